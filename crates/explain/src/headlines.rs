@@ -2,85 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{
-    Bytes, Cadence, CaseOutcome, Flow, Journal, LinkEnd, MemKind, MigrateHow, StopReason, Topology,
-    Transport, VerifyResult, WireOp,
-};
+use pathline_schema::{Cadence, CaseOutcome, Flow, Journal, StopReason, VerifyResult, WireOp};
 
-use crate::figure::{Figure, FigureBody, FigureCell, Headline, HeadlineTone, Suspicion, extremes};
-use crate::figures::{self, PairMover, StorageSummary};
+use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion, extremes};
+use crate::figures::StorageSummary;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
 
 /// Agreement with a published value that is called good.
 const AGREES: f64 = 0.1;
 
-/// Values that differ by no more than this factor are alike: the first of them is named.
-const ALIKE: f64 = 0.99;
-
-/// All headlines that the run has figures for, in order of interest: what the machine does, then
-/// what is doubtful about the run.
-pub(crate) fn all(run: &RunView, figures: &[Figure]) -> Vec<Headline> {
-    let wrong =
-        [broken(run.journal), rejected(run.journal), lacking_gpus(run.journal), beyond(run)];
-    let wrong = wrong.into_iter().flatten().map(|text| Headline { text, tone: HeadlineTone::Warn });
-    wrong.chain(sentences(run, figures)).collect()
-}
-
-fn sentences(run: &RunView, figures: &[Figure]) -> Vec<Headline> {
-    let good = |text: Option<String>| text.map(|text| Headline { text, tone: HeadlineTone::Good });
-    let plain =
-        |text: Option<String>| text.map(|text| Headline { text, tone: HeadlineTone::Plain });
-    let warn = |text: Option<String>| text.map(|text| Headline { text, tone: HeadlineTone::Warn });
+/// All headlines, in order of interest: what makes a run wrong, `sentences` of figures, then what the
+/// run as a whole says. A run of a few cases has a sentence for each instead.
+pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -> Vec<Headline> {
+    let journal = run.journal;
+    let with = |tone| move |text: String| Headline { text, tone };
+    let (plain, warn) = (with(HeadlineTone::Plain), with(HeadlineTone::Warn));
+    let wrong = [broken(journal), rejected(journal), lacking_gpus(journal), beyond(run)];
+    let mut all: Vec<Headline> = wrong.into_iter().flatten().map(warn).collect();
     let few = single(run);
-    if !few.is_empty() {
-        let doubts = [faults(run.journal), unverified(run.journal), noted(run.journal)];
-        let told = few.into_iter().map(|text| Headline { text, tone: HeadlineTone::Plain });
-        let doubts = doubts.into_iter().chain([cut(run.journal)]).flat_map(warn);
-        return told.chain(plain(skips(run.journal))).chain(doubts).collect();
+    let skips = skips(journal).map(plain);
+    if few.is_empty() {
+        all.extend(sentences);
+        all.extend(published(run, figures));
+        all.extend(faults(journal).map(warn));
+        all.extend(skips);
+        all.extend(unverified(journal).map(warn));
+        all.extend(unsettled(journal).map(warn));
+    } else {
+        all.extend(few.into_iter().map(plain));
+        all.extend(skips);
+        all.extend(faults(journal).map(warn));
+        all.extend(unverified(journal).map(warn));
     }
-    let [files, into_gpus, in_calls] = figures::storage_sentences(run);
-    [
-        plain(host_rates(run)),
-        plain(crossover(run)),
-        plain(load_latency(run)),
-        plain(figures::touch_cost(run).sentence()),
-        good(host_link(run)),
-        plain(slow_host_paths(run)),
-        plain(copies(run)),
-        plain(kernels(run)),
-        plain(figures::staged_sentence(run)),
-        plain(figures::patterns_sentence(run)),
-        plain(fan(run)),
-        plain(figures::contention_sentence(run)),
-        plain(figures::contention_shared(run)),
-        plain(figures::numa_gpu_sentence(run)),
-        plain(figures::managed_sentence(run)),
-        plain(figures::overlap_sentence(run)),
-        plain(figures::overhead_sentence(run)),
-        plain(figures::messages_sentence(run, Transport::Mpi)),
-        plain(figures::collectives_sentence(run, "mpi-collectives")),
-        plain(figures::messages_sentence(run, Transport::Ccl)),
-        plain(figures::collectives_sentence(run, "ccl-collectives")),
-        plain(figures::messages_sentence(run, Transport::Ucx)),
-        plain(figures::shared_memory_sentence(run)),
-        plain(files),
-        plain(into_gpus),
-        plain(in_calls),
-        plain(route(run)),
-        plain(loads(run)),
-        plain(latency(figures)),
-        published(run, figures),
-        warn(faults(run.journal)),
-        plain(skips(run.journal)),
-        warn(unverified(run.journal)),
-        warn(unsettled(run.journal)),
-        warn(noted(run.journal)),
-        warn(cut(run.journal)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    all.extend(noted(journal).map(warn));
+    all.extend(cut(journal).map(warn));
+    all
 }
 
 /// Up to this many cases are told one by one.
@@ -121,293 +78,6 @@ fn single(run: &RunView) -> Vec<String> {
         ))
     };
     sampled().filter_map(tell).collect()
-}
-
-/// The best that the host's memory gave, and what one thread gets of it.
-fn host_rates(run: &RunView) -> Option<String> {
-    let figure = |t: u32, all: &[(u32, f64)]| all.iter().find(|a| a.0 == t).map(|a| a.1);
-    let mut by_threads: BTreeMap<u32, (f64, String)> = BTreeMap::new();
-    for entry in run.entries.iter().filter(|e| e.of("host")) {
-        let Some(flow) = entry.lone() else { continue };
-        let pathline_schema::Mover::Cpu { work, threads, .. } = flow.by else { continue };
-        let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
-        // What the caches hold says nothing about memory.
-        let of_memory = limit.is_some() && run.past_caches(flow);
-        let Some(value) = run.value(entry, CaseQuantity::Traffic).filter(|_| of_memory) else {
-            continue;
-        };
-        let best = by_threads.entry(threads).or_insert((0.0, String::new()));
-        if value > best.0 {
-            *best = (value, format!("{work} over {}", flow.bytes.rounded()));
-        }
-    }
-    let rates: Vec<(u32, f64)> = by_threads.iter().map(|(t, (v, _))| (*t, *v)).collect();
-    let (threads, (best, by)) = by_threads.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
-    let one = figure(1, &rates).filter(|_| *threads > 1).map_or(String::new(), |one| {
-        format!("; one thread gets {} of that", fmt::percent(one / best))
-    });
-    Some(format!(
-        "Host memory gives {} at best, read + written ({by}, {}){one}.",
-        fmt::gbs(*best),
-        fmt::threads(*threads)
-    ))
-}
-
-fn crossover(run: &RunView) -> Option<String> {
-    let all = figures::crossovers(run);
-    // With every core at work, as an application would; the case of one thread is in its figure.
-    Some(fmt::sentence(&format!("{}.", all.last()?.sentence())))
-}
-
-/// Latency within each cache, and in memory.
-fn load_latency(run: &RunView) -> Option<String> {
-    let points = figures::chase_points(run);
-    let mut parts = Vec::new();
-    let mut below = Bytes(0);
-    for (level, size) in run.cache_levels() {
-        // Half of a cache is surely in it: pages and other data share the rest.
-        let inside = points.iter().filter(|(b, _)| *b > below && b.0 <= size.0 / 2);
-        if let Some((_, ns)) = inside.max_by_key(|(b, _)| *b) {
-            parts.push(format!("{} ns in L{level}", fmt::number(*ns)));
-        }
-        below = Bytes(size.0 / 2);
-    }
-    let (largest, ns) = points.last()?;
-    parts.push(format!("{} ns over {}", fmt::number(*ns), largest.rounded()));
-    Some(format!("A dependent load takes {}.", fmt::list(&parts)))
-}
-
-fn host_link(run: &RunView) -> Option<String> {
-    let ways = figures::ways(run);
-    let best = |inward: bool| {
-        let of: Vec<(&figures::HostPath, f64, FigureCell)> = ways
-            .iter()
-            .filter(|w| w.inward == inward && w.entry.lone().is_some())
-            .filter_map(|w| {
-                let cell = run.cell(&w.entry, CaseQuantity::Payload);
-                Some((w, cell.value?, cell))
-            })
-            .collect();
-        let (_, most) = extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
-        of.into_iter().find(|w| w.1 >= ALIKE * most)
-    };
-    let (way, value, cell) = best(true)?;
-    let below = cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
-        format!(", {} below the peak of {}", fmt::percent(1.0 - share), fmt::gbs(peak))
-    });
-    let back = best(false).map_or(String::new(), |(way, value, _)| {
-        format!("; back {} ({})", fmt::gbs(value), way.label)
-    });
-    Some(format!(
-        "Host to gpu{} is fastest with {}{below} ({}){back}.",
-        way.gpu,
-        fmt::gbs(value),
-        way.label
-    ))
-}
-
-/// What pageable memory and page migration cost against the best way in.
-fn slow_host_paths(run: &RunView) -> Option<String> {
-    let ways = figures::ways(run);
-    let best_of = |want: &dyn Fn(&figures::HostPath) -> bool| {
-        let chosen = ways.iter().filter(|w| w.inward && want(w));
-        let values = chosen.filter_map(|w| run.value(&w.entry, CaseQuantity::Payload));
-        values.max_by(f64::total_cmp)
-    };
-    let best = best_of(&|_| true)?;
-    let parts: Vec<String> = [
-        ("pageable copies reach", best_of(&|w| w.mem == MemKind::Paged)),
-        ("page migration by faults", best_of(&|w| w.migrates == Some(MigrateHow::Fault))),
-        (
-            "zero-copy of managed memory",
-            best_of(&|w| w.mem == MemKind::Managed && w.migrates.is_none()),
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| {
-        let value = value?;
-        Some(format!("{name} {} ({} of the best)", fmt::gbs(value), fmt::percent(value / best)))
-    })
-    .collect();
-    (!parts.is_empty()).then(|| format!("Into a GPU, {}.", fmt::list(&parts)))
-}
-
-fn of_verb(run: &RunView, verb: PairMover) -> Vec<f64> {
-    let pairs = figures::pairs(run).into_iter().filter(|p| p.verb == verb && !p.both);
-    pairs.filter_map(|p| run.value(&p.entry, CaseQuantity::Payload)).collect()
-}
-
-/// The levels of the runtime's copies, and what they leave of the widest route.
-fn copies(run: &RunView) -> Option<String> {
-    let pairs: Vec<_> =
-        figures::pairs(run).into_iter().filter(|p| p.verb == PairMover::Dma && !p.both).collect();
-    let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty());
-    let cells: Vec<FigureCell> =
-        pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
-    let values: Vec<f64> = cells.iter().filter_map(|c| c.value).collect();
-    if values.is_empty() {
-        return None;
-    }
-    let by = engine.map_or(String::new(), |e| format!(" ({e})"));
-    let shares: Vec<f64> = cells.iter().filter_map(FigureCell::share_of_ceiling).collect();
-    let (least, _) = extremes(&shares);
-    let worst = cells
-        .iter()
-        .zip(&pairs)
-        .filter_map(|(c, p)| Some((c.share_of_ceiling()?, c.ceiling?, p)))
-        .find(|(share, ..)| ALIKE * share <= least)
-        .map_or(String::new(), |(share, peak, p)| {
-            format!(
-                "; from gpu{} to gpu{} that is {} of {}",
-                p.src,
-                p.dst,
-                fmt::percent(share),
-                fmt::gbs(peak)
-            )
-        });
-    Some(format!(
-        "Runtime copies between GPUs{by} come in {}{worst}.",
-        figures::levels_words(&values)
-    ))
-}
-
-/// The tiers of kernels, and how reads compare with writes.
-fn kernels(run: &RunView) -> Option<String> {
-    let (reads, writes) = (of_verb(run, PairMover::Read), of_verb(run, PairMover::Write));
-    let values = if reads.is_empty() { &writes } else { &reads };
-    if values.is_empty() {
-        return None;
-    }
-    let verb = if reads.is_empty() { "writes" } else { "reads" };
-    let total = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let ratio = (!reads.is_empty() && !writes.is_empty()).then(|| {
-        format!("; writes reach {} of reads", fmt::percent(total(&writes) / total(&reads)))
-    });
-    Some(format!(
-        "Kernel {verb} between GPUs come in {}{}.",
-        figures::levels_words(values),
-        ratio.unwrap_or_default()
-    ))
-}
-
-fn fan(run: &RunView) -> Option<String> {
-    let fans = figures::fans(run);
-    if fans.iter().filter(|f| f.ratio.is_some()).count() < 2 {
-        return None;
-    }
-    Some(fmt::sentence(&format!("against host memory, {}.", figures::fan_sentence(&fans))))
-}
-
-/// Routes that are longer than they need be because they are wider.
-fn route(run: &RunView) -> Option<String> {
-    let topology = run.topology();
-    let of_gpu = |e: &RunEntry| e.case.flows().any(|f| f.by.at().gpu().is_some());
-    if !run.entries.is_empty() && !run.entries.iter().any(of_gpu) {
-        return None;
-    }
-    let detours: Vec<(u32, u32, u32, String, u32)> = topology
-        .routes
-        .iter()
-        .filter_map(|route| {
-            let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (route.src, route.dst) else { return None };
-            let shortest = hops(topology, a, b)?;
-            let via = route.via.first()?;
-            let way: Vec<LinkEnd> =
-                [route.src].into_iter().chain(via.iter().copied()).chain([route.dst]).collect();
-            let text = way.iter().map(node_number).collect::<Vec<_>>().join("-");
-            (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &way)))
-        })
-        .collect();
-    let (a, b, shortest, way, width) = detours.first()?;
-    let more = match detours.len() - 1 {
-        0 => String::new(),
-        _ => {
-            let others: Vec<String> =
-                detours.iter().skip(1).map(|d| format!("{}-{} by {}", d.0, d.1, d.3)).collect();
-            format!("; likewise {}", fmt::list(&others))
-        }
-    };
-    let wide = if *width > 0 {
-        format!(", {} wide all the way", fmt::count(*width as usize, "link"))
-    } else {
-        String::new()
-    };
-    Some(format!(
-        "gpu{a} and gpu{b} use the route {way}{wide}, though {} would do{more}.",
-        fmt::count(*shortest as usize, "hop")
-    ))
-}
-
-/// Routes that a load on one link gave away.
-fn loads(run: &RunView) -> Option<String> {
-    let felt: Vec<figures::RouteSlowdown> =
-        figures::slowdowns(run).into_iter().filter(figures::RouteSlowdown::shared).collect();
-    let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
-    let (_, most) = extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
-    let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
-    Some(format!(
-        "A load on one link gives away the route of {}: {} to {} falls to {} beside {} to {}.",
-        fmt::count(pairs.len(), "routed pair"),
-        widest.timed.src.unit,
-        widest.timed.dst.unit,
-        fmt::percent(widest.loaded / widest.alone),
-        widest.load.src.unit,
-        widest.load.dst.unit
-    ))
-}
-
-fn node_number(node: &LinkEnd) -> String {
-    match node {
-        LinkEnd::Gpu(n) => n.to_string(),
-        other => other.to_string(),
-    }
-}
-
-/// Links of the narrowest stretch; 0 if a stretch is not listed.
-fn width(topology: &Topology, way: &[LinkEnd]) -> u32 {
-    let link = |a: LinkEnd, b: LinkEnd| {
-        topology.links.iter().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
-    };
-    let stretches = way.windows(2).map(|w| link(w[0], w[1]).map_or(0, |l| l.width));
-    stretches.min().unwrap_or(0)
-}
-
-/// Fewest links between two GPUs over direct GPU links.
-fn hops(topology: &Topology, from: u32, to: u32) -> Option<u32> {
-    let mut reached = vec![from];
-    let mut edge = vec![from];
-    for hops in 1..=topology.gpus.len() as u32 {
-        let next: Vec<u32> = topology
-            .links
-            .iter()
-            .filter_map(|l| match (l.a, l.b) {
-                (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some([(a, b), (b, a)]),
-                _ => None,
-            })
-            .flatten()
-            .filter(|(a, b)| edge.contains(a) && !reached.contains(b))
-            .map(|(_, b)| b)
-            .collect();
-        if next.contains(&to) {
-            return Some(hops);
-        }
-        reached.extend(&next);
-        edge = next;
-    }
-    None
-}
-
-fn latency(figures: &[Figure]) -> Option<String> {
-    let figure = figures.iter().find(|f| f.id == "latency")?;
-    let FigureBody::Matrix(m) = &figure.body else { return None };
-    let mut peers: Vec<f64> = Vec::new();
-    for (row, from) in m.cells.iter().zip(&m.rows) {
-        let others = row.iter().zip(&m.cols).filter(|(_, to)| *to != from);
-        peers.extend(others.filter_map(|(c, _)| c.value));
-    }
-    let (low, high) = extremes(&peers);
-    (!peers.is_empty())
-        .then(|| format!("The smallest copy between GPUs takes {} us.", fmt::range(low, high)))
 }
 
 /// How the figures compare with published ones.

@@ -65,7 +65,7 @@ mod tests {
         ] {
             let journal = journal(code, "none of the 8 GPUs can be used.");
             assert_eq!(judge(&journal), verdict, "{code}");
-            let all = headlines::all(&RunView::new(&journal, None), &[]);
+            let all = headlines::all(&RunView::new(&journal, None), &[], Vec::new());
             let first = all.first().map_or("", |headline| headline.text.as_str());
             let lacks = verdict == RunVerdict::Wrong;
             assert_eq!(first == "None of the 8 GPUs can be used.", lacks, "{first}");

@@ -25,12 +25,16 @@ pub fn build_with(
     arguments: Option<&[String]>,
 ) -> RunReport {
     let run = RunView::new(journal, network).with_arguments(arguments);
-    let figures = figures::all(&run);
+    let found = figures::find(&run);
+    // No sentence rests on a result that cannot be right.
+    let sound = run.sound();
+    let sentences =
+        if run.beyond.is_empty() { found.sentences } else { figures::find(&sound).sentences };
     let mut report = RunReport {
         title: title(&run),
         simulated: run.simulated().map(str::to_owned),
-        headlines: headlines::all(&run.sound(), &figures),
-        figures,
+        headlines: headlines::all(&sound, &found.figures, sentences),
+        figures: found.figures,
         absences: absences(journal),
         notes: notes(&run),
         conditions: conditions(&run),

@@ -13,36 +13,8 @@ use pathline_explain::figure::{
     BarsBody, BetterWhen, CurvesBody, Figure, FigureBody, Headline, HeadlineTone, MatrixBody,
     RunReport, Suspicion,
 };
+use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
-
-/// Matrices that are shown; the sums of both ways but of the runtime's copy are left to the page.
-const MATRICES: [&str; 14] = [
-    "host-numa-read",
-    "host-numa-write",
-    "host-numa-latency",
-    "pairs-dma",
-    "pairs-dma-pull",
-    "pairs-read",
-    "pairs-write",
-    "pairs-blit",
-    "latency",
-    "latency-load",
-    "overhead-memory",
-    "numa-gpu-in",
-    "pairs-dma-both",
-    "pairs-blit-pull",
-];
-
-/// Figures that would say the same again.
-const LEFT_OUT: [&str; 7] = [
-    "fan",
-    "local-latency",
-    "host-threads",
-    "routes",
-    "latency-host",
-    "overhead-batch",
-    "storage-latency",
-];
 
 /// The most kinds of GPUs that are told apart; the page has them all.
 const MOST_GPUS: usize = 4;
@@ -108,14 +80,17 @@ fn headlines(page: &mut TermPage, report: &RunReport) {
 }
 
 fn pictures(page: &mut TermPage, report: &RunReport) {
-    let shown = |f: &&Figure| !LEFT_OUT.contains(&f.id.as_str());
-    for figure in report.figures.iter().filter(shown).filter(|f| f.has_value()) {
+    for figure in report.figures.iter().filter(|f| f.has_value()) {
+        let shown = terminal_use(figure);
+        if shown == TerminalUse::PageOnly {
+            continue;
+        }
         match &figure.body {
             FigureBody::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
             FigureBody::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
             FigureBody::Sheet(all) if !all.rows.is_empty() => {
                 sheets::sheet(page, figure, all);
-                if figure.id == "storage-stages" {
+                if shown == TerminalUse::WithFinding {
                     page.wrapped(" ", 1, &figure.finding);
                 }
             }
@@ -225,15 +200,23 @@ fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
     }
 }
 
+/// Matrices that a terminal shows, in its order.
+fn shown_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
+    let matrix = |figure| match (terminal_use(figure), &figure.body) {
+        (TerminalUse::Matrix(place), FigureBody::Matrix(matrix)) => Some((place, figure, matrix)),
+        _ => None,
+    };
+    let measured = report.figures.iter().filter(|f| f.has_value());
+    let mut shown: Vec<(u8, &Figure, &MatrixBody)> = measured.filter_map(matrix).collect();
+    shown.sort_by_key(|(place, ..)| *place);
+    shown.into_iter().map(|(_, figure, matrix)| (figure, matrix)).collect()
+}
+
 /// Heat maps, two abreast where they fit.
 fn matrices(page: &mut TermPage, report: &RunReport) {
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
-    for id in MATRICES {
-        let Some(figure) = report.figures.iter().find(|f| f.id == id) else { continue };
-        let FigureBody::Matrix(matrix) = &figure.body else { continue };
-        if !figure.has_value() {
-            continue;
-        }
+    let shown = shown_matrices(report);
+    for &(figure, matrix) in &shown {
         match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
             Some(mut block) => {
                 let lost = pathline_explain::loss_breakdown::losses(matrix.cells.iter().flatten());
@@ -256,16 +239,9 @@ fn matrices(page: &mut TermPage, report: &RunReport) {
     page.gap();
     page.side_by_side(&blocks);
     page.line(&page.paint.legend());
-    if report.figures.iter().any(has_absent) {
+    if shown.iter().any(|(_, m)| m.cells.iter().flatten().any(|c| c.absent.is_some())) {
         page.line("x: not measured");
     }
-}
-
-fn has_absent(figure: &Figure) -> bool {
-    let absent = |m: &MatrixBody| m.cells.iter().flatten().any(|c| c.absent.is_some());
-    MATRICES.contains(&figure.id.as_str())
-        && figure.has_value()
-        && matches!(&figure.body, FigureBody::Matrix(m) if absent(m))
 }
 
 /// What the marks beside values mean, where there are some.

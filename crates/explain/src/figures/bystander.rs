@@ -2,7 +2,7 @@
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, Transport};
 
-use super::{BetterWhen, Figure, FigureBody, FigureCell, grid, kept, values};
+use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, kept, values};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -81,7 +81,11 @@ fn all<'a>(run: &RunView<'a>) -> Vec<BystanderCell<'a>> {
         .collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    SuiteFindings::new(figures(run), [])
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let all = all(run);
     let (mut rows, mut cols): (Vec<&Flow>, Vec<&Flow>) = (Vec::new(), Vec::new());
     for beside in &all {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, Cadence, Collective, MemKind, Transport};
 
 use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
-use super::{BetterWhen, Figure, FigureCell, published_words};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, published_words};
 use crate::fmt;
 use crate::message_records::CountedTimes;
 use crate::run::{CaseQuantity, RunView};
@@ -13,7 +13,7 @@ use crate::run::{CaseQuantity, RunView};
 /// Sizes that tables beside other tools show; their own formats have all.
 const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30];
 
-const SUITES: [&str; 2] = ["mpi-collectives", "ccl-collectives"];
+pub(super) const SUITES: [&str; 2] = ["mpi-collectives", "ccl-collectives"];
 
 /// A bus factor in full up to 8 ranks: `1.75`, `0.875`, `1`.
 fn factor_words(factor: f64) -> String {
@@ -64,7 +64,11 @@ fn of<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<CollectiveEntry<'b, '
     between::of(run, suite).into_iter().filter_map(done).collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    SuiteFindings::new(figures(run), SUITES.map(|suite| sentence(run, suite)))
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
     for suite in SUITES {
         let all = of(run, suite);
@@ -401,7 +405,7 @@ fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) 
 }
 
 /// What the largest all_reduce and the smallest take, in one sentence.
-pub(crate) fn sentence(run: &RunView, suite: &str) -> Option<String> {
+fn sentence(run: &RunView, suite: &str) -> Option<String> {
     let all = of(run, suite);
     let n = all.iter().map(|d| d.n).max()?;
     // Device memory if there is some: what applications reduce.

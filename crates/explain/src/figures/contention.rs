@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use pathline_schema::{Bytes, Flow, Mover, Unit};
 use pathline_stats::SeriesSummary;
 
-use super::{BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid};
+use super::{
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, grid,
+};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
@@ -105,12 +107,17 @@ fn host_pairs<'b, 'a>(found: &ContentionData<'b, 'a>) -> Vec<HostPair<'b, 'a>> {
     found.sets.iter().filter_map(pair).collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let of = found(run, SUITE);
-    [alone(run, &of), interference(run, &of), groups(run, &of), random(run)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let (pairs, groups) = (host_pairs(&of), host_groups(run, &of));
+    let (together, shared) = (groups_sentence(&of, &groups), shared_sentence(&pairs));
+    let figures = [
+        alone(run, &of),
+        interference(run, &pairs, shared.as_deref()),
+        groups_figure(run, &groups, together.as_deref()),
+        random(run),
+    ];
+    SuiteFindings::new(figures.into_iter().flatten(), [together, shared])
 }
 
 /// Every path alone, by where it begins and ends.
@@ -142,8 +149,7 @@ fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
 }
 
 /// What the host's paths leave each other.
-fn interference(run: &RunView, found: &ContentionData) -> Option<Figure> {
-    let pairs = host_pairs(found);
+fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Option<Figure> {
     let mut paths: Vec<HostPath> = pairs.iter().flat_map(|p| p.paths).collect();
     paths.sort_unstable();
     paths.dedup();
@@ -181,7 +187,7 @@ fn interference(run: &RunView, found: &ContentionData) -> Option<Figure> {
             "In {felt} of {} one path loses more than {} by the other. {}",
             fmt::count(pairs.len(), "pair"),
             fmt::percent(1.0 - FELT),
-            shared_sentence(&pairs).unwrap_or_default()
+            shared.unwrap_or_default()
         )
         .trim()
         .to_owned(),
@@ -273,10 +279,9 @@ fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<Gpu
         .collect()
 }
 
-fn groups(run: &RunView, found: &ContentionData) -> Option<Figure> {
-    let groups = host_groups(run, found);
+fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> Option<Figure> {
     let mut sizes: BTreeMap<(usize, &str), Vec<&GpuGroup>> = BTreeMap::new();
-    for group in &groups {
+    for group in groups {
         sizes.entry((group.gpus.len(), group.ways)).or_default().push(group);
     }
     let mut bars = Vec::new();
@@ -303,7 +308,7 @@ fn groups(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let finding = format!(
         "{} All flows of a group move equally much; its rate is their sum over the slowest's time. Where \
          groups of one size differ, what they share differs.",
-        sentence(run).unwrap_or_default()
+        sentence.unwrap_or_default()
     );
     bars_figure(
         ("contention-groups", SUITE, "GPUs at once with the host, sum of all copies".to_owned()),
@@ -315,9 +320,7 @@ fn groups(run: &RunView, found: &ContentionData) -> Option<Figure> {
 }
 
 /// All GPUs at once with the host: what they get in all, and of what they have alone.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let found = found(run, SUITE);
-    let groups = host_groups(run, &found);
+fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String> {
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
     let alone = |way: HostDirection| -> f64 {
         let rates = found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?)));
@@ -344,11 +347,6 @@ pub(crate) fn sentence(run: &RunView) -> Option<String> {
             parts.join("; ")
         )
     })
-}
-
-/// Which GPUs slow each other by twos.
-pub(crate) fn shared(run: &RunView) -> Option<String> {
-    shared_sentence(&host_pairs(&found(run, SUITE)))
 }
 
 /// Random sets by kind and size: the one in the middle of each.

@@ -6,8 +6,8 @@ use pathline_published::PublishedMetric;
 use pathline_schema::{Mover, Topology, Unit};
 
 use super::{
-    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, published_words,
-    shares,
+    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
+    published_words, shares,
 };
 use crate::figure::{LossBreakdown, PublishedValue};
 use crate::fmt;
@@ -36,26 +36,26 @@ impl FanDirection {
 
 /// GPUs that stream at once.
 #[derive(Debug, Clone)]
-pub(crate) struct GpuFan<'a> {
-    pub(crate) gpus: Vec<u32>,
+struct GpuFan<'a> {
+    gpus: Vec<u32>,
     /// Whether some of them share a package, and are not all GPUs of the node.
-    pub(crate) same_package: bool,
+    same_package: bool,
     /// Whether it is known which package each of them is in.
     packaged: bool,
     /// Over how many NUMA domains their memory is spread.
     domains: usize,
-    pub(crate) all: bool,
-    pub(crate) entry: RunEntry<'a>,
+    all: bool,
+    entry: RunEntry<'a>,
     /// Read + written, GB/s.
-    pub(crate) value: Option<f64>,
+    value: Option<f64>,
     /// Which way copy engines carry; none for kernels that read and write the host's memory.
     direction: Option<FanDirection>,
     /// Times the rate of the one GPU.
-    pub(crate) ratio: Option<f64>,
+    ratio: Option<f64>,
 }
 
 impl GpuFan<'_> {
-    pub(crate) fn label(&self) -> String {
+    fn label(&self) -> String {
         match self.gpus.len() {
             1 => "1 GPU".into(),
             n if self.all => format!("all {n} GPUs"),
@@ -70,7 +70,7 @@ impl GpuFan<'_> {
 }
 
 /// Kernels that stream over host memory, fewest GPUs first.
-pub(crate) fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
+fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
     let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
     fans.retain(|f| f.direction.is_none());
     fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
@@ -123,11 +123,18 @@ fn packages(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
     gpus.iter().filter_map(package).collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
-    let engines = engines(run);
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let fans = fans(run);
+    let sentence = (fans.iter().filter(|f| f.ratio.is_some()).count() > 1)
+        .then(|| fmt::sentence(&format!("against host memory, {}.", sentence(&fans))));
+    let mut figures = figures(run, &fans);
+    figures.extend(engines(run));
+    SuiteFindings::new(figures, [sentence])
+}
+
+fn figures(run: &RunView, fans: &[GpuFan]) -> Vec<Figure> {
     if fans.is_empty() {
-        return engines.into_iter().collect();
+        return Vec::new();
     }
     let bar = |f: &GpuFan, cell: FigureCell| FigureBar { label: f.label(), cell };
     let rates: Vec<FigureBar> =
@@ -143,7 +150,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
         title: "GPUs that stream over host memory at once: read + written".into(),
         finding: fmt::sentence(&format!(
             "{}{}.{}",
-            sentence(&fans),
+            sentence(fans),
             shares(rates.iter().map(|b| &b.cell)),
             losses(rates.iter().map(|b| &b.cell))
         )),
@@ -161,7 +168,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
             title: "GPUs that stream over host memory at once, as multiples of one".into(),
             finding: fmt::sentence(&format!(
                 "{}.{}",
-                sentence(&fans),
+                sentence(fans),
                 published_words(ratios.iter().map(|b| &b.cell))
             )),
             command: run.command(SUITE, ""),
@@ -172,7 +179,6 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
             }),
         });
     }
-    figures.extend(engines);
     figures
 }
 
@@ -229,7 +235,7 @@ fn ratio_cell(run: &RunView, fan: &GpuFan) -> FigureCell {
 }
 
 /// `one GPU moves 44.0 GB/s; 2 GPUs, same package 1.0 x, 2 GPUs, spread 2.0 x`.
-pub(crate) fn sentence(fans: &[GpuFan]) -> String {
+fn sentence(fans: &[GpuFan]) -> String {
     let one = fans.iter().find(|f| f.gpus.len() == 1).and_then(|f| f.value);
     let more: Vec<String> = fans
         .iter()

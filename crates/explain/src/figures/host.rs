@@ -1,12 +1,12 @@
 //! The processor and its memory: copies, reads, load latency, first touch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, Unit};
 
 use super::{
-    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, grid,
-    lines,
+    BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
+    SuiteFindings, grid, lines,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -53,7 +53,7 @@ fn main_domain(run: &RunView) -> Option<Unit> {
 }
 
 /// Loops over the main domain's memory by its own cores.
-fn near<'b, 'a>(run: &'b RunView<'a>) -> Vec<(CpuWork, u32, Bytes, &'b RunEntry<'a>)> {
+fn near<'b, 'a>(run: &'b RunView<'a>) -> Vec<HostLoop<'b, 'a>> {
     let Some(home) = main_domain(run) else { return Vec::new() };
     let mut found: Vec<_> = run
         .entries
@@ -67,39 +67,96 @@ fn near<'b, 'a>(run: &'b RunView<'a>) -> Vec<(CpuWork, u32, Bytes, &'b RunEntry<
     found
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
-    let mut figures = copies(run);
-    figures.extend(streams(run));
-    figures.extend(threads(run));
-    figures.extend(chase(run));
+/// A loop of the main domain: work, threads, size, entry.
+type HostLoop<'b, 'a> = (CpuWork, u32, Bytes, &'b RunEntry<'a>);
+
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let loops = near(run);
+    let crossovers = crossovers(run, &loops);
+    let points = chase_points(run, &loops);
+    let touch = touch_cost(run, &loops);
+    let mut figures = copies(run, &loops, &crossovers);
+    figures.extend(streams(run, &loops));
+    figures.extend(threads(run, &loops));
+    figures.extend(chase(run, &points));
     figures.extend(numa(run));
-    figures.extend(touch(run));
-    figures
+    figures.extend(touch_figure(run, &touch));
+    // With every core at work, as an application would; the case of one thread is in its figure.
+    let crossover = crossovers.last().map(|c| fmt::sentence(&format!("{}.", c.sentence())));
+    let sentences = [rates(run), crossover, load_latency(run, &points), touch.sentence()];
+    SuiteFindings::new(figures, sentences)
+}
+
+/// The best that the host's memory gave, and what one thread gets of it.
+fn rates(run: &RunView) -> Option<String> {
+    let figure = |t: u32, all: &[(u32, f64)]| all.iter().find(|a| a.0 == t).map(|a| a.1);
+    let mut by_threads: BTreeMap<u32, (f64, String)> = BTreeMap::new();
+    for entry in run.entries.iter().filter(|e| e.of("host")) {
+        let Some(flow) = entry.lone() else { continue };
+        let Mover::Cpu { work, threads, .. } = flow.by else { continue };
+        let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
+        // What the caches hold says nothing about memory.
+        let of_memory = limit.is_some() && run.past_caches(flow);
+        let Some(value) = run.value(entry, CaseQuantity::Traffic).filter(|_| of_memory) else {
+            continue;
+        };
+        let best = by_threads.entry(threads).or_insert((0.0, String::new()));
+        if value > best.0 {
+            *best = (value, format!("{work} over {}", flow.bytes.rounded()));
+        }
+    }
+    let rates: Vec<(u32, f64)> = by_threads.iter().map(|(t, (v, _))| (*t, *v)).collect();
+    let (threads, (best, by)) = by_threads.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    let one = figure(1, &rates).filter(|_| *threads > 1).map_or(String::new(), |one| {
+        format!("; one thread gets {} of that", fmt::percent(one / best))
+    });
+    Some(format!(
+        "Host memory gives {} at best, read + written ({by}, {}){one}.",
+        fmt::gbs(*best),
+        fmt::threads(*threads)
+    ))
+}
+
+/// Latency within each cache, and in memory.
+fn load_latency(run: &RunView, points: &[(Bytes, f64)]) -> Option<String> {
+    let mut parts = Vec::new();
+    let mut below = Bytes(0);
+    for (level, size) in run.cache_levels() {
+        // Half of a cache is surely in it: pages and other data share the rest.
+        let inside = points.iter().filter(|(b, _)| *b > below && b.0 <= size.0 / 2);
+        if let Some((_, ns)) = inside.max_by_key(|(b, _)| *b) {
+            parts.push(format!("{} ns in L{level}", fmt::number(*ns)));
+        }
+        below = Bytes(size.0 / 2);
+    }
+    let (largest, ns) = points.last()?;
+    parts.push(format!("{} ns over {}", fmt::number(*ns), largest.rounded()));
+    Some(format!("A dependent load takes {}.", fmt::list(&parts)))
 }
 
 /// Where streaming stores overtake ordinary ones, for one number of threads.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StoreCrossover {
-    pub(crate) threads: u32,
+struct StoreCrossover {
+    threads: u32,
     /// Smallest size from which on they stay ahead, and their gain there; none if they are not
     /// surely ahead at the largest.
-    pub(crate) at: Option<(Bytes, f64)>,
+    at: Option<(Bytes, f64)>,
     /// Smallest and largest size that both were measured at.
-    pub(crate) sizes: (Bytes, Bytes),
+    sizes: (Bytes, Bytes),
     /// Best streaming copy at the largest size, and its rate.
-    pub(crate) streaming: (CpuHow, f64),
+    streaming: (CpuHow, f64),
     /// Best copy there whose stores go through the caches.
-    pub(crate) temporal: (CpuHow, f64),
+    temporal: (CpuHow, f64),
     /// The C library's copy there.
-    pub(crate) memcpy: Option<MemcpyRate>,
+    memcpy: Option<MemcpyRate>,
     /// Whether the 95 % intervals of the two are apart there.
-    pub(crate) sure: bool,
+    sure: bool,
 }
 
 /// The C library's copy at the largest size. It chooses its stores by size, so it is neither a
 /// streaming copy nor a temporal one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct MemcpyRate {
+struct MemcpyRate {
     rate: f64,
     /// Whether its interval is apart from that of the best other copy.
     sure: bool,
@@ -110,10 +167,10 @@ pub(crate) struct MemcpyRate {
 
 impl StoreCrossover {
     /// Gain of the streaming copy at the largest size: 0.3 is 30 % more.
-    pub(crate) fn gain(&self) -> f64 {
+    fn gain(&self) -> f64 {
         self.streaming.1 / self.temporal.1 - 1.0
     }
-    pub(crate) fn sentence(&self) -> String {
+    fn sentence(&self) -> String {
         let ((nt, nt_rate), (t, t_rate)) = (self.streaming, self.temporal);
         let (first, last) = (self.sizes.0.rounded(), self.sizes.1.rounded());
         let gain = fmt::percent(self.gain().abs());
@@ -158,17 +215,12 @@ impl StoreCrossover {
 }
 
 /// The crossover for every number of threads that was measured over several sizes.
-pub(crate) fn crossovers(run: &RunView) -> Vec<StoreCrossover> {
-    let loops = near(run);
+fn crossovers(run: &RunView, loops: &[HostLoop]) -> Vec<StoreCrossover> {
     let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
-    counts.into_iter().filter_map(|threads| crossover(run, &loops, threads)).collect()
+    counts.into_iter().filter_map(|threads| crossover(run, loops, threads)).collect()
 }
 
-fn crossover(
-    run: &RunView,
-    loops: &[(CpuWork, u32, Bytes, &RunEntry)],
-    threads: u32,
-) -> Option<StoreCrossover> {
+fn crossover(run: &RunView, loops: &[HostLoop], threads: u32) -> Option<StoreCrossover> {
     let copies: Vec<(CpuHow, Bytes, f64, f64)> = loops
         .iter()
         .filter(|(work, t, ..)| work.op == CpuOp::Copy && *t == threads)
@@ -232,9 +284,7 @@ fn ceiling(run: &RunView, arrays: f64) -> Vec<(String, f64)> {
     best.map(|b| (name(&b.by), b.rate / arrays)).into_iter().collect()
 }
 
-fn copies(run: &RunView) -> Vec<Figure> {
-    let loops = near(run);
-    let crossovers = crossovers(run);
+fn copies(run: &RunView, loops: &[HostLoop], crossovers: &[StoreCrossover]) -> Vec<Figure> {
     let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
     let mut figures = Vec::new();
     for threads in counts {
@@ -286,8 +336,7 @@ fn best_words(lines: &[ChartLine], what: &str) -> String {
     })
 }
 
-fn streams(run: &RunView) -> Option<Figure> {
-    let loops = near(run);
+fn streams(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
     let wanted = |op| matches!(op, CpuOp::Read | CpuOp::Write | CpuOp::Triad);
     let lines = lines(loops.iter().filter(|l| wanted(l.0.op)).map(|(work, t, bytes, entry)| {
         let name = format!("{work}, {}", fmt::threads(*t));
@@ -322,8 +371,7 @@ fn streams(run: &RunView) -> Option<Figure> {
     })
 }
 
-fn threads(run: &RunView) -> Option<Figure> {
-    let loops = near(run);
+fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
     let at_size = loops.iter().filter(|l| l.2 == COMPARED && l.0.op != CpuOp::Chase);
     let lines = lines(at_size.map(|(work, t, _, entry)| {
         (work.to_string(), f64::from(*t), run.cell(entry, CaseQuantity::Traffic))
@@ -360,15 +408,14 @@ fn threads(run: &RunView) -> Option<Figure> {
 }
 
 /// Load latency in ns by working set, in the main domain.
-pub(crate) fn chase_points(run: &RunView) -> Vec<(Bytes, f64)> {
-    let loops = near(run);
+fn chase_points(run: &RunView, loops: &[HostLoop]) -> Vec<(Bytes, f64)> {
     let chases = loops.iter().filter(|l| l.0.op == CpuOp::Chase);
     chases
         .filter_map(|(_, _, bytes, e)| Some((*bytes, run.value(e, CaseQuantity::StepNs)?)))
         .collect()
 }
 
-fn chase(run: &RunView) -> Option<Figure> {
+fn chase(run: &RunView, points: &[(Bytes, f64)]) -> Option<Figure> {
     let chosen = run.entries.iter().filter_map(|entry| {
         let (work, _, flow) = loop_of(entry)?;
         let (memory, cores) = domain(flow)?;
@@ -382,7 +429,6 @@ fn chase(run: &RunView) -> Option<Figure> {
         })
     });
     let lines: Vec<ChartLine> = lines(chosen).into_iter().filter(|l| l.points.len() > 1).collect();
-    let points = chase_points(run);
     let (first, last) = (points.first()?, points.last()?);
     if lines.is_empty() {
         return None;
@@ -494,20 +540,19 @@ fn numa(run: &RunView) -> Vec<Figure> {
 }
 
 /// First-touch cost: ns for a base page, and for a huge page.
-pub(crate) struct FirstTouch {
-    pub(crate) page: Bytes,
-    pub(crate) huge: Bytes,
-    pub(crate) per_page: Option<FigureCell>,
-    pub(crate) per_huge: Option<FigureCell>,
+struct FirstTouch {
+    page: Bytes,
+    huge: Bytes,
+    per_page: Option<FigureCell>,
+    per_huge: Option<FigureCell>,
 }
 
-pub(crate) fn touch_cost(run: &RunView) -> FirstTouch {
+fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
     let host = &run.topology().host;
     let page = if host.page.0 == 0 { Bytes::kib(4) } else { host.page };
     // Transparent huge pages are the smallest ones: 2 MiB on x86-64.
     let huge = host.huge_pages.iter().copied().filter(|h| *h > page).min().unwrap_or(Bytes::mib(2));
     let cost = |mem: pathline_schema::MemKind, page: Bytes| {
-        let loops = near(run);
         let (.., entry) = loops.iter().find(|(work, _, _, entry)| {
             work.op == CpuOp::Touch && entry.case.timed.iter().all(|f| f.dst.mem == mem)
         })?;
@@ -526,8 +571,7 @@ pub(crate) fn touch_cost(run: &RunView) -> FirstTouch {
     FirstTouch { page, huge, per_page, per_huge }
 }
 
-fn touch(run: &RunView) -> Option<Figure> {
-    let touch = touch_cost(run);
+fn touch_figure(run: &RunView, touch: &FirstTouch) -> Option<Figure> {
     let pages = touch.huge.as_f64() / touch.page.as_f64();
     let scaled = touch.per_page.clone().map(|c| FigureCell {
         value: c.value.map(|v| v * pages),
@@ -562,7 +606,7 @@ fn touch(run: &RunView) -> Option<Figure> {
 
 impl FirstTouch {
     /// What a page costs and what huge pages save.
-    pub(crate) fn sentence(&self) -> Option<String> {
+    fn sentence(&self) -> Option<String> {
         let page = self.per_page.as_ref().and_then(|c| c.value)?;
         let rate = |bytes: Bytes, ns: f64| fmt::gbs(bytes.as_f64() / ns);
         let first = format!(

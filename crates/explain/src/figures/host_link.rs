@@ -3,8 +3,8 @@
 use pathline_schema::{Flow, KernelOp, MemKind, MigrateHow, Mover};
 
 use super::{
-    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, grid, is_host, mem_words,
-    mover_words, published_words, shares,
+    ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
+    extremes, grid, is_host, mem_words, mover_words, published_words, shares,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -13,19 +13,19 @@ const SUITE: &str = "host-link";
 
 /// A way between host memory and a GPU, with its name.
 #[derive(Debug, Clone)]
-pub(crate) struct HostPath<'a> {
-    pub(crate) gpu: u32,
-    pub(crate) label: String,
-    pub(crate) entry: RunEntry<'a>,
+struct HostPath<'a> {
+    gpu: u32,
+    label: String,
+    entry: RunEntry<'a>,
     /// Whether the data goes to the GPU, and only there.
-    pub(crate) inward: bool,
-    pub(crate) mem: MemKind,
+    inward: bool,
+    mem: MemKind,
     /// Whether the pages move, by whatever makes them.
-    pub(crate) migrates: Option<MigrateHow>,
+    migrates: Option<MigrateHow>,
 }
 
 /// The ways that the suite measured, in the order of the run.
-pub(crate) fn ways<'a>(run: &RunView<'a>) -> Vec<HostPath<'a>> {
+fn ways<'a>(run: &RunView<'a>) -> Vec<HostPath<'a>> {
     run.suite(SUITE).filter_map(|entry| way(*entry)).collect()
 }
 
@@ -67,14 +67,18 @@ fn label(flow: &Flow, both: bool, host: MemKind, engine: &str) -> String {
     }
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let ways = ways(run);
+    SuiteFindings::new(figures(run, &ways), [best_paths(run, &ways), slow_paths(run, &ways)])
+}
+
+fn figures(run: &RunView, ways: &[HostPath]) -> Vec<Figure> {
     let mut gpus: Vec<u32> = ways.iter().map(|w| w.gpu).collect();
     gpus.sort_unstable();
     gpus.dedup();
     let Some(&first) = gpus.first() else { return Vec::new() };
     let mut labels: Vec<&str> = Vec::new();
-    for way in &ways {
+    for way in ways {
         if !labels.contains(&way.label.as_str()) {
             labels.push(&way.label);
         }
@@ -137,7 +141,7 @@ fn matrix(
         cell,
     );
     let apart = matrix.cells.iter().zip(&matrix.rows).filter_map(|(row, name)| {
-        let (low, high) = super::extremes(&super::values(row.iter()));
+        let (low, high) = extremes(&super::values(row.iter()));
         (low > 0.0 && high.is_finite()).then(|| (name, high / low - 1.0))
     });
     let finding =
@@ -152,4 +156,58 @@ fn matrix(
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),
     }
+}
+
+/// The fastest path in, and the fastest back.
+fn best_paths(run: &RunView, ways: &[HostPath]) -> Option<String> {
+    let best = |inward: bool| {
+        let of: Vec<(&HostPath, f64, FigureCell)> = ways
+            .iter()
+            .filter(|w| w.inward == inward && w.entry.lone().is_some())
+            .filter_map(|w| {
+                let cell = run.cell(&w.entry, CaseQuantity::Payload);
+                Some((w, cell.value?, cell))
+            })
+            .collect();
+        let (_, most) = extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
+        of.into_iter().find(|w| w.1 >= ALIKE * most)
+    };
+    let (way, value, cell) = best(true)?;
+    let below = cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
+        format!(", {} below the peak of {}", fmt::percent(1.0 - share), fmt::gbs(peak))
+    });
+    let back = best(false).map_or(String::new(), |(way, value, _)| {
+        format!("; back {} ({})", fmt::gbs(value), way.label)
+    });
+    Some(format!(
+        "Host to gpu{} is fastest with {}{below} ({}){back}.",
+        way.gpu,
+        fmt::gbs(value),
+        way.label
+    ))
+}
+
+/// What pageable memory and page migration cost against the best way in.
+fn slow_paths(run: &RunView, ways: &[HostPath]) -> Option<String> {
+    let best_of = |want: &dyn Fn(&HostPath) -> bool| {
+        let chosen = ways.iter().filter(|w| w.inward && want(w));
+        let values = chosen.filter_map(|w| run.value(&w.entry, CaseQuantity::Payload));
+        values.max_by(f64::total_cmp)
+    };
+    let best = best_of(&|_| true)?;
+    let parts: Vec<String> = [
+        ("pageable copies reach", best_of(&|w| w.mem == MemKind::Paged)),
+        ("page migration by faults", best_of(&|w| w.migrates == Some(MigrateHow::Fault))),
+        (
+            "zero-copy of managed memory",
+            best_of(&|w| w.mem == MemKind::Managed && w.migrates.is_none()),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| {
+        let value = value?;
+        Some(format!("{name} {} ({} of the best)", fmt::gbs(value), fmt::percent(value / best)))
+    })
+    .collect();
+    (!parts.is_empty()).then(|| format!("Into a GPU, {}.", fmt::list(&parts)))
 }

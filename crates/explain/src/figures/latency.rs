@@ -1,20 +1,79 @@
-//! Loads over links, and small copies between host and GPUs.
+//! Small copies between GPUs and with the host, and loads over links.
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Cadence, Unit};
+use pathline_schema::{Cadence, Flow, Unit};
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, extremes, grid,
-    published_words, values,
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, extremes,
+    grid, published_words, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: &str = "latency";
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
-    loads(run).into_iter().chain(host_copies(run)).collect()
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let (copies, sentence) = copies(run).unzip();
+    let figures = copies.into_iter().chain(loads(run)).chain(host_copies(run));
+    SuiteFindings::new(figures, [sentence.flatten()])
+}
+
+/// The matrix of small copies, one at a time, and what it says.
+fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
+    let copies: Vec<(&RunEntry, &Flow)> = run
+        .suite(SUITE)
+        .filter(|e| e.case.cadence == Cadence::Isolated)
+        .filter_map(|e| Some((e, e.lone()?)))
+        .filter(|(_, f)| f.src.unit.gpu().is_some() && f.dst.unit.gpu().is_some())
+        .collect();
+    let bytes = copies.iter().map(|(_, f)| f.bytes).min()?;
+    let gpus = run.gpus(copies.iter().map(|(e, _)| *e));
+    let cell = |a: u32, b: u32| {
+        let of = |f: &Flow| {
+            f.bytes == bytes && f.src.unit.gpu() == Some(a) && f.dst.unit.gpu() == Some(b)
+        };
+        let found = copies.iter().find(|(_, f)| of(f));
+        found.map_or_else(FigureCell::default, |(e, _)| run.cell(e, CaseQuantity::StepUs))
+    };
+    let matrix = grid(
+        ("from", &gpus),
+        ("to", &gpus),
+        ("us", BetterWhen::Lower),
+        (|g: u32| g.to_string(), |g: u32| g.to_string()),
+        cell,
+    );
+    let mut peers: Vec<(f64, u32, u32)> = Vec::new();
+    for (row, &a) in matrix.cells.iter().zip(&gpus) {
+        let others = row.iter().zip(&gpus).filter(|&(_, &b)| b != a);
+        peers.extend(others.filter_map(|(c, &b)| Some((c.value?, a, b))));
+    }
+    peers.sort_by(|x, y| x.0.total_cmp(&y.0));
+    let finding = match (peers.first(), peers.last()) {
+        (Some(low), Some(high)) => format!(
+            "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}",
+            fmt::number(low.0),
+            low.1,
+            low.2,
+            fmt::number(high.0),
+            high.1,
+            high.2,
+            published_words(matrix.cells.iter().flatten()),
+        ),
+        _ => String::new(),
+    };
+    let (low, high) = extremes(&peers.iter().map(|p| p.0).collect::<Vec<_>>());
+    let sentence = (!peers.is_empty())
+        .then(|| format!("The smallest copy between GPUs takes {} us.", fmt::range(low, high)));
+    let figure = Figure {
+        id: "latency".into(),
+        suite: SUITE.into(),
+        title: format!("Time of a {bytes} copy, one at a time"),
+        finding,
+        command: run.command(SUITE, ""),
+        body: FigureBody::Matrix(matrix),
+    };
+    Some((figure, sentence))
 }
 
 /// Dependent loads of each GPU from each memory that is not its own.

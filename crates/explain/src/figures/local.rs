@@ -3,8 +3,8 @@
 use pathline_schema::{KernelOp, Mover};
 
 use super::{
-    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, grid, published_words, shares,
-    values,
+    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, grid,
+    published_words, shares, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -32,7 +32,11 @@ fn way(entry: &RunEntry) -> Option<(u32, Option<KernelOp>)> {
     (flow.src.unit == at && flow.dst.unit == at).then_some((at.gpu()?, op))
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    SuiteFindings::new(figures(run), [])
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let entries: Vec<(&RunEntry, (u32, Option<KernelOp>))> =
         run.suite(SUITE).filter_map(|e| Some((e, way(e)?))).collect();
     let gpus = run.gpus(entries.iter().map(|(e, _)| *e));

@@ -2,7 +2,7 @@
 
 use pathline_schema::{Bytes, Flow, MigrateHow, Mover, Unit};
 
-use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, lines};
+use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, SuiteFindings, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
@@ -20,7 +20,10 @@ fn way(flow: &Flow) -> Option<String> {
     })
 }
 
-fn points(run: &RunView) -> Vec<(String, Bytes, FigureCell)> {
+/// Name of the path, size, rate.
+type SizedCell = (String, Bytes, FigureCell);
+
+fn points(run: &RunView) -> Vec<SizedCell> {
     run.suite(SUITE)
         .filter_map(|e| {
             let flow = e.lone()?;
@@ -30,32 +33,34 @@ fn points(run: &RunView) -> Vec<(String, Bytes, FigureCell)> {
         .collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let points = points(run);
-    if points.is_empty() {
-        return Vec::new();
-    }
+    let sentence = sentence(&points);
+    SuiteFindings::new(figure(run, points, sentence.clone()), [sentence])
+}
+
+fn figure(run: &RunView, points: Vec<SizedCell>, finding: Option<String>) -> Option<Figure> {
     let named = points.into_iter().map(|(name, bytes, cell)| (name, bytes.as_f64(), cell));
-    vec![Figure {
+    let lines = lines(named);
+    (!lines.is_empty()).then(|| Figure {
         id: SUITE.into(),
         suite: SUITE.into(),
         title: "Managed memory, by size".into(),
-        finding: sentence(run).unwrap_or_default(),
+        finding: finding.unwrap_or_default(),
         command: run.command(SUITE, ""),
         body: FigureBody::Curves(CurvesBody {
             x_unit: "B".into(),
             y_unit: "GB/s".into(),
-            lines: lines(named),
+            lines,
             ceilings: Vec::new(),
             marks: Vec::new(),
             better: BetterWhen::Higher,
         }),
-    }]
+    })
 }
 
 /// What the largest size gets in each way.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let points = points(run);
+fn sentence(points: &[SizedCell]) -> Option<String> {
     let largest = points.iter().map(|p| p.1).max()?;
     let value = |want: &dyn Fn(&str) -> bool| {
         points.iter().find(|p| p.1 == largest && want(&p.0)).and_then(|p| p.2.value)

@@ -5,14 +5,33 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, MemKind, Rank, Transport, WireOp};
 
 use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
-use super::{BetterWhen, ChartLine, Figure, FigureBody, FigureCell, grid, published_words, values};
+use super::{
+    BetterWhen, ChartLine, Figure, FigureBody, FigureCell, SuiteFindings, grid, published_words,
+    values,
+};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
 /// A size at which rates are quoted where a run has it.
 const LARGE: u64 = 1 << 20;
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) const SUITES: &[&str] = &[
+    "mpi-latency",
+    "mpi-bandwidth",
+    "mpi-both-ways",
+    "mpi-one-sided",
+    "mpi-pairs",
+    "mpi-concurrent",
+    "ccl-pairs",
+    "ucx",
+];
+
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let libraries = [Transport::Mpi, Transport::Ccl, Transport::Ucx];
+    SuiteFindings::new(figures(run), libraries.map(|via| sentence(run, via)))
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
     figures.extend(latency(run, "mpi-latency", "mpi-latency"));
     figures.extend(osu(run, "mpi-latency", "osu_latency"));
@@ -268,7 +287,7 @@ fn matrix(
         return None;
     }
     let (what, finding) = if large {
-        ("windows of", fmt::sentence(&super::levels_words(&measured)))
+        ("windows of", fmt::sentence(&super::pairs::levels_words(&measured)))
     } else {
         let (low, high) = super::extremes(&measured);
         let pairs = fmt::count(measured.len(), "pair");
@@ -339,7 +358,7 @@ fn scaling(lines: &[ChartLine]) -> String {
 }
 
 /// Small and large messages of a library, in one sentence.
-pub(crate) fn sentence(run: &RunView, via_: Transport) -> Option<String> {
+fn sentence(run: &RunView, via_: Transport) -> Option<String> {
     let (small, large) = match via_ {
         Transport::Mpi => ("mpi-latency", "mpi-bandwidth"),
         Transport::Ucx => ("ucx", "ucx"),

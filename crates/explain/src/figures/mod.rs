@@ -27,61 +27,182 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Case, Flow, MemKind, Mover, Unit};
 
+use TerminalUse::{Matrix, PageOnly, WithFinding};
+
 use crate::figure::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
-    MatrixBody, extremes,
+    Headline, HeadlineTone, MatrixBody, extremes,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
-pub(crate) use collectives::sentence as collectives_sentence;
-pub(crate) use contention::{sentence as contention_sentence, shared as contention_shared};
-pub(crate) use fan::{fans, sentence as fan_sentence};
-pub(crate) use host::{chase_points, crossovers, touch_cost};
-pub(crate) use host_link::{HostPath, ways};
-pub(crate) use managed::sentence as managed_sentence;
-pub(crate) use messages::sentence as messages_sentence;
-pub(crate) use numa_gpu::sentence as numa_gpu_sentence;
-pub(crate) use overhead::sentence as overhead_sentence;
-pub(crate) use overlap::sentence as overlap_sentence;
-pub(crate) use pairs::staged_sentence;
-pub(crate) use pairs::{PairMover, levels_words, pairs};
-pub(crate) use patterns::sentence as patterns_sentence;
-pub(crate) use routes::{RouteSlowdown, slowdowns};
-pub(crate) use shared_memory::sentence as shared_memory_sentence;
 pub use storage::StorageSummary;
-pub(crate) use storage::{
-    conditions as storage_conditions, doubts as storage_doubts, sentences as storage_sentences,
-};
+pub(crate) use storage::{conditions as storage_conditions, doubts as storage_doubts};
 
-/// All figures, in the order of the suites; last what no suite's figure shows.
-pub(crate) fn all(run: &RunView) -> Vec<Figure> {
-    let mut figures = host::figures(run);
-    figures.extend(local::figures(run));
-    figures.extend(host_link::figures(run));
-    figures.extend(pairs::figures(run));
-    figures.extend(pairs::latency(run));
-    figures.extend(latency::figures(run));
-    figures.extend(sweep::figures(run));
-    figures.extend(fan::figures(run));
-    figures.extend(patterns::figures(run));
-    figures.extend(managed::figures(run));
-    figures.extend(overhead::figures(run));
-    figures.extend(overlap::figures(run));
-    figures.extend(numa_gpu::figures(run));
-    figures.extend(routes::figures(run));
-    figures.extend(contention::figures(run));
-    figures.extend(messages::figures(run));
-    figures.extend(switches::figures(run));
-    figures.extend(registration::figures(run));
-    figures.extend(collectives::figures(run));
-    figures.extend(shared_memory::figures(run));
-    figures.extend(bystander::figures(run));
-    figures.extend(storage::figures(run));
-    let rest = others(run, &figures);
-    figures.extend(rest);
-    figures
+/// What a terminal does with a figure. The page shows all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TerminalUse {
+    /// Curves, bars, sheets and stacks are drawn; matrices are not.
+    ByForm,
+    /// A matrix that is drawn, the lowest number first.
+    Matrix(u8),
+    /// Drawn, with its finding below.
+    WithFinding,
+    /// Not drawn: what it says is in another figure or too much for a terminal.
+    PageOnly,
 }
+
+/// A sentence of the summary: its place among all, and its tone.
+struct SentenceSpec {
+    place: u16,
+    tone: HeadlineTone,
+}
+
+const fn plain(place: u16) -> SentenceSpec {
+    SentenceSpec { place, tone: HeadlineTone::Plain }
+}
+
+const fn good(place: u16) -> SentenceSpec {
+    SentenceSpec { place, tone: HeadlineTone::Good }
+}
+
+/// What the figures of one file are about, and where they are shown.
+struct FigureSpec {
+    /// Suites whose cases they show.
+    suites: &'static [&'static str],
+    find: fn(&RunView) -> SuiteFindings,
+    /// For each sentence that `find` returns, in its order.
+    sentences: &'static [SentenceSpec],
+    /// By id, where the terminal does not go by the form.
+    on_terminal: &'static [(&'static str, TerminalUse)],
+}
+
+impl FigureSpec {
+    const fn new(suites: &'static [&'static str], find: fn(&RunView) -> SuiteFindings) -> Self {
+        Self { suites, find, sentences: &[], on_terminal: &[] }
+    }
+    const fn sentences(self, sentences: &'static [SentenceSpec]) -> Self {
+        Self { sentences, ..self }
+    }
+    const fn on_terminal(self, on_terminal: &'static [(&'static str, TerminalUse)]) -> Self {
+        Self { on_terminal, ..self }
+    }
+}
+
+/// What one pass over a run gives: figures in the order of the page, and one entry for each sentence
+/// of the row, none where the run has no data for it.
+#[derive(Default)]
+struct SuiteFindings {
+    figures: Vec<Figure>,
+    sentences: Vec<Option<String>>,
+}
+
+impl SuiteFindings {
+    fn new(
+        figures: impl IntoIterator<Item = Figure>,
+        sentences: impl IntoIterator<Item = Option<String>>,
+    ) -> Self {
+        Self { figures: figures.into_iter().collect(), sentences: sentences.into_iter().collect() }
+    }
+}
+
+/// All figures but that of other cases, in the order of the page. A new figure is a file and a row.
+const FIGURES: &[FigureSpec] = &[
+    FigureSpec::new(&["host"], host::find)
+        .sentences(&[plain(100), plain(110), plain(120), plain(130)])
+        .on_terminal(&[
+            ("host-numa-read", Matrix(10)),
+            ("host-numa-write", Matrix(11)),
+            ("host-numa-latency", Matrix(12)),
+            ("host-threads", PageOnly),
+        ]),
+    FigureSpec::new(&["local"], local::find).on_terminal(&[("local-latency", PageOnly)]),
+    FigureSpec::new(&["host-link"], host_link::find).sentences(&[good(200), plain(210)]),
+    FigureSpec::new(&["pairs"], pairs::find)
+        .sentences(&[plain(300), plain(310), plain(320)])
+        .on_terminal(&[
+            ("pairs-dma", Matrix(20)),
+            ("pairs-dma-pull", Matrix(21)),
+            ("pairs-read", Matrix(22)),
+            ("pairs-write", Matrix(23)),
+            ("pairs-blit", Matrix(24)),
+            // Sums of both ways, and what pulls, come last: they are worth least to a reader.
+            ("pairs-dma-both", Matrix(90)),
+            ("pairs-blit-pull", Matrix(91)),
+        ]),
+    FigureSpec::new(&["latency"], latency::find).sentences(&[plain(910)]).on_terminal(&[
+        ("latency", Matrix(30)),
+        ("latency-load", Matrix(31)),
+        ("latency-host", PageOnly),
+    ]),
+    FigureSpec::new(&["sweep"], sweep::find),
+    FigureSpec::new(&["fan"], fan::find).sentences(&[plain(410)]).on_terminal(&[("fan", PageOnly)]),
+    FigureSpec::new(&["patterns"], patterns::find).sentences(&[plain(400)]),
+    FigureSpec::new(&["managed"], managed::find).sentences(&[plain(510)]),
+    FigureSpec::new(&["overhead"], overhead::find)
+        .sentences(&[plain(530)])
+        .on_terminal(&[("overhead-memory", Matrix(40)), ("overhead-batch", PageOnly)]),
+    FigureSpec::new(&["overlap"], overlap::find).sentences(&[plain(520)]),
+    FigureSpec::new(&["numa-gpu"], numa_gpu::find)
+        .sentences(&[plain(500)])
+        .on_terminal(&[("numa-gpu-in", Matrix(50))]),
+    FigureSpec::new(&["routes"], routes::find)
+        .sentences(&[plain(900), plain(901)])
+        .on_terminal(&[("routes", PageOnly)]),
+    FigureSpec::new(&["contention", "concurrent"], contention::find)
+        .sentences(&[plain(420), plain(430)]),
+    FigureSpec::new(messages::SUITES, messages::find).sentences(&[
+        plain(600),
+        plain(620),
+        plain(640),
+    ]),
+    FigureSpec::new(&["ucx-switches"], switches::find),
+    FigureSpec::new(&["registration"], registration::find),
+    FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[plain(610), plain(630)]),
+    FigureSpec::new(&["shm"], shared_memory::find).sentences(&[plain(650)]),
+    FigureSpec::new(&["shm"], bystander::find),
+    FigureSpec::new(&["storage"], storage::find)
+        .sentences(&[plain(700), plain(710), plain(720)])
+        .on_terminal(&[("storage-stages", WithFinding), ("storage-latency", PageOnly)]),
+];
+
+/// What a terminal does with a figure.
+pub fn terminal_use(figure: &Figure) -> TerminalUse {
+    let mut rows = FIGURES.iter().flat_map(|spec| spec.on_terminal);
+    rows.find(|(id, _)| *id == figure.id).map_or(TerminalUse::ByForm, |row| row.1)
+}
+
+/// Figures of a run, and what they say of it.
+pub(crate) struct RunFindings {
+    /// In the order of the table; last what no suite's figure shows.
+    pub(crate) figures: Vec<Figure>,
+    /// By place.
+    pub(crate) sentences: Vec<Headline>,
+}
+
+/// Derives all figures and sentences of a run.
+pub(crate) fn find(run: &RunView) -> RunFindings {
+    let mut figures = Vec::new();
+    let mut sentences: Vec<(u16, Headline)> = Vec::new();
+    for spec in FIGURES {
+        let found = (spec.find)(run);
+        debug_assert!(found.figures.iter().all(|f| spec.suites.contains(&f.suite.as_str())));
+        debug_assert!([0, spec.sentences.len()].contains(&found.sentences.len()));
+        figures.extend(found.figures);
+        for (&SentenceSpec { place, tone }, text) in spec.sentences.iter().zip(found.sentences) {
+            sentences.extend(text.map(|text| (place, Headline { text, tone })));
+        }
+    }
+    figures.extend(others(run, &figures));
+    sentences.sort_by_key(|(place, _)| *place);
+    RunFindings {
+        figures,
+        sentences: sentences.into_iter().map(|(_, headline)| headline).collect(),
+    }
+}
+
+/// Values that differ by no more than this factor are alike: the first of them is named.
+const ALIKE: f64 = 0.99;
 
 /// The most cases that the figure of other cases shows; the CSV has them all.
 const MOST_OTHERS: usize = 40;
@@ -265,4 +386,26 @@ fn bars_figure(
 
 fn is_host(unit: Unit) -> bool {
     unit.numa().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Equal places would leave the order of sentences and of matrices to that of rows.
+    #[test]
+    fn places_in_the_table_are_unique() {
+        let sentences = FIGURES.iter().flat_map(|spec| spec.sentences);
+        let mut places: Vec<u16> = sentences.map(|s| s.place).collect();
+        let all = places.len();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), all);
+        let mut matrices = BTreeSet::new();
+        for (id, shown) in FIGURES.iter().flat_map(|spec| spec.on_terminal) {
+            if let Matrix(place) = shown {
+                assert!(matrices.insert(place), "{id}: {place} stands twice");
+            }
+        }
+    }
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, MemKind, Mover};
 
-use super::{BetterWhen, Figure, FigureBody, FigureCell, extremes, grid, is_host, shares, values};
+use super::{
+    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, extremes, grid, is_host, shares,
+    values,
+};
 use crate::fmt;
 use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -34,14 +37,18 @@ fn ways<'b, 'a>(run: &'b RunView<'a>) -> Vec<DomainCopy<'b, 'a>> {
     run.suite(SUITE).filter_map(way).collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let ways = ways(run);
+    SuiteFindings::new(figures(run, &ways), [sentence(run, &ways)])
+}
+
+fn figures(run: &RunView, ways: &[DomainCopy]) -> Vec<Figure> {
     let domains: BTreeSet<u32> = ways.iter().map(|w| w.domain).collect();
     let domains: Vec<u32> = domains.into_iter().collect();
     if domains.len() < 2 {
         return Vec::new();
     }
-    [true, false].iter().filter_map(|&inward| figure(run, &ways, &domains, inward)).collect()
+    [true, false].iter().filter_map(|&inward| figure(run, ways, &domains, inward)).collect()
 }
 
 fn figure(run: &RunView, ways: &[DomainCopy], domains: &[u32], inward: bool) -> Option<Figure> {
@@ -102,8 +109,7 @@ fn figure(run: &RunView, ways: &[DomainCopy], domains: &[u32], inward: bool) -> 
 }
 
 /// What a domain that is not the GPU's own costs, at the worst.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let ways = ways(run);
+fn sentence(run: &RunView, ways: &[DomainCopy]) -> Option<String> {
     let home = |g: u32| run.topology().gpus.iter().find(|gpu| gpu.index == g)?.numa;
     let mut far: Option<(f64, &DomainCopy, f64, f64)> = None;
     for way in ways.iter().filter(|w| w.mem == MemKind::Pinned && home(w.gpu).is_some()) {

@@ -3,7 +3,8 @@
 use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall};
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid, mem_words, values,
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, grid,
+    mem_words, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -53,8 +54,11 @@ fn sized<'b, 'a>(run: &'b RunView<'a>) -> Vec<SizedCall<'b, 'a>> {
         .collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
-    [calls(run), memory(run), batches(run)].into_iter().flatten().collect()
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let sized = sized(run);
+    let sentence = sentence(run, &sized);
+    let figures = [calls(run), memory(run, &sized, sentence.clone()), batches(run)];
+    SuiteFindings::new(figures.into_iter().flatten(), [sentence])
 }
 
 fn calls(run: &RunView) -> Option<Figure> {
@@ -74,11 +78,10 @@ fn calls(run: &RunView) -> Option<Figure> {
     bars_figure(("overhead-calls", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
 }
 
-fn memory(run: &RunView) -> Option<Figure> {
-    let sized = sized(run);
+fn memory(run: &RunView, sized: &[SizedCall], finding: Option<String>) -> Option<Figure> {
     let mut rows: Vec<(RuntimeCall, MemKind)> = Vec::new();
     let mut cols: Vec<Bytes> = Vec::new();
-    for (call, mem, bytes, _) in &sized {
+    for (call, mem, bytes, _) in sized {
         if !rows.contains(&(*call, *mem)) {
             rows.push((*call, *mem));
         }
@@ -105,7 +108,7 @@ fn memory(run: &RunView) -> Option<Figure> {
         id: "overhead-memory".into(),
         suite: SUITE.into(),
         title: "What memory costs to have and to give back".into(),
-        finding: sentence(run).unwrap_or_default(),
+        finding: finding.unwrap_or_default(),
         command: run.command(SUITE, "* > * by call"),
         body: FigureBody::Matrix(matrix),
     })
@@ -150,8 +153,7 @@ fn batches(run: &RunView) -> Option<Figure> {
 }
 
 /// Milliseconds for a GiB of the largest size, and what a launch costs.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let sized = sized(run);
+fn sentence(run: &RunView, sized: &[SizedCall]) -> Option<String> {
     let largest = sized.iter().map(|s| s.2).max()?;
     let per_gib = |call: RuntimeCall, mem: MemKind| {
         let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, largest))?;

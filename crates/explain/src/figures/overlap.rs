@@ -2,7 +2,9 @@
 
 use pathline_schema::{Flow, KernelOp, Mover};
 
-use super::{BetterWhen, Figure, FigureBody, FigureCell, grid, is_host, mover_words, values};
+use super::{
+    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, is_host, mover_words, values,
+};
 use crate::fmt;
 use crate::run::{RunEntry, RunView};
 
@@ -56,8 +58,13 @@ fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
         .collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let kept = kept(run);
+    let sentence = sentence(&kept);
+    SuiteFindings::new(figure(run, &kept, sentence.clone()), [sentence])
+}
+
+fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Option<Figure> {
     let mut copies: Vec<(&Flow, String)> = Vec::new();
     let mut works: Vec<&Flow> = Vec::new();
     for beside in kept.iter().filter(|b| b.of_copy) {
@@ -67,9 +74,6 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
         if !works.contains(&beside.work) {
             works.push(beside.work);
         }
-    }
-    if copies.is_empty() {
-        return Vec::new();
     }
     let rows: Vec<usize> = (0..copies.len()).collect();
     // Of each kernel two columns: what the copy keeps, and what the kernel keeps.
@@ -90,22 +94,19 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
         (|row: usize| copies[row].1.clone(), name),
         cell,
     );
-    let finding = sentence(run).unwrap_or_default();
     let has = !values(matrix.cells.iter().flatten()).is_empty();
-    let figure = Figure {
+    has.then(|| Figure {
         id: SUITE.into(),
         suite: SUITE.into(),
         title: "Copies beside kernels of the same GPU: what each keeps of its rate".into(),
-        finding,
+        finding: finding.unwrap_or_default(),
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),
-    };
-    has.then_some(figure).into_iter().collect()
+    })
 }
 
 /// The worst of each: what a copy keeps beside a kernel, and what a kernel keeps beside a copy.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let kept = kept(run);
+fn sentence(kept: &[OverlapCell]) -> Option<String> {
     let least = |by_engine: bool, of_copy: bool| {
         let engine = |f: &Flow| matches!(f.by, Mover::Dma { .. });
         let fits = |b: &&OverlapCell| b.of_copy == of_copy && engine(b.copy) == by_engine;

@@ -1,12 +1,12 @@
-//! Between GPUs: bandwidth one way and both ways, and the latency of a small copy.
+//! Between GPUs: bandwidth one way and both ways.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{Cadence, Flow, MemKind, Mover};
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, bars_figure, grid, published_words,
-    shares, values,
+    ALIKE, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
+    extremes, grid, published_words, shares, values,
 };
 use crate::fmt;
 use crate::loss_breakdown::losses;
@@ -14,7 +14,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 /// How data goes from one GPU to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PairMover {
+enum PairMover {
     /// The runtime's copy, issued at the source.
     Dma,
     /// The runtime's copy, issued at the destination.
@@ -78,16 +78,16 @@ impl PairMover {
 
 /// A measured pair.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct MeasuredPair<'a> {
-    pub(crate) verb: PairMover,
-    pub(crate) src: u32,
-    pub(crate) dst: u32,
-    pub(crate) both: bool,
-    pub(crate) entry: RunEntry<'a>,
+struct MeasuredPair<'a> {
+    verb: PairMover,
+    src: u32,
+    dst: u32,
+    both: bool,
+    entry: RunEntry<'a>,
 }
 
 /// What the suite measured, the largest size of each pair.
-pub(crate) fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
+fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
     let mut found: BTreeMap<(PairMover, bool, u32, u32), MeasuredPair> = BTreeMap::new();
     let size = |p: &MeasuredPair| p.entry.case.timed.first().map(|f| f.bytes);
     for pair in run.suite("pairs").filter_map(|entry| pair(*entry)) {
@@ -116,8 +116,15 @@ fn pair(entry: RunEntry<'_>) -> Option<MeasuredPair<'_>> {
     })
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
-    let pairs = pairs(run);
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let (pairs, staged) = (pairs(run), staged_pairs(run));
+    let gain = staged_sentence(&staged);
+    let mut figures = figures(run, &pairs);
+    figures.extend(staged_figure(run, staged, gain.clone()));
+    SuiteFindings::new(figures, [copies(run, &pairs), kernels(run, &pairs), gain])
+}
+
+fn figures(run: &RunView, pairs: &[MeasuredPair]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for verb in PairMover::ALL {
         for both in [false, true] {
@@ -128,12 +135,14 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
             }
         }
     }
-    figures.extend(staged(run));
     figures
 }
 
+/// A copy that is staged through the host: flow, its rate, and that of the direct copy.
+type StagedPair = (Flow, FigureCell, Option<FigureCell>);
+
 /// Copies that this program stages through the host, with the direct copy of the same pair.
-fn staged_pairs(run: &RunView) -> Vec<(Flow, FigureCell, Option<FigureCell>)> {
+fn staged_pairs(run: &RunView) -> Vec<StagedPair> {
     let cell = |e: &RunEntry| run.cell(e, CaseQuantity::Payload);
     let staged = run.suite("pairs").filter_map(|e| {
         let flow = *e.lone().filter(|f| matches!(f.by, Mover::Staged { .. }))?;
@@ -146,9 +155,9 @@ fn staged_pairs(run: &RunView) -> Vec<(Flow, FigureCell, Option<FigureCell>)> {
     staged.collect()
 }
 
-fn staged(run: &RunView) -> Option<Figure> {
+fn staged_figure(run: &RunView, pairs: Vec<StagedPair>, finding: Option<String>) -> Option<Figure> {
     let mut bars = Vec::new();
-    for (flow, staged, direct) in staged_pairs(run) {
+    for (flow, staged, direct) in pairs {
         let Mover::Staged { via, .. } = flow.by else { continue };
         let (src, dst) = (flow.src.unit, flow.dst.unit);
         bars.extend(
@@ -158,19 +167,17 @@ fn staged(run: &RunView) -> Option<Figure> {
     }
     let title = "Copies between GPUs, direct and staged through the host".to_owned();
     let command = run.command("pairs", "gpu*.vram > gpu*.vram by staged");
-    let finding = staged_sentence(run).unwrap_or_default();
+    let finding = finding.unwrap_or_default();
     let unit = ("GB/s", BetterWhen::Higher);
     bars_figure(("pairs-staged", "pairs", title), finding, command, unit, bars)
 }
 
 /// How much the direct way gains over the host, at least and at most.
-pub(crate) fn staged_sentence(run: &RunView) -> Option<String> {
-    let both = |(_, staged, direct): (Flow, FigureCell, Option<FigureCell>)| {
-        Some((staged.value?, direct?.value?))
-    };
-    let pairs: Vec<(f64, f64)> = staged_pairs(run).into_iter().filter_map(both).collect();
-    let (low, high) = super::extremes(&pairs.iter().map(|p| p.1 / p.0).collect::<Vec<_>>());
-    let (least, most) = super::extremes(&pairs.iter().map(|p| p.0).collect::<Vec<_>>());
+fn staged_sentence(pairs: &[StagedPair]) -> Option<String> {
+    let both = |(_, staged, direct): &StagedPair| Some((staged.value?, direct.as_ref()?.value?));
+    let pairs: Vec<(f64, f64)> = pairs.iter().filter_map(both).collect();
+    let (low, high) = extremes(&pairs.iter().map(|p| p.1 / p.0).collect::<Vec<_>>());
+    let (least, most) = extremes(&pairs.iter().map(|p| p.0).collect::<Vec<_>>());
     (!pairs.is_empty()).then(|| {
         format!(
             "Staged through the host, copies between GPUs reach {} GB/s; the direct copy has {} times as \
@@ -222,7 +229,7 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
 }
 
 /// `2 levels: 37.1-37.6 GB/s (32 pairs) and 49.0-50.4 GB/s (24 pairs)`.
-pub(crate) fn levels_words(values: &[f64]) -> String {
+pub(super) fn levels_words(values: &[f64]) -> String {
     let levels = fmt::levels(values, 0.15);
     let one = |l: &fmt::ValueLevel| {
         format!("{} GB/s ({})", fmt::range(l.low, l.high), fmt::count(l.count, "pair"))
@@ -233,61 +240,63 @@ pub(crate) fn levels_words(values: &[f64]) -> String {
         1 => format!("one level: {}", texts.concat()),
         n @ 2..=5 => format!("{n} levels: {}", fmt::list(&texts)),
         _ => {
-            let (low, high) = super::extremes(values);
+            let (low, high) = extremes(values);
             format!("{} GB/s over {}", fmt::range(low, high), fmt::count(values.len(), "pair"))
         }
     }
 }
 
-/// The matrix of small copies, one at a time.
-pub(super) fn latency(run: &RunView) -> Option<Figure> {
-    let copies: Vec<(&RunEntry, &Flow)> = run
-        .suite("latency")
-        .filter(|e| e.case.cadence == Cadence::Isolated)
-        .filter_map(|e| Some((e, e.lone()?)))
-        .filter(|(_, f)| f.src.unit.gpu().is_some() && f.dst.unit.gpu().is_some())
-        .collect();
-    let bytes = copies.iter().map(|(_, f)| f.bytes).min()?;
-    let gpus = run.gpus(copies.iter().map(|(e, _)| *e));
-    let cell = |a: u32, b: u32| {
-        let of = |f: &Flow| {
-            f.bytes == bytes && f.src.unit.gpu() == Some(a) && f.dst.unit.gpu() == Some(b)
-        };
-        let found = copies.iter().find(|(_, f)| of(f));
-        found.map_or_else(FigureCell::default, |(e, _)| run.cell(e, CaseQuantity::StepUs))
-    };
-    let matrix = grid(
-        ("from", &gpus),
-        ("to", &gpus),
-        ("us", BetterWhen::Lower),
-        (|g: u32| g.to_string(), |g: u32| g.to_string()),
-        cell,
-    );
-    let mut peers: Vec<(f64, u32, u32)> = Vec::new();
-    for (row, &a) in matrix.cells.iter().zip(&gpus) {
-        let others = row.iter().zip(&gpus).filter(|&(_, &b)| b != a);
-        peers.extend(others.filter_map(|(c, &b)| Some((c.value?, a, b))));
+/// Rates one way, GB/s.
+fn rates(run: &RunView, pairs: &[MeasuredPair], verb: PairMover) -> Vec<f64> {
+    let pairs = pairs.iter().filter(|p| p.verb == verb && !p.both);
+    pairs.filter_map(|p| run.value(&p.entry, CaseQuantity::Payload)).collect()
+}
+
+/// The levels of the runtime's copies, and what they leave of the widest route.
+fn copies(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
+    let pairs: Vec<_> = pairs.iter().filter(|p| p.verb == PairMover::Dma && !p.both).collect();
+    let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty());
+    let cells: Vec<FigureCell> =
+        pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
+    let values: Vec<f64> = cells.iter().filter_map(|c| c.value).collect();
+    if values.is_empty() {
+        return None;
     }
-    peers.sort_by(|x, y| x.0.total_cmp(&y.0));
-    let finding = match (peers.first(), peers.last()) {
-        (Some(low), Some(high)) => format!(
-            "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}",
-            fmt::number(low.0),
-            low.1,
-            low.2,
-            fmt::number(high.0),
-            high.1,
-            high.2,
-            published_words(matrix.cells.iter().flatten()),
-        ),
-        _ => String::new(),
-    };
-    Some(Figure {
-        id: "latency".into(),
-        suite: "latency".into(),
-        title: format!("Time of a {bytes} copy, one at a time"),
-        finding,
-        command: run.command("latency", ""),
-        body: FigureBody::Matrix(matrix),
-    })
+    let by = engine.map_or(String::new(), |e| format!(" ({e})"));
+    let shares: Vec<f64> = cells.iter().filter_map(FigureCell::share_of_ceiling).collect();
+    let (least, _) = extremes(&shares);
+    let worst = cells
+        .iter()
+        .zip(&pairs)
+        .filter_map(|(c, p)| Some((c.share_of_ceiling()?, c.ceiling?, p)))
+        .find(|(share, ..)| ALIKE * share <= least)
+        .map_or(String::new(), |(share, peak, p)| {
+            format!(
+                "; from gpu{} to gpu{} that is {} of {}",
+                p.src,
+                p.dst,
+                fmt::percent(share),
+                fmt::gbs(peak)
+            )
+        });
+    Some(format!("Runtime copies between GPUs{by} come in {}{worst}.", levels_words(&values)))
+}
+
+/// The tiers of kernels, and how reads compare with writes.
+fn kernels(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
+    let (reads, writes) = (rates(run, pairs, PairMover::Read), rates(run, pairs, PairMover::Write));
+    let values = if reads.is_empty() { &writes } else { &reads };
+    if values.is_empty() {
+        return None;
+    }
+    let verb = if reads.is_empty() { "writes" } else { "reads" };
+    let total = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
+    let ratio = (!reads.is_empty() && !writes.is_empty()).then(|| {
+        format!("; writes reach {} of reads", fmt::percent(total(&writes) / total(&reads)))
+    });
+    Some(format!(
+        "Kernel {verb} between GPUs come in {}{}.",
+        levels_words(values),
+        ratio.unwrap_or_default()
+    ))
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, Mover};
 
-use super::{BetterWhen, Figure, FigureBar, FigureCell, bars_figure, mover_words, published_words};
+use super::{
+    BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, bars_figure, mover_words,
+    published_words,
+};
 use crate::figure::LossBreakdown;
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -54,8 +57,13 @@ fn patterns<'a>(run: &RunView<'a>) -> Vec<PatternCell<'a>> {
         .collect()
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let patterns = patterns(run);
+    let sentence = sentence(&patterns);
+    SuiteFindings::new(figure(run, &patterns, sentence.as_deref()), [sentence])
+}
+
+fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Option<Figure> {
     let bar = |p: &PatternCell| {
         let by = p.entry.case.timed.first().map(|f| mover_words(&f.by, p.entry.engine()));
         FigureBar { label: format!("{}, {}", p.name, by.unwrap_or_default()), cell: p.cell.clone() }
@@ -63,20 +71,17 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     let bars: Vec<FigureBar> = patterns.iter().map(bar).collect();
     let finding = format!(
         "{} The ceiling is what the links of the routes in use allow if all flows of a pattern end together.{}",
-        sentence(run).unwrap_or_default(),
+        sentence.unwrap_or_default(),
         published_words(patterns.iter().map(|p| &p.cell))
     );
     let title = "GPUs at once, sum of all flows".to_owned();
     let command = run.command(SUITE, "");
     let unit = ("GB/s", BetterWhen::Higher);
     bars_figure((SUITE, SUITE, title), finding.trim().to_owned(), command, unit, bars)
-        .into_iter()
-        .collect()
 }
 
 /// The fastest way for all to all, and what is left of the links then.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let patterns = patterns(run);
+fn sentence(patterns: &[PatternCell]) -> Option<String> {
     let value = |p: &PatternCell| p.cell.value.unwrap_or(0.0);
     let all = patterns.iter().filter(|p| p.name.ends_with("to all") && p.cell.value.is_some());
     let best = all.max_by(|a, b| value(a).total_cmp(&value(b)))?;

@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
 
 use super::between::ChartSpec;
-use super::{ChartLine, Figure, mem_words, overhead};
+use super::{ChartLine, Figure, SuiteFindings, mem_words, overhead};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
 const SUITE: &str = "registration";
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    SuiteFindings::new(figures(run), [])
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let all: Vec<_> = run
         .suite(SUITE)
         .filter_map(|entry| {

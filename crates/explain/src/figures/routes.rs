@@ -1,10 +1,15 @@
 //! How far GPUs are from each other, and which links a routed copy uses: loading one of them slows
 //! it down.
 
-use pathline_flow::routes::RouteTable;
-use pathline_schema::{Flow, LinkEnd};
+use std::collections::BTreeSet;
 
-use super::{BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody};
+use pathline_flow::routes::RouteTable;
+use pathline_schema::{Flow, LinkEnd, Topology};
+
+use super::{
+    ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody,
+    SuiteFindings, extremes,
+};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -16,23 +21,23 @@ const FELT: f64 = 0.1;
 
 /// A copy beside a load on one link.
 #[derive(Debug, Clone)]
-pub(crate) struct RouteSlowdown<'a> {
-    pub(crate) timed: &'a Flow,
-    pub(crate) load: &'a Flow,
-    pub(crate) entry: RunEntry<'a>,
-    pub(crate) alone: f64,
-    pub(crate) loaded: f64,
+struct RouteSlowdown<'a> {
+    timed: &'a Flow,
+    load: &'a Flow,
+    entry: RunEntry<'a>,
+    alone: f64,
+    loaded: f64,
 }
 
 impl RouteSlowdown<'_> {
     /// Whether the load slows the copy: they share a link.
-    pub(crate) fn shared(&self) -> bool {
+    fn shared(&self) -> bool {
         self.loaded < (1.0 - FELT) * self.alone
     }
 }
 
 /// What the suite measured, in the order of the run.
-pub(crate) fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
+fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([timed], [load]) = (entry.case.timed.as_slice(), entry.case.background.as_slice())
@@ -58,10 +63,12 @@ pub(crate) fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
 const MOST_BARS: usize = 48;
 
 /// Hops of the routes in use, then what was measured about them.
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let slowdowns = slowdowns(run);
     let asked = run.suite(SUITE).next().is_some();
     let hops = asked.then(|| hops(run)).flatten();
-    hops.into_iter().chain(loads(run)).collect()
+    let sentences = [detours(run), loaded_routes(&slowdowns)];
+    SuiteFindings::new(hops.into_iter().chain(loads(run, slowdowns)), sentences)
 }
 
 /// Hops between all pairs, from the topology, beside published ones.
@@ -121,8 +128,7 @@ fn hops(run: &RunView) -> Option<Figure> {
 /// The most pairs that a sentence names.
 const MOST_NAMED: usize = 6;
 
-fn loads(run: &RunView) -> Option<Figure> {
-    let mut found = slowdowns(run);
+fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
     if found.is_empty() {
         return None;
     }
@@ -158,4 +164,102 @@ fn loads(run: &RunView) -> Option<Figure> {
         command: run.command(SUITE, ""),
         body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
+}
+
+/// Routes that are longer than they need be because they are wider.
+fn detours(run: &RunView) -> Option<String> {
+    let topology = run.topology();
+    let of_gpu = |e: &RunEntry| e.case.flows().any(|f| f.by.at().gpu().is_some());
+    if !run.entries.is_empty() && !run.entries.iter().any(of_gpu) {
+        return None;
+    }
+    let detours: Vec<(u32, u32, u32, String, u32)> = topology
+        .routes
+        .iter()
+        .filter_map(|route| {
+            let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (route.src, route.dst) else { return None };
+            let shortest = fewest_hops(topology, a, b)?;
+            let via = route.via.first()?;
+            let way: Vec<LinkEnd> =
+                [route.src].into_iter().chain(via.iter().copied()).chain([route.dst]).collect();
+            let text = way.iter().map(node_number).collect::<Vec<_>>().join("-");
+            (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &way)))
+        })
+        .collect();
+    let (a, b, shortest, way, width) = detours.first()?;
+    let more = match detours.len() - 1 {
+        0 => String::new(),
+        _ => {
+            let others: Vec<String> =
+                detours.iter().skip(1).map(|d| format!("{}-{} by {}", d.0, d.1, d.3)).collect();
+            format!("; likewise {}", fmt::list(&others))
+        }
+    };
+    let wide = if *width > 0 {
+        format!(", {} wide all the way", fmt::count(*width as usize, "link"))
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "gpu{a} and gpu{b} use the route {way}{wide}, though {} would do{more}.",
+        fmt::count(*shortest as usize, "hop")
+    ))
+}
+
+/// Routes that a load on one link gave away.
+fn loaded_routes(slowdowns: &[RouteSlowdown]) -> Option<String> {
+    let felt: Vec<&RouteSlowdown> = slowdowns.iter().filter(|s| s.shared()).collect();
+    let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
+    let (_, most) = extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
+    let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
+    Some(format!(
+        "A load on one link gives away the route of {}: {} to {} falls to {} beside {} to {}.",
+        fmt::count(pairs.len(), "routed pair"),
+        widest.timed.src.unit,
+        widest.timed.dst.unit,
+        fmt::percent(widest.loaded / widest.alone),
+        widest.load.src.unit,
+        widest.load.dst.unit
+    ))
+}
+
+fn node_number(node: &LinkEnd) -> String {
+    match node {
+        LinkEnd::Gpu(n) => n.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Links of the narrowest stretch; 0 if a stretch is not listed.
+fn width(topology: &Topology, way: &[LinkEnd]) -> u32 {
+    let link = |a: LinkEnd, b: LinkEnd| {
+        topology.links.iter().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
+    };
+    let stretches = way.windows(2).map(|w| link(w[0], w[1]).map_or(0, |l| l.width));
+    stretches.min().unwrap_or(0)
+}
+
+/// Fewest links between two GPUs over direct GPU links.
+fn fewest_hops(topology: &Topology, from: u32, to: u32) -> Option<u32> {
+    let mut reached = vec![from];
+    let mut edge = vec![from];
+    for hops in 1..=topology.gpus.len() as u32 {
+        let next: Vec<u32> = topology
+            .links
+            .iter()
+            .filter_map(|l| match (l.a, l.b) {
+                (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => Some([(a, b), (b, a)]),
+                _ => None,
+            })
+            .flatten()
+            .filter(|(a, b)| edge.contains(a) && !reached.contains(b))
+            .map(|(_, b)| b)
+            .collect();
+        if next.contains(&to) {
+            return Some(hops);
+        }
+        reached.extend(&next);
+        edge = next;
+    }
+    None
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, Transport, WireOp};
 
 use super::between::{self, ChartSpec, SentFlow};
-use super::{BetterWhen, Figure, FigureCell};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings};
 use crate::figures::messages::beats;
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
@@ -16,8 +16,12 @@ const SUITE: &str = "shm";
 /// Copies of one kind at one distance.
 type ShmKey = (Option<CoreDistance>, String);
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let all = between::of(run, SUITE);
+    SuiteFindings::new(figures(run, &all), [sentence(run, &all)])
+}
+
+fn figures(run: &RunView, all: &[SentFlow<'_, '_>]) -> Vec<Figure> {
     let nears: BTreeSet<Option<CoreDistance>> =
         all.iter().filter(|s| s.at_once == 1).map(|s| s.wire.near).collect();
     let mut figures = Vec::new();
@@ -32,7 +36,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
         figures.extend(latency(run, near, &pings));
         figures.extend(paid(run, near, &alone().collect::<Vec<_>>()));
     }
-    figures.extend(at_once(run, &all));
+    figures.extend(at_once(run, all));
     figures
 }
 
@@ -312,8 +316,7 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
 }
 
 /// Which copy is fastest, in one sentence.
-pub(crate) fn sentence(run: &RunView) -> Option<String> {
-    let all = between::of(run, SUITE);
+fn sentence(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<String> {
     let send = |s: &&SentFlow| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
     let near = all.iter().filter(send).map(|s| s.wire.near).min()?;
     let chosen: Vec<&SentFlow> = all.iter().filter(send).filter(|s| s.wire.near == near).collect();

@@ -4,7 +4,8 @@ use pathline_schema::{Flow, KernelOp, MemKind, Mover};
 use pathline_stats::fit_line;
 
 use super::{
-    BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, is_host, lines, mem_words, mover_words,
+    BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, SuiteFindings, is_host, lines,
+    mem_words, mover_words,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -54,7 +55,11 @@ fn name(flow: &Flow, engine: &str) -> String {
     }
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    SuiteFindings::new(figures(run), [])
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let entries: Vec<(&RunEntry, &Flow)> =
         run.suite(SUITE).filter_map(|e| Some((e, e.lone()?))).collect();
     SweepChart::ALL

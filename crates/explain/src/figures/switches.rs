@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pathline_schema::{Bytes, UcxSetting, WireOp};
 
 use super::between::{self, SendKind, SentFlow, apart, memory};
-use super::{BetterWhen, Figure, FigureBody, FigureCell, grid};
+use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -23,7 +23,11 @@ struct SettingChange {
     gain: Option<f64>,
 }
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    SuiteFindings::new(figures(run), [])
+}
+
+fn figures(run: &RunView) -> Vec<Figure> {
     let all = between::of(run, SUITE);
     let kinds: BTreeSet<(bool, SendKind)> =
         all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();

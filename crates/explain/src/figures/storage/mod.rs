@@ -17,18 +17,17 @@ use pathline_schema::{
 };
 use pathline_stats::SeriesSummary;
 
-use super::{Figure, FigureCell};
+use super::{FigureCell, SuiteFindings};
 use crate::run::{EntryState, RunEntry, RunView};
 
 pub(crate) use doubts::{conditions, doubts};
-pub(crate) use sentences::sentences;
 
 const SUITE: &str = "storage";
 
-pub(super) fn figures(run: &RunView) -> Vec<Figure> {
+pub(super) fn find(run: &RunView) -> SuiteFindings {
     let jobs = jobs(run);
     if jobs.is_empty() {
-        return Vec::new();
+        return SuiteFindings::default();
     }
     let mut figures = rates::figures(run, &jobs);
     figures.extend(rates::pages(run, &jobs));
@@ -37,7 +36,7 @@ pub(super) fn figures(run: &RunView) -> Vec<Figure> {
     figures.extend(stages::figure(run, &jobs));
     figures.extend(calls::figure(run, &jobs));
     figures.extend(rates::at_once(run, &jobs));
-    figures
+    SuiteFindings::new(figures, sentences::sentences(run, &jobs))
 }
 
 /// A case of I/O by itself.

@@ -2,14 +2,13 @@
 
 use pathline_schema::{IoCache, IoOp, IoOrder, MemKind};
 
-use super::{IoEntry, IoQuantity, calls, engine_words, gaps, jobs, labels, stages};
+use super::{IoEntry, IoQuantity, calls, engine_words, gaps, labels, stages};
 use crate::fmt;
 use crate::run::RunView;
 
 /// What files give to host memory, what to GPUs, and where the calls' time goes.
-pub(crate) fn sentences(run: &RunView) -> [Option<String>; 3] {
-    let jobs = jobs(run);
-    [host(&jobs), gpus(run, &jobs), in_calls(&jobs)]
+pub(super) fn sentences(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> [Option<String>; 3] {
+    [host(jobs), gpus(run, jobs), in_calls(jobs)]
 }
 
 fn best<'j, 'b, 'a>(
