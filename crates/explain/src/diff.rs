@@ -50,7 +50,7 @@ pub enum CaseChange {
 }
 
 impl CaseChange {
-    /// Its word.
+    /// Name in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::BeyondCeiling => "beyond ceiling",
@@ -99,8 +99,8 @@ pub struct DiffRow {
 }
 
 impl DiffRow {
-    /// `+10.2 % [+9.8, +10.6]`. Of too few samples there is no interval, and it is said so.
-    fn effect_words(&self) -> String {
+    /// `+10.2 % [+9.8, +10.6]`. With too few samples, a note instead of the interval.
+    fn effect_text(&self) -> String {
         let Some((effect, low, high)) = self.effect else { return String::new() };
         let effect = pc(effect);
         if low > 0.0 && high.is_finite() {
@@ -411,7 +411,7 @@ impl std::fmt::Display for RunDiff {
         )?;
         for row in changed.iter().take(MOST_ROWS) {
             let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
-            let effect = row.effect_words();
+            let effect = row.effect_text();
             write!(
                 f,
                 "{:<14} {:>9} {:>9} {:<4}  {effect:<24} {}",

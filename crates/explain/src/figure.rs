@@ -3,7 +3,7 @@
 pub use pathline_published::PublishedValue;
 use pathline_schema::{Case, Conditions};
 
-/// A picture with its table, its words and the command that made it.
+/// Data for a picture with its table, its finding and the command that measures it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// Stable anchor: `pairs-dma`.
@@ -12,7 +12,7 @@ pub struct Figure {
     pub suite: String,
     /// One line.
     pub title: String,
-    /// What one sees in it, in figures: two or three sentences.
+    /// Result in numbers: two or three sentences.
     pub finding: String,
     /// The command that measures just this.
     pub command: String,
@@ -57,7 +57,7 @@ pub enum FigureBody {
     Sheet(SheetBody),
     /// Parts of a whole, one whole a row.
     Stacks(StacksBody),
-    /// Differences by row and column, of several statistics beside each other.
+    /// Differences by row and column, one panel a statistic.
     Gaps(GapsBody),
 }
 
@@ -84,17 +84,17 @@ pub struct FigureCell {
     pub ceiling: Option<f64>,
     /// A tighter bound, where one is known (engine, protocol).
     pub bound: Option<f64>,
-    /// The way it takes, and what is lost on it, where the machine is known well enough.
-    pub way: Option<LossBreakdown>,
-    /// What somebody has published for this, with where.
+    /// Route and losses on it; none if the machine description does not cover the case.
+    pub path: Option<LossBreakdown>,
+    /// Published value for the same case.
     pub published: Option<PublishedValue>,
     /// Why there is no value: a skip's reason or a fault's error.
     pub absent: Option<String>,
     /// The case that was measured.
     pub case: Option<Case>,
-    /// What its GPUs said of themselves while it ran, one text a GPU.
+    /// Clocks, power and temperature while it ran, one text a GPU.
     pub gpus: Vec<String>,
-    /// Why the value is not to be relied on.
+    /// Why the value is suspect.
     pub suspect: Option<Suspicion>,
 }
 
@@ -106,24 +106,24 @@ impl FigureCell {
     }
 }
 
-/// Why a value is not to be relied on.
+/// Why a value is suspect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Suspicion {
-    /// It is more than hardware can carry: by how much, and where.
+    /// Above the peak of the hardware: by how much, and where.
     BeyondCeiling(String),
-    /// Its bytes moved and were not compared: why not.
+    /// Its bytes were not compared after the transfer: why not.
     Unverified(String),
 }
 
 impl Suspicion {
-    /// What stands beside the value on a terminal.
+    /// Mark behind the value on a terminal.
     pub fn mark(&self) -> char {
         match self {
             Self::BeyondCeiling(_) => '!',
             Self::Unverified(_) => '?',
         }
     }
-    /// In a sentence without an end.
+    /// Clause without a full stop.
     pub fn text(&self) -> String {
         match self {
             Self::BeyondCeiling(text) => format!("beyond-ceiling: {text}"),
@@ -132,7 +132,7 @@ impl Suspicion {
     }
 }
 
-/// The way of a case, and where its bandwidth goes on it.
+/// Route of a case, and the steps from its peak down to what the model predicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossBreakdown {
     /// Units passed by the first flow, ends included: `0-1-5`, `numa3-gpu0`.
@@ -146,16 +146,16 @@ pub struct LossBreakdown {
 /// One step from the peak down, in the figure's unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossStep {
-    /// What the hops before let through.
+    /// Rate before this step.
     pub from: f64,
-    /// What is left.
+    /// Rate after it.
     pub to: f64,
-    /// What takes the rest.
+    /// Cause of the loss.
     pub why: String,
 }
 
 impl LossStep {
-    /// The part that is lost, 0 to 1.
+    /// Lost share of the rate before, 0 to 1.
     pub fn share(&self) -> f64 {
         1.0 - self.to / self.from
     }
@@ -176,7 +176,7 @@ pub struct MatrixBody {
     pub cols: Vec<String>,
     /// Cells, `cells[row][col]`.
     pub cells: Vec<Vec<FigureCell>>,
-    /// Which way is good.
+    /// Whether more or less is better.
     pub better: BetterWhen,
 }
 
@@ -193,7 +193,7 @@ pub struct CurvesBody {
     pub ceilings: Vec<(String, f64)>,
     /// Vertical lines: place and label, such as a cache size or a crossover.
     pub marks: Vec<(f64, String)>,
-    /// Which way is good.
+    /// Whether more or less is better.
     pub better: BetterWhen,
 }
 
@@ -213,7 +213,7 @@ pub struct BarsBody {
     pub unit: String,
     /// Bars, top to bottom.
     pub bars: Vec<FigureBar>,
-    /// Which way is good.
+    /// Whether more or less is better.
     pub better: BetterWhen,
 }
 
@@ -244,7 +244,7 @@ pub struct SheetColumn {
     pub name: String,
     /// Its unit; empty of a mere number.
     pub unit: String,
-    /// Which way is good.
+    /// Whether more or less is better.
     pub better: BetterWhen,
 }
 
@@ -271,8 +271,8 @@ pub struct FigureStack {
 pub struct StackPart {
     /// Its name: a function's.
     pub name: String,
-    /// How often, and how long each: `1280 calls of 41.2 us`.
-    pub words: String,
+    /// Number and time of the calls: `1280 calls of 41.2 us`.
+    pub detail: String,
     /// Its share in percent.
     pub cell: FigureCell,
 }
@@ -311,7 +311,7 @@ pub struct PairedGap {
     pub pairs: usize,
     /// Whether the interval contains zero.
     pub is_zero: bool,
-    /// Why the difference does not tell what it seems to: one of the two is saturated.
+    /// Why the difference is a queue's and not the copy's: one of the two is saturated.
     pub saturated: Option<String>,
 }
 
@@ -336,11 +336,11 @@ pub struct RunReport {
     pub figures: Vec<Figure>,
     /// Cases without figures: case text, `skipped` or `faulted`, reason.
     pub absences: Vec<MissingCase>,
-    /// Doubts of the tool about this run, its node and its record.
-    pub notes: Vec<RunWarning>,
+    /// Warnings about this run, its node and its journal.
+    pub warnings: Vec<RunWarning>,
     /// Conditions of the run: label and value, in display order.
     pub conditions: Vec<(String, String)>,
-    /// What GPUs say of themselves: which of them, and what.
+    /// GPUs, and their clocks, limits and links.
     pub gpus: Vec<(String, String)>,
     /// State of the machine over the run: first and last reading.
     pub state: Option<(Conditions, Conditions)>,
@@ -353,7 +353,7 @@ impl RunReport {
     /// percentage first.
     pub fn warnings_by_code(&self) -> Vec<(&str, Vec<&RunWarning>)> {
         let mut groups: Vec<(&str, Vec<&RunWarning>)> = Vec::new();
-        for warning in &self.notes {
+        for warning in &self.warnings {
             match groups.iter_mut().find(|(code, _)| *code == warning.code) {
                 Some((_, known)) => known.push(warning),
                 None => groups.push((&warning.code, vec![warning])),
@@ -383,9 +383,9 @@ fn greatest_percentage(text: &str) -> f64 {
 /// One sentence of the summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Headline {
-    /// What it says.
+    /// One sentence.
     pub text: String,
-    /// Whether it is good news, news, or a reason to look closer.
+    /// How it is marked.
     pub tone: HeadlineTone,
 }
 
@@ -400,7 +400,7 @@ pub enum HeadlineTone {
     Warn,
 }
 
-/// A doubt.
+/// A warning about a result or about the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunWarning {
     /// Short name of its kind: `bimodal`, `drift`, `topology`.

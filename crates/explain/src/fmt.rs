@@ -70,45 +70,9 @@ pub fn sentence(text: &str) -> String {
     }
 }
 
-/// Values that lie close together: neighbours in order less than `apart` from each other.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ValueLevel {
-    /// The least of them.
-    pub low: f64,
-    /// The greatest of them.
-    pub high: f64,
-    /// How many there are.
-    pub count: usize,
-}
-
-/// Sorts values into levels; a step of more than `apart` (0.15 is 15 %) starts a new one.
-pub fn levels(values: &[f64], apart: f64) -> Vec<ValueLevel> {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let mut levels: Vec<ValueLevel> = Vec::new();
-    for value in sorted {
-        match levels.last_mut() {
-            Some(level) if value <= level.high * (1.0 + apart) => {
-                level.high = value;
-                level.count += 1;
-            }
-            _ => levels.push(ValueLevel { low: value, high: value, count: 1 }),
-        }
-    }
-    levels
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_gap_of_thirty_per_cent_makes_two_levels() {
-        // 37.1..37.6 lie within 2 %, 49..50.4 within 3 %; from 37.6 to 49 it is 30 %.
-        let found = levels(&[50.4, 37.1, 49.0, 37.6], 0.15);
-        let level = |low, high| ValueLevel { low, high, count: 2 };
-        assert_eq!(found, [level(37.1, 37.6), level(49.0, 50.4)]);
-    }
 
     #[test]
     fn figures_keep_three_digits() {

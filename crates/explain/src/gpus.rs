@@ -1,4 +1,4 @@
-//! What GPUs say of themselves, in words.
+//! State and facts of GPUs as text.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use pathline_schema::{
 
 use crate::fmt;
 
-/// The most GPUs of one case that are told of.
+/// The most GPUs of one case that are listed.
 const MOST: usize = 4;
 
-/// Facts of the run's GPUs; those of which the same is said share a row: `gpu0-6`.
+/// Facts of the run's GPUs; GPUs with equal facts share a row: `gpu0-6`.
 pub(crate) fn rows(journal: &Journal) -> Vec<(String, String)> {
     let mut rows: Vec<(String, Vec<u32>)> = Vec::new();
     for (unit, facts) in &journal.begin.gpus {
@@ -72,8 +72,8 @@ fn nvlinks(topology: &Topology, unit: Unit, (active, all): (u32, u32)) -> String
     }
 }
 
-/// What a GPU says of itself now: its facts, then its state.
-pub fn words(topology: &Topology, gpu: u32, facts: &GpuFacts, now: &GpuState) -> String {
+/// Facts of a GPU, then its state.
+pub fn describe_gpu(topology: &Topology, gpu: u32, facts: &GpuFacts, now: &GpuState) -> String {
     let facts = facts_of(topology, Unit::Gpu(gpu), facts).unwrap_or_else(|| facts.source.clone());
     match state(now) {
         now if now.is_empty() => facts,

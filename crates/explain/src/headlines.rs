@@ -13,7 +13,7 @@ use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
 const AGREES: f64 = 0.1;
 
 /// All headlines, in order of interest: what makes a run wrong, `sentences` of figures, then what the
-/// run as a whole says. A run of a few cases has a sentence for each instead.
+/// run has as a whole. A run of a few cases has a sentence for each instead.
 pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -> Vec<Headline> {
     let journal = run.journal;
     let with = |tone| move |text: String| Headline { text, tone };
@@ -40,7 +40,7 @@ pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -
     all
 }
 
-/// Up to this many cases are told one by one.
+/// Up to this many cases have a sentence each.
 const FEW: usize = 4;
 
 /// Each case in a sentence, of a run of a few.
@@ -90,9 +90,9 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
         .filter(|c| !matches!(c.suspect, Some(Suspicion::BeyondCeiling(_))))
         .filter_map(|c| Some((c.value?, c.published.as_ref()?, c.case.as_ref()?, c)))
         .filter(|(_, published, case, _)| {
-            let way = |f: &pathline_schema::Flow| (f.src, f.dst, f.by);
-            let ways: Vec<_> = case.timed.iter().map(way).collect();
-            seen.insert((ways, case.cadence, published.source.as_str()))
+            let path = |f: &pathline_schema::Flow| (f.src, f.dst, f.by);
+            let paths: Vec<_> = case.timed.iter().map(path).collect();
+            seen.insert((paths, case.cadence, published.source.as_str()))
         })
         .map(|(value, published, _, c)| (value / published.value - 1.0, c))
         .filter(|(apart, _)| apart.is_finite())
@@ -105,7 +105,7 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
         format!(" ({} to {} by {})", f.src.unit, f.dst.unit, f.by.kind())
     });
     let source = cell.published.as_ref().map_or("", |p| p.source.as_str());
-    // Those agree by construction, which says nothing of the model.
+    // These agree by construction and do not validate the model.
     let carried = pairs.iter().filter(|(_, c)| c.case.as_ref().is_some_and(|c| run.carries(c)));
     let carried = match carried.count() {
         0 => String::new(),
@@ -207,7 +207,7 @@ fn unsettled(journal: &Journal) -> Option<String> {
     })
 }
 
-/// The tool's doubts, counted by kind.
+/// Warnings by kind.
 fn noted(journal: &Journal) -> Option<String> {
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
     for note in journal.notes.iter().filter(|note| !note.lacks_gpus()) {
@@ -223,7 +223,7 @@ fn lacking_gpus(journal: &Journal) -> Option<String> {
     Some(fmt::sentence(&note.text))
 }
 
-/// Before anything else is said: some of what was measured is not here.
+/// Lines of the journal that cannot be read. Comes first: results are missing.
 fn broken(journal: &Journal) -> Option<String> {
     let first = journal.broken.first()?;
     let lines = fmt::count(journal.broken.len(), "line");

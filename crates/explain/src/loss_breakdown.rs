@@ -1,4 +1,4 @@
-//! The way of a case, and where its bandwidth goes on it: from the peak of the narrowest hop down
+//! Where the bandwidth of a case is lost: from the peak of the narrowest hop on its route down
 //! to what the model of the machine lets through. Every step is taken from the network's stages.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use crate::fmt;
 /// Steps smaller than this share of the peak are rounding.
 const STEP: f64 = 1e-3;
 
-/// Shares of the peak that are no loss worth a word.
+/// Losses below this share of the peak are not reported.
 const SMALL: f64 = 0.02;
 
-/// The way of `case`; `factor` turns payload into the figure's unit. None if the network knows no
+/// Losses of `case`; `factor` turns payload into the figure's unit. None if the network knows no
 /// peak for one of the flows.
-pub(crate) fn of(network: &Network, case: &Case, factor: f64) -> Option<LossBreakdown> {
+pub(crate) fn loss_breakdown(network: &Network, case: &Case, factor: f64) -> Option<LossBreakdown> {
     let all: Vec<FlowCeiling> =
         case.timed.iter().map(|flow| network.explain(flow).ok()).collect::<Option<_>>()?;
     let first = all.first()?;
@@ -26,7 +26,7 @@ pub(crate) fn of(network: &Network, case: &Case, factor: f64) -> Option<LossBrea
     let alone = |e: &FlowCeiling| e.bound.as_ref().map_or(e.peak.gbs(), |(rate, _)| rate.gbs());
     let mut steps = LossSteps { level: peak * factor, losses: Vec::new() };
     if let Some(stage) = stage(first) {
-        steps.down_to(sum(&all, tightest)? * factor, || stage_words(stage, &first.narrowest));
+        steps.down_to(sum(&all, tightest)? * factor, || stage_label(stage, &first.narrowest));
     }
     let bound_by = || first.bound.as_ref().map_or(String::new(), |(_, by)| by.clone());
     steps.down_to(sum(&all, alone)? * factor, bound_by);
@@ -53,7 +53,7 @@ fn stage(explanation: &FlowCeiling) -> Option<&PathStage> {
     explanation.stages.iter().min_by(|a, b| a.cap.gbs().total_cmp(&b.cap.gbs()))
 }
 
-fn stage_words(stage: &PathStage, narrowest: &str) -> String {
+fn stage_label(stage: &PathStage, narrowest: &str) -> String {
     match (stage.name == narrowest, stage.why.is_empty()) {
         (_, true) => stage.name.clone(),
         (true, false) => stage.why.clone(),
@@ -135,12 +135,12 @@ pub fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     const SHOWN: usize = 3;
     let mut classes: BTreeMap<(String, Vec<String>), LossClass> = BTreeMap::new();
     for cell in cells {
-        let (Some(value), Some(peak), Some(way)) = (cell.value, cell.ceiling, &cell.way) else {
+        let (Some(value), Some(peak), Some(path)) = (cell.value, cell.ceiling, &cell.path) else {
             continue;
         };
-        let why = causes(&way.losses);
-        let level = way.losses.last().map_or(peak, |l| l.to);
-        let class = classes.entry((general(&way.narrowest), why)).or_default();
+        let why = causes(&path.losses);
+        let level = path.losses.last().map_or(peak, |l| l.to);
+        let class = classes.entry((general(&path.narrowest), why)).or_default();
         class.shares.push(1.0 - value / peak);
         class.levels.push(level);
         class.rests.push(1.0 - value / level);
@@ -149,7 +149,7 @@ pub fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     classes.sort_by_key(|(_, class)| std::cmp::Reverse(class.shares.len()));
     let all = classes.len();
     let mut texts: Vec<String> =
-        classes.iter().take(SHOWN).map(|((hop, why), class)| class.words(hop, why)).collect();
+        classes.iter().take(SHOWN).map(|((hop, why), class)| class.describe(hop, why)).collect();
     if all > SHOWN {
         texts.push(fmt::count(all - SHOWN, "more kind"));
     }
@@ -165,7 +165,7 @@ fn causes(losses: &[LossStep]) -> Vec<String> {
 }
 
 impl LossClass {
-    fn words(&self, hop: &str, causes: &[String]) -> String {
+    fn describe(&self, hop: &str, causes: &[String]) -> String {
         let number = self.shares.len();
         let median = |values: &[f64]| {
             let mut sorted = values.to_vec();
@@ -174,7 +174,7 @@ impl LossClass {
         };
         let (share, rest) = (median(&self.shares), median(&self.rests));
         let (low, high) = extremes(&self.levels);
-        // The words of a stage say the share that it lets through; others say who holds it.
+        // A stage names the share that it lets through; other causes name what limits the rate.
         let cause = |why: &String| match why.contains('%') {
             true => why.clone(),
             false => format!("held at {} GB/s by {why}", fmt::range(low, high)),
@@ -202,10 +202,10 @@ mod tests {
     use super::*;
     use pathline_flow::{MachineDesc, RuntimeEnv};
 
-    fn way(case: &str) -> LossBreakdown {
+    fn path(case: &str) -> LossBreakdown {
         let desc = MachineDesc::preset("mi250x").unwrap();
         let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
-        of(&network, &case.parse().unwrap(), 1.0).unwrap()
+        loss_breakdown(&network, &case.parse().unwrap(), 1.0).unwrap()
     }
 
     #[test]
@@ -219,12 +219,12 @@ mod tests {
     #[test]
     fn a_single_link_loses_to_the_protocol_and_four_links_to_the_engine() {
         // One link of 50 GB/s: what the engine's packets leave is below what the engine moves.
-        let single = way("gpu0.vram > gpu2.vram by dma@gpu0 x 256MiB");
+        let single = path("gpu0.vram > gpu2.vram by dma@gpu0 x 256MiB");
         assert_eq!((single.route.as_str(), single.losses.len()), ("0-2", 1));
         assert_eq!(single.losses[0].from, 50.0);
         assert!(single.losses[0].why.contains("is payload"), "{single:?}");
         // Four links of 50 GB/s: the engine's cap is far below both peak and payload.
-        let quad = way("gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB");
+        let quad = path("gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB");
         assert_eq!(quad.losses[0].from, 200.0);
         assert_eq!(quad.losses[1].from, quad.losses[0].to);
         assert_eq!(quad.losses[1].why, "copy engine of gpu0");
@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn a_detour_and_a_host_route_are_written_apart() {
-        assert_eq!(way("gpu1.vram > gpu7.vram by dma@gpu1 x 256MiB").route, "1-0-6-7");
-        assert_eq!(way("numa3.pinned > gpu0.vram by dma@gpu0 x 256MiB").route, "numa3-gpu0");
+        assert_eq!(path("gpu1.vram > gpu7.vram by dma@gpu1 x 256MiB").route, "1-0-6-7");
+        assert_eq!(path("numa3.pinned > gpu0.vram by dma@gpu0 x 256MiB").route, "numa3-gpu0");
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let by = |g: u32| {
             format!("numa3.managed > numa3.managed by kernel@gpu{g}[copy-w16-u4-b256-g2sm] x 1GiB")
         };
-        let two = way(&format!("{} & {}", by(0), by(1)));
+        let two = path(&format!("{} & {}", by(0), by(1)));
         let last = two.losses.last().unwrap();
         assert!(last.why.starts_with("shared: "), "{two:?}");
     }

@@ -1,4 +1,4 @@
-//! Predicted durations of sets of flows beside those that a run measured.
+//! Predicted durations of sets of flows compared with those that a run measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Mov
 
 use crate::fmt;
 
-/// Flows below this are left out: what they take is their start, which a rate says nothing of.
+/// Smaller flows are left out: their time is start-up cost, which a rate does not describe.
 const LEAST: Bytes = Bytes::mib(1);
 /// Sets by number of flows: from, to, name.
 const BY_FLOWS: [(usize, usize, &str); 4] =
@@ -69,7 +69,7 @@ pub struct AgreementSet {
     pub predicted: SetDurations,
     /// From the start to the last end, the median over the samples, for one repetition.
     pub measured: Ns,
-    /// To the end of each flow, the same way.
+    /// To the end of each flow, as above.
     pub flows: Vec<Ns>,
     /// Of the times over all orders that were tried, the one that is nearest to the measured.
     pub nearest: Ns,
@@ -130,7 +130,7 @@ pub struct AgreementClass {
     pub inside: Option<f64>,
 }
 
-/// A run held against a machine description.
+/// A run compared with a machine description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelAgreement {
     /// The machine.
@@ -151,7 +151,7 @@ pub struct ModelAgreement {
     pub seen: usize,
 }
 
-/// Why a run cannot be held against a machine.
+/// Why a run cannot be compared with a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeldError {
     /// Another node.

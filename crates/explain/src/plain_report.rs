@@ -59,7 +59,7 @@ macro_rules! plain {
 }
 
 plain! {
-    RunReport { title, simulated, headlines, figures, absences, notes, conditions, gpus; state, complete }
+    RunReport { title, simulated, headlines, figures, absences, warnings, conditions, gpus; state, complete }
     Headline { text; tone }
     Figure { id, suite, title, finding, command, body; }
     MissingCase { suites, why; case, faulted }
@@ -73,10 +73,10 @@ plain! {
     SheetColumn { name, unit; better }
     StacksBody { whole, stacks; }
     FigureStack { label, parts; }
-    StackPart { name, words, cell; }
+    StackPart { name, detail, cell; }
     GapsBody { unit, base, other, row_axis, col_axis, rows, cols, panels; }
     PairedGap { cell, saturated; base, other, pairs, is_zero }
-    FigureCell { way, published, absent, gpus, suspect; value, half_width, ceiling, bound, case }
+    FigureCell { path, published, absent, gpus, suspect; value, half_width, ceiling, bound, case }
     LossBreakdown { route, narrowest, losses; }
     LossStep { why; from, to }
     PublishedValue { source; value }

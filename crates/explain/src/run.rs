@@ -1,4 +1,4 @@
-//! A journal made ready to be asked: what each case gave, and what it is held against.
+//! A journal indexed by case: results, and the ceilings and published values to compare them with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
 use crate::message_records::library_name;
 use crate::shell_quote;
 
-/// What is asked of a case.
+/// Which value of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseQuantity {
     /// Payload of all its timed flows over the time of the slowest, GB/s.
@@ -76,7 +76,7 @@ impl<'a> RunEntry<'a> {
             _ => None,
         }
     }
-    /// Both timed flows, of a case that sends one way and back.
+    /// Both timed flows, of a case that sends in both directions between two units.
     pub(crate) fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
         match self.case.timed.as_slice() {
             [there, back]
@@ -302,7 +302,7 @@ impl<'a> RunView<'a> {
             half_width: summary.map_or(0.0, |s| (s.half_width_rel() * s.median).min(f64::MAX)),
             ceiling,
             bound,
-            way: self.way(entry.case, quantity, ceiling),
+            path: self.path(entry.case, quantity, ceiling),
             published: self.published(entry, quantity.metric()),
             absent,
             case: Some(entry.case.clone()),
@@ -311,8 +311,8 @@ impl<'a> RunView<'a> {
         }
     }
 
-    /// Why figures of a case are not to be relied on. Messages of a model carry no bytes, which is said
-    /// once and not of each.
+    /// Why results of a case are suspect. Messages of a simulated machine carry no bytes, which is no
+    /// reason to mark each of them.
     pub fn suspicion(&self, entry: &RunEntry) -> Option<Suspicion> {
         let beyond = self.beyond.iter().find(|b| b.case == *entry.case);
         let unverified = entry.unverified().filter(|_| self.simulated().is_none());
@@ -321,21 +321,21 @@ impl<'a> RunView<'a> {
             .or_else(|| unverified.map(|why| Suspicion::Unverified(why.to_owned())))
     }
 
-    /// The way of a case. What is lost on it is told where its ceiling is the network's.
-    fn way(
+    /// Route of a case; with losses if its ceiling is the network's.
+    fn path(
         &self,
         case: &Case,
         quantity: CaseQuantity,
         ceiling: Option<f64>,
     ) -> Option<LossBreakdown> {
         let factor = if quantity == CaseQuantity::Traffic { weighted(case)? } else { 1.0 };
-        let mut way = crate::loss_breakdown::of(self.network?, case, factor)?;
-        let top = way.losses.first().map(|l| l.from).or(ceiling);
+        let mut path = crate::loss_breakdown::loss_breakdown(self.network?, case, factor)?;
+        let top = path.losses.first().map(|l| l.from).or(ceiling);
         let same = |(a, b): (f64, f64)| (a / b - 1.0).abs() < 1e-3;
         if !top.zip(ceiling).is_some_and(same) {
-            way.losses.clear();
+            path.losses.clear();
         }
-        Some(way)
+        Some(path)
     }
 
     /// What somebody has published for a case.
@@ -390,8 +390,8 @@ impl<'a> RunView<'a> {
 
     /// What a flow gets alone by the description of the machine, GB/s, and what holds it there.
     pub(crate) fn bound(&self, flow: &Flow) -> Option<(f64, String)> {
-        let told = self.network?.explain(flow).ok()?;
-        let (rate, why) = told.bound.unwrap_or((told.peak, told.narrowest));
+        let ceiling = self.network?.explain(flow).ok()?;
+        let (rate, why) = ceiling.bound.unwrap_or((ceiling.peak, ceiling.narrowest));
         Some((rate.gbs(), why))
     }
 

@@ -36,7 +36,7 @@ pub fn build_with(
         headlines: headlines::all(&sound, &found.figures, sentences),
         figures: found.figures,
         absences: absences(journal),
-        notes: notes(&run),
+        warnings: warnings(&run),
         conditions: conditions(&run),
         gpus: crate::gpus::rows(journal),
         state: state(journal),
@@ -72,36 +72,37 @@ fn absences(journal: &Journal) -> Vec<MissingCase> {
     absences
 }
 
-/// Doubts of the run, then those of the topology and of its storage.
-fn notes(run: &RunView) -> Vec<RunWarning> {
+/// Warnings about the run, then those about the topology and its storage.
+fn warnings(run: &RunView) -> Vec<RunWarning> {
     let journal = run.journal;
-    let doubt = |code: &str, subject: &str, text: &str| RunWarning {
+    let warning = |code: &str, subject: &str, text: &str| RunWarning {
         code: code.into(),
         subject: subject.into(),
         text: text.into(),
     };
-    let noted = journal.notes.iter().map(|n| doubt(&n.code, &n.subject, &n.text));
+    let noted = journal.notes.iter().map(|n| warning(&n.code, &n.subject, &n.text));
     let warnings = journal.topology.warnings.iter();
-    let topology = warnings.map(|w| doubt("topology", &w.subject, &w.text));
+    let topology = warnings.map(|w| warning("topology", &w.subject, &w.text));
     let torn = journal
         .torn
-        .then(|| doubt("torn", "journal", "The last line was cut off and is left out."));
+        .then(|| warning("torn", "journal", "The last line was cut off and is left out."));
     let broken = journal.broken.iter().map(|b| {
         let text = format!("Broken and left out: {}. What it said is missing here.", b.reason);
-        doubt("broken-line", &format!("line {} of the journal", b.line), &text)
+        warning("broken-line", &format!("line {} of the journal", b.line), &text)
     });
-    let beyond = run.beyond.iter().map(|b| doubt("beyond-ceiling", &b.case.to_string(), &b.text()));
+    let beyond =
+        run.beyond.iter().map(|b| warning("beyond-ceiling", &b.case.to_string(), &b.text()));
     let rejected = journal
         .rejected
         .iter()
-        .map(|r| doubt("impossible-record", &r.case, &format!("line {}: {}", r.line, r.why)));
+        .map(|r| warning("impossible-record", &r.case, &format!("line {}: {}", r.line, r.why)));
     broken
         .chain(noted)
         .chain(beyond)
         .chain(rejected)
         .chain(topology)
         .chain(torn)
-        .chain(figures::storage_doubts(run))
+        .chain(figures::storage_warnings(run))
         .collect()
 }
 
@@ -183,8 +184,8 @@ fn processes(ranks: &[RankMember]) -> Vec<(&'static str, String)> {
         let host = if several { format!(" on {}", m.host) } else { String::new() };
         format!("r{}{host}: {gpus}, numa{}, CPUs {}", m.rank.0, m.numa, m.cpus)
     };
-    // What all say alike is said once.
-    let told = |of: fn(&RankMember) -> &BTreeMap<Transport, String>| {
+    // Entries on which all ranks agree stand once.
+    let join_ranks = |of: fn(&RankMember) -> &BTreeMap<Transport, String>| {
         let mut words: BTreeMap<(Transport, &str), usize> = BTreeMap::new();
         for (via, text) in ranks.iter().flat_map(of) {
             *words.entry((*via, text.as_str())).or_default() += 1;
@@ -198,10 +199,10 @@ fn processes(ranks: &[RankMember]) -> Vec<(&'static str, String)> {
     vec![
         ("Processes", format!("{} on {hosts}", ranks.len())),
         ("Ranks", ranks.iter().map(one).collect::<Vec<_>>().join("; ")),
-        ("Libraries", told(|m| &m.ways)),
-        ("Takes device memory", told(|m| &m.device_memory)),
-        ("Host memory only", told(|m| &m.host_only)),
-        ("Without", told(|m| &m.without)),
+        ("Libraries", join_ranks(|m| &m.ways)),
+        ("Takes device memory", join_ranks(|m| &m.device_memory)),
+        ("Host memory only", join_ranks(|m| &m.host_only)),
+        ("Without", join_ranks(|m| &m.without)),
     ]
 }
 

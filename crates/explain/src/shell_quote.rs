@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// A word as POSIX shells take it: as it is where nothing in it means anything to them, else in single
+/// Quotes an argument for POSIX shells: unchanged if it has no special character, else in single
 /// quotes.
 pub fn quote(word: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
@@ -12,7 +12,7 @@ pub fn quote(word: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
 }
 
-/// Words with spaces between them.
+/// Quotes and joins arguments.
 pub fn join<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     words.into_iter().map(quote).collect::<Vec<_>>().join(" ")
 }

@@ -138,7 +138,7 @@ fn series(
         row.extend([series.steps.to_string(), series.timer.to_string(), series.engine.clone()]);
         row.extend(tail.clone());
         row.extend([maybe(cell.ceiling), maybe(cell.bound)]);
-        row.extend(cell.way.map_or_else(Default::default, way));
+        row.extend(cell.path.map_or_else(Default::default, path));
         row.push(maybe(published.as_ref().map(|p| p.value)));
         row.push(published.map_or(String::new(), |p| p.source));
         // What a spreadsheet does not see in the figure itself.
@@ -157,9 +157,9 @@ fn of_io(series: &FlowSeries) -> [Option<f64>; OF_IO] {
 }
 
 /// Route, narrowest hop, and what bounds the case in the end.
-fn way(way: LossBreakdown) -> [String; 3] {
-    let bound_by = way.losses.into_iter().next_back().map_or(String::new(), |l| l.why);
-    [way.route, way.narrowest, bound_by]
+fn path(path: LossBreakdown) -> [String; 3] {
+    let bound_by = path.losses.into_iter().next_back().map_or(String::new(), |l| l.why);
+    [path.route, path.narrowest, bound_by]
 }
 
 /// One row a sample: the raw durations in ns of each timed flow, in the order they were taken.

@@ -64,10 +64,10 @@ struct OsuBlock {
 
 /// What the benchmarks of OSU print for the MPI cases of a run: osu_latency, osu_bw, osu_bibw,
 /// osu_mbw_mr, osu_put_bw, osu_get_bw and, with `-f`, the collectives. Sizes are as OSU counts
-/// them. One block after another; a comment before each says what it is of.
+/// them. One block after another; each begins with a comment that names its cases.
 ///
 /// # Errors
-/// The run has no such case; in words.
+/// The run has no such case.
 pub fn osu(journal: &Journal) -> Result<String, String> {
     let mut blocks: BTreeMap<OsuBlock, Vec<MessageRow<'_>>> = BTreeMap::new();
     for row in rows(journal).filter(|r| r.wire.via.carrier() == Transport::Mpi) {
@@ -237,10 +237,10 @@ fn world(journal: &Journal) -> String {
 }
 
 /// What nccl-tests prints for the NCCL and RCCL collectives of a run: a table for each operation,
-/// number of ranks and cadence, in place beside out of place. Elements are 64-bit integers.
+/// number of ranks and cadence, in place next to out of place. Elements are 64-bit integers.
 ///
 /// # Errors
-/// The run has no such case; in words.
+/// The run has no such case.
 pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
     type BlockKey = (Collective, usize, Cadence);
     let mut tables: BTreeMap<BlockKey, BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>> =
@@ -337,11 +337,11 @@ fn table(
         };
         let _ = write!(text, "{:>12}{count:>14}{:>10}{redop:>8}{root:>8}", size.0, "int64");
         for place in places {
-            let told = place.as_ref().and_then(|row| {
+            let measured = place.as_ref().and_then(|row| {
                 let counted = row.series.first().and_then(CountedTimes::of)?;
                 Some((counted.mean, row.wrong))
             });
-            let Some((us, wrong)) = told else {
+            let Some((us, wrong)) = measured else {
                 let _ = write!(text, "{:>9}{:>8}{:>8}{:>7}", "N/A", "N/A", "N/A", "N/A");
                 continue;
             };

@@ -1,4 +1,4 @@
-//! What is expected of flows that start together, for people and for programs.
+//! Predictions for flows that start together, and for exchanges by libraries: as tables and as JSON.
 
 use pathline_flow::{Network, SetDurations, TimeUncertainty};
 use pathline_message::{ExchangeSpec, ExchangeTime};
@@ -91,22 +91,22 @@ pub fn table(case: &Case, durations: &SetDurations) -> String {
     text
 }
 
-/// What is told of an exchange by a library: time, rates, algorithm, what binds, what no library
+/// Prediction for an exchange by a library: time, rates, algorithm, what binds, what no library
 /// can beat.
-pub fn exchange(exchange: &ExchangeSpec, told: &ExchangeTime) -> String {
-    let mut text = format!("{exchange}\ndone after {}", told.time);
-    if told.mean != told.time {
-        text += &format!(", {} in the mean over the ranks", told.mean);
+pub fn exchange(exchange: &ExchangeSpec, predicted: &ExchangeTime) -> String {
+    let mut text = format!("{exchange}\ndone after {}", predicted.time);
+    if predicted.mean != predicted.time {
+        text += &format!(", {} in the mean over the ranks", predicted.mean);
     }
-    let (alg, bus) = (fmt::number(told.algbw.0), fmt::number(told.busbw.0));
-    text += &format!("; {alg} GB/s, on the bus {bus}; {}\n", told.algorithm);
-    for step in &told.steps {
+    let (alg, bus) = (fmt::number(predicted.algbw.0), fmt::number(predicted.busbw.0));
+    text += &format!("; {alg} GB/s, on the bus {bus}; {}\n", predicted.algorithm);
+    for step in &predicted.steps {
         text += &format!("  {step}\n");
     }
-    if !told.bound_by.is_empty() {
-        text += &format!("full: {}\n", fmt::list(&told.bound_by));
+    if !predicted.bound_by.is_empty() {
+        text += &format!("full: {}\n", fmt::list(&predicted.bound_by));
     }
-    let bounds = &told.bounds;
+    let bounds = &predicted.bounds;
     text += &format!("no library takes less than {} ({})", bounds.flow, bounds.flow_by);
     if bounds.latency.0 > 0.0 {
         text += &format!("; by copies of the runtime not less than {}", bounds.latency);
@@ -115,19 +115,19 @@ pub fn exchange(exchange: &ExchangeSpec, told: &ExchangeTime) -> String {
 }
 
 /// The same for programs.
-pub fn exchange_json(exchange: &ExchangeSpec, told: &ExchangeTime) -> Value {
+pub fn exchange_json(exchange: &ExchangeSpec, predicted: &ExchangeTime) -> Value {
     json!({
         "exchange": exchange.to_string(),
-        "us": told.time.0 / 1e3,
-        "mean_us": told.mean.0 / 1e3,
-        "algbw_gbs": told.algbw.0,
-        "busbw_gbs": told.busbw.0,
-        "algorithm": told.algorithm,
-        "steps": told.steps,
-        "bound_by": told.bound_by,
-        "bound_us": told.bounds.flow.0 / 1e3,
-        "bound_from": told.bounds.flow_by,
-        "latency_bound_us": told.bounds.latency.0 / 1e3,
+        "us": predicted.time.0 / 1e3,
+        "mean_us": predicted.mean.0 / 1e3,
+        "algbw_gbs": predicted.algbw.0,
+        "busbw_gbs": predicted.busbw.0,
+        "algorithm": predicted.algorithm,
+        "steps": predicted.steps,
+        "bound_by": predicted.bound_by,
+        "bound_us": predicted.bounds.flow.0 / 1e3,
+        "bound_from": predicted.bounds.flow_by,
+        "latency_bound_us": predicted.bounds.latency.0 / 1e3,
     })
 }
 

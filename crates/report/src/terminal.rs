@@ -16,17 +16,17 @@ use pathline_explain::figure::{
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
 
-/// The most kinds of GPUs that are told apart; the page has them all.
+/// The most kinds of GPUs that are listed; the page has them all.
 const MOST_GPUS: usize = 4;
 
-/// The most kinds of doubts that are shown; the page has them all.
+/// The most kinds of warnings that are shown; the page has them all.
 const MOST_NOTES: usize = 4;
 
 /// The most reasons for skips and faults that are shown.
 const MOST_REASONS: usize = 8;
 
 /// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
-/// if `colour`. Without colour it says the same with blocks of eight heights.
+/// if `colour`. Without colour, blocks of eight heights show the same.
 pub fn summary(report: &RunReport, width: usize, colour: bool) -> String {
     let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
     title(&mut page, report);
@@ -244,7 +244,7 @@ fn matrices(page: &mut TermPage, report: &RunReport) {
     }
 }
 
-/// What the marks beside values mean, where there are some.
+/// Legend of the marks behind values, where there are some.
 fn marks(page: &mut TermPage, report: &RunReport) {
     let cells = || report.figures.iter().flat_map(Figure::cells);
     let suspects = || cells().filter_map(|c| c.suspect.as_ref());
@@ -278,13 +278,13 @@ fn absences(page: &mut TermPage, report: &RunReport) {
     more(page, reasons.len(), MOST_REASONS, "reason");
 }
 
-/// Doubts by kind, each with its worst example.
+/// Warnings by kind, each with its worst example.
 fn notes(page: &mut TermPage, report: &RunReport) {
     let groups = report.warnings_by_code();
     if groups.is_empty() {
         return;
     }
-    page.heading("Doubts", &report.notes.len().to_string());
+    page.heading("Doubts", &report.warnings.len().to_string());
     for (code, doubts) in groups.iter().take(MOST_NOTES) {
         let Some(worst) = doubts.first() else { continue };
         let number = if doubts.len() > 1 { format!("{} x ", doubts.len()) } else { String::new() };

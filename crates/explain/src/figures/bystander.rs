@@ -1,14 +1,16 @@
-//! What copies leave of the rate of somebody who loads memory behind the same cache.
+//! How copies slow another thread that loads memory behind the same last-level cache.
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, Transport};
 
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, kept, values};
+use super::{
+    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, distinct, grid, kept, values,
+};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
 const SUITE: &str = "shm";
 
-/// A bystander beside a copy.
+/// A thread that loads memory while a copy runs.
 struct BystanderCell<'a> {
     watched: &'a Flow,
     copy: &'a Flow,
@@ -41,14 +43,14 @@ impl StoreKind {
 }
 
 /// `dependent loads over 4MiB`
-fn watched_words(flow: &Flow) -> String {
+fn watched_label(flow: &Flow) -> String {
     let chases = matches!(flow.by, Mover::Cpu { work, .. } if work.op == CpuOp::Chase);
     let how = if chases { "dependent loads" } else { "loads in a row" };
     format!("{how} over {}", flow.bytes.rounded())
 }
 
 /// `memcpy by a thread`, `avx512-nt by two processes`, `process_vm_readv by two processes`
-fn copy_words(flow: &Flow) -> String {
+fn copy_label(flow: &Flow) -> String {
     match &flow.by {
         Mover::Cpu { work, .. } => format!("{} by a thread", work.how),
         Mover::Wire { wire, .. } => {
@@ -87,25 +89,18 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 
 fn figures(run: &RunView) -> Vec<Figure> {
     let all = all(run);
-    let (mut rows, mut cols): (Vec<&Flow>, Vec<&Flow>) = (Vec::new(), Vec::new());
-    for beside in &all {
-        if !rows.contains(&beside.copy) {
-            rows.push(beside.copy);
-        }
-        if !cols.contains(&beside.watched) {
-            cols.push(beside.watched);
-        }
-    }
+    let rows: Vec<&Flow> = distinct(all.iter().map(|b| b.copy));
+    let cols: Vec<&Flow> = distinct(all.iter().map(|b| b.watched));
     if all.is_empty() {
         return Vec::new();
     }
     let find =
         |copy: &Flow, watched: &Flow| all.iter().find(|b| b.copy == copy && b.watched == watched);
-    let row_words = |copy: &Flow| {
+    let row_label = |copy: &Flow| {
         let alone = run.suite(SUITE).find(|e| e.lone() == Some(copy));
         let rate = alone.and_then(|e| run.value(e, CaseQuantity::Payload));
         let rate = rate.map_or(String::new(), |rate| format!(", {} alone", fmt::gbs(rate)));
-        format!("{} x {}{rate}", copy_words(copy), copy.bytes.rounded())
+        format!("{} x {}{rate}", copy_label(copy), copy.bytes.rounded())
     };
     let (at_row, at_col): (Vec<usize>, Vec<usize>) =
         ((0..rows.len()).collect(), (0..cols.len()).collect());
@@ -113,8 +108,8 @@ fn figures(run: &RunView) -> Vec<Figure> {
         ("beside", &at_row),
         ("who stands by", &at_col),
         ("% of alone", BetterWhen::Higher),
-        (|row: usize| row_words(rows[row]), |col: usize| watched_words(cols[col])),
-        |row, col| find(rows[row], cols[col]).map_or_else(FigureCell::default, |b| b.cell.clone()),
+        (|row: usize| row_label(rows[row]), |col: usize| watched_label(cols[col])),
+        |row, col| find(rows[row], cols[col]).map(|b| b.cell.clone()).unwrap_or_default(),
     );
     vec![Figure {
         id: "shm-bystander".into(),
@@ -126,7 +121,7 @@ fn figures(run: &RunView) -> Vec<Figure> {
     }]
 }
 
-/// Who loses most, and what is left beside each kind of copy.
+/// The load that is slowed most, and its rate under each kind of copy.
 fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     let largest: Bytes = all.iter().map(|b| b.copy.bytes).max()?;
     let of_largest = || all.iter().filter(|b| b.copy.bytes == largest);
@@ -152,7 +147,7 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     .collect();
     Some(format!(
         "Of all, {} lose most. Of their rate alone they keep, {}; each copies {} at a time.",
-        watched_words(least.watched),
+        watched_label(least.watched),
         fmt::list(&parts),
         largest.rounded()
     ))

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, Cadence, Collective, MemKind, Transport};
 
-use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, published_words};
+use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, published_clause};
 use crate::fmt;
 use crate::message_records::CountedTimes;
 use crate::run::{CaseQuantity, RunView};
 
-/// Sizes that tables beside other tools show; their own formats have all.
+/// Sizes in the tables that compare with other tools; `report --format` has all sizes.
 const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30];
 
 pub(super) const SUITES: [&str; 2] = ["mpi-collectives", "ccl-collectives"];
 
 /// A bus factor in full up to 8 ranks: `1.75`, `0.875`, `1`.
-fn factor_words(factor: f64) -> String {
+fn format_factor(factor: f64) -> String {
     format!("{factor:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -35,8 +35,7 @@ impl CollectiveEntry<'_, '_> {
     fn cadence(&self) -> Cadence {
         self.sent.entry.case.cadence
     }
-    /// Whether it is what is shown where nothing else is said: back to back, out of place, with
-    /// registered buffers where there are such.
+    /// Whether it is of the default kind: back to back, out of place, with registered buffers.
     fn is_usual(&self) -> bool {
         !self.in_place && !self.unregistered && self.cadence() == Cadence::Streaming
     }
@@ -54,14 +53,14 @@ impl CollectiveEntry<'_, '_> {
     }
 }
 
-fn of<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<CollectiveEntry<'b, 'a>> {
+fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<CollectiveEntry<'b, 'a>> {
     let done = |sent: SentFlow<'b, 'a>| {
         let pathline_schema::WireOp::Group { op, in_place, unregistered } = sent.wire.op else {
             return None;
         };
         Some(CollectiveEntry { sent, op, in_place, unregistered, n: sent.participants() })
     };
-    between::of(run, suite).into_iter().filter_map(done).collect()
+    sent_flows::in_suite(run, suite).into_iter().filter_map(done).collect()
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
@@ -71,7 +70,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
     for suite in SUITES {
-        let all = of(run, suite);
+        let all = in_suite(run, suite);
         let kinds: BTreeSet<SendKind> =
             all.iter().filter(|d| d.op != Collective::Barrier).map(|d| d.sent.kind()).collect();
         for kind in kinds {
@@ -144,7 +143,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             format!(
                 "Until the last rank is done, smallest sizes: {} us.{}",
                 fmt::list(&small),
-                published_words(all)
+                published_clause(all)
             )
         })
     }
@@ -155,14 +154,14 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let memory = memory(self.kind);
         let title = format!("{} over {n} ranks, {memory}: bus bandwidth", self.library());
         let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
-        let name = |op: Collective| format!("{op} x {}", factor_words(op.bus_factor(n)));
+        let name = |op: Collective| format!("{op} x {}", format_factor(op.bus_factor(n)));
         let points = self.whole().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
         let figure = chart.draw(run, points, |_| String::new());
-        figure.map(|figure| Figure { finding: self.bus_words(), ..figure })
+        figure.map(|figure| Figure { finding: self.bus_summary(), ..figure })
     }
 
     /// `1GiB: all_reduce in 13.5 ms is algbw 79.5 GB/s, times 1.75 busbw 139 GB/s.`
-    fn bus_words(&self) -> String {
+    fn bus_summary(&self) -> String {
         let largest = self.whole().map(|d| d.sent.size()).max();
         let one = |d: &CollectiveEntry| {
             let alg = self.run.cell(d.sent.entry, CaseQuantity::Payload).value?;
@@ -171,7 +170,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
                 "{} {} times {} is {} GB/s",
                 d.op,
                 fmt::number(alg),
-                factor_words(factor),
+                format_factor(factor),
                 fmt::number(alg * factor)
             ))
         };
@@ -210,7 +209,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             format!(
                 "From the fewest ranks to the most the time changes by the factors {}.{}",
                 fmt::list(&growth),
-                published_words(all)
+                published_clause(all)
             )
         })?;
         let super::FigureBody::Curves(curves) = &figure.body else { return None };
@@ -222,7 +221,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let ops = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
         ops.flat_map(|&op| SHOWN.iter().map(move |&size| (op, size)))
             .filter_map(|(op, size)| self.whole().find(|d| d.op == op && d.is_of(size)))
-            .filter(|d| !between::series(d.sent.entry).is_empty())
+            .filter(|d| !sent_flows::samples(d.sent.entry).is_empty())
             .collect()
     }
 
@@ -238,12 +237,12 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = between::series(done.sent.entry).first().and_then(CountedTimes::of);
+            let counted = sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::of);
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
-                1 => told(done.sent.entry, counted.map(|c| c.mean)),
-                2 => told(done.sent.entry, counted.map(|c| c.min)),
-                _ => told(done.sent.entry, counted.map(|c| c.max)),
+                1 => other_tool_cell(done.sent.entry, counted.map(|c| c.mean)),
+                2 => other_tool_cell(done.sent.entry, counted.map(|c| c.min)),
+                _ => other_tool_cell(done.sent.entry, counted.map(|c| c.max)),
             }
         };
         let id = format!("{}-osu-{}", self.suite, self.kind.id());
@@ -253,7 +252,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
                        and the greatest of these; its sizes, here in the rows, are what one rank gives \
                        to one other.";
         let (unit, finding) = (("us", BetterWhen::Lower), finding.to_owned());
-        Some(between::table(
+        Some(sent_flows::table(
             (&id, self.suite, title, finding),
             self.run,
             unit,
@@ -272,13 +271,13 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = between::series(done.sent.entry).first().and_then(CountedTimes::of);
+            let counted = sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::of);
             let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::Payload),
                 1 => done.bus(self.run),
-                2 => told(done.sent.entry, rate),
-                _ => told(done.sent.entry, rate.map(|r| r * done.op.bus_factor(done.n))),
+                2 => other_tool_cell(done.sent.entry, rate),
+                _ => other_tool_cell(done.sent.entry, rate.map(|r| r * done.op.bus_factor(done.n))),
             }
         };
         let id = format!("{}-nccl-tests-{}", self.suite, self.kind.id());
@@ -286,7 +285,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let finding = "Ours is the median over samples of the latest rank's time; nccl-tests divides by \
                        the mean time, over ranks where there are several processes.";
         let (unit, finding) = (("GB/s", BetterWhen::Higher), finding.to_owned());
-        Some(between::table(
+        Some(sent_flows::table(
             (&id, self.suite, title, finding),
             self.run,
             unit,
@@ -345,7 +344,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         };
         let chosen = || self.all.iter().filter(of_op);
         let kinds: BTreeSet<(Cadence, bool)> = chosen()
-            .filter(|d| !between::series(d.sent.entry).is_empty())
+            .filter(|d| !sent_flows::samples(d.sent.entry).is_empty())
             .map(|d| (d.cadence(), d.in_place))
             .collect();
         if kinds.len() < 2 {
@@ -406,7 +405,7 @@ fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) 
 
 /// What the largest all_reduce and the smallest take, in one sentence.
 fn sentence(run: &RunView, suite: &str) -> Option<String> {
-    let all = of(run, suite);
+    let all = in_suite(run, suite);
     let n = all.iter().map(|d| d.n).max()?;
     // Device memory if there is some: what applications reduce.
     let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == SendKind::of(MemKind::Vram));
@@ -417,7 +416,7 @@ fn sentence(run: &RunView, suite: &str) -> Option<String> {
             let here = d.n == n && d.sent.kind() == kind;
             here && plain
                 && d.op == Collective::AllReduce
-                && !between::series(d.sent.entry).is_empty()
+                && !sent_flows::samples(d.sent.entry).is_empty()
         })
     };
     let large = reduces().max_by_key(|d| d.sent.size())?;
@@ -434,6 +433,6 @@ fn sentence(run: &RunView, suite: &str) -> Option<String> {
         large.sent.size(),
         fmt::gbs(alg * factor),
         fmt::number(alg),
-        factor_words(factor)
+        format_factor(factor)
     ))
 }

@@ -6,7 +6,7 @@ use pathline_schema::{Bytes, Flow, Mover, Unit};
 use pathline_stats::SeriesSummary;
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, grid,
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, grid, sorted,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
@@ -14,14 +14,14 @@ use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 const SUITE: &str = "contention";
 const RANDOM: &str = "concurrent";
 
-/// A path that keeps less than this beside another one shares something with it. On four H200s both
-/// ways of one GPU kept 88 to 92 %, paths of different GPUs, which share host memory, 94 % or more.
+/// Two paths of which one keeps less than this while the other runs share a resource. On four H200s
+/// both directions of one GPU kept 88 to 92 %, paths of different GPUs, which share host memory, 94 % or more.
 const FELT: f64 = 0.93;
 
 /// Groups of one size whose rates differ by no more than this are alike.
 const ALIKE: f64 = 0.97;
 
-/// Which way a copy of the host's goes.
+/// Direction of a copy between host and GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HostDirection {
     In,
@@ -29,7 +29,7 @@ enum HostDirection {
 }
 
 impl HostDirection {
-    fn words(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::In => "in",
             Self::Out => "out",
@@ -40,7 +40,7 @@ impl HostDirection {
 /// A path between a GPU and the memory of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct HostPath {
-    way: HostDirection,
+    direction: HostDirection,
     gpu: u32,
     domain: u32,
 }
@@ -50,10 +50,10 @@ impl HostPath {
         let Mover::Dma { at: Unit::Gpu(gpu) } = flow.by else { return None };
         match (flow.src.unit, flow.dst.unit) {
             (Unit::Numa(domain), Unit::Gpu(_)) => {
-                Some(Self { way: HostDirection::In, gpu, domain })
+                Some(Self { direction: HostDirection::In, gpu, domain })
             }
             (Unit::Gpu(_), Unit::Numa(domain)) => {
-                Some(Self { way: HostDirection::Out, gpu, domain })
+                Some(Self { direction: HostDirection::Out, gpu, domain })
             }
             _ => None,
         }
@@ -122,13 +122,10 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 
 /// Every path alone, by where it begins and ends.
 fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
-    let mut units: Vec<Unit> =
-        found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]).collect();
-    units.sort_unstable();
-    units.dedup();
+    let units = sorted(found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]));
     let cell = |from: Unit, to: Unit| {
         let entry = found.alone.iter().find(|(f, _)| (f.src.unit, f.dst.unit) == (from, to));
-        entry.map_or_else(FigureCell::default, |(_, e)| run.cell(e, CaseQuantity::Payload))
+        entry.map(|(_, e)| run.cell(e, CaseQuantity::Payload)).unwrap_or_default()
     };
     if units.is_empty() {
         return None;
@@ -148,18 +145,16 @@ fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     })
 }
 
-/// What the host's paths leave each other.
+/// Share of its rate that each host path keeps while another one runs.
 fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Option<Figure> {
-    let mut paths: Vec<HostPath> = pairs.iter().flat_map(|p| p.paths).collect();
-    paths.sort_unstable();
-    paths.dedup();
+    let paths = sorted(pairs.iter().flat_map(|p| p.paths));
     if paths.is_empty() {
         return None;
     }
     let several = run.topology().numa.len() > 1;
     let label = |p: HostPath| match several {
-        true => format!("gpu{} {} numa{}", p.gpu, p.way.words(), p.domain),
-        false => format!("gpu{} {}", p.gpu, p.way.words()),
+        true => format!("gpu{} {} numa{}", p.gpu, p.direction.label(), p.domain),
+        false => format!("gpu{} {}", p.gpu, p.direction.label()),
     };
     let cell = |row: HostPath, col: HostPath| {
         let of = |p: &&HostPair| p.paths == [row, col] || p.paths == [col, row];
@@ -196,13 +191,13 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
     })
 }
 
-/// GPUs of which every two slow each other, one way, and what two of them have together.
+/// GPUs of which every two slow each other in one direction, and the sum of two.
 fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
-    let mut told = Vec::new();
-    for way in [HostDirection::In, HostDirection::Out] {
+    let mut texts = Vec::new();
+    for direction in [HostDirection::In, HostDirection::Out] {
         let same: Vec<&HostPair> = pairs
             .iter()
-            .filter(|p| p.paths.iter().all(|path| path.way == way))
+            .filter(|p| p.paths.iter().all(|path| path.direction == direction))
             .filter(|p| p.paths[0].gpu != p.paths[1].gpu)
             .collect();
         let slow = |a: u32, b: u32| {
@@ -212,10 +207,7 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
             };
             same.iter().find(of).filter(|p| p.keeps.iter().sum::<f64>() < 2.0 * FELT).copied()
         };
-        let mut gpus: Vec<u32> =
-            same.iter().flat_map(|p| [p.paths[0].gpu, p.paths[1].gpu]).collect();
-        gpus.sort_unstable();
-        gpus.dedup();
+        let gpus = sorted(same.iter().flat_map(|p| [p.paths[0].gpu, p.paths[1].gpu]));
         let mut groups: Vec<(Vec<u32>, Vec<f64>)> = Vec::new();
         for &g in &gpus {
             let joins = |(group, _): &&mut (Vec<u32>, Vec<f64>)| {
@@ -232,23 +224,23 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
         for (group, sums) in groups.iter().filter(|(group, _)| group.len() > 1) {
             let names: Vec<String> = group.iter().map(|g| format!("gpu{g}")).collect();
             let (low, high) = super::extremes(sums);
-            told.push(format!(
+            texts.push(format!(
                 "{} share {} GB/s {}",
                 fmt::list(&names),
                 fmt::range(low, high),
-                way.words()
+                direction.label()
             ));
         }
     }
     const MOST: usize = 8;
-    let more = told.len().saturating_sub(MOST);
-    told.truncate(MOST);
+    let more = texts.len().saturating_sub(MOST);
+    texts.truncate(MOST);
     let rest = if more > 0 { format!("; and {more} more groups") } else { String::new() };
-    let all = told.join("; ");
-    (!told.is_empty()).then(|| format!("By twos, {all}{rest}."))
+    let all = texts.join("; ");
+    (!texts.is_empty()).then(|| format!("By twos, {all}{rest}."))
 }
 
-/// Groups of GPUs that copy one way or both, by their size: the slowest and the fastest.
+/// GPUs that copy at once with the host, in one direction or both.
 struct GpuGroup<'b, 'a> {
     ways: &'static str,
     gpus: Vec<u32>,
@@ -260,8 +252,8 @@ fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<Gpu
     let group = |&entry: &&'b RunEntry<'a>| {
         let paths: Vec<HostPath> =
             entry.case.timed.iter().map(HostPath::of).collect::<Option<_>>()?;
-        let of = |way: HostDirection| -> Vec<u32> {
-            paths.iter().filter(|p| p.way == way).map(|p| p.gpu).collect()
+        let of = |direction: HostDirection| -> Vec<u32> {
+            paths.iter().filter(|p| p.direction == direction).map(|p| p.gpu).collect()
         };
         let (ways, gpus) = match (of(HostDirection::In), of(HostDirection::Out)) {
             (inward, out) if out.is_empty() => ("in", inward),
@@ -295,7 +287,7 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
                 |g: &GpuGroup| g.gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             let bar = |label: String, g: &GpuGroup| FigureBar {
                 label,
-                cell: FigureCell { way: None, ..run.cell(g.entry, CaseQuantity::Payload) },
+                cell: FigureCell { path: None, ..run.cell(g.entry, CaseQuantity::Payload) },
             };
             if low.sum > ALIKE * high.sum {
                 bars.push(bar(format!("{noun} {ways}"), high));
@@ -322,10 +314,10 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
 /// All GPUs at once with the host: what they get in all, and of what they have alone.
 fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String> {
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
-    let alone = |way: HostDirection| -> f64 {
+    let alone = |direction: HostDirection| -> f64 {
         let rates = found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?)));
         let mut best: BTreeMap<u32, f64> = BTreeMap::new();
-        for (path, rate) in rates.filter(|(p, _)| p.way == way) {
+        for (path, rate) in rates.filter(|(p, _)| p.direction == direction) {
             let known = best.entry(path.gpu).or_default();
             *known = known.max(rate);
         }
@@ -373,7 +365,7 @@ fn random(run: &RunView) -> Option<Figure> {
             let Some((_, entry)) = of.get(of.len() / 2) else { continue };
             bars.push(FigureBar {
                 label: format!("{low} to {high} copies {wanted}, the median of {}", of.len()),
-                cell: FigureCell { way: None, ..run.cell(entry, CaseQuantity::Payload) },
+                cell: FigureCell { path: None, ..run.cell(entry, CaseQuantity::Payload) },
             });
         }
     }

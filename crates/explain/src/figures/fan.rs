@@ -7,7 +7,7 @@ use pathline_schema::{Mover, Topology, Unit};
 
 use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
-    published_words, shares,
+    published_clause, shares,
 };
 use crate::figure::{LossBreakdown, PublishedValue};
 use crate::fmt;
@@ -16,7 +16,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: &str = "fan";
 
-/// Which way the copy engines carry.
+/// Direction of the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FanDirection {
     In,
@@ -25,7 +25,7 @@ enum FanDirection {
 }
 
 impl FanDirection {
-    fn words(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::In => "into",
             Self::Out => "out of",
@@ -48,7 +48,7 @@ struct GpuFan<'a> {
     entry: RunEntry<'a>,
     /// Read + written, GB/s.
     value: Option<f64>,
-    /// Which way copy engines carry; none for kernels that read and write the host's memory.
+    /// Direction of copies by copy engines; none for kernels that read and write host memory.
     direction: Option<FanDirection>,
     /// Times the rate of the one GPU.
     ratio: Option<f64>,
@@ -169,7 +169,7 @@ fn figures(run: &RunView, fans: &[GpuFan]) -> Vec<Figure> {
             finding: fmt::sentence(&format!(
                 "{}.{}",
                 sentence(fans),
-                published_words(ratios.iter().map(|b| &b.cell))
+                published_clause(ratios.iter().map(|b| &b.cell))
             )),
             command: run.command(SUITE, ""),
             body: FigureBody::Bars(BarsBody {
@@ -182,7 +182,7 @@ fn figures(run: &RunView, fans: &[GpuFan]) -> Vec<Figure> {
     figures
 }
 
-/// Copies in, out and both ways of several GPUs at once.
+/// Copies in, out and in both directions of several GPUs at once.
 fn engines(run: &RunView) -> Option<Figure> {
     let mut fans: Vec<GpuFan> = run.suite(SUITE).filter_map(|e| fan(run, *e)).collect();
     fans.sort_by_key(|f| (f.gpus.len(), !f.same_package));
@@ -192,7 +192,7 @@ fn engines(run: &RunView) -> Option<Figure> {
         let of = fans.iter().filter(|f| f.direction == Some(direction));
         let of: Vec<FigureBar> = of
             .map(|f| {
-                let label = format!("{} {}", direction.words(), f.label());
+                let label = format!("{} {}", direction.label(), f.label());
                 let cell = run.cell(&f.entry, CaseQuantity::Payload);
                 let (ceiling, bound) = (cell.ceiling, run.slowest_limits(f.entry.case).1);
                 FigureBar {
@@ -211,7 +211,7 @@ fn engines(run: &RunView) -> Option<Figure> {
         }));
         bars.extend(of);
     }
-    let published = published_words(bars.iter().map(|b| &b.cell));
+    let published = published_clause(bars.iter().map(|b| &b.cell));
     let finding = format!("Pinned memory: {}.{published}", fmt::list(&most));
     let title = "Copies between host memory and several GPUs at once, sum".to_owned();
     let command = run.command(SUITE, "* > * by dma");
@@ -228,7 +228,7 @@ fn ratio_cell(run: &RunView, fan: &GpuFan) -> FigureCell {
         half_width: cell.half_width * scale,
         ceiling: Some(fan.gpus.len() as f64),
         bound: None,
-        way: cell.way.map(|way| LossBreakdown { losses: Vec::new(), ..way }),
+        path: cell.path.map(|path| LossBreakdown { losses: Vec::new(), ..path }),
         published,
         ..cell
     }

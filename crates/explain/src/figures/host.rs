@@ -95,7 +95,7 @@ fn rates(run: &RunView) -> Option<String> {
         let Some(flow) = entry.lone() else { continue };
         let Mover::Cpu { work, threads, .. } = flow.by else { continue };
         let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
-        // What the caches hold says nothing about memory.
+        // Rates of blocks that fit into caches are not those of memory.
         let of_memory = limit.is_some() && run.past_caches(flow);
         let Some(value) = run.value(entry, CaseQuantity::Traffic).filter(|_| of_memory) else {
             continue;
@@ -194,11 +194,11 @@ impl StoreCrossover {
                 "it is not certain that non-temporal copies overtake up to {last}: {nt} and {t} lie {gain} apart, and their intervals overlap ({rates})"
             ),
         };
-        format!("with {}, {verdict}{}", fmt::threads(self.threads), self.memcpy_words())
+        format!("with {}, {verdict}{}", fmt::threads(self.threads), self.memcpy_clause())
     }
 
-    /// Where the C library's copy stands beside the better of the two.
-    fn memcpy_words(&self) -> String {
+    /// The C library's copy compared with the better of the two.
+    fn memcpy_clause(&self) -> String {
         let Some(memcpy) = self.memcpy else { return String::new() };
         let by = if memcpy.streams { ", where it streams by itself" } else { "" };
         let best = self.streaming.1.max(self.temporal.1);
@@ -305,7 +305,7 @@ fn copies(run: &RunView, loops: &[HostLoop], crossovers: &[StoreCrossover]) -> V
             suite: SUITE.into(),
             title: format!("Copy by {}, by size of the block", fmt::threads(threads)),
             finding: crossover.map_or_else(
-                || best_words(&lines, "copy"),
+                || best_at_largest(&lines, "copy"),
                 |c| fmt::sentence(&format!("{}.", c.sentence())),
             ),
             command: run
@@ -324,7 +324,7 @@ fn copies(run: &RunView, loops: &[HostLoop], crossovers: &[StoreCrossover]) -> V
 }
 
 /// `At 1GiB read, 2 threads is the fastest with 20.1 GB/s.`
-fn best_words(lines: &[ChartLine], what: &str) -> String {
+fn best_at_largest(lines: &[ChartLine], what: &str) -> String {
     let last = |l: &ChartLine| l.points.last().and_then(|(x, c)| Some((*x, c.value?)));
     let best = lines
         .iter()
@@ -347,7 +347,7 @@ fn streams(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
         return None;
     }
     let best = main_domain(run).and_then(|home| run.best_of(home, home));
-    let ceiling_words = best.map_or(String::new(), |b| {
+    let ceiling_clause = best.map_or(String::new(), |b| {
         format!(
             " The best of this memory, as measured and not from a datasheet, is {} ({}).",
             fmt::gbs(b.rate),
@@ -358,7 +358,7 @@ fn streams(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
         id: "host-streams".into(),
         suite: SUITE.into(),
         title: "Read, write and triad, by size of the block".into(),
-        finding: format!("{}{ceiling_words}", best_words(&lines, "loop")),
+        finding: format!("{}{ceiling_clause}", best_at_largest(&lines, "loop")),
         command: run.command(SUITE, ""),
         body: FigureBody::Curves(CurvesBody {
             x_unit: "B".into(),
@@ -507,7 +507,7 @@ fn numa(run: &RunView) -> Vec<Figure> {
             ("memory", &memories),
             (quantity.unit(), better),
             (|c: Unit| c.to_string(), |m: Unit| m.to_string()),
-            |c, m| find(op, c, m).map_or_else(FigureCell::default, |e| run.cell(e, quantity)),
+            |c, m| find(op, c, m).map(|e| run.cell(e, quantity)).unwrap_or_default(),
         );
         let (mut own, mut far) = (Vec::new(), Vec::new());
         for (row, cells) in cores.iter().zip(&matrix.cells) {

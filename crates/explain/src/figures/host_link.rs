@@ -4,14 +4,14 @@ use pathline_schema::{Flow, KernelOp, MemKind, MigrateHow, Mover};
 
 use super::{
     ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
-    extremes, grid, is_host, mem_words, mover_words, published_words, shares,
+    distinct, extremes, grid, is_host, mem_words, mover_words, published_clause, shares, sorted,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: &str = "host-link";
 
-/// A way between host memory and a GPU, with its name.
+/// A path between host memory and a GPU.
 #[derive(Debug, Clone)]
 struct HostPath<'a> {
     gpu: u32,
@@ -24,12 +24,12 @@ struct HostPath<'a> {
     migrates: Option<MigrateHow>,
 }
 
-/// The ways that the suite measured, in the order of the run.
-fn ways<'a>(run: &RunView<'a>) -> Vec<HostPath<'a>> {
-    run.suite(SUITE).filter_map(|entry| way(*entry)).collect()
+/// The paths that the suite measured, in the order of the run.
+fn paths<'a>(run: &RunView<'a>) -> Vec<HostPath<'a>> {
+    run.suite(SUITE).filter_map(|entry| path(*entry)).collect()
 }
 
-fn way(entry: RunEntry<'_>) -> Option<HostPath<'_>> {
+fn path(entry: RunEntry<'_>) -> Option<HostPath<'_>> {
     let first = entry.case.timed.first()?;
     let both = entry.both_ways().is_some();
     if !both && entry.lone().is_none() {
@@ -68,25 +68,18 @@ fn label(flow: &Flow, both: bool, host: MemKind, engine: &str) -> String {
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    let ways = ways(run);
-    SuiteFindings::new(figures(run, &ways), [best_paths(run, &ways), slow_paths(run, &ways)])
+    let paths = paths(run);
+    SuiteFindings::new(figures(run, &paths), [best_paths(run, &paths), slow_paths(run, &paths)])
 }
 
-fn figures(run: &RunView, ways: &[HostPath]) -> Vec<Figure> {
-    let mut gpus: Vec<u32> = ways.iter().map(|w| w.gpu).collect();
-    gpus.sort_unstable();
-    gpus.dedup();
+fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
+    let gpus = sorted(paths.iter().map(|w| w.gpu));
     let Some(&first) = gpus.first() else { return Vec::new() };
-    let mut labels: Vec<&str> = Vec::new();
-    for way in ways {
-        if !labels.contains(&way.label.as_str()) {
-            labels.push(&way.label);
-        }
-    }
+    let labels = distinct(paths.iter().map(|w| w.label.as_str()));
     let cell = |label: &str, gpu: u32| {
-        let of = ways.iter().filter(|w| w.gpu == gpu && w.label == label);
+        let of = paths.iter().filter(|w| w.gpu == gpu && w.label == label);
         let largest = of.max_by_key(|w| w.entry.case.timed.first().map(|f| f.bytes));
-        largest.map_or_else(FigureCell::default, |w| run.cell(&w.entry, CaseQuantity::Payload))
+        largest.map(|w| run.cell(&w.entry, CaseQuantity::Payload)).unwrap_or_default()
     };
     let mut figures = vec![bars(run, first, &labels, &cell)];
     if gpus.len() > 1 {
@@ -114,7 +107,7 @@ fn bars(
             bar.label,
             fmt::gbs(value),
             shares(std::iter::once(&bar.cell)),
-            published_words(bars.iter().map(|b| &b.cell)),
+            published_clause(bars.iter().map(|b| &b.cell)),
         )
     });
     Figure {
@@ -159,9 +152,9 @@ fn matrix(
 }
 
 /// The fastest path in, and the fastest back.
-fn best_paths(run: &RunView, ways: &[HostPath]) -> Option<String> {
+fn best_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let best = |inward: bool| {
-        let of: Vec<(&HostPath, f64, FigureCell)> = ways
+        let of: Vec<(&HostPath, f64, FigureCell)> = paths
             .iter()
             .filter(|w| w.inward == inward && w.entry.lone().is_some())
             .filter_map(|w| {
@@ -172,25 +165,25 @@ fn best_paths(run: &RunView, ways: &[HostPath]) -> Option<String> {
         let (_, most) = extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
         of.into_iter().find(|w| w.1 >= ALIKE * most)
     };
-    let (way, value, cell) = best(true)?;
+    let (path, value, cell) = best(true)?;
     let below = cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
         format!(", {} below the peak of {}", fmt::percent(1.0 - share), fmt::gbs(peak))
     });
-    let back = best(false).map_or(String::new(), |(way, value, _)| {
-        format!("; back {} ({})", fmt::gbs(value), way.label)
+    let back = best(false).map_or(String::new(), |(path, value, _)| {
+        format!("; back {} ({})", fmt::gbs(value), path.label)
     });
     Some(format!(
         "Host to gpu{} is fastest with {}{below} ({}){back}.",
-        way.gpu,
+        path.gpu,
         fmt::gbs(value),
-        way.label
+        path.label
     ))
 }
 
-/// What pageable memory and page migration cost against the best way in.
-fn slow_paths(run: &RunView, ways: &[HostPath]) -> Option<String> {
+/// Pageable memory and page migration compared with the best path in.
+fn slow_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let best_of = |want: &dyn Fn(&HostPath) -> bool| {
-        let chosen = ways.iter().filter(|w| w.inward && want(w));
+        let chosen = paths.iter().filter(|w| w.inward && want(w));
         let values = chosen.filter_map(|w| run.value(&w.entry, CaseQuantity::Payload));
         values.max_by(f64::total_cmp)
     };

@@ -1,12 +1,10 @@
 //! Small copies between GPUs and with the host, and loads over links.
 
-use std::collections::BTreeSet;
-
 use pathline_schema::{Cadence, Flow, Unit};
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, extremes,
-    grid, published_words, values,
+    BetterWhen, Figure, FigureBar, FigureBody, SuiteFindings, bars_figure, extremes, grid,
+    published_clause, sorted, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -19,7 +17,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures, [sentence.flatten()])
 }
 
-/// The matrix of small copies, one at a time, and what it says.
+/// The matrix of small copies, one at a time, and its sentence for the summary.
 fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
     let copies: Vec<(&RunEntry, &Flow)> = run
         .suite(SUITE)
@@ -34,7 +32,7 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
             f.bytes == bytes && f.src.unit.gpu() == Some(a) && f.dst.unit.gpu() == Some(b)
         };
         let found = copies.iter().find(|(_, f)| of(f));
-        found.map_or_else(FigureCell::default, |(e, _)| run.cell(e, CaseQuantity::StepUs))
+        found.map(|(e, _)| run.cell(e, CaseQuantity::StepUs)).unwrap_or_default()
     };
     let matrix = grid(
         ("from", &gpus),
@@ -58,7 +56,7 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
             fmt::number(high.0),
             high.1,
             high.2,
-            published_words(matrix.cells.iter().flatten()),
+            published_clause(matrix.cells.iter().flatten()),
         ),
         _ => String::new(),
     };
@@ -85,10 +83,8 @@ fn loads(run: &RunView) -> Option<Figure> {
             Some((e, flow.by.at().gpu()?, flow.src.unit))
         })
         .collect();
-    let gpus: BTreeSet<u32> = chases.iter().map(|(_, g, _)| *g).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
-    let peers: BTreeSet<Unit> =
-        chases.iter().map(|c| c.2).filter(|unit| unit.gpu().is_some()).collect();
+    let gpus = sorted(chases.iter().map(|(_, g, _)| *g));
+    let peers = sorted(chases.iter().map(|c| c.2).filter(|unit| unit.gpu().is_some()));
     let mut memories: Vec<Option<Unit>> = peers.into_iter().map(Some).collect();
     if chases.iter().any(|c| c.2.numa().is_some()) {
         memories.push(None);
@@ -99,7 +95,7 @@ fn loads(run: &RunView) -> Option<Figure> {
     let cell = |g: u32, memory: Option<Unit>| {
         let of = |unit: Unit| memory.map_or(unit.numa().is_some(), |memory| unit == memory);
         let found = chases.iter().find(|c| c.1 == g && of(c.2));
-        found.map_or_else(FigureCell::default, |(e, ..)| run.cell(e, CaseQuantity::StepNs))
+        found.map(|(e, ..)| run.cell(e, CaseQuantity::StepNs)).unwrap_or_default()
     };
     let name = |memory: Option<Unit>| match memory {
         Some(Unit::Gpu(n)) => n.to_string(),
@@ -132,7 +128,7 @@ fn loads(run: &RunView) -> Option<Figure> {
         finding: format!(
             "{}.{}",
             fmt::sentence(&fmt::list(&parts)),
-            published_words(matrix.cells.iter().flatten())
+            published_clause(matrix.cells.iter().flatten())
         ),
         command: run.command(SUITE, "* > gpu*.reg by kernel@*[chase-*]"),
         body: FigureBody::Matrix(matrix),

@@ -4,7 +4,7 @@ use pathline_schema::{KernelOp, Mover};
 
 use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, grid,
-    published_words, shares, values,
+    published_clause, shares, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -21,7 +21,7 @@ const WAYS: [(&str, Option<KernelOp>); 5] = [
 ];
 
 /// The GPU and the operation of a flow inside one GPU; none is the runtime's copy.
-fn way(entry: &RunEntry) -> Option<(u32, Option<KernelOp>)> {
+fn path(entry: &RunEntry) -> Option<(u32, Option<KernelOp>)> {
     let flow = entry.lone()?;
     let at = flow.by.at();
     let op = match flow.by {
@@ -38,11 +38,11 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 
 fn figures(run: &RunView) -> Vec<Figure> {
     let entries: Vec<(&RunEntry, (u32, Option<KernelOp>))> =
-        run.suite(SUITE).filter_map(|e| Some((e, way(e)?))).collect();
+        run.suite(SUITE).filter_map(|e| Some((e, path(e)?))).collect();
     let gpus = run.gpus(entries.iter().map(|(e, _)| *e));
     let find = |g: u32, op: Option<KernelOp>, quantity| {
         let found = entries.iter().find(|(_, w)| *w == (g, op));
-        found.map_or_else(FigureCell::default, |(e, _)| run.cell(e, quantity))
+        found.map(|(e, _)| run.cell(e, quantity)).unwrap_or_default()
     };
     let mut figures = Vec::new();
     if let Some(&first) = gpus.first() {
@@ -79,7 +79,7 @@ fn bars(
             fmt::sentence(&best.0.label),
             fmt::gbs(best.1),
             shares(std::iter::once(&best.0.cell)),
-            published_words(bars.iter().map(|b| &b.cell)),
+            published_clause(bars.iter().map(|b| &b.cell)),
         ),
         command: run.command(SUITE, &format!("gpu{gpu}.* > gpu{gpu}.* by *@gpu{gpu}*")),
         body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
@@ -107,7 +107,7 @@ fn matrix(
         spread.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(String::new(), |(name, apart)| {
             format!("The GPUs differ by {} at most ({name}).", fmt::percent(apart))
         });
-    let published = published_words(matrix.cells.iter().flatten());
+    let published = published_clause(matrix.cells.iter().flatten());
     Figure {
         id: "local".into(),
         suite: SUITE.into(),

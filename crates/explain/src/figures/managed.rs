@@ -8,7 +8,7 @@ use crate::run::{CaseQuantity, RunView};
 
 const SUITE: &str = "managed";
 
-fn way(flow: &Flow) -> Option<String> {
+fn path(flow: &Flow) -> Option<String> {
     let end = |unit: Unit| if unit.numa().is_some() { "host".to_owned() } else { unit.to_string() };
     let (from, to) = (end(flow.src.unit), end(flow.dst.unit));
     Some(match flow.by {
@@ -27,8 +27,8 @@ fn points(run: &RunView) -> Vec<SizedCell> {
     run.suite(SUITE)
         .filter_map(|e| {
             let flow = e.lone()?;
-            // A ceiling a way would be a line each: the cell keeps it for its own words.
-            Some((way(flow)?, flow.bytes, run.cell(e, CaseQuantity::Payload)))
+            // Ceilings differ by path and would be a line each: only the cells have them.
+            Some((path(flow)?, flow.bytes, run.cell(e, CaseQuantity::Payload)))
         })
         .collect()
 }
@@ -59,7 +59,7 @@ fn figure(run: &RunView, points: Vec<SizedCell>, finding: Option<String>) -> Opt
     })
 }
 
-/// What the largest size gets in each way.
+/// Rates of the largest size, by path.
 fn sentence(points: &[SizedCell]) -> Option<String> {
     let largest = points.iter().map(|p| p.1).max()?;
     let value = |want: &dyn Fn(&str) -> bool| {

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, MemKind, Rank, Transport, WireOp};
 
-use super::between::{self, ChartSpec, SendKind, SentFlow, apart, memory, told};
+use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
 use super::{
-    BetterWhen, ChartLine, Figure, FigureBody, FigureCell, SuiteFindings, grid, published_words,
-    values,
+    BetterWhen, ChartLine, Figure, FigureBody, FigureCell, SuiteFindings, grid, published_clause,
+    sorted, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
@@ -63,7 +63,7 @@ fn of_op<'b, 'a>(
     suite: &'b str,
     wanted: impl Fn(&WireOp) -> bool,
 ) -> Vec<SentFlow<'b, 'a>> {
-    between::of(run, suite).into_iter().filter(|s| wanted(&s.wire.op)).collect()
+    sent_flows::in_suite(run, suite).into_iter().filter(|s| wanted(&s.wire.op)).collect()
 }
 
 fn via(sent: &[SentFlow<'_, '_>]) -> Transport {
@@ -85,7 +85,7 @@ fn latency(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     chart.draw(run, points, |lines| {
         let text = smallest(lines);
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
-        format!("Half of a round trip: {text}.{}", published_words(all))
+        format!("Half of a round trip: {text}.{}", published_clause(all))
     })
 }
 
@@ -115,7 +115,7 @@ fn bandwidth(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
     let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
     chart.draw(run, points, |lines| {
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
-        format!("{}{}", fmt::sentence(&tops(lines)), published_words(all))
+        format!("{}{}", fmt::sentence(&tops(lines)), published_clause(all))
     })
 }
 
@@ -199,15 +199,13 @@ fn one_sided(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
 
 /// Beside ours what OSU's program prints: the mean of rank 0's own times.
 fn osu(run: &RunView, suite: &str, program: &str) -> Option<Figure> {
-    let all = between::of(run, suite);
-    let sizes: BTreeSet<Bytes> = all.iter().map(SentFlow::size).collect();
-    let mems: BTreeSet<SendKind> =
-        all.iter().filter(|s| !between::series(s.entry).is_empty()).map(SentFlow::kind).collect();
+    let all = sent_flows::in_suite(run, suite);
+    let sizes = sorted(all.iter().map(SentFlow::size));
+    let measured = all.iter().filter(|s| !sent_flows::samples(s.entry).is_empty());
+    let mems = sorted(measured.map(SentFlow::kind));
     if mems.is_empty() {
         return None;
     }
-    let (sizes, mems): (Vec<Bytes>, Vec<SendKind>) =
-        (sizes.into_iter().collect(), mems.into_iter().collect());
     let cols: Vec<String> = mems
         .iter()
         .flat_map(|m| [memory(*m).to_owned(), format!("{}, {program}", memory(*m))])
@@ -222,7 +220,7 @@ fn osu(run: &RunView, suite: &str, program: &str) -> Option<Figure> {
         let Some(sent) = found else { return FigureCell::default() };
         match col % 2 {
             0 => run.cell(sent.entry, quantity),
-            _ => told(sent.entry, between::osu_of_two(sent.entry)),
+            _ => other_tool_cell(sent.entry, sent_flows::osu_of_two(sent.entry)),
         }
     };
     let (unit, better) =
@@ -234,12 +232,12 @@ fn osu(run: &RunView, suite: &str, program: &str) -> Option<Figure> {
     );
     let id = format!("{suite}-osu");
     let title = format!("The same beside {program}'s column");
-    Some(between::table((&id, suite, title, finding), run, (unit, better), (&rows, &cols), cell))
+    Some(sent_flows::table((&id, suite, title, finding), run, (unit, better), (&rows, &cols), cell))
 }
 
 /// Every ordered pair: small messages there and back, and large ones.
 fn matrices(run: &RunView, suite: &str) -> Vec<Figure> {
-    let all = between::of(run, suite);
+    let all = sent_flows::in_suite(run, suite);
     let kinds: BTreeSet<(bool, SendKind)> =
         all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
     kinds.into_iter().filter_map(|(large, kind)| matrix(run, suite, &all, large, kind)).collect()
@@ -263,12 +261,11 @@ fn matrix(
         (true, Some(a), Some(b)) => (a, b),
         _ => (s.flow.src.rank.0, s.flow.dst.rank.0),
     };
-    let partners: BTreeSet<u32> = chosen.iter().flat_map(|s| [ends(s).0, ends(s).1]).collect();
-    let partners: Vec<u32> = partners.into_iter().collect();
+    let partners = sorted(chosen.iter().flat_map(|s| [ends(s).0, ends(s).1]));
     let quantity = if large { CaseQuantity::Payload } else { CaseQuantity::StepUs };
     let cell = |a: u32, b: u32| {
         let found = chosen.iter().find(|s| ends(s) == (a, b));
-        found.map_or_else(FigureCell::default, |s| run.cell(s.entry, quantity))
+        found.map(|s| run.cell(s.entry, quantity)).unwrap_or_default()
     };
     let label = |n: u32| if single { format!("gpu{n}") } else { name_of(run, n) };
     let better = if large { BetterWhen::Higher } else { BetterWhen::Lower };
@@ -287,13 +284,13 @@ fn matrix(
         return None;
     }
     let (what, finding) = if large {
-        ("windows of", fmt::sentence(&super::pairs::levels_words(&measured)))
+        ("windows of", fmt::sentence(&super::pairs::describe_levels(&measured)))
     } else {
         let (low, high) = super::extremes(&measured);
         let pairs = fmt::count(measured.len(), "pair");
         ("one way for", format!("{} us over {pairs}", fmt::range(low, high)))
     };
-    let finding = format!("{finding}.{}", published_words(cells()));
+    let finding = format!("{finding}.{}", published_clause(cells()));
     Some(Figure {
         id: format!("{suite}-{}-{}", if large { "rate" } else { "latency" }, kind.id()),
         suite: suite.into(),
@@ -316,7 +313,7 @@ fn name_of(run: &RunView, rank: u32) -> String {
 
 fn concurrent(run: &RunView) -> Option<Figure> {
     let suite = "mpi-concurrent";
-    let all = between::of(run, suite);
+    let all = sent_flows::in_suite(run, suite);
     let library = run.library(via(&all));
     let chart = ChartSpec {
         id: suite,

@@ -1,6 +1,5 @@
-//! From outcomes to figures, suite by suite.
+//! From results to figures and sentences, suite by suite. [`FIGURES`] lists all of them.
 
-mod between;
 mod bystander;
 mod collectives;
 mod contention;
@@ -18,6 +17,7 @@ mod pairs;
 mod patterns;
 mod registration;
 mod routes;
+mod sent_flows;
 mod shared_memory;
 mod storage;
 mod sweep;
@@ -37,7 +37,7 @@ use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
 pub use storage::StorageSummary;
-pub(crate) use storage::{conditions as storage_conditions, doubts as storage_doubts};
+pub(crate) use storage::{conditions as storage_conditions, warnings as storage_warnings};
 
 /// What a terminal does with a figure. The page shows all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum TerminalUse {
     Matrix(u8),
     /// Drawn, with its finding below.
     WithFinding,
-    /// Not drawn: what it says is in another figure or too much for a terminal.
+    /// Not drawn: another figure shows it, or it is too large for a terminal.
     PageOnly,
 }
 
@@ -126,7 +126,7 @@ const FIGURES: &[FigureSpec] = &[
             ("pairs-read", Matrix(22)),
             ("pairs-write", Matrix(23)),
             ("pairs-blit", Matrix(24)),
-            // Sums of both ways, and what pulls, come last: they are worth least to a reader.
+            // Last, as the least used: sums of both directions, and blit kernels that pull.
             ("pairs-dma-both", Matrix(90)),
             ("pairs-blit-pull", Matrix(91)),
         ]),
@@ -243,6 +243,22 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     })
 }
 
+/// Each key once, ascending.
+fn sorted<T: Ord>(keys: impl IntoIterator<Item = T>) -> Vec<T> {
+    keys.into_iter().collect::<BTreeSet<T>>().into_iter().collect()
+}
+
+/// Each key once, in the order of the run.
+fn distinct<T: PartialEq>(keys: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for key in keys {
+        if !seen.contains(&key) {
+            seen.push(key);
+        }
+    }
+    seen
+}
+
 /// Curves from named points, lines in the order of their first point.
 fn lines(points: impl IntoIterator<Item = (String, f64, FigureCell)>) -> Vec<ChartLine> {
     let mut lines: Vec<ChartLine> = Vec::new();
@@ -259,7 +275,7 @@ fn lines(points: impl IntoIterator<Item = (String, f64, FigureCell)>) -> Vec<Cha
     lines
 }
 
-/// A matrix over keys, with a way to find each cell.
+/// A matrix over keys.
 fn grid<R: Copy, C: Copy>(
     (row_axis, rows): (&str, &[R]),
     (col_axis, cols): (&str, &[C]),
@@ -278,10 +294,10 @@ fn grid<R: Copy, C: Copy>(
     }
 }
 
-/// Share of its rate alone, in per cent, that the timed flow of a case keeps beside its background.
+/// Share of its rate alone, in per cent, that the timed flow keeps while the background flows run.
 fn kept(run: &RunView, suite: &str, entry: &RunEntry, timed: &Flow) -> FigureCell {
     let alone = run.suite(suite).find(|e| e.lone() == Some(timed));
-    // A kernel that moves no bytes has no rate; its time says as much.
+    // From times: a kernel that moves no bytes has no rate.
     let alone = alone.and_then(|e| run.value(e, CaseQuantity::StepNs));
     let cell = run.cell(entry, CaseQuantity::StepNs);
     let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
@@ -292,7 +308,7 @@ fn kept(run: &RunView, suite: &str, entry: &RunEntry, timed: &Flow) -> FigureCel
         ceiling: Some(100.0),
         bound: None,
         published: None,
-        way: cell.way.map(|way| crate::figure::LossBreakdown { losses: Vec::new(), ..way }),
+        path: cell.path.map(|path| crate::figure::LossBreakdown { losses: Vec::new(), ..path }),
         ..cell
     }
 }
@@ -302,7 +318,7 @@ fn values<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<f64> {
     cells.filter_map(|c| c.value).collect()
 }
 
-/// Smallest and largest share of the ceiling, in words: ` (75-76 % of the peak)`.
+/// Smallest and largest share of the ceiling: ` (75-76 % of the peak)`.
 fn shares<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let shares: Vec<f64> = cells.filter_map(FigureCell::share_of_ceiling).collect();
     let (low, high) = extremes(&shares);
@@ -314,7 +330,7 @@ fn shares<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
 }
 
 /// How far measured values are from published ones, for the finding of a figure.
-fn published_words<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
+fn published_clause<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let ratios: Vec<f64> = cells
         .filter_map(|c| Some(c.value? / c.published.as_ref()?.value))
         .filter(|r| r.is_finite())

@@ -1,12 +1,9 @@
 //! Pinned memory of every NUMA domain and every GPU.
 
-use std::collections::BTreeSet;
-
 use pathline_schema::{Flow, MemKind, Mover};
 
 use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, extremes, grid, is_host, shares,
-    values,
+    BetterWhen, Figure, FigureBody, SuiteFindings, extremes, grid, is_host, shares, sorted, values,
 };
 use crate::fmt;
 use crate::loss_breakdown::losses;
@@ -26,42 +23,40 @@ struct DomainCopy<'b, 'a> {
     entry: &'b RunEntry<'a>,
 }
 
-fn ways<'b, 'a>(run: &'b RunView<'a>) -> Vec<DomainCopy<'b, 'a>> {
-    let way = |entry: &'b RunEntry<'a>| {
+fn paths<'b, 'a>(run: &'b RunView<'a>) -> Vec<DomainCopy<'b, 'a>> {
+    let path = |entry: &'b RunEntry<'a>| {
         let flow: &Flow = entry.lone().filter(|f| matches!(f.by, Mover::Dma { .. }))?;
         let inward = is_host(flow.src.unit);
         let (host, gpu) = if inward { (flow.src, flow.dst) } else { (flow.dst, flow.src) };
         let (domain, gpu) = (host.unit.numa()?, gpu.unit.gpu()?);
         Some(DomainCopy { domain, gpu, mem: host.mem, inward, entry })
     };
-    run.suite(SUITE).filter_map(way).collect()
+    run.suite(SUITE).filter_map(path).collect()
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    let ways = ways(run);
-    SuiteFindings::new(figures(run, &ways), [sentence(run, &ways)])
+    let paths = paths(run);
+    SuiteFindings::new(figures(run, &paths), [sentence(run, &paths)])
 }
 
-fn figures(run: &RunView, ways: &[DomainCopy]) -> Vec<Figure> {
-    let domains: BTreeSet<u32> = ways.iter().map(|w| w.domain).collect();
-    let domains: Vec<u32> = domains.into_iter().collect();
+fn figures(run: &RunView, paths: &[DomainCopy]) -> Vec<Figure> {
+    let domains = sorted(paths.iter().map(|w| w.domain));
     if domains.len() < 2 {
         return Vec::new();
     }
-    [true, false].iter().filter_map(|&inward| figure(run, ways, &domains, inward)).collect()
+    [true, false].iter().filter_map(|&inward| figure(run, paths, &domains, inward)).collect()
 }
 
-fn figure(run: &RunView, ways: &[DomainCopy], domains: &[u32], inward: bool) -> Option<Figure> {
-    let gpus: BTreeSet<u32> = ways.iter().map(|w| w.gpu).collect();
-    let gpus: Vec<u32> = gpus.into_iter().collect();
-    // Registered memory, of one GPU, beside pinned memory of all.
-    let first = ways.iter().find(|w| w.mem == MemKind::Registered).map(|w| w.gpu);
+fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) -> Option<Figure> {
+    let gpus = sorted(paths.iter().map(|w| w.gpu));
+    // Pinned memory of all GPUs, then registered memory of one.
+    let first = paths.iter().find(|w| w.mem == MemKind::Registered).map(|w| w.gpu);
     let mut cols: Vec<(u32, MemKind)> = gpus.iter().map(|&g| (g, MemKind::Pinned)).collect();
     cols.extend(first.map(|g| (g, MemKind::Registered)));
     let cell = |domain: u32, (gpu, mem): (u32, MemKind)| {
         let found =
-            ways.iter().find(|w| (w.domain, w.gpu, w.mem, w.inward) == (domain, gpu, mem, inward));
-        found.map_or_else(FigureCell::default, |w| run.cell(w.entry, CaseQuantity::Payload))
+            paths.iter().find(|w| (w.domain, w.gpu, w.mem, w.inward) == (domain, gpu, mem, inward));
+        found.map(|w| run.cell(w.entry, CaseQuantity::Payload)).unwrap_or_default()
     };
     let matrix = grid(
         ("domain", domains),
@@ -108,39 +103,40 @@ fn figure(run: &RunView, ways: &[DomainCopy], domains: &[u32], inward: bool) -> 
     })
 }
 
-/// What a domain that is not the GPU's own costs, at the worst.
-fn sentence(run: &RunView, ways: &[DomainCopy]) -> Option<String> {
+/// The greatest loss with memory of a domain that is not the GPU's own.
+fn sentence(run: &RunView, paths: &[DomainCopy]) -> Option<String> {
     let home = |g: u32| run.topology().gpus.iter().find(|gpu| gpu.index == g)?.numa;
     let mut far: Option<(f64, &DomainCopy, f64, f64)> = None;
-    for way in ways.iter().filter(|w| w.mem == MemKind::Pinned && home(w.gpu).is_some()) {
-        let near = ways.iter().find(|w| {
+    for path in paths.iter().filter(|w| w.mem == MemKind::Pinned && home(w.gpu).is_some()) {
+        let near = paths.iter().find(|w| {
             Some(w.domain) == home(w.gpu)
-                && (w.gpu, w.mem, w.inward) == (way.gpu, way.mem, way.inward)
+                && (w.gpu, w.mem, w.inward) == (path.gpu, path.mem, path.inward)
         });
         let value = |w: &DomainCopy| run.value(w.entry, CaseQuantity::Payload);
-        let Some((here, there)) = near.and_then(value).zip(value(way)) else { continue };
-        if Some(way.domain) != home(way.gpu) && far.is_none_or(|(least, ..)| there / here < least) {
-            far = Some((there / here, way, here, there));
+        let Some((here, there)) = near.and_then(value).zip(value(path)) else { continue };
+        if Some(path.domain) != home(path.gpu) && far.is_none_or(|(least, ..)| there / here < least)
+        {
+            far = Some((there / here, path, here, there));
         }
     }
-    let (share, way, here, there) = far?;
+    let (share, path, here, there) = far?;
     if share > ALIKE {
         let values: Vec<f64> =
-            ways.iter().filter_map(|w| run.value(w.entry, CaseQuantity::Payload)).collect();
+            paths.iter().filter_map(|w| run.value(w.entry, CaseQuantity::Payload)).collect();
         let (low, high) = extremes(&values);
         return Some(format!(
             "Pinned memory of every NUMA domain is as fast for every GPU: {} GB/s.",
             fmt::range(low, high)
         ));
     }
-    let to = if way.inward { "into" } else { "out of" };
+    let to = if path.inward { "into" } else { "out of" };
     Some(format!(
         "Pinned memory of another NUMA domain keeps at least {} of the rate: {to} gpu{} {} at home, {} \
          with numa{}.",
         fmt::percent(share),
-        way.gpu,
+        path.gpu,
         fmt::gbs(here),
         fmt::gbs(there),
-        way.domain
+        path.domain
     ))
 }

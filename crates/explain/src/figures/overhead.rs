@@ -3,8 +3,8 @@
 use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall};
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, grid,
-    mem_words, values,
+    BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, distinct,
+    grid, mem_words, sorted, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -15,7 +15,7 @@ fn call(flow: &Flow) -> Option<RuntimeCall> {
     if let Mover::Call { call, .. } = flow.by { Some(call) } else { None }
 }
 
-pub(super) fn words_of(call: RuntimeCall) -> &'static str {
+pub(super) fn call_name(call: RuntimeCall) -> &'static str {
     match call {
         RuntimeCall::Alloc => "allocate",
         RuntimeCall::Free => "free",
@@ -34,7 +34,7 @@ pub(super) fn words_of(call: RuntimeCall) -> &'static str {
     }
 }
 
-fn memory_words(mem: MemKind) -> String {
+fn memory_label(mem: MemKind) -> String {
     match mem {
         MemKind::Huge => "huge pages".to_owned(),
         MemKind::Vram | MemKind::VramFine => mem_words(mem).to_owned(),
@@ -67,7 +67,7 @@ fn calls(run: &RunView) -> Option<Figure> {
         .filter_map(|e| {
             let call = e.lone().and_then(call).filter(|call| !call.is_sized())?;
             Some(FigureBar {
-                label: words_of(call).into(),
+                label: call_name(call).into(),
                 cell: run.cell(e, CaseQuantity::StepUs),
             })
         })
@@ -79,27 +79,18 @@ fn calls(run: &RunView) -> Option<Figure> {
 }
 
 fn memory(run: &RunView, sized: &[SizedCall], finding: Option<String>) -> Option<Figure> {
-    let mut rows: Vec<(RuntimeCall, MemKind)> = Vec::new();
-    let mut cols: Vec<Bytes> = Vec::new();
-    for (call, mem, bytes, _) in sized {
-        if !rows.contains(&(*call, *mem)) {
-            rows.push((*call, *mem));
-        }
-        if !cols.contains(bytes) {
-            cols.push(*bytes);
-        }
-    }
-    cols.sort_unstable();
+    let rows = distinct(sized.iter().map(|&(call, mem, ..)| (call, mem)));
+    let cols = sorted(sized.iter().map(|s| s.2));
     let cell = |(call, mem): (RuntimeCall, MemKind), bytes: Bytes| {
         let found = sized.iter().find(|s| (s.0, s.1, s.2) == (call, mem, bytes));
-        found.map_or_else(FigureCell::default, |s| run.cell(s.3, CaseQuantity::StepUs))
+        found.map(|s| run.cell(s.3, CaseQuantity::StepUs)).unwrap_or_default()
     };
     let matrix = grid(
         ("call", &rows),
         ("size", &cols),
         ("us", BetterWhen::Lower),
         (
-            |(call, mem)| format!("{} {}", words_of(call), memory_words(mem)),
+            |(call, mem)| format!("{} {}", call_name(call), memory_label(mem)),
             |bytes: Bytes| bytes.rounded().to_string(),
         ),
         cell,
@@ -114,7 +105,7 @@ fn memory(run: &RunView, sized: &[SizedCall], finding: Option<String>) -> Option
     })
 }
 
-/// Time for a copy of a batch, beside copies of the same size queued one by one.
+/// Time of one copy in a batch, and of copies of the same size queued one by one.
 fn batches(run: &RunView) -> Option<Figure> {
     let mut bars = Vec::new();
     let mut gains = Vec::new();

@@ -1,4 +1,4 @@
-//! Copies beside kernels of the same GPU: what each keeps of its rate.
+//! Copies that overlap with kernels of the same GPU: the share of its rate that each keeps.
 
 use pathline_schema::{Flow, KernelOp, Mover};
 
@@ -26,7 +26,7 @@ fn is_work(flow: &Flow) -> bool {
     op.is_some_and(|op| op != KernelOp::Copy)
 }
 
-fn work_words(flow: &Flow) -> String {
+fn work_label(flow: &Flow) -> String {
     match flow.by {
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => "compute".into(),
         Mover::Kernel { variant, .. } => variant.op.word().into(),
@@ -34,7 +34,7 @@ fn work_words(flow: &Flow) -> String {
     }
 }
 
-fn copy_words(flow: &Flow, engine: &str) -> String {
+fn copy_label(flow: &Flow, engine: &str) -> String {
     let end = |unit: pathline_schema::Unit| {
         if is_host(unit) { "host".to_owned() } else { unit.to_string() }
     };
@@ -69,7 +69,7 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     let mut works: Vec<&Flow> = Vec::new();
     for beside in kept.iter().filter(|b| b.of_copy) {
         if !copies.iter().any(|(flow, _)| *flow == beside.copy) {
-            copies.push((beside.copy, copy_words(beside.copy, beside.entry.engine())));
+            copies.push((beside.copy, copy_label(beside.copy, beside.entry.engine())));
         }
         if !works.contains(&beside.work) {
             works.push(beside.work);
@@ -81,10 +81,10 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     let cell = |row: usize, (work, of_copy): (&Flow, bool)| {
         let wanted = (copies[row].0, work, of_copy);
         let found = kept.iter().find(|b| (b.copy, b.work, b.of_copy) == wanted);
-        found.map_or_else(FigureCell::default, |b| b.cell.clone())
+        found.map(|b| b.cell.clone()).unwrap_or_default()
     };
     let name = |(work, of_copy): (&Flow, bool)| {
-        let work = work_words(work);
+        let work = work_label(work);
         if of_copy { format!("copy beside {work}") } else { format!("{work} beside copy") }
     };
     let matrix = grid(
@@ -105,14 +105,14 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     })
 }
 
-/// The worst of each: what a copy keeps beside a kernel, and what a kernel keeps beside a copy.
+/// The least that a copy keeps of its rate while a kernel runs, and the other way round.
 fn sentence(kept: &[OverlapCell]) -> Option<String> {
     let least = |by_engine: bool, of_copy: bool| {
         let engine = |f: &Flow| matches!(f.by, Mover::Dma { .. });
         let fits = |b: &&OverlapCell| b.of_copy == of_copy && engine(b.copy) == by_engine;
         let found = kept.iter().filter(fits).filter_map(|b| Some((b.work, b.cell.value?)));
         let (work, value) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some((work_words(work), value / 100.0))
+        Some((work_label(work), value / 100.0))
     };
     let part = |name: &str, by_engine: bool| {
         let (_, copy) = least(by_engine, true)?;

@@ -6,13 +6,13 @@ use pathline_schema::{Cadence, Flow, MemKind, Mover};
 
 use super::{
     ALIKE, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
-    extremes, grid, published_words, shares, values,
+    extremes, grid, published_clause, shares, values,
 };
 use crate::fmt;
 use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-/// How data goes from one GPU to another.
+/// What moves data from one GPU to another, and on which side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PairMover {
     /// The runtime's copy, issued at the source.
@@ -55,7 +55,7 @@ impl PairMover {
             Self::Write => "write",
         }
     }
-    fn words(self, engine: &str) -> String {
+    fn title(self, engine: &str) -> String {
         match self {
             Self::Dma if engine.is_empty() => "Copies by the runtime".into(),
             Self::Dma => format!("Copies by {engine}"),
@@ -172,7 +172,7 @@ fn staged_figure(run: &RunView, pairs: Vec<StagedPair>, finding: Option<String>)
     bars_figure(("pairs-staged", "pairs", title), finding, command, unit, bars)
 }
 
-/// How much the direct way gains over the host, at least and at most.
+/// Gain of direct copies over staged ones: range over pairs.
 fn staged_sentence(pairs: &[StagedPair]) -> Option<String> {
     let both = |(_, staged, direct): &StagedPair| Some((staged.value?, direct.as_ref()?.value?));
     let pairs: Vec<(f64, f64)> = pairs.iter().filter_map(both).collect();
@@ -195,12 +195,12 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
         pairs.iter().find(|p| (p.src, p.dst) == (a, b) || (both && (p.dst, p.src) == (a, b)))
     };
     let cell = |a: u32, b: u32| {
-        find(a, b).map_or_else(FigureCell::default, |p| run.cell(&p.entry, CaseQuantity::Payload))
+        find(a, b).map(|p| run.cell(&p.entry, CaseQuantity::Payload)).unwrap_or_default()
     };
     let (id, title) = if both {
-        (format!("pairs-{}-both", verb.id()), format!("{}, both ways, sum", verb.words(engine)))
+        (format!("pairs-{}-both", verb.id()), format!("{}, both ways, sum", verb.title(engine)))
     } else {
-        (format!("pairs-{}", verb.id()), verb.words(engine))
+        (format!("pairs-{}", verb.id()), verb.title(engine))
     };
     let axes = if both { ("GPU", "GPU") } else { ("from", "to") };
     let matrix = grid(
@@ -218,20 +218,45 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
         title,
         finding: format!(
             "{}{}.{}{}",
-            fmt::sentence(&levels_words(&values(cells.iter()))),
+            fmt::sentence(&describe_levels(&values(cells.iter()))),
             shares(cells.iter()),
             losses(cells.iter()),
-            published_words(cells.iter()),
+            published_clause(cells.iter()),
         ),
         command: run.command("pairs", verb.pattern()),
         body: FigureBody::Matrix(matrix),
     }
 }
 
+/// Values that lie close together: neighbours in order less than `apart` from each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ValueLevel {
+    low: f64,
+    high: f64,
+    count: usize,
+}
+
+/// Sorts values into levels; a step of more than `apart` (0.15 is 15 %) starts a new one.
+fn levels(values: &[f64], apart: f64) -> Vec<ValueLevel> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let mut levels: Vec<ValueLevel> = Vec::new();
+    for value in sorted {
+        match levels.last_mut() {
+            Some(level) if value <= level.high * (1.0 + apart) => {
+                level.high = value;
+                level.count += 1;
+            }
+            _ => levels.push(ValueLevel { low: value, high: value, count: 1 }),
+        }
+    }
+    levels
+}
+
 /// `2 levels: 37.1-37.6 GB/s (32 pairs) and 49.0-50.4 GB/s (24 pairs)`.
-pub(super) fn levels_words(values: &[f64]) -> String {
-    let levels = fmt::levels(values, 0.15);
-    let one = |l: &fmt::ValueLevel| {
+pub(super) fn describe_levels(values: &[f64]) -> String {
+    let levels = levels(values, 0.15);
+    let one = |l: &ValueLevel| {
         format!("{} GB/s ({})", fmt::range(l.low, l.high), fmt::count(l.count, "pair"))
     };
     let texts: Vec<String> = levels.iter().map(one).collect();
@@ -279,7 +304,7 @@ fn copies(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
                 fmt::gbs(peak)
             )
         });
-    Some(format!("Runtime copies between GPUs{by} come in {}{worst}.", levels_words(&values)))
+    Some(format!("Runtime copies between GPUs{by} come in {}{worst}.", describe_levels(&values)))
 }
 
 /// The tiers of kernels, and how reads compare with writes.
@@ -296,7 +321,20 @@ fn kernels(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
     });
     Some(format!(
         "Kernel {verb} between GPUs come in {}{}.",
-        levels_words(values),
+        describe_levels(values),
         ratio.unwrap_or_default()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_of_thirty_per_cent_makes_two_levels() {
+        // 37.1..37.6 lie within 2 %, 49..50.4 within 3 %; from 37.6 to 49 it is 30 %.
+        let found = levels(&[50.4, 37.1, 49.0, 37.6], 0.15);
+        let level = |low, high| ValueLevel { low, high, count: 2 };
+        assert_eq!(found, [level(37.1, 37.6), level(49.0, 50.4)]);
+    }
 }

@@ -6,7 +6,7 @@ use pathline_schema::{Flow, Mover};
 
 use super::{
     BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, bars_figure, mover_words,
-    published_words,
+    published_clause,
 };
 use crate::figure::LossBreakdown;
 use crate::fmt;
@@ -14,7 +14,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: &str = "patterns";
 
-/// Who sends to whom, in words; none if it is no pattern of this suite.
+/// Name of a communication pattern; none if it is not one of this suite.
 fn name(flows: &[Flow]) -> Option<String> {
     let edges: BTreeSet<(u32, u32)> =
         flows.iter().filter_map(|f| Some((f.src.unit.gpu()?, f.dst.unit.gpu()?))).collect();
@@ -50,9 +50,9 @@ fn patterns<'a>(run: &RunView<'a>) -> Vec<PatternCell<'a>> {
             let name = name(&e.case.timed)?;
             let (ceiling, bound) = run.slowest_limits(e.case);
             let cell = run.cell(e, CaseQuantity::Payload);
-            // What is lost is told from the sum of the links; here they are shared.
-            let way = cell.way.map(|way| LossBreakdown { losses: Vec::new(), ..way });
-            Some(PatternCell { name, entry: *e, cell: FigureCell { ceiling, bound, way, ..cell } })
+            // Losses are relative to the sum of the links, and here flows share links.
+            let path = cell.path.map(|path| LossBreakdown { losses: Vec::new(), ..path });
+            Some(PatternCell { name, entry: *e, cell: FigureCell { ceiling, bound, path, ..cell } })
         })
         .collect()
 }
@@ -72,7 +72,7 @@ fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Op
     let finding = format!(
         "{} The ceiling is what the links of the routes in use allow if all flows of a pattern end together.{}",
         sentence.unwrap_or_default(),
-        published_words(patterns.iter().map(|p| &p.cell))
+        published_clause(patterns.iter().map(|p| &p.cell))
     );
     let title = "GPUs at once, sum of all flows".to_owned();
     let command = run.command(SUITE, "");
@@ -80,7 +80,7 @@ fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Op
     bars_figure((SUITE, SUITE, title), finding.trim().to_owned(), command, unit, bars)
 }
 
-/// The fastest way for all to all, and what is left of the links then.
+/// The fastest all-to-all, and its share of what the links allow.
 fn sentence(patterns: &[PatternCell]) -> Option<String> {
     let value = |p: &PatternCell| p.cell.value.unwrap_or(0.0);
     let all = patterns.iter().filter(|p| p.name.ends_with("to all") && p.cell.value.is_some());

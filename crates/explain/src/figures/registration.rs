@@ -1,10 +1,10 @@
-//! What it costs to have network adapters reach memory.
+//! Cost of memory registration with network adapters.
 
 use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
 
-use super::between::ChartSpec;
+use super::sent_flows::ChartSpec;
 use super::{ChartLine, Figure, SuiteFindings, mem_words, overhead};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
@@ -51,10 +51,10 @@ fn name(call: RuntimeCall, mem: MemKind) -> String {
         MemKind::Huge => "huge pages".to_owned(),
         _ => format!("{} memory", mem_words(mem)),
     };
-    format!("{memory}, {}", overhead::words_of(call))
+    format!("{memory}, {}", overhead::call_name(call))
 }
 
-/// The smallest and the largest size of each way to register, and what a byte more costs.
+/// Time at the smallest and the largest size by call, and the cost of a GiB more.
 fn finding(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
         let ((few, least), (many, most)) = (line.points.first()?, line.points.last()?);

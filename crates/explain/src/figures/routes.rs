@@ -15,11 +15,11 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: &str = "routes";
 
-/// A load counts as felt from this loss on: well above the noise of a copy, well below the half
+/// A load slows a copy from this loss on: well above the noise of a copy, well below the half
 /// that an equal flow on the same link takes.
 const FELT: f64 = 0.1;
 
-/// A copy beside a load on one link.
+/// A copy while another one loads one link.
 #[derive(Debug, Clone)]
 struct RouteSlowdown<'a> {
     timed: &'a Flow,
@@ -71,11 +71,11 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(hops.into_iter().chain(loads(run, slowdowns)), sentences)
 }
 
-/// Hops between all pairs, from the topology, beside published ones.
+/// Hops between all pairs from the topology, compared with published ones.
 fn hops(run: &RunView) -> Option<Figure> {
     let routes = RouteTable::of(run.topology());
     let gpus: Vec<u32> = run.topology().gpus.iter().map(|g| g.index).collect();
-    // A way through the host is what is left where no fabric is known; its hops say nothing.
+    // Routes through the host stand for an unknown fabric: their hops are not those of a route.
     let hops = |a: u32, b: u32| {
         let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b))?;
         (a != b && !used.through_host).then_some(used.hops)
@@ -180,13 +180,13 @@ fn detours(run: &RunView) -> Option<String> {
             let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (route.src, route.dst) else { return None };
             let shortest = fewest_hops(topology, a, b)?;
             let via = route.via.first()?;
-            let way: Vec<LinkEnd> =
+            let path: Vec<LinkEnd> =
                 [route.src].into_iter().chain(via.iter().copied()).chain([route.dst]).collect();
-            let text = way.iter().map(node_number).collect::<Vec<_>>().join("-");
-            (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &way)))
+            let text = path.iter().map(node_number).collect::<Vec<_>>().join("-");
+            (a < b && route.hops > shortest).then(|| (a, b, shortest, text, width(topology, &path)))
         })
         .collect();
-    let (a, b, shortest, way, width) = detours.first()?;
+    let (a, b, shortest, path, width) = detours.first()?;
     let more = match detours.len() - 1 {
         0 => String::new(),
         _ => {
@@ -201,12 +201,12 @@ fn detours(run: &RunView) -> Option<String> {
         String::new()
     };
     Some(format!(
-        "gpu{a} and gpu{b} use the route {way}{wide}, though {} would do{more}.",
+        "gpu{a} and gpu{b} use the route {path}{wide}, though {} would do{more}.",
         fmt::count(*shortest as usize, "hop")
     ))
 }
 
-/// Routes that a load on one link gave away.
+/// Routes that are confirmed: a load on one link slows a copy of another pair.
 fn loaded_routes(slowdowns: &[RouteSlowdown]) -> Option<String> {
     let felt: Vec<&RouteSlowdown> = slowdowns.iter().filter(|s| s.shared()).collect();
     let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
@@ -231,11 +231,11 @@ fn node_number(node: &LinkEnd) -> String {
 }
 
 /// Links of the narrowest stretch; 0 if a stretch is not listed.
-fn width(topology: &Topology, way: &[LinkEnd]) -> u32 {
+fn width(topology: &Topology, path: &[LinkEnd]) -> u32 {
     let link = |a: LinkEnd, b: LinkEnd| {
         topology.links.iter().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
     };
-    let stretches = way.windows(2).map(|w| link(w[0], w[1]).map_or(0, |l| l.width));
+    let stretches = path.windows(2).map(|w| link(w[0], w[1]).map_or(0, |l| l.width));
     stretches.min().unwrap_or(0)
 }
 

@@ -1,11 +1,11 @@
-//! Copies between two processes of a node: which way is fastest at each size, and what the receiver
-//! pays for its data afterwards.
+//! Copies between two processes of a node: the fastest one at each size, and what it costs the
+//! receiver to load its data afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, Transport, WireOp};
 
-use super::between::{self, ChartSpec, SentFlow};
+use super::sent_flows::{self, ChartSpec, SentFlow};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings};
 use crate::figures::messages::beats;
 use crate::fmt;
@@ -17,7 +17,7 @@ const SUITE: &str = "shm";
 type ShmKey = (Option<CoreDistance>, String);
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    let all = between::of(run, SUITE);
+    let all = sent_flows::in_suite(run, SUITE);
     SuiteFindings::new(figures(run, &all), [sentence(run, &all)])
 }
 
@@ -137,7 +137,7 @@ fn latency(
     })
 }
 
-/// The best copy of each size and those that cannot be told from it.
+/// The best copy of each size, and those whose intervals overlap with it.
 fn best<'s, 'b, 'a>(
     run: &RunView,
     chosen: &[&'s SentFlow<'b, 'a>],
@@ -236,7 +236,7 @@ fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) ->
             let without = alone.get(&(s.size(), (near, variant(s))))?;
             let value = with.value? - without.value?;
             let half_width = with.half_width.hypot(without.half_width);
-            // What lies within its own doubt is nothing that a logarithm could show.
+            // A value below its own half width has no place on a logarithmic axis.
             let value = (value > half_width).then_some(value)?;
             Some((
                 variant(s),

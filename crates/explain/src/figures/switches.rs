@@ -1,11 +1,11 @@
-//! What switches of UCX change: protocols by UCX's own words, and what was measured.
+//! What UCX settings change: the protocols that UCX reports, and the measured rates.
 
 use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, UcxSetting, WireOp};
 
-use super::between::{self, SendKind, SentFlow, apart, memory};
-use super::{BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid};
+use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
+use super::{BetterWhen, Figure, FigureBody, SuiteFindings, grid};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
@@ -14,12 +14,12 @@ const SUITE: &str = "ucx-switches";
 /// group differ by as much from one visit to the next.
 const CHANGE: f64 = 0.05;
 
-/// What a switch does at one size.
+/// Effect of a setting at one size.
 struct SettingChange {
     size: Bytes,
     /// Whether UCX describes the operation otherwise.
     protocol: bool,
-    /// How many times better than without it, if that is beyond doubt.
+    /// Gain over the default, if the intervals are apart.
     gain: Option<f64>,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn figures(run: &RunView) -> Vec<Figure> {
-    let all = between::of(run, SUITE);
+    let all = sent_flows::in_suite(run, SUITE);
     let kinds: BTreeSet<(bool, SendKind)> =
         all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
     kinds.into_iter().filter_map(|(sends, kind)| figure(run, &all, sends, kind)).collect()
@@ -50,13 +50,12 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
         chosen.iter().filter_map(|s| s.wire.switch).filter(|s| !rows.contains(&Some(*s))).collect();
     let (sizes, rows): (Vec<Bytes>, Vec<Option<UcxSetting>>) =
         (sizes.into_iter().collect(), rows.into_iter().collect());
-    let cell = |switch, size| {
-        find(switch, size).map_or_else(FigureCell::default, |s| run.cell(s.entry, quantity))
-    };
+    let cell =
+        |switch, size| find(switch, size).map(|s| run.cell(s.entry, quantity)).unwrap_or_default();
     let changes = |switch: UcxSetting| -> Vec<SettingChange> {
         let change = |&size: &Bytes| {
             let (with, without) = (find(Some(switch), size)?, find(None, size)?);
-            let protocol = words_of(with) != words_of(without);
+            let protocol = protocols_of(with) != protocols_of(without);
             let (new, old) = (cell(Some(switch), size), cell(None, size));
             let ratio = new.value? / old.value?;
             let real = apart(&new, &old) && (ratio - 1.0).abs() >= CHANGE;
@@ -93,8 +92,8 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
     })
 }
 
-/// What UCX says of an operation, without what is set, and without the time that it expects.
-fn words_of(sent: &SentFlow<'_, '_>) -> BTreeSet<String> {
+/// Protocols that UCX reports for an operation, without the setting and its own time estimate.
+fn protocols_of(sent: &SentFlow<'_, '_>) -> BTreeSet<String> {
     let one = |text: &str| {
         let text = text.split_once(": ").map_or(text, |(_, rest)| rest);
         match (text.find(" (expects "), text.find(" us)")) {
@@ -132,7 +131,7 @@ fn finding(found: &[(UcxSetting, Vec<SettingChange>)], absent: &BTreeSet<UcxSett
     texts.join(" ")
 }
 
-/// The greatest gain or loss beyond doubt: `rndv-put, 1.31 times at 1MiB`.
+/// The greatest gain or loss whose intervals are apart: `rndv-put, 1.31 times at 1MiB`.
 fn extreme(found: &[(UcxSetting, Vec<SettingChange>)], gains: bool) -> Option<String> {
     let all = found.iter().flat_map(|(s, changes)| changes.iter().map(move |c| (s, c)));
     let all = all.filter_map(|(s, c)| Some((s, c, c.gain.filter(|&g| (g > 1.0) == gains)?)));

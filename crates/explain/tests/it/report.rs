@@ -364,6 +364,6 @@ fn broken_lines_come_first_and_make_the_run_wrong() {
         first.tone == HeadlineTone::Warn
             && first.text.contains("the first is line 94: expected `,`")
     );
-    assert_eq!(report.notes[0].code, "broken-line");
+    assert_eq!(report.warnings[0].code, "broken-line");
     assert_eq!(judge(&journal), RunVerdict::Wrong);
 }

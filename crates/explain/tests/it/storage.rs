@@ -170,7 +170,7 @@ fn the_greatest_calls_are_named() {
     assert_eq!((first.name.as_str(), second.name.as_str()), ("cudaMemcpy", "cudaHostUnregister"));
     close(first.cell.value, 100.0 * 423.0 / 780.0);
     close(second.cell.value, 100.0 * 352.0 / 780.0);
-    assert_eq!(first.words, "9000 calls of 47.0 us");
+    assert_eq!(first.detail, "9000 calls of 47.0 us");
     let told = report.headlines.iter().find(|h| h.text.starts_with("Of the time in calls"));
     let text = &told.expect("a headline").text;
     assert!(text.ends_with("cudaMemcpy takes 54 % and cudaHostUnregister takes 45 %."), "{text}");
@@ -180,16 +180,16 @@ fn the_greatest_calls_are_named() {
 fn what_is_doubtful_is_said() {
     let report = built(&storage_run());
     let of = |code: &str| -> Vec<&RunWarning> {
-        report.notes.iter().filter(|n| n.code == code).collect()
+        report.warnings.iter().filter(|n| n.code == code).collect()
     };
     // 1.51 s beside a median of 12 ms.
-    let [outlier] = of("outliers")[..] else { panic!("{:?}", report.notes) };
+    let [outlier] = of("outliers")[..] else { panic!("{:?}", report.warnings) };
     assert!(outlier.text.starts_with("1 of 9001 I/Os took more than 100 times"), "{outlier:?}");
     assert!(!outlier.text.contains("mq-deadline"), "1.51 s is no 500 ms: {outlier:?}");
-    let [split] = of("split")[..] else { panic!("{:?}", report.notes) };
+    let [split] = of("split")[..] else { panic!("{:?}", report.warnings) };
     assert!(split.text.starts_with("4 cases are split, at most into 2.02 requests"), "{split:?}");
     assert!(split.text.contains("1280KiB in 254 segments"), "{split:?}");
-    let [polling] = of("no-polling")[..] else { panic!("{:?}", report.notes) };
+    let [polling] = of("no-polling")[..] else { panic!("{:?}", report.warnings) };
     assert!(
         polling.text.contains("10 cases") && polling.text.contains("poll_queues"),
         "{polling:?}"
@@ -201,7 +201,7 @@ fn what_is_doubtful_is_said() {
     let case = read("numa0.huge", "uring", "rand-read,direct,shared,2GiB,q8,n1,t2", "4KiB");
     let late = Does { outlier_us: 510_000.0, ..Does::new(80_000.0, 200.0) };
     let report = built(&run_of(vec![io(&case, &late)]));
-    let text = &report.notes.iter().find(|n| n.code == "outliers").expect("a doubt").text;
+    let text = &report.warnings.iter().find(|n| n.code == "outliers").expect("a doubt").text;
     assert!(text.contains("its scheduler, mq-deadline"), "{text}");
 }
 

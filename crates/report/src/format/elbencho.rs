@@ -7,12 +7,12 @@ use pathline_schema::{Bytes, CaseOutcome, FlowSeries, IoHistogram, IoOp, Journal
 use super::{nothing, world};
 
 /// What elbencho 3 prints for the I/O of a run: a table for each case, as if each had been a run of
-/// its own, with a comment before that says which case it is. All samples of a case together are one
+/// its own, with a comment before that names the case. All samples of a case together are one
 /// phase: their I/Os over the sum of their times. Numbers are cut to whole ones as elbencho cuts
 /// them. Of mixed I/O the record has the sum of reads and writes, so only `total` is printed.
 ///
 /// # Errors
-/// The run has no such case; in words.
+/// The run has no such case.
 pub fn elbencho(journal: &Journal) -> Result<String, String> {
     let mut text = String::new();
     for outcome in &journal.outcomes {

@@ -13,7 +13,7 @@ struct AbsenceGroup<'a> {
     faulted: bool,
     /// The reason of the first.
     why: &'a str,
-    /// Whether all reasons are the same word for word, not only but for their numbers.
+    /// Whether all reasons are identical, numbers included.
     same: bool,
     members: Vec<&'a MissingCase>,
 }

@@ -1,4 +1,4 @@
-//! What one cell says: its share of the ceiling, its distance from what was published, its words.
+//! One cell: its share of the ceiling, its distance from the published value, its tooltip.
 
 use super::number::{median, num, percent, signed_percent};
 use pathline_explain::figure::{
@@ -13,7 +13,7 @@ use super::number::tick;
 pub(super) struct CellJudge<'a> {
     /// Unit of the values.
     pub(super) unit: &'a str,
-    /// Which way is good.
+    /// Whether more or less is better.
     pub(super) better: BetterWhen,
 }
 
@@ -44,8 +44,8 @@ impl CellJudge<'_> {
         format!("{} {}", self.num(v), self.unit)
     }
 
-    /// Everything about a cell, one `label: words` a line below its heading. The page shows it
-    /// beside the cell; without scripts the browser does.
+    /// Everything about a cell, one `label: text` a line below its heading. The page shows it
+    /// next to the cell; without scripts the browser does.
     pub(super) fn detail(&self, heading: &str, cell: &FigureCell) -> String {
         let mut lines = vec![heading.to_owned()];
         if let Some(v) = value(cell) {
@@ -59,8 +59,8 @@ impl CellJudge<'_> {
             let share = share.unwrap_or_default();
             lines.push(format!("ceiling: {}{share}", self.with_unit(ceiling)));
         }
-        match &cell.way {
-            Some(way) => self.way(&mut lines, cell, way),
+        match &cell.path {
+            Some(path) => self.path(&mut lines, cell, path),
             None => lines.extend(
                 cell.bound.map(|bound| format!("tighter bound: {}", self.with_unit(bound))),
             ),
@@ -90,13 +90,13 @@ impl CellJudge<'_> {
 
 impl CellJudge<'_> {
     /// The route, its narrowest hop, and the loss step by step down to what was measured.
-    fn way(&self, lines: &mut Vec<String>, cell: &FigureCell, way: &LossBreakdown) {
-        lines.push(format!("route: {}", way.route));
-        lines.push(format!("narrowest hop: {}", way.narrowest));
-        for LossStep { from, to, why } in &way.losses {
+    fn path(&self, lines: &mut Vec<String>, cell: &FigureCell, path: &LossBreakdown) {
+        lines.push(format!("route: {}", path.route));
+        lines.push(format!("narrowest hop: {}", path.narrowest));
+        for LossStep { from, to, why } in &path.losses {
             lines.push(format!("{} → {}: {why}", self.num(*from), self.num(*to)));
         }
-        let last = way.losses.last().map(|l| l.to).or(cell.ceiling);
+        let last = path.losses.last().map(|l| l.to).or(cell.ceiling);
         if let (Some(last), Some(v)) = (last, value(cell)) {
             let rest = signed_percent(v / last - 1.0);
             lines.push(format!("{} → {}: measured, {rest}", self.num(last), self.num(v)));
@@ -134,7 +134,7 @@ pub(super) fn deviation(cell: &FigureCell) -> Option<f64> {
 pub(super) struct CellEntry<'a> {
     /// Row and column, line and size, or the bar's label.
     pub(super) keys: Vec<String>,
-    /// The same in words.
+    /// The same as text.
     pub(super) place: String,
     /// The cell.
     pub(super) cell: &'a FigureCell,
@@ -187,7 +187,7 @@ fn matrix_entries(m: &MatrixBody) -> Vec<CellEntry<'_>> {
     entries
 }
 
-/// A cell of a matrix in words: `gpu0 to gpu1`, `from 0 to 1`, `copy, GPU 3`.
+/// Name of a cell of a matrix: `gpu0 to gpu1`, `from 0 to 1`, `copy, GPU 3`.
 pub(super) fn place(m: &MatrixBody, row: usize, col: usize) -> String {
     let row = m.rows.get(row).map_or("", String::as_str);
     let col = m.cols.get(col).map_or("", String::as_str);
@@ -240,7 +240,7 @@ fn stack_entries(s: &StacksBody) -> Vec<CellEntry<'_>> {
     let mut entries = Vec::new();
     for stack in &s.stacks {
         for part in &stack.parts {
-            let keys = vec![stack.label.clone(), part.name.clone(), part.words.clone()];
+            let keys = vec![stack.label.clone(), part.name.clone(), part.detail.clone()];
             let place = format!("{}, {}", stack.label, part.name);
             entries.push(CellEntry { keys, place, cell: &part.cell });
         }
@@ -282,7 +282,7 @@ pub(super) fn judge(body: &FigureBody) -> CellJudge<'_> {
 /// How a figure compares with what was published.
 #[derive(Debug, PartialEq)]
 pub(super) struct PublishedAgreement {
-    /// Values that have a published one beside them.
+    /// Values with a published one.
     pub(super) count: usize,
     /// Median of the absolute deviations.
     pub(super) median: f64,
@@ -379,12 +379,12 @@ mod tests {
     #[test]
     fn the_loss_is_told_step_by_step() {
         let loss = |from, to, why: &str| LossStep { from, to, why: why.into() };
-        let way = LossBreakdown {
+        let path = LossBreakdown {
             route: "0-1".into(),
             narrowest: "xGMI gpu0-gpu1, 4 links".into(),
             losses: vec![loss(200.0, 150.0, "75 % is payload"), loss(150.0, 50.4, "engine")],
         };
-        let cell = FigureCell { ceiling: Some(200.0), way: Some(way), ..cell(50.0) };
+        let cell = FigureCell { ceiling: Some(200.0), path: Some(path), ..cell(50.0) };
         let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
         // 50 / 50.4 = 0.992.
         assert_eq!(

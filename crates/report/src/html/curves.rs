@@ -288,7 +288,7 @@ fn stroke(plot: &CurvePlot<'_>, line: &ChartLine) -> String {
     d
 }
 
-/// Intervals that are wide enough to be seen beside their point.
+/// Intervals that are wide enough to be visible behind their point.
 fn whiskers(plot: &CurvePlot<'_>, line: &ChartLine) -> String {
     let mut d = String::new();
     for (x, cell) in &line.points {

@@ -55,7 +55,7 @@ fn reads() -> Figure {
 fn in_calls() -> Figure {
     let part = |name: &str, share| StackPart {
         name: name.into(),
-        words: "9000 calls of 47.0 us".into(),
+        detail: "9000 calls of 47.0 us".into(),
         cell: FigureCell { value: Some(share), ..FigureCell::default() },
     };
     let parts = vec![part("hipMemcpy", 54.0), part("hipHostUnregister", 45.0), part("pread", 1.0)];
@@ -125,7 +125,7 @@ fn dma_pairs() -> Figure {
         }
         let far = if (a, b) == (1, 3) { 0.84 } else { 1.0 };
         FigureCell {
-            way: None,
+            path: None,
             value: Some((base + jitter(a, b)) * far),
             half_width: 0.05,
             ceiling: Some(peak),
@@ -208,7 +208,7 @@ fn host_link() -> Figure {
     let bar = |label: &str, text: &str, v: f64, half: f64, pub_value: f64| FigureBar {
         label: label.into(),
         cell: FigureCell {
-            way: None,
+            path: None,
             value: Some(v),
             half_width: half,
             ceiling: Some(36.0),
@@ -415,7 +415,7 @@ pub(super) fn host() -> (RunReport, Topology) {
         }],
         figures: vec![copies(), chase(), threads(), reads(), in_calls(), added()],
         absences: absences.collect(),
-        notes: vec![RunWarning {
+        warnings: vec![RunWarning {
             code: "clock-step".into(),
             subject: "run".into(),
             text: "The clock stepped by 3.1 ms during two cases.".into(),
@@ -472,7 +472,7 @@ pub(super) fn node() -> (RunReport, Topology) {
         headlines: headlines(),
         figures: vec![host_link(), dma_pairs(), kernel_pairs(), latencies(), hops()],
         absences: (0..3).map(fault).chain((0..8).map(skip)).collect(),
-        notes: vec![RunWarning {
+        warnings: vec![RunWarning {
             code: "bimodal".into(),
             subject: "r0.numa3.paged > r0.gpu0.vram by dma@gpu0 x 256MiB".into(),
             text:

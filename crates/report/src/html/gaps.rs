@@ -9,12 +9,12 @@ use pathline_explain::figure::{BetterWhen, GapsBody, PairedGap};
 /// The least relative difference that the ends of the scale stand for: smaller ones stay pale.
 const LEAST: f64 = 0.1;
 
-/// What the ends of the scale stand for: the greatest relative difference that can be told from zero
+/// What the ends of the scale stand for: the greatest relative difference whose interval excludes zero
 /// and is not of a queue, rounded up to 1, 2 or 5 of a decade; at most 2.
 fn reach(gaps: &GapsBody) -> f64 {
     let all = gaps.panels.iter().flat_map(|(_, rows)| rows.iter().flatten());
-    let told = all.filter(|g| !g.is_zero && g.saturated.is_none());
-    let most = told.filter_map(PairedGap::relative).map(f64::abs).fold(LEAST, f64::max);
+    let clear = all.filter(|g| !g.is_zero && g.saturated.is_none());
+    let most = clear.filter_map(PairedGap::relative).map(f64::abs).fold(LEAST, f64::max);
     [0.1, 0.2, 0.5, 1.0].into_iter().find(|end| most <= end * 1.0001).unwrap_or(2.0)
 }
 

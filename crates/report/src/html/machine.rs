@@ -1,4 +1,4 @@
-//! The node in words beside its map, and the conditions of the run.
+//! Text about the node next to its map, and the conditions of the run.
 
 use pathline_schema::{Conditions, Topology};
 
@@ -117,7 +117,7 @@ fn links(t: &Topology) -> String {
     }))
 }
 
-/// Writes what the run was told, and how the machine's state changed.
+/// Writes the settings of the run, and how the machine's state changed.
 pub(super) fn write_conditions(
     h: &mut HtmlBuilder,
     conditions: &[(String, String)],

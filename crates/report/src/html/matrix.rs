@@ -27,7 +27,7 @@ enum CellHue {
 }
 
 impl CellHue {
-    /// Ceilings where there are any; else values are held against each other.
+    /// Ceilings where there are any; else values are compared with each other.
     fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
         let cells = || m.cells.iter().flatten();
         if cells().any(|c| judge.share(c).is_some()) {

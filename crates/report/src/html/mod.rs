@@ -147,7 +147,7 @@ fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
                     });
                 });
             }
-            let doubts = report.notes.len();
+            let doubts = report.warnings.len();
             nav_item(h, "absences", "Skips and faults", &report.absences.len().to_string());
             nav_item(h, "doubts", "Doubts", &doubts.to_string());
             nav_item(h, "conditions", "Conditions", "");
@@ -207,7 +207,7 @@ fn lead(report: &RunReport) -> String {
     let cells = report.figures.iter().flat_map(|f| cell::entries(&f.body));
     let values = cells.filter(|e| cell::value(e.cell).is_some()).count();
     let faults = report.absences.iter().filter(|a| a.faulted).count();
-    let doubts = report.notes.len();
+    let doubts = report.warnings.len();
     [
         format!("{} in {}", count(values, "value"), count(report.figures.len(), "figure")),
         format!("{} failed", count(faults, "case")),
@@ -326,7 +326,7 @@ fn write_command(h: &mut HtmlBuilder, command: &str) {
 
 /// Doubts by kind, folded where there are many of one.
 fn write_doubts(h: &mut HtmlBuilder, report: &RunReport) {
-    if report.notes.is_empty() {
+    if report.warnings.is_empty() {
         h.leaf(
             "p",
             &[("class", &"finding")],

@@ -1,4 +1,4 @@
-//! Predicted durations of sets beside measured ones, as a page.
+//! Predicted durations of sets compared with measured ones, as a page.
 
 use super::build::HtmlBuilder;
 use super::number::{count, num};
@@ -10,28 +10,28 @@ use pathline_explain::model_agreement::{AgreementClass, ModelAgreement};
 
 /// A page of its own: pictures, errors by class, every set. `against` names the run, `world` says
 /// whether it was measured on hardware or on the simulator.
-pub fn page(held: &ModelAgreement, against: &str, world: &str) -> String {
-    let told = format!(
+pub fn page(agreement: &ModelAgreement, against: &str, world: &str) -> String {
+    let note = format!(
         "Durations are those of the model of {}; what they are held against was measured {world}.",
-        held.machine
+        agreement.machine
     );
-    comparison((&held.machine, against), ("Predicted", &told), |h| write_main(h, held))
+    comparison((&agreement.machine, against), ("Predicted", &note), |h| write_main(h, agreement))
 }
 
-fn write_main(h: &mut HtmlBuilder, held: &ModelAgreement) {
-    h.leaf("p", &[("class", &"lead")], held.lead());
+fn write_main(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
+    h.leaf("p", &[("class", &"lead")], agreement.lead());
     h.leaf("h2", &[], "Predicted against measured durations");
-    h.trusted(&picture(&held.compared(), "measured"));
+    h.trusted(&picture(&agreement.compared(), "measured"));
     h.leaf("h2", &[], "Errors by what a set is made of");
-    write_classes(h, held.known.iter().chain(&held.kinds));
+    write_classes(h, agreement.known.iter().chain(&agreement.kinds));
     h.leaf("h2", &[], "Errors by number of flows, where no engine has several");
-    write_classes(h, held.sizes.iter());
+    write_classes(h, agreement.sizes.iter());
     h.leaf("h2", &[], "Every set, the farthest first");
-    write_sets(h, held);
-    if !held.left_out.is_empty() {
+    write_sets(h, agreement);
+    if !agreement.left_out.is_empty() {
         h.leaf("h2", &[], "Left out");
         h.el("ul", &[], |h| {
-            for (case, why) in &held.left_out {
+            for (case, why) in &agreement.left_out {
                 h.leaf("li", &[], format!("{case}: {why}"));
             }
         });
@@ -63,8 +63,8 @@ fn write_classes<'a>(h: &mut HtmlBuilder, classes: impl Iterator<Item = &'a Agre
     });
 }
 
-fn write_sets(h: &mut HtmlBuilder, held: &ModelAgreement) {
-    h.leaf("p", &[("class", &"finding")], count(held.sets.len(), "set"));
+fn write_sets(h: &mut HtmlBuilder, agreement: &ModelAgreement) {
+    h.leaf("p", &[("class", &"finding")], count(agreement.sets.len(), "set"));
     h.el("div", &[("class", &"scroll tall")], |h| {
         h.el("table", &[("class", &"rows")], |h| {
             head(
@@ -80,7 +80,7 @@ fn write_sets(h: &mut HtmlBuilder, held: &ModelAgreement) {
                 ],
             );
             h.el("tbody", &[], |h| {
-                for s in &held.sets {
+                for s in &agreement.sets {
                     let set = s.predicted.set;
                     h.el("tr", &[], |h| {
                         h.leaf("td", &[], s.kind.name());

@@ -15,7 +15,7 @@ pub fn is_page(head: &[u8]) -> bool {
     has(GENERATOR) || (head.starts_with(UNMARKED.as_bytes()) && has(" - pathline</title>"))
 }
 
-/// A whole document. `rules` are styles of this page alone, beside those of all.
+/// A whole document. `rules` are styles of this page alone, in addition to those of every page.
 pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut HtmlBuilder)) -> String {
     let mut h = HtmlBuilder::default();
     h.trusted("<!doctype html>\n");
@@ -41,17 +41,17 @@ pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut HtmlBuil
     h.finish()
 }
 
-/// A page that holds the predictions of a model of `machine` against something: a banner that says
+/// A page that compares predictions of a model of `machine`: a banner that says
 /// so, and no contents.
 pub(super) fn comparison(
     (machine, against): (&str, &str),
-    (kind, told): (&str, &str),
+    (kind, note): (&str, &str),
     main: impl FnOnce(&mut HtmlBuilder),
 ) -> String {
     document(&format!("{machine} against {against} - pathline"), "", |h| {
         h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
             h.leaf("strong", &[], kind).text(" ");
-            h.leaf("span", &[], told);
+            h.leaf("span", &[], note);
         });
         h.el("main", &[("class", &"top")], |h| {
             h.leaf("h1", &[], format!("{machine} against {against}"));

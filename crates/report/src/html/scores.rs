@@ -1,4 +1,4 @@
-//! Predictions beside what was published, as a page and a picture.
+//! Predictions compared with published values, as a page and a picture.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ const RIGHT: f64 = 16.0;
 const REACH: i32 = 10;
 const BAR_WIDTH: f64 = 26.0;
 const BAR_HEIGHT: f64 = 180.0;
-/// Errors that are drawn as lines beside that of agreement.
+/// Errors that are drawn as lines in addition to that of agreement.
 const BAND: f64 = 0.1;
 
 /// A page of its own: targets, pictures, tables. `against` names the table.
 pub fn page(report: &ValidationReport, against: &str) -> String {
-    let told = format!(
+    let note = format!(
         "Predictions are of the model of {}; what they are held against was published.",
         report.machine
     );
-    comparison((&report.machine, against), ("Simulated", &told), |h| write_main(h, report))
+    comparison((&report.machine, against), ("Simulated", &note), |h| write_main(h, report))
 }
 
 fn write_main(h: &mut HtmlBuilder, report: &ValidationReport) {
@@ -126,7 +126,7 @@ fn line(h: &mut HtmlBuilder, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, 
     h.el("path", &[("class", &class), ("d", &d)], |_| {});
 }
 
-fn words(h: &mut HtmlBuilder, class: &str, (x, y): (f64, f64), text: &str) {
+fn text_at(h: &mut HtmlBuilder, class: &str, (x, y): (f64, f64), text: &str) {
     h.leaf("text", &[("class", &class), ("x", &PixelPos(x)), ("y", &PixelPos(y))], text);
 }
 
@@ -159,11 +159,11 @@ fn write_scatter(
             let (Some(px), Some(py)) = (x.at(t), y.at(t)) else { continue };
             line(h, "grid", (px, TOP), (px, foot));
             line(h, "grid", (LEFT, py), (right, py));
-            words(h, "mid", (px, foot + 18.0), &tick(t, unit));
-            words(h, "end", (LEFT - 7.0, py + 4.0), &tick(t, unit));
+            text_at(h, "mid", (px, foot + 18.0), &tick(t, unit));
+            text_at(h, "end", (LEFT - 7.0, py + 4.0), &tick(t, unit));
         }
         line(h, "axis", (LEFT, foot), (right, foot));
-        words(h, "mid name", (LEFT + SIDE / 2.0, foot + 38.0), &format!("{measured} ({unit})"));
+        text_at(h, "mid name", (LEFT + SIDE / 2.0, foot + 38.0), &format!("{measured} ({unit})"));
         let turn = format!("translate(13 {}) rotate(-90)", PixelPos(TOP + SIDE / 2.0));
         h.leaf(
             "text",
@@ -255,7 +255,7 @@ fn write_histogram(
             }
             let n: usize = bins.get(&bin).into_iter().flatten().map(|(_, n)| n).sum();
             if n > 0 {
-                words(h, "mid", (left + BAR_WIDTH / 2.0, top - 4.0), &n.to_string());
+                text_at(h, "mid", (left + BAR_WIDTH / 2.0, top - 4.0), &n.to_string());
             }
             if bin % 2 == 0 {
                 let text = match bin {
@@ -263,12 +263,12 @@ fn write_histogram(
                     b if b == -REACH => format!("≤{b}"),
                     b => format!("{b}"),
                 };
-                words(h, "mid", (left + BAR_WIDTH / 2.0, foot + 18.0), &text);
+                text_at(h, "mid", (left + BAR_WIDTH / 2.0, foot + 18.0), &text);
             }
         }
         line(h, "axis", (LEFT, foot), (right, foot));
         let name = format!("predicted above or below what was {measured}, in percent");
-        words(h, "mid name", (f64::midpoint(LEFT, right), foot + 38.0), &name);
+        text_at(h, "mid name", (f64::midpoint(LEFT, right), foot + 38.0), &name);
     });
 }
 

@@ -37,7 +37,7 @@ pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, title: &str) {
                             let heading = format!("{}, {}", part.name, stack.label);
                             let detail = judge.detail(&heading, &part.cell);
                             let detail =
-                                detail.replacen('\n', &format!("\ncalls: {}\n", part.words), 1);
+                                detail.replacen('\n', &format!("\ncalls: {}\n", part.detail), 1);
                             let class = format!("tip part s{}", ink(&part.name));
                             let style = format!("flex-basis:{}%", PixelPos(v));
                             let attrs: super::build::HtmlAttrs<'_> =
@@ -73,7 +73,7 @@ mod tests {
     fn a_part_is_as_wide_as_its_share_and_has_one_ink() {
         let part = |name: &str, v| StackPart {
             name: name.into(),
-            words: "3 calls of 2.00 us".into(),
+            detail: "3 calls of 2.00 us".into(),
             cell: FigureCell { value: Some(v), ..FigureCell::default() },
         };
         let stack = |label: &str, parts| FigureStack { label: label.into(), parts };

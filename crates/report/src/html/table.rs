@@ -39,10 +39,10 @@ fn columns(judge: CellJudge<'_>) -> Vec<TableColumn> {
         TableColumn::new(share_name, "n", share),
         TableColumn::new("tighter bound", "n", |c| c.bound.map(num)),
         TableColumn::new("bound by", "words", |c| {
-            c.way.as_ref().and_then(|w| w.losses.last()).map(|l| l.why.clone())
+            c.path.as_ref().and_then(|w| w.losses.last()).map(|l| l.why.clone())
         }),
-        TableColumn::new("route", "", |c| c.way.as_ref().map(|w| w.route.clone())),
-        TableColumn::new("narrowest hop", "", |c| c.way.as_ref().map(|w| w.narrowest.clone())),
+        TableColumn::new("route", "", |c| c.path.as_ref().map(|w| w.route.clone())),
+        TableColumn::new("narrowest hop", "", |c| c.path.as_ref().map(|w| w.narrowest.clone())),
         TableColumn::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
         TableColumn::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
         TableColumn::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),

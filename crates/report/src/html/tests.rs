@@ -115,7 +115,7 @@ fn poison(report: &mut RunReport) {
     let bad = || HOSTILE.to_owned();
     report.title = bad();
     report.simulated = Some(bad());
-    report.notes = vec![RunWarning { code: bad(), subject: bad(), text: bad() }];
+    report.warnings = vec![RunWarning { code: bad(), subject: bad(), text: bad() }];
     report.conditions = vec![(bad(), bad())];
     let readings = || Conditions([(bad(), 1.0)].into());
     report.state = Some((readings(), readings()));
@@ -172,7 +172,7 @@ fn poison_figure(figure: &mut Figure) {
             for stack in &mut s.stacks {
                 stack.label = bad();
                 for part in &mut stack.parts {
-                    (part.name, part.words) = (bad(), bad());
+                    (part.name, part.detail) = (bad(), bad());
                     poison_cell(&mut part.cell);
                 }
             }
@@ -235,7 +235,7 @@ fn an_empty_report_is_a_page() {
         headlines: vec![],
         figures: vec![],
         absences: vec![],
-        notes: vec![],
+        warnings: vec![],
         conditions: vec![],
         gpus: vec![],
         state: None,

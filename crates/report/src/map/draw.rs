@@ -102,7 +102,7 @@ impl SvgDocument {
         self.text("small", (x, y + 4.0), TextAnchor::Middle, text);
     }
 
-    /// The document, `width` by `height`, described by `label` for those who do not see it.
+    /// The document, `width` by `height`, with `label` for screen readers.
     pub(super) fn finish(self, width: f64, height: f64, label: &str) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plmap\" viewBox=\"0 0 {width:.0} {height:.0}\" \

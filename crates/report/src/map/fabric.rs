@@ -93,7 +93,7 @@ fn switch_count(topology: &Topology) -> usize {
     switches.len()
 }
 
-/// Every pair alike and too many of them to label each: what one sentence says instead.
+/// One sentence in place of labels, where all pairs are equal and too many to label.
 fn uniform<'a>(links: &[&'a Link]) -> Option<&'a Link> {
     let first = links.first()?;
     let alike = |link: &&&Link| {
@@ -106,29 +106,29 @@ fn uniform<'a>(links: &[&'a Link]) -> Option<&'a Link> {
 pub(super) fn caption(topology: &Topology) -> Option<String> {
     let links = direct(topology);
     if links.len() > MOST_LINES {
-        return Some(format!("{} between GPUs: too many to draw", words_of(links.len())));
+        return Some(format!("{} between GPUs: too many to draw", link_count(links.len())));
     }
     let Some(link) = uniform(&links) else {
         let many = links.len() > MOST_LABELS;
-        return many.then(|| format!("{}: too many to label", words_of(links.len())));
+        return many.then(|| format!("{}: too many to label", link_count(links.len())));
     };
     let doubtful = topology.warnings.iter().any(|warning| warning.code.starts_with("xgmi-"));
     let width = if doubtful {
         "of unknown width".to_owned()
     } else {
         match link.peak {
-            Some(peak) => format!("{}, {peak}", words(link.width)),
-            None => words(link.width),
+            Some(peak) => format!("{}, {peak}", width_label(link.width)),
+            None => width_label(link.width),
         }
     };
     Some(format!("Each line: {} {width}", kind_name(link.kind)))
 }
 
-fn words(width: u32) -> String {
-    words_of(width as usize)
+fn width_label(width: u32) -> String {
+    link_count(width as usize)
 }
 
-fn words_of(links: usize) -> String {
+fn link_count(links: usize) -> String {
     count(links, "link")
 }
 
@@ -247,7 +247,7 @@ pub(super) fn draw_labels(
     let traces: Vec<Vec<(f64, f64)>> = all.iter().map(|link| trace(&link.shape)).collect();
     let mut taken: Vec<(f64, f64, f64)> = Vec::new();
     for (at, link) in all.iter().enumerate() {
-        let links = words(link.link.width);
+        let links = width_label(link.link.width);
         let peak = link.link.peak.map(|peak| peak.to_string());
         if let LinkShape::Vertical(a, b, is_left) = link.shape {
             // Two short lines on the outer side fit between the boxes.
@@ -291,7 +291,7 @@ fn switch_labels(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u3
         let to = if spot.is_left { x } else { x + SWITCH_W };
         let peak = peak.map(|peak| peak.to_string()).unwrap_or_default();
         let middle = (from + to) / 2.0;
-        svg.text("small", (middle, y - 9.0), TextAnchor::Middle, &words(width));
+        svg.text("small", (middle, y - 9.0), TextAnchor::Middle, &width_label(width));
         svg.text("small", (middle, y + 18.0), TextAnchor::Middle, &peak);
     }
 }

@@ -90,7 +90,7 @@ impl GroupColumns {
         }
     }
 
-    /// Whether a link joins two GPUs of one column that do not stand beside each other.
+    /// Whether a link joins two GPUs of one column that are not neighbours.
     pub(super) fn skips(&self, topology: &Topology) -> bool {
         let row = |column: &[DomainGroup], gpu: u32| {
             column.iter().flat_map(|g| &g.gpus).position(|&other| other == gpu)
@@ -205,7 +205,7 @@ impl LayoutSearch {
             let others = edges.iter().skip(at + 1);
             cost += 8 * others.filter(|&&(c, d, _)| cross((a, b), (c, d))).count() as u64;
         }
-        // The parts of a package stand beside each other.
+        // The parts of a package are neighbours.
         for (&gpu, &package) in &self.packages {
             for (&other, &(side, row)) in &place {
                 if other > gpu && self.packages.get(&other) == Some(&package) {

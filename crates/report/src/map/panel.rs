@@ -3,9 +3,9 @@
 use pathline_schema::Topology;
 
 use super::draw::{SvgDocument, TextAnchor, fit};
-use super::parts::{NearParts, block_words, cache_words, count, nic_words};
+use super::parts::{NearParts, block_label, cache_labels, count, nic_label};
 
-/// Width of a panel beside a column of GPUs.
+/// Width of a panel next to a column of GPUs.
 pub(super) const PANEL: f64 = 250.0;
 const PAD: f64 = 14.0;
 /// One CPU, drawn, and the distance to the next.
@@ -16,7 +16,7 @@ const MOST_CPUS: usize = 256;
 const CHIP: f64 = 24.0;
 const MOST_CHIPS: usize = 8;
 
-/// What a panel says, laid out for its width.
+/// Text of a panel, laid out for its width.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DomainPanel {
     name: String,
@@ -33,9 +33,9 @@ impl DomainPanel {
         let near = NearParts::of(topology, domain);
         let nics = near.nics.iter().map(|nic| {
             let gpu = nic.near_gpu.map(|gpu| format!(", at gpu{gpu}")).unwrap_or_default();
-            ("dot-net", format!("{}{gpu}", nic_words(nic)))
+            ("dot-net", format!("{}{gpu}", nic_label(nic)))
         });
-        let disks = near.blocks.iter().map(|block| ("dot-disk", block_words(block)));
+        let disks = near.blocks.iter().map(|block| ("dot-disk", block_label(block)));
         let mut chips: Vec<_> = nics.chain(disks).collect();
         if chips.len() > MOST_CHIPS {
             let more = chips.len() - (MOST_CHIPS - 1);
@@ -54,7 +54,7 @@ impl DomainPanel {
         if !found.cpus.is_empty() {
             lines.push(format!("{}: {}", count(found.cpus.len(), "CPU"), found.cpus));
         }
-        lines.extend(cache_words(topology, &found.cpus).pop());
+        lines.extend(cache_labels(topology, &found.cpus).pop());
         lines.extend(found.peak.map(|peak| format!("memory {peak}")));
         let shown = found.cpus.len() <= MOST_CPUS;
         Self {

@@ -52,7 +52,7 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// The host in one line: name, processor, size, system.
-pub(super) fn host_words(topology: &Topology) -> Vec<String> {
+pub(super) fn host_facts(topology: &Topology) -> Vec<String> {
     let host = &topology.host;
     let mut words = vec![clean(&host.arch), clean(&host.cpu_model)];
     if host.sockets > 0 {
@@ -114,12 +114,12 @@ pub(super) fn host_link(topology: &Topology, gpu: u32) -> Option<&Link> {
 }
 
 /// `PCIe 5.0 x16 63.0 GB/s`, `xGMI 36.0 GB/s`, `on the package`.
-pub(super) fn host_link_words(topology: &Topology, gpu: &Gpu) -> Option<String> {
+pub(super) fn host_link_label(topology: &Topology, gpu: &Gpu) -> Option<String> {
     let link = host_link(topology, gpu.index)?;
     let peak = link.peak.map(|peak| peak.to_string());
     Some(match (link.kind, gpu.host_link, peak) {
         (LinkKind::Cpu, _, None) => "memory shared with the CPU".into(),
-        (LinkKind::Pcie, Some(pcie), _) => pcie_words(&pcie),
+        (LinkKind::Pcie, Some(pcie), _) => pcie_label(&pcie),
         (kind, _, Some(peak)) => format!("{} {peak}", kind_name(kind)),
         (kind, _, None) => format!("{}, peak unknown", kind_name(kind)),
     })
@@ -136,7 +136,7 @@ pub(super) fn kind_name(kind: LinkKind) -> &'static str {
 }
 
 /// `PCIe 4.0 x8, 15.8 GB/s`, and what it could be.
-pub(super) fn pcie_words(link: &PcieLink) -> String {
+pub(super) fn pcie_label(link: &PcieLink) -> String {
     let mut words = format!("{} x{}, {}", generation(link.speed_gts), link.width, link.peak());
     let slow = link.max_speed_gts > link.speed_gts;
     if slow || link.max_width > link.width {
@@ -161,7 +161,7 @@ pub(super) fn function<'a>(topology: &'a Topology, address: &str) -> Option<&'a 
 }
 
 /// `mlx5_0 400 Gbit/s`.
-pub(super) fn nic_words(nic: &Nic) -> String {
+pub(super) fn nic_label(nic: &Nic) -> String {
     let speed = match nic.speed_mbits {
         Some(mbits) if mbits % 1000 == 0 => format!(" {} Gbit/s", mbits / 1000),
         Some(mbits) => format!(" {mbits} Mbit/s"),
@@ -171,19 +171,19 @@ pub(super) fn nic_words(nic: &Nic) -> String {
 }
 
 /// `nvme0n1 1.7TiB`.
-pub(super) fn block_words(block: &BlockDevice) -> String {
+pub(super) fn block_label(block: &BlockDevice) -> String {
     let size = if block.size.0 > 0 { format!(" {}", block.size.rounded()) } else { String::new() };
     format!("{}{size}", clean(&block.name))
 }
 
 /// CPUs, shortened where the list is long.
-pub(super) fn cpu_words(cpus: &CpuSet) -> String {
+pub(super) fn cpu_ranges(cpus: &CpuSet) -> String {
     let text = cpus.to_string();
     if text.len() <= 48 { text } else { count(cpus.len(), "CPU") }
 }
 
 /// `128GiB`, or `128GiB, 120GiB free`.
-pub(super) fn memory_words(domain: &NumaDomain) -> Option<String> {
+pub(super) fn memory_label(domain: &NumaDomain) -> Option<String> {
     if domain.memory.0 == 0 {
         return None;
     }
@@ -193,7 +193,7 @@ pub(super) fn memory_words(domain: &NumaDomain) -> Option<String> {
 }
 
 /// The caches of a domain, smallest first: `L1d 32KiB x16`, and of the last level who shares it.
-pub(super) fn cache_words(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
+pub(super) fn cache_labels(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
     let mut kinds: BTreeMap<(u32, &str, Bytes), Vec<&CacheGroup>> = BTreeMap::new();
     for group in &topology.caches {
         if cpus.is_empty() || !group.cpus.intersect(cpus).is_empty() {

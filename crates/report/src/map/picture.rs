@@ -11,7 +11,7 @@ use super::layout::{DomainGroup, GroupColumns};
 use super::pairs::{GpuPairs, route_text};
 use super::panel::{DomainPanel, PANEL};
 use super::parts::{
-    clean, count, gpu_kinds, host_link_words, host_words, shares_package, title, wrap,
+    clean, count, gpu_kinds, host_facts, host_link_label, shares_package, title, wrap,
 };
 
 const MARGIN: f64 = 24.0;
@@ -277,7 +277,7 @@ fn host_link(
     spot: &GpuSpot,
     outer: (f64, f64),
 ) {
-    let Some(words) = host_link_words(topology, gpu) else { return };
+    let Some(words) = host_link_label(topology, gpu) else { return };
     let y = spot.y + GPU_H / 2.0;
     let (from, to) = if spot.is_left { (spot.x, outer.0) } else { (spot.x + GPU_W, outer.1) };
     svg.line("host", (from, y), (to, y), 3.0);
@@ -298,14 +298,14 @@ fn head(svg: &mut SvgDocument, topology: &Topology, width: f64) {
     let room = width - 2.0 * MARGIN;
     svg.text("title", (MARGIN, 40.0), TextAnchor::Start, &fit(&title(topology), 22.0, room));
     let mut words = gpu_kinds(topology);
-    words.extend(host_words(topology));
+    words.extend(host_facts(topology));
     let lines = wrap(&words.join(" · "), columns_of(13.0, room));
     for (line, y) in lines.iter().take(2).zip([62.0, 79.0]) {
         svg.text("", (MARGIN, y), TextAnchor::Start, line);
     }
 }
 
-/// Legend, routes and doubts; returns the height of the picture.
+/// Legend, routes and warnings; returns the height of the picture.
 fn foot(
     svg: &mut SvgDocument,
     topology: &Topology,

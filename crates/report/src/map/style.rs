@@ -9,7 +9,7 @@ pub(super) enum TextTone {
     Unit,
     /// Something of lesser weight.
     Dim,
-    /// A doubt.
+    /// A warning.
     Warn,
     /// The best of a matrix, and steps below it.
     Step(u8),

@@ -4,8 +4,8 @@ use pathline_schema::{Gpu, LinkEnd, LinkKind, Topology, TopologyWarning, is_stee
 
 use super::pairs::{GpuPairs, MOST_GPUS, rate_cell, route_text};
 use super::parts::{
-    NearParts, block_words, cache_words, clean, count, cpu_words, function, gpu_kinds, gpu_name,
-    host_link_words, host_words, memory_words, nic_words, pcie_words, shares_package, title, wrap,
+    NearParts, block_label, cache_labels, clean, count, cpu_ranges, function, gpu_kinds, gpu_name,
+    host_facts, host_link_label, memory_label, nic_label, pcie_label, shares_package, title, wrap,
 };
 use super::style::{TextPaint, TextTone};
 
@@ -16,14 +16,14 @@ const NONE: &str = "·";
 
 /// A readable map of the node: the host, each NUMA domain with what is near it, matrices over the
 /// GPUs (hops, direct links, width and theoretical peak of the route in use), routes that are
-/// wider than the shortest, and doubts. With terminal colours only if `colour`.
+/// wider than the shortest, and warnings. With terminal colours only if `colour`.
 pub fn text(topology: &Topology, colour: bool) -> String {
     let paint = TextPaint(colour);
     let mut out = Vec::new();
     head(&mut out, paint, topology);
     for domain in &topology.numa {
-        let mut words = vec![cpu_words(&domain.cpus)];
-        words.extend(memory_words(domain));
+        let mut words = vec![cpu_ranges(&domain.cpus)];
+        words.extend(memory_label(domain));
         if topology.numa.len() > 1 && !domain.distances.is_empty() && topology.numa.len() <= 16 {
             let distances: Vec<String> = domain.distances.iter().map(u32::to_string).collect();
             words.push(format!("distances {}", distances.join(" ")));
@@ -35,7 +35,7 @@ pub fn text(topology: &Topology, colour: bool) -> String {
         let name = format!("numa{}", domain.id);
         let line = format!("{}  {}", paint.of(TextTone::Unit, &name), words.join("   "));
         out.push(line.trim_end().to_owned());
-        let caches = cache_words(topology, &domain.cpus);
+        let caches = cache_labels(topology, &domain.cpus);
         if !caches.is_empty() {
             out.push(format!("  cache   {}", caches.join(", ")));
         }
@@ -59,7 +59,7 @@ pub fn text(topology: &Topology, colour: bool) -> String {
 }
 
 fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
-    let mut words = host_words(topology);
+    let mut words = host_facts(topology);
     words.extend(gpu_kinds(topology));
     out.push(paint.of(TextTone::Head, &title(topology)));
     for line in wrap(&words.join(" · "), COLUMNS) {
@@ -68,7 +68,7 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     let host = &topology.host;
     let mut limits = Vec::new();
     if !host.allowed_cpus.is_empty() && host.allowed_cpus != host.cpus {
-        limits.push(format!("may use CPUs {}", cpu_words(&host.allowed_cpus)));
+        limits.push(format!("may use CPUs {}", cpu_ranges(&host.allowed_cpus)));
     }
     if host.available.0 > 0 {
         limits.push(format!("{} available", host.available.rounded()));
@@ -97,21 +97,21 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
 fn near(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, near: &NearParts<'_>) {
     for gpu in &near.gpus {
         let name = format!("gpu{:<4}", gpu.index);
-        out.push(format!("  {} {}", paint.of(TextTone::Unit, &name), gpu_words(topology, gpu)));
+        out.push(format!("  {} {}", paint.of(TextTone::Unit, &name), gpu_label(topology, gpu)));
     }
     for nic in &near.nics {
-        let mut words = vec![nic_words(nic)];
+        let mut words = vec![nic_label(nic)];
         words.extend(nic.near_gpu.map(|gpu| format!("nearest gpu{gpu}")));
         let link = function(topology, &nic.pci).and_then(|device| device.link);
-        words.extend(link.map(|link| pcie_words(&link)));
+        words.extend(link.map(|link| pcie_label(&link)));
         words.push(clean(&nic.pci));
         words.retain(|word| !word.is_empty());
         out.push(format!("  net     {}", words.join(", ")));
     }
     for block in &near.blocks {
-        let mut words = vec![block_words(block), clean(&block.model)];
+        let mut words = vec![block_label(block), clean(&block.model)];
         let link = function(topology, &block.pci).and_then(|device| device.link);
-        words.extend(link.map(|link| pcie_words(&link)));
+        words.extend(link.map(|link| pcie_label(&link)));
         words.extend(block.rotational.then(|| "rotating".into()));
         words.push(clean(&block.pci));
         words.retain(|word| !word.is_empty());
@@ -119,7 +119,7 @@ fn near(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, near: &Nea
     }
 }
 
-fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
+fn gpu_label(topology: &Topology, gpu: &Gpu) -> String {
     let mut words = vec![gpu_name(gpu)];
     if gpu.memory.0 > 0 {
         let peak = gpu.memory_peak.map(|peak| format!(" at {peak}")).unwrap_or_default();
@@ -130,7 +130,7 @@ fn gpu_words(topology: &Topology, gpu: &Gpu) -> String {
     }
     let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
     words.extend(package.map(|package| format!("package {package}")));
-    words.extend(host_link_words(topology, gpu).map(|link| format!("host {link}")));
+    words.extend(host_link_label(topology, gpu).map(|link| format!("host {link}")));
     words.push(clean(&gpu.pci));
     words.retain(|word| !word.is_empty());
     words.join(", ")

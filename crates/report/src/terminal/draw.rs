@@ -177,7 +177,7 @@ pub(super) fn heat_map(
     let mut lines = vec![(paint.bold(&heading), heading.chars().count())];
     let head: String = matrix.cols.iter().map(|c| format!("{:>4} ", col(c))).collect();
     lines.push((paint.dim(&format!("{corner:<label$}{head}")), full));
-    // The way from a unit to itself is no rival of the others.
+    // A path from a unit to itself is not compared with the others.
     let others = matrix.rows.iter().zip(&matrix.cells).flat_map(|(row, cells)| {
         cells.iter().zip(&matrix.cols).filter(move |(_, col)| *col != row).map(|(cell, _)| cell)
     });

@@ -1,4 +1,4 @@
-//! Predicted durations of sets beside measured ones, on a terminal.
+//! Predicted durations of sets compared with measured ones, on a terminal.
 
 use pathline_schema::plain_line;
 
@@ -9,29 +9,29 @@ use pathline_explain::model_agreement::{AgreementClass, AgreementSet, ModelAgree
 
 /// Sets that are shown unless all are asked for.
 const FARTHEST: usize = 12;
-/// Cases of one reason that are left out are counted; so many reasons are shown.
+/// Cases that are left out are counted by reason; this many reasons are shown.
 const REASONS: usize = 8;
 
 /// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
 /// the run; with `all` every set is shown, else the farthest.
 pub fn summary(
-    held: &ModelAgreement,
+    agreement: &ModelAgreement,
     against: &str,
     all: bool,
     width: usize,
     colour: bool,
 ) -> String {
     let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
-    let title = format!("pathline: {} against {against}", held.machine);
+    let title = format!("pathline: {} against {against}", agreement.machine);
     page.line(&page.paint.bold(&page.cut(&title)));
-    page.wrapped(&page.paint.dim("-"), 1, &held.lead());
+    page.wrapped(&page.paint.dim("-"), 1, &agreement.lead());
     page.gap();
-    write_classes(&mut page, "of", held.known.iter().chain(&held.kinds));
+    write_classes(&mut page, "of", agreement.known.iter().chain(&agreement.kinds));
     page.gap();
-    write_classes(&mut page, "of those, by number", held.sizes.iter());
+    write_classes(&mut page, "of those, by number", agreement.sizes.iter());
     page.gap();
-    write_sets(&mut page, held, all);
-    write_left_out(&mut page, held);
+    write_sets(&mut page, agreement, all);
+    write_left_out(&mut page, agreement);
     page.finish()
 }
 
@@ -64,12 +64,12 @@ fn write_classes<'a>(
     }
 }
 
-fn write_sets(page: &mut TermPage, held: &ModelAgreement, all: bool) {
-    let most = if all { held.sets.len() } else { FARTHEST };
+fn write_sets(page: &mut TermPage, agreement: &ModelAgreement, all: bool) {
+    let most = if all { agreement.sets.len() } else { FARTHEST };
     page.heading(if all { "All sets, the farthest first" } else { "Farthest" }, "");
     let head = "predicted        interval  measured    error  flows  class, and what binds";
     page.line(&page.paint.dim(&page.cut(head)));
-    for s in held.sets.iter().take(most) {
+    for s in agreement.sets.iter().take(most) {
         let set = s.predicted.set;
         let interval = fmt::range(set.low.0 / 1e3, set.high.0 / 1e3);
         let text = format!(
@@ -94,12 +94,12 @@ fn write_case(page: &mut TermPage, set: &AgreementSet, all: bool) {
     page.line(&page.paint.dim(&if all { plain_line(&text).into_owned() } else { page.cut(&text) }));
 }
 
-fn write_left_out(page: &mut TermPage, held: &ModelAgreement) {
-    if held.left_out.is_empty() {
+fn write_left_out(page: &mut TermPage, agreement: &ModelAgreement) {
+    if agreement.left_out.is_empty() {
         return;
     }
-    page.heading(&format!("Left out, {}", fmt::count(held.left_out.len(), "case")), "");
-    for (why, n) in held.reasons().into_iter().take(REASONS) {
+    page.heading(&format!("Left out, {}", fmt::count(agreement.left_out.len(), "case")), "");
+    for (why, n) in agreement.reasons().into_iter().take(REASONS) {
         page.wrapped(&page.paint.dim("-"), 1, &format!("{n} x {why}"));
     }
     page.gap();

@@ -1,4 +1,4 @@
-//! Predictions beside what was published, on a terminal.
+//! Predictions compared with published values, on a terminal.
 
 use pathline_published::ValidationReport;
 use pathline_published::score::ComparedRow;

@@ -9,7 +9,7 @@ use pathline_explain::fmt;
 /// The most rows of a sheet; the page has them all.
 const MOST_ROWS: usize = 12;
 
-/// The most maps: of the first GPU, staged one way and the other.
+/// The most maps: of the first GPU, for both kinds of staging.
 const MOST_MAPS: usize = 2;
 
 /// A figure in at most five columns.
@@ -98,7 +98,7 @@ pub(super) fn stacks(page: &mut TermPage, figure: &Figure, stacks: &StacksBody) 
     super::more(page, stacks.stacks.len(), MOST_ROWS, "case");
 }
 
-/// Maps of the first ways to a GPU, one for each statistic.
+/// Maps of the first paths to a GPU, one for each statistic.
 pub(super) fn gaps(page: &mut TermPage, report: &RunReport) {
     let all = || {
         report.figures.iter().filter_map(|f| match &f.body {
@@ -156,8 +156,8 @@ fn map(
                     (None, Some(_)) => "x ".to_owned(),
                     (None, None) => "· ".to_owned(),
                 };
-                let told = gap.relative().filter(|_| !gap.is_zero && gap.saturated.is_none());
-                paint.signed(&format!("{text:>CELL$}"), told)
+                let relative = gap.relative().filter(|_| !gap.is_zero && gap.saturated.is_none());
+                paint.signed(&format!("{text:>CELL$}"), relative)
             })
             .collect();
         lines.push((format!("{row:<label$}{cells}"), full));

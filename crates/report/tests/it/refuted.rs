@@ -60,7 +60,7 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     // No other sentence rests on it.
     let others = report.headlines.iter().skip(1).filter(|h| h.text.contains("5030"));
     assert_eq!(others.count(), 0, "{:?}", report.headlines);
-    let doubt = report.notes.iter().find(|n| n.code == "beyond-ceiling").expect("a doubt");
+    let doubt = report.warnings.iter().find(|n| n.code == "beyond-ceiling").expect("a doubt");
     assert!(doubt.subject.ends_with(WIDE.split_once("> ").unwrap().1), "{doubt:?}");
     let text = terminal::summary(&report, 120, false);
     assert!(text.contains(" 5030!") && text.contains("!: more than hardware can carry"), "{text}");

@@ -1,4 +1,4 @@
-//! Where the time in calls goes: a glance says which one to get rid of.
+//! Time of I/O workers by system and runtime call.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use pathline_schema::CallTally;
 
 use super::{IoEntry, LabelPart, SUITE, command, labels};
 use crate::figure::{self, Figure, FigureBody, FigureCell, FigureStack, StacksBody};
+use crate::figures::distinct;
 use crate::fmt;
 use crate::run::RunView;
 
@@ -54,7 +55,7 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     })
 }
 
-/// Of each way to do I/O the case with the least in flight, where calls weigh most; with GPUs, only the
+/// Of each kind of I/O the case with the least in flight, where calls weigh most; with GPUs, only the
 /// first one's and those of the same I/O without.
 fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let with = || jobs.iter().filter(|j| !tallies(j).is_empty());
@@ -62,16 +63,12 @@ fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let first = with().filter_map(IoEntry::gpu).min();
     let wanted =
         |j: &&IoEntry| !gpus || j.gpu() == first || jobs.iter().any(|g| super::gaps::same_io(g, j));
-    let way = |j: &IoEntry| (j.work(), j.memory(), j.staging(), j.io.engine, j.io.cache, j.store());
-    let mut ways = Vec::new();
-    for job in with().filter(wanted) {
-        if !ways.contains(&way(job)) {
-            ways.push(way(job));
-        }
-    }
+    let path =
+        |j: &IoEntry| (j.work(), j.memory(), j.staging(), j.io.engine, j.io.cache, j.store());
+    let paths = distinct(with().filter(wanted).map(path));
     let of =
-        |wanted: &_| with().filter(|j| way(j) == *wanted).min_by_key(|j| j.io.slots()).copied();
-    ways.iter().filter_map(of).take(MOST).collect()
+        |wanted: &_| with().filter(|j| path(j) == *wanted).min_by_key(|j| j.io.slots()).copied();
+    paths.iter().filter_map(of).take(MOST).collect()
 }
 
 fn parts(job: &IoEntry<'_, '_>) -> Vec<figure::StackPart> {
@@ -84,7 +81,7 @@ fn parts(job: &IoEntry<'_, '_>) -> Vec<figure::StackPart> {
             let calls = fmt::count(usize::try_from(tally.count).unwrap_or(usize::MAX), "call");
             figure::StackPart {
                 name,
-                words: format!("{calls} of {} us{when}", fmt::number(each)),
+                detail: format!("{calls} of {} us{when}", fmt::number(each)),
                 cell: FigureCell {
                     value: Some(100.0 * tally.ns / total),
                     case: Some(job.entry.case.clone()),
@@ -97,7 +94,7 @@ fn parts(job: &IoEntry<'_, '_>) -> Vec<figure::StackPart> {
 
 fn finding(jobs: &[IoEntry<'_, '_>], stacks: &[FigureStack]) -> String {
     let all = jobs.iter().zip(stacks);
-    let told: Vec<String> = all
+    let texts: Vec<String> = all
         .filter(|(job, _)| jobs.iter().all(|j| j.gpu().is_none()) || job.gpu().is_some())
         .take(3)
         .map(|(_, stack)| {
@@ -110,6 +107,6 @@ fn finding(jobs: &[IoEntry<'_, '_>], stacks: &[FigureStack]) -> String {
     format!(
         "{}. All samples and what opens and closes around them; the longer one measures, the less \
          the latter weighs.",
-        told.join("; ")
+        texts.join("; ")
     )
 }

@@ -7,6 +7,7 @@ use pathline_stats::{SeriesSummary, inflation};
 
 use super::{IoEntry, IoQuantity, SUITE, command};
 use crate::figure::{Figure, FigureBody, FigureCell, GapsBody, PairedGap};
+use crate::figures::distinct;
 use crate::fmt;
 use crate::run::RunView;
 
@@ -35,7 +36,7 @@ pub(super) fn same_io(gpu: &IoEntry<'_, '_>, host: &IoEntry<'_, '_>) -> bool {
         && gpu.flow.by.at() == host.flow.by.at()
 }
 
-/// The same I/O with host memory at its end: at best with that which the blocks pass on their way.
+/// The same I/O with host memory at its end: if measured, that through which blocks are staged.
 pub(super) fn host_of<'b, 'a>(
     gpu: &IoEntry<'b, 'a>,
     jobs: &[IoEntry<'b, 'a>],
@@ -63,12 +64,7 @@ fn key(job: &IoEntry<'_, '_>) -> GapKey {
 }
 
 pub(super) fn figures(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Vec<Figure> {
-    let mut keys: Vec<GapKey> = Vec::new();
-    for job in jobs.iter().filter(|j| j.gpu().is_some()) {
-        if !keys.contains(&key(job)) {
-            keys.push(key(job));
-        }
-    }
+    let keys: Vec<GapKey> = distinct(jobs.iter().filter(|j| j.gpu().is_some()).map(key));
     let of =
         |wanted: &GapKey| jobs.iter().filter(|j| key(j) == *wanted).copied().collect::<Vec<_>>();
     keys.iter().filter_map(|wanted| figure(run, &of(wanted), jobs)).collect()
@@ -89,9 +85,9 @@ fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> O
     };
     let panels: Vec<(String, Vec<Vec<PairedGap>>)> =
         PANELS.iter().map(|(name, asked)| ((*name).to_owned(), panel(*asked))).collect();
-    let told = || panels.iter().flat_map(|p| p.1.iter().flatten());
+    let cells = || panels.iter().flat_map(|p| p.1.iter().flatten());
     // One cell is no map; the stages tell of it.
-    if told().filter(|g| g.cell.value.is_some()).count() < 2 * PANELS.len() {
+    if cells().filter(|g| g.cell.value.is_some()).count() < 2 * PANELS.len() {
         return None;
     }
     let name = first.memory();

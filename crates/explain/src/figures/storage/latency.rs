@@ -7,7 +7,7 @@ use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, Figur
 use crate::fmt;
 use crate::run::RunView;
 
-/// The most lines: more cannot be told apart.
+/// The most lines: more cannot be distinguished in a chart.
 const MOST: usize = 8;
 
 /// Shares of I/Os that take longer than a point of the curve, in percent.

@@ -7,15 +7,15 @@ use super::{IoEntry, IoQuantity};
 use crate::fmt;
 use crate::run::RunView;
 
-/// What reaches this share of a limit is held by it.
+/// A rate that reaches this share of a limit is bound by it.
 pub(super) const REACHES: f64 = 0.9;
 
 /// Share of a PCIe link's line rate from which the link is full: headers and acknowledgements take
 /// 5 to 20 % of it, by the size of a packet's payload.
 const LINK_FULL: f64 = 0.8;
 
-/// The limit of I/O between files and host memory, in words.
-pub(super) fn of(
+/// Describes the limit of I/O between files and host memory.
+pub(super) fn find_limit(
     run: &RunView,
     host: &IoEntry<'_, '_>,
     jobs: &[IoEntry<'_, '_>],

@@ -1,13 +1,13 @@
-//! Files to memory and back: how many, how fast, how long each, and what holds it up.
+//! Storage: IOPS, rates and latencies of I/O between files and memory, and their bottlenecks.
 
 mod calls;
-mod doubts;
 mod gaps;
 mod latency;
 mod limits;
 mod rates;
 mod sentences;
 mod stages;
+mod warnings;
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use pathline_stats::SeriesSummary;
 use super::{FigureCell, SuiteFindings};
 use crate::run::{EntryState, RunEntry, RunView};
 
-pub(crate) use doubts::{conditions, doubts};
+pub(crate) use warnings::{conditions, warnings};
 
 const SUITE: &str = "storage";
 
@@ -78,7 +78,7 @@ enum IoQuantity {
 }
 
 impl IoQuantity {
-    /// Of one sample: its duration, what it says, its I/Os and their bytes.
+    /// Value of one sample, from its duration and its reading.
     fn of(self, ns: f64, reading: Option<&IoReading>, series: &FlowSeries) -> Option<f64> {
         let ops = series.steps as f64;
         let block = series.flow.bytes.as_f64();
@@ -152,7 +152,7 @@ impl<'a> IoEntry<'_, 'a> {
         }
     }
 
-    /// The rate as of every other case, with its ceilings and what GPUs said meanwhile.
+    /// The rate with its ceilings, as for any other case.
     fn rate(&self, run: &RunView) -> FigureCell {
         run.cell(self.entry, crate::run::CaseQuantity::Payload)
     }
@@ -189,7 +189,7 @@ impl<'a> IoEntry<'_, 'a> {
 
     /// `random reads of 4KiB`.
     fn work(&self) -> String {
-        format!("{} {} of {}", order_words(self.io.order), op_words(self.io.op), self.block())
+        format!("{} {} of {}", order_label(self.io.order), op_label(self.io.op), self.block())
     }
 
     /// `huge pages`, `gpu0`.
@@ -233,10 +233,10 @@ impl<'a> IoEntry<'_, 'a> {
             (LabelPart::Store, format!("store{}", self.store())),
             (LabelPart::Memory, self.memory()),
             (LabelPart::Staging, self.staging()),
-            (LabelPart::Order, order_words(io.order).to_owned()),
-            (LabelPart::Op, op_words(io.op).trim_end_matches(',').to_owned()),
+            (LabelPart::Order, order_label(io.order).to_owned()),
+            (LabelPart::Op, op_label(io.op).trim_end_matches(',').to_owned()),
             (LabelPart::Block, self.block().to_string()),
-            (LabelPart::Engine, engine_words(io.engine).to_owned()),
+            (LabelPart::Engine, engine_label(io.engine).to_owned()),
             (LabelPart::Cache, cache.to_owned()),
             (LabelPart::Files, files.to_owned()),
             (LabelPart::Span, io.span.to_string()),
@@ -270,7 +270,7 @@ enum LabelPart {
 
 /// Labels of cases that are shown together: what they have in common is left out, and so are the
 /// parts that something else tells.
-fn labels(jobs: &[IoEntry<'_, '_>], told: &[LabelPart]) -> Vec<String> {
+fn labels(jobs: &[IoEntry<'_, '_>], named_elsewhere: &[LabelPart]) -> Vec<String> {
     let parts: Vec<Vec<(LabelPart, String)>> = jobs.iter().map(IoEntry::parts).collect();
     let differs = |part: LabelPart| {
         let of = |p: &Vec<(LabelPart, String)>| {
@@ -281,7 +281,9 @@ fn labels(jobs: &[IoEntry<'_, '_>], told: &[LabelPart]) -> Vec<String> {
     let label = |parts: &Vec<(LabelPart, String)>, batches: bool| {
         let kept: Vec<&str> = parts
             .iter()
-            .filter(|(part, _)| !told.contains(part) && (*part != LabelPart::Batch || batches))
+            .filter(|(part, _)| {
+                !named_elsewhere.contains(part) && (*part != LabelPart::Batch || batches)
+            })
             .filter(|(part, _)| differs(*part))
             .map(|(_, text)| text.as_str())
             .collect();
@@ -294,14 +296,14 @@ fn labels(jobs: &[IoEntry<'_, '_>], told: &[LabelPart]) -> Vec<String> {
     named.zip(jobs).map(|(text, job)| if text.is_empty() { job.memory() } else { text }).collect()
 }
 
-fn order_words(order: IoOrder) -> &'static str {
+fn order_label(order: IoOrder) -> &'static str {
     match order {
         IoOrder::Seq => "sequential",
         IoOrder::Rand => "random",
     }
 }
 
-fn op_words(op: IoOp) -> String {
+fn op_label(op: IoOp) -> String {
     match op {
         IoOp::Read => "reads".into(),
         IoOp::Write => "writes".into(),
@@ -309,7 +311,7 @@ fn op_words(op: IoOp) -> String {
     }
 }
 
-fn engine_words(engine: IoEngine) -> &'static str {
+fn engine_label(engine: IoEngine) -> &'static str {
     match engine {
         IoEngine::Uring => "io_uring",
         IoEngine::UringPlain => "io_uring unregistered",

@@ -45,7 +45,7 @@ pub(super) fn figures(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Vec<Figure> {
     figures
 }
 
-/// From so many measured cases on a kind of work has a table of its own.
+/// A kind of work with at least this many measured cases has a table of its own.
 const OWN_TABLE: usize = 4;
 
 fn id(what: &str, (block, order, op, cache): RateKey) -> String {
@@ -125,7 +125,7 @@ fn with_unit(value: f64, unit: &str) -> String {
 /// ` by io_uring at depth 128 with 1 thread`.
 fn how(job: &IoEntry<'_, '_>) -> String {
     let IoSpec { engine, depth, threads, .. } = *job.io;
-    let engine = super::engine_words(engine);
+    let engine = super::engine_label(engine);
     format!(" by {engine} at depth {depth} with {}", fmt::threads(threads))
 }
 
@@ -343,7 +343,7 @@ fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
     }
 }
 
-/// Several files, stores or GPUs at once, held against the sum of each alone.
+/// Several files, stores or GPUs at once, compared with the sum of each alone.
 pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let several = run
         .entries
@@ -394,7 +394,7 @@ fn ends(flows: &[pathline_schema::Flow]) -> String {
     let ends = texts.into_iter().map(text).collect::<Vec<_>>().join(", ");
     let work = flows.first().and_then(|f| {
         let io = f.by.io()?;
-        let (order, op) = (super::order_words(io.order), super::op_words(io.op));
+        let (order, op) = (super::order_label(io.order), super::op_label(io.op));
         Some(format!(", {order} {op} of {}, depth {}", f.bytes, io.depth))
     });
     format!("{ends}{}", work.unwrap_or_default())

@@ -1,8 +1,8 @@
-//! Storage in the sentences that come first.
+//! Sentences about storage for the summary.
 
 use pathline_schema::{IoCache, IoOp, IoOrder, MemKind};
 
-use super::{IoEntry, IoQuantity, calls, engine_words, gaps, labels, stages};
+use super::{IoEntry, IoQuantity, calls, engine_label, gaps, labels, stages};
 use crate::fmt;
 use crate::run::RunView;
 
@@ -33,7 +33,7 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
             "{} {} a second by {} at depth {} with {}{cpu}",
             fmt::number(iops),
             job.work(),
-            engine_words(job.io.engine),
+            engine_label(job.io.engine),
             job.io.depth,
             fmt::threads(job.io.threads)
         ));
@@ -51,7 +51,7 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
         parts.push(format!(
             "one alone takes {} us{tail} by {}",
             fmt::number(us),
-            engine_words(job.io.engine)
+            engine_label(job.io.engine)
         ));
     }
     for (op, word) in [(IoOp::Read, "read"), (IoOp::Write, "written")] {
@@ -77,7 +77,7 @@ fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let one = |(stages, name): (&&stages::StageRates, String)| {
         let name = if chosen.len() == 1 { stages.job.staging() } else { name };
         let rate = stages.measured.value?;
-        // Of whatever memory is best: that which the blocks pass on their way is a choice, too.
+        // Of any memory: through which one blocks are staged is a choice as well.
         let same = |host: &IoEntry| gaps::same_io(&stages.job, host);
         let (host, _) = best(jobs, IoQuantity::Rate, same)?;
         let of_host = fmt::percent(rate / host);

@@ -1,4 +1,4 @@
-//! Which stage of the way to a GPU is the ceiling: each measured alone, and what follows from them.
+//! Which stage between files and a GPU is the bottleneck: each measured alone, and the rate that follows.
 
 use pathline_flow::ClosedQueue;
 use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, MemKind, Mover};
@@ -12,7 +12,7 @@ use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 /// A rate that comes so near to that of one stage is that stage's: the others are hidden behind it.
 const HIDES: f64 = 0.95;
 
-/// Stages of one way between files and a GPU, in GB/s.
+/// Stages of one path between files and a GPU, in GB/s.
 pub(super) struct StageRates<'b, 'a> {
     pub(super) job: IoEntry<'b, 'a>,
     pub(super) measured: FigureCell,
@@ -30,7 +30,7 @@ pub(super) struct StageRates<'b, 'a> {
 struct StageBound {
     /// GB/s.
     rate: f64,
-    /// What holds it there, in words.
+    /// What limits it.
     why: String,
 }
 
@@ -65,18 +65,18 @@ impl StageRates<'_, '_> {
     }
 }
 
-/// The fastest case of each way to each GPU.
+/// The fastest case of each path to each GPU.
 pub(super) fn all<'b, 'a>(
     run: &'b RunView<'a>,
     jobs: &[IoEntry<'b, 'a>],
 ) -> Vec<StageRates<'b, 'a>> {
-    let way = |j: &IoEntry| {
+    let path = |j: &IoEntry| {
         (j.store(), j.gpu(), j.io.op, j.io.order, j.io.cache, j.block(), j.io.stage, j.io.engine)
     };
     let mut best: Vec<(IoEntry, f64)> = Vec::new();
     for job in jobs.iter().filter(|j| j.gpu().is_some()) {
         let Some(rate) = job.value(IoQuantity::Rate) else { continue };
-        match best.iter_mut().find(|(known, _)| way(known) == way(job)) {
+        match best.iter_mut().find(|(known, _)| path(known) == path(job)) {
             Some(known) if rate > known.1 => *known = (*job, rate),
             Some(_) => {}
             None => best.push((*job, rate)),
@@ -148,7 +148,7 @@ fn follows(
         return Some(StageBound { rate: cpu, why });
     }
     let why = if rate >= HIDES * files {
-        limits::of(run, host, jobs)?
+        limits::find_limit(run, host, jobs)?
     } else if rate >= HIDES * copies {
         let how = if pipelined { "" } else { ", which its workers wait for" };
         format!("the copies{how}, {}", fmt::gbs(copies * block))
@@ -159,7 +159,7 @@ fn follows(
 }
 
 /// How fast blocks are copied alone, of the memory that they pass: one after the other where nobody
-/// waits for each; one at a time where workers do, or else what the case itself says of its copies.
+/// waits for each; one at a time where workers do, else from the times that the case recorded of its copies.
 fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
     let stage = job.io.stage?;
     let writes = job.io.op == IoOp::Write;
@@ -223,23 +223,23 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     }
     let names = labels(&all.iter().map(|s| s.job).collect::<Vec<_>>(), &[]);
     let mut rows = Vec::new();
-    let mut told: Vec<String> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
     for (stages, name) in all.iter().zip(&names) {
         rows.push((name.clone(), cells(stages)));
         // `gpu0` stays as it is written.
         let unit = name.split(',').any(|word| word.ends_with(|c: char| c.is_ascii_digit()));
-        let told_of = if unit { name.clone() } else { fmt::sentence(name) };
-        told.extend(stages.verdict().map(|verdict| format!("{told_of}: {verdict}")));
+        let name = if unit { name.clone() } else { fmt::sentence(name) };
+        texts.extend(stages.verdict().map(|verdict| format!("{name}: {verdict}")));
     }
     if rows.is_empty() {
         return None;
     }
     const MOST: usize = 4;
-    let more = match told.len().saturating_sub(MOST) {
+    let more = match texts.len().saturating_sub(MOST) {
         0 => String::new(),
         n => format!(" And {n} more below."),
     };
-    told.truncate(MOST);
+    texts.truncate(MOST);
     Some(Figure {
         id: "storage-stages".into(),
         suite: SUITE.into(),
@@ -247,7 +247,7 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
         finding: format!(
             "{}.{more} What follows is played: as many blocks as are in flight go round between files \
              and copies.",
-            told.join(". ")
+            texts.join(". ")
         ),
         command: command(run, ""),
         body: FigureBody::Sheet(SheetBody { row_axis: "way".into(), columns: columns(), rows }),
@@ -289,7 +289,7 @@ fn cells(stages: &StageRates<'_, '_>) -> Vec<FigureCell> {
         stages.measured.clone(),
         if predicted.is_some() { derived(percent(predicted)) } else { FigureCell::default() },
         derived(percent(stages.host_rate())),
-        copy.map_or_else(FigureCell::default, |c| derived(Some(us(c.0)))),
+        copy.map(|c| derived(Some(us(c.0)))).unwrap_or_default(),
         stages.job.cell(IoQuantity::Cpu),
     ]
 }

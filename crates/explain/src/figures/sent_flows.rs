@@ -1,4 +1,4 @@
-//! What figures between processes share: names, lines over size, and the columns of other tools.
+//! Flows between processes: names, charts over size, and the columns of other tools.
 
 use pathline_schema::{Bytes, Flow, FlowSeries, MemKind, MessageOp, Transport, WireOp};
 
@@ -30,8 +30,8 @@ impl SentFlow<'_, '_> {
     }
 }
 
-/// All of a suite.
-pub(super) fn of<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<SentFlow<'b, 'a>> {
+/// All message flows of a suite.
+pub(super) fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<SentFlow<'b, 'a>> {
     run.suite(suite)
         .filter_map(|entry| {
             let flow = entry.case.timed.first()?;
@@ -125,20 +125,20 @@ pub(super) fn apart(a: &FigureCell, b: &FigureCell) -> bool {
 }
 
 /// The samples of an entry, if it has some.
-pub(crate) fn series<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
+pub(crate) fn samples<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
     if let EntryState::Sampled(series) = entry.state { series } else { &[] }
 }
 
 /// What OSU's program of two ranks would print: us of a ping, GB/s of windows.
 pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
-    let all = series(entry);
+    let all = samples(entry);
     let first = all.first()?;
     let counted = CountedTimes::of(first)?;
     let wire = first.flow.by.wire()?;
     match wire.op {
         WireOp::Ping => Some(counted.first),
         _ => {
-            // Both ways: rank 0's time, and all that went.
+            // Both directions: the time of rank 0, and the bytes of both.
             let bytes: f64 = all.iter().map(|s| s.flow.bytes.as_f64()).sum();
             let messages = f64::from(wire.op.window());
             let slowest = all
@@ -152,7 +152,7 @@ pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
 }
 
 /// A cell of another tool's number for the same case.
-pub(super) fn told(entry: &RunEntry, value: Option<f64>) -> FigureCell {
+pub(super) fn other_tool_cell(entry: &RunEntry, value: Option<f64>) -> FigureCell {
     FigureCell { value, case: Some(entry.case.clone()), ..FigureCell::default() }
 }
 

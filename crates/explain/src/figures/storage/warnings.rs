@@ -1,4 +1,4 @@
-//! What is doubtful about I/O, and what is under the files.
+//! Warnings about I/O results, and facts about the stores of a run.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::figure::RunWarning;
 use crate::fmt;
 use crate::run::{EntryState, RunView};
 
-/// An I/O that takes so many times the median is an outlier.
+/// An I/O that takes more than this many times the median is an outlier.
 const FAR: f64 = 100.0;
 
-/// The time that mq-deadline lets a read wait before it must be served, ns, unless told otherwise
+/// Default time after which mq-deadline must serve a waiting read, ns, with a margin
 /// (Documentation/block/deadline-iosched in Linux: `read_expire` 500 ms).
 const EXPIRY_NS: (f64, f64) = (450e6, 650e6);
 
@@ -26,10 +26,10 @@ fn facts<'a>(run: &RunView<'a>, store: u32) -> Option<&'a StoreFacts> {
 /// What each store is: its path, file system, device, queues.
 pub(crate) fn conditions(run: &RunView) -> Vec<(String, String)> {
     let stores = run.journal.begin.stores.iter().enumerate();
-    stores.map(|(i, facts)| (format!("store{i}"), store_words(facts))).collect()
+    stores.map(|(i, facts)| (format!("store{i}"), store_text(facts))).collect()
 }
 
-fn store_words(facts: &StoreFacts) -> String {
+fn store_text(facts: &StoreFacts) -> String {
     let mut parts = vec![facts.path.clone()];
     let mut add = |text: String| parts.extend(Some(text).filter(|t| !t.is_empty()));
     let named = |text: &str, name: &str| match text {
@@ -64,11 +64,11 @@ fn store_words(facts: &StoreFacts) -> String {
     parts.join(", ")
 }
 
-pub(crate) fn doubts(run: &RunView) -> Vec<RunWarning> {
+pub(crate) fn warnings(run: &RunView) -> Vec<RunWarning> {
     let jobs = jobs(run);
-    let mut doubts: Vec<RunWarning> = Vec::new();
+    let mut warnings: Vec<RunWarning> = Vec::new();
     let mut add = |code: &str, subject: String, text: String| {
-        doubts.push(RunWarning { code: code.into(), subject, text });
+        warnings.push(RunWarning { code: code.into(), subject, text });
     };
     for job in &jobs {
         if let Some(text) = outliers(run, job) {
@@ -107,7 +107,7 @@ pub(crate) fn doubts(run: &RunView) -> Vec<RunWarning> {
             format!("{} polled for completions not measured: {why}", fmt::count(n, "case")),
         );
     }
-    doubts
+    warnings
 }
 
 /// I/Os that took far longer than the median, and what their time looks like.
