@@ -8,14 +8,14 @@ use pathline_hal::{
     MachineBuffer, PeerAccess, StartGate, TeamId, TeamWork, ThreadTeam,
 };
 use pathline_schema::{
-    Bytes, Cadence, CpuOp, Flow, KernelOp, MemKind, MigrateHow, Mover, Place, TimerKind, Unit,
-    VerifyResult,
+    Bytes, Cadence, CpuOp, FaultHandling, Flow, KernelOp, MemKind, MigrateHow, Mover, Place,
+    TimerKind, Unit, VerifyResult,
 };
 
 use crate::calls::{self, CallLane};
 use crate::files::FileLane;
 use crate::lane::{BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare};
-use crate::needs::{is_blocking, zero_copy};
+use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
 
@@ -116,7 +116,7 @@ impl<'m> FlowBuffers<'m> {
             for unit in [flow.src.unit, flow.dst.unit] {
                 enable_peer(pool.machine, at, unit)?;
             }
-            if matches!(flow.by, Mover::Kernel { .. }) && zero_copy(flow) {
+            if page_faults(flow) == Some(FaultHandling::InPlace) {
                 for buffer in [&src, &dst].into_iter().flatten() {
                     if buffer.place().mem == MemKind::Managed {
                         buffer.advise_zero_copy(at)?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, Flow, MigrateHow, Mover, Topology};
+use pathline_schema::{Case, CopyAgent, FaultHandling, Flow, Topology};
 
-use crate::needs::zero_copy;
+use crate::needs::page_faults;
 use crate::plan::{RunPlan, number_groups};
 
 /// What a runtime must have been started with for a case.
@@ -80,21 +80,11 @@ fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, Stri
 }
 
 fn need(flow: &Flow) -> Option<(RuntimeNeed, bool)> {
-    use RuntimeNeed::{CopyEngine, PageFaults};
-    match flow.by {
-        // Inside one GPU the runtime copies by a kernel whatever is set.
-        Mover::Dma { .. } | Mover::Blit { .. } if flow.src.unit == flow.dst.unit => None,
-        Mover::Dma { .. } | Mover::Batch { .. } | Mover::Staged { .. } => Some((CopyEngine, true)),
-        Mover::Blit { .. } => Some((CopyEngine, false)),
-        Mover::Migrate { how: MigrateHow::Fault, .. } => Some((PageFaults, true)),
-        Mover::Kernel { .. } if zero_copy(flow) => Some((PageFaults, false)),
-        Mover::Kernel { .. }
-        | Mover::Migrate { .. }
-        | Mover::Cpu { .. }
-        | Mover::Call { .. }
-        | Mover::Wire { .. }
-        | Mover::Io { .. } => None,
-    }
+    // Inside one GPU the runtime copies by a kernel whatever is set.
+    let agent = flow.by.facts().copy_agent.filter(|_| flow.src.unit != flow.dst.unit);
+    let copies = agent.map(|agent| (RuntimeNeed::CopyEngine, agent == CopyAgent::Engine));
+    let faults = |how| (RuntimeNeed::PageFaults, how == FaultHandling::Served);
+    copies.or_else(|| page_faults(flow).map(faults))
 }
 
 #[cfg(test)]

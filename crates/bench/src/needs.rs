@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Case, Collective, CpuOp, Flow, IoEngine, IoSpec, KernelOp, MemKind, MessageOp, Mover,
+    Bytes, Case, Collective, FaultHandling, Flow, IoEngine, IoSpec, MemKind, MemoryUse, MessageOp,
     Place, STAGED_CHUNK, STAGED_CHUNKS, Transport, Unit, WireOp,
 };
 
@@ -17,39 +17,39 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
         *sum = Bytes(sum.0.saturating_add(bytes));
     };
     for flow in case.flows() {
-        if let Some(wire) = flow.by.wire() {
-            of_wire(flow, wire).into_iter().for_each(|(unit, bytes)| need(unit, bytes.0));
-            continue;
-        }
-        if let Some(io) = flow.by.io() {
-            let bytes = slots(flow, io).0;
-            let ends = [host_memory(flow, io), gpu_memory(flow)];
-            ends.into_iter().flatten().for_each(|place| need(place.unit, bytes));
-            continue;
-        }
-        match flow.by {
-            // What is page-locked is there once; a call about no memory needs none.
-            Mover::Call { .. } => {
-                flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
-                continue;
+        match flow.by.memory() {
+            MemoryUse::Ranks(wire) => {
+                of_wire(flow, wire).into_iter().for_each(|(unit, bytes)| need(unit, bytes.0));
             }
-            Mover::Staged { via, .. } => need(via, STAGED_CHUNK.0 * STAGED_CHUNKS),
-            _ => {}
-        }
-        let double = match flow.by {
-            Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
-            Mover::Kernel { variant, .. } => variant.op == KernelOp::Triad,
-            _ => false,
-        };
-        let src = Bytes(flow.bytes.0.saturating_mul(1 + u64::from(double)));
-        let migrates = matches!(flow.by, Mover::Migrate { .. });
-        for (place, bytes) in [(flow.src, src), (flow.dst, flow.bytes)] {
-            if place.mem != MemKind::Reg && !(migrates && place == flow.dst) {
-                need(place.unit, bytes.0);
+            MemoryUse::Slots(io) => {
+                let ends = [host_memory(flow, io), gpu_memory(flow)];
+                let places = ends.into_iter().flatten();
+                places.for_each(|place| need(place.unit, slots(flow, io).0));
+            }
+            // What is page-locked is there once; a call about no memory needs none.
+            MemoryUse::Subject(_) => {
+                flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
+            }
+            MemoryUse::BothEnds | MemoryUse::SourceOnly => {
+                flow.by.via().inspect(|&via| need(via, STAGED_CHUNK.0 * STAGED_CHUNKS));
+                let ends = [(Some(flow.src), source_bytes(flow)), (written(flow), flow.bytes)];
+                for (place, bytes) in ends {
+                    place.filter(|p| p.mem != MemKind::Reg).inspect(|p| need(p.unit, bytes.0));
+                }
             }
         }
     }
     needs
+}
+
+/// Bytes of the buffer that a flow reads: more than its payload where several arrays lie there.
+pub(crate) fn source_bytes(flow: &Flow) -> Bytes {
+    flow.by.effect(flow.bytes).reads.max(flow.bytes)
+}
+
+/// The end that has a buffer which is written.
+pub(crate) fn written(flow: &Flow) -> Option<Place> {
+    (flow.by.memory() == MemoryUse::BothEnds).then_some(flow.dst)
 }
 
 /// Bytes that a flow takes, by unit: of host memory all ranks together, of GPUs those that it names.
@@ -107,16 +107,19 @@ pub(crate) fn needs_driver(flow: &Flow) -> bool {
     flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
 }
 
-/// Whether a kernel touches managed memory that is homed elsewhere.
-pub(crate) fn zero_copy(flow: &Flow) -> bool {
-    [flow.src, flow.dst].iter().any(|p| p.mem == MemKind::Managed && p.unit != flow.by.at())
+/// How page faults must be handled for it; none where that changes nothing.
+pub(crate) fn page_faults(flow: &Flow) -> Option<FaultHandling> {
+    let away = |p: &Place| p.mem == MemKind::Managed && p.unit != flow.by.at();
+    flow.by.facts().faults.filter(|handling| match handling {
+        FaultHandling::Served => true,
+        FaultHandling::InPlace => [flow.src, flow.dst].iter().any(away),
+    })
 }
 
 /// Whether an operation's call returns only when its bytes have arrived.
 pub(crate) fn is_blocking(flow: &Flow) -> bool {
     let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
-    matches!(flow.by, Mover::Dma { .. } | Mover::Blit { .. })
-        && (pageable(&flow.src) || pageable(&flow.dst))
+    flow.by.facts().copy_agent.is_some() && (pageable(&flow.src) || pageable(&flow.dst))
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CasePattern, Flow, IoSpec, MemKind, MigrateHow, Mover, Ns, StoreFacts, Topology,
-    Unit,
+    Bytes, Case, CasePattern, FaultHandling, Flow, IoSpec, MemKind, Ns, StoreFacts, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::needs::{is_blocking, needs, needs_driver, zero_copy};
+use crate::needs::{is_blocking, needs, needs_driver, page_faults};
 use crate::scope::PlanScope;
 use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between};
 
@@ -168,18 +167,10 @@ fn list(scope: &PlanScope<'_>, suites: &[&'static SuiteSpec]) -> Vec<(&'static S
 /// Cases that a reader compares with each other: same suite, same kind of work, same sizes.
 fn comparable(entry: &PlannedCase) -> (String, Vec<(&'static str, &'static str, Bytes, bool)>) {
     let kind = |f: &Flow| {
-        let op = match f.by {
-            Mover::Cpu { work, .. } => work.op.word(),
-            Mover::Kernel { variant, .. } => variant.op.word(),
-            Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } => "copy",
-            Mover::Batch { .. } => "batch",
-            Mover::Call { call, .. } => call.word(),
-            Mover::Migrate { how, .. } => how.word(),
-            Mover::Wire { wire, .. } => wire.op.kind(),
-            // Host and GPU, engine and engine are taken in turn: disks drift.
-            Mover::Io { .. } => return ("io", "", f.bytes, f.dst.mem == MemKind::File),
-        };
-        (f.by.kind(), op, f.bytes, f.by.at() == f.src.unit)
+        if f.by.facts().interleaved {
+            return (f.by.facts().word, "", f.bytes, f.dst.mem == MemKind::File);
+        }
+        (f.by.kind(), f.by.operation().unwrap_or_default(), f.bytes, f.by.at() == f.src.unit)
     };
     let suite = entry.suites.first().cloned().unwrap_or_default();
     (suite, entry.case.timed.iter().map(kind).collect())
@@ -237,8 +228,7 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
             return Some(format!("{place}: only messages are measured between processes"));
         }
     }
-    let via = if let Mover::Staged { via, .. } = flow.by { via } else { flow.by.at() };
-    for unit in [flow.src.unit, flow.dst.unit, flow.by.at(), via] {
+    for unit in [flow.src.unit, flow.dst.unit, flow.by.at()].into_iter().chain(flow.by.via()) {
         let exists = match unit {
             Unit::Gpu(n) => topology.gpus.iter().any(|g| g.index == n),
             Unit::Numa(n) => topology.numa.iter().any(|d| d.id == n),
@@ -256,29 +246,27 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
     {
         return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
     }
-    if let Mover::Io { at, io } = flow.by {
-        return cannot_cpu(topology, at, None, io.threads)
-            .or_else(|| cannot_io(scope.stores, flow, &io));
-    }
+    flow.by
+        .workers()
+        .and_then(|(threads, feature)| cannot_cpu(topology, flow.by.at(), feature, threads))
+        .or_else(|| flow.by.io().and_then(|io| cannot_io(scope.stores, flow, io)))
+        .or_else(|| cannot_fault(scope, flow))
+}
+
+/// The user has set the page faults of the runtime to what this flow cannot be measured with.
+fn cannot_fault(scope: &PlanScope, flow: &Flow) -> Option<String> {
     // A variable counts only where the runtime of a GPU that is here reads it.
-    let faults = topology.gpu_env(|caps| caps.page_fault_env).unwrap_or_default();
-    let faults_set = scope.env.get(faults).map(String::as_str);
-    let why = match flow.by {
-        Mover::Cpu { at, work, threads } => {
-            return cannot_cpu(topology, at, work.how.feature(), threads);
+    let name = scope.topology.gpu_env(|caps| caps.page_fault_env)?;
+    match (page_faults(flow)?, scope.env.get(name)?.as_str()) {
+        (FaultHandling::Served, "0") => {
+            Some(format!("{name}=0: pages do not migrate on a fault; unset it or set it to 1"))
         }
-        Mover::Migrate { how: MigrateHow::Fault, .. } if faults_set == Some("0") => {
-            format!("{faults}=0: pages do not migrate on a fault; unset it or set it to 1")
-        }
-        Mover::Kernel { .. } if zero_copy(flow) && faults_set == Some("1") => {
-            format!(
-                "{faults}=1: managed pages migrate at the first touch, so there is no zero-copy; \
-                 unset it or set it to 0"
-            )
-        }
-        _ => return None,
-    };
-    Some(why)
+        (FaultHandling::InPlace, "1") => Some(format!(
+            "{name}=1: managed pages migrate at the first touch, so there is no zero-copy; unset it \
+             or set it to 0"
+        )),
+        _ => None,
+    }
 }
 
 fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &IoSpec) -> Option<String> {
@@ -351,7 +339,7 @@ fn too_big(scope: &PlanScope, case: &Case) -> Option<String> {
 }
 
 fn blocks_itself(case: &Case) -> Option<String> {
-    let call = |f: &Flow| matches!(f.by, Mover::Call { .. });
+    let call = |f: &Flow| !f.by.facts().moves_bytes;
     let blocks = case.flows().find(|f| is_blocking(f) || call(f))?;
     let what = if call(blocks) { "a runtime call" } else { "a pageable copy" };
     (case.flows().count() > 1).then(|| {

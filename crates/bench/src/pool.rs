@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{CallResult, Machine, MachineBuffer};
-use pathline_schema::{
-    Bytes, Case, CpuOp, Flow, IoSpec, KernelOp, MemKind, Mover, Place, RuntimeCall, Unit,
-};
+use pathline_schema::{Bytes, Case, Flow, IoSpec, MemKind, MemoryUse, Place, RuntimeCall, Unit};
 
 use crate::lane::{SOURCE_SEED, SPOILT_SEED};
 use crate::needs;
@@ -75,10 +73,8 @@ impl<'m> BufferPool<'m> {
 
 /// The buffers that a case needs, with their sizes.
 pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (BufferKey, Bytes)> + '_ {
-    // What goes between processes is in their memory, not in this one's.
     case.flows()
         .enumerate()
-        .filter(|(_, flow)| flow.by.wire().is_none())
         .flat_map(|(nth, flow)| [source(flow, nth), destination(flow, nth)])
         .flatten()
         .map(|key| (key, key.bytes))
@@ -97,52 +93,39 @@ fn of_io(flow: &Flow, io: &IoSpec, place: Place, nth: usize) -> BufferKey {
 
 /// The buffer that a flow comes from, if it needs one; the flow is the `nth` of its case.
 pub(crate) fn source(flow: &Flow, nth: usize) -> Option<BufferKey> {
-    if let Mover::Io { io, .. } = &flow.by {
-        return Some(of_io(flow, io, needs::host_memory(flow, io)?, nth));
-    }
-    if let Mover::Call { call, .. } = flow.by {
-        // Memory that is page-locked and let go, or registered; other calls bring their own.
-        let locks = matches!(call, RuntimeCall::Register | RuntimeCall::Unregister);
-        let place = flow.subject().filter(|_| locks || call.is_of_adapters())?;
-        return Some(BufferKey {
-            place,
-            bytes: flow.bytes,
-            role: BufferRole::Source,
-            user: None,
-            nth,
-        });
-    }
-    let (bytes, role) = match flow.by {
-        _ if flow.by.is_chase() => (flow.bytes, BufferRole::Chain),
-        _ if is_triad(&flow.by) => (Bytes(flow.bytes.0.saturating_mul(2)), BufferRole::Source),
-        _ => (flow.bytes, BufferRole::Source),
+    let (place, bytes, role) = match flow.by.memory() {
+        // What goes between processes is in their memory, not in this one's.
+        MemoryUse::Ranks(_) => return None,
+        MemoryUse::Slots(io) => return Some(of_io(flow, io, needs::host_memory(flow, io)?, nth)),
+        // Memory that is page-locked and released, or registered; other calls bring their own.
+        MemoryUse::Subject(call) => {
+            let locks = matches!(call, RuntimeCall::Register | RuntimeCall::Unregister);
+            let place = flow.subject().filter(|_| locks || call.is_of_adapters())?;
+            let (bytes, role) = (flow.bytes, BufferRole::Source);
+            return Some(BufferKey { place, bytes, role, user: None, nth });
+        }
+        MemoryUse::BothEnds | MemoryUse::SourceOnly => {
+            let role = if flow.by.is_chase() { BufferRole::Chain } else { BufferRole::Source };
+            (flow.src, needs::source_bytes(flow), role)
+        }
     };
-    let (place, user) = (flow.src, user(flow, flow.src));
+    let user = user(flow, place);
     let shared = role == BufferRole::Source && place.mem == MemKind::Vram;
     let nth = if shared { 0 } else { nth };
     (place.mem != MemKind::Reg).then_some(BufferKey { place, bytes, role, user, nth })
 }
 
-/// Migrated pages change their place, not their buffer: a migration has no destination. Nor has a
-/// call. Of I/O the source is the host's memory and the destination the GPU's, whichever way it goes.
+/// The buffer that a flow is checked in, if it writes one. Of I/O the source is the host's memory and
+/// the destination the GPU's, in both directions.
 pub(crate) fn destination(flow: &Flow, nth: usize) -> Option<BufferKey> {
-    if let Mover::Io { io, .. } = &flow.by {
+    if let MemoryUse::Slots(io) = flow.by.memory() {
         return Some(of_io(flow, io, needs::gpu_memory(flow)?, nth));
     }
-    let keeps = matches!(flow.by, Mover::Migrate { .. } | Mover::Call { .. });
-    let stored = flow.dst.mem != MemKind::Reg && !keeps;
-    let (place, bytes, role) = (flow.dst, flow.bytes, BufferRole::Destination);
-    stored.then_some(BufferKey { place, bytes, role, user: user(flow, place), nth })
+    let place = needs::written(flow).filter(|place| place.mem != MemKind::Reg)?;
+    let (bytes, role) = (flow.bytes, BufferRole::Destination);
+    Some(BufferKey { place, bytes, role, user: user(flow, place), nth })
 }
 
 fn user(flow: &Flow, place: Place) -> Option<(&'static str, Unit)> {
     (place.mem == MemKind::Managed).then_some((flow.by.kind(), flow.by.at()))
-}
-
-fn is_triad(by: &Mover) -> bool {
-    match by {
-        Mover::Cpu { work, .. } => work.op == CpuOp::Triad,
-        Mover::Kernel { variant, .. } => variant.op == KernelOp::Triad,
-        _ => false,
-    }
 }

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::PathKey;
 use pathline_flow::routes::RouteTable;
-use pathline_schema::{
-    Cadence, Case, Flow, Journal, KernelOp, LinkEnd, MeasuredCase, MemKind, Mover, RunBegin,
-};
+use pathline_schema::{Cadence, Case, Flow, Journal, LinkEnd, MeasuredCase, MemKind, RunBegin};
 use pathline_schema::{CaseOutcome, FlowSeries, TimerKind, Topology, Unit, WorldKind};
 use pathline_stats::SeriesSummary;
 
@@ -325,17 +323,18 @@ pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
 
 /// Why a case says nothing about rates; none if it does.
 fn unusable(m: &MeasuredCase) -> Option<&'static str> {
-    let of = |flow: &Flow| match flow.by {
-        Mover::Call { .. } => Some("calls of the runtime"),
-        Mover::Batch { .. } => Some("batches of small copies"),
-        Mover::Staged { .. } => Some("staged copies, which are several at once"),
-        Mover::Migrate { .. } => Some("migrated pages"),
-        Mover::Cpu { .. } => Some("loops of the processor"),
-        Mover::Wire { .. } => Some("messages between processes"),
-        _ if flow.by.is_chase() => Some("chains of loads, which have no rate"),
-        Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => Some("arithmetic"),
-        _ if [flow.src.mem, flow.dst.mem].contains(&MemKind::Managed) => Some("managed memory"),
-        _ => None,
+    let of = |flow: &Flow| {
+        let effect = flow.by.effect(flow.bytes);
+        if flow.by.facts().not_fitted.is_some() {
+            flow.by.facts().not_fitted
+        } else if flow.by.is_chase() {
+            Some("chains of loads, which have no rate")
+        } else if effect.reads.0 == 0 && effect.writes.0 == 0 {
+            Some("arithmetic")
+        } else {
+            let managed = [flow.src.mem, flow.dst.mem].contains(&MemKind::Managed);
+            managed.then_some("managed memory")
+        }
     };
     if let Some(why) = m.case.flows().find_map(of) {
         return Some(why);

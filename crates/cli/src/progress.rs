@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::RunEvent;
-use pathline_schema::{Case, CaseOutcome, FlowSeries, JournalRecord, Mover, plain_line};
+use pathline_schema::{Case, CaseOutcome, FlowSeries, JournalRecord, plain_line};
 use pathline_stats::SeriesSummary;
 
 /// Says when a run must end: Ctrl-C, or its time limit.
@@ -112,8 +112,7 @@ impl RunProgress {
 /// A case and its figure in one line.
 fn latest(case: &Case, series: &[FlowSeries]) -> String {
     let Some(series) = series.first() else { return short(case) };
-    let call = matches!(series.flow.by, Mover::Call { .. });
-    let figure = if call || series.flow.by.is_chase() || series.moved_bytes.0 < 4096 {
+    let figure = if !series.flow.by.has_rate() || series.moved_bytes.0 < 4096 {
         SeriesSummary::of(&series.latencies().map(|ns| ns.0).collect::<Vec<_>>())
             .map(|s| pathline_schema::Ns(s.median).to_string())
     } else {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::{EngineOrders, Network, SetDurations, SetPredictor};
 use pathline_published::RowValue;
 use pathline_published::score::{ClassErrors, ComparedRow, summary as sum_up};
-use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Mover, Ns};
+use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Ns};
 
 use crate::fmt;
 
@@ -266,10 +266,7 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
 
 /// Whether the case is about bytes on the move, and enough of them.
 fn moves_bytes(case: &Case) -> bool {
-    case.flows().all(|flow| {
-        let moves = !flow.by.is_chase() && !matches!(flow.by, Mover::Call { .. });
-        moves && flow.bytes >= LEAST
-    })
+    case.flows().all(|flow| flow.by.has_rate() && flow.bytes >= LEAST)
 }
 
 /// The same set, in whatever order it is written.

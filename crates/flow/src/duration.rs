@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use pathline_schema::{Case, Flow, Mover, Ns, Rate};
+use pathline_schema::{Case, Flow, Ns, Rate};
 
 use crate::measured::RateInterval;
 use crate::network::{Network, NoPath, ResourceUse};
@@ -352,7 +352,7 @@ impl<'n> SetPredictor<'n> {
         if let Some(leg) = self.kept.get(flow) {
             return Ok(Rc::clone(leg));
         }
-        if flow.by.is_chase() || matches!(flow.by, Mover::Call { .. }) {
+        if !flow.by.has_rate() {
             return Err(NoPath(format!(
                 "{} has a time of its own and moves no bytes beside others; expected flows that do",
                 flow.by

@@ -14,7 +14,7 @@
 //! A PCIe link counts with its highest speed and width, since it may idle at a lower one. What the cache
 //! of a GPU may keep is taken off the bytes that pass a stretch.
 
-use pathline_schema::{Flow, Gpu, MemKind, Mover, Rate, Topology};
+use pathline_schema::{CopyAgent, Flow, Gpu, MemKind, Rate, Topology};
 
 use crate::Network;
 
@@ -39,8 +39,7 @@ pub(crate) fn has_sure_links(topology: &Topology) -> bool {
 /// carries them between memories that stay where they are, else what a cache keeps or the runtime
 /// stages.
 pub(crate) fn kept_from_links(flow: &Flow) -> f64 {
-    let by_engine =
-        matches!(flow.by, Mover::Dma { .. } | Mover::Batch { .. } | Mover::Staged { .. });
+    let by_engine = flow.by.facts().copy_agent == Some(CopyAgent::Engine);
     let stays = |mem| !matches!(mem, MemKind::Paged | MemKind::Huge | MemKind::Managed);
     if by_engine && stays(flow.src.mem) && stays(flow.dst.mem) { 0.0 } else { LINK_CACHE }
 }

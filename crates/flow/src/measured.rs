@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use pathline_schema::{Bytes, Flow, LinkEnd, MemKind, Mover, Ns, Place, Rank, Rate, Unit};
+use pathline_schema::{
+    Bytes, Flow, IssueCall, LinkEnd, MemKind, Mover, Ns, Place, Rank, Rate, Unit,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -130,7 +132,7 @@ impl std::str::FromStr for PathKey {
         if (src.rank, dst.rank) != (Rank(0), Rank(0)) {
             return Err(format!("{s:?} names a rank; a path is the same for all of them"));
         }
-        if by.is_chase() || matches!(by, Mover::Call { .. }) {
+        if !by.has_rate() {
             return Err(format!("{by} has a time and no rate; expected what moves bytes"));
         }
         let key = Self { src, dst, by };
@@ -424,15 +426,12 @@ impl MeasuredIndex {
     pub(crate) fn build(&self, flow: &Flow, time: &TimeModel) -> Option<BuiltPath> {
         let (path, uses, queue) = self.find(flow)?;
         let rate = path.known.rate;
-        let (engine, call_us) = match flow.by {
-            Mover::Dma { .. } => ("copy engine", time.copy_call_us),
-            Mover::Blit { .. } => ("blit kernel", time.copy_call_us),
-            Mover::Staged { .. } => ("copies staged through the host", time.copy_call_us),
-            Mover::Batch { .. } => ("batch of copies", time.batch_call_us.unwrap_or(0.0)),
-            Mover::Kernel { .. } => ("kernel", time.launch_call_us),
-            Mover::Migrate { .. } => ("migration", time.launch_call_us),
-            Mover::Cpu { .. } | Mover::Call { .. } => ("CPU loop", 0.0),
-            Mover::Wire { .. } | Mover::Io { .. } => return None,
+        let facts = flow.by.facts();
+        let call_us = match facts.issue? {
+            IssueCall::Copy => time.copy_call_us,
+            IssueCall::Batch => time.batch_call_us.unwrap_or(0.0),
+            IssueCall::Launch => time.launch_call_us,
+            IssueCall::Free => 0.0,
         };
         let limit = format!("{} alone", path.key);
         let (name, why) = (limit.clone(), String::new());
@@ -447,7 +446,7 @@ impl MeasuredIndex {
             blocking: false,
             step: Ns::ZERO,
             route: vec![LinkEnd::from(flow.src.unit), LinkEnd::from(flow.dst.unit)],
-            engine: engine.into(),
+            engine: facts.engine.into(),
             stages: vec![stage],
         };
         Some(BuiltPath { operation, limit })

@@ -114,9 +114,7 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
         MemKind::Managed => place.unit.store().is_none(),
         MemKind::File => place.unit.store().is_some(),
         MemKind::Reg => {
-            let computes =
-                matches!(by, Mover::Kernel { .. } | Mover::Cpu { .. } | Mover::Call { .. });
-            if !computes || by.at() != place.unit {
+            if !by.facts().uses_registers || by.at() != place.unit {
                 return no(format!("{by} has no registers of {} to use", place.unit));
             }
             true

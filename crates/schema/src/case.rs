@@ -39,6 +39,9 @@ impl Flow {
 
     /// Why its mover and its places can belong together on no machine; none if they can.
     pub fn misfit(&self) -> Option<&'static str> {
+        if !self.by.facts().uses_files && [self.src, self.dst].iter().any(is_file) {
+            return Some("files are read and written by uring, aio, sync or gds");
+        }
         let on_gpu = |p: &Place| matches!(p.unit, Unit::Gpu(_)) && p.mem != MemKind::Reg;
         let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
         match self.by {
@@ -57,9 +60,11 @@ impl Flow {
             Mover::Call { at, call } => self.call_misfit(at, call),
             Mover::Wire { at, wire } => self.wire_misfit(at, &wire),
             Mover::Io { io, .. } => self.io_misfit(&io),
-            _ => on_file(&self.src)
-                .or_else(|| on_file(&self.dst))
-                .map(|()| "files are read and written by uring, aio, sync or gds"),
+            Mover::Dma { .. }
+            | Mover::Blit { .. }
+            | Mover::Kernel { .. }
+            | Mover::Cpu { .. }
+            | Mover::Migrate { .. } => None,
         }
     }
 
@@ -150,8 +155,8 @@ impl Flow {
     }
 }
 
-fn on_file(place: &Place) -> Option<()> {
-    (place.mem == MemKind::File || place.unit.store().is_some()).then_some(())
+fn is_file(place: &Place) -> bool {
+    place.mem == MemKind::File || place.unit.store().is_some()
 }
 
 impl fmt::Display for Flow {

@@ -11,6 +11,7 @@ mod journal;
 mod journal_limits;
 mod member;
 mod mover;
+mod mover_facts;
 mod place;
 mod plain_text;
 mod record;
@@ -34,6 +35,7 @@ pub use member::RankMember;
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
+pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{

@@ -296,26 +296,22 @@ pub enum Mover {
 }
 
 impl Mover {
-    /// The first word of its text: `dma`, `blit`, `kernel`, `cpu`, `migrate`, `staged`, `batch`,
-    /// `call`, or the way between processes: `mpi`, `ccl`, `ucx`, `shm`, `cma`, `xpmem`, or the calls
-    /// of I/O: `uring`, `uring-plain`, `uring-poll`, `aio`, `sync`, `gds`.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Dma { .. } => "dma",
-            Self::Blit { .. } => "blit",
-            Self::Kernel { .. } => "kernel",
-            Self::Cpu { .. } => "cpu",
-            Self::Migrate { .. } => "migrate",
-            Self::Staged { .. } => "staged",
-            Self::Batch { .. } => "batch",
-            Self::Call { .. } => "call",
-            Self::Wire { wire, .. } => wire.via.word(),
-            Self::Io { io, .. } => io.engine.word(),
-        }
-    }
     /// CPU threads that it takes: of flows at once each on a CPU of its own.
     pub const fn threads(&self) -> u32 {
         if let Self::Cpu { threads, .. } = *self { threads } else { 0 }
+    }
+    /// CPU threads that work on cores of its unit, and the processor feature that they need; none where
+    /// no thread does.
+    pub const fn workers(&self) -> Option<(u32, Option<&'static str>)> {
+        match self {
+            Self::Cpu { work, threads, .. } => Some((*threads, work.how.feature())),
+            Self::Io { io, .. } => Some((io.threads, None)),
+            _ => None,
+        }
+    }
+    /// The NUMA domain whose memory the bytes pass on their way.
+    pub const fn via(&self) -> Option<Unit> {
+        if let Self::Staged { via, .. } = *self { Some(via) } else { None }
     }
     /// The unit that does the work.
     pub const fn at(&self) -> Unit {

@@ -1,6 +1,6 @@
 //! Samples that cannot be.
 
-use crate::{FlowSeries, Mover};
+use crate::FlowSeries;
 
 /// The highest rate that is believed, GB/s: more than a hundred times that of any memory, and the most
 /// that a machine description may state.
@@ -41,7 +41,7 @@ impl FlowSeries {
         let step = ns / self.steps.max(1) as f64;
         let rate = self.moved_bytes.as_f64() / ns;
         // The bytes of a call are those that it is about; it moves none.
-        let carries = !matches!(self.flow.by, Mover::Call { .. });
+        let carries = self.flow.by.facts().moves_bytes;
         if step < MIN_STEP {
             Some(format!("of {ns} ns, {step:.0e} ns a step: no processor is so fast"))
         } else if carries && rate > MAX_RATE {

@@ -109,7 +109,7 @@ pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
             serve_rank(kept, &libraries.choice(), HOOKS)?;
         }
         InternalCommand::Probe { what, libraries } => {
-            serve_probe(what, &libraries.choice(), pathline_explain::gpus::words)?;
+            serve_probe(what, &libraries.choice(), pathline_explain::gpus::describe_gpu)?;
         }
         InternalCommand::Compile => pathline_gpu::serve_compilations()?,
     }

@@ -366,19 +366,7 @@ fn mem_words(mem: MemKind) -> &'static str {
 
 /// What moves the bytes, as people call it; the record's word where it has one.
 fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
-    match mover {
-        Mover::Dma { .. } if !engine.is_empty() => engine,
-        Mover::Dma { .. } => "runtime copy",
-        Mover::Blit { .. } => "blit kernel",
-        Mover::Kernel { .. } => "kernel",
-        Mover::Cpu { .. } => "threads",
-        Mover::Migrate { .. } => "page migration",
-        Mover::Staged { .. } => "staged copies",
-        Mover::Batch { .. } => "batch of copies",
-        Mover::Call { .. } => "runtime call",
-        Mover::Wire { wire, .. } => wire.via.word(),
-        Mover::Io { io, .. } => io.engine.word(),
-    }
+    mover.label(engine)
 }
 
 /// A figure of bars, if there is one with a case.

@@ -4,4 +4,5 @@
 mod common;
 
 mod journal;
+mod movers;
 mod texts;

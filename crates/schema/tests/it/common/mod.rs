@@ -95,6 +95,23 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (unit(), wire()).prop_map(|(at, wire)| Mover::Wire { at, wire }),
         (any::<u32>(), io()).prop_map(|(n, io)| Mover::Io { at: Unit::Numa(n), io }),
     ]
+    .prop_map(has_strategy)
+}
+
+/// Does not compile until each mover is named; then it needs its strategy above.
+const fn has_strategy(mover: Mover) -> Mover {
+    match mover {
+        Mover::Dma { .. }
+        | Mover::Blit { .. }
+        | Mover::Kernel { .. }
+        | Mover::Cpu { .. }
+        | Mover::Migrate { .. }
+        | Mover::Staged { .. }
+        | Mover::Batch { .. }
+        | Mover::Call { .. }
+        | Mover::Wire { .. }
+        | Mover::Io { .. } => mover,
+    }
 }
 
 /// I/O of every kind.

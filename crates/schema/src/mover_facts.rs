@@ -1,0 +1,257 @@
+//! What holds for a mover in every case: one row a mover.
+//!
+//! Planning, predicting, calibrating and reporting ask a row and do not match on [`Mover`], so that a
+//! new mover is decided here once and not forgotten there.
+
+use crate::{IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall};
+
+/// What carries a copy that the GPU runtime is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyAgent {
+    /// A DMA copy engine (SDMA).
+    Engine,
+    /// The runtime's copy kernel (blit).
+    Kernel,
+}
+
+/// What a mover expects where a GPU touches managed pages that it does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultHandling {
+    /// The page fault is served: pages migrate.
+    Served,
+    /// Pages stay and are accessed in place.
+    InPlace,
+}
+
+/// The call that issues one operation, by which a model prices what it costs the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IssueCall {
+    /// A copy of the GPU runtime.
+    Copy,
+    /// One call for many copies.
+    Batch,
+    /// A kernel launch, or what costs as much.
+    Launch,
+    /// None: threads that run already.
+    Free,
+}
+
+/// Memory of the measuring process that a flow holds while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryUse<'a> {
+    /// A buffer at each end that is memory.
+    BothEnds,
+    /// One buffer: its pages change place.
+    SourceOnly,
+    /// What the call is about ([`crate::Flow::subject`]).
+    Subject(RuntimeCall),
+    /// None: ranks have their own.
+    Ranks(&'a MessageOp),
+    /// A block for each slot.
+    Slots(&'a IoSpec),
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoverFacts {
+    /// First word of its text. Messages and I/O begin with the word of a library or of a call instead
+    /// ([`Mover::kind`]); theirs names all of them.
+    pub word: &'static str,
+    /// What a report calls it; none: as its text does.
+    pub label: Option<&'static str>,
+    /// The record's name for the engine says more than `label`.
+    pub engine_recorded: bool,
+    /// What a model calls the engine of a measured path.
+    pub engine: &'static str,
+    /// Cases of all its kinds are sampled in turn, since what they measure drifts.
+    pub interleaved: bool,
+    /// Whether payload moves. Otherwise its cases have a time and no rate.
+    pub moves_bytes: bool,
+    /// Whether registers of its unit can be an end.
+    pub uses_registers: bool,
+    /// Whether a file can be an end.
+    pub uses_files: bool,
+    /// Set for copies of the runtime, of which one from or to pageable memory blocks its caller.
+    pub copy_agent: Option<CopyAgent>,
+    /// Set where the outcome depends on how the runtime serves page faults.
+    pub faults: Option<FaultHandling>,
+    /// How one operation is issued; none where a model of one node cannot price it.
+    pub issue: Option<IssueCall>,
+    /// Why no path of a machine file is fitted to its records; none where one is.
+    pub not_fitted: Option<&'static str>,
+}
+
+const DMA: MoverFacts = MoverFacts {
+    word: "dma",
+    label: Some("runtime copy"),
+    engine_recorded: true,
+    engine: "copy engine",
+    interleaved: false,
+    moves_bytes: true,
+    uses_registers: false,
+    uses_files: false,
+    copy_agent: Some(CopyAgent::Engine),
+    faults: None,
+    issue: Some(IssueCall::Copy),
+    not_fitted: None,
+};
+
+const BLIT: MoverFacts = MoverFacts {
+    word: "blit",
+    label: Some("blit kernel"),
+    engine_recorded: false,
+    engine: "blit kernel",
+    copy_agent: Some(CopyAgent::Kernel),
+    ..DMA
+};
+
+const STAGED: MoverFacts = MoverFacts {
+    word: "staged",
+    label: Some("staged copies"),
+    engine_recorded: false,
+    engine: "copies staged through the host",
+    not_fitted: Some("staged copies, which are several at once"),
+    ..DMA
+};
+
+const BATCH: MoverFacts = MoverFacts {
+    word: "batch",
+    label: Some("batch of copies"),
+    engine_recorded: false,
+    engine: "batch of copies",
+    issue: Some(IssueCall::Batch),
+    not_fitted: Some("batches of small copies"),
+    ..DMA
+};
+
+const KERNEL: MoverFacts = MoverFacts {
+    word: "kernel",
+    label: Some("kernel"),
+    engine_recorded: false,
+    engine: "kernel",
+    uses_registers: true,
+    copy_agent: None,
+    faults: Some(FaultHandling::InPlace),
+    issue: Some(IssueCall::Launch),
+    ..DMA
+};
+
+const PREFETCH: MoverFacts = MoverFacts {
+    word: "migrate",
+    label: Some("page migration"),
+    engine: "migration",
+    uses_registers: false,
+    faults: None,
+    not_fitted: Some("migrated pages"),
+    ..KERNEL
+};
+
+const FAULT: MoverFacts = MoverFacts { faults: Some(FaultHandling::Served), ..PREFETCH };
+
+const CPU: MoverFacts = MoverFacts {
+    word: "cpu",
+    label: Some("threads"),
+    engine: "CPU loop",
+    faults: None,
+    issue: Some(IssueCall::Free),
+    not_fitted: Some("loops of the processor"),
+    ..KERNEL
+};
+
+const CALL: MoverFacts = MoverFacts {
+    word: "call",
+    label: Some("runtime call"),
+    moves_bytes: false,
+    not_fitted: Some("calls of the runtime"),
+    ..CPU
+};
+
+const MESSAGE: MoverFacts = MoverFacts {
+    word: "message",
+    label: None,
+    engine: "library",
+    uses_registers: false,
+    issue: None,
+    not_fitted: Some("messages between processes"),
+    ..CPU
+};
+
+const IO: MoverFacts = MoverFacts {
+    word: "io",
+    engine: "I/O",
+    interleaved: true,
+    uses_files: true,
+    not_fitted: Some("I/O of files, which is their store's"),
+    ..MESSAGE
+};
+
+impl Mover {
+    /// Its row.
+    pub const fn facts(&self) -> &'static MoverFacts {
+        match self {
+            Self::Dma { .. } => &DMA,
+            Self::Blit { .. } => &BLIT,
+            Self::Kernel { .. } => &KERNEL,
+            Self::Cpu { .. } => &CPU,
+            Self::Migrate { how: MigrateHow::Fault, .. } => &FAULT,
+            Self::Migrate { how: MigrateHow::Prefetch, .. } => &PREFETCH,
+            Self::Staged { .. } => &STAGED,
+            Self::Batch { .. } => &BATCH,
+            Self::Call { .. } => &CALL,
+            Self::Wire { .. } => &MESSAGE,
+            Self::Io { .. } => &IO,
+        }
+    }
+    /// The memory that it holds.
+    pub const fn memory(&self) -> MemoryUse<'_> {
+        match self {
+            Self::Dma { .. }
+            | Self::Blit { .. }
+            | Self::Kernel { .. }
+            | Self::Cpu { .. }
+            | Self::Staged { .. }
+            | Self::Batch { .. } => MemoryUse::BothEnds,
+            Self::Migrate { .. } => MemoryUse::SourceOnly,
+            Self::Call { call, .. } => MemoryUse::Subject(*call),
+            Self::Wire { wire, .. } => MemoryUse::Ranks(wire),
+            Self::Io { io, .. } => MemoryUse::Slots(io),
+        }
+    }
+    /// First word of its text: that of its row, or of the transport (`mpi`, `ccl`, `ucx`, `shm`, `cma`,
+    /// `xpmem`) or of the calls of I/O (`uring`, `uring-plain`, `uring-poll`, `aio`, `sync`, `gds`).
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Wire { wire, .. } => wire.via.word(),
+            Self::Io { io, .. } => io.engine.word(),
+            _ => self.facts().word,
+        }
+    }
+    /// Which operation its text names, without variants; none of copies and of I/O.
+    pub const fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Kernel { variant, .. } => Some(variant.op.word()),
+            Self::Cpu { work, .. } => Some(work.op.word()),
+            Self::Migrate { how, .. } => Some(how.word()),
+            Self::Call { call, .. } => Some(call.word()),
+            Self::Wire { wire, .. } => Some(wire.op.kind()),
+            Self::Dma { .. }
+            | Self::Blit { .. }
+            | Self::Staged { .. }
+            | Self::Batch { .. }
+            | Self::Io { .. } => None,
+        }
+    }
+    /// What a report calls it, where a record names this engine; empty if none does.
+    pub fn label<'a>(&self, engine: &'a str) -> &'a str {
+        let facts = self.facts();
+        if facts.engine_recorded && !engine.is_empty() {
+            engine
+        } else {
+            facts.label.unwrap_or_else(|| self.kind())
+        }
+    }
+    /// Whether its figure is bytes over time, and not a time.
+    pub fn has_rate(&self) -> bool {
+        self.facts().moves_bytes && !self.is_chase()
+    }
+}
