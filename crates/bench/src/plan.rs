@@ -59,7 +59,7 @@ impl RunPlan {
         let mut used = vec![false; patterns.len()];
         for (suite, case) in listed {
             let budget = suite.cases.are_probes().then_some(PROBE_BUDGET);
-            let suite = suite.name;
+            let suite = suite.id.word();
             let hits: Vec<usize> =
                 (0..patterns.len()).filter(|&i| patterns[i].matches(&case)).collect();
             hits.iter().for_each(|&i| used[i] = true);
@@ -135,7 +135,8 @@ impl RunPlan {
             self.entries.iter().flat_map(|e| e.suites.iter().map(String::as_str)).collect();
         let count =
             |name: &str| self.entries.iter().filter(|e| e.suites.iter().any(|s| s == name)).count();
-        SUITES.iter().filter(|s| present.contains(s.name)).map(|s| (s, count(s.name))).collect()
+        let of = |s: &'static SuiteSpec| (s, count(s.id.word()));
+        SUITES.iter().filter(|s| present.contains(s.id.word())).map(of).collect()
     }
 }
 
@@ -151,11 +152,11 @@ fn chosen(
         let taken = |s: &&SuiteSpec| (every && !s.cases.are_probes()) || (s.by_default)(scope);
         return Ok(SUITES.iter().filter(taken).collect());
     }
-    let known: Vec<&str> = SUITES.iter().map(|s| s.name).collect();
+    let known: Vec<&str> = SUITES.iter().map(|s| s.id.word()).collect();
     if let Some(name) = names.iter().find(|n| !known.contains(&n.as_str())) {
         return Err(format!("no suite is called '{name}'; there are {}", known.join(", ")));
     }
-    Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.name)).collect())
+    Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.id.word())).collect())
 }
 
 fn list(scope: &PlanScope<'_>, suites: &[&'static SuiteSpec]) -> Vec<(&'static SuiteSpec, Case)> {

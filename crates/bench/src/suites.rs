@@ -12,14 +12,14 @@ pub(crate) use contention::queue;
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{
     Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, KernelVariant, LinkEnd, MemKind,
-    MigrateHow, Mover, Ns, NumaDomain, Place, Topology, Transport, Unit,
+    MigrateHow, Mover, Ns, NumaDomain, Place, SuiteId, Topology, Transport, Unit,
 };
 
 /// A named set of cases.
 #[derive(Debug, Clone, Copy)]
 pub struct SuiteSpec {
     /// Its name on the command line and in records.
-    pub name: &'static str,
+    pub id: SuiteId,
     /// What it answers, in one line.
     pub about: &'static str,
     /// Whether a run without `--suite` takes it there.
@@ -72,176 +72,176 @@ pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 /// 36 x 0.15 = 5: 130 s.
 pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
-        name: "host",
+        id: SuiteId::Host,
         about: "CPU threads: read, write, copy, triad, load latency, first touch, per NUMA pair",
         by_default: host_by_default,
         cases: CaseMaker::Figures(host),
     },
     SuiteSpec {
-        name: "local",
+        id: SuiteId::Local,
         about: "each GPU's own memory: copy engine, read, write, copy, triad",
         by_default: has_gpus,
         cases: CaseMaker::Figures(local),
     },
     SuiteSpec {
-        name: "host-link",
+        id: SuiteId::HostLink,
         about: "host to GPU and back: every kind of memory, zero-copy, page migration; both ways",
         by_default: has_gpus,
         cases: CaseMaker::Figures(host_link),
     },
     SuiteSpec {
-        name: "pairs",
+        id: SuiteId::Pairs,
         about: "every ordered pair of GPUs: copy engine, blit, kernels, staged; both ways",
         by_default: has_gpus,
         cases: CaseMaker::Figures(pairs),
     },
     SuiteSpec {
-        name: "latency",
+        id: SuiteId::Latency,
         about: "16 B copies and pointer chases between all GPUs and with the host",
         by_default: has_gpus,
         cases: CaseMaker::Figures(latency),
     },
     SuiteSpec {
-        name: "sweep",
+        id: SuiteId::Sweep,
         about: "one path of each class over 256 B to 8 GiB",
         by_default: has_gpus,
         cases: CaseMaker::Figures(sweep),
     },
     SuiteSpec {
-        name: "fan",
+        id: SuiteId::Fan,
         about: "1, 2, 4, all GPUs at once against host memory: same package and spread",
         by_default: has_gpus,
         cases: CaseMaker::Figures(at_once::fan),
     },
     SuiteSpec {
-        name: "patterns",
+        id: SuiteId::Patterns,
         about: "GPUs at once: all to one, one to all, ring, halves, all to all",
         by_default: has_gpus,
         cases: CaseMaker::Figures(at_once::patterns),
     },
     SuiteSpec {
-        name: "managed",
+        id: SuiteId::Managed,
         about: "managed memory: in place, by faults, by prefetch, back, GPU to GPU, once there",
         by_default: has_gpus,
         cases: CaseMaker::Figures(memory::managed),
     },
     SuiteSpec {
-        name: "overhead",
+        id: SuiteId::Overhead,
         about: "runtime calls: alloc, free, register, launch, synchronise; a batch of copies",
         by_default: has_gpus,
         cases: CaseMaker::Figures(memory::overhead),
     },
     SuiteSpec {
-        name: "overlap",
+        id: SuiteId::Overlap,
         about: "copies beside kernels of the same GPU, and what each loses by it",
         by_default: has_gpus,
         cases: CaseMaker::Figures(at_once::overlap),
     },
     SuiteSpec {
-        name: "numa-gpu",
+        id: SuiteId::NumaGpu,
         about: "pinned memory of every NUMA domain to and from every GPU",
         // With one domain host-link has these cases.
         by_default: |scope| has_gpus(scope) && scope.topology.numa.len() > 1,
         cases: CaseMaker::Figures(memory::numa_gpu),
     },
     SuiteSpec {
-        name: "routes",
+        id: SuiteId::Routes,
         about: "which links a routed copy takes, shown by loading one of them meanwhile",
         by_default: has_gpus,
         cases: CaseMaker::Figures(routes),
     },
     SuiteSpec {
-        name: "contention",
+        id: SuiteId::Contention,
         about: "for a twin: every path of the copy engines alone, and chosen sets of them at once",
         by_default: |_| false,
         cases: CaseMaker::Probes(contention::contention),
     },
     SuiteSpec {
-        name: "concurrent",
+        id: SuiteId::Concurrent,
         about: "random sets of 2 to 16 copies at once, which a prediction can be held against",
         by_default: |_| false,
         cases: CaseMaker::Probes(contention::concurrent),
     },
     SuiteSpec {
-        name: "mpi-latency",
+        id: SuiteId::MpiLatency,
         about: "MPI: a message there and back, 1 B to 4 MiB, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_latency),
     },
     SuiteSpec {
-        name: "mpi-bandwidth",
+        id: SuiteId::MpiBandwidth,
         about: "MPI: windows of messages, 1 B to 1 GiB, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_bandwidth),
     },
     SuiteSpec {
-        name: "mpi-both-ways",
+        id: SuiteId::MpiBothWays,
         about: "MPI: the same both ways at once",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_both_ways),
     },
     SuiteSpec {
-        name: "mpi-one-sided",
+        id: SuiteId::MpiOneSided,
         about: "MPI: put and get",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_one_sided),
     },
     SuiteSpec {
-        name: "mpi-pairs",
+        id: SuiteId::MpiPairs,
         about: "MPI: every ordered pair of ranks, 8 B there and back and 1 MiB in windows",
         by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_pairs),
     },
     SuiteSpec {
-        name: "mpi-concurrent",
+        id: SuiteId::MpiConcurrent,
         about: "MPI: 1, 2, 4 and all pairs at once",
         by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_concurrent),
     },
     SuiteSpec {
-        name: "mpi-collectives",
+        id: SuiteId::MpiCollectives,
         about: "MPI: reduce, broadcast, all_reduce and the others over 2 to all ranks",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_collectives),
     },
     SuiteSpec {
-        name: "ccl-collectives",
+        id: SuiteId::CclCollectives,
         about: "NCCL, RCCL: collectives over 2 to all GPUs, streaming, isolated and as graphs",
         by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),
         cases: CaseMaker::Scoped(between::ccl_collectives),
     },
     SuiteSpec {
-        name: "ccl-pairs",
+        id: SuiteId::CclPairs,
         about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
         by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),
         cases: CaseMaker::Scoped(between::ccl_pairs),
     },
     SuiteSpec {
-        name: "ucx",
+        id: SuiteId::Ucx,
         about: "UCX: tagged messages, put and get, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Ucx),
         cases: CaseMaker::Scoped(between::ucx),
     },
     SuiteSpec {
-        name: "ucx-switches",
+        id: SuiteId::UcxSwitches,
         about: "UCX: what each of its switches changes, by size and kind of memory",
         by_default: |_| false,
         cases: CaseMaker::Scoped(between::ucx_switches),
     },
     SuiteSpec {
-        name: "registration",
+        id: SuiteId::Registration,
         about: "RDMA devices: what it costs to register memory of the host and of a GPU with them",
         by_default: |_| false,
         cases: CaseMaker::Scoped(memory::registration),
     },
     SuiteSpec {
-        name: "shm",
+        id: SuiteId::Shm,
         about: "processes of one node: copies through shared memory, by the kernel, by xpmem",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Shm),
         cases: CaseMaker::Scoped(between::shm),
     },
     SuiteSpec {
-        name: "storage",
+        id: SuiteId::Storage,
         about: "files of --store: engines, depth, workers; through host memory to and from GPUs",
         by_default: |scope| !is_group(scope) && !scope.simulated && !scope.stores.is_empty(),
         cases: CaseMaker::Scoped(storage::storage),
@@ -752,6 +752,12 @@ fn candidate_links(routes: &RouteTable, a: u32, b: u32) -> Vec<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_suite_is_in_the_table_once() {
+        let ids: Vec<SuiteId> = SUITES.iter().map(|suite| suite.id).collect();
+        assert_eq!(ids, SuiteId::ALL);
+    }
 
     #[test]
     fn a_cut_sweep_has_the_whole_range_coarsely() {

@@ -149,7 +149,7 @@ pub(crate) struct SelectArgs {
 }
 
 /// The suite that needs places for files.
-const STORAGE: &str = "storage";
+const STORAGE: &str = pathline_schema::SuiteId::Storage.word();
 
 /// Where suite storage has its files.
 #[derive(Debug, Clone, Default, Parser)]

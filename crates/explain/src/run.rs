@@ -6,7 +6,7 @@ use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
     Bytes, Case, CaseOutcome, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind, Mover,
-    Topology, Transport, Unit, VerifyResult, WorldKind,
+    SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
 };
 use pathline_stats::SeriesSummary;
 
@@ -91,8 +91,8 @@ impl<'a> RunEntry<'a> {
         }
     }
     /// Whether a suite of this name lists it.
-    pub(crate) fn of(&self, suite: &str) -> bool {
-        self.suites.iter().any(|s| s == suite)
+    pub(crate) fn of(&self, suite: SuiteId) -> bool {
+        self.suites.iter().any(|s| s == suite.word())
     }
     /// What moved the bytes of the first flow, as far as the record knows.
     pub(crate) fn engine(&self) -> &'a str {
@@ -278,7 +278,7 @@ impl<'a> RunView<'a> {
     /// Cases of a suite.
     pub(crate) fn suite<'b>(
         &'b self,
-        name: &'b str,
+        name: SuiteId,
     ) -> impl Iterator<Item = &'b RunEntry<'a>> + 'b {
         self.entries.iter().filter(move |e| e.of(name))
     }
@@ -500,10 +500,10 @@ impl<'a> RunView<'a> {
     }
 
     /// The command that repeats part of this run.
-    pub(crate) fn command(&self, suite: &str, pattern: &str) -> String {
+    pub(crate) fn command(&self, suite: SuiteId, pattern: &str) -> String {
         let given = self.arguments.iter().map(String::as_str);
         let mut words: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
-        words.extend(["--suite", suite]);
+        words.extend(["--suite", suite.word()]);
         if !pattern.is_empty() {
             words.extend(["--case", pattern]);
         }

@@ -17,6 +17,7 @@ mod plain_text;
 mod record;
 mod sample_check;
 mod select;
+mod suite;
 mod switch;
 mod topology;
 mod units;
@@ -44,6 +45,7 @@ pub use record::{
     StopReason, TimerKind, VerifyResult, WorldKind,
 };
 pub use select::CasePattern;
+pub use suite::SuiteId;
 pub use switch::UcxSetting;
 pub use topology::{
     BlockDevice, CacheGroup, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind, Nic,

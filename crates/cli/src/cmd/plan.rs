@@ -55,7 +55,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     }
     outln!("");
     for (suite, cases) in plan.suites() {
-        outln!("{:<10} {cases:>5} cases  {}", suite.name, suite.about);
+        outln!("{:<10} {cases:>5} cases  {}", suite.id, suite.about);
     }
     let probes = time_of_probes(&plan, &survey.about.topology);
     if probes > Ns::ZERO {

@@ -1,6 +1,6 @@
 //! How copies slow another thread that loads memory behind the same last-level cache.
 
-use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, Transport};
+use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, SuiteId, Transport};
 
 use super::{
     BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, distinct, grid, kept, values,
@@ -8,7 +8,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
-const SUITE: &str = "shm";
+const SUITE: SuiteId = SuiteId::Shm;
 
 /// A thread that loads memory while a copy runs.
 struct BystanderCell<'a> {

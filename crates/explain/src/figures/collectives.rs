@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, Cadence, Collective, MemKind, Transport};
+use pathline_schema::{Bytes, Cadence, Collective, MemKind, SuiteId, Transport};
 
 use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings, published_clause};
@@ -13,7 +13,7 @@ use crate::run::{CaseQuantity, RunView};
 /// Sizes in the tables that compare with other tools; `report --format` has all sizes.
 const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30];
 
-pub(super) const SUITES: [&str; 2] = ["mpi-collectives", "ccl-collectives"];
+pub(super) const SUITES: [SuiteId; 2] = [SuiteId::MpiCollectives, SuiteId::CclCollectives];
 
 /// A bus factor in full up to 8 ranks: `1.75`, `0.875`, `1`.
 fn format_factor(factor: f64) -> String {
@@ -53,7 +53,7 @@ impl CollectiveEntry<'_, '_> {
     }
 }
 
-fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<CollectiveEntry<'b, 'a>> {
+fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<CollectiveEntry<'b, 'a>> {
     let done = |sent: SentFlow<'b, 'a>| {
         let pathline_schema::WireOp::Group { op, in_place, unregistered } = sent.wire.op else {
             return None;
@@ -94,7 +94,7 @@ fn figures(run: &RunView) -> Vec<Figure> {
 /// The collectives of one memory of a suite, and the largest group.
 struct CollectiveSet<'b, 'a> {
     run: &'b RunView<'a>,
-    suite: &'static str,
+    suite: SuiteId,
     kind: SendKind,
     n: usize,
     all: &'b [CollectiveEntry<'b, 'a>],
@@ -227,7 +227,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
 
     fn osu(&self) -> Option<Figure> {
         let rows = self.rows();
-        if self.suite != "mpi-collectives" || rows.is_empty() {
+        if self.suite != SuiteId::MpiCollectives || rows.is_empty() {
             return None;
         }
         let names: Vec<String> = rows
@@ -263,7 +263,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
 
     fn nccl_tests(&self) -> Option<Figure> {
         let rows = self.rows();
-        if self.suite != "ccl-collectives" || rows.is_empty() {
+        if self.suite != SuiteId::CclCollectives || rows.is_empty() {
             return None;
         }
         let names: Vec<String> =
@@ -381,7 +381,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
 }
 
 /// A barrier over the number of ranks.
-fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) -> Option<Figure> {
+fn barrier(run: &RunView, suite: SuiteId, all: &[CollectiveEntry<'_, '_>]) -> Option<Figure> {
     let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
     let library = run.library(barriers().next()?.sent.wire.via);
     let id = format!("{suite}-barrier");
@@ -404,7 +404,7 @@ fn barrier(run: &RunView, suite: &'static str, all: &[CollectiveEntry<'_, '_>]) 
 }
 
 /// What the largest all_reduce and the smallest take, in one sentence.
-fn sentence(run: &RunView, suite: &str) -> Option<String> {
+fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
     let all = in_suite(run, suite);
     let n = all.iter().map(|d| d.n).max()?;
     // Device memory if there is some: what applications reduce.

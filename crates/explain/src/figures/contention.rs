@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, Flow, Mover, Unit};
+use pathline_schema::{Bytes, Flow, Mover, SuiteId, Unit};
 use pathline_stats::SeriesSummary;
 
 use super::{
@@ -11,8 +11,8 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
-const SUITE: &str = "contention";
-const RANDOM: &str = "concurrent";
+const SUITE: SuiteId = SuiteId::Contention;
+const RANDOM: SuiteId = SuiteId::Concurrent;
 
 /// Two paths of which one keeps less than this while the other runs share a resource. On four H200s
 /// both directions of one GPU kept 88 to 92 %, paths of different GPUs, which share host memory, 94 % or more.
@@ -67,7 +67,7 @@ struct ContentionData<'b, 'a> {
     sets: Vec<&'b RunEntry<'a>>,
 }
 
-fn found<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> ContentionData<'b, 'a> {
+fn found<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> ContentionData<'b, 'a> {
     let payload = run.suite(SUITE).filter_map(RunEntry::lone).map(|f| f.bytes).max();
     let tiny = Bytes::kib(64).min(payload.unwrap_or_default());
     let alone = run.suite(SUITE).filter_map(|e| Some((e.lone()?, e)));
@@ -375,7 +375,7 @@ fn random(run: &RunView) -> Option<Figure> {
         fmt::sentence(&fmt::count(sets.len(), "random set"))
     );
     bars_figure(
-        (RANDOM, RANDOM, "Random sets of copies at once".to_owned()),
+        (RANDOM.word(), RANDOM, "Random sets of copies at once".to_owned()),
         finding,
         run.command(RANDOM, ""),
         ("GB/s", BetterWhen::Higher),

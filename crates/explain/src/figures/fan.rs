@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pathline_published::PublishedMetric;
-use pathline_schema::{Mover, Topology, Unit};
+use pathline_schema::{Mover, SuiteId, Topology, Unit};
 
 use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
@@ -14,7 +14,7 @@ use crate::fmt;
 use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "fan";
+const SUITE: SuiteId = SuiteId::Fan;
 
 /// Direction of the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, Unit};
+use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, SuiteId, Unit};
 
 use super::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
@@ -11,7 +11,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "host";
+const SUITE: SuiteId = SuiteId::Host;
 
 /// Size at which memory domains are compared: past the caches, and not so large that it does not
 /// fit everywhere.
@@ -91,7 +91,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn rates(run: &RunView) -> Option<String> {
     let figure = |t: u32, all: &[(u32, f64)]| all.iter().find(|a| a.0 == t).map(|a| a.1);
     let mut by_threads: BTreeMap<u32, (f64, String)> = BTreeMap::new();
-    for entry in run.entries.iter().filter(|e| e.of("host")) {
+    for entry in run.entries.iter().filter(|e| e.of(SuiteId::Host)) {
         let Some(flow) = entry.lone() else { continue };
         let Mover::Cpu { work, threads, .. } = flow.by else { continue };
         let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);

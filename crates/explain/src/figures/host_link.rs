@@ -1,6 +1,6 @@
 //! Between the host's memory and a GPU.
 
-use pathline_schema::{Flow, KernelOp, MemKind, MigrateHow, Mover};
+use pathline_schema::{Flow, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
 
 use super::{
     ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
@@ -9,7 +9,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "host-link";
+const SUITE: SuiteId = SuiteId::HostLink;
 
 /// A path between host memory and a GPU.
 #[derive(Debug, Clone)]

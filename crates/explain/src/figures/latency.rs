@@ -1,6 +1,6 @@
 //! Small copies between GPUs and with the host, and loads over links.
 
-use pathline_schema::{Cadence, Flow, Unit};
+use pathline_schema::{Cadence, Flow, SuiteId, Unit};
 
 use super::{
     BetterWhen, Figure, FigureBar, FigureBody, SuiteFindings, bars_figure, extremes, grid,
@@ -9,7 +9,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "latency";
+const SUITE: SuiteId = SuiteId::Latency;
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let (copies, sentence) = copies(run).unzip();

@@ -1,6 +1,6 @@
 //! Each GPU's own memory.
 
-use pathline_schema::{KernelOp, Mover};
+use pathline_schema::{KernelOp, Mover, SuiteId};
 
 use super::{
     BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, grid,
@@ -9,7 +9,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "local";
+const SUITE: SuiteId = SuiteId::Local;
 
 /// What is done to a GPU's own memory, in display order.
 const WAYS: [(&str, Option<KernelOp>); 5] = [

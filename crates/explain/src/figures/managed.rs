@@ -1,12 +1,12 @@
 //! Managed memory: in place, on the move, and once it is there.
 
-use pathline_schema::{Bytes, Flow, MigrateHow, Mover, Unit};
+use pathline_schema::{Bytes, Flow, MigrateHow, Mover, SuiteId, Unit};
 
 use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, SuiteFindings, lines};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
-const SUITE: &str = "managed";
+const SUITE: SuiteId = SuiteId::Managed;
 
 fn path(flow: &Flow) -> Option<String> {
     let end = |unit: Unit| if unit.numa().is_some() { "host".to_owned() } else { unit.to_string() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, MemKind, Rank, Transport, WireOp};
+use pathline_schema::{Bytes, MemKind, Rank, SuiteId, Transport, WireOp};
 
 use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
 use super::{
@@ -15,15 +15,15 @@ use crate::run::{CaseQuantity, RunView};
 /// A size at which rates are quoted where a run has it.
 const LARGE: u64 = 1 << 20;
 
-pub(super) const SUITES: &[&str] = &[
-    "mpi-latency",
-    "mpi-bandwidth",
-    "mpi-both-ways",
-    "mpi-one-sided",
-    "mpi-pairs",
-    "mpi-concurrent",
-    "ccl-pairs",
-    "ucx",
+pub(super) const SUITES: &[SuiteId] = &[
+    SuiteId::MpiLatency,
+    SuiteId::MpiBandwidth,
+    SuiteId::MpiBothWays,
+    SuiteId::MpiOneSided,
+    SuiteId::MpiPairs,
+    SuiteId::MpiConcurrent,
+    SuiteId::CclPairs,
+    SuiteId::Ucx,
 ];
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
@@ -33,19 +33,19 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 
 fn figures(run: &RunView) -> Vec<Figure> {
     let mut figures = Vec::new();
-    figures.extend(latency(run, "mpi-latency", "mpi-latency"));
-    figures.extend(osu(run, "mpi-latency", "osu_latency"));
-    figures.extend(bandwidth(run, "mpi-bandwidth", "mpi-bandwidth"));
-    figures.extend(osu(run, "mpi-bandwidth", "osu_bw"));
+    figures.extend(latency(run, SuiteId::MpiLatency, "mpi-latency"));
+    figures.extend(osu(run, SuiteId::MpiLatency, "osu_latency"));
+    figures.extend(bandwidth(run, SuiteId::MpiBandwidth, "mpi-bandwidth"));
+    figures.extend(osu(run, SuiteId::MpiBandwidth, "osu_bw"));
     figures.extend(both_ways(run));
-    figures.extend(osu(run, "mpi-both-ways", "osu_bibw"));
-    figures.extend(one_sided(run, "mpi-one-sided", "mpi-one-sided"));
-    figures.extend(matrices(run, "mpi-pairs"));
+    figures.extend(osu(run, SuiteId::MpiBothWays, "osu_bibw"));
+    figures.extend(one_sided(run, SuiteId::MpiOneSided, "mpi-one-sided"));
+    figures.extend(matrices(run, SuiteId::MpiPairs));
     figures.extend(concurrent(run));
-    figures.extend(matrices(run, "ccl-pairs"));
-    figures.extend(latency(run, "ucx", "ucx-latency"));
-    figures.extend(bandwidth(run, "ucx", "ucx-bandwidth"));
-    figures.extend(one_sided(run, "ucx", "ucx-one-sided"));
+    figures.extend(matrices(run, SuiteId::CclPairs));
+    figures.extend(latency(run, SuiteId::Ucx, "ucx-latency"));
+    figures.extend(bandwidth(run, SuiteId::Ucx, "ucx-bandwidth"));
+    figures.extend(one_sided(run, SuiteId::Ucx, "ucx-one-sided"));
     figures
 }
 
@@ -60,7 +60,7 @@ fn point(
 
 fn of_op<'b, 'a>(
     run: &'b RunView<'a>,
-    suite: &'b str,
+    suite: SuiteId,
     wanted: impl Fn(&WireOp) -> bool,
 ) -> Vec<SentFlow<'b, 'a>> {
     sent_flows::in_suite(run, suite).into_iter().filter(|s| wanted(&s.wire.op)).collect()
@@ -70,7 +70,7 @@ fn via(sent: &[SentFlow<'_, '_>]) -> Transport {
     sent.first().map_or(Transport::Mpi, |s| s.wire.via)
 }
 
-fn latency(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
+fn latency(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| *op == WireOp::Ping);
     let library = run.library(via(&all));
     let chart = ChartSpec {
@@ -101,7 +101,7 @@ fn smallest(lines: &[ChartLine]) -> String {
     format!("{} take {}", Bytes(size as u64), fmt::list(&same.collect::<Vec<_>>()))
 }
 
-fn bandwidth(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
+fn bandwidth(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let all: Vec<SentFlow> = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
     let library = run.library(via(&all));
     let chart = ChartSpec {
@@ -142,11 +142,11 @@ fn tops(lines: &[ChartLine]) -> String {
 }
 
 fn both_ways(run: &RunView) -> Option<Figure> {
-    let suite = "mpi-both-ways";
+    let suite = SuiteId::MpiBothWays;
     let all = of_op(run, suite, |op| matches!(op, WireOp::Send { .. }));
     let library = run.library(via(&all));
     let chart = ChartSpec {
-        id: suite,
+        id: suite.word(),
         suite,
         title: format!("{library}: windows of messages both ways at once, sum, by size"),
         quantity: CaseQuantity::Payload,
@@ -154,7 +154,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
         pattern: "",
     };
     let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
-    let one_way = of_op(run, "mpi-bandwidth", |op| matches!(op, WireOp::Send { .. }));
+    let one_way = of_op(run, SuiteId::MpiBandwidth, |op| matches!(op, WireOp::Send { .. }));
     chart.draw(run, points, |lines| {
         let mut text = fmt::sentence(&tops(lines));
         let gains: Vec<String> = lines
@@ -178,7 +178,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
     })
 }
 
-fn one_sided(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
+fn one_sided(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let all = of_op(run, suite, |op| matches!(op, WireOp::Put { .. } | WireOp::Get { .. }));
     let library = run.library(via(&all));
     let chart = ChartSpec {
@@ -198,7 +198,7 @@ fn one_sided(run: &RunView, suite: &str, id: &str) -> Option<Figure> {
 }
 
 /// Beside ours what OSU's program prints: the mean of rank 0's own times.
-fn osu(run: &RunView, suite: &str, program: &str) -> Option<Figure> {
+fn osu(run: &RunView, suite: SuiteId, program: &str) -> Option<Figure> {
     let all = sent_flows::in_suite(run, suite);
     let sizes = sorted(all.iter().map(SentFlow::size));
     let measured = all.iter().filter(|s| !sent_flows::samples(s.entry).is_empty());
@@ -236,7 +236,7 @@ fn osu(run: &RunView, suite: &str, program: &str) -> Option<Figure> {
 }
 
 /// Every ordered pair: small messages there and back, and large ones.
-fn matrices(run: &RunView, suite: &str) -> Vec<Figure> {
+fn matrices(run: &RunView, suite: SuiteId) -> Vec<Figure> {
     let all = sent_flows::in_suite(run, suite);
     let kinds: BTreeSet<(bool, SendKind)> =
         all.iter().map(|s| (s.wire.op != WireOp::Ping, s.kind())).collect();
@@ -245,7 +245,7 @@ fn matrices(run: &RunView, suite: &str) -> Vec<Figure> {
 
 fn matrix(
     run: &RunView,
-    suite: &str,
+    suite: SuiteId,
     all: &[SentFlow<'_, '_>],
     large: bool,
     kind: SendKind,
@@ -312,11 +312,11 @@ fn name_of(run: &RunView, rank: u32) -> String {
 }
 
 fn concurrent(run: &RunView) -> Option<Figure> {
-    let suite = "mpi-concurrent";
+    let suite = SuiteId::MpiConcurrent;
     let all = sent_flows::in_suite(run, suite);
     let library = run.library(via(&all));
     let chart = ChartSpec {
-        id: suite,
+        id: suite.word(),
         suite,
         title: format!("{library}: several pairs at once, sum"),
         quantity: CaseQuantity::Payload,
@@ -357,9 +357,9 @@ fn scaling(lines: &[ChartLine]) -> String {
 /// Small and large messages of a library, in one sentence.
 fn sentence(run: &RunView, via_: Transport) -> Option<String> {
     let (small, large) = match via_ {
-        Transport::Mpi => ("mpi-latency", "mpi-bandwidth"),
-        Transport::Ucx => ("ucx", "ucx"),
-        _ => ("ccl-pairs", "ccl-pairs"),
+        Transport::Mpi => (SuiteId::MpiLatency, SuiteId::MpiBandwidth),
+        Transport::Ucx => (SuiteId::Ucx, SuiteId::Ucx),
+        _ => (SuiteId::CclPairs, SuiteId::CclPairs),
     };
     let mut parts = Vec::new();
     let staged = SendKind { mem: MemKind::Vram, staged: true };

@@ -25,7 +25,7 @@ mod switches;
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Case, Flow, MemKind, Mover, Unit};
+use pathline_schema::{Case, Flow, MemKind, Mover, SuiteId, Unit};
 
 use TerminalUse::{Matrix, PageOnly, WithFinding};
 
@@ -69,7 +69,7 @@ const fn good(place: u16) -> SentenceSpec {
 /// What the figures of one file are about, and where they are shown.
 struct FigureSpec {
     /// Suites whose cases they show.
-    suites: &'static [&'static str],
+    suites: &'static [SuiteId],
     find: fn(&RunView) -> SuiteFindings,
     /// For each sentence that `find` returns, in its order.
     sentences: &'static [SentenceSpec],
@@ -78,7 +78,7 @@ struct FigureSpec {
 }
 
 impl FigureSpec {
-    const fn new(suites: &'static [&'static str], find: fn(&RunView) -> SuiteFindings) -> Self {
+    const fn new(suites: &'static [SuiteId], find: fn(&RunView) -> SuiteFindings) -> Self {
         Self { suites, find, sentences: &[], on_terminal: &[] }
     }
     const fn sentences(self, sentences: &'static [SentenceSpec]) -> Self {
@@ -108,7 +108,7 @@ impl SuiteFindings {
 
 /// All figures but that of other cases, in the order of the page. A new figure is a file and a row.
 const FIGURES: &[FigureSpec] = &[
-    FigureSpec::new(&["host"], host::find)
+    FigureSpec::new(&[SuiteId::Host], host::find)
         .sentences(&[plain(100), plain(110), plain(120), plain(130)])
         .on_terminal(&[
             ("host-numa-read", Matrix(10)),
@@ -116,9 +116,9 @@ const FIGURES: &[FigureSpec] = &[
             ("host-numa-latency", Matrix(12)),
             ("host-threads", PageOnly),
         ]),
-    FigureSpec::new(&["local"], local::find).on_terminal(&[("local-latency", PageOnly)]),
-    FigureSpec::new(&["host-link"], host_link::find).sentences(&[good(200), plain(210)]),
-    FigureSpec::new(&["pairs"], pairs::find)
+    FigureSpec::new(&[SuiteId::Local], local::find).on_terminal(&[("local-latency", PageOnly)]),
+    FigureSpec::new(&[SuiteId::HostLink], host_link::find).sentences(&[good(200), plain(210)]),
+    FigureSpec::new(&[SuiteId::Pairs], pairs::find)
         .sentences(&[plain(300), plain(310), plain(320)])
         .on_terminal(&[
             ("pairs-dma", Matrix(20)),
@@ -130,38 +130,40 @@ const FIGURES: &[FigureSpec] = &[
             ("pairs-dma-both", Matrix(90)),
             ("pairs-blit-pull", Matrix(91)),
         ]),
-    FigureSpec::new(&["latency"], latency::find).sentences(&[plain(910)]).on_terminal(&[
+    FigureSpec::new(&[SuiteId::Latency], latency::find).sentences(&[plain(910)]).on_terminal(&[
         ("latency", Matrix(30)),
         ("latency-load", Matrix(31)),
         ("latency-host", PageOnly),
     ]),
-    FigureSpec::new(&["sweep"], sweep::find),
-    FigureSpec::new(&["fan"], fan::find).sentences(&[plain(410)]).on_terminal(&[("fan", PageOnly)]),
-    FigureSpec::new(&["patterns"], patterns::find).sentences(&[plain(400)]),
-    FigureSpec::new(&["managed"], managed::find).sentences(&[plain(510)]),
-    FigureSpec::new(&["overhead"], overhead::find)
+    FigureSpec::new(&[SuiteId::Sweep], sweep::find),
+    FigureSpec::new(&[SuiteId::Fan], fan::find)
+        .sentences(&[plain(410)])
+        .on_terminal(&[("fan", PageOnly)]),
+    FigureSpec::new(&[SuiteId::Patterns], patterns::find).sentences(&[plain(400)]),
+    FigureSpec::new(&[SuiteId::Managed], managed::find).sentences(&[plain(510)]),
+    FigureSpec::new(&[SuiteId::Overhead], overhead::find)
         .sentences(&[plain(530)])
         .on_terminal(&[("overhead-memory", Matrix(40)), ("overhead-batch", PageOnly)]),
-    FigureSpec::new(&["overlap"], overlap::find).sentences(&[plain(520)]),
-    FigureSpec::new(&["numa-gpu"], numa_gpu::find)
+    FigureSpec::new(&[SuiteId::Overlap], overlap::find).sentences(&[plain(520)]),
+    FigureSpec::new(&[SuiteId::NumaGpu], numa_gpu::find)
         .sentences(&[plain(500)])
         .on_terminal(&[("numa-gpu-in", Matrix(50))]),
-    FigureSpec::new(&["routes"], routes::find)
+    FigureSpec::new(&[SuiteId::Routes], routes::find)
         .sentences(&[plain(900), plain(901)])
         .on_terminal(&[("routes", PageOnly)]),
-    FigureSpec::new(&["contention", "concurrent"], contention::find)
+    FigureSpec::new(&[SuiteId::Contention, SuiteId::Concurrent], contention::find)
         .sentences(&[plain(420), plain(430)]),
     FigureSpec::new(messages::SUITES, messages::find).sentences(&[
         plain(600),
         plain(620),
         plain(640),
     ]),
-    FigureSpec::new(&["ucx-switches"], switches::find),
-    FigureSpec::new(&["registration"], registration::find),
+    FigureSpec::new(&[SuiteId::UcxSwitches], switches::find),
+    FigureSpec::new(&[SuiteId::Registration], registration::find),
     FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[plain(610), plain(630)]),
-    FigureSpec::new(&["shm"], shared_memory::find).sentences(&[plain(650)]),
-    FigureSpec::new(&["shm"], bystander::find),
-    FigureSpec::new(&["storage"], storage::find)
+    FigureSpec::new(&[SuiteId::Shm], shared_memory::find).sentences(&[plain(650)]),
+    FigureSpec::new(&[SuiteId::Shm], bystander::find),
+    FigureSpec::new(&[SuiteId::Storage], storage::find)
         .sentences(&[plain(700), plain(710), plain(720)])
         .on_terminal(&[("storage-stages", WithFinding), ("storage-latency", PageOnly)]),
 ];
@@ -186,7 +188,9 @@ pub(crate) fn find(run: &RunView) -> RunFindings {
     let mut sentences: Vec<(u16, Headline)> = Vec::new();
     for spec in FIGURES {
         let found = (spec.find)(run);
-        debug_assert!(found.figures.iter().all(|f| spec.suites.contains(&f.suite.as_str())));
+        debug_assert!(
+            found.figures.iter().all(|f| spec.suites.iter().any(|s| s.word() == f.suite))
+        );
         debug_assert!([0, spec.sentences.len()].contains(&found.sentences.len()));
         figures.extend(found.figures);
         for (&SentenceSpec { place, tone }, text) in spec.sentences.iter().zip(found.sentences) {
@@ -295,7 +299,7 @@ fn grid<R: Copy, C: Copy>(
 }
 
 /// Share of its rate alone, in per cent, that the timed flow keeps while the background flows run.
-fn kept(run: &RunView, suite: &str, entry: &RunEntry, timed: &Flow) -> FigureCell {
+fn kept(run: &RunView, suite: SuiteId, entry: &RunEntry, timed: &Flow) -> FigureCell {
     let alone = run.suite(suite).find(|e| e.lone() == Some(timed));
     // From times: a kernel that moves no bytes has no rate.
     let alone = alone.and_then(|e| run.value(e, CaseQuantity::StepNs));
@@ -371,7 +375,7 @@ fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
 
 /// A figure of bars, if there is one with a case.
 fn bars_figure(
-    (id, suite, title): (&str, &str, String),
+    (id, suite, title): (&str, SuiteId, String),
     finding: String,
     command: String,
     (unit, better): (&str, BetterWhen),

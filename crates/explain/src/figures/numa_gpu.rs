@@ -1,6 +1,6 @@
 //! Pinned memory of every NUMA domain and every GPU.
 
-use pathline_schema::{Flow, MemKind, Mover};
+use pathline_schema::{Flow, MemKind, Mover, SuiteId};
 
 use super::{
     BetterWhen, Figure, FigureBody, SuiteFindings, extremes, grid, is_host, shares, sorted, values,
@@ -9,7 +9,7 @@ use crate::fmt;
 use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "numa-gpu";
+const SUITE: SuiteId = SuiteId::NumaGpu;
 
 /// Rates that differ by no more than this are alike.
 const ALIKE: f64 = 0.98;

@@ -1,6 +1,6 @@
 //! What calls of the runtime cost, and what a batch saves.
 
-use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall};
+use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall, SuiteId};
 
 use super::{
     BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure, distinct,
@@ -9,7 +9,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "overhead";
+const SUITE: SuiteId = SuiteId::Overhead;
 
 fn call(flow: &Flow) -> Option<RuntimeCall> {
     if let Mover::Call { call, .. } = flow.by { Some(call) } else { None }

@@ -1,6 +1,6 @@
 //! Copies that overlap with kernels of the same GPU: the share of its rate that each keeps.
 
-use pathline_schema::{Flow, KernelOp, Mover};
+use pathline_schema::{Flow, KernelOp, Mover, SuiteId};
 
 use super::{
     BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, is_host, mover_words, values,
@@ -8,7 +8,7 @@ use super::{
 use crate::fmt;
 use crate::run::{RunEntry, RunView};
 
-const SUITE: &str = "overlap";
+const SUITE: SuiteId = SuiteId::Overlap;
 
 /// A copy and a kernel at once, one of which is timed.
 struct OverlapCell<'b, 'a> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Cadence, Flow, MemKind, Mover};
+use pathline_schema::{Cadence, Flow, MemKind, Mover, SuiteId};
 
 use super::{
     ALIKE, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
@@ -90,7 +90,7 @@ struct MeasuredPair<'a> {
 fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
     let mut found: BTreeMap<(PairMover, bool, u32, u32), MeasuredPair> = BTreeMap::new();
     let size = |p: &MeasuredPair| p.entry.case.timed.first().map(|f| f.bytes);
-    for pair in run.suite("pairs").filter_map(|entry| pair(*entry)) {
+    for pair in run.suite(SuiteId::Pairs).filter_map(|entry| pair(*entry)) {
         let key = (pair.verb, pair.both, pair.src, pair.dst);
         if found.get(&key).is_none_or(|old| size(old) < size(&pair)) {
             found.insert(key, pair);
@@ -144,9 +144,9 @@ type StagedPair = (Flow, FigureCell, Option<FigureCell>);
 /// Copies that this program stages through the host, with the direct copy of the same pair.
 fn staged_pairs(run: &RunView) -> Vec<StagedPair> {
     let cell = |e: &RunEntry| run.cell(e, CaseQuantity::Payload);
-    let staged = run.suite("pairs").filter_map(|e| {
+    let staged = run.suite(SuiteId::Pairs).filter_map(|e| {
         let flow = *e.lone().filter(|f| matches!(f.by, Mover::Staged { .. }))?;
-        let direct = run.suite("pairs").find(|d| {
+        let direct = run.suite(SuiteId::Pairs).find(|d| {
             let same = |f: &&Flow| (f.src, f.dst) == (flow.src, flow.dst) && f.bytes >= flow.bytes;
             d.lone().filter(same).is_some_and(|f| matches!(f.by, Mover::Dma { .. }))
         });
@@ -166,10 +166,10 @@ fn staged_figure(run: &RunView, pairs: Vec<StagedPair>, finding: Option<String>)
         bars.push(FigureBar { label: format!("{src} to {dst}, through {via}"), cell: staged });
     }
     let title = "Copies between GPUs, direct and staged through the host".to_owned();
-    let command = run.command("pairs", "gpu*.vram > gpu*.vram by staged");
+    let command = run.command(SuiteId::Pairs, "gpu*.vram > gpu*.vram by staged");
     let finding = finding.unwrap_or_default();
     let unit = ("GB/s", BetterWhen::Higher);
-    bars_figure(("pairs-staged", "pairs", title), finding, command, unit, bars)
+    bars_figure(("pairs-staged", SuiteId::Pairs, title), finding, command, unit, bars)
 }
 
 /// Gain of direct copies over staged ones: range over pairs.
@@ -214,7 +214,7 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
         pairs.iter().map(|p| run.cell(&p.entry, CaseQuantity::Payload)).collect();
     Figure {
         id,
-        suite: "pairs".into(),
+        suite: SuiteId::Pairs.into(),
         title,
         finding: format!(
             "{}{}.{}{}",
@@ -223,7 +223,7 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
             losses(cells.iter()),
             published_clause(cells.iter()),
         ),
-        command: run.command("pairs", verb.pattern()),
+        command: run.command(SuiteId::Pairs, verb.pattern()),
         body: FigureBody::Matrix(matrix),
     }
 }

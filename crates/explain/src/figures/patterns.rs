@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Flow, Mover};
+use pathline_schema::{Flow, Mover, SuiteId};
 
 use super::{
     BetterWhen, Figure, FigureBar, FigureCell, SuiteFindings, bars_figure, mover_words,
@@ -12,7 +12,7 @@ use crate::figure::LossBreakdown;
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "patterns";
+const SUITE: SuiteId = SuiteId::Patterns;
 
 /// Name of a communication pattern; none if it is not one of this suite.
 fn name(flows: &[Flow]) -> Option<String> {
@@ -77,7 +77,7 @@ fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Op
     let title = "GPUs at once, sum of all flows".to_owned();
     let command = run.command(SUITE, "");
     let unit = ("GB/s", BetterWhen::Higher);
-    bars_figure((SUITE, SUITE, title), finding.trim().to_owned(), command, unit, bars)
+    bars_figure((SUITE.word(), SUITE, title), finding.trim().to_owned(), command, unit, bars)
 }
 
 /// The fastest all-to-all, and its share of what the links allow.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
+use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall, SuiteId};
 
 use super::sent_flows::ChartSpec;
 use super::{ChartLine, Figure, SuiteFindings, mem_words, overhead};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
-const SUITE: &str = "registration";
+const SUITE: SuiteId = SuiteId::Registration;
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures(run), [])
@@ -28,7 +28,7 @@ fn figures(run: &RunView) -> Vec<Figure> {
         all.iter().filter_map(|(e, ..)| Some(e.engine().split_once(" on ")?.1)).collect();
     let adapters = fmt::list(&adapters.into_iter().map(str::to_owned).collect::<Vec<_>>());
     let chart = ChartSpec {
-        id: SUITE,
+        id: SUITE.word(),
         suite: SUITE,
         title: if adapters.is_empty() {
             "What it costs to have an adapter reach memory".to_owned()

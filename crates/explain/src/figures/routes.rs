@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use pathline_flow::routes::RouteTable;
-use pathline_schema::{Flow, LinkEnd, Topology};
+use pathline_schema::{Flow, LinkEnd, SuiteId, Topology};
 
 use super::{
     ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, MatrixBody,
@@ -13,7 +13,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "routes";
+const SUITE: SuiteId = SuiteId::Routes;
 
 /// A load slows a copy from this loss on: well above the noise of a copy, well below the half
 /// that an equal flow on the same link takes.

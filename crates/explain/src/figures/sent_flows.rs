@@ -1,6 +1,6 @@
 //! Flows between processes: names, charts over size, and the columns of other tools.
 
-use pathline_schema::{Bytes, Flow, FlowSeries, MemKind, MessageOp, Transport, WireOp};
+use pathline_schema::{Bytes, Flow, FlowSeries, MemKind, MessageOp, SuiteId, Transport, WireOp};
 
 use super::{BetterWhen, CurvesBody, Figure, FigureBody, FigureCell, grid, lines};
 use crate::message_records::{CountedTimes, participants};
@@ -31,7 +31,7 @@ impl SentFlow<'_, '_> {
 }
 
 /// All message flows of a suite.
-pub(super) fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: &'b str) -> Vec<SentFlow<'b, 'a>> {
+pub(super) fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<SentFlow<'b, 'a>> {
     run.suite(suite)
         .filter_map(|entry| {
             let flow = entry.case.timed.first()?;
@@ -75,7 +75,7 @@ pub(super) fn memory(kind: SendKind) -> &'static str {
 /// What a chart is called and how it is judged.
 pub(super) struct ChartSpec<'c> {
     pub(super) id: &'c str,
-    pub(super) suite: &'c str,
+    pub(super) suite: SuiteId,
     pub(super) title: String,
     pub(super) quantity: CaseQuantity,
     pub(super) x_unit: &'c str,
@@ -158,7 +158,7 @@ pub(super) fn other_tool_cell(entry: &RunEntry, value: Option<f64>) -> FigureCel
 
 /// A table of sizes by columns.
 pub(super) fn table(
-    (id, suite, title, finding): (&str, &str, String, String),
+    (id, suite, title, finding): (&str, SuiteId, String, String),
     run: &RunView,
     (unit, better): (&str, BetterWhen),
     (rows, cols): (&[String], &[String]),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, Transport, WireOp};
+use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, SuiteId, Transport, WireOp};
 
 use super::sent_flows::{self, ChartSpec, SentFlow};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings};
@@ -11,7 +11,7 @@ use crate::figures::messages::beats;
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
-const SUITE: &str = "shm";
+const SUITE: SuiteId = SuiteId::Shm;
 
 /// Copies of one kind at one distance.
 type ShmKey = (Option<CoreDistance>, String);

@@ -1,6 +1,6 @@
 //! Bandwidth of chosen paths over the size of the transfer.
 
-use pathline_schema::{Flow, KernelOp, MemKind, Mover};
+use pathline_schema::{Flow, KernelOp, MemKind, Mover, SuiteId};
 use pathline_stats::fit_line;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-const SUITE: &str = "sweep";
+const SUITE: SuiteId = SuiteId::Sweep;
 
 /// Which chart a path belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

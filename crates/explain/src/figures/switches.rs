@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, UcxSetting, WireOp};
+use pathline_schema::{Bytes, SuiteId, UcxSetting, WireOp};
 
 use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
 use super::{BetterWhen, Figure, FigureBody, SuiteFindings, grid};
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
-const SUITE: &str = "ucx-switches";
+const SUITE: SuiteId = SuiteId::UcxSwitches;
 /// Less than this between medians is no change, however narrow their intervals: other cases of a
 /// group differ by as much from one visit to the next.
 const CHANGE: f64 = 0.05;

@@ -5,6 +5,7 @@ mod common;
 
 mod between;
 mod diff;
+mod every_suite;
 mod report;
 mod storage;
 mod suites;

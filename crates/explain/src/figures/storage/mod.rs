@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use pathline_schema::{
     Bytes, Flow, FlowSeries, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading,
-    IoSpec,
+    IoSpec, SuiteId,
 };
 use pathline_stats::SeriesSummary;
 
@@ -22,7 +22,7 @@ use crate::run::{EntryState, RunEntry, RunView};
 
 pub(crate) use warnings::{conditions, warnings};
 
-const SUITE: &str = "storage";
+const SUITE: SuiteId = SuiteId::Storage;
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let jobs = jobs(run);
