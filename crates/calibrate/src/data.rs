@@ -6,7 +6,7 @@ use pathline_flow::PathKey;
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{Cadence, Case, Flow, Journal, LinkEnd, MeasuredCase, MemKind, RunBegin};
 use pathline_schema::{CaseOutcome, FlowSeries, TimerKind, Topology, Unit, WorldKind};
-use pathline_stats::SeriesSummary;
+use pathline_stats::{SeriesSummary, ascending, interpolated};
 
 use crate::model::SetFlow;
 
@@ -310,15 +310,10 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// A quantile by linear interpolation; 0 of nothing.
+/// A quantile of the finite ones by linear interpolation; 0 of nothing.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let at = q * sorted.len().saturating_sub(1) as f64;
-    let (below, part) = (at.floor() as usize, at.fract());
-    let Some(&low) = sorted.get(below) else { return 0.0 };
-    let high = sorted.get(below + 1).copied().unwrap_or(low);
-    low + (high - low) * part
+    let finite = ascending(values.iter().copied().filter(|v| v.is_finite()));
+    interpolated(&finite, q).unwrap_or(0.0)
 }
 
 /// Why a case says nothing about rates; none if it does.

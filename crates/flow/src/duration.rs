@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use pathline_schema::{Case, Flow, Ns, Rate};
+use pathline_stats::{ascending, nearest_rank};
 
 use crate::measured::RateInterval;
 use crate::network::{Network, NoPath, ResourceUse};
@@ -254,8 +255,10 @@ impl<'n> SetPredictor<'n> {
             }
         }
         let wider = 1.0 + doubt.error.unwrap_or(0.0);
-        let mut spans = times.iter_mut().zip(&range).map(|(times, &(low, high))| TimeRange {
-            typical: Ns(median(times)),
+        // The time of some order: the mean of two orders' times is the time of none.
+        let typical = |times| nearest_rank(&ascending(times), 0.5).unwrap_or(0.0);
+        let mut spans = times.into_iter().zip(&range).map(|(times, &(low, high))| TimeRange {
+            typical: Ns(typical(times)),
             low: Ns(low / wider),
             high: Ns(high * wider),
         });
@@ -479,13 +482,6 @@ impl<'n> SetPredictor<'n> {
         };
         Rate(leg.uses.iter().map(limit).fold(leg.cap.rate.0, f64::min))
     }
-}
-
-/// The middle one; of an even number the lower, since that is a time that can be: the mean of two
-/// orders' times is the time of none.
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_unstable_by(f64::total_cmp);
-    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): enough for drawing orders, and the same everywhere.

@@ -123,7 +123,9 @@ impl RowNumber {
             Self::Over(a, b) => a.value(of)? / b.value(of)?,
             Self::Most(numbers) => all(numbers)?.last().copied().unwrap_or(f64::NAN),
             Self::Least(numbers) => all(numbers)?.first().copied().unwrap_or(f64::NAN),
-            Self::Median(numbers) => crate::score::median(&all(numbers)?).unwrap_or(f64::NAN),
+            Self::Median(numbers) => {
+                pathline_stats::interpolated(&all(numbers)?, 0.5).unwrap_or(f64::NAN)
+            }
         })
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Nothing here knows what a row is, so that predictions of a fitted model are judged alike.
 
+use pathline_stats::{interpolated, nearest_rank};
+
 use crate::value::RowValue;
 
 /// A prediction and the value that it is compared with, in one unit.
@@ -51,19 +53,6 @@ pub struct ClassErrors {
     pub worst_label: String,
 }
 
-/// The middle value of a sorted list; of an even number the mean of the middle two.
-pub fn median(sorted: &[f64]) -> Option<f64> {
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = *sorted.get((sorted.len() - 1) / 2)?;
-    Some(f64::midpoint(lower, upper))
-}
-
-/// The least value that at least `share` of a sorted list do not exceed (nearest rank).
-pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
-    sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
-}
-
 /// Summarises rows; none of no rows.
 pub fn summary<'a>(
     name: &str,
@@ -77,8 +66,8 @@ pub fn summary<'a>(
     Some(ClassErrors {
         name: name.to_owned(),
         n: all.len(),
-        median: median(&errors)?,
-        p95: quantile(&errors, 0.95)?,
+        median: interpolated(&errors, 0.5)?,
+        p95: nearest_rank(&errors, 0.95)?,
         worst,
         worst_label: at.label.clone(),
     })
@@ -169,17 +158,6 @@ mod tests {
             assert!((got - expected).abs() < 1e-12, "{s:?}");
         }
         assert_eq!(summary("none", &[]), None);
-    }
-
-    #[test]
-    fn percentiles_are_of_the_nearest_rank() {
-        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(quantile(&hundred, 0.95), Some(95.0));
-        // ceil(0.95 x 21) = ceil(19.95) = 20: one of 21 may be anything.
-        let few: Vec<f64> = (1..=21).map(f64::from).collect();
-        assert_eq!(quantile(&few, 0.95), Some(20.0));
-        assert_eq!(quantile(&[3.0], 0.95), Some(3.0));
-        assert_eq!(quantile(&[], 0.95), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod summary;
 
 pub use compare::{ChangeKind, Comparison, compare};
 pub use fit::{LineFit, fit_line};
+pub use order::{ascending, interpolated, nearest_rank};
 pub use shape::{Drift, Mode, Modes, drift, modes};
 pub use stop::{SampleProgress, StopRule, half_width, inflation, settled};
 pub use summary::SeriesSummary;

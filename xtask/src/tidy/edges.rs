@@ -20,7 +20,7 @@ struct Crate {
 const CRATES: &[Crate] = &[
     Crate { name: "schema", uses: &[], tests_use: &[], unsafe_in: &[] },
     Crate { name: "stats", uses: &[], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "flow", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "flow", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "message", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "hal", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "dylib", uses: &[], tests_use: &[], unsafe_in: &["src"] },
@@ -64,7 +64,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "published",
-        uses: &["schema", "flow", "message"],
+        uses: &["schema", "stats", "flow", "message"],
         tests_use: &[],
         unsafe_in: &[],
     },

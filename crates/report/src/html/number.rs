@@ -52,13 +52,8 @@ pub(super) fn count(n: usize, noun: &str) -> String {
 }
 
 /// The middle of `values`, which are not empty; of an even number, the mean of the two.
-pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    match values.len() % 2 {
-        1 => Some(upper),
-        _ => values.get(values.len() / 2 - 1).map(|lower| f64::midpoint(*lower, upper)),
-    }
+pub(super) fn median(values: Vec<f64>) -> Option<f64> {
+    pathline_stats::interpolated(&pathline_stats::ascending(values), 0.5)
 }
 
 #[cfg(test)]
