@@ -7,7 +7,8 @@ use pathline_schema::{Case, Flow, Ns, Rate};
 use pathline_stats::{ascending, nearest_rank};
 
 use crate::measured::RateInterval;
-use crate::network::{Network, NoPath, ResourceUse};
+use crate::network::Network;
+use crate::operation::{NoPath, ResourceUse};
 use crate::path::build;
 use crate::solve::{ConcurrentRun, FlowDemand, FlowSet, Limiter, RateDemand, Stretch};
 
@@ -323,7 +324,7 @@ impl<'n> SetPredictor<'n> {
         let mut wanted = wanted.iter();
         let mut kept = 0;
         resources.retain(|&r| {
-            let capacity = match network.known(r) {
+            let capacity = match network.graph.known(r) {
                 Some(known) => Some(known.low.0),
                 None => network.resources().get(r as usize).map(|r| r.capacity.0),
             };
@@ -361,9 +362,9 @@ impl<'n> SetPredictor<'n> {
                 flow.by
             )));
         }
-        let built = build(self.network, flow)?;
+        let built = build(&self.network.graph, flow)?;
         let op = built.operation;
-        let path = self.network.book.find(flow).map(|(path, ..)| path.known);
+        let path = self.network.graph.book.find(flow).map(|(path, ..)| path.known);
         let leg = Rc::new(FlowNeeds {
             cap: path.unwrap_or(RateInterval { rate: op.cap, low: op.cap, high: op.cap }),
             share: op.share,
@@ -418,7 +419,7 @@ impl<'n> SetPredictor<'n> {
     fn observe(&mut self, level: CapacityEnd, show: impl FnMut(&Stretch<'_>)) {
         let Self { network, entrants, uses, resources, capacities, lines, run, ends, .. } = self;
         capacities.clear();
-        let capacity = |&r: &u32| match network.known(r) {
+        let capacity = |&r: &u32| match network.graph.known(r) {
             Some(known) => level.of(known),
             None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
         };
@@ -438,7 +439,7 @@ impl<'n> SetPredictor<'n> {
     fn has_intervals(&self) -> bool {
         let wide = |known: &RateInterval| known.low < known.high;
         self.entrants.iter().any(|e| wide(&e.leg.cap))
-            || self.resources.iter().filter_map(|&r| self.network.known(r)).any(wide)
+            || self.resources.iter().filter_map(|&r| self.network.graph.known(r)).any(wide)
     }
 
     /// What holds each timed flow for most of its time, engines serving in the order of the case.

@@ -16,8 +16,6 @@
 
 use pathline_schema::{CopyAgent, Flow, Gpu, MemKind, Rate, Topology};
 
-use crate::Network;
-
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// The most that a GPU's cache keeps from a link, rounded up: 126 MB of L2 on B200 (NVIDIA, Blackwell
@@ -56,20 +54,10 @@ pub(crate) fn pcie_peak(gpu: &Gpu) -> Option<Rate> {
     Some(Rate(link.peak().0.max(link.max_peak().0)))
 }
 
-impl Network {
-    /// The least hard peak on the route of a flow, in payload, and the stretch that has it; none where
-    /// none is known.
-    pub fn hard_peak(&self, flow: &Flow) -> Option<(Rate, String)> {
-        let stages = self.operation(flow).ok()?.stages.into_iter();
-        let hard = stages.filter_map(|stage| Some((stage.hard?, stage.name)));
-        hard.min_by(|a, b| a.0.0.total_cmp(&b.0.0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MachineDesc;
+    use crate::{MachineDesc, Network};
     use pathline_schema::{Link, LinkEnd, LinkKind, NumaDomain, PcieLink, TopologyWarning};
 
     fn hard(topology: &Topology, flow: &str) -> Option<f64> {

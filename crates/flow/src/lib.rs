@@ -3,17 +3,15 @@
 //! Pure. The simulator runs this forward in virtual time; the report inverts it to say where the
 //! bandwidth went.
 
-mod calls;
-mod carried;
-mod cpu;
 mod desc;
 mod duration;
-mod files;
+mod graph;
 mod hard_peak;
 mod measured;
 mod model;
 mod network;
 mod nvlink;
+mod operation;
 mod origin;
 mod path;
 pub mod routes;
@@ -25,13 +23,11 @@ pub use desc::{DescError, MachineDesc, RuntimeEnv};
 pub use duration::{
     EngineOrders, FlowTime, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
 };
-pub use files::IoParts;
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
-pub use network::{
-    FlowCeiling, FlowOperation, FlowPrediction, FlowResource, Network, NoPath, PathStage,
-    ResourceUse,
-};
+pub use network::{FlowCeiling, FlowPrediction, Network};
+pub use operation::{FlowOperation, FlowResource, NoPath, PathStage, ResourceUse};
 pub use origin::{ConstantOrigin, GpuNumbering, ModelConstant};
+pub use path::IoParts;
 pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost};
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,

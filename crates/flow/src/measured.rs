@@ -11,8 +11,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::model::{TimeModel, gbs, time};
-use crate::network::{FlowOperation, PathStage, ResourceUse};
-use crate::path::BuiltPath;
+use crate::operation::{BuiltPath, FlowOperation, PathStage, ResourceUse};
 use crate::solve::MIN_SHARE;
 
 /// The most paths, and the most entries of `[[shared]]` and `[[queue]]`.

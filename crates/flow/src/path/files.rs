@@ -6,22 +6,11 @@ use pathline_schema::{
     Ns, Place, Rate, Unit,
 };
 
-use crate::network::{FlowOperation, Network, NoPath};
-use crate::path::{BuiltPath, PathBuilder, build as build_any, copy, no};
+use super::builder::{PathBuilder, measured_or, no};
+use super::{copy, cpu};
+use crate::graph::{NodeGraph, PLAIN_REQUEST, StoreNode};
+use crate::operation::{BuiltPath, FlowOperation, NoPath};
 use crate::storage::{IoCosts, IoCpu, StoreModel, page_of};
-
-/// The request that a store's resource of requests is counted in.
-const PLAIN_REQUEST: f64 = 4096.0;
-
-/// A store and its resources.
-#[derive(Debug, Clone)]
-pub(crate) struct StoreNode {
-    pub store: StoreModel,
-    /// Bytes, as reads.
-    pub bytes: Option<u32>,
-    /// Requests, as reads of 4 KiB.
-    pub requests: Option<u32>,
-}
 
 /// What I/O takes of a described machine, part by part.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,17 +29,6 @@ pub struct IoParts {
     pub cache_rate: Option<Rate>,
 }
 
-impl StoreNode {
-    /// How the resources of store `n` are called, with what they can carry.
-    pub(crate) fn resources(n: usize, store: &StoreModel) -> [(String, Rate); 2] {
-        let requests = store.most_requests(false).0 * PLAIN_REQUEST / 1e9;
-        [
-            (format!("store{n}, bytes as reads"), store.ceiling(false).0),
-            (format!("store{n}, requests as reads of 4 KiB"), Rate(requests)),
-        ]
-    }
-}
-
 /// The memory on the host that blocks are in, or pass.
 fn host_place(flow: &Flow, io: &IoSpec) -> Place {
     let (_, memory) = flow.io_ends();
@@ -61,7 +39,7 @@ fn host_place(flow: &Flow, io: &IoSpec) -> Place {
 }
 
 /// What I/O takes of this machine.
-pub(crate) fn parts(net: &Network, flow: &Flow, io: &IoSpec) -> Result<(usize, IoParts), NoPath> {
+pub(crate) fn parts(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<(usize, IoParts), NoPath> {
     let (file, memory) = flow.io_ends();
     let number = file.unit.store().unwrap_or(u32::MAX) as usize;
     let Some(StoreNode { store, .. }) = net.stores.get(number) else {
@@ -82,7 +60,7 @@ pub(crate) fn parts(net: &Network, flow: &Flow, io: &IoSpec) -> Result<(usize, I
     }
     let through = host_place(flow, io);
     let page = page_of(through.mem, net.page as u64, net.huge_page as u64);
-    let cpu = cpu(costs, store, io, flow.bytes, page)?;
+    let cpu = cpu_time(costs, store, io, flow.bytes, page)?;
     let stage = io.stage.map(|_| staged(net, flow, memory, through)).transpose()?;
     let stage_rate = stage.as_ref().map_or(Rate(f64::INFINITY), |built| alone(net, built));
     let cache_rate = (io.cache != IoCache::Direct).then(|| cached(net, io, at, through));
@@ -97,7 +75,7 @@ pub(crate) fn parts(net: &Network, flow: &Flow, io: &IoSpec) -> Result<(usize, I
     Ok((number, parts))
 }
 
-fn cpu(
+fn cpu_time(
     costs: &IoCosts,
     store: &StoreModel,
     io: &IoSpec,
@@ -116,29 +94,34 @@ fn cpu(
 }
 
 /// The copy between host memory and the GPU.
-fn staged(net: &Network, flow: &Flow, memory: Place, through: Place) -> Result<BuiltPath, NoPath> {
+fn staged(
+    net: &NodeGraph,
+    flow: &Flow,
+    memory: Place,
+    through: Place,
+) -> Result<BuiltPath, NoPath> {
     let into = flow.dst == memory;
     let (src, dst) = if into { (through, memory) } else { (memory, through) };
     let by = Mover::Dma { at: memory.unit };
-    copy(net, &Flow { src, dst, by, bytes: flow.bytes }, memory.unit, false)
+    copy::build(net, &Flow { src, dst, by, bytes: flow.bytes }, memory.unit, false)
 }
 
-fn alone(net: &Network, built: &BuiltPath) -> Rate {
+fn alone(net: &NodeGraph, built: &BuiltPath) -> Rate {
     net.solve(std::slice::from_ref(built)).first().copied().unwrap_or(built.operation.cap)
 }
 
 /// What a thread copies between the pages of a file and memory: the kernel's copy, of a file that no
 /// cache holds.
-fn cached(net: &Network, io: &IoSpec, at: Unit, memory: Place) -> Result<Rate, NoPath> {
+fn cached(net: &NodeGraph, io: &IoSpec, at: Unit, memory: Place) -> Result<Rate, NoPath> {
     let place = |mem| Place { unit: memory.unit, mem, ..memory };
     let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Plain };
     let by = Mover::Cpu { at, work, threads: 1 };
     let flow = Flow { src: place(MemKind::Paged), dst: place(MemKind::Paged), by, bytes: io.span };
-    Ok(alone(net, &build_any(net, &flow)?))
+    Ok(alone(net, &measured_or(net, &flow, || cpu::build(net, &flow, at, work, 1))?))
 }
 
 /// Works out the bounds of I/O.
-pub(crate) fn build(net: &Network, flow: &Flow, io: &IoSpec) -> Result<BuiltPath, NoPath> {
+pub(crate) fn build(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<BuiltPath, NoPath> {
     let (number, parts) = parts(net, flow, io)?;
     let host = host_place(flow, io);
     let mut way = PathBuilder::new(net, flow);
@@ -192,7 +175,7 @@ fn shares(io: &IoSpec) -> [(f64, bool); 2] {
 
 /// The store's part: bytes and requests, unless the page cache has them.
 fn device(
-    net: &Network,
+    net: &NodeGraph,
     way: &mut PathBuilder<'_>,
     number: usize,
     flow: &Flow,

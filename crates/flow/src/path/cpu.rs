@@ -2,9 +2,10 @@
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork, Flow, LinkEnd, MemKind, Place, Unit};
 
+use super::builder::PathBuilder;
+use crate::graph::NodeGraph;
 use crate::model::CacheLevel;
-use crate::network::{Network, NoPath};
-use crate::path::{BuiltPath, PathBuilder};
+use crate::operation::{BuiltPath, NoPath};
 
 /// Width of the accesses that the cache rates of a description are stated for.
 const RATED_BYTES: f64 = 32.0;
@@ -12,7 +13,7 @@ const RATED_BYTES: f64 = 32.0;
 const LOCAL: u32 = 10;
 
 struct CpuTeam<'a> {
-    net: &'a Network,
+    net: &'a NodeGraph,
     at: u32,
     work: CpuWork,
     threads: f64,
@@ -20,7 +21,7 @@ struct CpuTeam<'a> {
 
 /// Works out the way of a flow by CPU threads.
 pub(crate) fn build(
-    net: &Network,
+    net: &NodeGraph,
     flow: &Flow,
     at: Unit,
     work: CpuWork,

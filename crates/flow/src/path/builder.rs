@@ -1,27 +1,18 @@
-//! The way of one flow: which stretches it passes, what each takes and lets through.
+//! A path under construction: legs between a GPU and the units at its ends, stretch by stretch.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    AccessWidth, FMA_PER_BYTE, Flow, GridSize, KernelOp, KernelVariant, LinkEnd, LinkKind, MemKind,
-    MigrateHow, Mover, Ns, Place, Rate, SHARED_KIB, Unit,
+    Flow, GridSize, KernelVariant, LinkEnd, LinkKind, MemKind, Mover, Ns, Place, Rate, SHARED_KIB,
+    Unit,
 };
 
-use crate::calls;
+use crate::graph::{GpuNode, HostPort, NodeGraph, kind_name, taken};
 use crate::measured::PathKey;
 use crate::model::{LinkOverhead, PageableRegime};
-use crate::network::{
-    FlowOperation, GpuNode, HostPort, Network, NoPath, PathStage, ResourceUse, kind_name, taken,
-};
+use crate::operation::{BuiltPath, FlowOperation, NoPath, PathStage, ResourceUse};
 use crate::routes::total_width;
-use crate::{cpu, files, hard_peak, nvlink};
-
-/// An operation, and the name of what its own cap comes from.
-#[derive(Debug, Clone)]
-pub(crate) struct BuiltPath {
-    pub operation: FlowOperation,
-    pub limit: String,
-}
+use crate::{hard_peak, nvlink};
 
 /// What moves the bytes of a leg: it decides what the link gives.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,20 +22,20 @@ pub(crate) enum LegMover {
     Write,
 }
 
-/// A way under construction.
+/// A path under construction.
 pub(crate) struct PathBuilder<'a> {
-    pub net: &'a Network,
+    pub net: &'a NodeGraph,
     uses: BTreeMap<u32, f64>,
     pub cap: f64,
     limit: String,
     stages: Vec<PathStage>,
     /// Bytes of each memory for a byte of payload.
     memory: BTreeMap<LinkEnd, f64>,
-    /// What is not known of the way; memories apart, which another stretch may bound.
+    /// What is not known of the path; memories apart, which another stretch may bound.
     unknown: Vec<String>,
     unknown_memory: Vec<String>,
     /// GPUs passed between the ends.
-    passed: u32,
+    pub passed: u32,
     /// Payload of the flow.
     bytes: u64,
     /// Bytes of it that may be counted without having passed a link.
@@ -53,8 +44,12 @@ pub(crate) struct PathBuilder<'a> {
     route: Vec<LinkEnd>,
 }
 
-/// Works out the way of a flow.
-pub(crate) fn build(net: &Network, flow: &Flow) -> Result<BuiltPath, NoPath> {
+/// The path of a flow: as it was measured, else by `model` where this node is modelled.
+pub(crate) fn measured_or(
+    net: &NodeGraph,
+    flow: &Flow,
+    model: impl FnOnce() -> Result<BuiltPath, NoPath>,
+) -> Result<BuiltPath, NoPath> {
     if let Some(why) = flow.misfit() {
         return no(why);
     }
@@ -69,27 +64,14 @@ pub(crate) fn build(net: &Network, flow: &Flow) -> Result<BuiltPath, NoPath> {
             PathKey::of(flow)
         ));
     }
-    match flow.by {
-        Mover::Dma { at } => copy(net, flow, at, false),
-        Mover::Blit { at } => copy(net, flow, at, true),
-        Mover::Kernel { at, variant } => kernel(net, flow, at, variant),
-        Mover::Cpu { at, work, threads } => cpu::build(net, flow, at, work, threads),
-        Mover::Migrate { at, how } => migrate(net, flow, at, how),
-        Mover::Staged { via, .. } => calls::staged(net, flow, via),
-        Mover::Batch { at, .. } => calls::batch(net, flow, at),
-        Mover::Call { call, .. } => calls::call(net, flow, call),
-        Mover::Wire { .. } => {
-            no("what goes between processes is a library's, not the node's alone")
-        }
-        Mover::Io { io, .. } => files::build(net, flow, &io),
-    }
+    model()
 }
 
 pub(crate) fn no<T>(reason: impl Into<String>) -> Result<T, NoPath> {
     Err(NoPath(reason.into()))
 }
 
-fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
+fn check_place(net: &NodeGraph, place: Place, by: Mover) -> Result<(), NoPath> {
     if place.unit.store().is_some() && net.stores.is_empty() {
         return no("what files take is their store's, of which nothing is known");
     }
@@ -123,192 +105,9 @@ fn check_place(net: &Network, place: Place, by: Mover) -> Result<(), NoPath> {
     if fits { Ok(()) } else { no(format!("{} has no {} memory", place.unit, place.mem)) }
 }
 
-pub(crate) fn gpu_at(net: &Network, at: Unit) -> Result<(u32, &GpuNode), NoPath> {
+pub(crate) fn gpu_at(net: &NodeGraph, at: Unit) -> Result<(u32, &GpuNode), NoPath> {
     let gpu = at.gpu().and_then(|g| Some((g, net.gpus.get(&g)?)));
     gpu.ok_or_else(|| NoPath(format!("this machine has no {at} with copy engines")))
-}
-
-/// The runtime's copy: by engine, or by its kernel where it is asked for or the switches say so.
-pub(crate) fn copy(net: &Network, flow: &Flow, at: Unit, blit: bool) -> Result<BuiltPath, NoPath> {
-    let (g, gpu) = gpu_at(net, at)?;
-    let (src, dst) = (flow.src.unit, flow.dst.unit);
-    if blit && !gpu.caps.copy_kernel {
-        return no("this runtime has no copy kernel that could be asked for");
-    }
-    let local = src == at && dst == at;
-    let between_gpus = src.gpu().is_some() && dst.gpu().is_some();
-    let chooses = gpu.caps.copy_engine_env.is_some();
-    let off = |setting: Option<bool>| chooses && setting == Some(false);
-    let by_kernel = if local {
-        blit || net.model.gpu_memory.local_copy_by_kernel
-    } else {
-        blit || off(net.switches.sdma) || (between_gpus && off(net.switches.peer_sdma))
-    };
-    let pageable =
-        [flow.src, flow.dst].iter().any(|p| matches!(p.mem, MemKind::Paged | MemKind::Huge));
-    let regime = net.model.pageable.iter().find(|r| flow.bytes.0 <= r.up_to_bytes);
-    let regime = regime.or(net.model.pageable.last()).filter(|_| pageable);
-    let passes = regime.map_or(1.0, |r| f64::from(r.memory_passes));
-
-    let mut way = PathBuilder::new(net, flow);
-    let hands = if by_kernel {
-        (LegMover::Read, LegMover::Write)
-    } else {
-        (LegMover::Engine, LegMover::Engine)
-    };
-    way.leg(g, src, LegSide::In, hands.0, 1.0, passes)?;
-    way.leg(g, dst, LegSide::Out, hands.1, 1.0, passes)?;
-    if local {
-        let peak = gpu.memory_peak.map_or(f64::INFINITY, |p| p.0);
-        let share = net.model.gpu_memory.local_copy_gbs / peak;
-        way.memories(Some(if share.is_finite() { share.min(1.0) } else { 1.0 }));
-    } else {
-        way.memories(None);
-    }
-    if !by_kernel && !local {
-        way.engine(g, gpu, between_gpus);
-    }
-    if by_kernel && !local {
-        way.in_flight(gpu, &KernelVariant::standard(KernelOp::Copy), 1.0);
-    }
-    if let Some(regime) = regime {
-        way.pageable(regime, src.numa().is_some());
-    }
-    let time = &net.model.time;
-    let alpha_us = match regime {
-        Some(regime) => regime.start_us,
-        None if by_kernel && (blit || !local) => time.blit_us.unwrap_or(time.kernel_us),
-        None if between_gpus => copy_latency_us(net, src, dst, way.passed),
-        None => time.host_copy_us,
-    };
-    let engine = match (pageable, by_kernel) {
-        (true, _) => "staged copy",
-        (_, true) => "blit kernel",
-        (_, false) => "copy engine",
-    };
-    let mut built = way.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)?;
-    if let Some([peers, inward, outward]) = gpu.queues.filter(|_| !by_kernel && !local) {
-        let of_host = if dst == at { inward } else { outward };
-        built.operation.queue = Some(if between_gpus { peers } else { of_host });
-    }
-    Ok(built)
-}
-
-/// The measured latency of the pair, if there is a matrix; else that of its class.
-fn copy_latency_us(net: &Network, src: Unit, dst: Unit, passed: u32) -> f64 {
-    let time = &net.model.time;
-    let order = |unit: Unit| unit.gpu().and_then(|g| net.gpus.get(&g)).map(|gpu| gpu.order);
-    let measured =
-        order(src).zip(order(dst)).and_then(|(a, b)| time.copy_us_matrix.get(a)?.get(b).copied());
-    measured.unwrap_or(if src == dst {
-        time.local_copy_us
-    } else {
-        time.peer_copy_us + time.hop_copy_us * f64::from(passed)
-    })
-}
-
-fn kernel(
-    net: &Network,
-    flow: &Flow,
-    at: Unit,
-    variant: KernelVariant,
-) -> Result<BuiltPath, NoPath> {
-    let (g, gpu) = gpu_at(net, at)?;
-    let effect = variant.effect(flow.bytes);
-    let per_byte = |n: u64| n as f64 / flow.bytes.as_f64().max(1.0);
-    let (reads, writes) = (per_byte(effect.reads.0), per_byte(effect.writes.0));
-    for (place, ratio, verb) in [(flow.src, reads, "loads"), (flow.dst, writes, "stores")] {
-        if ratio > 0.0 && place.mem == MemKind::Reg {
-            return no(format!("a {} kernel {verb}: expected memory, not registers", variant.op));
-        }
-        if ratio == 0.0 && place.mem != MemKind::Reg {
-            return no(format!("a {} kernel {verb} nothing: expected {at}.reg", variant.op));
-        }
-        if matches!(place.mem, MemKind::Paged | MemKind::Huge) {
-            return no("kernels reach pageable memory only after it is registered");
-        }
-        let zero_copy = place.mem == MemKind::Managed && place.unit.numa().is_some();
-        if zero_copy && gpu.caps.page_fault_env.is_some() && net.switches.xnack == Some(true) {
-            return no("with HSA_XNACK=1 managed pages migrate; unset it for zero-copy access");
-        }
-    }
-    let mut way = PathBuilder::new(net, flow);
-    let time = &net.model.time;
-    if variant.op == KernelOp::Fma {
-        way.cap(arithmetic(gpu, &variant), "arithmetic");
-        return way.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
-    }
-    if reads > 0.0 {
-        way.leg(g, flow.src.unit, LegSide::In, LegMover::Read, reads, 1.0)?;
-    }
-    let read_passed = way.passed;
-    if writes > 0.0 {
-        way.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
-    }
-    way.memories(None);
-    let (unit, ratio) = if reads > 0.0 { (flow.src.unit, reads) } else { (flow.dst.unit, writes) };
-    let load_ns = load_ns(net, at, unit, if reads > 0.0 { read_passed } else { way.passed });
-    let mut step = 0.0;
-    if effect.chain > 0 {
-        if !net.described {
-            return no("the load latency of this machine is not known");
-        }
-        step = load_ns;
-        way.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
-    } else {
-        way.in_flight_over(gpu, &variant, ratio, load_ns);
-    }
-    way.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
-}
-
-/// Payload of a compute kernel in bytes per ns, where nothing else runs on the GPU.
-fn arithmetic(gpu: &GpuNode, variant: &KernelVariant) -> f64 {
-    let double = matches!(variant.access, AccessWidth::Words { word: 8, .. });
-    let each = gpu.caps.fma_per_cycle[usize::from(double)] * gpu.caps.clock_ghz;
-    f64::from(gpu.compute_units.max(1)) * each / FMA_PER_BYTE as f64
-}
-
-/// Latency of a load by a kernel at `at` from memory of `unit`.
-fn load_ns(net: &Network, at: Unit, unit: Unit, passed: u32) -> f64 {
-    let kernel = &net.model.kernel;
-    match unit {
-        _ if unit == at => kernel.local_load_ns,
-        Unit::Gpu(_) => kernel.peer_load_ns + kernel.hop_load_ns * f64::from(passed),
-        Unit::Numa(_) | Unit::Store(_) => kernel.host_load_ns,
-    }
-}
-
-fn migrate(net: &Network, flow: &Flow, at: Unit, how: MigrateHow) -> Result<BuiltPath, NoPath> {
-    let (src, dst) = (flow.src, flow.dst);
-    if src.mem != MemKind::Managed || dst.mem != MemKind::Managed {
-        return no("only managed memory migrates");
-    }
-    if src.unit == dst.unit || dst.unit != at {
-        return no(format!("expected pages that go to {at} from another unit"));
-    }
-    let mover = if at.gpu().is_some() { at } else { src.unit };
-    let Ok((g, gpu)) = gpu_at(net, mover) else {
-        return no("pages migrate between a GPU and another unit");
-    };
-    if how == MigrateHow::Fault
-        && gpu.caps.page_fault_env.is_some()
-        && net.switches.xnack == Some(false)
-    {
-        return no("with HSA_XNACK=0 no page fault can be served; unset it or set it to 1");
-    }
-    let mut way = PathBuilder::new(net, flow);
-    way.leg(g, src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
-    way.leg(g, dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
-    way.memories(None);
-    let model = &net.model.migration;
-    let (bytes, cost_us, name) = match how {
-        MigrateHow::Fault => (model.fault_bytes, model.fault_us, "page faults"),
-        MigrateHow::Prefetch => (model.prefetch_bytes, model.prefetch_us, "prefetch"),
-    };
-    let bytes = bytes as f64;
-    way.cap(bytes / (cost_us * 1e3 + bytes / way.cap), &format!("{name} of {bytes} B"));
-    let time = &net.model.time;
-    way.finish(name, time.kernel_us, time.launch_call_us, false, 0.0)
 }
 
 /// Whether a leg leads to the moving GPU or away from it.
@@ -319,7 +118,7 @@ pub(crate) enum LegSide {
 }
 
 impl<'a> PathBuilder<'a> {
-    pub(crate) fn new(net: &'a Network, flow: &Flow) -> Self {
+    pub(crate) fn new(net: &'a NodeGraph, flow: &Flow) -> Self {
         Self {
             net,
             bytes: flow.bytes.0,
@@ -664,20 +463,26 @@ impl<'a> PathBuilder<'a> {
         self.cap(cap, &name);
     }
 
-    fn pageable(&mut self, regime: &PageableRegime, into_gpu: bool) {
+    pub(crate) fn pageable(&mut self, regime: &PageableRegime, into_gpu: bool) {
         let cap = if into_gpu { regime.in_gbs } else { regime.out_gbs };
         self.cap(cap, "staging of pageable memory");
     }
 
     /// What a blit kernel has in flight, over the latency of the farther end.
-    fn in_flight(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64) {
+    pub(crate) fn in_flight(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64) {
         let kernel = &self.net.model.kernel;
         let peer = kernel.peer_load_ns + kernel.hop_load_ns * f64::from(self.passed);
         self.in_flight_over(gpu, variant, ratio, peer.max(kernel.host_load_ns));
     }
 
     /// Little's law: bytes in flight over the latency of one load.
-    fn in_flight_over(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64, load_ns: f64) {
+    pub(crate) fn in_flight_over(
+        &mut self,
+        gpu: &GpuNode,
+        variant: &KernelVariant,
+        ratio: f64,
+        load_ns: f64,
+    ) {
         if gpu.compute_units == 0 || load_ns <= 0.0 {
             return;
         }

@@ -1,13 +1,15 @@
 //! What takes more than one operation of the runtime, and calls that move nothing.
 
-use pathline_schema::{Bytes, Flow, MemKind, Mover, Ns, Place, RuntimeCall, STAGED_CHUNK, Unit};
+use pathline_schema::{Flow, MemKind, Mover, Place, RuntimeCall, STAGED_CHUNK, Unit};
 
-use crate::network::{FlowOperation, Network, NoPath};
-use crate::path::{BuiltPath, LegMover, LegSide, PathBuilder, build, copy, gpu_at, no};
+use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, measured_or, no};
+use super::{copy, kernel};
+use crate::graph::NodeGraph;
+use crate::operation::{BuiltPath, FlowOperation, NoPath};
 
 /// Out of one GPU and into another at once: what the slower half lets through, less what each
 /// chunk costs to start. The first chunk has nothing to overlap with.
-pub(crate) fn staged(net: &Network, flow: &Flow, via: Unit) -> Result<BuiltPath, NoPath> {
+pub(crate) fn staged(net: &NodeGraph, flow: &Flow, via: Unit) -> Result<BuiltPath, NoPath> {
     let host = Place { mem: MemKind::Pinned, unit: via, ..flow.src };
     if via.numa().is_none_or(|n| !net.numas.contains_key(&n)) {
         return no(format!("this machine has no {via}"));
@@ -31,24 +33,27 @@ pub(crate) fn staged(net: &Network, flow: &Flow, via: Unit) -> Result<BuiltPath,
 }
 
 /// As one copy of all bytes, enqueued by the call for batches.
-pub(crate) fn batch(net: &Network, flow: &Flow, at: Unit) -> Result<BuiltPath, NoPath> {
+pub(crate) fn batch(net: &NodeGraph, flow: &Flow, at: Unit) -> Result<BuiltPath, NoPath> {
     let Some(call_time) = net.batch_call() else {
         return no("this runtime has no call for a batch of copies");
     };
-    let mut built = copy(net, flow, at, false)?;
+    let mut built = copy::build(net, flow, at, false)?;
     built.operation.call = call_time;
     Ok(built)
 }
 
 /// Host time only: it takes nothing that others could want.
-pub(crate) fn call(net: &Network, flow: &Flow, call: RuntimeCall) -> Result<BuiltPath, NoPath> {
+pub(crate) fn call(net: &NodeGraph, flow: &Flow, call: RuntimeCall) -> Result<BuiltPath, NoPath> {
     let known = || NoPath("what calls of this runtime cost is not known".into());
     let time = match call {
         RuntimeCall::Launch | RuntimeCall::LaunchSync => {
-            let by = Mover::Kernel { at: flow.by.at(), variant: RuntimeCall::KERNEL };
+            let (at, variant) = (flow.by.at(), RuntimeCall::KERNEL);
+            let by = Mover::Kernel { at, variant };
             let dst = Place { unit: flow.by.at(), mem: MemKind::Vram, ..flow.dst };
             let bytes = RuntimeCall::KERNEL_BYTES;
-            let kernel = build(net, &Flow { src: flow.src, dst, by, bytes })?.operation;
+            let launched = Flow { src: flow.src, dst, by, bytes };
+            let model = || kernel::build(net, &launched, at, variant);
+            let kernel = measured_or(net, &launched, model)?.operation;
             match call {
                 RuntimeCall::Launch => kernel.call,
                 _ => kernel.call + kernel.alpha + kernel.cap.time(bytes),
@@ -63,17 +68,4 @@ pub(crate) fn call(net: &Network, flow: &Flow, call: RuntimeCall) -> Result<Buil
     way.cap(flow.bytes.as_f64() / time.0, "the call");
     let built = way.finish("runtime call", 0.0, 0.0, true, 0.0)?;
     Ok(BuiltPath { operation: FlowOperation { call: time, ..built.operation }, ..built })
-}
-
-impl Network {
-    /// Host time of a call about `bytes` of memory of a kind; none if the description has no row
-    /// for it.
-    pub fn call_time(&self, call: RuntimeCall, mem: Option<MemKind>, bytes: Bytes) -> Option<Ns> {
-        let row = self.model.calls.iter().find(|row| row.call == call && row.mem == mem)?;
-        Some(Ns::us(row.us + row.us_per_mib * bytes.as_f64() / Bytes::mib(1).as_f64()))
-    }
-    /// Host time of the call that enqueues many copies; none if this runtime has none.
-    pub fn batch_call(&self) -> Option<Ns> {
-        self.model.time.batch_call_us.map(Ns::us)
-    }
 }

@@ -1,0 +1,433 @@
+//! Resources of a node, the links and routes between its units, and how flows share them.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{
+    Bytes, Gpu, GpuCaps, LinkEnd, LinkKind, MemKind, Ns, NumaDomain, Rate, RuntimeCall, Topology,
+    TopologyWarning,
+};
+
+use crate::RuntimeEnv;
+use crate::hard_peak;
+use crate::measured::{MeasuredFlows, MeasuredIndex, RateInterval};
+use crate::model::NodeModel;
+use crate::operation::{BuiltPath, FlowOperation, FlowResource, ResourceUse};
+use crate::routes::{InUse, LinkBundle, RoutePath, RouteTable};
+use crate::solve::{Limiter, MaxMinSolver, RateDemand, limiter};
+use crate::storage::{IoCosts, StoreModel};
+
+/// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
+const ROUTED_GPUS: usize = 64;
+
+/// One direction of a bundle of links.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkDirection {
+    /// Its resource; none if its peak is not known.
+    pub one_way: Option<u32>,
+    /// Both directions together. What a flow puts on either counts here, so that two opposite flows
+    /// hold each other where a flow alone is held by its own direction. (Answers are no use of the
+    /// other direction itself: under max-min fairness a flow would then wait there for a share as
+    /// large as those of the flows whose payload fills it, though it wants a tenth of that.)
+    pub both: Option<u32>,
+    pub bundle: LinkBundle,
+}
+
+/// A GPU's way to the host.
+#[derive(Debug, Clone)]
+pub(crate) struct HostPort {
+    /// NUMA domain that it hangs on.
+    pub home: Option<u32>,
+    /// `xGMI gpu0-numa3`, `PCIe gpu0-numa0`.
+    pub name: String,
+    pub peak: Option<Rate>,
+    /// At the highest speed and width of the link.
+    pub hard: Option<Rate>,
+    pub into_gpu: Option<u32>,
+    pub out_of_gpu: Option<u32>,
+    pub both: Option<u32>,
+}
+
+/// A GPU, its resources and what it is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct GpuNode {
+    pub memory: Option<u32>,
+    pub memory_peak: Option<Rate>,
+    pub peer_engines: Option<u32>,
+    pub host_engines: Option<u32>,
+    pub port: Option<HostPort>,
+    pub compute_units: u32,
+    /// What its runtime can do.
+    pub caps: &'static GpuCaps,
+    /// Row and column in a matrix of latencies.
+    pub order: usize,
+    /// Queues of its copy engines, if they serve one stream at a time: to other GPUs, in, out.
+    pub queues: Option<[u32; 3]>,
+}
+
+/// The request that a store's resource of requests is counted in.
+pub(crate) const PLAIN_REQUEST: f64 = 4096.0;
+
+/// A store and its resources.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreNode {
+    pub store: StoreModel,
+    /// Bytes, as reads.
+    pub bytes: Option<u32>,
+    /// Requests, as reads of 4 KiB.
+    pub requests: Option<u32>,
+}
+
+impl StoreNode {
+    /// How the resources of store `n` are called, with what they can carry.
+    pub(crate) fn resources(n: usize, store: &StoreModel) -> [(String, Rate); 2] {
+        let requests = store.most_requests(false).0 * PLAIN_REQUEST / 1e9;
+        [
+            (format!("store{n}, bytes as reads"), store.ceiling(false).0),
+            (format!("store{n}, requests as reads of 4 KiB"), Rate(requests)),
+        ]
+    }
+}
+
+/// A NUMA domain and its resources.
+#[derive(Debug, Clone)]
+pub(crate) struct NumaNode {
+    pub memory: Option<u32>,
+    pub memory_peak: Option<Rate>,
+    /// Its CPUs; 0 if unknown.
+    pub cpus: usize,
+    /// Distance to each domain, by its number.
+    pub distances: BTreeMap<u32, u32>,
+}
+
+/// What a node is made of: resources, and the routes between its units.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeGraph {
+    pub(crate) resources: Vec<FlowResource>,
+    pub(crate) model: NodeModel,
+    pub(crate) switches: RuntimeEnv,
+    pub(crate) features: Vec<String>,
+    pub(crate) page: f64,
+    pub(crate) huge_page: f64,
+    /// Whether efficiencies and latencies are known; else only peaks are.
+    pub(crate) described: bool,
+    pub(crate) gpus: BTreeMap<u32, GpuNode>,
+    pub(crate) numas: BTreeMap<u32, NumaNode>,
+    pub(crate) lanes: BTreeMap<(LinkEnd, LinkEnd), LinkDirection>,
+    pub(crate) routes: RouteTable,
+    used: BTreeMap<(LinkEnd, LinkEnd), InUse>,
+    /// Of pairs whose two directions take different links, the lower GPU first: what holds two
+    /// opposite flows, which share no bundle but meet each other's answers on both.
+    apart: BTreeMap<(LinkEnd, LinkEnd), u32>,
+    /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
+    /// host is no ceiling.
+    pub(crate) unread_fabric: bool,
+    /// Whether the sources agree on the links between GPUs.
+    pub(crate) sure_links: bool,
+    /// What was measured of this node, which counts before what the model says.
+    pub(crate) book: MeasuredIndex,
+    /// Whether flows that were not measured can be modelled.
+    pub(crate) modelled: bool,
+    /// Names of the engines that serve one stream at a time.
+    pub(crate) queues: Vec<String>,
+    /// Places for files, by number.
+    pub(crate) stores: Vec<StoreNode>,
+    /// What I/O costs its CPUs.
+    pub(crate) io: Option<IoCosts>,
+}
+
+impl NodeGraph {
+    /// Without stores and without what was measured.
+    pub(crate) fn new(
+        topology: &Topology,
+        model: NodeModel,
+        switches: RuntimeEnv,
+        described: bool,
+    ) -> Self {
+        let host = &topology.host;
+        let huge = host.huge_pages.first().map_or(2 << 20, |b| b.0);
+        let mut network = Self {
+            resources: Vec::new(),
+            model,
+            switches,
+            features: host.features.clone(),
+            page: host.page.0.max(4096) as f64,
+            huge_page: huge.max(4096) as f64,
+            described,
+            gpus: BTreeMap::new(),
+            numas: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            routes: RouteTable::of(topology),
+            used: BTreeMap::new(),
+            apart: BTreeMap::new(),
+            unread_fabric: topology.doubts(TopologyWarning::NVLINK_NOT_READ),
+            sure_links: hard_peak::has_sure_links(topology),
+            book: MeasuredIndex::default(),
+            modelled: true,
+            queues: Vec::new(),
+            stores: Vec::new(),
+            io: None,
+        };
+        topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
+        topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));
+        network.add_lanes(topology);
+        network.route_all();
+        network.part_routes();
+        network
+    }
+
+    fn add_numa(&mut self, numa: &NumaDomain, all: &[NumaDomain]) {
+        let mut ids: Vec<u32> = all.iter().map(|n| n.id).collect();
+        ids.sort_unstable();
+        let node = NumaNode {
+            memory: self.resource(format!("numa{} DDR", numa.id), numa.peak),
+            memory_peak: known(numa.peak),
+            cpus: numa.cpus.len(),
+            distances: ids.into_iter().zip(numa.distances.iter().copied()).collect(),
+        };
+        self.numas.insert(numa.id, node);
+    }
+
+    fn add_gpu(&mut self, order: usize, gpu: &Gpu) {
+        let g = gpu.index;
+        let engine = &self.model.copy_engine;
+        let all = |engines: u32| Some(Rate(engine.gbs * f64::from(engines)));
+        let (peer, host) = (all(engine.peer_engines), all(engine.host_engines));
+        let serial = engine.serial;
+        let mut queue = |what: &str| {
+            self.queues.push(format!("gpu{g} copy engine {what}"));
+            u32::try_from(self.queues.len() - 1).unwrap_or(u32::MAX)
+        };
+        let queues = serial.then(|| ["to GPUs", "in", "out"].map(&mut queue));
+        let node = GpuNode {
+            queues,
+            memory: self.resource(format!("gpu{g} HBM"), gpu.memory_peak),
+            memory_peak: known(gpu.memory_peak),
+            peer_engines: self.resource(format!("gpu{g} copy engines to peers"), peer),
+            host_engines: self.resource(format!("gpu{g} copy engines to host"), host),
+            port: self.port(gpu),
+            compute_units: gpu.compute_units,
+            caps: gpu.caps(),
+            order,
+        };
+        self.gpus.insert(g, node);
+    }
+
+    /// A link to a NUMA domain if one is listed, else the GPU's own PCIe link.
+    fn port(&mut self, gpu: &Gpu) -> Option<HostPort> {
+        let at = LinkEnd::Gpu(gpu.index);
+        let homes = self.routes.neighbours(at).filter_map(|(n, bundle)| match n {
+            LinkEnd::Numa(n) => Some((n, bundle)),
+            _ => None,
+        });
+        let linked = homes.min_by_key(|&(n, _)| (Some(n) != gpu.numa, n));
+        let pcie = hard_peak::pcie_peak(gpu);
+        let (home, name, peak, hard) = match linked {
+            Some((n, b)) => {
+                let highest = pcie.filter(|_| b.kind == LinkKind::Pcie);
+                let hard = b.peak.map(|peak| highest.map_or(peak, |pcie| Rate(pcie.0.max(peak.0))));
+                (Some(n), format!("{} {at}-numa{n}", kind_name(b.kind)), b.peak, hard)
+            }
+            None => {
+                let link = gpu.host_link?;
+                (gpu.numa, format!("PCIe {at}-host"), Some(link.peak()), pcie)
+            }
+        };
+        let both = known(peak).map(|peak| peak * 2.0);
+        Some(HostPort {
+            home,
+            peak: known(peak),
+            hard: known(hard),
+            into_gpu: self.resource(format!("{name}, into {at}"), peak),
+            out_of_gpu: self.resource(format!("{name}, out of {at}"), peak),
+            both: self.resource(format!("{name}, both ways"), both),
+            name,
+        })
+    }
+
+    /// Both directions of every bundle that is not a GPU's way to the host.
+    fn add_lanes(&mut self, topology: &Topology) {
+        for link in &topology.links {
+            let (a, b) = (link.a.min(link.b), link.a.max(link.b));
+            let numas = [a, b].iter().filter(|n| matches!(n, LinkEnd::Numa(_))).count();
+            let Some(bundle) = self.routes.direct(a, b) else { continue };
+            if numas == 1 || self.lanes.contains_key(&(a, b)) {
+                continue;
+            }
+            let kind = kind_name(bundle.kind);
+            let name = |a: LinkEnd, b: LinkEnd| format!("{a}>{b} {kind} x{}", bundle.width);
+            let twice = known(bundle.peak).map(|peak| peak * 2.0);
+            let both = self.resource(format!("{a}<>{b} {kind} x{}", bundle.width), twice);
+            for (a, b) in [(a, b), (b, a)] {
+                let one_way = self.resource(name(a, b), bundle.peak);
+                self.lanes.insert((a, b), LinkDirection { one_way, both, bundle });
+            }
+        }
+    }
+
+    fn route_all(&mut self) {
+        if self.gpus.len() > ROUTED_GPUS {
+            return;
+        }
+        let gpus: Vec<LinkEnd> = self.gpus.keys().map(|&g| LinkEnd::Gpu(g)).collect();
+        for &src in &gpus {
+            for &dst in gpus.iter().filter(|&&dst| dst != src) {
+                if let Some(used) = self.routes.in_use(src, dst) {
+                    self.used.insert((src, dst), used);
+                }
+            }
+        }
+    }
+
+    /// Resources of the pairs whose two directions take different routes.
+    fn part_routes(&mut self) {
+        let low = self.used.keys().copied().filter(|&(a, b)| a < b).collect::<Vec<_>>();
+        for (a, b) in low {
+            let (Some(there), Some(back)) = (self.used.get(&(a, b)), self.used.get(&(b, a))) else {
+                continue;
+            };
+            let alone = !there.striped && !back.striped && !there.through_host;
+            let (Some(x), Some(y)) = (taken(there, a, b), taken(back, b, a)) else { continue };
+            if !alone || x.nodes.iter().eq(y.nodes.iter().rev()) {
+                continue;
+            }
+            let twice = there.peak.zip(back.peak).map(|(x, y)| Rate(x.0 + y.0));
+            if let Some(both) = self.resource(format!("{a}<>{b} xGMI over two routes"), twice) {
+                self.apart.insert((a, b), both);
+            }
+        }
+    }
+
+    /// What holds two opposite flows of a pair whose two directions take different routes.
+    pub(crate) fn apart(&self, a: LinkEnd, b: LinkEnd) -> Option<u32> {
+        self.apart.get(&(a.min(b), a.max(b))).copied()
+    }
+
+    /// The route in use between two GPUs.
+    pub(crate) fn route(&self, src: LinkEnd, dst: LinkEnd) -> Option<InUse> {
+        match self.used.get(&(src, dst)) {
+            Some(used) => Some(used.clone()),
+            None if self.gpus.len() > ROUTED_GPUS => self.routes.in_use(src, dst),
+            None => None,
+        }
+    }
+
+    /// A new resource, where its capacity is known and finite.
+    fn resource(&mut self, name: String, capacity: Option<Rate>) -> Option<u32> {
+        let capacity = known(capacity).filter(|c| c.0.is_finite())?;
+        self.resources.push(FlowResource { name, capacity });
+        u32::try_from(self.resources.len() - 1).ok()
+    }
+
+    /// A place for files.
+    pub(crate) fn add_store(&mut self, store: &StoreModel) {
+        let [bytes, requests] = StoreNode::resources(self.stores.len(), store)
+            .map(|(name, capacity)| self.resource(name, Some(capacity)));
+        self.stores.push(StoreNode { store: store.clone(), bytes, requests });
+    }
+
+    /// What was measured: what is shared after the resources of the model, queues after its.
+    pub(crate) fn add_measured(&mut self, measured: MeasuredFlows) {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (resource, queue) = (count(self.resources.len()), count(self.queues.len()));
+        let shared = measured.shared.iter();
+        self.resources
+            .extend(shared.map(|s| FlowResource { name: s.name.clone(), capacity: s.known.rate }));
+        self.queues.extend(measured.queues.iter().map(|q| q.name.clone()));
+        self.book = MeasuredIndex::new(measured, resource, queue);
+    }
+
+    /// Capacity and interval of a resource, if it was measured.
+    pub(crate) fn known(&self, resource: u32) -> Option<&RateInterval> {
+        let first = self.resources.len() - self.book.measured.shared.len();
+        let at = (resource as usize).checked_sub(first)?;
+        self.book.measured.shared.get(at).map(|shared| &shared.known)
+    }
+
+    /// Flows of one queue take turns: on average each has so much of the engine's time as it would
+    /// have of a resource that they share, whose capacity is 1 and of which a byte takes as long as
+    /// it takes alone.
+    pub(crate) fn take_turns(&self, operation: &mut FlowOperation) {
+        let Some(queue) = operation.queue else { return };
+        let weight = 1.0 / operation.cap.0;
+        if let Ok(resource) = u32::try_from(self.resources.len() + queue as usize)
+            && weight.is_finite()
+        {
+            operation.uses.push(ResourceUse { resource, weight });
+        }
+    }
+
+    /// Name and capacity of a resource, queues after those that have rates.
+    fn shared(&self, resource: u32) -> Option<(&str, f64)> {
+        let (at, rates) = (resource as usize, self.resources.len());
+        match self.resources.get(at) {
+            Some(resource) => Some((&resource.name, resource.capacity.0)),
+            None => Some((self.queues.get(at.checked_sub(rates)?)?, 1.0)),
+        }
+    }
+
+    pub(crate) fn solve(&self, built: &[BuiltPath]) -> Vec<Rate> {
+        let turns = self.queues.iter().map(|_| 1.0);
+        let capacities: Vec<f64> =
+            self.resources.iter().map(|r| r.capacity.0).chain(turns).collect();
+        let flows: Vec<RateDemand<'_>> =
+            built.iter().map(|b| RateDemand::from(&b.operation)).collect();
+        let mut rates = Vec::new();
+        MaxMinSolver::default().rates(&capacities, &flows, &mut rates);
+        rates.into_iter().map(Rate).collect()
+    }
+
+    /// The flow's own cap, or the full resource that holds it.
+    pub(crate) fn bound_by(
+        &self,
+        of: &BuiltPath,
+        rate: Rate,
+        loads: &[(&BuiltPath, Rate)],
+    ) -> String {
+        let demand = RateDemand::from(&of.operation);
+        let capacity = |resource: u32| self.shared(resource).map(|(_, capacity)| capacity);
+        let all = || loads.iter().map(|(b, rate)| (RateDemand::from(&b.operation), rate.0));
+        let name = match limiter(&demand, rate.0, capacity, all) {
+            Limiter::Resource(resource) => self.shared(resource).map(|(name, _)| name),
+            _ => None,
+        };
+        name.unwrap_or(&of.limit).to_owned()
+    }
+
+    /// Host time of a call about `bytes` of memory of a kind; none if the description has no row
+    /// for it.
+    pub(crate) fn call_time(
+        &self,
+        call: RuntimeCall,
+        mem: Option<MemKind>,
+        bytes: Bytes,
+    ) -> Option<Ns> {
+        let row = self.model.calls.iter().find(|row| row.call == call && row.mem == mem)?;
+        Some(Ns::us(row.us + row.us_per_mib * bytes.as_f64() / Bytes::mib(1).as_f64()))
+    }
+    /// Host time of the call that enqueues many copies; none if this runtime has none.
+    pub(crate) fn batch_call(&self) -> Option<Ns> {
+        self.model.time.batch_call_us.map(Ns::us)
+    }
+}
+
+/// Of equal routes the one that a transfer takes: from the lower number to the higher the first, back
+/// the last. No source says which the fabric takes; a description can. That the two directions take
+/// different ones is what published figures suggest: docs/model.md, "Two equal routes".
+pub(crate) fn taken(used: &InUse, src: LinkEnd, dst: LinkEnd) -> Option<&RoutePath> {
+    if src < dst || used.striped { used.paths.first() } else { used.paths.last() }
+}
+
+/// A peak that says something: above 0 and a number.
+pub(crate) fn known(peak: Option<Rate>) -> Option<Rate> {
+    peak.filter(|p| p.0 > 0.0)
+}
+
+/// The name of a link kind as people write it.
+pub(crate) fn kind_name(kind: LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Xgmi => "xGMI",
+        LinkKind::Nvlink => "NVLink",
+        LinkKind::Pcie => "PCIe",
+        LinkKind::Cpu => "CPU link",
+    }
+}

@@ -1,0 +1,78 @@
+//! One operation of a flow: what it takes of shared resources, and what it costs.
+
+use pathline_schema::{LinkEnd, Ns, Rate};
+
+/// Something that flows share: one direction of a link, a memory, an engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowResource {
+    /// Name for people: `gpu0>gpu1 xGMI x4`, `numa3 DDR`, `gpu0 SDMA out`.
+    pub name: String,
+    /// Bytes per nanosecond that it can carry (GB/s).
+    pub capacity: Rate,
+}
+
+/// How much of a resource one byte of a flow's payload takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResourceUse {
+    /// Index into [`crate::Network::resources`].
+    pub resource: u32,
+    /// Bytes of the resource for a byte of payload: 1 is payload only, 1.15 with headers, 2 for a
+    /// copy inside one memory.
+    pub weight: f64,
+}
+
+/// A stretch of a flow's way, and the most it lets through.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathStage {
+    /// Name for people: `xGMI gpu0-gpu2, 1 link`.
+    pub name: String,
+    /// Theoretical peak, from widths and clocks alone.
+    pub peak: Rate,
+    /// The most payload that it lets through alone.
+    pub cap: Rate,
+    /// Why the cap is below the peak; empty if it is not.
+    pub why: String,
+    /// The most payload that anything can carry over it, where that is known for sure.
+    pub hard: Option<Rate>,
+}
+
+/// What one operation of a flow costs and takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowOperation {
+    /// Shared resources.
+    pub uses: Vec<ResourceUse>,
+    /// The most that the flow can reach alone, whatever is free.
+    pub cap: Rate,
+    /// Its weight where rates are shared out: of two flows that wait for the same resource, one of
+    /// 0.5 gets half of what one of 1 gets.
+    pub share: f64,
+    /// The engine that serves one stream of operations at a time, if this is for such a one: index
+    /// into [`crate::Network::queues`].
+    pub queue: Option<u32>,
+    /// Device time before the first byte moves.
+    pub alpha: Ns,
+    /// Host time of the call that enqueues it.
+    pub call: Ns,
+    /// Whether the call returns only when the bytes have arrived.
+    pub blocking: bool,
+    /// Time of each dependent step, for a pointer chase; else 0.
+    pub step: Ns,
+    /// Units passed, ends included.
+    pub route: Vec<LinkEnd>,
+    /// What moves the bytes, in words for the record: `copy engine`, `blit kernel`.
+    pub engine: String,
+    /// The way, stretch by stretch.
+    pub stages: Vec<PathStage>,
+}
+
+/// Why a flow has no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoPath(pub String);
+
+/// An operation, and the name of what its own cap comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct BuiltPath {
+    pub operation: FlowOperation,
+    pub limit: String,
+}

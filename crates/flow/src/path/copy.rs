@@ -1,0 +1,91 @@
+//! Copies of the GPU runtime.
+
+use pathline_schema::{Flow, KernelOp, KernelVariant, MemKind, Unit};
+
+use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
+use crate::graph::NodeGraph;
+use crate::operation::{BuiltPath, NoPath};
+
+/// The runtime's copy: by engine, or by its kernel where it is asked for or the switches say so.
+pub(crate) fn build(
+    net: &NodeGraph,
+    flow: &Flow,
+    at: Unit,
+    blit: bool,
+) -> Result<BuiltPath, NoPath> {
+    let (g, gpu) = gpu_at(net, at)?;
+    let (src, dst) = (flow.src.unit, flow.dst.unit);
+    if blit && !gpu.caps.copy_kernel {
+        return no("this runtime has no copy kernel that could be asked for");
+    }
+    let local = src == at && dst == at;
+    let between_gpus = src.gpu().is_some() && dst.gpu().is_some();
+    let chooses = gpu.caps.copy_engine_env.is_some();
+    let off = |setting: Option<bool>| chooses && setting == Some(false);
+    let by_kernel = if local {
+        blit || net.model.gpu_memory.local_copy_by_kernel
+    } else {
+        blit || off(net.switches.sdma) || (between_gpus && off(net.switches.peer_sdma))
+    };
+    let pageable =
+        [flow.src, flow.dst].iter().any(|p| matches!(p.mem, MemKind::Paged | MemKind::Huge));
+    let regime = net.model.pageable.iter().find(|r| flow.bytes.0 <= r.up_to_bytes);
+    let regime = regime.or(net.model.pageable.last()).filter(|_| pageable);
+    let passes = regime.map_or(1.0, |r| f64::from(r.memory_passes));
+
+    let mut way = PathBuilder::new(net, flow);
+    let hands = if by_kernel {
+        (LegMover::Read, LegMover::Write)
+    } else {
+        (LegMover::Engine, LegMover::Engine)
+    };
+    way.leg(g, src, LegSide::In, hands.0, 1.0, passes)?;
+    way.leg(g, dst, LegSide::Out, hands.1, 1.0, passes)?;
+    if local {
+        let peak = gpu.memory_peak.map_or(f64::INFINITY, |p| p.0);
+        let share = net.model.gpu_memory.local_copy_gbs / peak;
+        way.memories(Some(if share.is_finite() { share.min(1.0) } else { 1.0 }));
+    } else {
+        way.memories(None);
+    }
+    if !by_kernel && !local {
+        way.engine(g, gpu, between_gpus);
+    }
+    if by_kernel && !local {
+        way.in_flight(gpu, &KernelVariant::standard(KernelOp::Copy), 1.0);
+    }
+    if let Some(regime) = regime {
+        way.pageable(regime, src.numa().is_some());
+    }
+    let time = &net.model.time;
+    let alpha_us = match regime {
+        Some(regime) => regime.start_us,
+        None if by_kernel && (blit || !local) => time.blit_us.unwrap_or(time.kernel_us),
+        None if between_gpus => copy_latency_us(net, src, dst, way.passed),
+        None => time.host_copy_us,
+    };
+    let engine = match (pageable, by_kernel) {
+        (true, _) => "staged copy",
+        (_, true) => "blit kernel",
+        (_, false) => "copy engine",
+    };
+    let mut built = way.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)?;
+    if let Some([peers, inward, outward]) = gpu.queues.filter(|_| !by_kernel && !local) {
+        let of_host = if dst == at { inward } else { outward };
+        built.operation.queue = Some(if between_gpus { peers } else { of_host });
+    }
+    Ok(built)
+}
+
+/// The measured latency of the pair, if there is a matrix; else that of its class.
+fn copy_latency_us(net: &NodeGraph, src: Unit, dst: Unit, passed: u32) -> f64 {
+    let time = &net.model.time;
+    let order = |unit: Unit| unit.gpu().and_then(|g| net.gpus.get(&g)).map(|gpu| gpu.order);
+    let measured =
+        order(src).zip(order(dst)).and_then(|(a, b)| time.copy_us_matrix.get(a)?.get(b).copied());
+    measured.unwrap_or(if src == dst {
+        time.local_copy_us
+    } else {
+        time.peer_copy_us + time.hop_copy_us * f64::from(passed)
+    })
+}

@@ -1,0 +1,36 @@
+//! Paths of flows over the graph: a file a mover.
+
+mod builder;
+mod calls;
+mod copy;
+mod cpu;
+mod files;
+mod kernel;
+mod migrate;
+
+use pathline_schema::{Flow, Mover};
+
+use crate::graph::NodeGraph;
+use crate::operation::{BuiltPath, NoPath};
+use builder::{measured_or, no};
+
+pub use files::IoParts;
+pub(crate) use files::parts;
+
+/// The path of a flow.
+pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
+    measured_or(net, flow, || match flow.by {
+        Mover::Dma { at } => copy::build(net, flow, at, false),
+        Mover::Blit { at } => copy::build(net, flow, at, true),
+        Mover::Kernel { at, variant } => kernel::build(net, flow, at, variant),
+        Mover::Cpu { at, work, threads } => cpu::build(net, flow, at, work, threads),
+        Mover::Migrate { at, how } => migrate::build(net, flow, at, how),
+        Mover::Staged { via, .. } => calls::staged(net, flow, via),
+        Mover::Batch { at, .. } => calls::batch(net, flow, at),
+        Mover::Call { call, .. } => calls::call(net, flow, call),
+        Mover::Wire { .. } => {
+            no("what goes between processes is a library's, not the node's alone")
+        }
+        Mover::Io { io, .. } => files::build(net, flow, &io),
+    })
+}
