@@ -1,9 +1,10 @@
-//! What operations do to bytes. They do it in order, when the simulated stream is past them.
+//! Blocks of memory, and what operations do to their bytes: in order, when the simulated stream is past
+//! them.
+
+use std::collections::BTreeMap;
 
 use pathline_hal::pattern;
-use pathline_schema::KernelOp;
-
-use crate::memory::NodeBlocks;
+use pathline_schema::{KernelOp, MemKind, Place};
 
 /// One operation on real bytes. Ranges lie in blocks or, for copies, in memory of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +84,62 @@ type BlockStamp = (u64, u64);
 pub(crate) struct BlockOrigin {
     act: StreamAct,
     states: [Option<BlockStamp>; 2],
+}
+
+/// A block of memory.
+#[derive(Debug)]
+pub(crate) struct NodeBlock {
+    pub(crate) bytes: u64,
+    /// Address of its twin.
+    pub(crate) twin: u64,
+    /// As it was asked for.
+    pub(crate) place: Place,
+    /// Bytes that were mapped for it; 0 where they are the caller's.
+    pub(crate) mapped: usize,
+    /// How often it was written through this library.
+    pub(crate) version: u64,
+    /// What wrote it last, if all of it is still so.
+    pub(crate) made: Option<BlockOrigin>,
+}
+
+impl NodeBlock {
+    /// Whether only calls of this library can write it.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self.place.mem, MemKind::Vram | MemKind::VramFine)
+    }
+}
+
+/// All blocks by address, and twins of pageable memory that copies were given.
+#[derive(Debug, Default)]
+pub(crate) struct NodeBlocks {
+    pub(crate) by_start: BTreeMap<u64, NodeBlock>,
+    /// A twin in each NUMA domain, with its size.
+    pub(crate) pageable: BTreeMap<u32, (u64, u64)>,
+}
+
+impl NodeBlocks {
+    /// The block that holds all of a range, with its start.
+    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(u64, &NodeBlock)> {
+        let (&start, block) = self.by_start.range(..=address).next_back()?;
+        let end = (address - start).checked_add(bytes)?;
+        (end <= block.bytes && address - start < block.bytes).then_some((start, block))
+    }
+    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut NodeBlock> {
+        let (&start, block) = self.by_start.range_mut(..=address).next_back()?;
+        (address - start < block.bytes).then_some(block)
+    }
+    /// Somebody else may have written any block.
+    pub(crate) fn touch(&mut self) {
+        for block in self.by_start.values_mut() {
+            block.version += 1;
+            block.made = None;
+        }
+    }
+    /// Whether some block has a byte in a range.
+    pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
+        let before = self.by_start.range(..address.saturating_add(bytes)).next_back();
+        before.is_some_and(|(&start, block)| start + block.bytes > address)
+    }
 }
 
 /// The state of the block at an address; none if it is no block. The host may write its own memory

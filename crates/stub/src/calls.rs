@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_char, c_void};
 use pathline_schema::{Gpu, MemKind, Place, Unit};
 
 use crate::entry;
-use crate::node::{CallOutcome, StubHandle, StubNode};
-use crate::queue::{HostFunction, WordWait};
+use crate::node::{CallOutcome, StubNode};
+use crate::streams::StubHandle;
+use crate::streams::{HostFunction, WordWait};
 use crate::{image, status};
 
 /// Stores a result.

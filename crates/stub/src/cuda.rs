@@ -9,9 +9,10 @@ use pathline_schema::{MemKind, Unit};
 use crate::calls::{self, put};
 use crate::entry::{self, CallNeeds, enter};
 use crate::graph;
-use crate::node::{CallOutcome, StubApi, StubHandle, StubNode};
-use crate::queue::HostFunction;
+use crate::node::{CallOutcome, StubApi, StubNode};
 use crate::status;
+use crate::streams::HostFunction;
+use crate::streams::StubHandle;
 
 /// Version of CUDA that the library has unless it is told another.
 const VERSION: i32 = 13000;

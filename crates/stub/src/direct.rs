@@ -10,8 +10,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::beside;
-use crate::node::StubHandle;
 use crate::spec::{ReportedPath, StubFault, StubSpec};
+use crate::streams::StubHandle;
 
 /// `CUfileOpError` and `hipFileOpError_t`, which share their numbers.
 const NO_DRIVER: i32 = 5001;

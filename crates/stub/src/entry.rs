@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::node::{CallOutcome, StubApi, StubHandle, StubNode};
+use crate::node::{CallOutcome, StubApi, StubNode};
 use crate::spec::StubFault;
 use crate::status;
+use crate::streams::StubHandle;
 
 /// What a call needs before it can do anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

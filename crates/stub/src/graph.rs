@@ -1,8 +1,9 @@
 //! Streams that are recorded, and what becomes of the record.
 
 use crate::calls::put;
-use crate::node::{CallOutcome, StubHandle, StubNode};
+use crate::node::{CallOutcome, StubNode};
 use crate::status;
+use crate::streams::StubHandle;
 
 /// Begins to record a stream. Modes: global, of the thread, relaxed.
 pub(crate) fn begin(node: &mut StubNode, stream: StubHandle, mode: i32) -> CallOutcome {

@@ -9,10 +9,11 @@ use crate::calls::{self, put};
 use crate::cuda::StubLocation;
 use crate::entry::{self, CallNeeds, enter};
 use crate::graph;
-use crate::node::{CallOutcome, StubApi, StubHandle, StubNode};
-use crate::queue::HostFunction;
+use crate::node::{CallOutcome, StubApi, StubNode};
 use crate::spec::StubSpec;
 use crate::status;
+use crate::streams::HostFunction;
+use crate::streams::StubHandle;
 
 /// The major version that is pretended: as told, or as the library's file is called.
 pub(crate) fn major(spec: &StubSpec) -> i32 {

@@ -47,6 +47,7 @@ mod queue;
 mod rtc;
 mod spec;
 mod status;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod verbs;

@@ -1,68 +1,10 @@
 //! Memory: real bytes, each block with a twin in the simulated machine.
 
-use std::collections::BTreeMap;
-
 use pathline_schema::{Bytes, MemKind, Place, Unit};
 
-use crate::acts::BlockOrigin;
+use crate::acts::NodeBlock;
 use crate::node::{CallOutcome, StubNode};
 use crate::status;
-
-/// A block of memory.
-#[derive(Debug)]
-pub(crate) struct NodeBlock {
-    pub(crate) bytes: u64,
-    /// Address of its twin.
-    pub(crate) twin: u64,
-    /// As it was asked for.
-    pub(crate) place: Place,
-    /// Bytes that were mapped for it; 0 where they are the caller's.
-    mapped: usize,
-    /// How often it was written through this library.
-    pub(crate) version: u64,
-    /// What wrote it last, if all of it is still so.
-    pub(crate) made: Option<BlockOrigin>,
-}
-
-impl NodeBlock {
-    /// Whether only calls of this library can write it.
-    pub(crate) fn is_private(&self) -> bool {
-        matches!(self.place.mem, MemKind::Vram | MemKind::VramFine)
-    }
-}
-
-/// All blocks by address, and twins of pageable memory that copies were given.
-#[derive(Debug, Default)]
-pub(crate) struct NodeBlocks {
-    by_start: BTreeMap<u64, NodeBlock>,
-    /// A twin in each NUMA domain, with its size.
-    pageable: BTreeMap<u32, (u64, u64)>,
-}
-
-impl NodeBlocks {
-    /// The block that holds all of a range, with its start.
-    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(u64, &NodeBlock)> {
-        let (&start, block) = self.by_start.range(..=address).next_back()?;
-        let end = (address - start).checked_add(bytes)?;
-        (end <= block.bytes && address - start < block.bytes).then_some((start, block))
-    }
-    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut NodeBlock> {
-        let (&start, block) = self.by_start.range_mut(..=address).next_back()?;
-        (address - start < block.bytes).then_some(block)
-    }
-    /// Somebody else may have written any block.
-    pub(crate) fn touch(&mut self) {
-        for block in self.by_start.values_mut() {
-            block.version += 1;
-            block.made = None;
-        }
-    }
-    /// Whether some block has a byte in a range.
-    fn touches(&self, address: u64, bytes: u64) -> bool {
-        let before = self.by_start.range(..address.saturating_add(bytes)).next_back();
-        before.is_some_and(|(&start, block)| start + block.bytes > address)
-    }
-}
 
 const PAGE: usize = 4096;
 

@@ -6,16 +6,13 @@ use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{Driver, KernelId, Machine};
 use pathline_schema::{Bytes, Gpu, KernelVariant};
 
-use crate::memory::NodeBlocks;
-use crate::queue::StreamQueues;
+use crate::acts::NodeBlocks;
 use crate::spec::{StubFault, StubSpec};
 use crate::status;
+use crate::streams::{StreamQueues, StubHandle};
 
 /// How a call ends: with a status unless it succeeds.
 pub(crate) type CallOutcome<T = ()> = Result<T, i32>;
-
-/// A context, stream, event, module or function. 0 is none.
-pub(crate) type StubHandle = usize;
 
 /// Whose functions the library has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,112 +1,19 @@
 //! Streams and events: what is enqueued is timed by the simulated machine, and what it does to
 //! bytes waits in the stream's own queue until the simulated stream is past it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use pathline_hal::{EventId, GateId, StreamId};
+use pathline_hal::StreamId;
 
 use crate::acts::{self, StreamAct};
-use crate::node::{CallOutcome, StubHandle, StubNode};
+use crate::node::{CallOutcome, StubNode};
 use crate::status;
-
-/// A place in a stream that was passed or not; later ones are greater.
-type StreamMark = u64;
-
-#[derive(Debug)]
-enum QueueStep {
-    Act(StreamAct),
-    Mark(StreamMark),
-    /// Another stream must have passed a mark.
-    Await(StubHandle, StreamMark),
-}
-
-/// A stream.
-#[derive(Debug)]
-pub(crate) struct StubStream {
-    pub(crate) gpu: u32,
-    pub(crate) sim: StreamId,
-    /// Ordered with the legacy stream of its GPU.
-    blocking: bool,
-    steps: VecDeque<QueueStep>,
-    passed: StreamMark,
-    /// Destroyed; it ends when its work has.
-    doomed: bool,
-}
-
-/// An event.
-#[derive(Debug)]
-pub(crate) struct StubEvent {
-    pub(crate) sim: EventId,
-    timed: bool,
-    /// Where it was recorded last.
-    at: Option<(StubHandle, StreamMark)>,
-}
-
-/// When a word lets a stream go on, as the flags of the vendors' calls number it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WordWait {
-    pub(crate) address: u64,
-    pub(crate) value: u32,
-    pub(crate) mask: u32,
-    pub(crate) how: u32,
-}
-
-impl WordWait {
-    fn is_over(&self) -> bool {
-        // SAFETY: who waits for a word promises that it is one, aligned, for as long.
-        let word = unsafe { AtomicU32::from_ptr(self.address as *mut u32) };
-        let found = word.load(Ordering::Acquire) & self.mask;
-        let value = self.value & self.mask;
-        match self.how & 3 {
-            0 => found.wrapping_sub(value).cast_signed() >= 0,
-            1 => found == value,
-            2 => found & value != 0,
-            _ => !(found | value) != 0,
-        }
-    }
-}
-
-/// `CUhostFn`, `hipHostFn_t`.
-pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
-
-/// What a stream was given while it was recorded: functions of the host, which is what the
-/// library of collectives gives it.
-pub(crate) type RecordedCalls = Vec<(HostFunction, usize)>;
-
-/// A function of the host that a stream calls and waits for.
-#[derive(Debug)]
-struct HostCall {
-    stream: StubHandle,
-    mark: StreamMark,
-    /// Happens when the stream gets there.
-    reached: EventId,
-    /// Holds the stream until the function returns.
-    gate: GateId,
-    function: HostFunction,
-    data: usize,
-    running: Option<Arc<AtomicBool>>,
-}
-
-/// All of them.
-#[derive(Debug, Default)]
-pub(crate) struct StreamQueues {
-    pub(crate) streams: BTreeMap<StubHandle, StubStream>,
-    events: BTreeMap<StubHandle, StubEvent>,
-    /// Gates that hold streams until a word says so.
-    waits: BTreeMap<WordWait, GateId>,
-    calls: Vec<HostCall>,
-    /// The legacy stream of each GPU, once it is used.
-    legacy: BTreeMap<u32, StubHandle>,
-    marks: StreamMark,
-    /// Streams that are recorded, and what was recorded.
-    pub(crate) recording: BTreeMap<StubHandle, RecordedCalls>,
-    pub(crate) graphs: BTreeMap<StubHandle, RecordedCalls>,
-    /// Counts returns to the host, which may then write its own memory.
-    pub(crate) epoch: u64,
-}
+use crate::streams::{
+    HostCall, HostFunction, QueueStep, StreamMark, StubEvent, StubHandle, StubStream, WordWait,
+};
 
 /// Operations that a held stream takes; with one more the call waits for the stream.
 const DEPTH: usize = 1024;

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use pathline_hal::kernel;
 
 use crate::image;
-use crate::node::StubHandle;
 use crate::spec::{StubFault, StubSpec};
+use crate::streams::StubHandle;
 
 const INVALID_INPUT: i32 = 3;
 const INVALID_PROGRAM: i32 = 4;

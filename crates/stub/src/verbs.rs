@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::node::StubHandle;
 use crate::spec::{StubFault, StubSpec};
+use crate::streams::StubHandle;
 
 /// What the library holds. A device is the address of its name; contexts, domains and regions are
 /// numbers.

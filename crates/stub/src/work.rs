@@ -9,8 +9,9 @@ use pathline_schema::{
 
 use crate::acts::StreamAct;
 use crate::image;
-use crate::node::{CallOutcome, StubFunction, StubHandle, StubKernel, StubModule, StubNode};
+use crate::node::{CallOutcome, StubFunction, StubKernel, StubModule, StubNode};
 use crate::status;
+use crate::streams::StubHandle;
 
 /// Dynamic shared memory that a block may have without asking for more.
 const SHARED: u32 = 48 << 10;

@@ -11,7 +11,7 @@ use super::collective::Collective;
 use super::frame::{FrameKind, read_header, write_frame};
 use super::hub::{self, ID_BYTES};
 use super::{INVALID_ARGUMENT, REMOTE, SYSTEM};
-use crate::node::StubHandle;
+use crate::streams::StubHandle;
 
 /// One operation of a task, with the memory that it is about.
 #[derive(Debug, Clone, Copy)]

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::beside;
-use crate::node::StubHandle;
 use crate::spec::StubFault;
+use crate::streams::StubHandle;
 use collective::{Collective, Operation, size_of};
 use communicator::{CommAct, CommTask, Communicator};
 use state::{communicator, with};

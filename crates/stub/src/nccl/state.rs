@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::collective::{Operation, size_of};
 use super::communicator::{CommAct, CommTask, Communicator};
-use crate::node::StubHandle;
 use crate::spec::{StubFault, StubSpec};
+use crate::streams::StubHandle;
 
 #[derive(Debug)]
 pub(super) struct NcclState {
