@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::needs::{is_blocking, needs, needs_driver, page_faults};
 use crate::scope::PlanScope;
-use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between};
+use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander};
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
 const GROUP: usize = 16;
@@ -27,7 +27,7 @@ pub struct PlannedCase {
     pub skip: Option<String>,
     /// Cases of one group are sampled in turn, so that drift is not taken for a difference.
     pub group: usize,
-    /// Environment switches that the process must be started with, beside those that are set.
+    /// Environment switches that the process must be started with, besides those that are set.
     pub env: BTreeMap<String, String>,
     /// Its time, if it is a probe; else it has that of the settings.
     #[serde(default)]
@@ -69,7 +69,7 @@ impl RunPlan {
             match at.get(&case) {
                 Some(&i) => {
                     entries[i].suites.push(suite.to_owned());
-                    // Who asks for the most time gets it.
+                    // The largest budget counts.
                     entries[i].budget = entries[i].budget.and(budget);
                 }
                 None => {
@@ -200,12 +200,12 @@ pub(crate) fn number_groups(entries: &mut [PlannedCase]) {
 fn cannot(scope: &PlanScope, case: &Case) -> Option<String> {
     let wired = case.flows().filter(|flow| flow.by.wire().is_some()).count();
     if wired > 0 && wired < case.flows().count() {
-        if !between::is_bystander(case) {
+        if !bystander::is_bystander(case) {
             let why = "messages between processes are measured without other flows; only CPU \
                        threads are timed while processes of one host copy (by shm, cma or xpmem)";
             return Some(why.to_owned());
         }
-        if let Some(why) = between::cannot_stand_by(scope, case) {
+        if let Some(why) = bystander::cannot_stand_by(scope, case) {
             return Some(why);
         }
     }

@@ -2,7 +2,7 @@
 
 mod at_once;
 pub(crate) mod between;
-mod bystander;
+pub(crate) mod bystander;
 mod contention;
 mod memory;
 mod storage;
@@ -248,7 +248,7 @@ pub const SUITES: &[SuiteSpec] = &[
     },
 ];
 
-/// The most GPUs beside which the host's own suite has its time in a run of 180 s: it takes a
+/// The most GPUs with which the host's own suite has its time in a run of 180 s: it takes a
 /// minute.
 const GPUS_BESIDE_HOST: usize = 4;
 
@@ -273,7 +273,7 @@ fn has_gpus(scope: &PlanScope<'_>) -> bool {
     !is_group(scope) && !scope.topology.gpus.is_empty()
 }
 
-/// Payload of a bandwidth case: past every cache, and long beside any start-up.
+/// Payload of a bandwidth case: past every cache, and long compared with any start-up.
 const BULK: Bytes = Bytes::mib(256);
 
 /// Payloads where a GPU moves [`BULK`] in a tenth of a millisecond to a whole one, so that starting
@@ -509,7 +509,7 @@ fn local(topology: &Topology) -> Vec<Case> {
     cases
 }
 
-/// The NUMA domain whose memory is nearest to a GPU; the first one if nobody says.
+/// The NUMA domain whose memory is nearest to a GPU; the first one if that is not known.
 fn home(topology: &Topology, g: u32) -> u32 {
     let stated = topology.gpus.iter().find(|gpu| gpu.index == g).and_then(|gpu| gpu.numa);
     stated.or_else(|| topology.numa.first().map(|d| d.id)).unwrap_or(0)
@@ -616,7 +616,7 @@ fn pairs(topology: &Topology) -> Vec<Case> {
         };
         cases.extend(ordered_pairs(topology).filter(|(a, b)| a < b).filter_map(both));
     }
-    // Through the host all pairs are alike, but for what the direct way is.
+    // Through the host all pairs are alike, but for what the direct path is.
     for (a, b) in pairs_of_each_class(topology) {
         let via = Unit::Numa(home(topology, a));
         let by = Mover::Staged { at: Unit::Gpu(a), via };
@@ -704,7 +704,7 @@ fn first_of_each_class(
     firsts
 }
 
-/// For every routed pair, its copy alone and beside a copy over each link of each route that it
+/// For every routed pair, its copy alone and with a copy over each link of each route that it
 /// could take: the links that slow it are those that it uses.
 fn routes(topology: &Topology) -> Vec<Case> {
     let flow = |a: u32, b: u32| Flow {

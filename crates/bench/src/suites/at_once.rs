@@ -1,4 +1,4 @@
-//! Suites of several things at once: fans over host memory, patterns between GPUs, copies beside
+//! Suites of several things at once: fans over host memory, patterns between GPUs, copies during
 //! compute.
 
 use pathline_flow::routes::RouteTable;
@@ -136,7 +136,7 @@ fn close(way: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) ->
     None
 }
 
-/// Copies of the first GPU beside kernels of it, one that only computes and one that only waits for
+/// Copies of the first GPU during kernels of it, one that only computes and one that only waits for
 /// memory: each alone, the copy while the kernel runs, and the kernel while the copy runs.
 pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };

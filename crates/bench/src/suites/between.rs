@@ -13,7 +13,7 @@ use crate::scope::PlanScope;
 
 /// OSU's window: messages in flight of a pair.
 const WINDOW: u32 = 64;
-/// A window of large messages: its answer costs nothing beside them.
+/// A window of large messages: its answer costs nothing in comparison.
 const SMALL_WINDOW: u32 = 4;
 /// Sizes at which groups of any number of ranks are compared.
 const QUOTED: [Bytes; 3] = [Bytes(8), Bytes::mib(1), Bytes::mib(256)];
@@ -37,7 +37,7 @@ fn one(flow: Flow) -> Case {
     Case::together(vec![flow])
 }
 
-/// Whether all processes have a way.
+/// Whether all processes have a transport.
 pub(super) fn has(scope: &PlanScope<'_>, via: Transport) -> bool {
     !scope.ranks.is_empty() && scope.ranks.iter().all(|m| m.ways.contains_key(&via))
 }
@@ -58,7 +58,7 @@ fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
     }
 }
 
-/// The first two processes with that memory: a pair that says what a message costs.
+/// The first two processes with that memory: a pair that shows what a message costs.
 fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, Place)> {
     let [a, b, ..] = ranks else { return None };
     Some((place(a, mem)?, place(b, mem)?))
@@ -137,7 +137,7 @@ fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
 
 /// Every ordered pair of processes: a small message there and back, and large ones. Of several nodes
 /// the pairs inside each, and between the first processes of each two: alone, and all nodes at once
-/// with the node so many places on, so that every node sends and receives and none waits.
+/// with the node a fixed number of places on, so that every node sends and receives and none waits.
 pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks = scope.ranks;
     let send = WireOp::Send { window: WINDOW };
@@ -175,8 +175,8 @@ fn pairs_of(ranks: &[RankMember]) -> Vec<(&RankMember, &RankMember)> {
     inside.chain(apart.filter(|(a, b)| a.node != b.node)).collect()
 }
 
-/// For each distance, every node's first process with that of the node so many places on. Two nodes
-/// have one such pair each way, which is a case of both ways.
+/// For each distance, every node's first process with that of the node that many places on. Two nodes
+/// have one such pair in each direction, which is a bidirectional case.
 fn ring_shifts(ranks: &[RankMember]) -> Vec<Vec<(&RankMember, &RankMember)>> {
     let firsts = firsts(ranks);
     let n = firsts.len();
@@ -403,12 +403,6 @@ fn tells_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) ->
     copy_in == copy_out && told.contains(&Some(copy_in))
 }
 
-/// Largest last-level cache, 32 MiB where none is known.
-pub(super) fn cache(scope: &PlanScope<'_>) -> Bytes {
-    let sizes = scope.topology.caches.iter().filter(|c| c.level == 3).map(|c| c.size);
-    sizes.max().filter(|&b| b > Bytes(0)).unwrap_or(Bytes::mib(32))
-}
-
 /// Distances between cores that this node has.
 fn distances(scope: &PlanScope<'_>) -> Vec<CoreDistance> {
     let l3: Vec<_> = scope.topology.caches.iter().filter(|c| c.level == 3).collect();
@@ -417,12 +411,12 @@ fn distances(scope: &PlanScope<'_>) -> Vec<CoreDistance> {
     near
 }
 
-/// Two processes of one node over shared memory: every way to copy, what a message costs, what its
-/// receiver then pays to load it; several pairs at once; what it costs who stands by.
+/// Two processes of one node over shared memory: every method to copy, what a message costs, what its
+/// receiver then pays to load it; several pairs at once; what it costs a bystander.
 pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks: Vec<&RankMember> = scope.ranks.iter().filter(|m| m.node == 0).collect();
     let [a, b, ..] = ranks[..] else { return Vec::new() };
-    let top = Bytes(cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
+    let top = Bytes(bystander::shared_cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
     let mut cases = Vec::new();
     for near in distances(scope) {
         for bytes in messages(Bytes::kib(4), top) {
@@ -472,36 +466,6 @@ fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
         }
     }
     cases
-}
-
-/// Whether a case times CPU threads while processes copy, which is all that can be timed beside
-/// messages.
-pub(crate) fn is_bystander(case: &Case) -> bool {
-    let copies = |flow: &Flow| {
-        let wire = flow.by.wire();
-        wire.is_some_and(|wire| {
-            matches!(wire.via, Transport::Shm | Transport::Cma | Transport::Xpmem)
-        })
-    };
-    let threads = |flow: &Flow| matches!(flow.by, Mover::Cpu { .. });
-    case.timed.iter().all(threads) && case.background.iter().all(copies)
-}
-
-/// Why nobody can stand by; none if nothing is known against it.
-pub(crate) fn cannot_stand_by(scope: &PlanScope<'_>, case: &Case) -> Option<String> {
-    // Those of several hosts meet at who conducts, and that one waits for the threads.
-    if scope.ranks.iter().any(|member| member.node != 0) {
-        return Some("only processes of one host copy while something else is timed".to_owned());
-    }
-    let threads: u32 = case.timed.iter().map(|f| f.by.threads()).sum();
-    let ends = case.background.iter().flat_map(|flow| [flow.src.rank, flow.dst.rank]);
-    let ranks = ends.collect::<BTreeSet<_>>().len();
-    let at = case.timed.first().and_then(|flow| flow.by.at().numa())?;
-    let domain = scope.topology.numa.iter().find(|domain| domain.id == at)?;
-    let (wanted, there) = (threads as usize + ranks, domain.cpus.len());
-    (there < wanted).then(|| {
-        format!("who stands by and {ranks} processes need {wanted} cores; numa{at} has {there}")
-    })
 }
 
 /// Why a flow between processes cannot be measured in such a run; none if nothing is known against

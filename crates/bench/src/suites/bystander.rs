@@ -1,16 +1,18 @@
-//! What copies cost somebody who works behind the same last-level cache and takes no part in them.
+//! What copies cost a thread that shares their last-level cache and takes no part in them.
 //!
 //! A thread loads a working set that a cache of its own or the shared one holds, again and again, in
 //! a row or by dependent loads: alone, while a thread of one process copies, and while two processes
 //! pass messages. What is timed is the bystander; the copies are the background, and are timed alone
-//! beside it, since a slow copy disturbs less.
+//! as well, since a slow copy disturbs less.
+
+use std::collections::BTreeSet;
 
 use pathline_schema::{
     Bytes, Case, CoreDistance, CpuHow, CpuOp, Flow, MemKind, MessageOp, Mover, Place, Rank,
     RankMember, ShmCopies, Transport, WireOp,
 };
 
-use super::{between, cpu, widest};
+use super::{cpu, widest};
 use crate::scope::PlanScope;
 
 /// A message that fits the caches with whatever else is there.
@@ -41,7 +43,7 @@ pub(super) fn cases(scope: &PlanScope<'_>, a: &RankMember, b: &RankMember) -> Ve
     let part = |level, n| of_level(level).map(|size| Bytes(size.0 / n));
     let sets = [part(2, 2), part(3, 8), part(3, 2)].into_iter().flatten().collect();
     let stand = BystanderSpot { scope, ends, numa: a.numa, sets };
-    let messages = [SMALL, Bytes(between::cache(scope).0.min(LARGEST.0))];
+    let messages = [SMALL, Bytes(shared_cache(scope).0.min(LARGEST.0))];
     let mut cases = Vec::new();
     for bytes in messages {
         cases.extend(stand.copies(bytes).into_iter().map(|flow| Case::together(vec![flow])));
@@ -57,6 +59,42 @@ pub(super) fn cases(scope: &PlanScope<'_>, a: &RankMember, b: &RankMember) -> Ve
         }
     }
     cases
+}
+
+/// Largest last-level cache, 32 MiB where none is known.
+pub(super) fn shared_cache(scope: &PlanScope<'_>) -> Bytes {
+    let sizes = scope.topology.caches.iter().filter(|c| c.level == 3).map(|c| c.size);
+    sizes.max().filter(|&b| b > Bytes(0)).unwrap_or(Bytes::mib(32))
+}
+
+/// Whether a case times CPU threads while processes copy: nothing else can be timed while messages
+/// pass.
+pub(crate) fn is_bystander(case: &Case) -> bool {
+    let copies = |flow: &Flow| {
+        let wire = flow.by.wire();
+        wire.is_some_and(|wire| {
+            matches!(wire.via, Transport::Shm | Transport::Cma | Transport::Xpmem)
+        })
+    };
+    let threads = |flow: &Flow| matches!(flow.by, Mover::Cpu { .. });
+    case.timed.iter().all(threads) && case.background.iter().all(copies)
+}
+
+/// Why such a case cannot be measured; none if nothing is known against it.
+pub(crate) fn cannot_stand_by(scope: &PlanScope<'_>, case: &Case) -> Option<String> {
+    // Ranks of several hosts meet at the coordinator, which waits for the threads.
+    if scope.ranks.iter().any(|member| member.node != 0) {
+        return Some("only processes of one host copy while something else is timed".to_owned());
+    }
+    let threads: u32 = case.timed.iter().map(|f| f.by.threads()).sum();
+    let ends = case.background.iter().flat_map(|flow| [flow.src.rank, flow.dst.rank]);
+    let ranks = ends.collect::<BTreeSet<_>>().len();
+    let at = case.timed.first().and_then(|flow| flow.by.at().numa())?;
+    let domain = scope.topology.numa.iter().find(|domain| domain.id == at)?;
+    let (wanted, there) = (threads as usize + ranks, domain.cpus.len());
+    (there < wanted).then(|| {
+        format!("who stands by and {ranks} processes need {wanted} cores; numa{at} has {there}")
+    })
 }
 
 impl BystanderSpot<'_> {

@@ -121,7 +121,7 @@ impl<'a> EnginePaths<'a> {
         if times.is_nan() { 0 } else { times as u32 }
     }
 
-    /// Numbers of the paths that `wanted` says.
+    /// Numbers of the paths that `wanted` accepts.
     fn which(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<usize> {
         (0..self.flows.len()).filter(|&i| wanted(&self.flows[i])).collect()
     }
@@ -203,14 +203,14 @@ fn all_pairs(of: &[usize]) -> Vec<(usize, usize)> {
     of.iter().enumerate().flat_map(|(at, &a)| after(at).map(move |b| (a, b))).collect()
 }
 
-/// At most so many of some pairs, as sets, in order.
+/// At most this many pairs, as sets, in order.
 fn at_most(pairs: &[(usize, usize)], most: usize) -> Vec<CopySet> {
     let mut some = PatternRandom::new(SAMPLED).some(pairs, most);
     some.sort_unstable();
     some.into_iter().map(|(a, b)| vec![a.min(b), a.max(b)]).collect()
 }
 
-/// Home paths of the host, each beside each other; those of one GPU in any case.
+/// Home paths of the host, each with each other; those of one GPU in any case.
 fn host_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let near = paths.which(|f| paths.at_home(f));
     let gpu = |&i: &usize| paths.of_gpu(&paths.flows[i]);
@@ -221,8 +221,8 @@ fn host_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     sets
 }
 
-/// Host memory of another domain: beside a home path of that domain, with which it shares memory,
-/// and beside another far path between the same domains, with which it shares what joins them.
+/// Host memory of another domain: with a home path of that domain, with which it shares memory,
+/// and with another far path between the same domains, with which it shares what joins them.
 fn far_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let domains = |f: &Flow| {
         let host = f.src.unit.numa().or(f.dst.unit.numa())?;
@@ -247,7 +247,7 @@ fn far_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     at_most(&pairs, MOST_NEIGHBOURS)
 }
 
-/// Memory of the home domain and of another one, the same way: what both have in common is the GPU's
+/// Memory of the home domain and of another one, in one direction: what both have in common is the GPU's
 /// own link and engine. A twin that has not seen them at once takes them for strangers.
 fn near_and_far(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let mut pairs = Vec::new();
@@ -294,8 +294,8 @@ fn peer_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     sets
 }
 
-/// For each link that several routes in use pass, one way, the first of its copies (the direct one,
-/// where there is one) beside each other one. Ports of GPUs at a switch are left out: who shares
+/// For each link that several routes in use pass, in one direction, the first of its copies (the direct one,
+/// where there is one) with each other one. Ports of GPUs at a switch are left out: who shares
 /// one has an end in common.
 fn over_one_link(paths: &EnginePaths<'_>, peers: &[usize]) -> Vec<(usize, usize)> {
     let mut over: BTreeMap<(LinkEnd, LinkEnd), Vec<(usize, usize)>> = BTreeMap::new();
@@ -327,7 +327,7 @@ fn over_one_link(paths: &EnginePaths<'_>, peers: &[usize]) -> Vec<(usize, usize)
     pairs
 }
 
-/// A host path beside a copy from or to another GPU of the same GPU.
+/// A host path with a copy from or to another GPU of the same GPU.
 fn mixed_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let next = |g: u32| {
         let at = paths.gpus.iter().position(|&other| other == g)?;
@@ -406,7 +406,7 @@ fn peer_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
             shifts.first().map(|ring| with.iter().chain(ring).copied().collect::<CopySet>()),
         );
     }
-    // Halves against each other: copies across what joins two halves, one way.
+    // Halves against each other: copies across what joins two halves, in one direction.
     sets.push(of(&|from, to| from < n / 2 && to == from + n / 2));
     sets.push(of(&|from, to| to < n / 2 && from == to + n / 2));
     sets.retain(|set| set.len() > 2);
@@ -415,7 +415,7 @@ fn peer_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
 
 /// The fewest and the most copies of a random set.
 const COPIES: (usize, usize) = (2, 16);
-/// How often a set is drawn anew that was there already; small nodes run out of sets.
+/// How often a set is drawn again that was there already; small nodes run out of sets.
 const TRIES: u32 = 32;
 /// Number of a set that may have all kinds of copies, none of which waits.
 const ANY_COPIES: u32 = 2;
@@ -443,7 +443,7 @@ pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
     cases
 }
 
-/// The `nth` set: its number says which kinds of copies it has and whether they may wait for each
+/// The `nth` set: its number decides which kinds of copies it has and whether they may wait for each
 /// other, so that every number of sets has all kinds in proportion.
 fn random_set(paths: &EnginePaths<'_>, dice: &mut PatternRandom, nth: u32) -> Option<Case> {
     let kind = nth % 3;

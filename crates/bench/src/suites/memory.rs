@@ -43,7 +43,7 @@ pub(super) fn managed(topology: &Topology) -> Vec<Case> {
     ways.iter().flat_map(way).collect()
 }
 
-/// What calls of the runtime cost for the first GPU, and many small copies by one call beside the
+/// What calls of the runtime cost for the first GPU, and many small copies by one call next to the
 /// same one by one.
 pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
@@ -96,7 +96,7 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
 const REGISTERED: [Bytes; 6] =
     [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), Bytes::mib(32), BULK, Bytes::gib(1)];
 
-/// What it costs to have an adapter reach memory, and to take that back: of the host beside the
+/// What it costs to have an adapter reach memory, and to take that back: of the host next to the
 /// first adapter, and of the first GPU, by its address and by a file that it is exported as.
 pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
     let topology = scope.topology;
@@ -132,7 +132,7 @@ pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
 }
 
 /// Pinned memory of every NUMA domain and every GPU, in and out by the copy engine. For the first
-/// GPU also pageable memory that was placed by page and page-locked afterwards: the other way to
+/// GPU also pageable memory that was placed by page and page-locked afterwards: the other method to
 /// have pinned memory in a chosen domain.
 pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
     let mut cases = Vec::new();

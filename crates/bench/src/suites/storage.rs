@@ -27,7 +27,7 @@ const MOST_THREADS: u32 = 8;
 /// Share of reads of mixed I/O, in percent: that of the usual database mix.
 const MIX: u8 = 70;
 
-/// The fastest way through host memory: copies beside the next I/Os, from blocks that the device
+/// The fastest path through host memory: copies overlap the next I/Os, from blocks that the device
 /// has by one request each.
 const OVERLAPPED: IoStage = IoStage { pipelined: true, through: MemKind::RegisteredHuge };
 
@@ -86,7 +86,7 @@ impl StoreScope {
         Case::together(vec![self.flow(memory, io, bytes)])
     }
 
-    /// Random reads over depth and workers: host memory, and beside each the same to a GPU, so that
+    /// Random reads over depth and workers: host memory, and next to each the same to a GPU, so that
     /// they are sampled in turn.
     fn random_reads(&self, gpu_index: Option<u32>, cases: &mut Vec<Case>) {
         for threads in ladder(self.threads) {
