@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use pathline_dylib::{LibraryReport, announce_in};
 use pathline_hal::CallResult;
-use pathline_schema::Topology;
+use pathline_schema::{GpuCaps, Topology};
 
 pub use cache::cache_base;
 pub use child::{COMPILE_COMMAND, serve_compilations};
@@ -139,6 +139,10 @@ impl RuntimeFamily {
             Self::Cuda => "nvidia",
             Self::Hip => "amd",
         }
+    }
+    /// What can be asked of its vendor's GPUs.
+    pub fn caps(self) -> &'static GpuCaps {
+        GpuCaps::of_vendor(self.vendor())
     }
     fn presence(self, topology: &Topology) -> VendorPresence {
         let gpus = topology.gpus.iter().filter(|g| g.vendor == self.vendor()).count();

@@ -42,6 +42,10 @@ pub struct GpuCaps {
     pub copy_calls: [&'static str; 3],
     /// Calls that pin host memory and release it.
     pub pin_calls: [&'static str; 2],
+    /// The library that moves bytes between files and its memory.
+    pub direct_library: &'static str,
+    /// The library that reads clocks, power and links, where files of the driver do not.
+    pub management_library: Option<&'static str>,
 }
 
 const AMD: GpuCaps = GpuCaps {
@@ -59,6 +63,8 @@ const AMD: GpuCaps = GpuCaps {
     osu_suffix: "-ROCM",
     copy_calls: ["hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH"],
     pin_calls: ["hipHostRegister", "hipHostUnregister"],
+    direct_library: "hipFile",
+    management_library: None,
 };
 
 const NVIDIA: GpuCaps = GpuCaps {
@@ -76,6 +82,8 @@ const NVIDIA: GpuCaps = GpuCaps {
     osu_suffix: "-CUDA",
     copy_calls: ["cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH"],
     pin_calls: ["cuMemHostRegister", "cuMemHostUnregister"],
+    direct_library: "cuFile",
+    management_library: Some("NVML"),
 };
 
 /// A GPU of unknown make: everything may be asked for, and the runtime refuses what it lacks.
@@ -87,6 +95,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     memory_grains: true,
     fixed_engine_rate: false,
     large_payloads: false,
+    management_library: None,
     ..NVIDIA
 };
 

@@ -12,7 +12,7 @@ use crate::error::{TopoError, excerpt};
 use crate::links::{LinkClaim, LinkClaims, number_packages};
 use crate::parse::{cpu_mask, int, is_pci_address};
 use crate::pci::{AMD, NVIDIA, is_gpu_class};
-use crate::peaks::{amd_product, nvidia_product};
+use crate::peaks::{amd_product, gpu_product};
 use crate::xml::XmlElement;
 
 /// Kinds of operating system devices (`osdev_type` of hwloc 1 and 2).
@@ -348,11 +348,7 @@ fn gpus(pci: &[PciDevice], devices: &[HwlocDevice]) -> Vec<Gpu> {
         .filter(computes)
         .zip(0..)
         .map(|(device, index)| {
-            let (vendor, product) = match device.vendor {
-                AMD => ("amd", amd_product(device.device)),
-                NVIDIA => ("nvidia", nvidia_product(device.device)),
-                _ => ("", None),
-            };
+            let (vendor, product) = gpu_product(device.vendor, device.device);
             let model = devices.iter().find(|d| d.pci == device.address && !d.model.is_empty());
             Gpu {
                 index,

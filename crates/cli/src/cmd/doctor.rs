@@ -121,7 +121,7 @@ impl Findings {
             let direct = match direct.join() {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(error)) => {
-                    let what = if family == RuntimeFamily::Cuda { "cuFile" } else { "hipFile" };
+                    let what = family.caps().direct_library;
                     DirectAnswer { report: known(Err(error), what), notes: Vec::new() }
                 }
                 Err(_) => DirectAnswer { report: LibraryReport::default(), notes: Vec::new() },
@@ -165,7 +165,7 @@ impl Findings {
         library(&self.runtime.driver, brief);
         self.compilers.iter().for_each(|found| library(found, brief));
         // Nothing is unmeasured without it: it is shown and does not decide.
-        library(&self.management, topology.gpus.iter().all(|g| g.vendor != "nvidia"));
+        library(&self.management, !topology.any_gpu(|caps| caps.management_library.is_some()));
         if let Some((gpus, warnings)) = &self.managed {
             outln!("    it reads {gpus} GPUs");
             warnings.iter().for_each(|warning| outln!("    warning: {warning}"));
