@@ -12,7 +12,7 @@ use pathline_schema::{
     Bytes, Collective, MemKind, MessageOp, Place, Rank, Severity, Transport, Unit, WireOp,
 };
 
-/// Whether an error of [`TransportPort::release`] says that memory must not be freed.
+/// Whether an error of [`TransportPort::release`] means that memory must not be freed.
 pub(crate) fn keeps_memory(error: &CallError) -> bool {
     error.severity == Severity::Sticky
 }

@@ -6,7 +6,7 @@ use pathline_schema::{Case, Rank, RankMember, Unit};
 
 use crate::rank::group;
 
-/// Failures that retire a GPU: one may be the case's fault, and the runtime is started anew after it.
+/// Failures that retire a GPU: one may be the case's fault, and the runtime is restarted after it.
 const RETIRED_AFTER: usize = 2;
 
 /// A GPU of one of the hosts that measure together.

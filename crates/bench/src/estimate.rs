@@ -14,8 +14,8 @@ use crate::suites::queue;
 const OPERATIONS: f64 = 15.0;
 /// The fewest of any case: two to calibrate, three samples, the one that is verified.
 const FEWEST: f64 = 6.0;
-/// What a case costs beside its operations: streams, spoiling and comparing its bytes, the states of
-/// its GPUs; 451 cases on four H200s took 12 to 20 ms each beside what page-locking took.
+/// What a case costs besides its operations: streams, spoiling and comparing its bytes, the states of
+/// its GPUs; 451 cases on four H200s took 12 to 20 ms each, page-locking apart.
 const HANDLING: Ns = Ns::ms(20.0);
 /// Page-locking, ns a byte: 353 ms a GiB on a node of H200s.
 const LOCKING: f64 = 353e6 / (1u64 << 30) as f64;

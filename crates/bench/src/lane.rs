@@ -14,7 +14,7 @@ pub(crate) struct LaneSample {
     pub(crate) steps: u64,
     /// How long by each of several processes.
     pub(crate) by_rank: BTreeMap<Rank, Ns>,
-    /// What I/O says beside.
+    /// What I/O records in addition.
     pub(crate) io: Option<IoReading>,
 }
 

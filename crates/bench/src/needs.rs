@@ -1,4 +1,4 @@
-//! What a case needs: memory, a GPU runtime, a thread of its own.
+//! What a case needs: memory, a GPU runtime, a thread.
 //!
 //! Pure: known of the case alone.
 
@@ -66,7 +66,7 @@ pub(crate) fn of_wire(flow: &Flow, wire: &MessageOp) -> Vec<(Unit, Bytes)> {
         return vec![(flow.src.unit, times(buffers * ends))];
     }
     let mut needs = vec![(flow.src.unit, times(buffers)), (flow.dst.unit, times(buffers))];
-    // A copy of ours passes pinned memory of either end.
+    // A copy by pathline passes pinned memory of either end.
     needs
         .extend((wire.via == Transport::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
     needs
@@ -77,7 +77,7 @@ pub(crate) fn slots(flow: &Flow, io: &IoSpec) -> Bytes {
     Bytes(flow.bytes.0.saturating_mul(io.slots()))
 }
 
-/// The host memory that blocks pass on their way to or from a GPU, or that they are in themselves;
+/// The host memory that blocks pass to or from a GPU, or that they are in themselves;
 /// none for GPU direct. Memory that is to be registered is pageable until then.
 pub(crate) fn host_memory(flow: &Flow, io: &IoSpec) -> Option<Place> {
     let (_, memory) = flow.io_ends();

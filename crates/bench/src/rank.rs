@@ -37,7 +37,7 @@ struct BoundCase<'m> {
 enum CaseCarrier<'m> {
     /// The port alone, by its own number.
     Port(ExchangeId),
-    /// The port with host memory, and copies of ours beside it.
+    /// The port with host memory, with copies by pathline to and from it.
     Bounce(HostBounce<'m>),
 }
 
@@ -57,7 +57,7 @@ impl<'m> RankSide<'m> {
         Self { machine, me, members: Vec::new(), ports, bound: BTreeMap::new() }
     }
 
-    /// Learns who measures together.
+    /// Takes the list of ranks.
     pub fn know(&mut self, members: Vec<RankMember>) {
         self.members = members;
     }
@@ -122,7 +122,7 @@ impl<'m> RankSide<'m> {
         }
     }
 
-    /// Runs it so many times; the times of each flow, as the port gives them.
+    /// Runs it `reps` times; the times of each flow, as the port gives them.
     ///
     /// # Errors
     /// The port's.
@@ -207,7 +207,7 @@ impl<'m> RankSide<'m> {
         Ok((port.as_mut(), &bound.carrier))
     }
 
-    /// The domain beside this rank.
+    /// The domain of this rank.
     fn numa(&self) -> u32 {
         self.members.iter().find(|m| m.rank == self.me).map_or(0, |m| m.numa)
     }

@@ -14,7 +14,7 @@ use crate::lane::{BoundLane, LaneSample, SOURCE_SEED, SPOILT_SEED};
 /// A wait, a copy and a record: on each stream for every chunk.
 const OPERATIONS: u64 = 3;
 
-/// A chunk of pinned memory and who may have it.
+/// A chunk of pinned memory and which side may use it.
 struct StagingSlot<'m> {
     memory: MachineBuffer<'m>,
     /// Its bytes have come from the source; of the source's GPU.

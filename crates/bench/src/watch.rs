@@ -76,7 +76,7 @@ impl<'a> GpuWatch<'a> {
         Some(state)
     }
 
-    /// How long operations must run for a reading of so many GPUs to end before they do.
+    /// How long operations must run for a reading of `gpus` GPUs to end before they do.
     pub(crate) fn needs(&self, gpus: usize) -> Ns {
         let each = self.slowest.unwrap_or(FIRST_GUESS) * MARGIN;
         Ns(each.0.min(MOST.0)) * gpus as f64

@@ -38,7 +38,7 @@ struct WireLane<'m> {
     nth: usize,
     wire: MessageOp,
     isolated: bool,
-    /// Whether other flows of the case are timed beside it.
+    /// Whether other flows of the case are timed meanwhile.
     beside: bool,
 }
 
@@ -75,7 +75,7 @@ impl BoundLane for WireLane<'_> {
     fn issue(&mut self, _: &StartGate<'_>, reps: u64) -> CallResult<()> {
         let BoundExchange { ranks, id, reps: wanted, .. } = &*self.exchange;
         wanted.set(reps);
-        // What others are timed beside is under way when their gate opens.
+        // A background runs when the gate of the timed flows opens.
         if self.beside && self.nth == 0 { ranks.begin(*id, reps) } else { Ok(()) }
     }
 
@@ -89,7 +89,7 @@ impl BoundLane for WireLane<'_> {
         let Some(FlowTime { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));
         };
-        // What counts of a round trip is one way.
+        // Half of a round trip counts.
         let ways = if self.wire.op == WireOp::Ping { 2.0 } else { 1.0 };
         let one_way = |ns: Ns| Ns(ns.0 / ways);
         let by_rank: BTreeMap<Rank, Ns> =

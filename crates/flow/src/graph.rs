@@ -32,7 +32,7 @@ pub(crate) struct LinkDirection {
     pub bundle: LinkBundle,
 }
 
-/// A GPU's way to the host.
+/// A GPU's link to the host.
 #[derive(Debug, Clone)]
 pub(crate) struct HostPort {
     /// NUMA domain that it hangs on.
@@ -118,7 +118,7 @@ pub(crate) struct NodeGraph {
     /// Of pairs whose two directions take different links, the lower GPU first: what holds two
     /// opposite flows, which share no bundle but meet each other's answers on both.
     apart: BTreeMap<(LinkEnd, LinkEnd), u32>,
-    /// Whether GPUs may be joined by links that discovery could not see, so that a way through the
+    /// Whether GPUs may be joined by links that discovery could not see, so that a path through the
     /// host is no ceiling.
     pub(crate) unread_fabric: bool,
     /// Whether the sources agree on the links between GPUs.
@@ -244,7 +244,7 @@ impl NodeGraph {
         })
     }
 
-    /// Both directions of every bundle that is not a GPU's way to the host.
+    /// Both directions of every bundle that is not a GPU's link to the host.
     fn add_lanes(&mut self, topology: &Topology) {
         for link in &topology.links {
             let (a, b) = (link.a.min(link.b), link.a.max(link.b));

@@ -24,7 +24,7 @@ pub struct FlowPrediction {
 /// The ceiling of a flow and where it lies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowCeiling {
-    /// Theoretical peak of the narrowest stretch of the way.
+    /// Theoretical peak of the narrowest stage of the path.
     pub peak: Rate,
     /// The stretch.
     pub narrowest: String,
@@ -32,7 +32,7 @@ pub struct FlowCeiling {
     pub bound: Option<(Rate, String)>,
     /// Units passed, ends included.
     pub route: Vec<LinkEnd>,
-    /// The way, stretch by stretch.
+    /// The path, stage by stage.
     pub stages: Vec<PathStage>,
 }
 

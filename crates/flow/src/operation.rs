@@ -21,7 +21,7 @@ pub struct ResourceUse {
     pub weight: f64,
 }
 
-/// A stretch of a flow's way, and the most it lets through.
+/// A stage of a flow's path, and the most that it lets through.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathStage {
     /// Name for people: `xGMI gpu0-gpu2, 1 link`.
@@ -61,7 +61,7 @@ pub struct FlowOperation {
     pub route: Vec<LinkEnd>,
     /// What moves the bytes, in words for the record: `copy engine`, `blit kernel`.
     pub engine: String,
-    /// The way, stretch by stretch.
+    /// The path, stage by stage.
     pub stages: Vec<PathStage>,
 }
 

@@ -1,4 +1,4 @@
-//! A case: flows that are timed together, beside flows that only load the machine.
+//! A case: flows that are timed together, and flows that only load the machine meanwhile.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a GPU says of itself, at the start of a run and around each case.
+//! What a GPU reports: facts at the start of a run, readings around each case.
 //!
 //! A field that the driver, the product or a virtual machine does not offer is none: never 0.
 
@@ -9,7 +9,7 @@ use crate::PcieLink;
 /// What does not change during a run, unless somebody changes it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GpuFacts {
-    /// Who says so: `NVML 550.54`, `amdgpu sysfs`, `model`.
+    /// Where this is read: `NVML 550.54`, `amdgpu sysfs`, `model`.
     #[serde(default)]
     pub source: String,
     /// Highest clock of the compute units, MHz.

@@ -61,7 +61,7 @@ pub enum IoOrder {
 }
 words!(IoOrder, "I/O order", { Seq => "seq", Rand => "rand" });
 
-/// Whether the page cache is in the way.
+/// Use of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoCache {
     /// `O_DIRECT`: past it.
@@ -137,7 +137,7 @@ pub struct IoSpec {
     pub op: IoOp,
     /// Which block is next.
     pub order: IoOrder,
-    /// Whether the page cache is in the way.
+    /// Use of the page cache.
     pub cache: IoCache,
     /// How workers share files.
     pub files: IoFiles,
@@ -380,7 +380,7 @@ impl CallTally {
     }
 }
 
-/// What one sample of I/O says beside its duration.
+/// What one sample of I/O records apart from its duration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct IoReading {
     /// From the start until the first worker had done its part.

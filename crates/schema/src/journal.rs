@@ -27,7 +27,7 @@ const MAX_BROKEN: usize = 100;
 /// The most characters of a parser's complaint that an error repeats.
 const MAX_REASON: usize = 300;
 
-/// What a journal says, put together.
+/// The records of a journal by kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Journal {
     /// The first begin.
@@ -46,7 +46,7 @@ pub struct Journal {
     pub end: Option<RunEnd>,
     /// Whether the last line was cut off and dropped.
     pub torn: bool,
-    /// Lines before the last that are no messages. What they said is missing here.
+    /// Lines before the last that are no messages; what they recorded is missing here.
     pub broken: Vec<BrokenLine>,
     /// Length of the file up to and including its last whole line.
     pub whole_bytes: u64,
@@ -71,7 +71,7 @@ pub struct RejectedRecord {
 pub struct BrokenLine {
     /// 1 is the first.
     pub line: usize,
-    /// What the parser said.
+    /// The parser's message.
     pub reason: String,
 }
 
@@ -86,7 +86,7 @@ pub enum JournalError {
     Line {
         /// 1 is the first.
         line: usize,
-        /// What the parser said.
+        /// The parser's message.
         reason: String,
     },
     /// A line beyond any sensible length.
@@ -308,7 +308,7 @@ impl Journal {
         self.rejected.push(RejectedRecord { line, case: case.to_string(), why });
     }
 
-    /// What the engine was told in the last part of the run.
+    /// Settings of the last part of the run.
     pub fn settings(&self) -> &RunSettings {
         &self.resumed.last().unwrap_or(&self.begin).settings
     }
@@ -330,7 +330,7 @@ fn check_version(begin: &RunBegin) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What every format of the journal says of itself, whatever else changes.
+/// What every version of the format has.
 #[derive(Deserialize)]
 struct JournalHead {
     data: HeadData,

@@ -28,9 +28,9 @@ pub struct RankMember {
     pub numa: u32,
     /// Logical CPUs that it may run on, as the kernel writes lists: `0-3,8`.
     pub cpus: String,
-    /// The library behind each way that it has, with its version.
+    /// The library of each transport that it has, with its version.
     pub ways: BTreeMap<Transport, String>,
-    /// Why it has not the others, and the way out.
+    /// Why it lacks the others, and the remedy.
     pub without: BTreeMap<Transport, String>,
     /// Ways whose library takes host memory only, and how that was found out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

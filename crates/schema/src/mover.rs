@@ -234,7 +234,7 @@ pub enum Mover {
         /// The GPU that runs the kernel.
         at: Unit,
     },
-    /// A kernel of ours.
+    /// One of pathline's kernels.
     Kernel {
         /// The GPU that runs it.
         at: Unit,
@@ -257,7 +257,7 @@ pub enum Mover {
         /// What makes them move.
         how: MigrateHow,
     },
-    /// Copies of ours from GPU to GPU through pinned host memory, chunk by chunk: while one GPU
+    /// Copies by pathline from GPU to GPU through pinned host memory, chunk by chunk: while one GPU
     /// writes a chunk out, the other reads the one before.
     Staged {
         /// The GPU that the bytes come from.
@@ -309,7 +309,7 @@ impl Mover {
             _ => None,
         }
     }
-    /// The NUMA domain whose memory the bytes pass on their way.
+    /// The NUMA domain whose memory the bytes pass between source and destination.
     pub const fn via(&self) -> Option<Unit> {
         if let Self::Staged { via, .. } = *self { Some(via) } else { None }
     }
@@ -343,11 +343,11 @@ impl Mover {
             Self::Call { .. } => KernelEffect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
         }
     }
-    /// What goes on between processes, if that is its way.
+    /// The message or collective, if it is one.
     pub fn wire(&self) -> Option<&MessageOp> {
         if let Self::Wire { wire, .. } = self { Some(wire) } else { None }
     }
-    /// The I/O, if it is some.
+    /// The I/O, if it is one.
     pub fn io(&self) -> Option<&IoSpec> {
         if let Self::Io { io, .. } = self { Some(io) } else { None }
     }

@@ -59,7 +59,7 @@ pub struct MoverFacts {
     pub word: &'static str,
     /// What a report calls it; none: as its text does.
     pub label: Option<&'static str>,
-    /// The record's name for the engine says more than `label`.
+    /// The record's name for the engine is more specific than `label`.
     pub engine_recorded: bool,
     /// What a model calls the engine of a measured path.
     pub engine: &'static str,

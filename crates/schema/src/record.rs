@@ -70,11 +70,11 @@ pub struct RunBegin {
     pub machine_sha256: Option<String>,
     /// Environment switches that change what libraries do, of those that were set.
     pub env: BTreeMap<String, String>,
-    /// What the engine was told.
+    /// Settings of the engine.
     pub settings: RunSettings,
     /// What the harness itself costs: an empty operation timed like any other, by timer.
     pub overhead_ns: BTreeMap<String, f64>,
-    /// What each GPU says of itself before anything is measured.
+    /// Facts of each GPU, read before anything is measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<Unit, GpuFacts>,
     /// The processes that measure together; none in a run of one process.
@@ -107,7 +107,7 @@ impl RunBegin {
     }
 }
 
-/// What the engine was told.
+/// Settings of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RunSettings {
     /// Wanted half width of the 95 % interval of the median, relative: 0.01 is 1 %.
@@ -179,7 +179,7 @@ pub struct FlowSeries {
     pub reps: u64,
     /// Dependent steps in one sample: loads of a chain, pages touched, else operations.
     pub steps: u64,
-    /// Payload delivered in one sample, one way.
+    /// Payload delivered in one sample, in one direction.
     pub moved_bytes: Bytes,
     /// Duration of each sample.
     pub samples_ns: Vec<f64>,
@@ -187,7 +187,7 @@ pub struct FlowSeries {
     /// over repetitions of the latest rank's time, so it is no less than any of these.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_rank: BTreeMap<Rank, Vec<f64>>,
-    /// What each sample of I/O says beside its duration.
+    /// What each sample of I/O records apart from its duration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub io: Vec<IoReading>,
     /// Calls before the first sample and after the last, by name: files opened, memory registered
@@ -279,7 +279,7 @@ pub struct SampledCase {
 }
 
 impl SampledCase {
-    /// Adds the samples of a later visit. A visit with other repetitions starts the case anew: its
+    /// Adds the samples of a later visit. A visit with other repetitions starts the case again: its
     /// samples cannot be pooled.
     pub fn add(&mut self, visit: Self) {
         let same = |a: &FlowSeries, b: &FlowSeries| {
@@ -368,7 +368,7 @@ pub struct FaultedCase {
     pub case: Case,
     /// Suites that list it.
     pub suites: Vec<String>,
-    /// The call, the thing, the reason and the way out.
+    /// The call, its object, the reason and the remedy.
     pub error: String,
     /// How bad it is.
     pub severity: Severity,

@@ -1,6 +1,6 @@
 //! Switches of UCX that a case may set, each with its variable and value.
 
-/// Makes the type from its one table: word, variable without `UCX_`, value, and what it says.
+/// Makes the type from its one table: word, variable without `UCX_`, value, and its documentation.
 macro_rules! switches {
     ($($(#[$doc:meta])+ $v:ident => $word:literal, $variable:literal, $value:literal;)+) => {
         /// A switch of UCX that differs from how UCX was started, for one case.
@@ -43,13 +43,13 @@ switches! {
     ProtoV2 => "proto-v2", "PROTO_ENABLE", "y";
     /// NVIDIA's device memory is not exported as dma-buf.
     CudaNoDmabuf => "cuda-no-dmabuf", "CUDA_COPY_DMABUF", "n";
-    /// Device memory of other processes is opened anew for every operation.
+    /// Device memory of other processes is opened again for every operation.
     CudaNoIpcCache => "cuda-no-ipc-cache", "CUDA_IPC_CACHE", "n";
     /// Zero-copy operations of ROCm's copy transport wait for their end.
     RocmSyncZcopy => "rocm-sync-zcopy", "ROCM_COPY_ENABLE_ASYNC_ZCOPY", "n";
     /// AMD's device memory is exported as dma-buf.
     RocmDmabuf => "rocm-dmabuf", "ROCM_COPY_DMABUF", "y";
-    /// Device memory of other processes is opened anew for every operation.
+    /// Device memory of other processes is opened again for every operation.
     RocmNoIpcCache => "rocm-no-ipc-cache", "ROCM_IPC_CACHE_IPC_HANDLES", "n";
     /// No message from device memory is copied by the processor's loads.
     RocmD2hEngine => "rocm-d2h-engine", "ROCM_COPY_D2H_THRESH", "0";

@@ -444,7 +444,7 @@ pub struct GpuRoute {
     pub via: Vec<Vec<LinkEnd>>,
 }
 
-/// Something a source says that cannot be, or that another source contradicts.
+/// Something in a source that cannot be, or that another source contradicts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopologyWarning {

@@ -18,11 +18,11 @@ pub enum Transport {
     Ccl,
     /// UCX's libucp.
     Ucx,
-    /// Copies of ours into and out of a POSIX shared memory segment.
+    /// Copies by pathline into and out of a POSIX shared memory segment.
     Shm,
     /// `process_vm_readv` and `process_vm_writev`: one copy, by the kernel.
     Cma,
-    /// xpmem: one copy of ours between attached address spaces.
+    /// xpmem: one copy by pathline between attached address spaces.
     Xpmem,
 }
 words!(Transport, "way between processes", {
@@ -73,7 +73,7 @@ impl Collective {
             _ => size,
         }
     }
-    /// The size that OSU's benchmark prints for a case of so many bytes.
+    /// The size that OSU's benchmark prints for a case of this size.
     pub fn osu_size(self, bytes: Bytes, n: usize) -> Bytes {
         match self {
             Self::AllGather | Self::AllToAll => Bytes(bytes.0 / (n as u64).max(1)),
@@ -97,12 +97,12 @@ pub enum WireOp {
         /// Messages of a window, at least 1.
         window: u32,
     },
-    /// The source writes into the destination's memory, so many times before it waits.
+    /// The source writes into the destination's memory, a window of times before it waits.
     Put {
         /// Operations of a window, at least 1.
         window: u32,
     },
-    /// The destination reads the source's memory, so many times before it waits.
+    /// The destination reads the source's memory, a window of times before it waits.
     Get {
         /// Operations of a window, at least 1.
         window: u32,
@@ -222,7 +222,7 @@ pub enum ShmCopies {
 }
 
 impl Transport {
-    /// The way whose library carries it.
+    /// The transport whose library carries it.
     pub const fn carrier(self) -> Self {
         if let Self::MpiStaged = self { Self::Mpi } else { self }
     }

@@ -24,7 +24,7 @@ pub enum StubLibraries {
     CuFile,
     /// hipFile, over the HIP beside it.
     HipFile,
-    /// HIP by calls of CUDA (an example of `crates/vendor`, which cargo builds before the tests of that crate) under
+    /// HIP by calls of CUDA (an example of `crates/gpu`, which cargo builds before the tests of that crate) under
     /// the name of HIP 6, over whatever CUDA the process then finds.
     HipOverCuda,
 }

@@ -40,7 +40,7 @@ pub(crate) struct PathBuilder<'a> {
     bytes: u64,
     /// Bytes of it that may be counted without having passed a link.
     kept: f64,
-    /// Units passed on the way in and on the way out of the engine.
+    /// Units passed into and out of the engine.
     route: Vec<LinkEnd>,
 }
 
@@ -397,7 +397,7 @@ impl<'a> PathBuilder<'a> {
         let links = std::mem::take(&mut self.stages);
         let mut demands: Vec<(LinkEnd, f64)> =
             std::mem::take(&mut self.memory).into_iter().collect();
-        // In the order of the way: the source's memory, the links, the destination's memory.
+        // In the order of the path: the source's memory, the links, the destination's memory.
         let source = self.route.first().copied();
         demands.sort_by_key(|&(node, _)| Some(node) != source);
         let mut links = Some(links);

@@ -16,20 +16,20 @@ pub(crate) fn staged(net: &NodeGraph, flow: &Flow, via: Unit) -> Result<BuiltPat
     }
     let (a, out) = gpu_at(net, flow.src.unit)?;
     let (b, into) = gpu_at(net, flow.dst.unit)?;
-    let mut way = PathBuilder::new(net, flow);
-    way.leg(a, flow.src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
-    way.leg(a, host.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
-    way.leg(b, host.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
-    way.leg(b, flow.dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
-    way.memories(None);
-    way.engine(a, out, false);
-    way.engine(b, into, false);
+    let mut path = PathBuilder::new(net, flow);
+    path.leg(a, flow.src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
+    path.leg(a, host.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
+    path.leg(b, host.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
+    path.leg(b, flow.dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
+    path.memories(None);
+    path.engine(a, out, false);
+    path.engine(b, into, false);
     let time = &net.model.time;
     let chunk = STAGED_CHUNK.as_f64().min(flow.bytes.as_f64());
     let start = time.host_copy_us * 1e3;
-    way.cap(chunk / (start + chunk / way.cap), "the start of each chunk");
-    let first_us = (start + chunk / way.cap) / 1e3;
-    way.finish("copies staged through the host", first_us, time.copy_call_us, false, 0.0)
+    path.cap(chunk / (start + chunk / path.cap), "the start of each chunk");
+    let first_us = (start + chunk / path.cap) / 1e3;
+    path.finish("copies staged through the host", first_us, time.copy_call_us, false, 0.0)
 }
 
 /// As one copy of all bytes, enqueued by the call for batches.
@@ -64,8 +64,8 @@ pub(crate) fn call(net: &NodeGraph, flow: &Flow, call: RuntimeCall) -> Result<Bu
     if time.0 <= 0.0 {
         return Err(known());
     }
-    let mut way = PathBuilder::new(net, flow);
-    way.cap(flow.bytes.as_f64() / time.0, "the call");
-    let built = way.finish("runtime call", 0.0, 0.0, true, 0.0)?;
+    let mut path = PathBuilder::new(net, flow);
+    path.cap(flow.bytes.as_f64() / time.0, "the call");
+    let built = path.finish("runtime call", 0.0, 0.0, true, 0.0)?;
     Ok(BuiltPath { operation: FlowOperation { call: time, ..built.operation }, ..built })
 }

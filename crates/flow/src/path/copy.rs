@@ -33,35 +33,35 @@ pub(crate) fn build(
     let regime = regime.or(net.model.pageable.last()).filter(|_| pageable);
     let passes = regime.map_or(1.0, |r| f64::from(r.memory_passes));
 
-    let mut way = PathBuilder::new(net, flow);
+    let mut path = PathBuilder::new(net, flow);
     let hands = if by_kernel {
         (LegMover::Read, LegMover::Write)
     } else {
         (LegMover::Engine, LegMover::Engine)
     };
-    way.leg(g, src, LegSide::In, hands.0, 1.0, passes)?;
-    way.leg(g, dst, LegSide::Out, hands.1, 1.0, passes)?;
+    path.leg(g, src, LegSide::In, hands.0, 1.0, passes)?;
+    path.leg(g, dst, LegSide::Out, hands.1, 1.0, passes)?;
     if local {
         let peak = gpu.memory_peak.map_or(f64::INFINITY, |p| p.0);
         let share = net.model.gpu_memory.local_copy_gbs / peak;
-        way.memories(Some(if share.is_finite() { share.min(1.0) } else { 1.0 }));
+        path.memories(Some(if share.is_finite() { share.min(1.0) } else { 1.0 }));
     } else {
-        way.memories(None);
+        path.memories(None);
     }
     if !by_kernel && !local {
-        way.engine(g, gpu, between_gpus);
+        path.engine(g, gpu, between_gpus);
     }
     if by_kernel && !local {
-        way.in_flight(gpu, &KernelVariant::standard(KernelOp::Copy), 1.0);
+        path.in_flight(gpu, &KernelVariant::standard(KernelOp::Copy), 1.0);
     }
     if let Some(regime) = regime {
-        way.pageable(regime, src.numa().is_some());
+        path.pageable(regime, src.numa().is_some());
     }
     let time = &net.model.time;
     let alpha_us = match regime {
         Some(regime) => regime.start_us,
         None if by_kernel && (blit || !local) => time.blit_us.unwrap_or(time.kernel_us),
-        None if between_gpus => copy_latency_us(net, src, dst, way.passed),
+        None if between_gpus => copy_latency_us(net, src, dst, path.passed),
         None => time.host_copy_us,
     };
     let engine = match (pageable, by_kernel) {
@@ -69,7 +69,7 @@ pub(crate) fn build(
         (_, true) => "blit kernel",
         (_, false) => "copy engine",
     };
-    let mut built = way.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)?;
+    let mut built = path.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)?;
     if let Some([peers, inward, outward]) = gpu.queues.filter(|_| !by_kernel && !local) {
         let of_host = if dst == at { inward } else { outward };
         built.operation.queue = Some(if between_gpus { peers } else { of_host });

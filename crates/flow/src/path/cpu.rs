@@ -1,4 +1,4 @@
-//! The way of a flow that CPU threads carry: caches, cores, memory of NUMA domains, page faults.
+//! The path of a flow that CPU threads carry: caches, cores, memory of NUMA domains, page faults.
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork, Flow, LinkEnd, MemKind, Place, Unit};
 
@@ -19,7 +19,7 @@ struct CpuTeam<'a> {
     threads: f64,
 }
 
-/// Works out the way of a flow by CPU threads.
+/// Works out the path of a flow by CPU threads.
 pub(crate) fn build(
     net: &NodeGraph,
     flow: &Flow,
@@ -59,7 +59,7 @@ pub(crate) fn build(
 }
 
 impl CpuTeam<'_> {
-    /// Threads that keep a fixed number of loads in flight: over a longer way, fewer bytes.
+    /// Threads that keep a fixed number of loads in flight: over a longer path, fewer bytes.
     fn slowdown(&self, unit: Unit) -> f64 {
         let here = self.net.numas.get(&self.at);
         let distance = here.zip(unit.numa()).and_then(|(n, to)| n.distances.get(&to).copied());
@@ -107,20 +107,20 @@ impl CpuTeam<'_> {
     }
 
     /// Traffic with the memory of a domain.
-    fn memory(&self, way: &mut PathBuilder<'_>, place: Place, traffic: f64, into_cores: bool) {
+    fn memory(&self, path: &mut PathBuilder<'_>, place: Place, traffic: f64, into_cores: bool) {
         let (Some(n), here) = (place.unit.numa(), LinkEnd::Numa(self.at)) else { return };
         let node = LinkEnd::Numa(n);
         if node != here {
             let (a, b) = if into_cores { (node, here) } else { (here, node) };
-            way.cpu_link(a, b, traffic);
+            path.cpu_link(a, b, traffic);
         }
-        way.demand(node, traffic);
+        path.demand(node, traffic);
     }
 
     fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<BuiltPath, NoPath> {
         let model = &self.net.model.cpu;
         let bytes = flow.bytes.as_f64();
-        let mut way = PathBuilder::new(self.net, flow);
+        let mut path = PathBuilder::new(self.net, flow);
         let held = self.cache(bytes * (reads + writes));
         let around = writes > 0.0 && self.streams(bytes);
         let (mut from_memory, mut to_memory) = (0.0, 0.0);
@@ -138,21 +138,21 @@ impl CpuTeam<'_> {
             }
             let rate = cache.core_gbs * (self.width() / RATED_BYTES).min(1.0);
             let name = format!("L{} cache, {}", cache.level, self.size());
-            way.rated(&name, self.threads * rate / (reads + writes));
+            path.rated(&name, self.threads * rate / (reads + writes));
         }
         let slow =
             from_memory * self.slowdown(flow.src.unit) + to_memory * self.slowdown(flow.dst.unit);
         if slow > 0.0 {
             let name = format!("memory traffic of {}", self.size());
-            way.cap(self.threads * model.core_gbs / slow, &name);
+            path.cap(self.threads * model.core_gbs / slow, &name);
         }
         if from_memory > 0.0 {
-            self.memory(&mut way, flow.src, from_memory, true);
+            self.memory(&mut path, flow.src, from_memory, true);
         }
         if to_memory > 0.0 {
-            self.memory(&mut way, flow.dst, to_memory, false);
+            self.memory(&mut path, flow.dst, to_memory, false);
         }
-        self.finish(way, flow, 0.0)
+        self.finish(path, flow, 0.0)
     }
 
     fn chase(&self, flow: &Flow) -> Result<BuiltPath, NoPath> {
@@ -160,22 +160,22 @@ impl CpuTeam<'_> {
             return Err(NoPath("the load latency of this machine is not known".into()));
         }
         let far = self.net.model.cpu.memory_ns * self.slowdown(flow.src.unit);
-        let mut way = PathBuilder::new(self.net, flow);
+        let mut path = PathBuilder::new(self.net, flow);
         let step = match self.cache(flow.bytes.as_f64()) {
             Some(cache) => {
                 let chain = self.work.effect(flow.bytes).chain.max(1) as f64;
                 let rate = self.threads * flow.bytes.as_f64() / (chain * cache.load_ns);
-                way.rated(&format!("L{} cache, load latency", cache.level), rate);
+                path.rated(&format!("L{} cache, load latency", cache.level), rate);
                 cache.load_ns
             }
             None => {
-                self.memory(&mut way, flow.src, 1.0, true);
+                self.memory(&mut path, flow.src, 1.0, true);
                 far
             }
         };
         let chain = self.work.effect(flow.bytes).chain.max(1) as f64;
-        way.cap(self.threads * flow.bytes.as_f64() / (chain * step), "load latency");
-        self.finish(way, flow, step)
+        path.cap(self.threads * flow.bytes.as_f64() / (chain * step), "load latency");
+        self.finish(path, flow, step)
     }
 
     fn touch(&self, flow: &Flow) -> Result<BuiltPath, NoPath> {
@@ -184,22 +184,22 @@ impl CpuTeam<'_> {
             MemKind::Huge => (self.net.huge_page, model.huge_fault_us),
             _ => (self.net.page, model.page_fault_us),
         };
-        let mut way = PathBuilder::new(self.net, flow);
-        way.cap(self.threads * page / (fault_us * 1e3), "page faults");
-        self.memory(&mut way, flow.dst, 1.0, false);
-        self.finish(way, flow, 0.0)
+        let mut path = PathBuilder::new(self.net, flow);
+        path.cap(self.threads * page / (fault_us * 1e3), "page faults");
+        self.memory(&mut path, flow.dst, 1.0, false);
+        self.finish(path, flow, 0.0)
     }
 
     fn finish(
         &self,
-        mut way: PathBuilder<'_>,
+        mut path: PathBuilder<'_>,
         flow: &Flow,
         step_ns: f64,
     ) -> Result<BuiltPath, NoPath> {
-        way.memories_at(None, self.net.model.cpu.memory_efficiency);
+        path.memories_at(None, self.net.model.cpu.memory_efficiency);
         let ends =
             [LinkEnd::from(flow.src.unit), LinkEnd::Numa(self.at), LinkEnd::from(flow.dst.unit)];
-        ends.iter().for_each(|end| way.pass(std::slice::from_ref(end)));
-        way.finish("CPU threads", self.net.model.cpu.start_us, 0.0, false, step_ns)
+        ends.iter().for_each(|end| path.pass(std::slice::from_ref(end)));
+        path.finish("CPU threads", self.net.model.cpu.start_us, 0.0, false, step_ns)
     }
 }

@@ -1,4 +1,4 @@
-//! The way of I/O: store, memory, the copy to or from a GPU, and the threads that do it all. Each is
+//! The path of I/O: store, memory, the copy to or from a GPU, and the threads that do it all. Each is
 //! a bound of its own; what queues make of them together is simulated, not said here.
 
 use pathline_schema::{
@@ -124,31 +124,31 @@ fn cached(net: &NodeGraph, io: &IoSpec, at: Unit, memory: Place) -> Result<Rate,
 pub(crate) fn build(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<BuiltPath, NoPath> {
     let (number, parts) = parts(net, flow, io)?;
     let host = host_place(flow, io);
-    let mut way = PathBuilder::new(net, flow);
+    let mut path = PathBuilder::new(net, flow);
     let (file, memory) = flow.io_ends();
     let mut nodes =
         [LinkEnd::from(file.unit), LinkEnd::from(host.unit), LinkEnd::from(memory.unit)];
     if io.op == IoOp::Write {
         nodes.reverse();
     }
-    nodes.iter().for_each(|node| way.pass(std::slice::from_ref(node)));
-    device(net, &mut way, number, flow, io, &parts);
+    nodes.iter().for_each(|node| path.pass(std::slice::from_ref(node)));
+    device(net, &mut path, number, flow, io, &parts);
     if let Some(stage) = &parts.stage {
-        stage.uses.iter().for_each(|u| way.take(Some(u.resource), u.weight));
-        way.rated("copies between host memory and the GPU", parts.stage_rate.0);
+        stage.uses.iter().for_each(|u| path.take(Some(u.resource), u.weight));
+        path.rated("copies between host memory and the GPU", parts.stage_rate.0);
     }
     // What the drive's engine writes into memory, or reads; through the cache what a core does.
     if host.unit.numa().is_some() {
         let passes = if io.cache == IoCache::Direct { 1.0 } else { 2.0 };
-        way.demand(LinkEnd::from(host.unit), passes);
-        way.memories(None);
+        path.demand(LinkEnd::from(host.unit), passes);
+        path.memories(None);
     }
-    threads(&mut way, flow, io, &parts);
+    threads(&mut path, flow, io, &parts);
     let engine = match &parts.stage {
         Some(stage) => format!("{}, {}; a model", name(io), stage.engine),
         None => format!("{}; a model", name(io)),
     };
-    way.finish(&engine, 0.0, 0.0, false, 0.0)
+    path.finish(&engine, 0.0, 0.0, false, 0.0)
 }
 
 /// What carries the I/O, in words.
@@ -176,7 +176,7 @@ fn shares(io: &IoSpec) -> [(f64, bool); 2] {
 /// The store's part: bytes and requests, unless the page cache has them.
 fn device(
     net: &NodeGraph,
-    way: &mut PathBuilder<'_>,
+    path: &mut PathBuilder<'_>,
     number: usize,
     flow: &Flow,
     io: &IoSpec,
@@ -201,17 +201,17 @@ fn device(
         why = (store.ceiling(writes).1, store.most_requests(writes).1);
     }
     if bytes > 0.0 {
-        way.take(node.bytes, bytes * store.ceiling(false).0.0);
-        way.rated(&format!("store{number}: {}", why.0), 1.0 / bytes);
+        path.take(node.bytes, bytes * store.ceiling(false).0.0);
+        path.rated(&format!("store{number}: {}", why.0), 1.0 / bytes);
     }
     if asked > 0.0 {
-        way.take(node.requests, asked * store.most_requests(false).0 * PLAIN_REQUEST / 1e9);
-        way.rated(&format!("store{number}: {}", why.1), 1.0 / asked);
+        path.take(node.requests, asked * store.most_requests(false).0 * PLAIN_REQUEST / 1e9);
+        path.rated(&format!("store{number}: {}", why.1), 1.0 / asked);
     }
 }
 
 /// What the workers can do: their CPU time, and how many I/Os they have in flight.
-fn threads(way: &mut PathBuilder<'_>, flow: &Flow, io: &IoSpec, parts: &IoParts) {
+fn threads(path: &mut PathBuilder<'_>, flow: &Flow, io: &IoSpec, parts: &IoParts) {
     let block = flow.bytes.as_f64();
     let own = |each: Ns| f64::from(io.threads) * block / each.0.max(1e-3);
     let mut each = parts.cpu.each(io.batch);
@@ -227,8 +227,8 @@ fn threads(way: &mut PathBuilder<'_>, flow: &Flow, io: &IoSpec, parts: &IoParts)
         }
         alone = alone + stage.call + copying;
     }
-    way.cap(own(each), "CPU time of the workers");
-    way.cap(io.slots() as f64 * block / alone.0, "I/Os in flight over the time of one");
+    path.cap(own(each), "CPU time of the workers");
+    path.cap(io.slots() as f64 * block / alone.0, "I/Os in flight over the time of one");
 }
 
 /// Mean time of a block on a store that does nothing else.
@@ -248,8 +248,8 @@ fn device_time(io: &IoSpec, parts: &IoParts, block: Bytes) -> Ns {
         });
         let moving = block.as_f64() / (store.rate(writes).0 * targets as f64);
         let link = store.client_gbs.map_or(0.0, |gbs| block.as_f64() / gbs);
-        let way = store.network_us * 1e3 + store.turn(writes).0 + store.latency(writes).0;
-        share * (way + moving.max(link))
+        let latency = store.network_us * 1e3 + store.turn(writes).0 + store.latency(writes).0;
+        share * (latency + moving.max(link))
     };
     Ns(shares(io).map(of).iter().sum())
 }

@@ -32,33 +32,33 @@ pub(crate) fn build(
             return no("with HSA_XNACK=1 managed pages migrate; unset it for zero-copy access");
         }
     }
-    let mut way = PathBuilder::new(net, flow);
+    let mut path = PathBuilder::new(net, flow);
     let time = &net.model.time;
     if variant.op == KernelOp::Fma {
-        way.cap(arithmetic(gpu, &variant), "arithmetic");
-        return way.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
+        path.cap(arithmetic(gpu, &variant), "arithmetic");
+        return path.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
     }
     if reads > 0.0 {
-        way.leg(g, flow.src.unit, LegSide::In, LegMover::Read, reads, 1.0)?;
+        path.leg(g, flow.src.unit, LegSide::In, LegMover::Read, reads, 1.0)?;
     }
-    let read_passed = way.passed;
+    let read_passed = path.passed;
     if writes > 0.0 {
-        way.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
+        path.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
     }
-    way.memories(None);
+    path.memories(None);
     let (unit, ratio) = if reads > 0.0 { (flow.src.unit, reads) } else { (flow.dst.unit, writes) };
-    let load_ns = load_ns(net, at, unit, if reads > 0.0 { read_passed } else { way.passed });
+    let load_ns = load_ns(net, at, unit, if reads > 0.0 { read_passed } else { path.passed });
     let mut step = 0.0;
     if effect.chain > 0 {
         if !net.described {
             return no("the load latency of this machine is not known");
         }
         step = load_ns;
-        way.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
+        path.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
     } else {
-        way.in_flight_over(gpu, &variant, ratio, load_ns);
+        path.in_flight_over(gpu, &variant, ratio, load_ns);
     }
-    way.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
+    path.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
 }
 
 /// Payload of a compute kernel in bytes per ns, where nothing else runs on the GPU.

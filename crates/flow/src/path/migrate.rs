@@ -30,17 +30,17 @@ pub(crate) fn build(
     {
         return no("with HSA_XNACK=0 no page fault can be served; unset it or set it to 1");
     }
-    let mut way = PathBuilder::new(net, flow);
-    way.leg(g, src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
-    way.leg(g, dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
-    way.memories(None);
+    let mut path = PathBuilder::new(net, flow);
+    path.leg(g, src.unit, LegSide::In, LegMover::Engine, 1.0, 1.0)?;
+    path.leg(g, dst.unit, LegSide::Out, LegMover::Engine, 1.0, 1.0)?;
+    path.memories(None);
     let model = &net.model.migration;
     let (bytes, cost_us, name) = match how {
         MigrateHow::Fault => (model.fault_bytes, model.fault_us, "page faults"),
         MigrateHow::Prefetch => (model.prefetch_bytes, model.prefetch_us, "prefetch"),
     };
     let bytes = bytes as f64;
-    way.cap(bytes / (cost_us * 1e3 + bytes / way.cap), &format!("{name} of {bytes} B"));
+    path.cap(bytes / (cost_us * 1e3 + bytes / path.cap), &format!("{name} of {bytes} B"));
     let time = &net.model.time;
-    way.finish(name, time.kernel_us, time.launch_call_us, false, 0.0)
+    path.finish(name, time.kernel_us, time.launch_call_us, false, 0.0)
 }
