@@ -32,7 +32,7 @@ pub type FigureMap = BTreeMap<Case, Result<CaseFigures, String>>;
 pub fn measure_cases<E>(
     cases: Vec<Case>,
     topology: &Topology,
-    open: &dyn Fn(&BTreeMap<String, String>) -> Result<Machine, E>,
+    open: impl Fn(&BTreeMap<String, String>) -> Result<Machine, E>,
 ) -> Result<FigureMap, E> {
     let entry = |case| PlannedCase {
         case,

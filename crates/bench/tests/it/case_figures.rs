@@ -14,7 +14,7 @@ fn measure(cases: &[&str]) -> (FigureMap, Vec<BTreeMap<String, String>>) {
     let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let opened = RefCell::new(Vec::new());
     let cases = cases.iter().map(|case| case.parse().unwrap()).collect();
-    let figures = measure_cases(cases, &desc.topology(), &|env| {
+    let figures = measure_cases(cases, &desc.topology(), |env| {
         opened.borrow_mut().push(env.clone());
         machine_with(&desc, RuntimeEnv::from_env(env), &options)
     });
@@ -77,6 +77,6 @@ fn a_machine_that_does_not_open_is_an_error() {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap();
     let error = || DescError { file: "x".into(), reason: "gone".into() };
-    let result = measure_cases(vec![case], &desc.topology(), &|_| Err(error()));
+    let result = measure_cases(vec![case], &desc.topology(), |_| Err(error()));
     assert_eq!(result.unwrap_err().reason, "gone");
 }

@@ -121,7 +121,7 @@ fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
 fn answers(desc: &MachineDesc, plan: &ValidationPlan) -> Result<AnswerMap> {
     let (mut answers, cases) = plan.answer_by_physics(desc)?;
     let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
-    let figures = measure_cases(cases, &desc.topology(), &|env| {
+    let figures = measure_cases(cases, &desc.topology(), |env| {
         machine_with(desc, RuntimeEnv::from_env(env), &options)
     })?;
     answers.extend(figures.into_iter().map(|(case, figures)| {
