@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Cadence, CaseOutcome, Flow, Journal, StopReason, VerifyResult, WireOp};
 
-use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion, extremes};
+use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion};
 use crate::figures::StorageSummary;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
@@ -190,21 +190,32 @@ fn unverified(journal: &Journal) -> Option<String> {
     Some(format!("{} moved bytes that were not verified: {first}", fmt::count(total, "case")))
 }
 
+/// Results whose time budget ended before the wanted precision, or before the least number of samples.
 fn unsettled(journal: &Journal) -> Option<String> {
-    let total = measured(journal).count();
-    let wide: Vec<f64> = measured(journal)
+    let precision = journal.settings().precision;
+    let (wide, few): (Vec<_>, Vec<_>) = measured(journal)
         .filter(|m| m.stop.reason != StopReason::Precise)
-        .map(|m| m.stop.half_width)
-        .collect();
-    let (_, worst) = extremes(&wide);
-    (!wide.is_empty()).then(|| {
-        format!(
-            "{} of {total} ended on their time, short of {} or of samples; the widest interval is +-{}.",
-            fmt::count(wide.len(), "case"),
-            fmt::percent(journal.settings().precision),
-            fmt::percent(worst)
-        )
-    })
+        .partition(|m| m.stop.half_width > precision);
+    let total = fmt::count(measured(journal).count(), "result");
+    let worst = wide.iter().max_by(|a, b| a.stop.half_width.total_cmp(&b.stop.half_width));
+    let Some(worst) = worst else {
+        let text = format!("{} of {total} have fewer samples than wanted.", few.len());
+        return (!few.is_empty()).then_some(text);
+    };
+    let case = match worst.case.timed.as_slice() {
+        [first, _, ..] => format!("{first} and {} more", worst.case.flows().count() - 1),
+        _ => worst.case.to_string(),
+    };
+    let more = match few.len() {
+        0 => String::new(),
+        n => format!("; {n} more with fewer samples than wanted"),
+    };
+    Some(format!(
+        "{} of {total} did not reach ±{} within their time budget (worst ±{}, {case}){more}.",
+        wide.len(),
+        fmt::percent(precision),
+        fmt::percent(worst.stop.half_width)
+    ))
 }
 
 /// Warnings by kind.

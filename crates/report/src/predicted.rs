@@ -111,7 +111,7 @@ pub fn exchange(exchange: &ExchangeSpec, predicted: &ExchangeTime) -> String {
     if bounds.latency.0 > 0.0 {
         text += &format!("; by copies of the runtime not less than {}", bounds.latency);
     }
-    text + "\na point: what libraries cost has no intervals\n"
+    text + "\nNo uncertainty is known for this prediction.\n"
 }
 
 /// The same for programs.

@@ -29,6 +29,12 @@ enum HostDirection {
 }
 
 impl HostDirection {
+    fn short_name(self) -> &'static str {
+        match self {
+            Self::In => "H2D",
+            Self::Out => "D2H",
+        }
+    }
     fn label(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -224,11 +230,12 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
         for (group, sums) in groups.iter().filter(|(group, _)| group.len() > 1) {
             let names: Vec<String> = group.iter().map(|g| format!("gpu{g}")).collect();
             let (low, high) = super::extremes(sums);
+            let any = if group.len() > 2 { ": any two" } else { "" };
             texts.push(format!(
-                "{} share {} GB/s {}",
+                "{}{any} together get {} GB/s {}",
                 fmt::list(&names),
                 fmt::range(low, high),
-                direction.label()
+                direction.short_name()
             ));
         }
     }
@@ -237,7 +244,7 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
     texts.truncate(MOST);
     let rest = if more > 0 { format!("; and {more} more groups") } else { String::new() };
     let all = texts.join("; ");
-    (!texts.is_empty()).then(|| format!("By twos, {all}{rest}."))
+    (!texts.is_empty()).then(|| format!("{all}{rest}."))
 }
 
 /// GPUs that copy at once with the host, in one direction or both.

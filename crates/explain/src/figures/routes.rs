@@ -213,13 +213,13 @@ fn loaded_routes(slowdowns: &[RouteSlowdown]) -> Option<String> {
     let (_, most) = extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
     let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
     Some(format!(
-        "A load on one link gives away the route of {}: {} to {} falls to {} beside {} to {}.",
-        fmt::count(pairs.len(), "routed pair"),
+        "Loading {}→{} cuts {}→{} to {}, so that copy is routed over it ({} confirmed).",
+        widest.load.src.unit,
+        widest.load.dst.unit,
         widest.timed.src.unit,
         widest.timed.dst.unit,
         fmt::percent(widest.loaded / widest.alone),
-        widest.load.src.unit,
-        widest.load.dst.unit
+        fmt::count(pairs.len(), "such pair")
     ))
 }
 

@@ -190,7 +190,7 @@ fn what_host_paths_share_is_told() {
     assert_eq!(m.cells[0][0].value, None);
     let finding = &figure(&report, "contention-pairs").finding;
     assert!(finding.starts_with("In 1 of 4 pairs one path loses more than 7.0 %"), "{finding}");
-    assert!(finding.ends_with("By twos, gpu0 and gpu1 share 30.0 GB/s in."), "{finding}");
+    assert!(finding.ends_with("gpu0 and gpu1 together get 30.0 GB/s H2D."), "{finding}");
     let groups = figure(&report, "contention-groups");
     close(bar(groups, "2 GPUs in, fastest: 1 2").value, 50.0);
     close(bar(groups, "2 GPUs in, slowest: 0 1").value, 30.0);
@@ -198,7 +198,7 @@ fn what_host_paths_share_is_told() {
     // 45 of 75; 81 of 75 + 60.
     let text = "Copying with the host at once, 3 GPUs move 45.0 GB/s in, 60 %; 81.0 GB/s both ways, 60 % of \
                 what they have alone.";
-    assert!(says(&report, "By twos, gpu0 and gpu1 share 30.0 GB/s in."), "{:#?}", report.headlines);
+    assert!(says(&report, "gpu0 and gpu1 together get 30.0 GB/s H2D."), "{:#?}", report.headlines);
     assert!(says(&report, text), "{:#?}", report.headlines);
     let FigureBody::Matrix(m) = &figure(&report, "contention-alone").body else { panic!() };
     assert_eq!(m.rows, ["gpu0", "gpu1", "gpu2", "numa0"]);
