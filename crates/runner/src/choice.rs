@@ -18,6 +18,7 @@ pub struct LibraryChoice {
     /// NVIDIA's run-time compiler: the file, or its folder.
     pub nvrtc: Option<PathBuf>,
     /// Whether MPI takes memory of GPUs.
+    #[serde(default)]
     pub device_memory: DeviceMemory,
 }
 
