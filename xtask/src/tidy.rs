@@ -43,6 +43,7 @@ const RULES: &[Rule] = &[
     Rule { name: "length", check: Sources(source::length) },
     Rule { name: "blanks", check: Files(text::blanks) },
     Rule { name: "width", check: Files(text::width) },
+    Rule { name: "names", check: Files(names::names) },
     Rule { name: "paths", check: Files(text::paths) },
     Rule { name: "links", check: Files(text::links) },
     Rule { name: "commands", check: Files(commands::commands) },

@@ -8,7 +8,7 @@ use pathline_schema::{Cadence, Case, Flow, Journal, LinkEnd, MeasuredCase, MemKi
 use pathline_schema::{CaseOutcome, FlowSeries, TimerKind, Topology, Unit, WorldKind};
 use pathline_stats::{SeriesSummary, ascending, interpolated};
 
-use crate::model::SetFlow;
+use crate::model::ModelFlow;
 
 /// A run, and what to call it in messages.
 #[derive(Debug, Clone)]
@@ -105,11 +105,11 @@ impl MeasuredPath {
 
 /// Flows that were measured at once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FlowSet {
+pub struct CalibrationSet {
     /// The case.
     pub case: Case,
     /// Its flows, timed ones first.
-    pub flows: Vec<SetFlow>,
+    pub flows: Vec<ModelFlow>,
     /// Median end of each timed flow, ns. Where a queue had a choice, of the samples that served
     /// the commonest order.
     pub ends: Vec<f64>,
@@ -121,10 +121,10 @@ pub struct FlowSet {
     pub noise: f64,
 }
 
-impl FlowSet {
+impl CalibrationSet {
     /// Payload of the timed flows.
     pub fn payload(&self) -> f64 {
-        self.flows.iter().filter(|j| !j.background).map(SetFlow::payload).sum()
+        self.flows.iter().filter(|j| !j.background).map(ModelFlow::payload).sum()
     }
 }
 
@@ -140,7 +140,7 @@ pub struct CalibrationData {
     /// Paths, in the order of their keys.
     pub paths: Vec<MeasuredPath>,
     /// Sets of two flows or more.
-    pub sets: Vec<FlowSet>,
+    pub sets: Vec<CalibrationSet>,
     /// Cases that say nothing about rates, by reason.
     pub left_out: BTreeMap<String, usize>,
     /// What is doubtful about the runs themselves.
@@ -272,7 +272,7 @@ impl CalibrationData {
     fn add_sets(&mut self, together: &[(Case, Vec<FlowSeries>)]) {
         for (case, series) in together {
             let flow = |(i, flow): (usize, &Flow)| {
-                Some(SetFlow {
+                Some(ModelFlow {
                     path: self.path(PathKey::of(flow))?,
                     bytes: flow.bytes.as_f64(),
                     reps: series.first().map_or(1, |s| s.reps.max(1)),
@@ -286,7 +286,7 @@ impl CalibrationData {
             let samples: Vec<Vec<f64>> = series.iter().map(|s| s.samples_ns.clone()).collect();
             let lasts = lasts(&samples);
             let Some(total) = SeriesSummary::of(&lasts) else { continue };
-            self.sets.push(FlowSet {
+            self.sets.push(CalibrationSet {
                 case: case.clone(),
                 flows,
                 ends: samples.iter().map(|s| median(s)).collect(),

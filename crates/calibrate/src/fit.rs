@@ -261,7 +261,7 @@ impl<'a> GroupFitter<'a> {
     /// Sets that could fill a pool.
     fn sets_of(&self, shared: &FittedResource, capacity: f64) -> Vec<usize> {
         let could = |s: usize| {
-            let load = |j: &crate::model::SetFlow| shared.takes[j.path] * self.model.caps[j.path];
+            let load = |j: &crate::model::ModelFlow| shared.takes[j.path] * self.model.caps[j.path];
             self.data.sets[s].flows.iter().map(load).sum::<f64>() > capacity
         };
         (0..self.data.sets.len()).filter(|&s| self.used[s] && could(s)).collect()
@@ -281,7 +281,7 @@ impl<'a> GroupFitter<'a> {
         members.iter().for_each(|&m| belongs[m] = true);
         let (mut seen, mut sets): (f64, _) = (0.0, Vec::new());
         for (s, set) in self.data.sets.iter().enumerate().filter(|(s, _)| self.used[*s]) {
-            let of = |(i, j): (usize, &crate::model::SetFlow)| {
+            let of = |(i, j): (usize, &crate::model::ModelFlow)| {
                 if belongs[j.path] { 1u64 << (i & 63) } else { 0 }
             };
             let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();
@@ -292,7 +292,7 @@ impl<'a> GroupFitter<'a> {
             seen = seen.max(passed(self.data, s, mask));
         }
         let could = |&(s, mask): &(usize, u64)| {
-            let load = |(_, j): (usize, &crate::model::SetFlow)| self.model.caps[j.path];
+            let load = |(_, j): (usize, &crate::model::ModelFlow)| self.model.caps[j.path];
             let of = self.data.sets[s].flows.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
             of.map(load).sum::<f64>() > seen * 1.003
         };

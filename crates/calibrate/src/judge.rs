@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::data::{CalibrationData, PathEnds, lasts, median, quantile};
 use crate::fit::{FittedNode, GroupFitter};
-use crate::model::{FittedModel, SetFlow, SetRunner, SetTimeline};
+use crate::model::{FittedModel, ModelFlow, SetRunner, SetTimeline};
 use crate::queues::has_choice;
 
 /// Kinds of sets that are judged apart.
@@ -104,7 +104,7 @@ impl OrderRandom {
 /// Durations of a set over orders of its queues: median, shortest, longest.
 fn durations(
     model: &FittedModel,
-    flows: &[SetFlow],
+    flows: &[ModelFlow],
     choice: bool,
     runner: &mut SetRunner,
 ) -> (f64, f64, f64) {
@@ -136,7 +136,8 @@ pub fn judge(of: &CalibrationData, model: &FittedModel, data: &CalibrationData) 
     let mut runner = SetRunner::default();
     let mut judged = Vec::new();
     for (s, set) in data.sets.iter().enumerate() {
-        let known = |j: &SetFlow| Some(SetFlow { path: of.path(data.paths[j.path].key)?, ..*j });
+        let known =
+            |j: &ModelFlow| Some(ModelFlow { path: of.path(data.paths[j.path].key)?, ..*j });
         let Some(mut flows) = set.flows.iter().map(known).collect::<Option<Vec<_>>>() else {
             continue;
         };
@@ -152,8 +153,8 @@ pub fn judge(of: &CalibrationData, model: &FittedModel, data: &CalibrationData) 
     judged
 }
 
-fn kind(data: &CalibrationData, flows: &[SetFlow]) -> SetClass {
-    let peer = |j: &&SetFlow| matches!(data.paths[j.path].ends, PathEnds::Peer { .. });
+fn kind(data: &CalibrationData, flows: &[ModelFlow]) -> SetClass {
+    let peer = |j: &&ModelFlow| matches!(data.paths[j.path].ends, PathEnds::Peer { .. });
     match flows.iter().filter(peer).count() {
         0 => SetClass::Host,
         n if n == flows.len() => SetClass::Peers,

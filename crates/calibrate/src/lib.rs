@@ -14,9 +14,9 @@ mod twin;
 mod write;
 
 pub use candidates::GroupOrigin;
-pub use data::{CalibrateError, CalibrationData, FlowSet, MeasuredPath, NamedRun, PathEnds};
+pub use data::{CalibrateError, CalibrationData, CalibrationSet, MeasuredPath, NamedRun, PathEnds};
 pub use fit::{FitStep, FittedGroup, FittedNode};
 pub use judge::{ErrorStats, JudgedSet, SetClass, by_kind, judge};
-pub use model::{FittedModel, FittedResource, SetFlow, SetRunner, SetTimeline};
+pub use model::{FittedModel, FittedResource, ModelFlow, SetRunner, SetTimeline};
 pub use queues::FittedQueue;
 pub use twin::{AtLeast, NodeTwin, calibrate};

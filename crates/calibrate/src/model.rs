@@ -4,7 +4,7 @@ use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse}
 
 /// One flow of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SetFlow {
+pub struct ModelFlow {
     /// Its path, by index.
     pub path: usize,
     /// Payload of one repetition.
@@ -17,7 +17,7 @@ pub struct SetFlow {
     pub turn: u32,
 }
 
-impl SetFlow {
+impl ModelFlow {
     /// Payload of all repetitions.
     pub fn payload(&self) -> f64 {
         self.bytes * self.reps as f64
@@ -93,7 +93,7 @@ pub struct SetRunner {
 
 impl SetRunner {
     /// Runs a set to its end.
-    pub fn run(&mut self, model: &FittedModel, set: &[SetFlow], timeline: &mut SetTimeline) {
+    pub fn run(&mut self, model: &FittedModel, set: &[ModelFlow], timeline: &mut SetTimeline) {
         self.gather(model, set);
         self.line_up(model, set);
         let Self { run, capacities, uses, first_use, queues, .. } = self;
@@ -114,7 +114,7 @@ impl SetRunner {
     }
 
     /// Resources that this set can fill, and what its flows take of them.
-    fn gather(&mut self, model: &FittedModel, set: &[SetFlow]) {
+    fn gather(&mut self, model: &FittedModel, set: &[ModelFlow]) {
         let Self { fillable, capacities, uses, first_use, .. } = self;
         fillable.clear();
         capacities.clear();
@@ -140,7 +140,7 @@ impl SetRunner {
     }
 
     /// Lists the flows of each queue in their turns.
-    fn line_up(&mut self, model: &FittedModel, set: &[SetFlow]) {
+    fn line_up(&mut self, model: &FittedModel, set: &[ModelFlow]) {
         self.queues.iter_mut().for_each(Vec::clear);
         for (i, flow) in set.iter().enumerate() {
             let Some(queue) = model.queues[flow.path] else { continue };
@@ -153,7 +153,7 @@ impl SetRunner {
     }
 }
 
-fn demand<'a>(model: &FittedModel, flow: &SetFlow, uses: &'a [ResourceUse]) -> FlowDemand<'a> {
+fn demand<'a>(model: &FittedModel, flow: &ModelFlow, uses: &'a [ResourceUse]) -> FlowDemand<'a> {
     let path = flow.path;
     let start = model.starts[path];
     let rate = RateDemand { uses, cap: model.caps[path], share: model.shares[path] };
@@ -188,13 +188,18 @@ mod tests {
         }
     }
 
-    fn flows(bytes: &[f64]) -> Vec<SetFlow> {
-        let flow =
-            |(path, &bytes)| SetFlow { path, bytes, reps: 1, background: false, turn: path as u32 };
+    fn flows(bytes: &[f64]) -> Vec<ModelFlow> {
+        let flow = |(path, &bytes)| ModelFlow {
+            path,
+            bytes,
+            reps: 1,
+            background: false,
+            turn: path as u32,
+        };
         bytes.iter().enumerate().map(flow).collect()
     }
 
-    fn ends(model: &FittedModel, flows: &[SetFlow]) -> Vec<f64> {
+    fn ends(model: &FittedModel, flows: &[ModelFlow]) -> Vec<f64> {
         let mut timeline = SetTimeline::default();
         SetRunner::default().run(model, flows, &mut timeline);
         timeline.ends
@@ -258,7 +263,7 @@ mod tests {
     fn each_repetition_has_its_start() {
         let mut model = model(&[10.0], &[]);
         model.starts[0] = 50e3;
-        let flow = SetFlow { path: 0, bytes: 1e6, reps: 2, background: false, turn: 0 };
+        let flow = ModelFlow { path: 0, bytes: 1e6, reps: 2, background: false, turn: 0 };
         near(&ends(&model, &[flow]), &[300e3]);
     }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Mover, Unit};
 
-use crate::data::{CalibrationData, FlowSet, PathEnds, median};
-use crate::model::SetFlow;
+use crate::data::{CalibrationData, CalibrationSet, PathEnds, median};
+use crate::model::ModelFlow;
 
 /// A queue and the paths that it serves.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,7 @@ enum PairOrder {
 }
 
 /// Whether the two flows of a set ran one after the other.
-fn seen(data: &CalibrationData, set: &FlowSet) -> PairOrder {
+fn seen(data: &CalibrationData, set: &CalibrationSet) -> PairOrder {
     let alone = |i: usize| {
         let (flow, path) = (&set.flows[i], &data.paths[set.flows[i].path]);
         flow.reps as f64 * (path.start_ns.unwrap_or(0.0) + flow.bytes / path.gbs)
@@ -150,7 +150,7 @@ pub(crate) fn take_turns(data: &mut CalibrationData, queue_of: &[Option<usize>])
 }
 
 /// Whether a queue has a choice in this set, so that its timeline is one of several.
-pub(crate) fn has_choice(flows: &[SetFlow], queue_of: &[Option<usize>]) -> bool {
+pub(crate) fn has_choice(flows: &[ModelFlow], queue_of: &[Option<usize>]) -> bool {
     let queues: Vec<usize> = flows.iter().filter_map(|j| queue_of[j.path]).collect();
     queues.iter().enumerate().any(|(i, q)| queues.iter().skip(i + 1).any(|other| other == q))
 }

@@ -60,7 +60,7 @@ impl TimeUncertainty {
 
 /// What is expected of one timed flow of a set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FlowTime {
+pub struct FlowDuration {
     /// Its rate alone.
     pub alone: Rate,
     /// From the common start to its end.
@@ -75,7 +75,7 @@ pub struct FlowTime {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetDurations {
     /// The timed flows, in the order of the case.
-    pub flows: Vec<FlowTime>,
+    pub flows: Vec<FlowDuration>,
     /// From the start to the last end of a timed flow.
     pub set: TimeRange,
     /// What the intervals come from.
@@ -113,7 +113,7 @@ struct FlowNeeds {
 
 /// A flow of the set that is at hand.
 #[derive(Debug)]
-struct SetFlow {
+struct TimedFlow {
     leg: Rc<FlowNeeds>,
     /// Its part of `SetPredictor::uses`.
     uses: std::ops::Range<usize>,
@@ -128,7 +128,7 @@ pub struct SetPredictor<'n> {
     kept: HashMap<Flow, Rc<FlowNeeds>>,
     run: ConcurrentRun,
     /// Timed flows first.
-    entrants: Vec<SetFlow>,
+    entrants: Vec<TimedFlow>,
     timed: usize,
     /// Uses by numbers of `resources`.
     uses: Vec<ResourceUse>,
@@ -265,14 +265,15 @@ impl<'n> SetPredictor<'n> {
         });
         let bounds = self.bounds();
         let spans: Vec<TimeRange> = spans.by_ref().collect();
-        let flow = |((entrant, &time), bound_by): ((&SetFlow, &TimeRange), String)| FlowTime {
-            alone: self.alone(entrant),
-            time,
-            rate: Rate(entrant.bytes / time.typical.0),
-            bound_by,
-        };
+        let flow =
+            |((entrant, &time), bound_by): ((&TimedFlow, &TimeRange), String)| FlowDuration {
+                alone: self.alone(entrant),
+                time,
+                rate: Rate(entrant.bytes / time.typical.0),
+                bound_by,
+            };
         let flows = self.entrants.iter().take(self.timed).zip(&spans).zip(bounds).map(flow);
-        let flows: Vec<FlowTime> = flows.collect();
+        let flows: Vec<FlowDuration> = flows.collect();
         let set = spans.last().copied().unwrap_or(TimeRange {
             typical: Ns(0.0),
             low: Ns(0.0),
@@ -295,7 +296,7 @@ impl<'n> SetPredictor<'n> {
                     None => self.queues.push((queue, vec![i])),
                 }
             }
-            self.entrants.push(SetFlow { leg, uses: 0..0, bytes });
+            self.entrants.push(TimedFlow { leg, uses: 0..0, bytes });
         }
         self.number();
         Ok(())
@@ -424,7 +425,7 @@ impl<'n> SetPredictor<'n> {
             None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
         };
         capacities.extend(resources.iter().map(capacity));
-        let demand = |entrant: &SetFlow| {
+        let demand = |entrant: &TimedFlow| {
             let rate = RateDemand {
                 uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
                 cap: level.of(&entrant.leg.cap),
@@ -457,7 +458,7 @@ impl<'n> SetPredictor<'n> {
         });
         let longest =
             |held: &Vec<(Limiter, f64)>| held.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-        let named = |(entrant, held): (&SetFlow, &Vec<(Limiter, f64)>)| match longest(held) {
+        let named = |(entrant, held): (&TimedFlow, &Vec<(Limiter, f64)>)| match longest(held) {
             None | Some((Limiter::Cap | Limiter::Dependency, _)) => entrant.leg.limit.clone(),
             Some((Limiter::Start, _)) => "its start".into(),
             Some((Limiter::Queue, _)) => {
@@ -473,7 +474,7 @@ impl<'n> SetPredictor<'n> {
         self.entrants.iter().zip(&held).take(self.timed).map(named).collect()
     }
 
-    fn alone(&self, entrant: &SetFlow) -> Rate {
+    fn alone(&self, entrant: &TimedFlow) -> Rate {
         let leg = &entrant.leg;
         let limit = |u: &ResourceUse| {
             let same = leg.uses.iter().filter(|v| v.resource == u.resource);

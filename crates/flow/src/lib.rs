@@ -21,7 +21,7 @@ mod storage;
 
 pub use desc::{DescError, MachineDesc, RuntimeEnv};
 pub use duration::{
-    EngineOrders, FlowTime, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
+    EngineOrders, FlowDuration, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
 };
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
 pub use network::{FlowCeiling, FlowPrediction, Network};

@@ -14,7 +14,7 @@ use crate::exchange::ExchangeMember;
 use crate::rings::GpuRing;
 use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::told::{AlgorithmTime, us};
-use crate::transfer::{DataPath, ScheduledTransfer, ends, rates};
+use crate::transfer::{ScheduledTransfer, TransferRoute, ends, rates};
 
 /// How a chunk and its arrival are told.
 #[derive(Debug, Clone, Copy)]
@@ -216,7 +216,7 @@ impl RingEdges {
     ) -> Result<Self, NoPath> {
         let mut loads = vec![(0u32, 0u32); scene.machine.adapters.len()];
         // With one GPU a node there is no ring within it, and one stream between nodes.
-        let mut edges: Vec<(usize, Arc<DataPath>)> = Vec::new();
+        let mut edges: Vec<(usize, Arc<TransferRoute>)> = Vec::new();
         for (i, ring) in rings.iter().enumerate() {
             let order = if nodes.len() > 1 {
                 opened(scene, &ring.gpus, &mut loads)?

@@ -12,7 +12,7 @@ use pathline_schema::Bytes;
 use crate::exchange::{BufferPlace, ExchangeMember};
 use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::told::{AlgorithmTime, us};
-use crate::transfer::{DataPath, rates};
+use crate::transfer::{TransferRoute, rates};
 
 /// An MPI on a machine.
 pub(crate) struct MpiLibrary<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct MpiLibrary<'a> {
 /// How one message goes.
 #[derive(Debug, Clone)]
 pub(crate) struct MessageRoute {
-    pub path: Arc<DataPath>,
+    pub path: Arc<TransferRoute>,
     /// Bytes that pass for a byte of payload.
     pub weight: f64,
     /// From an idle start to the first byte, ns.
@@ -68,7 +68,7 @@ impl MpiLibrary<'_> {
             return Ok(MessageRoute { path, weight, start, queued: start, by, by_cpu: true });
         }
         if bytes < mpi.ipc_from_bytes as f64 {
-            let path = Arc::new(DataPath {
+            let path = Arc::new(TransferRoute {
                 uses: Vec::new(),
                 cap: mpi.host_message_gbs,
                 alpha: 0.0,

@@ -10,7 +10,7 @@ use pathline_schema::{
 };
 
 use crate::exchange::ExchangeMember;
-use crate::transfer::DataPath;
+use crate::transfer::TransferRoute;
 
 /// What carries the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ pub(crate) struct NodeParts {
     capacities: Vec<f64>,
     names: Vec<String>,
     pub adapters: Vec<NodeAdapter>,
-    paths: Mutex<HashMap<(ByteCarrier, u32, u32), Arc<DataPath>>>,
+    paths: Mutex<HashMap<(ByteCarrier, u32, u32), Arc<TransferRoute>>>,
 }
 
 impl NodeParts {
@@ -108,9 +108,9 @@ impl NodeParts {
         hand: ByteCarrier,
         src: u32,
         dst: u32,
-    ) -> Result<Arc<DataPath>, NoPath> {
+    ) -> Result<Arc<TransferRoute>, NoPath> {
         let key = (hand, src, dst);
-        let known = |paths: &HashMap<_, Arc<DataPath>>| paths.get(&key).cloned();
+        let known = |paths: &HashMap<_, Arc<TransferRoute>>| paths.get(&key).cloned();
         if let Some(path) = known(&self.paths.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(path);
         }
@@ -131,7 +131,7 @@ impl NodeParts {
     }
 
     /// Between a GPU and pinned memory of its own NUMA domain, by copy engine.
-    pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<DataPath, NoPath> {
+    pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<TransferRoute, NoPath> {
         let device = Place::new(Unit::Gpu(gpu), MemKind::Vram);
         let host = Place::new(Unit::Numa(self.home(gpu)?), MemKind::Pinned);
         let (src, dst) = if out { (device, host) } else { (host, device) };
@@ -140,7 +140,7 @@ impl NodeParts {
     }
 
     /// One core of the receiver's domain copies what the sender's domain holds.
-    pub(crate) fn by_cpu(&self, src: u32, dst: u32, bytes: u64) -> Result<DataPath, NoPath> {
+    pub(crate) fn by_cpu(&self, src: u32, dst: u32, bytes: u64) -> Result<TransferRoute, NoPath> {
         let (from, to) = (self.home(src)?, self.home(dst)?);
         let place = |n| Place::new(Unit::Numa(n), MemKind::Huge);
         let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Memcpy };
@@ -153,7 +153,7 @@ impl NodeParts {
         self.network.resources().len() + 2 * self.adapters.len()
     }
 
-    fn path(&self, flow: &Flow) -> Result<DataPath, NoPath> {
+    fn path(&self, flow: &Flow) -> Result<TransferRoute, NoPath> {
         let op = self.network.operation(flow)?;
         let (cap, mut uses) = (op.cap.0, op.uses);
         // Operations of one queue take turns: each has the part of the engine's time that it needs.
@@ -161,7 +161,7 @@ impl NodeParts {
             let resource = (self.first_queue() + queue as usize) as u32;
             uses.push(ResourceUse { resource, weight: 1.0 / cap });
         }
-        Ok(DataPath { uses, cap, alpha: op.alpha.0, share: op.share })
+        Ok(TransferRoute { uses, cap, alpha: op.alpha.0, share: op.share })
     }
 
     /// The adapter that messages of a GPU leave and enter by: the one on the GPU itself, else on a
@@ -218,12 +218,12 @@ impl<'a> ExchangeScene<'a> {
     }
 
     /// The path over the resources of `node`.
-    fn on(&self, node: u32, path: &DataPath) -> DataPath {
+    fn on(&self, node: u32, path: &TransferRoute) -> TransferRoute {
         let per_node = self.capacities.len() / self.nodes().max(1);
         let at = self.nodes.get(&node).copied().unwrap_or(0) * per_node;
         let shift =
             |u: &ResourceUse| ResourceUse { resource: u.resource + at as u32, weight: u.weight };
-        DataPath { uses: path.uses.iter().map(shift).collect(), ..*path }
+        TransferRoute { uses: path.uses.iter().map(shift).collect(), ..*path }
     }
 
     /// From device to device, over the network if they are of different nodes.
@@ -232,7 +232,7 @@ impl<'a> ExchangeScene<'a> {
         hand: ByteCarrier,
         a: ExchangeMember,
         b: ExchangeMember,
-    ) -> Result<Arc<DataPath>, NoPath> {
+    ) -> Result<Arc<TransferRoute>, NoPath> {
         if a.node != b.node {
             return self.between_nodes(a, b);
         }
@@ -246,7 +246,7 @@ impl<'a> ExchangeScene<'a> {
         m: ExchangeMember,
         out: bool,
         bytes: u64,
-    ) -> Result<Arc<DataPath>, NoPath> {
+    ) -> Result<Arc<TransferRoute>, NoPath> {
         Ok(Arc::new(self.on(m.node, &self.machine.staging(m.gpu, out, bytes)?)))
     }
 
@@ -256,7 +256,7 @@ impl<'a> ExchangeScene<'a> {
         a: ExchangeMember,
         b: ExchangeMember,
         bytes: u64,
-    ) -> Result<Arc<DataPath>, NoPath> {
+    ) -> Result<Arc<TransferRoute>, NoPath> {
         if a.node != b.node {
             return self.between_nodes(a, b);
         }
@@ -265,15 +265,20 @@ impl<'a> ExchangeScene<'a> {
 
     /// Out of the adapter near one GPU into that near the other. Adapters read and write device
     /// memory, over the links to the GPU that they hang on.
-    fn between_nodes(&self, a: ExchangeMember, b: ExchangeMember) -> Result<Arc<DataPath>, NoPath> {
+    fn between_nodes(
+        &self,
+        a: ExchangeMember,
+        b: ExchangeMember,
+    ) -> Result<Arc<TransferRoute>, NoPath> {
         let machine = self.machine;
         let fixed = machine.network.resources().len();
-        let mut whole = DataPath { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
+        let mut whole =
+            TransferRoute { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
         for (member, out) in [(a, true), (b, false)] {
             let i = machine.adapter(member.gpu)?;
             let Some(adapter) = machine.adapters.get(i) else { continue };
             let resource = (fixed + 2 * i + usize::from(!out)) as u32;
-            let mut path = DataPath {
+            let mut path = TransferRoute {
                 uses: vec![ResourceUse { resource, weight: 1.0 }],
                 cap: adapter.gbs,
                 alpha: 0.0,

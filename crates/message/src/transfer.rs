@@ -6,7 +6,7 @@ use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, MaxMinSolver, RateDemand
 
 /// What a transfer passes: what it shares, and what it gets alone.
 #[derive(Debug, Clone)]
-pub(crate) struct DataPath {
+pub(crate) struct TransferRoute {
     pub uses: Vec<ResourceUse>,
     /// GB/s, which is bytes per ns.
     pub cap: f64,
@@ -16,7 +16,7 @@ pub(crate) struct DataPath {
     pub share: f64,
 }
 
-impl DataPath {
+impl TransferRoute {
     pub(crate) fn demand(&self) -> RateDemand<'_> {
         RateDemand { uses: &self.uses, cap: self.cap, share: self.share }
     }
@@ -25,7 +25,7 @@ impl DataPath {
 /// One transfer of a schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct ScheduledTransfer {
-    pub path: Arc<DataPath>,
+    pub path: Arc<TransferRoute>,
     pub bytes: f64,
     /// From the end of what it waits for to its first byte, ns.
     pub start: f64,

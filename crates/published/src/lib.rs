@@ -24,7 +24,7 @@ pub use mapper::{HardwareOp, RowMapper, WantedRow};
 pub use metric::PublishedMetric;
 pub use number::{MachineAnswer, MachineQuery, RowNumber};
 pub use physics::AnswerMap;
-pub use report::{LatencyPoint, LeftOut, RowContradiction, ValidationPlan, ValidationReport};
+pub use report::{LatencyPoint, LeftOutRow, RowContradiction, ValidationPlan, ValidationReport};
 pub use row::UnmappedRow;
 pub use shipped::{SHIPPED, ShippedTable};
 pub use table::{PublishedRow, TableError, read};

@@ -26,7 +26,7 @@ pub struct ValidationPlan {
 
 /// A row without a score.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct LeftOutRow {
     /// Line of the table.
     pub line: u64,
     /// What it is about.
@@ -63,7 +63,7 @@ pub struct ValidationReport {
     /// Rows with a prediction, in the order of the table.
     pub compared: Vec<ComparedRow>,
     /// Rows without one.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<LeftOutRow>,
     /// What contradicts what; the worst first.
     pub contradictions: Vec<RowContradiction>,
     /// Errors by class.
@@ -117,7 +117,7 @@ impl ValidationPlan {
     ) -> ValidationReport {
         let (mut compared, mut left_out) = (Vec::new(), Vec::new());
         for (at, (row, wanted)) in self.rows.iter().enumerate() {
-            let out = |reason: String, unreadable: bool| LeftOut {
+            let out = |reason: String, unreadable: bool| LeftOutRow {
                 line: row.line,
                 label: row.label(),
                 reason,

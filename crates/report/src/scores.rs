@@ -65,8 +65,10 @@ pub(crate) fn farthest(compared: &[ComparedRow]) -> Vec<&ComparedRow> {
 }
 
 /// Rows that were left out, by reason: the most frequent first.
-pub(crate) fn reasons(report: &ValidationReport) -> Vec<(&str, Vec<&pathline_published::LeftOut>)> {
-    let mut by_reason: Vec<(&str, Vec<&pathline_published::LeftOut>)> = Vec::new();
+pub(crate) fn reasons(
+    report: &ValidationReport,
+) -> Vec<(&str, Vec<&pathline_published::LeftOutRow>)> {
+    let mut by_reason: Vec<(&str, Vec<&pathline_published::LeftOutRow>)> = Vec::new();
     for row in &report.left_out {
         match by_reason.iter_mut().find(|(reason, _)| *reason == row.reason) {
             Some((_, rows)) => rows.push(row),

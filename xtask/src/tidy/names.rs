@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use syn::visit::{self, Visit};
 
-use super::Tree;
+use super::{Finding, Tree};
 
 /// A named type of the product: where it stands and who can see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +100,23 @@ fn by_name(types: &[TypeName]) -> BTreeMap<&str, Vec<&TypeName>> {
     groups
 }
 
+/// A public type's name is its own in the whole workspace: a reader who meets it need not look which
+/// module is meant.
+pub(super) fn names(tree: &Tree) -> Vec<Finding> {
+    let types = types(tree);
+    let mut findings = Vec::new();
+    for (name, all) in by_name(&types) {
+        for public in all.iter().filter(|t| t.is_public && all.len() > 1) {
+            let other = all.iter().find(|t| t.path != public.path || t.line != public.line);
+            let at = other.map_or(String::new(), |t| format!("{}:{}", t.path, t.line));
+            let say =
+                format!("public type {name} has the name of another type ({at}); say what it is");
+            findings.push(Finding::new(&public.path, public.line, say));
+        }
+    }
+    findings
+}
+
 /// `cargo xtask names [--list]`: the share of one-word names and of names that stand twice.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<()> {
     let tree = Tree::read(root)?;
@@ -138,5 +155,17 @@ mod tests {
         let one_word = types.iter().filter(|t| t.is_one_word()).count();
         assert_eq!(one_word, 3, "all but MemoryKind");
         assert_eq!(by_name(&types)["Kind"].len(), 2);
+    }
+
+    #[test]
+    fn a_public_name_stands_once() {
+        let lines = |files: [(&str, &str); 2]| -> Vec<usize> {
+            names(&Tree::of(files)).iter().map(|finding| finding.line).collect()
+        };
+        let one = ("crates/a/src/x.rs", "struct Local;\npub struct Shared;");
+        assert_eq!(lines([one, ("crates/b/src/y.rs", "pub enum Shared {}")]), [2, 1]);
+        // A private type may hide behind a public one's name no more than the reverse.
+        assert_eq!(lines([one, ("crates/b/src/y.rs", "struct Shared;")]), [2]);
+        assert_eq!(lines([one, ("crates/b/src/y.rs", "struct Local;")]), Vec::<usize>::new());
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::candidates;
 use crate::data::CalibrationData;
-use crate::model::SetFlow;
+use crate::model::ModelFlow;
 use crate::twin::AtLeast;
 
 impl GroupFitter<'_> {
@@ -91,7 +91,7 @@ impl GroupFitter<'_> {
     fn most_passed(&self, candidate: &GroupCandidate) -> f64 {
         let mut most: f64 = 0.0;
         for (s, set) in self.data.sets.iter().enumerate() {
-            let of = |(i, j): (usize, &SetFlow)| {
+            let of = |(i, j): (usize, &ModelFlow)| {
                 if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
             };
             let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();

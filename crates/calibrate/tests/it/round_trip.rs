@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use pathline_calibrate::{
-    CalibrationData, ErrorStats, FittedModel, FittedResource, NodeTwin, SetClass, SetFlow,
+    CalibrationData, ErrorStats, FittedModel, FittedResource, ModelFlow, NodeTwin, SetClass,
     SetRunner, SetTimeline,
 };
 use pathline_calibrate::{by_kind, calibrate, judge};
@@ -41,8 +41,8 @@ fn truth(desc: &MachineDesc, twin: &NodeTwin) -> (FittedModel, Vec<String>) {
 }
 
 fn rates(model: &FittedModel, paths: &[usize]) -> Vec<f64> {
-    let flow = |&path: &usize| SetFlow { path, bytes: 1e9, reps: 1, background: false, turn: 0 };
-    let flows: Vec<SetFlow> = paths.iter().map(flow).collect();
+    let flow = |&path: &usize| ModelFlow { path, bytes: 1e9, reps: 1, background: false, turn: 0 };
+    let flows: Vec<ModelFlow> = paths.iter().map(flow).collect();
     let mut timeline = SetTimeline::default();
     SetRunner::default().run(model, &flows, &mut timeline);
     timeline.peak

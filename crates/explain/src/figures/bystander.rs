@@ -20,14 +20,14 @@ struct BystanderCell<'a> {
 
 /// How a copy stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StoreKind {
+enum BystanderStore {
     Plain,
     Streaming,
     /// The kernel chooses.
     Kernel,
 }
 
-impl StoreKind {
+impl BystanderStore {
     fn of(copy: &Flow) -> Self {
         let streams = |how: CpuHow| if how.is_streaming() { Self::Streaming } else { Self::Plain };
         match &copy.by {
@@ -130,17 +130,17 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     if least.cell.value? + least.cell.half_width >= 100.0 {
         return Some("Nobody who stands by loses more than lies within the doubt.".to_owned());
     }
-    let part = |stores: StoreKind, name: &str| {
+    let part = |stores: BystanderStore, name: &str| {
         let cells = of_largest()
-            .filter(|b| b.watched == least.watched && StoreKind::of(b.copy) == stores)
+            .filter(|b| b.watched == least.watched && BystanderStore::of(b.copy) == stores)
             .map(|b| &b.cell);
         let (low, high) = super::extremes(&values(cells));
         (low <= high).then(|| format!("{name} {} %", fmt::range(low, high)))
     };
     let parts: Vec<String> = [
-        part(StoreKind::Plain, "beside copies that store as always"),
-        part(StoreKind::Streaming, "beside streaming ones"),
-        part(StoreKind::Kernel, "beside the kernel's"),
+        part(BystanderStore::Plain, "beside copies that store as always"),
+        part(BystanderStore::Streaming, "beside streaming ones"),
+        part(BystanderStore::Kernel, "beside the kernel's"),
     ]
     .into_iter()
     .flatten()

@@ -45,13 +45,13 @@ impl HostDirection {
 
 /// A path between a GPU and the memory of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct HostPath {
+struct ContendedPath {
     direction: HostDirection,
     gpu: u32,
     domain: u32,
 }
 
-impl HostPath {
+impl ContendedPath {
     fn of(flow: &Flow) -> Option<Self> {
         let Mover::Dma { at: Unit::Gpu(gpu) } = flow.by else { return None };
         match (flow.src.unit, flow.dst.unit) {
@@ -93,7 +93,7 @@ fn rate(entry: &RunEntry<'_>, nth: usize) -> Option<f64> {
 
 /// What each of two host paths keeps of its rate alone while the other one runs.
 struct HostPair<'b, 'a> {
-    paths: [HostPath; 2],
+    paths: [ContendedPath; 2],
     keeps: [f64; 2],
     /// Both together, GB/s.
     sum: f64,
@@ -101,11 +101,14 @@ struct HostPair<'b, 'a> {
 }
 
 fn host_pairs<'b, 'a>(found: &ContentionData<'b, 'a>) -> Vec<HostPair<'b, 'a>> {
-    let alone: BTreeMap<HostPath, f64> =
-        found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?))).collect();
+    let alone: BTreeMap<ContendedPath, f64> = found
+        .alone
+        .iter()
+        .filter_map(|(f, e)| Some((ContendedPath::of(f)?, rate(e, 0)?)))
+        .collect();
     let pair = |&entry: &&'b RunEntry<'a>| {
         let [a, b] = entry.case.timed.as_slice() else { return None };
-        let paths = [HostPath::of(a)?, HostPath::of(b)?];
+        let paths = [ContendedPath::of(a)?, ContendedPath::of(b)?];
         let rates = [rate(entry, 0)?, rate(entry, 1)?];
         let keeps = [rates[0] / alone.get(&paths[0])?, rates[1] / alone.get(&paths[1])?];
         Some(HostPair { paths, keeps, sum: rates[0] + rates[1], entry })
@@ -158,11 +161,11 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
         return None;
     }
     let several = run.topology().numa.len() > 1;
-    let label = |p: HostPath| match several {
+    let label = |p: ContendedPath| match several {
         true => format!("gpu{} {} numa{}", p.gpu, p.direction.label(), p.domain),
         false => format!("gpu{} {}", p.gpu, p.direction.label()),
     };
-    let cell = |row: HostPath, col: HostPath| {
+    let cell = |row: ContendedPath, col: ContendedPath| {
         let of = |p: &&HostPair| p.paths == [row, col] || p.paths == [col, row];
         let Some(pair) = pairs.iter().find(of) else { return FigureCell::default() };
         let keeps = pair.keeps[usize::from(pair.paths[0] != row)];
@@ -257,8 +260,8 @@ struct GpuGroup<'b, 'a> {
 
 fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<GpuGroup<'b, 'a>> {
     let group = |&entry: &&'b RunEntry<'a>| {
-        let paths: Vec<HostPath> =
-            entry.case.timed.iter().map(HostPath::of).collect::<Option<_>>()?;
+        let paths: Vec<ContendedPath> =
+            entry.case.timed.iter().map(ContendedPath::of).collect::<Option<_>>()?;
         let of = |direction: HostDirection| -> Vec<u32> {
             paths.iter().filter(|p| p.direction == direction).map(|p| p.gpu).collect()
         };
@@ -322,7 +325,8 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
 fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String> {
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
     let alone = |direction: HostDirection| -> f64 {
-        let rates = found.alone.iter().filter_map(|(f, e)| Some((HostPath::of(f)?, rate(e, 0)?)));
+        let rates =
+            found.alone.iter().filter_map(|(f, e)| Some((ContendedPath::of(f)?, rate(e, 0)?)));
         let mut best: BTreeMap<u32, f64> = BTreeMap::new();
         for (path, rate) in rates.filter(|(p, _)| p.direction == direction) {
             let known = best.entry(path.gpu).or_default();
@@ -352,7 +356,7 @@ fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String
 fn random(run: &RunView) -> Option<Figure> {
     let sets = found(run, RANDOM).sets;
     let kind = |e: &RunEntry| {
-        let host = e.case.timed.iter().filter(|f| HostPath::of(f).is_some()).count();
+        let host = e.case.timed.iter().filter(|f| ContendedPath::of(f).is_some()).count();
         match host {
             0 => "between GPUs",
             n if n == e.case.timed.len() => "with the host",

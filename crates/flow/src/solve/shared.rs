@@ -4,7 +4,7 @@ use super::max_min::{MaxMinSolver, RateDemand};
 
 /// How far a flow has come.
 #[derive(Debug, Clone, Copy)]
-struct Progress {
+struct FlowProgress {
     /// Payload that had not moved at `since`.
     left: f64,
     /// In ns.
@@ -13,7 +13,7 @@ struct Progress {
     rate: f64,
 }
 
-impl Progress {
+impl FlowProgress {
     fn settle(&mut self, now: f64) {
         if self.rate > 0.0 && self.left.is_finite() {
             self.left = (self.left - self.rate * (now - self.since)).max(0.0);
@@ -33,7 +33,7 @@ impl Progress {
 pub(super) struct SharedFlows {
     solver: MaxMinSolver,
     rates: Vec<f64>,
-    flows: Vec<Progress>,
+    flows: Vec<FlowProgress>,
 }
 
 impl SharedFlows {
@@ -45,12 +45,12 @@ impl SharedFlows {
 
     /// Makes room for flows up to number `count`.
     pub(super) fn grow(&mut self, count: usize) {
-        self.flows.resize(count, Progress { left: 0.0, since: 0.0, rate: -1.0 });
+        self.flows.resize(count, FlowProgress { left: 0.0, since: 0.0, rate: -1.0 });
     }
 
     /// A flow has `bytes` to move from `now` on.
     pub(super) fn begin(&mut self, flow: usize, now: f64, bytes: f64) {
-        self.flows[flow] = Progress { left: bytes, since: now, rate: -1.0 };
+        self.flows[flow] = FlowProgress { left: bytes, since: now, rate: -1.0 };
     }
 
     /// Moves a flow's bytes up to `now`.

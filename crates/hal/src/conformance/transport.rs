@@ -160,7 +160,7 @@ type PatternSpan = (u64, u64, u64);
 
 /// Buffers of some flows, with what is written before and expected afterwards.
 #[derive(Debug, Default)]
-struct FlowBuffers {
+struct CheckedBuffers {
     parts: Vec<FlowPart>,
     memory: Vec<u64>,
     fill: Vec<PatternSpan>,
@@ -229,7 +229,7 @@ fn is_passive(op: WireOp, position: usize) -> bool {
 }
 
 impl TransportRank<'_> {
-    fn buffer(&self, buffers: &mut FlowBuffers, unit: Unit, bytes: u64) -> CallResult<u64> {
+    fn buffer(&self, buffers: &mut CheckedBuffers, unit: Unit, bytes: u64) -> CallResult<u64> {
         let at = self.memory.alloc(unit, bytes + TAIL)?;
         buffers.memory.push(at);
         for range in [(at, bytes, SPOILT), (at + bytes, TAIL, SPOILT)] {
@@ -240,7 +240,7 @@ impl TransportRank<'_> {
     }
 
     /// Adds a flow with two buffers for each seat of this process.
-    fn add(&self, buffers: &mut FlowBuffers, nth: usize, flow: &CheckedFlow) -> CallResult<()> {
+    fn add(&self, buffers: &mut CheckedBuffers, nth: usize, flow: &CheckedFlow) -> CallResult<()> {
         let group: Vec<_> = flow.group.iter().map(|&seat| self.seats[seat]).collect();
         let mine = (0..group.len()).filter(|&at| group[at].0 == self.me).collect::<Vec<_>>();
         let (mut send, mut recv) = (Vec::new(), Vec::new());
@@ -264,8 +264,8 @@ impl TransportRank<'_> {
         Ok(())
     }
 
-    fn prepare(&self, flows: &[CheckedFlow]) -> CallResult<FlowBuffers> {
-        let mut buffers = FlowBuffers::default();
+    fn prepare(&self, flows: &[CheckedFlow]) -> CallResult<CheckedBuffers> {
+        let mut buffers = CheckedBuffers::default();
         flows.iter().enumerate().try_for_each(|(nth, flow)| self.add(&mut buffers, nth, flow))?;
         Ok(buffers)
     }
@@ -274,7 +274,7 @@ impl TransportRank<'_> {
         &mut self,
         id: ExchangeId,
         offer: &[u8],
-        buffers: &FlowBuffers,
+        buffers: &CheckedBuffers,
         reps: u64,
     ) -> Result<ExchangeReport, CheckFailure> {
         let offers = self.link.share(offer)?;
@@ -435,7 +435,7 @@ impl TransportRank<'_> {
 
 /// Both ends of a message have both buffers in a ping; else each has its own.
 fn message_ends(
-    buffers: &mut FlowBuffers,
+    buffers: &mut CheckedBuffers,
     flow: &CheckedFlow,
     op: WireOp,
     (nth, at): (usize, usize),
@@ -459,7 +459,7 @@ fn message_ends(
 
 /// What a seat of a collective sends from and receives into.
 fn collective_ends(
-    buffers: &mut FlowBuffers,
+    buffers: &mut CheckedBuffers,
     flow: &CheckedFlow,
     op: Collective,
     (me, n): (usize, usize),
@@ -471,7 +471,7 @@ fn collective_ends(
     let brings = |seed: u64| if me == flow.brings { seed } else { pattern::ZERO };
     let span = |address: u64, bytes: u64| LocalMemory { address, bytes };
     let none = LocalMemory::default();
-    let FlowBuffers { fill, expect, .. } = buffers;
+    let CheckedBuffers { fill, expect, .. } = buffers;
     match op {
         Collective::Barrier => (none, none),
         Collective::Broadcast if me == 0 => {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_published::score::{ComparedRow, ErrorTarget, by_class, judge};
-use pathline_published::{LeftOut, RowContradiction, RowValue, ValidationReport};
+use pathline_published::{LeftOutRow, RowContradiction, RowValue, ValidationReport};
 use pathline_report::csv::export_scores;
 use pathline_report::html::scores::page;
 use pathline_report::terminal::scores::summary;
@@ -46,7 +46,7 @@ fn report() -> ValidationReport {
         ErrorTarget { name: "bandwidth", median: 0.02, p95: Some(0.06) },
         ErrorTarget { name: "sweeps", median: 0.05, p95: None },
     ];
-    let out = |line, reason: &str, unreadable| LeftOut {
+    let out = |line, reason: &str, unreadable| LeftOutRow {
         line,
         label: format!("row of line {line}"),
         reason: reason.to_owned(),

@@ -56,9 +56,9 @@ impl RankComponent {
 
 /// What ranks do without, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LeftOut(Vec<(RankComponent, String)>);
+pub(super) struct LostLibraries(Vec<(RankComponent, String)>);
 
-impl LeftOut {
+impl LostLibraries {
     /// Leaves it out. The first reason stays.
     pub(super) fn add(&mut self, component: RankComponent, why: impl Into<String>) {
         if self.why(component).is_none() {

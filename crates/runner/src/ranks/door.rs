@@ -15,7 +15,9 @@ use pathline_host::peer_credentials;
 use pathline_schema::RunNote;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::handshake::{Credentials, Progress, RankHello, Visitor, other_user, users_look_alike};
+use super::handshake::{
+    Credentials, HandshakeStep, RankHello, Visitor, other_user, users_look_alike,
+};
 use super::job::MeetingPlace;
 use super::protocol::RankOrder;
 use super::secret::{HOW_TO_GIVE, Secret, SecretFile};
@@ -217,9 +219,9 @@ impl Gathering<'_> {
         }
         for mut visitor in std::mem::take(&mut self.visitors) {
             match visitor.advance(&self.credentials) {
-                Progress::Waiting => self.visitors.push(visitor),
-                Progress::Stranger(why) => self.strangers.add(visitor.name, why),
-                Progress::Proven(hello) => self.seat(visitor, hello),
+                HandshakeStep::Waiting => self.visitors.push(visitor),
+                HandshakeStep::Stranger(why) => self.strangers.add(visitor.name, why),
+                HandshakeStep::Proven(hello) => self.seat(visitor, hello),
             }
         }
         Ok(())

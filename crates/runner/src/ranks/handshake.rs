@@ -199,7 +199,7 @@ pub(super) struct Visitor {
 }
 
 /// How far a visitor is.
-pub(super) enum Progress {
+pub(super) enum HandshakeStep {
     /// It has not said everything yet.
     Waiting,
     /// It has proven that it is of this job.
@@ -214,61 +214,63 @@ impl Visitor {
     }
 
     /// Reads what there is, and answers it.
-    pub(super) fn advance(&mut self, credentials: &Credentials) -> Progress {
+    pub(super) fn advance(&mut self, credentials: &Credentials) -> HandshakeStep {
         let mut some = [0; MAX_LINE];
         match self.socket.read(&mut some) {
             Ok(0) => {
                 let after =
                     if self.asked.is_some() { "its hello" } else { "it had said who it is" };
                 let when = if self.asked.is_some() { "after" } else { "before" };
-                return Progress::Stranger(format!("it left {when} {after}"));
+                return HandshakeStep::Stranger(format!("it left {when} {after}"));
             }
             Ok(count) => self.read.extend_from_slice(&some[..count]),
             Err(e) if is_pending(&e) || e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Progress::Stranger(format!("it cannot be read ({e})")),
+            Err(e) => return HandshakeStep::Stranger(format!("it cannot be read ({e})")),
         }
         let line = match whole_line(&self.read) {
             Ok(Some(line)) => line.to_vec(),
             Ok(None) if self.since.elapsed() > HANDSHAKE_TIMEOUT => {
                 let secs = HANDSHAKE_TIMEOUT.as_secs();
-                return Progress::Stranger(format!("it did not say who it is within {secs} s"));
+                return HandshakeStep::Stranger(format!(
+                    "it did not say who it is within {secs} s"
+                ));
             }
-            Ok(None) => return Progress::Waiting,
-            Err(why) => return Progress::Stranger(why),
+            Ok(None) => return HandshakeStep::Waiting,
+            Err(why) => return HandshakeStep::Stranger(why),
         };
         self.read.clear();
         match self.asked.take() {
             None => self.challenge(line, credentials),
             Some((hello_line, hello, nonce)) => {
                 let Ok(response) = serde_json::from_slice::<Response>(&line) else {
-                    return Progress::Stranger("its second line is no proof".to_owned());
+                    return HandshakeStep::Stranger("its second line is no proof".to_owned());
                 };
                 let proof = response.proof.as_ref();
                 match credentials.accept(proof, Role::Rank, &hello_line, &nonce) {
-                    Ok(()) => Progress::Proven(hello),
-                    Err(why) => Progress::Stranger(why.to_owned()),
+                    Ok(()) => HandshakeStep::Proven(hello),
+                    Err(why) => HandshakeStep::Stranger(why.to_owned()),
                 }
             }
         }
     }
 
-    fn challenge(&mut self, line: Vec<u8>, credentials: &Credentials) -> Progress {
+    fn challenge(&mut self, line: Vec<u8>, credentials: &Credentials) -> HandshakeStep {
         let Ok(hello) = serde_json::from_slice::<RankHello>(&line) else {
             let why = "its first line is no hello of this version of pathline";
-            return Progress::Stranger(why.to_owned());
+            return HandshakeStep::Stranger(why.to_owned());
         };
         let Ok(nonce) = Digest::random() else {
-            return Progress::Stranger("no nonce could be drawn (/dev/urandom)".to_owned());
+            return HandshakeStep::Stranger("no nonce could be drawn (/dev/urandom)".to_owned());
         };
         let proof = credentials.prove(Role::Coordinator, &line, &nonce);
         let sent = serde_json::to_vec(&Challenge { nonce, proof })
             .map_err(anyhow::Error::from)
             .and_then(|challenge| send(&mut self.socket, &challenge));
         if sent.is_err() {
-            return Progress::Stranger("it left after its hello".to_owned());
+            return HandshakeStep::Stranger("it left after its hello".to_owned());
         }
         self.asked = Some((line, hello, nonce));
-        Progress::Waiting
+        HandshakeStep::Waiting
     }
 }
 
@@ -297,7 +299,7 @@ mod tests {
     }
 
     /// What a coordinator makes of a rank, and what the rank makes of it.
-    fn meet(coordinator: &Credentials, rank: &Credentials) -> (Progress, Result<()>) {
+    fn meet(coordinator: &Credentials, rank: &Credentials) -> (HandshakeStep, Result<()>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let rank = rank.clone();
         let visit =
@@ -306,7 +308,7 @@ mod tests {
         let mut visitor = Visitor::new(LinkSocket::Unix(ours), "process 1".into());
         let progress = loop {
             match visitor.advance(coordinator) {
-                Progress::Waiting => std::thread::sleep(Duration::from_millis(1)),
+                HandshakeStep::Waiting => std::thread::sleep(Duration::from_millis(1)),
                 other => break other,
             }
         };
@@ -320,20 +322,20 @@ mod tests {
         let none = Credentials::default();
         for (coordinator, rank) in [(&right, &right), (&none, &none)] {
             let (progress, visit) = meet(coordinator, rank);
-            let Progress::Proven(hello) = progress else { panic!("not proven") };
+            let HandshakeStep::Proven(hello) = progress else { panic!("not proven") };
             assert_eq!((hello.rank, hello.size, hello.host.as_str()), (1, 2, "node"));
             visit.unwrap();
         }
         // The rank finds out first and gives no proof, so that the other side learns nothing.
         for (coordinator, rank) in [(&right, &wrong), (&none, &right)] {
             let (progress, visit) = meet(coordinator, rank);
-            assert!(matches!(progress, Progress::Stranger(_)));
+            assert!(matches!(progress, HandshakeStep::Stranger(_)));
             let error = visit.unwrap_err().to_string();
             assert!(error.contains("does not prove"), "{error}");
             assert!(!error.contains("0123456789"), "{error}");
         }
         let (progress, _) = meet(&right, &none);
-        let Progress::Stranger(why) = progress else { panic!("let in without a proof") };
+        let HandshakeStep::Stranger(why) = progress else { panic!("let in without a proof") };
         assert!(why.contains("no proof"), "{why}");
     }
 

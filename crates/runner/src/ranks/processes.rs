@@ -12,7 +12,7 @@ use pathline_schema::{Case, CpuSet, Ns, Rank, RankMember, RunNote, Severity, Ver
 use pathline_transport::MeetingRoom;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::component::{LeftOut, RankComponent};
+use super::component::{LostLibraries, RankComponent};
 use super::door::{self, Gathered};
 use super::job::{GATHER_TIMEOUT, MeetingPlace, RankJob, me};
 use super::protocol::{RankAnswer, RankEntry, RankFailure, RankOrder};
@@ -88,14 +88,14 @@ impl RankProcesses {
         retrying: &mut dyn FnMut(),
     ) -> anyhow::Result<Self> {
         let limit = limit.map(|all| all.mul_f64(LIMIT_SHARE));
-        let mut left_out = LeftOut::default();
+        let mut left_out = LostLibraries::default();
         if let Some(why) = without_gpus {
             left_out.add(RankComponent::Gpus, why);
         }
         if job.is_own() {
             // Those of a launcher may be on other hosts, and try their own.
             let launched = me().is_some();
-            left_out.extend(&LeftOut::broken_transports(libraries, launched, limit));
+            left_out.extend(&LostLibraries::broken_transports(libraries, launched, limit));
             retrying();
         }
         let mut notes = Vec::new();
@@ -156,7 +156,7 @@ impl RankProcesses {
         &mut self,
         job: &RankJob,
         libraries: &LibraryChoice,
-        left_out: &LeftOut,
+        left_out: &LostLibraries,
     ) -> CallResult<()> {
         let size = job.count();
         let enter = |rank: u32| {

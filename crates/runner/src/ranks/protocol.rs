@@ -4,7 +4,7 @@ use pathline_hal::CallError;
 use pathline_schema::{Case, CpuSet, RankMember, Severity, VerifyResult};
 use serde::{Deserialize, Serialize};
 
-use super::component::{LeftOut, RankComponent};
+use super::component::{LostLibraries, RankComponent};
 use crate::choice::LibraryChoice;
 use crate::device_memory::MemoryClaim;
 
@@ -77,7 +77,7 @@ pub(super) struct RankEntry {
     /// refuses.
     pub(super) expected: LibraryChoice,
     /// What the rank does without.
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: LostLibraries,
 }
 
 /// From a rank to its coordinator.

@@ -13,7 +13,7 @@ use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
 use pathline_transport::{LaunchedRank, PortContext, SharedMeeting, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::component::{LeftOut, RankComponent};
+use super::component::{LostLibraries, RankComponent};
 use super::handshake::RankHello;
 use super::job::{MeetingPlace, me};
 use super::keeper::KeptState;
@@ -82,8 +82,9 @@ pub fn serve_rank(kept: bool, libraries: &LibraryChoice, hooks: ProcessHooks) ->
     };
     // While others come.
     let (own, with_mpi) = (libraries.clone(), launched.is_some());
-    let broken =
-        kept.then(|| std::thread::spawn(move || LeftOut::broken_transports(&own, with_mpi, None)));
+    let broken = kept.then(|| {
+        std::thread::spawn(move || LostLibraries::broken_transports(&own, with_mpi, None))
+    });
     let Some(mut link) = coordinator.link(true)? else { return Ok(()) };
     let links = Arc::new(AtomicUsize::new(0));
     watch(&link, &links, hooks)?;

@@ -41,11 +41,11 @@ fn enter(kind: GdsLibrary, gpu: u32) -> CallResult<()> {
 fn enter_cuda(gpu: u32) -> std::result::Result<i32, String> {
     type GetContextFn = unsafe extern "C" fn(*mut i32, i32) -> i32;
     type RetainContextFn = unsafe extern "C" fn(*mut usize, i32) -> i32;
-    type Set = unsafe extern "C" fn(usize) -> i32;
+    type SetContextFn = unsafe extern "C" fn(usize) -> i32;
     let library = SharedLibrary::loaded("libcuda.so.1").ok_or("CUDA's driver is not open")?;
     let get = bind!(library, "cuDeviceGet", GetContextFn);
     let retain = bind!(library, "cuDevicePrimaryCtxRetain", RetainContextFn);
-    let set = bind!(library, "cuCtxSetCurrent", Set);
+    let set = bind!(library, "cuCtxSetCurrent", SetContextFn);
     let (mut device, mut context) = (0, 0);
     // SAFETY: each stores one number; the driver was initialised before any of its memory was taken.
     Ok(unsafe {
@@ -60,13 +60,13 @@ fn enter_cuda(gpu: u32) -> std::result::Result<i32, String> {
 }
 
 fn enter_hip(gpu: u32) -> std::result::Result<i32, String> {
-    type Set = unsafe extern "C" fn(i32) -> i32;
+    type SetDeviceFn = unsafe extern "C" fn(i32) -> i32;
     // The one that the driver has opened is in the process under one of these names.
     const RUNTIMES: [&str; 4] =
         ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"];
     let library = RUNTIMES.iter().find_map(|name| SharedLibrary::loaded(name));
     let library = library.ok_or("the HIP runtime is not open")?;
-    let set = bind!(library, "hipSetDevice", Set);
+    let set = bind!(library, "hipSetDevice", SetDeviceFn);
     // SAFETY: it takes a number.
     Ok(unsafe { set(gpu.cast_signed()) })
 }

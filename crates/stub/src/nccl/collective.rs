@@ -55,7 +55,7 @@ impl Operation {
 
 /// A collective as one rank has asked for it, without its buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Collective {
+pub(super) struct StubCollective {
     pub(super) operation: Operation,
     /// Elements, as the library's call counts them: those of one part where there are parts.
     pub(super) count: usize,
@@ -65,7 +65,7 @@ pub(super) struct Collective {
     pub(super) root: i32,
 }
 
-impl Collective {
+impl StubCollective {
     /// Bytes of one part.
     fn part(&self) -> usize {
         self.count * size_of(self.kind)
@@ -121,7 +121,7 @@ fn sum(inputs: &[&[u8]]) -> Vec<u8> {
 
 /// A collective that all ranks have come to.
 pub(super) struct Completed<'a> {
-    call: Collective,
+    call: StubCollective,
     inputs: Vec<&'a [u8]>,
     /// What the ranks' results are parts of; empty where each has one of its own.
     common: Vec<u8>,
@@ -130,7 +130,7 @@ pub(super) struct Completed<'a> {
 impl<'a> Completed<'a> {
     /// Of the ranks' calls and what each sends, by rank. None if they have not all asked for the
     /// same, or for something that this library cannot do.
-    pub(super) fn of(calls: &'a [(Collective, Vec<u8>)]) -> Option<Self> {
+    pub(super) fn of(calls: &'a [(StubCollective, Vec<u8>)]) -> Option<Self> {
         let call = calls.first()?.0;
         let size = calls.len();
         let ranks = || (0_i32..).zip(calls);
@@ -174,7 +174,7 @@ mod tests {
 
     /// Results by rank of 64-bit integers, or none where it cannot be done.
     fn results(operation: Operation, count: usize, inputs: &[&[u64]]) -> Option<Vec<Vec<u8>>> {
-        let call = Collective { operation, count, kind: 5, reduction: 0, root: 1 };
+        let call = StubCollective { operation, count, kind: 5, reduction: 0, root: 1 };
         let calls: Vec<_> = inputs.iter().map(|words| (call, bytes(words))).collect();
         let completed = Completed::of(&calls)?;
         let size = inputs.len();
@@ -204,33 +204,33 @@ mod tests {
 
     #[test]
     fn ranks_that_disagree_have_no_result() {
-        let call = Collective {
+        let call = StubCollective {
             operation: Operation::AllReduce,
             count: 1,
             kind: 5,
             reduction: 0,
             root: 0,
         };
-        let with = |other: Collective| {
+        let with = |other: StubCollective| {
             Completed::of(&[(call, bytes(&[1])), (other, bytes(&[1]))]).is_some()
         };
         assert!(with(call));
-        assert!(!with(Collective { operation: Operation::AllGather, ..call }));
-        assert!(!with(Collective { count: 2, ..call }));
+        assert!(!with(StubCollective { operation: Operation::AllGather, ..call }));
+        assert!(!with(StubCollective { count: 2, ..call }));
         // This library sums 64-bit integers alone.
-        let floats = Collective { kind: 7, ..call };
+        let floats = StubCollective { kind: 7, ..call };
         assert!(Completed::of(&[(floats, vec![0; 4]), (floats, vec![0; 4])]).is_none());
-        let most = Collective { reduction: 2, ..call };
+        let most = StubCollective { reduction: 2, ..call };
         assert!(Completed::of(&[(most, bytes(&[1])), (most, bytes(&[1]))]).is_none());
     }
 
     #[test]
     fn a_call_survives_its_fields() {
         for operation in Operation::ALL {
-            let call = Collective { operation, count: 77, kind: 4, reduction: 0, root: 3 };
-            assert_eq!(Collective::from_fields(call.fields()), Some(call));
+            let call = StubCollective { operation, count: 77, kind: 4, reduction: 0, root: 3 };
+            assert_eq!(StubCollective::from_fields(call.fields()), Some(call));
         }
-        assert_eq!(Collective::from_fields([9, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Collective::from_fields([0, -1, 0, 0, 0, 0]), None);
+        assert_eq!(StubCollective::from_fields([9, 0, 0, 0, 0, 0]), None);
+        assert_eq!(StubCollective::from_fields([0, -1, 0, 0, 0, 0]), None);
     }
 }

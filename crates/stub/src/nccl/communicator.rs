@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::collective::Collective;
+use super::collective::StubCollective;
 use super::frame::{FrameKind, read_header, write_frame};
 use super::hub::{self, ID_BYTES};
 use super::{INVALID_ARGUMENT, REMOTE, SYSTEM};
@@ -18,7 +18,7 @@ use crate::streams::StubHandle;
 pub(super) enum CommAct {
     Send { at: u64, bytes: usize, peer: i32 },
     Receive { at: u64, bytes: usize, peer: i32 },
-    Collective { send: u64, receive: u64, call: Collective },
+    Collective { send: u64, receive: u64, call: StubCollective },
 }
 
 /// What is enqueued as one.
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_sum_arrives_in_every_rank_in_place_too() {
         let (size, ranks) = (3_u64, joined(3));
-        let call = Collective {
+        let call = StubCollective {
             operation: Operation::AllReduce,
             count: 4,
             kind: 5,

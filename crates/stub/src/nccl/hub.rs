@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::collective::{Collective, Completed};
+use super::collective::{Completed, StubCollective};
 use super::frame::{FrameKind, Header, read_header, write_frame};
 use super::{INVALID_ARGUMENT, INVALID_USAGE};
 
@@ -132,7 +132,7 @@ struct Hub {
     /// How it ended early, if it did; everything is answered so from then on.
     ended: Option<FrameKind>,
     /// Collectives by number, with what each rank brings.
-    collectives: BTreeMap<u64, BTreeMap<i32, (Collective, Vec<u8>)>>,
+    collectives: BTreeMap<u64, BTreeMap<i32, (StubCollective, Vec<u8>)>>,
     /// Messages on their way, by sender and receiver.
     messages: BTreeMap<(i32, i32), VecDeque<Vec<u8>>>,
 }
@@ -166,7 +166,7 @@ impl Hub {
             FrameKind::Flush => member.awaits = Some(Awaited::Flush),
             FrameKind::End => member.awaits = Some(Awaited::End),
             FrameKind::Collective => {
-                let Some(call) = Collective::from_fields(header.fields) else { return };
+                let Some(call) = StubCollective::from_fields(header.fields) else { return };
                 member.collectives += 1;
                 let nth = member.collectives;
                 member.awaits = Some(Awaited::Collective(nth));
@@ -202,7 +202,7 @@ impl Hub {
         let full = |all: &BTreeMap<i32, _>| all.len() == size;
         let nth = self.collectives.iter().find(|(_, all)| full(all)).map(|(&nth, _)| nth);
         let Some(brought) = nth.and_then(|nth| self.collectives.remove(&nth)) else { return };
-        let calls: Vec<(Collective, Vec<u8>)> = brought.into_values().collect();
+        let calls: Vec<(StubCollective, Vec<u8>)> = brought.into_values().collect();
         let completed = Completed::of(&calls);
         for (rank, member) in
             self.waiting(|awaited| matches!(awaited, Awaited::Collective(n) if Some(*n) == nth))
@@ -317,8 +317,8 @@ mod tests {
     fn a_collective_ends_for_all_at_once() {
         let (a, b) = two();
         let (operation, kind) = (Operation::AllReduce, 5);
-        let call = Collective { operation, count: 1, kind, reduction: 0, root: 0 };
-        let send = |stream: &UnixStream, call: Collective, word: u64| {
+        let call = StubCollective { operation, count: 1, kind, reduction: 0, root: 0 };
+        let send = |stream: &UnixStream, call: StubCollective, word: u64| {
             write_frame(stream, FrameKind::Collective, call.fields(), &word.to_ne_bytes()).unwrap();
         };
         send(&a, call, 40);
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!((answer(&a), answer(&b)), (sum.clone(), sum));
         // Ranks that do not ask for the same get no bytes.
         send(&a, call, 40);
-        send(&b, Collective { operation: Operation::AllGather, ..call }, 2);
+        send(&b, StubCollective { operation: Operation::AllGather, ..call }, 2);
         let misused = Some((FrameKind::Done, i64::from(INVALID_USAGE), Vec::new()));
         assert_eq!((answer(&a), answer(&b)), (misused.clone(), misused));
     }

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use crate::beside;
 use crate::spec::StubFault;
 use crate::streams::StubHandle;
-use collective::{Collective, Operation, size_of};
+use collective::{Operation, StubCollective, size_of};
 use communicator::{CommAct, CommTask, Communicator};
 use state::{communicator, with};
 
@@ -134,7 +134,7 @@ fn collective(
     name: &'static str,
     (comm, stream): (StubHandle, StubHandle),
     (send, receive): (u64, u64),
-    call: Collective,
+    call: StubCollective,
 ) -> i32 {
     enqueue(name, comm, stream, CommAct::Collective { send, receive, call })
 }
@@ -261,31 +261,31 @@ export! {
         enqueue("ncclRecv", comm, stream, CommAct::Receive { at, bytes, peer })
     }
     ncclAllReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::AllReduce, count, kind, reduction: op, root: 0 };
+        let call = StubCollective { operation: Operation::AllReduce, count, kind, reduction: op, root: 0 };
         collective("ncclAllReduce", (comm, stream), (send, recv), call)
     }
     ncclReduce(send: u64, recv: u64, count: usize, kind: i32, op: i32, root: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::Reduce, count, kind, reduction: op, root };
+        let call = StubCollective { operation: Operation::Reduce, count, kind, reduction: op, root };
         collective("ncclReduce", (comm, stream), (send, recv), call)
     }
     ncclBroadcast(send: u64, recv: u64, count: usize, kind: i32, root: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::Broadcast, count, kind, reduction: 0, root };
+        let call = StubCollective { operation: Operation::Broadcast, count, kind, reduction: 0, root };
         collective("ncclBroadcast", (comm, stream), (send, recv), call)
     }
     ncclReduceScatter(send: u64, recv: u64, count: usize, kind: i32, op: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::ReduceScatter, count, kind, reduction: op, root: 0 };
+        let call = StubCollective { operation: Operation::ReduceScatter, count, kind, reduction: op, root: 0 };
         collective("ncclReduceScatter", (comm, stream), (send, recv), call)
     }
     ncclAllGather(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::AllGather, count, kind, reduction: 0, root: 0 };
+        let call = StubCollective { operation: Operation::AllGather, count, kind, reduction: 0, root: 0 };
         collective("ncclAllGather", (comm, stream), (send, recv), call)
     }
     ncclAlltoAll(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
+        let call = StubCollective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
         collective("ncclAlltoAll", (comm, stream), (send, recv), call)
     }
     ncclAllToAll(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
-        let call = Collective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
+        let call = StubCollective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
         collective("ncclAllToAll", (comm, stream), (send, recv), call)
     }
 }

@@ -47,13 +47,13 @@ impl MpiAbi {
             return Some(Self::OpenMpi);
         }
         let Some(ask) = library.symbol("MPI_Abi_get_version") else { return Some(Self::Mpich) };
-        type Ask = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+        type AbiVersionFn = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
         let (mut major, mut minor) = (-1, -1);
         announce_in(&library.path, "MPI_Abi_get_version");
         // SAFETY: MPI 5.0 fixes the signature, and that it may be called before MPI_Init; it writes
         // two numbers, which live through the call.
         let code = unsafe {
-            std::mem::transmute::<*mut std::ffi::c_void, Ask>(ask.as_ptr())(
+            std::mem::transmute::<*mut std::ffi::c_void, AbiVersionFn>(ask.as_ptr())(
                 &raw mut major,
                 &raw mut minor,
             )
@@ -67,14 +67,14 @@ pub(super) fn version_text(library: &SharedLibrary) -> Option<String> {
     /// `MPI_MAX_LIBRARY_VERSION_STRING` is 256 to 8192 by ABI; one byte more for those that end a
     /// text of that length with a zero.
     const LONGEST: usize = 8193;
-    type Ask = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+    type LibraryVersionFn = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
     let ask = library.symbol("MPI_Get_library_version")?;
     let mut text = vec![0u8; LONGEST];
     let mut length = 0;
     announce_in(&library.path, "MPI_Get_library_version");
     // SAFETY: the signature is MPI's; the buffer is as long as any ABI's longest text.
     let code = unsafe {
-        std::mem::transmute::<*mut std::ffi::c_void, Ask>(ask.as_ptr())(
+        std::mem::transmute::<*mut std::ffi::c_void, LibraryVersionFn>(ask.as_ptr())(
             text.as_mut_ptr().cast(),
             &raw mut length,
         )

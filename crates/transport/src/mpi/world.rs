@@ -309,9 +309,9 @@ impl<H: MpiHandle> MpiWorld<H> {
     /// says nothing. To be asked after `MPI_Init`, where Open MPI 5 chooses what serves devices.
     pub(super) fn device_claims(&self) -> (Option<DeviceClaim>, Option<DeviceClaim>) {
         let f = &self.fns;
-        type Ask = Option<unsafe extern "C" fn() -> c_int>;
+        type QuerySupportFn = Option<unsafe extern "C" fn() -> c_int>;
         let claim = |takes, by: &str| DeviceClaim { takes, by: by.to_owned() };
-        let plain = |ask: Ask, name: &str| {
+        let plain = |ask: QuerySupportFn, name: &str| {
             // SAFETY: it takes nothing.
             ask.map(|ask| claim(unsafe { ask() } == 1, name))
         };
