@@ -225,7 +225,7 @@ fn noted(journal: &Journal) -> Option<String> {
         *codes.entry(note.code.as_str()).or_default() += 1;
     }
     let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} x {code}")).collect();
-    (!texts.is_empty()).then(|| format!("Doubts of the tool: {}.", texts.join(", ")))
+    (!texts.is_empty()).then(|| format!("Warnings: {}.", texts.join(", ")))
 }
 
 /// That the run must have GPUs and could not use them, from its beginning or from some case on.

@@ -32,7 +32,7 @@ pub fn doubt(doubt: &TimeUncertainty) -> String {
         ""
     };
     if from.is_empty() {
-        return format!("a point: this machine states no intervals{served}");
+        return format!("no uncertainty known: a preset states no intervals{served}");
     }
     let only = doubt.error.is_none() && !doubt.capacities;
     let note = if only { "; the machine states no other intervals" } else { "" };

@@ -284,7 +284,7 @@ fn notes(page: &mut TermPage, report: &RunReport) {
     if groups.is_empty() {
         return;
     }
-    page.heading("Doubts", &report.warnings.len().to_string());
+    page.heading("Warnings", &report.warnings.len().to_string());
     for (code, doubts) in groups.iter().take(MOST_NOTES) {
         let Some(worst) = doubts.first() else { continue };
         let number = if doubts.len() > 1 { format!("{} x ", doubts.len()) } else { String::new() };

@@ -42,7 +42,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     found.print(topology, brief);
     match without_rings() {
         Some(why) => outln!("io_uring: {why}"),
-        None => outln!("io_uring: the kernel has it"),
+        None => outln!("io_uring: supported"),
     }
     library(&found.direct.report, brief);
     found.direct.notes.iter().for_each(|note| outln!("    {note}"));
@@ -167,7 +167,7 @@ impl Findings {
         // Nothing is unmeasured without it: it is shown and does not decide.
         library(&self.management, !topology.any_gpu(|caps| caps.management_library.is_some()));
         if let Some((gpus, warnings)) = &self.managed {
-            outln!("    it reads {gpus} GPUs");
+            outln!("    reads {gpus} GPUs");
             warnings.iter().for_each(|warning| outln!("    warning: {warning}"));
         }
         library_of_others(&self.other);

@@ -127,7 +127,7 @@ fn a_case_by_hand() {
 fn a_preset_has_points() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB";
     let text = stdout(&pathline(&["predict", "--machine", "mi250x", "--case", case]));
-    assert!(text.contains("a point: this machine states no intervals"), "{text}");
+    assert!(text.contains("no uncertainty known: a preset states no intervals"), "{text}");
 }
 
 /// What is told is the message layer's business; here it arrives, and what it lacks is named.

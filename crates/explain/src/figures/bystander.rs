@@ -128,7 +128,7 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     let least = of_largest()
         .min_by(|a, b| a.cell.value.unwrap_or(100.0).total_cmp(&b.cell.value.unwrap_or(100.0)))?;
     if least.cell.value? + least.cell.half_width >= 100.0 {
-        return Some("Nobody who stands by loses more than lies within the doubt.".to_owned());
+        return Some("No bystander loses more than the interval of its measurement.".to_owned());
     }
     let part = |stores: BystanderStore, name: &str| {
         let cells = of_largest()

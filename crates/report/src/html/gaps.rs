@@ -123,7 +123,7 @@ fn detail(gaps: &GapsBody, gap: &PairedGap, heading: &str) -> String {
         lines.push(format!("pairs: {} of samples taken in turn", gap.pairs));
     }
     if gap.is_zero {
-        lines.push("doubt: the interval of the differences contains zero".into());
+        lines.push("warning: the interval of the differences contains zero".into());
     }
     if let Some(why) = &gap.saturated {
         lines.push(format!("saturated: {why}"));

@@ -82,7 +82,7 @@ struct SuiteSection<'a> {
 const SECTIONS: [(&str, &str); 5] = [
     ("node", "The node"),
     ("absences", "Skips and faults"),
-    ("doubts", "Doubts"),
+    ("doubts", "Warnings"),
     ("conditions", "Conditions"),
     ("method", "How a number is made"),
 ];
@@ -149,7 +149,7 @@ fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
             }
             let doubts = report.warnings.len();
             nav_item(h, "absences", "Skips and faults", &report.absences.len().to_string());
-            nav_item(h, "doubts", "Doubts", &doubts.to_string());
+            nav_item(h, "doubts", "Warnings", &doubts.to_string());
             nav_item(h, "conditions", "Conditions", "");
             nav_item(h, "method", "How a number is made", "");
         });
@@ -212,7 +212,7 @@ fn lead(report: &RunReport) -> String {
         format!("{} in {}", count(values, "value"), count(report.figures.len(), "figure")),
         format!("{} failed", count(faults, "case")),
         format!("{} skipped", report.absences.len() - faults),
-        count(doubts, "doubt"),
+        count(doubts, "warning"),
     ]
     .join(" · ")
 }
@@ -351,7 +351,7 @@ fn write_doubts(h: &mut HtmlBuilder, report: &RunReport) {
 }
 
 fn write_doubt_rows(h: &mut HtmlBuilder, doubts: &[&RunWarning]) {
-    h.trusted("<thead><tr><th scope=\"col\">about</th><th scope=\"col\">doubt</th></tr></thead>");
+    h.trusted("<thead><tr><th scope=\"col\">about</th><th scope=\"col\">warning</th></tr></thead>");
     h.el("tbody", &[], |h| {
         for doubt in doubts {
             h.el("tr", &[], |h| {

@@ -195,7 +195,7 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     let pairs = GpuPairs::of(topology);
     if !pairs.has_fabric() {
         out.push(if topology.doubts(TopologyWarning::NVLINK_NOT_READ) {
-            "How the GPUs are joined is not known: see the doubts.".into()
+            "How the GPUs are joined is not known: see the warnings.".into()
         } else {
             "No link between GPUs is known: what goes from one to another passes the host.".into()
         });
@@ -367,7 +367,7 @@ fn warnings(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     if topology.warnings.is_empty() {
         return;
     }
-    out.push(paint.of(TextTone::Head, &count(topology.warnings.len(), "doubt")));
+    out.push(paint.of(TextTone::Head, &count(topology.warnings.len(), "warning")));
     for warning in &topology.warnings {
         let name = format!("{} [{}]", clean(&warning.subject), clean(&warning.code));
         out.push(format!("  {}", paint.of(TextTone::Warn, &name)));
