@@ -33,7 +33,7 @@ impl MemoryClass {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Self::Host => "host memory",
             Self::Device => "device memory",
@@ -84,8 +84,8 @@ pub(crate) fn wrongly(series: &FlowSeries) -> Vec<String> {
                 named.iter().copied().filter(|n| MemoryClass::named(n) == Some(taken)).collect();
             texts.push(format!(
                 "UCX takes the {} that messages go {word} for {} ({}): {}",
-                is.words(),
-                taken.words(),
+                is.describe(),
+                taken.describe(),
                 names.join(", "),
                 follows(*is, taken)
             ));

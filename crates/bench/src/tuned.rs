@@ -29,7 +29,7 @@ impl PathClass {
         [Self::Local, Self::PeerRead, Self::PeerWrite, Self::HostRead, Self::HostWrite];
 
     /// For readers: `from a peer`.
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Local => "within the GPU",
             Self::PeerRead => "from a peer",

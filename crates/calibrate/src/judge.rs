@@ -22,7 +22,7 @@ pub enum SetClass {
 
 impl SetClass {
     /// What people call it.
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Host => "host and GPUs",
             Self::Peers => "GPU to GPU",

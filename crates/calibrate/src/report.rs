@@ -128,7 +128,7 @@ impl NodeTwin {
             writeln!(f, "  {name:<28} {:>5} {p50:>8.2} {p95:>8.2} {worst:>8.2}", e.n)
         };
         for (kind, errors) in &kinds {
-            row(kind.words(), errors)?;
+            row(kind.label(), errors)?;
         }
         if all.n > 0 {
             row("all but the last kind", &all)?;

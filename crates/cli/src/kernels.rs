@@ -83,7 +83,7 @@ pub(crate) fn remember(found: &[BestKernel]) -> Result<PathBuf, String> {
 /// One line on a winner: what it was before, and what it is.
 pub(crate) fn line(best: &BestKernel) -> String {
     let BestKernel { variant, class, gbs, plain_gbs, .. } = best;
-    let what = format!("{} {}", variant.op, class.words());
+    let what = format!("{} {}", variant.op, class.label());
     if *variant == KernelVariant::standard(variant.op) {
         return format!(
             "tuned: {what} {plain_gbs:.1} GB/s, nothing is faster than the plain kernel"

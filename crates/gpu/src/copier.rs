@@ -45,7 +45,7 @@ impl OneCopier {
             return Ok(());
         }
         let thing = format!("a copier of gpu{}", self.gpu);
-        Err(CallError::new(self.hands.severity(code), call, thing, self.hands.words(code))
+        Err(CallError::new(self.hands.severity(code), call, thing, self.hands.status_text(code))
             .with_code(code.into()))
     }
 

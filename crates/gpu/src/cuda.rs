@@ -175,8 +175,8 @@ impl ThreadContext for CudaHands {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn words(&self, code: i32) -> String {
-        self.own.words(code)
+    fn status_text(&self, code: i32) -> String {
+        self.own.api_status_text(code)
     }
     fn severity(&self, code: i32) -> Severity {
         severity(code)
@@ -184,7 +184,7 @@ impl ThreadContext for CudaHands {
 }
 
 impl Own {
-    fn words(&self, code: i32) -> String {
+    fn api_status_text(&self, code: i32) -> String {
         let words = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
             let mut text: *const c_char = std::ptr::null();
             // SAFETY: stores one pointer; the text is the library's own and static.
@@ -226,8 +226,8 @@ impl RuntimeApi for CudaApi {
     fn about(&self) -> &'static RuntimeHints {
         &ABOUT
     }
-    fn words(&self, code: i32) -> String {
-        self.own.words(code)
+    fn status_text(&self, code: i32) -> String {
+        self.own.api_status_text(code)
     }
     fn severity(&self, code: i32) -> Severity {
         severity(code)

@@ -43,7 +43,7 @@ pub fn all(api: &Api, dialect: &dyn RuntimeApi) -> CallResult<Vec<GpuProps>> {
             .or_try("reinstall the runtime: its library is broken, or is another one"));
     }
     let mut devices =
-        (0..count).map(|nth| one(api, dialect, nth)).collect::<CallResult<Vec<_>>>()?;
+        (0..count).map(|nth| read_device(api, dialect, nth)).collect::<CallResult<Vec<_>>>()?;
     devices.sort_by(|a, b| a.info.pci.cmp(&b.info.pci));
     for (index, device) in (0..).zip(&mut devices) {
         device.info.index = index;
@@ -53,7 +53,7 @@ pub fn all(api: &Api, dialect: &dyn RuntimeApi) -> CallResult<Vec<GpuProps>> {
 
 type TextFn = BoundCall<unsafe extern "C" fn(*mut c_char, i32, i32) -> i32>;
 
-fn one(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuProps> {
+fn read_device(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuProps> {
     let thing = || format!("device {nth}");
     let mut handle = 0;
     announce(api.device_get.name);

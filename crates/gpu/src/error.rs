@@ -14,7 +14,7 @@ pub fn outcome(
     if code == 0 {
         return Ok(());
     }
-    Err(CallError::new(dialect.severity(code), call, thing(), dialect.words(code))
+    Err(CallError::new(dialect.severity(code), call, thing(), dialect.status_text(code))
         .with_code(code.into())
         .or_try(dialect.way_out(code)))
 }

@@ -194,7 +194,7 @@ impl ThreadContext for HipHands {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn words(&self, code: i32) -> String {
+    fn status_text(&self, code: i32) -> String {
         format!("{}: {}", text_of(self.error_name, code), text_of(self.error_text, code))
     }
     fn severity(&self, code: i32) -> Severity {
@@ -271,7 +271,7 @@ impl RuntimeApi for HipApi {
     fn about(&self) -> &'static RuntimeHints {
         &ABOUT
     }
-    fn words(&self, code: i32) -> String {
+    fn status_text(&self, code: i32) -> String {
         format!("{}: {}", text_of(self.error_name, code), text_of(self.error_text, code))
     }
     fn severity(&self, code: i32) -> Severity {

@@ -55,7 +55,7 @@ fn own_policy() -> (i32, Vec<u64>) {
 /// Sets the NUMA policy of the pages of a range, before they are there.
 fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<()> {
     let start = address / page * page;
-    let (mask, bits) = (one(numa), 16 * 64 + 1);
+    let (mask, bits) = (node_mask(numa), 16 * 64 + 1);
     // SAFETY: the kernel reads the mask, which lives through the call; what the pages hold stays.
     let code = unsafe {
         libc::syscall(
@@ -72,7 +72,7 @@ fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<(
 }
 
 /// A mask of one domain.
-fn one(numa: u32) -> [u64; 16] {
+fn node_mask(numa: u32) -> [u64; 16] {
     let mut mask = [0; 16];
     if let Some(word) = mask.get_mut(numa as usize / 64) {
         *word = 1 << (numa % 64);
@@ -289,7 +289,8 @@ impl GpuDriver {
             .or_try("take smaller sizes, or --memory"));
         }
         let (mode, mask) = own_policy();
-        policy(libc::MPOL_BIND, &one(numa)).map_err(|e| forbidden("set_mempolicy", thing, &e))?;
+        policy(libc::MPOL_BIND, &node_mask(numa))
+            .map_err(|e| forbidden("set_mempolicy", thing, &e))?;
         let address = self.pinned(bytes, mem, true, thing);
         // It was allowed a moment ago; if not, only where later pages lie is affected.
         let _ = policy(mode, &mask);
@@ -685,7 +686,7 @@ mod tests {
     #[test]
     fn a_thread_gets_its_policy_back() {
         let before = own_policy();
-        if policy(libc::MPOL_BIND, &one(0)).is_err() {
+        if policy(libc::MPOL_BIND, &node_mask(0)).is_err() {
             // The container forbids it.
             return;
         }

@@ -73,7 +73,7 @@ pub trait RuntimeApi: Debug {
     /// Reasons and ways out for its users.
     fn about(&self) -> &'static RuntimeHints;
     /// The runtime's own words for a status.
-    fn words(&self, code: i32) -> String;
+    fn status_text(&self, code: i32) -> String;
     /// What a status means for the case that met it.
     fn severity(&self, code: i32) -> Severity;
     /// What a user can do about a status; empty if nothing is known.
@@ -132,7 +132,7 @@ pub trait ThreadContext: Debug + Send {
     /// The name of what that calls.
     fn copy_name(&self) -> &'static str;
     /// The runtime's own words for a status.
-    fn words(&self, code: i32) -> String;
+    fn status_text(&self, code: i32) -> String;
     /// What a status means for the case that met it.
     fn severity(&self, code: i32) -> Severity;
 }

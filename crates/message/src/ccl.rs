@@ -11,9 +11,9 @@ use pathline_flow::{CclModel, NoPath, RateDemand};
 use pathline_schema::Collective;
 
 use crate::exchange::ExchangeMember;
+use crate::exchange_time::{AlgorithmTime, us};
 use crate::rings::GpuRing;
 use crate::scene::{ByteCarrier, ExchangeScene};
-use crate::told::{AlgorithmTime, us};
 use crate::transfer::{ScheduledTransfer, TransferRoute, ends, rates};
 
 /// How a chunk and its arrival are told.
@@ -97,7 +97,7 @@ pub(crate) fn collective(
     let rate = shape.rate * protocol.share;
     let mut steps = vec![
         format!("launch and channels: {}", us(base)),
-        shape.words(protocol),
+        shape.describe_protocol(protocol),
         format!("each ring moves {rate:.1} GB/s, {} of them at once", streams.rates.len()),
     ];
     if let Some(tree) = shape.tree(protocols(ccl)[0]).filter(|tree| *tree < time) {
@@ -186,7 +186,7 @@ impl RingShape {
         })
     }
 
-    fn words(&self, p: ChunkProtocol) -> String {
+    fn describe_protocol(&self, p: ChunkProtocol) -> String {
         let (steps, net) = self.steps();
         let of_ring = self.bytes / self.rings;
         let what = match self.op {

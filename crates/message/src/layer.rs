@@ -7,9 +7,9 @@ use pathline_flow::{DescError, MachineDesc, MessageSoftware, Network, NoPath, Ru
 
 use crate::bounds::MachinePeaks;
 use crate::exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary};
+use crate::exchange_time::ExchangeTime;
 use crate::rings::{GpuRing, rings};
 use crate::scene::{ExchangeScene, NodeParts};
-use crate::told::ExchangeTime;
 use crate::{ccl, mpi, schedule};
 
 /// The most ranks that an exchange may have here.
@@ -98,7 +98,7 @@ impl MessageLayer {
                 }
             }
         };
-        Ok(outcome.told(exchange.bytes, factor, bounds))
+        Ok(outcome.into_time(exchange.bytes, factor, bounds))
     }
 
     fn missing(&self, library: MessageLibrary) -> NoPath {

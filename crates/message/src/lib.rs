@@ -7,16 +7,16 @@
 mod bounds;
 mod ccl;
 mod exchange;
+mod exchange_time;
 mod layer;
 mod mpi;
 mod rings;
 mod scene;
 mod schedule;
-mod told;
 mod transfer;
 
 pub use bounds::TimeBounds;
 pub use exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW};
+pub use exchange_time::ExchangeTime;
 pub use layer::MessageLayer;
 pub use rings::{GpuRing, rings};
-pub use told::ExchangeTime;

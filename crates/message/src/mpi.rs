@@ -10,8 +10,8 @@ use pathline_flow::{MpiModel, NoPath, RateDemand};
 use pathline_schema::Bytes;
 
 use crate::exchange::{BufferPlace, ExchangeMember};
+use crate::exchange_time::{AlgorithmTime, us};
 use crate::scene::{ByteCarrier, ExchangeScene};
-use crate::told::{AlgorithmTime, us};
 use crate::transfer::{TransferRoute, rates};
 
 /// An MPI on a machine.

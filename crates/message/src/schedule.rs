@@ -4,8 +4,8 @@ use pathline_flow::NoPath;
 use pathline_schema::Collective;
 
 use crate::exchange::{BufferPlace, ExchangeMember};
+use crate::exchange_time::{AlgorithmTime, us};
 use crate::mpi::MpiLibrary;
-use crate::told::{AlgorithmTime, us};
 use crate::transfer::{ScheduledTransfer, ends};
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.

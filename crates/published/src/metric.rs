@@ -83,7 +83,7 @@ impl PublishedMetric {
     }
 
     /// The words of all metrics.
-    pub(crate) fn words() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
         METRICS.iter().map(|row| row.0)
     }
 

@@ -116,7 +116,7 @@ impl ParsedRow {
             return unreadable(format!("value '{}' is no figure, range or bound", row.value));
         };
         let Some(metric) = PublishedMetric::parse(&row.metric) else {
-            let known = PublishedMetric::words().collect::<Vec<_>>().join(", ");
+            let known = PublishedMetric::known_names().collect::<Vec<_>>().join(", ");
             return unreadable(format!("metric '{}' is not known; there are {known}", row.metric));
         };
         if metric.unit_kind() != of.kind {

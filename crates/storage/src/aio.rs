@@ -109,7 +109,7 @@ impl BlockEngine for AioEngine {
     fn call(&self) -> &'static str {
         "io_submit + io_getevents"
     }
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         "io_submit, io_getevents".to_owned()
     }
     #[inline]

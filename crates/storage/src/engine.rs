@@ -31,7 +31,7 @@ pub(super) trait BlockEngine {
     /// The call that hands over and waits.
     fn call(&self) -> &'static str;
     /// Which switches are on, in words for the record.
-    fn words(&self) -> String;
+    fn describe(&self) -> String;
     /// Notes an I/O of a slot that is free.
     fn push(&mut self, slot: u32, write: bool, offset: u64);
     /// Hands over what was noted and waits until `wait` I/Os have ended, which must be in flight.
@@ -70,7 +70,7 @@ impl BlockEngine for SyncEngine {
     fn call(&self) -> &'static str {
         if self.writes { "pwrite" } else { "pread" }
     }
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         "pread and pwrite".to_owned()
     }
     #[inline]

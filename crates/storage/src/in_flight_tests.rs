@@ -65,8 +65,8 @@ impl<E: BlockEngine> BlockEngine for FailsToWait<E> {
     fn call(&self) -> &'static str {
         self.0.call()
     }
-    fn words(&self) -> String {
-        self.0.words()
+    fn describe(&self) -> String {
+        self.0.describe()
     }
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.0.push(slot, write, offset);

@@ -154,7 +154,7 @@ impl ScratchDir {
         let all = match std::fs::read_dir(parent) {
             Ok(all) => all,
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return swept,
-            Err(error) => return SweepResult { unseen: Some(words(&error)), ..swept },
+            Err(error) => return SweepResult { unseen: Some(error_text(&error)), ..swept },
         };
         let ours = all.flatten().map(|entry| entry.path()).filter(|path| {
             path.file_name().is_some_and(|name| is_folder_name(&name.to_string_lossy(), &prefix))
@@ -224,13 +224,13 @@ fn sweep_one(folder: &Path) -> FolderFate {
             // Its process ended between two calls: only an empty folder can be its.
             return remove_folder(folder, None);
         }
-        Err(error) => return FolderFate::Stays(words(&error)),
+        Err(error) => return FolderFate::Stays(error_text(&error)),
     };
     match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return FolderFate::Alone,
         Err(error) => {
-            let why = words(&error.into());
+            let why = error_text(&error.into());
             return FolderFate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
         }
     }
@@ -242,11 +242,11 @@ fn sweep_one(folder: &Path) -> FolderFate {
                 "its {MARKER} lacks the mark of this program; remove it by hand if it is not needed"
             ));
         }
-        Err(error) => return FolderFate::Stays(words(&error)),
+        Err(error) => return FolderFate::Stays(error_text(&error)),
     }
     let all = match std::fs::read_dir(folder) {
         Ok(all) => all,
-        Err(error) => return FolderFate::Stays(words(&error)),
+        Err(error) => return FolderFate::Stays(error_text(&error)),
     };
     for entry in all.flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -255,11 +255,13 @@ fn sweep_one(folder: &Path) -> FolderFate {
             && let Err(error) = std::fs::remove_file(entry.path())
             && error.kind() != io::ErrorKind::NotFound
         {
-            return FolderFate::Stays(words(&error));
+            return FolderFate::Stays(error_text(&error));
         }
     }
     match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => FolderFate::Stays(words(&error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            FolderFate::Stays(error_text(&error))
+        }
         _ => remove_folder(folder, Some(marker)),
     }
 }
@@ -302,12 +304,12 @@ fn remove_folder(folder: &Path, marker: Option<File>) -> FolderFate {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
             FolderFate::Stays("it holds something that is not of pathline".to_owned())
         }
-        Err(error) => FolderFate::Stays(words(&error)),
+        Err(error) => FolderFate::Stays(error_text(&error)),
     }
 }
 
 /// What an error says, without its number.
-pub(super) fn words(error: &io::Error) -> String {
+pub(super) fn error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

@@ -378,7 +378,7 @@ fn reserve(entry: &FileEntry, span: u64) -> CallResult<()> {
 /// What a path is, or why it is nothing that can be measured.
 fn what_is(path: &Path) -> std::result::Result<PathKind, String> {
     let meta = std::fs::metadata(path).map_err(|error| {
-        let why = scratch_dir::words(&error);
+        let why = scratch_dir::error_text(&error);
         format!("{why}: name a folder, a file or a block device that is there")
     })?;
     let kind = meta.file_type();

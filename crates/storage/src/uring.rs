@@ -415,7 +415,7 @@ impl BlockEngine for UringEngine {
         "io_uring_enter"
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let mut words = match self.kind {
             RingKind::Registered => "io_uring, registered buffers and files".to_owned(),
             RingKind::Plain => "io_uring".to_owned(),

@@ -135,7 +135,7 @@ impl WorkerThreads {
                 match pinned.and_then(|()| recruit.make(&mut calls)) {
                     Ok(mut worker) => {
                         let helped = worker.engine.has_helpers().then(cpus::thread);
-                        let words = worker.engine.words();
+                        let words = worker.engine.describe();
                         let _ = tell.send(Ok(WorkerReady { index, words, helped, calls }));
                         drop(tell);
                         pool.serve(|round: Arc<WorkerRound>, line| {

@@ -244,7 +244,7 @@ unsafe fn word(
     out: *mut *const c_char,
     which: impl Fn((&'static CStr, &'static CStr, &'static CStr)) -> &'static CStr,
 ) -> CallOutcome {
-    let known = status::words(code).ok_or(status::INVALID_VALUE)?;
+    let known = status::status_texts(code).ok_or(status::INVALID_VALUE)?;
     // SAFETY: the caller's promise.
     unsafe { put(out, which(known).as_ptr()) }
 }

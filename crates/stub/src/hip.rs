@@ -233,13 +233,13 @@ struct IpcHandle([u8; 64]);
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorName(code: i32) -> *const c_char {
-    status::words(code).map_or(c"hipErrorUnknown", |(_, name, _)| name).as_ptr()
+    status::status_texts(code).map_or(c"hipErrorUnknown", |(_, name, _)| name).as_ptr()
 }
 
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(code: i32) -> *const c_char {
-    status::words(code).map_or(c"stub: unknown error", |(_, _, text)| text).as_ptr()
+    status::status_texts(code).map_or(c"stub: unknown error", |(_, _, text)| text).as_ptr()
 }
 
 /// `hipMemcpyKind`: host and device in all combinations, as the addresses say, and without a

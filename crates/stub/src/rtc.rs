@@ -209,7 +209,7 @@ fn portable(program: &StubProgram) -> Vec<u8> {
     [&program.code, &[0][..]].concat()
 }
 
-fn words(code: i32) -> &'static CStr {
+fn result_text(code: i32) -> &'static CStr {
     match code {
         0 => c"stub: success",
         INVALID_INPUT => c"stub: invalid input",
@@ -292,7 +292,7 @@ macro_rules! export {
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
         extern "C" fn $words(code: i32) -> *const c_char {
-            words(code).as_ptr()
+            result_text(code).as_ptr()
         }
     };
 }

@@ -127,7 +127,7 @@ const ROWS: &[StatusRow] = &[
 ];
 
 /// The names of a status under CUDA and HIP, and its words.
-pub(crate) fn words(code: i32) -> Option<(&'static CStr, &'static CStr, &'static CStr)> {
+pub(crate) fn status_texts(code: i32) -> Option<(&'static CStr, &'static CStr, &'static CStr)> {
     ROWS.iter().find(|row| row.0 == code).map(|&(_, cuda, hip, text)| (cuda, hip, text))
 }
 

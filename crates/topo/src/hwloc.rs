@@ -254,7 +254,8 @@ impl HwlocReader<'_> {
         let size = self.topology.numa.len();
         let mut values: Vec<u32> = Vec::new();
         for table in root.named("distances2").filter(|t| t.get("name") == Some("NUMALatency")) {
-            values = words(table, "u64values").filter_map(|word| word.parse().ok()).collect();
+            values =
+                split_attribute(table, "u64values").filter_map(|word| word.parse().ok()).collect();
         }
         for table in machine.named("distances") {
             let base = table.get("latency_base").and_then(|b| b.parse::<f64>().ok());
@@ -284,7 +285,7 @@ impl HwlocReader<'_> {
             // taken only where it has a row for every GPU, in their order.
             let size = self.topology.gpus.len();
             let values: Vec<u64> =
-                words(table, "u64values").filter_map(|word| word.parse().ok()).collect();
+                split_attribute(table, "u64values").filter_map(|word| word.parse().ok()).collect();
             if size == 0 || values.len() != size * size {
                 continue;
             }
@@ -318,7 +319,7 @@ impl HwlocReader<'_> {
 }
 
 /// Words of the texts of a table's children of one name.
-fn words<'a>(table: &'a XmlElement, name: &'a str) -> impl Iterator<Item = &'a str> {
+fn split_attribute<'a>(table: &'a XmlElement, name: &'a str) -> impl Iterator<Item = &'a str> {
     table.named(name).flat_map(|child| child.text.split_whitespace())
 }
 

@@ -33,7 +33,7 @@ fn flow(src: Place, dst: Place, via: Transport, op: WireOp, bytes: Bytes) -> Flo
     Flow { src, dst, by: by(src.unit, MessageOp::new(via, op)), bytes }
 }
 
-fn one(flow: Flow) -> Case {
+fn lone_case(flow: Flow) -> Case {
     Case::together(vec![flow])
 }
 
@@ -85,7 +85,7 @@ fn latency(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         // 8 B is what latency is quoted at.
         let all = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
-        cases.extend(all.map(|bytes| one(flow(a, b, via, WireOp::Ping, bytes))));
+        cases.extend(all.map(|bytes| lone_case(flow(a, b, via, WireOp::Ping, bytes))));
     }
     cases
 }
@@ -127,8 +127,8 @@ fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         for bytes in messages(Bytes(8), Bytes::mib(128)) {
             for window in BTreeSet::from([1, window(bytes)]) {
-                cases.push(one(flow(a, b, via, WireOp::Put { window }, bytes)));
-                cases.push(one(flow(a, b, via, WireOp::Get { window }, bytes)));
+                cases.push(lone_case(flow(a, b, via, WireOp::Put { window }, bytes)));
+                cases.push(lone_case(flow(a, b, via, WireOp::Get { window }, bytes)));
             }
         }
     }
@@ -150,7 +150,7 @@ pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
             |op, bytes| move |(a, b): (Place, Place)| flow(a, b, Transport::Mpi, op, bytes);
         let pairs: Vec<(Place, Place)> = pairs_of(ranks).into_iter().filter_map(ends).collect();
         for (op, bytes) in [(WireOp::Ping, Bytes(8)), (send, Bytes::mib(1))] {
-            cases.extend(pairs.iter().copied().map(message(op, bytes)).map(one));
+            cases.extend(pairs.iter().copied().map(message(op, bytes)).map(lone_case));
             for shift in ring_shifts(ranks) {
                 let flows = shift.into_iter().filter_map(ends).map(message(op, bytes));
                 cases.push(Case::together(flows.collect()));
@@ -262,16 +262,16 @@ fn collectives(
             };
             for bytes in chosen {
                 for &cadence in cadences {
-                    let case = one(of(bytes, group(false, false)));
+                    let case = lone_case(of(bytes, group(false, false)));
                     cases.push(Case { cadence, ..case });
                 }
             }
             if via == Transport::Ccl && whole && op == Collective::AllReduce {
                 let in_place = [Bytes(8), Bytes::gib(1)];
-                cases.extend(in_place.map(|bytes| one(of(bytes, group(true, false)))));
+                cases.extend(in_place.map(|bytes| lone_case(of(bytes, group(true, false)))));
                 // Smaller buffers share pages, which are registered as a whole.
                 let large = [Bytes::mib(1), Bytes::mib(256), Bytes::gib(1)];
-                cases.extend(large.map(|bytes| one(of(bytes, group(false, true)))));
+                cases.extend(large.map(|bytes| lone_case(of(bytes, group(false, true)))));
             }
         }
     }
@@ -288,7 +288,7 @@ pub(super) fn mpi_collectives(scope: &PlanScope<'_>) -> Vec<Case> {
     for (src, dst, _) in groups(scope.ranks, MemKind::Paged) {
         let (src, dst) = (Place { mem: MemKind::Reg, ..src }, Place { mem: MemKind::Reg, ..dst });
         let op = WireOp::group(Collective::Barrier);
-        cases.push(one(flow(src, dst, Transport::Mpi, op, Bytes(1))));
+        cases.push(lone_case(flow(src, dst, Transport::Mpi, op, Bytes(1))));
     }
     cases
 }
@@ -319,10 +319,12 @@ pub(super) fn ccl_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
         let all = places.iter().flat_map(|a| places.iter().map(move |b| (*a, *b)));
         all.filter(|(a, b)| a != b)
     };
-    let mut cases: Vec<Case> =
-        pairs().map(|(a, b)| one(flow(a, b, Transport::Ccl, WireOp::Ping, Bytes(8)))).collect();
+    let mut cases: Vec<Case> = pairs()
+        .map(|(a, b)| lone_case(flow(a, b, Transport::Ccl, WireOp::Ping, Bytes(8))))
+        .collect();
     let send = WireOp::Send { window: 1 };
-    cases.extend(pairs().map(|(a, b)| one(flow(a, b, Transport::Ccl, send, Bytes::mib(256)))));
+    cases
+        .extend(pairs().map(|(a, b)| lone_case(flow(a, b, Transport::Ccl, send, Bytes::mib(256)))));
     cases
 }
 
@@ -346,7 +348,7 @@ pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
         for (op, bytes) in [(WireOp::Ping, Bytes(8))].into_iter().chain(windows) {
             for switch in [None].into_iter().chain(switches().copied().map(Some)) {
                 let wire = MessageOp { switch, ..MessageOp::new(Transport::Ucx, op) };
-                cases.push(one(Flow { src: a, dst: b, by: by(a.unit, wire), bytes }));
+                cases.push(lone_case(Flow { src: a, dst: b, by: by(a.unit, wire), bytes }));
             }
         }
     }
@@ -427,7 +429,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
                     let (copies, near) = (Some(copies), Some(near));
                     let wire = MessageOp { copies, near, ..MessageOp::new(via, op) };
                     let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-                    cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes }));
+                    cases.push(lone_case(Flow { src, dst, by: by(src.unit, wire), bytes }));
                 }
             }
         }
@@ -435,7 +437,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
         let (copies, near) = (Some(small), Some(near));
         let wire = MessageOp { copies, near, ..MessageOp::new(Transport::Shm, WireOp::Ping) };
         let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
-        cases.push(one(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
+        cases.push(lone_case(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
     }
     cases.extend(shm_at_once(scope, &ranks));
     cases.extend(bystander::cases(scope, a, b));

@@ -234,7 +234,7 @@ impl NvmlLibrary {
         // SAFETY: takes nothing and may be called at any time.
         let code = unsafe { (api.init.at)() };
         if code != 0 {
-            return Err(format!("nvmlInit returns {code} ({})", words(code)));
+            return Err(format!("nvmlInit returns {code} ({})", status_text(code)));
         }
         let mut nvml = Self { api, version: String::new(), overruns };
         let version = nvml.stored(api.driver_version, |call, text: *mut VersionText| {
@@ -327,7 +327,7 @@ impl NvmlLibrary {
 }
 
 /// Of the codes that a start gives.
-fn words(code: i32) -> &'static str {
+fn status_text(code: i32) -> &'static str {
     match code {
         4 => "no permission",
         9 => "the driver is not loaded",

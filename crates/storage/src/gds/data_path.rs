@@ -181,7 +181,7 @@ fn may_be_direct(bound: &BoundGds) -> bool {
 }
 
 /// What carries the bytes, for the record.
-pub(super) fn words(bound: &BoundGds, way: DataPath) -> String {
+pub(super) fn describe_path(bound: &BoundGds, way: DataPath) -> String {
     let title = bound.title();
     match (bound.kind, way) {
         (GdsLibrary::CuFile, DataPath::Driver) => {

@@ -196,8 +196,8 @@ impl BlockEngine for GdsEngine {
         let names = self.library.kind.names();
         if self.writes { names.write } else { names.read }
     }
-    fn words(&self) -> String {
-        data_path::words(self.library, self.way)
+    fn describe(&self) -> String {
+        data_path::describe_path(self.library, self.way)
     }
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.next = Some((slot, write, offset));

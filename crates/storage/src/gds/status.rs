@@ -104,7 +104,7 @@ const ROWS: &[GdsStatusRow] = &[
 ];
 
 /// `status 5019, CU_FILE_INVALID_FILE_OPEN_FLAG: the file is open with a flag that it refuses`
-fn words(kind: GdsLibrary, own: i32) -> String {
+fn status_text(kind: GdsLibrary, own: i32) -> String {
     let row = ROWS.iter().find(|row| row.0 == own - BASE);
     let name = row.and_then(|row| match kind {
         GdsLibrary::CuFile => Some(format!("CU_FILE_{}", row.1)),
@@ -166,7 +166,7 @@ pub(super) fn outcome(
     if status.own == 0 {
         return Ok(());
     }
-    let mut reason = words(kind, status.own);
+    let mut reason = status_text(kind, status.own);
     if status.runtime != 0 {
         reason.push_str(&format!(", status {} of {}", status.runtime, kind.runtime()));
     }
@@ -247,7 +247,7 @@ pub(crate) fn of_io(call: &str, number: i32) -> Option<(String, &'static str, Se
         let reason = format!("status {} of {}", number - OF_RUNTIME, kind.runtime());
         return Some((reason, way_out(kind, 0), Severity::Transient));
     }
-    (number > BASE).then(|| (words(kind, number), way_out(kind, number), severity(number)))
+    (number > BASE).then(|| (status_text(kind, number), way_out(kind, number), severity(number)))
 }
 
 #[cfg(test)]
@@ -263,13 +263,13 @@ mod tests {
             (GdsLibrary::HipFile, 5013, "hipFileHipMemoryTypeInvalid"),
             (GdsLibrary::HipFile, 5036, "hipFileGPUMemoryPinningFailed"),
         ] {
-            assert!(words(kind, own).contains(&format!("status {own}, {name}: ")), "{own}");
+            assert!(status_text(kind, own).contains(&format!("status {own}, {name}: ")), "{own}");
         }
         // 5021 and 5032 are nobody's, 5043 is cuFile's alone.
         for (kind, own) in
             [(GdsLibrary::CuFile, 5021), (GdsLibrary::CuFile, 5032), (GdsLibrary::HipFile, 5043)]
         {
-            assert!(words(kind, own).contains("does not list"), "{own}");
+            assert!(status_text(kind, own).contains("does not list"), "{own}");
         }
         assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }

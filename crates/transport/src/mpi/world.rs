@@ -91,7 +91,7 @@ impl<H: MpiHandle> MpiWorld<H> {
         let (rank, size, node, abandoned) = (0, 1, (0, 1), false);
         let mut world =
             Self { fns, constants, rank, size, node, version, path, handler, groups, abandoned };
-        world.settle().and_then(|()| world.prove()).map_err(|failed| world.words(failed))?;
+        world.settle().and_then(|()| world.prove()).map_err(|failed| world.error_text(failed))?;
         Ok(world)
     }
 
@@ -257,7 +257,7 @@ impl<H: MpiHandle> MpiWorld<H> {
     }
 
     /// A failure as a sentence.
-    fn words(&self, (call, code): FailedCall) -> String {
+    fn error_text(&self, (call, code): FailedCall) -> String {
         format!("{call} of {}: {} ({code})", self.version, self.meaning(code))
     }
 

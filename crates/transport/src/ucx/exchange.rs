@@ -128,7 +128,7 @@ impl UcxExchange {
         self.lanes.iter_mut().for_each(UcxLane::ask);
         self.repeat(&worker, None)?;
         self.finish(&worker)?;
-        self.engine = self.words(&worker);
+        self.engine = self.describe(&worker);
         Ok(())
     }
 
@@ -222,7 +222,7 @@ impl UcxExchange {
     }
 
     /// What UCX says of the first operations, of the lanes they go by and of the memory.
-    fn words(&self, worker: &UcxWorker) -> String {
+    fn describe(&self, worker: &UcxWorker) -> String {
         let mut words: Vec<String> = Vec::new();
         let mut add = |text: String| {
             if !words.contains(&text) {

@@ -49,7 +49,12 @@ pub(crate) struct AlgorithmTime {
 }
 
 impl AlgorithmTime {
-    pub(crate) fn told(self, bytes: Bytes, bus_factor: f64, bounds: TimeBounds) -> ExchangeTime {
+    pub(crate) fn into_time(
+        self,
+        bytes: Bytes,
+        bus_factor: f64,
+        bounds: TimeBounds,
+    ) -> ExchangeTime {
         let algbw = Rate(bytes.as_f64() * self.pairs.max(1) as f64 / self.time);
         ExchangeTime {
             time: Ns(self.time),
