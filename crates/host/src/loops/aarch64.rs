@@ -4,7 +4,7 @@ use std::arch::asm;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{Body, Loop, SCALE, WRITTEN};
+use super::{CpuLoop, LoopBody, SCALE, WRITTEN};
 
 /// Bytes of a turn: four pairs.
 const BLOCK: usize = 128;
@@ -13,18 +13,18 @@ pub(super) fn available(how: CpuHow) -> bool {
     matches!(how, CpuHow::Neon | CpuHow::NeonNt) && std::arch::is_aarch64_feature_detected!("neon")
 }
 
-pub(super) fn find(work: CpuWork) -> Option<Loop> {
+pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
     let body = match (work.op, work.how) {
-        (CpuOp::Copy, CpuHow::Neon) => Body::Copy(copy),
-        (CpuOp::Copy, CpuHow::NeonNt) => Body::Copy(copy_nt),
-        (CpuOp::Read, CpuHow::Neon) => Body::Read(read),
-        (CpuOp::Write, CpuHow::Neon) => Body::Write(write),
-        (CpuOp::Write, CpuHow::NeonNt) => Body::Write(write_nt),
-        (CpuOp::Triad, CpuHow::Neon) => Body::Triad(triad),
-        (CpuOp::Triad, CpuHow::NeonNt) => Body::Triad(triad_nt),
+        (CpuOp::Copy, CpuHow::Neon) => LoopBody::Copy(copy),
+        (CpuOp::Copy, CpuHow::NeonNt) => LoopBody::Copy(copy_nt),
+        (CpuOp::Read, CpuHow::Neon) => LoopBody::Read(read),
+        (CpuOp::Write, CpuHow::Neon) => LoopBody::Write(write),
+        (CpuOp::Write, CpuHow::NeonNt) => LoopBody::Write(write_nt),
+        (CpuOp::Triad, CpuHow::Neon) => LoopBody::Triad(triad),
+        (CpuOp::Triad, CpuHow::NeonNt) => LoopBody::Triad(triad_nt),
         _ => return None,
     };
-    Some(Loop::new(body, BLOCK, 64))
+    Some(CpuLoop::new(body, BLOCK, 64))
 }
 
 /// Four pairs from or to memory.
