@@ -1,4 +1,4 @@
-//! From results to figures and sentences, suite by suite. [`FIGURES`] lists all of them.
+//! From results to figures and sentences, suite by suite. `FIGURES` lists all of them.
 
 mod bystander;
 mod collectives;
