@@ -26,7 +26,7 @@ pub(crate) fn bind<'m>(
     flow: &Flow,
     cadence: Cadence,
     nth: usize,
-    beside: Option<TeamId>,
+    neighbour: Option<TeamId>,
 ) -> CallResult<Box<dyn BoundLane + 'm>> {
     let machine = pool.machine;
     calls::has_adapter(machine, flow)?;
@@ -74,7 +74,7 @@ pub(crate) fn bind<'m>(
                 reps: 1,
                 isolated: cadence == Cadence::Isolated,
             };
-            let team = match beside {
+            let team = match neighbour {
                 Some(other) => machine.team_beside(numa, threads, other)?,
                 None => machine.team(numa, threads)?,
             };

@@ -189,7 +189,7 @@ fn half<'m>(
     part: &FlowPart,
 ) -> CallResult<(BounceHalf<'m>, FlowPart)> {
     let mut host = Vec::new();
-    let mut beside = |span: LocalMemory| -> CallResult<LocalMemory> {
+    let mut host_copy_of = |span: LocalMemory| -> CallResult<LocalMemory> {
         if span.bytes == 0 {
             return Ok(span);
         }
@@ -207,9 +207,9 @@ fn half<'m>(
     for (nth, &at) in part.mine.iter().enumerate() {
         let gpu = part.group.get(at).and_then(|(_, unit)| unit.gpu()).unwrap_or(0);
         let (send, recv) = (part.send[nth], part.recv[nth]);
-        let sends = beside(send)?;
+        let sends = host_copy_of(send)?;
         let overlaps = matches!(part.wire.op, WireOp::Group { in_place: true, .. });
-        let receives = if overlaps { sends } else { beside(recv)? };
+        let receives = if overlaps { sends } else { host_copy_of(recv)? };
         if send.bytes > 0 {
             let copy = (gpu, sends.address, send.address, Bytes(send.bytes));
             out.extend(std::iter::repeat_n(copy, times));

@@ -6,8 +6,8 @@ use pathline_hal::Machine;
 use pathline_schema::{Bytes, Case, JournalRecord, MeasuredCase, Ns, Rate, RunSettings, Topology};
 use pathline_stats::SeriesSummary;
 
-use crate::crew::{Executor, LocalExecutor, MachineInfo};
 use crate::engine::default_settings;
+use crate::executor::{Executor, LocalExecutor, MachineInfo};
 use crate::overhead::TimerScope;
 use crate::plan::{PlannedCase, RunPlan};
 use crate::task::{CaseTask, TaskEvent};

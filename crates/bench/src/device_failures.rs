@@ -31,9 +31,9 @@ impl DeviceFailures {
         Self { members: members.to_vec(), ..Self::default() }
     }
 
-    /// Counts an error against the GPUs of a case: those that move its bytes and those that they
-    /// come from and go to. Where it came from some of the ranks, only GPUs of theirs count. An
-    /// error that a retired GPU explains counts against no other. The GPUs that it retires, by name,
+    /// Counts an error against the GPUs that move the bytes of a case, or hold them before or after.
+    /// An error of some ranks counts against their GPUs alone. An error that a retired GPU explains
+    /// counts against no other. The GPUs that it retires, by name,
     /// each with the error that showed it first.
     pub(crate) fn count(
         &mut self,
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(failures.count(&sum, "second", &[Rank(1)]), named("gpu1", "first"));
         assert_eq!(failures.retired(&sum), Some(("gpu1".to_owned(), "first")));
         assert!(failures.retired(&ping).is_none(), "gpu0 and gpu2 did nothing wrong");
-        // A rank that has no part in a case is no mark against those that have.
+        // A rank without a part in a case does not vouch for the ranks that have one.
         assert_eq!(failures.count(&ping, "third", &[Rank(1)]), []);
         assert_eq!(failures.count(&ping, "fourth", &[Rank(1)]), []);
     }

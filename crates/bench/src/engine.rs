@@ -13,13 +13,13 @@ use pathline_stats::{SampleProgress, StopRule, half_width};
 
 use crate::bind::bind;
 use crate::lane::{BoundLane, LaneSample, MAX_REPS};
+use crate::message_lanes;
 use crate::needs;
 use crate::plan::PlannedCase;
 use crate::pool::{self, BufferPool};
 use crate::start::StartGates;
 use crate::task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
 use crate::watch::GpuWatch;
-use crate::wires;
 
 /// Settings of a run without options, with that much memory for buffers.
 pub fn default_settings(memory: Bytes) -> RunSettings {
@@ -37,9 +37,9 @@ const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
 /// times as long, and became a sample of 42 us.
 const FIRST_PAYS: f64 = 20.0;
-/// Operations of a background that threads are timed beside: of one, they could meet its beginning
+/// Operations of a background while threads are timed: of one, they could meet its beginning
 /// alone, with what the last sample left in the caches.
-const PASSES_BESIDE: f64 = 2.0;
+const PASSES_OF_BACKGROUND: f64 = 2.0;
 /// How much longer a background flow is made to run than the timed ones.
 const BACKGROUND_MARGIN: f64 = 2.0;
 
@@ -270,15 +270,15 @@ impl<'a> CaseEngine<'a> {
     fn lanes(&mut self, case: &Case) -> CallResult<Vec<Box<dyn BoundLane + 'a>>> {
         let mut lanes: Vec<Box<dyn BoundLane + 'a>> = Vec::new();
         for (nth, flow) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
-            let beside = lanes.iter().find_map(|lane| lane.team()).map(ThreadTeam::id);
-            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, beside)?);
+            let neighbour = lanes.iter().find_map(|lane| lane.team()).map(ThreadTeam::id);
+            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, neighbour)?);
         }
-        if wires::is_between(case) {
+        if message_lanes::is_between(case) {
             // The plan lets through what is all between processes, or timed beside it: those flows
             // come first.
             let cpus = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::cpus);
             let cpus: CpuSet = CpuSet::new(cpus.flat_map(|c| c.as_slice().to_vec()));
-            lanes.extend(wires::bind(self.machine, case, &cpus)?);
+            lanes.extend(message_lanes::bind(self.machine, case, &cpus)?);
         }
         Ok(lanes)
     }
@@ -319,10 +319,11 @@ impl<'a> CaseEngine<'a> {
             last = Ns(longest);
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
             let one = |l: &LaneSample| l.elapsed.0 / case.background_reps as f64;
-            let beside = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
+            let background = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
             // Threads that are timed beside something see all of it a few times over.
             let threads = case.lanes[..case.timed].iter().all(|l| l.team().is_some());
-            let shortest = if threads { shortest.max(beside * PASSES_BESIDE) } else { shortest };
+            let shortest =
+                if threads { shortest.max(background * PASSES_OF_BACKGROUND) } else { shortest };
             let wanted = if repeats { (shortest / longest).ceil() } else { 1.0 };
             let each = longest / case.reps as f64;
             if let Some(slowest) = laps[case.timed..].iter().map(one).reduce(f64::min) {

@@ -2,7 +2,7 @@
 
 use pathline_schema::{RunNote, WorldKind};
 
-use crate::crew::MachineInfo;
+use crate::executor::MachineInfo;
 use crate::needs::needs_runtime;
 use crate::plan::RunPlan;
 

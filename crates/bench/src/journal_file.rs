@@ -209,8 +209,8 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// The process that has a whole file locked, by the text of `/proc/locks`. Lines of those that wait
-/// for a lock have an arrow in them.
+/// The process that has a whole file locked, by the text of `/proc/locks`. Lines of processes
+/// that wait for a lock have an arrow in them.
 fn local_holder(locks: &str, inode: u64) -> Option<u32> {
     let inode = inode.to_string();
     locks.lines().find_map(|line| {

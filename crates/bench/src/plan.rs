@@ -27,7 +27,7 @@ pub struct PlannedCase {
     pub skip: Option<String>,
     /// Cases of one group are sampled in turn, so that drift is not taken for a difference.
     pub group: usize,
-    /// Environment switches that the process must be started with, besides those that are set.
+    /// Environment settings that the process must be started with and does not have.
     pub env: BTreeMap<String, String>,
     /// Its time, if it is a probe; else it has that of the settings.
     #[serde(default)]
@@ -345,7 +345,7 @@ fn blocks_itself(case: &Case) -> Option<String> {
     let what = if call(blocks) { "a runtime call" } else { "a pageable copy" };
     (case.flows().count() > 1).then(|| {
         format!(
-            "{what} blocks the calling thread, so nothing can be timed beside it from one process"
+            "{what} blocks the calling thread, so nothing else can be timed at the same time in one process"
         )
     })
 }

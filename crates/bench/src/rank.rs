@@ -72,11 +72,11 @@ impl<'m> RankSide<'m> {
 
     /// Allocates this rank's memory of a case and fills it; what the others must know of it. The
     /// number is the same on all ranks. Flows of the case that are not between processes run on the
-    /// CPUs `beside`.
+    /// CPUs `busy_cpus`.
     ///
     /// # Errors
     /// The allocation's or the port's.
-    pub fn bind(&mut self, id: ExchangeId, case: &Case, beside: &CpuSet) -> CallResult<Vec<u8>> {
+    pub fn bind(&mut self, id: ExchangeId, case: &Case, busy_cpus: &CpuSet) -> CallResult<Vec<u8>> {
         let no = |why: &str| CallError::unsupported("bind", case.to_string(), why);
         let mut flows = case.flows().filter(|flow| flow.by.wire().is_some()).peekable();
         let first = flows.peek().and_then(|flow| flow.by.wire());
@@ -99,7 +99,7 @@ impl<'m> RankSide<'m> {
         let (machine, numa) = (self.machine, self.numa());
         let port = self.ports.get_mut(&via.carrier());
         let port = port.ok_or_else(|| no("no library for it in this rank"))?.as_mut();
-        port.keep_off(beside);
+        port.keep_off(busy_cpus);
         let (carrier, offer) = if via == Transport::MpiStaged {
             let (bounce, offer) = HostBounce::bind(machine, numa, port, &parts, pace)?;
             (CaseCarrier::Bounce(bounce), offer)

@@ -11,14 +11,14 @@ use pathline_schema::{
     RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase, Topology, Unit, WorldKind,
 };
 
-use crate::crew::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::device_failures::DeviceFailures;
-use crate::doubt;
+use crate::executor::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
 use crate::plan::{PlannedCase, RunPlan};
+use crate::rank_mismatch;
+use crate::result_warnings;
 use crate::task::{CaseTask, InterruptCheck, TaskEvent};
-use crate::unlike;
 
 /// Why a run could not be written down or taken up again.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ pub struct RunHeader {
     pub machine_sha256: Option<String>,
     /// Environment switches that were set.
     pub env: BTreeMap<String, String>,
-    /// What the engine is told.
+    /// Settings of the engine.
     pub settings: RunSettings,
 }
 
@@ -214,7 +214,7 @@ impl JournalSession {
             ranks,
             stores,
         };
-        let unlike = unlike::note(&begin.ranks);
+        let unlike = rank_mismatch::note(&begin.ranks);
         let path = self.file.path().to_owned();
         let todo: Vec<&PlannedCase> =
             plan.entries.iter().filter(|e| !self.done.contains(&e.case)).collect();
@@ -369,7 +369,7 @@ impl ActiveRun<'_, '_> {
                 JournalRecord::Measured(mut measured) => {
                     finished.insert(measured.case.clone());
                     measured.env.clone_from(&env);
-                    for note in doubt::about(&measured, overhead_ns, gpus) {
+                    for note in result_warnings::about(&measured, overhead_ns, gpus) {
                         writer.put(JournalRecord::Note(note))?;
                     }
                     writer.put(JournalRecord::Measured(measured))

@@ -705,7 +705,7 @@ fn first_of_each_class(
 }
 
 /// For every routed pair, its copy alone and with a copy over each link of each route that it
-/// could take: the links that slow it are those that it uses.
+/// could take: it uses the links that slow it.
 fn routes(topology: &Topology) -> Vec<Case> {
     let flow = |a: u32, b: u32| Flow {
         src: gpu(a, MemKind::Vram),

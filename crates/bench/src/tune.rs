@@ -14,7 +14,7 @@ use pathline_schema::{
 };
 use pathline_stats::SeriesSummary;
 
-use crate::crew::{Executor, TaskEnd};
+use crate::executor::{Executor, TaskEnd};
 use crate::plan::PlannedCase;
 use crate::scope::PlanScope;
 use crate::task::{CaseTask, InterruptCheck, TaskEvent};
@@ -30,7 +30,7 @@ const TELLS: f64 = 1.003;
 /// Lost crews after which a round is given up.
 const MOST_LOSSES: usize = 3;
 
-/// What a search is told beside the machine.
+/// Settings of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchStamp {
     /// Now, as RFC 3339 has it.

@@ -37,15 +37,19 @@ pub trait RankGroup {
         Vec::new()
     }
     /// Allocates the memory of a case's flows between processes, fills what is sent, and connects.
-    /// Other flows of the case run on the CPUs `beside`, which the processes leave to them.
-    fn bind(&self, case: &Case, beside: &CpuSet) -> CallResult<ExchangeId>;
+    /// Other flows of the case run on the CPUs `busy_cpus`, which the processes leave to them.
+    fn bind(&self, case: &Case, busy_cpus: &CpuSet) -> CallResult<ExchangeId>;
     /// Does what was bound so many times, and says how long each flow between processes took.
     fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>>;
     /// Has all begin with what was bound, so many times, and returns while they are at it. Nothing
     /// else is asked of them before [`RankGroup::end`].
     fn begin(&self, id: ExchangeId, reps: u64) -> CallResult<()> {
         let _ = reps;
-        Err(CallError::unsupported("begin", format!("exchange {}", id.0), "it runs beside nothing"))
+        Err(CallError::unsupported(
+            "begin",
+            format!("exchange {}", id.0),
+            "it runs with nothing else",
+        ))
     }
     /// Waits until what was begun is over, and says how long each flow took.
     fn end(&self, id: ExchangeId) -> CallResult<Vec<FlowTime>> {

@@ -58,9 +58,8 @@ impl StoreCleanup {
             }
             if let Some(why) = unseen.filter(|_| !self.known.contains(place)) {
                 let place = place.display();
-                let text = format!(
-                    "{place}: whether files of this run are left cannot be told: {why}; {next}"
-                );
+                let text =
+                    format!("{place}: cannot look for files that this run left: {why}; {next}");
                 notes.push(CleanupNote::Failed(text));
             }
         }

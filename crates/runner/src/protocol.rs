@@ -51,7 +51,7 @@ pub(crate) enum WorkerReport {
 pub struct RunRequest {
     /// The machine.
     pub machine: MachineChoice,
-    /// What the engine is told, and a model draws its times from. The memory follows from the machine.
+    /// Settings of the engine, from which a model also draws its times. The memory follows from the machine.
     pub settings: RunSettings,
     /// Most host memory for buffers; half of what is free by default.
     pub memory: Option<Bytes>,

@@ -154,7 +154,7 @@ pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
         }
     }
     let work = [flow(regs, regs, compute(first)), flow(vram, vram, kernel(first, KernelOp::Triad))];
-    let beside = |timed: Flow, background: Flow| {
+    let with_background = |timed: Flow, background: Flow| {
         let mut case = Case::together(vec![timed]);
         case.background = vec![background];
         case
@@ -162,8 +162,8 @@ pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
     let mut cases: Vec<Case> =
         copies.iter().chain(&work).map(|&f| Case::together(vec![f])).collect();
     for (&copy, &work) in copies.iter().flat_map(|c| work.iter().map(move |w| (c, w))) {
-        cases.push(beside(copy, work));
-        cases.push(beside(work, copy));
+        cases.push(with_background(copy, work));
+        cases.push(with_background(work, copy));
     }
     cases
 }

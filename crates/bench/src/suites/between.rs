@@ -401,8 +401,9 @@ fn loading_past(scope: &PlanScope<'_>) -> Option<CpuHow> {
 /// Ways whose latency is of interest: what is usual, the widest, what streams, and single copies.
 fn tells_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) -> bool {
     let ShmCopies::InOut { copy_in, copy_out } = *copies else { return true };
-    let told = [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
-    copy_in == copy_out && told.contains(&Some(copy_in))
+    let covered =
+        [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
+    copy_in == copy_out && covered.contains(&Some(copy_in))
 }
 
 /// Distances between cores that this node has.
@@ -423,9 +424,9 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     for near in distances(scope) {
         for bytes in messages(Bytes::kib(4), top) {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
-                let told =
+                let covered =
                     |way: &(Transport, ShmCopies)| op != WireOp::Ping || tells_latency(scope, way);
-                for (via, copies) in ways(scope).into_iter().filter(told) {
+                for (via, copies) in ways(scope).into_iter().filter(covered) {
                     let (copies, near) = (Some(copies), Some(near));
                     let wire = MessageOp { copies, near, ..MessageOp::new(via, op) };
                     let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));

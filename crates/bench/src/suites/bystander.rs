@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// Cases of the suite that have a background, and why they are skipped.
-    fn beside(topology: &Topology, ranks: &[RankMember]) -> Vec<(Case, Option<String>)> {
+    fn planned(topology: &Topology, ranks: &[RankMember]) -> Vec<(Case, Option<String>)> {
         let scope = PlanScope { ranks, ..PlanScope::new(topology, Bytes::gib(8)) };
         let plan = RunPlan::new(&scope, &["shm".to_owned()], &[]).expect("a plan");
         let entries = plan.entries.into_iter().filter(|e| !e.case.background.is_empty());
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn each_working_set_is_watched_beside_each_copy() {
-        let all = beside(&topology(4), &[member(0), member(1)]);
+        let all = planned(&topology(4), &[member(0), member(1)]);
         // Two operations over 512 KiB, 4 MiB and 16 MiB; messages of 1 and 32 MiB; four loops
         // (memcpy, AVX2 plain, streaming, loading past the caches) of one thread and of two
         // processes, and one call of the kernel.
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn two_processes_and_a_bystander_need_three_cores() {
         let skips = |cpus| {
-            let all = beside(&topology(cpus), &[member(0), member(1)]);
+            let all = planned(&topology(cpus), &[member(0), member(1)]);
             all.into_iter().filter_map(|(_, skip)| skip).collect::<Vec<_>>()
         };
         // On two, 2 x 3 x 2 times five ways of two processes.
@@ -230,8 +230,9 @@ mod tests {
     #[test]
     fn ranks_of_another_host_would_wait_for_who_is_timed() {
         let far = RankMember { node: 1, ..member(2) };
-        let all = beside(&topology(4), &[member(0), member(1), far]);
-        let told = |skip: &Option<String>| skip.as_ref().is_some_and(|w| w.contains("one host"));
-        assert_eq!(all.iter().filter(|(_, skip)| told(skip)).count(), 60);
+        let all = planned(&topology(4), &[member(0), member(1), far]);
+        let needs_one_host =
+            |skip: &Option<String>| skip.as_ref().is_some_and(|w| w.contains("one host"));
+        assert_eq!(all.iter().filter(|(_, skip)| needs_one_host(skip)).count(), 60);
     }
 }

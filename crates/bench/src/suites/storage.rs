@@ -199,7 +199,7 @@ impl StoreScope {
     }
 
     /// One of the flows that read at once.
-    fn beside(&self, memory: Place, stage: Option<IoStage>) -> Flow {
+    fn flow_with(&self, memory: Place, stage: Option<IoStage>) -> Flow {
         let io = self.plain(IoOp::Read, IoOrder::Seq, STREAMED);
         self.flow(memory, IoSpec { stage, ..io }, BLOCK)
     }
@@ -225,12 +225,12 @@ pub(super) fn storage(scope: &PlanScope<'_>) -> Vec<Case> {
         at.sequential(&mut cases);
         if gpus.len() > 1 {
             let stage = Some(OVERLAPPED);
-            let each = gpus.iter().map(|&index| at.beside(gpu(index, MemKind::Vram), stage));
+            let each = gpus.iter().map(|&index| at.flow_with(gpu(index, MemKind::Vram), stage));
             cases.push(Case::together(each.collect()));
         }
     }
     if stores.len() > 1 {
-        let each = stores.iter().map(|at| at.beside(numa(at.numa, MemKind::Huge), None));
+        let each = stores.iter().map(|at| at.flow_with(numa(at.numa, MemKind::Huge), None));
         cases.push(Case::together(each.collect()));
     }
     cases

@@ -29,7 +29,7 @@ const MOST_VISITORS: usize = 64;
 const CROWDED_OUT: Duration = Duration::from_millis(250);
 /// How often the clocks of visitors are looked at.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Kinds of strangers that are told apart; the others are counted.
+/// Kinds of strangers that are named; the others are counted.
 const MOST_STRANGERS: usize = 16;
 
 /// A listening socket.

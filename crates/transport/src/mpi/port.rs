@@ -13,7 +13,7 @@ use super::abi::{self, MpiAbi};
 use super::exchange::MpiExchange;
 use super::launcher::{LaunchedRank, launched};
 use super::rank_parts::sound;
-use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, beside};
+use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, sibling_program};
 use super::table::{Fns, MpiHandle};
 use super::transport;
 use super::world::MpiWorld;
@@ -180,7 +180,7 @@ fn strangers(facts: &MpiFacts, launch: &LaunchedRank, candidate: &MpiCandidate) 
         "Slurm" => {
             "srun --mpi=pmix, or the --mpi of `srun --mpi=list` that it was built for".into()
         }
-        _ => match beside(&candidate.library.path, "mpirun") {
+        _ => match sibling_program(&candidate.library.path, "mpirun") {
             Some(mpirun) => format!("{} -n {n}", mpirun.display()),
             None => {
                 format!("the mpirun of {version}, or name the launcher's library in PATHLINE_MPI")

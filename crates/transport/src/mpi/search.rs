@@ -77,7 +77,7 @@ impl ProcessPlace<'_> {
         };
         lone.then(|| {
             let MpiCandidate { version, .. } = candidate;
-            let mpirun = beside(&candidate.library.path, "mpirun").map_or_else(
+            let mpirun = sibling_program(&candidate.library.path, "mpirun").map_or_else(
                 || format!("the mpirun of {version}"),
                 |mpirun| mpirun.display().to_string(),
             );
@@ -228,7 +228,7 @@ fn loaded() -> Vec<PathBuf> {
 }
 
 /// A program of the installation that a library belongs to.
-pub(super) fn beside(library: &Path, program: &str) -> Option<PathBuf> {
+pub(super) fn sibling_program(library: &Path, program: &str) -> Option<PathBuf> {
     // The root of the file system is nobody's prefix.
     let prefixes = library.ancestors().skip(2).take(3).filter(|p| p.parent().is_some());
     prefixes.map(|p| p.join("bin").join(program)).find(|p| p.exists())
@@ -246,10 +246,10 @@ pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
         MpiFamily::OpenMpi => ["mpirun.openmpi", "mpirun", "mpiexec"],
         MpiFamily::Mpich => ["mpirun.mpich", "mpirun", "mpiexec"],
     };
-    let beside_it = names.iter().filter_map(|name| beside(&library, name));
+    let siblings = names.iter().filter_map(|name| sibling_program(&library, name));
     let on_path = path_list("PATH").into_iter().flat_map(|f| names.map(|name| f.join(name)));
     let mut seen = std::collections::BTreeSet::new();
-    let mut found: Vec<PathBuf> = beside_it.chain(on_path).filter(|path| path.exists()).collect();
+    let mut found: Vec<PathBuf> = siblings.chain(on_path).filter(|path| path.exists()).collect();
     found.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
     Some((library, found))
 }
@@ -335,7 +335,7 @@ mod tests {
         assert!(is_launcher(Path::new("/usr/bin/hydra_pmi_proxy")));
         // What /bin has belongs to no library of /a/b.
         assert!(Path::new("/bin/sh").exists());
-        assert_eq!(beside(Path::new("/a/b/libmpi.so.12"), "sh"), None);
+        assert_eq!(sibling_program(Path::new("/a/b/libmpi.so.12"), "sh"), None);
         assert!(is_launcher(Path::new("/opt/bin/prterun")));
         assert!(!is_launcher(Path::new("/usr/bin/bash")));
     }

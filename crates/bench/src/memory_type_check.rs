@@ -77,7 +77,7 @@ pub(crate) fn wrongly(series: &FlowSeries) -> Vec<String> {
         let named = detected(&series.engine, word);
         let seen: BTreeSet<MemoryClass> =
             named.iter().filter_map(|name| MemoryClass::named(name)).collect();
-        // Which process said what is not told where both ends do the same.
+        // Where both ends report the same, the text does not name the processes.
         let [is] = *Vec::from_iter(&truth) else { continue };
         for taken in seen.into_iter().filter(|taken| taken != is) {
             let names: Vec<&str> =

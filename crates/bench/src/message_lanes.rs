@@ -39,7 +39,7 @@ struct WireLane<'m> {
     wire: MessageOp,
     isolated: bool,
     /// Whether other flows of the case are timed meanwhile.
-    beside: bool,
+    has_other_flows: bool,
 }
 
 /// Whether flows of a case go between processes.
@@ -51,22 +51,23 @@ pub(crate) fn is_between(case: &Case) -> bool {
 pub(crate) fn bind<'m>(
     machine: &'m Machine,
     case: &Case,
-    beside: &CpuSet,
+    busy_cpus: &CpuSet,
 ) -> CallResult<Vec<Box<dyn BoundLane + 'm>>> {
     let ranks = machine.ranks.as_deref().ok_or_else(|| {
         CallError::unsupported("bind", case.to_string(), "this run has one process")
             .or_try("start it with --ranks N or under mpirun")
     })?;
-    let id = ranks.bind(case, beside)?;
+    let id = ranks.bind(case, busy_cpus)?;
     let (reps, took, verdict) = (Cell::new(1), RefCell::default(), RefCell::default());
     let exchange = Rc::new(BoundExchange { ranks, id, reps, took, verdict });
     let wires = case.flows().filter_map(|flow| flow.by.wire()).enumerate();
     let isolated = case.cadence == Cadence::Isolated;
-    let beside = case.timed.iter().any(|flow| flow.by.wire().is_none());
+    let has_other_flows = case.timed.iter().any(|flow| flow.by.wire().is_none());
     Ok(wires
         .map(|(nth, &wire)| {
             let exchange = Rc::clone(&exchange);
-            Box::new(WireLane { exchange, nth, wire, isolated, beside }) as Box<dyn BoundLane>
+            Box::new(WireLane { exchange, nth, wire, isolated, has_other_flows })
+                as Box<dyn BoundLane>
         })
         .collect())
 }
@@ -76,7 +77,7 @@ impl BoundLane for WireLane<'_> {
         let BoundExchange { ranks, id, reps: wanted, .. } = &*self.exchange;
         wanted.set(reps);
         // A background runs when the gate of the timed flows opens.
-        if self.beside && self.nth == 0 { ranks.begin(*id, reps) } else { Ok(()) }
+        if self.has_other_flows && self.nth == 0 { ranks.begin(*id, reps) } else { Ok(()) }
     }
 
     fn wait(&mut self) -> CallResult<LaneSample> {
@@ -84,7 +85,7 @@ impl BoundLane for WireLane<'_> {
         let reps = reps.get();
         if self.nth == 0 {
             *took.borrow_mut() =
-                if self.beside { ranks.end(*id)? } else { ranks.run(*id, reps)? };
+                if self.has_other_flows { ranks.end(*id)? } else { ranks.run(*id, reps)? };
         }
         let Some(FlowTime { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));

@@ -7,7 +7,7 @@ use pathline_schema::{
     PcieLink, Rate, RunNote, Unit,
 };
 
-use crate::taken;
+use crate::memory_type_check;
 
 /// A sample should be this many times as long as what its harness costs.
 const OVERHEAD_FACTOR: f64 = 50.0;
@@ -44,7 +44,9 @@ pub(crate) fn about(
         if let Some(text) = stayed(series) {
             notes.push(note("not-migrated", text));
         }
-        notes.extend(taken::wrongly(series).into_iter().map(|text| note("memory-type", text)));
+        notes.extend(
+            memory_type_check::wrongly(series).into_iter().map(|text| note("memory-type", text)),
+        );
     }
     for (unit, readings) in &measured.gpus {
         let said = [

@@ -29,7 +29,7 @@ pub struct MachineInfo {
     pub without: Option<String>,
     /// What an empty operation costs, in ns, by timer.
     pub overhead_ns: BTreeMap<String, f64>,
-    /// What each GPU says of itself, of those that can be asked.
+    /// What each GPU reports of itself, where its library answers.
     pub gpus: BTreeMap<Unit, GpuFacts>,
     /// The processes that measure together; none in a run of one process.
     #[serde(default)]
@@ -120,7 +120,7 @@ pub enum LossCause {
     Machine,
     /// Whoever ended the process from outside.
     Outside,
-    /// This program: the process only told ranks what to do, and the ranks use the GPUs.
+    /// This program: the process only coordinated ranks, which use the GPUs.
     Coordinator,
 }
 
