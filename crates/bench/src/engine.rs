@@ -70,6 +70,8 @@ struct RunningCase<'m> {
     series: Vec<FlowSeries>,
     /// Samples of each series that the journal already has.
     written: usize,
+    /// Visits of each series that the journal already has.
+    written_visits: usize,
     warmup: u32,
     spent: Ns,
     before: Conditions,
@@ -246,6 +248,7 @@ impl<'a> CaseEngine<'a> {
             background_reps: 1,
             series: Vec::new(),
             written: 0,
+            written_visits: 0,
             warmup: 0,
             spent: Ns::ZERO,
             before,
@@ -369,10 +372,12 @@ impl<'a> CaseEngine<'a> {
     /// A few samples.
     fn visit(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let begun = self.machine.clock.now();
+        case.series.iter_mut().for_each(|series| series.visits.push(0));
         for _ in 0..VISIT {
             let laps = self.sample(case)?;
             for (series, lap) in case.series.iter_mut().zip(laps) {
                 series.samples_ns.push(lap.elapsed.0);
+                series.visits.last_mut().into_iter().for_each(|samples| *samples += 1);
                 series.steps = lap.steps;
                 for (rank, took) in lap.by_rank {
                     series.by_rank.entry(rank).or_default().push(took.0);
@@ -615,6 +620,7 @@ impl RunningCase<'_> {
         if let (true, Some(first)) = (fits, earlier.series.first()) {
             self.repeat(first.reps);
             self.written = first.samples_ns.len();
+            self.written_visits = first.visits.len();
             self.series.clone_from(&earlier.series);
         }
     }
@@ -623,8 +629,11 @@ impl RunningCase<'_> {
     fn unwritten(&mut self) -> SampledCase {
         let all = self.samples();
         let from = std::mem::replace(&mut self.written, all);
+        let visits = self.series.first().map_or(0, |s| s.visits.len());
+        let from_visit = std::mem::replace(&mut self.written_visits, visits);
         let tail = |s: &FlowSeries| FlowSeries {
             samples_ns: s.samples_ns.iter().skip(from).copied().collect(),
+            visits: s.visits.iter().skip(from_visit).copied().collect(),
             by_rank: s
                 .by_rank
                 .iter()

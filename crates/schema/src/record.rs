@@ -183,6 +183,10 @@ pub struct FlowSeries {
     pub moved_bytes: Bytes,
     /// Duration of each sample.
     pub samples_ns: Vec<f64>,
+    /// Number of samples of each visit, in order; the samples of a visit follow each other at once.
+    /// Empty in older journals, whose visits had 4 samples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visits: Vec<u32>,
     /// Duration of each sample by each of several ranks that took part. The sample itself is the sum
     /// over repetitions of the latest rank's time, so it is no less than any of these.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -208,6 +212,7 @@ impl FlowSeries {
             steps: 1,
             moved_bytes: Bytes(0),
             samples_ns: Vec::new(),
+            visits: Vec::new(),
             by_rank: BTreeMap::new(),
             io: Vec::new(),
             setup: BTreeMap::new(),
@@ -290,6 +295,7 @@ impl SampledCase {
         if fits {
             for (all, new) in self.series.iter_mut().zip(visit.series) {
                 all.samples_ns.extend(new.samples_ns);
+                all.visits.extend(new.visits);
                 all.io.extend(new.io);
                 for (call, tally) in new.setup {
                     all.setup.entry(call).or_default().add(tally);
