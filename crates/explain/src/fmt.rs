@@ -2,6 +2,8 @@
 
 use pathline_schema::Case;
 
+use crate::figure::FigureCell;
+
 /// Three figures without a unit: `50.3`, `174`, `8.72`, `1256`.
 pub fn number(value: f64) -> String {
     match value.abs() {
@@ -15,6 +17,20 @@ pub fn number(value: f64) -> String {
 /// `50.3 GB/s`.
 pub fn gbs(value: f64) -> String {
     format!("{} GB/s", number(value))
+}
+
+/// `50.3 GB/s ±0.4 %`: a rate with its interval; none without a value.
+pub(crate) fn gbs_within(cell: &FigureCell) -> Option<String> {
+    let value = cell.value?;
+    Some(format!("{} ±{}", gbs(value), percent(cell.half_width / value)))
+}
+
+/// `84000`: a count without the digits that its interval leaves open, and at most three.
+pub(crate) fn count_within(value: f64, half_width: f64) -> String {
+    let power = |digits: f64| 10_f64.powf(digits.max(0.0));
+    let open = power(half_width.max(1.0).log10().floor());
+    let unit = open.max(power(value.max(1.0).log10().floor() - 2.0));
+    format!("{:.0}", (value / unit).round() * unit)
 }
 
 /// `37.1-37.6`, or one number if both read alike.
@@ -73,6 +89,14 @@ pub fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_show_the_digits_that_are_known() {
+        // 6778 leaves thousands open; 12 would leave tens, but three digits are enough.
+        assert_eq!(count_within(83_682.0, 6_778.0), "84000");
+        assert_eq!(count_within(83_682.0, 12.0), "83700");
+        assert_eq!(count_within(7.0, 0.1), "7");
+    }
 
     #[test]
     fn figures_keep_three_digits() {

@@ -1,12 +1,12 @@
 //! The processor and its memory: copies, reads, load latency, first touch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, SuiteId, Unit};
 
 use super::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
-    SuiteFindings, grid, lines,
+    SuiteFindings, grid, is_apart, is_precise, lines,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -87,59 +87,90 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures, sentences)
 }
 
-/// The best that the host's memory gave, and what one thread gets of it.
+/// A rate of the host's memory: threads, cell, name.
+type MemoryRate = (u32, FigureCell, String);
+
+/// The fastest loop over the host's memory, how far ahead of the others it is, and what one thread
+/// gets of it.
 fn rates(run: &RunView) -> Option<String> {
-    let figure = |t: u32, all: &[(u32, f64)]| all.iter().find(|a| a.0 == t).map(|a| a.1);
-    let mut by_threads: BTreeMap<u32, (f64, String)> = BTreeMap::new();
+    let mut rates: Vec<MemoryRate> = Vec::new();
     for entry in run.entries.iter().filter(|e| e.of(SuiteId::Host)) {
         let Some(flow) = entry.lone() else { continue };
         let Mover::Cpu { work, threads, .. } = flow.by else { continue };
         let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
+        let cell = run.cell(entry, CaseQuantity::Traffic);
         // Rates of blocks that fit into caches are not those of memory.
-        let of_memory = limit.is_some() && run.past_caches(flow);
-        let Some(value) = run.value(entry, CaseQuantity::Traffic).filter(|_| of_memory) else {
-            continue;
-        };
-        let best = by_threads.entry(threads).or_insert((0.0, String::new()));
-        if value > best.0 {
-            *best = (value, format!("{work} over {}", flow.bytes.rounded()));
+        if limit.is_some() && run.past_caches(flow) && cell.value.is_some() {
+            rates.push((threads, cell, format!("{work} over {}", flow.bytes.rounded())));
         }
     }
-    let rates: Vec<(u32, f64)> = by_threads.iter().map(|(t, (v, _))| (*t, *v)).collect();
-    let (threads, (best, by)) = by_threads.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
-    let one = figure(1, &rates).filter(|_| *threads > 1).map_or(String::new(), |one| {
-        format!("; one thread gets {} of that", fmt::percent(one / best))
+    let value = |rate: &MemoryRate| rate.1.value.unwrap_or(0.0);
+    let faster = |a: &&MemoryRate, b: &&MemoryRate| value(a).total_cmp(&value(b));
+    let best = rates.iter().max_by(faster)?;
+    let by = format!("{}, {}", best.2, fmt::threads(best.0));
+    if !is_precise(&best.1) {
+        return Some(format!(
+            "The rate of host memory is uncertain: the fastest loop past the caches gave {} read + \
+             written ({by}).",
+            fmt::gbs_within(&best.1)?
+        ));
+    }
+    let equal = rates.iter().filter(|rate| !is_apart(&rate.1, &best.1)).count() - 1;
+    let lead = match equal {
+        0 => format!("fastest of {} past the caches", fmt::count(rates.len(), "loop")),
+        1 => "another loop past the caches lies within its interval".to_owned(),
+        n => format!("{n} other loops past the caches lie within its interval"),
+    };
+    let one = rates.iter().filter(|rate| rate.0 == 1 && best.0 > 1).max_by(faster);
+    let one = one.map_or(String::new(), |one| {
+        format!("; one thread gets {} of that", fmt::percent(value(one) / value(best)))
     });
     Some(format!(
-        "Host memory gives {} at best, read + written ({by}, {}){one}.",
-        fmt::gbs(*best),
-        fmt::threads(*threads)
+        "Host memory gives {} read + written ({by}; {lead}){one}.",
+        fmt::gbs_within(&best.1)?
     ))
 }
 
+/// A cache counts as seen where a load within it takes less than this share of one in memory.
+const CACHE_IS_SEEN: f64 = 0.8;
+
 /// Latency within each cache, and in memory.
-fn load_latency(run: &RunView, points: &[(Bytes, f64)]) -> Option<String> {
-    let mut parts = Vec::new();
+fn load_latency(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<String> {
+    let precise = |(bytes, cell): &(Bytes, FigureCell)| {
+        cell.value.filter(|_| is_precise(cell)).map(|ns| (*bytes, ns))
+    };
+    let points: Vec<(Bytes, f64)> = points.iter().filter_map(precise).collect();
+    let &(largest, memory) = points.last()?;
+    let (mut parts, mut unseen) = (Vec::new(), String::new());
     let mut below = Bytes(0);
     for (level, size) in run.cache_levels() {
         // Half of a cache is surely in it: pages and other data share the rest.
         let inside = points.iter().filter(|(b, _)| *b > below && b.0 <= size.0 / 2);
-        if let Some((_, ns)) = inside.max_by_key(|(b, _)| *b) {
-            parts.push(format!("{} ns in L{level}", fmt::number(*ns)));
+        match inside.max_by_key(|(b, _)| *b) {
+            Some((bytes, ns)) if *ns > CACHE_IS_SEEN * memory && *bytes < largest => {
+                unseen = format!(
+                    "; {} takes {} ns, though the system reports an L{level} of {}: this machine \
+                     has a smaller share of it, or it was busy",
+                    bytes.rounded(),
+                    fmt::number(*ns),
+                    size.rounded()
+                );
+            }
+            Some((_, ns)) => parts.push(format!("{} ns in L{level}", fmt::number(*ns))),
+            None => (),
         }
         below = Bytes(size.0 / 2);
     }
-    let (largest, ns) = points.last()?;
-    parts.push(format!("{} ns over {}", fmt::number(*ns), largest.rounded()));
-    Some(format!("A dependent load takes {}.", fmt::list(&parts)))
+    parts.push(format!("{} ns over {}", fmt::number(memory), largest.rounded()));
+    Some(format!("A dependent load takes {}{unseen}.", fmt::list(&parts)))
 }
 
 /// Where streaming stores overtake ordinary ones, for one number of threads.
 #[derive(Debug, Clone, PartialEq)]
 struct StoreCrossover {
     threads: u32,
-    /// Smallest size from which on they stay ahead, and their gain there; none if they are not
-    /// surely ahead at the largest.
+    /// Smallest size from which on they stay ahead by more than both 95 % intervals, and their gain
+    /// there; none if they are not so far ahead at the largest.
     at: Option<(Bytes, f64)>,
     /// Smallest and largest size that both were measured at.
     sizes: (Bytes, Bytes),
@@ -246,13 +277,14 @@ fn crossover(run: &RunView, loops: &[HostLoop], threads: u32) -> Option<StoreCro
         return None;
     }
     let sure = (nt.2 - t.2).abs() > nt.3 + t.3;
-    let ahead = both.iter().rev().take_while(|(_, nt, t)| nt.2 > t.2).last();
+    // Ahead by more than both intervals, at this size and at every larger one.
+    let ahead = both.iter().rev().take_while(|(_, nt, t)| nt.2 - nt.3 > t.2 + t.3).last();
     let at = ahead.map(|(bytes, nt, t)| (*bytes, nt.2 / t.2 - 1.0));
     let memcpy = copies.iter().find(|c| c.0 == CpuHow::Memcpy && c.1 == largest);
     let better = if nt.2 > t.2 { nt } else { t };
     Some(StoreCrossover {
         threads,
-        at: at.filter(|_| sure),
+        at,
         sizes: (smallest, largest),
         streaming: (nt.0, nt.2),
         temporal: (t.0, t.2),
@@ -408,14 +440,13 @@ fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
 }
 
 /// Load latency in ns by working set, in the main domain.
-fn chase_points(run: &RunView, loops: &[HostLoop]) -> Vec<(Bytes, f64)> {
+fn chase_points(run: &RunView, loops: &[HostLoop]) -> Vec<(Bytes, FigureCell)> {
     let chases = loops.iter().filter(|l| l.0.op == CpuOp::Chase);
-    chases
-        .filter_map(|(_, _, bytes, e)| Some((*bytes, run.value(e, CaseQuantity::StepNs)?)))
-        .collect()
+    let cells = chases.map(|(_, _, bytes, e)| (*bytes, run.cell(e, CaseQuantity::StepNs)));
+    cells.filter(|(_, cell)| cell.value.is_some()).collect()
 }
 
-fn chase(run: &RunView, points: &[(Bytes, f64)]) -> Option<Figure> {
+fn chase(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<Figure> {
     let chosen = run.entries.iter().filter_map(|entry| {
         let (work, _, flow) = loop_of(entry)?;
         let (memory, cores) = domain(flow)?;
@@ -430,6 +461,7 @@ fn chase(run: &RunView, points: &[(Bytes, f64)]) -> Option<Figure> {
     });
     let lines: Vec<ChartLine> = lines(chosen).into_iter().filter(|l| l.points.len() > 1).collect();
     let (first, last) = (points.first()?, points.last()?);
+    let (least, most) = (first.1.value?, last.1.value?);
     if lines.is_empty() {
         return None;
     }
@@ -439,11 +471,11 @@ fn chase(run: &RunView, points: &[(Bytes, f64)]) -> Option<Figure> {
         title: "Latency of a dependent load, by working set".into(),
         finding: format!(
             "{} ns in {}, {} ns in {}: a factor of {}.",
-            fmt::number(first.1),
+            fmt::number(least),
             first.0.rounded(),
-            fmt::number(last.1),
+            fmt::number(most),
             last.0.rounded(),
-            fmt::number(last.1 / first.1)
+            fmt::number(most / least)
         ),
         command: run.command(SUITE, "* > * by cpu@*[chase-*]"),
         body: FigureBody::Curves(CurvesBody {

@@ -205,6 +205,20 @@ pub(crate) fn find(run: &RunView) -> RunFindings {
     }
 }
 
+/// Widest relative 95 % interval, to one side, of a value that a sentence states.
+const WIDEST_STATED: f64 = 0.1;
+
+/// Whether a sentence may state the value of a cell.
+fn is_precise(cell: &FigureCell) -> bool {
+    cell.value.is_some_and(|value| cell.half_width <= WIDEST_STATED * value)
+}
+
+/// Whether the 95 % intervals of two cells do not meet.
+fn is_apart(a: &FigureCell, b: &FigureCell) -> bool {
+    let distance = a.value.zip(b.value).map(|(a, b)| (a - b).abs());
+    distance.is_some_and(|distance| distance > a.half_width + b.half_width)
+}
+
 /// Values that differ by no more than this factor are alike: the first of them is named.
 const ALIKE: f64 = 0.99;
 

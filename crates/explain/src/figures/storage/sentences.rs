@@ -2,6 +2,7 @@
 
 use pathline_schema::{IoCache, IoOp, IoOrder, MemKind};
 
+use super::super::is_apart;
 use super::{IoEntry, IoQuantity, calls, engine_label, gaps, labels, stages};
 use crate::fmt;
 use crate::run::RunView;
@@ -22,16 +23,40 @@ fn best<'j, 'b, 'a>(
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
+/// Of the cases whose 95 % interval reaches into that of the best one, the one with the fewest I/Os in
+/// flight, then threads, and how many others there are. The best of many medians is often chance.
+fn least_effort<'j, 'b, 'a>(
+    jobs: &'j [IoEntry<'b, 'a>],
+    asked: IoQuantity,
+    wanted: impl Fn(&IoEntry) -> bool,
+) -> Option<(f64, &'j IoEntry<'b, 'a>, usize)> {
+    let best = best(jobs, asked, &wanted)?.1.cell(asked);
+    let equal: Vec<&IoEntry> = jobs
+        .iter()
+        .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && wanted(j))
+        .filter(|j| j.value(asked).is_some() && !is_apart(&j.cell(asked), &best))
+        .collect();
+    let chosen = equal.iter().min_by_key(|j| (j.io.slots(), j.io.threads))?;
+    Some((chosen.value(asked)?, chosen, equal.len() - 1))
+}
+
 fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let random = |j: &IoEntry| j.io.order == IoOrder::Rand && j.io.op == IoOp::Read;
     let mut parts = Vec::new();
-    if let Some((iops, job)) = best(jobs, IoQuantity::Iops, random) {
+    if let Some((iops, job, equal)) = least_effort(jobs, IoQuantity::Iops, random) {
+        let half_width = job.cell(IoQuantity::Iops).half_width;
+        let within = fmt::percent(half_width / iops);
+        let others = match equal {
+            0 => String::new(),
+            1 => " (another setting lies within its interval)".to_owned(),
+            n => format!(" ({n} other settings lie within its interval)"),
+        };
         let cpu = job
             .value(IoQuantity::Cpu)
             .map_or(String::new(), |us| format!(", {} us of CPU each", fmt::number(us)));
         parts.push(format!(
-            "{} {} a second by {} at depth {} with {}{cpu}",
-            fmt::number(iops),
+            "{} ±{within} {} a second by {} at depth {} with {}{cpu}{others}",
+            fmt::count_within(iops, half_width),
             job.work(),
             engine_label(job.io.engine),
             job.io.depth,
