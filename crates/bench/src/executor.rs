@@ -141,6 +141,11 @@ pub trait Executor {
         interrupt: InterruptCheck<'_>,
         tell: EventSink<'_>,
     ) -> io::Result<TaskEnd>;
+    /// Ends the process that measures, so that the next task has new buffers, contexts and clocks.
+    /// Whether it did: a machine in this process cannot.
+    fn restart(&mut self) -> bool {
+        false
+    }
 }
 
 /// Measures in this process.

@@ -11,6 +11,7 @@ mod deadline;
 mod device_failures;
 mod engine;
 mod environment;
+mod equal_cases;
 mod estimate;
 mod executor;
 mod files;

@@ -12,6 +12,7 @@ use pathline_schema::{
 };
 
 use crate::device_failures::DeviceFailures;
+use crate::equal_cases::{EqualCases, OutlierCase};
 use crate::executor::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
@@ -223,7 +224,13 @@ impl JournalSession {
         let mut run = ActiveRun {
             crew,
             interrupt,
-            writer: JournalWriter { file: &mut self.file, show, total, done: written },
+            writer: JournalWriter {
+                file: &mut self.file,
+                show,
+                total,
+                done: written,
+                again: false,
+            },
             without: None,
             gone: None,
             overhead_ns,
@@ -232,6 +239,7 @@ impl JournalSession {
             finished: BTreeSet::new(),
             retried: BTreeSet::new(),
             failures: DeviceFailures::new(&begin.ranks),
+            equals: EqualCases::default(),
         };
         let mut all = || -> io::Result<RunEnd> {
             run.writer.put(JournalRecord::Begin(Box::new(begin.clone())))?;
@@ -258,6 +266,9 @@ impl JournalSession {
                     break;
                 }
                 run.group(group)?;
+            }
+            if begin.ranks.is_empty() {
+                run.measure_outliers(&todo)?;
             }
             let complete = run.writer.done == total;
             let why = interrupt().filter(|_| !complete);
@@ -297,6 +308,8 @@ struct ActiveRun<'a, 's> {
     /// Cases that were in flight when the coordinator of the ranks failed, and were begun again.
     retried: BTreeSet<Case>,
     failures: DeviceFailures,
+    /// What cases took, to find outliers among equal ones.
+    equals: EqualCases,
 }
 
 impl ActiveRun<'_, '_> {
@@ -327,6 +340,43 @@ impl ActiveRun<'_, '_> {
         }
     }
 
+    /// Measures cases again, in a new process, that differ from all that should equal them. The later
+    /// figure counts; a note keeps the first.
+    fn measure_outliers(&mut self, plan: &[&PlannedCase]) -> io::Result<()> {
+        let outliers = self.equals.outliers();
+        let entry = |outlier: &OutlierCase| plan.iter().find(|e| e.case == outlier.case);
+        let entries: Vec<&PlannedCase> = outliers.iter().filter_map(entry).copied().collect();
+        if entries.is_empty() || (self.interrupt)().is_some() || !self.crew.restart() {
+            return Ok(());
+        }
+        self.writer.again = true;
+        // A task has one environment.
+        for group in entries.chunk_by(|a, b| a.env == b.env) {
+            let left = self.usable(group.iter().map(|&entry| entry.clone()).collect())?;
+            left.iter().for_each(|entry| self.equals.forget(&entry.case));
+            let task = CaseTask { entries: left.clone(), carried: Vec::new() };
+            match self.measure(&task)? {
+                TaskEnd::Done => (),
+                TaskEnd::Lost(loss) => self.lost(loss, &mut left.clone())?,
+                TaskEnd::Gone(why) => self.gone = Some(why),
+            }
+        }
+        for first in outliers {
+            // None if it failed, or the run was cut before it.
+            let Some(again) = self.equals.median(&first.case).map(|ns| ns / 1e3) else { continue };
+            let (code, outcome) = match self.equals.outlier(&first.case) {
+                Some(_) => (RunNote::UNLIKE_EQUALS, "so it is no state of one process"),
+                None => (RunNote::REMEASURED, "which is what its figure now shows"),
+            };
+            self.writer.put(JournalRecord::Note(RunNote {
+                code: code.to_owned(),
+                subject: first.case.to_string(),
+                text: format!("{}; in a new process {again:.4} us, {outcome}", first.claim()),
+            }))?;
+        }
+        Ok(())
+    }
+
     /// Gives the cases that cannot be measured any more their outcome; the others.
     fn usable(&mut self, entries: Vec<PlannedCase>) -> io::Result<Vec<PlannedCase>> {
         if entries.is_empty() {
@@ -353,12 +403,14 @@ impl ActiveRun<'_, '_> {
     }
 
     fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
-        let Self { crew, writer, carried, finished, failures, .. } = self;
+        let Self { crew, writer, carried, finished, failures, equals, .. } = self;
         let before = crew.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
         let mut tell = |event: TaskEvent| -> io::Result<()> {
             let TaskEvent::Record(message) = event else { return Ok(()) };
             match message {
+                // The case has an outcome already, which counts if this one is cut.
+                JournalRecord::Sampled(_) if writer.again => Ok(()),
                 JournalRecord::Sampled(visit) => {
                     match carried.get_mut(&visit.case) {
                         Some(earlier) => earlier.add(visit.clone()),
@@ -368,6 +420,7 @@ impl ActiveRun<'_, '_> {
                 }
                 JournalRecord::Measured(mut measured) => {
                     finished.insert(measured.case.clone());
+                    equals.add(&measured);
                     measured.env.clone_from(&env);
                     for note in result_warnings::about(&measured, overhead_ns, gpus) {
                         writer.put(JournalRecord::Note(note))?;
@@ -460,6 +513,8 @@ struct JournalWriter<'a, 's> {
     show: &'a mut (dyn FnMut(RunEvent<'_>) + 's),
     total: usize,
     done: usize,
+    /// Whether cases that have an outcome are measured again.
+    again: bool,
 }
 
 impl JournalWriter<'_, '_> {
@@ -476,7 +531,9 @@ impl JournalWriter<'_, '_> {
                 return Ok(());
             }
         };
-        self.done += 1;
+        if !self.again {
+            self.done += 1;
+        }
         (self.show)(RunEvent::Outcome { outcome: &outcome, done: self.done, total: self.total });
         Ok(())
     }

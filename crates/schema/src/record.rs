@@ -399,6 +399,10 @@ impl RunNote {
     pub const GPUS_UNUSABLE: &str = "gpus-unusable";
     /// Code of the note that no GPU can be used any more, though one could when the run began.
     pub const WITHOUT_GPUS: &str = "without-gpus";
+    /// Code of the note that a case differed from its equals, and in a new process did not.
+    pub const REMEASURED: &str = "remeasured";
+    /// Code of the note that a case differs from its equals in two processes.
+    pub const UNLIKE_EQUALS: &str = "unlike-equals";
 
     /// Whether the run lacks GPUs that it must have.
     pub fn lacks_gpus(&self) -> bool {

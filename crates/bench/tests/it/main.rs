@@ -6,6 +6,7 @@ mod case_figures;
 mod crew;
 mod durations;
 mod engine;
+mod outliers;
 mod rank_side;
 mod tune;
 mod watch;

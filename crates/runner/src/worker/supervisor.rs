@@ -252,6 +252,11 @@ impl Executor for WorkerExecutor {
         Ns::secs(self.begun.elapsed().as_secs_f64())
     }
 
+    fn restart(&mut self) -> bool {
+        self.process = None;
+        true
+    }
+
     fn measure(
         &mut self,
         task: &CaseTask,

@@ -1,0 +1,118 @@
+//! A case that differs from all its equals is measured again in a new process.
+
+use std::fs;
+use std::io::{self, BufReader};
+
+use pathline_bench::{
+    CaseTask, EventSink, Executor, InterruptCheck, JournalSession, LocalExecutor, MachineInfo,
+    RunHeader, RunPlan, TaskEnd, TaskEvent, TimerScope, default_settings,
+};
+use pathline_flow::{MachineDesc, RuntimeEnv};
+use pathline_schema::{Bytes, CaseOutcome, Journal, JournalRecord, Ns, RunNote};
+use tempfile::TempDir;
+
+/// An executor whose processes measure GPU 0 slower by a tenth: the first one, or all.
+struct SlowProcess<'m> {
+    here: LocalExecutor<'m>,
+    is_slow: bool,
+    stays_slow: bool,
+    tasks: Vec<usize>,
+}
+
+impl Executor for SlowProcess<'_> {
+    fn about(&self) -> &MachineInfo {
+        self.here.about()
+    }
+    fn now(&self) -> Ns {
+        self.here.now()
+    }
+    fn restart(&mut self) -> bool {
+        self.is_slow = self.stays_slow;
+        true
+    }
+    fn measure(
+        &mut self,
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
+    ) -> io::Result<TaskEnd> {
+        self.tasks.push(task.entries.len());
+        let is_slow = self.is_slow;
+        self.here.measure(task, interrupt, &mut |event| match event {
+            TaskEvent::Record(JournalRecord::Measured(mut measured)) => {
+                if is_slow && measured.case.to_string().contains("gpu0.") {
+                    let samples = measured.series.iter_mut().flat_map(|s| &mut s.samples_ns);
+                    samples.for_each(|ns| *ns *= 1.1);
+                }
+                tell(TaskEvent::Record(JournalRecord::Measured(measured)))
+            }
+            other => tell(other),
+        })
+    }
+}
+
+/// Copies from the host to each GPU of a node; sizes of the tasks, and the journal.
+fn run(stays_slow: bool) -> (Vec<usize>, Journal) {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let cases: Vec<_> = machine
+        .topology
+        .gpus
+        .iter()
+        .map(|gpu| {
+            let (g, numa) = (gpu.index, gpu.numa.unwrap());
+            format!("numa{numa}.pinned > gpu{g}.vram by dma@gpu{g} x 16MiB").parse().unwrap()
+        })
+        .collect();
+    let memory = Bytes::gib(64);
+    let plan = RunPlan::new(&about.scope(memory), &[], &cases).unwrap();
+    let settings = default_settings(memory);
+    let here = LocalExecutor::new(&machine, about, settings);
+    let mut executor = SlowProcess { here, is_slow: true, stays_slow, tasks: Vec::new() };
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run.jsonl");
+    let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
+    let now = || "2026-01-01T00:00:00Z".to_owned();
+    let session = JournalSession::create(&path).unwrap();
+    let end = session.run(&mut executor, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
+    assert!(end.complete);
+    let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
+    assert_eq!((journal.outcomes.len(), journal.partial.len()), (8, 0));
+    (executor.tasks, journal)
+}
+
+/// Time of GPU 0's copy over that of GPU 1's.
+fn ratio(journal: &Journal) -> f64 {
+    let time = |gpu: &str| {
+        let outcome = journal.outcomes.iter().find(|o| o.case().to_string().contains(gpu)).unwrap();
+        let CaseOutcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
+        measured.series[0].samples_ns[0] / measured.series[0].reps as f64
+    };
+    time("gpu0.") / time("gpu1.")
+}
+
+fn notes(journal: &Journal) -> Vec<&RunNote> {
+    let codes = [RunNote::REMEASURED, RunNote::UNLIKE_EQUALS];
+    journal.notes.iter().filter(|note| codes.contains(&note.code.as_str())).collect()
+}
+
+#[test]
+fn a_state_of_the_first_process_does_not_become_the_figure() {
+    let (tasks, journal) = run(false);
+    assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (9, Some(&1)), "{tasks:?}");
+    // Spread of a simulated copy is 0.2 %, at most three times that.
+    assert!((ratio(&journal) - 1.0).abs() < 0.015, "{}", ratio(&journal));
+    let notes = notes(&journal);
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0].code, RunNote::REMEASURED);
+    assert!(notes[0].text.contains("7 cases that differ only in the units"), "{}", notes[0].text);
+}
+
+#[test]
+fn an_outlier_in_two_processes_stays_and_is_named() {
+    let (tasks, journal) = run(true);
+    assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (9, Some(&1)), "{tasks:?}");
+    assert!((ratio(&journal) - 1.1).abs() < 0.015, "{}", ratio(&journal));
+    assert_eq!(notes(&journal)[0].code, RunNote::UNLIKE_EQUALS);
+}
