@@ -4,6 +4,7 @@
 //! `Display` and `FromStr` are inverse of each other.
 
 mod case;
+mod case_times;
 mod gpu;
 mod gpu_caps;
 mod io;
@@ -25,6 +26,7 @@ mod variant;
 mod wire;
 
 pub use case::{Cadence, Case, Flow};
+pub use case_times::CaseTimes;
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use gpu_caps::GpuCaps;
 pub use io::{
