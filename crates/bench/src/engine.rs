@@ -115,29 +115,13 @@ impl<'a> CaseEngine<'a> {
             with.extend(pool::buffers(&entry.case));
             let mut ranks = between.clone();
             add_ranks(&mut ranks, entry);
-            if !batch.is_empty() && !self.fits(&with, &ranks) {
+            if !batch.is_empty() && !fits(self.machine, self.settings.memory, &with, &ranks) {
                 break;
             }
             (buffers, between) = (with, ranks);
             batch.extend(waiting.pop_front());
         }
         batch
-    }
-
-    /// Whether buffers of this process and of ranks fit into the memory of the host and of each GPU.
-    fn fits(&self, buffers: &BTreeMap<pool::BufferKey, Bytes>, ranks: &ByGpu) -> bool {
-        let mut used = ranks.clone();
-        for (key, bytes) in buffers {
-            *used.entry(key.place.unit.gpu()).or_default() += bytes.0;
-        }
-        used.into_iter().all(|(gpu, bytes)| match gpu {
-            None => bytes <= self.settings.memory.0,
-            Some(index) => {
-                let gpu = self.machine.topology.gpus.iter().find(|g| g.index == index);
-                let memory = gpu.map_or(0, |g| g.memory.0);
-                memory == 0 || bytes <= memory / 2
-            }
-        })
     }
 
     /// Measures cases that fit together. Those that memory ran out for after all, since others use
@@ -149,15 +133,10 @@ impl<'a> CaseEngine<'a> {
         tell: EventSink<'_>,
     ) -> io::Result<Vec<PlannedCase>> {
         let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| pool::buffers(&e.case)).collect();
-        // Probes are many and alike: what one page-locked serves others that do not follow at once.
-        let probes = batch.iter().all(|e| e.budget.is_some());
-        let mut with = needed.clone();
-        with.extend(self.pool.held());
         let mut ranks = ByGpu::new();
         batch.iter().for_each(|entry| add_ranks(&mut ranks, entry));
-        if !probes || !self.fits(&with, &ranks) {
-            self.pool.keep(&needed);
-        }
+        let (machine, memory) = (self.machine, self.settings.memory);
+        self.pool.begin(&needed, |buffers| fits(machine, memory, buffers, &ranks));
         let (mut running, mut short) = (Vec::new(), Vec::new());
         for entry in batch {
             now(&entry, TaskStep::Bind, tell)?;
@@ -185,7 +164,7 @@ impl<'a> CaseEngine<'a> {
         if interrupt().is_some() {
             return Ok(());
         }
-        self.pool.keep(&BTreeMap::new());
+        self.pool.free_all();
         match self.bind(&entry) {
             Ok(case) => {
                 let open = self.take_turn(case, interrupt, tell)?;
@@ -516,6 +495,29 @@ impl<'a> CaseEngine<'a> {
     }
 }
 
+/// Whether buffers of this process and of ranks fit into memory: `memory` of the host, and half of each
+/// GPU's.
+fn fits(
+    machine: &Machine,
+    memory: Bytes,
+    buffers: &BTreeMap<pool::BufferKey, Bytes>,
+    ranks: &ByGpu,
+) -> bool {
+    let mut used = ranks.clone();
+    for (key, bytes) in buffers {
+        let sum = used.entry(key.place.unit.gpu()).or_default();
+        *sum = sum.saturating_add(bytes.0);
+    }
+    used.into_iter().all(|(gpu, bytes)| match gpu {
+        None => bytes <= memory.0,
+        Some(index) => {
+            let gpu = machine.topology.gpus.iter().find(|g| g.index == index);
+            let memory = gpu.map_or(0, |g| g.memory.0);
+            memory == 0 || bytes <= memory / 2
+        }
+    })
+}
+
 /// Adds what the ranks of a case hold, which is not this process's.
 fn add_ranks(used: &mut ByGpu, entry: &PlannedCase) {
     for flow in entry.case.flows() {
@@ -647,5 +649,21 @@ impl RunningCase<'_> {
             suites: self.entry.suites.clone(),
             series: self.series.iter().map(tail).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+
+    /// Two buffers of 2^63 B are 2^64 B, which wraps to nothing.
+    #[test]
+    fn sizes_that_no_machine_has_do_not_fit() {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine");
+        let case = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 9223372036854775808B";
+        let buffers = pool::buffers(&case.parse().expect("a case")).collect();
+        assert!(!fits(&machine, Bytes::gib(64), &buffers, &ByGpu::new()));
     }
 }
