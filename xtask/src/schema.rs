@@ -82,6 +82,7 @@ fn examples() -> Result<Vec<JournalRecord>> {
         warmup: 4,
         half_width: 0.0004,
         elapsed: Ns::ms(310.0),
+        load: Ns::ms(52.0),
     };
     let measured = MeasuredCase {
         case: case.clone(),
@@ -89,6 +90,7 @@ fn examples() -> Result<Vec<JournalRecord>> {
         series,
         stop,
         verdict: VerifyResult::Verified,
+        compared: Some(ComparedBlocks { bytes: Bytes::kib(384), seed: 1 }),
         before: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 3000.0)])),
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2990.0)])),
         env: BTreeMap::new(),
@@ -229,8 +231,10 @@ fn of_files() -> Result<MeasuredCase> {
             warmup: 1,
             half_width: 1.0,
             elapsed: Ns::secs(4.0),
+            load: Ns::ZERO,
         },
         verdict: VerifyResult::Verified,
+        compared: None,
         before: Conditions::default(),
         after: Conditions::default(),
         env: BTreeMap::new(),

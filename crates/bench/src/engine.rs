@@ -12,6 +12,7 @@ use pathline_schema::{
 use pathline_stats::{SampleProgress, StopRule, half_width};
 
 use crate::bind::bind;
+use crate::known_reps::KnownReps;
 use crate::lane::{BoundLane, LaneSample, MAX_REPS};
 use crate::message_lanes;
 use crate::needs;
@@ -19,6 +20,7 @@ use crate::plan::PlannedCase;
 use crate::pool::{self, BufferPool};
 use crate::start::StartGates;
 use crate::task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
+use crate::warm_up::{self, WarmUnits};
 use crate::watch::GpuWatch;
 
 /// Settings of a run without options, with that much memory for buffers.
@@ -32,6 +34,9 @@ const WARM_SHARE: f64 = 0.2;
 const MIN_FOR_INTERVAL: usize = 3;
 /// Samples of one visit; then the other cases of the group have their turn.
 const VISIT: u32 = 4;
+/// A repetition that lasts longer outweighs what caches and sleeping threads cost its first sample: up
+/// to 17 % at 1 MiB and 1.6 % for kernels of 1 to 2 ms, in nine of ten visits.
+const COLD_COSTS_LITTLE: Ns = Ns::ms(5.0);
 /// How long a reading of the machine's state stands for it.
 const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
@@ -57,11 +62,21 @@ pub(crate) struct CaseEngine<'a> {
     state: Option<(Ns, Conditions)>,
     /// Reads the state of GPUs.
     watch: GpuWatch<'a>,
+    /// Engines and teams that this process has loaded.
+    warm_units: WarmUnits,
+    /// Repetitions that cases of this process found.
+    known_reps: KnownReps,
+    /// Number of the case that was sampled last.
+    sampled_last: u64,
+    /// Cases that were bound.
+    bound: u64,
 }
 
 /// A case that is being sampled.
 struct RunningCase<'m> {
     entry: PlannedCase,
+    /// Its number in this process.
+    number: u64,
     lanes: Vec<Box<dyn BoundLane + 'm>>,
     /// How many of the lanes are timed; the rest are background.
     timed: usize,
@@ -73,6 +88,8 @@ struct RunningCase<'m> {
     /// Visits of each series that the journal already has.
     written_visits: usize,
     warmup: u32,
+    /// Time in which units that were used for the first time were brought to their working state.
+    load: Ns,
     spent: Ns,
     before: Conditions,
     gpus: BTreeMap<Unit, GpuReadings>,
@@ -82,7 +99,18 @@ impl<'a> CaseEngine<'a> {
     pub(crate) fn new(machine: &'a Machine, settings: RunSettings) -> Self {
         let (pool, carried) = (BufferPool::new(machine), BTreeMap::new());
         let watch = GpuWatch::new(machine);
-        Self { machine, pool, settings, carried, state: None, watch }
+        Self {
+            machine,
+            pool,
+            settings,
+            carried,
+            state: None,
+            watch,
+            warm_units: WarmUnits::default(),
+            known_reps: KnownReps::default(),
+            sampled_last: 0,
+            bound: 0,
+        }
     }
 
     /// Measures cases in turn. The error is that of `tell`; a case's own error is its outcome.
@@ -203,7 +231,8 @@ impl<'a> CaseEngine<'a> {
         if interrupt().is_some() {
             return Ok(None);
         }
-        match self.visit(&mut case) {
+        let visited = self.rewarm(&mut case).and_then(|()| self.visit(&mut case));
+        match visited {
             Err(error) => failed(case.entry, &error, tell).map(|()| None),
             Ok(()) => match self.stop(&case) {
                 Some(reason) => self.finish(case, reason, tell).map(|()| None),
@@ -219,7 +248,9 @@ impl<'a> CaseEngine<'a> {
     fn bind(&mut self, entry: &PlannedCase) -> CallResult<RunningCase<'a>> {
         let before = self.conditions();
         let lanes = self.lanes(&entry.case)?;
+        self.bound += 1;
         let mut case = RunningCase {
+            number: self.bound,
             timed: entry.case.timed.len(),
             entry: entry.clone(),
             lanes,
@@ -229,18 +260,23 @@ impl<'a> CaseEngine<'a> {
             written: 0,
             written_visits: 0,
             warmup: 0,
+            load: Ns::ZERO,
             spent: Ns::ZERO,
             before,
             gpus: self.watch.before(&entry.case),
         };
         // Allocation and first touch belong to no case; only repeated work counts against it.
         let bound = self.machine.clock.now();
-        let sample = self.calibrate(&mut case)?;
-        // An operation that long has warmed itself up by being calibrated.
-        if sample < self.budget(&case) * WARM_SHARE {
-            self.warm(&mut case)?;
+        let (sample, taken) = self.calibrate(&mut case)?;
+        self.load_units(&mut case, bound)?;
+        let sample = self.warm(&mut case, sample, taken)?;
+        // Reps of another case, or of a clock that has risen since, may be too few here.
+        if sample.0 < self.shortest(&case) / 2.0 && case.reps < case.most_timed() {
+            let sample = self.find_reps(&mut case)? * case.reps as f64;
+            self.warm(&mut case, sample, false)?;
         }
-        case.spent = self.machine.clock.now() - bound;
+        case.spent = self.machine.clock.now() - bound - case.load;
+        self.sampled_last = case.number;
         case.open_series();
         if let Some(earlier) = self.carried.get(&entry.case) {
             case.carry(earlier);
@@ -279,17 +315,31 @@ impl<'a> CaseEngine<'a> {
         }
     }
 
-    /// Finds the repetitions that make a sample long enough for its timer. How long the last
-    /// sample was.
-    fn calibrate(&self, case: &mut RunningCase<'_>) -> CallResult<Ns> {
-        let mut last = Ns::ZERO;
-        // What is timed beside messages lasts as long as they have to: that they begin a little
-        // earlier or later is then nothing.
-        let lanes = case.lanes.iter();
-        let shortest = lanes.map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max);
-        let most = |lanes: &[Box<dyn BoundLane + '_>]| {
-            lanes.iter().map(|l| l.most()).fold(MAX_REPS, u64::min).max(1)
-        };
+    /// The shortest sample that the lanes of a case can do with, in ns.
+    fn shortest(&self, case: &RunningCase<'_>) -> f64 {
+        case.lanes.iter().map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max)
+    }
+
+    /// Sets the repetitions of a sample: those that an earlier case of the class found, else those that
+    /// a search finds. The duration of such a sample, and whether repetitions were taken.
+    fn calibrate(&mut self, case: &mut RunningCase<'_>) -> CallResult<(Ns, bool)> {
+        let shortest = Ns(self.shortest(case));
+        if let Some(reps) = self.known_reps.reps(&case.entry.case, shortest) {
+            case.reps = reps.clamp(1, case.most_timed());
+            let laps = self.sample(case)?;
+            return Ok((longest(&laps[..case.timed]), true));
+        }
+        let each = self.find_reps(case)?;
+        self.known_reps.learn(&case.entry.case, case.reps, each);
+        Ok((each * case.reps as f64, false))
+    }
+
+    /// Finds the repetitions that make a sample long enough for its timer. Duration of one of them.
+    fn find_reps(&self, case: &mut RunningCase<'_>) -> CallResult<Ns> {
+        let mut found = Ns::ZERO;
+        // What is timed next to messages lasts as long as they have to: that they begin a little
+        // earlier or later then changes nothing.
+        let shortest = self.shortest(case);
         let (timed, background) = case.lanes.split_at(case.timed);
         let (most_timed, most_background) = (most(timed), most(background));
         let least = timed.iter().map(|l| l.least()).fold(case.reps, u64::max);
@@ -297,17 +347,17 @@ impl<'a> CaseEngine<'a> {
         // Two more rounds, since a first operation pays for pages, code and clocks.
         for round in 0..3 {
             let laps = self.sample(case)?;
-            let longest = laps[..case.timed].iter().map(|l| l.elapsed.0).fold(1.0, f64::max);
-            last = Ns(longest);
+            let longest = longest(&laps[..case.timed]).0.max(1.0);
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
             let one = |l: &LaneSample| l.elapsed.0 / case.background_reps as f64;
             let background = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
-            // Threads that are timed beside something see all of it a few times over.
+            // Threads that are timed during something see all of it a few times over.
             let threads = case.lanes[..case.timed].iter().all(|l| l.team().is_some());
             let shortest =
                 if threads { shortest.max(background * PASSES_OF_BACKGROUND) } else { shortest };
             let wanted = if repeats { (shortest / longest).ceil() } else { 1.0 };
             let each = longest / case.reps as f64;
+            found = Ns(each);
             if let Some(slowest) = laps[case.timed..].iter().map(one).reduce(f64::min) {
                 let span = each * (wanted * case.reps as f64) * BACKGROUND_MARGIN;
                 case.background_reps =
@@ -319,20 +369,57 @@ impl<'a> CaseEngine<'a> {
             }
             case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, most_timed);
         }
+        Ok(found)
+    }
+
+    /// Keeps engines and teams busy that this process has not used yet, until their clocks have risen.
+    /// The case, bound at `bound`, does not pay for that.
+    fn load_units(&mut self, case: &mut RunningCase<'_>, bound: Ns) -> CallResult<()> {
+        if !self.warm_units.lacks(&case.entry.case) {
+            return Ok(());
+        }
+        let begun = self.machine.clock.now();
+        let mut seen = Vec::new();
+        while !warm_up::is_loaded(self.machine.clock.now() - bound, &seen) {
+            let laps = self.sample(case)?;
+            seen.push(longest(&laps[..case.timed]).0);
+        }
+        case.load = self.machine.clock.now() - begun;
+        self.warm_units.add(&case.entry.case);
+        Ok(())
+    }
+
+    /// Samples until they stop changing, or a share of the budget is spent. The duration of the last
+    /// one. `first` is that of a sample before; where its repetitions were `taken` from another case of
+    /// the class, that one has warmed the units up.
+    fn warm(&self, case: &mut RunningCase<'_>, first: Ns, taken: bool) -> CallResult<Ns> {
+        let share = self.budget(case) * WARM_SHARE;
+        let begun = self.machine.clock.now();
+        let mut seen: Vec<f64> = taken.then_some(first.0).into_iter().collect();
+        let mut last = first;
+        // An operation as long as the share has warmed itself up.
+        while last < share && self.machine.clock.now() - begun < share {
+            let laps = self.sample(case)?;
+            case.warmup += 1;
+            last = longest(&laps[..case.timed]);
+            seen.push(last.0);
+            if warm_up::is_settled(&seen, taken && case.load == Ns::ZERO) {
+                break;
+            }
+        }
         Ok(last)
     }
 
-    /// Samples until they stop changing, or a share of the budget is spent.
-    fn warm(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
-        let begun = self.machine.clock.now();
-        let mut seen: Vec<f64> = Vec::new();
-        while self.machine.clock.now() - begun < self.budget(case) * WARM_SHARE {
-            let laps = self.sample(case)?;
-            case.warmup += 1;
-            seen.push(laps[..case.timed].iter().map(|l| l.elapsed.0).fold(0.0, f64::max));
-            if pathline_stats::settled(&seen) {
-                break;
-            }
+    /// An operation that is not recorded, if another case was sampled since the last visit: it has
+    /// emptied the caches, and threads slept.
+    fn rewarm(&mut self, case: &mut RunningCase<'_>) -> CallResult<()> {
+        let others = std::mem::replace(&mut self.sampled_last, case.number) != case.number;
+        let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
+        let each = last.fold(0.0, f64::max) / case.reps.max(1) as f64;
+        if others && each < COLD_COSTS_LITTLE.0 && !case.lanes.iter().any(|lane| lane.lands()) {
+            let begun = self.machine.clock.now();
+            once(self.machine, case, 1, &mut || ())?;
+            case.spent = case.spent + (self.machine.clock.now() - begun);
         }
         Ok(())
     }
@@ -416,6 +503,7 @@ impl<'a> CaseEngine<'a> {
             warmup: case.warmup,
             half_width: case.half_width(),
             elapsed: case.spent,
+            load: case.load,
         };
         let measured = MeasuredCase {
             case: case.entry.case,
@@ -423,6 +511,7 @@ impl<'a> CaseEngine<'a> {
             series: case.series,
             stop,
             verdict,
+            compared: None,
             before: case.before,
             after: self.conditions(),
             env: BTreeMap::new(),
@@ -583,7 +672,23 @@ fn once(
     laps
 }
 
+/// The longest of some lanes.
+fn longest(laps: &[LaneSample]) -> Ns {
+    Ns(laps.iter().map(|lap| lap.elapsed.0).fold(0.0, f64::max))
+}
+
+/// Most operations that a sample of all these lanes can have.
+fn most(lanes: &[Box<dyn BoundLane + '_>]) -> u64 {
+    lanes.iter().map(|lane| lane.most()).fold(MAX_REPS, u64::min).max(1)
+}
+
 impl RunningCase<'_> {
+    /// Most repetitions of its timed lanes in a sample.
+    fn most_timed(&self) -> u64 {
+        let repeats = self.lanes.iter().take(self.timed).all(|lane| lane.repeats());
+        if repeats { most(&self.lanes[..self.timed]) } else { 1 }
+    }
+
     /// Sets the repetitions of a sample; a background that was long enough for fewer is made longer.
     fn repeat(&mut self, reps: u64) {
         let most = self.lanes.iter().skip(self.timed).map(|l| l.most()).min().unwrap_or(1);

@@ -17,6 +17,7 @@ mod executor;
 mod files;
 mod gpu_requirement;
 mod journal_file;
+mod known_reps;
 mod lane;
 mod memory_type_check;
 mod message_lanes;
@@ -35,6 +36,7 @@ mod suites;
 mod task;
 mod tune;
 mod tuned;
+mod warm_up;
 mod watch;
 
 pub use case_figures::{CaseFigures, FigureMap, measure_cases};

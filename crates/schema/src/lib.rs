@@ -42,9 +42,9 @@ pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{
-    CaseOutcome, Conditions, FaultedCase, FlowSeries, JournalRecord, MeasuredCase, RunBegin,
-    RunEnd, RunNote, RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase, StopInfo,
-    StopReason, TimerKind, VerifyResult, WorldKind,
+    CaseOutcome, ComparedBlocks, Conditions, FaultedCase, FlowSeries, JournalRecord, MeasuredCase,
+    RunBegin, RunEnd, RunNote, RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase,
+    StopInfo, StopReason, TimerKind, VerifyResult, WorldKind,
 };
 pub use select::CasePattern;
 pub use suite::SuiteId;

@@ -252,8 +252,25 @@ pub struct StopInfo {
     pub warmup: u32,
     /// Relative half width of the 95 % interval of the median, of the widest series.
     pub half_width: f64,
-    /// Wall time of the case, bound to verified.
+    /// Wall time of the case from its first sample to its last, without `load`.
     pub elapsed: Ns,
+    /// Time of samples that were discarded because the case used engines or CPUs that the process had
+    /// not used before: their clocks rise under load.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub load: Ns,
+}
+
+fn is_none(time: &Ns) -> bool {
+    *time == Ns::ZERO
+}
+
+/// Blocks of the destinations that stand for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparedBlocks {
+    /// Bytes that were read back, of all destinations.
+    pub bytes: Bytes,
+    /// Seed of the choice of blocks.
+    pub seed: u64,
 }
 
 /// Whether the bytes arrived.
@@ -323,6 +340,10 @@ pub struct MeasuredCase {
     pub stop: StopInfo,
     /// Whether the bytes arrived.
     pub verdict: VerifyResult,
+    /// What was read back, where it was not every byte: of a set of paths each of which was verified
+    /// whole in the same run. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<ComparedBlocks>,
     /// The machine's state before.
     pub before: Conditions,
     /// The machine's state after.

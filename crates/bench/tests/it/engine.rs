@@ -102,6 +102,26 @@ fn a_case_is_measured_to_its_precision_and_verified() {
     }
 }
 
+/// Copies of GPU 0's engine to all GPUs: the first loads the engine until 50 ms after it was bound, and settles in at least 4
+/// samples; the others take its repetitions, confirm them by one sample, and settle with the next.
+#[test]
+fn an_engine_is_warmed_once_and_a_class_calibrated_once() {
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let (_, journal) = journal_of(&exact, &["gpu0.vram > gpu*.vram by dma@gpu0 x 256MiB"]);
+    let peers: Vec<&MeasuredCase> = measured(&journal)
+        .filter(|m| m.case.timed.len() == 1)
+        .filter(|m| m.case.timed[0].dst.unit != m.case.timed[0].src.unit)
+        .collect();
+    assert_eq!(peers.len(), 7);
+    let first = measured(&journal).next().unwrap();
+    assert!((40e6..60e6).contains(&first.stop.load.0), "{:?}", first.stop);
+    assert!(first.stop.elapsed.0 < 250e6 && first.stop.warmup >= 4, "{:?}", first.stop);
+    let of_class = |m: &&&MeasuredCase| m.case != first.case && m.case != peers[0].case;
+    for m in peers.iter().filter(of_class) {
+        assert_eq!((m.stop.load.0, m.stop.warmup), (0.0, 1), "{}", m.case);
+    }
+}
+
 #[test]
 fn without_noise_the_figure_is_the_models() {
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };

@@ -237,6 +237,7 @@ fn measured(samples_ns: &[f64]) -> MeasuredCase {
         warmup: 0,
         half_width: 0.01,
         elapsed: Ns::secs(1.0),
+        load: Ns::ZERO,
     };
     MeasuredCase {
         case,
@@ -244,6 +245,7 @@ fn measured(samples_ns: &[f64]) -> MeasuredCase {
         series,
         stop,
         verdict: VerifyResult::Verified,
+        compared: None,
         before: Conditions::default(),
         after: Conditions::default(),
         env: BTreeMap::new(),

@@ -369,6 +369,7 @@ fn measured() -> impl Strategy<Value = MeasuredCase> {
             warmup,
             half_width,
             elapsed: Ns(elapsed),
+            load: Ns(f64::from(warmup)),
         },
     );
     let verdict = prop_oneof![
@@ -382,6 +383,8 @@ fn measured() -> impl Strategy<Value = MeasuredCase> {
             suites,
             series,
             stop,
+            compared: (stop.warmup > 9)
+                .then_some(ComparedBlocks { bytes: Bytes(u64::from(stop.warmup)), seed: 7 }),
             verdict,
             before,
             after,
