@@ -14,7 +14,9 @@ use pathline_schema::{
 
 use crate::calls::{self, CallLane};
 use crate::files::FileLane;
-use crate::lane::{BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare};
+use crate::lane::{
+    self, BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare,
+};
 use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
@@ -263,18 +265,19 @@ impl BoundLane for StreamLane<'_> {
 
     fn wait(&mut self) -> CallResult<LaneSample> {
         let reps = std::mem::take(&mut self.pending);
-        let elapsed = if self.blocking {
-            let start = self.machine.clock.now();
-            for _ in 0..reps {
-                self.enqueue()?;
-            }
-            self.stream.wait()?;
-            self.machine.clock.now() - start
-        } else {
-            self.stream.wait()?;
-            self.end.since(&self.start)?
-        };
-        Ok(LaneSample::of(elapsed, reps * self.steps()))
+        let steps = reps * self.steps();
+        if self.blocking {
+            return lane::on_this_thread(self.machine, steps, || {
+                let start = self.machine.clock.now();
+                for _ in 0..reps {
+                    self.enqueue()?;
+                }
+                self.stream.wait()?;
+                Ok(self.machine.clock.now() - start)
+            });
+        }
+        self.stream.wait()?;
+        Ok(LaneSample::of(self.end.since(&self.start)?, steps))
     }
 
     fn events(&self) -> Option<(u32, &GpuEvent<'_>, &GpuEvent<'_>)> {
@@ -339,7 +342,8 @@ impl BoundLane for ThreadLane<'_> {
 
     fn wait(&mut self) -> CallResult<LaneSample> {
         let reaped = self.team.reap()?;
-        Ok(LaneSample::of(reaped.elapsed, reaped.steps))
+        let off_cpu = reaped.off_cpu;
+        Ok(LaneSample { off_cpu, ..LaneSample::of(reaped.elapsed, reaped.steps) })
     }
 
     fn timer(&self) -> TimerKind {

@@ -11,7 +11,7 @@ use pathline_schema::{
     Bytes, Flow, MemKind, Mover, Ns, Place, RuntimeCall, TimerKind, Unit, VerifyResult,
 };
 
-use crate::lane::{BoundLane, LaneSample, nothing_to_compare};
+use crate::lane::{self, BoundLane, LaneSample, nothing_to_compare};
 
 /// Most calls of a sample: what is set up and undone around each of them is not in its time.
 const MOST: u64 = 256;
@@ -206,11 +206,9 @@ impl BoundLane for CallLane<'_> {
 
     fn wait(&mut self) -> CallResult<LaneSample> {
         let reps = std::mem::take(&mut self.pending);
-        let mut elapsed = Ns::ZERO;
-        for _ in 0..reps {
-            elapsed = elapsed + self.once()?;
-        }
-        Ok(LaneSample::of(elapsed, reps))
+        lane::on_this_thread(self.machine, reps, || {
+            (0..reps).try_fold(Ns::ZERO, |elapsed, _| Ok(elapsed + self.once()?))
+        })
     }
 
     fn timer(&self) -> TimerKind {

@@ -5,9 +5,9 @@ use std::io;
 
 use pathline_hal::{CallError, CallResult, Machine, ThreadTeam};
 use pathline_schema::{
-    Bytes, Case, Conditions, CpuSet, FaultedCase, FlowSeries, GpuReadings, JournalRecord,
-    MeasuredCase, Ns, RunSettings, SampledCase, Severity, SkippedCase, StopInfo, StopReason,
-    TimerKind, Unit, VerifyResult,
+    Bytes, Case, CleanSamples, Conditions, CpuSet, FaultedCase, FlowSeries, GpuReadings,
+    JournalRecord, MeasuredCase, Ns, RunSettings, SampledCase, Severity, SkippedCase, StopInfo,
+    StopReason, TimerKind, Unit, VerifyResult,
 };
 use pathline_stats::{SampleProgress, StopRule, half_width};
 
@@ -442,6 +442,7 @@ impl<'a> CaseEngine<'a> {
         for _ in 0..VISIT {
             let laps = self.sample(case)?;
             for (series, lap) in case.series.iter_mut().zip(laps) {
+                series.extend_off_cpu(lap.off_cpu.map(|off| off.0.max(0.0) as u64));
                 series.samples_ns.push(lap.elapsed.0);
                 series.visits.last_mut().into_iter().for_each(|samples| *samples += 1);
                 series.steps = lap.steps;
@@ -466,13 +467,15 @@ impl<'a> CaseEngine<'a> {
             min_samples: self.settings.min_samples as usize,
             max_samples: self.settings.max_samples as usize,
         };
+        let clean = CleanSamples::of(&case.series);
         let progress: Vec<SampleProgress> =
-            case.series.iter().map(|s| rule.check(&s.samples_ns)).collect();
-        if progress.iter().all(|&p| p == SampleProgress::Precise) {
+            case.series.iter().map(|s| rule.check(&clean.samples_ns(s))).collect();
+        // Where too few samples are clean, all count, and more may give enough clean ones.
+        if clean.enough && progress.iter().all(|&p| p == SampleProgress::Precise) {
             return Some(StopReason::Precise);
         }
         let spent = case.spent >= self.budget(case) && case.samples() >= MIN_FOR_INTERVAL;
-        let full = progress.contains(&SampleProgress::Spent);
+        let full = case.samples() >= rule.max_samples;
         (spent || full).then_some(StopReason::Budget)
     }
 
@@ -704,7 +707,8 @@ impl RunningCase<'_> {
 
     /// Relative half width of the interval of the median, of the widest series.
     fn half_width(&self) -> f64 {
-        self.series.iter().map(|s| half_width(&s.samples_ns)).fold(0.0, f64::max)
+        let clean = CleanSamples::of(&self.series);
+        self.series.iter().map(|s| half_width(&clean.samples_ns(s))).fold(0.0, f64::max)
     }
 
     fn open_series(&mut self) {
@@ -747,6 +751,7 @@ impl RunningCase<'_> {
                 .map(|(&rank, all)| (rank, all.iter().skip(from).copied().collect()))
                 .collect(),
             io: s.io.iter().skip(from).cloned().collect(),
+            off_cpu_ns: s.off_cpu_ns.iter().skip(from).copied().collect(),
             ..s.clone()
         };
         SampledCase {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::{CallResult, GpuEvent, StartGate, ThreadTeam};
+use pathline_hal::{CallResult, GpuEvent, Machine, StartGate, ThreadTeam};
 use pathline_schema::{CallTally, IoReading, Ns, Rank, TimerKind, VerifyResult};
 
 /// What a lane did in one sample.
@@ -16,13 +16,28 @@ pub(crate) struct LaneSample {
     pub(crate) by_rank: BTreeMap<Rank, Ns>,
     /// What I/O records in addition.
     pub(crate) io: Option<IoReading>,
+    /// How long the threads of the host that it was timed on were ready without a CPU.
+    pub(crate) off_cpu: Option<Ns>,
 }
 
 impl LaneSample {
     /// One process's.
     pub(crate) fn of(elapsed: Ns, steps: u64) -> Self {
-        Self { elapsed, steps, by_rank: BTreeMap::new(), io: None }
+        Self { elapsed, steps, by_rank: BTreeMap::new(), io: None, off_cpu: None }
     }
+}
+
+/// The sample of an operation that the calling thread itself issues and times.
+pub(crate) fn on_this_thread(
+    machine: &Machine,
+    steps: u64,
+    operation: impl FnOnce() -> CallResult<Ns>,
+) -> CallResult<LaneSample> {
+    let before = machine.host.run_delay();
+    let elapsed = operation()?;
+    let after = machine.host.run_delay();
+    let off_cpu = before.zip(after).map(|(before, after)| after - before);
+    Ok(LaneSample { off_cpu, ..LaneSample::of(elapsed, steps) })
 }
 
 /// A flow, bound to a machine.

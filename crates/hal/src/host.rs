@@ -1,6 +1,6 @@
 //! The host's memory and the threads that move it.
 
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, MemKind, Ns};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, MemKind, Ns, RunNote};
 
 use crate::{CallError, CallResult, GateId, MemoryRegistrar};
 
@@ -45,6 +45,9 @@ pub struct TeamResult {
     pub elapsed: Ns,
     /// Dependent steps done: loads of a chain, pages touched; else passes.
     pub steps: u64,
+    /// Longest time within `elapsed` for which one of its threads had no CPU, whether it was preempted,
+    /// stolen or started late. None where that cannot be known.
+    pub off_cpu: Option<Ns>,
 }
 
 /// The host's memory and its threads.
@@ -110,4 +113,14 @@ pub trait Host {
     /// Reads the machine's state: clock rate, core-to-core latency, and the like. Takes at most a
     /// few milliseconds.
     fn conditions(&self) -> Conditions;
+    /// How long the calling thread has been ready to run without a CPU since it began. None where that
+    /// is not known.
+    fn run_delay(&self) -> Option<Ns> {
+        None
+    }
+    /// What was seen of this host since the last call that disturbs a measurement, such as the load of
+    /// other processes.
+    fn new_notes(&self) -> Vec<RunNote> {
+        Vec::new()
+    }
 }

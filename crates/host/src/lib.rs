@@ -18,6 +18,7 @@ pub mod pattern;
 pub mod round_pool;
 pub mod spread;
 mod team;
+mod thread_clock;
 
 pub use cpus::keep_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};

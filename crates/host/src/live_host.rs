@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use pathline_hal::{
     CallError, CallResult, GateId, Host, HostDomain, MemoryRegistrar, TeamId, TeamResult, TeamWork,
 };
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Topology};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Ns, Topology};
 
 use crate::clock::ClockOrigin;
 use crate::conditions::ConditionProbe;
@@ -17,7 +17,7 @@ use crate::gate::ThreadBarrier;
 use crate::gate_table::GateTable;
 use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
 use crate::team::{PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
-use crate::{chase, cpus, loops, round_pool, spread};
+use crate::{chase, cpus, loops, round_pool, spread, thread_clock};
 
 /// CPUs of a domain that this process may use, in the order in which they are taken.
 struct CpuDomain {
@@ -406,5 +406,9 @@ impl Host for LiveHost {
 
     fn conditions(&self) -> Conditions {
         self.probe.read(&self.memory)
+    }
+
+    fn run_delay(&self) -> Option<Ns> {
+        thread_clock::run_delay()
     }
 }

@@ -12,7 +12,7 @@ use crate::gate::{StartLine, ThreadBarrier};
 use crate::loops::{CpuLoop, LoopSpan};
 use crate::memory::MappedMemory;
 use crate::round_pool::{self, PoolRound, RoundPool};
-use crate::{chase, cpus};
+use crate::{chase, cpus, thread_clock};
 
 /// Looks at the word for the next job before a thread sleeps, where another core is left for the
 /// thread that submits: 20 to 70 us on x86-64, about twice what waking up costs.
@@ -61,6 +61,20 @@ pub(crate) fn split(bytes: u64, threads: u32, grain: u64) -> Vec<ThreadPiece> {
 struct ThreadStamps {
     start: AtomicU64,
     end: AtomicU64,
+    /// Time on a CPU from just before the start to just after the end, ns; 0 if it is not known.
+    on_cpu: AtomicU64,
+}
+
+impl ThreadStamps {
+    /// Time without a CPU since the team's `start`, ns: late at the start, and within its own part.
+    /// None if its time on a CPU is not known.
+    fn off_cpu(&self, start: u64) -> Option<u64> {
+        let [own_start, end, on_cpu] =
+            [&self.start, &self.end, &self.on_cpu].map(|stamp| stamp.load(Ordering::Relaxed));
+        let late = own_start.saturating_sub(start);
+        let part = end.saturating_sub(own_start);
+        (on_cpu > 0).then(|| late + part.saturating_sub(on_cpu))
+    }
 }
 
 /// Work of a team. It holds the memory that it runs over.
@@ -124,13 +138,20 @@ impl TeamJob {
     fn execute(&self, index: usize, line: &StartLine) {
         if let Some(piece) = self.pieces.get(index) {
             line.meet();
+            // Not before the line, where threads wait for each other without a CPU. A switch at the end of
+            // either call is outside of both readings.
+            let before = thread_clock::on_cpu_ns();
             let (start, end) = match self.task {
                 ThreadTask::Touch { page } => self.touch(*piece, page),
                 _ => self.passes(*piece),
             };
+            let after = thread_clock::on_cpu_ns();
+            let on_cpu =
+                before.zip(after).map_or(0, |(before, after)| after.saturating_sub(before));
             if let Some(stamps) = self.run.stamps.get(index) {
                 stamps.start.store(start, Ordering::Relaxed);
                 stamps.end.store(end, Ordering::Relaxed);
+                stamps.on_cpu.store(on_cpu, Ordering::Relaxed);
             }
         }
     }
@@ -200,7 +221,15 @@ impl TeamJob {
             || self.run.stamps.iter().zip(&self.pieces).filter(|(_, p)| busy(p)).map(|(s, _)| s);
         let start = stamps().map(|s| s.start.load(Ordering::Relaxed)).min().unwrap_or(0);
         let end = stamps().map(|s| s.end.load(Ordering::Relaxed)).max().unwrap_or(0);
-        Ok(TeamResult { elapsed: Ns(end.saturating_sub(start) as f64), steps: self.steps })
+        let off_cpu = stamps().map(|s| s.off_cpu(start)).collect::<Option<Vec<u64>>>();
+        // The time of a first touch is a sum of parts, of which the pages are given back between them.
+        let whole = !matches!(self.task, ThreadTask::Touch { .. });
+        let off_cpu = off_cpu.filter(|_| whole).and_then(|all| all.into_iter().max());
+        Ok(TeamResult {
+            elapsed: Ns(end.saturating_sub(start) as f64),
+            steps: self.steps,
+            off_cpu: off_cpu.map(|ns| Ns(ns as f64)),
+        })
     }
 }
 
@@ -278,6 +307,20 @@ impl Drop for PinnedTeam {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_without_a_cpu_is_that_of_a_late_start_and_of_the_part_itself() {
+        let stamps = |start: u64, end: u64, on_cpu: u64| ThreadStamps {
+            start: start.into(),
+            end: end.into(),
+            on_cpu: on_cpu.into(),
+        };
+        // The team starts at 100: 20 late, and 50 of the 300 of its part.
+        assert_eq!(stamps(120, 420, 250).off_cpu(100), Some(70));
+        // The readings are outside of the part, so that time on a CPU may exceed it.
+        assert_eq!(stamps(100, 400, 301).off_cpu(100), Some(0));
+        assert_eq!(stamps(100, 400, 0).off_cpu(100), None);
+    }
 
     #[test]
     fn parts_cover_everything_once_on_boundaries() {

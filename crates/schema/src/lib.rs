@@ -5,6 +5,7 @@
 
 mod case;
 mod case_times;
+mod clean_samples;
 mod gpu;
 mod gpu_caps;
 mod io;
@@ -27,6 +28,7 @@ mod wire;
 
 pub use case::{Cadence, Case, Flow};
 pub use case_times::CaseTimes;
+pub use clean_samples::CleanSamples;
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use gpu_caps::GpuCaps;
 pub use io::{

@@ -187,6 +187,11 @@ pub struct FlowSeries {
     /// Empty in older journals, whose visits had 4 samples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub visits: Vec<u32>,
+    /// Longest time in each sample, ns, for which one of its threads was ready to run and had no CPU:
+    /// preempted, stolen by the hypervisor, or started later than the first thread. Empty where no
+    /// thread of the host was timed, and in older journals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub off_cpu_ns: Vec<u64>,
     /// Duration of each sample by each of several ranks that took part. The sample itself is the sum
     /// over repetitions of the latest rank's time, so it is no less than any of these.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -213,9 +218,21 @@ impl FlowSeries {
             moved_bytes: Bytes(0),
             samples_ns: Vec::new(),
             visits: Vec::new(),
+            off_cpu_ns: Vec::new(),
             by_rank: BTreeMap::new(),
             io: Vec::new(),
             setup: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what samples that are added next record of time without a CPU. Samples before them that
+    /// record none count as clean.
+    pub fn extend_off_cpu(&mut self, off_cpu_ns: impl IntoIterator<Item = u64>) {
+        let before = self.samples_ns.len();
+        let mut new = off_cpu_ns.into_iter().peekable();
+        if new.peek().is_some() {
+            self.off_cpu_ns.resize(before, 0);
+            self.off_cpu_ns.extend(new);
         }
     }
 
@@ -311,6 +328,7 @@ impl SampledCase {
             && self.series.iter().zip(&visit.series).all(|(a, b)| same(a, b));
         if fits {
             for (all, new) in self.series.iter_mut().zip(visit.series) {
+                all.extend_off_cpu(new.off_cpu_ns);
                 all.samples_ns.extend(new.samples_ns);
                 all.visits.extend(new.visits);
                 all.io.extend(new.io);

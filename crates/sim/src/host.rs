@@ -280,7 +280,7 @@ impl Host for SimHost {
         world.tasks.remove(&team.0);
         // The model's threads start together and cost nothing of their own.
         let elapsed = if empty { 0.0 } else { world.timeline.lane_busy_time(team.0) };
-        Ok(TeamResult { elapsed: Ns(elapsed), steps })
+        Ok(TeamResult { elapsed: Ns(elapsed), steps, off_cpu: None })
     }
 
     fn gate_create(&self) -> CallResult<GateId> {

@@ -322,6 +322,7 @@ fn series() -> impl Strategy<Value = FlowSeries> {
             steps,
             moved_bytes,
             by_rank: BTreeMap::from([(Rank(1), samples_ns.clone())]),
+            off_cpu_ns: vec![u64::from(rank); samples_ns.len()],
             samples_ns,
             io: vec![io_reading()],
             setup: BTreeMap::from([("io_uring_setup".to_owned(), tally(1, 42_000.0))]),
