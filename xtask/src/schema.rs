@@ -253,6 +253,7 @@ fn facts() -> GpuFacts {
         persistence: Some(true),
         compute_mode: Some("default".to_owned()),
         nvlinks: Some((18, 18)),
+        busy_percent: Some(0),
         fabric: Some("completed".to_owned()),
     }
 }

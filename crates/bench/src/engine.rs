@@ -1,5 +1,6 @@
 //! Bind, gate, calibrate, warm, sample, verify: for a group of cases in turn.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
@@ -37,8 +38,13 @@ const VISIT: u32 = 4;
 /// A repetition that lasts longer outweighs what caches and sleeping threads cost its first sample: up
 /// to 17 % at 1 MiB and 1.6 % for kernels of 1 to 2 ms, in nine of ten visits.
 const COLD_COSTS_LITTLE: Ns = Ns::ms(5.0);
-/// How long a reading of the machine's state stands for it.
+/// How long a reading of the machine's state stands for it at least, ...
 const STATE_KEEPS: Ns = Ns::ms(200.0);
+/// ... and how many times as long as it took: readings cost 1 % of a run at most.
+const STATE_COSTS: f64 = 100.0;
+/// Longer samples do not notice that a reading of the machine's state has streamed 16 MiB through the
+/// caches: to fetch as much again takes a millisecond.
+const NOTICES_CACHES: Ns = Ns::ms(20.0);
 /// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
 /// times as long, and became a sample of 42 us.
 const FIRST_PAYS: f64 = 20.0;
@@ -58,8 +64,10 @@ pub(crate) struct CaseEngine<'a> {
     settings: RunSettings,
     /// Samples that cases of this task already have.
     carried: BTreeMap<Case, SampledCase>,
-    /// The machine's state when it was last read.
+    /// The machine's state when it was last read, and until when that stands for it.
     state: Option<(Ns, Conditions)>,
+    /// Whether its reading has streamed through the caches since the last sample.
+    caches_spoilt: Cell<bool>,
     /// Reads the state of GPUs.
     watch: GpuWatch<'a>,
     /// Engines and teams that this process has loaded.
@@ -105,6 +113,7 @@ impl<'a> CaseEngine<'a> {
             settings,
             carried,
             state: None,
+            caches_spoilt: Cell::new(false),
             watch,
             warm_units: WarmUnits::default(),
             known_reps: KnownReps::default(),
@@ -306,10 +315,13 @@ impl<'a> CaseEngine<'a> {
     fn conditions(&mut self) -> Conditions {
         let now = self.machine.clock.now();
         match &self.state {
-            Some((then, state)) if now - *then < STATE_KEEPS => state.clone(),
+            Some((until, state)) if now < *until => state.clone(),
             _ => {
                 let state = self.machine.host.conditions();
-                self.state = Some((self.machine.clock.now(), state.clone()));
+                let read = self.machine.clock.now();
+                let keeps = Ns(((read - now) * STATE_COSTS).0.max(STATE_KEEPS.0));
+                self.state = Some((read + keeps, state.clone()));
+                self.caches_spoilt.set(!state.0.is_empty());
                 state
             }
         }
@@ -432,12 +444,18 @@ impl<'a> CaseEngine<'a> {
 
     /// One sample: everything is enqueued behind gates and released together.
     fn sample(&self, case: &mut RunningCase<'_>) -> CallResult<Vec<LaneSample>> {
+        self.caches_spoilt.set(false);
         sample_while(self.machine, case, &mut || ())
     }
 
     /// A few samples.
     fn visit(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let begun = self.machine.clock.now();
+        let short = case.series.iter().all(|s| s.samples_ns.last() < Some(&NOTICES_CACHES.0));
+        if short && self.caches_spoilt.get() {
+            self.sample(case)?;
+            case.warmup += 1;
+        }
         case.series.iter_mut().for_each(|series| series.visits.push(0));
         for _ in 0..VISIT {
             let laps = self.sample(case)?;
@@ -498,7 +516,7 @@ impl<'a> CaseEngine<'a> {
             }
         }
         self.watch.after(&mut case.gpus);
-        for note in self.watch.new_warnings() {
+        for note in self.watch.new_notes() {
             tell(TaskEvent::Record(JournalRecord::Note(note)))?;
         }
         let stop = StopInfo {

@@ -45,12 +45,14 @@ pub struct MachineInfo {
 impl MachineInfo {
     /// Looks at an open machine. `without` says why its GPUs cannot be measured, if so.
     pub fn of(machine: &Machine, without: Option<String>, how: TimerScope) -> Self {
+        // First: whether a GPU works is that of other programs, before this one has used it.
+        let gpus = facts(machine);
         Self {
             world: machine.world.clone(),
             topology: machine.topology.clone(),
             without,
             overhead_ns: overhead(machine, how),
-            gpus: facts(machine),
+            gpus,
             ranks: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.members().to_vec()),
             stores: machine.storage.as_ref().map_or_else(Vec::new, |s| s.stores()),
             notes: machine.ranks.as_ref().map_or_else(Vec::new, |r| r.notes()),

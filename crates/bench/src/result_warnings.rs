@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState, MeasuredCase, MigrateHow, Mover, Ns,
-    PcieLink, Rate, RunNote, Unit,
+    Bytes, CleanSamples, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState, MeasuredCase,
+    MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit,
 };
 
 use crate::memory_type_check;
 
 /// A sample should be this many times as long as what its harness costs.
 const OVERHEAD_FACTOR: f64 = 50.0;
+/// From this share of disturbed samples on, the clean ones may be a biased choice.
+const PREEMPTED: f64 = 1.0 / 3.0;
 /// A trend below this is not worth a reader's time.
 const DRIFT: f64 = 0.05;
 
@@ -32,10 +34,13 @@ pub(crate) fn about(
         text,
     };
     let mut notes = Vec::new();
+    let clean = CleanSamples::of(&measured.series);
+    notes.extend(preempted(&clean).map(|text| note("preempted", text)));
     for series in &measured.series {
-        if let Some(text) = two_modes(series) {
+        let samples = clean.samples_ns(series);
+        if let Some(text) = two_modes(series, &samples) {
             notes.push(note("bimodal", text));
-        } else if let Some(text) = drift(series) {
+        } else if let Some(text) = drift(&samples) {
             notes.push(note("drift", text));
         }
         if let Some(text) = short(series, overhead_ns) {
@@ -121,8 +126,30 @@ fn uses_host_link(measured: &MeasuredCase, gpu: Unit) -> bool {
     measured.case.flows().any(crosses)
 }
 
-fn two_modes(series: &FlowSeries) -> Option<String> {
-    let modes = pathline_stats::modes(&series.samples_ns)?;
+/// That many samples were without a CPU for a while.
+fn preempted(clean: &CleanSamples) -> Option<String> {
+    let CleanSamples { chosen, all, disturbed, enough, .. } = clean;
+    let share = clean.disturbed_share();
+    let percent = share * 100.0;
+    let lost = || {
+        format!(
+            "threads lost their CPU for 1 % or more of {disturbed} of {all} samples ({percent:.0} %)"
+        )
+    };
+    if *enough {
+        let others = chosen.len();
+        (share >= PREEMPTED).then(|| format!("{}; the other {others} count", lost()))
+    } else {
+        Some(format!(
+            "{}; too few are clean, so all count and the figure is a lower bound: end other programs, \
+             or pin this run to CPUs of its own",
+            lost()
+        ))
+    }
+}
+
+fn two_modes(series: &FlowSeries, samples_ns: &[f64]) -> Option<String> {
+    let modes = pathline_stats::modes(samples_ns)?;
     let rate = |ns: f64| series.moved_bytes.as_f64() / ns;
     Some(format!(
         "two states: {:.3} GB/s in {:.0} % of samples and {:.3} GB/s in the rest; the median hides one of them",
@@ -132,8 +159,8 @@ fn two_modes(series: &FlowSeries) -> Option<String> {
     ))
 }
 
-fn drift(series: &FlowSeries) -> Option<String> {
-    let change = pathline_stats::drift(&series.samples_ns)?.change;
+fn drift(samples_ns: &[f64]) -> Option<String> {
+    let change = pathline_stats::drift(samples_ns)?.change;
     (change.abs() >= DRIFT).then(|| {
         format!(
             "samples changed by {:+.0} % from the first to the last; the machine was not steady",
@@ -169,6 +196,26 @@ fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<Str
 mod tests {
     use super::*;
     use pathline_schema::TimerKind;
+
+    #[test]
+    fn lost_cpus_are_named_with_their_share_and_what_counts() {
+        let text = |off_cpu_ns: Vec<u64>| {
+            let flow = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";
+            let series = FlowSeries {
+                samples_ns: vec![100_000.0; off_cpu_ns.len()],
+                off_cpu_ns,
+                ..FlowSeries::new(flow.parse().unwrap(), TimerKind::Threads)
+            };
+            preempted(&CleanSamples::of(&[series]))
+        };
+        // 2 % of 100 us are 2000 ns.
+        assert_eq!(text(vec![0; 8]), None);
+        assert_eq!(text(vec![0, 0, 0, 0, 0, 0, 2000, 2000]), None, "25 % are few");
+        let some = text(vec![0, 2000, 2000, 0, 2000, 0, 0, 2000]).unwrap();
+        assert!(some.contains("4 of 8 samples (50 %); the other 4 count"), "{some}");
+        let most = text(vec![2000, 2000, 2000, 0, 2000, 0, 2000, 2000]).unwrap();
+        assert!(most.contains("6 of 8 samples (75 %); too few are clean"), "{most}");
+    }
 
     #[test]
     fn pages_that_come_too_fast_for_faults_were_not_moved() {

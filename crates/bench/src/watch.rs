@@ -39,12 +39,15 @@ impl<'a> GpuWatch<'a> {
         Self { machine, slowest: None, counted: BTreeMap::new(), warned: BTreeSet::new() }
     }
 
-    /// Notes on what the monitor's library did wrong since the last call.
-    pub(crate) fn new_warnings(&mut self) -> Vec<RunNote> {
+    /// Notes on what disturbs the host, and on what the monitor's library did wrong, since the last
+    /// call.
+    pub(crate) fn new_notes(&mut self) -> Vec<RunNote> {
         let mut warnings = self.machine.monitor.as_ref().map_or_else(Vec::new, |m| m.warnings());
         warnings.retain(|text| self.warned.insert(text.clone()));
         let note = |text| RunNote { code: OVERRUN.to_owned(), subject: "run".to_owned(), text };
-        warnings.into_iter().map(note).collect()
+        let mut notes = self.machine.host.new_notes();
+        notes.extend(warnings.into_iter().map(note));
+        notes
     }
 
     /// Counters of every GPU that the case names and that can be read.

@@ -3,6 +3,8 @@
 pub use pathline_published::PublishedValue;
 use pathline_schema::{Case, Conditions};
 
+pub use crate::busy::BusyReport;
+
 /// Data for a picture with its table, its finding and the command that measures it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
@@ -111,6 +113,8 @@ impl FigureCell {
 pub enum Suspicion {
     /// Above the peak of the hardware: by how much, and where.
     BeyondCeiling(String),
+    /// Other programs used the machine while it was measured: which.
+    Busy(String),
     /// Its bytes were not compared after the transfer: why not.
     Unverified(String),
 }
@@ -120,6 +124,7 @@ impl Suspicion {
     pub fn mark(&self) -> char {
         match self {
             Self::BeyondCeiling(_) => '!',
+            Self::Busy(_) => '~',
             Self::Unverified(_) => '?',
         }
     }
@@ -127,6 +132,7 @@ impl Suspicion {
     pub fn text(&self) -> String {
         match self {
             Self::BeyondCeiling(text) => format!("beyond-ceiling: {text}"),
+            Self::Busy(why) => format!("busy: {why}"),
             Self::Unverified(why) => format!("its bytes were not verified: {why}"),
         }
     }
@@ -330,6 +336,8 @@ pub struct RunReport {
     pub title: String,
     /// Name of the simulated machine, if figures are the model's.
     pub simulated: Option<String>,
+    /// That other programs disturbed the run; the first line of every form of the report.
+    pub busy: Option<BusyReport>,
     /// Headline findings, best first: one sentence each, with its figures.
     pub headlines: Vec<Headline>,
     /// Figures in suite order.

@@ -87,7 +87,7 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
     let mut pairs: Vec<(f64, &FigureCell)> = figures
         .iter()
         .flat_map(Figure::cells)
-        .filter(|c| !matches!(c.suspect, Some(Suspicion::BeyondCeiling(_))))
+        .filter(|c| !matches!(c.suspect, Some(Suspicion::BeyondCeiling(_) | Suspicion::Busy(_))))
         .filter_map(|c| Some((c.value?, c.published.as_ref()?, c.case.as_ref()?, c)))
         .filter(|(_, published, case, _)| {
             let path = |f: &pathline_schema::Flow| (f.src, f.dst, f.by);

@@ -14,5 +14,6 @@ pub mod run_report;
 pub mod shell_quote;
 
 mod beyond_ceiling;
+mod busy;
 mod headlines;
 mod plain_report;

@@ -7,8 +7,8 @@
 use pathline_schema::plain_line;
 
 use crate::figure::{
-    BarsBody, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, FigureStack,
-    GapsBody, Headline, LossBreakdown, LossStep, MatrixBody, MissingCase, PairedGap,
+    BarsBody, BusyReport, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
+    FigureStack, GapsBody, Headline, LossBreakdown, LossStep, MatrixBody, MissingCase, PairedGap,
     PublishedValue, RunReport, RunWarning, SheetBody, SheetColumn, StackPart, StacksBody,
     Suspicion,
 };
@@ -59,7 +59,8 @@ macro_rules! plain {
 }
 
 plain! {
-    RunReport { title, simulated, headlines, figures, absences, warnings, conditions, gpus; state, complete }
+    RunReport { title, simulated, busy, headlines, figures, absences, warnings, conditions, gpus; state, complete }
+    BusyReport { reasons, effect, action; }
     Headline { text; tone }
     Figure { id, suite, title, finding, command, body; }
     MissingCase { suites, why; case, faulted }
@@ -85,7 +86,9 @@ plain! {
 impl MakePlain for Suspicion {
     fn make_plain(&mut self) {
         match self {
-            Self::BeyondCeiling(text) | Self::Unverified(text) => text.make_plain(),
+            Self::BeyondCeiling(text) | Self::Busy(text) | Self::Unverified(text) => {
+                text.make_plain()
+            }
         }
     }
 }

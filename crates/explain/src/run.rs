@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind, Mover,
-    SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
+    Bytes, Case, CaseOutcome, CleanSamples, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind,
+    Mover, SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
 };
 use pathline_stats::SeriesSummary;
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
+use crate::busy::{BusyCases, busy_cases};
 use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
 use crate::message_records::library_name;
 use crate::shell_quote;
@@ -110,8 +111,9 @@ impl<'a> RunEntry<'a> {
     }
     fn values(&self, quantity: CaseQuantity) -> Vec<f64> {
         let EntryState::Sampled(series) = self.state else { return Vec::new() };
-        let samples = series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
-        (0..samples)
+        CleanSamples::of(series)
+            .chosen
+            .into_iter()
             .map(|i| {
                 let ns = || series.iter().map(move |s| (s, s.samples_ns[i]));
                 let slowest = ns().map(|(_, ns)| ns).fold(0.0, f64::max);
@@ -177,6 +179,8 @@ pub struct RunView<'a> {
     arguments: Vec<String>,
     /// Results that are more than hardware can carry, the farthest first.
     pub(crate) beyond: Vec<BeyondCeiling>,
+    /// Results that other programs disturbed.
+    pub(crate) busy: BusyCases,
 }
 
 impl<'a> RunView<'a> {
@@ -207,20 +211,24 @@ impl<'a> RunView<'a> {
         }));
         let published = PublishedTable::for_node(&journal.topology);
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
-        let beyond = beyond_ceiling(journal);
-        let mut run = Self { journal, entries, network, published, best, arguments, beyond };
+        let (beyond, busy) = (beyond_ceiling(journal), busy_cases(journal));
+        let mut run = Self { journal, entries, network, published, best, arguments, beyond, busy };
         run.best = run.find_best();
         run
     }
 
-    /// The run without results that cannot be right: no sentence rests on them.
+    /// The run without results that cannot be right or that other programs disturbed: no sentence rests
+    /// on them.
     pub(crate) fn sound(&self) -> Self {
-        let is_sound = |entry: &&RunEntry| self.beyond.iter().all(|b| b.case != *entry.case);
+        let is_sound = |entry: &&RunEntry| {
+            self.busy.reason(entry.case).is_none()
+                && self.beyond.iter().all(|b| b.case != *entry.case)
+        };
         let entries = self.entries.iter().filter(is_sound).copied().collect();
         let Self { journal, network, published, .. } = *self;
-        let (best, beyond) = (BTreeMap::new(), self.beyond.clone());
+        let (best, beyond, busy) = (BTreeMap::new(), self.beyond.clone(), self.busy.clone());
         let arguments = self.arguments.clone();
-        let mut run = Self { journal, entries, network, published, best, arguments, beyond };
+        let mut run = Self { journal, entries, network, published, best, arguments, beyond, busy };
         run.best = run.find_best();
         run
     }
@@ -316,8 +324,10 @@ impl<'a> RunView<'a> {
     pub fn suspicion(&self, entry: &RunEntry) -> Option<Suspicion> {
         let beyond = self.beyond.iter().find(|b| b.case == *entry.case);
         let unverified = entry.unverified().filter(|_| self.simulated().is_none());
+        let busy = self.busy.reason(entry.case);
         beyond
             .map(|b| Suspicion::BeyondCeiling(b.text()))
+            .or_else(|| busy.map(|why| Suspicion::Busy(why.to_owned())))
             .or_else(|| unverified.map(|why| Suspicion::Unverified(why.to_owned())))
     }
 

@@ -26,13 +26,14 @@ pub fn build_with(
 ) -> RunReport {
     let run = RunView::new(journal, network).with_arguments(arguments);
     let found = figures::find(&run);
-    // No sentence rests on a result that cannot be right.
+    // No sentence rests on a result that cannot be right, or that other programs disturbed.
     let sound = run.sound();
-    let sentences =
-        if run.beyond.is_empty() { found.sentences } else { figures::find(&sound).sentences };
+    let all_sound = run.beyond.is_empty() && run.busy.is_empty();
+    let sentences = if all_sound { found.sentences } else { figures::find(&sound).sentences };
     let mut report = RunReport {
         title: title(&run),
         simulated: run.simulated().map(str::to_owned),
+        busy: run.busy.report.clone(),
         headlines: headlines::all(&sound, &found.figures, sentences),
         figures: found.figures,
         absences: absences(journal),

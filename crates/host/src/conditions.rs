@@ -4,21 +4,24 @@
 use std::arch::asm;
 use std::cell::{Cell, OnceCell};
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::{hint, thread};
 
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuWork, MemKind};
+use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, RunNote};
 
 use crate::clock::{ClockOrigin, ClockSlew};
-use crate::gate::{self, StartLine};
+use crate::gate::StartLine;
 use crate::loops::{self, LoopSpan};
+use crate::machine_load::{LoadProbe, MachineLoad};
 use crate::memory::HostMemory;
 use crate::{cpus, files};
 
 /// Round trips of a line between two cores: 2 ms at 50 ns one way.
 const TRIPS: u32 = 20_000;
-/// Round trips between two looks at the clock.
+/// Round trips of a batch.
 const BATCH: u32 = 200;
+/// Looks at the line before a core is offered to others, and the clock is looked at.
+const SPINS: u32 = 1000;
 /// Longest time for the round trips, should another process have one of the cores.
 const TRIPS_MOST_NS: u64 = 10_000_000;
 /// What each thread of the memory probe streams: beyond any second-level cache.
@@ -36,23 +39,39 @@ pub(crate) struct ConditionProbe {
     /// Stolen and all jiffies at the last reading.
     steal: Cell<Option<(u64, u64)>>,
     buffer: OnceCell<Option<u64>>,
+    load: LoadProbe,
 }
 
 impl ConditionProbe {
     /// A probe that runs on up to two of `cpus`, with memory of `numa`.
-    pub(crate) fn new(origin: ClockOrigin, cpus: &[u32], numa: u32) -> Self {
+    /// This process may use the CPUs `allowed`.
+    pub(crate) fn new(origin: ClockOrigin, cpus: &[u32], numa: u32, allowed: CpuSet) -> Self {
         let cpus = cpus.iter().copied().take(2).collect();
         let (steal, buffer) = (Cell::new(stolen()), OnceCell::new());
-        Self { origin, cpus, numa, slew: ClockSlew::begin(), steal, buffer }
+        let load = LoadProbe::new(origin, allowed);
+        Self { origin, cpus, numa, slew: ClockSlew::begin(), steal, buffer, load }
+    }
+
+    /// What was seen since the last call that disturbs a measurement.
+    pub(crate) fn new_notes(&self) -> Vec<RunNote> {
+        self.load.new_note().into_iter().collect()
     }
 
     /// Times the probe loops and reads what the kernel says; a reading that fails is left out.
     pub(crate) fn read(&self, memory: &HostMemory) -> Conditions {
+        // First: the probes are CPU time of this run, and none of another process.
+        let machine = self.load.read();
+        let of_load = |of: fn(&MachineLoad) -> f64| machine.as_ref().map(of);
         let readings = [
             ("core_to_core_ns", self.core_to_core()),
             ("cpu_mhz", self.clock_rate()),
             ("dram_stream_gbs", self.stream(memory)),
             ("load_1min", load()),
+            ("own_cpus", of_load(|load| load.own)),
+            ("foreign_cpus", of_load(|load| load.foreign)),
+            ("elsewhere_cpus", of_load(|load| load.elsewhere)),
+            ("stolen_cpus", of_load(|load| load.stolen)),
+            ("load_cost_ms", machine.as_ref().map(|_| self.load.cost_ms())),
             ("steal_percent", self.steal_since()),
             ("clock_slew_ppm", self.slew.ppm()),
         ];
@@ -62,62 +81,81 @@ impl ConditionProbe {
     }
 
     /// Time for a line to go from one core to another: half a round trip, best of the batches, since
-    /// whatever interrupts one only adds to it.
+    /// whatever interrupts one only adds to it. Where another process has one of the cores, the round
+    /// trips that were done within [`TRIPS_MOST_NS`] count as one batch.
     fn core_to_core(&self) -> Option<f64> {
         let &[a, b] = self.cpus.as_slice() else { return None };
         #[repr(align(128))]
         struct CacheLine(AtomicU32);
-        const STOP: u32 = u32::MAX;
         let line = CacheLine(AtomicU32::new(0));
+        let over = AtomicBool::new(false);
         let start = StartLine::new(2);
         let origin = self.origin;
-        let wait = |from: u32| {
-            gate::wait_until(|| line.0.load(Ordering::Acquire) != from);
-            line.0.load(Ordering::Acquire)
+        // Looks at the clock only where the other core lets it wait: a trip of 50 ns stays one. The next
+        // value of the line; none when time is over.
+        let wait = |from: u32, deadline: u64| {
+            let mut spins = 0;
+            loop {
+                let turn = line.0.load(Ordering::Acquire);
+                if turn != from {
+                    return Some(turn);
+                }
+                if spins < SPINS {
+                    spins += 1;
+                    hint::spin_loop();
+                } else if over.load(Ordering::Acquire) || origin.ns() > deadline {
+                    return None;
+                } else {
+                    thread::yield_now();
+                }
+            }
+        };
+        let answer = || {
+            let pinned = cpus::pin(b).is_ok();
+            if !start.meet() {
+                return;
+            }
+            let deadline = origin.ns() + TRIPS_MOST_NS;
+            let mut turn = 0;
+            while pinned && let Some(next) = wait(turn, deadline) {
+                turn = next + 1;
+                line.0.store(turn, Ordering::Release);
+            }
+        };
+        let ask = || {
+            let pinned = cpus::pin(a).is_ok();
+            let mut batches = Vec::new();
+            if !start.meet() || !pinned {
+                over.store(true, Ordering::Release);
+                return batches;
+            }
+            let begin = origin.ns();
+            let deadline = begin + TRIPS_MOST_NS;
+            let (mut turn, mut last) = (0, begin);
+            while turn < 2 * TRIPS && last < deadline {
+                let mut trips = 0;
+                while trips < BATCH {
+                    line.0.store(turn + 1, Ordering::Release);
+                    let Some(next) = wait(turn + 1, deadline) else { break };
+                    (turn, trips) = (next, trips + 1);
+                }
+                let now = origin.ns();
+                if trips > 0 {
+                    batches.push((now - last) as f64 / f64::from(2 * trips));
+                }
+                if trips < BATCH {
+                    break;
+                }
+                last = now;
+            }
+            over.store(true, Ordering::Release);
+            batches
         };
         let batches: Vec<f64> = thread::scope(|scope| {
-            let answerer = thread::Builder::new().spawn_scoped(scope, || {
-                let pinned = cpus::pin(b).is_ok();
-                if !start.meet() {
-                    return;
-                }
-                if !pinned {
-                    return line.0.store(STOP, Ordering::Release);
-                }
-                let mut turn = 0;
-                loop {
-                    turn = wait(turn);
-                    if turn == STOP {
-                        return;
-                    }
-                    turn += 1;
-                    line.0.store(turn, Ordering::Release);
-                }
-            });
-            let asker = thread::Builder::new().spawn_scoped(scope, || {
-                let pinned = cpus::pin(a).is_ok();
-                if !start.meet() {
-                    return Vec::new();
-                }
-                let begin = origin.ns();
-                let (mut turn, mut batches) = (0, Vec::new());
-                let mut last = begin;
-                while pinned && turn < 2 * TRIPS && last - begin < TRIPS_MOST_NS {
-                    for _ in 0..BATCH {
-                        line.0.store(turn + 1, Ordering::Release);
-                        turn = wait(turn + 1);
-                        if turn == STOP {
-                            return Vec::new();
-                        }
-                    }
-                    let now = origin.ns();
-                    batches.push((now - last) as f64 / f64::from(2 * BATCH));
-                    last = now;
-                }
-                line.0.store(STOP, Ordering::Release);
-                batches
-            });
+            let answerer = thread::Builder::new().spawn_scoped(scope, answer);
+            let asker = thread::Builder::new().spawn_scoped(scope, ask);
             let (Ok(_), Ok(asker)) = (answerer, asker) else {
+                over.store(true, Ordering::Release);
                 start.cancel();
                 return Vec::new();
             };

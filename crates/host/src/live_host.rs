@@ -9,7 +9,9 @@ use std::sync::{Arc, OnceLock};
 use pathline_hal::{
     CallError, CallResult, GateId, Host, HostDomain, MemoryRegistrar, TeamId, TeamResult, TeamWork,
 };
-use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Ns, Topology};
+use pathline_schema::{
+    Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind, Ns, RunNote, Topology,
+};
 
 use crate::clock::ClockOrigin;
 use crate::conditions::ConditionProbe;
@@ -68,7 +70,7 @@ impl LiveHost {
             Rc::new(HostMemory::new(domains.iter().map(|d| (d.id, d.cpus.clone())).collect()));
         let first = domains.iter().find(|d| !d.cpus.is_empty());
         let (probed, numa) = first.map_or((&[][..], 0), |d| (d.cpus.as_slice(), d.id));
-        let probe = ConditionProbe::new(origin, probed, numa);
+        let probe = ConditionProbe::new(origin, probed, numa, allowed);
         Self {
             origin,
             domains,
@@ -406,6 +408,10 @@ impl Host for LiveHost {
 
     fn conditions(&self) -> Conditions {
         self.probe.read(&self.memory)
+    }
+
+    fn new_notes(&self) -> Vec<RunNote> {
+        self.probe.new_notes()
     }
 
     fn run_delay(&self) -> Option<Ns> {

@@ -29,6 +29,7 @@ const MOST_REASONS: usize = 8;
 /// if `colour`. Without colour, blocks of eight heights show the same.
 pub fn summary(report: &RunReport, width: usize, colour: bool) -> String {
     let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
+    busy(&mut page, report);
     title(&mut page, report);
     headlines(&mut page, report);
     pictures(&mut page, report);
@@ -38,6 +39,13 @@ pub fn summary(report: &RunReport, width: usize, colour: bool) -> String {
     absences(&mut page, report);
     notes(&mut page, report);
     page.finish()
+}
+
+/// That the machine was busy: before anything else, whose figures it puts into question.
+fn busy(page: &mut TermPage, report: &RunReport) {
+    if let Some(busy) = &report.busy {
+        page.wrapped(&page.paint.warn("BUSY:"), 5, &busy.text());
+    }
 }
 
 fn title(page: &mut TermPage, report: &RunReport) {
@@ -250,6 +258,9 @@ fn marks(page: &mut TermPage, report: &RunReport) {
     let suspects = || cells().filter_map(|c| c.suspect.as_ref());
     if suspects().any(|s| matches!(s, Suspicion::BeyondCeiling(_))) {
         page.line(&page.paint.warn("!: more than hardware can carry there"));
+    }
+    if suspects().any(|s| matches!(s, Suspicion::Busy(_))) {
+        page.line(&page.paint.warn("~: other programs disturbed it"));
     }
     if suspects().any(|s| matches!(s, Suspicion::Unverified(_))) {
         page.line(&page.paint.warn("?: its bytes were not verified"));

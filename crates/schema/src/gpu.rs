@@ -36,6 +36,9 @@ pub struct GpuFacts {
     /// NVLinks that carry traffic, and NVLinks that the product has.
     #[serde(default)]
     pub nvlinks: Option<(u32, u32)>,
+    /// Share of the last second before the run during which it worked, for whomever, percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_percent: Option<u32>,
     /// Registration with the NVLink fabric: `completed`, `in progress`, `not started`.
     #[serde(default)]
     pub fabric: Option<String>,
@@ -61,6 +64,10 @@ pub struct GpuState {
     /// GPU's low clocks are no reason. None if the driver does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Vec<String>>,
+    /// Processes that compute on it and are not this run's. None where the driver does not tell them
+    /// apart, as it does not from within some containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_processes: Option<u32>,
     /// Memory errors corrected since the driver was loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ecc_corrected: Option<u64>,

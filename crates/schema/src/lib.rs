@@ -3,6 +3,7 @@
 //! The text of a [`Case`] is its identity: it selects, it keys records and baselines, and
 //! `Display` and `FromStr` are inverse of each other.
 
+mod busy_limit;
 mod case;
 mod case_times;
 mod clean_samples;
@@ -26,6 +27,7 @@ mod units;
 mod variant;
 mod wire;
 
+pub use busy_limit::busy_cpus;
 pub use case::{Cadence, Case, Flow};
 pub use case_times::CaseTimes;
 pub use clean_samples::CleanSamples;

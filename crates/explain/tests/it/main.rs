@@ -4,6 +4,7 @@
 mod common;
 
 mod between;
+mod busy;
 mod diff;
 mod every_suite;
 mod report;

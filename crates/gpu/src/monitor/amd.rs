@@ -44,6 +44,10 @@ impl AmdDevice {
             power_limit_w: self.sensor("power1_cap").map(watts),
             // The counter is there if the memory's ECC is on.
             ecc: self.text("ras/umc_err_count").map(|_| true),
+            busy_percent: self
+                .text("gpu_busy_percent")
+                .and_then(|percent| percent.trim().parse().ok())
+                .filter(|percent| *percent <= 100),
             ..GpuFacts::default()
         }
     }
@@ -174,6 +178,7 @@ mod tests {
         put("ras/umc_err_count", b"ue: 0\nce: 3\n");
         put("ras/xgmi_wafl_err_count", b"ue: 1\nce: 4\n");
         put("pcie_replay_count", b"12\n");
+        put("gpu_busy_percent", b"97\n");
         put("current_link_speed", b"16.0 GT/s PCIe\n");
         put("current_link_width", b"16\n");
         put("max_link_speed", b"16.0 GT/s PCIe\n");
@@ -192,6 +197,7 @@ mod tests {
         let device = mi250x(folder.path());
         let facts = device.facts();
         assert_eq!((facts.max_sm_clock_mhz, facts.max_memory_clock_mhz), (Some(1700), Some(1600)));
+        assert_eq!(facts.busy_percent, Some(97));
         assert_eq!((facts.power_limit_w, facts.ecc, facts.mig), (Some(560.0), Some(true), None));
         let state = device.state();
         assert_eq!((state.sm_clock_mhz, state.memory_clock_mhz), (Some(800), Some(1600)));

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use pathline_schema::{GpuFacts, GpuState, PcieLink};
 
 use super::nvml::{
-    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, SM, SPEED, SPEED_COMMON,
+    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, ProcessList, SM, SPEED,
+    SPEED_COMMON, Utilization,
 };
 use crate::function_table::BoundCall;
 
@@ -138,6 +139,7 @@ impl NvidiaDevice {
             persistence: self.number(api.persistence).map(|mode| mode != 0),
             compute_mode: self.number(api.compute_mode).and_then(compute_mode),
             nvlinks: (!links.is_empty()).then_some((active, links.len() as u32)),
+            busy_percent: self.utilization().map(|used| used.gpu.min(100)),
             fabric: self.fabric(),
         }
     }
@@ -177,8 +179,33 @@ impl NvidiaDevice {
             ecc_uncorrected: ecc(1),
             link_errors: known.then_some(links),
             pcie_replays: self.number(api.pcie_replays).map(u64::from),
+            other_processes: self.other_processes(),
             ..GpuState::default()
         }
+    }
+
+    fn utilization(&self) -> Option<Utilization> {
+        self.nvml.stored(self.nvml.api.utilization, |call, out| {
+            // SAFETY: the handle is NVML's own; fills one structure of this layout.
+            unsafe { call(self.handle, out) }
+        })
+    }
+
+    /// Processes that compute on it and are not of this run.
+    fn other_processes(&self) -> Option<u32> {
+        let list = self.nvml.stored(self.nvml.api.processes, |call, out: *mut ProcessList| {
+            // SAFETY: `out` is a whole list.
+            let (count, first) = unsafe { (&raw mut (*out).count, &raw mut (*out).processes) };
+            // SAFETY: the handle is NVML's own; stores as many structures as `count` says at most, for
+            // which the list has room, and their number.
+            unsafe { call(self.handle, count, first.cast()) }
+        })?;
+        let pids = list.processes.iter().take(list.count as usize).map(|process| process.pid);
+        // The usual case: to look at every process of a host takes milliseconds.
+        if pids.clone().all(|pid| pid == std::process::id()) {
+            return Some(0);
+        }
+        count_others(pids, &pathline_host::own_processes())
     }
 
     /// A mode that has a current and a pending value.
@@ -221,6 +248,17 @@ impl NvidiaDevice {
     }
 }
 
+/// How many of a GPU's processes are not of this run. In some containers NVML gives numbers of another
+/// namespace or none at all: unless it shows a process of this run, nobody's can be told apart. A GPU
+/// without processes has none of others.
+fn count_others(
+    pids: impl Iterator<Item = u32>,
+    own: &std::collections::BTreeSet<u32>,
+) -> Option<u32> {
+    let (ours, others): (Vec<u32>, Vec<u32>) = pids.partition(|pid| own.contains(pid));
+    (!ours.is_empty() || others.is_empty()).then_some(others.len() as u32)
+}
+
 fn watts(milliwatts: u32) -> f64 {
     f64::from(milliwatts) / 1e3
 }
@@ -256,4 +294,21 @@ fn why_slow(reasons: u64) -> Vec<String> {
         words.push(format!("reason {others:#x}"));
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn processes_of_others_are_counted_only_where_numbers_are_of_one_namespace() {
+        let own = BTreeSet::from([10, 11]);
+        let others = |pids: &[u32]| count_others(pids.iter().copied(), &own);
+        assert_eq!(others(&[]), Some(0));
+        assert_eq!(others(&[10]), Some(0));
+        assert_eq!(others(&[10, 4711, 11, 4712]), Some(2));
+        assert_eq!(others(&[4711]), None, "it may be this process by another number");
+    }
 }

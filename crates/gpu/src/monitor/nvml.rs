@@ -98,6 +98,43 @@ pub(super) struct FabricInfo {
     pub(super) state: u8,
 }
 
+/// `nvmlUtilization_t`: percent of the last sample period, a sixth of a second to one second.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Utilization {
+    /// Of time in which a kernel ran.
+    pub(super) gpu: u32,
+    memory: u32,
+}
+
+/// `nvmlProcessInfo_t` since its second version.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ProcessInfo {
+    pub(super) pid: u32,
+    memory: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+}
+
+/// Room for the processes of a GPU. With more of them the call fails, and nothing is known.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProcessList {
+    pub(super) count: u32,
+    pub(super) processes: [ProcessInfo; Self::ROOM as usize],
+}
+
+impl ProcessList {
+    const ROOM: u32 = 64;
+}
+
+impl Default for ProcessList {
+    fn default() -> Self {
+        Self { count: Self::ROOM, processes: [ProcessInfo::default(); Self::ROOM as usize] }
+    }
+}
+
 /// Text of a driver's version; `NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE` is 80.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -201,6 +238,9 @@ table! {
         pcie_max_width = "nvmlDeviceGetMaxPcieLinkWidth" (NvmlHandle, NvmlNumberFn);
         mig = "nvmlDeviceGetMigMode" (NvmlHandle, NvmlNumberFn, NvmlNumberFn);
         compute_mode = "nvmlDeviceGetComputeMode" (NvmlHandle, NvmlNumberFn);
+        processes = "nvmlDeviceGetComputeRunningProcesses_v3"
+            (NvmlHandle, NvmlNumberFn, *mut ProcessInfo);
+        utilization = "nvmlDeviceGetUtilizationRates" (NvmlHandle, *mut Utilization);
         persistence = "nvmlDeviceGetPersistenceMode" (NvmlHandle, NvmlNumberFn);
         fabric = "nvmlDeviceGetGpuFabricInfo" (NvmlHandle, *mut FabricInfo);
     }

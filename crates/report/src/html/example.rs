@@ -409,6 +409,7 @@ pub(super) fn host() -> (RunReport, Topology) {
     let report = RunReport {
         title: "this host".into(),
         simulated: None,
+        busy: None,
         headlines: vec![Headline {
             text: "Streaming stores overtake memcpy from 2 MiB on, by 38 % at 1 GiB.".into(),
             tone: HeadlineTone::Good,
@@ -469,6 +470,7 @@ pub(super) fn node() -> (RunReport, Topology) {
     let report = RunReport {
         title: "MI250X node, eight GCDs".into(),
         simulated: Some("mi250x".into()),
+        busy: None,
         headlines: headlines(),
         figures: vec![host_link(), dma_pairs(), kernel_pairs(), latencies(), hops()],
         absences: (0..3).map(fault).chain((0..8).map(skip)).collect(),

@@ -34,6 +34,7 @@ use pathline_schema::Topology;
 use build::{HtmlBuilder, anchor};
 use number::{count, percent, signed_percent};
 use pathline_explain::figure::{Figure, FigureBody, Headline, HeadlineTone, RunReport, RunWarning};
+use pathline_explain::fmt;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -109,6 +110,12 @@ impl<'a> PagePlan<'a> {
 }
 
 fn write_banner(h: &mut HtmlBuilder, report: &RunReport) {
+    if let Some(busy) = &report.busy {
+        h.el("div", &[("class", &"banner busy"), ("role", &"alert")], |h| {
+            h.leaf("strong", &[], "Busy").text(" ");
+            h.leaf("span", &[], &fmt::sentence(&busy.text()));
+        });
+    }
     if let Some(machine) = &report.simulated {
         h.el("div", &[("class", &"banner simulated"), ("role", &"note")], |h| {
             h.leaf("strong", &[], "Simulated").text(" ");

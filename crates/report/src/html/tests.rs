@@ -232,6 +232,7 @@ fn an_empty_report_is_a_page() {
     let report = RunReport {
         title: String::new(),
         simulated: None,
+        busy: None,
         headlines: vec![],
         figures: vec![],
         absences: vec![],

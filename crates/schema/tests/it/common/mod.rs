@@ -408,6 +408,7 @@ pub fn facts() -> GpuFacts {
         compute_mode: Some("default".to_owned()),
         nvlinks: Some((17, 18)),
         fabric: Some("completed".to_owned()),
+        busy_percent: Some(3),
     }
 }
 
@@ -417,6 +418,7 @@ pub fn readings(number: u32, value: f64) -> GpuReadings {
         power_w: Some(value),
         throttle: Some(vec!["power cap".to_owned()]),
         pcie_replays: Some(u64::from(number)),
+        other_processes: Some(number),
         pcie: Some(PcieLink { speed_gts: 32.0, width: 16, ..PcieLink::default() }),
         ..GpuState::default()
     };

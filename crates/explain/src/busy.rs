@@ -1,0 +1,339 @@
+//! Whether other programs disturbed a run: which results are affected, and whether the machine was busy
+//! as a whole. All of it follows from the readings and samples in the journal, so that a journal of an
+//! older run, which has load averages and steal alone, is judged as well.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{
+    Case, CaseOutcome, CleanSamples, Conditions, FlowSeries, Journal, MeasuredCase, Mover,
+    TimerKind, Unit, WorldKind, busy_cpus,
+};
+
+use crate::fmt;
+
+/// Share of a class of results that must be affected for the machine to count as busy: a job that runs
+/// once a minute for a second costs a few results, not the run.
+const BUSY_RESULTS: f64 = 0.05;
+/// Share of the CPU time that ran or should have run from which on steal disturbs.
+const STOLEN: f64 = 0.03;
+/// The same of all CPU time, idle included, in percent. A tick of a 200 ms reading of two CPUs is 2.5.
+const OLD_STEAL_PERCENT: f64 = 5.0;
+/// Share of CPUs that a run may not use from which on their work is felt in the memory they share.
+const ELSEWHERE: f64 = 0.25;
+/// Share of a case's samples that must be disturbed for its median to be.
+const DISTURBED: f64 = 0.5;
+/// Fewest readings of a probe whose spread is judged.
+const PROBES: usize = 8;
+/// Ratio of the 90th to the 10th percentile of a memory probe beyond which its readings contradict each
+/// other. Runs on quiet nodes have 1.05 to 1.3.
+const MEMORY_SPREAD: f64 = 2.0;
+/// The same of the time of a line from core to core: 1.2 to 1.6 on quiet nodes.
+const CORE_SPREAD: f64 = 10.0;
+/// Share of the last second from which on a GPU works for another program before a run: what is left of
+/// a run that has just ended is less.
+const GPU_BUSY_PERCENT: u32 = 25;
+
+/// That a machine was busy: the first line of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusyReport {
+    /// Observations with their figures: `other processes used 1.9 of 2 CPUs (load 7.0)`.
+    pub reasons: Vec<String>,
+    /// What follows for the results, a clause: `40 of 50 host results are lower bounds`.
+    pub effect: String,
+    /// What to do, a sentence.
+    pub action: String,
+}
+
+impl BusyReport {
+    /// Everything behind the word BUSY.
+    pub fn text(&self) -> String {
+        let Self { reasons, effect, action } = self;
+        format!("{}: {effect}. {action}", reasons.join(", "))
+    }
+}
+
+/// What disturbed one case; 0 is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct CaseDisturbance {
+    /// CPUs that other processes used, of those that the run may use.
+    foreign: f64,
+    /// CPUs at work that the run may not use.
+    elsewhere: f64,
+    /// Share of CPU time that the hypervisor took.
+    stolen: f64,
+    /// Load average beyond what the run itself can cause.
+    load: f64,
+    /// Share of samples whose threads had no CPU for a while.
+    preempted: f64,
+    /// Other processes on its GPUs.
+    gpu_processes: u32,
+    /// Percent of time that its GPUs worked before the run.
+    gpu_busy: u32,
+}
+
+/// CPUs of a host, and those that the run may use.
+#[derive(Debug, Clone, Copy)]
+struct HostCpus {
+    all: usize,
+    allowed: usize,
+}
+
+/// The results of a run that other programs disturbed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BusyCases {
+    /// Why, by the text of the case.
+    by_case: BTreeMap<String, String>,
+    /// Whether the machine was busy as a whole.
+    pub(crate) report: Option<BusyReport>,
+}
+
+impl BusyCases {
+    /// Why a result is affected, a clause.
+    pub(crate) fn reason(&self, case: &Case) -> Option<&str> {
+        if self.by_case.is_empty() {
+            return None;
+        }
+        self.by_case.get(&case.to_string()).map(String::as_str)
+    }
+
+    /// Whether nothing was disturbed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_case.is_empty()
+    }
+}
+
+/// Judges a run. A model has no other programs.
+pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
+    if journal.begin.world != WorldKind::Real {
+        return BusyCases::default();
+    }
+    let host = &journal.topology.host;
+    let allowed = host.allowed_cpus.len().max(1);
+    let cpus = HostCpus { all: host.cpus.len().max(allowed), allowed };
+    let measured: Vec<&MeasuredCase> = journal
+        .outcomes
+        .iter()
+        .filter_map(|o| if let CaseOutcome::Measured(m) = o { Some(m.as_ref()) } else { None })
+        .collect();
+    let mut found = BusyCases::default();
+    let on_host: Vec<_> =
+        measured.iter().filter(|m| is_of_host(&m.case, &m.series)).copied().collect();
+    let probes = probe_reasons(&measured);
+    let mut affected = Vec::new();
+    for m in &on_host {
+        let disturbance = CaseDisturbance::of_host(m, cpus);
+        let mut reasons = disturbance.reasons(cpus);
+        reasons.extend(probes.iter().cloned());
+        if !reasons.is_empty() {
+            found.by_case.insert(m.case.to_string(), reasons.join(", "));
+            affected.push(disturbance);
+        }
+    }
+    let mut reasons = Vec::new();
+    let mut effects = Vec::new();
+    if is_busy(affected.len(), on_host.len()) {
+        let mut seen = typical(&affected).reasons(cpus);
+        if let (Some(first), Some(load)) = (seen.first_mut(), median_load(&on_host)) {
+            first.push_str(&format!(" (load {})", fmt::number(load)));
+        }
+        reasons.extend(seen);
+        reasons.extend(probes);
+        // Nothing was read while these ran: what disturbed the others may have disturbed them.
+        let unread = on_host.iter().filter(|m| !has_load(&m.before) && !has_load(&m.after));
+        let partial = journal.partial.iter().filter(|p| is_of_host(&p.case, &p.series));
+        let unknown = unread.map(|m| &m.case).chain(partial.map(|p| &p.case));
+        for case in unknown {
+            let why = "the machine was busy, and no load was read while it ran";
+            found.by_case.entry(case.to_string()).or_insert_with(|| why.to_owned());
+        }
+        effects.push(effect("host", affected.len(), on_host.len()));
+    }
+    let on_gpus: Vec<_> = measured.iter().filter(|m| !m.gpus.is_empty()).copied().collect();
+    let mut gpus = Vec::new();
+    for m in &on_gpus {
+        let disturbance = CaseDisturbance::of_gpus(m, journal);
+        let seen = disturbance.reasons(cpus);
+        if !seen.is_empty() {
+            found.by_case.insert(m.case.to_string(), seen.join(", "));
+            gpus.push(disturbance);
+        }
+    }
+    if is_busy(gpus.len(), on_gpus.len()) {
+        reasons.extend(typical(&gpus).reasons(cpus));
+        effects.push(effect("GPU", gpus.len(), on_gpus.len()));
+    }
+    if !effects.is_empty() {
+        let noted = journal.notes.iter().any(|note| note.code == "busy");
+        let names = if noted { " (warning `busy` names them)" } else { "" };
+        found.report = Some(BusyReport {
+            reasons,
+            effect: format!("{}, marked ~, and no sentence rests on them", effects.join(" and ")),
+            action: format!("End the other programs{names} or take the whole node, and run again."),
+        });
+    }
+    found
+}
+
+fn is_busy(affected: usize, all: usize) -> bool {
+    affected > 0 && affected as f64 >= BUSY_RESULTS * all as f64
+}
+
+fn effect(class: &str, affected: usize, all: usize) -> String {
+    let of = if affected == all { format!("all {all}") } else { format!("{affected} of {all}") };
+    format!("{of} {class} results are lower bounds")
+}
+
+/// Whether threads of the host move the bytes, or time the case.
+fn is_of_host(case: &Case, series: &[FlowSeries]) -> bool {
+    series.iter().any(|s| s.timer != TimerKind::DeviceEvents)
+        || case.flows().any(|flow| matches!(flow.by, Mover::Cpu { .. }))
+}
+
+fn reading(conditions: &Conditions, name: &str) -> Option<f64> {
+    conditions.0.get(name).copied().filter(|value| value.is_finite() && *value >= 0.0)
+}
+
+/// Whether the load was read, by any means.
+fn has_load(conditions: &Conditions) -> bool {
+    reading(conditions, "foreign_cpus").is_some()
+}
+
+impl CaseDisturbance {
+    fn of_host(m: &MeasuredCase, cpus: HostCpus) -> Self {
+        let mut all = Self::default();
+        for conditions in [&m.before, &m.after] {
+            let read = |name| reading(conditions, name);
+            let foreign = read("foreign_cpus");
+            let over = |value: Option<f64>, from: f64| value.filter(|v| *v >= from).unwrap_or(0.0);
+            all.foreign = all.foreign.max(over(foreign, busy_cpus(cpus.allowed)));
+            let others = cpus.all.saturating_sub(cpus.allowed) as f64;
+            let elsewhere = over(read("elsewhere_cpus"), (ELSEWHERE * others).max(1.0));
+            all.elsewhere = all.elsewhere.max(elsewhere);
+            let stolen = match (read("stolen_cpus"), read("own_cpus"), foreign) {
+                (Some(stolen), Some(own), Some(foreign)) => {
+                    let share = stolen / (stolen + own + foreign).max(f64::MIN_POSITIVE);
+                    // On an idle host a tick is a large share of nothing.
+                    over(Some(share).filter(|_| stolen >= STOLEN), STOLEN)
+                }
+                _ => over(read("steal_percent"), OLD_STEAL_PERCENT) / 100.0,
+            };
+            all.stolen = all.stolen.max(stolen);
+            if foreign.is_none() {
+                // All its threads, and the one that waits for them, are the run's own.
+                let own = cpus.all as f64 + 1.0;
+                all.load = all.load.max(over(read("load_1min").filter(|l| *l > own), own));
+            }
+        }
+        let clean = CleanSamples::of(&m.series);
+        if !clean.enough && clean.disturbed_share() >= DISTURBED {
+            all.preempted = clean.disturbed_share();
+        }
+        all
+    }
+
+    fn of_gpus(m: &MeasuredCase, journal: &Journal) -> Self {
+        let mut all = Self::default();
+        for (unit, readings) in &m.gpus {
+            let processes = [&readings.before, &readings.after].map(|s| s.other_processes);
+            let most = processes.into_iter().flatten().max().unwrap_or(0);
+            all.gpu_processes = all.gpu_processes.max(most);
+            let before = gpu_busy(journal, *unit).filter(|busy| *busy >= GPU_BUSY_PERCENT);
+            all.gpu_busy = all.gpu_busy.max(before.unwrap_or(0));
+        }
+        all
+    }
+
+    fn reasons(self, cpus: HostCpus) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let mut say = |is: bool, text: String| reasons.extend(is.then_some(text));
+        let Self { foreign, elsewhere, stolen, load, preempted, gpu_processes, gpu_busy } = self;
+        let HostCpus { all, allowed } = cpus;
+        say(
+            foreign > 0.0,
+            format!("other processes used {} of {allowed} CPUs", fmt::number(foreign)),
+        );
+        let others = all.saturating_sub(allowed);
+        say(
+            elsewhere > 0.0,
+            format!(
+                "{} of the {others} CPUs that this run may not use were busy",
+                fmt::number(elsewhere)
+            ),
+        );
+        say(stolen > 0.0, format!("the hypervisor stole {} of the CPU time", fmt::percent(stolen)));
+        say(load > 0.0, format!("the load was {} on {all} CPUs", fmt::number(load)));
+        say(
+            preempted > 0.0,
+            format!("threads lost their CPU in {} of samples", fmt::percent(preempted)),
+        );
+        say(
+            gpu_processes > 0,
+            format!(
+                "{} on a GPU that was measured",
+                fmt::count(gpu_processes as usize, "other process")
+            ),
+        );
+        say(gpu_busy > 0, format!("a GPU was {gpu_busy} % busy before the run"));
+        reasons
+    }
+}
+
+fn gpu_busy(journal: &Journal, unit: Unit) -> Option<u32> {
+    journal.begin.gpus.get(&unit)?.busy_percent
+}
+
+/// The median of each kind of disturbance among the cases that have it. A kind that few have is none.
+fn typical(all: &[CaseDisturbance]) -> CaseDisturbance {
+    let typical = |of: fn(&CaseDisturbance) -> f64| {
+        let mut values: Vec<f64> = all.iter().map(of).filter(|v| *v > 0.0).collect();
+        values.sort_by(f64::total_cmp);
+        let few = (values.len() as f64) < 0.1 * all.len() as f64;
+        values.get(values.len() / 2).copied().filter(|_| !few).unwrap_or(0.0)
+    };
+    CaseDisturbance {
+        foreign: typical(|d| d.foreign),
+        elsewhere: typical(|d| d.elsewhere),
+        stolen: typical(|d| d.stolen),
+        load: typical(|d| d.load),
+        preempted: typical(|d| d.preempted),
+        gpu_processes: typical(|d| f64::from(d.gpu_processes)) as u32,
+        gpu_busy: typical(|d| f64::from(d.gpu_busy)) as u32,
+    }
+}
+
+fn median_load(measured: &[&MeasuredCase]) -> Option<f64> {
+    let newer = measured.iter().filter(|m| has_load(&m.after));
+    let mut loads: Vec<f64> = newer.filter_map(|m| reading(&m.after, "load_1min")).collect();
+    loads.sort_by(f64::total_cmp);
+    loads.get(loads.len() / 2).copied()
+}
+
+/// Probes of one run that contradict each other.
+fn probe_reasons(measured: &[&MeasuredCase]) -> Vec<String> {
+    let spread = |name: &str| {
+        let mut values: Vec<f64> = measured
+            .iter()
+            .flat_map(|m| [&m.before, &m.after])
+            .filter_map(|conditions| reading(conditions, name))
+            .collect();
+        // A reading stands for several cases.
+        values.dedup();
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| values.get(((values.len() - 1) as f64 * share).round() as usize);
+        if values.len() < PROBES {
+            return None;
+        }
+        Some((*at(0.1)?, *at(0.9)?))
+    };
+    let memory = spread("dram_stream_gbs").filter(|(low, high)| *high > MEMORY_SPREAD * low);
+    let memory = memory.map(|(low, high)| {
+        let (low, high) = (fmt::number(low), fmt::gbs(high));
+        format!("one probe of memory gave {low} to {high} within the run")
+    });
+    let cores = spread("core_to_core_ns").filter(|(low, high)| *high > CORE_SPREAD * low);
+    let cores = cores.map(|(low, high)| {
+        let (low, high) = (fmt::number(low), fmt::number(high));
+        format!("a line went from core to core in {low} to {high} ns")
+    });
+    memory.into_iter().chain(cores).collect()
+}
