@@ -191,7 +191,7 @@ impl ConditionProbe {
             let span = LoopSpan { dst, src: dst, other: dst, len: STREAM.0 as usize };
             // SAFETY: part < number of CPUs, so the span lies in the buffer, which is held and is
             // this probe's alone; each thread has its own part.
-            unsafe { body.pass(span) };
+            unsafe { body.passes(span, 1) };
         };
         let start = StartLine::new(self.cpus.len() as u32);
         let origin = self.origin;

@@ -168,13 +168,14 @@ impl TeamJob {
         let start = self.run.origin.ns();
         match self.task {
             ThreadTask::Pass(body) => {
-                for rep in 0..self.reps {
-                    if self.isolated && rep > 0 {
+                let (calls, passes) = if self.isolated { (self.reps, 1) } else { (1, self.reps) };
+                for call in 0..calls {
+                    if call > 0 {
                         self.between.meet();
                     }
                     // SAFETY: `submit` found the spans inside mappings that this job holds, without
                     // overlap, and the loop among those of this processor; pieces are disjoint.
-                    sum ^= unsafe { body.pass(span) };
+                    sum ^= unsafe { body.passes(span, passes) };
                 }
             }
             // SAFETY: `submit` found a whole chain there, and refuses whatever would write to it.

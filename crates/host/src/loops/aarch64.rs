@@ -1,4 +1,5 @@
-//! Advanced SIMD: pairs of 16-byte registers, with and without the non-temporal hint.
+//! Advanced SIMD: pairs of 16-byte registers, with and without the non-temporal hint. Passes repeat
+//! inside the assembly.
 
 use std::arch::asm;
 
@@ -82,11 +83,9 @@ macro_rules! vector_asm {
 
 macro_rules! copy_loop {
     ($fn:ident, $load:literal, $store:literal) => {
-        unsafe fn $fn(dst: *mut u8, src: *const u8, len: usize) {
-            if len == 0 {
-                return;
-            }
-            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's ranges.
+        unsafe fn $fn(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
+            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's ranges, at least one, in
+            // each of at least one pass.
             unsafe {
                 vector_asm!(
                     "2:",
@@ -94,11 +93,17 @@ macro_rules! copy_loop {
                     low!($store, "d"),
                     "add {s}, {s}, #128",
                     "add {d}, {d}, #128",
-                    "subs {n}, {n}, #1",
+                    "cmp {s}, {end}",
+                    "b.ne 2b",
+                    "sub {s}, {s}, {len}",
+                    "sub {d}, {d}, {len}",
+                    "subs {reps}, {reps}, #1",
                     "b.ne 2b",
                     s = inout(reg) src => _,
                     d = inout(reg) dst => _,
-                    n = inout(reg) len / BLOCK => _,
+                    end = in(reg) src.add(len),
+                    len = in(reg) len,
+                    reps = inout(reg) reps => _,
                 );
             }
         }
@@ -107,37 +112,76 @@ macro_rules! copy_loop {
 copy_loop!(copy, "ldp", "stp");
 copy_loop!(copy_nt, "ldnp", "stnp");
 
+/// A pair of vectors of a triad. Pair by pair, since a row of loads, then of multiplications, then of
+/// stores keeps only some of a core's units busy at a time.
+macro_rules! triad {
+    ($load:literal, $store:literal; $a:literal $b:literal $c:literal $d:literal at $at:literal) => {
+        concat!(
+            $load,
+            " q",
+            $a,
+            ", q",
+            $b,
+            ", [{s}, #",
+            $at,
+            "]\n",
+            $load,
+            " q",
+            $c,
+            ", q",
+            $d,
+            ", [{c}, #",
+            $at,
+            "]\n",
+            "fmla v",
+            $a,
+            ".2d, v",
+            $c,
+            ".2d, v24.2d\n",
+            "fmla v",
+            $b,
+            ".2d, v",
+            $d,
+            ".2d, v24.2d\n",
+            $store,
+            " q",
+            $a,
+            ", q",
+            $b,
+            ", [{d}, #",
+            $at,
+            "]"
+        )
+    };
+}
 macro_rules! triad_loop {
     ($fn:ident, $load:literal, $store:literal) => {
-        unsafe fn $fn(dst: *mut u8, src: *const u8, other: *const u8, len: usize) {
-            if len == 0 {
-                return;
-            }
+        unsafe fn $fn(dst: *mut u8, src: *const u8, other: *const u8, len: usize, reps: u64) {
             // SAFETY: as for a copy.
             unsafe {
                 vector_asm!(
                     "dup v24.2d, {scale}",
                     "2:",
-                    low!($load, "s"),
-                    high!($load, "c"),
-                    "fmla v0.2d, v16.2d, v24.2d",
-                    "fmla v1.2d, v17.2d, v24.2d",
-                    "fmla v2.2d, v18.2d, v24.2d",
-                    "fmla v3.2d, v19.2d, v24.2d",
-                    "fmla v4.2d, v20.2d, v24.2d",
-                    "fmla v5.2d, v21.2d, v24.2d",
-                    "fmla v6.2d, v22.2d, v24.2d",
-                    "fmla v7.2d, v23.2d, v24.2d",
-                    low!($store, "d"),
+                    triad!($load, $store; "0" "1" "16" "17" at "0"),
+                    triad!($load, $store; "2" "3" "18" "19" at "32"),
+                    triad!($load, $store; "4" "5" "20" "21" at "64"),
+                    triad!($load, $store; "6" "7" "22" "23" at "96"),
                     "add {s}, {s}, #128",
                     "add {c}, {c}, #128",
                     "add {d}, {d}, #128",
-                    "subs {n}, {n}, #1",
+                    "cmp {s}, {end}",
+                    "b.ne 2b",
+                    "sub {s}, {s}, {len}",
+                    "sub {c}, {c}, {len}",
+                    "sub {d}, {d}, {len}",
+                    "subs {reps}, {reps}, #1",
                     "b.ne 2b",
                     s = inout(reg) src => _,
                     c = inout(reg) other => _,
                     d = inout(reg) dst => _,
-                    n = inout(reg) len / BLOCK => _,
+                    end = in(reg) src.add(len),
+                    len = in(reg) len,
+                    reps = inout(reg) reps => _,
                     scale = in(reg) SCALE.to_bits(),
                 );
             }
@@ -149,21 +193,23 @@ triad_loop!(triad_nt, "ldnp", "stnp");
 
 macro_rules! write_loop {
     ($fn:ident, $store:literal) => {
-        unsafe fn $fn(dst: *mut u8, len: usize) {
-            if len == 0 {
-                return;
-            }
-            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's range.
+        unsafe fn $fn(dst: *mut u8, len: usize, reps: u64) {
+            // SAFETY: as for a copy.
             unsafe {
                 vector_asm!(
                     "dup v0.2d, {word}",
                     "2:",
                     pairs!($store, "d", "q0, q0", "q0, q0", "q0, q0", "q0, q0"),
                     "add {d}, {d}, #128",
-                    "subs {n}, {n}, #1",
+                    "cmp {d}, {end}",
+                    "b.ne 2b",
+                    "sub {d}, {d}, {len}",
+                    "subs {reps}, {reps}, #1",
                     "b.ne 2b",
                     d = inout(reg) dst => _,
-                    n = inout(reg) len / BLOCK => _,
+                    end = in(reg) dst.add(len),
+                    len = in(reg) len,
+                    reps = inout(reg) reps => _,
                     word = in(reg) u64::from_ne_bytes([WRITTEN; 8]),
                 );
             }
@@ -173,13 +219,9 @@ macro_rules! write_loop {
 write_loop!(write, "stp");
 write_loop!(write_nt, "stnp");
 
-unsafe fn read(src: *const u8, len: usize) -> u64 {
-    if len == 0 {
-        return 0;
-    }
+unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
     let mut sums = [0_u64; BLOCK / 8];
-    // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's range, and the eight
-    // registers fill sums.
+    // SAFETY: as for a copy, and the eight registers fill sums.
     unsafe {
         vector_asm!(
             low!("ldp", "d"),
@@ -194,11 +236,16 @@ unsafe fn read(src: *const u8, len: usize) -> u64 {
             "eor v6.16b, v6.16b, v22.16b",
             "eor v7.16b, v7.16b, v23.16b",
             "add {s}, {s}, #128",
-            "subs {n}, {n}, #1",
+            "cmp {s}, {end}",
+            "b.ne 2b",
+            "sub {s}, {s}, {len}",
+            "subs {reps}, {reps}, #1",
             "b.ne 2b",
             low!("stp", "d"),
             s = inout(reg) src => _,
-            n = inout(reg) len / BLOCK => _,
+            end = in(reg) src.add(len),
+            len = in(reg) len,
+            reps = inout(reg) reps => _,
             d = in(reg) sums.as_mut_ptr(),
         );
     }

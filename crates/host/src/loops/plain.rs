@@ -4,7 +4,7 @@ use std::ptr;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{CpuLoop, LoopBody, SCALE, WRITTEN};
+use super::{CpuLoop, LoopBody, SCALE, WRITTEN, memory_barrier};
 
 /// Words of one turn.
 const WORDS: usize = 8;
@@ -22,61 +22,69 @@ pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
     Some(CpuLoop { body, block: BLOCK, align: 8, words: 8 })
 }
 
-unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller vouches for both ranges and that they do not overlap.
-    unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
+unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
+    for _ in 0..reps {
+        memory_barrier();
+        // SAFETY: the caller vouches for both ranges and that they do not overlap.
+        unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
+    }
 }
 
-// Volatile accesses are neither widened to vectors nor recognised as a copy or a fill.
+// Volatile accesses are neither widened to vectors, recognised as a copy or a fill, nor dropped where a
+// pass repeats one.
 
-unsafe fn read(src: *const u8, len: usize) -> u64 {
+unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
     let src = src.cast::<u64>();
     let mut sums = [0_u64; WORDS];
-    for block in 0..len / BLOCK {
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: inside the caller's range; the address is a multiple of 8.
-            *sum ^= unsafe { src.add(block * WORDS + lane).read_volatile() };
+    for _ in 0..reps {
+        for block in 0..len / BLOCK {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: inside the caller's range; the address is a multiple of 8.
+                *sum ^= unsafe { src.add(block * WORDS + lane).read_volatile() };
+            }
         }
     }
     sums.iter().fold(0, |a, b| a ^ b)
 }
 
-unsafe fn write(dst: *mut u8, len: usize) {
-    let dst = dst.cast::<u64>();
-    for block in 0..len / BLOCK {
-        for lane in 0..WORDS {
-            // SAFETY: inside the caller's range; the address is a multiple of 8.
-            unsafe {
-                dst.add(block * WORDS + lane).write_volatile(u64::from_ne_bytes([WRITTEN; 8]))
-            };
-        }
-    }
-}
-
-unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-    let (dst, src) = (dst.cast::<u64>(), src.cast::<u64>());
-    for block in 0..len / BLOCK {
-        for lane in 0..WORDS {
-            let at = block * WORDS + lane;
-            // SAFETY: inside the caller's ranges; both addresses are multiples of 8.
-            unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
-        }
-    }
-}
-
-unsafe fn triad(dst: *mut u8, src: *const u8, other: *const u8, len: usize) {
-    let (dst, src, other) = (dst.cast::<f64>(), src.cast::<f64>(), other.cast::<f64>());
-    for block in 0..len / BLOCK {
-        for lane in 0..WORDS {
-            let at = block * WORDS + lane;
-            // SAFETY: inside the caller's ranges; all addresses are multiples of 8.
-            unsafe {
-                dst.add(at).write_volatile(
-                    src.add(at).read_volatile() + SCALE * other.add(at).read_volatile(),
-                );
+/// Calls `turn` with the index of each word of `len` bytes, `reps` times over.
+#[inline(always)]
+fn each_word(len: usize, reps: u64, turn: impl Fn(usize)) {
+    for _ in 0..reps {
+        for block in 0..len / BLOCK {
+            for lane in 0..WORDS {
+                turn(block * WORDS + lane);
             }
         }
     }
+}
+
+unsafe fn write(dst: *mut u8, len: usize, reps: u64) {
+    let dst = dst.cast::<u64>();
+    each_word(len, reps, |at| {
+        // SAFETY: inside the caller's range; the address is a multiple of 8.
+        unsafe { dst.add(at).write_volatile(u64::from_ne_bytes([WRITTEN; 8])) };
+    });
+}
+
+unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
+    let (dst, src) = (dst.cast::<u64>(), src.cast::<u64>());
+    each_word(len, reps, |at| {
+        // SAFETY: inside the caller's ranges; both addresses are multiples of 8.
+        unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
+    });
+}
+
+unsafe fn triad(dst: *mut u8, src: *const u8, other: *const u8, len: usize, reps: u64) {
+    let (dst, src, other) = (dst.cast::<f64>(), src.cast::<f64>(), other.cast::<f64>());
+    each_word(len, reps, |at| {
+        // SAFETY: inside the caller's ranges; all addresses are multiples of 8.
+        unsafe {
+            dst.add(at).write_volatile(
+                src.add(at).read_volatile() + SCALE * other.add(at).read_volatile(),
+            );
+        }
+    });
 }
 
 pub(super) unsafe fn read_rest(src: *const u8, len: usize) -> u64 {

@@ -99,7 +99,7 @@ impl SendEnd {
         // promised; the slot lies in the segment and is this side's until its flag is set. They
         // do not overlap: the segment is nobody's buffer. `bind` found the loop for this processor.
         // It ends with a fence where its stores stream, so that the flag comes after the bytes.
-        unsafe { copy.pass(loops::LoopSpan { dst, src, other: src, len }) };
+        unsafe { copy.passes(loops::LoopSpan { dst, src, other: src, len }, 1) };
         self.channel.flag(self.gone).store(self.gone + 1, Release);
         self.gone += 1;
         self.at += len;
@@ -154,7 +154,7 @@ impl RecvEnd {
                 let len = self.into.bytes as usize;
                 // SAFETY: the destination is the caller's while the exchange is bound; the source
                 // is attached with that length. `bind` found the loop for this processor.
-                unsafe { copy.pass(loops::LoopSpan { dst, src, other: src, len }) };
+                unsafe { copy.passes(loops::LoopSpan { dst, src, other: src, len }, 1) };
             }
         }
         self.taken += 1;
@@ -172,7 +172,7 @@ impl RecvEnd {
         // SAFETY: the destination is the caller's while the exchange is bound; the slot lies in the
         // segment and is this side's until it says that it has taken the piece. They do not
         // overlap, and `bind` found the loop for this processor.
-        unsafe { copy.pass(loops::LoopSpan { dst, src, other: src, len }) };
+        unsafe { copy.passes(loops::LoopSpan { dst, src, other: src, len }, 1) };
         self.taken += 1;
         self.channel.taken().store(self.taken, Release);
         self.at += len;
@@ -190,7 +190,7 @@ impl RecvEnd {
         let span = loops::LoopSpan { dst: self.into.address as *mut u8, src, other: src, len };
         // SAFETY: the span is the caller's while the exchange is bound, and is only read; `bind`
         // found the loop for this processor.
-        self.sink ^= std::hint::black_box(unsafe { read.pass(span) });
+        self.sink ^= std::hint::black_box(unsafe { read.passes(span, 1) });
     }
 
     /// Answers a window.
