@@ -26,6 +26,11 @@ const TASKS: &[Task] = &[
     },
     Task { name: "bless", what: "record snapshots anew; look at the diff", run: bless },
     Task { name: "schema", what: "print an example of every journal message", run: schema::run },
+    Task {
+        name: "loops",
+        what: "[--only LOOP] [--sizes S,..] [--pairs N]: CPU loops against the same in C",
+        run: loops,
+    },
     Task { name: "fuzz", what: "[--seconds N] [TARGET..]: mutate inputs of parsers", run: fuzz },
 ];
 
@@ -60,6 +65,22 @@ fn ci(root: &Path, _args: &[String]) -> Result<()> {
 fn bless(root: &Path, args: &[String]) -> Result<()> {
     let mut test = cargo(root, &["test", "--workspace", "--no-fail-fast"]);
     call(test.args(args).env("INSTA_UPDATE", "always"))
+}
+
+/// Compiles the C loops for this processor and compares the host's with them, in pairs.
+fn loops(root: &Path, args: &[String]) -> Result<()> {
+    let folder = root.join("target/loops");
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    let library = folder.join("reference.so");
+    let mut compile = Command::new("cc");
+    // Without the last option gcc makes calls of memcpy and memset of two of the loops.
+    compile.args(["-O3", "-march=native", "-fno-tree-loop-distribute-patterns"]);
+    compile.args(["-shared", "-fPIC", "-o"]).arg(&library);
+    call(compile.arg(root.join("crates/host/benches/loops/reference.c")))?;
+    let mut run =
+        cargo(root, &["bench", "--quiet", "-p", "pathline-host", "--bench", "loops", "--"]);
+    call(run.arg("--library").arg(&library).args(args))
 }
 
 fn fuzz(root: &Path, args: &[String]) -> Result<()> {
