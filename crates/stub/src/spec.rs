@@ -75,6 +75,7 @@ pub(crate) struct FaultSpec {
 /// | `lookahead` | nvmlDeviceGetFieldValues looks at the element behind its array, and fills it if it is a request for a link's error counter |
 /// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
 /// | `rank=1` | NCCL's calls are counted and struck only where they are of that rank of a communicator |
+/// | `bytes=16` | operations of NCCL are counted and struck only where a rank brings that many bytes |
 /// | `once=FILE` | faults strike as long as the file is not there, and make it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StubSpec {
@@ -93,6 +94,7 @@ pub(crate) struct StubSpec {
     pub(crate) rdma: Vec<String>,
     pub(crate) way: ReportedPath,
     pub(crate) rank: Option<i32>,
+    pub(crate) bytes: Option<usize>,
     pub(crate) once: Option<PathBuf>,
     pub(crate) faults: Vec<FaultSpec>,
 }
@@ -193,6 +195,7 @@ impl FromStr for StubSpec {
                     };
                 }
                 "rank" => spec.rank = Some(number(value)?),
+                "bytes" => spec.bytes = Some(number(value)?),
                 "once" => spec.once = Some(value.into()),
                 kind => spec.faults.push(fault(kind, value)?),
             }
@@ -211,7 +214,7 @@ mod tests {
         let spec: StubSpec =
             "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
                           crash=cuLaunchKernel@50+,slow=cuInit@1:20,oom=cuMemAlloc@3,no=cuFuncLoad,\
-                          layout=r0000,nodevice,rank=3,once=struck,lookahead,\
+                          layout=r0000,nodevice,rank=3,bytes=16,once=struck,lookahead,\
                           overrun=nvmlDeviceGetPowerUsage@2"
                 .parse()
                 .unwrap();
@@ -220,7 +223,8 @@ mod tests {
         assert_eq!(spec.newer_layout, Some(false));
         assert_eq!(spec.missing, ["cuFuncLoad"]);
         assert!(spec.no_device && !spec.no_permission && spec.look_ahead);
-        assert_eq!((spec.rank, spec.once), (Some(3), Some("struck".into())));
+        assert_eq!((spec.rank, spec.bytes), (Some(3), Some(16)));
+        assert_eq!(spec.once, Some("struck".into()));
         let got: Vec<_> = spec.faults.iter().map(|f| (f.first, f.last, f.blow.clone())).collect();
         let all = u64::MAX;
         let (hangs, crashes) = (StubFault::Hangs, StubFault::Crashes);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::collective::StubCollective;
+use super::collective::{StubCollective, size_of};
 use super::frame::{FrameKind, read_header, write_frame};
 use super::hub::{self, ID_BYTES};
 use super::{INVALID_ARGUMENT, REMOTE, SYSTEM};
@@ -19,6 +19,16 @@ pub(super) enum CommAct {
     Send { at: u64, bytes: usize, peer: i32 },
     Receive { at: u64, bytes: usize, peer: i32 },
     Collective { send: u64, receive: u64, call: StubCollective },
+}
+
+impl CommAct {
+    /// Bytes that it brings or, of a message that is received, takes.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Send { bytes, .. } | Self::Receive { bytes, .. } => *bytes,
+            Self::Collective { call, .. } => call.count * size_of(call.kind),
+        }
+    }
 }
 
 /// What is enqueued as one.

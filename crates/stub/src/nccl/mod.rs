@@ -98,7 +98,7 @@ unsafe extern "C" fn perform(task: *mut c_void) {
 /// Enqueues one operation, or adds it to the group that is open.
 fn enqueue(name: &'static str, comm: StubHandle, stream: StubHandle, act: CommAct) -> i32 {
     let rank = communicator(comm).map(|c| c.rank);
-    let blow = with(|state| state.strike(name, rank));
+    let blow = with(|state| state.strike_operation(name, rank, act.bytes()));
     let (mut hangs, mut corrupts) = (false, false);
     match blow {
         Some(StubFault::Fails(code)) => return code,

@@ -54,6 +54,19 @@ impl NcclState {
         self.communicators.remove(&handle)
     }
 
+    /// Counts an operation of a rank that brings so many bytes: what strikes it.
+    pub(super) fn strike_operation(
+        &mut self,
+        call: &'static str,
+        rank: Option<i32>,
+        bytes: usize,
+    ) -> Option<StubFault> {
+        if self.spec.bytes.is_some_and(|wanted| wanted != bytes) {
+            return None;
+        }
+        self.strike(call, rank)
+    }
+
     /// Counts a call of a rank: what strikes it.
     pub(super) fn strike(&mut self, call: &'static str, rank: Option<i32>) -> Option<StubFault> {
         if self.spec.rank.is_some() && self.spec.rank != rank {
