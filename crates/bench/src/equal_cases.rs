@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, MeasuredCase};
-use pathline_stats::SeriesSummary;
+use pathline_schema::{Case, CaseTimes, MeasuredCase};
+use pathline_stats::median_interval;
 
 /// Fewest cases of a class: of fewer, it is open which one is the outlier.
 const MIN_CLASS: usize = 4;
@@ -23,17 +23,13 @@ struct CaseTime {
 }
 
 impl CaseTime {
+    /// None of too few samples for an interval.
     fn of(measured: &MeasuredCase) -> Option<Self> {
-        let all = &measured.series;
-        let samples = all.iter().map(|s| s.samples_ns.len()).min()?;
-        let slowest = |i: usize| {
-            let times = all.iter().map(|s| s.samples_ns.get(i).map(|ns| ns / s.reps.max(1) as f64));
-            times.flatten().fold(0.0, f64::max)
-        };
-        let times: Vec<f64> = (0..samples).map(slowest).collect();
-        let summary = SeriesSummary::of(&times)?;
-        let half_width = summary.half_width_rel() * summary.median;
-        Some(Self { case: measured.case.clone(), median: summary.median, half_width })
+        let times = CaseTimes::slowest_flow(&measured.series);
+        let interval = median_interval(&times.ns, &times.visits)?;
+        let reps = measured.series.iter().map(|s| s.reps).max()?.max(1) as f64;
+        let (median, half_width) = (interval.median / reps, interval.half_width() / reps);
+        Some(Self { case: measured.case.clone(), median, half_width })
     }
 
     /// By which share the slower of the two takes longer, if their intervals do not meet.
@@ -190,8 +186,10 @@ mod tests {
                 warmup: 0,
                 half_width: 0.0,
                 elapsed: Ns::ZERO,
+                load: Ns::ZERO,
             },
             verdict: VerifyResult::Verified,
+            compared: None,
             before: Conditions::default(),
             after: Conditions::default(),
             env: BTreeMap::new(),

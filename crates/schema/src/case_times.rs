@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn visits_cover_all_samples_whatever_a_journal_counts() {
-        let visits = |counts: &[u32]| CaseTimes::slowest_flow(&[series(&[1.0; 10], counts, 1)]).visits;
+        let visits =
+            |counts: &[u32]| CaseTimes::slowest_flow(&[series(&[1.0; 10], counts, 1)]).visits;
         assert_eq!(visits(&[]), [4, 4, 2]);
         assert_eq!(visits(&[3, 0]), [3, 4, 3]);
         assert_eq!(visits(&[u32::MAX, 5]), [10]);
