@@ -12,6 +12,7 @@ use pathline_schema::{
     TimerKind, Unit, VerifyResult,
 };
 
+use crate::block_sample::SampledBlock;
 use crate::calls::{self, CallLane};
 use crate::files::FileLane;
 use crate::lane::{
@@ -311,6 +312,23 @@ impl BoundLane for StreamLane<'_> {
         self.ends.spoil()
     }
 
+    fn has_blocks(&self) -> bool {
+        self.verified && self.ends.dst.is_some()
+    }
+
+    fn spoil_blocks(&mut self, blocks: &[SampledBlock]) -> CallResult<()> {
+        let Some(dst) = &self.ends.dst else { return Ok(()) };
+        blocks.iter().try_for_each(|&(at, len)| dst.fill_part(at, Bytes(len), SPOILT_SEED))
+    }
+
+    fn check_blocks(&self, blocks: &[SampledBlock]) -> CallResult<VerifyResult> {
+        let Some(dst) = self.ends.dst.as_ref().filter(|_| self.verified) else {
+            return self.check();
+        };
+        blocks.iter().try_for_each(|&(at, len)| dst.check_block(at, Bytes(len), SOURCE_SEED))?;
+        Ok(VerifyResult::Verified)
+    }
+
     fn check(&self) -> CallResult<VerifyResult> {
         // Migrated pages are the same buffer: it must still hold its pattern.
         let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());
@@ -367,9 +385,12 @@ impl BoundLane for ThreadLane<'_> {
     }
 
     fn check(&self) -> CallResult<VerifyResult> {
-        match &self.ends.dst {
-            Some(dst) if self.work.work.op == CpuOp::Copy => {
+        match (&self.ends.dst, self.work.work.op) {
+            (Some(dst), CpuOp::Copy) => {
                 dst.check(SOURCE_SEED, self.work.bytes).map(|()| VerifyResult::Verified)
+            }
+            (Some(_), CpuOp::Write | CpuOp::Triad) if self.team.check_stored(&self.work)? => {
+                Ok(VerifyResult::Verified)
             }
             _ => Ok(nothing_to_compare()),
         }

@@ -28,7 +28,8 @@ pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
     let passes = match doing {
         // Filled, then twice to thrice to calibrate, then until its samples settle.
         TaskStep::Bind => 6.0,
-        TaskStep::Visit => 5.0,
+        // Once more before a visit, and spoilt before one that may be the last.
+        TaskStep::Visit => 7.0,
         // Spoilt, written, compared.
         TaskStep::Verify => 3.0,
     };
@@ -70,11 +71,11 @@ mod tests {
         let base = 22.5;
         let tiny = "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated";
         assert!((secs(tiny, TaskStep::Visit) - base).abs() < 0.01);
-        // 1 GB of source, as much of destination, and as much that moves: 3e9 B at 0.25 GB/s, five
-        // times, are 60 s.
+        // 1 GB of source, as much of destination, and as much that moves: 3e9 B at 0.25 GB/s, seven
+        // times, are 84 s.
         let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 1000000000B";
         assert!(
-            (secs(copy, TaskStep::Visit) - base - 60.0).abs() < 0.01,
+            (secs(copy, TaskStep::Visit) - base - 84.0).abs() < 0.01,
             "{}",
             secs(copy, TaskStep::Visit)
         );

@@ -1,27 +1,30 @@
 //! Bind, gate, calibrate, warm, sample, verify: for a group of cases in turn.
 
+mod calibration;
+mod comparison;
+
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
-use pathline_hal::{CallError, CallResult, Machine, ThreadTeam};
+use pathline_hal::{CallError, CallResult, Machine, ThreadTeam, pattern};
 use pathline_schema::{
-    Bytes, Case, CleanSamples, Conditions, CpuSet, FaultedCase, FlowSeries, GpuReadings,
-    JournalRecord, MeasuredCase, Ns, RunSettings, SampledCase, Severity, SkippedCase, StopInfo,
-    StopReason, TimerKind, Unit, VerifyResult,
+    Bytes, Case, CleanSamples, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow, FlowSeries,
+    GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, RunSettings, SampledCase, Severity,
+    SkippedCase, StopInfo, StopReason, TimerKind, Unit,
 };
 use pathline_stats::{SampleProgress, StopRule, half_width};
 
 use crate::bind::bind;
 use crate::known_reps::KnownReps;
-use crate::lane::{BoundLane, LaneSample, MAX_REPS};
+use crate::lane::{BoundLane, LaneSample};
 use crate::message_lanes;
 use crate::needs;
 use crate::plan::PlannedCase;
 use crate::pool::{self, BufferPool};
 use crate::start::StartGates;
 use crate::task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
-use crate::warm_up::{self, WarmUnits};
+use crate::warm_up::WarmUnits;
 use crate::watch::GpuWatch;
 
 /// Settings of a run without options, with that much memory for buffers.
@@ -29,15 +32,10 @@ pub fn default_settings(memory: Bytes) -> RunSettings {
     RunSettings { memory, ..RunSettings::default() }
 }
 
-/// Share of a case's budget that warming up may take.
-const WARM_SHARE: f64 = 0.2;
 /// Fewest samples that a case ends with when its budget is spent.
 const MIN_FOR_INTERVAL: usize = 3;
 /// Samples of one visit; then the other cases of the group have their turn.
 const VISIT: u32 = 4;
-/// A repetition that lasts longer outweighs what caches and sleeping threads cost its first sample: up
-/// to 17 % at 1 MiB and 1.6 % for kernels of 1 to 2 ms, in nine of ten visits.
-const COLD_COSTS_LITTLE: Ns = Ns::ms(5.0);
 /// How long a reading of the machine's state stands for it at least, ...
 const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// ... and how many times as long as it took: readings cost 1 % of a run at most.
@@ -45,14 +43,12 @@ const STATE_COSTS: f64 = 100.0;
 /// Longer samples do not notice that a reading of the machine's state has streamed 16 MiB through the
 /// caches: to fetch as much again takes a millisecond.
 const NOTICES_CACHES: Ns = Ns::ms(20.0);
-/// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
-/// times as long, and became a sample of 42 us.
-const FIRST_PAYS: f64 = 20.0;
-/// Operations of a background while threads are timed: of one, they could meet its beginning
-/// alone, with what the last sample left in the caches.
-const PASSES_OF_BACKGROUND: f64 = 2.0;
-/// How much longer a background flow is made to run than the timed ones.
-const BACKGROUND_MARGIN: f64 = 2.0;
+/// Ends and mover of a flow, in any size.
+type CopyPath = (Place, Place, Mover);
+
+fn copy_path(flow: &Flow) -> CopyPath {
+    (flow.src, flow.dst, flow.by)
+}
 
 /// Bytes of each GPU's memory, and of the host's.
 type ByGpu = BTreeMap<Option<u32>, u64>;
@@ -78,6 +74,8 @@ pub(crate) struct CaseEngine<'a> {
     sampled_last: u64,
     /// Cases that were bound.
     bound: u64,
+    /// Paths of which every byte was compared.
+    verified: BTreeSet<CopyPath>,
 }
 
 /// A case that is being sampled.
@@ -101,6 +99,8 @@ struct RunningCase<'m> {
     spent: Ns,
     before: Conditions,
     gpus: BTreeMap<Unit, GpuReadings>,
+    /// Seed of the blocks that are compared, if not every byte is.
+    sampled: Option<u64>,
 }
 
 impl<'a> CaseEngine<'a> {
@@ -119,6 +119,7 @@ impl<'a> CaseEngine<'a> {
             known_reps: KnownReps::default(),
             sampled_last: 0,
             bound: 0,
+            verified: BTreeSet::new(),
         }
     }
 
@@ -240,16 +241,13 @@ impl<'a> CaseEngine<'a> {
         if interrupt().is_some() {
             return Ok(None);
         }
-        let visited = self.rewarm(&mut case).and_then(|()| self.visit(&mut case));
-        match visited {
+        match self.visit_to_compare(&mut case) {
             Err(error) => failed(case.entry, &error, tell).map(|()| None),
-            Ok(()) => match self.stop(&case) {
-                Some(reason) => self.finish(case, reason, tell).map(|()| None),
-                None => {
-                    tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
-                    Ok(Some(case))
-                }
-            },
+            Ok(Some(reason)) => self.finish(case, reason, tell).map(|()| None),
+            Ok(None) => {
+                tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
+                Ok(Some(case))
+            }
         }
     }
 
@@ -273,7 +271,12 @@ impl<'a> CaseEngine<'a> {
             spent: Ns::ZERO,
             before,
             gpus: self.watch.before(&entry.case),
+            sampled: None,
         };
+        let known = |flow: &Flow| self.verified.contains(&copy_path(flow));
+        if case.timed > 1 && entry.case.timed.iter().all(known) && case.has_blocks() {
+            case.sampled = Some(pattern::word(self.settings.seed, case.number));
+        }
         // Allocation and first touch belong to no case; only repeated work counts against it.
         let bound = self.machine.clock.now();
         let (sample, taken) = self.calibrate(&mut case)?;
@@ -325,115 +328,6 @@ impl<'a> CaseEngine<'a> {
                 state
             }
         }
-    }
-
-    /// The shortest sample that the lanes of a case can do with, in ns.
-    fn shortest(&self, case: &RunningCase<'_>) -> f64 {
-        case.lanes.iter().map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max)
-    }
-
-    /// Sets the repetitions of a sample: those that an earlier case of the class found, else those that
-    /// a search finds. The duration of such a sample, and whether repetitions were taken.
-    fn calibrate(&mut self, case: &mut RunningCase<'_>) -> CallResult<(Ns, bool)> {
-        let shortest = Ns(self.shortest(case));
-        if let Some(reps) = self.known_reps.reps(&case.entry.case, shortest) {
-            case.reps = reps.clamp(1, case.most_timed());
-            let laps = self.sample(case)?;
-            return Ok((longest(&laps[..case.timed]), true));
-        }
-        let each = self.find_reps(case)?;
-        self.known_reps.learn(&case.entry.case, case.reps, each);
-        Ok((each * case.reps as f64, false))
-    }
-
-    /// Finds the repetitions that make a sample long enough for its timer. Duration of one of them.
-    fn find_reps(&self, case: &mut RunningCase<'_>) -> CallResult<Ns> {
-        let mut found = Ns::ZERO;
-        // What is timed next to messages lasts as long as they have to: that they begin a little
-        // earlier or later then changes nothing.
-        let shortest = self.shortest(case);
-        let (timed, background) = case.lanes.split_at(case.timed);
-        let (most_timed, most_background) = (most(timed), most(background));
-        let least = timed.iter().map(|l| l.least()).fold(case.reps, u64::max);
-        case.reps = least.min(most_timed);
-        // Two more rounds, since a first operation pays for pages, code and clocks.
-        for round in 0..3 {
-            let laps = self.sample(case)?;
-            let longest = longest(&laps[..case.timed]).0.max(1.0);
-            let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
-            let one = |l: &LaneSample| l.elapsed.0 / case.background_reps as f64;
-            let background = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
-            // Threads that are timed during something see all of it a few times over.
-            let threads = case.lanes[..case.timed].iter().all(|l| l.team().is_some());
-            let shortest =
-                if threads { shortest.max(background * PASSES_OF_BACKGROUND) } else { shortest };
-            let wanted = if repeats { (shortest / longest).ceil() } else { 1.0 };
-            let each = longest / case.reps as f64;
-            found = Ns(each);
-            if let Some(slowest) = laps[case.timed..].iter().map(one).reduce(f64::min) {
-                let span = each * (wanted * case.reps as f64) * BACKGROUND_MARGIN;
-                case.background_reps =
-                    ((span / slowest.max(1.0)).ceil() as u64).clamp(1, most_background);
-            }
-            let tells = round > 0 || longest > shortest * FIRST_PAYS;
-            if wanted <= 1.0 && tells {
-                break;
-            }
-            case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, most_timed);
-        }
-        Ok(found)
-    }
-
-    /// Keeps engines and teams busy that this process has not used yet, until their clocks have risen.
-    /// The case, bound at `bound`, does not pay for that.
-    fn load_units(&mut self, case: &mut RunningCase<'_>, bound: Ns) -> CallResult<()> {
-        if !self.warm_units.lacks(&case.entry.case) {
-            return Ok(());
-        }
-        let begun = self.machine.clock.now();
-        let mut seen = Vec::new();
-        while !warm_up::is_loaded(self.machine.clock.now() - bound, &seen) {
-            let laps = self.sample(case)?;
-            seen.push(longest(&laps[..case.timed]).0);
-        }
-        case.load = self.machine.clock.now() - begun;
-        self.warm_units.add(&case.entry.case);
-        Ok(())
-    }
-
-    /// Samples until they stop changing, or a share of the budget is spent. The duration of the last
-    /// one. `first` is that of a sample before; where its repetitions were `taken` from another case of
-    /// the class, that one has warmed the units up.
-    fn warm(&self, case: &mut RunningCase<'_>, first: Ns, taken: bool) -> CallResult<Ns> {
-        let share = self.budget(case) * WARM_SHARE;
-        let begun = self.machine.clock.now();
-        let mut seen: Vec<f64> = taken.then_some(first.0).into_iter().collect();
-        let mut last = first;
-        // An operation as long as the share has warmed itself up.
-        while last < share && self.machine.clock.now() - begun < share {
-            let laps = self.sample(case)?;
-            case.warmup += 1;
-            last = longest(&laps[..case.timed]);
-            seen.push(last.0);
-            if warm_up::is_settled(&seen, taken && case.load == Ns::ZERO) {
-                break;
-            }
-        }
-        Ok(last)
-    }
-
-    /// An operation that is not recorded, if another case was sampled since the last visit: it has
-    /// emptied the caches, and threads slept.
-    fn rewarm(&mut self, case: &mut RunningCase<'_>) -> CallResult<()> {
-        let others = std::mem::replace(&mut self.sampled_last, case.number) != case.number;
-        let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
-        let each = last.fold(0.0, f64::max) / case.reps.max(1) as f64;
-        if others && each < COLD_COSTS_LITTLE.0 && !case.lanes.iter().any(|lane| lane.lands()) {
-            let begun = self.machine.clock.now();
-            once(self.machine, case, 1, &mut || ())?;
-            case.spent = case.spent + (self.machine.clock.now() - begun);
-        }
-        Ok(())
     }
 
     /// The time of a case, warm-up included.
@@ -519,6 +413,10 @@ impl<'a> CaseEngine<'a> {
         for note in self.watch.new_notes() {
             tell(TaskEvent::Record(JournalRecord::Note(note)))?;
         }
+        let compared = case.sampled.map(|seed| ComparedBlocks {
+            bytes: Bytes(case.blocks(seed).into_iter().flatten().map(|(_, len)| len).sum()),
+            seed,
+        });
         let stop = StopInfo {
             reason,
             warmup: case.warmup,
@@ -532,41 +430,13 @@ impl<'a> CaseEngine<'a> {
             series: case.series,
             stop,
             verdict,
-            compared: None,
+            compared,
             before: case.before,
             after: self.conditions(),
             env: BTreeMap::new(),
             gpus: case.gpus,
         };
         tell(TaskEvent::Record(JournalRecord::Measured(Box::new(measured))))
-    }
-
-    /// Spoils every destination, runs the operation once more, and compares every byte. While it
-    /// runs, or if it is over too soon a sample of several, the GPUs are read: neither is recorded.
-    fn verify(&mut self, case: &mut RunningCase<'_>) -> CallResult<VerifyResult> {
-        let reps = self.reps_to_look(case);
-        if let Some(reps) = reps.filter(|&reps| reps > 1) {
-            self.look(case, reps)?;
-        }
-        for lane in &mut case.lanes {
-            lane.spoil()?;
-        }
-        match reps {
-            Some(1) => self.look(case, 1)?,
-            // What all lands needs no operation beside.
-            _ if case.lanes.iter().all(|lane| lane.lands()) => {}
-            _ => drop(once(self.machine, case, 1, &mut || ())?),
-        }
-        for lane in &mut case.lanes {
-            lane.land()?;
-        }
-        let mut verdict = VerifyResult::Verified;
-        for lane in &case.lanes[..case.timed] {
-            if let unverified @ VerifyResult::Unverified(_) = lane.check()? {
-                verdict = unverified;
-            }
-        }
-        Ok(verdict)
     }
 
     /// Repetitions that last as long as the GPUs of a case take to be read. None if nothing reads
@@ -693,23 +563,7 @@ fn once(
     laps
 }
 
-/// The longest of some lanes.
-fn longest(laps: &[LaneSample]) -> Ns {
-    Ns(laps.iter().map(|lap| lap.elapsed.0).fold(0.0, f64::max))
-}
-
-/// Most operations that a sample of all these lanes can have.
-fn most(lanes: &[Box<dyn BoundLane + '_>]) -> u64 {
-    lanes.iter().map(|lane| lane.most()).fold(MAX_REPS, u64::min).max(1)
-}
-
 impl RunningCase<'_> {
-    /// Most repetitions of its timed lanes in a sample.
-    fn most_timed(&self) -> u64 {
-        let repeats = self.lanes.iter().take(self.timed).all(|lane| lane.repeats());
-        if repeats { most(&self.lanes[..self.timed]) } else { 1 }
-    }
-
     /// Sets the repetitions of a sample; a background that was long enough for fewer is made longer.
     fn repeat(&mut self, reps: u64) {
         let most = self.lanes.iter().skip(self.timed).map(|l| l.most()).min().unwrap_or(1);

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use pathline_hal::{CallResult, GpuEvent, Machine, StartGate, ThreadTeam};
 use pathline_schema::{CallTally, IoReading, Ns, Rank, TimerKind, VerifyResult};
 
+use crate::block_sample::SampledBlock;
+
 /// What a lane did in one sample.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LaneSample {
@@ -97,6 +99,20 @@ pub(crate) trait BoundLane {
     /// then checked.
     fn land(&mut self) -> CallResult<()> {
         Ok(())
+    }
+    /// Whether blocks of its destination can stand for all of it.
+    fn has_blocks(&self) -> bool {
+        false
+    }
+    /// Makes blocks of the destination wrong.
+    fn spoil_blocks(&mut self, blocks: &[SampledBlock]) -> CallResult<()> {
+        let _ = blocks;
+        self.spoil()
+    }
+    /// Compares blocks of the destination.
+    fn check_blocks(&self, blocks: &[SampledBlock]) -> CallResult<VerifyResult> {
+        let _ = blocks;
+        self.check()
     }
     /// Compares every byte of the destination.
     fn check(&self) -> CallResult<VerifyResult>;

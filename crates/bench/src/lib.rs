@@ -4,6 +4,7 @@
 //! Names no vendor: everything goes through `pathline_hal`.
 
 mod bind;
+mod block_sample;
 mod bounce;
 mod calls;
 mod case_figures;

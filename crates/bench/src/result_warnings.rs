@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Bytes, CleanSamples, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState, MeasuredCase,
-    MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit,
+    MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
 };
 
 use crate::memory_type_check;
 
+/// How many times as long as the others the compared samples may take.
+const COMPARED_SLOWER: f64 = 1.1;
+/// Fewest samples before those of the compared visit.
+const BEFORE_COMPARED: usize = 4;
 /// A sample should be this many times as long as what its harness costs.
 const OVERHEAD_FACTOR: f64 = 50.0;
 /// From this share of disturbed samples on, the clean ones may be a biased choice.
@@ -36,12 +40,16 @@ pub(crate) fn about(
     let mut notes = Vec::new();
     let clean = CleanSamples::of(&measured.series);
     notes.extend(preempted(&clean).map(|text| note("preempted", text)));
+    let verified = measured.verdict == VerifyResult::Verified;
     for series in &measured.series {
         let samples = clean.samples_ns(series);
         if let Some(text) = two_modes(series, &samples) {
             notes.push(note("bimodal", text));
         } else if let Some(text) = drift(&samples) {
             notes.push(note("drift", text));
+        }
+        if let Some(text) = slower_when_compared(series).filter(|_| verified) {
+            notes.push(note("slower-when-compared", text));
         }
         if let Some(text) = short(series, overhead_ns) {
             notes.push(note("overhead", text));
@@ -183,6 +191,24 @@ fn stayed(series: &FlowSeries) -> Option<String> {
     })
 }
 
+/// The bytes of the last visit were compared. If each of its samples took longer than every one before,
+/// earlier ones may have moved fewer bytes.
+fn slower_when_compared(series: &FlowSeries) -> Option<String> {
+    let compared = *series.visits.last()? as usize;
+    let before = series.samples_ns.len().checked_sub(compared).filter(|&n| n >= BEFORE_COMPARED)?;
+    let (others, compared) = series.samples_ns.split_at(before);
+    let fastest = compared.iter().copied().reduce(f64::min)?;
+    let slowest = others.iter().copied().fold(0.0, f64::max);
+    let usual = pathline_stats::SeriesSummary::of(others)?.median;
+    (fastest > slowest && fastest > usual * COMPARED_SLOWER).then(|| {
+        format!(
+            "the samples whose bytes were compared took at least {:.0} % longer than the median of \
+             those before: the others may have moved fewer bytes; run this case alone",
+            (fastest / usual - 1.0) * 100.0
+        )
+    })
+}
+
 fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<String> {
     let overhead = *overhead_ns.get(series.timer.word())?;
     let shortest = series.samples_ns.iter().copied().fold(f64::INFINITY, f64::min);
@@ -196,6 +222,27 @@ fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<Str
 mod tests {
     use super::*;
     use pathline_schema::TimerKind;
+
+    /// 8 samples of about 100 us, then 4 whose fastest takes 115 us: 15 % longer than the median.
+    #[test]
+    fn samples_that_are_slower_when_their_bytes_are_compared_are_named() {
+        let flow = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB".parse().unwrap();
+        let series = |last: [f64; 4]| FlowSeries {
+            samples_ns: [99.0, 100.0, 101.0, 100.0, 99.0, 100.0, 101.0, 100.0]
+                .into_iter()
+                .chain(last)
+                .collect(),
+            visits: vec![4, 4, 4],
+            ..FlowSeries::new(flow, TimerKind::DeviceEvents)
+        };
+        let text = slower_when_compared(&series([115.0, 116.0, 118.0, 120.0]));
+        assert!(text.is_some_and(|t| t.contains("at least 15 % longer")));
+        // The first is cold, which says nothing; and 9 % is what noise may be.
+        assert_eq!(slower_when_compared(&series([130.0, 100.5, 101.0, 100.0])), None);
+        assert_eq!(slower_when_compared(&series([109.0; 4])), None);
+        let old = FlowSeries { visits: Vec::new(), ..series([115.0; 4]) };
+        assert_eq!(slower_when_compared(&old), None);
+    }
 
     #[test]
     fn lost_cpus_are_named_with_their_share_and_what_counts() {

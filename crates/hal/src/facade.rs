@@ -8,7 +8,7 @@ use pathline_schema::{
 
 use crate::{
     CallError, CallResult, CopyChoice, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
-    StreamId, TeamId, TeamResult, TeamWork,
+    StreamId, TeamId, TeamResult, TeamWork, pattern,
 };
 
 impl Machine {
@@ -203,6 +203,18 @@ impl ThreadTeam<'_> {
     pub fn submit(&self, gate: &StartGate<'_>, work: &TeamWork) -> CallResult<()> {
         self.machine.host.submit(self.id, gate.on_teams, work)
     }
+    /// Compares the destination of a write or a triad with what the work stores; a wrong byte is an
+    /// error. False where there is nothing to compare with.
+    pub fn check_stored(&self, work: &TeamWork) -> CallResult<bool> {
+        match self.machine.host.check_stored(work) {
+            Ok(None) => Ok(true),
+            Ok(Some(offset)) => {
+                Err(wrong_byte(format!("{} of {}", work.bytes, work.work), offset, "stored"))
+            }
+            Err(error) if error.severity == Severity::Unsupported => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
     /// Its handle.
     pub fn id(&self) -> TeamId {
         self.id
@@ -312,14 +324,14 @@ impl<'m> MachineBuffer<'m> {
         };
         match wrong.map(|at| offset + at) {
             None => Ok(()),
-            Some(offset) => Err(CallError::new(
-                Severity::Corrupt,
-                "verify",
-                format!("{bytes} at {}", self.place),
-                format!("the byte at offset {offset} is not the one that was sent"),
-            )
-            .or_try("rerun this case alone; if it repeats, suspect the memory or link it names")),
+            Some(at) => Err(wrong_byte(format!("{bytes} at {}", self.place), at, "sent")),
         }
+    }
+    /// Reads a part of a pattern back that was counted from the buffer's start, from `offset` on, a
+    /// multiple of 8; a wrong byte is an error.
+    pub fn check_block(&self, offset: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
+        let words = i64::try_from(offset / 8).unwrap_or(i64::MAX);
+        self.check_part(offset, bytes, pattern::seed_at(seed, words))
     }
     /// Gives its pages back, so that the next store is a first touch. Pageable memory only.
     pub fn discard(&self) -> CallResult<()> {
@@ -329,6 +341,12 @@ impl<'m> MachineBuffer<'m> {
     pub fn advise_zero_copy(&self, gpu: u32) -> CallResult<()> {
         self.machine.driver()?.advise_zero_copy(self.address, self.bytes, gpu)
     }
+}
+
+fn wrong_byte(thing: String, offset: u64, what: &str) -> CallError {
+    let reason = format!("the byte at offset {offset} is not the one that was {what}");
+    CallError::new(Severity::Corrupt, "verify", thing, reason)
+        .or_try("rerun this case alone; if it repeats, suspect the memory or link it names")
 }
 
 impl Drop for MachineBuffer<'_> {

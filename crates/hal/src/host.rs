@@ -73,6 +73,16 @@ pub trait Host {
     /// differs from the pattern `seed`, if any.
     fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>>;
 
+    /// The offset of the first byte of the destination of a write or a triad that the work would not have
+    /// stored, if any.
+    ///
+    /// # Errors
+    /// The machine stores no such bytes, or the work is another one.
+    fn check_stored(&self, work: &TeamWork) -> CallResult<Option<u64>> {
+        let why = "a model computes nothing of what loops store";
+        Err(CallError::unsupported("check_stored", work.work.to_string(), why))
+    }
+
     /// Starts `threads` threads pinned to different cores of `numa`.
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId>;
     /// The same for a team that works beside another one: on CPUs that it leaves free and behind

@@ -7,6 +7,15 @@
 /// the bytes.
 pub const ZERO: u64 = 0;
 
+/// Added to the seed from word to word.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The seed of the pattern whose word 0 is the word `words` of the pattern `seed`: a part of a buffer
+/// is compared by it as if it were a whole one.
+pub const fn seed_at(seed: u64, words: i64) -> u64 {
+    if seed == ZERO { ZERO } else { seed.wrapping_add(words.cast_unsigned().wrapping_mul(STEP)) }
+}
+
 /// The word at `index` (8-byte words from the start of the buffer) of the pattern `seed`.
 ///
 /// The finalizer is splitmix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
@@ -15,7 +24,7 @@ pub const fn word(seed: u64, index: u64) -> u64 {
     if seed == ZERO {
         return 0;
     }
-    let mut z = seed.wrapping_add((index.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut z = seed.wrapping_add((index.wrapping_add(1)).wrapping_mul(STEP));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
@@ -24,4 +33,19 @@ pub const fn word(seed: u64, index: u64) -> u64 {
 /// The byte at `offset` of the pattern `seed`.
 pub const fn byte(seed: u64, offset: u64) -> u8 {
     word(seed, offset / 8).to_le_bytes()[(offset % 8) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_goes_on_with_the_seed_of_a_part() {
+        for words in [0, 1, 8191] {
+            let part = seed_at(7, words);
+            assert!((0..4).all(|i| word(part, i) == word(7, i + words.cast_unsigned())));
+            assert_eq!(seed_at(part, -words), 7);
+        }
+        assert_eq!(seed_at(ZERO, 5), ZERO);
+    }
 }

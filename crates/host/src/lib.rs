@@ -18,6 +18,7 @@ pub mod memory;
 pub mod pattern;
 pub mod round_pool;
 pub mod spread;
+mod stored_check;
 mod team;
 mod thread_clock;
 

@@ -18,8 +18,9 @@ use crate::conditions::ConditionProbe;
 use crate::gate::ThreadBarrier;
 use crate::gate_table::GateTable;
 use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
+use crate::stored_check::StoredSpan;
 use crate::team::{PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
-use crate::{chase, cpus, loops, round_pool, spread, thread_clock};
+use crate::{chase, cpus, loops, round_pool, spread, stored_check, thread_clock};
 
 /// CPUs of a domain that this process may use, in the order in which they are taken.
 struct CpuDomain {
@@ -263,6 +264,8 @@ impl LiveHost {
     }
 }
 
+const NO_CONTENT: &str = "what it stores is no function of what it loads";
+
 fn no_loop(work: CpuWork) -> CallError {
     let choices = loops::choices(work.op);
     CallError::unsupported(
@@ -350,6 +353,33 @@ impl Host for LiveHost {
         let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
         // SAFETY: the range lies in a mapping that is held and that no running job stores to.
         Ok(unsafe { spread::check(cpus, address, bytes.0, grain, seed) })
+    }
+
+    fn check_stored(&self, work: &TeamWork) -> CallResult<Option<u64>> {
+        let (op, bytes) = (work.work.op, work.bytes.0);
+        let sources = match op {
+            CpuOp::Write => 0,
+            CpuOp::Triad => 2,
+            _ => {
+                return Err(CallError::unsupported(
+                    "check_stored",
+                    work.work.to_string(),
+                    NO_CONTENT,
+                ));
+            }
+        };
+        let mapping = self.memory.range("check_stored", work.dst, bytes)?;
+        memory::at_rest("check_stored", &mapping)?;
+        let read = (sources > 0)
+            .then(|| self.memory.range("check_stored", work.src, bytes.saturating_mul(sources)))
+            .transpose()?;
+        if let Some(read) = &read {
+            memory::at_rest("check_stored", read)?;
+        }
+        let span = StoredSpan { dst: work.dst, src: work.src, other: work.src + bytes, bytes };
+        let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
+        // SAFETY: the ranges lie in mappings that are held and that no running job stores to.
+        Ok(unsafe { stored_check::first_wrong(cpus, op, span, grain) })
     }
 
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {

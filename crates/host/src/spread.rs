@@ -36,7 +36,7 @@ pub unsafe fn check(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u6
 
 /// Runs `part` over pieces of `bytes` that start on multiples of `grain`, each on one of `cpus`; each
 /// gives a result, in order.
-fn spread<T: Send>(
+pub(crate) fn spread<T: Send>(
     cpus: &[u32],
     bytes: u64,
     grain: u64,

@@ -122,6 +122,27 @@ fn an_engine_is_warmed_once_and_a_class_calibrated_once() {
     }
 }
 
+/// Two copies at once, each of which was verified whole before: 2 to 6 blocks of 64 KiB of each stand for
+/// its 256 MiB. Where they were not, every byte is compared.
+#[test]
+fn a_set_of_verified_paths_is_compared_by_blocks() {
+    let alone = [
+        "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB",
+        "gpu1.vram > gpu0.vram by dma@gpu1 x 256MiB",
+    ];
+    let set = alone.join(" & ");
+    let (_, journal) = journal_of(&SimOptions::default(), &[alone[0], alone[1], &set]);
+    assert!(measured(&journal).all(|m| m.verdict == VerifyResult::Verified));
+    let compared = |journal: &Journal, flows: usize| {
+        measured(journal).find(|m| m.case.timed.len() == flows).unwrap().compared
+    };
+    assert_eq!(compared(&journal, 1), None);
+    let blocks = compared(&journal, 2).unwrap();
+    assert!((4..=12).contains(&(blocks.bytes.0 >> 16)), "{blocks:?}");
+    let (_, alone) = journal_of(&SimOptions::default(), &[&set]);
+    assert_eq!(compared(&alone, 2), None);
+}
+
 #[test]
 fn without_noise_the_figure_is_the_models() {
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };

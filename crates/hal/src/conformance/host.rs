@@ -196,6 +196,9 @@ fn loops(machine: &Machine) -> HostCheckResult {
                     Some(reaped) => ensure!(reaped.steps == 2, "{op}-{how}: {reaped:?}"),
                     None => ensure!(how != CpuHow::Plain, "{op}-{how} is not supported"),
                 }
+                if op != CpuOp::Read {
+                    stored(host, &work)?;
+                }
                 let behind = host.wrong(tail, TAIL, 7)?;
                 ensure!(behind.is_none(), "{op}-{how}, {bytes} B: wrote {behind:?} past the end");
             }
@@ -203,6 +206,17 @@ fn loops(machine: &Machine) -> HostCheckResult {
             ensure!(found.is_none(), "{how}, {bytes} B: the source changed at {found:?}");
         }
     }
+    Ok(())
+}
+
+/// What a loop stored is right, and wrong after a pattern was written over it; or the machine cannot
+/// know.
+fn stored(host: &dyn crate::Host, work: &TeamWork) -> HostCheckResult {
+    let Some(wrong) = or_unsupported(host.check_stored(work))? else { return Ok(()) };
+    ensure!(wrong.is_none(), "{}: byte {wrong:?} is not what it stores", work.work);
+    host.put(work.dst, work.bytes.0, 8)?;
+    let wrong = host.check_stored(work)?;
+    ensure!(work.bytes.0 < 8 || wrong.is_some(), "{}: a pattern passes for its bytes", work.work);
     Ok(())
 }
 

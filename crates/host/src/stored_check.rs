@@ -1,0 +1,148 @@
+//! Comparing what write and triad loops stored with what they should have.
+
+use pathline_schema::CpuOp;
+
+use crate::loops::{SCALE, WRITTEN};
+use crate::spread;
+
+/// Below twice the smallest normal number a result may have been flushed to zero, or made of an operand
+/// that was.
+const FLUSHED: f64 = 4.0 * f64::MIN_POSITIVE;
+
+/// Where a loop loaded and stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredSpan {
+    /// Address of the destination.
+    pub(crate) dst: u64,
+    /// Address of the first source of a triad.
+    pub(crate) src: u64,
+    /// Address of the second one.
+    pub(crate) other: u64,
+    /// Bytes stored.
+    pub(crate) bytes: u64,
+}
+
+/// The offset of the first byte that a write or a triad would not have stored, by threads on `cpus` over
+/// pieces of multiples of `grain`, itself one of 8.
+///
+/// # Safety
+/// The destination, and for a triad both sources, must be readable over the span, and nobody may write
+/// to them meanwhile.
+pub(crate) unsafe fn first_wrong(
+    cpus: &[u32],
+    op: CpuOp,
+    span: StoredSpan,
+    grain: u64,
+) -> Option<u64> {
+    let wrong = spread::spread(cpus, span.bytes, grain, |piece| {
+        // SAFETY: pieces lie in the caller's ranges.
+        unsafe {
+            let slice = |address: u64| {
+                let start = (address + piece.offset) as *const u8;
+                std::slice::from_raw_parts(start, piece.len as usize)
+            };
+            let at = match op {
+                CpuOp::Triad => wrong_triad(slice(span.dst), slice(span.src), slice(span.other)),
+                _ => slice(span.dst).iter().position(|&byte| byte != WRITTEN),
+            };
+            at.map(|at| piece.offset + at as u64)
+        }
+    });
+    wrong.into_iter().flatten().min()
+}
+
+/// Bytes that make no whole double are those of the first source.
+fn wrong_triad(stored: &[u8], b: &[u8], c: &[u8]) -> Option<usize> {
+    let (stored, stored_rest) = stored.as_chunks::<8>();
+    let (b, b_rest) = b.as_chunks::<8>();
+    let (c, _) = c.as_chunks::<8>();
+    let double = |bytes: &[u8; 8]| f64::from_ne_bytes(*bytes);
+    let right = |((stored, b), c): ((&[u8; 8], &[u8; 8]), &[u8; 8])| {
+        is_triad(double(stored), double(b), double(c))
+    };
+    let wrong = stored.iter().zip(b).zip(c).position(|words| !right(words));
+    let rest = || {
+        let at = stored_rest.iter().zip(b_rest).position(|(stored, b)| stored != b)?;
+        Some(stored.len() * 8 + at)
+    };
+    wrong.map(|word| word * 8).or_else(rest)
+}
+
+/// Whether `stored` is `b + 3 c`, rounded once or twice, or with tiny numbers taken as zero.
+fn is_triad(stored: f64, b: f64, c: f64) -> bool {
+    let twice = b + SCALE * c;
+    stored.to_bits() == twice.to_bits()
+        || stored.to_bits() == SCALE.mul_add(c, b).to_bits()
+        || (stored.is_nan() && twice.is_nan())
+        || ((stored - twice).abs() <= FLUSHED && twice.abs() <= FLUSHED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{CpuHow, CpuWork};
+
+    use crate::loops::{self, LoopSpan};
+    use crate::pattern;
+
+    /// Every write and triad loop of this processor over patterns, which as doubles are numbers of any
+    /// size, infinities, tiny ones and no numbers; then with one byte changed.
+    #[test]
+    fn what_loops_store_is_right_and_a_changed_byte_is_found() {
+        const LEN: usize = 64 << 10;
+        let source = |seed| {
+            let mut bytes = vec![0_u8; LEN + 5];
+            // SAFETY: a vector of that length.
+            unsafe { pattern::fill(bytes.as_mut_ptr(), 0, LEN + 5, seed) };
+            bytes
+        };
+        let (b, c) = (source(3), source(4));
+        for op in [CpuOp::Write, CpuOp::Triad] {
+            let known = CpuHow::ALL.iter().filter_map(|&how| loops::find(CpuWork { op, how }));
+            for body in known {
+                let mut stored = vec![0_u8; LEN + 5];
+                let span = LoopSpan {
+                    dst: stored.as_mut_ptr(),
+                    src: b.as_ptr(),
+                    other: c.as_ptr(),
+                    len: LEN + 5,
+                };
+                // SAFETY: three vectors of that length.
+                unsafe { body.passes(span, 1) };
+                let wrong = |stored: &[u8]| {
+                    let span = StoredSpan {
+                        dst: stored.as_ptr() as u64,
+                        src: b.as_ptr() as u64,
+                        other: c.as_ptr() as u64,
+                        bytes: stored.len() as u64,
+                    };
+                    // SAFETY: as above.
+                    unsafe { first_wrong(&[0], op, span, 4096) }
+                };
+                assert_eq!(wrong(&stored), None, "{op}");
+                // The highest byte of a double that is a number, and the last byte, of no double.
+                let number = (0..LEN / 8).rfind(|word| {
+                    let bytes = stored[word * 8..word * 8 + 8].try_into().unwrap();
+                    f64::from_ne_bytes(bytes).is_normal()
+                });
+                for at in [number.unwrap() * 8, LEN + 4] {
+                    stored[at] ^= 1;
+                    assert_eq!(wrong(&stored), Some(at as u64), "{op}");
+                    stored[at] ^= 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_and_two_roundings_and_flushed_numbers_are_triads() {
+        // 0.1 + 3 x 0.1: 0.4 rounded once, 0.4000000000000001 by way of 0.30000000000000004.
+        assert!(is_triad(0.1 + 3.0 * 0.1, 0.1, 0.1) && is_triad(3_f64.mul_add(0.1, 0.1), 0.1, 0.1));
+        assert!(!is_triad(0.41, 0.1, 0.1));
+        assert!(
+            is_triad(f64::NAN, f64::INFINITY, f64::NEG_INFINITY) && !is_triad(0.0, f64::NAN, 1.0)
+        );
+        assert!(is_triad(0.0, 1e-310, 1e-310), "flushed");
+        assert!(!is_triad(0.0, 1e-300, 0.0));
+    }
+}
