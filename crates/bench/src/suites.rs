@@ -5,15 +5,17 @@ pub(crate) mod between;
 pub(crate) mod bystander;
 mod contention;
 mod memory;
+mod payloads;
 mod storage;
 
 use crate::scope::{PlanScope, RandomDraw};
 pub(crate) use contention::queue;
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{
-    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, Gpu, KernelOp, KernelVariant, LinkEnd, MemKind,
+    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, MemKind,
     MigrateHow, Mover, Ns, NumaDomain, Place, SuiteId, Topology, Transport, Unit,
 };
+use payloads::{BULK, CHASED_FAR, PayloadSizes, chased, host_bulk};
 
 /// A named set of cases.
 #[derive(Debug, Clone, Copy)]
@@ -273,48 +275,6 @@ fn has_gpus(scope: &PlanScope<'_>) -> bool {
     !is_group(scope) && !scope.topology.gpus.is_empty()
 }
 
-/// Payload of a bandwidth case: past every cache, and long compared with any start-up.
-const BULK: Bytes = Bytes::mib(256);
-
-/// Payloads where a GPU moves [`BULK`] in a tenth of a millisecond to a whole one, so that starting
-/// and draining a pass shows. On two H200s it is 6.5 us a pass: a kernel reads 374.6 GB/s from its
-/// peer over 512 MiB, 375.6 over 1 GiB and 376.1 over 2 GiB, an engine copies 395.0 over 256 MiB and
-/// 396.8 over 1 GiB, inside one GPU 4115 over 256 MiB and 4283 over 4 GiB (read + written).
-#[derive(Debug, Clone, Copy)]
-struct PayloadSizes {
-    /// Inside one GPU.
-    local: Bytes,
-    /// Between two, by an engine.
-    pair: Bytes,
-    /// Between two, by a kernel; by an engine both ways at once.
-    pair_long: Bytes,
-}
-
-impl PayloadSizes {
-    /// [`BULK`] where GPUs are smaller or it was not measured what more would show.
-    fn of(topology: &Topology) -> Self {
-        let large = |m: Bytes| m == Bytes(0) || m >= Bytes::gib(64);
-        let fast = |g: &Gpu| g.caps().large_payloads && large(g.memory);
-        if topology.gpus.iter().all(fast) {
-            Self { local: Bytes::gib(4), pair: Bytes::gib(1), pair_long: Bytes::gib(2) }
-        } else {
-            Self { local: BULK, pair: BULK, pair_long: BULK }
-        }
-    }
-    fn between(&self, by: &Mover, both_ways: bool) -> Bytes {
-        let long = both_ways || matches!(by, Mover::Kernel { .. });
-        if long { self.pair_long } else { self.pair }
-    }
-}
-
-/// Span of a pointer chase in a GPU's own memory: past its caches. A pass over twice as much takes
-/// more than a second.
-const CHASED: Bytes = Bytes::mib(128);
-
-/// Span of a pointer chase over a link, where every load is far whatever the span: that of
-/// nvbandwidth. A pass takes 14 ms at 830 ns a load.
-const CHASED_FAR: Bytes = Bytes::mib(2);
-
 fn gpu(index: u32, mem: MemKind) -> Place {
     Place::new(Unit::Gpu(index), mem)
 }
@@ -350,10 +310,10 @@ fn sizes(from: Bytes, to: Bytes) -> Vec<Bytes> {
     sizes
 }
 
-/// The same sizes in another order: every eighth, then those half-way between, and so on. A run
-/// that its time limit cuts then has the whole range, coarsely.
+/// The same sizes in another order: the largest, which summaries rest on, then every eighth, then those
+/// half-way between, and so on. A run that its time limit cuts then has the whole range, coarsely.
 fn coarse_first(sizes: &[Bytes]) -> Vec<Bytes> {
-    let mut order = Vec::new();
+    let mut order: Vec<Bytes> = sizes.last().copied().into_iter().collect();
     for step in [8, 4, 2, 1] {
         let next = sizes.iter().step_by(step).filter(|s| !order.contains(*s));
         let next: Vec<Bytes> = next.copied().collect();
@@ -366,10 +326,14 @@ fn host(topology: &Topology) -> Vec<Case> {
     let with_cpus = |d: &&NumaDomain| !d.cpus.is_empty();
     let usable = |id: u32| threads_of(topology, id);
     let mut cases = Vec::new();
+    let bulk = host_bulk(topology);
+    let largest = bulk.max(Bytes::gib(1));
     for (nth, domain) in topology.numa.iter().filter(with_cpus).enumerate() {
         // Every domain is the same processor: the whole sweep on the first, the ends on the rest.
-        let all = coarse_first(&sizes(Bytes::kib(4), Bytes::gib(1)));
-        let chosen = if nth == 0 { &all[..] } else { &[BULK, Bytes::gib(1)] };
+        let all = coarse_first(&sizes(Bytes::kib(4), largest));
+        let mut rest = vec![largest, bulk];
+        rest.dedup();
+        let chosen = if nth == 0 { &all[..] } else { &rest[..] };
         host_sweep(topology, domain.id, usable(domain.id), chosen, &mut cases);
     }
     for memory in &topology.numa {
@@ -441,7 +405,7 @@ fn ends(all: u32) -> Vec<u32> {
 
 fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases: &mut Vec<Case>) {
     let (memory, regs) = (numa(id, MemKind::Huge), numa(id, MemKind::Reg));
-    let simd = widest(topology);
+    let (simd, bulk) = (widest(topology), host_bulk(topology));
     let mut stores = vec![simd];
     stores.extend(streaming(simd));
     let ends = ends(threads);
@@ -466,9 +430,9 @@ fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases
     }
     for t in ladder(threads).into_iter().filter(|t| !ends.contains(t)) {
         for how in [CpuHow::Memcpy].into_iter().chain(streaming(simd)) {
-            cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), BULK));
+            cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), bulk));
         }
-        cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), BULK));
+        cases.push(Case::single(memory, regs, cpu(id, CpuOp::Read, simd, t), bulk));
     }
     let touch = cpu(id, CpuOp::Touch, CpuHow::Plain, 1);
     for mem in [MemKind::Paged, MemKind::Huge] {
@@ -479,19 +443,19 @@ fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases
 fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: &mut Vec<Case>) {
     let (far, near, regs) =
         (numa(memory, MemKind::Huge), numa(cores, MemKind::Huge), numa(cores, MemKind::Reg));
-    let simd = widest(topology);
+    let (simd, bulk) = (widest(topology), host_bulk(topology));
     let streaming = streaming(simd);
     for t in ends(threads) {
-        cases.push(Case::single(far, regs, cpu(cores, CpuOp::Read, simd, t), BULK));
-        cases.push(Case::single(regs, far, cpu(cores, CpuOp::Write, simd, t), BULK));
-        cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, CpuHow::Memcpy, t), BULK));
+        cases.push(Case::single(far, regs, cpu(cores, CpuOp::Read, simd, t), bulk));
+        cases.push(Case::single(regs, far, cpu(cores, CpuOp::Write, simd, t), bulk));
+        cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, CpuHow::Memcpy, t), bulk));
         if let Some(how) = streaming {
-            cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, how, t), BULK));
+            cases.push(Case::single(far, near, cpu(cores, CpuOp::Copy, how, t), bulk));
         }
-        cases.push(Case::single(far, far, cpu(cores, CpuOp::Triad, simd, t), BULK));
+        cases.push(Case::single(far, far, cpu(cores, CpuOp::Triad, simd, t), bulk));
     }
     let chase = cpu(cores, CpuOp::Chase, CpuHow::Plain, 1);
-    cases.push(Case::single(far, regs, chase, BULK));
+    cases.push(Case::single(far, regs, chase, bulk));
 }
 
 fn local(topology: &Topology) -> Vec<Case> {
@@ -504,7 +468,7 @@ fn local(topology: &Topology) -> Vec<Case> {
         cases.push(Case::single(memory, regs, kernel(g, KernelOp::Read), payload));
         cases.push(Case::single(regs, memory, kernel(g, KernelOp::Write), payload));
         cases.push(Case::single(memory, memory, kernel(g, KernelOp::Triad), payload));
-        cases.push(Case::single(memory, regs, chase(g), CHASED));
+        cases.push(Case::single(memory, regs, chase(g), chased(topology)));
     }
     cases
 }
@@ -763,9 +727,9 @@ mod tests {
     fn a_cut_sweep_has_the_whole_range_coarsely() {
         let all = sizes(Bytes::kib(4), Bytes::gib(1));
         let order = coarse_first(&all);
-        let (first, mut sorted) = (order[..3].to_vec(), order.clone());
-        // Positions 0 and 8 of ten, then 4: 4 KiB, 4 KiB x 4^8 = 256 MiB, 4 KiB x 4^4 = 1 MiB.
-        assert_eq!(first, [Bytes::kib(4), Bytes::mib(256), Bytes::mib(1)]);
+        let (first, mut sorted) = (order[..4].to_vec(), order.clone());
+        // The largest; positions 0 and 8 of ten, then 4: 4 KiB x 4^8 = 256 MiB, 4 KiB x 4^4 = 1 MiB.
+        assert_eq!(first, [Bytes::gib(1), Bytes::kib(4), Bytes::mib(256), Bytes::mib(1)]);
         sorted.sort();
         assert_eq!(sorted, all);
     }

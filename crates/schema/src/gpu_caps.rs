@@ -3,7 +3,7 @@
 //! Nothing above discovery and the runtime's bindings compares vendor names: it asks a row here. A new
 //! vendor is a new row.
 
-use crate::{Gpu, Topology};
+use crate::{Bytes, Gpu, Topology};
 
 /// What can be asked of a GPU's runtime, and how its parts are called.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,10 +109,40 @@ impl GpuCaps {
     }
 }
 
+/// Last cache of a target, MiB. NVIDIA: white papers of V100, A100, GA102, AD102, H100, Blackwell and
+/// GB202 (full chips). AMD: white papers of CDNA to CDNA 4, and product pages of Radeon RX (Infinity
+/// Cache).
+const LAST_CACHES: &[(&str, u64)] = &[
+    ("sm_70", 6),
+    ("sm_75", 6),
+    ("sm_80", 40),
+    ("sm_86", 6),
+    ("sm_89", 96),
+    ("sm_90", 60),
+    ("sm_100", 126),
+    ("sm_103", 126),
+    ("sm_120", 128),
+    ("gfx906", 4),
+    ("gfx908", 8),
+    ("gfx90a", 8),
+    ("gfx942", 256),
+    ("gfx950", 256),
+    ("gfx1030", 128),
+    ("gfx1100", 96),
+    ("gfx1201", 64),
+];
+
 impl Gpu {
     /// What its runtime can do.
     pub fn caps(&self) -> &'static GpuCaps {
         GpuCaps::of_vendor(&self.vendor)
+    }
+
+    /// The largest cache in front of its memory, of the largest product of its target; 0 if the target is
+    /// not in the table. Runtimes state the second level only, and AMD's not the Infinity Cache behind it.
+    pub fn last_cache(&self) -> Bytes {
+        let known = LAST_CACHES.iter().find(|(arch, _)| *arch == self.arch);
+        known.map_or(Bytes(0), |&(_, mib)| Bytes::mib(mib))
     }
 }
 
@@ -140,6 +170,15 @@ mod tests {
         for caps in GpuCaps::ALL {
             assert_eq!(GpuCaps::of_vendor(caps.vendor), caps);
         }
+    }
+
+    #[test]
+    fn the_last_cache_follows_from_the_target() {
+        let of = |arch: &str| Gpu { arch: arch.to_owned(), ..Gpu::default() }.last_cache();
+        assert_eq!((of("gfx942"), of("sm_90")), (Bytes::mib(256), Bytes::mib(60)));
+        assert_eq!((of("gfx90a:sramecc+"), of("")), (Bytes(0), Bytes(0)));
+        let names: std::collections::BTreeSet<_> = LAST_CACHES.iter().map(|c| c.0).collect();
+        assert_eq!(names.len(), LAST_CACHES.len());
     }
 
     #[test]

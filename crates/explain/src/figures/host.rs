@@ -1,6 +1,6 @@
 //! The processor and its memory: copies, reads, load latency, first touch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Flow, Mover, SuiteId, Unit};
 
@@ -34,6 +34,23 @@ fn domain(flow: &Flow) -> Option<(Unit, Unit)> {
         (_, pathline_schema::MemKind::Reg) => Some((flow.src.unit, cores)),
         _ => (flow.src.unit == flow.dst.unit).then_some((flow.src.unit, cores)),
     }
+}
+
+/// The size at which thread counts and domains are compared: the one that was measured with the most
+/// thread counts, then with the most loops over memory of other domains; the suite chooses it by the
+/// caches.
+fn compared(run: &RunView) -> Bytes {
+    let mut sizes: BTreeMap<Bytes, (BTreeSet<u32>, usize)> = BTreeMap::new();
+    let loops = run.entries.iter().filter_map(loop_of);
+    for (_, threads, flow) in loops.filter(|l| !matches!(l.0.op, CpuOp::Chase | CpuOp::Touch)) {
+        let (counts, far) = sizes.entry(flow.bytes).or_default();
+        counts.insert(threads);
+        *far += usize::from(domain(flow).is_some_and(|(memory, cores)| memory != cores));
+    }
+    let most = sizes
+        .into_iter()
+        .max_by_key(|(bytes, (counts, far))| (counts.len(), *far, *bytes == COMPARED, *bytes));
+    most.map_or(COMPARED, |(bytes, _)| bytes)
 }
 
 /// The domain whose own cores were measured over the most sizes.
@@ -404,7 +421,8 @@ fn streams(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
 }
 
 fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
-    let at_size = loops.iter().filter(|l| l.2 == COMPARED && l.0.op != CpuOp::Chase);
+    let size = compared(run);
+    let at_size = loops.iter().filter(|l| l.2 == size && l.0.op != CpuOp::Chase);
     let lines = lines(at_size.map(|(work, t, _, entry)| {
         (work.to_string(), f64::from(*t), run.cell(entry, CaseQuantity::Traffic))
     }));
@@ -420,14 +438,14 @@ fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
     Some(Figure {
         id: "host-threads".into(),
         suite: SUITE.into(),
-        title: format!("Rate by number of threads, blocks of {COMPARED}"),
+        title: format!("Rate by number of threads, blocks of {size}"),
         finding: format!(
             "{name} reaches {}; {} of it needs {}.",
             fmt::gbs(top),
             fmt::percent(0.95),
             fmt::threads(enough as u32)
         ),
-        command: run.command(SUITE, &format!("* > * by cpu x {COMPARED}")),
+        command: run.command(SUITE, &format!("* > * by cpu x {size}")),
         body: FigureBody::Curves(CurvesBody {
             x_unit: "threads".into(),
             y_unit: "GB/s read + written".into(),
@@ -500,12 +518,13 @@ fn numa(run: &RunView) -> Vec<Figure> {
     }
     let (cores, memories): (Vec<Unit>, Vec<Unit>) =
         (named.into_iter().collect(), memories.into_iter().collect());
+    let size = compared(run);
     let find = |op: CpuOp, at: Unit, memory: Unit| {
         run.entries
             .iter()
             .filter_map(|e| Some((e, loop_of(e)?)))
             .filter(|(_, (work, _, flow))| {
-                work.op == op && domain(flow) == Some((memory, at)) && flow.bytes <= COMPARED
+                work.op == op && domain(flow) == Some((memory, at)) && flow.bytes <= size
             })
             .max_by_key(|(_, (_, threads, flow))| (*threads, flow.bytes))
             .map(|(e, _)| e)
