@@ -317,7 +317,7 @@ impl<'a> CaseEngine<'a> {
     /// both memory and cores, many times what a short case takes.
     fn conditions(&mut self) -> Conditions {
         let now = self.machine.clock.now();
-        match &self.state {
+        let mut state = match &self.state {
             Some((until, state)) if now < *until => state.clone(),
             _ => {
                 let state = self.machine.host.conditions();
@@ -327,7 +327,10 @@ impl<'a> CaseEngine<'a> {
                 self.caches_spoilt.set(!state.0.is_empty());
                 state
             }
-        }
+        };
+        // Probes of a busy host take long and are rare there, but whether it is busy is to be known.
+        state.0.extend(self.machine.host.cpu_use().0);
+        state
     }
 
     /// The time of a case, warm-up included.

@@ -270,7 +270,7 @@ impl CaseDisturbance {
             gpu_processes > 0,
             format!(
                 "{} on a GPU that was measured",
-                fmt::count(gpu_processes as usize, "other process")
+                fmt::count(gpu_processes as usize, "other program")
             ),
         );
         say(gpu_busy > 0, format!("a GPU was {gpu_busy} % busy before the run"));

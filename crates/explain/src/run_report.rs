@@ -133,6 +133,7 @@ fn conditions(run: &RunView) -> Vec<(String, String)> {
         rows.push(("Host", begin.host.clone()));
     }
     rows.push(("Processor", processor(run)));
+    rows.push(("CPU clock", host.cpu_clock.clone()));
     rows.push(("Caches", caches(run)));
     rows.push(("Memory", memory(run)));
     rows.push(("GPUs", gpus(run)));

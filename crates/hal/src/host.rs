@@ -123,6 +123,11 @@ pub trait Host {
     /// Reads the machine's state: clock rate, core-to-core latency, and the like. Takes at most a
     /// few milliseconds.
     fn conditions(&self) -> Conditions;
+    /// Who used the CPUs lately, by names that [`conditions`](Self::conditions) does not use: means over
+    /// a second or more. Cheap to ask for, as it looks again only where that costs 0.5 % of the time.
+    fn cpu_use(&self) -> Conditions {
+        Conditions::default()
+    }
     /// How long the calling thread has been ready to run without a CPU since it began. None where that
     /// is not known.
     fn run_delay(&self) -> Option<Ns> {

@@ -12,7 +12,7 @@ use pathline_schema::{Bytes, Conditions, CpuHow, CpuOp, CpuSet, CpuWork, MemKind
 use crate::clock::{ClockOrigin, ClockSlew};
 use crate::gate::StartLine;
 use crate::loops::{self, LoopSpan};
-use crate::machine_load::{LoadProbe, MachineLoad};
+use crate::machine_load::LoadProbe;
 use crate::memory::HostMemory;
 use crate::{cpus, files};
 
@@ -57,21 +57,26 @@ impl ConditionProbe {
         self.load.new_note().into_iter().collect()
     }
 
+    /// Who used the CPUs lately; nothing before the first half second is over.
+    pub(crate) fn cpu_use(&self) -> Conditions {
+        let Some(load) = self.load.read() else { return Conditions::default() };
+        let readings = [
+            ("own_cpus", load.own),
+            ("foreign_cpus", load.foreign),
+            ("elsewhere_cpus", load.elsewhere),
+            ("stolen_cpus", load.stolen),
+            ("load_cost_ms", self.load.cost_ms()),
+        ];
+        Conditions(readings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
     /// Times the probe loops and reads what the kernel says; a reading that fails is left out.
     pub(crate) fn read(&self, memory: &HostMemory) -> Conditions {
-        // First: the probes are CPU time of this run, and none of another process.
-        let machine = self.load.read();
-        let of_load = |of: fn(&MachineLoad) -> f64| machine.as_ref().map(of);
         let readings = [
             ("core_to_core_ns", self.core_to_core()),
             ("cpu_mhz", self.clock_rate()),
             ("dram_stream_gbs", self.stream(memory)),
             ("load_1min", load()),
-            ("own_cpus", of_load(|load| load.own)),
-            ("foreign_cpus", of_load(|load| load.foreign)),
-            ("elsewhere_cpus", of_load(|load| load.elsewhere)),
-            ("stolen_cpus", of_load(|load| load.stolen)),
-            ("load_cost_ms", machine.as_ref().map(|_| self.load.cost_ms())),
             ("steal_percent", self.steal_since()),
             ("clock_slew_ppm", self.slew.ppm()),
         ];

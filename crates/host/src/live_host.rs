@@ -440,6 +440,10 @@ impl Host for LiveHost {
         self.probe.read(&self.memory)
     }
 
+    fn cpu_use(&self) -> Conditions {
+        self.probe.cpu_use()
+    }
+
     fn new_notes(&self) -> Vec<RunNote> {
         self.probe.new_notes()
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use pathline_schema::{CpuSet, RunNote};
 
 use crate::clock::ClockOrigin;
-use crate::files;
+use crate::{files, thread_clock};
 
 /// Shortest time between two readings, but for the first: 100 ticks of each CPU.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -19,6 +19,8 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const FIRST_WINDOW_NS: u64 = 500_000_000;
 /// A reading is taken when this many times its cost have passed.
 const COST_FACTOR: u64 = 200;
+/// What a reading is taken to cost where a thread's clock cannot be read.
+const DEFAULT_COST_NS: u64 = 20_000_000;
 /// Ticks in a second of the times in /proc: `USER_HZ`, 100 on every architecture of Linux that is
 /// supported here.
 const TICKS: f64 = 100.0;
@@ -86,7 +88,7 @@ pub(crate) struct LoadProbe {
     allowed: CpuSet,
     last: RefCell<LoadReading>,
     known: RefCell<Option<MachineLoad>>,
-    /// What the last reading took.
+    /// CPU time of the last reading.
     cost_ns: Cell<u64>,
     readings: Cell<u64>,
     /// Whether a note names the other processes already.
@@ -158,8 +160,9 @@ impl LoadProbe {
     }
 
     fn reading(&self) -> LoadReading {
-        let begun = self.origin.ns();
-        let mut reading = LoadReading { at: begun, ..LoadReading::default() };
+        // Time on a CPU: a reading on a busy host waits for one, which is no cost to the host.
+        let begun = thread_clock::on_cpu_ns();
+        let mut reading = LoadReading { at: self.origin.ns(), ..LoadReading::default() };
         for (cpu, ticks) in cpu_ticks(&files::text(self.proc.join("stat")).unwrap_or_default()) {
             let sum =
                 if self.allowed.contains(cpu) { &mut reading.allowed } else { &mut reading.others };
@@ -176,7 +179,9 @@ impl LoadProbe {
                 reading.foreign.insert(pid, (process.ticks, process.name));
             }
         }
-        self.cost_ns.set(self.origin.ns().saturating_sub(begun));
+        let cost =
+            begun.zip(thread_clock::on_cpu_ns()).map(|(begun, end)| end.saturating_sub(begun));
+        self.cost_ns.set(cost.unwrap_or(DEFAULT_COST_NS));
         self.readings.set(self.readings.get() + 1);
         reading
     }
@@ -428,17 +433,19 @@ mod tests {
     #[test]
     fn readings_are_rare_and_cheap() {
         let probe = LoadProbe::new(ClockOrigin::now(), "0".parse().unwrap());
-        assert_eq!(probe.read(), None, "no window yet");
         for _ in 0..1000 {
             probe.read();
         }
-        // Of the 1000 calls none looked again: less than half a second has passed, or one did.
-        let seconds = probe.origin.ns() / 1_000_000_000;
+        // The first, another after half a second, and one a second from then on.
+        let seconds = probe.origin.ns() / WINDOW_NS;
         assert!(probe.readings.get() <= 2 + seconds, "{}", probe.readings.get());
-        // A reading of 5 ms comes back after a second.
-        let share = probe.cost_ns.get() as f64
-            / (probe.cost_ns.get() * COST_FACTOR).max(FIRST_WINDOW_NS) as f64;
-        assert!(share <= 0.005 + 1e-9, "{share}");
+        assert!(probe.cost_ns.get() > 0);
+        // After a reading of 50 ms the next one is 10 s away.
+        probe.cost_ns.set(50_000_000);
+        let until = 50_000_000 * COST_FACTOR;
+        let before = probe.readings.get();
+        probe.read();
+        assert!(probe.readings.get() == before || probe.origin.ns() > until);
     }
 
     #[test]

@@ -95,6 +95,9 @@ pub struct HostInfo {
     /// Transparent huge page mode: `always`, `madvise`, `never`; empty if unknown.
     #[serde(default)]
     pub transparent_huge_pages: String,
+    /// How clock rates are chosen: `governor performance (intel_pstate), boost on`; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpu_clock: String,
 }
 
 /// A set of logical CPUs, sorted and without repeats. Its text is Linux's list form.

@@ -66,6 +66,7 @@ pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>)
         page: Bytes(page.and_then(size).unwrap_or(0)),
         huge_pages: huge_pages(snapshot, &transparent),
         transparent_huge_pages: transparent,
+        cpu_clock: cpu_clock(snapshot, warnings),
     };
     if let Some(quota) = cpu_quota(snapshot).filter(|&q| q < host.allowed_cpus.len() as f64) {
         let text = format!(
@@ -76,6 +77,29 @@ pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>)
         warnings.push(warning("cpu-quota", "host", text));
     }
     host
+}
+
+/// Governor, driver and boost of the first CPU; all CPUs of a node are set alike. Drivers that leave the
+/// rate to the processor call their usual governor `powersave`; with others that is the lowest rate.
+fn cpu_clock(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>) -> String {
+    const CPUS: &str = "sys/devices/system/cpu";
+    let line = |file: &str| snapshot.line(&format!("{CPUS}/{file}"));
+    let governor = line("cpu0/cpufreq/scaling_governor");
+    let driver = line("cpu0/cpufreq/scaling_driver").unwrap_or_default();
+    let boost = match (line("intel_pstate/no_turbo"), line("cpufreq/boost")) {
+        (Some("0"), _) | (None, Some("1")) => Some("boost on"),
+        (Some("1"), _) | (None, Some("0")) => Some("boost off"),
+        _ => None,
+    };
+    if governor == Some("powersave") && !driver.contains("pstate") {
+        let text = format!(
+            "the governor powersave of {driver} holds CPUs at their lowest rate: host figures are lower \
+             bounds; set another with `cpupower frequency-set -g performance`"
+        );
+        warnings.push(warning("cpu-clock", "host", text));
+    }
+    let governor = governor.map(|governor| format!("governor {governor} ({driver})"));
+    governor.into_iter().chain(boost.map(str::to_owned)).collect::<Vec<_>>().join(", ")
 }
 
 fn cpus(snapshot: &HostSnapshot, cpuinfo: &str) -> CpuSet {
@@ -246,6 +270,24 @@ mod tests {
         assert_eq!(read(&s, &mut Vec::new()).cgroup_limit, None);
         s.insert("sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
         assert_eq!(read(&s, &mut Vec::new()).cgroup_limit, Some(Bytes::mib(1)));
+    }
+
+    #[test]
+    fn the_governor_that_holds_the_lowest_rate_is_a_warning() {
+        let of = |driver: &str, governor: &str, boost: (&str, &str)| {
+            let mut s = HostSnapshot::default();
+            let cpus = "sys/devices/system/cpu";
+            s.insert(format!("{cpus}/cpu0/cpufreq/scaling_driver"), driver);
+            s.insert(format!("{cpus}/cpu0/cpufreq/scaling_governor"), governor);
+            s.insert(format!("{cpus}/{}", boost.0), boost.1);
+            let mut warnings = Vec::new();
+            (read(&s, &mut warnings).cpu_clock, warnings.len())
+        };
+        let turbo = "intel_pstate/no_turbo";
+        let usual = ("governor powersave (intel_pstate), boost on".to_owned(), 0);
+        assert_eq!(of("intel_pstate\n", "powersave\n", (turbo, "0\n")), usual);
+        let lowest = ("governor powersave (acpi-cpufreq), boost off".to_owned(), 1);
+        assert_eq!(of("acpi-cpufreq\n", "powersave\n", ("cpufreq/boost", "0\n")), lowest);
     }
 
     #[test]

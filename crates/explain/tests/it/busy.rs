@@ -170,7 +170,7 @@ fn other_programs_on_a_gpu_affect_what_is_measured_there() {
         m.before.0.insert("foreign_cpus".to_owned(), 2.0);
     }
     let text = busy(&run).unwrap();
-    assert!(text.starts_with("2 other processes on a GPU that was measured: 1 of 2 GPU"), "{text}");
+    assert!(text.starts_with("2 other programs on a GPU that was measured: 1 of 2 GPU"), "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod common;
 
 mod between;
+mod busy;
 mod exports;
 mod refuted;
 mod scores;

@@ -1,0 +1,39 @@
+//! A busy machine is the first thing that each form of a report says.
+
+use crate::common::*;
+use pathline_explain::run_report;
+use pathline_report::{html, terminal};
+use pathline_schema::{CaseOutcome, Journal};
+
+fn loaded(foreign_cpus: f64) -> Journal {
+    let mut journal = host_run();
+    for outcome in &mut journal.outcomes {
+        let CaseOutcome::Measured(m) = outcome else { continue };
+        m.after.0.insert("foreign_cpus".to_owned(), foreign_cpus);
+    }
+    journal
+}
+
+#[test]
+fn a_busy_machine_comes_first_on_terminal_and_page() {
+    let journal = loaded(1.9);
+    let report = run_report::build(&journal, None);
+    let text = terminal::summary(&report, 100, false);
+    let first = text.lines().next().unwrap();
+    assert!(first.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 78 host"), "{text}");
+    assert!(text.contains("~: other programs disturbed it") && !text.contains("at best"), "{text}");
+    let page = html::render(&report, &journal.topology, "");
+    let banner = page.find("banner busy").expect("a banner");
+    assert!(banner < page.find("<h1").unwrap() && banner < page.find("<main").unwrap());
+    assert!(page[banner..].contains("Other processes used 1.90 of 2 CPUs"));
+    assert!(page.contains("not to be relied on: busy: other processes used 1.90 of 2 CPUs"));
+}
+
+#[test]
+fn a_quiet_machine_is_not_called_busy() {
+    let journal = loaded(0.14);
+    let report = run_report::build(&journal, None);
+    let text = terminal::summary(&report, 100, false);
+    assert!(!text.contains("BUSY") && !text.contains("~:") && text.contains("at best"), "{text}");
+    assert!(!html::render(&report, &journal.topology, "").contains("banner busy"));
+}
