@@ -1,10 +1,12 @@
-//! Meeting points of threads. All of them spin for a moment, where a core is to spare, and then
-//! let others run: on a machine with fewer cores than threads whoever is waited for needs the core.
+//! Meeting points of threads. All of them spin for a moment and then let others run: on a machine with
+//! fewer cores than threads whoever is waited for needs the core.
 
 use std::hint;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
+
+use crate::clock::ClockOrigin;
 
 /// Pauses before the core is offered to others: 20 to 70 us on x86-64.
 const SPINS: u32 = 1000;
@@ -44,27 +46,81 @@ pub fn wake(word: &AtomicU32) {
 /// Set in the number of arrivals when not all will come.
 const CANCELLED: u32 = 1 << 31;
 
+/// How long a thread at a start line offers its core to others before it sleeps, in ns. Without other
+/// work the rest of a team arrives within some 100 us; with more threads than cores a single yield is
+/// gone for a time slice, and each further one would take a slice from those that are still to come.
+const YIELD_NS: u64 = 200_000;
+
 /// A line that threads start from together: the last to arrive lets all go.
 #[derive(Debug)]
 pub struct StartLine {
     expected: u32,
     arrived: AtomicU32,
+    /// Threads that have gone to sleep here, or are about to.
+    sleepers: AtomicU32,
+    /// Threads that know that all have come.
+    awake: AtomicU32,
 }
 
 impl StartLine {
     /// For `expected` threads.
     pub fn new(expected: u32) -> Self {
-        Self { expected, arrived: AtomicU32::new(0) }
+        let [arrived, sleepers, awake] = [(); 3].map(|()| AtomicU32::new(0));
+        Self { expected, arrived, sleepers, awake }
     }
+
     /// Waits for all. Whether they came.
     pub fn meet(&self) -> bool {
-        self.arrived.fetch_add(1, Ordering::AcqRel);
-        wait_until(|| self.arrived.load(Ordering::Acquire) >= self.expected);
-        self.arrived.load(Ordering::Acquire) & CANCELLED == 0
+        if self.arrived.fetch_add(1, Ordering::SeqCst) + 1 >= self.expected {
+            self.wake_sleepers();
+        } else if !self.wait_awake() {
+            // Announced before the last look at `arrived`, and looked for after the last arrival: the
+            // last one sees this thread, or this thread sees that all have come.
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            loop {
+                let arrived = self.arrived.load(Ordering::SeqCst);
+                if arrived >= self.expected {
+                    break;
+                }
+                let _ = futex::wait(&self.arrived, futex::Flags::PRIVATE, arrived, None);
+            }
+        }
+        // A sleeper is tens of us late, so nobody starts before all are awake.
+        self.awake.fetch_add(1, Ordering::AcqRel);
+        wait_until(|| self.is_cancelled() || self.awake.load(Ordering::Acquire) >= self.expected);
+        !self.is_cancelled()
     }
+
+    /// Waits with pauses and yields, for a while. Whether all have come.
+    fn wait_awake(&self) -> bool {
+        let all = || self.arrived.load(Ordering::Acquire) >= self.expected;
+        for _ in 0..SPINS {
+            if all() {
+                return true;
+            }
+            hint::spin_loop();
+        }
+        let begun = ClockOrigin::now();
+        while !all() && begun.ns() < YIELD_NS {
+            std::thread::yield_now();
+        }
+        all()
+    }
+
+    fn wake_sleepers(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            wake(&self.arrived);
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.arrived.load(Ordering::Acquire) & CANCELLED != 0
+    }
+
     /// Lets all go who wait, since a thread that was expected could not be started.
     pub fn cancel(&self) {
-        self.arrived.fetch_or(CANCELLED, Ordering::AcqRel);
+        self.arrived.fetch_or(CANCELLED, Ordering::SeqCst);
+        self.wake_sleepers();
     }
 }
 
@@ -107,6 +163,37 @@ mod tests {
             assert!(threads.into_iter().all(|t| !t.join().unwrap()));
         });
         assert!(StartLine::new(1).meet());
+    }
+
+    #[test]
+    fn a_thread_that_waits_long_sleeps_and_is_woken() {
+        let line = StartLine::new(2);
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| {
+                let come = line.meet();
+                (come, crate::cpus::used())
+            });
+            // 100 ms after 200 us of yields: a thread that yields all the time uses most of them, if it
+            // gets a CPU at all.
+            while line.sleepers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(line.meet());
+            let (come, (user, system)) = early.join().unwrap();
+            assert!(come);
+            assert!(user + system < 50e6, "{user} ns + {system} ns of CPU time");
+        });
+        // A thread that sleeps is woken by a cancel, too.
+        let line = StartLine::new(2);
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| line.meet());
+            while line.sleepers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            line.cancel();
+            assert!(!early.join().unwrap());
+        });
     }
 
     #[test]
