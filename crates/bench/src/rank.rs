@@ -138,6 +138,27 @@ impl<'m> RankSide<'m> {
         }
     }
 
+    /// Ends the connections of a case after one of its steps has failed in some rank. Returns the cases
+    /// that must be bound again before they run, which are the same on all ranks.
+    pub fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
+        let Some(via) = self.bound.get(&id).map(|bound| bound.via.carrier()) else {
+            return Vec::new();
+        };
+        let ended = match self.port("disconnect", id) {
+            Ok((port, CaseCarrier::Port(inner))) => {
+                let inner = *inner;
+                port.disconnect(inner)
+            }
+            // Messages of MPI have no connections that a case makes.
+            Ok((_, CaseCarrier::Bounce(_))) | Err(_) => Vec::new(),
+        };
+        let uses = |bound: &BoundCase<'_>| match &bound.carrier {
+            CaseCarrier::Port(inner) => bound.via.carrier() == via && ended.contains(inner),
+            CaseCarrier::Bounce(_) => false,
+        };
+        self.bound.iter().filter(|(_, bound)| uses(bound)).map(|(&id, _)| id).collect()
+    }
+
     /// Makes every destination wrong and every source right.
     ///
     /// # Errors

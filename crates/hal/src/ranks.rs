@@ -157,6 +157,8 @@ pub enum RepeatMode {
 pub trait RankBarrier {
     /// Comes and waits. An error if somebody does not come in time.
     fn meet(&self) -> CallResult<()>;
+    /// Has every rank that waits here, now or later, fail at once: this one will not come.
+    fn cancel(&self) {}
 }
 
 /// The meeting of who waits for nobody, where messages themselves order what is done.
@@ -213,6 +215,14 @@ pub trait TransportPort {
     ) -> CallResult<Vec<Vec<f64>>>;
     /// What carried the bytes, as far as the library tells: protocol, algorithm, channels.
     fn engine(&self, id: ExchangeId) -> String;
+    /// Ends the connections of an exchange that failed in some process, where the library keeps
+    /// connections for later cases. All processes do so: one that kept its end would wait at the next
+    /// case for those that gave up theirs. Returns the exchanges that used a connection that ended;
+    /// each must be bound again before it runs.
+    fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
+        let _ = id;
+        Vec::new()
+    }
     /// Gives back what was bound. All ranks do so, after the last of them has run.
     ///
     /// # Errors

@@ -37,8 +37,20 @@ fn struck_once(gpus: u32, rank: u32, fault: &str) -> Node {
 
 /// Measures cases between so many ranks.
 fn run(node: &Node, ranks: &str, cases: &[String], more: &[&str], code: i32) -> Journal {
+    run_for(node, "20", ranks, cases, more, code)
+}
+
+/// The same with another time for each case, in ms.
+fn run_for(
+    node: &Node,
+    budget: &str,
+    ranks: &str,
+    cases: &[String],
+    more: &[&str],
+    code: i32,
+) -> Journal {
     let cases = cases.iter().flat_map(|case| ["--case", case]);
-    let args = ["--ranks", ranks, "--case-budget", "20"].into_iter().chain(more.iter().copied());
+    let args = ["--ranks", ranks, "--case-budget", budget].into_iter().chain(more.iter().copied());
     node.run(&args.chain(cases).collect::<Vec<_>>(), code)
 }
 
@@ -147,6 +159,34 @@ fn a_call_that_fails_in_one_rank_costs_its_case_alone() {
     let words = ["ncclAllReduce on ", "internal error (stub) (3)", "rank 1, process "];
     assert!(words.iter().all(|w| fault.error.contains(w)), "{}", fault.error);
     assert_eq!((fault.severity, &fault.ranks), (Severity::Transient, &vec![Rank(1)]));
+}
+
+/// The first operation of a case connects its ranks, so that a failure of it is one of binding. The other
+/// rank then has a communicator of one member, which must not become the error of the case.
+#[test]
+fn a_call_that_fails_while_ranks_connect_is_the_error_of_its_case() {
+    let node = struck_once(2, 1, "bytes=16,fail=ncclAllReduce@1:3");
+    let cases = sums(1, 3);
+    let journal = run(&node, "2", &cases, &[], 1);
+    let fault = only_fault(&journal, 3);
+    assert_eq!(fault.case.to_string(), cases[1]);
+    let words = ["ncclAllReduce on ", "internal error (stub) (3)", "rank 1, process "];
+    assert!(words.iter().all(|w| fault.error.contains(w)), "{}", fault.error);
+    assert_eq!((fault.severity, &fault.ranks), (Severity::Transient, &vec![Rank(1)]));
+}
+
+/// Three cases of one group share a communicator, and the second alone records graphs. The first is bound by
+/// then and not finished: a visit takes 4 samples, and a case with time left takes at least 7.
+#[test]
+fn a_communicator_that_ends_with_one_case_is_made_again_for_the_others() {
+    let node = struck_once(2, 1, "fail=cuStreamBeginCapture@1:1");
+    let sum = "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 16B";
+    let cases = ["", " graph", " isolated"].map(|cadence| format!("{sum}{cadence}"));
+    let journal = run_for(&node, "1000", "2", &cases, &[], 1);
+    let fault = only_fault(&journal, 3);
+    assert_eq!(fault.case.to_string(), cases[1]);
+    assert!(fault.error.contains("cuStreamBeginCapture on "), "{}", fault.error);
+    assert_eq!(fault.severity, Severity::Transient);
 }
 
 #[test]

@@ -48,12 +48,21 @@ struct RankHandle {
     name: String,
 }
 
+/// A case that the ranks have bound, with the CPUs of its other flows.
+#[derive(Debug, Clone)]
+struct BoundCase {
+    case: Case,
+    busy_cpus: CpuSet,
+}
+
 /// The ranks of a run.
 pub(crate) struct RankProcesses {
     members: Vec<RankMember>,
     handles: RefCell<Vec<RankHandle>>,
     events: Receiver<(usize, RankEvent)>,
-    bound: RefCell<BTreeMap<ExchangeId, Case>>,
+    bound: RefCell<BTreeMap<ExchangeId, BoundCase>>,
+    /// Cases whose connections ended with another case that failed.
+    disconnected: RefCell<BTreeSet<ExchangeId>>,
     /// Where ranks of one node meet.
     room: RefCell<Option<MeetingRoom>>,
     made: Cell<u64>,
@@ -139,6 +148,7 @@ impl RankProcesses {
             handles: RefCell::new(handles),
             events,
             bound: RefCell::default(),
+            disconnected: RefCell::default(),
             room: RefCell::new(None),
             made: Cell::new(0),
             limit,
@@ -377,13 +387,14 @@ impl RankProcesses {
         if ran.is_err() && self.lost.borrow().is_none() {
             // A meeting that somebody missed is over for all.
             self.meet()?;
+            self.disconnect(id)?;
         }
         let by_rank: Vec<Vec<Vec<f64>>> = ran?
             .into_iter()
             .map(|answer| if let RankAnswer::Ran(times) = answer { times } else { Vec::new() })
             .collect();
         let wires = |case: &Case| case.flows().filter(|flow| flow.by.wire().is_some()).count();
-        let flows = self.bound.borrow().get(&id).map_or(0, wires);
+        let flows = self.bound.borrow().get(&id).map_or(0, |bound| wires(&bound.case));
         Ok((0..flows).map(|flow| took(&by_rank, flow)).collect())
     }
 
@@ -402,33 +413,50 @@ impl RankProcesses {
         };
         // Filled and compared, and as often as a sample has it when it is made long enough.
         let passes = 4.0 * self.handles.borrow().len() as f64;
-        let secs = bound.get(&id).map_or(0.0, moved) * passes / SLOWEST;
+        let secs = bound.get(&id).map_or(0.0, |bound| moved(&bound.case)) * passes / SLOWEST;
         MIN_STEP_TIMEOUT + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
     }
 
-    fn try_bind(&self, case: &Case, reserved: &CpuSet) -> CallResult<ExchangeId> {
-        self.made.set(self.made.get() + 1);
-        let id = ExchangeId(self.made.get());
-        self.bound.borrow_mut().insert(id, case.clone());
-        let order = RankOrder::Bind(id.0, Box::new(case.clone()), reserved.clone());
-        let bound = self.send_all(&order, self.timeout(id));
-        let joined = bound.and_then(|answers| {
-            let offers = answers
-                .into_iter()
-                .map(
-                    |answer| if let RankAnswer::Bound(offer) = answer { offer } else { Vec::new() },
-                )
-                .collect();
-            self.send_all(&RankOrder::Join(id.0, offers), self.timeout(id))
+    /// Binds a case in all ranks, under a number that they share.
+    fn try_bind(&self, id: ExchangeId, bound: &BoundCase) -> CallResult<()> {
+        let order = RankOrder::Bind(id.0, Box::new(bound.case.clone()), bound.busy_cpus.clone());
+        let timeout = self.timeout(id);
+        let offers = self.send_all(&order, timeout).map(|answers| {
+            let offer =
+                |answer| if let RankAnswer::Bound(offer) = answer { offer } else { Vec::new() };
+            answers.into_iter().map(offer).collect()
         });
-        match joined {
-            Ok(_) => Ok(id),
-            Err(error) => {
-                // Ranks that could, have bound it.
-                let _ = self.release(id);
-                Err(error)
+        let joined =
+            offers.and_then(|offers| self.send_all(&RankOrder::Join(id.0, offers), timeout));
+        joined.map(drop).inspect_err(|_| {
+            // Ranks that could, have bound it. The error of the step is the one that counts.
+            let _ = self.disconnect(id);
+            let _ = self.send_all(&RankOrder::Release(id.0), timeout);
+        })
+    }
+
+    /// Has all ranks end the connections of a case that failed in one of them.
+    fn disconnect(&self, id: ExchangeId) -> CallResult<()> {
+        if self.lost.borrow().is_some() {
+            return Ok(());
+        }
+        for answer in self.send_all(&RankOrder::Disconnect(id.0), self.timeout(id))? {
+            if let RankAnswer::Disconnected(ended) = answer {
+                let others = ended.into_iter().map(ExchangeId).filter(|other| *other != id);
+                self.disconnected.borrow_mut().extend(others);
             }
         }
+        Ok(())
+    }
+
+    /// Binds a case again whose connections ended with another one's.
+    fn reconnect(&self, id: ExchangeId) -> CallResult<()> {
+        if !self.disconnected.borrow_mut().remove(&id) {
+            return Ok(());
+        }
+        let Some(bound) = self.bound.borrow().get(&id).cloned() else { return Ok(()) };
+        self.send_all(&RankOrder::Release(id.0), self.timeout(id))?;
+        self.try_bind(id, &bound)
     }
 }
 
@@ -442,21 +470,35 @@ impl RankGroup for RankProcesses {
     }
 
     fn bind(&self, case: &Case, reserved: &CpuSet) -> CallResult<ExchangeId> {
-        match self.try_bind(case, reserved) {
-            // A rank that gave up its communicator after an error in the last case knows of it from
-            // here on, and so do the others: the second attempt makes a new one.
-            Err(error) if error.severity == Severity::Transient && self.lost.borrow().is_none() => {
-                self.try_bind(case, reserved)
+        self.made.set(self.made.get() + 1);
+        let id = ExchangeId(self.made.get());
+        let bound = BoundCase { case: case.clone(), busy_cpus: reserved.clone() };
+        self.bound.borrow_mut().insert(id, bound.clone());
+        let outcome = match self.try_bind(id, &bound) {
+            // Ranks that outlived their coordinator may not all have the connections of the case at
+            // which it was lost. They have seen so at joining, and now none has them.
+            Err(error)
+                if error.severity == Severity::Transient
+                    && error.call == RankOrder::JOIN
+                    && self.lost.borrow().is_none() =>
+            {
+                self.try_bind(id, &bound)
             }
-            bound => bound,
+            outcome => outcome,
+        };
+        if outcome.is_err() {
+            self.bound.borrow_mut().remove(&id);
         }
+        outcome.map(|()| id)
     }
 
     fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>> {
+        self.reconnect(id)?;
         self.times(id, self.send_all(&RankOrder::Run(id.0, reps), self.timeout(id)))
     }
 
     fn begin(&self, id: ExchangeId, reps: u64) -> CallResult<()> {
+        self.reconnect(id)?;
         self.send_all(&RankOrder::Begin(id.0, reps), self.timeout(id))?;
         self.under_way.set(Some(id));
         Ok(())
@@ -470,6 +512,7 @@ impl RankGroup for RankProcesses {
     }
 
     fn spoil(&self, id: ExchangeId) -> CallResult<()> {
+        self.reconnect(id)?;
         self.send_all(&RankOrder::Spoil(id.0), self.timeout(id)).map(drop)
     }
 
@@ -500,6 +543,7 @@ impl RankGroup for RankProcesses {
     fn release(&self, id: ExchangeId) -> CallResult<()> {
         let timeout = self.timeout(id);
         self.bound.borrow_mut().remove(&id);
+        self.disconnected.borrow_mut().remove(&id);
         self.send_all(&RankOrder::Release(id.0), timeout).map(drop)
     }
 }

@@ -39,6 +39,8 @@ pub(super) enum RankOrder {
     Check(u64),
     /// Say what carried the bytes.
     Engine(u64),
+    /// End its connections: a step of it has failed in some rank.
+    Disconnect(u64),
     /// Give it back.
     Release(u64),
     /// There is nothing more to do.
@@ -46,6 +48,9 @@ pub(super) enum RankOrder {
 }
 
 impl RankOrder {
+    /// Name of the step at which ranks connect, and of the errors of connections that do not match.
+    pub(super) const JOIN: &str = "join";
+
     /// Name of the step, for errors.
     pub(super) const fn name(&self) -> &'static str {
         match self {
@@ -53,11 +58,12 @@ impl RankOrder {
             Self::Open(_) => "open",
             Self::Know(_) | Self::Meet(_) | Self::Go | Self::Stop => "meet",
             Self::Bind(..) => "bind",
-            Self::Join(..) => "join",
+            Self::Join(..) => Self::JOIN,
             Self::Run(..) | Self::Begin(..) => "run",
             Self::Spoil(_) => "spoil",
             Self::Check(_) => "check",
             Self::Engine(_) => "engine",
+            Self::Disconnect(_) => "disconnect",
             Self::Release(_) => "release",
             Self::End => "end",
         }
@@ -104,6 +110,8 @@ pub(super) enum RankAnswer {
     Checked(VerifyResult),
     /// What carried the bytes.
     Engine(String),
+    /// Cases whose connections have ended.
+    Disconnected(Vec<u64>),
     /// It did not work.
     Failed(RankFailure),
 }

@@ -296,14 +296,16 @@ fn serve(
             }
             RankOrder::Begin(id, reps) => {
                 link.borrow_mut().send(&RankAnswer::Begun)?;
-                side.run(ExchangeId(id), reps, meeting.as_ref()).map(RankAnswer::Ran)
+                run(side, ExchangeId(id), reps, meeting.as_ref())
             }
-            RankOrder::Run(id, reps) => {
-                side.run(ExchangeId(id), reps, meeting.as_ref()).map(RankAnswer::Ran)
-            }
+            RankOrder::Run(id, reps) => run(side, ExchangeId(id), reps, meeting.as_ref()),
             RankOrder::Spoil(id) => side.spoil(ExchangeId(id)).map(|()| RankAnswer::Done),
             RankOrder::Check(id) => side.check(ExchangeId(id)).map(RankAnswer::Checked),
             RankOrder::Engine(id) => Ok(RankAnswer::Engine(side.engine(ExchangeId(id)))),
+            RankOrder::Disconnect(id) => {
+                let ended = side.disconnect(ExchangeId(id));
+                Ok(RankAnswer::Disconnected(ended.into_iter().map(|id| id.0).collect()))
+            }
             RankOrder::Release(id) => side.release(ExchangeId(id)).map(|()| RankAnswer::Done),
             RankOrder::End => return Ok(CoordinatorEnd::ForGood),
             RankOrder::Refuse(_) | RankOrder::Open(_) | RankOrder::Know(_) => {
@@ -315,6 +317,17 @@ fn serve(
     }
     side.release_all();
     Ok(CoordinatorEnd::Lost)
+}
+
+/// Runs a case. If that fails here, the other ranks do not wait for this one at a barrier: the coordinator
+/// gives all a new one.
+fn run(
+    side: &mut RankSide<'_>,
+    id: ExchangeId,
+    reps: u64,
+    meeting: &dyn RankBarrier,
+) -> pathline_hal::CallResult<RankAnswer> {
+    side.run(id, reps, meeting).map(RankAnswer::Ran).inspect_err(|_| meeting.cancel())
 }
 
 /// Ranks of several nodes meet at their coordinator.

@@ -385,7 +385,7 @@ impl CclPort {
                 self.give_up(group);
                 let why = "not all its ranks still have the communicator";
                 Err(CallError::new(Severity::Transient, "join", thing(), why)
-                    .or_try("the next case makes it anew"))
+                    .or_try("the next case makes a new one"))
             }
         }
     }
@@ -653,6 +653,13 @@ impl TransportPort for CclPort {
             groups.iter().for_each(|group| self.give_up(group));
         }
         outcome
+    }
+
+    fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
+        let groups = self.exchanges.get(&id.0).map(|e| e.plan.groups.clone()).unwrap_or_default();
+        groups.iter().for_each(|group| self.give_up(group));
+        let uses = |e: &CclExchange| e.plan.groups.iter().any(|group| groups.contains(group));
+        self.exchanges.iter().filter(|(_, e)| uses(e)).map(|(&id, _)| ExchangeId(id)).collect()
     }
 
     fn engine(&self, id: ExchangeId) -> String {

@@ -102,7 +102,7 @@ impl SharedMeeting {
         match self.segment.word(BROKEN).load(Acquire) {
             0 => Ok(()),
             by => {
-                let reason = format!("rank {} gave up waiting for others", by - 1);
+                let reason = format!("rank {} gave up", by - 1);
                 Err(self.over(reason))
             }
         }
@@ -115,7 +115,7 @@ impl SharedMeeting {
 
     /// Gives up, for all.
     fn give_up(&self, reason: String, way_out: &str) -> CallError {
-        let _ = self.segment.word(BROKEN).compare_exchange(0, self.me.0 + 1, AcqRel, Acquire);
+        self.cancel();
         self.over(reason).or_try(way_out)
     }
 
@@ -169,6 +169,10 @@ impl RankBarrier for SharedMeeting {
             return Ok(());
         }
         self.patience.until(|| round.load(Acquire) == next, |over| self.worry(next, over))
+    }
+
+    fn cancel(&self) {
+        let _ = self.segment.word(BROKEN).compare_exchange(0, self.me.0 + 1, AcqRel, Acquire);
     }
 }
 
@@ -228,6 +232,22 @@ mod tests {
         let text = second.meet().unwrap_err().to_string();
         assert!(text.contains("rank 0 gave up"), "{text}");
         assert!(begun.ns() < 60_000_000, "at once, not after its own time");
+    }
+
+    #[test]
+    fn a_rank_that_cancels_is_not_waited_for() {
+        let room = MeetingRoom::create(2).unwrap();
+        let address = room.address();
+        let open = |rank| SharedMeeting::open(&address, Rank(rank), LONG).unwrap();
+        let second = open(1);
+        let begun = ClockOrigin::now();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| open(0).meet().unwrap_err().to_string());
+            second.cancel();
+            let text = waits.join().unwrap();
+            assert!(text.contains("rank 1 gave up"), "{text}");
+        });
+        assert!(begun.ns() < 30_000_000_000, "not after the 60 s of a wait");
     }
 
     #[test]
