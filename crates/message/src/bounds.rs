@@ -1,4 +1,4 @@
-//! What no library can beat: cuts of the links, and the paper's count of passes.
+//! Lower bounds for any library: cuts of the links, and the paper's count of passes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +12,13 @@ use crate::scene::{ByteCarrier, NodeParts};
 
 /// A stretch between two units, one direction.
 type UnitStep = (LinkEnd, LinkEnd);
-/// A stretch of a pair's way, the part of the pair's bytes that it carries, and its peak in GB/s.
+/// A stretch of a pair's route, the part of the pair's bytes that it carries, and its peak in GB/s.
 type PairShare = (UnitStep, f64, f64);
 type PairShares = Arc<Vec<PairShare>>;
 
 const NOTHING: &str = "nothing that is known";
 
-/// Up to so many GPUs of a node all its cuts are tried; beyond, those around single GPUs.
+/// Nodes of up to 12 GPUs have all their cuts tried; larger ones only the cuts around single GPUs.
 const CUT_GPUS: usize = 12;
 
 /// Lower bounds of the time.
@@ -83,7 +83,7 @@ impl MachinePeaks {
     }
 
     /// The bounds of one operation; of a window for each of its messages.
-    pub(crate) fn of(&self, exchange: &ExchangeSpec) -> TimeBounds {
+    pub(crate) fn bounds(&self, exchange: &ExchangeSpec) -> TimeBounds {
         let bytes = exchange.bytes.as_f64();
         let (passes, (flow, flow_by)) = match &exchange.what {
             ExchangeOp::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
@@ -144,14 +144,14 @@ impl MachinePeaks {
         }
         for ((node, out), bytes) in between {
             if bytes / self.adapters_gbs > worst.0 {
-                let way = if out { "out of" } else { "into" };
-                worst = (bytes / self.adapters_gbs, format!("adapters {way} node {node}"));
+                let direction = if out { "out of" } else { "into" };
+                worst = (bytes / self.adapters_gbs, format!("adapters {direction} node {node}"));
             }
         }
         worst
     }
 
-    /// Stretches of a pair's way, the part of its bytes on each, and their peaks.
+    /// Stretches of a pair's route, the part of its bytes on each, and their peaks.
     fn route(&self, a: u32, b: u32) -> PairShares {
         let mut known = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(parts) = known.get(&(a, b)) {
@@ -191,7 +191,7 @@ impl MachinePeaks {
                     continue;
                 }
                 let has_root = inside(&root);
-                // What must leave the side and what must enter it; every link has both ways.
+                // Bytes that must leave the side and enter it; links are full duplex.
                 let (out, into) = crossing(op, bytes, k, n, has_root);
                 let whole = side.len() == self.links.len();
                 let mut peak = self.boundary(&side);

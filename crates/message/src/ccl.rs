@@ -16,7 +16,7 @@ use crate::rings::GpuRing;
 use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::transfer::{ScheduledTransfer, TransferRoute, ends, rates};
 
-/// How a chunk and its arrival are told.
+/// A protocol: how chunks and the flags of their arrival travel.
 #[derive(Debug, Clone, Copy)]
 struct ChunkProtocol {
     name: &'static str,
@@ -176,7 +176,7 @@ impl RingShape {
     }
 
     /// A chain in each node and a tree between them, up and down; each link carries all bytes
-    /// once each way, and both ways together get what one ring gets.
+    /// once per direction, and both directions together get what one ring gets.
     fn tree(&self, ll: ChunkProtocol) -> Option<f64> {
         (self.op == Collective::AllReduce && self.nodes > 1.0).then(|| {
             let chain = self.ranks / self.nodes - 1.0;

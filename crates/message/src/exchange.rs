@@ -7,13 +7,13 @@ use pathline_schema::{Bytes, Collective, ParseError};
 
 /// The most ranks of one exchange.
 const MAX_RANKS: usize = 1024;
-/// Messages that are in flight at once where the text does not say: OSU's window.
+/// Default number of messages in flight: OSU's window.
 pub const WINDOW: u32 = 64;
 
-/// A process with a GPU of its own.
+/// A process that uses one GPU exclusively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeMember {
-    /// Which of several equal nodes; 0 is the one that is described.
+    /// Number of the node among equal ones; 0 is the described node.
     pub node: u32,
     /// Its GPU's number on that node.
     pub gpu: u32,
@@ -49,32 +49,32 @@ impl FromStr for ExchangeMember {
     }
 }
 
-/// What is exchanged.
+/// The operation and its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExchangeOp {
-    /// Pairs of a sender and a receiver, each with so many messages in flight, as osu_bw and
+    /// Pairs of a sender and a receiver, each with `window` messages in flight, as osu_bw and
     /// osu_mbw_mr do.
     Send {
-        /// Who sends to whom.
+        /// Sender and receiver.
         pairs: Vec<(ExchangeMember, ExchangeMember)>,
         /// Messages in flight of each pair.
         window: u32,
     },
     /// The same pairs with one message there and back; half of it counts, as in osu_latency.
     Ping {
-        /// Who plays with whom.
+        /// The two ranks of each ping.
         pairs: Vec<(ExchangeMember, ExchangeMember)>,
     },
     /// A collective; the first member is the root.
     Collective {
-        /// Which.
+        /// The operation.
         op: Collective,
         /// In the order of their ranks.
         over: Vec<ExchangeMember>,
     },
 }
 
-/// Who moves the bytes.
+/// The library that moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageLibrary {
     /// HPE's MPI; direct copies by copy engine, or by the runtime's copy kernel
@@ -83,7 +83,7 @@ pub enum MessageLibrary {
         /// By copy engine.
         sdma: bool,
     },
-    /// An MPI over UCX, in the same way.
+    /// An MPI over UCX; direct copies as in `CrayMpich`.
     Ucx {
         /// By copy engine.
         sdma: bool,
@@ -95,7 +95,7 @@ pub enum MessageLibrary {
 }
 
 impl MessageLibrary {
-    /// Its word, without what moves the bytes: the name of its section of the machine file.
+    /// The name of its section of the machine file, such as `cray-mpich`, without `[blit]`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::CrayMpich { .. } => "cray-mpich",
@@ -140,7 +140,7 @@ impl FromStr for MessageLibrary {
     }
 }
 
-/// Where the buffers are.
+/// The memory of the buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum BufferPlace {
     /// In the memory of each rank's GPU.
@@ -150,18 +150,18 @@ pub enum BufferPlace {
     Host,
 }
 
-/// What ranks do together: `all_reduce over gpu0-gpu7 by rccl x 1MiB`,
-/// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. Host buffers are said at
-/// the end: ` from host`.
+/// A joint operation of ranks: `all_reduce over gpu0-gpu7 by rccl x 1MiB`,
+/// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. The suffix ` from host`
+/// selects host buffers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeSpec {
-    /// What is done, and between whom.
+    /// The operation and its ranks.
     pub what: ExchangeOp,
     /// By which library.
     pub by: MessageLibrary,
     /// Of a message; of a collective the larger of a rank's buffers, as nccl-tests counts.
     pub bytes: Bytes,
-    /// Where the buffers are.
+    /// The memory of the buffers.
     pub buffers: BufferPlace,
 }
 
@@ -375,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn wrong_texts_say_what_is_expected() {
-        for (text, says) in [
+    fn a_parse_error_names_the_expected_form() {
+        for (text, expected) in [
             ("", "WHAT over RANKS"),
             ("gather over gpu0-gpu1 by rccl x 1B", "send, ping, broadcast"),
             ("reduce over gpu0 by rccl x 1B", "2 to 1024 different ranks"),
@@ -395,7 +395,7 @@ mod tests {
             ("ping over gpu0>gpu1 by ucx x 1X", "KiB"),
         ] {
             let error = text.parse::<ExchangeSpec>().unwrap_err().to_string();
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is told of an exchange.
+//! The predicted time of an exchange, its algorithm and its bounds.
 
 use pathline_schema::{Bytes, Ns, Rate};
 
@@ -20,19 +20,19 @@ pub struct ExchangeTime {
     pub algbw: Rate,
     /// algbw times nccl-tests' factor of the operation.
     pub busbw: Rate,
-    /// Algorithm and protocol in a few words: `ring, Simple`.
+    /// Algorithm and protocol: `ring, Simple`.
     pub algorithm: String,
-    /// What happens, step by step, with times.
+    /// The steps of the algorithm, with times.
     pub steps: Vec<String>,
     /// The rings that carry it, if any do.
     pub rings: Vec<GpuRing>,
     /// Links and engines that are full while most bytes move; empty if starts decide.
     pub bound_by: Vec<String>,
-    /// What no library can beat.
+    /// Lower bounds for any library.
     pub bounds: TimeBounds,
 }
 
-/// What an algorithm says of itself; the layer adds rates and bounds.
+/// The outcome of an algorithm; the layer adds rates and bounds.
 #[derive(Debug, Default)]
 pub(crate) struct AlgorithmTime {
     /// ns.
@@ -40,7 +40,7 @@ pub(crate) struct AlgorithmTime {
     pub mean: f64,
     /// By pair, or by rank.
     pub each: Vec<f64>,
-    /// How many senders' payload counts.
+    /// Number of senders whose payload counts.
     pub pairs: usize,
     pub algorithm: String,
     pub steps: Vec<String>,
@@ -71,7 +71,7 @@ impl AlgorithmTime {
     }
 }
 
-/// A time in ns for people.
+/// Renders a time in ns with its unit.
 pub(crate) fn us(ns: f64) -> String {
     Ns(ns).to_string()
 }

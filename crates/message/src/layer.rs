@@ -1,4 +1,4 @@
-//! The layer: a machine with its libraries, ready to be asked.
+//! The layer: predictions for a machine with its libraries.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,10 +23,10 @@ type WantedRings = (Vec<u32>, usize);
 pub struct MessageLayer {
     machine: NodeParts,
     software: MessageSoftware,
-    /// Where the sections would stand.
+    /// The machine file, for errors about missing sections.
     file: String,
     peaks: MachinePeaks,
-    /// Rings found so far, by the GPUs that they pass and how many were asked for.
+    /// Rings found so far, by the GPUs that they pass and the requested number.
     rings: Mutex<HashMap<WantedRings, Arc<Vec<GpuRing>>>>,
 }
 
@@ -36,7 +36,7 @@ impl MessageLayer {
     /// # Errors
     /// As [`Network::new`].
     pub fn new(desc: &MachineDesc) -> Result<Self, DescError> {
-        // An exchange says itself whether copy engines are used.
+        // The exchange decides whether copy engines are used.
         let network = Network::new(desc, RuntimeEnv::default())?;
         let machine = NodeParts::new(desc, network);
         let peaks = MachinePeaks::new(desc, &machine);
@@ -48,7 +48,7 @@ impl MessageLayer {
     ///
     /// # Errors
     /// The machine has no such GPU, link or adapter, its description no such library, or the
-    /// library no such exchange; in words for a table.
+    /// library no such exchange. The message fits a table cell.
     pub fn time(&self, exchange: &ExchangeSpec) -> Result<ExchangeTime, NoPath> {
         let members = exchange.members();
         if members.len() > MAX_RANKS {
@@ -56,7 +56,7 @@ impl MessageLayer {
             return Err(NoPath(format!("{n} ranks; up to {MAX_RANKS} are modelled")));
         }
         let scene = ExchangeScene::new(&self.machine, &members)?;
-        let bounds = self.peaks.of(exchange);
+        let bounds = self.peaks.bounds(exchange);
         let (bytes, buffers) = (exchange.bytes.as_f64(), exchange.buffers);
         let (outcome, factor) = match exchange.by {
             MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma } => {
@@ -104,8 +104,8 @@ impl MessageLayer {
     fn missing(&self, library: MessageLibrary) -> NoPath {
         let word = library.word();
         NoPath(format!(
-            "{} says nothing of {word}: no section [software.{word}]; add one, as `pathline machines \
-             mi250x` has it",
+            "{} does not describe {word}: no section [software.{word}]; add one, as in `pathline \
+             machines mi250x`",
             self.file
         ))
     }

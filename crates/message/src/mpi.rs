@@ -30,9 +30,9 @@ pub(crate) struct MessageRoute {
     pub weight: f64,
     /// From an idle start to the first byte, ns.
     pub start: f64,
-    /// The same with the message before still under way, ns.
+    /// The same while the previous message is in flight, ns.
     pub queued: f64,
-    /// What carries it, in words.
+    /// What carries it, for the list of steps.
     pub by: &'static str,
     /// Whether the CPU that sends is busy with it all along.
     pub by_cpu: bool,
@@ -111,7 +111,7 @@ impl MpiLibrary<'_> {
         let mut sum = 0.0;
         for ((m, rate), (a, b)) in messages.iter().zip(&rates).zip(pairs) {
             let each = m.queued + bytes * m.weight / rate;
-            // The first message finds nothing under way, and the last is answered.
+            // The first message finds nothing in flight, and the last is answered.
             let once = m.start - m.queued + if a.node == b.node { reply } else { m.start };
             let time = each + once.max(0.0) / f64::from(window);
             sum += time;
@@ -171,7 +171,7 @@ impl MpiLibrary<'_> {
         Ok(outcome)
     }
 
-    /// What summing `bytes` takes a CPU core, ns: a copy reads and writes them once, a sum reads
+    /// Time of a CPU core to sum `bytes`, ns: a copy reads and writes them once, a sum reads
     /// two buffers and writes one.
     pub(crate) fn sum(&self, m: ExchangeMember, bytes: f64) -> Result<f64, NoPath> {
         let copy = self.scene.host(m, m, Bytes(bytes as u64).0.max(1))?;

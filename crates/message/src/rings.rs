@@ -24,7 +24,7 @@ pub struct GpuRing {
     pub gpus: Vec<u32>,
     /// The peak that the search gave it, in GB/s; infinite if no peak is known.
     pub peak_gbs: f64,
-    /// How many of its edges pass another GPU.
+    /// Number of edges that pass another GPU.
     pub routed: u32,
 }
 
@@ -39,7 +39,7 @@ struct RingGraph {
 }
 
 impl RingGraph {
-    fn of(routes: &RouteTable, gpus: &[u32]) -> Self {
+    fn new(routes: &RouteTable, gpus: &[u32]) -> Self {
         let (mut edges, mut free) = (HashMap::new(), BTreeMap::new());
         let pairs = gpus.iter().flat_map(|&a| gpus.iter().map(move |&b| (a, b)));
         for (a, b) in pairs.filter(|(a, b)| a != b) {
@@ -191,7 +191,7 @@ fn closed(gpus: &[u32]) -> impl Iterator<Item = (u32, u32)> + '_ {
 /// the largest sum; with equal sums the fewest rings. At most `most`. Never empty for two GPUs and
 /// more.
 pub fn rings(routes: &RouteTable, gpus: &[u32], most: usize) -> Vec<GpuRing> {
-    let mut graph = RingGraph::of(routes, gpus);
+    let mut graph = RingGraph::new(routes, gpus);
     let plain = |peak_gbs| GpuRing { gpus: gpus.to_vec(), peak_gbs, routed: 0 };
     if gpus.len() < 2 || graph.free.is_empty() {
         return vec![plain(f64::INFINITY)];
@@ -244,16 +244,16 @@ mod tests {
         RouteTable::of(&MachineDesc::preset("mi250x").unwrap().topology())
     }
 
-    fn of(n: u32) -> Vec<GpuRing> {
+    fn rings_of(n: u32) -> Vec<GpuRing> {
         rings(&mi250x(), &(0..n).collect::<Vec<_>>(), 32)
     }
 
-    /// Between packages there are ten links each way (02 46 13 15 37 57, 06 and 24 twice). A ring
-    /// crosses four times, so two fit each way: four in all. Without GCD 7 its neighbour 6 is
+    /// Ten links per direction join the packages (02 46 13 15 37 57, 06 and 24 twice). A ring
+    /// crosses four times, so two fit per direction: four in all. Without GCD 7 its neighbour 6 is
     /// reached by 06 and 46 alone, 5 by 45 and 15 alone; that leaves one ring and its reverse.
     #[test]
     fn the_eighth_gcd_doubles_the_rings() {
-        let (seven, eight) = (of(7), of(8));
+        let (seven, eight) = (rings_of(7), rings_of(8));
         assert_eq!((seven.len(), eight.len()), (2, 4));
         assert!(seven.iter().chain(&eight).all(|r| r.peak_gbs == 50.0 && r.routed == 0));
         assert_eq!(seven[0].gpus, [0, 2, 3, 1, 5, 4, 6]);
@@ -263,10 +263,10 @@ mod tests {
     #[test]
     fn every_ring_passes_every_gpu_and_no_lane_is_overdrawn() {
         for n in 2..=8 {
-            let found = of(n);
+            let found = rings_of(n);
             let routes = mi250x();
             let gpus: Vec<u32> = (0..n).collect();
-            let mut graph = RingGraph::of(&routes, &gpus);
+            let mut graph = RingGraph::new(&routes, &gpus);
             for ring in &found {
                 let mut sorted = ring.gpus.clone();
                 sorted.sort_unstable();
@@ -281,10 +281,10 @@ mod tests {
     /// Five: GCD 4 hangs on 2 alone, so an edge passes another GCD.
     #[test]
     fn small_groups() {
-        assert_eq!(of(2), [GpuRing { gpus: vec![0, 1], peak_gbs: 200.0, routed: 0 }]);
-        let four = of(4);
+        assert_eq!(rings_of(2), [GpuRing { gpus: vec![0, 1], peak_gbs: 200.0, routed: 0 }]);
+        let four = rings_of(4);
         assert_eq!((four.len(), four[0].peak_gbs, four[0].routed), (2, 50.0, 0));
-        assert!(of(5).iter().all(|r| r.routed == 1));
+        assert!(rings_of(5).iter().all(|r| r.routed == 1));
     }
 
     /// Switches: each GPU has 18 links that any partner can use, so one ring takes them all.

@@ -12,7 +12,7 @@ use pathline_schema::{
 use crate::exchange::ExchangeMember;
 use crate::transfer::TransferRoute;
 
-/// What carries the bytes of a message.
+/// The carrier of a message's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ByteCarrier {
     /// The copy engine of the sender.
@@ -130,7 +130,7 @@ impl NodeParts {
         Ok(paths.entry(key).or_insert(path).clone())
     }
 
-    /// Between a GPU and pinned memory of its own NUMA domain, by copy engine.
+    /// Between a GPU and pinned memory of its NUMA domain, by copy engine.
     pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<TransferRoute, NoPath> {
         let device = Place::new(Unit::Gpu(gpu), MemKind::Vram);
         let host = Place::new(Unit::Numa(self.home(gpu)?), MemKind::Pinned);
@@ -297,7 +297,7 @@ impl<'a> ExchangeScene<'a> {
         Ok(Arc::new(whole))
     }
 
-    /// What binds flows at these rates: full resources, by name.
+    /// The full resources at these rates, by name.
     pub(crate) fn full(&self, flows: &[RateDemand<'_>], rates: &[f64]) -> Vec<String> {
         let mut used = vec![0.0; self.capacities.len()];
         for (flow, rate) in flows.iter().zip(rates) {

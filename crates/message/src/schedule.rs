@@ -10,7 +10,7 @@ use crate::transfer::{ScheduledTransfer, ends};
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
 const BROADCAST_SHORT: f64 = 12_288.0;
-/// Bytes of a message without payload: a schedule drops those that have none.
+/// Bytes of a message without payload: a schedule drops messages without bytes.
 const EMPTY: f64 = 1e-3;
 const BROADCAST_MIN_RANKS: usize = 8;
 const REDUCE_SHORT: f64 = 2_048.0;
@@ -26,9 +26,9 @@ struct ScheduleBuilder<'a> {
     over: &'a [ExchangeMember],
     buffers: BufferPlace,
     transfers: Vec<ScheduledTransfer>,
-    /// What each rank's next message waits for.
+    /// Transfers that each rank's next message waits for.
     ready: Vec<Vec<usize>>,
-    /// What has been planned, in words, with the first transfer of each step.
+    /// Titles of the planned steps, with the first transfer of each.
     steps: Vec<(String, usize)>,
     /// Bytes of every message, for the steps.
     carried_by: &'static str,
@@ -151,7 +151,7 @@ impl<'a> ScheduleBuilder<'a> {
         Ok(())
     }
 
-    /// Ranks beyond a power of two hand their bytes to a neighbour; those that go on are returned.
+    /// Ranks beyond a power of two pass their bytes to a neighbour. Returns the remaining ranks.
     fn fold(&mut self, bytes: f64) -> Result<Vec<usize>, NoPath> {
         let n = self.n();
         let power = 1usize << n.max(1).ilog2();
@@ -171,7 +171,7 @@ impl<'a> ScheduleBuilder<'a> {
         self.round(&sends, false)
     }
 
-    /// Pairs at each distance of `group`, a power of two of ranks, exchange bytes both ways.
+    /// Pairs at each distance of `group`, a power of two of ranks, exchange bytes, full duplex.
     fn pairs(
         &mut self,
         group: &[usize],
@@ -204,7 +204,7 @@ impl<'a> ScheduleBuilder<'a> {
     }
 }
 
-/// Who sends to whom in each round of a tree of `radix` from the first of `group`.
+/// Senders and receivers of each round of a tree of `radix` from the first of `group`.
 fn tree_rounds(group: &[usize], radix: usize) -> Vec<Vec<(usize, usize)>> {
     let n = group.len();
     let mut distances = Vec::new();
@@ -263,8 +263,9 @@ pub(crate) fn collective(
     Ok(plan.outcome(algorithm))
 }
 
-/// Everybody tells one rank at each doubling distance, and hears of another: after the last round
-/// each has heard of all. The messages have no payload, so they are the smallest of host memory.
+/// Dissemination barrier: in each round every rank sends to one rank at a doubling distance and
+/// receives from another, so the last round completes all. Messages have no payload, so each takes
+/// the time of the smallest host message.
 fn barrier(plan: &mut ScheduleBuilder<'_>) -> Result<&'static str, NoPath> {
     let n = plan.n();
     plan.buffers = BufferPlace::Host;
@@ -414,7 +415,7 @@ fn reduce(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, No
     let group = plan.fold(bytes)?;
     halving(plan, &group, bytes)?;
     plan.step("the sums to the root, over a tree");
-    // Halving began with the nearest ranks and half of the bytes, so the way back begins with the
+    // Halving began with the nearest ranks and half of the bytes, so the return begins with the
     // farthest and one part.
     let m = group.len();
     let part = bytes / m as f64;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, MaxMinSolver, RateDemand, ResourceUse};
 
-/// What a transfer passes: what it shares, and what it gets alone.
+/// The route of a transfer: shared resources, and its rate alone.
 #[derive(Debug, Clone)]
 pub(crate) struct TransferRoute {
     pub uses: Vec<ResourceUse>,

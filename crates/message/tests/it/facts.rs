@@ -1,4 +1,4 @@
-//! What is published of messages on a node of eight MI250X dies, and what follows by hand.
+//! Published message times on a node of eight MI250X dies, and values computed by hand.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ fn mi250x() -> &'static MessageLayer {
     &MI250X
 }
 
-fn told(layer: &MessageLayer, text: &str) -> ExchangeTime {
+fn exchange_time(layer: &MessageLayer, text: &str) -> ExchangeTime {
     let exchange: ExchangeSpec = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
     layer.time(&exchange).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
@@ -59,7 +59,9 @@ fn bandwidth_from_one_die_to_each() {
     let engine_slides = [49.0, 36.0, 36.0, 36.0, 36.0, 49.0, 49.0];
     for to in 1..=7usize {
         let at = |by: &str| {
-            told(layer, &format!("send over gpu0>gpu{to} by {by} x 16MiB window 64")).algbw.gbs()
+            exchange_time(layer, &format!("send over gpu0>gpu{to} by {by} x 16MiB window 64"))
+                .algbw
+                .gbs()
         };
         near("blit, UCX", at("ucx[blit]"), blog[to - 1], 0.05);
         near("blit, Cray", at("cray-mpich[blit]"), slides[to - 1], 0.05);
@@ -80,7 +82,7 @@ fn messages_write_where_copies_read() {
         let case: Case = case.parse().unwrap();
         let read = network.predict(&case).unwrap()[0].rate.gbs();
         let text = format!("send over gpu0>gpu{to} by cray-mpich[blit] x 1GiB");
-        let deficit = 1.0 - told(layer, &text).algbw.gbs() / read;
+        let deficit = 1.0 - exchange_time(layer, &text).algbw.gbs() / read;
         assert!((0.095..=0.15).contains(&deficit), "to {to}: {deficit}");
     }
 }
@@ -99,19 +101,19 @@ fn small_sums_and_other_nodes() {
     ];
     for (bytes, one_node, two_nodes) in published {
         let text = format!("all_reduce over gpu0-gpu7 by cray-mpich x {bytes}B");
-        near(&text, told(layer, &text).mean.0 / 1e3, one_node, 0.03);
+        near(&text, exchange_time(layer, &text).mean.0 / 1e3, one_node, 0.03);
         let text = format!("all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x {bytes}B");
-        near(&text, told(layer, &text).mean.0 / 1e3, two_nodes, 0.05);
+        near(&text, exchange_time(layer, &text).mean.0 / 1e3, two_nodes, 0.05);
     }
     let one = "send over gpu0>n1.gpu0 by cray-mpich x 4MiB";
-    near("one adapter", told(layer, one).algbw.gbs(), 23.82, 0.02);
+    near("one adapter", exchange_time(layer, one).algbw.gbs(), 23.82, 0.02);
     let four = "send over gpu1>n1.gpu1,gpu3>n1.gpu3,gpu5>n1.gpu5,gpu7>n1.gpu7 by cray-mpich x 4MiB";
-    near("four adapters", told(layer, four).algbw.gbs(), 95.0, 0.02);
+    near("four adapters", exchange_time(layer, four).algbw.gbs(), 95.0, 0.02);
     // Two dies of a package share its adapter.
     let shared = "send over gpu0>n1.gpu0,gpu1>n1.gpu1 by cray-mpich x 4MiB";
-    near("one adapter, two pairs", told(layer, shared).algbw.gbs(), 23.82, 0.02);
+    near("one adapter, two pairs", exchange_time(layer, shared).algbw.gbs(), 23.82, 0.02);
     let rings = "all_reduce over gpu0-gpu7,n1.gpu0-gpu7 by rccl x 128MiB";
-    near("16 dies", told(layer, rings).busbw.gbs(), 85.0, 0.08);
+    near("16 dies", exchange_time(layer, rings).busbw.gbs(), 85.0, 0.08);
 }
 
 /// KTH Fig 11, 12 at 1 MiB: RCCL is below MPI for all but broadcast, here from three partners on,
@@ -141,7 +143,7 @@ fn rccl_is_below_mpi_but_for_broadcast() {
 }
 
 /// KTH Fig 12: RCCL is faster with 8 dies than with 7 for reduce, broadcast and all_reduce. Here
-/// because the eighth die closes a second ring each way (see the tests of rings).
+/// because the eighth die closes a second ring per direction (see the tests of rings).
 #[test]
 fn the_eighth_die_makes_rccl_faster() {
     let layer = mi250x();
@@ -163,8 +165,8 @@ fn bounds_of_the_paper() {
     for (op, us) in
         [(Collective::Reduce, 8.7), (Collective::AllReduce, 17.4), (Collective::AllGather, 17.4)]
     {
-        let told = collective(layer, op, 2, MessageLibrary::Rccl, MIB);
-        assert!((told.bounds.latency.0 / 1e3 - us).abs() < 0.05, "{:?}", told.bounds);
+        let outcome = collective(layer, op, 2, MessageLibrary::Rccl, MIB);
+        assert!((outcome.bounds.latency.0 / 1e3 - us).abs() < 0.05, "{:?}", outcome.bounds);
     }
     for op in [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll] {
         let us = collective(layer, op, 2, MessageLibrary::Rccl, MIB).time.0 / 1e3;
@@ -172,14 +174,14 @@ fn bounds_of_the_paper() {
     }
 }
 
-/// With uniform traffic each single link carries three pairs' worth each way: 7 x 50 / 3 = 116.7
+/// With uniform traffic each single link carries three pairs per direction: 7 x 50 / 3 = 116.7
 /// GB/s a die. RCCL's direct exchange stays below.
 #[test]
 fn all_to_all_is_bound_by_the_routes() {
-    let told = collective(mi250x(), Collective::AllToAll, 8, MessageLibrary::Rccl, 1 << 30);
+    let outcome = collective(mi250x(), Collective::AllToAll, 8, MessageLibrary::Rccl, 1 << 30);
     let sent = 7.0 / 8.0 * (1u64 << 30) as f64;
-    assert!((sent / told.bounds.flow.0 - 7.0 * 50.0 / 3.0).abs() < 1e-6, "{:?}", told.bounds);
-    assert!(told.busbw.gbs() < 116.7 && told.busbw.gbs() > 50.0, "{}", told.busbw);
+    assert!((sent / outcome.bounds.flow.0 - 7.0 * 50.0 / 3.0).abs() < 1e-6, "{:?}", outcome.bounds);
+    assert!(outcome.busbw.gbs() < 116.7 && outcome.busbw.gbs() > 50.0, "{}", outcome.busbw);
 }
 
 /// Pairs share what they share: packages next to each other share nothing; 0>2 and 0>4 pass one
@@ -187,12 +189,12 @@ fn all_to_all_is_bound_by_the_routes() {
 #[test]
 fn pairs_share_links() {
     let layer = mi250x();
-    let one = told(layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB").algbw.gbs();
+    let one = exchange_time(layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB").algbw.gbs();
     let four = "send over gpu0>gpu1,gpu2>gpu3,gpu4>gpu5,gpu6>gpu7 by cray-mpich[blit] x 1GiB";
-    let four = told(layer, four).algbw.gbs();
+    let four = exchange_time(layer, four).algbw.gbs();
     assert!((four / (4.0 * one) - 1.0).abs() < 1e-9, "{four} {one}");
-    let alone = told(layer, "send over gpu0>gpu2 by cray-mpich[blit] x 1GiB").algbw.gbs();
-    let both = told(layer, "send over gpu0>gpu2,gpu1>gpu2 by cray-mpich[blit] x 1GiB");
+    let alone = exchange_time(layer, "send over gpu0>gpu2 by cray-mpich[blit] x 1GiB").algbw.gbs();
+    let both = exchange_time(layer, "send over gpu0>gpu2,gpu1>gpu2 by cray-mpich[blit] x 1GiB");
     assert!(both.algbw.gbs() < 1.05 * alone, "{} {alone}", both.algbw);
 }
 
@@ -209,11 +211,11 @@ fn two_ranks_by_hand() {
         let case: Case = format!("gpu0.vram > gpu1.vram by {mover} x 1MiB").parse().unwrap();
         let rate = network.predict(&case).unwrap()[0].rate;
         let by_hand = start_us * 1e3 + rate.time(Bytes(MIB)).0;
-        let told = collective(layer, Collective::Broadcast, 2, by, MIB);
-        assert!((told.time.0 - by_hand).abs() < 1.0, "{by}: {} {by_hand}", told.time);
-        assert_eq!(told.mean, told.time, "both are done when the bytes are there");
+        let outcome = collective(layer, Collective::Broadcast, 2, by, MIB);
+        assert!((outcome.time.0 - by_hand).abs() < 1.0, "{by}: {} {by_hand}", outcome.time);
+        assert_eq!(outcome.mean, outcome.time, "both are done when the bytes are there");
     }
-    // 4 B between two ranks: one host message and 4 B at 2.65 GB/s each way at once.
+    // 4 B between two ranks: one host message and 4 B at 2.65 GB/s in both directions at once.
     let small = collective(layer, Collective::AllReduce, 2, CRAY, 4).time.0;
     assert!((small - (415.0 + 4.0 / 2.65)).abs() < 2.0, "{small}");
 }
@@ -236,8 +238,8 @@ fn square() -> MachineDesc {
     MachineDesc::parse("square.toml", &text).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// all_reduce over a ring of four equal links, by hand: a ring each way, half of the 4 MiB on each;
-/// 2 x 3 steps with a quarter of that (512 KiB) on every edge, all edges busy both ways.
+/// all_reduce over a ring of four equal links, by hand: a ring per direction, half of the 4 MiB on
+/// each; 2 x 3 steps with a quarter of that (512 KiB) on every edge, all edges busy both ways.
 #[test]
 fn a_ring_of_four_equal_links_by_hand() {
     let desc = square();
@@ -250,15 +252,15 @@ fn a_ring_of_four_equal_links_by_hand() {
             .parse()
             .unwrap();
     let rate = network.predict(&case).unwrap()[0].rate.gbs();
-    let told = collective(&layer, Collective::AllReduce, 4, MessageLibrary::Rccl, 4 * MIB);
-    assert_eq!(told.rings.len(), 2);
-    assert!(told.rings.iter().all(|r| r.routed == 0 && r.peak_gbs == 50.0));
+    let outcome = collective(&layer, Collective::AllReduce, 4, MessageLibrary::Rccl, 4 * MIB);
+    assert_eq!(outcome.rings.len(), 2);
+    assert!(outcome.rings.iter().all(|r| r.routed == 0 && r.peak_gbs == 50.0));
     let by_hand = 10.4e3 + 6.0 * (3.6e3 + 524_288.0 / rate);
-    assert!((told.time.0 / by_hand - 1.0).abs() < 1e-4, "{} {by_hand}", told.time);
-    assert!(!told.bound_by.is_empty(), "moving bytes takes most of it: {told:?}");
+    assert!((outcome.time.0 / by_hand - 1.0).abs() < 1e-4, "{} {by_hand}", outcome.time);
+    assert!(!outcome.bound_by.is_empty(), "moving bytes takes most of it: {outcome:?}");
     // nccl-tests: 2 x 3 / 4 of the bytes over the time.
-    let busbw = 1.5 * 4.0 * MIB as f64 / told.time.0;
-    assert!((told.busbw.gbs() - busbw).abs() < 1e-9);
+    let busbw = 1.5 * 4.0 * MIB as f64 / outcome.time.0;
+    assert!((outcome.busbw.gbs() - busbw).abs() < 1e-9);
 }
 
 /// NCCL 2.28 without NVLS on eight H200 (nccl-tests, one process), 1 GiB: the rates come out of the
@@ -275,21 +277,21 @@ fn nccl_on_a_switched_node() {
         (Collective::Reduce, 361.6),
         (Collective::AllToAll, 331.4),
     ] {
-        let told = collective(&layer, op, 8, MessageLibrary::Nccl, 1 << 30);
-        near(op.word(), told.busbw.gbs(), busbw, 0.12);
+        let outcome = collective(&layer, op, 8, MessageLibrary::Nccl, 1 << 30);
+        near(op.word(), outcome.busbw.gbs(), busbw, 0.12);
     }
     let small = collective(&layer, Collective::AllReduce, 8, MessageLibrary::Nccl, 8);
     near("all_reduce of 8 B", small.time.0 / 1e3, 56.5, 0.01);
 }
 
 #[test]
-fn what_cannot_be_told_says_why() {
+fn an_unknown_exchange_names_the_reason() {
     let layer = mi250x();
     let bare = MessageLayer::new(&square_without_software()).unwrap();
     let err = |layer: &MessageLayer, text: &str| {
         layer.time(&text.parse().unwrap()).unwrap_err().to_string()
     };
-    for (text, says) in [
+    for (text, expected) in [
         ("all_reduce over gpu0-gpu8 by rccl x 1B", "mi250x has no gpu8"),
         ("all_reduce over gpu0-gpu1 by nccl x 1B", "no section [software.nccl]"),
         ("all_reduce over gpu0-gpu1 by rccl x 1B from host", "device memory only"),
@@ -297,7 +299,7 @@ fn what_cannot_be_told_says_why() {
         ("all_reduce over gpu0-gpu1,n1.gpu0 by rccl x 1B", "the same GPUs of each node"),
     ] {
         let error = err(layer, text);
-        assert!(error.contains(says), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
     let error = err(&bare, "all_reduce over gpu0-gpu1 by ucx x 1B");
     assert!(error.contains("square.toml") && error.contains("[software.ucx]"), "{error}");
@@ -309,17 +311,17 @@ fn square_without_software() -> MachineDesc {
     desc
 }
 
-/// Doubling the bytes never takes less time, where the algorithm stays. Where it changes, so may
-/// the time, both ways.
+/// Doubling the bytes never takes less time, while the algorithm stays. Where it changes, the
+/// time may rise or fall.
 #[test]
 fn more_bytes_take_more_time() {
     let layer = mi250x();
     for by in [MessageLibrary::Rccl, CRAY, CRAY_BLIT, MessageLibrary::Ucx { sdma: false }] {
         for op in summing_and_sharing() {
             for n in [2, 5, 8] {
-                let told: Vec<ExchangeTime> =
+                let outcomes: Vec<ExchangeTime> =
                     (0..31).map(|k| collective(layer, op, n, by, 1 << k)).collect();
-                for pair in told.windows(2) {
+                for pair in outcomes.windows(2) {
                     let (a, b) = (&pair[0], &pair[1]);
                     let same = a.algorithm == b.algorithm;
                     assert!(!same || b.time.0 >= a.time.0, "{op:?} {n} {by}: {a:?} {b:?}");
@@ -334,10 +336,10 @@ fn more_bytes_take_more_time() {
 fn a_barrier_takes_a_message_for_each_doubling() {
     let layer = mi250x();
     for (gpus, rounds) in [("gpu0-gpu1", 1.0), ("gpu0-gpu2", 2.0), ("gpu0-gpu7", 3.0)] {
-        let told = told(layer, &format!("barrier over {gpus} by cray-mpich x 1B"));
-        near(gpus, told.time.0, rounds * 415.0, 0.01);
+        let outcome = exchange_time(layer, &format!("barrier over {gpus} by cray-mpich x 1B"));
+        near(gpus, outcome.time.0, rounds * 415.0, 0.01);
         assert_eq!(
-            told.each.len(),
+            outcome.each.len(),
             if rounds == 1.0 {
                 2
             } else if rounds == 2.0 {
@@ -353,12 +355,12 @@ fn a_barrier_takes_a_message_for_each_doubling() {
 #[test]
 fn a_pair_by_kernels_is_a_launch_and_a_step() {
     let layer = mi250x();
-    let small = told(layer, "ping over gpu0>gpu1 by rccl x 8B");
+    let small = exchange_time(layer, "ping over gpu0>gpu1 by rccl x 8B");
     near("8 B", small.time.0, 10_400.0 + 800.0, 0.01);
-    let large = told(layer, "send over gpu0>gpu1 by rccl x 1GiB window 1");
-    let blit = told(layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB");
+    let large = exchange_time(layer, "send over gpu0>gpu1 by rccl x 1GiB window 1");
+    let blit = exchange_time(layer, "send over gpu0>gpu1 by cray-mpich[blit] x 1GiB");
     near("1 GiB", large.algbw.gbs(), blit.algbw.gbs(), 0.05);
-    let both = told(layer, "send over gpu0>gpu1,gpu2>gpu3 by rccl x 1GiB window 1");
+    let both = exchange_time(layer, "send over gpu0>gpu1,gpu2>gpu3 by rccl x 1GiB window 1");
     near("two pairs", both.algbw.gbs(), 2.0 * large.algbw.gbs(), 0.01);
     assert_eq!(both.each.len(), 2);
 }
@@ -371,8 +373,8 @@ fn partners_two_to_eight() {
     for op in summing_and_sharing() {
         for by in [MessageLibrary::Rccl, CRAY, CRAY_BLIT] {
             let us = (2..=8).map(|n| {
-                let told = collective(layer, op, n, by, MIB);
-                format!("{:5.0}", told.mean.0 / 1e3)
+                let outcome = collective(layer, op, n, by, MIB);
+                format!("{:5.0}", outcome.mean.0 / 1e3)
             });
             let us: Vec<String> = us.collect();
             table += &format!("{:15}{:17}{}\n", op.word(), by.to_string(), us.concat());
@@ -381,7 +383,7 @@ fn partners_two_to_eight() {
     insta::assert_snapshot!(table);
 }
 
-/// What is told of one exchange, in words.
+/// The explanation of an exchange: algorithm, steps, rings and bounds.
 #[test]
 fn an_exchange_explains_itself() {
     let layer = mi250x();
@@ -392,15 +394,15 @@ fn an_exchange_explains_itself() {
         "send over gpu0>gpu6 by ucx[blit] x 16MiB window 64",
         "ping over gpu0>gpu1 by cray-mpich x 8B",
     ] {
-        let told = told(layer, exchange);
-        text += &format!("{exchange}\n  {}: {}\n", told.algorithm, told.time);
-        told.steps.iter().for_each(|step| text += &format!("  {step}\n"));
-        for ring in &told.rings {
+        let outcome = exchange_time(layer, exchange);
+        text += &format!("{exchange}\n  {}: {}\n", outcome.algorithm, outcome.time);
+        outcome.steps.iter().for_each(|step| text += &format!("  {step}\n"));
+        for ring in &outcome.rings {
             text += &format!("  ring {:?} at {} GB/s peak\n", ring.gpus, ring.peak_gbs);
         }
-        let full = told.bound_by.join(", ");
+        let full = outcome.bound_by.join(", ");
         text += &format!("  full: {}\n", if full.is_empty() { "nothing" } else { &full });
-        let bounds = told.bounds;
+        let bounds = outcome.bounds;
         text += &format!("  at least {} ({})\n", bounds.flow, bounds.flow_by);
     }
     insta::assert_snapshot!(text);
@@ -419,12 +421,12 @@ proptest! {
         shift in 0u32..31,
     ) {
         let bytes = (bytes >> shift).max(1);
-        let told = mi250x().time(&ExchangeSpec::collective(op, gpus, by, Bytes(bytes))).unwrap();
-        prop_assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{:?}", told);
-        prop_assert!(told.mean.0 <= told.time.0 * (1.0 + 1e-9));
+        let outcome = mi250x().time(&ExchangeSpec::collective(op, gpus, by, Bytes(bytes))).unwrap();
+        prop_assert!(outcome.time.0 >= outcome.bounds.flow.0 * (1.0 - 1e-9), "{:?}", outcome);
+        prop_assert!(outcome.mean.0 <= outcome.time.0 * (1.0 + 1e-9));
         let engines = by == MessageLibrary::Rccl || by == CRAY;
         if bytes >= MIB && engines {
-            prop_assert!(told.time.0 >= told.bounds.latency.0, "{:?}", told);
+            prop_assert!(outcome.time.0 >= outcome.bounds.latency.0, "{:?}", outcome);
         }
     }
 
@@ -440,7 +442,7 @@ proptest! {
             order.chunks(2).take(pairs).map(|p| format!("gpu{}>gpu{}", p[0], p[1])).collect();
         let by = MessageLibrary::Ucx { sdma };
         let text = format!("send over {} by {by} x {bytes}B window 64", pairs.join(","));
-        let told = told(mi250x(), &text);
-        prop_assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{}: {:?}", text, told);
+        let outcome = exchange_time(mi250x(), &text);
+        prop_assert!(outcome.time.0 >= outcome.bounds.flow.0 * (1.0 - 1e-9), "{}: {:?}", text, outcome);
     }
 }
