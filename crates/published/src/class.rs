@@ -2,7 +2,7 @@
 
 use crate::score::ErrorTarget;
 
-/// What kind of figure a row is.
+/// The class of a row's figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowClass {
     /// Between GPUs, 16 MiB and more.

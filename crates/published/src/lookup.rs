@@ -31,7 +31,7 @@ pub struct PublishedTable {
     naming: UnitNaming,
 }
 
-/// What units are called in the key of a case.
+/// Names of units in the key of a case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum UnitNaming {
     /// By their numbers.
@@ -96,8 +96,8 @@ impl PublishedTable {
         }
     }
 
-    /// The value for a case, if somebody has published one. `engine` is what moved the bytes, as
-    /// the record says it; empty if unknown.
+    /// The value for a case, if one was published. `engine` names what moved the bytes, as
+    /// recorded; empty if unknown.
     pub fn lookup(
         &self,
         case: &Case,
@@ -116,12 +116,12 @@ impl PublishedTable {
         rows.iter().find(fits).map(|row| row.published.clone())
     }
 
-    /// Hops of the route between two GPUs, either way.
+    /// Hops of the route between two GPUs, in either order.
     pub fn hops(&self, a: u32, b: u32) -> Option<&PublishedValue> {
         self.hops.get(&(a.min(b), a.max(b)))
     }
 
-    /// How many values of cases there are.
+    /// Number of values of cases.
     pub fn len(&self) -> usize {
         self.rows.values().map(Vec::len).sum()
     }

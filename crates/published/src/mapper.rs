@@ -21,20 +21,20 @@ use crate::value::{RowValue, UnitKind, sizes_between};
 pub struct WantedRow {
     /// How the number is formed.
     pub number: RowNumber,
-    /// What was published, in the units used inside.
+    /// The published value, in internal units.
     pub published: RowValue,
     /// Its unit inside.
     pub unit: &'static str,
     /// Its class.
     pub class: RowClass,
-    /// What the hardware does, whatever the tool: rows of the same operation can contradict each
+    /// The operation of the hardware, for any tool: rows of the same operation can contradict each
     /// other. None where the number is no plain rate or time of one path.
     pub hardware: Option<HardwareOp>,
     /// Whether the description carries the figure as data.
     pub data: bool,
 }
 
-/// What the hardware does, and the value that was published for it.
+/// An operation of the hardware, and the value that was published for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HardwareOp {
     /// Engine, path and direction: `copy engine gpu0 > gpu1`.
@@ -82,13 +82,13 @@ impl<'a> RowMapper<'a> {
     /// Queries and expression of a row.
     ///
     /// # Errors
-    /// Why it has none.
+    /// The reason why it maps to none.
     pub fn map(&self, row: &PublishedRow) -> Result<WantedRow, UnmappedRow> {
         let name = row.system.as_str();
         let is_this = |known: &String| known.eq_ignore_ascii_case(name);
         if !is_this(&self.desc.name) && !self.systems.iter().any(is_this) {
             return unmapped(format!(
-                "system '{name}' is not the machine '{}'; --system '{name}' says that it is",
+                "system '{name}' is not the machine '{}'; --system '{name}' declares that it is",
                 self.desc.name
             ));
         }
@@ -143,7 +143,7 @@ impl<'a> RowMapper<'a> {
         match unit {
             Unit::Gpu(n) => self.topology.gpus.iter().any(|g| g.index == n),
             Unit::Numa(n) => self.topology.numa.iter().any(|d| d.id == n),
-            // Cases of files are skipped with a reason of their own where there are none.
+            // Cases of files are skipped with a separate reason where there are none.
             Unit::Store(_) => true,
         }
     }
@@ -177,7 +177,7 @@ fn number_of(parsed: &ParsedRow, queries: &[MachineQuery]) -> Result<RowNumber, 
     })
 }
 
-/// The number of one case: of its own size, or the best over several.
+/// The number of one case: at its size, or the best over several sizes.
 fn over_sizes(parsed: &ParsedRow, query: &MachineQuery) -> Result<RowNumber, UnmappedRow> {
     let Some(RowStatistic::BestFrom(least)) = parsed.statistic else {
         return plain_number(parsed, query.clone());
@@ -328,7 +328,7 @@ fn is_smallest_copy(flows: &[&Flow]) -> bool {
         && on_gpu(flow.dst)
 }
 
-/// What the hardware does, of rows about one path between GPUs at one size.
+/// The operation of the hardware, for rows about one path between GPUs at one size.
 fn hardware_op(parsed: &ParsedRow) -> Option<HardwareOp> {
     let scale = match (parsed.metric, &parsed.base) {
         (PublishedMetric::Bandwidth | PublishedMetric::Latency, _) => 1.0,
@@ -346,7 +346,7 @@ fn hardware_op(parsed: &ParsedRow) -> Option<HardwareOp> {
             MachineQuery::Exchange(exchange) => {
                 let ExchangeOp::Send { pairs, .. } = &exchange.what else { return None };
                 let [(a, b)] = pairs.as_slice() else { return None };
-                // What MPI's copies ask of the hardware.
+                // The operation behind MPI's copies.
                 let who =
                     match exchange.by {
                         MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma } => {

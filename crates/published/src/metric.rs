@@ -1,4 +1,4 @@
-//! What a published value is a value of.
+//! The metric of a published value.
 
 use pathline_schema::{Bytes, Cadence, Case};
 
@@ -11,7 +11,7 @@ const REPORT_BULK: Bytes = Bytes::mib(64);
 /// Published latencies that reports show are of 16 B copies.
 const TINY: Bytes = Bytes(16);
 
-/// What a published value is a value of.
+/// The metric of a published value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PublishedMetric {
     /// Payload of all timed flows over time.
@@ -36,19 +36,19 @@ pub enum PublishedMetric {
     Links,
     /// Links passed on the route between two GPUs.
     Hops,
-    /// Theoretical peak of the links between two units, one way.
+    /// Theoretical peak of the links between two units, per direction.
     LinkPeak,
-    /// The same, both ways.
+    /// The same, bidirectional.
     LinkPeakBoth,
     /// Bytes of a memory: of a GPU, a NUMA domain, or all domains of the node.
     Capacity,
     /// Theoretical peak of a memory.
     MemoryPeak,
-    /// A dependent load from a NUMA domain by one of its own cores.
+    /// A dependent load from a NUMA domain by one of its cores.
     MemoryLatency,
     /// NUMA domains of the node.
     NumaDomains,
-    /// What each GPU can send in an all-to-all, by the smallest cut of the node.
+    /// Limit on the bytes that each GPU sends in an all-to-all, by the smallest cut of the node.
     CutBound,
     /// The same, by the load of the fullest link under the routes in use.
     RouteBound,
@@ -130,7 +130,7 @@ impl PublishedMetric {
         cadence && self.is_sized_for_reports(case)
     }
 
-    /// Whether a published row's sizes are those that reports compare.
+    /// Whether reports compare the sizes of a published row.
     pub(crate) fn is_sized_for_reports(self, case: &Case) -> bool {
         let mut flows = case.timed.iter();
         match self {

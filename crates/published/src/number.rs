@@ -56,7 +56,7 @@ pub enum RowNumber {
     Mean(MachineQuery),
     /// [`MachineAnswer::bus`].
     Bus(MachineQuery),
-    /// So many times a number.
+    /// A number times a factor.
     Scaled(f64, Box<RowNumber>),
     /// The sum.
     Sum(Vec<RowNumber>),
@@ -73,7 +73,7 @@ pub enum RowNumber {
 }
 
 impl RowNumber {
-    /// So many times it.
+    /// It times `by`.
     pub(crate) fn times(self, by: f64) -> Self {
         if by == 1.0 { self } else { Self::Scaled(by, Box::new(self)) }
     }

@@ -13,7 +13,7 @@ use crate::report::ValidationPlan;
 pub type AnswerMap = BTreeMap<MachineQuery, Result<MachineAnswer, String>>;
 
 impl ValidationPlan {
-    /// What the physics answers, and the cases that remain to be run on a machine.
+    /// The answers of the physics, and the cases that remain to be run on a machine.
     ///
     /// # Errors
     /// A description that makes no network.

@@ -29,7 +29,7 @@ pub struct ValidationPlan {
 pub struct LeftOutRow {
     /// Line of the table.
     pub line: u64,
-    /// What it is about.
+    /// Its subject.
     pub label: String,
     /// Why.
     pub reason: String,
@@ -64,7 +64,7 @@ pub struct ValidationReport {
     pub compared: Vec<ComparedRow>,
     /// Rows without one.
     pub left_out: Vec<LeftOutRow>,
-    /// What contradicts what; the worst first.
+    /// Contradictions between rows; the worst first.
     pub contradictions: Vec<RowContradiction>,
     /// Errors by class.
     pub classes: Vec<ClassErrors>,
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_tables_are_mapped_but_for_what_is_not_of_the_node() {
+    fn shipped_tables_are_mapped_except_for_other_nodes() {
         // (rows that are scored or left out, left out): of mi250x other systems 11 (elbencho's V100
         // and MI100), GPU caches 2, messages through shared memory 1, the host link of the reference
         // server 1.
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!((report.compared.len(), report.left_out), (4, vec![]));
     }
 
-    /// What is a key of records is one in tables, too: the canonical text.
+    /// Records and tables have the same keys: the canonical text.
     #[test]
     fn shipped_cases_are_canonical() {
         for table in &SHIPPED {

@@ -31,10 +31,10 @@ pub(crate) fn unreadable<T>(reason: impl Into<String>) -> Result<T, UnmappedRow>
     Err(UnmappedRow { unreadable: true, reason: reason.into() })
 }
 
-/// What the case column names.
+/// The content of the case column.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RowSubject {
-    /// What is run.
+    /// The cases to run.
     Queries(Vec<MachineQuery>),
     /// The whole node.
     Node,
@@ -44,7 +44,7 @@ pub(crate) enum RowSubject {
     Path(LinkEnd, LinkEnd),
 }
 
-/// What becomes one number of several cases, or of several sizes of a case.
+/// The statistic over several cases, or over several sizes of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowStatistic {
     /// The middle one.
@@ -57,7 +57,7 @@ pub(crate) enum RowStatistic {
     BestFrom(Bytes),
 }
 
-/// What a fraction or ratio is relative to.
+/// The base of a fraction or ratio.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RowBase {
     /// Nothing.
@@ -68,7 +68,7 @@ pub(crate) enum RowBase {
     Queries(Vec<MachineQuery>),
 }
 
-/// Where a row is used.
+/// The use of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowUsage {
     /// In scores and in reports.

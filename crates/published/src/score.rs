@@ -19,7 +19,7 @@ pub struct ComparedRow {
     pub measured: RowValue,
     /// `GB/s`, `us`.
     pub unit: String,
-    /// Where the figure comes from.
+    /// Source of the figure.
     pub source: String,
     /// How the prediction was formed.
     pub how: String,
@@ -41,7 +41,7 @@ impl ComparedRow {
 pub struct ClassErrors {
     /// The class or target.
     pub name: String,
-    /// How many.
+    /// Number of rows.
     pub n: usize,
     /// The middle one.
     pub median: f64,
@@ -49,7 +49,7 @@ pub struct ClassErrors {
     pub p95: f64,
     /// The greatest.
     pub worst: f64,
-    /// What has the greatest.
+    /// Label of the row with the greatest error.
     pub worst_label: String,
 }
 

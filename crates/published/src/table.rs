@@ -35,10 +35,10 @@ pub enum TableError {
     Csv {
         /// Line of the file.
         line: u64,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
-    /// It has more rows than anybody publishes.
+    /// It has too many rows.
     #[error("more than {MAX_ROWS} rows")]
     TooLong,
 }
@@ -64,11 +64,11 @@ pub struct PublishedRow {
     pub unit: String,
     /// Of several cases or sizes: `median`, `most`, `least`, `best from 256B`.
     pub statistic: String,
-    /// What a ratio is relative to: cases, or `50 GB/s`.
+    /// Base of a ratio: cases, or `50 GB/s`.
     pub base: String,
     /// `host` where launch and return count; empty where events on the device do the timing.
     pub clock: String,
-    /// What the runtime moved the bytes by, in the words of a record; empty if any.
+    /// Engine that moved the bytes, as a record names it; empty for any.
     pub engine: String,
     /// `score`, `report`, or empty for both.
     pub usage: String,
@@ -76,11 +76,11 @@ pub struct PublishedRow {
     pub left_out: String,
     /// The program and interface, in the source's words.
     pub tool: String,
-    /// What the source calls it.
+    /// Its name in the source.
     pub what: String,
-    /// Who published it.
+    /// The publication.
     pub source: String,
-    /// Where in the source.
+    /// Place in the source.
     pub figure: String,
     /// Remarks.
     pub note: String,

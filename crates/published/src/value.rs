@@ -79,7 +79,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|v| figures && v.is_finite())
 }
 
-/// What a unit measures. A row's metric must be of the same kind.
+/// The quantity of a unit. A row's metric must be of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitKind {
     /// Bytes over time; GB/s inside.
@@ -97,7 +97,7 @@ pub enum UnitKind {
 /// A unit: what it measures, and how many of the unit used inside it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RowUnit {
-    /// What it measures.
+    /// Its quantity.
     pub kind: UnitKind,
     /// Factor to the unit inside.
     pub factor: f64,
@@ -191,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn units_say_what_they_measure() {
+    fn units_have_a_quantity() {
         // 1 GiB/s is 2^30 / 1e9 GB/s.
         assert_eq!(unit("GiB/s").map(|u| u.factor), Some((1u64 << 30) as f64 / 1e9));
         assert_eq!(unit("MiB/s").map(|u| u.factor), Some((1u64 << 20) as f64 / 1e9));
         assert_eq!(unit("furlongs"), None);
-        assert_eq!(unit("gb/s"), None, "case tells GB from Gb");
+        assert_eq!(unit("gb/s"), None, "case distinguishes GB from Gb");
     }
 }

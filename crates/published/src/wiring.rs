@@ -68,12 +68,13 @@ impl RowMapper<'_> {
         }
     }
 
-    /// Links between two ends, either way round.
+    /// Links between two ends, in either order.
     fn links(&self, a: LinkEnd, b: LinkEnd) -> impl Iterator<Item = &Link> {
         self.topology.links.iter().filter(move |l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
     }
 
-    /// GB/s one way, of all links between two ends; none if there is none or one's is not known.
+    /// GB/s per direction, of all links between two ends; none if there is none or one's is not
+    /// known.
     fn link_peak(&self, a: LinkEnd, b: LinkEnd) -> Option<f64> {
         self.links(a, b).next()?;
         self.links(a, b).map(|link| link.peak.map(Rate::gbs)).sum()
@@ -87,8 +88,8 @@ impl RowMapper<'_> {
     }
 
     /// Uniform all to all: each GPU sends `r` to each of the n - 1 others. Over a cut with `k` GPUs
-    /// on one side pass k (n - k) r each way, which its links bound; the least of all cuts counts,
-    /// and a GPU sends (n - 1) r.
+    /// on one side pass k (n - k) r per direction, which its links bound; the least of all cuts
+    /// counts, and a GPU sends (n - 1) r.
     fn cut_bound(&self) -> Result<f64, UnmappedRow> {
         let gpus: Vec<u32> = self.topology.gpus.iter().map(|g| g.index).collect();
         let n = gpus.len();
@@ -139,7 +140,7 @@ impl RowMapper<'_> {
     }
 }
 
-/// A dependent load from the memory of a domain by one of its own cores.
+/// A dependent load from the memory of a domain by one of its cores.
 fn memory_latency(domain: u32) -> RowNumber {
     let at = Unit::Numa(domain);
     let work = CpuWork { op: CpuOp::Chase, how: CpuHow::Plain };

@@ -1,4 +1,4 @@
-//! What each kind of row becomes.
+//! The mapping of each kind of row.
 
 use super::*;
 use crate::table::read;
@@ -38,7 +38,7 @@ fn why(cells: &str) -> (bool, String) {
 const COPY: &str = "copy-w16-u4-b256-g2sm";
 
 #[test]
-fn a_metric_says_what_of_a_case_counts() {
+fn a_metric_selects_the_quantity_of_a_case() {
     let copy = "r0.gpu0.vram > r0.gpu6.vram by dma@gpu0 x 1GiB";
     let local = "r0.gpu0.vram > r0.gpu0.vram by blit@gpu0 x 64MiB isolated";
     let collective = "all_gather over gpu0-gpu3 by cray-mpich x 4KiB";
@@ -162,7 +162,7 @@ fn a_class_follows_from_the_case() {
 }
 
 #[test]
-fn what_cannot_be_mapped_says_why() {
+fn an_unmapped_row_has_a_reason() {
     let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB";
     let send = "send over gpu0>gpu1 by ucx x 1MiB";
     for (cells, unreadable, part) in [
@@ -210,7 +210,7 @@ fn systems_can_be_declared_to_be_this_machine() {
 }
 
 #[test]
-fn tools_do_not_matter_for_what_the_hardware_does() {
+fn tools_do_not_matter_for_hardware_metrics() {
     let hardware = |cells: &str| mapped(cells).hardware.map(|h| (h.what, h.bytes, h.value));
     let path = |what: &str, bytes, value| Some((what.to_owned(), bytes, value));
     let copy = "gpu0.vram > gpu2.vram by dma@gpu0 x 1GiB isolated";
