@@ -22,14 +22,15 @@ use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
 
-/// Binds a flow, the `nth` of its case: allocates, compiles, opens streams. Its threads leave the
-/// CPUs of a team of the same case free, as far as there are others.
+/// Binds a flow, the `nth` of its case: allocates, compiles, opens streams. Its threads leave the CPUs of
+/// the other teams of the case free, as far as there are more. A case with one team has the CPUs that all
+/// such cases have.
 pub(crate) fn bind<'m>(
     pool: &mut BufferPool<'m>,
     flow: &Flow,
     cadence: Cadence,
     nth: usize,
-    neighbour: Option<TeamId>,
+    others: &[TeamId],
 ) -> CallResult<Box<dyn BoundLane + 'm>> {
     let machine = pool.machine;
     calls::has_adapter(machine, flow)?;
@@ -77,10 +78,7 @@ pub(crate) fn bind<'m>(
                 reps: 1,
                 isolated: cadence == Cadence::Isolated,
             };
-            let team = match neighbour {
-                Some(other) => machine.team_beside(numa, threads, other)?,
-                None => machine.team(numa, threads)?,
-            };
+            let team = machine.team_beside(numa, threads, others)?;
             Ok(Box::new(ThreadLane { team, ends, work }))
         }
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
-use pathline_hal::{CallError, CallResult, Machine, ThreadTeam, pattern};
+use pathline_hal::{CallError, CallResult, Machine, TeamId, ThreadTeam, pattern};
 use pathline_schema::{
     Bytes, Case, CleanSamples, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow, FlowSeries,
     GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, RunSettings, SampledCase, Severity,
@@ -300,8 +300,9 @@ impl<'a> CaseEngine<'a> {
     fn lanes(&mut self, case: &Case) -> CallResult<Vec<Box<dyn BoundLane + 'a>>> {
         let mut lanes: Vec<Box<dyn BoundLane + 'a>> = Vec::new();
         for (nth, flow) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
-            let neighbour = lanes.iter().find_map(|lane| lane.team()).map(ThreadTeam::id);
-            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, neighbour)?);
+            let teams = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::id);
+            let others: Vec<TeamId> = teams.collect();
+            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
         }
         if message_lanes::is_between(case) {
             // The plan lets through what is all between processes, or timed beside it: those flows
@@ -591,6 +592,7 @@ impl RunningCase<'_> {
         let flows = self.entry.case.timed.iter().zip(&self.lanes);
         let open = flows.map(|(flow, lane)| FlowSeries {
             engine: lane.engine(),
+            cpus: lane.team().map(ThreadTeam::cpus).unwrap_or_default(),
             reps,
             steps: reps,
             moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps).saturating_mul(lane.messages())),
@@ -607,7 +609,10 @@ impl RunningCase<'_> {
             self.repeat(first.reps);
             self.written = first.samples_ns.len();
             self.written_visits = first.visits.len();
-            self.series.clone_from(&earlier.series);
+            for (new, old) in self.series.iter_mut().zip(&earlier.series) {
+                let cpus = old.cpus.union(&new.cpus);
+                *new = FlowSeries { cpus, ..old.clone() };
+            }
         }
     }
 

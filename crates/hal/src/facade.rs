@@ -35,15 +35,15 @@ impl Machine {
     pub fn team(&self, numa: u32, threads: u32) -> CallResult<ThreadTeam<'_>> {
         Ok(ThreadTeam { machine: self, id: self.host.team_create(numa, threads)? })
     }
-    /// The same beside another team: on CPUs that it leaves free and behind its last-level cache,
-    /// as far as there are such.
+    /// The same while `others` work: on CPUs that they leave free and behind their last-level caches, as
+    /// far as there are such.
     pub fn team_beside(
         &self,
         numa: u32,
         threads: u32,
-        other: TeamId,
+        others: &[TeamId],
     ) -> CallResult<ThreadTeam<'_>> {
-        Ok(ThreadTeam { machine: self, id: self.host.team_beside(numa, threads, other)? })
+        Ok(ThreadTeam { machine: self, id: self.host.team_beside(numa, threads, others)? })
     }
 }
 

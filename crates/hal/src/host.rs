@@ -83,12 +83,13 @@ pub trait Host {
         Err(CallError::unsupported("check_stored", work.work.to_string(), why))
     }
 
-    /// Starts `threads` threads pinned to different cores of `numa`.
+    /// Starts `threads` threads pinned to different cores of `numa`, which are the same for every team of
+    /// that many.
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId>;
-    /// The same for a team that works beside another one: on CPUs that it leaves free and behind
-    /// its last-level cache, as far as there are such.
-    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> CallResult<TeamId> {
-        let _ = other;
+    /// The same for a team that works at the same time as `others`: on CPUs that they leave free and
+    /// behind their last-level caches, as far as there are such.
+    fn team_beside(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
+        let _ = others;
         self.team_create(numa, threads)
     }
     /// The CPUs that a team's threads are pinned to; none where that means nothing.

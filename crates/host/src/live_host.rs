@@ -95,9 +95,10 @@ impl LiveHost {
         })
     }
 
-    /// Threads on CPUs that are used least; beside another team on others than its own, and behind
-    /// its last-level cache.
-    fn team(&self, numa: u32, threads: u32, beside: Option<TeamId>) -> CallResult<TeamId> {
+    /// Threads on the first CPUs of a domain, so that cases of as many threads differ by what they do and
+    /// not by where they run: CPUs of a virtual machine are not equal, nor are fast and efficient cores.
+    /// Of those CPUs, what `others` have is taken last, and what is behind their last-level cache first.
+    fn team(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
         let domain = self.domain("team_create", numa)?;
         let usable = domain.cpus.len();
         if threads == 0 || threads as usize > usable {
@@ -114,19 +115,19 @@ impl LiveHost {
             return Err(CallError::unsupported("team_create", thing, reason).or_try(way_out));
         }
         let mut teams = self.teams.borrow_mut();
-        // Teams that run at once take different CPUs as long as there are any.
-        let used = |cpu: u32| teams.values().filter(|t| t.cpus.contains(&cpu)).count();
-        let theirs = beside.and_then(|id| teams.get(&id)).map_or(&[][..], |t| &t.cpus);
+        let others = others.iter().filter_map(|id| teams.get(id));
+        let theirs: Vec<u32> = others.flat_map(|team| team.cpus.iter().copied()).collect();
+        let used = |cpu: u32| theirs.iter().filter(|&&c| c == cpu).count();
         let far = |cpu: u32| {
             let shares = |l3: &CpuSet| l3.contains(cpu) && theirs.iter().any(|&c| l3.contains(c));
             !theirs.is_empty() && !self.l3.iter().any(shares)
         };
         let mut cpus = domain.cpus.clone();
-        cpus.sort_by_key(|&cpu| (theirs.contains(&cpu), far(cpu), used(cpu)));
+        cpus.sort_by_key(|&cpu| (used(cpu), far(cpu)));
         cpus.truncate(threads as usize);
-        let busy: usize = teams.values().map(|t| t.cpus.len()).sum();
+        // Teams of other cases sleep while this one works.
         let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
-        let team = PinnedTeam::new(cpus, busy + (threads as usize) < all)?;
+        let team = PinnedTeam::new(cpus, theirs.len() + (threads as usize) < all)?;
         let id = TeamId(self.id());
         teams.insert(id, team);
         Ok(id)
@@ -383,11 +384,11 @@ impl Host for LiveHost {
     }
 
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
-        self.team(numa, threads, None)
+        self.team(numa, threads, &[])
     }
 
-    fn team_beside(&self, numa: u32, threads: u32, other: TeamId) -> CallResult<TeamId> {
-        self.team(numa, threads, Some(other))
+    fn team_beside(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
+        self.team(numa, threads, others)
     }
 
     fn team_cpus(&self, team: TeamId) -> CpuSet {

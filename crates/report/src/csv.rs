@@ -12,7 +12,7 @@ use pathline_explain::figures::StorageSummary;
 use pathline_explain::model_agreement::ModelAgreement;
 use pathline_explain::run::{CaseQuantity, RunView};
 
-const COLUMNS: [&str; 41] = [
+const COLUMNS: [&str; 42] = [
     "case",
     "suites",
     "world",
@@ -34,6 +34,7 @@ const COLUMNS: [&str; 41] = [
     "steps",
     "timer",
     "engine",
+    "cpus",
     "stop",
     "warmup",
     "verdict",
@@ -136,6 +137,7 @@ fn series(
         row.push(values.len().to_string());
         row.extend([series.moved_bytes.0.to_string(), series.reps.to_string()]);
         row.extend([series.steps.to_string(), series.timer.to_string(), series.engine.clone()]);
+        row.push(series.cpus.to_string());
         row.extend(tail.clone());
         row.extend([maybe(cell.ceiling), maybe(cell.bound)]);
         row.extend(cell.path.map_or_else(Default::default, path));

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, CallTally, Case, Flow, GpuFacts, GpuReadings, IoReading, Ns, Rank, RankMember, Rate,
-    StoreFacts, Topology, Unit, serde_as_text, words,
+    Bytes, CallTally, Case, CpuSet, Flow, GpuFacts, GpuReadings, IoReading, Ns, Rank, RankMember,
+    Rate, StoreFacts, Topology, Unit, serde_as_text, words,
 };
 
 /// Version of the journal's format. It grows when an older reader would misread a newer file.
@@ -175,6 +175,10 @@ pub struct FlowSeries {
     /// What moved the bytes in fact, where it is known: `copy engine`, `blit kernel`, `avx512-nt`.
     #[serde(default)]
     pub engine: String,
+    /// CPUs that its threads were pinned to, in Linux's list form. Absent where it has no threads, and in
+    /// older journals.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub cpus: CpuSet,
     /// Repetitions of the operation in one sample.
     pub reps: u64,
     /// Dependent steps in one sample: loads of a chain, pages touched, else operations.
@@ -213,6 +217,7 @@ impl FlowSeries {
             rank: Rank(0),
             timer,
             engine: String::new(),
+            cpus: CpuSet::default(),
             reps: 1,
             steps: 1,
             moved_bytes: Bytes(0),
@@ -329,6 +334,7 @@ impl SampledCase {
         if fits {
             for (all, new) in self.series.iter_mut().zip(visit.series) {
                 all.extend_off_cpu(new.off_cpu_ns);
+                all.cpus = all.cpus.union(&new.cpus);
                 all.samples_ns.extend(new.samples_ns);
                 all.visits.extend(new.visits);
                 all.io.extend(new.io);

@@ -131,6 +131,10 @@ impl CpuSet {
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.binary_search(&cpu).is_ok()
     }
+    /// Those in either.
+    pub fn union(&self, other: &Self) -> Self {
+        Self::new(self.0.iter().chain(&other.0).copied())
+    }
     /// Those in both.
     pub fn intersect(&self, other: &Self) -> Self {
         Self(self.0.iter().copied().filter(|&c| other.contains(c)).collect())

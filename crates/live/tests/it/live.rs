@@ -237,7 +237,9 @@ fn teams_behind_one_gate_overlap() {
     let bytes = Bytes::mib(64);
     let a = machine.buffer(HUGE, bytes).unwrap();
     let b = machine.buffer(HUGE, bytes).unwrap();
-    let teams = [machine.team(0, 1).unwrap(), machine.team(0, 1).unwrap()];
+    let first = machine.team(0, 1).unwrap();
+    let second = machine.team_beside(0, 1, &[first.id()]).unwrap();
+    let teams = [first, second];
     let gate = machine.gate().unwrap();
     for (team, buffer) in teams.iter().zip([&a, &b]) {
         let write =
@@ -256,23 +258,32 @@ fn teams_behind_one_gate_overlap() {
 }
 
 #[test]
-fn a_team_beside_another_has_other_cpus() {
+fn teams_of_as_many_threads_have_the_same_cpus() {
+    let machine = machine();
+    for threads in 1..=cores(&machine).min(3) {
+        // Cases of a group, all of whose teams wait while one of them works.
+        let teams: Vec<_> = (0..3).map(|_| machine.team(0, threads).unwrap()).collect();
+        assert!(teams.iter().all(|team| team.cpus() == teams[0].cpus()), "{threads} threads");
+        assert_eq!(teams[0].cpus().len(), threads as usize);
+    }
+}
+
+#[test]
+fn teams_of_one_case_have_different_cpus() {
     let machine = machine();
     if cores(&machine) < 2 {
         return;
     }
-    let mut teams: Vec<_> = (0..2 * cores(&machine)).map(|_| machine.team(0, 1).unwrap()).collect();
-    let first = teams[0].cpus();
-    assert_eq!(first.len(), 1);
-    // Now one CPU is used by nobody, and the others twice: whoever comes next takes it.
-    teams.retain(|team| team.cpus() != first);
-    let other = machine.team(0, 1).unwrap();
-    assert_eq!(other.cpus(), first);
-    // It is still the one that is used least.
-    let beside = machine.team_beside(0, 1, other.id()).unwrap();
-    assert!(beside.cpus().intersect(&first).is_empty(), "{} and {first}", beside.cpus());
+    let mut teams = vec![machine.team(0, 1).unwrap()];
+    for _ in 1..cores(&machine).min(8) {
+        let others: Vec<_> = teams.iter().map(pathline_hal::ThreadTeam::id).collect();
+        let next = machine.team_beside(0, 1, &others).unwrap();
+        let taken = teams.iter().any(|team| !team.cpus().intersect(&next.cpus()).is_empty());
+        assert!(!taken, "{} is taken", next.cpus());
+        teams.push(next);
+    }
     // Where every CPU is wanted, some are shared.
-    let all = machine.team_beside(0, cores(&machine), other.id()).unwrap();
+    let all = machine.team_beside(0, cores(&machine), &[teams[0].id()]).unwrap();
     assert_eq!(all.cpus().len(), cores(&machine) as usize);
 }
 
