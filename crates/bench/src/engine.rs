@@ -290,6 +290,9 @@ impl<'a> CaseEngine<'a> {
         case.spent = self.machine.clock.now() - bound - case.load;
         self.sampled_last = case.number;
         case.open_series();
+        for (nth, series) in case.series.iter_mut().enumerate() {
+            series.huge_share = self.pool.huge_share(&series.flow, nth);
+        }
         if let Some(earlier) = self.carried.get(&entry.case) {
             case.carry(earlier);
         }
@@ -611,7 +614,7 @@ impl RunningCase<'_> {
             self.written_visits = first.visits.len();
             for (new, old) in self.series.iter_mut().zip(&earlier.series) {
                 let cpus = old.cpus.union(&new.cpus);
-                *new = FlowSeries { cpus, ..old.clone() };
+                *new = FlowSeries { cpus, huge_share: new.huge_share, ..old.clone() };
             }
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct BufferKey {
 struct PooledBuffer<'m> {
     buffer: Rc<MachineBuffer<'m>>,
     batch: u64,
+    /// Bytes in huge pages after it was filled, where it asked for them and it is known.
+    huge: Option<Bytes>,
 }
 
 /// Buffers of past and present cases. They stay as long as there is room: page-locking a buffer takes
@@ -123,9 +125,25 @@ impl<'m> BufferPool<'m> {
             BufferRole::Chain => buffer.fill(SOURCE_SEED, true)?,
             BufferRole::Destination => buffer.fill(SPOILT_SEED, false)?,
         }
-        let pooled = PooledBuffer { buffer: Rc::clone(&buffer), batch: self.batch };
+        // The kernel grants huge pages as memory is first written, or silently none.
+        let asked = key.place.mem == MemKind::Huge && key.place.unit.numa().is_some();
+        let huge = asked.then(|| self.machine.host.huge_bytes(buffer.address())).flatten();
+        let pooled = PooledBuffer { buffer: Rc::clone(&buffer), batch: self.batch, huge };
         self.buffers.insert(key, pooled);
         Ok(buffer)
+    }
+
+    /// Share of the `huge` memory of a flow, the `nth` of its case, that is in huge pages; none where all
+    /// of it is or nothing is known.
+    pub(crate) fn huge_share(&self, flow: &Flow, nth: usize) -> Option<f64> {
+        let ends = [source(flow, nth), destination(flow, nth)];
+        let known = ends.into_iter().flatten().filter_map(|key| {
+            let granted = self.buffers.get(&key)?.huge?;
+            // A buffer is rounded up to whole pages, and granted those.
+            Some((granted.0.min(key.bytes.0), key.bytes.0))
+        });
+        let (granted, asked) = known.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        (granted < asked).then(|| granted as f64 / asked as f64)
     }
 }
 

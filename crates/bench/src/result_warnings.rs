@@ -54,6 +54,9 @@ pub(crate) fn about(
         if let Some(text) = short(series, overhead_ns) {
             notes.push(note("overhead", text));
         }
+        if let Some(text) = small_pages(series) {
+            notes.push(note("pages", text));
+        }
         if let Some(text) = stayed(series) {
             notes.push(note("not-migrated", text));
         }
@@ -177,6 +180,18 @@ fn drift(samples_ns: &[f64]) -> Option<String> {
     })
 }
 
+/// `huge` memory that the kernel backed with small pages.
+fn small_pages(series: &FlowSeries) -> Option<String> {
+    let share = series.small_pages()?;
+    Some(format!(
+        "{:.0} % of its huge memory is in huge pages, the rest in small ones: the figure is not one of \
+         huge pages. Allow transparent ones (madvise or always in \
+         /sys/kernel/mm/transparent_hugepage/enabled, no PR_SET_THP_DISABLE), or reserve some \
+         (vm.nr_hugepages)",
+        (share * 100.0).floor(),
+    ))
+}
+
 /// Pages that came faster than faults can move them. Two H200s gave 372 GB/s between them, which is
 /// what a kernel reads over their links.
 fn stayed(series: &FlowSeries) -> Option<String> {
@@ -279,5 +294,23 @@ mod tests {
         assert!(stayed(&series("fault", 720.0)).is_some_and(|t| t.contains("373 GB/s")));
         assert_eq!(stayed(&series("fault", 1290.0)), None);
         assert_eq!(stayed(&series("prefetch", 720.0)), None);
+    }
+
+    fn copies(threads: u32, reps: u64) -> FlowSeries {
+        let flow = format!("numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t{threads}] x 4KiB");
+        FlowSeries {
+            reps,
+            samples_ns: vec![500_000.0; 7],
+            ..FlowSeries::new(flow.parse().unwrap(), TimerKind::Threads)
+        }
+    }
+
+    #[test]
+    fn small_pages_under_a_case_of_huge_ones_are_named_with_their_share() {
+        let series = |huge_share| FlowSeries { huge_share, ..copies(1, 8_000) };
+        assert_eq!(small_pages(&series(None)), None);
+        assert_eq!(small_pages(&series(Some(0.96))), None);
+        assert!(small_pages(&series(Some(0.949))).is_some_and(|t| t.starts_with("94 % of")));
+        assert!(small_pages(&series(Some(0.0))).is_some_and(|t| t.starts_with("0 % of")));
     }
 }

@@ -77,6 +77,13 @@ impl<'a> RunEntry<'a> {
             _ => None,
         }
     }
+    /// Its samples, one series a timed flow; none of a skip or a fault.
+    pub(crate) fn series(&self) -> &'a [FlowSeries] {
+        match self.state {
+            EntryState::Sampled(series) => series,
+            EntryState::Absent(_) => &[],
+        }
+    }
     /// Both timed flows, of a case that sends in both directions between two units.
     pub(crate) fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
         match self.case.timed.as_slice() {

@@ -343,7 +343,7 @@ fn bind(base: usize, len: usize, numa: u32, reserved: bool) -> io::Result<()> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     *word = 1 << (numa % 64);
     let mode = if reserved { libc::MPOL_PREFERRED } else { libc::MPOL_BIND };
-    // The kernel takes one from the number of bits that it is told.
+    // The kernel takes one from the number of bits that it is given.
     let bits = mask.len() * 64 + 1;
     // SAFETY: the range is a mapping of the caller's; the kernel reads the mask, which lives
     // through the call.
@@ -351,9 +351,12 @@ fn bind(base: usize, len: usize, numa: u32, reserved: bool) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether this process gets transparent huge pages where it asks for them.
 fn transparent_pages() -> bool {
     let mode = files::text("/sys/kernel/mm/transparent_hugepage/enabled");
-    mode.is_some_and(|m| !m.contains("[never]"))
+    // Whoever started it may have forbidden them (PR_SET_THP_DISABLE).
+    let forbidden = rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(false);
+    !forbidden && mode.is_some_and(|m| !m.contains("[never]"))
 }
 
 /// Free reserved huge pages of a domain.

@@ -179,6 +179,10 @@ pub struct FlowSeries {
     /// older journals.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
+    /// Share of its `huge` memory that the kernel backed with huge pages, 0 to 1. Absent where all of it
+    /// is, where the kernel does not say, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_share: Option<f64>,
     /// Repetitions of the operation in one sample.
     pub reps: u64,
     /// Dependent steps in one sample: loads of a chain, pages touched, else operations.
@@ -218,6 +222,7 @@ impl FlowSeries {
             timer,
             engine: String::new(),
             cpus: CpuSet::default(),
+            huge_share: None,
             reps: 1,
             steps: 1,
             moved_bytes: Bytes(0),
@@ -241,6 +246,11 @@ impl FlowSeries {
         }
     }
 
+    /// The share of its `huge` memory that is in huge pages, if that is so low (below 95 %) that its figure
+    /// is one of other memory.
+    pub fn small_pages(&self) -> Option<f64> {
+        self.huge_share.filter(|&share| share < 0.95)
+    }
     /// Payload rate of each sample.
     pub fn rates(&self) -> impl Iterator<Item = Rate> + '_ {
         self.samples_ns.iter().map(|&ns| Rate::of(self.moved_bytes, Ns(ns)))

@@ -12,6 +12,7 @@ mod fixtures;
 mod gpu_requirement;
 mod guarded;
 mod hostile;
+mod huge_pages;
 mod kernels;
 mod lost_libraries;
 mod model_ranks;

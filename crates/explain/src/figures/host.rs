@@ -613,7 +613,13 @@ fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
         // A rate that is next to nothing is no sample of a page's cost, whatever the page's size.
         let value = rate.map(|r| page.as_f64() / r).filter(|ns| *ns < f64::MAX / 1e9);
         let half_width = value.map_or(0.0, |v| v * relative).min(f64::MAX / 1e9);
-        let unusable = value.is_none().then(|| "no usable sample".to_owned());
+        let small = entry.series().iter().any(|s| s.small_pages().is_some());
+        let unusable = if small {
+            Some("the kernel gave small pages for huge ones".to_owned())
+        } else {
+            value.is_none().then(|| "no usable sample".to_owned())
+        };
+        let value = value.filter(|_| !small);
         let (case, absent) = (cell.case, cell.absent.or(unusable));
         Some(FigureCell { value, half_width, absent, case, ..FigureCell::default() })
     };
