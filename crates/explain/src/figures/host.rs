@@ -308,16 +308,16 @@ fn crossover(run: &RunView, loops: &[HostLoop], threads: u32) -> Option<StoreCro
         memcpy: memcpy.map(|c| MemcpyRate {
             rate: c.2,
             sure: (c.2 - better.2).abs() > c.3 + better.3,
-            streams: memcpy_streams(run, largest),
+            streams: memcpy_streams(run, largest, threads),
         }),
         sure,
     })
 }
 
-/// Whether glibc's memcpy surely takes streaming stores at this size.
-fn memcpy_streams(run: &RunView, bytes: Bytes) -> bool {
+/// Whether glibc's memcpy surely takes streaming stores: each thread calls it for its share of the bytes.
+fn memcpy_streams(run: &RunView, bytes: Bytes, threads: u32) -> bool {
     let cache = main_domain(run).map_or(0, |home| run.last_cache(home));
-    run.topology().host.arch == "x86_64" && cache > 0 && bytes.0 > cache
+    run.topology().host.arch == "x86_64" && cache > 0 && bytes.0 / u64::from(threads.max(1)) > cache
 }
 
 /// Cache sizes as vertical marks.

@@ -34,6 +34,19 @@ fn the_crossover_names_its_size_and_its_gain() {
     assert!(curves.marks.iter().any(|m| m.1 == "L3 32MiB"));
 }
 
+#[test]
+fn memcpy_streams_if_the_share_of_a_thread_is_past_the_cache() {
+    let mut journal = host_run();
+    // 1 GiB by two threads is two calls of 512 MiB, and 768 MiB of cache hold each of them.
+    for cache in journal.topology.iter_mut().flat_map(|t| &mut t.caches).filter(|c| c.level == 3) {
+        cache.size = Bytes::mib(768);
+    }
+    let report = run_report::build(&journal, None);
+    let text = figure(&report, "host-copy-t2").finding.clone();
+    assert!(text.contains("memcpy reaches"), "{text}");
+    assert!(!text.contains("where it streams by itself"), "{text}");
+}
+
 /// Makes the samples of cases whose text contains `part` so many times longer.
 fn stretched(journal: &mut pathline_schema::Journal, parts: &[&str], factor: f64) {
     for outcome in &mut journal.outcomes {
