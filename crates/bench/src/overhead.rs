@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::{Machine, TeamWork};
-use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, Ns, TimerKind};
+use pathline_hal::{Machine, TeamWork, ThreadTeam};
+use pathline_schema::{Bytes, CpuHow, CpuOp, CpuWork, MemKind, Ns, Place, TimerKind, Unit};
 use serde::{Deserialize, Serialize};
+
+use crate::lane::SOURCE_SEED;
 
 /// Which timers are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,17 +22,29 @@ pub enum TimerScope {
 
 const TRIES: usize = 15;
 
+/// What a repetition of a pass of CPU threads costs, apart from the pass.
+pub(crate) const REPETITION: &str = "threads-repetition";
+/// What it costs two threads to meet between two isolated repetitions.
+pub(crate) const BARRIER: &str = "threads-barrier";
+/// Repetitions of which such a cost is taken: some 100 us of them.
+const REPETITIONS: u64 = 50_000;
+/// Bytes of the smallest block of the plain loop.
+const BLOCK: Bytes = Bytes(64);
+
 /// What an empty operation costs by each timer, in ns: the least of several, so that only the
 /// harness itself is in it. Timers that cannot be measured are left out.
 pub(crate) fn overhead(machine: &Machine, how: TimerScope) -> BTreeMap<String, f64> {
     let (host, gpus) = (how != TimerScope::Known, how == TimerScope::All);
+    let threads = host.then(|| of_threads(machine)).flatten().unwrap_or_default();
     [
-        (TimerKind::Host, host.then(|| clock(machine)).flatten()),
-        (TimerKind::Threads, host.then(|| threads(machine)).flatten()),
-        (TimerKind::DeviceEvents, gpus.then(|| events(machine)).flatten()),
+        (TimerKind::Host.word(), host.then(|| clock(machine)).flatten()),
+        (TimerKind::Threads.word(), threads.empty),
+        (REPETITION, threads.repetition),
+        (BARRIER, threads.barrier),
+        (TimerKind::DeviceEvents.word(), gpus.then(|| events(machine)).flatten()),
     ]
     .into_iter()
-    .filter_map(|(timer, ns)| Some((timer.word().to_owned(), ns?)))
+    .filter_map(|(name, ns)| Some((name.to_owned(), ns?)))
     .collect()
 }
 
@@ -45,23 +59,65 @@ fn clock(machine: &Machine) -> Option<f64> {
     })
 }
 
-fn threads(machine: &Machine) -> Option<f64> {
-    let domains = machine.host.domains();
-    let team = machine.team(domains.first()?.id, 1).ok()?;
-    let empty = TeamWork {
-        work: CpuWork { op: CpuOp::Read, how: CpuHow::Plain },
-        src: 0,
-        dst: 0,
-        bytes: Bytes(0),
-        reps: 1,
-        isolated: false,
-    };
+/// What threads of the first domain cost, in ns.
+#[derive(Default)]
+struct ThreadOverhead {
+    empty: Option<f64>,
+    repetition: Option<f64>,
+    barrier: Option<f64>,
+}
+
+fn of_threads(machine: &Machine) -> Option<ThreadOverhead> {
+    let domain = machine.host.domains().first()?.clone();
+    let team = machine.team(domain.id, 1).ok()?;
+    let empty = least_of_work(machine, &team, &EMPTY);
+    if team.cpus().is_empty() {
+        // Threads of a model repeat for nothing.
+        return Some(ThreadOverhead { empty, ..ThreadOverhead::default() });
+    }
+    let repetition = repetition(machine, domain.id, &team);
+    let barrier = (domain.threads > 1).then(|| barrier(machine, domain.id)).flatten();
+    Some(ThreadOverhead { empty, repetition, barrier })
+}
+
+const EMPTY: TeamWork = TeamWork {
+    work: CpuWork { op: CpuOp::Read, how: CpuHow::Plain },
+    src: 0,
+    dst: 0,
+    bytes: Bytes(0),
+    reps: 1,
+    isolated: false,
+};
+
+fn least_of_work(machine: &Machine, team: &ThreadTeam<'_>, work: &TeamWork) -> Option<f64> {
     least(|| {
         let gate = machine.gate().ok()?;
-        team.submit(&gate, &empty).ok()?;
+        team.submit(&gate, work).ok()?;
         gate.release().ok()?;
         Some(team.reap().ok()?.elapsed)
     })
+}
+
+/// Where a line through the times of passes over one and two blocks meets no blocks at all.
+fn repetition(machine: &Machine, numa: u32, team: &ThreadTeam<'_>) -> Option<f64> {
+    let place = Place::new(Unit::Numa(numa), MemKind::Paged);
+    let buffer = machine.buffer(place, Bytes(2 * BLOCK.0)).ok()?;
+    buffer.fill(SOURCE_SEED, false).ok()?;
+    let time = |blocks: u64| {
+        let bytes = Bytes(blocks * BLOCK.0);
+        let work = TeamWork { src: buffer.address(), bytes, reps: REPETITIONS, ..EMPTY };
+        least_of_work(machine, team, &work)
+    };
+    let (one, two) = (time(1)?, time(2)?);
+    Some(((2.0 * one - two) / REPETITIONS as f64).max(0.0))
+}
+
+fn barrier(machine: &Machine, numa: u32) -> Option<f64> {
+    let team = machine.team(numa, 2).ok()?;
+    // Few, since on a machine with more to run than CPUs each can take a time slice.
+    let reps = 16;
+    let work = TeamWork { reps, isolated: true, ..EMPTY };
+    Some(least_of_work(machine, &team, &work)? / reps as f64)
 }
 
 /// On the first GPU that answers: one that another process holds has no say.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, CleanSamples, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState, MeasuredCase,
-    MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
+    Bytes, Cadence, CleanSamples, CpuOp, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState,
+    MeasuredCase, MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
 };
 
-use crate::memory_type_check;
+use crate::{memory_type_check, overhead};
 
 /// How many times as long as the others the compared samples may take.
 const COMPARED_SLOWER: f64 = 1.1;
@@ -51,7 +51,9 @@ pub(crate) fn about(
         if let Some(text) = slower_when_compared(series).filter(|_| verified) {
             notes.push(note("slower-when-compared", text));
         }
-        if let Some(text) = short(series, overhead_ns) {
+        let short = short(series, overhead_ns);
+        let repeats = || short_repetition(series, measured.case.cadence, overhead_ns);
+        if let Some(text) = short.or_else(repeats) {
             notes.push(note("overhead", text));
         }
         if let Some(text) = small_pages(series) {
@@ -233,6 +235,24 @@ fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<Str
         .then(|| format!("a sample lasts {shortest:.0} ns and its harness costs {overhead:.0} ns"))
 }
 
+/// What threads pay for each repetition: a turn of the loop of passes, or, between isolated ones of
+/// several threads, a barrier.
+fn short_repetition(
+    series: &FlowSeries,
+    cadence: Cadence,
+    overhead_ns: &BTreeMap<String, f64>,
+) -> Option<String> {
+    let Mover::Cpu { work, threads, .. } = series.flow.by else { return None };
+    let passes = !matches!(work.op, CpuOp::Chase | CpuOp::Touch);
+    let meets = cadence == Cadence::Isolated && threads > 1;
+    let kind = if meets { overhead::BARRIER } else { overhead::REPETITION };
+    let cost = *overhead_ns.get(kind).filter(|_| passes && series.reps > 1)?;
+    let shortest = series.samples_ns.iter().copied().fold(f64::INFINITY, f64::min);
+    let each = shortest / series.reps as f64;
+    (each < cost * OVERHEAD_FACTOR)
+        .then(|| format!("a repetition lasts {each:.1} ns and to repeat it costs {cost:.1} ns"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,6 +323,28 @@ mod tests {
             samples_ns: vec![500_000.0; 7],
             ..FlowSeries::new(flow.parse().unwrap(), TimerKind::Threads)
         }
+    }
+
+    #[test]
+    fn a_repetition_is_long_against_what_repeating_it_costs() {
+        let cost = BTreeMap::from([
+            (TimerKind::Threads.word().to_owned(), 50.0),
+            (overhead::REPETITION.to_owned(), 1.0),
+            (overhead::BARRIER.to_owned(), 200.0),
+        ]);
+        // 500 us are 10,000 times 50 ns: as samples, all of these are long enough. By 12,500
+        // repetitions each lasts 40 ns, less than 50 times 1 ns; by 8,000 it lasts 62.5 ns.
+        let (short_one, long_one) = (copies(1, 12_500), copies(1, 8_000));
+        assert_eq!(short(&short_one, &cost), None);
+        let text = short_repetition(&short_one, Cadence::Streaming, &cost).unwrap();
+        assert!(text.contains("lasts 40.0 ns") && text.contains("costs 1.0 ns"), "{text}");
+        assert_eq!(short_repetition(&long_one, Cadence::Streaming, &cost), None);
+        // Two threads that meet after each pay 200 ns, and 62.5 ns are not 50 times that.
+        assert!(short_repetition(&copies(2, 8_000), Cadence::Isolated, &cost).is_some());
+        assert_eq!(short_repetition(&copies(2, 8_000), Cadence::Streaming, &cost), None);
+        // One operation a sample repeats nothing, and older runs did not measure the cost.
+        assert_eq!(short_repetition(&copies(1, 1), Cadence::Streaming, &cost), None);
+        assert_eq!(short_repetition(&short_one, Cadence::Streaming, &BTreeMap::new()), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const IDLE_SPINS: u32 = 1000;
 
 /// What each thread of a job does.
 pub(crate) enum ThreadTask {
-    /// Nothing: what the harness costs.
+    /// Nothing but meetings between isolated repetitions: what the harness costs.
     Nothing,
     /// Passes of a loop.
     Pass(CpuLoop),
@@ -180,6 +180,9 @@ impl TeamJob {
             }
             // SAFETY: `submit` found a whole chain there, and refuses whatever would write to it.
             ThreadTask::Chase { steps } => sum = unsafe { chase::follow(self.src, steps) },
+            ThreadTask::Nothing if self.isolated => {
+                (1..self.reps).for_each(|_| self.between.meet())
+            }
             ThreadTask::Nothing | ThreadTask::Touch { .. } => {}
         }
         let end = self.run.origin.ns();
