@@ -1,15 +1,16 @@
 //! Binding: a flow becomes a lane. Copies and kernels on streams and threads on cores are here; what
 //! goes through calls, files or pieces has a file of its own.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use pathline_hal::{
-    CallError, CallResult, CopyChoice, GpuEvent, GpuKernel, GpuStream, KernelLaunch, Machine,
-    MachineBuffer, PeerAccess, StartGate, TeamId, TeamWork, ThreadTeam,
+    CallError, CallResult, ChainPart, CopyChoice, GpuEvent, GpuKernel, GpuStream, KernelLaunch,
+    Machine, MachineBuffer, PeerAccess, StartGate, TeamId, TeamWork, ThreadTeam,
 };
 use pathline_schema::{
-    Bytes, Cadence, CpuOp, FaultHandling, Flow, KernelOp, MemKind, MigrateHow, Mover, Place,
-    TimerKind, Unit, VerifyResult,
+    Bytes, CHASE_STEPS, Cadence, CpuOp, FaultHandling, Flow, KernelOp, KernelVariant, MemKind,
+    MigrateHow, Mover, Ns, Place, TimerKind, Unit, VerifyResult,
 };
 
 use crate::block_sample::SampledBlock;
@@ -44,13 +45,13 @@ pub(crate) fn bind<'m>(
         Mover::Kernel { at, variant } => {
             let kernel = machine.gpu(index(at, flow)?)?.kernel(&variant)?;
             let launch = KernelLaunch { src: ends.src(), dst: ends.dst(), bytes: flow.bytes };
-            let steps = variant.effect(flow.bytes).chain.max(1);
-            streamed(
-                at,
-                ends,
-                GpuWork::Kernel { kernel, launch, steps },
-                variant.op == KernelOp::Copy,
-            )
+            if variant.op == KernelOp::Chase {
+                let work = GpuWork::Chase { kernel, launch, followed: Cell::new(0) };
+                return streamed(at, ends, work, false);
+            }
+            let reads = variant.op == KernelOp::Read;
+            let work = GpuWork::Kernel { kernel, launch, reads };
+            streamed(at, ends, work, variant.op == KernelOp::Copy)
         }
         Mover::Migrate { at, how } => {
             let gpu = at.gpu().or(flow.src.unit.gpu()).ok_or_else(|| no_fit(flow))?;
@@ -83,6 +84,10 @@ pub(crate) fn bind<'m>(
         }
     }
 }
+
+/// Shortest sample of a GPU's pointer chase: six operations of 1.7 ms over NVLink, each on another
+/// compute unit, so that eight samples have seen 48 units or more. A pass over 2 MiB took as long.
+const CHASED: Ns = Ns(10_000_000.0);
 
 /// Equal parts of the bytes; the last has what is left.
 fn pieces(ends: &FlowBuffers<'_>, bytes: Bytes, copies: u32) -> Vec<(u64, u64, Bytes)> {
@@ -156,10 +161,28 @@ fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> CallResult<()> {
 }
 
 enum GpuWork<'m> {
-    Copy { engine: CopyChoice },
-    Batch { copies: Vec<(u64, u64, Bytes)> },
-    Kernel { kernel: GpuKernel<'m>, launch: KernelLaunch, steps: u64 },
-    Migrate { to: Place, how: MigrateHow },
+    Copy {
+        engine: CopyChoice,
+    },
+    Batch {
+        copies: Vec<(u64, u64, Bytes)>,
+    },
+    Kernel {
+        kernel: GpuKernel<'m>,
+        launch: KernelLaunch,
+        /// Whether it only reads, so that the sum of what it read is compared.
+        reads: bool,
+    },
+    /// Each operation follows [`CHASE_STEPS`] loads from where the last one ended.
+    Chase {
+        kernel: GpuKernel<'m>,
+        launch: KernelLaunch,
+        followed: Cell<u64>,
+    },
+    Migrate {
+        to: Place,
+        how: MigrateHow,
+    },
 }
 
 /// A lane on a stream of a GPU.
@@ -200,7 +223,7 @@ impl<'m> StreamLane<'m> {
                 let auto = CopyChoice::Auto;
                 machine.driver()?.copy_engine_name(ends.dst(), ends.src(), auto)
             }
-            GpuWork::Kernel { .. } => "kernel".to_owned(),
+            GpuWork::Kernel { .. } | GpuWork::Chase { .. } => "kernel".to_owned(),
             GpuWork::Migrate { how, .. } => format!("page migration by {how}"),
         };
         Ok(Self {
@@ -228,6 +251,11 @@ impl<'m> StreamLane<'m> {
             }
             GpuWork::Batch { copies } => self.stream.copy_batch(copies),
             GpuWork::Kernel { kernel, launch, .. } => self.stream.launch(kernel, launch),
+            GpuWork::Chase { kernel, launch, followed } => {
+                let part = ChainPart { nth: followed.get(), steps: CHASE_STEPS };
+                followed.set(part.nth.wrapping_add(1));
+                self.stream.follow(kernel, launch, part)
+            }
             GpuWork::Migrate { to, how } => match &self.ends.src {
                 Some(buffer) => self.stream.migrate(buffer, *to, *how),
                 None => Ok(()),
@@ -236,7 +264,11 @@ impl<'m> StreamLane<'m> {
     }
 
     fn steps(&self) -> u64 {
-        if let GpuWork::Kernel { steps, .. } = self.job { steps } else { 1 }
+        if self.chases() { CHASE_STEPS } else { 1 }
+    }
+
+    fn chases(&self) -> bool {
+        matches!(self.job, GpuWork::Chase { .. })
     }
 }
 
@@ -295,6 +327,14 @@ impl BoundLane for StreamLane<'_> {
         !self.isolated && !matches!(self.job, GpuWork::Migrate { .. })
     }
 
+    fn min_sample(&self) -> Ns {
+        if self.chases() { CHASED } else { Ns::ZERO }
+    }
+
+    fn payload(&self) -> Option<Bytes> {
+        self.chases().then(|| KernelVariant::chase_bytes(CHASE_STEPS))
+    }
+
     fn most(&self) -> u64 {
         match self.machine.driver() {
             Ok(driver) if !self.blocking => {
@@ -328,6 +368,9 @@ impl BoundLane for StreamLane<'_> {
     }
 
     fn check(&self) -> CallResult<VerifyResult> {
+        if let GpuWork::Kernel { kernel, launch, reads: true } = &self.job {
+            return kernel.check_read(launch, SOURCE_SEED).map(|()| VerifyResult::Verified);
+        }
         // Migrated pages are the same buffer: it must still hold its pattern.
         let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());
         match holder.filter(|_| self.verified) {

@@ -1,6 +1,6 @@
 //! How long a step may take before it is taken for hung.
 
-use pathline_schema::{Bytes, Case, Flow, IoSpec, Ns, RunSettings};
+use pathline_schema::{Bytes, CHASE_STEPS, Case, Flow, IoSpec, Mover, Ns, RunSettings};
 
 use crate::files;
 use crate::needs::needs_runtime;
@@ -53,7 +53,11 @@ fn laid_out(io: &IoSpec) -> f64 {
 }
 
 fn steps(flow: &Flow) -> u64 {
-    flow.by.effect(flow.bytes).chain
+    match flow.by {
+        // A part of the chain at a time, for samples of some milliseconds.
+        Mover::Kernel { .. } if flow.by.is_chase() => CHASE_STEPS,
+        _ => flow.by.effect(flow.bytes).chain,
+    }
 }
 
 #[cfg(test)]

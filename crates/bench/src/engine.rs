@@ -593,13 +593,16 @@ impl RunningCase<'_> {
     fn open_series(&mut self) {
         let reps = self.reps;
         let flows = self.entry.case.timed.iter().zip(&self.lanes);
-        let open = flows.map(|(flow, lane)| FlowSeries {
-            engine: lane.engine(),
-            cpus: lane.team().map(ThreadTeam::cpus).unwrap_or_default(),
-            reps,
-            steps: reps,
-            moved_bytes: Bytes(flow.bytes.0.saturating_mul(reps).saturating_mul(lane.messages())),
-            ..FlowSeries::new(*flow, lane.timer())
+        let open = flows.map(|(flow, lane)| {
+            let each = lane.payload().unwrap_or(flow.bytes).0.saturating_mul(lane.messages());
+            FlowSeries {
+                engine: lane.engine(),
+                cpus: lane.team().map(ThreadTeam::cpus).unwrap_or_default(),
+                reps,
+                steps: reps,
+                moved_bytes: Bytes(each.saturating_mul(reps)),
+                ..FlowSeries::new(*flow, lane.timer())
+            }
         });
         self.series = open.collect();
     }

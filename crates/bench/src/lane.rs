@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_hal::{CallResult, GpuEvent, Machine, StartGate, ThreadTeam};
-use pathline_schema::{CallTally, IoReading, Ns, Rank, TimerKind, VerifyResult};
+use pathline_schema::{Bytes, CallTally, IoReading, Ns, Rank, TimerKind, VerifyResult};
 
 use crate::block_sample::SampledBlock;
 
@@ -87,6 +87,10 @@ pub(crate) trait BoundLane {
     /// Payloads that one operation moves.
     fn messages(&self) -> u64 {
         1
+    }
+    /// Bytes that one operation goes through, if not those of its flow.
+    fn payload(&self) -> Option<Bytes> {
+        None
     }
     /// Makes the destination wrong, so that only the operation can make it right. A lane that lands
     /// does so then.

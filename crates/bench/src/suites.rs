@@ -66,12 +66,11 @@ pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 ///
 /// A run without `--suite` on a node of 8 GPUs is to end within 180 s. A bandwidth case takes 60 to
 /// 100 ms there (a sample of 0.7 to 5 ms some ten to twenty times, its buffers, its check), one over
-/// the host link or of page migration up to three times that, a pointer chase over a link 0.2 s and
-/// over local memory 1 s. On 8 GPUs behind NVLink switches with two NUMA domains that makes, in
-/// seconds: local 40 x 0.1 + 8 x 1 = 12, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency
+/// the host link or of page migration up to three times that, a pointer chase 0.2 s. On 8 GPUs behind
+/// NVLink switches with two NUMA domains that makes, in seconds: local 40 x 0.1 + 8 x 0.2 = 6, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency
 /// 80 x 0.05 + 64 x 0.2 = 17, sweep 101 x 0.2 = 20, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed
 /// 28 x 0.2 = 6, overhead 43 x 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu
-/// 36 x 0.15 = 5: 130 s.
+/// 36 x 0.15 = 5: 124 s.
 pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::Host,

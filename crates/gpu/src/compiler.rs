@@ -32,6 +32,7 @@ template <class T> static __device__ T pl_load_nt(const T *p) { return __ldcs(p)
 template <class T> static __device__ void pl_store_nt(T *p, T v) { __stcs(p, v); }
 #endif
 #define PL_MIN(address, value) atomicMin(address, value)
+#define PL_XOR(address, value) atomicXor(address, value)
 "#;
 
 /// Where kernels are compiled.

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use pathline_hal::{
-    BlockCopier, CallError, CallResult, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId,
-    KernelLaunch, PeerAccess, StreamId,
+    BlockCopier, CallError, CallResult, ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId,
+    KernelId, KernelLaunch, PeerAccess, StreamId,
 };
 use pathline_schema::{Bytes, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit};
 
@@ -52,6 +52,8 @@ pub struct GpuDriver {
     pub(crate) host: Rc<HostMemory>,
     pub(crate) blocks: RefCell<GpuBlocks>,
     pub(crate) loaded: RefCell<LoadedKernels>,
+    /// Addresses at which the parts of a chain begin, by its address, its bytes and the loads of a part.
+    pub(crate) chain_starts: RefCell<BTreeMap<(u64, u64, u64), Vec<u64>>>,
     pub(crate) peers: RefCell<BTreeSet<(u32, u32)>>,
     opened: RefCell<BTreeSet<u32>>,
     streams: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
@@ -78,6 +80,7 @@ impl GpuDriver {
             host,
             blocks: RefCell::default(),
             loaded: RefCell::default(),
+            chain_starts: RefCell::default(),
             peers: RefCell::default(),
             opened: RefCell::default(),
             streams: RefCell::default(),
@@ -440,7 +443,20 @@ impl Driver for GpuDriver {
     }
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.launch.name, stream)?;
-        self.pass(gpu, handle, kernel, launch)
+        self.pass(gpu, handle, kernel, launch, None)
+    }
+    fn follow(
+        &self,
+        stream: StreamId,
+        kernel: KernelId,
+        launch: &KernelLaunch,
+        part: ChainPart,
+    ) -> CallResult<()> {
+        let (gpu, handle) = self.stream(self.api.launch.name, stream)?;
+        self.pass(gpu, handle, kernel, launch, Some(part))
+    }
+    fn check_read(&self, kernel: KernelId, launch: &KernelLaunch, seed: u64) -> CallResult<bool> {
+        self.sum_is_right(kernel, launch, seed)
     }
     fn migrate(
         &self,

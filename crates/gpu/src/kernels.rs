@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 
-use pathline_hal::{CallError, CallResult, KernelId, KernelLaunch, kernel};
+use pathline_hal::{CallError, CallResult, ChainPart, KernelId, KernelLaunch, kernel};
 use pathline_schema::{Bytes, KernelOp, KernelVariant, MemKind};
 
 use super::driver::{GpuDriver, call, no_such};
 use super::function_table::RuntimeHandle;
+use pathline_host::chase;
 
 /// Blocks that patterns are written and checked with, for each multiprocessor.
 const PATTERN_BLOCKS: u32 = 8;
@@ -20,6 +21,15 @@ fn shared(variant: &KernelVariant) -> u32 {
     u32::try_from(variant.shared().0).unwrap_or(u32::MAX)
 }
 
+/// The compute unit of the `nth` part of chases. Multiples of the golden ratio cover the units evenly
+/// whatever their number, and however few parts are followed.
+fn spread_unit(nth: u64, units: u32) -> u32 {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let fraction = nth.wrapping_mul(GOLDEN) >> 32;
+    // Below 2^32 units of a fraction below 2^32: the high half is below `units`.
+    ((fraction * u64::from(units)) >> 32) as u32
+}
+
 /// What is loaded on the GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedKernels {
@@ -29,6 +39,8 @@ pub(crate) struct LoadedKernels {
     functions: BTreeMap<(u32, String, &'static str), (RuntimeHandle, RuntimeHandle)>,
     /// A stream and eight bytes of each GPU for the driver's own work.
     own: BTreeMap<u32, (RuntimeHandle, u64)>,
+    /// Parts of chains that were followed, which chooses the compute unit of the next one.
+    followed: u64,
 }
 
 impl GpuDriver {
@@ -152,13 +164,14 @@ impl GpuDriver {
         )
     }
 
-    /// One pass of a kernel.
+    /// One pass of a kernel; of a chase, a part of one if a part is named.
     pub(crate) fn pass(
         &self,
         gpu: u32,
         stream: RuntimeHandle,
         kernel: KernelId,
         launch: &KernelLaunch,
+        part: Option<ChainPart>,
     ) -> CallResult<()> {
         let name = self.api.launch.name;
         let known = self.loaded.borrow().kernels.get(&kernel.0).copied();
@@ -181,6 +194,12 @@ impl GpuDriver {
         if variant.op == KernelOp::Chase && !self.has_chain(launch.src, launch.bytes) {
             return refuse("no chain of that span lies there");
         }
+        if let Some(part) = part {
+            if variant.op != KernelOp::Chase {
+                return refuse("only a chase follows part of its memory");
+            }
+            return self.follow_part(gpu, stream, (&variant, function), launch, part);
+        }
         if effect.writes.0 > 0 {
             self.overwritten(launch.dst, effect.writes);
         }
@@ -199,6 +218,28 @@ impl GpuDriver {
         let blocks = kernel::blocks(variant, launch.bytes, units);
         let shape = (blocks, u32::from(variant.block), shared(variant));
         self.enqueue(stream, function, shape, &mut [launch.src, launch.dst, launch.bytes.0, sink])
+    }
+
+    /// A part of a chase, by one of as many blocks as there are compute units. The hardware spreads
+    /// blocks of one thread over all units, so another block is another unit.
+    fn follow_part(
+        &self,
+        gpu: u32,
+        stream: RuntimeHandle,
+        (variant, function): (&KernelVariant, RuntimeHandle),
+        launch: &KernelLaunch,
+        part: ChainPart,
+    ) -> CallResult<()> {
+        let units = self.device(self.api.launch.name, gpu)?.info.compute_units.max(1);
+        let (_, sink) = self.own_work(gpu)?;
+        let start = self.chain_start(launch.src, launch.bytes, part)?;
+        let mut loaded = self.loaded.borrow_mut();
+        let unit = spread_unit(loaded.followed, units);
+        loaded.followed += 1;
+        drop(loaded);
+        let span = part.steps.saturating_mul(chase::STRIDE);
+        let shape = (units, u32::from(variant.block), shared(variant));
+        self.enqueue(stream, function, shape, &mut [start, u64::from(unit), span, sink])
     }
 
     /// Loads the kernel that faults pages in, if there is managed memory to fault: later a gate may
@@ -270,6 +311,47 @@ impl GpuDriver {
         Ok((first != u64::MAX).then_some(first))
     }
 
+    /// Whether a read kernel finds the sum of a pattern. The kernel is the one that is timed, told by a
+    /// destination that is not 0 to keep its sum.
+    pub(crate) fn sum_is_right(
+        &self,
+        kernel: KernelId,
+        launch: &KernelLaunch,
+        seed: u64,
+    ) -> CallResult<bool> {
+        let known = self.loaded.borrow().kernels.get(&kernel.0).copied();
+        let read = known.filter(|(_, variant, _)| variant.op == KernelOp::Read);
+        let (gpu, variant, function) =
+            read.ok_or_else(|| no_such("check", &format!("read kernel {}", kernel.0)))?;
+        self.reaches_kernel(gpu, launch.src, launch.bytes)?;
+        let read = self.sum(gpu, |stream| {
+            self.run(gpu, stream, (&variant, function), &KernelLaunch { dst: 1, ..*launch })
+        })?;
+        let sum = self.function(gpu, kernel::PATTERN, kernel::SUM)?;
+        let shape = self.pattern_shape(gpu)?;
+        let (_, word) = self.own_work(gpu)?;
+        let bytes = launch.bytes.0;
+        let whole = bytes / variant.align() * variant.align();
+        let expected = self
+            .sum(gpu, |stream| self.enqueue(stream, sum, shape, &mut [whole, bytes, seed, word]))?;
+        Ok(read == expected)
+    }
+
+    /// What kernels on the GPU's own stream add to its word.
+    fn sum(
+        &self,
+        gpu: u32,
+        kernels: impl FnOnce(RuntimeHandle) -> CallResult<()>,
+    ) -> CallResult<u64> {
+        let (_, word) = self.own_work(gpu)?;
+        self.enter("check", gpu)?;
+        let mut sum = 0u64;
+        self.copy_in("8 B", word, &sum.to_ne_bytes())?;
+        self.on_stream(gpu, kernels)?;
+        call!(self, copy_out, "8 B", (&raw mut sum).cast::<c_void>(), word, 8)?;
+        Ok(sum)
+    }
+
     /// Gives modules, own streams and words back.
     pub(crate) fn unload(&self) {
         let loaded = std::mem::take(&mut *self.loaded.borrow_mut());
@@ -282,5 +364,23 @@ impl GpuDriver {
             let _ = call!(self, stream_destroy, "own stream", stream);
             let _ = call!(self, mem_free, "8 B", word);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 132 units in 8 parts: each eighth of them (16.5 units) has one; in 132 parts at least 100 have
+    /// one, where as many drawn at random would leave 1/e of them, 48, out.
+    #[test]
+    fn parts_of_a_chase_are_spread_over_all_units() {
+        let eighths: std::collections::BTreeSet<u32> =
+            (0..8).map(|nth| spread_unit(nth, 132) * 8 / 132).collect();
+        assert!(eighths.len() >= 6, "{eighths:?}");
+        let units: std::collections::BTreeSet<u32> =
+            (0..132).map(|nth| spread_unit(nth, 132)).collect();
+        assert!(units.len() >= 100 && units.iter().all(|&u| u < 132), "{}", units.len());
+        assert_eq!((spread_unit(5, 1), spread_unit(u64::MAX, 132) < 132), (0, true));
     }
 }

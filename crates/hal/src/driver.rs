@@ -77,6 +77,16 @@ pub struct KernelLaunch {
     pub bytes: Bytes,
 }
 
+/// The part of a pointer chain that one launch of a chase follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainPart {
+    /// Number of the operation, from 0: operation `n` begins `n * steps` loads after the start of the
+    /// chain, and goes around with it.
+    pub nth: u64,
+    /// Dependent loads.
+    pub steps: u64,
+}
+
 /// A GPU runtime.
 ///
 /// Addresses are those of the machine's one virtual address space: host memory from
@@ -180,6 +190,20 @@ pub trait Driver {
     fn kernel_unload(&self, kernel: KernelId) -> CallResult<()>;
     /// Enqueues a kernel.
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()>;
+    /// Enqueues a chase over the chain that `launch` names, of which it follows a part. Launches one
+    /// after the other run on different compute units, spread over all of them: units differ by 3 %
+    /// in their distance from a link, and a single one is no picture of the GPU.
+    fn follow(
+        &self,
+        stream: StreamId,
+        kernel: KernelId,
+        launch: &KernelLaunch,
+        part: ChainPart,
+    ) -> CallResult<()>;
+    /// Runs a read kernel once over memory that holds the pattern `seed` from its start, and waits.
+    /// Whether the sum of all that the kernel read is that of the pattern: bytes that are wrong, missing
+    /// or read twice change it, another order does not.
+    fn check_read(&self, kernel: KernelId, launch: &KernelLaunch, seed: u64) -> CallResult<bool>;
     /// Enqueues the migration of managed memory to `to`; [`MigrateHow::Fault`] by a kernel that
     /// reads it on the stream's GPU.
     fn migrate(

@@ -7,8 +7,8 @@ use pathline_schema::{
 };
 
 use crate::{
-    CallError, CallResult, CopyChoice, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
-    StreamId, TeamId, TeamResult, TeamWork, pattern,
+    CallError, CallResult, ChainPart, CopyChoice, Driver, EventId, GateId, KernelId, KernelLaunch,
+    Machine, StreamId, TeamId, TeamResult, TeamWork, pattern,
 };
 
 impl Machine {
@@ -92,6 +92,15 @@ impl GpuStream<'_> {
     pub fn launch(&self, kernel: &GpuKernel<'_>, launch: &KernelLaunch) -> CallResult<()> {
         self.driver.launch(self.id, kernel.id, launch)
     }
+    /// Enqueues a chase that follows a part of a chain, see [`Driver::follow`].
+    pub fn follow(
+        &self,
+        kernel: &GpuKernel<'_>,
+        launch: &KernelLaunch,
+        part: ChainPart,
+    ) -> CallResult<()> {
+        self.driver.follow(self.id, kernel.id, launch, part)
+    }
     /// Enqueues a migration.
     pub fn migrate(
         &self,
@@ -152,6 +161,22 @@ impl Drop for GpuEvent<'_> {
 pub struct GpuKernel<'m> {
     driver: &'m dyn Driver,
     id: KernelId,
+}
+
+impl GpuKernel<'_> {
+    /// Runs a read kernel once over memory that holds a pattern, and compares the sum of what it read.
+    ///
+    /// # Errors
+    /// The sum is another, or the kernel does not run.
+    pub fn check_read(&self, launch: &KernelLaunch, seed: u64) -> CallResult<()> {
+        if self.driver.check_read(self.id, launch, seed)? {
+            return Ok(());
+        }
+        let thing = format!("{} at {:#x}", launch.bytes, launch.src);
+        let why = "the sum of what a kernel read is not that of what lies there";
+        Err(CallError::new(Severity::Corrupt, "verify", thing, why)
+            .or_try("rerun this case alone; if it repeats, suspect the memory or link it names"))
+    }
 }
 
 impl Drop for GpuKernel<'_> {

@@ -11,6 +11,7 @@
 //! | `pl_f4`, `pl_f8`, `pl_f16` | `float`, `double` and a pair of `double` with members `x`, `y` |
 //! | `pl_load_nt`, `pl_store_nt` | streaming load and store of any of these words |
 //! | `PL_MIN(address, value)` | atomic minimum of 64-bit words |
+//! | `PL_XOR(address, value)` | atomic exclusive or of 32-bit words |
 //!
 //! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX and so are for NVIDIA alone:
 //! [`unsupported`] says where there are none. The first line of every source is a comment with the
@@ -25,13 +26,17 @@ use pathline_schema::{
 };
 
 /// Name of the kernel that [`source`] defines. Parameters: source, destination, payload in bytes,
-/// and 8 bytes that take what would otherwise be optimised away.
+/// and 8 bytes that take what would otherwise be optimised away. A read kernel has no destination: if
+/// that parameter is not 0, it adds the sum of all that it read to those bytes, by exclusive or.
 pub const ENTRY: &str = "pathline";
 
 /// Names of the kernels that [`PATTERN`] defines.
 pub const FILL: &str = "pathline_fill";
 /// See [`FILL`]. Lowers a 64-bit word to the offset of the first wrong byte.
 pub const CHECK: &str = "pathline_check";
+/// See [`FILL`]. The sum that a read kernel has of a pattern: `(whole, bytes, seed, result)`, where
+/// `whole` is how many of the bytes are in whole words of the kernel.
+pub const SUM: &str = "pathline_sum";
 
 /// Threads of a block that [`FILL`] and [`CHECK`] are launched with.
 pub const PATTERN_BLOCK: u32 = 256;
@@ -71,6 +76,17 @@ extern "C" PL_KERNEL(256) pathline_check(const unsigned char *p, u64 bytes, u64 
     for (u64 i = words * 8 + me; i < bytes; i += all)
         if (p[i] != pl_byte(seed, i) && i < wrong) wrong = i;
     if (wrong != ~0ull) PL_MIN(first, wrong);
+}
+extern "C" PL_KERNEL(256) pathline_sum(u64 whole, u64 bytes, u64 seed, unsigned *result) {
+    const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
+    unsigned sum = 0;
+    for (u64 i = me; i < whole / 8; i += all) {
+        const u64 word = pl_word(seed, i);
+        sum ^= (unsigned)word ^ (unsigned)(word >> 32);
+    }
+    if (!me && whole % 8) sum ^= (unsigned)pl_word(seed, whole / 8);
+    for (u64 i = whole + me; i < bytes; i += all) sum ^= pl_byte(seed, i);
+    PL_XOR(result, sum);
 }
 "#;
 
@@ -132,6 +148,11 @@ static __device__ void pl_put(char *to, const char *from, u64 policy) {
 template <int PENDING> static __device__ void pl_drain() {
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
 }
+static __device__ unsigned pl_chunk(const char *p) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < PL_CHUNK / 4; i++) sum ^= ((const volatile unsigned *)p)[i];
+    return sum;
+}
 static __device__ void pl_finish() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 static __device__ u64 pl_policy() {
     u64 policy = 0;
@@ -168,7 +189,7 @@ const DRIVE: [&str; 3] = [
         }
         pl_finish();
     }"#,
-    // read: what arrives is not used, and its stage is free at once
+    // read: what arrives is summed where that is asked for, and its stage is free at once
     r#"__shared__ u64 full[PL_STAGES];
     if (threadIdx.x == 0) {
         const u64 policy = pl_policy();
@@ -180,6 +201,7 @@ const DRIVE: [&str; 3] = [
         unsigned from = 0, parity = 0;
         for (u64 t = first; t < last; t += step) {
             pl_await(full + from, parity);
+            if (dst) sum ^= pl_chunk(ring + from * PL_CHUNK);
             if (next < last) {
                 pl_fetch(full + from, ring + from * PL_CHUNK, src + next * PL_CHUNK, policy);
                 next += step;
@@ -203,7 +225,8 @@ const DRIVE: [&str; 3] = [
 
 /// The chain is followed through addresses that are known to be of global memory: a generic load
 /// would have to look first. What hangs on the number of the thread is not taken through AMD's cache
-/// of scalars, which data has nothing to do with.
+/// of scalars, which data has nothing to do with. One block of the grid follows it, the one whose number
+/// stands in place of a destination: with a block for each compute unit, that chooses the unit.
 const CHASE: &str = r#"
 typedef unsigned long long u64;
 #ifdef __CUDACC_RTC__
@@ -216,7 +239,7 @@ static __device__ u64 pl_next(u64 at) {
 static __device__ u64 pl_next(u64 at) { return *(const __attribute__((address_space(1))) u64 *)at; }
 #endif
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
-    if (blockIdx.x | threadIdx.x) return;
+    if (blockIdx.x != (unsigned)(u64)dst || threadIdx.x) return;
     const unsigned steps = bytes / 128 ? bytes / 128 : 1;
     u64 at = (u64)src + threadIdx.x;
     _Pragma("unroll 16") for (unsigned i = 0; i < steps; i++) at = pl_next(at);
@@ -436,7 +459,7 @@ fn pass(text: &mut String, variant: &KernelVariant, word: u8) {
     };
     let [begin, tile, one, byte] = parts(variant.op);
     let end =
-        if variant.op == KernelOp::Read { "if (sum == 0x6c696e65u) *sink = sum;" } else { "" };
+        if variant.op == KernelOp::Read { "if (dst) PL_XOR((unsigned *)sink, sum);" } else { "" };
     let _ = write!(
         text,
         "#define PL_WORDS(n) {words}\n\

@@ -18,7 +18,8 @@ mod storage;
 pub mod conformance;
 
 pub use driver::{
-    CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, PeerAccess, StreamId,
+    ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, PeerAccess,
+    StreamId,
 };
 pub use error::{CallError, CallResult, FailedRanks};
 pub use facade::{GpuDevice, GpuEvent, GpuKernel, GpuStream, MachineBuffer, StartGate, ThreadTeam};

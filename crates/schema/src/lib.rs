@@ -59,8 +59,8 @@ pub use topology::{
 };
 pub use units::{Bytes, Ns, Rate};
 pub use variant::{
-    AccessWidth, CacheHint, FMA_PER_BYTE, GridSize, KernelEffect, KernelOp, KernelVariant,
-    SHARED_KIB, TileOrder,
+    AccessWidth, CHASE_STEPS, CacheHint, FMA_PER_BYTE, GridSize, KernelEffect, KernelOp,
+    KernelVariant, SHARED_KIB, TileOrder,
 };
 
 pub use wire::{Collective, CoreDistance, MessageOp, ShmCopies, Transport, WireOp};

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pathline_flow::FlowOperation;
 use pathline_hal::{
-    BlockCopier, CallError, CallResult, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId,
-    KernelLaunch, PeerAccess, StreamId,
+    BlockCopier, CallError, CallResult, ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId,
+    KernelId, KernelLaunch, PeerAccess, StreamId,
 };
 use pathline_schema::{
     Bytes, Flow, KernelOp, KernelVariant, MemKind, MigrateHow, Mover, Ns, Place, Rank, RuntimeCall,
@@ -211,6 +211,66 @@ pub(crate) fn out_of_memory(
     let thing = format!("{bytes} at {unit}");
     let reason = format!("out of memory: {free} of {total} are free");
     CallError::new(Severity::Exhausted, call, thing, reason).or_try("choose smaller sizes")
+}
+
+impl SimDriver {
+    /// Enqueues a kernel; of a chase, so many loads if not a whole pass.
+    fn enqueue_kernel(
+        &self,
+        stream: StreamId,
+        kernel: KernelId,
+        launch: &KernelLaunch,
+        part: Option<u64>,
+    ) -> CallResult<()> {
+        let mut world = self.world.borrow_mut();
+        let (gpu, damages) = self.enter_stream(&mut world, "launch", stream)?;
+        let loaded = world.kernels.get(&kernel.0).copied().filter(|k| k.gpu == gpu);
+        let Some(LoadedKernel { variant, .. }) = loaded else {
+            return Err(no_such("launch", &format!("kernel {} of gpu{gpu}", kernel.0)));
+        };
+        if launch.bytes.0 == 0 {
+            return Ok(());
+        }
+        world.bytes_fit("launch", launch.bytes)?;
+        let run = variant.effect(launch.bytes);
+        let mut stretch = |address, bytes: Bytes| -> CallResult<(Option<BufferSpot>, Place)> {
+            if bytes.0 == 0 {
+                return Ok((
+                    None,
+                    Place { rank: self.rank, unit: Unit::Gpu(gpu), mem: MemKind::Reg },
+                ));
+            }
+            let spot = world.find("launch", address, bytes)?;
+            Ok((Some(spot), self.reach(&mut world, stream, gpu, spot, bytes.0)?))
+        };
+        let (src, from) = stretch(launch.src, run.reads)?;
+        let (dst, to) = stretch(launch.dst, run.writes)?;
+        if run.chain > 0 {
+            is_chain(&world, "launch", src, run.reads)?;
+        } else if part.is_some() {
+            let reason = "only a chase follows part of its memory";
+            return Err(CallError::unsupported("follow", variant.to_string(), reason));
+        }
+        let by = Mover::Kernel { at: Unit::Gpu(gpu), variant };
+        let flow = Flow { src: from, dst: to, by, bytes: launch.bytes };
+        let operation = world.operation("launch", flow)?;
+        world.charge(self.rank, operation.call.0);
+        let does = match variant.op {
+            KernelOp::Read | KernelOp::Chase | KernelOp::Fma => EffectKind::Read,
+            KernelOp::Copy => EffectKind::Copy,
+            KernelOp::Write | KernelOp::Triad => EffectKind::Scramble,
+        };
+        let load = match run.chain {
+            0 => TransferLoad::once(launch.bytes),
+            whole => {
+                let steps = part.unwrap_or(whole) as f64;
+                TransferLoad { passes: 1.0, amount: 0.0, steps }
+            }
+        };
+        let effect = MemoryEffect { src, dst, bytes: launch.bytes.0, does, damages };
+        world.enqueue(self.rank, stream.0, operation, load, effect);
+        Ok(())
+    }
 }
 
 impl Driver for SimDriver {
@@ -578,48 +638,27 @@ impl Driver for SimDriver {
     }
 
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()> {
+        self.enqueue_kernel(stream, kernel, launch, None)
+    }
+
+    fn follow(
+        &self,
+        stream: StreamId,
+        kernel: KernelId,
+        launch: &KernelLaunch,
+        part: ChainPart,
+    ) -> CallResult<()> {
+        self.enqueue_kernel(stream, kernel, launch, Some(part.steps))
+    }
+
+    fn check_read(&self, kernel: KernelId, launch: &KernelLaunch, seed: u64) -> CallResult<bool> {
         let mut world = self.world.borrow_mut();
-        let (gpu, damages) = self.enter_stream(&mut world, "launch", stream)?;
-        let loaded = world.kernels.get(&kernel.0).copied().filter(|k| k.gpu == gpu);
-        let Some(LoadedKernel { variant, .. }) = loaded else {
-            return Err(no_such("launch", &format!("kernel {} of gpu{gpu}", kernel.0)));
-        };
-        if launch.bytes.0 == 0 {
-            return Ok(());
+        let read = world.kernels.get(&kernel.0).is_some_and(|k| k.variant.op == KernelOp::Read);
+        if !read {
+            return Err(no_such("check_read", &format!("read kernel {}", kernel.0)));
         }
-        world.bytes_fit("launch", launch.bytes)?;
-        let run = variant.effect(launch.bytes);
-        let mut stretch = |address, bytes: Bytes| -> CallResult<(Option<BufferSpot>, Place)> {
-            if bytes.0 == 0 {
-                return Ok((
-                    None,
-                    Place { rank: self.rank, unit: Unit::Gpu(gpu), mem: MemKind::Reg },
-                ));
-            }
-            let spot = world.find("launch", address, bytes)?;
-            Ok((Some(spot), self.reach(&mut world, stream, gpu, spot, bytes.0)?))
-        };
-        let (src, from) = stretch(launch.src, run.reads)?;
-        let (dst, to) = stretch(launch.dst, run.writes)?;
-        if run.chain > 0 {
-            is_chain(&world, "launch", src, run.reads)?;
-        }
-        let by = Mover::Kernel { at: Unit::Gpu(gpu), variant };
-        let flow = Flow { src: from, dst: to, by, bytes: launch.bytes };
-        let operation = world.operation("launch", flow)?;
-        world.charge(self.rank, operation.call.0);
-        let does = match variant.op {
-            KernelOp::Read | KernelOp::Chase | KernelOp::Fma => EffectKind::Read,
-            KernelOp::Copy => EffectKind::Copy,
-            KernelOp::Write | KernelOp::Triad => EffectKind::Scramble,
-        };
-        let load = match run.chain {
-            0 => TransferLoad::once(launch.bytes),
-            steps => TransferLoad { passes: 1.0, amount: 0.0, steps: steps as f64 },
-        };
-        let effect = MemoryEffect { src, dst, bytes: launch.bytes.0, does, damages };
-        world.enqueue(self.rank, stream.0, operation, load, effect);
-        Ok(())
+        let spot = world.find("check_read", launch.src, launch.bytes)?;
+        Ok(world.check(self.rank, spot, launch.bytes, seed).is_none())
     }
 
     fn migrate(

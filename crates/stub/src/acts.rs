@@ -43,6 +43,20 @@ pub(crate) enum StreamAct {
         steps: u64,
         sink: u64,
     },
+    /// What a read kernel adds to a word.
+    Sum {
+        word: u8,
+        src: u64,
+        bytes: u64,
+        sum: u64,
+    },
+    /// What it should add where a pattern lies.
+    PatternSum {
+        whole: u64,
+        bytes: u64,
+        seed: u64,
+        sum: u64,
+    },
     /// One wrong byte in the middle of what was written before.
     Damage {
         dst: u64,
@@ -58,8 +72,12 @@ impl StreamAct {
             Self::Copy { src, .. }
             | Self::Check { src, .. }
             | Self::Pass { src, .. }
+            | Self::Sum { src, .. }
             | Self::Chase { src, .. } => Some(src),
-            Self::Set { .. } | Self::Fill { .. } | Self::Damage { .. } => None,
+            Self::Set { .. }
+            | Self::PatternSum { .. }
+            | Self::Fill { .. }
+            | Self::Damage { .. } => None,
         }
     }
     /// What is written.
@@ -72,6 +90,7 @@ impl StreamAct {
             | Self::Damage { dst, .. } => dst,
             Self::Check { first, .. } => first,
             Self::Chase { sink, .. } => sink,
+            Self::Sum { sum, .. } | Self::PatternSum { sum, .. } => sum,
         }
     }
 }
@@ -212,6 +231,21 @@ impl StreamAct {
                         at = (at as *const u64).read_unaligned();
                     }
                     (sink as *mut u64).write_unaligned(at);
+                }
+                Self::Sum { word, src, bytes, sum } => {
+                    let whole = bytes / u64::from(word) * u64::from(word);
+                    let words =
+                        (0..whole / 4).map(|n| ((src + n * 4) as *const u32).read_unaligned());
+                    let rest = (whole..bytes).map(|at| u32::from(((src + at) as *const u8).read()));
+                    let sum = sum as *mut u32;
+                    sum.write_unaligned(words.chain(rest).fold(sum.read_unaligned(), |a, b| a ^ b));
+                }
+                Self::PatternSum { whole, bytes, seed, sum } => {
+                    let word = |n: u64| (pattern::word(seed, n / 2) >> (n % 2 * 32)) as u32;
+                    let rest = (whole..bytes).map(|at| u32::from(pattern::byte(seed, at)));
+                    let sum = sum as *mut u32;
+                    let all = (0..whole / 4).map(word).chain(rest);
+                    sum.write_unaligned(all.fold(sum.read_unaligned(), |a, b| a ^ b));
                 }
                 Self::Damage { dst, bytes } => {
                     let at = (dst + bytes / 2) as *mut u8;

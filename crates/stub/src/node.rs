@@ -43,6 +43,7 @@ pub(crate) enum StubKernel {
     Pass(KernelVariant),
     Fill,
     Check,
+    Sum,
 }
 
 /// A function of a module.

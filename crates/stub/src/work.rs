@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use pathline_hal::{CopyChoice, KernelLaunch, StreamId, kernel};
+use pathline_hal::{ChainPart, CopyChoice, KernelId, KernelLaunch, StreamId, kernel};
 use pathline_schema::{
     Bytes, GridSize, KernelOp, KernelVariant, MemKind, MigrateHow, Place, Severity, Unit,
 };
@@ -94,21 +94,42 @@ impl StubNode {
         (src, dst): (u64, u64),
         bytes: u64,
     ) -> CallOutcome {
-        let kernel = match self.kernels.get(&(gpu, variant)) {
-            Some(&kernel) => kernel,
-            None => {
-                let new = self.sim()?.kernel(gpu, &variant).map_err(|e| status::of(&e))?;
-                self.kernels.insert((gpu, variant), new);
-                new
-            }
-        };
+        let kernel = self.sim_kernel(gpu, variant)?;
         let launch = KernelLaunch { src, dst, bytes: Bytes(bytes) };
+        self.sim()?.launch(stream, kernel, &launch).map_err(|e| status::of(&e))
+    }
+
+    fn sim_kernel(&mut self, gpu: u32, variant: KernelVariant) -> CallOutcome<KernelId> {
+        if let Some(&kernel) = self.kernels.get(&(gpu, variant)) {
+            return Ok(kernel);
+        }
+        let new = self.sim()?.kernel(gpu, &variant).map_err(|e| status::of(&e))?;
+        self.kernels.insert((gpu, variant), new);
+        Ok(new)
+    }
+
+    /// Time of so many loads of a chain, one element of which is at `src`.
+    fn timed_chase(
+        &mut self,
+        stream: StreamId,
+        gpu: u32,
+        variant: KernelVariant,
+        src: u64,
+        steps: u64,
+    ) -> CallOutcome {
+        let kernel =
+            self.sim_kernel(gpu, KernelVariant { grid: GridSize::Blocks(1), ..variant })?;
+        let (start, block) = self.blocks.find(src, 8).ok_or(status::ILLEGAL_ADDRESS)?;
+        let bytes = Bytes(block.bytes);
+        let twin = self.twin_for_kernel(gpu, start, bytes.0).ok_or(status::ILLEGAL_ADDRESS)?;
+        let launch = KernelLaunch { src: twin, dst: 0, bytes };
+        let part = ChainPart { nth: 0, steps };
         let driver = self.sim()?;
-        let mut launched = driver.launch(stream, kernel, &launch);
-        if variant.op == KernelOp::Chase && launched.is_err() {
+        let mut launched = driver.follow(stream, kernel, &launch, part);
+        if launched.is_err() {
             // The twin of memory that the program has laid a chain in does not know of it.
-            let laid = driver.fill(src, Bytes(bytes), 0, true);
-            launched = laid.and_then(|()| driver.launch(stream, kernel, &launch));
+            let laid = driver.fill(twin, bytes, 0, true);
+            launched = laid.and_then(|()| driver.follow(stream, kernel, &launch, part));
         }
         launched.map_err(|e| status::of(&e))
     }
@@ -134,6 +155,7 @@ impl StubNode {
             kernel::ENTRY => image::variant(source).map(StubKernel::Pass),
             kernel::FILL => source.contains(kernel::FILL).then_some(StubKernel::Fill),
             kernel::CHECK => source.contains(kernel::CHECK).then_some(StubKernel::Check),
+            kernel::SUM => source.contains(kernel::SUM).then_some(StubKernel::Sum),
             _ => None,
         };
         let kernel = kernel.ok_or(status::NOT_FOUND)?;
@@ -172,7 +194,7 @@ impl StubNode {
         }
         let most = match kernel {
             StubKernel::Pass(variant) => u32::from(variant.block),
-            StubKernel::Fill | StubKernel::Check => kernel::PATTERN_BLOCK,
+            StubKernel::Fill | StubKernel::Check | StubKernel::Sum => kernel::PATTERN_BLOCK,
         };
         if block.iter().product::<u32>() > most {
             return Err(status::OUT_OF_RESOURCES);
@@ -232,6 +254,22 @@ impl StubNode {
                 self.timed(id, gpu, KernelVariant::standard(KernelOp::Read), (from, 0), bytes)?;
                 self.push(stream, StreamAct::Check { src, bytes, seed, first });
             }
+            StubKernel::Sum => {
+                let (whole, bytes, seed, sum) = (a, b, c, d);
+                twin(self, sum, 8)?;
+                self.push(stream, StreamAct::PatternSum { whole, bytes, seed, sum });
+            }
+            StubKernel::Pass(variant) if variant.op == KernelOp::Chase => {
+                let (src, block, bytes, sink) = (a, b, c, d);
+                twin(self, sink, 8)?;
+                // No other block follows it.
+                if block >= u64::from(blocks) {
+                    return Ok(());
+                }
+                let steps = (bytes / 128).max(1);
+                self.timed_chase(id, gpu, variant, src, steps)?;
+                self.enqueue(stream, StreamAct::Chase { src, steps, sink }, 0, 0);
+            }
             StubKernel::Pass(variant) => {
                 let (src, dst, bytes, sink) = (a, b, c, d);
                 let variant = KernelVariant { grid: GridSize::Blocks(blocks), ..variant };
@@ -249,10 +287,10 @@ impl StubNode {
                 self.timed(id, gpu, variant, (from, to), bytes)?;
                 let (op, word) = (variant.op, align as u8);
                 let act = match op {
-                    // A checksum that nobody looks at, and arithmetic in registers.
-                    KernelOp::Read | KernelOp::Fma => return Ok(()),
+                    KernelOp::Read if dst != 0 => StreamAct::Sum { word, src, bytes, sum: sink },
+                    // A sum that nobody looks at, and arithmetic in registers.
+                    KernelOp::Read | KernelOp::Chase | KernelOp::Fma => return Ok(()),
                     KernelOp::Copy => StreamAct::Copy { dst, src, bytes },
-                    KernelOp::Chase => StreamAct::Chase { src, steps: effect.chain, sink },
                     KernelOp::Write | KernelOp::Triad => {
                         StreamAct::Pass { op, word, src, dst, bytes }
                     }

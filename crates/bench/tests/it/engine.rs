@@ -156,6 +156,37 @@ fn without_noise_the_figure_is_the_models() {
     assert!(spread.map(f64::abs).fold(0.0, f64::max) < 1e-6);
 }
 
+/// An operation follows 2,048 loads of a chain, whatever its span, and a sample lasts 10 ms.
+#[test]
+fn a_chase_of_a_gpu_goes_on_where_it_ended() {
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let chase = |span: &str| {
+        let case = format!("gpu0.vram > gpu0.reg by kernel@gpu0[chase-w8-u1-b1-g1] x {span}");
+        let (_, journal) = journal_of(&exact, &[&case]);
+        measured(&journal).next().unwrap().clone()
+    };
+    let (large, small) = (chase("128MiB"), chase("2MiB"));
+    for m in [&large, &small] {
+        let series = &m.series[0];
+        assert_eq!(series.steps, series.reps * 2048);
+        assert_eq!(series.moved_bytes, Bytes(series.steps * 128));
+        assert!(series.samples_ns.iter().all(|&ns| ns >= 10e6 * 0.9), "{:?}", series.samples_ns);
+        // Whole passes of 2^20 loads, 0.7 us each, would be 0.7 s a sample.
+        assert!(m.stop.elapsed < pathline_schema::Ns::ms(700.0), "{}", m.stop.elapsed);
+    }
+    let each = |m: &MeasuredCase| m.series[0].latencies().next().unwrap().0;
+    assert!((each(&large) / each(&small) - 1.0).abs() < 0.02);
+}
+
+/// What a kernel reads is summed and compared with what lies there.
+#[test]
+fn reads_of_a_kernel_are_verified() {
+    let case = "gpu1.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 16MiB";
+    let (_, journal) = journal_of(&SimOptions::default(), &[case]);
+    let verdict = &measured(&journal).next().unwrap().verdict;
+    assert_eq!(*verdict, VerifyResult::Verified);
+}
+
 #[test]
 fn a_background_flow_slows_what_shares_its_link() {
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };

@@ -6,10 +6,10 @@ use pathline_schema::{
 
 use super::{
     CheckFailure, CheckedMemory, LENGTHS, NamedCheck, TAIL, ensure, finds_wrong_bytes,
-    or_unsupported,
+    or_unsupported, seed_that_differs,
 };
 use crate::{
-    CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
+    ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
     MachineBuffer, StreamId,
 };
 
@@ -397,6 +397,17 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
             stream.wait()?;
             let found = wrong(machine, &dst, bytes, TAIL, 63)?;
             ensure!(found.is_none(), "{op} of {bytes} B wrote byte {found:?} past the end");
+            if op == KernelOp::Read {
+                let launch = KernelLaunch { src: from, dst: 0, bytes: Bytes(bytes) };
+                kernel.check_read(&launch, 61)?;
+                put(machine, &src, bytes - 1, 1, seed_that_differs(61, bytes - 1))?;
+                let error = kernel.check_read(&launch, 61).err().map(|e| e.severity);
+                ensure!(
+                    error == Some(Severity::Corrupt),
+                    "{variant} of {bytes} B does not see that the last byte is wrong: {error:?}"
+                );
+                put(machine, &src, 0, 2 * bytes, 61)?;
+            }
             let found = wrong(machine, &src, 0, 2 * bytes, 61)?;
             ensure!(found.is_none(), "{op} of {bytes} B changed byte {found:?} of its source");
             let expected = match op {
@@ -427,6 +438,17 @@ fn chase(machine: &Machine) -> GpuCheckResult {
     let step = end.since(&start)? * (1.0 / steps as f64);
     // One cycle of a fast clock is the least that a dependent load can take.
     ensure!(step > Ns(0.2), "{step} a step: the chain is not followed");
+    // Eight parts are a whole chain, so they take about as long, and a ninth goes around.
+    let (whole, parts, eighth) = (end.since(&start)?, 8, steps / 8);
+    let launch = KernelLaunch { src: buffer.address(), dst: 0, bytes: Bytes(bytes) };
+    stream.record(&start)?;
+    for nth in 0..=parts {
+        stream.follow(&kernel, &launch, ChainPart { nth, steps: eighth })?;
+    }
+    stream.record(&end)?;
+    stream.wait()?;
+    let took = end.since(&start)?;
+    ensure!(took > whole * 0.1, "{took} for {parts} parts of what takes {whole}");
     Ok(())
 }
 
