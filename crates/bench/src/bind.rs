@@ -331,6 +331,10 @@ impl BoundLane for StreamLane<'_> {
         if self.chases() { CHASED } else { Ns::ZERO }
     }
 
+    fn adds_up(&self) -> bool {
+        self.isolated && !self.blocking && !matches!(self.job, GpuWork::Migrate { .. })
+    }
+
     fn payload(&self) -> Option<Bytes> {
         self.chases().then(|| KernelVariant::chase_bytes(CHASE_STEPS))
     }

@@ -68,6 +68,12 @@ pub(crate) trait BoundLane {
     fn most(&self) -> u64 {
         MAX_REPS
     }
+    /// Whether operations follow each other in order, one after the other is over, so that one takes
+    /// what each of several more adds. It does not [repeat](Self::repeats) and is so short that what
+    /// starting and timing it adds would count.
+    fn adds_up(&self) -> bool {
+        false
+    }
     /// Fewest operations in a sample, where fewer are no picture of many.
     fn least(&self) -> u64 {
         1

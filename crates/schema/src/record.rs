@@ -189,8 +189,13 @@ pub struct FlowSeries {
     pub steps: u64,
     /// Payload delivered in one sample, in one direction.
     pub moved_bytes: Bytes,
-    /// Duration of each sample.
+    /// Duration of each sample. Where there is `start_ns`, what `reps` more operations take.
     pub samples_ns: Vec<f64>,
+    /// Of each sample that is a difference: the duration of `reps` operations with all that starting and
+    /// timing them adds. Twice as many took `start_ns + samples_ns`; `start_ns - samples_ns` is what is
+    /// added. Empty where nothing was subtracted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub start_ns: Vec<f64>,
     /// Number of samples of each visit, in order; the samples of a visit follow each other at once.
     /// Empty in older journals, whose visits had 4 samples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -227,6 +232,7 @@ impl FlowSeries {
             steps: 1,
             moved_bytes: Bytes(0),
             samples_ns: Vec::new(),
+            start_ns: Vec::new(),
             visits: Vec::new(),
             off_cpu_ns: Vec::new(),
             by_rank: BTreeMap::new(),
@@ -258,6 +264,11 @@ impl FlowSeries {
     /// Time of one step in each sample.
     pub fn latencies(&self) -> impl Iterator<Item = Ns> + '_ {
         self.samples_ns.iter().map(|&ns| Ns(ns / self.steps.max(1) as f64))
+    }
+    /// What starting and timing added to each sample from which it was subtracted: for a GPU, the time
+    /// of an empty pair of events.
+    pub fn start_costs(&self) -> impl Iterator<Item = Ns> + '_ {
+        self.start_ns.iter().zip(&self.samples_ns).map(|(start, more)| Ns(start - more))
     }
 }
 
@@ -337,7 +348,10 @@ impl SampledCase {
     /// samples cannot be pooled.
     pub fn add(&mut self, visit: Self) {
         let same = |a: &FlowSeries, b: &FlowSeries| {
-            a.flow == b.flow && a.reps == b.reps && a.timer == b.timer
+            a.flow == b.flow
+                && a.reps == b.reps
+                && a.timer == b.timer
+                && a.start_ns.is_empty() == b.start_ns.is_empty()
         };
         let fits = self.series.len() == visit.series.len()
             && self.series.iter().zip(&visit.series).all(|(a, b)| same(a, b));
@@ -346,6 +360,7 @@ impl SampledCase {
                 all.extend_off_cpu(new.off_cpu_ns);
                 all.cpus = all.cpus.union(&new.cpus);
                 all.samples_ns.extend(new.samples_ns);
+                all.start_ns.extend(new.start_ns);
                 all.visits.extend(new.visits);
                 all.io.extend(new.io);
                 for (call, tally) in new.setup {

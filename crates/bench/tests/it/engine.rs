@@ -156,6 +156,32 @@ fn without_noise_the_figure_is_the_models() {
     assert!(spread.map(f64::abs).fold(0.0, f64::max) < 1e-6);
 }
 
+/// One at a time, a copy of 16 B is what each of k more adds to k: what starting and timing add is not in
+/// it, and both durations are in the journal.
+#[test]
+fn a_small_copy_alone_is_a_difference() {
+    let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
+    let tiny = "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated";
+    let (_, journal) = journal_of(&exact, &[tiny]);
+    let series = &measured(&journal).next().unwrap().series[0];
+    // 100 us or more of copies of about 10 us, so that 2 to 50 are compared with twice as many.
+    assert!((2..=50).contains(&series.reps) && series.steps == series.reps, "{}", series.reps);
+    assert_eq!(series.start_ns.len(), series.samples_ns.len());
+    // The preset: 8.7 us from gpu0 to gpu1 and what 16 B take at 50 GB/s, 0.3 ns.
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let network = pathline_flow::Network::new(&desc, RuntimeEnv::default()).unwrap();
+    let model = network.predict(&tiny.parse().unwrap()).unwrap()[0].time.0;
+    let latency = series.latencies().next().unwrap().0;
+    assert!((latency / model - 1.0).abs() < 0.01, "{latency} ns, not {model}");
+    // Nothing that is started takes less than what one more adds.
+    assert!(series.start_costs().all(|cost| cost.0 > -1.0));
+    // A large one is timed alone: the start is nothing of it.
+    let large = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB isolated";
+    let (_, journal) = journal_of(&exact, &[large]);
+    let series = &measured(&journal).next().unwrap().series[0];
+    assert_eq!((series.reps, series.start_ns.len()), (1, 0));
+}
+
 /// An operation follows 2,048 loads of a chain, whatever its span, and a sample lasts 10 ms.
 #[test]
 fn a_chase_of_a_gpu_goes_on_where_it_ended() {
