@@ -45,8 +45,8 @@ const DIFFERENCE: Ns = Ns(100_000.0);
 const DIFFERENCE_TRIES: u32 = 4;
 /// How long a reading of the machine's state stands for it at least, ...
 const STATE_KEEPS: Ns = Ns::ms(200.0);
-/// ... and how many times as long as it took: readings cost 1 % of a run at most.
-const STATE_COSTS: f64 = 100.0;
+/// ... and how many times as long as it took: readings cost 0.5 % of a run at most.
+const STATE_COSTS: f64 = 200.0;
 /// Longer samples do not notice that a reading of the machine's state has streamed 16 MiB through the
 /// caches: to fetch as much again takes a millisecond.
 const NOTICES_CACHES: Ns = Ns::ms(20.0);

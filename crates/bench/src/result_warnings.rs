@@ -155,7 +155,7 @@ fn preempted(clean: &CleanSamples) -> Option<String> {
     } else {
         Some(format!(
             "{}; too few are clean, so all count and the figure is a lower bound: end other programs, \
-             or pin this run to CPUs of its own",
+             or pin this run to CPUs that nothing else uses",
             lost()
         ))
     }

@@ -55,7 +55,7 @@ impl BusyReport {
 /// What disturbed one case; 0 is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct CaseDisturbance {
-    /// CPUs that other processes used, of those that the run may use.
+    /// CPUs that other processes used, of the CPUs that the run may use.
     foreign: f64,
     /// CPUs at work that the run may not use.
     elsewhere: f64,

@@ -125,7 +125,7 @@ pub trait Host {
     /// few milliseconds.
     fn conditions(&self) -> Conditions;
     /// Who used the CPUs lately, by names that [`conditions`](Self::conditions) does not use: means over
-    /// a second or more. Cheap to ask for, as it looks again only where that costs 0.5 % of the time.
+    /// a second or more. Cheap to ask for, as it looks again only where that costs 0.25 % of the time.
     fn cpu_use(&self) -> Conditions {
         Conditions::default()
     }

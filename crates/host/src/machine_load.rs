@@ -1,7 +1,7 @@
 //! What other processes take of this host's CPUs: all CPU time less that of this run's own processes.
 //!
 //! Each reading looks at `/proc/stat` and at the `stat` of every process, so that it is taken once a
-//! second at most, and never more often than 200 times what it costs: 0.5 % of a run.
+//! second at most, and never more often than 400 times what it costs: 0.25 % of a run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ const WINDOW_NS: u64 = 1_000_000_000;
 /// Shortest time from the start to the first reading.
 const FIRST_WINDOW_NS: u64 = 500_000_000;
 /// A reading is taken when this many times its cost have passed.
-const COST_FACTOR: u64 = 200;
+const COST_FACTOR: u64 = 400;
 /// What a reading is taken to cost where a thread's clock cannot be read.
 const DEFAULT_COST_NS: u64 = 20_000_000;
 /// Ticks in a second of the times in /proc: `USER_HZ`, 100 on every architecture of Linux that is
@@ -257,8 +257,8 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
     Some(ProcessStat { name: pathline_schema::plain_line(name).into_owned(), parent, ticks })
 }
 
-/// The processes of a run: from the first process of the same program upwards, it and all below it; and
-/// those that a launcher started with it, which have the same command line.
+/// The processes of a run: its topmost process of the same program, all below that one, and ranks that a
+/// launcher started next to it with the same command line.
 fn own_family(proc: &Path, processes: &BTreeMap<u32, ProcessStat>, pid: u32) -> BTreeSet<u32> {
     let parent = |pid: u32| processes.get(&pid).map(|p| p.parent).filter(|&parent| parent > 1);
     let program = |pid: u32| fs::read_link(proc.join(pid.to_string()).join("exe")).ok();
@@ -440,7 +440,7 @@ mod tests {
         let seconds = probe.origin.ns() / WINDOW_NS;
         assert!(probe.readings.get() <= 2 + seconds, "{}", probe.readings.get());
         assert!(probe.cost_ns.get() > 0);
-        // After a reading of 50 ms the next one is 10 s away.
+        // After a reading of 50 ms the next one is 20 s away.
         probe.cost_ns.set(50_000_000);
         let until = 50_000_000 * COST_FACTOR;
         let before = probe.readings.get();
