@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Cadence, CleanSamples, CpuOp, Flow, FlowSeries, GpuFacts, GpuReadings, GpuState,
-    MeasuredCase, MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
+    Bytes, Cadence, CaseTimes, CleanSamples, CpuOp, Flow, FlowSeries, GpuFacts, GpuReadings,
+    GpuState, MeasuredCase, MigrateHow, Mover, Ns, PcieLink, Rate, RunNote, Unit, VerifyResult,
 };
 
 use crate::{memory_type_check, overhead};
@@ -19,6 +19,8 @@ const OVERHEAD_FACTOR: f64 = 50.0;
 const PREEMPTED: f64 = 1.0 / 3.0;
 /// A trend below this is not worth a reader's time.
 const DRIFT: f64 = 0.05;
+/// Nor is a slow change within this range.
+const WANDERING: f64 = 0.01;
 
 /// A page fault brings at most this much at once, the largest page of a GPU, ...
 const FAULTED: Bytes = Bytes::mib(2);
@@ -47,6 +49,8 @@ pub(crate) fn about(
             notes.push(note("bimodal", text));
         } else if let Some(text) = drift(&samples) {
             notes.push(note("drift", text));
+        } else if let Some(text) = wandering(series) {
+            notes.push(note("wandering", text));
         }
         if let Some(text) = slower_when_compared(series).filter(|_| verified) {
             notes.push(note("slower-when-compared", text));
@@ -191,6 +195,18 @@ fn small_pages(series: &FlowSeries) -> Option<String> {
          /sys/kernel/mm/transparent_hugepage/enabled, no PR_SET_THP_DISABLE), or reserve some \
          (vm.nr_hugepages)",
         (share * 100.0).floor(),
+    ))
+}
+
+/// A rate that changes more slowly than it was observed: what its interval does not contain.
+fn wandering(series: &FlowSeries) -> Option<String> {
+    let times = CaseTimes::slowest_flow(std::slice::from_ref(series));
+    let found = pathline_stats::wandering(&times.ns, &times.visits, WANDERING)?;
+    Some(format!(
+        "samples wander over {:.1} %: each visit resembles the one before (correlation {:.2}), so the \
+         interval may be too narrow; measure again for longer (--case-budget)",
+        found.range * 100.0,
+        found.correlation
     ))
 }
 

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::PathKey;
 use pathline_flow::routes::RouteTable;
-use pathline_schema::{Cadence, Case, Flow, Journal, LinkEnd, MeasuredCase, MemKind, RunBegin};
+use pathline_schema::{
+    Cadence, Case, CaseTimes, Flow, Journal, LinkEnd, MeasuredCase, MemKind, RunBegin,
+};
 use pathline_schema::{CaseOutcome, FlowSeries, TimerKind, Topology, Unit, WorldKind};
-use pathline_stats::{SeriesSummary, ascending, interpolated};
+use pathline_stats::{MedianInterval, SeriesSummary, ascending, interpolated, median_interval};
 
 use crate::model::ModelFlow;
 
@@ -148,7 +150,7 @@ pub struct CalibrationData {
 }
 
 /// Times of a repetition of paths alone, ns, by size.
-type SoloTimes = BTreeMap<PathKey, BTreeMap<u64, Vec<f64>>>;
+type SoloTimes = BTreeMap<PathKey, BTreeMap<u64, CaseTimes>>;
 
 /// Samples of a case with these repetitions.
 type PooledSamples = BTreeMap<(String, u64), (Case, Vec<FlowSeries>)>;
@@ -182,9 +184,12 @@ impl CalibrationData {
                 let alone = if case.cadence == Cadence::Isolated { &mut tiny } else { &mut alone };
                 match (case.timed.as_slice(), series.as_slice()) {
                     ([flow], [series]) if case.background.is_empty() => {
-                        let each = series.samples_ns.iter().map(|ns| ns / series.reps as f64);
+                        let reps = series.reps.max(1) as f64;
+                        let times = CaseTimes::slowest_flow(std::slice::from_ref(series));
                         let sizes = alone.entry(PathKey::of(flow)).or_default();
-                        sizes.entry(flow.bytes.0).or_default().extend(each);
+                        let all = sizes.entry(flow.bytes.0).or_default();
+                        all.ns.extend(times.ns.iter().map(|ns| ns / reps));
+                        all.visits.extend(times.visits);
                     }
                     _ => together.push((case, series)),
                 }
@@ -298,6 +303,14 @@ impl CalibrationData {
     }
 }
 
+/// The median of times with its interval; of fewer than 6, with their extremes.
+fn interval(times: &CaseTimes) -> Option<MedianInterval> {
+    median_interval(&times.ns, &times.visits).or_else(|| {
+        let s = SeriesSummary::of(&times.ns)?;
+        Some(MedianInterval { median: s.median, low: s.min, high: s.max })
+    })
+}
+
 /// The end of the last flow in each sample.
 pub(crate) fn lasts(samples: &[Vec<f64>]) -> Vec<f64> {
     let n = samples.iter().map(Vec::len).min().unwrap_or(0);
@@ -400,9 +413,8 @@ impl MeasuredPath {
     /// From times of a repetition by size. The rate is that of the largest; what the smallest takes
     /// beyond its bytes at that rate is the start. Sizes between are not used: on real machines
     /// they lie on no one line.
-    fn alone_at(key: PathKey, sizes: &BTreeMap<u64, Vec<f64>>) -> Option<Self> {
-        let of =
-            |(&bytes, times): (&u64, &Vec<f64>)| Some((bytes as f64, SeriesSummary::of(times)?));
+    fn alone_at(key: PathKey, sizes: &BTreeMap<u64, CaseTimes>) -> Option<Self> {
+        let of = |(&bytes, times): (&u64, &CaseTimes)| Some((bytes as f64, interval(times)?));
         let (small, first) = sizes.first_key_value().and_then(of)?;
         let (large, last) = sizes.last_key_value().and_then(of)?;
         let mut start_ns = None;

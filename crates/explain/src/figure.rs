@@ -79,8 +79,10 @@ pub enum BetterWhen {
 pub struct FigureCell {
     /// The value, in the figure's unit: the median.
     pub value: Option<f64>,
-    /// Half width of its 95 % interval, in the figure's unit.
+    /// Half width of its 95 % interval, in the figure's unit; the value itself where it has none.
     pub half_width: f64,
+    /// Number of samples, where they are too few for an interval.
+    pub few: Option<usize>,
     /// What bounds it, in the figure's unit: the peak of its narrowest hop, or a best of the
     /// machine that was measured.
     pub ceiling: Option<f64>,

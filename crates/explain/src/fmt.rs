@@ -19,10 +19,19 @@ pub fn gbs(value: f64) -> String {
     format!("{} GB/s", number(value))
 }
 
+/// ` ±0.4 %`, or ` (n=3)` of too few samples for an interval; empty without a value.
+pub(crate) fn uncertainty(cell: &FigureCell) -> String {
+    match (cell.value, cell.few) {
+        (None, _) => String::new(),
+        (_, Some(samples)) => format!(" (n={samples})"),
+        (Some(value), None) => format!(" ±{}", percent(cell.half_width / value)),
+    }
+}
+
 /// `50.3 GB/s ±0.4 %`: a rate with its interval; none without a value.
 pub(crate) fn gbs_within(cell: &FigureCell) -> Option<String> {
     let value = cell.value?;
-    Some(format!("{} ±{}", gbs(value), percent(cell.half_width / value)))
+    Some(format!("{}{}", gbs(value), uncertainty(cell)))
 }
 
 /// `84000`: a count without the digits that its interval leaves open, and at most three.

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_schema::{Cadence, CaseOutcome, Flow, Journal, StopReason, VerifyResult, WireOp};
+use pathline_schema::{
+    Cadence, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult, WireOp,
+};
+use pathline_stats::MIN_SAMPLES;
 
 use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion};
 use crate::figures::StorageSummary;
@@ -60,6 +63,7 @@ fn single(run: &RunView) -> Vec<String> {
             cell.share_of_ceiling().zip(cell.ceiling).map_or(String::new(), |(share, peak)| {
                 format!(", {} of {}", fmt::percent(share), fmt::gbs(peak))
             });
+        let within = fmt::uncertainty(&cell);
         let published = cell.published.map_or(String::new(), |p| {
             format!(", published {} ({})", fmt::number(p.value), p.source)
         });
@@ -70,10 +74,9 @@ fn single(run: &RunView) -> Vec<String> {
         let io = io.map_or(String::new(), |io| io.text());
         let suspect = cell.suspect.map_or(String::new(), |s| format!(" ({})", s.text()));
         Some(format!(
-            "{} {} +-{}{io}{of}{published}: {}{suspect}.",
+            "{} {}{within}{io}{of}{published}: {}{suspect}.",
             fmt::number(value),
             quantity.unit(),
-            fmt::percent(cell.half_width / value),
             entry.case
         ))
     };
@@ -195,7 +198,7 @@ fn unsettled(journal: &Journal) -> Option<String> {
     let precision = journal.settings().precision;
     let (wide, few): (Vec<_>, Vec<_>) = measured(journal)
         .filter(|m| m.stop.reason != StopReason::Precise)
-        .partition(|m| m.stop.half_width > precision);
+        .partition(|m| m.stop.half_width > precision && !is_short(m));
     let total = fmt::count(measured(journal).count(), "result");
     let worst = wide.iter().max_by(|a, b| a.stop.half_width.total_cmp(&b.stop.half_width));
     let Some(worst) = worst else {
@@ -216,6 +219,11 @@ fn unsettled(journal: &Journal) -> Option<String> {
         fmt::percent(precision),
         fmt::percent(worst.stop.half_width)
     ))
+}
+
+/// Whether a case has too few samples for an interval.
+fn is_short(measured: &MeasuredCase) -> bool {
+    measured.series.iter().any(|s| s.samples_ns.len() < MIN_SAMPLES)
 }
 
 /// Warnings by kind.

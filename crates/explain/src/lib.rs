@@ -12,6 +12,7 @@ pub mod model_agreement;
 pub mod run;
 pub mod run_report;
 pub mod shell_quote;
+pub mod shown_value;
 
 mod beyond_ceiling;
 mod busy;

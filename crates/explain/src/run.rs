@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CleanSamples, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind,
+    Bytes, Case, CaseOutcome, CaseTimes, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind,
     Mover, SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
 };
-use pathline_stats::SeriesSummary;
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::busy::{BusyCases, busy_cases};
 use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
 use crate::message_records::library_name;
 use crate::shell_quote;
+use crate::shown_value::ShownValue;
 
 /// Which value of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,23 +116,19 @@ impl<'a> RunEntry<'a> {
             _ => None,
         }
     }
-    fn values(&self, quantity: CaseQuantity) -> Vec<f64> {
-        let EntryState::Sampled(series) = self.state else { return Vec::new() };
-        CleanSamples::of(series)
-            .chosen
-            .into_iter()
-            .map(|i| {
-                let ns = || series.iter().map(move |s| (s, s.samples_ns[i]));
-                let slowest = ns().map(|(_, ns)| ns).fold(0.0, f64::max);
-                match quantity {
-                    CaseQuantity::Payload => payload(series) / slowest,
-                    CaseQuantity::Traffic => traffic(series) / slowest,
-                    CaseQuantity::StepNs => step(ns()),
-                    CaseQuantity::StepUs => step(ns()) / 1e3,
-                }
-            })
-            .filter(|v| v.is_finite() && *v > 0.0)
-            .collect()
+    /// The value of a case with its interval; none without a usable sample.
+    pub fn shown(&self, quantity: CaseQuantity) -> Option<ShownValue> {
+        let EntryState::Sampled(series) = self.state else { return None };
+        let times = match quantity {
+            CaseQuantity::Payload | CaseQuantity::Traffic => CaseTimes::slowest_flow(series),
+            CaseQuantity::StepNs | CaseQuantity::StepUs => CaseTimes::slowest_step(series),
+        };
+        match quantity {
+            CaseQuantity::Payload => ShownValue::rate(&times, payload(series)),
+            CaseQuantity::Traffic => ShownValue::rate(&times, traffic(series)),
+            CaseQuantity::StepNs => ShownValue::new(&times),
+            CaseQuantity::StepUs => Some(ShownValue::new(&times)?.scaled(1e-3)),
+        }
     }
 }
 
@@ -151,10 +147,6 @@ fn payload(series: &[FlowSeries]) -> f64 {
 
 fn traffic(series: &[FlowSeries]) -> f64 {
     series.iter().map(|s| s.moved_bytes.as_f64() * arrays(&s.flow)).sum()
-}
-
-fn step<'a>(samples: impl Iterator<Item = (&'a FlowSeries, f64)>) -> f64 {
-    samples.map(|(s, ns)| ns / s.steps.max(1) as f64).fold(0.0, f64::max)
 }
 
 /// Bytes read and written for a byte of payload: 1 for a read, 2 for a copy, 3 for a triad.
@@ -300,21 +292,22 @@ impl<'a> RunView<'a> {
 
     /// Median of what a case gave.
     pub(crate) fn value(&self, entry: &RunEntry, quantity: CaseQuantity) -> Option<f64> {
-        SeriesSummary::of(&entry.values(quantity)).map(|s| s.median)
+        entry.shown(quantity).map(|shown| shown.value)
     }
 
     /// What a case gave, with everything that judges it.
     pub fn cell(&self, entry: &RunEntry, quantity: CaseQuantity) -> FigureCell {
-        let summary = SeriesSummary::of(&entry.values(quantity));
-        let absent = match (entry.state, &summary) {
+        let shown = entry.shown(quantity);
+        let absent = match (entry.state, &shown) {
             (EntryState::Absent(why), _) => Some(why.to_owned()),
             (EntryState::Sampled(_), None) => Some("no usable sample".to_owned()),
             (EntryState::Sampled(_), Some(_)) => None,
         };
         let (ceiling, bound) = self.limits(entry.case, quantity);
         FigureCell {
-            value: summary.map(|s| s.median),
-            half_width: summary.map_or(0.0, |s| (s.half_width_rel() * s.median).min(f64::MAX)),
+            value: shown.map(|s| s.value),
+            half_width: shown.map_or(0.0, |s| s.half_width()),
+            few: shown.and_then(|s| s.few()),
             ceiling,
             bound,
             path: self.path(entry.case, quantity, ceiling),

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use pathline_flow::Network;
 use pathline_published::ValidationReport;
-use pathline_schema::{CaseOutcome, FlowSeries, Journal, Ns, WorldKind, plain_text};
+use pathline_schema::{CaseOutcome, CaseTimes, FlowSeries, Journal, Ns, WorldKind, plain_text};
 use pathline_stats::SeriesSummary;
 
 use pathline_explain::figure::LossBreakdown;
 use pathline_explain::figures::StorageSummary;
 use pathline_explain::model_agreement::ModelAgreement;
 use pathline_explain::run::{CaseQuantity, RunView};
+use pathline_explain::shown_value::ShownValue;
 
 const COLUMNS: [&str; 42] = [
     "case",
@@ -126,13 +127,21 @@ fn series(
         let cell = entry.map(|e| run.cell(e, quantity)).unwrap_or_default();
         let published = cell.published.filter(|_| all.len() == 1);
         let s = SeriesSummary::of(&values);
+        let one = std::slice::from_ref(series);
+        let shown = if step {
+            ShownValue::new(&CaseTimes::slowest_step(one))
+        } else {
+            ShownValue::rate(&CaseTimes::slowest_flow(one), series.moved_bytes.as_f64())
+        };
+        let interval = shown.and_then(|s| s.interval);
         let stat =
             |f: fn(&SeriesSummary) -> f64| s.as_ref().map_or(String::new(), |s| f(s).to_string());
         let maybe = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
         let mut row = head.to_vec();
         row.extend([series.flow.to_string(), series.rank.0.to_string()]);
         row.extend([name.to_owned(), quantity.unit().to_owned()]);
-        row.extend([stat(|s| s.median), stat(|s| s.low), stat(|s| s.high)]);
+        row.push(maybe(shown.map(|s| s.value)));
+        row.extend([maybe(interval.map(|i| i.low)), maybe(interval.map(|i| i.high))]);
         row.extend([stat(|s| s.p5), stat(|s| s.p95), stat(|s| s.min), stat(|s| s.max)]);
         row.push(values.len().to_string());
         row.extend([series.moved_bytes.0.to_string(), series.reps.to_string()]);

@@ -1,5 +1,6 @@
 //! Times of a case, sample by sample.
 
+use crate::clean_samples::CleanSamples;
 use crate::record::FlowSeries;
 
 /// Samples of a visit in journals that do not record them.
@@ -31,17 +32,17 @@ impl CaseTimes {
         Self::split(values.len(), visits, |nth| values.get(nth).copied(), |x| x.is_finite())
     }
 
-    /// The largest value of all flows in each sample; samples without a positive finite one are left
+    /// The largest value of all flows in each [clean](CleanSamples) sample; samples without a positive finite one are left
     /// out, of their visits too.
     fn collect(series: &[FlowSeries], value: impl Fn(&FlowSeries, f64) -> f64) -> Self {
-        let n = series.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
-        let visits = series.first().map_or(&[][..], |s| &s.visits);
+        let clean = CleanSamples::of(series);
         let slowest = |nth: usize| {
+            let nth = *clean.chosen.get(nth)?;
             let all = series.iter().filter_map(|s| Some(value(s, *s.samples_ns.get(nth)?)));
             // f64::max prefers a number to NaN, which would hide a broken sample.
             all.reduce(|a, b| if a.is_nan() || a > b { a } else { b })
         };
-        Self::split(n, visits, slowest, |x| x.is_finite() && x > 0.0)
+        Self::split(clean.chosen.len(), &clean.visits, slowest, |x| x.is_finite() && x > 0.0)
     }
 
     fn split(

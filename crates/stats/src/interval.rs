@@ -53,7 +53,7 @@ impl MedianInterval {
 }
 
 /// Fewest samples that carry an interval: the extremes of five enclose the median in 93.75 % only.
-const MIN_SAMPLES: usize = 6;
+pub const MIN_SAMPLES: usize = 6;
 /// Fewest batches of several visits whose spread is looked at.
 const MIN_BATCHES: usize = 6;
 /// Samples of a visit in journals that do not record them.

@@ -14,7 +14,9 @@ mod summary;
 
 pub use compare::{ChangeKind, Comparison, compare};
 pub use fit::{LineFit, fit_line};
-pub use interval::{MedianInterval, Wandering, median_interval, visit_medians, wandering};
+pub use interval::{
+    MIN_SAMPLES, MedianInterval, Wandering, median_interval, visit_medians, wandering,
+};
 pub use order::{ascending, interpolated, nearest_rank};
 pub use shape::{Drift, Mode, Modes, drift, modes};
 pub use stop::{SampleProgress, StopRule, half_width, inflation, settled};

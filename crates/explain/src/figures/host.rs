@@ -620,8 +620,8 @@ fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
             value.is_none().then(|| "no usable sample".to_owned())
         };
         let value = value.filter(|_| !small);
-        let (case, absent) = (cell.case, cell.absent.or(unusable));
-        Some(FigureCell { value, half_width, absent, case, ..FigureCell::default() })
+        let (case, few, absent) = (cell.case, cell.few, cell.absent.or(unusable));
+        Some(FigureCell { value, half_width, few, absent, case, ..FigureCell::default() })
     };
     let per_page = cost(pathline_schema::MemKind::Paged, page);
     let per_huge = cost(pathline_schema::MemKind::Huge, huge);

@@ -38,7 +38,7 @@ fn the_crossover_names_its_size_and_its_gain() {
 fn memcpy_streams_if_the_share_of_a_thread_is_past_the_cache() {
     let mut journal = host_run();
     // 1 GiB by two threads is two calls of 512 MiB, and 768 MiB of cache hold each of them.
-    for cache in journal.topology.iter_mut().flat_map(|t| &mut t.caches).filter(|c| c.level == 3) {
+    for cache in journal.topology.caches.iter_mut().filter(|c| c.level == 3) {
         cache.size = Bytes::mib(768);
     }
     let report = run_report::build(&journal, None);

@@ -112,6 +112,9 @@ pub(super) fn value(cell: &FigureCell) -> Option<f64> {
 /// The 95 % interval: `37.6 to 38.0 (± 0.5 %)`.
 pub(super) fn interval(cell: &FigureCell) -> Option<String> {
     let v = value(cell)?;
+    if let Some(samples) = cell.few {
+        return Some(format!("none: {samples} samples are too few"));
+    }
     let half = half_width(cell)?;
     let relative =
         if v == 0.0 { String::new() } else { format!(" (± {})", percent(half / v.abs())) };
@@ -120,7 +123,7 @@ pub(super) fn interval(cell: &FigureCell) -> Option<String> {
 
 /// Half width of the interval, where there is one.
 pub(super) fn half_width(cell: &FigureCell) -> Option<f64> {
-    Some(cell.half_width).filter(|w| w.is_finite() && *w > 0.0)
+    Some(cell.half_width).filter(|w| cell.few.is_none() && w.is_finite() && *w > 0.0)
 }
 
 /// Distance from the published value, relative to it.

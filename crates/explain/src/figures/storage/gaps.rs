@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{IoEngine, IoSpec, IoStage, MemKind, Place};
-use pathline_stats::{SeriesSummary, inflation};
+use pathline_schema::{CaseTimes, IoEngine, IoSpec, IoStage, MemKind, Place};
 
 use super::{IoEntry, IoQuantity, SUITE, command};
 use crate::figure::{Figure, FigureBody, FigureCell, GapsBody, PairedGap};
 use crate::figures::distinct;
 use crate::fmt;
 use crate::run::RunView;
+use crate::shown_value::ShownValue;
 
 /// Throughput that grows with less than this power of what is in flight no longer grows: twice as
 /// many in flight give less than 19 % more.
@@ -144,20 +144,20 @@ fn gap(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Pa
     }
     let apart: Vec<f64> =
         job.values(asked).into_iter().zip(host.values(asked)).map(|(a, b)| a - b).collect();
-    let Some(summary) = SeriesSummary::of(&apart) else {
+    let visits = job.series().map_or(&[][..], |s| &s.visits);
+    let Some(shown) = ShownValue::new(&CaseTimes::from_values(&apart, visits)) else {
         return absent("no pair of samples has latencies".into());
     };
-    let stretch = inflation(&apart);
-    let (below, above) = (summary.median - summary.low, summary.high - summary.median);
-    let is_zero =
-        summary.median - stretch * below <= 0.0 && summary.median + stretch * above >= 0.0;
+    // A difference of few pairs may be none.
+    let is_zero = shown.interval.is_none_or(|i| i.low <= 0.0 && i.high >= 0.0);
     let saturated = saturated(job, jobs)
         .map(|why| format!("{}: {why}", job.memory()))
         .or_else(|| saturated(&host, jobs).map(|why| format!("host: {why}")));
     PairedGap {
         cell: FigureCell {
-            value: Some(summary.median),
-            half_width: stretch * below.max(above),
+            value: Some(shown.value),
+            half_width: shown.half_width(),
+            few: shown.few(),
             case,
             ..FigureCell::default()
         },

@@ -12,13 +12,14 @@ mod warnings;
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, Flow, FlowSeries, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading,
-    IoSpec, SuiteId,
+    Bytes, CaseTimes, Flow, FlowSeries, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder,
+    IoReading, IoSpec, SuiteId,
 };
 use pathline_stats::SeriesSummary;
 
 use super::{FigureCell, SuiteFindings};
 use crate::run::{EntryState, RunEntry, RunView};
+use crate::shown_value::ShownValue;
 
 pub(crate) use warnings::{conditions, warnings};
 
@@ -121,6 +122,12 @@ impl<'a> IoEntry<'_, 'a> {
         values(series, asked)
     }
 
+    /// The values of all samples with their visits.
+    fn series_of(&self, asked: IoQuantity) -> CaseTimes {
+        let visits = self.series().map_or(&[][..], |s| &s.visits);
+        CaseTimes::from_values(&self.values(asked), visits)
+    }
+
     /// Latencies of all samples together.
     fn latencies(&self) -> IoHistogram {
         self.series().map(merged).unwrap_or_default()
@@ -133,7 +140,7 @@ impl<'a> IoEntry<'_, 'a> {
             EntryState::Absent(why) => Some(why.to_owned()),
             EntryState::Sampled(_) => None,
         };
-        let summary = SeriesSummary::of(&self.values(asked));
+        let shown = ShownValue::new(&self.series_of(asked));
         let all = match asked {
             IoQuantity::Min | IoQuantity::Quantile(_) | IoQuantity::Max => {
                 asked.of_histogram(&self.latencies())
@@ -142,10 +149,10 @@ impl<'a> IoEntry<'_, 'a> {
         };
         // The extremes of all samples have no interval.
         let has_interval = !matches!(asked, IoQuantity::Min | IoQuantity::Max);
-        let half_width = |s: SeriesSummary| (s.half_width_rel() * s.median).min(f64::MAX);
         FigureCell {
-            value: all.or(summary.map(|s| s.median)),
-            half_width: summary.filter(|_| has_interval).map_or(0.0, half_width),
+            value: all.or(shown.map(|s| s.value)),
+            half_width: shown.filter(|_| has_interval).map_or(0.0, |s| s.half_width()),
+            few: shown.filter(|_| has_interval).and_then(|s| s.few()),
             absent,
             case: Some(self.entry.case.clone()),
             ..FigureCell::default()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, IoCache, IoOp, IoOrder, IoSpec, MemKind};
+use pathline_schema::{Bytes, CaseTimes, IoCache, IoOp, IoOrder, IoSpec, MemKind};
 
 use super::{IoEntry, IoQuantity, LabelPart, SUITE, command, labels};
 use crate::figure::{
@@ -11,6 +11,7 @@ use crate::figure::{
 use crate::figures::{lines, values};
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
+use crate::shown_value::ShownValue;
 
 /// What is shown in one figure.
 type RateKey = (Bytes, IoOrder, IoOp, IoCache);
@@ -334,10 +335,12 @@ fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
         .map(|(a, b)| b / a)
         .filter(|r| r.is_finite())
         .collect();
-    let summary = pathline_stats::SeriesSummary::of(&ratios);
+    let visits = a.series().map_or(&[][..], |s| &s.visits);
+    let shown = ShownValue::new(&CaseTimes::from_values(&ratios, visits));
     FigureCell {
-        value: summary.map(|s| s.median),
-        half_width: summary.map_or(0.0, |s| s.half_width_rel() * s.median),
+        value: shown.map(|s| s.value),
+        half_width: shown.map_or(0.0, |s| s.half_width()),
+        few: shown.and_then(|s| s.few()),
         case: Some(b.entry.case.clone()),
         ..FigureCell::default()
     }

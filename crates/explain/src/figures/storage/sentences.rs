@@ -44,8 +44,8 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let random = |j: &IoEntry| j.io.order == IoOrder::Rand && j.io.op == IoOp::Read;
     let mut parts = Vec::new();
     if let Some((iops, job, equal)) = least_effort(jobs, IoQuantity::Iops, random) {
-        let half_width = job.cell(IoQuantity::Iops).half_width;
-        let within = fmt::percent(half_width / iops);
+        let cell = job.cell(IoQuantity::Iops);
+        let (half_width, within) = (cell.half_width, fmt::uncertainty(&cell));
         let others = match equal {
             0 => String::new(),
             1 => " (another setting lies within its interval)".to_owned(),
@@ -55,7 +55,7 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
             .value(IoQuantity::Cpu)
             .map_or(String::new(), |us| format!(", {} us of CPU each", fmt::number(us)));
         parts.push(format!(
-            "{} ±{within} {} a second by {} at depth {} with {}{cpu}{others}",
+            "{}{within} {} a second by {} at depth {} with {}{cpu}{others}",
             fmt::count_within(iops, half_width),
             job.work(),
             engine_label(job.io.engine),

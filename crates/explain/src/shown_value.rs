@@ -1,0 +1,75 @@
+//! A value with its interval, as reports show it.
+
+use pathline_schema::CaseTimes;
+use pathline_stats::{MedianInterval, SeriesSummary, median_interval};
+
+/// A value as reports show it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ShownValue {
+    /// The median; positive and finite.
+    pub value: f64,
+    /// Its 95 % interval, of 6 samples or more.
+    pub interval: Option<MedianInterval>,
+    /// Number of samples.
+    pub samples: usize,
+}
+
+impl ShownValue {
+    /// The median of a case's times or other values. None without a sample.
+    pub fn new(times: &CaseTimes) -> Option<Self> {
+        let interval = median_interval(&times.ns, &times.visits);
+        let value = match interval {
+            Some(interval) => interval.median,
+            None => SeriesSummary::of(&times.ns)?.median,
+        };
+        Some(Self { value, interval, samples: times.ns.len() })
+    }
+    /// The rate at which `amount` is done in a case's times, GB/s of bytes. None without a sample, or
+    /// if nothing is done.
+    pub fn rate(times: &CaseTimes, amount: f64) -> Option<Self> {
+        let time = Self::new(times)?;
+        let interval = time.interval.and_then(|i| i.inverse(amount));
+        let value = amount / time.value;
+        (value.is_finite() && value > 0.0).then_some(Self { value, interval, ..time })
+    }
+    pub(crate) fn scaled(self, factor: f64) -> Self {
+        let interval = self.interval.map(|i| i.scaled(factor));
+        Self { value: self.value * factor, interval, ..self }
+    }
+    /// Half width of the interval; without one, the value itself, so that nothing is sure.
+    pub fn half_width(&self) -> f64 {
+        self.interval.map_or(self.value.abs(), |i| i.half_width())
+    }
+    /// The number of samples, if they are too few for an interval.
+    pub fn few(&self) -> Option<usize> {
+        self.interval.is_none().then_some(self.samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_has_the_interval_of_the_time_with_its_ends_exchanged() {
+        // Six visits of 100 to 105 ns: 102.5 ns, 100.209 to 104.791 (t of 5 times 7/6; see `stats`).
+        let ns: Vec<f64> = (0..12).map(|i| 100.0 + f64::from(i / 2)).collect();
+        let times = CaseTimes { ns, visits: vec![2; 6] };
+        let rate = ShownValue::rate(&times, 1025.0).unwrap();
+        let interval = rate.interval.unwrap();
+        assert!((rate.value - 10.0).abs() < 1e-9 && rate.few().is_none());
+        assert!((interval.low - 1025.0 / 104.791).abs() < 1e-3, "{interval:?}");
+        assert!((interval.high - 1025.0 / 100.209).abs() < 1e-3, "{interval:?}");
+        assert!((rate.half_width() - (interval.high - rate.value)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn five_samples_have_no_interval_and_nothing_is_sure() {
+        let times = CaseTimes { ns: vec![10.0; 5], visits: vec![2, 2, 1] };
+        let rate = ShownValue::rate(&times, 100.0).unwrap();
+        assert_eq!((rate.value, rate.interval, rate.few()), (10.0, None, Some(5)));
+        assert_eq!(rate.half_width(), 10.0);
+        assert_eq!(ShownValue::new(&CaseTimes::default()), None);
+        assert_eq!(ShownValue::rate(&times, 0.0), None);
+    }
+}
