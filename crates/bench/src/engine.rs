@@ -9,11 +9,13 @@ use std::io;
 
 use pathline_hal::{CallError, CallResult, Machine, TeamId, ThreadTeam, pattern};
 use pathline_schema::{
-    Bytes, Case, CleanSamples, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow, FlowSeries,
-    GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, RunSettings, SampledCase, Severity,
-    SkippedCase, StopInfo, StopReason, TimerKind, Unit,
+    Bytes, Case, CaseTimes, CleanSamples, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow,
+    FlowSeries, GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, RunSettings,
+    SampledCase, Severity, SkippedCase, StopInfo, StopReason, TimerKind, Unit,
 };
-use pathline_stats::{SampleProgress, StopRule, half_width};
+use pathline_stats::{
+    MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, median_interval,
+};
 
 use crate::bind::bind;
 use crate::known_reps::KnownReps;
@@ -34,8 +36,13 @@ pub fn default_settings(memory: Bytes) -> RunSettings {
 
 /// Fewest samples that a case ends with when its budget is spent.
 const MIN_FOR_INTERVAL: usize = 3;
-/// Samples of one visit; then the other cases of the group have their turn.
-const VISIT: u32 = 4;
+/// A visit ends at its first sample once it lasts this share of its pace: each sample is then a
+/// visit, which tells more of the machine.
+const LONG_VISIT: f64 = 0.25;
+/// Most untimed passes between two visits.
+const MAX_PASSES: usize = 1000;
+/// Fewest samples that a record of unfinished cases adds after the first visit.
+const SAMPLED_AT_LEAST: usize = 4;
 /// An operation that takes this long is timed alone: an empty pair of events, 3 us, is 0.3 % of it.
 const LONG_ALONE: Ns = Ns(1_000_000.0);
 /// How long the fewer operations of a difference take at least, or one of them. Events have a grid of
@@ -106,6 +113,8 @@ struct RunningCase<'m> {
     /// Time in which units that were used for the first time were brought to their working state.
     load: Ns,
     spent: Ns,
+    /// When the last visit began.
+    visited: Option<Ns>,
     before: Conditions,
     gpus: BTreeMap<Unit, GpuReadings>,
     /// Seed of the blocks that are compared, if not every byte is.
@@ -248,13 +257,19 @@ impl<'a> CaseEngine<'a> {
         // Its samples are in the journal, where a resumed run takes them up. To finish it now would
         // mean to compare its bytes first: seconds, for gigabytes of every open case.
         if interrupt().is_some() {
+            if case.samples() > case.written {
+                tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
+            }
             return Ok(None);
         }
         match self.visit_to_compare(&mut case) {
             Err(error) => failed(case.entry, &error, tell).map(|()| None),
             Ok(Some(reason)) => self.finish(case, reason, tell).map(|()| None),
             Ok(None) => {
-                tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
+                let more = case.samples() - case.written.min(case.samples());
+                if case.written == 0 || more >= SAMPLED_AT_LEAST {
+                    tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
+                }
                 Ok(Some(case))
             }
         }
@@ -279,6 +294,7 @@ impl<'a> CaseEngine<'a> {
             warmup: 0,
             load: Ns::ZERO,
             spent: Ns::ZERO,
+            visited: None,
             before,
             gpus: self.watch.before(&entry.case),
             sampled: None,
@@ -397,16 +413,21 @@ impl<'a> CaseEngine<'a> {
             .or_try("something else may use this GPU; run the case again"))
     }
 
-    /// A few samples.
+    /// A few samples, not before the pace allows.
     fn visit(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let begun = self.machine.clock.now();
+        let (budget, spent) = (self.budget(case), case.spent);
+        let pace = budget * VISIT_PACE;
+        self.pass_time(case, pace)?;
+        let visited = self.machine.clock.now();
+        case.visited = Some(visited);
         let short = case.series.iter().all(|s| s.samples_ns.last() < Some(&NOTICES_CACHES.0));
         if short && self.caches_spoilt.get() {
             self.sample(case)?;
             case.warmup += 1;
         }
         case.series.iter_mut().for_each(|series| series.visits.push(0));
-        for _ in 0..VISIT {
+        for _ in 0..VISIT_SAMPLES {
             let (laps, starts) = match case.differs {
                 true => self.difference(case)?,
                 false => (self.sample(case)?, Vec::new()),
@@ -422,27 +443,56 @@ impl<'a> CaseEngine<'a> {
                 }
                 series.io.extend(lap.io);
             }
-            let spent = case.spent + (self.machine.clock.now() - begun);
-            if spent > self.budget(case) && case.samples() >= MIN_FOR_INTERVAL {
+            let now = self.machine.clock.now();
+            case.spent = spent + (now - begun);
+            let over = case.spent > budget && case.samples() >= MIN_FOR_INTERVAL;
+            if over || now - visited >= pace * LONG_VISIT {
                 break;
             }
         }
-        case.spent = case.spent + (self.machine.clock.now() - begun);
         Ok(())
     }
 
-    /// Why sampling should end now, if it should.
+    /// Runs the operation untimed until a visit may begin. Where other cases have had their turns
+    /// since the last visit, that is at once; a case alone would else take all samples in one state
+    /// of the machine.
+    fn pass_time(&self, case: &mut RunningCase<'_>, pace: Ns) -> CallResult<()> {
+        let Some(visited) = case.visited else { return Ok(()) };
+        // Cases that end before six visits have no interval that could be wrong.
+        if (self.settings.max_samples as usize) < MIN_VISITS {
+            return Ok(());
+        }
+        let timed = case.lanes.iter().take(case.timed);
+        let repeats = timed.clone().all(|lane| lane.repeats());
+        let most = timed.map(|lane| if repeats { lane.most() } else { 1 }).min().unwrap_or(1);
+        let last = case.series.iter().filter_map(|s| s.samples_ns.last().copied());
+        let each = (last.fold(0.0, f64::max) / case.reps.max(1) as f64).max(1.0);
+        for _ in 0..MAX_PASSES {
+            let left = pace.0 - (self.machine.clock.now() - visited).0;
+            // A whole repetition more would delay the others of the group.
+            if left < each {
+                break;
+            }
+            let reps = ((left / each) as u64).clamp(1, most.max(1));
+            once(self.machine, case, reps, &mut || ())?;
+        }
+        Ok(())
+    }
+
+    /// Why sampling should end now, if it should. Judged is the figure that reports show, with the
+    /// interval that they print.
     fn stop(&self, case: &RunningCase<'_>) -> Option<StopReason> {
         let rule = StopRule {
             precision: self.settings.precision,
             min_samples: self.settings.min_samples as usize,
             max_samples: self.settings.max_samples as usize,
+            min_visits: MIN_VISITS,
         };
         let clean = CleanSamples::of(&case.series);
-        let progress: Vec<SampleProgress> =
-            case.series.iter().map(|s| rule.check(&clean.samples_ns(s))).collect();
+        let times = CaseTimes::slowest_flow(&case.series);
+        let progress = rule.check(&times.ns, &times.visits);
         // Where too few samples are clean, all count, and more may give enough clean ones.
-        if clean.enough && progress.iter().all(|&p| p == SampleProgress::Precise) {
+        if clean.enough && progress == SampleProgress::Precise {
             return Some(StopReason::Precise);
         }
         let spent = case.spent >= self.budget(case) && case.samples() >= MIN_FOR_INTERVAL;
@@ -636,10 +686,10 @@ impl RunningCase<'_> {
         self.series.first().map_or(0, |s| s.samples_ns.len())
     }
 
-    /// Relative half width of the interval of the median, of the widest series.
+    /// Relative half width of the interval of the shown figure; 1 where there is none.
     fn half_width(&self) -> f64 {
-        let clean = CleanSamples::of(&self.series);
-        self.series.iter().map(|s| half_width(&clean.samples_ns(s))).fold(0.0, f64::max)
+        let times = CaseTimes::slowest_flow(&self.series);
+        median_interval(&times.ns, &times.visits).map_or(1.0, |i| i.half_width_rel())
     }
 
     fn open_series(&mut self) {

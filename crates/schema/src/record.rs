@@ -293,7 +293,8 @@ pub struct StopInfo {
     pub reason: StopReason,
     /// Samples that were thrown away while the machine was still changing.
     pub warmup: u32,
-    /// Relative half width of the 95 % interval of the median, of the widest series.
+    /// Relative half width of the 95 % interval of the median that the case is shown with; of journals
+    /// without visits, that of the widest flow. 1 for fewer than 6 samples.
     pub half_width: f64,
     /// Wall time of the case from its first sample to its last, without `load`.
     pub elapsed: Ns,

@@ -19,5 +19,5 @@ pub use interval::{
 };
 pub use order::{ascending, interpolated, nearest_rank};
 pub use shape::{Drift, Mode, Modes, drift, modes};
-pub use stop::{SampleProgress, StopRule, half_width, inflation, settled};
+pub use stop::{MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, settled};
 pub use summary::SeriesSummary;

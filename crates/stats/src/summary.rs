@@ -12,10 +12,11 @@ pub struct SeriesSummary {
     pub n: usize,
     /// Median.
     pub median: f64,
-    /// Lower end of the 95 % interval of the median.
-    pub low: f64,
-    /// Upper end of the 95 % interval of the median.
-    pub high: f64,
+    /// Lower end of the 95 % interval of the median of independent samples. Theirs are not: figures
+    /// have the interval of [`median_interval`](crate::median_interval).
+    pub(crate) low: f64,
+    /// Upper end of the same.
+    pub(crate) high: f64,
     /// 5th percentile.
     pub p5: f64,
     /// 95th percentile.
@@ -69,19 +70,6 @@ impl SeriesSummary {
             mean: samples.iter().sum::<f64>() / n as f64,
         })
     }
-
-    /// The longer arm of the interval relative to the median: 0.01 is 1 %. Always finite; 1 for a
-    /// median of zero with any spread.
-    pub fn half_width_rel(&self) -> f64 {
-        let arm = (self.high - self.median).max(self.median - self.low);
-        if arm == 0.0 {
-            0.0
-        } else if self.median == 0.0 {
-            1.0
-        } else {
-            (arm / self.median.abs()).min(f64::MAX)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -96,16 +84,15 @@ mod tests {
         assert_eq!((s.n, s.median, s.low, s.high), (9, 14.0, 11.0, 17.0));
         assert_eq!((s.min, s.max, s.mad, s.mean), (10.0, 18.0, 2.0, 14.0));
         assert!((s.p5 - 10.4).abs() < 1e-12 && (s.p95 - 17.6).abs() < 1e-12);
-        // The arms are 3 each: 3 / 14.
-        assert!((s.half_width_rel() - 3.0 / 14.0).abs() < 1e-12);
     }
 
     #[test]
     fn few_samples_are_never_called_precise() {
-        // Two samples 1 % apart: 6.353 * 1 / 100.5 = 6.3 %. One sample: 100 %.
+        // Two samples 1 apart: 6.353 to both sides of 100.5. One sample: 100 %.
         let two = SeriesSummary::of(&[100.0, 101.0]).unwrap();
-        assert!((two.half_width_rel() - 6.353 / 100.5).abs() < 1e-12);
-        assert_eq!(SeriesSummary::of(&[7.0]).unwrap().half_width_rel(), 1.0);
+        assert!((two.high - 106.853).abs() < 1e-9 && (two.low - 94.147).abs() < 1e-9);
+        let one = SeriesSummary::of(&[7.0]).unwrap();
+        assert_eq!((one.low, one.high), (0.0, 14.0));
     }
 
     #[test]

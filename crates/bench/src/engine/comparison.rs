@@ -2,8 +2,9 @@
 
 use pathline_hal::{CallResult, pattern};
 use pathline_schema::{Flow, Ns, StopReason, VerifyResult};
+use pathline_stats::VISIT_SAMPLES;
 
-use super::{CaseEngine, RunningCase, VISIT, copy_path, once};
+use super::{CaseEngine, RunningCase, copy_path, once};
 use crate::block_sample::{SampledBlock, sampled_blocks};
 
 /// An interval at most this many times as wide as wanted may be narrow enough after the next visit.
@@ -35,9 +36,9 @@ impl CaseEngine<'_> {
 
     /// Whether the next visit may be the last. A wrong answer costs time only.
     fn may_stop(&self, case: &RunningCase<'_>) -> bool {
-        let samples = case.samples() + VISIT as usize;
+        let samples = case.samples() + VISIT_SAMPLES as usize;
         let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
-        let visit = Ns(last.fold(0.0, f64::max) * f64::from(VISIT));
+        let visit = Ns(last.fold(0.0, f64::max) * f64::from(VISIT_SAMPLES));
         let precise = case.half_width() <= self.settings.precision * NEARLY_PRECISE
             && samples >= self.settings.min_samples as usize;
         precise

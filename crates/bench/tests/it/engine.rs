@@ -16,7 +16,7 @@ use pathline_bench::{
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::Machine;
 use pathline_schema::{
-    Bytes, CaseOutcome, Journal, JournalRecord, MeasuredCase, Severity, StopInfo, StopReason,
+    Bytes, CaseOutcome, Journal, JournalRecord, MeasuredCase, Ns, Severity, StopInfo, StopReason,
     VerifyResult, WorldKind,
 };
 use pathline_sim::{FaultOrder, SimOptions};
@@ -141,6 +141,27 @@ fn a_set_of_verified_paths_is_compared_by_blocks() {
     assert!((4..=12).contains(&(blocks.bytes.0 >> 16)), "{blocks:?}");
     let (_, alone) = journal_of(&SimOptions::default(), &[&set]);
     assert_eq!(compared(&alone, 2), None);
+}
+
+#[test]
+fn a_case_alone_is_observed_for_as_long_as_one_of_a_group() {
+    // A sample of 0.5 ms, two a visit; a visit begins 10 ms after the last one, 4 % of 250 ms.
+    let (_, journal) =
+        journal_of(&SimOptions::default(), &["gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB"]);
+    let m = measured(&journal).next().unwrap();
+    assert_eq!(m.stop.reason, StopReason::Precise);
+    assert_eq!(m.series[0].visits, [2; 6]);
+    assert_eq!(m.series[0].samples_ns.len(), 12);
+    assert!(m.stop.elapsed >= Ns::ms(50.0), "{}", m.stop.elapsed);
+}
+
+#[test]
+fn a_sample_that_lasts_is_a_visit() {
+    // 256 MiB take 5.3 ms, more than a quarter of the 10 ms between two visits.
+    let (_, journal) =
+        journal_of(&SimOptions::default(), &["gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB"]);
+    let m = measured(&journal).next().unwrap();
+    assert_eq!((m.stop.reason, m.series[0].visits.clone()), (StopReason::Precise, vec![1; 7]));
 }
 
 #[test]

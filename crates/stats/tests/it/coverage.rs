@@ -5,10 +5,7 @@
 //! 0.5 %, so the bounds leave about three of them.
 
 use fastrand::Rng;
-use pathline_stats::{
-    ChangeKind, SeriesSummary, StopRule, compare, drift, half_width, modes, settled,
-};
-use pathline_stats::{SampleProgress, inflation};
+use pathline_stats::{ChangeKind, compare, drift, median_interval, modes, settled};
 
 const TRIALS: usize = 2000;
 
@@ -40,78 +37,17 @@ fn share(seed: u64, mut holds: impl FnMut(&mut Rng) -> bool) -> f64 {
 #[test]
 fn the_interval_of_the_median_holds_it() {
     // What ranks allow: n = 6: 1 - 2/64 = 96.9 %; n = 20: rank 6, 95.9 %; n = 100: rank 40, 96.5 %.
-    for (n, exact) in [(6, 0.969), (20, 0.959), (100, 0.965)] {
-        let normal = share(1, |rng| {
-            let s = SeriesSummary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
-            s.low <= 50.0 && 50.0 <= s.high
-        });
-        let skewed = share(2, |rng| {
-            let s = SeriesSummary::of(&series(rng, n, timing)).unwrap();
-            s.low <= TIMING_MEDIAN && TIMING_MEDIAN <= s.high
-        });
-        println!("n = {n}: normal {normal:.3}, timings {skewed:.3}, by the ranks {exact}");
-        assert!((normal - exact).abs() < 0.015, "{normal}");
-        assert!((skewed - exact).abs() < 0.015, "{skewed}");
+    // The t intervals over visits only widen it.
+    for (n, ranks) in [(6, 0.969), (20, 0.959), (100, 0.965)] {
+        let holds = |samples: &[f64], truth: f64| {
+            let i = median_interval(samples, &vec![2; n / 2]).unwrap();
+            i.low <= truth && truth <= i.high
+        };
+        let normal = share(1, |rng| holds(&series(rng, n, |r| 50.0 + normal(r)), 50.0));
+        let skewed = share(2, |rng| holds(&series(rng, n, timing), TIMING_MEDIAN));
+        println!("n = {n}: normal {normal:.3}, timings {skewed:.3}, by the ranks alone {ranks}");
+        assert!(normal > ranks - 0.01 && skewed > ranks - 0.01, "{normal} {skewed}");
     }
-}
-
-#[test]
-fn few_samples_still_hold_it_for_normal_noise() {
-    for n in 2..6 {
-        let held = share(3, |rng| {
-            let s = SeriesSummary::of(&series(rng, n, |r| 50.0 + normal(r))).unwrap();
-            s.low <= 50.0 && 50.0 <= s.high
-        });
-        println!("n = {n}: {held:.3}");
-        assert!(held > 0.90, "{n}: {held}");
-    }
-}
-
-#[test]
-fn neighbours_that_resemble_each_other_are_allowed_for() {
-    // A first-order process with r = 0.8: the plain interval is 3 times too narrow.
-    let wander = |rng: &mut Rng, n: usize| {
-        let mut x = normal(rng);
-        (0..n)
-            .map(|_| {
-                x = 0.8 * x + 0.6 * normal(rng);
-                100.0 + x
-            })
-            .collect::<Vec<f64>>()
-    };
-    let (mut plain, mut widened) = (0, 0);
-    let mut rng = Rng::with_seed(4);
-    for _ in 0..TRIALS {
-        let samples = wander(&mut rng, 60);
-        let s = SeriesSummary::of(&samples).unwrap();
-        plain += usize::from((s.median - 100.0).abs() <= s.half_width_rel() * s.median);
-        widened += usize::from((s.median - 100.0).abs() <= half_width(&samples) * s.median);
-    }
-    let (plain, widened) = (plain as f64 / TRIALS as f64, widened as f64 / TRIALS as f64);
-    println!("r = 0.8, n = 60: plain {plain:.3}, widened {widened:.3}");
-    assert!(plain < 0.75 && widened > 0.90, "{plain} {widened}");
-    // And independent samples are left alone 19 times in 20.
-    let touched = share(5, |rng| inflation(&series(rng, 60, normal)) > 1.0);
-    println!("independent series that were widened: {touched:.3}");
-    assert!(touched < 0.07, "{touched}");
-}
-
-#[test]
-fn the_stop_rule_is_as_precise_as_it_says() {
-    // Looking after every sample favours lucky stops; the price is stated here.
-    let rule = StopRule { precision: 0.01, min_samples: 8, max_samples: 400 };
-    let mut counts = 0;
-    let held = share(6, |rng| {
-        let mut samples = Vec::new();
-        while rule.check(&samples) == SampleProgress::More {
-            samples.push(100.0 * (1.0 + 0.02 * normal(rng)));
-        }
-        counts += samples.len();
-        (SeriesSummary::of(&samples).unwrap().median / 100.0 - 1.0).abs() <= 0.01
-    });
-    let mean = counts / TRIALS;
-    println!("2 % noise, wanted 1 %: within it {held:.3}, samples {mean}");
-    assert!(held > 0.88 && mean < 60, "{held} {mean}");
 }
 
 #[test]

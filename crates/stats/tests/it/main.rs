@@ -3,3 +3,4 @@
 
 mod coverage;
 mod hostile;
+mod stopping;
