@@ -25,9 +25,9 @@ const DISTURBED: f64 = 0.5;
 /// Fewest readings of a probe whose spread is judged.
 const PROBES: usize = 8;
 /// Ratio of the 90th to the 10th percentile of a memory probe beyond which its readings contradict each
-/// other. Runs on quiet nodes have 1.05 to 1.3.
+/// other. The runs of fixtures, on quiet nodes, have 1.06 to 1.34.
 const MEMORY_SPREAD: f64 = 2.0;
-/// The same of the time of a line from core to core: 1.2 to 1.6 on quiet nodes.
+/// The same of the time of a line from core to core: 1.05 to 1.54 in the same runs.
 const CORE_SPREAD: f64 = 10.0;
 /// Share of the last second from which on a GPU works for another program before a run: what is left of
 /// a run that has just ended is less.

@@ -20,7 +20,7 @@ fn a_busy_machine_comes_first_on_terminal_and_page() {
     let report = run_report::build(&journal, None);
     let text = terminal::summary(&report, 100, false);
     let first = text.lines().next().unwrap();
-    assert!(first.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 78 host"), "{text}");
+    assert!(first.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 80 host"), "{text}");
     assert!(text.contains("~: other programs disturbed it") && !text.contains("at best"), "{text}");
     let page = html::render(&report, &journal.topology, "");
     let banner = page.find("banner busy").expect("a banner");
