@@ -133,6 +133,7 @@ fn begin() -> RunBegin {
         version: "0.1.0".to_owned(),
         host: "node1".to_owned(),
         pid: Some(4242),
+        repeat: 1,
         started: "2026-11-21T00:00:00Z".to_owned(),
         command: command.into(),
         machine_sha256: Some(
@@ -142,6 +143,7 @@ fn begin() -> RunBegin {
         settings: RunSettings {
             memory: Bytes::gib(4),
             noise: Some(0.01),
+            repeats: 3,
             ..RunSettings::default()
         },
         overhead_ns: BTreeMap::from([("device-events".to_owned(), 900.0)]),

@@ -93,6 +93,8 @@ pub struct RunHeader {
     pub version: String,
     /// The process that writes the journal.
     pub pid: u32,
+    /// Which repeat of the run this is; 0 is the first.
+    pub repeat: u32,
     /// The command line.
     pub command: Vec<String>,
     /// SHA-256 of the description of a simulated machine.
@@ -118,8 +120,9 @@ impl JournalSession {
         })
     }
 
-    /// Goes on with what [`JournalFile::open`] gave: cases that have an outcome are not measured
-    /// again, samples of a case in flight are kept, and a torn last line is cut off.
+    /// Goes on with what [`JournalFile::open`] gave: cases that have an outcome in this repeat of the
+    /// run (0 is the first) are not measured again, samples of a case in flight are kept, and a torn
+    /// last line is cut off.
     ///
     /// # Errors
     /// It is of another machine or other GPUs of it, or has changed since it was read.
@@ -128,6 +131,7 @@ impl JournalSession {
         journal: Journal,
         about: &MachineInfo,
         host: &str,
+        repeat: u32,
     ) -> Result<Self, SessionError> {
         let (path, world) = (file.path(), &about.world);
         let same_host = journal.begin.host == host || *world != WorldKind::Real;
@@ -152,10 +156,11 @@ impl JournalSession {
             return Err(SessionError::OtherGpus { path, there, here });
         }
         file.cut(journal.whole_bytes).map_err(|e| at(file.path(), e))?;
+        let (outcomes, partial) = journal.repeat(repeat);
         Ok(Self {
             file,
-            done: journal.outcomes.iter().map(|o| o.case().clone()).collect(),
-            carried: journal.partial.into_iter().map(|s| (s.case.clone(), s)).collect(),
+            done: outcomes.iter().map(|o| o.case().clone()).collect(),
+            carried: partial.iter().map(|s| (s.case.clone(), s.clone())).collect(),
             has_topology: journal.topology != Topology::default(),
             notes: Vec::new(),
         })
@@ -205,6 +210,7 @@ impl JournalSession {
             world,
             host: header.host,
             pid: Some(header.pid),
+            repeat: header.repeat,
             started: now(),
             command: header.command,
             machine_sha256: header.machine_sha256,

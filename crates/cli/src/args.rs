@@ -408,6 +408,14 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine",
         help_heading = CASES)]
     pub(crate) noise: Option<f64>,
+    /// Measure everything this many times, each time in new processes, into one journal.
+    ///
+    /// New processes have new buffers, clocks and contexts, by which figures differ more than their
+    /// samples do. From 3 on the report has an interval of this node next to that of a run. A time
+    /// limit is shared equally.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=30), help_heading = TIME)]
+    pub(crate) repeat: u32,
 }
 
 /// Options that cannot be given with `--resume`, since it takes them from the run that it continues.
@@ -426,12 +434,13 @@ impl RunArgs {
             job,
             limit: self.case_deadline.map(Duration::from_secs_f64),
             faults: self.inject.clone(),
+            repeat: 0,
         })
     }
 
     /// What the engine is told and the journal records. The memory follows from the machine.
     fn settings(&self) -> RunSettings {
-        let SamplingArgs { precision, case_budget, noise, ranks: _ } = self.sampling;
+        let SamplingArgs { precision, case_budget, noise, repeat, ranks: _ } = self.sampling;
         let usual = RunSettings::default();
         RunSettings {
             precision: precision / 100.0,
@@ -439,6 +448,7 @@ impl RunArgs {
             time_limit: Ns::secs(self.time_limit.unwrap_or(0.0)),
             seed: self.select.seed,
             noise: noise.map(|percent| percent / 100.0),
+            repeats: repeat,
             ..usual
         }
     }

@@ -1,5 +1,6 @@
 //! What a user sees while a run goes on, and how he ends it.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,17 @@ use pathline_stats::SeriesSummary;
 /// Says when a run must end: Ctrl-C, or its time limit.
 pub(crate) struct StopRequest {
     asked: Arc<AtomicBool>,
-    deadline: Option<(Instant, f64)>,
+    limit: Option<TimeLimit>,
+    /// How many repeats of how many may have spent their time.
+    repeat: Cell<(u32, u32)>,
+}
+
+struct TimeLimit {
+    begun: Instant,
+    /// Seconds for measuring.
+    measuring: f64,
+    /// Seconds, as the user gave them.
+    given: f64,
 }
 
 impl StopRequest {
@@ -33,21 +44,37 @@ impl StopRequest {
                  journal keeps what is measured"
             );
         }
-        let deadline = limit_secs.map(|secs| {
-            // What is left after the last case writes the report.
-            let measuring = (secs * 0.9).max(secs - 3.0);
-            (begun + Duration::from_secs_f64(measuring.min(1e9)), secs)
+        // What is left after the last case writes the report.
+        let limit = limit_secs.map(|given| {
+            let measuring = (given * 0.9).max(given - 3.0).min(1e9);
+            TimeLimit { begun, measuring, given }
         });
-        Self { asked, deadline }
+        Self { asked, limit, repeat: Cell::new((1, 1)) }
+    }
+
+    /// From now on the time limit is that of repeat `repeat` (0 is the first) of `repeats`, which share
+    /// the time of the run equally.
+    pub(crate) fn begin_repeat(&self, repeat: u32, repeats: u32) {
+        self.repeat.set((repeat.saturating_add(1), repeats.max(1)));
+    }
+
+    /// Whether a user asked for the end.
+    pub(crate) fn interrupted(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
     }
 
     /// Why the run must end now, if it must.
     pub(crate) fn reason(&self) -> Option<String> {
-        if self.asked.load(Ordering::SeqCst) {
+        if self.interrupted() {
             return Some("interrupted".to_owned());
         }
-        let (deadline, secs) = self.deadline?;
-        (Instant::now() >= deadline).then(|| format!("the time limit of {secs} s came"))
+        let TimeLimit { begun, measuring, given } = self.limit.as_ref()?;
+        let (repeat, repeats) = self.repeat.get();
+        let share = f64::from(repeat) / f64::from(repeats);
+        let deadline = *begun + Duration::from_secs_f64(measuring * share);
+        let whose =
+            if repeats > 1 { format!(" (repeat {repeat} of {repeats})") } else { String::new() };
+        (Instant::now() >= deadline).then(|| format!("the time limit of {given} s came{whose}"))
     }
 }
 

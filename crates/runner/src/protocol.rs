@@ -61,7 +61,13 @@ pub struct RunRequest {
     pub limit: Option<Duration>,
     /// Faults on order in worker processes.
     pub faults: Vec<WorkerFault>,
+    /// Which repeat of the run this is, from 0: a model draws other times in each.
+    pub repeat: u32,
 }
+
+/// What the seeds of successive repeats of a simulated run differ by: 2^64 over the golden ratio, so
+/// that no two of seeds 1, 2, 3 ... and their repeats are the same.
+const REPEAT_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl RunRequest {
     /// The settings on a machine with this topology.
@@ -86,7 +92,9 @@ impl RunRequest {
     pub(crate) fn sim_options(&self) -> SimOptions {
         let usual = SimOptions::default();
         SimOptions {
-            seed: self.settings.seed,
+            seed: u64::from(self.repeat)
+                .wrapping_mul(REPEAT_STRIDE)
+                .wrapping_add(self.settings.seed),
             jitter: self.settings.noise.unwrap_or(usual.jitter),
             ranks: self.job.as_ref().map_or(0, RankJob::count),
             ..usual

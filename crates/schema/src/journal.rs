@@ -1,16 +1,15 @@
 //! Reading a journal, whole or torn.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::io::{self, BufRead, Read};
 
 use serde::Deserialize;
 
 use crate::journal_limits::JournalLoad;
+use crate::repeats::{RepeatReaders, merged};
 use crate::sample_check::misfit;
 use crate::{
     Case, CaseOutcome, FaultedCase, JournalRecord, MeasuredCase, RunBegin, RunEnd, RunNote,
-    RunSettings, SCHEMA_VERSION, SampledCase, Severity, Topology, WorldKind, plain_line,
+    RunRepeat, RunSettings, SCHEMA_VERSION, SampledCase, Severity, Topology, WorldKind, plain_line,
 };
 
 /// The longest line that is read: a topology of thousands of devices fits, a runaway file does not.
@@ -36,7 +35,8 @@ pub struct Journal {
     pub resumed: Vec<RunBegin>,
     /// What was found before anything was measured.
     pub topology: Topology,
-    /// What became of each finished case, in order, the last outcome of a case counting.
+    /// What became of each finished case, in order, the last outcome of a case counting. Of a run with
+    /// repeats: that of the repeat with the median time; a fault if the case failed in any.
     pub outcomes: Vec<CaseOutcome>,
     /// Samples of cases that were not finished, merged by case.
     pub partial: Vec<SampledCase>,
@@ -52,6 +52,8 @@ pub struct Journal {
     pub whole_bytes: u64,
     /// Records that cannot be. Of a measured case the outcome is then a fault.
     pub rejected: Vec<RejectedRecord>,
+    /// What each repeat measured; empty for a run that measured everything once.
+    pub repeats: Vec<RunRepeat>,
 }
 
 /// A record of samples that no clock and no machine gives.
@@ -152,8 +154,7 @@ impl Journal {
     /// broken lines; it is of a newer format; its parts are of two worlds.
     pub fn read(mut from: impl BufRead) -> Result<Self, JournalError> {
         let mut journal: Option<Self> = None;
-        let mut finished: BTreeMap<String, usize> = BTreeMap::new();
-        let mut partial: BTreeMap<String, SampledCase> = BTreeMap::new();
+        let mut parts = RepeatReaders::default();
         let mut bad: Option<BrokenLine> = None;
         let mut broken = Vec::new();
         let mut load = JournalLoad::default();
@@ -206,23 +207,42 @@ impl Journal {
             whole_bytes = all_bytes;
             load.count(&message, read).map_err(|limit| limit.at(line))?;
             match &mut journal {
-                None => journal = Some(Self::begun(message)?),
-                Some(journal) => journal.add(message, line, &mut finished, &mut partial)?,
+                None => journal = Some(Self::begun(message, &mut parts)?),
+                Some(journal) => journal.add(message, line, &mut parts)?,
             }
         }
         let Some(mut journal) = journal else {
             return Err(bad.map_or(JournalError::NoBegin, |bad| JournalError::of_first(&[bad])));
         };
-        journal.partial = partial.into_values().collect();
+        journal.take(parts.into_repeats());
         journal.torn = torn;
         journal.broken = broken;
         journal.whole_bytes = whole_bytes;
         Ok(journal)
     }
 
-    fn begun(message: JournalRecord) -> Result<Self, JournalError> {
+    /// Puts together what the repeats measured.
+    fn take(&mut self, mut repeats: Vec<RunRepeat>) {
+        let wanted = self.begin.settings.repeats.max(1) as usize;
+        if let Some(end) = &mut self.end {
+            end.complete &= repeats.len() >= wanted && repeats.iter().all(|r| r.complete);
+        }
+        match repeats.pop() {
+            Some(only) if wanted == 1 && repeats.is_empty() => {
+                (self.outcomes, self.partial) = (only.outcomes, only.partial);
+            }
+            last => {
+                repeats.extend(last);
+                (self.outcomes, self.partial) = merged(&repeats);
+                self.repeats = repeats;
+            }
+        }
+    }
+
+    fn begun(message: JournalRecord, parts: &mut RepeatReaders) -> Result<Self, JournalError> {
         let JournalRecord::Begin(begin) = message else { return Err(JournalError::NoBegin) };
         check_version(&begin)?;
+        parts.begin(begin.repeat, &begin.started);
         Ok(Self {
             begin: *begin,
             resumed: Vec::new(),
@@ -235,6 +255,7 @@ impl Journal {
             broken: Vec::new(),
             whole_bytes: 0,
             rejected: Vec::new(),
+            repeats: Vec::new(),
         })
     }
 
@@ -242,8 +263,7 @@ impl Journal {
         &mut self,
         message: JournalRecord,
         line: usize,
-        finished: &mut BTreeMap<String, usize>,
-        partial: &mut BTreeMap<String, SampledCase>,
+        parts: &mut RepeatReaders,
     ) -> Result<(), JournalError> {
         let outcome = match message {
             JournalRecord::Begin(begin) => {
@@ -252,7 +272,10 @@ impl Journal {
                     let (first, second) = (self.begin.world.clone(), begin.world);
                     return Err(JournalError::Mixed { line, first, second });
                 }
-                self.resumed.push(*begin);
+                let known = parts.begin(begin.repeat, &begin.started);
+                if known {
+                    self.resumed.push(*begin);
+                }
                 self.end = None;
                 return Ok(());
             }
@@ -265,17 +288,19 @@ impl Journal {
                     self.reject(line, &visit.case, why);
                     return Ok(());
                 }
-                match partial.entry(visit.case.to_string()) {
-                    Entry::Occupied(mut earlier) => earlier.get_mut().add(visit),
-                    Entry::Vacant(first) => drop(first.insert(visit)),
-                }
+                parts.add_visit(visit);
                 return Ok(());
             }
             JournalRecord::Note(note) => {
-                self.notes.push(note);
+                // Each repeat of a run notes what is wrong with the machine again.
+                let again = |n: &RunNote| n.code == note.code && n.subject == note.subject;
+                if parts.is_first() || !self.notes.iter().any(again) {
+                    self.notes.push(note);
+                }
                 return Ok(());
             }
             JournalRecord::End(end) => {
+                parts.end(&end);
                 self.end = Some(end);
                 return Ok(());
             }
@@ -292,15 +317,7 @@ impl Journal {
             JournalRecord::Skipped(skip) => CaseOutcome::Skipped(skip),
             JournalRecord::Faulted(fault) => CaseOutcome::Faulted(fault),
         };
-        let key = outcome.case().to_string();
-        partial.remove(&key);
-        match finished.get(&key) {
-            Some(&at) => self.outcomes[at] = outcome,
-            None => {
-                finished.insert(key, self.outcomes.len());
-                self.outcomes.push(outcome);
-            }
-        }
+        parts.finish(outcome);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod mover_facts;
 mod place;
 mod plain_text;
 mod record;
+mod repeats;
 mod sample_check;
 mod select;
 mod suite;
@@ -50,6 +51,7 @@ pub use record::{
     RunBegin, RunEnd, RunNote, RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase,
     StopInfo, StopReason, TimerKind, VerifyResult, WorldKind,
 };
+pub use repeats::RunRepeat;
 pub use select::CasePattern;
 pub use suite::SuiteId;
 pub use switch::UcxSetting;

@@ -61,6 +61,9 @@ pub struct RunBegin {
     /// The process that wrote it, on that host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Which repeat of the run the records after this line belong to; 0 is the first.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub repeat: u32,
     /// When, RFC 3339 in UTC.
     pub started: String,
     /// The command line.
@@ -94,6 +97,7 @@ impl RunBegin {
             world,
             host: String::new(),
             pid: None,
+            repeat: 0,
             started: String::new(),
             command: Vec::new(),
             machine_sha256: None,
@@ -131,6 +135,23 @@ pub struct RunSettings {
     /// was asked for; 0.002 otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
+    /// Number of times that everything is measured, each time in new processes; at least 1.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub repeats: u32,
+}
+
+fn once() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_once(repeats: &u32) -> bool {
+    *repeats == 1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_first(repeat: &u32) -> bool {
+    *repeat == 0
 }
 
 impl Default for RunSettings {
@@ -146,6 +167,7 @@ impl Default for RunSettings {
             memory: Bytes(0),
             seed: 1,
             noise: None,
+            repeats: 1,
         }
     }
 }

@@ -45,7 +45,7 @@ fn header() -> RunHeader {
 
 fn resume(path: &Path, about: &MachineInfo) -> Result<JournalSession, SessionError> {
     let (file, journal) = JournalFile::open(path)?;
-    JournalSession::resume(file, journal, about, "test")
+    JournalSession::resume(file, journal, about, "test", 0)
 }
 
 fn about(machine: &Machine) -> MachineInfo {

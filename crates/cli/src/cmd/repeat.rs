@@ -10,8 +10,19 @@ use pathline_schema::RunBegin;
 use crate::args::Args;
 
 /// What says nothing of a single figure: which cases, where to write, what to show, how long in all.
-const LEFT_OUT: &[&str] =
-    &["suite", "case", "out", "resume", "time_limit", "tune", "quiet", "color", "worker", "inject"];
+const LEFT_OUT: &[&str] = &[
+    "suite",
+    "case",
+    "out",
+    "resume",
+    "time_limit",
+    "tune",
+    "quiet",
+    "color",
+    "worker",
+    "inject",
+    "repeat",
+];
 
 /// Arguments of a run, as it was begun, that figures of it depend on. None if its command line cannot
 /// be read.

@@ -1,6 +1,6 @@
 //! `pathline run`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -41,6 +41,12 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         return Ok(if done { ExitKind::Fine } else { ExitKind::Unusable });
     }
     let journal = args.resume.as_deref().map(resume::open_journal).transpose()?;
+    if joined.is_some() && args.sampling.repeat > 1 {
+        return Err(anyhow!(
+            "--repeat starts new processes, and a launcher started these: start it several times \
+             without --repeat, and give all journals to `pathline diff BEFORE... -- AFTER...`"
+        ));
+    }
     let job = job(&args, joined.map(|(_, job)| job))?;
     // It outlives the process that coordinates, which may have to be replaced.
     let _first = first_rank(job.as_ref(), &args.libraries)?;
@@ -50,15 +56,55 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         files::check_folder(out, request.machine.model().map(|model| model.text()))?;
     }
     let switches = switches();
-    let start = RunStart { args, stopper, switches, request, journal: Cell::new(journal) };
+    let tuned = RefCell::new(None);
+    let mut start =
+        RunStart { args, stopper, switches, request, journal: Cell::new(journal), tuned };
+    let measured = measure_repeats(&mut start)?;
+    report(&start.args, &measured)
+}
+
+/// Measures all repeats, each in new processes (a model: in a new machine), into one journal.
+fn measure_repeats(start: &mut RunStart) -> Result<RunResult> {
+    let repeats = start.args.sampling.repeat;
+    let mut measured: Option<RunResult> = None;
+    for repeat in 0..repeats {
+        let last = repeat + 1 == repeats;
+        if let Some(earlier) = &measured {
+            if start.stopper.interrupted() {
+                break;
+            }
+            // From now until its end this repeat has the journal for itself.
+            start.journal.set(Some(resume::open_journal(&earlier.journal)?));
+        }
+        let journal = start.journal.take();
+        let is_complete = journal.as_ref().is_some_and(|(_, journal)| {
+            journal.repeats.iter().any(|r| r.repeat == repeat && r.complete)
+        });
+        start.journal.set(journal);
+        if is_complete && !last {
+            continue;
+        }
+        start.request.repeat = repeat;
+        start.stopper.begin_repeat(repeat, repeats);
+        if repeats > 1 && !start.args.quiet {
+            errln!("pathline: repeat {} of {repeats}", repeat + 1);
+        }
+        let found = measured.take().and_then(|m| m.found);
+        let result = measure_once(start)?;
+        measured = Some(RunResult { found: found.or(result.found), ..result });
+    }
+    measured.ok_or_else(|| anyhow!("--repeat 0 measures nothing"))
+}
+
+fn measure_once(start: &RunStart) -> Result<RunResult> {
     match &start.request.machine {
-        MachineChoice::Model(_) if !start.args.worker => run_here(&start, None),
-        MachineChoice::Model(_) => run_in_worker(&start, &StorePlaces::default()),
-        MachineChoice::Host(host) => run_in_worker(&start, &host.stores),
+        MachineChoice::Model(_) if !start.args.worker => measure_here(start, None),
+        MachineChoice::Model(_) => measure_in_worker(start, &StorePlaces::default()),
+        MachineChoice::Host(host) => measure_in_worker(start, &host.stores),
     }
 }
 
-fn run_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<ExitKind> {
+fn measure_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<RunResult> {
     let (leftovers, notes) = StoreCleanup::of_earlier(stores);
     let print = |notes: Vec<CleanupNote>| {
         for note in notes {
@@ -72,13 +118,13 @@ fn run_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<ExitKind> {
     print(notes);
     let mut worker = match WorkerExecutor::open(start.request.clone(), &|| start.stopper.reason()) {
         Ok(worker) => worker,
-        // There is still what needs no process: the host.
+        // The host can be measured without another process.
         Err(NoWorker::Spawn(error)) => {
             let why = format!("no worker process can be started ({error}); see `ulimit -u`");
             let is_host = start.request.machine.model().is_none();
-            let exit = run_here(start, is_host.then_some(why));
+            let measured = measure_here(start, is_host.then_some(why));
             print(leftovers.of_this());
-            return exit;
+            return measured;
         }
         Err(NoWorker::Open(why)) => {
             return Err(anyhow!("this machine cannot be opened: {why}"));
@@ -91,17 +137,15 @@ fn run_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<ExitKind> {
     // It gives back its memory, files and devices before the report is made.
     drop(worker);
     print(leftovers.of_this());
-    report(&start.args, &measured?)
+    measured
 }
 
 /// Measures in this process: a model, which cannot crash it, or this host without the GPUs.
-fn run_here(start: &RunStart, without: Option<String>) -> Result<ExitKind> {
+fn measure_here(start: &RunStart, without: Option<String>) -> Result<RunResult> {
     let OpenMachine { machine, without } = start.request.open(&start.switches, without)?;
     let about = MachineInfo::of(&machine, without, TimerScope::All);
     let settings = start.request.settings_on(&about.topology);
-    let measured = measure(start, &mut LocalExecutor::new(&machine, about, settings));
-    drop(machine);
-    report(&start.args, &measured?)
+    measure(start, &mut LocalExecutor::new(&machine, about, settings))
 }
 
 /// What a run is begun with.
@@ -111,8 +155,10 @@ struct RunStart {
     switches: BTreeMap<String, String>,
     /// The machine, and how it is measured.
     request: RunRequest,
-    /// The journal to go on with. No other run can, from before the machine is opened.
+    /// The journal to continue. No other run can, from before the machine is opened.
     journal: Cell<Option<(JournalFile, Journal)>>,
+    /// The kernels of the first repeat, which all others take.
+    tuned: RefCell<Option<TunedKernels>>,
 }
 
 /// The processes of a run: those that a launcher started, or those that are asked for.
@@ -133,12 +179,11 @@ fn first_rank(job: Option<&RankJob>, libraries: &LibraryArgs) -> Result<Option<R
     RankKeeper::start(at, &libraries.choice()).map(Some)
 }
 
-/// What was measured: the journal of the run, and how it ended.
+/// What was measured: the journal of the run.
 struct RunResult {
     journal: PathBuf,
     /// The physics that figures are compared with.
     network: Network,
-    end: RunEnd,
     /// What was searched for, and where it is remembered.
     found: Option<TuneResult>,
 }
@@ -155,10 +200,13 @@ struct RunKernels {
     found: Option<TuneResult>,
 }
 
-/// The kernels that suites take: those of the run that is gone on with, or what is remembered,
-/// searched for anew if that is asked for.
+/// The kernels that suites take: those of the first repeat, of the run that is continued, or of earlier
+/// searches; with `--tune` those of a new search.
 fn kernels_for(start: &RunStart, crew: &mut dyn Executor) -> Result<RunKernels> {
     let RunStart { args, stopper, .. } = start;
+    if let Some(tuned) = start.tuned.borrow().clone() {
+        return Ok(RunKernels { tuned, found: None });
+    }
     let mut tuned = if args.select.standard_kernels {
         TunedKernels::plain()
     } else if let Some(run) = &args.resume {
@@ -212,6 +260,7 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     let name = request.machine.name(&about.topology);
     let network = request.machine.network(&about.topology, switches)?;
     let RunKernels { tuned, found } = kernels_for(start, crew)?;
+    start.tuned.replace(Some(tuned.clone()));
     let mut plan = plan_for(&scope(start, crew.about(), &tuned), args, name)?;
     if let Some(budget) = args.sampling.case_budget {
         plan = plan.with_probe_budget(Ns::ms(budget));
@@ -225,6 +274,7 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
         host: hostname(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
+        repeat: request.repeat,
         command: command_line(),
         machine_sha256: model.map(|model| model.sha256()),
         env: switches.clone(),
@@ -232,7 +282,8 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     };
     let named = !args.select.suite.is_empty() || !args.select.case.is_empty();
     let unmet = Requirement::of(args.require).unmet(crew.about(), &plan, named);
-    let session = open(start, crew.about(), &header.host, name)?.with_note(unmet);
+    let (session, is_new) = open(start, crew.about(), &header.host, name)?;
+    let session = session.with_note(unmet.filter(|_| request.repeat == 0));
     let journal = session.path().to_owned();
     if let Some(why) = session.unlocked() {
         errln!(
@@ -241,24 +292,25 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
             journal.display()
         );
     }
-    if let Some(model) = model.filter(|_| args.resume.is_none()) {
+    if let Some(model) = model.filter(|_| is_new) {
         files::create(&journal.with_file_name(files::MACHINE), model.text())?;
     }
-    if args.resume.is_none() && !tuned.best().is_empty() {
+    if is_new && !tuned.best().is_empty() {
         files::create(&journal.with_file_name(kernels::KERNELS), &tuned.text())?;
     }
     let mut progress = RunProgress::new(plan.entries.len(), session.done(), args.quiet);
-    let end = session
+    let end: Result<RunEnd> = session
         .run(crew, &plan, header, &now, &|| stopper.reason(), &mut |event| {
             progress.show(event);
         })
         .context("the run ended early; what was measured is in its journal");
     progress.end();
-    Ok(RunResult { journal, network, end: end?, found })
+    end?;
+    Ok(RunResult { journal, network, found })
 }
 
 fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
-    let RunResult { journal: path, network, end, found } = measured;
+    let RunResult { journal: path, network, found } = measured;
     let journal = files::read(path)?;
     let page = files::page_path(path);
     let colour = colour(args.color);
@@ -272,7 +324,7 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
             kernels::summary(best, kept.as_ref());
         }
         outln!("\n{} · {}", page.display(), path.display());
-        if !end.complete {
+        if !journal.end.as_ref().is_some_and(|end| end.complete) {
             outln!("this run was cut; `pathline run --resume {}` goes on", resume::name_of(path));
         }
     }
@@ -299,10 +351,17 @@ fn command_line() -> Vec<String> {
     words
 }
 
-fn open(start: &RunStart, about: &MachineInfo, host: &str, name: &str) -> Result<JournalSession> {
+/// The journal to write to, and whether it is a new one.
+fn open(
+    start: &RunStart,
+    about: &MachineInfo,
+    host: &str,
+    name: &str,
+) -> Result<(JournalSession, bool)> {
     if let Some((file, journal)) = start.journal.take() {
-        return Ok(JournalSession::resume(file, journal, about, host)?);
+        let repeat = start.request.repeat;
+        return Ok((JournalSession::resume(file, journal, about, host, repeat)?, false));
     }
     let folder = files::new_folder(start.args.out.as_deref(), name)?;
-    Ok(JournalSession::create(&folder.join(files::JOURNAL))?)
+    Ok((JournalSession::create(&folder.join(files::JOURNAL))?, true))
 }

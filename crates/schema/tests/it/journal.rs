@@ -357,3 +357,71 @@ fn a_large_journal_is_read() {
     assert_eq!(journal.outcomes.len(), 5000);
     assert!(journal.rejected.is_empty() && journal.partial.is_empty());
 }
+
+/// A run of three repeats: 10, 30 and 20 ms of one case; another fails in the second.
+#[test]
+fn repeats_are_kept_apart_and_give_one_outcome_a_case() {
+    let begin = |repeat: u32| {
+        let JournalRecord::Begin(mut begin) = plain_begin(WorldKind::Real) else { unreachable!() };
+        begin.repeat = repeat;
+        begin.settings.repeats = 3;
+        line(&JournalRecord::Begin(begin))
+    };
+    let measured = |ms: f64| {
+        let JournalRecord::Sampled(SampledCase { case, suites, series }) =
+            sampled(1, &[ms * 1e6, ms * 1e6])
+        else {
+            unreachable!()
+        };
+        let stop = StopInfo {
+            reason: StopReason::Precise,
+            warmup: 0,
+            half_width: 0.0,
+            elapsed: Ns::ms(1.0),
+        };
+        let (verdict, before, after) =
+            (VerifyResult::Verified, Conditions::default(), Conditions::default());
+        line(&JournalRecord::Measured(Box::new(MeasuredCase {
+            case,
+            suites,
+            series,
+            stop,
+            verdict,
+            before,
+            after,
+            env: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+        })))
+    };
+    let failed = line(&JournalRecord::Faulted(FaultedCase {
+        case: "gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB".parse().unwrap(),
+        suites: Vec::new(),
+        error: "wrong byte".to_owned(),
+        severity: Severity::Corrupt,
+        ranks: Vec::new(),
+    }));
+    let parts = [
+        begin(0) + &measured(10.0) + &line(&end()),
+        begin(1) + &measured(30.0) + &failed + &line(&end()),
+        begin(2) + &measured(20.0) + &line(&end()),
+    ];
+    let journal = read(&parts.concat()).unwrap();
+    let first_sample = |outcome: &CaseOutcome| match outcome {
+        CaseOutcome::Measured(m) => m.series[0].samples_ns[0] / 1e6,
+        _ => 0.0,
+    };
+    let each: Vec<f64> = journal.repeats.iter().map(|r| first_sample(&r.outcomes[0])).collect();
+    assert_eq!(each, [10.0, 30.0, 20.0]);
+    // The median of 10, 20, 30.
+    assert_eq!(first_sample(&journal.outcomes[0]), 20.0);
+    let CaseOutcome::Faulted(fault) = &journal.outcomes[1] else { panic!("one fault is a fault") };
+    assert_eq!(fault.error, "repeat 2 of the run: wrong byte");
+    assert!(journal.resumed.is_empty() && journal.end.as_ref().unwrap().complete);
+    assert_eq!(journal.repeat(1).0.len(), 2);
+    // Without the last repeat the run is not complete, though its last line says so.
+    let cut = read(&parts[..2].concat()).unwrap();
+    assert!(!cut.end.as_ref().unwrap().complete && cut.repeats.len() == 2);
+    // A begin of a known repeat resumes it.
+    let resumed = read(&[parts.concat(), begin(1)].concat()).unwrap();
+    assert_eq!((resumed.resumed.len(), resumed.repeats.len(), resumed.end), (1, 3, None));
+}

@@ -53,6 +53,7 @@ pub(crate) fn journal(world: WorldKind, topology: Topology, outcomes: Vec<CaseOu
         broken: Vec::new(),
         whole_bytes: 0,
         rejected: Vec::new(),
+        repeats: Vec::new(),
     }
 }
 
