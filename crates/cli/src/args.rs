@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Show a run again: summary, HTML, CSV.
     Report(ReportArgs),
-    /// Compare two runs, case by case.
+    /// Compare runs before and after, case by case.
     Diff(DiffArgs),
     /// Show which libraries a measurement of GPUs needs, where they were found, and what is missing.
     Doctor(DoctorArgs),
@@ -544,15 +544,36 @@ pub(crate) enum ReportFormat {
 }
 
 /// Which runs to compare.
+///
+/// With one run a side the noise between runs is what ships with pathline or what --noise shows; with
+/// three or more it is that of the runs.
 #[derive(Debug, Clone, Parser)]
+#[command(
+    after_help = "Exit codes: 0 nothing is worse; 1 a case is slower, lost, unverified or beyond what \
+                  hardware can carry; 2 runs cannot be compared (real with simulated, no common case) or \
+                  read."
+)]
 pub(crate) struct DiffArgs {
-    /// The run to compare with.
-    pub(crate) before: PathBuf,
-    /// The run to judge.
-    pub(crate) after: PathBuf,
+    /// Runs before, folders or journals; each repeat of a journal counts as a run. Of two runs without
+    /// -- the second is the run after.
+    #[arg(required = true, value_name = "BEFORE")]
+    pub(crate) before: Vec<PathBuf>,
+    /// Runs after, behind --.
+    #[arg(last = true, value_name = "AFTER")]
+    pub(crate) after: Vec<PathBuf>,
     /// Differences below this many percent count as none.
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = positive)]
     pub(crate) tolerance: f64,
+    /// Learn the noise between runs from this run of an unchanged machine: a journal made with --repeat,
+    /// or at least three runs of one host. May be given several times.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) noise: Vec<PathBuf>,
+    /// List every case that is not the same.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Write the comparison as a page.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// Where to look.

@@ -1,4 +1,4 @@
-//! The binomial distribution of fair coins, and its continuous relative for bootstrapped medians.
+//! The binomial distribution of fair coins.
 
 /// The rank `r` (1 is the smallest sample) for which the `r`-th smallest and the `r`-th largest of
 /// `n` samples enclose the median with at least 95 %, as tightly as ranks allow. None for fewer
@@ -23,43 +23,6 @@ pub(crate) fn median_rank(n: usize) -> Option<usize> {
     (rank > 0).then_some(rank)
 }
 
-/// The weight that each rank of `n` sorted samples has as the median of a resample drawn with
-/// replacement; these weights are the bootstrap with infinitely many draws (J. S. Maritz and
-/// R. G. Jarrett, "A note on estimating the variance of the sample median", JASA 73, 1978).
-/// Ranks with a negligible weight are left out: `(index, weight)`.
-pub(crate) fn median_weights(n: usize) -> Vec<(usize, f64)> {
-    // The median of n uniforms is Beta(m, m) with m = (n + 1) / 2; a resample's median is the
-    // sample at that quantile. For even n this is the continuous case between both middle ranks.
-    let m = (n as f64 + 1.0) / 2.0;
-    let density = |u: f64| {
-        // Unnormalised, relative to its peak at 1/2, so that no power underflows there.
-        (4.0 * u * (1.0 - u)).max(0.0).powf(m - 1.0)
-    };
-    // Simpson's rule over each rank's stretch; smooth, so a few points suffice.
-    const POINTS: usize = 16;
-    let step = 1.0 / (n * POINTS) as f64;
-    let mass = |k: usize| -> f64 {
-        (0..=POINTS)
-            .map(|i| {
-                let factor = match i {
-                    0 | POINTS => 1.0,
-                    i if i % 2 == 1 => 4.0,
-                    _ => 2.0,
-                };
-                factor * density((k * POINTS + i) as f64 * step)
-            })
-            .sum()
-    };
-    let masses: Vec<f64> = (0..n).map(mass).collect();
-    let total: f64 = masses.iter().sum();
-    masses
-        .into_iter()
-        .map(|mass| mass / total)
-        .enumerate()
-        .filter(|&(_, weight)| weight > 1e-9)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,16 +36,5 @@ mod tests {
         assert_eq!(ranks, [None, None, Some(1), Some(1), Some(2), Some(2), Some(40)]);
         // The normal approximation n/2 - 0.98 sqrt(n) for many: 5000 - 98 = 4902.
         assert_eq!(median_rank(10_000), Some(4902));
-    }
-
-    #[test]
-    fn weights_of_three_samples_are_the_bootstrap_s() {
-        // The median of three draws from {1, 2, 3} is 1 if two or three draws are 1:
-        // 3 (1/3)^2 (2/3) + (1/3)^3 = 7/27; the middle one gets the rest, 13/27.
-        let weights = median_weights(3);
-        let expected = [7.0 / 27.0, 13.0 / 27.0, 7.0 / 27.0];
-        for ((_, weight), expected) in weights.iter().zip(expected) {
-            assert!((weight - expected).abs() < 1e-9, "{weight} {expected}");
-        }
     }
 }

@@ -1,150 +1,367 @@
-//! Two series of the same work: which is faster, and how sure that is.
+//! The same work in several runs: whether it takes longer, and how sure that is.
+//!
+//! Everything is computed in logarithms of durations, in which a change is a difference and noise
+//! that grows with the duration has one size.
 
-use serde::{Deserialize, Serialize};
-
-use crate::binomial::median_weights;
-use crate::order::{median, sorted};
+use crate::order::{median, median_of, sorted};
 use crate::shape::modes;
-use crate::stop::inflation;
-use crate::summary::SeriesSummary;
+use crate::student::{t_quantile, t_tail};
 
-/// What a comparison comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ChangeKind {
-    /// The second takes less time, by more than the tolerance.
-    Faster,
-    /// The second takes more time, by more than the tolerance.
-    Slower,
-    /// They agree to within the tolerance.
-    Same,
-    /// The interval reaches over a border: more samples would tell.
-    Unclear,
+/// Samples of a visit, where a record does not say.
+const USUAL_VISIT: usize = 4;
+
+/// Standard deviation of the median of normal samples over that of the mean of medians of 4 of them:
+/// pi / 2 is the variance of the first, 1.193 that of the second, in units of a mean's.
+const MEDIAN_OVER_VISITS: f64 = 1.147;
+
+/// What one run knows of a case, in natural logarithms of a duration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunEstimate {
+    /// Logarithm of the median.
+    pub log_median: f64,
+    /// Standard error of it within the run. Infinite for one sample, which says nothing about its
+    /// noise.
+    pub error: f64,
+    /// Degrees of freedom of that error.
+    pub freedom: f64,
+    /// Number of samples.
+    pub samples: usize,
+    /// Number of visits.
+    pub visits: usize,
 }
 
-/// The second series against the first.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// Median of the second over median of the first: 1.1 takes 10 % more time.
+impl RunEstimate {
+    /// From the durations of a series and the number of samples of each visit (if that is empty or
+    /// does not add up: 4 each). None if a duration is not positive and finite, or there is none.
+    ///
+    /// The visit is the unit, since samples of a visit resemble each other: the error is 1.15 times
+    /// that of the mean of the logarithms of the visits' medians, since the median of all scatters by
+    /// so much more. One visit has no such error; then it is the deviation of its samples, as if all
+    /// of them had erred together. A series in two states has half the distance of its modes in
+    /// addition: which state the next run meets is not known.
+    pub fn of(durations: &[f64], visits: &[u32]) -> Option<Self> {
+        let ascending = sorted(durations)?;
+        if *ascending.first()? <= 0.0 {
+            return None;
+        }
+        let log_median = median(&ascending).ln();
+        let start = transient(durations);
+        let steady = durations.get(start..).unwrap_or(durations);
+        let blocks: Vec<&[f64]> = blocks(durations, visits, start);
+        let logs: Vec<f64> = match blocks.as_slice() {
+            [_, _, ..] => blocks.iter().map(|b| median_of(b.iter().copied()).ln()).collect(),
+            _ => steady.iter().map(|d| d.ln()).collect(),
+        };
+        let freedom = logs.len().saturating_sub(1) as f64;
+        let spread = squares(&logs) / freedom;
+        let shared = match logs.len() {
+            visits if blocks.len() > 1 => visits as f64 / MEDIAN_OVER_VISITS.powi(2),
+            _ => 1.0,
+        };
+        let states = modes(steady).map_or(0.0, |m| 0.5 * (m.high.median / m.low.median).ln()).abs();
+        let error =
+            if freedom > 0.0 { (spread / shared).sqrt().hypot(states) } else { f64::INFINITY };
+        Some(Self {
+            log_median,
+            error,
+            freedom: freedom.max(1.0),
+            samples: durations.len(),
+            visits: blocks.len(),
+        })
+    }
+}
+
+/// The most samples that a warm-up may reach into.
+const LONGEST_TRANSIENT: usize = 16;
+
+/// Number of samples at the beginning that belong to a warm-up which was ended too soon: up to a third
+/// of all, each slower than all later ones by more than 3 times the range of those. On an H200 the
+/// first 3 of 16 passes of a read kernel took 15 % longer, and 13 agreed to 0.2 %: a median does not
+/// notice, and a deviation must not.
+fn transient(durations: &[f64]) -> usize {
+    let most = (durations.len() / 3).min(LONGEST_TRANSIENT);
+    let is_transient = |&start: &usize| {
+        let (early, late) = durations.split_at(start);
+        let least = late.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = late.iter().copied().fold(0.0, f64::max);
+        early.iter().all(|duration| *duration > greatest + 3.0 * (greatest - least))
+    };
+    (1..=most).rev().find(is_transient).unwrap_or(0)
+}
+
+/// The samples of each visit from sample `start` on, of those that have samples left.
+fn blocks<'a>(durations: &'a [f64], visits: &[u32], start: usize) -> Vec<&'a [f64]> {
+    let sizes: Vec<usize> = visits.iter().map(|&v| v as usize).filter(|v| *v > 0).collect();
+    let total = sizes.iter().fold(0_usize, |sum, size| sum.saturating_add(*size));
+    let usual = || vec![USUAL_VISIT; durations.len().div_ceil(USUAL_VISIT)];
+    let sizes = if total == durations.len() { sizes } else { usual() };
+    let mut at = 0;
+    let mut all = Vec::new();
+    for size in sizes {
+        let end = (at + size).min(durations.len());
+        let visit = durations.get(at.max(start)..end).unwrap_or(&[]);
+        // A visit with a single sample left would weigh as much as four.
+        if visit.len() > 1 || (visit.len() == 1 && size == 1) {
+            all.push(visit);
+        }
+        at = end;
+    }
+    all
+}
+
+/// Sum of squared distances from the mean.
+fn squares(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    values.iter().map(|v| (v - mean).powi(2)).sum()
+}
+
+/// What lies between two runs of an unchanged machine: new processes, new buffers, new clocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunNoise {
+    /// Standard deviation of the logarithm of a run's median: 0.01 is 1 %.
+    pub deviation: f64,
+    /// Degrees of freedom of that deviation: how many runs it was learnt from, roughly. Few make
+    /// heavy tails.
+    pub freedom: f64,
+}
+
+impl RunNoise {
+    /// The deviation within groups of logarithms (a case on one side each), all of one class; none
+    /// without two runs of a case. The square root of the mean variance: a few cases that meet
+    /// another state in each process count in full.
+    pub fn pooled(groups: &[Vec<f64>], freedom: f64) -> Option<Self> {
+        let (mut sum, mut all) = (0.0, 0.0);
+        for group in groups.iter().filter(|g| g.len() > 1) {
+            sum += squares(group);
+            all += (group.len() - 1) as f64;
+        }
+        (all > 0.0).then(|| Self { deviation: (sum / all).sqrt(), freedom })
+    }
+}
+
+/// The later runs against the earlier ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RunComparison {
+    /// Duration after over duration before: 1.1 takes 10 % more time.
     pub effect: f64,
     /// Lower end of the 95 % interval of the effect; 0 if nothing is known.
     pub low: f64,
     /// Upper end of the 95 % interval of the effect; infinite if nothing is known.
     pub high: f64,
-    /// What follows, given the tolerance.
-    pub judgement: ChangeKind,
+    /// Probability of an effect as large as this, or larger, on a machine that has changed by no
+    /// more than the tolerance.
+    pub p_value: f64,
+    /// Standard error of the logarithm of the effect.
+    error: f64,
+    /// Its degrees of freedom.
+    freedom: f64,
+    tolerance: f64,
 }
 
-/// Compares durations of the same amount of work: `before` and `after`, both positive. Differences
-/// up to `tolerance` (0.02 is 2 %) are called the same. None if a series is empty or holds what is
-/// no positive finite number.
-///
-/// The interval is that of the bootstrap of both medians with infinitely many draws, computed
-/// rather than drawn. It is widened where neighbouring samples resemble each other, and to the
-/// distance of the modes where a series has two: which state the next run meets is not known.
-/// With fewer than 6 samples on a side it is what the summaries' intervals allow at worst.
-pub fn compare(before: &[f64], after: &[f64], tolerance: f64) -> Option<Comparison> {
-    let (a, b) = (sorted(before)?, sorted(after)?);
-    if *a.first()? <= 0.0 || *b.first()? <= 0.0 {
+impl RunComparison {
+    /// Compares runs before with runs after; changes up to `tolerance` (0.02 is 2 %) are none. None
+    /// without a run on either side.
+    ///
+    /// With two runs on a side, the variance between runs is that of the runs, with `noise` as
+    /// `noise.freedom` further runs' worth of knowledge (G. K. Smyth, "Linear models and empirical
+    /// Bayes methods", Stat. Appl. Genet. Mol. Biol. 3, 2004). With one a side it is `noise` alone,
+    /// and what each run knows of its own error is added.
+    pub fn of(
+        before: &[RunEstimate],
+        after: &[RunEstimate],
+        noise: RunNoise,
+        tolerance: f64,
+    ) -> Option<Self> {
+        let centre = |side: &[RunEstimate]| {
+            let sum: f64 = side.iter().map(|r| r.log_median).sum();
+            (!side.is_empty()).then(|| sum / side.len() as f64)
+        };
+        let difference = centre(after)? - centre(before)?;
+        let logs = |side: &[RunEstimate]| side.iter().map(|r| r.log_median).collect::<Vec<_>>();
+        let own_freedom = (before.len() + after.len()).saturating_sub(2) as f64;
+        let own = squares(&logs(before)) + squares(&logs(after));
+        let prior = noise.deviation.powi(2);
+        let freedom = noise.freedom + own_freedom;
+        let between = (noise.freedom * prior + own) / freedom;
+        let counts = 1.0 / before.len() as f64 + 1.0 / after.len() as f64;
+        let within = |side: &[RunEstimate]| {
+            side.iter().map(|r| r.error.powi(2)).sum::<f64>() / (side.len() as f64).powi(2)
+        };
+        let within = within(before) + within(after);
+        // Medians of runs that are compared with each other scatter by the noise within them, too.
+        let parts: Vec<(f64, f64)> = if own_freedom > 0.0 {
+            vec![(between * counts, freedom)]
+        } else {
+            let runs = before.iter().chain(after).map(|r| (r.error.powi(2), r.freedom));
+            std::iter::once((between * counts, freedom)).chain(runs).collect()
+        };
+        let sum: f64 = parts.iter().map(|(variance, _)| variance).sum();
+        let (variance, freedom) = if own_freedom > 0.0 {
+            (sum.max(if within.is_finite() { within } else { 0.0 }), freedom)
+        } else {
+            // Welch and Satterthwaite.
+            let spread: f64 = parts.iter().map(|(v, f)| v * v / f).sum();
+            (sum, if spread > 0.0 { sum * sum / spread } else { freedom })
+        };
+        Some(Self::from_difference(difference, variance.sqrt(), freedom, tolerance))
+    }
+
+    fn from_difference(difference: f64, error: f64, freedom: f64, tolerance: f64) -> Self {
+        let effect = difference.exp();
+        if !error.is_finite() {
+            let (low, high) = (0.0, f64::INFINITY);
+            return Self { effect, low, high, p_value: 1.0, error, freedom: 1.0, tolerance };
+        }
+        let reach = t_quantile(0.025, freedom) * error;
+        let margin = tolerance.ln_1p();
+        let p_value = match difference.abs() - margin {
+            beyond if error > 0.0 => {
+                let other = difference.abs() + margin;
+                (t_tail(beyond / error, freedom) + t_tail(other / error, freedom)).min(1.0)
+            }
+            beyond => f64::from(u8::from(beyond <= 0.0)),
+        };
+        let (low, high) = ((difference - reach).exp(), (difference + reach).exp());
+        Self { effect, low, high, p_value, error, freedom, tolerance }
+    }
+
+    /// Whether the interval of the effect lies within the tolerance.
+    pub fn is_same(&self) -> bool {
+        let limit = 1.0 + self.tolerance;
+        self.low >= 1.0 / limit && self.high <= limit
+    }
+
+    /// The smallest slowdown, as a share of the speed from 0 to 1, that a comparison of this
+    /// precision finds 19 times in 20 where p-values up to `threshold` count: 0.12 is 12 %.
+    pub fn smallest_visible(&self, threshold: f64) -> f64 {
+        if !self.error.is_finite() {
+            return 1.0;
+        }
+        let reach = t_quantile(threshold, self.freedom) + t_quantile(0.05, self.freedom);
+        -(-self.tolerance.ln_1p() - reach * self.error).exp_m1()
+    }
+}
+
+/// The 95 % interval of the centre of all runs of a machine, from one value a run (all positive):
+/// Student's t on logarithms. None with fewer than 3 runs: with 2 it would be wider than any use.
+pub fn between_runs(values: &[f64]) -> Option<(f64, f64)> {
+    let ascending = sorted(values)?;
+    if ascending.len() < 3 || *ascending.first()? <= 0.0 {
         return None;
     }
-    let effect = median(&b) / median(&a);
-    let (low, high) = if a.len().min(b.len()) < 6 {
-        worst_case(&SeriesSummary::of(before)?, &SeriesSummary::of(after)?)
-    } else {
-        let (low, high) = bootstrap(&a, &b);
-        let stretch = inflation(before).max(inflation(after));
-        (effect * (low / effect).powf(stretch), effect * (high / effect).powf(stretch))
-    };
-    let (slowest, fastest) = mode_range(before, after);
-    let (low, high) = (low.min(fastest.unwrap_or(low)), high.max(slowest.unwrap_or(high)));
-    let (faster, slower) = (1.0 / (1.0 + tolerance), 1.0 + tolerance);
-    let judgement = match () {
-        () if high < faster => ChangeKind::Faster,
-        () if low > slower => ChangeKind::Slower,
-        () if low >= faster && high <= slower => ChangeKind::Same,
-        () => ChangeKind::Unclear,
-    };
-    Some(Comparison { effect, low, high, judgement })
-}
-
-/// The ratio of two summaries at the ends of their intervals.
-fn worst_case(a: &SeriesSummary, b: &SeriesSummary) -> (f64, f64) {
-    let high = if a.low > 0.0 { b.high / a.low } else { f64::INFINITY };
-    ((b.low / a.high).max(0.0), high)
-}
-
-/// The 2.5 % and 97.5 % points of the ratio of the medians of resamples, of sorted series.
-fn bootstrap(a: &[f64], b: &[f64]) -> (f64, f64) {
-    let (wa, wb) = (median_weights(a.len()), median_weights(b.len()));
-    let mut ratios: Vec<(f64, f64)> = Vec::with_capacity(wa.len() * wb.len());
-    for &(i, p) in &wa {
-        ratios.extend(wb.iter().map(|&(j, q)| (b[j] / a[i], p * q)));
-    }
-    ratios.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
-    let total: f64 = ratios.iter().map(|r| r.1).sum();
-    let at = |share: f64| {
-        let mut sum = 0.0;
-        ratios
-            .iter()
-            .find(|r| {
-                sum += r.1;
-                sum >= share * total
-            })
-            .or(ratios.last())
-            .map_or(1.0, |r| r.0)
-    };
-    (at(0.025), at(0.975))
-}
-
-/// The largest and smallest ratio of modes, where a series has two.
-fn mode_range(before: &[f64], after: &[f64]) -> (Option<f64>, Option<f64>) {
-    let (a, b) = (modes(before), modes(after));
-    if a.is_none() && b.is_none() {
-        return (None, None);
-    }
-    let ends = |samples: &[f64], modes: Option<crate::Modes>| match modes {
-        Some(modes) => (modes.low.median, modes.high.median),
-        None => {
-            let centre = SeriesSummary::of(samples).map_or(1.0, |s| s.median);
-            (centre, centre)
-        }
-    };
-    let ((a_low, a_high), (b_low, b_high)) = (ends(before, a), ends(after, b));
-    (Some(b_high / a_low), Some(b_low / a_high))
+    let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
+    let n = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / n;
+    let reach = t_quantile(0.025, n - 1.0) * (squares(&logs) / (n - 1.0) / n).sqrt();
+    Some(((mean - reach).exp(), (mean + reach).exp()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const QUIET: RunNoise = RunNoise { deviation: 0.001, freedom: 12.0 };
+
     fn ripple(centre: f64, n: usize) -> Vec<f64> {
         (0..n).map(|i| centre * (1.0 + 0.002 * ((i * 7 % 11) as f64 - 5.0))).collect()
     }
 
+    fn lone(durations: &[f64]) -> Vec<RunEstimate> {
+        RunEstimate::of(durations, &[]).into_iter().collect()
+    }
+
+    fn compared(before: &[f64], after: &[f64]) -> Option<RunComparison> {
+        RunComparison::of(&lone(before), &lone(after), QUIET, 0.02)
+    }
+
+    #[test]
+    fn a_visit_is_one_observation() {
+        // Visits of 4 with medians 100, 102, 104: the error is 1.147 times that of the mean of three
+        // values, 2 % / sqrt(3).
+        let durations: Vec<f64> =
+            [100.0, 102.0, 104.0].iter().flat_map(|c| [c - 0.1, *c, *c, c + 0.1]).collect();
+        for visits in [&[][..], &[4, 4, 4], &[99]] {
+            let run = RunEstimate::of(&durations, visits).unwrap();
+            let logs = [100.0_f64.ln(), 102.0_f64.ln(), 104.0_f64.ln()];
+            let sd = (squares(&logs) / 2.0).sqrt();
+            assert!((run.error - 1.147 * sd / 3.0_f64.sqrt()).abs() < 1e-12, "{run:?}");
+            assert_eq!((run.freedom, run.visits, run.samples), (2.0, 3, 12));
+        }
+        // One visit: the deviation of its samples; their number makes it no smaller.
+        let one = RunEstimate::of(&durations[..4], &[4]).unwrap();
+        let logs: Vec<f64> = durations[..4].iter().map(|d| d.ln()).collect();
+        assert!((one.error - (squares(&logs) / 3.0).sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_warm_up_that_ended_too_soon_is_no_deviation() {
+        let mut durations = vec![115.0, 115.5, 113.0];
+        durations.extend((0..13).map(|i| 100.0 + 0.05 * f64::from(i % 3)));
+        assert_eq!(transient(&durations), 3);
+        let run = RunEstimate::of(&durations, &[4, 4, 4, 4]).unwrap();
+        // 3 visits of 4 are left, and one sample of the first, which is none.
+        assert!(run.error < 5e-4 && run.visits == 3 && run.samples == 16, "{run:?}");
+        // Slow samples in the middle, and a first half that is slow, are the case's own.
+        durations.rotate_right(6);
+        assert_eq!(transient(&durations), 0);
+        assert_eq!(transient(&[9.0, 9.0, 9.0, 1.0, 1.0, 1.0]), 0);
+        assert_eq!(transient(&[]), 0);
+    }
+
     #[test]
     fn ten_per_cent_is_seen_through_one_per_cent_of_noise() {
-        let found = compare(&ripple(100.0, 30), &ripple(110.0, 30), 0.02).unwrap();
-        assert_eq!(found.judgement, ChangeKind::Slower);
+        let found = compared(&ripple(100.0, 30), &ripple(110.0, 30)).unwrap();
         assert!((found.effect - 1.1).abs() < 0.005 && found.low < 1.1 && found.high > 1.1);
-        let back = compare(&ripple(110.0, 30), &ripple(100.0, 30), 0.02).unwrap();
-        assert_eq!(back.judgement, ChangeKind::Faster);
+        assert!(found.p_value < 1e-4 && !found.is_same(), "{found:?}");
+        let back = compared(&ripple(110.0, 30), &ripple(100.0, 30)).unwrap();
+        assert!((back.p_value - found.p_value).abs() < 1e-9 && back.high < 1.0);
     }
 
     #[test]
     fn equal_series_are_the_same() {
-        let found = compare(&ripple(100.0, 30), &ripple(100.5, 30), 0.02).unwrap();
-        assert_eq!(found.judgement, ChangeKind::Same);
-        // Without noise the interval is a point.
-        let exact = compare(&[4.0; 6], &[4.0; 6], 0.02).unwrap();
-        assert_eq!((exact.low, exact.effect, exact.high), (1.0, 1.0, 1.0));
+        let found = compared(&ripple(100.0, 30), &ripple(100.3, 30)).unwrap();
+        assert!(found.is_same() && found.p_value > 0.5, "{found:?}");
+    }
+
+    #[test]
+    fn the_floor_decides_where_runs_are_precise() {
+        // +5 % with samples without spread: sqrt(2) * 3 % = 4.2 % of noise between runs hide it.
+        let (before, after) = (lone(&[100.0; 8]), lone(&[105.0; 8]));
+        let noisy = RunNoise { deviation: 0.03, freedom: 6.0 };
+        let hidden = RunComparison::of(&before, &after, noisy, 0.02).unwrap();
+        // (ln 1.05 - ln 1.02) / 0.0424 = 0.68: P(t6 > 0.68) = 0.26 and a little.
+        assert!(hidden.p_value > 0.2 && hidden.p_value < 0.4, "{hidden:?}");
+        let seen = RunComparison::of(&before, &after, QUIET, 0.02).unwrap();
+        assert!(seen.p_value < 1e-6, "{seen:?}");
+        assert!(hidden.smallest_visible(0.001) > 0.2 && seen.smallest_visible(0.001) < 0.03);
+    }
+
+    #[test]
+    fn runs_show_their_own_noise() {
+        let runs = |logs: [f64; 3]| {
+            logs.map(|log_median| RunEstimate {
+                log_median,
+                error: 1e-4,
+                freedom: 5.0,
+                samples: 24,
+                visits: 6,
+            })
+        };
+        // Deviation 0.01 in each of 3 against 3 runs, and as much from the class.
+        let (before, after) = (runs([0.0, 0.01, -0.01]), runs([0.05, 0.06, 0.04]));
+        let class = RunNoise { deviation: 0.01, freedom: 4.0 };
+        let found = RunComparison::of(&before, &after, class, 0.0).unwrap();
+        // 8 degrees of freedom, error 0.01 sqrt(2/3) = 0.00816: t = 6.12, interval +-2.306 errors.
+        assert!((found.high.ln() - 0.05 - 2.306 * 0.008_165).abs() < 1e-5, "{found:?}");
+        assert!(found.p_value < 1e-3 && found.p_value > 1e-4, "{found:?}");
     }
 
     #[test]
     fn one_sample_proves_nothing() {
-        let found = compare(&[100.0], &[150.0], 0.02).unwrap();
-        assert_eq!((found.effect, found.judgement), (1.5, ChangeKind::Unclear));
-        assert_eq!((found.low, found.high), (0.0, f64::INFINITY));
+        let found = compared(&[100.0], &[150.0]).unwrap();
+        assert!((found.effect - 1.5).abs() < 1e-12);
+        assert_eq!((found.low, found.high, found.p_value), (0.0, f64::INFINITY, 1.0));
+        assert_eq!(found.smallest_visible(0.01), 1.0);
     }
 
     #[test]
@@ -152,15 +369,39 @@ mod tests {
         // Before: 30 in the fast state. After: 12 fast, 18 slow by 1.7: the median says 1.7.
         let mut after = ripple(100.0, 12);
         after.extend(ripple(170.0, 18));
-        let found = compare(&ripple(100.0, 30), &after, 0.02).unwrap();
-        assert!(found.effect > 1.6, "{found:?}");
-        assert_eq!(found.judgement, ChangeKind::Unclear);
+        let found = compared(&ripple(100.0, 30), &after).unwrap();
+        assert!(found.effect > 1.6 && found.p_value > 0.05, "{found:?}");
     }
 
     #[test]
     fn what_is_no_duration_is_not_compared() {
-        assert_eq!(compare(&[], &[1.0], 0.02), None);
-        assert_eq!(compare(&[0.0; 6], &[1.0; 6], 0.02), None);
-        assert_eq!(compare(&[1.0; 6], &[f64::NAN; 6], 0.02), None);
+        for bad in [&[][..], &[0.0; 6], &[f64::NAN; 6], &[1.0, f64::INFINITY], &[-1.0, 2.0]] {
+            assert_eq!(RunEstimate::of(bad, &[]), None, "{bad:?}");
+        }
+        assert_eq!(compared(&[], &[1.0]), None);
+        // A million samples, visits that overflow, no spread at all.
+        assert!(RunEstimate::of(&vec![5.0; 1_000_000], &[u32::MAX, u32::MAX]).is_some());
+        let none = RunNoise { deviation: 0.0, freedom: 12.0 };
+        let (a, b) = (lone(&[5.0; 8]), lone(&[5.5; 8]));
+        assert_eq!(RunComparison::of(&a, &b, none, 0.02).unwrap().p_value, 0.0);
+        assert_eq!(RunComparison::of(&a, &a, none, 0.02).unwrap().p_value, 1.0);
+    }
+
+    #[test]
+    fn three_runs_by_hand() {
+        // Logarithms 0, 0.01, -0.01: error 0.01 / sqrt(3), t of 2 degrees 4.3027.
+        let (low, high) = between_runs(&[1.0, 0.01_f64.exp(), (-0.01_f64).exp()]).unwrap();
+        assert!((high.ln() - 4.3027 * 0.01 / 3.0_f64.sqrt()).abs() < 1e-5 && low.ln() < 0.0);
+        assert_eq!(between_runs(&[1.0, 2.0]), None);
+        assert_eq!(between_runs(&[1.0, 0.0, 2.0]), None);
+    }
+
+    #[test]
+    fn noise_is_pooled_within_cases() {
+        // Variances 0.0002 (1 degree) and 0.0001 (2 degrees): (0.0002 + 0.0002) / 3.
+        let groups = [vec![0.0, 0.02], vec![5.0, 5.01, 4.99], vec![1.0]];
+        let noise = RunNoise::pooled(&groups, 4.0).unwrap();
+        assert!((noise.deviation - (0.0004_f64 / 3.0).sqrt()).abs() < 1e-12);
+        assert_eq!(RunNoise::pooled(&[vec![1.0]], 4.0), None);
     }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::binomial::median_rank;
 use crate::order::{median, sorted};
+use crate::student::t_quantile_95;
 
 /// A median with its 95 % interval, in the unit of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -158,23 +159,9 @@ fn t_interval(values: &[f64]) -> (f64, f64) {
     let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
     let half = match values.len() {
         0 | 1 => 0.0,
-        n => t_quantile(n - 1) * (1.0 + 1.0 / b) * (squares / (b - 1.0) / b).sqrt(),
+        n => t_quantile_95(n - 1) * (1.0 + 1.0 / b) * (squares / (b - 1.0) / b).sqrt(),
     };
     (mean - half, mean + half)
-}
-
-/// The 97.5 % point of Student's t distribution, by degrees of freedom from 1.
-const T_QUANTILES: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
-
-/// The same for any; beyond the table by its expansion, `z + (z^3 + z) / (4 df)` with z = 1.96
-/// (M. Abramowitz and I. A. Stegun, *Handbook of Mathematical Functions*, 26.7.5).
-fn t_quantile(df: usize) -> f64 {
-    let beyond = 1.96 + 2.372 / df.max(1) as f64;
-    df.checked_sub(1).and_then(|i| T_QUANTILES.get(i)).copied().unwrap_or(beyond)
 }
 
 /// A series that changes more slowly than it was observed.

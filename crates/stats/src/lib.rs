@@ -7,16 +7,19 @@ mod binomial;
 mod compare;
 mod fit;
 mod interval;
+mod multiple;
 mod order;
 mod shape;
 mod stop;
+mod student;
 mod summary;
 
-pub use compare::{ChangeKind, Comparison, compare};
+pub use compare::{RunComparison, RunEstimate, RunNoise, between_runs};
 pub use fit::{LineFit, fit_line};
 pub use interval::{
     MIN_SAMPLES, MedianInterval, Wandering, median_interval, visit_medians, wandering,
 };
+pub use multiple::FalseDiscovery;
 pub use order::{ascending, interpolated, nearest_rank};
 pub use shape::{Drift, Mode, Modes, drift, modes};
 pub use stop::{MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, settled};

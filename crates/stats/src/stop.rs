@@ -1,7 +1,7 @@
 //! When to stop: warm-up that has settled, samples that suffice.
 
 use crate::interval::median_interval;
-use crate::order::{MAD_TO_SD, mad, median_of, sorted};
+use crate::order::{MAD_TO_SD, mad, sorted};
 
 /// Fewest visits of a series that is called precise. A state that holds two fifths of the time is
 /// missed by 6 independent visits in 0.6^6 = 5 % of cases, by 2 in 36 %.
@@ -55,36 +55,6 @@ impl StopRule {
     }
 }
 
-/// By how much an interval that takes samples for independent is too narrow; at least 1.
-///
-/// Neighbours that resemble each other (a clock that wanders, a state that lasts) carry less than
-/// a sample's worth each. For a first-order process with lag-1 correlation r the variance of the
-/// mean grows by `(1 + r) / (1 - r)` (G. E. P. Box and G. M. Jenkins, *Time Series Analysis*,
-/// section 2.1); the same is taken for the median. A correlation that chance explains
-/// (below `1.645 / sqrt(n)`) counts as none, and so do series shorter than 10.
-pub(crate) fn inflation(samples: &[f64]) -> f64 {
-    let n = samples.len();
-    if n < 10 {
-        return 1.0;
-    }
-    // Clipped at 3 deviations, so that one interrupt does not hide a correlation.
-    let centre = median_of(samples.iter().copied());
-    let reach = 3.0 * MAD_TO_SD * mad(samples, centre);
-    let clipped: Vec<f64> = samples.iter().map(|x| (x - centre).clamp(-reach, reach)).collect();
-    let mean = clipped.iter().sum::<f64>() / n as f64;
-    let variance: f64 = clipped.iter().map(|x| (x - mean).powi(2)).sum();
-    if variance <= 0.0 {
-        return 1.0;
-    }
-    let covariance: f64 = clipped.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
-    let r = covariance / variance;
-    if r < 1.645 / (n as f64).sqrt() {
-        return 1.0;
-    }
-    let r = r.min(0.98);
-    ((1.0 + r) / (1.0 - r)).sqrt()
-}
-
 /// Whether a warm-up series has stopped changing: the median of its newest third agrees with that
 /// of the third before it to 1 %; or to within their noise, and lies among the older samples, as
 /// it does not in a series that still falls. Needs at least 4 samples. Of an even number the lower
@@ -129,18 +99,6 @@ mod tests {
         let wide: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * 7 % 20)).collect();
         assert_eq!(RULE.check(&wide[..18], &[2; 9]), SampleProgress::More);
         assert_eq!(RULE.check(&wide, &[2; 10]), SampleProgress::Spent);
-    }
-
-    #[test]
-    fn resemblance_of_neighbours_widens_the_interval() {
-        // 10 low, 10 high: mean 1.5, products of neighbours 18 x 0.25 - 0.25 = 4.25 against a sum
-        // of squares of 5: r = 0.85, so sqrt(1.85 / 0.15) = 3.51.
-        let mut halves = vec![1.0; 10];
-        halves.extend([2.0; 10]);
-        assert!((inflation(&halves) - (1.85_f64 / 0.15).sqrt()).abs() < 1e-9);
-        // The same samples in turns: r = -0.95, no widening.
-        let turns: Vec<f64> = (0..20).map(|i| f64::from(1 + i % 2)).collect();
-        assert_eq!(inflation(&turns), 1.0);
     }
 
     #[test]

@@ -1,7 +1,13 @@
 //! `pathline diff`.
 
-use anyhow::Result;
-use pathline_explain::diff::CaseChange;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
+use pathline_explain::shell_quote::quote;
+use pathline_flow::MachineDesc;
+use pathline_report::html;
+use pathline_schema::{Journal, WorldKind};
 
 use super::ExitKind;
 use crate::args::DiffArgs;
@@ -9,17 +15,60 @@ use crate::files;
 use crate::say::out;
 
 pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
-    let (before, after) = (files::read(&args.before)?, files::read(&args.after)?);
-    let diff = pathline_explain::diff::diff(&before, &after, args.tolerance / 100.0)?;
-    out!("{diff}");
-    let compared = |row: &&pathline_explain::diff::DiffRow| {
-        !matches!(row.change, CaseChange::OnlyFirst | CaseChange::OnlySecond)
+    let (before, after) = sides(args)?;
+    let read = |paths: &[PathBuf]| -> Result<Vec<Journal>> {
+        paths.iter().map(|path| files::read(path)).collect()
     };
-    Ok(if diff.is_worse() {
-        ExitKind::Wrong
-    } else if diff.rows.iter().filter(compared).count() == 0 {
-        ExitKind::CouldNotJudge
-    } else {
-        ExitKind::Fine
-    })
+    let (a, b, noise) = (read(&before)?, read(&after)?, read(&args.noise)?);
+    let options = DiffOptions { tolerance: args.tolerance / 100.0, noise: noise.iter().collect() };
+    let (runs_before, runs_after): (Vec<&Journal>, Vec<&Journal>) =
+        (a.iter().collect(), b.iter().collect());
+    let diff = match diff_runs(&runs_before, &runs_after, &options) {
+        Ok(diff) => diff,
+        Err(error @ DiffError::Worlds { .. }) => {
+            let all = before.iter().zip(&a).chain(after.iter().zip(&b));
+            let all: Vec<(&Path, &Journal)> = all.map(|(path, j)| (path.as_path(), j)).collect();
+            return Err(anyhow!("{error}{}", advice(&all)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    out!("{}", diff.text(args.all));
+    if let Some(page) = &args.html {
+        files::write(page, &html::diff::page(&diff))?;
+    }
+    Ok(if diff.is_worse() { ExitKind::Wrong } else { ExitKind::Fine })
+}
+
+/// Runs before and after: what `--` separates, or two runs.
+fn sides(args: &DiffArgs) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    match (args.before.as_slice(), args.after.as_slice()) {
+        ([before, after], []) => Ok((vec![before.clone()], vec![after.clone()])),
+        (before, []) => Err(anyhow!(
+            "{} and none after: name two runs, or put -- between those before and those after: \
+             `pathline diff BEFORE... -- AFTER...`",
+            if before.len() == 1 { "one run".to_owned() } else { format!("{} runs", before.len()) }
+        )),
+        (before, after) => Ok((before.to_vec(), after.to_vec())),
+    }
+}
+
+/// How a real run is compared with a model.
+fn advice(runs: &[(&Path, &Journal)]) -> String {
+    let is_real = |j: &Journal| j.begin.world == WorldKind::Real;
+    let real = runs.iter().find(|(_, j)| is_real(j));
+    let model = runs.iter().find(|(_, j)| !is_real(j));
+    let (Some((real, _)), Some((path, journal))) = (real, model) else {
+        return "; give runs of one machine".to_owned();
+    };
+    let described = files::journal_path(path).with_file_name(files::MACHINE);
+    let machine = match &journal.begin.world {
+        WorldKind::Simulated(name) if MachineDesc::preset(name).is_ok() => name.clone(),
+        _ => described.to_string_lossy().into_owned(),
+    };
+    let (machine, real) = (quote(&machine).into_owned(), real.to_string_lossy().into_owned());
+    let real = quote(&real);
+    format!(
+        ". To compare this hardware with that model, predict its cases: `pathline predict --machine \
+         {machine} --against {real}`; to fit a model to it: `pathline calibrate {real} -o machine.toml`"
+    )
 }

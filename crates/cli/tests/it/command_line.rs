@@ -174,7 +174,14 @@ fn real_and_simulated_are_not_compared() {
     let output = pathline(&["diff", text(&real), text(&model)]);
     assert_eq!(code(&output), 2);
     assert!(err(&output).contains("simulated"), "{}", err(&output));
-    assert_eq!(code(&pathline(&["diff", text(&model), text(&model)])), 0);
+    let how = format!("pathline predict --machine mi250x --against {}", text(&real));
+    assert!(err(&output).contains(&how), "{}", err(&output));
+    assert!(err(&output).contains(&format!("pathline calibrate {}", text(&real))));
+    let same = pathline(&["diff", text(&model), "--", text(&model), text(&model)]);
+    assert_eq!(code(&same), 0, "{}", err(&same));
+    let three = pathline(&["diff", text(&model), text(&model), text(&model)]);
+    assert_eq!(code(&three), 2);
+    assert!(err(&three).contains("put -- between"), "{}", err(&three));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Two runs compared, whose figures are known by hand.
 
 use crate::common::*;
-use pathline_explain::diff::{CaseChange, DiffError, diff};
+use pathline_explain::diff::{CaseChange, DiffError, DiffOptions, RunDiff, diff, diff_runs};
 use pathline_schema::{CaseOutcome, Journal, Topology, WorldKind};
 
 const CASE: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB";
@@ -11,8 +11,15 @@ fn run_of(outcomes: Vec<CaseOutcome>) -> Journal {
     journal(WorldKind::Real, Topology::default(), outcomes)
 }
 
+/// Loops of the host, of which shipped noise between runs would hide 20 %, by runs that show their own.
+fn learnt(first: &Journal, second: &Journal) -> RunDiff {
+    let runs = [10.0, 10.01, 9.99].map(|rate| run_of(vec![at_rate("host", CASE, rate)]));
+    let options = DiffOptions { tolerance: 0.02, noise: runs.iter().collect() };
+    diff_runs(&[first], &[second], &options).unwrap()
+}
+
 #[test]
-fn changes_are_told_with_their_interval() {
+fn changes_have_their_interval() {
     let gone = CASE.replace("64MiB", "1GiB");
     let first = run_of(vec![
         at_rate("host", CASE, 10.0),
@@ -24,16 +31,16 @@ fn changes_are_told_with_their_interval() {
         at_latency("host", CHASE, 80.0),
         skipped("host", &gone, "too little memory"),
     ]);
-    let found = diff(&first, &second, 0.02).unwrap();
+    let found = learnt(&first, &second);
     let changes: Vec<CaseChange> = found.rows.iter().map(|r| r.change).collect();
-    assert_eq!(changes, [CaseChange::Slower, CaseChange::OnlyFirst, CaseChange::Faster]);
-    // 8 / 10 = 0.8; the interval is within the ripple of 0.8 % on both sides.
+    assert_eq!(changes, [CaseChange::Slower, CaseChange::Lost, CaseChange::Faster]);
+    // 8 / 10 = 0.8; the ripple of 0.8 % on both sides is 0.3 % of an error of either median.
     let (effect, low, high) = found.rows[0].effect.unwrap();
     assert!((effect - 0.8).abs() < 1e-9);
     assert!(low > 0.8 * 0.98 && high < 0.8 * 1.02, "{low} {high}");
     // A latency that falls from 100 to 80 ns is 1.25 times the speed.
     assert!((found.rows[2].effect.unwrap().0 - 1.25).abs() < 1e-9);
-    assert_eq!((found.rows[2].a, found.rows[2].unit), (Some(100.0), "ns"));
+    assert!((found.rows[2].a.unwrap() - 100.0).abs() < 1e-9 && found.rows[2].unit == "ns");
     assert!(found.is_worse());
     insta::assert_snapshot!(found.to_string());
 }
@@ -57,19 +64,90 @@ fn another_kernel_on_the_same_path_is_compared_and_named() {
     let found = diff(&first, &second, 0.02).unwrap();
     let changed: Vec<_> = found.rows.iter().map(|r| (r.change, r.why.as_str())).collect();
     let named = format!("{plain} -> {tuned}");
-    assert_eq!(changed[2], (CaseChange::Faster, named.as_str()), "{changed:?}");
-    assert!((found.rows[2].effect.unwrap().0 - 2144.0 / 1904.0).abs() < 1e-9);
+    assert_eq!(changed[0], (CaseChange::Faster, named.as_str()), "{changed:?}");
+    assert!((found.rows[0].effect.unwrap().0 - 2144.0 / 1904.0).abs() < 1e-9);
     assert_eq!(found.count(CaseChange::OnlyFirst), 2);
     assert_eq!(found.count(CaseChange::OnlySecond), 1);
-    assert!(found.to_string().contains(&named), "{found}");
+    assert!(found.text(true).contains(&named), "{found}");
+    assert!(found.to_string().contains("2 cases only before, 1 case only after (--all"), "{found}");
+    // Other cases are no worse; GPUs that are gone are.
+    assert!(!found.is_worse());
+    let mut with_gpu = first.clone();
+    with_gpu.topology.gpus.push(pathline_schema::Gpu::default());
+    assert!(diff(&with_gpu, &second, 0.02).unwrap().is_worse());
 }
 
 #[test]
-fn a_run_is_the_same_as_itself() {
-    let found = diff(&mi250x_run(), &mi250x_run(), 0.02).unwrap();
-    assert!(found.rows.iter().all(|r| r.change == CaseChange::Same));
+fn a_run_of_gpus_is_the_same_as_itself() {
+    let case = |gpu: u32| format!("gpu0.vram > gpu{gpu}.vram by dma@gpu0 x 1GiB");
+    let run = run_of((1..5).map(|gpu| at_rate("pairs", &case(gpu), 400.0)).collect());
+    let found = diff(&run, &run, 0.02).unwrap();
+    assert!(found.rows.iter().all(|r| r.change == CaseChange::Same), "{found}");
     assert!(!found.is_worse());
-    assert_eq!(found.to_string().lines().count(), 1);
+    let text = found.to_string();
+    assert!(text.starts_with("before: 1 run on testhost, 2026-01-02T03:04:05Z: no GPU"), "{text}");
+    assert!(text.contains("4 cases in both, tolerance 2 %: 4 same"), "{text}");
+}
+
+#[test]
+fn a_slow_link_is_one_line() {
+    // 12 ordered pairs by copy engine and kernel; what goes from gpu2 to gpu3 is half as fast.
+    let run = |slow: f64| {
+        let pairs = (0..4).flat_map(|a| (0..4).filter(move |b| *b != a).map(move |b| (a, b)));
+        let cases = pairs.flat_map(|(a, b)| {
+            let rate = if (a, b) == (2, 3) { 400.0 * slow } else { 400.0 };
+            [
+                format!("dma@gpu{a}"),
+                format!("dma@gpu{b}"),
+                format!("kernel@gpu{a}[copy-w16-u4-b256-g2sm]"),
+            ]
+            .map(|by| at_rate("pairs", &format!("gpu{a}.vram > gpu{b}.vram by {by} x 1GiB"), rate))
+        });
+        run_of(cases.collect())
+    };
+    let found = diff(&run(1.0), &run(0.5), 0.02).unwrap();
+    assert_eq!(found.count(CaseChange::Slower), 3);
+    let groups: Vec<String> = found.groups.iter().map(|g| g.text()).collect();
+    assert_eq!(groups, ["all 3 cases gpu2→gpu3: -50.0 % (-50.0 to -50.0)"]);
+    // One row stands for the group; --all has them all.
+    let rows = |all: bool| found.shown(all).len();
+    assert_eq!((rows(false), rows(true)), (1, 3));
+    // Everything slower is one line, too.
+    let all = diff(&run(1.0), &slower(&run(1.0), 1.25), 0.02).unwrap();
+    assert_eq!(all.groups[0].text(), "all 36 cases: -20.0 % (-20.0 to -20.0)");
+}
+
+fn slower(journal: &Journal, factor: f64) -> Journal {
+    let mut journal = journal.clone();
+    for outcome in &mut journal.outcomes {
+        if let CaseOutcome::Measured(m) = outcome {
+            m.series[0].samples_ns.iter_mut().for_each(|ns| *ns *= factor);
+        }
+    }
+    journal
+}
+
+#[test]
+fn a_case_that_fails_now_and_then_is_lost() {
+    let good = || {
+        run_of(vec![at_rate("host", CASE, 10.0), at_rate("host", &CASE.replace("64", "32"), 9.0)])
+    };
+    let bad = run_of(vec![
+        faulted("host", CASE, "wrong byte"),
+        at_rate("host", &CASE.replace("64", "32"), 9.0),
+    ]);
+    let options = DiffOptions { tolerance: 0.02, noise: Vec::new() };
+    let found = diff_runs(&[&good(), &good()], &[&good(), &bad], &options).unwrap();
+    assert_eq!(found.rows[0].change, CaseChange::Lost);
+    assert_eq!(found.rows[0].why, "it failed in 1 of 2 later runs: wrong byte");
+    assert!(found.is_worse());
+}
+
+#[test]
+fn runs_without_a_common_case_are_not_compared() {
+    let (a, b) = (at_rate("host", CASE, 10.0), at_rate("host", &CASE.replace("64", "32"), 9.0));
+    let error = diff(&run_of(vec![a]), &run_of(vec![b]), 0.02).unwrap_err();
+    assert_eq!(error, DiffError::NoCommonCase { before: 1, after: 1 });
 }
 
 #[test]

@@ -10,3 +10,4 @@ mod every_suite;
 mod report;
 mod storage;
 mod suites;
+mod unchanged;

@@ -3,6 +3,7 @@
 //! Everything that comes from records is escaped by `build::HtmlBuilder`; the page also forbids
 //! itself any request, so that a hostile host name or error text can load and send nothing.
 
+pub mod diff;
 pub mod model_agreement;
 pub mod scores;
 

@@ -378,6 +378,7 @@ fn repeats_are_kept_apart_and_give_one_outcome_a_case() {
             warmup: 0,
             half_width: 0.0,
             elapsed: Ns::ms(1.0),
+            load: Ns::ZERO,
         };
         let (verdict, before, after) =
             (VerifyResult::Verified, Conditions::default(), Conditions::default());
@@ -387,6 +388,7 @@ fn repeats_are_kept_apart_and_give_one_outcome_a_case() {
             series,
             stop,
             verdict,
+            compared: None,
             before,
             after,
             env: BTreeMap::new(),

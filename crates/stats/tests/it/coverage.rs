@@ -5,7 +5,9 @@
 //! 0.5 %, so the bounds leave about three of them.
 
 use fastrand::Rng;
-use pathline_stats::{ChangeKind, compare, drift, median_interval, modes, settled};
+use pathline_stats::{
+    FalseDiscovery, RunComparison, RunEstimate, RunNoise, drift, median_interval, modes, settled,
+};
 
 const TRIALS: usize = 2000;
 
@@ -118,23 +120,90 @@ fn warm_up_ends_soon_on_a_steady_machine_and_not_before_a_slow_one_is_warm() {
 
 #[test]
 fn comparisons_hold_the_true_effect_and_seldom_err() {
-    for n in [6, 10, 30, 100] {
-        let noisy = |r: &mut Rng| 100.0 * (1.0 + 0.02 * normal(r));
+    let still = RunNoise { deviation: 0.0, freedom: 12.0 };
+    let run = |samples: &[f64]| vec![RunEstimate::of(samples, &[]).unwrap()];
+    for n in [8, 12, 32, 100] {
+        let noisy = |r: &mut Rng| 100.0 * (0.02 * normal(r)).exp();
         let mut wrong = 0;
         let held = share(15, |rng| {
             let (a, b) = (series(rng, n, noisy), series(rng, n, |r| 1.03 * noisy(r)));
-            let found = compare(&a, &b, 0.01).unwrap();
-            wrong += usize::from(found.judgement == ChangeKind::Faster);
+            let found = RunComparison::of(&run(&a), &run(&b), still, 0.01).unwrap();
+            wrong += usize::from(found.effect < 1.0 && found.p_value < 0.05);
             found.low <= 1.03 && 1.03 <= found.high
         });
         let invented = share(16, |rng| {
             let (a, b) = (series(rng, n, noisy), series(rng, n, noisy));
-            matches!(
-                compare(&a, &b, 0.0).unwrap().judgement,
-                ChangeKind::Faster | ChangeKind::Slower
-            )
+            RunComparison::of(&run(&a), &run(&b), still, 0.0).unwrap().p_value < 0.05
         });
         println!("n = {n}: holds 1.03 {held:.3}; difference invented {invented:.3}");
         assert!(held > 0.93 && invented < 0.07 && wrong <= 2, "{held} {invented} {wrong}");
     }
+}
+
+/// The logarithms of `n` runs of one case of a machine whose processes differ by 1 %, each with the
+/// interval of a precise run.
+fn runs(rng: &mut Rng, n: usize, shift: f64) -> Vec<RunEstimate> {
+    let run = |rng: &mut Rng| RunEstimate {
+        log_median: shift + 0.01 * normal(rng),
+        error: 2e-4,
+        freedom: 5.0,
+        samples: 24,
+        visits: 6,
+    };
+    (0..n).map(|_| run(rng)).collect()
+}
+
+#[test]
+fn processes_that_differ_are_not_taken_for_changes() {
+    // 300 cases a session, none changed; then a tenth of them 6 % slower. Tolerance 0.
+    let learnt = RunNoise { deviation: 0.01, freedom: 4.0 };
+    for n in [1, 3, 5] {
+        let (mut invented, mut found, mut false_ones) = (0, 0, 0);
+        let mut rng = Rng::with_seed(17);
+        for session in 0..40 {
+            let shift = |case: usize| if session % 2 == 1 && case < 30 { 0.06 } else { 0.0 };
+            let p: Vec<f64> = (0..300)
+                .map(|case| {
+                    let (a, b) = (runs(&mut rng, n, 0.0), runs(&mut rng, n, shift(case)));
+                    RunComparison::of(&a, &b, learnt, 0.0).unwrap().p_value
+                })
+                .collect();
+            let judged = FalseDiscovery::control(&p, 0.05);
+            let hits = p.iter().take(30).filter(|p| judged.holds(**p)).count();
+            if session % 2 == 0 {
+                invented += usize::from(judged.found > 0);
+            } else {
+                found += hits;
+                false_ones += judged.found - hits;
+            }
+        }
+        let (power, false_share) =
+            (found as f64 / 600.0, false_ones as f64 / (found + false_ones).max(1) as f64);
+        println!(
+            "{n} runs a side: {invented} of 20 sessions invent a change; 6 % found {power:.3}, false \
+             among the found {false_share:.3}"
+        );
+        assert!(invented <= 3 && false_share < 0.08, "{invented} {false_share}");
+        assert!(n < 3 || power > 0.95 - 0.15 * f64::from(u8::from(n == 3)), "{power}");
+    }
+}
+
+#[test]
+fn samples_that_wander_widen_the_comparison() {
+    // First-order process, r = 0.5, 2 % noise, 40 samples: visits of 4 resemble each other less.
+    let still = RunNoise { deviation: 0.0, freedom: 12.0 };
+    let wander = |rng: &mut Rng| {
+        let mut x = 0.02 * normal(rng);
+        let draw = |_| {
+            x = 0.5 * x + 0.02 * (1.0_f64 - 0.25).sqrt() * normal(rng);
+            100.0 * x.exp()
+        };
+        vec![RunEstimate::of(&(0..40).map(draw).collect::<Vec<f64>>(), &[]).unwrap()]
+    };
+    let invented = share(18, |rng| {
+        let (a, b) = (wander(rng), wander(rng));
+        RunComparison::of(&a, &b, still, 0.0).unwrap().p_value < 0.05
+    });
+    println!("r = 0.5: difference invented {invented:.3}");
+    assert!(invented < 0.12, "{invented}");
 }

@@ -1,0 +1,136 @@
+//! Changes that share a path or a place, in one line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_schema::{Case, Unit};
+
+use super::noise::class_of;
+use super::{CaseChange, DiffRow};
+
+/// Share of the compared cases of a place that must have changed for the place to be named.
+const MOST: f64 = 0.8;
+
+/// Cases that changed in one direction and have something in common.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeGroup {
+    /// [`CaseChange::Slower`] or [`CaseChange::Faster`].
+    pub change: CaseChange,
+    /// `gpu2→gpu3`, `gpu2`, a class of cases; empty for all cases.
+    pub place: String,
+    /// Cases of the place that changed so.
+    pub changed: usize,
+    /// Cases of the place that both sides have.
+    pub compared: usize,
+    /// Median speed after over speed before.
+    pub effect: f64,
+    /// Least and greatest of these.
+    pub range: (f64, f64),
+    /// The rows, by their position in [`super::RunDiff::rows`].
+    pub rows: Vec<usize>,
+}
+
+impl ChangeGroup {
+    /// `all 9 cases gpu2→gpu3: -50.1 % (-52.0 to -48.3)`.
+    pub fn text(&self) -> String {
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        let which = if self.changed == self.compared {
+            format!("all {} cases", self.changed)
+        } else {
+            format!("{} of {} cases", self.changed, self.compared)
+        };
+        let place = if self.place.is_empty() { String::new() } else { format!(" {}", self.place) };
+        let (low, high) = self.range;
+        format!(
+            "{which}{place}: {:+.1} % ({:+.1} to {:+.1})",
+            percent(self.effect),
+            percent(low),
+            percent(high)
+        )
+    }
+}
+
+/// What cases can have in common, the most specific first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum SharedPlace {
+    Path(Unit, Unit),
+    Unit(Unit),
+    Class(&'static str),
+    All,
+}
+
+impl SharedPlace {
+    fn name(&self) -> String {
+        match self {
+            Self::Path(from, to) if from == to => format!("within {from}"),
+            Self::Path(from, to) => format!("{from}→{to}"),
+            Self::Unit(unit) => format!("of {unit}"),
+            Self::Class(class) => format!("of class '{class}'"),
+            Self::All => String::new(),
+        }
+    }
+}
+
+fn places(case: &Case) -> BTreeSet<SharedPlace> {
+    let mut places = BTreeSet::from([SharedPlace::All, SharedPlace::Class(class_of(case))]);
+    for flow in &case.timed {
+        places.insert(SharedPlace::Path(flow.src.unit, flow.dst.unit));
+        places.extend([flow.src.unit, flow.dst.unit].map(SharedPlace::Unit));
+    }
+    places
+}
+
+/// Groups of at least two changed cases: the largest first, of equal ones the most specific.
+pub(super) fn groups(rows: &[DiffRow]) -> Vec<ChangeGroup> {
+    let mut compared: BTreeMap<SharedPlace, usize> = BTreeMap::new();
+    for row in rows.iter().filter(|r| r.effect.is_some()) {
+        for place in places(&row.case) {
+            *compared.entry(place).or_default() += 1;
+        }
+    }
+    let mut groups = Vec::new();
+    for change in [CaseChange::Slower, CaseChange::Faster] {
+        let mut members: BTreeMap<SharedPlace, Vec<usize>> = BTreeMap::new();
+        for (at, row) in rows.iter().enumerate().filter(|(_, r)| r.change == change) {
+            for place in places(&row.case) {
+                members.entry(place).or_default().push(at);
+            }
+        }
+        members.retain(|place, at| {
+            at.len() as f64 >= MOST * compared.get(place).copied().unwrap_or(0) as f64
+        });
+        let mut covered: BTreeSet<usize> = BTreeSet::new();
+        loop {
+            let open = |at: &[usize]| at.iter().filter(|at| !covered.contains(at)).count();
+            // The map is in order of specificity, and the first of the greatest counts.
+            let best = members
+                .iter()
+                .filter(|(_, at)| open(at) > 1)
+                .max_by(|a, b| open(a.1).cmp(&open(b.1)).then(b.0.cmp(a.0)));
+            let Some((place, at)) = best else { break };
+            covered.extend(at);
+            groups.extend(group(rows, change, place, at, compared.get(place).copied()));
+        }
+    }
+    groups
+}
+
+fn group(
+    rows: &[DiffRow],
+    change: CaseChange,
+    place: &SharedPlace,
+    at: &[usize],
+    compared: Option<usize>,
+) -> Option<ChangeGroup> {
+    let effects = at.iter().filter_map(|at| Some(rows.get(*at)?.effect?.0));
+    let mut effects: Vec<f64> = effects.collect();
+    effects.sort_by(f64::total_cmp);
+    Some(ChangeGroup {
+        change,
+        place: place.name(),
+        changed: at.len(),
+        compared: compared?,
+        effect: *effects.get(effects.len() / 2)?,
+        range: (*effects.first()?, *effects.last()?),
+        rows: at.to_vec(),
+    })
+}

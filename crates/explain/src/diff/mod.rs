@@ -1,0 +1,487 @@
+//! Runs before and runs after, case by case: what changed, and how sure that is.
+
+mod groups;
+mod identity;
+mod noise;
+mod sides;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_schema::{Case, Flow, Journal, KernelVariant, Mover, WorldKind, plain_line};
+use pathline_stats::{FalseDiscovery, RunComparison};
+
+use crate::fmt;
+pub use groups::ChangeGroup;
+pub use identity::SideIdentity;
+pub use noise::ClassNoise;
+use noise::{MIN_RUNS, NoiseTable, class_of};
+use sides::{CaseSide, case_sides, logs_of_runs};
+
+/// Largest expected share of false changes among those that are found.
+const FALSE_SHARE: f64 = 0.05;
+
+/// Why runs are not compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DiffError {
+    /// One is real and one simulated, or they simulate different machines.
+    #[error(
+        "a {first} and a {second} cannot be compared: figures of a model are no baseline for hardware, nor those of one machine for another"
+    )]
+    Worlds {
+        /// World of the first run.
+        first: String,
+        /// World of the run that differs from it.
+        second: String,
+    },
+    /// No case has a figure in both.
+    #[error(
+        "no case has a figure in the runs before and after ({before} before, {after} after): give runs of the same suites; `pathline report RUN` lists what a run has"
+    )]
+    NoCommonCase {
+        /// Cases with a figure before.
+        before: usize,
+        /// Cases with a figure after.
+        after: usize,
+    },
+    /// A side has no run.
+    #[error(
+        "there is no run to compare: name runs before and runs after, `pathline diff BEFORE... -- AFTER...`"
+    )]
+    NoRun,
+}
+
+/// What became of a case from the first run to the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CaseChange {
+    /// One of its figures is more than hardware can carry: there is nothing to compare.
+    BeyondCeiling,
+    /// It takes more time.
+    Slower,
+    /// It has a figure before, and after it failed or was skipped.
+    Lost,
+    /// Its bytes were verified in the first run and not in the second, however long it takes.
+    Unverified,
+    /// It takes less time.
+    Faster,
+    /// A change larger than the tolerance is neither shown nor excluded.
+    Unclear,
+    /// As long, and its bytes were verified in the second run only.
+    Verified,
+    /// Only runs before have it.
+    OnlyFirst,
+    /// Only runs after have it.
+    OnlySecond,
+    /// The same within the tolerance.
+    Same,
+}
+
+impl CaseChange {
+    /// Name in tables.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::BeyondCeiling => "beyond ceiling",
+            Self::Unverified => "unverified",
+            Self::Verified => "verified now",
+            Self::Slower => "slower",
+            Self::Lost => "lost",
+            Self::Faster => "faster",
+            Self::Same => "same",
+            Self::Unclear => "unclear",
+            Self::OnlyFirst => "only before",
+            Self::OnlySecond => "only after",
+        }
+    }
+    const ALL: [Self; 10] = [
+        Self::BeyondCeiling,
+        Self::Slower,
+        Self::Lost,
+        Self::Unverified,
+        Self::Faster,
+        Self::Unclear,
+        Self::Verified,
+        Self::OnlyFirst,
+        Self::OnlySecond,
+        Self::Same,
+    ];
+}
+
+/// One case before and after.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiffRow {
+    /// The case.
+    pub case: Case,
+    /// GB/s, or ns a step for a latency.
+    pub unit: &'static str,
+    /// Before, in the unit: the median of the run, or the geometric mean of several runs' medians.
+    pub a: Option<f64>,
+    /// The same after.
+    pub b: Option<f64>,
+    /// Speed after over speed before, and its 95 % interval: 1.1 is 10 % faster.
+    pub effect: Option<(f64, f64, f64)>,
+    /// Probability of such an effect on a machine that changed by no more than the tolerance.
+    pub p_value: f64,
+    /// Samples of all runs before and after.
+    pub samples: (usize, usize),
+    /// Runs before and after that measured it.
+    pub runs: (usize, usize),
+    /// The smallest slowdown that would be found 19 times in 20: 0.12 is 12 %.
+    pub visible: f64,
+    /// What follows.
+    pub change: CaseChange,
+    /// Why one side has no figure.
+    pub why: String,
+}
+
+/// How runs are compared.
+#[derive(Debug, Clone, Default)]
+pub struct DiffOptions<'j> {
+    /// The smallest change of interest: differences up to it are none. 0.02 is 2 %.
+    pub tolerance: f64,
+    /// Runs of an unchanged machine, from which the noise between runs is learnt. Journals of one host
+    /// count as runs of one machine.
+    pub noise: Vec<&'j Journal>,
+}
+
+/// Runs compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunDiff {
+    /// All cases of all runs, the worst news first.
+    pub rows: Vec<DiffRow>,
+    /// Differences up to this share are called the same: 0.02 is 2 %.
+    pub tolerance: f64,
+    /// Which runs are before and after.
+    pub sides: [SideIdentity; 2],
+    /// What differs about how the runs were made: name, before, after.
+    pub conditions: Vec<(String, String, String)>,
+    /// Records that cannot be right: which run, how many, the first of them.
+    pub rejected: Vec<String>,
+    /// Changes with a path or a place in common, slower first.
+    pub groups: Vec<ChangeGroup>,
+    /// Noise between runs that was allowed for, by class of cases.
+    pub noise: Vec<ClassNoise>,
+    /// Which effects are significant, given the number of cases.
+    pub judged: FalseDiscovery,
+}
+
+impl RunDiff {
+    /// How many cases changed so.
+    pub fn count(&self, change: CaseChange) -> usize {
+        self.rows.iter().filter(|r| r.change == change).count()
+    }
+    /// Cases that both sides have a figure of.
+    pub fn compared(&self) -> usize {
+        self.rows.iter().filter(|r| r.a.is_some() && r.b.is_some()).count()
+    }
+    /// Whether a case became slower, lost its figure or its verification, or cannot be right; or GPUs
+    /// are missing after.
+    pub fn is_worse(&self) -> bool {
+        let worse = [
+            CaseChange::BeyondCeiling,
+            CaseChange::Slower,
+            CaseChange::Unverified,
+            CaseChange::Lost,
+        ];
+        let [before, after] = &self.sides;
+        !self.rejected.is_empty()
+            || after.gpu_count < before.gpu_count
+            || worse.iter().any(|change| self.count(*change) > 0)
+    }
+}
+
+/// Compares two runs of one world; differences up to `tolerance` (0.02 is 2 %) are called the same.
+///
+/// # Errors
+///
+/// Those of [`diff_runs`].
+pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<RunDiff, DiffError> {
+    diff_runs(&[first], &[second], &DiffOptions { tolerance, noise: Vec::new() })
+}
+
+/// Compares runs before with runs after. Each repeat of a journal counts as a run.
+///
+/// # Errors
+///
+/// Refuses to mix real with simulated runs, or two simulated machines; no case has a figure on both
+/// sides.
+pub fn diff_runs(
+    before: &[&Journal],
+    after: &[&Journal],
+    options: &DiffOptions<'_>,
+) -> Result<RunDiff, DiffError> {
+    let (Some(first), Some(_)) = (before.first(), after.first()) else {
+        return Err(DiffError::NoRun);
+    };
+    let other = before.iter().chain(after).find(|j| j.begin.world != first.begin.world);
+    if let Some(other) = other {
+        return Err(DiffError::Worlds { first: world(first), second: world(other) });
+    }
+    let (a, b) = (case_sides(before), case_sides(after));
+    let figures = |side: &BTreeMap<String, CaseSide<'_>>| {
+        side.values().filter(|s| !s.runs.is_empty()).count()
+    };
+    let counts = (figures(&a), figures(&b));
+    let (pairs, b) = other_kernels(&a, b);
+    let mut table = NoiseTable::shipped(&first.begin.world);
+    table.learn(&learnt_groups(&options.noise));
+    table.learn_from_sides(&side_groups(&a, &b));
+    let texts: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let mut rows: Vec<DiffRow> = Vec::new();
+    let mut found: Vec<Option<RunComparison>> = Vec::new();
+    for text in texts {
+        if let Some((mut row, comparison)) =
+            row(a.get(text), b.get(text), &table, options.tolerance)
+        {
+            if let Some(kernels) = pairs.get(text) {
+                row.why.clone_from(kernels);
+            }
+            rows.push(row);
+            found.push(comparison);
+        }
+    }
+    if !rows.iter().any(|row| row.a.is_some() && row.b.is_some()) {
+        return Err(DiffError::NoCommonCase { before: counts.0, after: counts.1 });
+    }
+    let p_values: Vec<f64> = found.iter().flatten().map(|c| c.p_value).collect();
+    let judged = FalseDiscovery::control(&p_values, FALSE_SHARE);
+    for (row, comparison) in rows.iter_mut().zip(&found) {
+        judge_row(row, comparison.as_ref(), &judged);
+        let sides = (a.get(&row.case.to_string()), b.get(&row.case.to_string()));
+        look_at_verification(row, sides);
+    }
+    let noise = class_noises(&rows, &table);
+    let size = |r: &DiffRow| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
+    rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
+    let rejected = [("first", before), ("second", after)];
+    let rejected = rejected
+        .into_iter()
+        .flat_map(|(name, runs)| runs.iter().filter_map(move |run| rejected_records(name, run)))
+        .collect();
+    let sides = [SideIdentity::of(before), SideIdentity::of(after)];
+    Ok(RunDiff {
+        groups: groups::groups(&rows),
+        conditions: identity::conditions(before, after),
+        rows,
+        tolerance: options.tolerance,
+        sides,
+        rejected,
+        noise,
+        judged,
+    })
+}
+
+/// Logarithms of the medians of all runs of each case and host.
+fn learnt_groups(journals: &[&Journal]) -> Vec<(Case, Vec<f64>)> {
+    let mut hosts: BTreeMap<&str, Vec<&Journal>> = BTreeMap::new();
+    for journal in journals {
+        hosts.entry(&journal.begin.host).or_default().push(journal);
+    }
+    hosts.values().flat_map(|runs| logs_of_runs(&case_sides(runs))).collect()
+}
+
+/// The same of each case and side, of cases that both sides have enough runs of.
+fn side_groups(
+    a: &BTreeMap<String, CaseSide<'_>>,
+    b: &BTreeMap<String, CaseSide<'_>>,
+) -> Vec<(Case, Vec<f64>)> {
+    let has_enough = |side: &CaseSide<'_>| side.runs.len() >= MIN_RUNS;
+    let both = a.iter().filter_map(|(text, a)| Some((a, b.get(text)?)));
+    both.filter(|(a, b)| has_enough(a) && has_enough(b))
+        .flat_map(|(a, b)| [a, b].map(|side| (side.case.clone(), side.logs())))
+        .collect()
+}
+
+fn judge_row(row: &mut DiffRow, comparison: Option<&RunComparison>, judged: &FalseDiscovery) {
+    let Some(found) = comparison else { return };
+    row.visible = found.smallest_visible(judged.next_threshold());
+    row.change = match found.effect > 1.0 {
+        true if judged.holds(found.p_value) => CaseChange::Slower,
+        false if judged.holds(found.p_value) => CaseChange::Faster,
+        _ if found.is_same() => CaseChange::Same,
+        _ => CaseChange::Unclear,
+    };
+}
+
+/// What differs in the verification of both sides, and what cannot be right, comes before times.
+fn look_at_verification(row: &mut DiffRow, sides: (Option<&CaseSide>, Option<&CaseSide>)) {
+    let beyond =
+        |side: Option<&CaseSide>, name: &str| Some(format!("{name}: {}", side?.beyond.as_ref()?));
+    let beyond: Vec<String> =
+        [beyond(sides.0, "first"), beyond(sides.1, "second")].into_iter().flatten().collect();
+    if !beyond.is_empty() {
+        (row.change, row.effect) = (CaseChange::BeyondCeiling, None);
+        row.why = plain_line(&beyond.join("; ")).into_owned();
+        return;
+    }
+    let verified = |side: Option<&CaseSide>| side.is_some_and(CaseSide::is_verified);
+    match (row.change, verified(sides.0), verified(sides.1)) {
+        (CaseChange::Faster | CaseChange::Same | CaseChange::Unclear, true, false) => {
+            row.change = CaseChange::Unverified;
+        }
+        (CaseChange::Same, false, true) => row.change = CaseChange::Verified,
+        _ => {}
+    }
+    let only_before = verified(sides.0) && !verified(sides.1) && row.b.is_some();
+    if only_before && row.why.is_empty() {
+        row.why = "its bytes were verified in the first run only".into();
+    }
+}
+
+/// The noise that was allowed for, by class, the most cases first.
+fn class_noises(rows: &[DiffRow], table: &NoiseTable) -> Vec<ClassNoise> {
+    let mut classes: BTreeMap<&str, Vec<&DiffRow>> = BTreeMap::new();
+    for row in rows.iter().filter(|r| r.effect.is_some()) {
+        classes.entry(class_of(&row.case)).or_default().push(row);
+    }
+    let mut noises: Vec<ClassNoise> = classes
+        .into_iter()
+        .filter_map(|(class, rows)| {
+            let (noise, origin) = table.of(&rows.first()?.case);
+            let mut visible: Vec<f64> = rows.iter().map(|r| r.visible).collect();
+            visible.sort_by(f64::total_cmp);
+            Some(ClassNoise {
+                class: class.to_owned(),
+                cases: rows.len(),
+                deviation: noise.deviation,
+                origin,
+                visible: visible.get(rows.len() / 2).copied()?,
+            })
+        })
+        .collect();
+    noises.sort_by_key(|noise| std::cmp::Reverse(noise.cases));
+    noises
+}
+
+fn rejected_records(run: &str, journal: &Journal) -> Option<String> {
+    let first = journal.rejected.first()?;
+    Some(format!(
+        "{} of the {run} run cannot be right and give no figures, the first on line {} ({}): {}",
+        fmt::count(journal.rejected.len(), "record"),
+        first.line,
+        first.case,
+        first.why
+    ))
+}
+
+/// Cases of the second run that differ from one of the first in their kernels alone, under the text of
+/// that one; and which kernels those are. Only where either run has one such case is it clear which two
+/// belong together.
+fn other_kernels<'j>(
+    a: &BTreeMap<String, CaseSide<'_>>,
+    mut b: BTreeMap<String, CaseSide<'j>>,
+) -> (BTreeMap<String, String>, BTreeMap<String, CaseSide<'j>>) {
+    let (paths, others) = (by_path(a), by_path(&b));
+    let mut pairs = BTreeMap::new();
+    for (path, texts) in paths {
+        let ([one], Some([other])) = (texts.as_slice(), others.get(&path).map(Vec::as_slice))
+        else {
+            continue;
+        };
+        if one == other {
+            continue;
+        }
+        if let (Some(first), Some(second)) = (a.get(one), b.remove(other)) {
+            pairs.insert(one.clone(), format!("{} -> {}", kernels(first), kernels(&second)));
+            b.insert(one.clone(), second);
+        }
+    }
+    (pairs, b)
+}
+
+/// Texts of the cases with kernels, by what they are without them.
+fn by_path(sides: &BTreeMap<String, CaseSide<'_>>) -> BTreeMap<Case, Vec<String>> {
+    let mut paths: BTreeMap<Case, Vec<String>> = BTreeMap::new();
+    for (text, side) in sides {
+        if !kernels(side).is_empty() {
+            paths.entry(without_kernels(side.case)).or_default().push(text.clone());
+        }
+    }
+    paths
+}
+
+/// The kernels of a case.
+fn kernels(side: &CaseSide<'_>) -> String {
+    let of = |flow: &Flow| match flow.by {
+        Mover::Kernel { variant, .. } => Some(variant.to_string()),
+        _ => None,
+    };
+    side.case.flows().filter_map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// A case with plain kernels of the same operations.
+fn without_kernels(case: &Case) -> Case {
+    let mut case = case.clone();
+    for flow in case.timed.iter_mut().chain(&mut case.background) {
+        if let Mover::Kernel { variant, .. } = &mut flow.by {
+            *variant = KernelVariant::standard(variant.op);
+        }
+    }
+    case
+}
+
+fn world(journal: &Journal) -> String {
+    match &journal.begin.world {
+        WorldKind::Real => format!("real run on {}", journal.begin.host),
+        WorldKind::Simulated(name) => format!("simulated {name}"),
+    }
+}
+
+fn row(
+    a: Option<&CaseSide>,
+    b: Option<&CaseSide>,
+    table: &NoiseTable,
+    tolerance: f64,
+) -> Option<(DiffRow, Option<RunComparison>)> {
+    let case = a.or(b)?.case;
+    let unit = if sides::is_latency(case) { "ns" } else { "GB/s" };
+    let value = |side: Option<&CaseSide>| {
+        let logs = side?.logs();
+        let mean = (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
+        // Times are ns a byte for rates and ns a step for latencies.
+        Some(if unit == "ns" { mean.exp() } else { (-mean).exp() })
+    };
+    let runs = |side: Option<&CaseSide>| side.map_or(0, |s| s.runs.len());
+    let samples =
+        |side: Option<&CaseSide>| side.map_or(0, |s| s.runs.iter().map(|r| r.samples).sum());
+    let (value_a, value_b) = (value(a), value(b));
+    let (change, comparison) = match (value_a, value_b) {
+        (None, None) => return None,
+        (Some(_), None) if b.is_some() => (CaseChange::Lost, None),
+        (Some(_), None) => (CaseChange::OnlyFirst, None),
+        (None, Some(_)) => (CaseChange::OnlySecond, None),
+        (Some(_), Some(_)) => {
+            let (a, b) = (a?, b?);
+            let noise = table.of(case).0;
+            let found = RunComparison::of(&a.runs, &b.runs, noise, tolerance);
+            // A case that fails now and then has a figure from the runs in which it did not.
+            let fails = b.failed > 0 && a.failed == 0;
+            (if fails { CaseChange::Lost } else { CaseChange::Unclear }, found.filter(|_| !fails))
+        }
+    };
+    let why = match (a, b) {
+        (_, Some(b)) if change == CaseChange::Lost && !b.runs.is_empty() => {
+            let all = b.runs.len() + b.failed;
+            format!("it failed in {} of {all} later runs: {}", b.failed, b.why)
+        }
+        _ => {
+            let whys = [a, b].into_iter().flatten().map(|s| s.why);
+            whys.into_iter().find(|w| !w.is_empty()).unwrap_or("").to_owned()
+        }
+    };
+    // Time to speed: the ends of the interval change places.
+    let effect = comparison.map(|c| (1.0 / c.effect, 1.0 / c.high, 1.0 / c.low));
+    let row = DiffRow {
+        case: case.clone(),
+        unit,
+        a: value_a,
+        b: value_b,
+        effect,
+        p_value: comparison.map_or(1.0, |c| c.p_value),
+        samples: (samples(a), samples(b)),
+        runs: (runs(a), runs(b)),
+        visible: 1.0,
+        change,
+        why: plain_line(&why).into_owned(),
+    };
+    Some((row, comparison))
+}

@@ -1,0 +1,226 @@
+//! How much runs of an unchanged machine differ, by class of case.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, WorldKind};
+use pathline_stats::RunNoise;
+
+/// Values that ship, with their origin.
+const SHIPPED: &str = include_str!("../../data/run_noise.csv");
+
+/// From this size on a case is bulk.
+const BULK: Bytes = Bytes::mib(16);
+/// Fewest runs of a case from which its class's noise is learnt.
+pub(super) const MIN_RUNS: usize = 3;
+/// Differences from which tails are taken for normal, and the freedom of more and of fewer.
+const MANY: usize = 30;
+const FREEDOM_OF_MANY: f64 = 12.0;
+const FREEDOM_OF_FEW: f64 = 6.0;
+/// Worth of a class, in further runs, where runs of both sides show the noise of each case.
+const FREEDOM_OF_CLASS: f64 = 4.0;
+
+/// A row of the table of noise between runs.
+#[derive(Debug, Clone, PartialEq)]
+struct NoiseRule {
+    class: String,
+    movers: Vec<String>,
+    memories: Vec<String>,
+    size: String,
+    flows: String,
+    noise: RunNoise,
+    pairs: usize,
+    origin: String,
+}
+
+/// The noise between runs of one class of cases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassNoise {
+    /// `GPU copies of 16MiB and more`.
+    pub class: String,
+    /// Cases of this class that both sides have.
+    pub cases: usize,
+    /// Standard deviation from run to run, relative: 0.01 is 1 %.
+    pub deviation: f64,
+    /// Where the deviation is from.
+    pub origin: String,
+    /// The smallest slowdown that is found 19 times in 20, of the median case: 0.12 is 12 %.
+    pub visible: f64,
+}
+
+/// Where the noise between runs is from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NoiseTable {
+    learnt: BTreeMap<&'static str, (RunNoise, String)>,
+    is_model: bool,
+}
+
+fn rules() -> &'static [NoiseRule] {
+    static RULES: OnceLock<Vec<NoiseRule>> = OnceLock::new();
+    RULES.get_or_init(|| SHIPPED.lines().filter_map(rule).collect())
+}
+
+fn rule(line: &str) -> Option<NoiseRule> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let mut fields = line.splitn(9, ',').map(str::to_owned);
+    let mut next = || fields.next();
+    let list = |text: String| text.split('|').map(str::to_owned).collect();
+    let (class, movers, memories) = (next()?, list(next()?), list(next()?));
+    let (size, flows) = (next()?, next()?);
+    let deviation: f64 = next()?.parse().ok()?;
+    let freedom = next()?.parse().ok()?;
+    let pairs = next()?.parse().ok()?;
+    let noise = RunNoise { deviation: deviation / 100.0, freedom };
+    Some(NoiseRule { class, movers, memories, size, flows, noise, pairs, origin: next()? })
+}
+
+/// Name of the class of a case.
+pub(super) fn class_of(case: &Case) -> &'static str {
+    rule_of(case).map_or("others", |rule| rule.class.as_str())
+}
+
+fn rule_of(case: &Case) -> Option<&'static NoiseRule> {
+    let mover = case.flows().map(mover_kind).min().map_or("", |(_, name)| name);
+    let memory = case.flows().map(memory_kind).min().map_or("", |(_, name)| name);
+    let bytes = case.flows().map(|f| f.bytes).max().unwrap_or(Bytes(0));
+    let size = if bytes >= BULK { "bulk" } else { "small" };
+    let flows = if case.flows().count() > 1 { "set" } else { "one" };
+    let fits = |pattern: &[String], is: &str| pattern.iter().any(|p| p == "*" || p == is);
+    rules().iter().find(|rule| {
+        fits(&rule.movers, mover)
+            && fits(&rule.memories, memory)
+            && fits(std::slice::from_ref(&rule.size), size)
+            && fits(std::slice::from_ref(&rule.flows), flows)
+    })
+}
+
+/// Kind of mover; of a set, the one with the lowest number counts, which is the noisiest.
+fn mover_kind(flow: &Flow) -> (u8, &'static str) {
+    match flow.by {
+        Mover::Io { .. } => (0, "io"),
+        Mover::Call { .. } => (1, "call"),
+        Mover::Wire { .. } => (2, "wire"),
+        Mover::Migrate { .. } => (3, "migrate"),
+        Mover::Cpu { .. } => (4, "cpu"),
+        Mover::Kernel { .. } if flow.by.is_chase() => (5, "chase"),
+        Mover::Kernel { .. } => (6, "kernel"),
+        Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } | Mover::Batch { .. } => {
+            (7, "dma")
+        }
+    }
+}
+
+/// Kind of memory; of several, the one with the lowest number counts.
+fn memory_kind(flow: &Flow) -> (u8, &'static str) {
+    let staged = matches!(flow.by, Mover::Staged { .. });
+    let kind = |mem: MemKind| match mem {
+        MemKind::File => (0, "file"),
+        MemKind::Managed => (1, "managed"),
+        MemKind::Paged | MemKind::Huge => (2, "pageable"),
+        MemKind::Pinned
+        | MemKind::PinnedNonCoherent
+        | MemKind::PinnedWc
+        | MemKind::Registered
+        | MemKind::RegisteredHuge => (3, "pinned"),
+        MemKind::Vram | MemKind::VramFine | MemKind::Reg if staged => (3, "pinned"),
+        MemKind::Vram | MemKind::VramFine | MemKind::Reg => (4, "device"),
+    };
+    kind(flow.src.mem).min(kind(flow.dst.mem))
+}
+
+impl NoiseTable {
+    /// The values that ship; none at all for a model, whose processes do not differ.
+    pub(super) fn shipped(world: &WorldKind) -> Self {
+        Self { learnt: BTreeMap::new(), is_model: *world != WorldKind::Real }
+    }
+
+    /// Replaces values by what runs of unchanged machines show: logarithms of medians, a group for each
+    /// case of one machine.
+    pub(super) fn learn(&mut self, groups: &[(Case, Vec<f64>)]) {
+        for (class, groups) in by_class(groups) {
+            let differences: usize = groups.iter().map(|g| g.len() - 1).sum();
+            let freedom = if differences >= MANY { FREEDOM_OF_MANY } else { FREEDOM_OF_FEW };
+            if let Some(noise) = RunNoise::pooled(&groups, freedom) {
+                let origin = format!("learnt from {} by --noise", cases(groups.len()));
+                self.learnt.insert(class, (noise, origin));
+            }
+        }
+    }
+
+    /// Replaces values by the noise of the runs that are compared, where a class has cases with enough
+    /// of them.
+    pub(super) fn learn_from_sides(&mut self, groups: &[(Case, Vec<f64>)]) {
+        for (class, groups) in by_class(groups) {
+            if let Some(noise) = RunNoise::pooled(&groups, FREEDOM_OF_CLASS) {
+                let origin = format!("these runs, {}", cases(groups.len() / 2));
+                self.learnt.insert(class, (noise, origin));
+            }
+        }
+    }
+
+    /// The noise of a case, and its origin.
+    pub(super) fn of(&self, case: &Case) -> (RunNoise, String) {
+        if let Some((noise, origin)) = self.learnt.get(class_of(case)) {
+            return (*noise, origin.clone());
+        }
+        if self.is_model {
+            let none = RunNoise { deviation: 0.0, freedom: FREEDOM_OF_MANY };
+            return (none, "a model has none".to_owned());
+        }
+        match rule_of(case) {
+            Some(rule) => {
+                let origin = format!("shipped: {}, {} pairs", rule.origin, rule.pairs);
+                (rule.noise, origin)
+            }
+            None => (RunNoise { deviation: 0.1, freedom: 4.0 }, "not measured".to_owned()),
+        }
+    }
+}
+
+fn cases(n: usize) -> String {
+    crate::fmt::count(n.max(1), "case")
+}
+
+/// Groups of enough runs, by class.
+fn by_class(groups: &[(Case, Vec<f64>)]) -> BTreeMap<&'static str, Vec<Vec<f64>>> {
+    let mut classes: BTreeMap<&'static str, Vec<Vec<f64>>> = BTreeMap::new();
+    for (case, logs) in groups.iter().filter(|(_, logs)| logs.len() >= MIN_RUNS) {
+        classes.entry(class_of(case)).or_default().push(logs.clone());
+    }
+    classes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_read() {
+        let rows = SHIPPED.lines().filter(|l| !l.starts_with('#')).count();
+        // One row has the names of the columns.
+        assert_eq!(rules().len(), rows - 1);
+        assert!(rules().iter().all(|r| r.noise.deviation > 0.0 && r.noise.freedom >= 4.0));
+        let last = rules().last().map(|r| (r.movers.join("|"), r.memories.join("|")));
+        assert_eq!(last, Some(("*".to_owned(), "*".to_owned())), "every case has a class");
+    }
+
+    #[test]
+    fn cases_have_the_class_of_their_noisiest_flow() {
+        for (case, class) in [
+            ("gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB", "GPU copies of 16MiB and more"),
+            ("gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated", "GPU copies below 16MiB"),
+            ("numa0.pinned > gpu0.vram by dma@gpu0 x 1GiB", "pinned host memory of 16MiB and more"),
+            ("numa0.paged > gpu0.vram by dma@gpu0 x 1GiB", "pageable copies"),
+            ("numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64MiB", "host"),
+            (
+                "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB & numa0.pinned > gpu1.vram by dma@gpu1 x 64MiB",
+                "GPU copies at the same time",
+            ),
+            ("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1GiB", "others"),
+        ] {
+            assert_eq!(class_of(&case.parse().unwrap()), class, "{case}");
+        }
+    }
+}

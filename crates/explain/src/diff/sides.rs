@@ -1,0 +1,110 @@
+//! What the runs of one side know of each case.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Cadence, Case, CaseOutcome, FlowSeries, Journal, VerifyResult};
+use pathline_stats::RunEstimate;
+
+use crate::beyond_ceiling::beyond_ceiling;
+
+/// A case on one side.
+pub(super) struct CaseSide<'a> {
+    pub(super) case: &'a Case,
+    /// A value for each run that measured it.
+    pub(super) runs: Vec<RunEstimate>,
+    /// Runs in which it failed.
+    pub(super) failed: usize,
+    /// Why it was skipped or failed, where it was.
+    pub(super) why: &'a str,
+    /// Runs in which its bytes were verified.
+    verified: usize,
+    /// Why its figure cannot be right.
+    pub(super) beyond: Option<String>,
+}
+
+impl CaseSide<'_> {
+    /// Whether its bytes were verified in every run that measured it.
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified > 0 && self.verified == self.runs.len()
+    }
+    /// Logarithms of the runs' medians, ns a byte or a step.
+    pub(super) fn logs(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.log_median).collect()
+    }
+}
+
+/// Cases of all runs of a side by their text; each repeat of a journal is a run.
+pub(super) fn case_sides<'a>(journals: &[&'a Journal]) -> BTreeMap<String, CaseSide<'a>> {
+    let mut sides: BTreeMap<String, CaseSide<'a>> = BTreeMap::new();
+    for journal in journals {
+        let runs: Vec<&[CaseOutcome]> = if journal.repeats.is_empty() {
+            vec![&journal.outcomes]
+        } else {
+            journal.repeats.iter().map(|r| r.outcomes.as_slice()).collect()
+        };
+        for outcome in runs.into_iter().flatten() {
+            add(&mut sides, outcome);
+        }
+        for result in beyond_ceiling(journal) {
+            if let Some(side) = sides.get_mut(&result.case.to_string()) {
+                side.beyond = Some(result.claim());
+            }
+        }
+    }
+    sides
+}
+
+fn add<'a>(sides: &mut BTreeMap<String, CaseSide<'a>>, outcome: &'a CaseOutcome) {
+    let case = outcome.case();
+    let side = sides.entry(case.to_string()).or_insert(CaseSide {
+        case,
+        runs: Vec::new(),
+        failed: 0,
+        why: "",
+        verified: 0,
+        beyond: None,
+    });
+    match outcome {
+        CaseOutcome::Measured(measured) => {
+            let visits = measured.series.first().map_or(&[][..], |s| &s.visits);
+            let estimate = RunEstimate::of(&times(case, &measured.series), visits);
+            if estimate.is_some() {
+                side.verified += usize::from(measured.verdict == VerifyResult::Verified);
+            }
+            side.runs.extend(estimate);
+        }
+        CaseOutcome::Skipped(skip) => side.why = &skip.why,
+        CaseOutcome::Faulted(fault) => {
+            side.why = &fault.error;
+            side.failed += 1;
+        }
+    }
+}
+
+/// Logarithms of medians, a group for each case.
+pub(super) fn logs_of_runs(sides: &BTreeMap<String, CaseSide<'_>>) -> Vec<(Case, Vec<f64>)> {
+    sides.values().map(|side| (side.case.clone(), side.logs())).collect()
+}
+
+/// Whether the figure of a case is a time of a step and no rate.
+pub(super) fn is_latency(case: &Case) -> bool {
+    case.timed.iter().any(|f| f.by.is_chase()) || case.cadence == Cadence::Isolated
+}
+
+/// Time of each sample per byte or per step, of the slowest flow: runs may differ in repetitions.
+/// Without samples that are no time: a clock that steps back gives such.
+fn times(case: &Case, all: &[FlowSeries]) -> Vec<f64> {
+    let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
+    let bytes: f64 = all.iter().map(|s| s.moved_bytes.as_f64()).sum();
+    let step = |s: &FlowSeries| s.flow.by.is_chase() || case.cadence == Cadence::Isolated;
+    (0..samples)
+        .map(|i| {
+            let each = all.iter().filter_map(|s| {
+                let work = if step(s) { s.steps.max(1) as f64 } else { bytes };
+                s.samples_ns.get(i).map(|ns| ns / work)
+            });
+            each.fold(0.0, f64::max)
+        })
+        .filter(|t| t.is_finite() && *t > 0.0)
+        .collect()
+}

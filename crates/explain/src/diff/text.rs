@@ -1,0 +1,193 @@
+//! A comparison as text.
+
+use std::collections::BTreeSet;
+use std::fmt::{self as std_fmt, Write as _};
+
+use super::{CaseChange, ClassNoise, DiffRow, RunDiff};
+use crate::fmt;
+
+/// The most rows of a text without `--all`; the counts cover all.
+const MOST_ROWS: usize = 40;
+
+impl DiffRow {
+    /// `+10.2 % [+9.8, +10.6]`. Where nothing is known of the noise, a note instead of the interval.
+    pub fn effect_text(&self) -> String {
+        let Some((effect, low, high)) = self.effect else { return String::new() };
+        let effect = percent_of(effect);
+        if low > 0.0 && high.is_finite() {
+            format!("{effect:+.1} % [{:+.1}, {:+.1}]", percent_of(low), percent_of(high))
+        } else {
+            format!("{effect:+.1} % [one sample: no interval]")
+        }
+    }
+}
+
+impl RunDiff {
+    /// Counts in one line, with the number of changes that chance explains.
+    pub fn verdict(&self) -> String {
+        let counted = |change: CaseChange| (change, self.count(change));
+        let counts: Vec<String> = CaseChange::ALL
+            .into_iter()
+            .filter(|c| !matches!(c, CaseChange::OnlyFirst | CaseChange::OnlySecond))
+            .map(counted)
+            .filter(|(_, n)| *n > 0)
+            .map(|(c, n)| format!("{n} {}", c.word()))
+            .collect();
+        let both = fmt::count(self.compared(), "case");
+        format!("{both} in both, tolerance {}: {}", fmt::percent(self.tolerance), counts.join(", "))
+    }
+
+    /// How many of the changes may be false.
+    pub fn false_changes(&self) -> String {
+        let rate = fmt::percent(self.judged.rate);
+        match self.judged.found {
+            0 => format!("expected false changes: none (false discovery rate {rate})"),
+            found => format!(
+                "expected false changes: at most {:.1} of {found} (false discovery rate {rate})",
+                self.judged.expected_false()
+            ),
+        }
+    }
+
+    /// What only one side has, in one line; none if both have the same cases.
+    pub fn one_sided(&self) -> Option<String> {
+        let counts = [(CaseChange::OnlyFirst, "before"), (CaseChange::OnlySecond, "after")];
+        let parts: Vec<String> = counts
+            .into_iter()
+            .map(|(change, side)| (self.count(change), side))
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, side)| format!("{} only {side}", fmt::count(n, "case")))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// Rows that a reader sees first: changes that no group covers, and the largest of each group. All
+    /// rows with `all`.
+    pub fn shown(&self, all: bool) -> Vec<&DiffRow> {
+        if all {
+            return self.rows.iter().filter(|r| r.change != CaseChange::Same).collect();
+        }
+        let covered: BTreeSet<usize> =
+            self.groups.iter().flat_map(|g| g.rows.iter().copied().skip(1)).collect();
+        let quiet =
+            [CaseChange::Same, CaseChange::Unclear, CaseChange::OnlyFirst, CaseChange::OnlySecond];
+        let rows = self.rows.iter().enumerate();
+        rows.filter(|(at, row)| !covered.contains(at) && !quiet.contains(&row.change))
+            .map(|(_, row)| row)
+            .collect()
+    }
+
+    /// The comparison as text, the answer first; with `all` every case that is not the same.
+    pub fn text(&self, all: bool) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _infallible = self.write(&mut text, all);
+        text
+    }
+
+    fn write(&self, f: &mut String, all: bool) -> std_fmt::Result {
+        let [before, after] = &self.sides;
+        writeln!(f, "before: {}", before.text())?;
+        writeln!(f, "after:  {}", after.text())?;
+        for (name, a, b) in &self.conditions {
+            writeln!(f, "  {name} differs: '{a}' and '{b}'")?;
+        }
+        for records in &self.rejected {
+            writeln!(f, "  {records}")?;
+        }
+        writeln!(f, "\n{}\n{}", self.verdict(), self.false_changes())?;
+        for group in &self.groups {
+            writeln!(f, "  {}: {}", group.change.word(), group.text())?;
+        }
+        self.write_rows(f, all)?;
+        self.write_noise(f)?;
+        let unclear = self.count(CaseChange::Unclear);
+        if unclear > 0 && !all {
+            let cases = fmt::count(unclear, "case");
+            writeln!(
+                f,
+                "\n{cases} unclear: a change above {} is neither shown nor excluded; more runs a side \
+                 narrow this (--all lists them)",
+                fmt::percent(self.tolerance)
+            )?;
+        }
+        match self.one_sided() {
+            Some(cases) if !all => writeln!(f, "{cases} (--all lists them)"),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_rows(&self, f: &mut String, all: bool) -> std_fmt::Result {
+        let rows = self.shown(all);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\n{:<14} {:>9} {:>9} {:<4}  {:<24} case",
+            "", "before", "after", "", "speed [95 %]"
+        )?;
+        let most = if all { usize::MAX } else { MOST_ROWS };
+        for row in rows.iter().take(most) {
+            let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
+            let effect = row.effect_text();
+            write!(
+                f,
+                "{:<14} {:>9} {:>9} {:<4}  {effect:<24} {}",
+                row.change.word(),
+                value(row.a),
+                value(row.b),
+                row.unit,
+                row.case
+            )?;
+            if !row.why.is_empty() {
+                write!(f, ": {}", row.why)?;
+            }
+            writeln!(f)?;
+        }
+        match rows.len().saturating_sub(most) {
+            0 => Ok(()),
+            more => writeln!(f, "... and {more} more (--all lists them)"),
+        }
+    }
+
+    fn write_noise(&self, f: &mut String) -> std_fmt::Result {
+        if self.noise.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\n{:<38} {:>5} {:>9} {:>9}  origin",
+            "noise between runs, by class", "cases", "deviation", "visible"
+        )?;
+        for noise in &self.noise {
+            writeln!(
+                f,
+                "{:<38} {:>5} {:>9} {:>9}  {}",
+                noise.class,
+                noise.cases,
+                format!("{:.2} %", noise.deviation * 100.0),
+                noise.visible_text(),
+                noise.origin
+            )?;
+        }
+        writeln!(f, "visible: the smallest slowdown that is found here 19 times in 20")
+    }
+}
+
+impl ClassNoise {
+    /// `12 %`; `none` where even a case that takes 200 times as long would not be found.
+    pub fn visible_text(&self) -> String {
+        if self.visible < 0.995 { fmt::percent(self.visible) } else { "none".to_owned() }
+    }
+}
+
+impl std_fmt::Display for RunDiff {
+    fn fmt(&self, f: &mut std_fmt::Formatter<'_>) -> std_fmt::Result {
+        f.write_str(&self.text(false))
+    }
+}
+
+fn percent_of(ratio: f64) -> f64 {
+    (ratio - 1.0) * 100.0
+}
