@@ -83,6 +83,8 @@ pub struct FigureCell {
     pub half_width: f64,
     /// Number of samples, where they are too few for an interval.
     pub few: Option<usize>,
+    /// The interval between processes, in the figure's unit; of a run with at least 3 repeats.
+    pub node: Option<NodeInterval>,
     /// What bounds it, in the figure's unit: the peak of its narrowest hop, or a best of the
     /// machine that was measured.
     pub ceiling: Option<f64>,
@@ -100,6 +102,17 @@ pub struct FigureCell {
     pub gpus: Vec<String>,
     /// Why the value is suspect.
     pub suspect: Option<Suspicion>,
+}
+
+/// The 95 % interval of a value of this node, whichever process measures it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NodeInterval {
+    /// Processes that measured it, each with new buffers and clocks.
+    pub repeats: usize,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
 }
 
 impl FigureCell {

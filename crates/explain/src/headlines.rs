@@ -38,6 +38,7 @@ pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -
         all.extend(faults(journal).map(warn));
         all.extend(unverified(journal).map(warn));
     }
+    all.extend(run.repeats.sentence(journal.begin.settings.repeats).map(plain));
     all.extend(noted(journal).map(warn));
     all.extend(cut(journal).map(warn));
     all

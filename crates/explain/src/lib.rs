@@ -18,3 +18,4 @@ mod beyond_ceiling;
 mod busy;
 mod headlines;
 mod plain_report;
+mod repeats;

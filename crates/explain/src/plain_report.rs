@@ -77,7 +77,7 @@ plain! {
     StackPart { name, detail, cell; }
     GapsBody { unit, base, other, row_axis, col_axis, rows, cols, panels; }
     PairedGap { cell, saturated; base, other, pairs, is_zero }
-    FigureCell { path, published, absent, gpus, suspect; value, half_width, few, ceiling, bound, case }
+    FigureCell { path, published, absent, gpus, suspect; value, half_width, few, node, ceiling, bound, case }
     LossBreakdown { route, narrowest, losses; }
     LossStep { why; from, to }
     PublishedValue { source; value }

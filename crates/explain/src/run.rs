@@ -13,6 +13,7 @@ use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::busy::{BusyCases, busy_cases};
 use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
 use crate::message_records::library_name;
+use crate::repeats::RepeatIndex;
 use crate::shell_quote;
 use crate::shown_value::ShownValue;
 
@@ -119,16 +120,21 @@ impl<'a> RunEntry<'a> {
     /// The value of a case with its interval; none without a usable sample.
     pub fn shown(&self, quantity: CaseQuantity) -> Option<ShownValue> {
         let EntryState::Sampled(series) = self.state else { return None };
-        let times = match quantity {
-            CaseQuantity::Payload | CaseQuantity::Traffic => CaseTimes::slowest_flow(series),
-            CaseQuantity::StepNs | CaseQuantity::StepUs => CaseTimes::slowest_step(series),
-        };
-        match quantity {
-            CaseQuantity::Payload => ShownValue::rate(&times, payload(series)),
-            CaseQuantity::Traffic => ShownValue::rate(&times, traffic(series)),
-            CaseQuantity::StepNs => ShownValue::new(&times),
-            CaseQuantity::StepUs => Some(ShownValue::new(&times)?.scaled(1e-3)),
-        }
+        shown_value(series, quantity)
+    }
+}
+
+/// The value of a case with its interval; none without a usable sample.
+fn shown_value(series: &[FlowSeries], quantity: CaseQuantity) -> Option<ShownValue> {
+    let times = match quantity {
+        CaseQuantity::Payload | CaseQuantity::Traffic => CaseTimes::slowest_flow(series),
+        CaseQuantity::StepNs | CaseQuantity::StepUs => CaseTimes::slowest_step(series),
+    };
+    match quantity {
+        CaseQuantity::Payload => ShownValue::rate(&times, payload(series)),
+        CaseQuantity::Traffic => ShownValue::rate(&times, traffic(series)),
+        CaseQuantity::StepNs => ShownValue::new(&times),
+        CaseQuantity::StepUs => Some(ShownValue::new(&times)?.scaled(1e-3)),
     }
 }
 
@@ -180,6 +186,8 @@ pub struct RunView<'a> {
     pub(crate) beyond: Vec<BeyondCeiling>,
     /// Results that other programs disturbed.
     pub(crate) busy: BusyCases,
+    /// What each repeat of the run measured; empty without repeats.
+    pub(crate) repeats: RepeatIndex<'a>,
 }
 
 impl<'a> RunView<'a> {
@@ -211,7 +219,9 @@ impl<'a> RunView<'a> {
         let published = PublishedTable::for_node(&journal.topology);
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
         let (beyond, busy) = (beyond_ceiling(journal), busy_cases(journal));
-        let mut run = Self { journal, entries, network, published, best, arguments, beyond, busy };
+        let repeats = RepeatIndex::of(journal);
+        let mut run =
+            Self { journal, entries, network, published, best, arguments, beyond, busy, repeats };
         run.best = run.find_best();
         run
     }
@@ -226,8 +236,9 @@ impl<'a> RunView<'a> {
         let entries = self.entries.iter().filter(is_sound).copied().collect();
         let Self { journal, network, published, .. } = *self;
         let (best, beyond, busy) = (BTreeMap::new(), self.beyond.clone(), self.busy.clone());
-        let arguments = self.arguments.clone();
-        let mut run = Self { journal, entries, network, published, best, arguments, beyond, busy };
+        let (arguments, repeats) = (self.arguments.clone(), self.repeats.clone());
+        let mut run =
+            Self { journal, entries, network, published, best, arguments, beyond, busy, repeats };
         run.best = run.find_best();
         run
     }
@@ -308,6 +319,7 @@ impl<'a> RunView<'a> {
             value: shown.map(|s| s.value),
             half_width: shown.map_or(0.0, |s| s.half_width()),
             few: shown.and_then(|s| s.few()),
+            node: self.repeats.interval(entry.case, |series| shown_value(series, quantity)),
             ceiling,
             bound,
             path: self.path(entry.case, quantity, ceiling),

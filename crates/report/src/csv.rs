@@ -7,13 +7,13 @@ use pathline_published::ValidationReport;
 use pathline_schema::{CaseOutcome, CaseTimes, FlowSeries, Journal, Ns, WorldKind, plain_text};
 use pathline_stats::SeriesSummary;
 
-use pathline_explain::figure::LossBreakdown;
+use pathline_explain::figure::{LossBreakdown, NodeInterval};
 use pathline_explain::figures::StorageSummary;
 use pathline_explain::model_agreement::ModelAgreement;
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_explain::shown_value::ShownValue;
 
-const COLUMNS: [&str; 42] = [
+const COLUMNS: [&str; 45] = [
     "case",
     "suites",
     "world",
@@ -56,17 +56,23 @@ const COLUMNS: [&str; 42] = [
     "lat_max_us",
     "cpu_us_per_io",
     "requests_per_io",
+    "repeats",
+    "node_low95",
+    "node_high95",
 ];
 
-/// Columns that only I/O has; they come last.
+/// Columns that only I/O has.
 const OF_IO: usize = 9;
+/// Columns that only runs with repeats have; they come last.
+const OF_REPEATS: usize = 3;
 
 const RAW_COLUMNS: [&str; 10] =
     ["case", "world", "flow", "rank", "timer", "reps", "steps", "moved_bytes", "sample", "ns"];
 
 /// One row a series, and one for every case without figures. A rate is payload in GB/s (1e9 B/s),
 /// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case. I/O of files
-/// has nine columns more, the last ones. A text that a spreadsheet would take for a formula begins with
+/// has nine columns more, and cases of one flow in a run with at least 3 repeats the last three: repeats
+/// that measured it, and the interval between their processes. A text that a spreadsheet would take for a formula begins with
 /// an apostrophe.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
     let run = RunView::new(journal, network);
@@ -75,7 +81,7 @@ pub fn export(journal: &Journal, network: Option<&Network>) -> String {
         let text = outcome.case().to_string();
         let plain = |suites: &[String], state: &str, why: &str| {
             let mut row = vec![text.clone(), suites.join(" "), world(journal), state.to_owned()];
-            row.resize(COLUMNS.len() - OF_IO - 1, String::new());
+            row.resize(COLUMNS.len() - OF_IO - OF_REPEATS - 1, String::new());
             row.push(why.to_owned());
             row.resize(COLUMNS.len(), String::new());
             row
@@ -156,8 +162,14 @@ fn series(
         let suspicion = entry.and_then(|e| run.suspicion(e));
         row.push(suspicion.map_or(String::new(), |s| s.text()));
         row.extend(of_io(series).map(maybe));
+        row.extend(cell.node.filter(|_| all.len() == 1).map_or_else(Default::default, of_node));
         table.row(&row);
     }
+}
+
+/// Processes that measured the case, and the interval between them.
+fn of_node(node: NodeInterval) -> [String; OF_REPEATS] {
+    [node.repeats.to_string(), node.low.to_string(), node.high.to_string()]
 }
 
 /// Medians over samples; latencies of all samples together.

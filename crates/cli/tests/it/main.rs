@@ -19,6 +19,7 @@ mod model_ranks;
 mod mpi;
 mod predict;
 mod ranks;
+mod repeats;
 mod run_files;
 mod storage;
 mod strangers;

@@ -51,7 +51,16 @@ impl CellJudge<'_> {
         if let Some(v) = value(cell) {
             lines.push(format!("median: {}", self.with_unit(v)));
             if let Some(interval) = interval(cell) {
-                lines.push(format!("95 % interval: {interval}"));
+                let whose = if cell.node.is_some() { " of this run" } else { "" };
+                lines.push(format!("95 % interval{whose}: {interval}"));
+            }
+            if let Some(node) = &cell.node {
+                lines.push(format!(
+                    "95 % interval of this node: {} to {} ({} processes)",
+                    num(node.low),
+                    num(node.high),
+                    node.repeats
+                ));
             }
         }
         if let Some(ceiling) = cell.ceiling {
