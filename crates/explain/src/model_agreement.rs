@@ -247,7 +247,7 @@ fn class<'a>(
 ) -> Option<AgreementClass> {
     let compared: Vec<ComparedRow> = sets.clone().map(|s| s.compared(name)).collect();
     let flows: Vec<ComparedRow> = sets.clone().flat_map(AgreementSet::flow_errors).collect();
-    let judged = sets.clone().filter(|s| s.predicted.doubt.any());
+    let judged = sets.clone().filter(|s| s.predicted.uncertainty.any());
     let (inside, all) =
         judged.fold((0, 0), |(inside, all), s| (inside + usize::from(s.inside()), all + 1));
     Some(AgreementClass {

@@ -48,7 +48,7 @@ fn parse(flows: &[String]) -> Case {
 /// of two, four and all GPUs for host traffic.
 fn twin() -> String {
     let (_, preset) = MachineDesc::presets()[1];
-    // Without the model, and without what is said of where its numbers come from.
+    // Without the model, and without the origins of its numbers.
     let (head, _) = preset.split_once("[gpu_memory]").expect("the sections");
     let (links, rest) = head.split_once("[origin]").expect("the origins");
     let (_, parts) = rest.split_once("[host]").expect("the parts");

@@ -1,4 +1,4 @@
-//! A machine description: a TOML file that says what a node is made of and what its parts do.
+//! A machine description: a TOML file with the parts of a node and how they perform.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,13 +25,13 @@ const MAX_TEXT: usize = 4 << 20;
 const MAX_UNITS: usize = 1024;
 const MAX_LINKS: usize = 1 << 16;
 
-/// What is wrong with a machine description.
+/// An error in a machine description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {reason}")]
 pub struct DescError {
     /// File, with line where known: `mi250x.toml:12`.
     pub file: String,
-    /// What is wrong and what was expected.
+    /// The error and the expected form.
     pub reason: String,
 }
 
@@ -67,21 +67,21 @@ impl RuntimeEnv {
 pub struct MachineDesc {
     /// Short name: `mi250x`.
     pub name: String,
-    /// What it describes, in a sentence.
+    /// A description in one sentence.
     pub about: String,
     /// The file that it was read from.
     pub file: String,
     /// Clocks of its GPUs under load, of compute units and of memory, MHz, where it states them.
     pub clocks_mhz: (Option<u32>, Option<u32>),
-    /// What the message libraries of the machine cost.
+    /// Costs of the machine's message libraries.
     pub software: MessageSoftware,
-    /// What was measured of it, if that is what it states.
+    /// Its measurements, if it states any.
     pub measured: MeasuredFlows,
-    /// Whether it says how its parts work, so that flows that were not measured can be modelled.
+    /// Whether it describes how its parts work, so that unmeasured flows can be modelled.
     pub modelled: bool,
     /// The places for files that it has, by number.
     pub stores: Vec<StoreModel>,
-    /// What I/O costs its CPUs; it is there where there are stores.
+    /// CPU cost of I/O; present if there are stores.
     pub io: Option<IoCosts>,
     pub(crate) topology: Topology,
     pub(crate) model: NodeModel,
@@ -166,7 +166,7 @@ struct RawNuma {
     cpus: Spanned<CpuSet>,
     #[serde(deserialize_with = "gib")]
     memory_gib: u64,
-    /// Theoretical peak; may be left out where `[[path]]` says what is measured.
+    /// Theoretical peak; may be left out where `[[path]]` states measurements.
     #[serde(default, deserialize_with = "maybe_gbs")]
     memory_gbs: Option<f64>,
     /// To every domain, in the order of their ids.
@@ -214,7 +214,7 @@ struct RawLink {
     /// Peak of one physical link per direction.
     #[serde(deserialize_with = "gbs")]
     each_gbs: f64,
-    /// For PCIe: speed, so that the record can say it.
+    /// For PCIe: speed, for the record.
     #[serde(default)]
     pcie: Option<RawPcie>,
 }
@@ -290,7 +290,7 @@ impl MachineDesc {
         let gpus: Vec<u32> = raw.gpu.iter().map(|g| *g.id.get_ref()).collect();
         let topology = topology(&raw);
         let numberings = origin::numberings(raw.numbering, &gpus).map_err(misfit)?;
-        // What a twin leaves out is never asked for, or free: the time that a call takes the host.
+        // A twin leaves out values that are never used, or that are zero: the host time of a call.
         let ideal = NodeModel::ideal();
         let model = NodeModel {
             gpu_memory: raw.gpu_memory.unwrap_or(ideal.gpu_memory),
@@ -352,7 +352,7 @@ impl MachineDesc {
         &self.numberings
     }
 
-    /// What the described node looks like.
+    /// The topology of the described node.
     pub fn topology(&self) -> Topology {
         self.topology.clone()
     }
@@ -489,18 +489,18 @@ fn check_links(
         }
     }
     for route in &raw.routes {
-        let mut way = vec![*route.src.get_ref()];
-        way.extend(&route.via);
-        way.push(route.dst);
-        let missing = way
+        let mut path = vec![*route.src.get_ref()];
+        path.extend(&route.via);
+        path.push(route.dst);
+        let missing = path
             .iter()
-            .zip(way.iter().skip(1))
+            .zip(path.iter().skip(1))
             .find(|&(a, b)| !linked.contains(&((*a).min(*b), (*a).max(*b))));
         if let Some((a, b)) = missing {
             let reason = format!("the route passes from {a} to {b}, which no link joins");
             return Err(source.error(Some(route.src.span()), reason));
         }
-        if way.iter().collect::<BTreeSet<_>>().len() != way.len() {
+        if path.iter().collect::<BTreeSet<_>>().len() != path.len() {
             return Err(source.error(Some(route.src.span()), "the route passes a unit twice"));
         }
     }
@@ -529,7 +529,7 @@ fn check_order(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
     Ok(())
 }
 
-/// What the bytes of packets and the engines say of each other.
+/// Checks that the bytes of packets and the engines agree.
 fn check_protocol(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
     if let Some(spanned) = &raw.fabric {
         let fabric = spanned.get_ref();
@@ -704,7 +704,7 @@ fn gpu(raw: &RawFile, gpu: &RawGpu) -> Gpu {
     }
 }
 
-/// Cache groups: CPUs of a domain in order, so many to a cache.
+/// Cache groups: consecutive CPUs of a domain share a cache.
 fn caches(raw: &RawFile) -> Vec<CacheGroup> {
     let mut groups = Vec::new();
     for cache in raw.cpu.iter().flat_map(|cpu| &cpu.cache) {

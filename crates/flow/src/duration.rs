@@ -12,9 +12,9 @@ use crate::operation::{NoPath, ResourceUse};
 use crate::path::build;
 use crate::solve::{ConcurrentRun, FlowDemand, FlowSet, Limiter, RateDemand, Stretch};
 
-/// Up to so many orders of queues are tried, all if there are no more.
-const ORDERS: u64 = 64;
-/// No number.
+/// The most orders of queues that are tried.
+const MAX_ORDERS: u64 = 64;
+/// Stands for "not numbered".
 const NOWHERE: u32 = u32::MAX;
 /// Operations that are kept between predictions.
 const KEPT: usize = 1 << 14;
@@ -22,7 +22,7 @@ const KEPT: usize = 1 << 14;
 /// A time and the interval that it is expected within.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeRange {
-    /// What is expected; the median over the orders, if engines may serve in any; of an even number
+    /// The prediction; the median over the orders, if engines may serve in any; of an even number
     /// the lower.
     pub typical: Ns,
     /// The shortest that is expected.
@@ -34,13 +34,13 @@ pub struct TimeRange {
 /// Orders in which engines may serve the flows of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineOrders {
-    /// How many there are; saturated.
+    /// Number of possible orders; saturates.
     pub possible: u64,
-    /// How many were tried: that of the case only, unless engines may serve in any.
+    /// Number of orders tried: only that of the case, unless engines may serve in any.
     pub tried: u64,
 }
 
-/// What intervals come from. None of it: a time is a point, and how far to trust it is not known.
+/// Sources of intervals. Without any, a time has no interval and its accuracy is unknown.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeUncertainty {
     /// Orders of queues.
@@ -58,7 +58,7 @@ impl TimeUncertainty {
     }
 }
 
-/// What is expected of one timed flow of a set.
+/// The predicted time of one timed flow of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowDuration {
     /// Its rate alone.
@@ -67,22 +67,22 @@ pub struct FlowDuration {
     pub time: TimeRange,
     /// Its bytes over that time.
     pub rate: Rate,
-    /// What holds it for most of its time, engines serving in the order of the case.
+    /// Its bottleneck for most of its time, with engines serving in the order of the case.
     pub bound_by: String,
 }
 
-/// What is expected of a set of flows that start together.
+/// The predicted time of a set of flows that start together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetDurations {
     /// The timed flows, in the order of the case.
     pub flows: Vec<FlowDuration>,
     /// From the start to the last end of a timed flow.
     pub set: TimeRange,
-    /// What the intervals come from.
-    pub doubt: TimeUncertainty,
+    /// The sources of the intervals.
+    pub uncertainty: TimeUncertainty,
 }
 
-/// Which end of the intervals of capacities.
+/// An end of the intervals of capacities.
 #[derive(Debug, Clone, Copy)]
 enum CapacityEnd {
     Low,
@@ -91,7 +91,7 @@ enum CapacityEnd {
 }
 
 impl CapacityEnd {
-    fn of(self, known: &RateInterval) -> f64 {
+    fn pick(self, known: &RateInterval) -> f64 {
         match self {
             Self::Low => known.low.0,
             Self::Taken => known.rate.0,
@@ -100,7 +100,7 @@ impl CapacityEnd {
     }
 }
 
-/// What a prediction needs of an operation.
+/// The part of an operation that a prediction needs.
 #[derive(Debug)]
 struct FlowNeeds {
     uses: Vec<ResourceUse>,
@@ -132,11 +132,11 @@ pub struct SetPredictor<'n> {
     timed: usize,
     /// Uses by numbers of `resources`.
     uses: Vec<ResourceUse>,
-    /// Numbers that the resources that can be full have in the network.
+    /// Numbers in the network of the resources that can saturate.
     resources: Vec<u32>,
-    /// And the other way round while a case is taken up; [`NOWHERE`] for others.
+    /// The inverse of `resources` while a case is taken up; [`NOWHERE`] for others.
     numbered: Vec<u32>,
-    /// What the flows of the set would take of each resource, each alone.
+    /// Use of each resource by the flows of the set, each alone.
     wanted: Vec<f64>,
     capacities: Vec<f64>,
     /// Flows of each queue in which the set has any.
@@ -208,14 +208,14 @@ impl<'n> SetPredictor<'n> {
     pub fn each_order(
         &mut self,
         case: &Case,
-        mut tell: impl FnMut(&[f64]),
+        mut visit: impl FnMut(&[f64]),
     ) -> Result<EngineOrders, NoPath> {
         self.enter(case)?;
         let orders = self.orders(true);
         for nth in 0..orders.tried {
             self.line_up(nth, orders.possible);
             self.run_at(CapacityEnd::Taken);
-            tell(self.ends.get(..self.timed).unwrap_or(&[]));
+            visit(self.ends.get(..self.timed).unwrap_or(&[]));
         }
         Ok(orders)
     }
@@ -227,7 +227,7 @@ impl<'n> SetPredictor<'n> {
     pub fn durations(&mut self, case: &Case) -> Result<SetDurations, NoPath> {
         self.enter(case)?;
         let measured = self.network.measured();
-        let doubt = TimeUncertainty {
+        let uncertainty = TimeUncertainty {
             orders: self.orders(self.any_order),
             capacities: self.has_intervals(),
             error: measured.error.map(|(_, most)| most).filter(|&e| e > 0.0),
@@ -235,13 +235,13 @@ impl<'n> SetPredictor<'n> {
         // Of each flow, and last of the set: its times over the orders, and the ends of them all.
         let mut times = vec![Vec::new(); self.timed + 1];
         let mut range = vec![(f64::INFINITY, 0.0f64); self.timed + 1];
-        let levels: &[CapacityEnd] = if doubt.capacities {
+        let levels: &[CapacityEnd] = if uncertainty.capacities {
             &[CapacityEnd::Taken, CapacityEnd::Low, CapacityEnd::High]
         } else {
             &[CapacityEnd::Taken]
         };
-        for nth in 0..doubt.orders.tried {
-            self.line_up(nth, doubt.orders.possible);
+        for nth in 0..uncertainty.orders.tried {
+            self.line_up(nth, uncertainty.orders.possible);
             for &level in levels {
                 self.run_at(level);
                 let flows = self.ends.get(..self.timed).unwrap_or(&[]);
@@ -255,7 +255,7 @@ impl<'n> SetPredictor<'n> {
                 }
             }
         }
-        let wider = 1.0 + doubt.error.unwrap_or(0.0);
+        let wider = 1.0 + uncertainty.error.unwrap_or(0.0);
         // The time of some order: the mean of two orders' times is the time of none.
         let typical = |times| nearest_rank(&ascending(times), 0.5).unwrap_or(0.0);
         let mut spans = times.into_iter().zip(&range).map(|(times, &(low, high))| TimeRange {
@@ -279,7 +279,7 @@ impl<'n> SetPredictor<'n> {
             low: Ns(0.0),
             high: Ns(0.0),
         });
-        Ok(SetDurations { flows, set, doubt })
+        Ok(SetDurations { flows, set, uncertainty })
     }
 
     /// Takes up the flows of a case.
@@ -359,7 +359,7 @@ impl<'n> SetPredictor<'n> {
         }
         if !flow.by.has_rate() {
             return Err(NoPath(format!(
-                "{} has a time of its own and moves no bytes beside others; expected flows that do",
+                "{} has a fixed time and no rate, so it shares nothing; expected flows with a rate",
                 flow.by
             )));
         }
@@ -381,20 +381,20 @@ impl<'n> SetPredictor<'n> {
         Ok(leg)
     }
 
-    /// How many orders there are. Background flows are last in theirs, however many there are.
+    /// The number of orders of the queues. Background flows are last in their queues.
     fn orders(&self, any: bool) -> EngineOrders {
-        let ways = |(_, flows): &(u32, Vec<usize>)| {
+        let permutations = |(_, flows): &(u32, Vec<usize>)| {
             let timed = flows.iter().filter(|&&i| i < self.timed).count() as u64;
             (1..=timed).fold(1u64, u64::saturating_mul)
         };
-        let possible = self.queues.iter().map(ways).fold(1, u64::saturating_mul);
-        EngineOrders { possible, tried: if any { possible.min(ORDERS) } else { 1 } }
+        let possible = self.queues.iter().map(permutations).fold(1, u64::saturating_mul);
+        EngineOrders { possible, tried: if any { possible.min(MAX_ORDERS) } else { 1 } }
     }
 
     /// Puts the flows of the queues in the `nth` order; the first is that of the case. All orders
     /// follow each other if there are few, else they are drawn, the same ones each time.
     fn line_up(&mut self, nth: u64, possible: u64) {
-        let drawn = possible > ORDERS && nth > 0;
+        let drawn = possible > MAX_ORDERS && nth > 0;
         let mut random = SplitMix(nth);
         let mut rest = nth;
         self.lines.resize(self.queues.len(), Vec::new());
@@ -402,11 +402,11 @@ impl<'n> SetPredictor<'n> {
             line.clear();
             line.extend(flows);
             let timed = flows.iter().filter(|&&i| i < self.timed).count();
-            // Numbers of base 1, 2, 3, ...: each order once, 0 the one that is there.
+            // Digits of base 1, 2, 3, ...: each order once, 0 keeps the given order.
             for at in 1..timed {
-                let ways = at as u64 + 1;
-                let back = if drawn { random.below(ways) } else { rest % ways };
-                rest /= ways;
+                let choices = at as u64 + 1;
+                let back = if drawn { random.below(choices) } else { rest % choices };
+                rest /= choices;
                 line.swap(at, at - back as usize);
             }
         }
@@ -421,14 +421,14 @@ impl<'n> SetPredictor<'n> {
         let Self { network, entrants, uses, resources, capacities, lines, run, ends, .. } = self;
         capacities.clear();
         let capacity = |&r: &u32| match network.graph.known(r) {
-            Some(known) => level.of(known),
+            Some(known) => level.pick(known),
             None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
         };
         capacities.extend(resources.iter().map(capacity));
         let demand = |entrant: &TimedFlow| {
             let rate = RateDemand {
                 uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
-                cap: level.of(&entrant.leg.cap),
+                cap: level.pick(&entrant.leg.cap),
                 share: entrant.leg.share,
             };
             FlowDemand { start: entrant.leg.start, ..FlowDemand::new(rate, entrant.bytes) }
@@ -443,7 +443,7 @@ impl<'n> SetPredictor<'n> {
             || self.resources.iter().filter_map(|&r| self.network.graph.known(r)).any(wide)
     }
 
-    /// What holds each timed flow for most of its time, engines serving in the order of the case.
+    /// The bottleneck of each timed flow for most of its time, in the order of the case.
     fn bounds(&mut self) -> Vec<String> {
         let mut held: Vec<Vec<(Limiter, f64)>> = vec![Vec::new(); self.entrants.len()];
         self.line_up(0, 1);

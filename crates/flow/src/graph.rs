@@ -16,7 +16,7 @@ use crate::routes::{InUse, LinkBundle, RoutePath, RouteTable};
 use crate::solve::{Limiter, MaxMinSolver, RateDemand, limiter};
 use crate::storage::{IoCosts, StoreModel};
 
-/// Up to so many GPUs the routes of all pairs are worked out once; beyond, when asked for.
+/// Nodes of up to this many GPUs have the routes of all pairs computed once; larger ones on demand.
 const ROUTED_GPUS: usize = 64;
 
 /// One direction of a bundle of links.
@@ -56,7 +56,7 @@ pub(crate) struct GpuNode {
     pub host_engines: Option<u32>,
     pub port: Option<HostPort>,
     pub compute_units: u32,
-    /// What its runtime can do.
+    /// Capabilities of its runtime.
     pub caps: &'static GpuCaps,
     /// Row and column in a matrix of latencies.
     pub order: usize,
@@ -99,7 +99,7 @@ pub(crate) struct NumaNode {
     pub distances: BTreeMap<u32, u32>,
 }
 
-/// What a node is made of: resources, and the routes between its units.
+/// A node: resources, and the routes between its units.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeGraph {
     pub(crate) resources: Vec<FlowResource>,
@@ -123,7 +123,7 @@ pub(crate) struct NodeGraph {
     pub(crate) unread_fabric: bool,
     /// Whether the sources agree on the links between GPUs.
     pub(crate) sure_links: bool,
-    /// What was measured of this node, which counts before what the model says.
+    /// Measurements of this node, which take precedence over the model.
     pub(crate) book: MeasuredIndex,
     /// Whether flows that were not measured can be modelled.
     pub(crate) modelled: bool,
@@ -131,7 +131,7 @@ pub(crate) struct NodeGraph {
     pub(crate) queues: Vec<String>,
     /// Places for files, by number.
     pub(crate) stores: Vec<StoreNode>,
-    /// What I/O costs its CPUs.
+    /// CPU cost of I/O.
     pub(crate) io: Option<IoCosts>,
 }
 
@@ -159,7 +159,7 @@ impl NodeGraph {
             routes: RouteTable::of(topology),
             used: BTreeMap::new(),
             apart: BTreeMap::new(),
-            unread_fabric: topology.doubts(TopologyWarning::NVLINK_NOT_READ),
+            unread_fabric: topology.has_warning(TopologyWarning::NVLINK_NOT_READ),
             sure_links: hard_peak::has_sure_links(topology),
             book: MeasuredIndex::default(),
             modelled: true,
@@ -297,7 +297,8 @@ impl NodeGraph {
         }
     }
 
-    /// What holds two opposite flows of a pair whose two directions take different routes.
+    /// The resource that limits two opposite flows of a pair whose directions take different
+    /// routes.
     pub(crate) fn apart(&self, a: LinkEnd, b: LinkEnd) -> Option<u32> {
         self.apart.get(&(a.min(b), a.max(b))).copied()
     }
@@ -325,7 +326,7 @@ impl NodeGraph {
         self.stores.push(StoreNode { store: store.clone(), bytes, requests });
     }
 
-    /// What was measured: what is shared after the resources of the model, queues after its.
+    /// Adds measurements: shared resources after those of the model, queues after its queues.
     pub(crate) fn add_measured(&mut self, measured: MeasuredFlows) {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let (resource, queue) = (count(self.resources.len()), count(self.queues.len()));
@@ -356,7 +357,7 @@ impl NodeGraph {
         }
     }
 
-    /// Name and capacity of a resource, queues after those that have rates.
+    /// Name and capacity of a resource; queues follow the resources that have rates.
     fn shared(&self, resource: u32) -> Option<(&str, f64)> {
         let (at, rates) = (resource as usize, self.resources.len());
         match self.resources.get(at) {
@@ -411,13 +412,13 @@ impl NodeGraph {
 }
 
 /// Of equal routes the one that a transfer takes: from the lower number to the higher the first, back
-/// the last. No source says which the fabric takes; a description can. That the two directions take
-/// different ones is what published figures suggest: docs/model.md, "Two equal routes".
+/// the last. No source states which the fabric takes; a description can. Published figures suggest
+/// that the two directions take different ones: docs/model.md, "Two equal routes".
 pub(crate) fn taken(used: &InUse, src: LinkEnd, dst: LinkEnd) -> Option<&RoutePath> {
     if src < dst || used.striped { used.paths.first() } else { used.paths.last() }
 }
 
-/// A peak that says something: above 0 and a number.
+/// A usable peak: a number above 0.
 pub(crate) fn known(peak: Option<Rate>) -> Option<Rate> {
     peak.filter(|p| p.0 > 0.0)
 }

@@ -1,10 +1,10 @@
-//! What no transfer exceeds, whatever else is not known of a machine.
+//! Upper bounds for any transfer, from the known facts of a machine.
 //!
 //! A ceiling is what a figure is compared with; a hard peak is what refutes it. It follows from widths
 //! and clocks of hardware alone: a link's lanes and their line rate, a memory's bus and its clock. These
 //! have none:
 //!
-//! - What was measured, or is described by its rate alone: it says what was seen, not what can be.
+//! - A measured part, or one described by its rate alone: that is an observation, not a limit.
 //! - Memory of a NUMA domain, and what joins domains: the caches of processors stand before them, and a
 //!   store that misses passes them twice or once.
 //! - A route through the host from GPU to GPU: it is taken where no other link is known, and there may be
@@ -25,12 +25,12 @@ const LINK_CACHE: f64 = 128.0 * MIB;
 /// The most that a cache keeps from a GPU's memory: 256 MB of Infinity Cache (AMD CDNA 3 white paper).
 pub(crate) const MEMORY_CACHE: f64 = 256.0 * MIB;
 
-/// Doubts of a topology about links between GPUs.
-const DOUBTFUL_LINKS: [&str; 3] = ["link-asymmetric", "xgmi-count-flat", "xgmi-width-unknown"];
+/// Warnings of a topology about links between GPUs.
+const LINK_WARNINGS: [&str; 3] = ["link-asymmetric", "xgmi-count-flat", "xgmi-width-unknown"];
 
 /// Whether the sources of a topology agree on its links between GPUs.
 pub(crate) fn has_sure_links(topology: &Topology) -> bool {
-    !DOUBTFUL_LINKS.iter().any(|code| topology.doubts(code))
+    !LINK_WARNINGS.iter().any(|code| topology.has_warning(code))
 }
 
 /// Bytes of a flow that may be counted without having passed its links: none where a copy engine
@@ -82,10 +82,10 @@ mod tests {
         assert_eq!(hard(&node, "gpu1.vram > gpu7.vram by dma@gpu1 x 1MiB"), Some(100.0));
         // A link whose ends name different widths is described wrongly at one end. What is left is
         // the memory: 1600 GB/s x 4 / 3.
-        let mut doubtful = node.clone();
+        let mut suspect = node.clone();
         let (code, subject) = ("link-asymmetric".to_owned(), "gpu0-gpu2".to_owned());
-        doubtful.warnings.push(TopologyWarning { code, subject, text: String::new() });
-        assert_eq!(hard(&doubtful, &flow("dma@gpu0", "1GiB")), Some(2133.3));
+        suspect.warnings.push(TopologyWarning { code, subject, text: String::new() });
+        assert_eq!(hard(&suspect, &flow("dma@gpu0", "1GiB")), Some(2133.3));
     }
 
     /// 1638.4 GB/s of the MI250X's memory, half of it for a copy, of whose 2 bytes for 1 a cache may
@@ -122,9 +122,9 @@ mod tests {
             ..Topology::default()
         };
         assert_eq!(hard(&node, "numa0.pinned > gpu0.vram by dma@gpu0 x 1MiB"), Some(63.0));
-        // Pageable memory is staged: the last blocks may still be on their way when the call ends.
+        // Pageable memory is staged: the last blocks may still be in flight when the call ends.
         assert_eq!(hard(&node, "numa0.paged > gpu0.vram by dma@gpu0 x 64MiB"), None);
-        // Whether there is another link than through the host, nobody knows.
+        // There may be a link other than through the host that discovery cannot see.
         assert_eq!(hard(&node, "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB"), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Physics: what a transfer may use, what it gets when others run beside it, how long it takes.
+//! Physics: the resources of a transfer, its rate under contention, and its time.
 //!
-//! Pure. The simulator runs this forward in virtual time; the report inverts it to say where the
+//! Pure. The simulator runs this forward in virtual time; the report inverts it to find where the
 //! bandwidth went.
 
 mod desc;

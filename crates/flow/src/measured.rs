@@ -1,5 +1,5 @@
-//! What was measured of a node: the `[measured]`, `[[path]]`, `[[shared]]` and `[[queue]]` parts of
-//! a machine description, which say what flows get instead of saying how a node is built.
+//! Measurements of a node: the `[measured]`, `[[path]]`, `[[shared]]` and `[[queue]]` parts of
+//! a machine description, which state the rates of flows instead of the structure of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -22,16 +22,16 @@ const MAX_MEMBERS: usize = 1 << 20;
 /// The flows that were measured and what they share. Empty in a description that models a node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredFlows {
-    /// Where the figures are from, in words.
+    /// Source of the figures, as text.
     pub from: String,
     /// Median and 95th percentile of the error of this description on the sets of flows that it was
     /// made from, as shares: 0.014 is 1.4 %.
     pub error: Option<(f64, f64)>,
-    /// What the measurements do not decide, a sentence each.
+    /// Questions that the measurements leave open, a sentence each.
     pub undecided: Vec<String>,
     /// Each path alone.
     pub paths: Vec<PathAlone>,
-    /// What several of them share.
+    /// Resources that several of them share.
     pub shared: Vec<SharedResource>,
     /// Engines that serve one stream of copies at a time.
     pub queues: Vec<SerialEngine>,
@@ -40,7 +40,7 @@ pub struct MeasuredFlows {
 /// A rate and the interval that it is known within.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateInterval {
-    /// What is taken, in GB/s.
+    /// The value used, in GB/s.
     pub rate: Rate,
     /// Lower end of its 95 % interval.
     pub low: Rate,
@@ -48,21 +48,21 @@ pub struct RateInterval {
     pub high: Rate,
 }
 
-/// What carries which bytes where: a flow without its size and its rank.
+/// Source, destination and mover: a flow without its size and rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathKey {
-    /// Where the bytes come from; of rank 0.
+    /// Source of the bytes; of rank 0.
     pub src: Place,
-    /// Where they go; of rank 0.
+    /// Destination; of rank 0.
     pub dst: Place,
-    /// What carries them.
+    /// The mover.
     pub by: Mover,
 }
 
 /// A path that was measured alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathAlone {
-    /// Which.
+    /// Its source, destination and mover.
     pub key: PathKey,
     /// Its rate, in payload.
     pub known: RateInterval,
@@ -78,11 +78,11 @@ pub struct PathAlone {
 pub struct SharedResource {
     /// Name for people.
     pub name: String,
-    /// What it carries.
+    /// Its capacity.
     pub known: RateInterval,
-    /// Where it is known from: `interference`, `topology`.
+    /// How it was found: `interference`, `topology`.
     pub found: String,
-    /// Who takes how many bytes of it for a byte of payload: index of the path, bytes.
+    /// Bytes of it that each path takes per byte of payload: index of the path, bytes.
     pub takes: Vec<(usize, f64)>,
 }
 
@@ -222,7 +222,7 @@ pub(crate) struct RawParts<'a> {
 
 type FieldError = (Option<Range<usize>>, String);
 
-/// Checks the parts: what is wrong, and where.
+/// Checks the parts; returns the error and its place.
 pub(crate) fn read(parts: &RawParts<'_>) -> Result<MeasuredFlows, FieldError> {
     for (what, n) in
         [("path", parts.paths.len()), ("shared", parts.shared.len()), ("queue", parts.queues.len())]
@@ -382,7 +382,7 @@ fn shared(raw: &RawShared, index: &BTreeMap<PathKey, usize>) -> Result<SharedRes
     })
 }
 
-/// Which measured path a flow takes, and what it takes there.
+/// The measured path of a flow, and its use of resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MeasuredIndex {
     pub measured: MeasuredFlows,
@@ -421,7 +421,7 @@ impl MeasuredIndex {
         Some((path, uses, *queue))
     }
 
-    /// What a flow over a measured path costs and takes.
+    /// Cost and resource use of a flow over a measured path.
     pub(crate) fn build(&self, flow: &Flow, time: &TimeModel) -> Option<BuiltPath> {
         let (path, uses, queue) = self.find(flow)?;
         let rate = path.known.rate;

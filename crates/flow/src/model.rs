@@ -1,4 +1,4 @@
-//! What the parts of a node do to a transfer: the sections of a machine description.
+//! Effects of the parts of a node on a transfer: the sections of a machine description.
 //!
 //! Every field is checked as it is read, so that an error names the line. What a protocol costs is
 //! stated in bytes for a packet of payload; an efficiency is a share of a theoretical peak.
@@ -110,14 +110,14 @@ pub(crate) struct GpuMemory {
     /// Share of the peak that kernels reach, read + written.
     #[serde(deserialize_with = "share")]
     pub kernel_efficiency: f64,
-    /// What the runtime's copy inside one GPU reaches, read + written, GB/s.
+    /// Rate of the runtime's copy inside one GPU, read + written, GB/s.
     #[serde(deserialize_with = "gbs")]
     pub local_copy_gbs: f64,
     /// Whether that copy is a kernel of the runtime's rather than a copy engine.
     pub local_copy_by_kernel: bool,
 }
 
-/// What one kind of transfer puts on a link besides its payload.
+/// Bytes that one kind of transfer puts on a link besides its payload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinkOverhead {
@@ -153,7 +153,7 @@ pub(crate) struct FabricModel {
     pub write: LinkOverhead,
 }
 
-/// What a byte of payload puts on the links of its way, in bytes.
+/// Bytes on the links of a route per byte of payload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LinkBytes {
     /// In its own direction.
@@ -186,7 +186,7 @@ pub(crate) struct CopyEngineModel {
     #[serde(deserialize_with = "gbs")]
     pub gbs: f64,
     /// Factor on what a transfer by an engine gets, for each GPU that the route passes between the
-    /// ends: an engine has so many bytes under way, and a longer way takes longer.
+    /// ends: an engine has a fixed number of bytes in flight, and a longer route takes longer.
     #[serde(deserialize_with = "share")]
     pub per_hop: f64,
     /// Engines that the runtime puts on one copy.
@@ -277,16 +277,16 @@ pub(crate) struct PageableRegime {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MigrationModel {
-    /// What one fault moves.
+    /// Bytes that one fault moves.
     #[serde(deserialize_with = "bytes")]
     pub fault_bytes: u64,
-    /// What it costs besides the transfer.
+    /// Its cost besides the transfer.
     #[serde(deserialize_with = "time")]
     pub fault_us: f64,
-    /// What one step of a prefetch moves.
+    /// Bytes that one step of a prefetch moves.
     #[serde(deserialize_with = "bytes")]
     pub prefetch_bytes: u64,
-    /// What it costs besides the transfer.
+    /// Its cost besides the transfer.
     #[serde(deserialize_with = "time")]
     pub prefetch_us: f64,
 }
@@ -312,7 +312,7 @@ pub(crate) struct CpuModel {
     /// Size from which the C library's `memcpy` and `rep movsb` write around the caches.
     #[serde(deserialize_with = "bytes")]
     pub memcpy_streams_from_bytes: u64,
-    /// Until the threads of a team are under way.
+    /// Start-up of the threads of a team.
     #[serde(deserialize_with = "time")]
     pub start_us: f64,
     /// Smallest first.
@@ -363,8 +363,9 @@ pub(crate) struct TimeModel {
     /// Device time of a kernel before its first byte.
     #[serde(deserialize_with = "time")]
     pub kernel_us: f64,
-    /// Device time of the runtime's copy kernel beside its bytes: its start, and the flush of the
-    /// caches at its end that makes them visible to others. As `kernel_us` if it is left out.
+    /// Device time of the runtime's copy kernel in addition to its bytes: its start, and the flush
+    /// of the caches at its end that makes them visible to others. As `kernel_us` if it is left
+    /// out.
     #[serde(default, deserialize_with = "maybe_time")]
     pub blit_us: Option<f64>,
     /// Measured copy latencies, row = source GPU, column = destination, in the order of the GPUs;

@@ -10,12 +10,12 @@ use crate::path::{IoParts, build, parts};
 use crate::routes::RouteTable;
 use crate::{DescError, MachineDesc, RuntimeEnv};
 
-/// What is expected of one timed flow.
+/// The predicted rate and time of one timed flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowPrediction {
     /// Payload rate while all flows of the case run.
     pub rate: Rate,
-    /// Time of one operation, start-up included, beside the other flows. For a chase, of one step.
+    /// Time of one operation, start-up included, under contention. For a chase, of one step.
     pub time: Ns,
     /// Name of the resource or cap that binds.
     pub bound_by: String,
@@ -67,7 +67,8 @@ impl Network {
     /// From a discovered topology: theoretical peaks, no efficiencies, no latencies.
     pub fn from_topology(topology: &Topology) -> Self {
         let mut model = NodeModel::ideal();
-        // Not for their rates, which are not known, but to tell what never reaches the memory.
+        // Not for their rates, which are unknown, but to find traffic that never reaches the
+        // memory.
         let mut caches: Vec<CacheLevel> = topology
             .caches
             .iter()
@@ -86,7 +87,7 @@ impl Network {
         Self { graph: NodeGraph::new(topology, model, RuntimeEnv::default(), false) }
     }
 
-    /// What was measured of this node; empty if its description models it.
+    /// Measurements of this node; empty if its description models it.
     pub fn measured(&self) -> &MeasuredFlows {
         &self.graph.book.measured
     }
@@ -96,7 +97,7 @@ impl Network {
         &self.graph.queues
     }
 
-    /// What flows share.
+    /// The resources that flows share.
     pub fn resources(&self) -> &[FlowResource] {
         &self.graph.resources
     }
@@ -106,7 +107,7 @@ impl Network {
         &self.graph.routes
     }
 
-    /// What one operation of `flow` costs and takes.
+    /// Cost and resource use of one operation of `flow`.
     ///
     /// # Errors
     /// The hardware, the runtime or the switches allow no such transfer, or what it depends on is
@@ -115,7 +116,7 @@ impl Network {
         build(&self.graph, flow).map(|built| built.operation)
     }
 
-    /// What I/O takes, part by part.
+    /// Resource use of I/O, part by part.
     ///
     /// # Errors
     /// No such store, or an engine that it does not have; in words for a skip.
@@ -136,7 +137,7 @@ impl Network {
         let op = &built.operation;
         let narrowest = op.stages.iter().min_by(|a, b| a.peak.0.total_cmp(&b.peak.0));
         let Some(narrowest) = narrowest else {
-            return Err(NoPath("no peak is known on the way".into()));
+            return Err(NoPath("no peak is known on its route".into()));
         };
         let alone = self.graph.solve(std::slice::from_ref(&built));
         let rate = alone.first().copied().unwrap_or(op.cap);
@@ -151,8 +152,8 @@ impl Network {
         })
     }
 
-    /// What each timed flow of `case` will get, all flows of the case running. The cadence does
-    /// not matter here: what the host adds between isolated operations is not the flow's.
+    /// Rate of each timed flow of `case` while all its flows run. The cadence does not matter
+    /// here: time of the host between isolated operations is not the flow's.
     ///
     /// # Errors
     /// As [`Self::operation`], for any flow of the case.
@@ -179,7 +180,7 @@ impl Network {
     }
 
     /// Whether the times of the smallest copies between GPUs are a matrix that the description
-    /// carries: beside what was published for them they agree by construction.
+    /// carries. If so, they agree with published times by construction.
     pub fn carries_latencies(&self) -> bool {
         !self.graph.model.time.copy_us_matrix.is_empty()
     }

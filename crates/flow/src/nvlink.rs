@@ -1,4 +1,4 @@
-//! What of an NVLink's line rate can be payload at most, for nodes of which no more is known.
+//! Maximum payload share of an NVLink's line rate, for nodes without a description.
 
 use pathline_schema::Rate;
 

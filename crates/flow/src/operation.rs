@@ -36,7 +36,7 @@ pub struct PathStage {
     pub hard: Option<Rate>,
 }
 
-/// What one operation of a flow costs and takes.
+/// Cost and resource use of one operation of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowOperation {
     /// Shared resources.
@@ -59,7 +59,7 @@ pub struct FlowOperation {
     pub step: Ns,
     /// Units passed, ends included.
     pub route: Vec<LinkEnd>,
-    /// What moves the bytes, in words for the record: `copy engine`, `blit kernel`.
+    /// The engine that moves the bytes, for the record: `copy engine`, `blit kernel`.
     pub engine: String,
     /// The path, stage by stage.
     pub stages: Vec<PathStage>,

@@ -1,4 +1,4 @@
-//! Where the constants of a machine description come from: `[origin]`, checked against the file, and
+//! Origins of the constants of a machine description: `[origin]`, checked against the file, and
 //! counted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 use toml::{Spanned, Table, Value};
 
-/// The sections whose numbers are physics; peaks of links and memories stand beside them.
+/// The sections whose numbers are physics. Peaks of links and memories are in other sections.
 const SECTIONS: [&str; 13] = [
     "gpu_memory",
     "fabric",
@@ -29,7 +29,7 @@ const PEAKS: [(&str, &str); 4] =
 /// How a constant came into a description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConstantOrigin {
-    /// From a manual, or from what the hardware says of itself.
+    /// From a manual, or reported by the hardware.
     Datasheet,
     /// Free: chosen so that the mechanism meets measurements of other cases than one.
     Fitted,
@@ -68,7 +68,7 @@ pub struct ModelConstant {
     /// In the order of the file; of the peaks of links and memories each different one once. In the
     /// unit that the key names.
     pub values: Vec<f64>,
-    /// None where the description does not say.
+    /// `None` where the description states none.
     pub origin: Option<ConstantOrigin>,
 }
 
@@ -106,7 +106,7 @@ impl RawOrigin {
     }
 }
 
-/// What is wrong with an entry of `[origin]`, and where.
+/// An error in an entry of `[origin]`, and its place.
 pub(crate) struct OriginError {
     pub span: std::ops::Range<usize>,
     pub reason: String,
@@ -197,7 +197,7 @@ fn collect(value: &Value, key: &str, each: &mut impl FnMut(&str, f64)) {
 /// Another numbering of the same GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuNumbering {
-    /// What sources call it: `reference enumeration`.
+    /// Its name in sources: `reference enumeration`.
     pub name: String,
     /// Their GPU n is our `gpus[n]`.
     pub gpus: Vec<u32>,

@@ -19,15 +19,15 @@ const MAX_HOPS: u32 = 16;
 /// All links between two units taken together, one direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkBundle {
-    /// What the links are made of; of the widest, if they differ.
+    /// Kind of the links; of the widest, if they differ.
     pub kind: LinkKind,
-    /// How many physical links.
+    /// Number of physical links.
     pub width: u32,
     /// Theoretical peak per direction, where it is known for all of them.
     pub peak: Option<Rate>,
 }
 
-/// One way from a unit to another.
+/// One path from a unit to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoutePath {
     /// Units passed, ends included.
@@ -45,7 +45,7 @@ impl RoutePath {
     }
 }
 
-/// What the fabric does for an ordered pair.
+/// The routes that the fabric uses for an ordered pair.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InUse {
     /// The route, or all equal ones where no source says which is taken.
@@ -72,7 +72,7 @@ pub struct RouteTable {
     gpus: Vec<LinkEnd>,
 }
 
-/// What a source says of a route: its length, and the units between where it names them.
+/// A route as a source states it: its length, and the units between where it names them.
 #[derive(Debug, Clone)]
 struct StatedRoute {
     hops: u32,
@@ -182,8 +182,8 @@ impl RouteTable {
         self.widths_from(src, false)
     }
 
-    /// The same, through the host only if that is said. Of the units that were reached, the one of the
-    /// widest route is settled, and passed on from (Dijkstra's order).
+    /// The same, through the host only if `through_host`. Settles the reached unit of the widest
+    /// route next (Dijkstra's order).
     fn widths_from(&self, src: LinkEnd, through_host: bool) -> BTreeMap<LinkEnd, u32> {
         let mut reached: BTreeMap<LinkEnd, u32> = BTreeMap::new();
         let mut passed: BTreeSet<LinkEnd> = BTreeSet::new();
@@ -440,7 +440,7 @@ mod tests {
     #[test]
     fn three_hop_pairs_take_the_widest_route() {
         let routes = RouteTable::of(&mi250x());
-        for (a, b, way) in [
+        for (a, b, path) in [
             (1, 7, vec![1, 0, 6, 7]),
             (7, 1, vec![7, 6, 0, 1]),
             (3, 5, vec![3, 2, 4, 5]),
@@ -449,9 +449,9 @@ mod tests {
             let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).unwrap();
             assert_eq!((used.hops, used.width, used.peak), (3, 2, Some(Rate(100.0))));
             assert!(used.stated);
-            let way = [way];
-            assert_eq!(gpus(&used.paths), way);
-            assert_eq!(gpus(&routes.widest(LinkEnd::Gpu(a), LinkEnd::Gpu(b))), way);
+            let paths = [path];
+            assert_eq!(gpus(&used.paths), paths);
+            assert_eq!(gpus(&routes.widest(LinkEnd::Gpu(a), LinkEnd::Gpu(b))), paths);
         }
         let short = routes.shortest(LinkEnd::Gpu(1), LinkEnd::Gpu(7));
         assert_eq!(gpus(&short), [[1, 3, 7], [1, 5, 7]]);

@@ -1,4 +1,4 @@
-//! What message libraries add to the fabric: the `[software.*]` sections of a machine description.
+//! Costs of message libraries: the `[software.*]` sections of a machine description.
 //!
 //! The times and sizes of software, and nothing of hardware: rates come from links, engines and
 //! memories. Every section is optional; a library without one cannot be asked about.
@@ -23,7 +23,7 @@ pub struct MessageSoftware {
     /// NVIDIA's collectives.
     #[serde(default)]
     pub nccl: Option<CclModel>,
-    /// What messages between nodes get of an adapter.
+    /// Share of an adapter that messages between nodes get.
     #[serde(default)]
     pub network: Option<NetworkCost>,
 }
@@ -39,10 +39,10 @@ pub struct MpiModel {
     /// Time of such a small message within a node before its bytes count, in us.
     #[serde(deserialize_with = "some_time")]
     pub host_message_us: f64,
-    /// What the bytes of a small message go at, all copies together, in GB/s.
+    /// Rate of the bytes of a small message over all its copies, in GB/s.
     #[serde(deserialize_with = "crate::model::gbs")]
     pub host_message_gbs: f64,
-    /// What the library adds to a direct copy that somebody waits for: the handshake, in us.
+    /// The library's overhead on a blocking direct copy: the handshake, in us.
     #[serde(deserialize_with = "time")]
     pub handshake_us: f64,
     /// Start of the copy kernel, in us; copies queued behind each other pay it, too.
@@ -67,7 +67,7 @@ pub struct MpiModel {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CclModel {
-    /// What an operation costs whatever it does: launch, channels, last flag. In us.
+    /// Fixed cost of an operation: launch, channels, last flag. In us.
     #[serde(deserialize_with = "some_time")]
     pub base_us: f64,
     /// A step to a neighbour with whole chunks behind one flag (protocol Simple), in us.

@@ -1,9 +1,9 @@
-//! What files lie on, and what I/O costs the host: `[[store]]` and `[io]` of a machine description.
+//! Hardware of stores and host cost of I/O: `[[store]]` and `[io]` of a machine description.
 //!
 //! A store is a row of targets: the drives of a node, or the servers of a parallel file system.
 //! Blocks are cut at stripes and at the largest request; a request passes, one after the other, the
-//! network to its target (if there is one), the target's front (so many requests a second), one of
-//! its channels (a latency each), its bus (so many bytes a second) and the link of the node (if the
+//! network to its target (if there is one), the target's front (limits requests/s), one of its
+//! channels (a latency each), its bus (limits bytes/s) and the link of the node (if the
 //! target is beyond one). See docs/model.md.
 
 use pathline_schema::{Bytes, IoCache, IoEngine, IoOp, IoSpec, MemKind, Ns, Rate};
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::model::{bytes, count, gbs, gib, maybe_gbs, some_time, time};
 
-/// What kind of store it is.
+/// The kind of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
@@ -21,15 +21,15 @@ pub enum StoreKind {
     Striped,
 }
 
-/// One `[[store]]`: a place for files, and what is under it.
+/// One `[[store]]`: a place for files, and its hardware.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreModel {
     /// Drives of the node, or a parallel file system.
     pub kind: StoreKind,
-    /// Where it is mounted.
+    /// Its mount point.
     pub path: String,
-    /// What the drives or servers are.
+    /// Model of the drives or servers.
     #[serde(default)]
     pub model: String,
     /// Type of its file system.
@@ -71,10 +71,10 @@ pub struct StoreModel {
     /// Requests to write.
     #[serde(deserialize_with = "some_time")]
     pub write_iops: f64,
-    /// Way to a target and back, beside the bytes.
+    /// Round trip to a target, without the transfer of the bytes.
     #[serde(default, deserialize_with = "time")]
     pub network_us: f64,
-    /// What the node gets of all targets together, GB/s; none if nothing is between.
+    /// Limit of the node over all targets, GB/s; `None` without one.
     #[serde(default, deserialize_with = "maybe_gbs")]
     pub client_gbs: Option<f64>,
     /// The largest request.
@@ -114,7 +114,7 @@ pub struct IoCosts {
     /// Opening a file, or setting up a ring or context.
     #[serde(deserialize_with = "time")]
     pub open_us: f64,
-    /// What an I/O costs beside all that, by engine.
+    /// Further cost of an I/O, by engine.
     pub engine: Vec<EngineCost>,
 }
 
@@ -122,7 +122,7 @@ pub struct IoCosts {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineCost {
-    /// Which: `uring`, `uring-plain`, `uring-poll`, `aio`, `sync`.
+    /// The engine: `uring`, `uring-plain`, `uring-poll`, `aio`, `sync`.
     pub name: IoEngine,
     /// In user mode.
     #[serde(deserialize_with = "time")]
@@ -151,7 +151,7 @@ fn spread<'de, D: serde::Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 /// A part of a block that one target serves as one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetRequest {
-    /// Which target.
+    /// Number of the target.
     pub target: u32,
     /// Its bytes.
     pub bytes: u64,
@@ -166,8 +166,8 @@ impl StoreModel {
     pub fn capacity(&self) -> Bytes {
         Bytes::gib(self.capacity_gib)
     }
-    /// The largest request of memory in pages of such a size: each page is a segment, if no two lie
-    /// beside each other.
+    /// The largest request, in bytes, from memory in pages of `page` bytes: each page is a segment,
+    /// as if no two pages were contiguous.
     pub fn largest_request(&self, page: u64) -> u64 {
         let of_pages = page.saturating_mul(u64::from(self.max_segments));
         self.max_request_bytes.min(of_pages).max(1)
@@ -199,7 +199,7 @@ impl StoreModel {
     pub fn latency(&self, writes: bool) -> Ns {
         Ns::us(if writes { self.write_us } else { self.read_us })
     }
-    /// What one target's bus carries.
+    /// Rate of one target's bus.
     pub fn rate(&self, writes: bool) -> Rate {
         Rate(if writes { self.write_gbs } else { self.read_gbs })
     }
@@ -229,7 +229,7 @@ impl StoreModel {
     }
 }
 
-/// What one I/O costs the thread that submits it, by where its time goes.
+/// CPU time of one I/O in the thread that submits it, by part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct IoCpu {
     /// A call of the kernel.
@@ -247,7 +247,7 @@ pub struct IoCpu {
 }
 
 impl IoCpu {
-    /// Of one I/O, a call shared by so many: what the thread cannot do anything else in.
+    /// CPU time that one I/O takes from its thread, with one call per `batch` I/Os.
     pub fn each(&self, batch: u32) -> Ns {
         Ns(self.call.0 / f64::from(batch.max(1)) + self.user.0 + self.kernel.0)
     }
@@ -258,15 +258,15 @@ impl IoCosts {
     pub fn engine(&self, engine: IoEngine) -> Option<&EngineCost> {
         self.engine.iter().find(|row| row.name == engine)
     }
-    /// What one I/O costs that becomes so many requests, out of memory of a kind in pages of such a
-    /// size; none if the engine has no costs.
-    pub fn of(&self, io: &IoSpec, block: Bytes, requests: usize, page: u64) -> Option<IoCpu> {
+    /// CPU cost of one I/O of `block` that is cut into `requests`, from memory in pages of `page`
+    /// bytes; `None` if the engine has no costs.
+    pub fn io_cpu(&self, io: &IoSpec, block: Bytes, requests: usize, page: u64) -> Option<IoCpu> {
         let engine = self.engine(io.engine)?;
         let polled = io.engine == IoEngine::UringPoll;
         let direct = io.cache == IoCache::Direct;
         let registered = matches!(io.engine, IoEngine::Uring | IoEngine::UringPoll);
         let request = if polled { self.polled_request_us } else { self.request_us };
-        // Reads of what is in the page cache, and writes into it, make no request of their own.
+        // Reads from the page cache, and writes into it, make no request.
         let asks = direct || (io.cache == IoCache::Cold && io.op == IoOp::Read);
         let requests = if asks { requests as f64 } else { 0.0 };
         let pages = if direct && !registered { block.0.div_ceil(page.max(1)) as f64 } else { 0.0 };
@@ -301,7 +301,7 @@ mod tests {
         .expect("a store")
     }
 
-    /// 127 segments of 4 KiB are 508 KiB: each half of 1 MiB, on a drive of its own, is cut into 508
+    /// 127 segments of 4 KiB are 508 KiB: each half of 1 MiB, on its own drive, is cut into 508
     /// and 4 KiB. In huge pages the stripe alone cuts.
     #[test]
     fn pages_cut_requests() {
@@ -333,10 +333,10 @@ mod tests {
         assert_eq!(store.ceiling(false).0, Rate(10.0));
     }
 
-    /// A call of 0.4 us for 8 I/Os is 0.05 us each; beside it 0.1 in user mode, 0.5 in the kernel,
+    /// A call of 0.4 us for 8 I/Os is 0.05 us each, plus 0.1 in user mode, 0.5 in the kernel,
     /// a request of 0.6. Without registration 256 pages of 0.02 us are 5.12 us of a block of 1 MiB.
     #[test]
-    fn what_an_io_costs() {
+    fn cost_of_an_io() {
         let costs: IoCosts = toml::from_str(
             "syscall_us = 0.4\nwake_us = 1.5\nrequest_us = 0.6\npolled_request_us = 0.3\n\
              page_us = 0.02\nopen_us = 10\n\
@@ -350,12 +350,12 @@ mod tests {
             *flow.by.io().expect("I/O")
         };
         let io = case("uring@numa0[rand-read,direct,shared,2GiB,q32,n8,t1]");
-        let cpu = costs.of(&io, Bytes(4096), 1, 4096).expect("a row");
+        let cpu = costs.io_cpu(&io, Bytes(4096), 1, 4096).expect("a row");
         assert!((cpu.each(8).0 - 1250.0).abs() < 1e-9, "{:?}", cpu.each(8));
         let io = case("uring-plain@numa0[rand-read,direct,shared,2GiB,q32,n8,t1]");
-        let cpu = costs.of(&io, Bytes::mib(1), 2, 4096).expect("a row");
+        let cpu = costs.io_cpu(&io, Bytes::mib(1), 2, 4096).expect("a row");
         assert!((cpu.kernel.0 - (500.0 + 2.0 * 600.0 + 5120.0)).abs() < 1e-9, "{cpu:?}");
         let io = case("aio@numa0[rand-read,direct,shared,2GiB,q32,n8,t1]");
-        assert_eq!(costs.of(&io, Bytes(4096), 1, 4096), None);
+        assert_eq!(costs.io_cpu(&io, Bytes(4096), 1, 4096), None);
     }
 }

@@ -295,7 +295,7 @@ pub fn export_agreement(agreement: &ModelAgreement) -> String {
             us(s.measured),
             s.error().to_string(),
             s.inside().to_string(),
-            s.predicted.doubt.orders.possible.to_string(),
+            s.predicted.uncertainty.orders.possible.to_string(),
             s.bounds(),
             s.case.to_string(),
         ]);

@@ -86,7 +86,7 @@ pub fn table(case: &Case, durations: &SetDurations) -> String {
     text += &format!(
         "{together} {}; {}\n",
         span(set.typical, set.low, set.high),
-        doubt(&durations.doubt)
+        doubt(&durations.uncertainty)
     );
     text
 }
@@ -154,7 +154,7 @@ pub fn json(network: &Network, case: &Case, durations: &SetDurations) -> Value {
             })
         })
         .collect();
-    let doubt = durations.doubt;
+    let doubt = durations.uncertainty;
     json!({
         "case": case.to_string(),
         "duration": span(&durations.set),

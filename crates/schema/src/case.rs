@@ -14,13 +14,13 @@ const MAX_FLOWS: usize = 4096;
 /// Bytes that go from one place to another by one mover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Where they come from.
+    /// Source of the bytes.
     pub src: Place,
-    /// Where they go.
+    /// Destination of the bytes.
     pub dst: Place,
-    /// What carries them.
+    /// The mover.
     pub by: Mover,
-    /// How many, for one repetition. For a pointer chase: the span that the chain covers.
+    /// Bytes of one repetition. For a pointer chase: the span that the chain covers.
     pub bytes: Bytes,
 }
 
@@ -200,7 +200,7 @@ words!(Cadence, "cadence", {
     Streaming => "streaming", Isolated => "isolated", Graph => "graph",
 });
 
-/// What is measured at once. Its text is its identity:
+/// Concurrent flows that are measured together. Its text is its identity:
 /// `r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB`, flows joined by ` & `, background flows
 /// after ` while `, and ` isolated` or ` graph` at the end if operations are not simply queued.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

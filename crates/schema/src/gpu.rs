@@ -1,4 +1,4 @@
-//! What a GPU reports: facts at the start of a run, readings around each case.
+//! Reports of a GPU: facts at the start of a run, readings around each case.
 //!
 //! A field that the driver, the product or a virtual machine does not offer is none: never 0.
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::PcieLink;
 
-/// What does not change during a run, unless somebody changes it.
+/// Facts that normally do not change during a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GpuFacts {
-    /// Where this is read: `NVML 550.54`, `amdgpu sysfs`, `model`.
+    /// Source of the facts: `NVML 550.54`, `amdgpu sysfs`, `model`.
     #[serde(default)]
     pub source: String,
     /// Highest clock of the compute units, MHz.
@@ -30,7 +30,7 @@ pub struct GpuFacts {
     /// Whether the driver stays loaded when nobody uses the GPU.
     #[serde(default)]
     pub persistence: Option<bool>,
-    /// Who may compute: `default`, `exclusive process`, `prohibited`.
+    /// Compute mode: `default`, `exclusive process`, `prohibited`.
     #[serde(default)]
     pub compute_mode: Option<String>,
     /// NVLinks that carry traffic, and NVLinks that the product has.
@@ -44,7 +44,7 @@ pub struct GpuFacts {
     pub fabric: Option<String>,
 }
 
-/// What changes from moment to moment.
+/// A reading of values that change during a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GpuState {
     /// Clock of the compute units, MHz.

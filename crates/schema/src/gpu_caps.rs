@@ -1,16 +1,16 @@
-//! What a vendor's GPUs and their runtime can do, in one table.
+//! Capabilities of a vendor's GPUs and their runtime, in one table.
 //!
 //! Nothing above discovery and the runtime's bindings compares vendor names: it asks a row here. A new
 //! vendor is a new row.
 
 use crate::{Bytes, Gpu, Topology};
 
-/// What can be asked of a GPU's runtime, and how its parts are called.
+/// Capabilities of a GPU's runtime, and the names of its parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GpuCaps {
     /// The value of [`Gpu::vendor`] that this row describes; empty for any other.
     pub vendor: &'static str,
-    /// What to call such a GPU whose product name is unknown: `AMD GPU`.
+    /// Name of a GPU without a product name: `AMD GPU`.
     pub label: &'static str,
     /// Short name of a compute unit: `CU`, `SM`.
     pub unit_name: &'static str,
@@ -36,9 +36,9 @@ pub struct GpuCaps {
     pub fma_per_cycle: [f64; 2],
     /// Clock at which those run, GHz. Same sources.
     pub clock_ghz: f64,
-    /// What OSU's benchmarks append to their title where device memory is used.
+    /// Suffix of the title of OSU's benchmarks for device memory.
     pub osu_suffix: &'static str,
-    /// Calls that copy: the one that returns at once, then those that wait, H2D and D2H.
+    /// Calls that copy: the asynchronous one, then the synchronous ones, H2D and D2H.
     pub copy_calls: [&'static str; 3],
     /// Calls that pin host memory and release it.
     pub pin_calls: [&'static str; 2],
@@ -133,7 +133,7 @@ const LAST_CACHES: &[(&str, u64)] = &[
 ];
 
 impl Gpu {
-    /// What its runtime can do.
+    /// Capabilities of its runtime.
     pub fn caps(&self) -> &'static GpuCaps {
         GpuCaps::of_vendor(&self.vendor)
     }

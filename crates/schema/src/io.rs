@@ -1,4 +1,4 @@
-//! What goes between files and memory: engine, pattern, depth, and how a GPU gets its bytes.
+//! I/O between files and memory: engine, pattern, depth, and the path to a GPU.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::place::number;
 use crate::{Bytes, MemKind, Ns, ParseError, serde_as_text, words};
 
-/// Which calls carry the I/O.
+/// The calls that carry the I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoEngine {
     /// `io_uring` with registered buffers and files.
@@ -37,7 +37,7 @@ impl IoEngine {
     }
 }
 
-/// What is done to the files.
+/// The operation on the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoOp {
     /// Reads.
@@ -51,10 +51,10 @@ pub enum IoOp {
     },
 }
 
-/// Which block is next.
+/// The order of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoOrder {
-    /// The following one; each worker of a shared file in a part of its own.
+    /// The following one; each worker of a shared file has its part of it.
     Seq,
     /// Any block of the whole file.
     Rand,
@@ -133,9 +133,9 @@ impl FromStr for IoStage {
 pub struct IoSpec {
     /// By which calls.
     pub engine: IoEngine,
-    /// What is done.
+    /// The operation.
     pub op: IoOp,
-    /// Which block is next.
+    /// The order of blocks.
     pub order: IoOrder,
     /// Use of the page cache.
     pub cache: IoCache,
@@ -158,7 +158,7 @@ impl IoSpec {
     pub fn slots(&self) -> u64 {
         u64::from(self.threads) * u64::from(self.depth)
     }
-    /// How many files there are.
+    /// Number of files.
     pub const fn file_count(&self) -> u64 {
         match self.files {
             IoFiles::Shared => 1,
@@ -179,7 +179,7 @@ impl IoSpec {
             .then_some("sync and gds have one I/O in flight a worker")
     }
 
-    /// What stands in brackets.
+    /// Parses the text in brackets.
     pub(crate) fn parse(engine: IoEngine, args: &str) -> Result<Self, ParseError> {
         let bad = || {
             ParseError::new(
@@ -253,11 +253,12 @@ impl fmt::Display for IoSpec {
 
 serde_as_text!(IoEngine, IoOp, IoOrder, IoCache, IoFiles, IoStage);
 
-/// Parts of an octave that [`IoHistogram`] tells apart.
+/// Bins per octave of [`IoHistogram`].
 const PARTS: u32 = 64;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
-/// How many I/Os took how long. Buckets are 1/64 of an octave (1.1 %) wide, and exact below 64 ns.
+/// Histogram of the times of I/Os. Buckets are 1/64 of an octave (1.1 %) wide, and exact below 64
+/// ns.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct IoHistogram {
     /// The shortest; 0 if there is none.
@@ -305,7 +306,7 @@ impl IoHistogram {
         Self { min_ns: min, max_ns: max, sum_ns: sum, counts: counts.into_iter().collect() }
     }
 
-    /// How many I/Os there are.
+    /// Number of I/Os.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, &(_, n)| sum.saturating_add(n))
     }
@@ -380,7 +381,7 @@ impl CallTally {
     }
 }
 
-/// What one sample of I/O records apart from its duration.
+/// Records of one sample of I/O apart from its duration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct IoReading {
     /// From the start until the first worker had done its part.
@@ -403,7 +404,7 @@ pub struct IoReading {
     /// Time of workers in calls, by the function's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, CallTally>,
-    /// Requests that the block device completed meanwhile, whoever made them, where it counts.
+    /// Requests that the block device completed meanwhile, from any process, where it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
 }
@@ -460,7 +461,7 @@ pub struct StoreFacts {
 
 /// File systems whose files are memory.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
-/// What direct I/O has multiples of where nothing states it: the sector of every common drive.
+/// Default alignment of direct I/O, in bytes: the sector of every common drive.
 const USUAL_SECTOR: Bytes = Bytes(512);
 
 impl StoreFacts {
@@ -517,17 +518,17 @@ impl StoreFacts {
 mod tests {
     use super::*;
 
-    /// What is known of a store against I/O is the same wherever it is asked.
+    /// The reasons against I/O on a store are the same for every caller.
     #[test]
-    fn a_store_says_what_it_cannot() {
+    fn a_store_names_what_it_lacks() {
         let disk = StoreFacts { path: "/scratch".to_owned(), ..StoreFacts::default() };
         let cannot = |facts: &StoreFacts, engine, args: &str, block: u64| {
             facts.cannot(&IoSpec::parse(engine, args).unwrap(), Bytes(block)).unwrap_or_default()
         };
         let direct = "rand-read,direct,shared,1MiB,q4,n1,t2";
         assert_eq!(cannot(&disk, IoEngine::Uring, direct, 4096), "");
-        // 2 workers with 4 blocks of 128 KiB each fill 1 MiB; of 256 KiB they do not fit, but for
-        // files of their own.
+        // 2 workers with 4 blocks of 128 KiB each fill 1 MiB; of 256 KiB they fit only
+        // into separate files.
         assert_eq!(cannot(&disk, IoEngine::Uring, direct, 128 << 10), "");
         assert!(cannot(&disk, IoEngine::Uring, direct, 256 << 10).contains("2MiB are in flight"));
         let own = direct.replace("shared", "own");

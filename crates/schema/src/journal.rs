@@ -33,14 +33,14 @@ pub struct Journal {
     pub begin: RunBegin,
     /// Begins of resumed runs, in order.
     pub resumed: Vec<RunBegin>,
-    /// What was found before anything was measured.
+    /// The topology found before the first measurement.
     pub topology: Topology,
-    /// What became of each finished case, in order, the last outcome of a case counting. Of a run with
-    /// repeats: that of the repeat with the median time; a fault if the case failed in any.
+    /// Outcomes of the finished cases, in order; the last outcome of a case counts. Of a run with
+    /// repeats: that of the repeat with the median time, or a fault if the case failed in any.
     pub outcomes: Vec<CaseOutcome>,
     /// Samples of cases that were not finished, merged by case.
     pub partial: Vec<SampledCase>,
-    /// Doubts, in order.
+    /// Warnings, in order.
     pub notes: Vec<RunNote>,
     /// How the run ended; none for a cut run.
     pub end: Option<RunEnd>,
@@ -63,7 +63,7 @@ pub struct RejectedRecord {
     pub line: usize,
     /// Text of the case that it is about.
     pub case: String,
-    /// What cannot be.
+    /// The impossible value.
     pub why: String,
 }
 
@@ -109,13 +109,13 @@ pub enum JournalError {
     #[error("longer than {MAX_JOURNAL} bytes: this is no journal of pathline")]
     TooBig,
     /// More of one kind than any run writes.
-    #[error("line {line}: too many {what}, more than {most}: no run of pathline writes so many")]
+    #[error("line {line}: too many {what}, more than {most}: no run of pathline writes that many")]
     TooMany {
         /// 1 is the first.
         line: usize,
         /// Of what: notes, samples.
         what: &'static str,
-        /// How many are read.
+        /// The most that are read.
         most: u64,
     },
     /// Written by a newer pathline.
@@ -347,7 +347,7 @@ fn check_version(begin: &RunBegin) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What every version of the format has.
+/// The fields of every version of the format.
 #[derive(Deserialize)]
 struct JournalHead {
     data: HeadData,

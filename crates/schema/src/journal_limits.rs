@@ -1,4 +1,4 @@
-//! What is kept of a journal is bounded: a file of some megabytes that unpacks to a gigabyte must not
+//! Limits on the memory of a journal: a file of some megabytes that unpacks to a gigabyte must not
 //! take more memory than a journal does.
 
 use crate::{JournalError, JournalRecord};
@@ -43,7 +43,7 @@ impl KindLimit {
     }
 }
 
-/// What was read so far.
+/// Counts of the records read so far.
 #[derive(Debug, Default)]
 pub(crate) struct JournalLoad {
     notes: u64,

@@ -67,7 +67,7 @@ pub use variant::{
 
 pub use wire::{Collective, CoreDistance, MessageOp, ShmCopies, Transport, WireOp};
 
-/// What was wrong with a text, and what would have been right.
+/// An error in a text, with the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no {what}: {expected}")]
 pub struct ParseError {
@@ -75,7 +75,7 @@ pub struct ParseError {
     pub what: &'static str,
     /// The offending text, cut to a readable length.
     pub text: String,
-    /// What a right text looks like.
+    /// The expected form.
     pub expected: String,
 }
 

@@ -13,15 +13,15 @@ pub struct RankMember {
     pub rank: Rank,
     /// Name of its host.
     pub host: String,
-    /// Which of the run's hosts that is; 0 is that of rank 0.
+    /// Number of the run's host; 0 is the host of rank 0.
     pub node: u32,
     /// Its process number there; 0 for a model's.
     pub pid: u32,
     /// Its GPUs by the numbers of its host, first the one that its cases use. All GPUs of the host,
     /// if it is the only process there.
     pub gpus: Vec<u32>,
-    /// What the first of them is, and how many its host has: `NVIDIA H200 of 140GiB, 8 on its host`;
-    /// none without one, of a model, and in runs that did not say so yet.
+    /// The first of them, and the number on its host: `NVIDIA H200 of 140GiB, 8 on its host`;
+    /// `None` without one, for a model, and in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
     /// The NUMA domain that it runs on.
@@ -32,11 +32,11 @@ pub struct RankMember {
     pub ways: BTreeMap<Transport, String>,
     /// Why it lacks the others, and the remedy.
     pub without: BTreeMap<Transport, String>,
-    /// Ways whose library takes host memory only, and how that was found out.
+    /// Transports whose library takes host memory only, and how that was found out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_only: BTreeMap<Transport, String>,
-    /// Ways whose library takes memory of GPUs, and how that was found out. Absent in runs that did
-    /// not record it yet.
+    /// Transports whose library takes memory of GPUs, and how that was found out. Absent in runs of
+    /// versions that did not record it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub device_memory: BTreeMap<Transport, String>,
 }

@@ -1,5 +1,5 @@
-//! What carries the bytes: an engine of a GPU, a kernel, CPU threads, the page fault handler. Or
-//! what is called in between.
+//! Movers of bytes: an engine of a GPU, a kernel, CPU threads, the page fault handler. Or a call
+//! that moves none.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::{
     Transport, Unit, serde_as_text, words,
 };
 
-/// What CPU threads do with the bytes.
+/// The operation of CPU threads on the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuOp {
     /// Loads every word.
@@ -32,7 +32,7 @@ words!(CpuOp, "CPU operation", {
     Touch => "touch",
 });
 
-/// Which instructions they use. `-nt` is streaming stores; `-nta` is streaming stores behind
+/// Their instructions. `-nt` is streaming stores; `-nta` is streaming stores behind
 /// `prefetchnta` loads; `-nt4` is streaming stores to four pages in turn; `-ntl` is loads behind
 /// `prefetchnta` and stores as always, as UCX's receiver copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,14 +109,14 @@ impl CpuHow {
 /// One CPU loop: `copy-avx512-nt`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuWork {
-    /// What it does.
+    /// The operation.
     pub op: CpuOp,
     /// With which instructions.
     pub how: CpuHow,
 }
 
 impl CpuWork {
-    /// What one pass over a payload of `bytes` does. A touch writes one byte of every page, but
+    /// The effect of one pass over a payload of `bytes`. A touch writes one byte of every page, but
     /// the kernel clears the page: it counts as written.
     pub fn effect(&self, bytes: Bytes) -> KernelEffect {
         let none = Bytes(0);
@@ -220,7 +220,7 @@ pub const STAGED_CHUNK: Bytes = Bytes::mib(4);
 /// Chunks of pinned memory that such a copy goes round: while some are filled others are emptied.
 pub const STAGED_CHUNKS: u64 = 4;
 
-/// Who moves the bytes of a flow.
+/// The mover of a flow's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mover {
     /// The runtime's asynchronous copy, issued at a GPU: a DMA copy engine (SDMA on AMD), unless
@@ -238,23 +238,23 @@ pub enum Mover {
     Kernel {
         /// The GPU that runs it.
         at: Unit,
-        /// Which kernel.
+        /// The kernel.
         variant: KernelVariant,
     },
     /// CPU threads, pinned one to a core.
     Cpu {
         /// The NUMA domain whose cores run them.
         at: Unit,
-        /// Which loop.
+        /// The loop.
         work: CpuWork,
-        /// How many threads, at least 1.
+        /// Number of threads, at least 1.
         threads: u32,
     },
     /// Migration of managed pages.
     Migrate {
         /// The unit that they go to.
         at: Unit,
-        /// What makes them move.
+        /// The cause of the migration.
         how: MigrateHow,
     },
     /// Copies by pathline from GPU to GPU through pinned host memory, chunk by chunk: while one GPU
@@ -269,14 +269,14 @@ pub enum Mover {
     Batch {
         /// The GPU whose stream issues them.
         at: Unit,
-        /// How many, at least 1; each has an equal part of the bytes.
+        /// Number of copies, at least 1; each has an equal part of the bytes.
         copies: u32,
     },
     /// A call of the runtime that moves nothing.
     Call {
         /// The GPU that it is made for.
         at: Unit,
-        /// Which one.
+        /// The call.
         call: RuntimeCall,
     },
     /// A message between processes, or what a group of them does together.
@@ -296,7 +296,7 @@ pub enum Mover {
 }
 
 impl Mover {
-    /// CPU threads that it takes: of flows at once each on a CPU of its own.
+    /// CPU threads that it takes; concurrent flows use separate CPUs.
     pub const fn threads(&self) -> u32 {
         if let Self::Cpu { threads, .. } = *self { threads } else { 0 }
     }
@@ -328,7 +328,7 @@ impl Mover {
             | Self::Io { at, .. } => at,
         }
     }
-    /// What one pass over a payload of `bytes` reads and writes.
+    /// Bytes that one pass over a payload of `bytes` reads and writes.
     pub fn effect(&self, bytes: Bytes) -> KernelEffect {
         match self {
             Self::Kernel { variant, .. } => variant.effect(bytes),

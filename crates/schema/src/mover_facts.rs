@@ -1,11 +1,11 @@
-//! What holds for a mover in every case: one row a mover.
+//! Facts of each mover that hold in every case: one row a mover.
 //!
 //! Planning, predicting, calibrating and reporting ask a row and do not match on [`Mover`], so that a
 //! new mover is decided here once and not forgotten there.
 
 use crate::{IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall};
 
-/// What carries a copy that the GPU runtime is asked for.
+/// The engine of a copy by the GPU runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyAgent {
     /// A DMA copy engine (SDMA).
@@ -14,7 +14,7 @@ pub enum CopyAgent {
     Kernel,
 }
 
-/// What a mover expects where a GPU touches managed pages that it does not hold.
+/// The expectation of a mover if a GPU touches managed pages that it does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultHandling {
     /// The page fault is served: pages migrate.
@@ -43,7 +43,7 @@ pub enum MemoryUse<'a> {
     BothEnds,
     /// One buffer: its pages change place.
     SourceOnly,
-    /// What the call is about ([`crate::Flow::subject`]).
+    /// The subject of the call ([`crate::Flow::subject`]).
     Subject(RuntimeCall),
     /// None: ranks have their own.
     Ranks(&'a MessageOp),
@@ -57,11 +57,11 @@ pub struct MoverFacts {
     /// First word of its text. Messages and I/O begin with the word of a library or of a call instead
     /// ([`Mover::kind`]); theirs names all of them.
     pub word: &'static str,
-    /// What a report calls it; none: as its text does.
+    /// Its name in reports; `None`: its text.
     pub label: Option<&'static str>,
     /// The record's name for the engine is more specific than `label`.
     pub engine_recorded: bool,
-    /// What a model calls the engine of a measured path.
+    /// Name of the engine of a measured path in a model.
     pub engine: &'static str,
     /// Cases of all its kinds are sampled in turn, since what they measure drifts.
     pub interleaved: bool,
@@ -226,7 +226,7 @@ impl Mover {
             _ => self.facts().word,
         }
     }
-    /// Which operation its text names, without variants; none of copies and of I/O.
+    /// The operation in its text, without variants; `None` for copies and I/O.
     pub const fn operation(&self) -> Option<&'static str> {
         match self {
             Self::Kernel { variant, .. } => Some(variant.op.word()),
@@ -241,7 +241,7 @@ impl Mover {
             | Self::Io { .. } => None,
         }
     }
-    /// What a report calls it, where a record names this engine; empty if none does.
+    /// Its name in reports for the engine of a record; empty if it has none.
     pub fn label<'a>(&self, engine: &'a str) -> &'a str {
         let facts = self.facts();
         if facts.engine_recorded && !engine.is_empty() {

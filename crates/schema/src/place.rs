@@ -1,4 +1,4 @@
-//! Where data lies: a rank, a unit of that rank's node, a kind of memory there.
+//! A place of data: a rank, a unit of that rank's node, a kind of memory there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -116,7 +116,7 @@ pub struct Place {
 }
 
 impl MemKind {
-    /// What it is before it is page-locked by registration; itself, if it is not.
+    /// The kind before registration page-locked it; itself for other kinds.
     pub const fn before_registration(self) -> Self {
         match self {
             Self::Registered => Self::Paged,

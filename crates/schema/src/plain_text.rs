@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_is_replaced_and_letters_stay() {
+    fn control_characters_are_replaced_and_letters_stay() {
         // One of each kind: C0, DEL, C1 (CSI as one character), marks, embeddings, isolates.
         let all = "a\u{1b}[2J\u{7}\u{7f}\u{9b}\u{61c}\u{200e}\u{202e}\u{2066}b";
         assert_eq!(

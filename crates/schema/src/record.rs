@@ -1,4 +1,4 @@
-//! What a run writes down. A journal is one JSON object a line, each a [`JournalRecord`].
+//! Records of a run. A journal is one JSON object a line, each a [`JournalRecord`].
 //!
 //! Raw samples are stored and derived numbers never are.
 
@@ -20,7 +20,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub enum JournalRecord {
     /// First line of a run; again, where a run was resumed.
     Begin(Box<RunBegin>),
-    /// What was found before anything was measured.
+    /// The topology found before the first measurement.
     Topology(Box<Topology>),
     /// Samples of one visit to a case that is not finished yet. Superseded by the case's
     /// `MeasuredCase`, `Skipped` or `Faulted`; only a run that was cut ends with some.
@@ -31,7 +31,7 @@ pub enum JournalRecord {
     Skipped(SkippedCase),
     /// A case that failed.
     Faulted(FaultedCase),
-    /// A doubt that the tool has about the run or the machine.
+    /// A warning about the run or the machine.
     Note(RunNote),
     /// Last line. A journal without it is a cut run.
     End(RunEnd),
@@ -71,11 +71,11 @@ pub struct RunBegin {
     /// SHA-256 of the text that describes a simulated machine, as `sha256sum machine.toml` prints it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_sha256: Option<String>,
-    /// Environment switches that change what libraries do, of those that were set.
+    /// Set environment variables that change the behaviour of libraries.
     pub env: BTreeMap<String, String>,
     /// Settings of the engine.
     pub settings: RunSettings,
-    /// What the harness itself costs: an empty operation timed like any other, by timer.
+    /// Overhead of the harness: an empty operation timed like any other, by timer.
     pub overhead_ns: BTreeMap<String, f64>,
     /// Facts of each GPU, read before anything is measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -172,7 +172,7 @@ impl Default for RunSettings {
     }
 }
 
-/// Which clock timed a series.
+/// The clock that timed a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TimerKind {
     /// The host's clock around issue and completion; the number that a synchronous call costs.
@@ -190,11 +190,12 @@ serde_as_text!(TimerKind);
 pub struct FlowSeries {
     /// The flow.
     pub flow: Flow,
-    /// Who measured it.
+    /// The rank that measured it.
     pub rank: Rank,
     /// With which clock.
     pub timer: TimerKind,
-    /// What moved the bytes in fact, where it is known: `copy engine`, `blit kernel`, `avx512-nt`.
+    /// The engine that really moved the bytes, where it is known: `copy engine`, `blit kernel`,
+    /// `avx512-nt`.
     #[serde(default)]
     pub engine: String,
     /// CPUs that its threads were pinned to, in Linux's list form. Absent where it has no threads, and in
@@ -231,7 +232,7 @@ pub struct FlowSeries {
     /// over repetitions of the latest rank's time, so it is no less than any of these.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_rank: BTreeMap<Rank, Vec<f64>>,
-    /// What each sample of I/O records apart from its duration.
+    /// Records of each sample of I/O apart from its duration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub io: Vec<IoReading>,
     /// Calls before the first sample and after the last, by name: files opened, memory registered
@@ -420,8 +421,8 @@ pub struct MeasuredCase {
     pub before: Conditions,
     /// The machine's state after.
     pub after: Conditions,
-    /// Environment switches that pathline itself set for this case, since runtimes read them at
-    /// their start; those that were set for all cases are in [`RunBegin::env`].
+    /// Environment variables that pathline set for this case, since runtimes read them at their
+    /// start; variables set for all cases are in [`RunBegin::env`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// State of the GPUs that the case names, where they can be read.
@@ -476,14 +477,14 @@ pub struct FaultedCase {
     pub ranks: Vec<Rank>,
 }
 
-/// A doubt.
+/// A warning about the run or the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunNote {
     /// Short stable name: `bimodal`, `drift`, `overhead`, `clock-step`.
     pub code: String,
-    /// What it is about: a case text, a device, `run`.
+    /// Its subject: a case text, a device, `run`.
     pub subject: String,
-    /// What was seen and what follows.
+    /// The observation and its consequence.
     pub text: String,
 }
 
@@ -517,7 +518,7 @@ pub struct RunEnd {
     pub why: Option<String>,
 }
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CaseOutcome {
     /// Figures.

@@ -40,7 +40,7 @@ impl FlowSeries {
         }
         let step = ns / self.steps.max(1) as f64;
         let rate = self.moved_bytes.as_f64() / ns;
-        // The bytes of a call are those that it is about; it moves none.
+        // The bytes of a call are its argument; it moves none.
         let carries = self.flow.by.facts().moves_bytes;
         if step < MIN_STEP {
             Some(format!("of {ns} ns, {step:.0e} ns a step: no processor is so fast"))

@@ -4,7 +4,7 @@ use crate::words;
 
 /// A suite, by its name on the command line and in records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the planner's table says what each answers")]
+#[expect(missing_docs, reason = "the planner's table documents what each answers")]
 pub enum SuiteId {
     Host,
     Local,

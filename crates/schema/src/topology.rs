@@ -1,4 +1,4 @@
-//! What a node is made of, as found on the live host, in a file, or in a machine description.
+//! The parts of a node, as found on the live host, in a file, or in a machine description.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::place::number;
 use crate::{Bytes, ParseError, Rate, Unit, serde_as_text, words};
 
-/// One node: what it has, how it is joined, and what about that is doubtful.
+/// One node: its parts, the links between them, and warnings about both.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Where this came from: `live`, a file's name, or `machine mi250x`.
+    /// Source of the topology: `live`, a file's name, or `machine mi250x`.
     pub source: String,
     /// The host itself.
     #[serde(default)]
@@ -35,13 +35,13 @@ pub struct Topology {
     /// All PCI functions, by address.
     #[serde(default)]
     pub pci: Vec<PciDevice>,
-    /// Direct links between units and switches. Each is listed once and goes both ways.
+    /// Direct links between units and switches. Each is full duplex and listed once.
     #[serde(default)]
     pub links: Vec<Link>,
     /// Routes that the fabric uses between GPUs, where a source states them. Ordered pairs.
     #[serde(default)]
     pub routes: Vec<GpuRoute>,
-    /// What the sources say that cannot be, or contradict each other in.
+    /// Impossible or contradictory facts of the sources.
     #[serde(default)]
     pub warnings: Vec<TopologyWarning>,
 }
@@ -68,7 +68,7 @@ pub struct HostInfo {
     /// Logical CPUs that this process may use (affinity and cpuset); empty if unknown.
     #[serde(default)]
     pub allowed_cpus: CpuSet,
-    /// Processor features, as `/proc/cpuinfo` names them, of those that pathline can use.
+    /// Processor features that pathline can use, as `/proc/cpuinfo` names them.
     #[serde(default)]
     pub features: Vec<String>,
     /// Kernel release.
@@ -119,7 +119,7 @@ impl CpuSet {
     pub fn as_slice(&self) -> &[u32] {
         &self.0
     }
-    /// How many.
+    /// Number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -215,7 +215,7 @@ pub struct CacheGroup {
     /// Line length in bytes; 0 if unknown.
     #[serde(default)]
     pub line: u32,
-    /// Who shares it.
+    /// CPUs that share it.
     pub cpus: CpuSet,
 }
 
@@ -404,7 +404,7 @@ impl FromStr for LinkEnd {
     }
 }
 
-/// What a link is made of.
+/// The kind of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkKind {
     /// AMD xGMI (Infinity Fabric) between GPUs, or GPU and CPU.
@@ -418,7 +418,7 @@ pub enum LinkKind {
 }
 words!(LinkKind, "link kind", { Xgmi => "xgmi", Nvlink => "nvlink", Pcie => "pcie", Cpu => "cpu" });
 
-/// A direct link; it goes both ways.
+/// A direct, full-duplex link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
@@ -426,9 +426,9 @@ pub struct Link {
     pub a: LinkEnd,
     /// The other end.
     pub b: LinkEnd,
-    /// What it is made of.
+    /// Its kind.
     pub kind: LinkKind,
-    /// How many physical links are bundled; 1 for PCIe.
+    /// Number of bundled physical links; 1 for PCIe.
     pub width: u32,
     /// Theoretical peak of the bundle per direction, where it is known.
     #[serde(default)]
@@ -459,18 +459,18 @@ pub struct TopologyWarning {
     pub code: String,
     /// The thing it is about.
     pub subject: String,
-    /// What is odd, what follows, and what to do.
+    /// The observation, its consequence and the remedy.
     pub text: String,
 }
 
 impl TopologyWarning {
-    /// Code of the doubt that GPUs have NVLink, but not how it joins them.
+    /// Code of the warning that GPUs have NVLink, but the links between them could not be read.
     pub const NVLINK_NOT_READ: &str = "nvlink-not-read";
 }
 
 impl Topology {
-    /// Whether a source raised this doubt.
-    pub fn doubts(&self, code: &str) -> bool {
+    /// Whether a source raised the warning with this code.
+    pub fn has_warning(&self, code: &str) -> bool {
         self.warnings.iter().any(|warning| warning.code == code)
     }
 }

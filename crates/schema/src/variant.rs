@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::place::number;
 use crate::{Bytes, ParseError, serde_as_text, words};
 
-/// What a kernel does with the bytes it is given.
+/// The operation of a kernel on its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelOp {
     /// Loads every word and keeps a checksum.
@@ -74,7 +74,7 @@ pub enum AccessWidth {
 /// barriers take.
 pub const SHARED_KIB: u32 = 226;
 
-/// How many blocks are launched.
+/// Number of launched blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GridSize {
     /// This many blocks.
@@ -89,7 +89,7 @@ pub enum GridSize {
 /// One kernel: `copy-w16-u4-nt-b256-g2sm`, `copy-bulk16k-s8-b32-g1sm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVariant {
-    /// What it does.
+    /// The operation.
     pub op: KernelOp,
     /// How it gets at memory.
     pub access: AccessWidth,
@@ -215,7 +215,7 @@ impl KernelVariant {
         };
         access && (1..=1024).contains(&self.block) && (1..=1 << 20).contains(&blocks)
     }
-    /// What one pass over a payload of `bytes` does.
+    /// The effect of one pass over a payload of `bytes`.
     pub fn effect(&self, bytes: Bytes) -> KernelEffect {
         let none = Bytes(0);
         let (reads, writes, chain) = match self.op {

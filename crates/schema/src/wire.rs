@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::place::number;
 use crate::{Bytes, CpuHow, ParseError, UcxSetting, serde_as_text, words};
 
-/// What carries bytes between processes.
+/// A transport between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// An MPI library.
@@ -25,7 +25,7 @@ pub enum Transport {
     /// xpmem: one copy by pathline between attached address spaces.
     Xpmem,
 }
-words!(Transport, "way between processes", {
+words!(Transport, "transport", {
     Mpi => "mpi", MpiStaged => "mpi-staged", Ccl => "ccl", Ucx => "ucx", Shm => "shm", Cma => "cma", Xpmem => "xpmem",
 });
 
@@ -86,13 +86,13 @@ impl Collective {
     }
 }
 
-/// What a library is asked to do.
+/// An operation of a message library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WireOp {
     /// A message there and one back; half of the time counts.
     Ping,
-    /// So many messages in flight from the source to the destination, and one small answer after
-    /// each such window.
+    /// A window of messages in flight from the source to the destination, and one small answer
+    /// after each window.
     Send {
         /// Messages of a window, at least 1.
         window: u32,
@@ -112,7 +112,7 @@ pub enum WireOp {
     /// All ranks from that of the source to that of the destination; of one process, all its GPUs
     /// between the two.
     Group {
-        /// Which operation.
+        /// The collective.
         op: Collective,
         /// Whether a rank's result overwrites what it brought.
         in_place: bool,
@@ -203,7 +203,7 @@ impl FromStr for WireOp {
     }
 }
 
-/// Who copies what, where processes of one node share memory.
+/// The copies by each process where processes of one node share memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShmCopies {
     /// The sender copies into a shared segment, the receiver out of it.
@@ -268,15 +268,15 @@ words!(CoreDistance, "nearness", { SameL3 => "same-l3", OtherL3 => "other-l3" })
 /// `shm@numa0[ping,avx512-nt+memcpy,same-l3]`, `ucx@gpu0[send-w64,rndv-put]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageOp {
-    /// What carries them.
+    /// The transport.
     pub via: Transport,
-    /// What is done.
+    /// The operation.
     pub op: WireOp,
-    /// Who copies, where pathline itself does.
+    /// The copies, where pathline itself makes them.
     pub copies: Option<ShmCopies>,
-    /// Which cores the processes run on; those that they were started on if none.
+    /// Which cores the processes run on; `None` leaves them where they were started.
     pub near: Option<CoreDistance>,
-    /// What of UCX is set otherwise for it; as UCX was started if nothing.
+    /// The setting of UCX that differs for it; `None` leaves UCX as it was started.
     pub switch: Option<UcxSetting>,
 }
 
@@ -286,7 +286,7 @@ impl MessageOp {
         Self { via, op, copies: None, near: None, switch: None }
     }
 
-    /// What stands in brackets.
+    /// Parses the text in brackets.
     pub(crate) fn parse(via: Transport, args: &str) -> Result<Self, ParseError> {
         let bad = || {
             ParseError::new(

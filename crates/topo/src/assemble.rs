@@ -18,7 +18,7 @@ const MAX_UNITS: usize = 1024;
 /// The longest PCI address in bytes; NCCL has `fffffff:ffff:ff` where a system has 12 to 16.
 const MAX_ADDRESS: usize = 64;
 
-/// What a snapshot shows. `source` names it in the result: `live`, or a file's name.
+/// The topology of a snapshot. `source` names it in the result: `live`, or a file's name.
 pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
     let mut warnings = Vec::new();
     if !snapshot.iter().any(|(path, _)| path.starts_with("sys/")) {
@@ -93,8 +93,8 @@ fn amd_without_kfd(snapshot: &HostSnapshot, pci: &[pathline_schema::PciDevice]) 
         .collect()
 }
 
-/// What follows from the parts, whatever source they are of: host links, nearness, links between
-/// domains, routes, doubts.
+/// Derives facts from the parts of any source: host links, nearness, links between
+/// domains, routes, warnings.
 pub(crate) fn finish(topology: &mut Topology) {
     join_host_links(topology);
     near_gpus(&topology.pci, &topology.gpus, &mut topology.nics);
@@ -131,13 +131,13 @@ fn join_host_links(topology: &mut Topology) {
             continue;
         }
         if gpu.numa.is_none_or(|domain| !domains.contains(&domain)) {
-            let said = gpu.numa;
+            let claimed = gpu.numa;
             gpu.numa = if let [only] = domains.as_slice() { Some(*only) } else { None };
             if gpu.numa.is_none() {
-                let said = said.map_or("no NUMA domain".into(), |n| format!("domain {n}"));
+                let claimed = claimed.map_or("no NUMA domain".into(), |n| format!("domain {n}"));
                 let text = format!(
-                    "the system names {said} for it on a host of {} domains: which memory is near is \
-                     unknown. The firmware should say; numactl --cpunodebind has to be set by hand",
+                    "the system names {claimed} for it on a host of {} domains: which memory is near \
+                     is unknown. The firmware should say; numactl --cpunodebind has to be set by hand",
                     domains.len()
                 );
                 topology.warnings.push(warning("gpu-no-numa", format!("gpu{}", gpu.index), text));

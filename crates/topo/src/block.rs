@@ -34,7 +34,7 @@ fn disk(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str) -> Option<BlockD
         numa: pci.iter().find(|d| d.address == address).and_then(|d| d.numa),
         pci: address,
         size: Bytes(size),
-        // The driver of virtual disks says 1 whatever the host has behind them.
+        // The driver of virtual disks reports 1 for any disk of the host.
         rotational: !is_virtual && line("queue/rotational") == Some("1"),
     })
 }

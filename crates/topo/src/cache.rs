@@ -57,8 +57,8 @@ fn stated_by_cpuinfo(
     let cpuinfo = snapshot.get("proc/cpuinfo")?;
     let size = Bytes(field(cpuinfo, "cache size").and_then(size)?);
     let text = format!(
-        "the system does not say which CPUs share which cache; {} of last-level cache is what \
-         /proc/cpuinfo says, and a virtual machine may have only a share of it",
+        "the system does not show which CPUs share which cache; /proc/cpuinfo reports {} of \
+         last-level cache, of which a virtual machine may have only a share",
         size.rounded()
     );
     warnings.push(warning("cache-unknown", "host", text));

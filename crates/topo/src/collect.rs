@@ -72,7 +72,7 @@ const TREES: &[(&str, &str, &[&str])] = &[
     ("sys/class/net", "", &["speed", "type", "operstate"]),
     ("sys/class/infiniband", "", &["ports/1/rate", "ports/1/state"]),
     ("sys/class/nvme", "nvme", &["model"]),
-    // Not of the system: what `pathline topo --save` put beside it.
+    // Not of the system: `pathline topo --save` adds it.
     ("nvml", "", &["nvlink"]),
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
@@ -161,9 +161,9 @@ impl TreeReader {
         }
     }
 
-    /// Where a path leads, unless that is out of the root, nowhere, or one look too many. Links of
-    /// a live host go all over `/sys`; those of a saved tree must not lead to the files of the
-    /// machine that reads it.
+    /// The target of a path, unless it is outside the root, missing, or beyond the limit of
+    /// look-ups. Links of a live host go all over `/sys`; those of a saved tree must not lead to
+    /// the files of the machine that reads it.
     fn inside(&mut self, path: &str) -> Option<PathBuf> {
         self.looks += 1;
         if self.looks > MAX_LOOKS || self.bytes > MAX_TOTAL {
@@ -195,7 +195,7 @@ impl TreeReader {
         }
     }
 
-    /// A file of which only a part says anything, or is anybody's business.
+    /// A file of which only a part is useful, or may be disclosed.
     fn trimmed(&mut self, path: &str, cut: fn(&str) -> String) {
         if let Some(text) = self.read(path, 16 * MAX_FILE) {
             self.keep(path, cut(&text));
@@ -259,7 +259,7 @@ impl TreeReader {
     }
 }
 
-/// Where a controller is mounted and which of its files hold limits.
+/// Files of a mounted controller that hold limits.
 pub(crate) fn cgroup_files(
     controllers: &str,
 ) -> &'static [(&'static str, &'static [&'static str])] {
@@ -293,7 +293,7 @@ pub(crate) fn ancestors(path: &str) -> Vec<&str> {
     all
 }
 
-/// The first processor in full; of the others, what tells CPUs and sockets.
+/// The first processor in full; of the others, the CPU and socket numbers.
 fn cut_cpuinfo(text: &str) -> String {
     let mut cut = String::new();
     let mut first = true;
@@ -316,7 +316,7 @@ fn cut_smaps(text: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Without the UUID and version of the firmware, which say nothing of paths.
+/// Without the UUID and version of the firmware, which do not describe paths.
 fn cut_information(text: &str) -> String {
     ["Model:", "Bus Location:"].map(|key| lines_with(text, key)).concat()
 }

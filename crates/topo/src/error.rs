@@ -1,17 +1,17 @@
-//! What can be wrong with an input, and where.
+//! Errors of inputs, with their place.
 
 use std::fmt;
 
-/// An input that cannot be used: which, where in it, what is wrong and what was expected.
+/// An unusable input: its name, the place in it, the error and the expected form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopoError {
     /// File or directory.
     pub file: String,
     /// Line, 1 is the first; none where lines mean nothing.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What would have been right, or what to do.
+    /// The expected form, or the remedy.
     pub expected: String,
 }
 
@@ -49,7 +49,7 @@ impl TopoError {
     }
 }
 
-/// The longest statement of what is wrong, in characters.
+/// The longest error text, in characters.
 const LONGEST: usize = 300;
 
 /// A text from outside, cut to a length that fits a message.

@@ -9,7 +9,7 @@ use crate::parse::{cpu_list, field, field_int, size};
 use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
-/// Processor features that decide which ways of copying exist.
+/// Processor features that decide which copy loops exist.
 const FEATURES: &[&str] = &[
     "sse2",
     "sse4_1",

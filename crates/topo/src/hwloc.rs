@@ -26,7 +26,7 @@ struct HwlocReader<'a> {
     file: &'a str,
     topology: Topology,
     packages: BTreeSet<String>,
-    /// PCI link speeds in GB/s, which is all that hwloc says of a link.
+    /// PCI link speeds in GB/s, which is all that hwloc records of a link.
     speeds: Vec<(String, f64)>,
     /// Operating system devices: kind, name, subtype, size in KiB, PCI address, domain.
     devices: Vec<HwlocDevice>,
@@ -42,7 +42,7 @@ struct HwlocDevice {
     numa: Option<u32>,
 }
 
-/// Where in the tree an object is.
+/// The position of an object in the tree.
 #[derive(Clone, Copy, Default)]
 struct ObjectPlace<'a> {
     pci: Option<&'a str>,
@@ -330,7 +330,7 @@ fn info<'a>(object: &'a XmlElement, name: &str) -> &'a str {
 }
 
 /// The domain of an object, if its node set names exactly one: memory is a leaf in version 2,
-/// beside the devices of its domain.
+/// a sibling of the devices of its domain.
 fn domain_of(object: &XmlElement) -> Option<u32> {
     let nodes = cpu_mask(object.get("nodeset")?)?;
     if let [only] = nodes.as_slice() { Some(*only) } else { None }

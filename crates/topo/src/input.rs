@@ -75,8 +75,8 @@ fn from_json(name: &str, text: &str) -> Result<Topology, TopoError> {
     let bad = |error: serde_json::Error, expected: &str| {
         TopoError::at(name, error.line(), error.to_string(), expected)
     };
-    // As a tree first: it says which of the two it is, and its size is bounded by the text's,
-    // while CPU sets expand.
+    // As a tree first: it shows which of the two formats it is, and its size is bounded by the
+    // text's, while CPU sets expand.
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| bad(error, "a snapshot or topology as JSON"))?;
     if value.get("pathline_snapshot").is_some() {
@@ -93,7 +93,7 @@ fn from_json(name: &str, text: &str) -> Result<Topology, TopoError> {
         .map_err(|error| bad(error, "a topology saved by pathline topo --json"))
 }
 
-/// How many numbers the CPU sets below hold, without expanding them.
+/// Count of the numbers in the CPU sets below, without expanding them.
 fn cpu_numbers(value: &serde_json::Value) -> u64 {
     match value {
         serde_json::Value::Array(items) => items.iter().map(cpu_numbers).sum(),

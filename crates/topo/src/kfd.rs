@@ -20,7 +20,7 @@ const HOP: u64 = 15;
 const HYPERTRANSPORT: u32 = 1;
 const PCIE: u32 = 2;
 const XGMI: u32 = 11;
-/// What the driver writes for a GCD's link to the CPU, in MB/s, whatever the link is.
+/// The driver's figure for any link of a GCD to the CPU, in MB/s.
 const HOST_CLAIM: u64 = 50_000;
 const MAX_NODES: usize = 1024;
 const MAX_LINKS: usize = 65_536;
@@ -36,7 +36,7 @@ struct IoLink {
     max_mbs: u64,
 }
 
-/// What the KFD knows of a node.
+/// The KFD's facts about a node.
 #[derive(Debug, Default)]
 pub(crate) struct KfdTopology {
     pub(crate) gpus: Vec<Gpu>,
@@ -373,7 +373,8 @@ pub(crate) fn compare_domains(
     match (gpu.numa, pci_domain) {
         (Some(kfd), Some(pci)) if kfd != pci && is_pci_address(&gpu.pci) => {
             let text = format!(
-                "the KFD joins it to numa{kfd}, but {} says numa{pci} in the PCI tree; numa{kfd} is used",
+                "the KFD joins it to numa{kfd}, but {} is at numa{pci} in the PCI tree; numa{kfd} is \
+                 used",
                 gpu.pci
             );
             warnings.push(warning("numa-disagree", format!("gpu{}", gpu.index), text));

@@ -1,9 +1,9 @@
 //! Discovery: from a live host, or a file about one, to a [`Topology`](pathline_schema::Topology).
 //!
-//! [`HostSnapshot::collect`] reads plain files of `/proc` and `/sys` and nothing else does; what else is
-//! known of a host is added to them as files. Everything after it is pure, so a snapshot saved on one machine gives the same picture on another. All
-//! inputs are taken as hostile: sizes, depths and counts are bounded, and what is wrong is said
-//! with file, line and what was expected.
+//! Only [`HostSnapshot::collect`] reads the plain files of `/proc` and `/sys`; other knowledge of a
+//! host is added to them as files. Everything after it is pure, so a snapshot saved on one machine
+//! gives the same picture on another. All inputs are taken as hostile: sizes, depths and counts are
+//! bounded, and errors name file, line and the expected form.
 
 mod assemble;
 mod block;

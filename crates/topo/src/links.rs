@@ -1,4 +1,4 @@
-//! From what each end says of a link to links, packages and routes.
+//! From the claims of both ends of a link to links, packages and routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::warn::warning;
 /// The most links of one bundle that are believed; the widest that exists has 18.
 pub(crate) const MAX_WIDTH: u32 = 1024;
 
-/// What one end says of a link.
+/// The claim of one end about a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LinkClaim {
     pub(crate) kind: LinkKind,
@@ -42,18 +42,18 @@ impl LinkClaims {
                 continue;
             }
             let mut claim = there;
-            let speaks = |node: LinkEnd| matches!(node, LinkEnd::Gpu(_));
+            let is_gpu = |node: LinkEnd| matches!(node, LinkEnd::Gpu(_));
             match back {
                 Some(back) if back.width != there.width => {
                     let text = format!(
-                        "{a} says {} links to {b}, {b} says {}: a lost link or a wrong file; the \
-                         smaller number is used",
+                        "{a} reports {} links to {b}, {b} reports {}: a lost link or a wrong file; \
+                         the smaller number is used",
                         there.width, back.width
                     );
                     warnings.push(warning("link-asymmetric", format!("{a}-{b}"), text));
                     claim = if back.width < there.width { back } else { there };
                 }
-                None if speaks(a) && speaks(b) => {
+                None if is_gpu(a) && is_gpu(b) => {
                     let text = format!("{a} names a link to {b}, but {b} none to {a}");
                     warnings.push(warning("link-asymmetric", format!("{a}-{b}"), text));
                 }
@@ -163,8 +163,8 @@ fn hops(widths: &BTreeMap<(u32, u32), u32>, src: u32, dst: u32, width: u32) -> O
     None
 }
 
-/// Every bundle of a gfx90a node said to be one link: a known fault of files, not a machine. The
-/// peaks are taken back, since they would follow from the widths.
+/// Warns of a gfx90a node whose bundles all claim one link: a known error of such files, not a real
+/// machine. Removes the peaks, since they would follow from the widths.
 pub(crate) fn distrust_flat_counts(topology: &mut Topology) {
     const MI210: &str = "MI210";
     let arch = |wanted: &[&str]| {

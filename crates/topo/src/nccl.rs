@@ -16,7 +16,7 @@ use crate::peaks::{
 use crate::warn::warning;
 use crate::xml::XmlElement;
 
-/// What NCCL writes for a switch that a virtual machine does not show.
+/// Address that NCCL writes for a switch that a virtual machine hides.
 pub(crate) const HIDDEN_SWITCH: &str = "fffffff:ffff:ff";
 const SWITCH_CLASS: u32 = 0x06_8000;
 /// A faster adapter than 3.2 Tbit/s does not exist; such a figure is in kbit/s.
@@ -257,7 +257,7 @@ impl NcclReader<'_> {
         Ok(LinkEnd::Switch(at as u32))
     }
 
-    /// Switches by address, those that a virtual machine hides last.
+    /// Switches by address; switches that a virtual machine hides come last.
     fn number_switches(&mut self) {
         for (_, _, target, class, _, _) in &self.links {
             let is_gpu = self.topology.gpus.iter().any(|gpu| gpu.pci == *target);
@@ -289,7 +289,7 @@ fn gcn_target(gcn: &str) -> String {
     }
 }
 
-/// On a Trento host the GCDs hang on xGMI, whatever their PCI functions say.
+/// On a Trento host the GCDs hang on xGMI, whatever their PCI functions report.
 fn trento_host_links(topology: &mut Topology) {
     if !is_trento(&topology.host.cpu_model) {
         return;

@@ -15,10 +15,10 @@ const SWITCH_CLASS: u32 = 0x06_8000;
 /// The topology as NCCL and RCCL read it: CPUs, the PCI tree above GPUs and adapters, links
 /// between GPUs. What the format has no place for (caches, disks, memory, peaks, routes) is left
 /// out; a GPU or adapter of no known domain is put under the first one, and one that hangs on the
-/// bridge of another domain beside the others there. GPUs without a PCI address have no name in
-/// this format and are left out; those that share one have no links to each other.
+/// bridge of another domain next to the others there. GPUs without a PCI address have no name in
+/// this format and are left out; GPUs that share one have no links to each other.
 pub fn write_nccl_xml(topology: &Topology) -> String {
-    let mut writer = NcclWriter::of(topology);
+    let mut writer = NcclWriter::new(topology);
     let mut out = String::from("<system version=\"1\">\n");
     let none = NumaDomain::default();
     let domains = if topology.numa.is_empty() {
@@ -47,7 +47,7 @@ struct NcclWriter<'a> {
 }
 
 impl<'a> NcclWriter<'a> {
-    fn of(topology: &'a Topology) -> Self {
+    fn new(topology: &'a Topology) -> Self {
         let ends = topology.gpus.iter().map(|g| &g.pci).chain(topology.nics.iter().map(|n| &n.pci));
         let mut shown = BTreeMap::new();
         for address in ends {

@@ -36,7 +36,7 @@ pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<Nic> {
         let Some(address) = snapshot.target(&format!("{NET}/{name}")).and_then(owner_in) else {
             continue;
         };
-        // An interface that is down says -1 or nothing.
+        // An interface that is down reports -1 or nothing.
         let speed = snapshot.line(&format!("{NET}/{name}/speed"));
         let speed = speed.and_then(|s| s.parse::<u64>().ok()).filter(|&mbits| mbits > 0);
         let known = nics.entry(address.clone()).or_insert_with(|| nic(name, &address, None));

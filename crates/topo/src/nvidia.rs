@@ -34,7 +34,7 @@ pub(crate) fn gpus(snapshot: &HostSnapshot, pci: &[PciDevice], first: u32) -> Ve
 }
 
 /// Joins SXM GPUs to the NVSwitches that PCI shows. How many links each has is the product's
-/// figure, spread evenly: only NVML can read the real ones, which the warning says.
+/// figure, spread evenly: only NVML can read the real ones, as the warning states.
 pub(crate) fn add_switch_links(topology: &mut Topology) {
     let switches =
         topology.pci.iter().filter(|d| d.vendor == NVIDIA && is_switch_class(d.class)).count();
@@ -46,7 +46,7 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
     }
     if switches == 0 {
         let text = format!(
-            "{modules} GPUs are modules with NVLink, but neither PCI nor /proc says how they are \
+            "{modules} GPUs are modules with NVLink, but neither PCI nor /proc shows how they are \
              joined: NVLink paths are missing here; NVML, or a topology file of NCCL \
              (NCCL_TOPO_DUMP_FILE), has them"
         );

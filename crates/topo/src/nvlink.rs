@@ -58,7 +58,7 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &HostSnapshot) -> bool {
     }
     let gpus: BTreeMap<&str, u32> =
         topology.gpus.iter().map(|gpu| (gpu.pci.as_str(), gpu.index)).collect();
-    let switches = SwitchNumbers::of(&stated, &gpus);
+    let switches = SwitchNumbers::new(&stated, &gpus);
     let (mut claims, mut warnings) = (LinkClaims::default(), Vec::new());
     let mut hidden = 0;
     for (gpu, ports) in &stated {
@@ -94,7 +94,7 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &HostSnapshot) -> bool {
     true
 }
 
-/// What is at the other end; none if it is not one of this system's units.
+/// The unit at the other end; `None` if it is no unit of this system.
 fn far_end(
     gpu: &Gpu,
     port: &NvlinkPort<'_>,
@@ -110,7 +110,7 @@ fn far_end(
     }
 }
 
-/// Doubts about links that carry nothing.
+/// A warning about links that are down.
 fn down(gpu: &Gpu, ports: &[NvlinkPort<'_>]) -> Option<TopologyWarning> {
     let (all, active) = (ports.len(), ports.iter().filter(|port| port.active).count());
     let text = if active == all {
@@ -132,16 +132,16 @@ fn down(gpu: &Gpu, ports: &[NvlinkPort<'_>]) -> Option<TopologyWarning> {
 
 /// Switches by number.
 struct SwitchNumbers<'a> {
-    /// Numbers by address. Empty if the addresses do not tell how the GPUs are joined: a fabric is
+    /// Numbers by address. Empty if the addresses do not show how the GPUs are joined: a fabric is
     /// then one switch.
     numbers: BTreeMap<Option<&'a str>, u32>,
 }
 
 impl<'a> SwitchNumbers<'a> {
-    /// Addresses are believed if every two GPUs share a switch. They do not where a machine numbers
-    /// the switches anew for each GPU, or has tiers of switches: then, too, all GPUs are joined, and
-    /// each by all of its links.
-    fn of(stated: &[(&Gpu, Vec<NvlinkPort<'a>>)], gpus: &BTreeMap<&str, u32>) -> Self {
+    /// Addresses are trusted if every two GPUs share a switch. They do not where a machine numbers
+    /// the switches separately for each GPU, or has tiers of switches: then, too, all GPUs are
+    /// joined, and each by all of its links.
+    fn new(stated: &[(&Gpu, Vec<NvlinkPort<'a>>)], gpus: &BTreeMap<&str, u32>) -> Self {
         let is_switch = |p: &&NvlinkPort<'a>| {
             let gpu = p.pci.is_some_and(|pci| gpus.contains_key(pci));
             p.active && p.remote.is_none_or(|r| r == "switch") && !(gpu && p.remote.is_none())
@@ -227,7 +227,7 @@ mod tests {
         // 18 x 26.562 = 478.116 GB/s.
         assert!((topology.links[7].peak.unwrap().gbs() - 478.116).abs() < 1e-9);
         assert!(topology.warnings.is_empty());
-        // Each GPU sees switches of its own: still one fabric.
+        // Each GPU sees different switches: still one fabric.
         let own = |g| lines(4, |l| format!("active=1 remote=switch pci=0000:{g:02x}:0{l}.0"));
         let (topology, _) = node(3, own);
         assert!(topology.links.iter().all(|l| l.b == LinkEnd::Switch(0) && l.width == 4));
@@ -259,9 +259,9 @@ mod tests {
             lines(18, |l| format!("active={} remote=switch", u32::from((gpu, l) != (1, 7))))
         });
         assert_eq!(topology.links[1].width, 17);
-        let [doubt] = topology.warnings.as_slice() else { panic!("{:?}", topology.warnings) };
-        assert_eq!((doubt.code.as_str(), doubt.subject.as_str()), ("nvlink-down", "gpu1"));
-        assert!(doubt.text.starts_with("17 of its 18 NVLinks are up"), "{}", doubt.text);
+        let [warning] = topology.warnings.as_slice() else { panic!("{:?}", topology.warnings) };
+        assert_eq!((warning.code.as_str(), warning.subject.as_str()), ("nvlink-down", "gpu1"));
+        assert!(warning.text.starts_with("17 of its 18 NVLinks are up"), "{}", warning.text);
         let (topology, any) = node(2, |_| lines(18, |_| "active=0".into()));
         assert!(any && topology.links.is_empty());
         assert!(topology.warnings[1].text.starts_with("none of its 18"));
@@ -270,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_nothing_names_are_a_fabric_with_a_doubt() {
+    fn unnamed_ends_are_a_fabric_with_a_warning() {
         let (topology, _) = node(2, |_| lines(18, |_| "active=1 mbps=26562".into()));
         assert_eq!(widths(&topology).len(), 2);
         assert_eq!(topology.warnings[0].code, "nvlink-end-unknown");
-        // An address that is a GPU's is one, whatever else is not said.
+        // An address of a GPU means that GPU, even without further information.
         let (topology, _) =
             node(2, |g| lines(4, |_| format!("active=1 pci=0000:{:02x}:00.0", 0x1a - g)));
         assert_eq!(widths(&topology), [(LinkEnd::Gpu(0), LinkEnd::Gpu(1), 4)]);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_files_nothing_is_said() {
+    fn without_files_there_is_no_warning() {
         assert!(!node(2, |_| String::new()).1);
         assert!(!node(2, |_| "no link\n".into()).1);
     }

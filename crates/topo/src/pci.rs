@@ -22,7 +22,7 @@ fn device(snapshot: &HostSnapshot, address: &str) -> PciDevice {
     let line = |file: &str| snapshot.line(&format!("{DEVICES}/{address}/{file}"));
     let number = |file: &str| line(file).and_then(int).and_then(|n| u32::try_from(n).ok());
     let speed = |file: &str| line(file).and_then(leading_float).unwrap_or(0.0);
-    // 255 is what the kernel says for a width that it cannot read.
+    // The kernel reports 255 for a width that it cannot read.
     let width = |file: &str| number(file).filter(|&lanes| lanes <= 32).unwrap_or(0);
     let link = PcieLink {
         speed_gts: speed("current_link_speed"),

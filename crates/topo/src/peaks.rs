@@ -7,8 +7,8 @@ use crate::pci::{AMD, NVIDIA};
 /// Peak of one xGMI link per direction.
 ///
 /// gfx906, gfx90a: 25 GT/s x 16 bit = 50 GB/s; gfx908: 23 GT/s, 46 GB/s (three links, 276 GB/s
-/// both ways); gfx94x: 32 GT/s, 64 GB/s (AMD CDNA 3 white paper: 128 GB/s both ways); gfx950:
-/// 38.4 GT/s, 76.8 GB/s (AMD CDNA 4 white paper: 153.6 GB/s both ways).
+/// bidirectional); gfx94x: 32 GT/s, 64 GB/s (AMD CDNA 3 white paper: 128 GB/s bidirectional);
+/// gfx950: 38.4 GT/s, 76.8 GB/s (AMD CDNA 4 white paper: 153.6 GB/s bidirectional).
 pub(crate) fn xgmi_link(arch: &str) -> Option<Rate> {
     let gbs = match arch {
         "gfx906" | "gfx90a" => 50.0,

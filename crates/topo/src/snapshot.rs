@@ -1,4 +1,4 @@
-//! What was read on a host: the plain files, by path. Everything after this is pure.
+//! The plain files of a host, by path. Everything after this is pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ impl HostSnapshot {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
-    /// How many files there are.
+    /// Number of files.
     pub fn len(&self) -> usize {
         self.files.len()
     }

@@ -39,16 +39,13 @@ pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<TopologyWar
                     other.id
                 ));
             } else if row < col && distance != back {
-                odd(format!(
-                    "numa{} is at distance {distance}, but {back} the other way",
-                    other.id
-                ));
+                odd(format!("numa{} is at distance {distance}, but {back} in reverse", other.id));
             }
         }
     }
 }
 
-/// Domains that hold much less memory than the host says it has, or more. Where there is only one
+/// Domains that hold much less memory than the host reports, or more. Where there is only one
 /// domain, the host's figure is its figure.
 pub(crate) fn numa_memory(topology: &mut Topology) {
     let domains: u64 = topology.numa.iter().map(|d| d.memory.0).fold(0, u64::saturating_add);
@@ -57,7 +54,7 @@ pub(crate) fn numa_memory(topology: &mut Topology) {
         return;
     }
     let mut text = format!(
-        "the NUMA domains hold {} in all, /proc/meminfo says {}: memory was added or taken away \
+        "the NUMA domains hold {} in all, /proc/meminfo reports {}: memory was added or taken away \
          after boot (a virtual machine?)",
         Bytes(domains).rounded(),
         Bytes(host).rounded()
@@ -66,7 +63,7 @@ pub(crate) fn numa_memory(topology: &mut Topology) {
         (only.memory, only.free) = (topology.host.memory, topology.host.available);
         text += "; the second is used";
     } else {
-        text += "; what a domain says of its memory is not to be relied on";
+        text += "; the memory sizes of domains are unreliable";
     }
     topology.warnings.push(warning("numa-memory", "host", text));
 }
@@ -143,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lane_and_a_slow_link_are_told_apart() {
+    fn a_lost_lane_and_a_slow_link_differ() {
         let link =
             |speed_gts, width| PcieLink { speed_gts, width, max_speed_gts: 32.0, max_width: 16 };
         let device = |address: &str, link| PciDevice {

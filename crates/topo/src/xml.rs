@@ -46,7 +46,7 @@ struct XmlLines<'a> {
 
 impl XmlLines<'_> {
     /// Line of a byte position that is not before the last one asked for.
-    fn of(&mut self, position: usize) -> usize {
+    fn line_at(&mut self, position: usize) -> usize {
         let end = position.min(self.text.len());
         if let Some(passed) = self.text.get(self.at..end) {
             self.line += passed.iter().filter(|&&b| b == b'\n').count();
@@ -73,7 +73,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
     loop {
         let before = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
         let event = reader.read_event();
-        let start = lines.of(before);
+        let start = lines.line_at(before);
         let after = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
         let bad = |line: usize, what: String, expected: &str| {
             Err(TopoError::at(file, line, what, expected))
@@ -82,7 +82,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
             Ok(event) => event,
             Err(error) => {
                 let at = usize::try_from(reader.error_position()).unwrap_or(after);
-                return bad(lines.of(at), format!("broken XML: {error}"), "well-formed XML");
+                return bad(lines.line_at(at), format!("broken XML: {error}"), "well-formed XML");
             }
         };
         let closed = match event {
@@ -112,7 +112,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
                 return bad(start, format!("entity &{};", excerpt(&name)), "plain text");
             }
             Event::DocType(text) if text.contains(&b'[') => {
-                let expected = "no declarations of its own; remove the part in [ ]";
+                let expected = "no internal declarations; remove the part in [ ]";
                 return bad(start, "a DTD inside the document".into(), expected);
             }
             Event::Eof => break,
@@ -129,7 +129,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
             }
         }
     }
-    let end = lines.of(usize::MAX);
+    let end = lines.line_at(usize::MAX);
     if let Some(unclosed) = open.last() {
         let what =
             format!("the file ends inside <{}> of line {}", name(&unclosed.name), unclosed.line);

@@ -14,7 +14,7 @@ use crate::operation::{BuiltPath, FlowOperation, NoPath, PathStage, ResourceUse}
 use crate::routes::total_width;
 use crate::{hard_peak, nvlink};
 
-/// What moves the bytes of a leg: it decides what the link gives.
+/// The carrier of a leg's bytes, which decides the payload of the link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum LegMover {
     Engine,
@@ -31,7 +31,7 @@ pub(crate) struct PathBuilder<'a> {
     stages: Vec<PathStage>,
     /// Bytes of each memory for a byte of payload.
     memory: BTreeMap<LinkEnd, f64>,
-    /// What is not known of the path; memories apart, which another stretch may bound.
+    /// Unknown peaks of the path; not of memories, which another stretch may bound.
     unknown: Vec<String>,
     unknown_memory: Vec<String>,
     /// GPUs passed between the ends.
@@ -164,7 +164,7 @@ impl<'a> PathBuilder<'a> {
                 self.demand(node, ratio * passes);
                 self.host(g, Some(n), hop, hand, ratio)
             }
-            Unit::Store(_) => no("a GPU has no way to files of its own"),
+            Unit::Store(_) => no("a GPU cannot access files by itself"),
         }
     }
 
@@ -272,7 +272,7 @@ impl<'a> PathBuilder<'a> {
                 why += &format!(", {:.1} % of that through another GPU", slower * 100.0);
             }
         }
-        // A described machine says what its links give; of others the protocol is known.
+        // A description states the payload of its links; of other machines the protocol is known.
         let kinds = route.nodes.iter().zip(route.nodes.iter().skip(1));
         let mut kinds = kinds.filter_map(|(&a, &b)| self.net.lanes.get(&(a, b)));
         let is_nvlink = kinds.all(|lane| lane.bundle.kind == LinkKind::Nvlink);
@@ -333,7 +333,7 @@ impl<'a> PathBuilder<'a> {
         let Some(HostPort { home, name, peak, hard, into_gpu, out_of_gpu, both }) =
             self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())
         else {
-            return no(format!("the way from gpu{g} to the host is not known"));
+            return no(format!("the path from gpu{g} to the host is not known"));
         };
         let model = &self.net.model.host_link;
         let (header, what) = match (hop, hand) {
@@ -468,7 +468,7 @@ impl<'a> PathBuilder<'a> {
         self.cap(cap, "staging of pageable memory");
     }
 
-    /// What a blit kernel has in flight, over the latency of the farther end.
+    /// Limit from the bytes that a blit kernel has in flight, over the latency of the farther end.
     pub(crate) fn in_flight(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64) {
         let kernel = &self.net.model.kernel;
         let peer = kernel.peer_load_ns + kernel.hop_load_ns * f64::from(self.passed);
@@ -534,7 +534,7 @@ impl<'a> PathBuilder<'a> {
     }
 }
 
-/// What a packet carries: `copy engine: 75 % is payload, 64 B in packets of 85 B`.
+/// Text on a packet's payload: `copy engine: 75 % is payload, 64 B in packets of 85 B`.
 fn packets(what: &str, payload: f64, packet: f64) -> String {
     let share = payload / packet * 100.0;
     let tenths = |bytes: f64| (bytes * 10.0).round() / 10.0;

@@ -1,4 +1,4 @@
-//! What takes more than one operation of the runtime, and calls that move nothing.
+//! Paths of several runtime operations, and calls that move nothing.
 
 use pathline_schema::{Flow, MemKind, Mover, Place, RuntimeCall, STAGED_CHUNK, Unit};
 

@@ -6,7 +6,7 @@ use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
 use crate::graph::NodeGraph;
 use crate::operation::{BuiltPath, NoPath};
 
-/// The runtime's copy: by engine, or by its kernel where it is asked for or the switches say so.
+/// The runtime's copy: by engine, or by its kernel where the case or the settings select it.
 pub(crate) fn build(
     net: &NodeGraph,
     flow: &Flow,
@@ -16,7 +16,7 @@ pub(crate) fn build(
     let (g, gpu) = gpu_at(net, at)?;
     let (src, dst) = (flow.src.unit, flow.dst.unit);
     if blit && !gpu.caps.copy_kernel {
-        return no("this runtime has no copy kernel that could be asked for");
+        return no("this runtime has no copy kernel that can be selected");
     }
     let local = src == at && dst == at;
     let between_gpus = src.gpu().is_some() && dst.gpu().is_some();

@@ -1,5 +1,5 @@
 //! The path of I/O: store, memory, the copy to or from a GPU, and the threads that do it all. Each is
-//! a bound of its own; what queues make of them together is simulated, not said here.
+//! a bound; their joint effect through queues is simulated, not stated here.
 
 use pathline_schema::{
     Bytes, CpuHow, CpuOp, CpuWork, Flow, IoCache, IoEngine, IoOp, IoSpec, LinkEnd, MemKind, Mover,
@@ -12,20 +12,20 @@ use crate::graph::{NodeGraph, PLAIN_REQUEST, StoreNode};
 use crate::operation::{BuiltPath, FlowOperation, NoPath};
 use crate::storage::{IoCosts, IoCpu, StoreModel, page_of};
 
-/// What I/O takes of a described machine, part by part.
+/// Resource use of I/O on a described machine, part by part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IoParts {
     /// The store.
     pub store: StoreModel,
     /// Size of the pages that blocks are in: it decides how many requests a block becomes.
     pub page: u64,
-    /// What an I/O costs its thread.
+    /// CPU time of an I/O in its thread.
     pub cpu: IoCpu,
     /// The copy of a block to or from the GPU, if it is staged.
     pub stage: Option<FlowOperation>,
-    /// What that copy gets alone.
+    /// Rate of that copy alone.
     pub stage_rate: Rate,
-    /// What one thread copies between the page cache and memory; none past the cache.
+    /// Rate of one thread between the page cache and memory; `None` past the cache.
     pub cache_rate: Option<Rate>,
 }
 
@@ -38,7 +38,7 @@ fn host_place(flow: &Flow, io: &IoSpec) -> Place {
     }
 }
 
-/// What I/O takes of this machine.
+/// Resource use of I/O on this machine.
 pub(crate) fn parts(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<(usize, IoParts), NoPath> {
     let (file, memory) = flow.io_ends();
     let number = file.unit.store().unwrap_or(u32::MAX) as usize;
@@ -88,7 +88,7 @@ fn cpu_time(
         return no(format!("{}: {why}", store.path));
     }
     let requests = store.requests(0, block.0, page).count();
-    costs.of(io, block, requests, page).ok_or_else(|| {
+    costs.io_cpu(io, block, requests, page).ok_or_else(|| {
         NoPath(format!("what an I/O by {} costs is not known: [[io.engine]]", io.engine))
     })
 }
@@ -110,7 +110,7 @@ fn alone(net: &NodeGraph, built: &BuiltPath) -> Rate {
     net.solve(std::slice::from_ref(built)).first().copied().unwrap_or(built.operation.cap)
 }
 
-/// What a thread copies between the pages of a file and memory: the kernel's copy, of a file that no
+/// Rate of a thread between the pages of a file and memory: the kernel's copy, of a file that no
 /// cache holds.
 fn cached(net: &NodeGraph, io: &IoSpec, at: Unit, memory: Place) -> Result<Rate, NoPath> {
     let place = |mem| Place { unit: memory.unit, mem, ..memory };
@@ -137,7 +137,7 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<BuiltPa
         stage.uses.iter().for_each(|u| path.take(Some(u.resource), u.weight));
         path.rated("copies between host memory and the GPU", parts.stage_rate.0);
     }
-    // What the drive's engine writes into memory, or reads; through the cache what a core does.
+    // Bytes that the drive's engine writes into memory or reads; through the cache, a core does.
     if host.unit.numa().is_some() {
         let passes = if io.cache == IoCache::Direct { 1.0 } else { 2.0 };
         path.demand(LinkEnd::from(host.unit), passes);
@@ -151,7 +151,7 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<BuiltPa
     path.finish(&engine, 0.0, 0.0, false, 0.0)
 }
 
-/// What carries the I/O, in words.
+/// Name of the I/O engine, for people.
 fn name(io: &IoSpec) -> &'static str {
     match io.engine {
         IoEngine::Uring => "io_uring, registered buffers and files",
@@ -210,7 +210,7 @@ fn device(
     }
 }
 
-/// What the workers can do: their CPU time, and how many I/Os they have in flight.
+/// Limits of the workers: their CPU time, and their I/Os in flight.
 fn threads(path: &mut PathBuilder<'_>, flow: &Flow, io: &IoSpec, parts: &IoParts) {
     let block = flow.bytes.as_f64();
     let own = |each: Ns| f64::from(io.threads) * block / each.0.max(1e-3);

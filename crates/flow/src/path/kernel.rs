@@ -1,4 +1,4 @@
-//! Kernels of ours.
+//! Paths of pathline's GPU kernels.
 
 use pathline_schema::{AccessWidth, FMA_PER_BYTE, Flow, KernelOp, KernelVariant, MemKind, Unit};
 

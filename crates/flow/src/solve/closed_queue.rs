@@ -66,7 +66,7 @@ impl ClosedQueue {
         }
     }
 
-    /// When a block is read that is asked for now.
+    /// When a block requested now is read.
     fn read(&self, now: f64, last: &mut f64) -> f64 {
         *last = (now + self.file_ns).max(*last + 1.0 / self.files_rate);
         *last
@@ -81,7 +81,7 @@ impl ClosedQueue {
         let (batch, depth) = (self.batch as usize, self.depth as usize);
         let mut last = f64::NEG_INFINITY;
         let mut ends = Vec::new();
-        // Of each worker: when it can ask for more, and when what it has asked for is read.
+        // Of each worker: when it can request more, and when its requests are read.
         let mut free = vec![0.0; self.workers as usize];
         let mut flying: Vec<VecDeque<f64>> = vec![VecDeque::new(); free.len()];
         while !self.enough(&ends) {
@@ -160,7 +160,7 @@ mod tests {
         takes(four, 1700.0 / 4.0);
     }
 
-    /// A batch of none, and one of more blocks than a worker has slots: nobody ever has it.
+    /// A batch of none, and one of more blocks than a worker has slots: it never fills.
     #[test]
     fn a_batch_that_never_comes_has_no_rate() {
         for batch in [0, 3] {
@@ -180,9 +180,9 @@ mod tests {
         takes(ClosedQueue { depth: 16, batch: 4, ..DRIVE }, 400.0);
     }
 
-    /// Copies of 500 ns outlast reads of 400. Who waits for them has read all 8 by the time that it
-    /// has copied the first few, and asks for none until it has copied all: 400 for the first one,
-    /// then 8 x 500. Who does not is held by the copies alone.
+    /// Copies of 500 ns outlast reads of 400. A loop that waits for its copies has all 8 blocks
+    /// read before it has copied the first few, and requests none until it has copied all: 400 for
+    /// the first one, then 8 x 500. A loop that does not wait is limited by the copies alone.
     #[test]
     fn slow_copies_leave_the_drive_idle() {
         let slow = ClosedQueue { depth: 8, copy_ns: 500.0, ..DRIVE };

@@ -7,7 +7,7 @@ use super::shared::SharedFlows;
 /// One flow of a set.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowDemand<'a> {
-    /// What it takes while its bytes move.
+    /// Its resource use while its bytes move.
     pub rate: RateDemand<'a>,
     /// Time before the first byte of each repetition, in ns. The first begins when the flow has its
     /// turn in its queue and the flows that it comes after have ended.
@@ -42,7 +42,7 @@ pub struct FlowSet<'a> {
     pub queues: &'a [Vec<usize>],
 }
 
-/// What a flow is doing.
+/// The state of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// It waits for its turn or for flows that it comes after.
@@ -59,7 +59,7 @@ struct FlowState {
     more: u64,
     /// Flows that it comes after and that have not ended.
     unmet: usize,
-    /// When the last of those that have ended did.
+    /// The latest end among its ended predecessors, ns.
     ready: f64,
     queue: Option<usize>,
 }
@@ -78,7 +78,7 @@ pub struct ConcurrentRun {
     /// Flows whose start runs, and when it is over.
     starting: Vec<(f64, usize)>,
     ended: Vec<usize>,
-    /// How many of each queue are done.
+    /// Number of finished flows of each queue.
     served: Vec<usize>,
     /// Flows that come after each flow: those of flow `i` are
     /// `dependents[first_dependent[i]..first_dependent[i + 1]]`. Empty if there are none at all.
@@ -109,7 +109,7 @@ impl ConcurrentRun {
             let demand = |i: usize| set.flows[i].rate;
             self.shared.share(now, set.capacities, &self.moving, demand, |_, _| ());
             let next = self.next_event().max(now);
-            // What is left cannot move.
+            // The remaining flows cannot move.
             if !next.is_finite() {
                 return;
             }
@@ -268,8 +268,8 @@ impl Stretch<'_> {
         self.run.moving.iter().map(|&i| (i, self.run.shared.rate(i)))
     }
 
-    /// Tells what holds each flow that has not ended.
-    pub fn limiters(&self, mut tell: impl FnMut(usize, Limiter)) {
+    /// Calls `visit` with each flow that has not ended and its limiter.
+    pub fn limiters(&self, mut visit: impl FnMut(usize, Limiter)) {
         let Self { run, set, .. } = self;
         for (i, state) in run.states.iter().enumerate() {
             let held = match state.phase {
@@ -279,7 +279,7 @@ impl Stretch<'_> {
                 Phase::Moving => self.limiter(&set.flows[i].rate, run.shared.rate(i)),
                 Phase::Done => continue,
             };
-            tell(i, held);
+            visit(i, held);
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
         near(&ends(&[10.0], &[timed], &[]), &[100.0]);
         let got = ends(&[10.0], &[timed, background], &[]);
         assert_eq!(got, [200.0, f64::INFINITY]);
-        // What cannot move never ends, and what waits behind it neither.
+        // A flow that cannot move never ends, nor does a flow that waits behind it.
         assert_eq!(ends(&[0.0], &[timed, timed], &[vec![0, 1]]), [f64::INFINITY; 2]);
         assert_eq!(ends(&[], &[], &[]), [] as [f64; 0]);
     }
@@ -433,7 +433,7 @@ mod tests {
         near(&ends(&[10.0], &[twice, long], &[]), &[400.0, 300.0]);
     }
 
-    /// What never ends lets nothing come after it, and holds its queue.
+    /// A flow that never ends blocks its successors and its queue.
     #[test]
     fn what_comes_after_a_flow_without_end_never_starts() {
         let uses = [link(0)];
@@ -442,7 +442,7 @@ mod tests {
         let after = FlowDemand { after: &[0], ..flow };
         assert_eq!(ends(&[10.0], &[endless, after], &[]), [f64::INFINITY; 2]);
         assert_eq!(ends(&[10.0], &[endless, flow], &[vec![0, 1]]), [f64::INFINITY; 2]);
-        // Nor does a flow that comes after itself; what does not exist holds nobody.
+        // Nor does a flow that comes after itself; a missing flow blocks none.
         let circle = FlowDemand { after: &[1], ..flow };
         assert_eq!(ends(&[10.0], &[flow, circle], &[]), [10.0, f64::INFINITY]);
         assert_eq!(ends(&[10.0], &[FlowDemand { after: &[7], ..flow }], &[vec![0, 9]]), [10.0]);
@@ -482,7 +482,7 @@ mod tests {
         );
     }
 
-    /// What it uses, cap, share, start, bytes.
+    /// Uses, cap, share, start, bytes.
     type Flow = (Vec<ResourceUse>, f64, f64, f64, f64);
 
     fn demand((uses, cap, share, start, bytes): &Flow) -> FlowDemand<'_> {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     proptest! {
-        /// Flows that come and go by events of somebody else end when they do in a set.
+        /// Flows that come and go by external events end when they do in a set.
         #[test]
         fn live_flows_end_at_the_same_time((capacities, flows, _) in set()) {
             let demands: Vec<FlowDemand<'_>> = flows.iter().map(demand).collect();

@@ -1,8 +1,8 @@
-//! What keeps a flow from being faster.
+//! Limits on the rate of a flow.
 
 use super::max_min::RateDemand;
 
-/// What holds a flow for a while.
+/// The limit of a flow during a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limiter {
     /// Another flow of its queue is served.
@@ -20,8 +20,8 @@ pub enum Limiter {
 /// Rates nearer than this share are the same.
 const NEARLY: f64 = 1.0 - 1e-9;
 
-/// What keeps a flow at `rate` among others: its cap, or the full resource where no other flow has
-/// more for its share; of several the one that it takes the most of. Its cap if there is none.
+/// The limit of a flow at `rate` among others: its cap, or the full resource where no other flow
+/// has more for its share; of several the one that it uses the most. Its cap if there is none.
 pub(crate) fn limiter<'a, I: Iterator<Item = (RateDemand<'a>, f64)>>(
     of: &RateDemand<'_>,
     rate: f64,

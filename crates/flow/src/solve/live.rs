@@ -1,11 +1,11 @@
-//! Flows that come and go as the caller's clock says.
+//! Flows that come and go by the caller's clock.
 
 use super::max_min::RateDemand;
 use super::shared::SharedFlows;
 
 /// Something whose bytes can move.
 pub trait LiveFlow {
-    /// What it takes while its bytes move.
+    /// Its resource use while its bytes move.
     fn demand(&self) -> RateDemand<'_>;
 }
 
@@ -21,7 +21,7 @@ pub struct FlowEnd {
 /// The flows that move bytes now and the resources that they share.
 ///
 /// When a flow comes or goes, rates change only for the flows that share a resource with it,
-/// directly or through others; ends of all others stay as they were said.
+/// directly or through others; ends of all others stay as they were reported.
 #[derive(Debug)]
 pub struct LiveFlows<F> {
     capacities: Vec<f64>,
@@ -130,7 +130,7 @@ impl<F: LiveFlow> LiveFlows<F> {
                 }
             }
         }
-        // In order of their slots, so that sums of rates are the same whoever came last.
+        // In order of their slots, so that sums of rates do not depend on the order of arrival.
         self.connected.sort_unstable();
     }
 

@@ -5,10 +5,10 @@ use crate::{FlowOperation, ResourceUse};
 /// The smallest weight that a flow may have where rates are shared out; the largest is its inverse.
 pub(crate) const MIN_SHARE: f64 = 1e-3;
 
-/// What a flow takes while its bytes move, and how fast it can go.
+/// Resource use of a flow while its bytes move, and its maximum rate.
 #[derive(Debug, Clone, Copy)]
 pub struct RateDemand<'a> {
-    /// What it takes of which resource. Uses whose weight is not above 0, and uses of resources
+    /// Its use of each resource. Uses whose weight is not above 0, and uses of resources
     /// that do not exist, are free.
     pub uses: &'a [ResourceUse],
     /// The highest rate that it can use, in GB/s.
@@ -69,7 +69,7 @@ pub struct MaxMinSolver {
     rising: Vec<Rising>,
 }
 
-/// What is left of a resource.
+/// The free capacity of a resource.
 #[derive(Debug, Clone, Copy)]
 struct ResourcePool {
     /// Capacity that settled flows leave.

@@ -3,7 +3,7 @@
 //! - [`MaxMinSolver`]: the rates of flows that run at once;
 //! - [`ConcurrentRun`]: a set of flows that is known beforehand, from its start to its last end, with
 //!   dependencies, queues, repetitions, starts and tails;
-//! - [`LiveFlows`]: flows that come and go as somebody else's clock says;
+//! - [`LiveFlows`]: flows that come and go by the caller's clock;
 //! - [`ClosedQueue`]: blocks that go round between files and a copy engine.
 
 mod closed_queue;

@@ -28,7 +28,7 @@ impl FlowProgress {
 
 /// Flows by number, and the solver that gives them their rates.
 ///
-/// Whoever drives it says when a flow begins, when rates are shared out, and among which flows.
+/// The caller decides when a flow begins, when rates are shared out, and among which flows.
 #[derive(Debug, Default)]
 pub(super) struct SharedFlows {
     solver: MaxMinSolver,
@@ -68,8 +68,8 @@ impl SharedFlows {
         self.flows[flow].end()
     }
 
-    /// Shares the capacities out among some flows, from `now` on. Each flow whose rate changes is
-    /// told with its end.
+    /// Shares the capacities out among some flows, from `now` on. Reports each flow whose
+    /// rate changes, with its new end.
     pub(super) fn share<'a>(
         &mut self,
         now: f64,

@@ -105,7 +105,7 @@ fn two_engines_in_any_order() {
     // In the order of the case there is one time.
     let ordered = network.durations(&case).unwrap();
     near(ordered.set.high.0, 2.0 * ALONE + HALF);
-    assert_eq!((ordered.doubt.orders.possible, ordered.doubt.orders.tried), (4, 1));
+    assert_eq!((ordered.uncertainty.orders.possible, ordered.uncertainty.orders.tried), (4, 1));
     near(ordered.flows[3].rate.0, 536_870_912.0 / (2.0 * ALONE + HALF));
 }
 
@@ -116,7 +116,7 @@ fn many_orders_are_drawn() {
     let case = copies(&[(0, 1, 64), (0, 2, 128), (0, 3, 256), (0, 1, 512), (0, 2, 1024)]);
     let mut predictor = SetPredictor::new(&network).any_order();
     let durations = predictor.durations(&case).unwrap();
-    let orders = durations.doubt.orders;
+    let orders = durations.uncertainty.orders;
     assert_eq!((orders.possible, orders.tried), (120, 64));
     // 1984 MiB = 3.875 x 512 MiB.
     near(durations.set.low.0, 3.875 * ALONE);
@@ -134,11 +134,13 @@ fn many_orders_are_drawn() {
 fn intervals() {
     let case: Case = "numa0.pinned > gpu0.vram by dma@gpu0 x 440000B".parse().unwrap();
     let durations = four("").durations(&case).unwrap();
-    let (time, doubt) = (durations.flows[0].time, durations.doubt);
+    let (time, uncertainty) = (durations.flows[0].time, durations.uncertainty);
     near(time.typical.0, 18e3);
     near(time.low.0, 10e3 + 440e3 / 56.0);
     near(time.high.0, 10e3 + 440e3 / 54.0);
-    assert!(doubt.capacities && doubt.error.is_none() && doubt.orders.possible == 1);
+    assert!(
+        uncertainty.capacities && uncertainty.error.is_none() && uncertainty.orders.possible == 1
+    );
     assert_eq!(durations.flows[0].bound_by, "its start");
     let wide = four("[measured]\nerror_p50 = 2\nerror_p95 = 10\n").durations(&case).unwrap();
     near(wide.set.low.0, (10e3 + 440e3 / 56.0) / 1.1);
@@ -146,9 +148,9 @@ fn intervals() {
     near(wide.set.typical.0, 18e3);
 }
 
-/// A preset states no intervals: a point, which says that it is one.
+/// A preset states no intervals, so its durations have none and report no uncertainty.
 #[test]
-fn a_preset_gives_points() {
+fn a_preset_has_no_intervals() {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let case: Case =
@@ -156,16 +158,16 @@ fn a_preset_gives_points() {
             .parse()
             .unwrap();
     let durations = network.durations(&case).unwrap();
-    assert!(!durations.doubt.any());
+    assert!(!durations.uncertainty.any());
     assert_eq!(durations.set.low, durations.set.high);
-    // A flow alone takes what `predict` says: its start and its bytes at their rate.
+    // A flow alone takes the time that `predict` returns: its start and its bytes at their rate.
     let alone: Case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB".parse().unwrap();
     let [expected] = network.predict(&alone).unwrap().try_into().unwrap();
     let time = network.durations(&alone).unwrap().flows[0].time.typical;
     near(time.0, expected.time.0);
 }
 
-/// Beside a background flow that runs throughout: half the port, and last in its queue.
+/// With a background flow that runs throughout: half the port, and last in its queue.
 #[test]
 fn background_flows() {
     let network = four("");
@@ -180,12 +182,12 @@ fn background_flows() {
 }
 
 #[test]
-fn what_moves_no_bytes_has_no_duration_beside_others() {
+fn a_flow_without_bytes_has_no_duration() {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let case: Case = "gpu0.reg > gpu0.reg by call@gpu0[sync] x 1B".parse().unwrap();
     let NoPath(why) = network.durations(&case).unwrap_err();
-    assert!(why.starts_with("call@gpu0[sync] has a time of its own"), "{why}");
+    assert!(why.starts_with("call@gpu0[sync] has a fixed time"), "{why}");
     let case: Case = "gpu0.vram > gpu9.vram by dma@gpu0 x 1GiB".parse().unwrap();
     assert_eq!(network.durations(&case).unwrap_err().0, "this machine has no gpu9");
 }

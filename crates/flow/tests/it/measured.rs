@@ -98,7 +98,7 @@ fn case(text: &str) -> Case {
 }
 
 #[test]
-fn what_a_file_says_is_what_a_flow_gets() {
+fn a_flow_gets_the_stated_rate() {
     let (desc, network) = (twin(), network());
     assert_eq!(desc.measured.error, Some((0.015, 0.06)));
     assert!(!desc.modelled);
@@ -153,7 +153,7 @@ fn a_byte_may_take_more_than_a_byte() {
         .unwrap();
     assert!(got.iter().all(|p| (p.rate.0 - 100.0 / 2.1).abs() < 1e-9));
     assert_eq!(got[0].bound_by, "gpu0: host, both ways");
-    // Alone it is held by nothing but itself.
+    // Alone it is limited by its own cap.
     let alone = network().predict(&case("gpu0.vram > numa0.pinned by dma@gpu0 x 1MiB")).unwrap();
     assert_eq!(alone[0].rate.0, 50.0);
     assert_eq!(alone[0].bound_by, "gpu0.vram > numa0.pinned by dma@gpu0 alone");
@@ -168,14 +168,14 @@ fn a_queue_is_taken_in_turns() {
     assert!(got.iter().all(|p| p.bound_by == "copy engine of gpu0"));
 }
 
-/// What is wrong is named with its line.
+/// Errors are named with their line.
 #[test]
 fn wrong_files() {
     let line = |needle: &str| 1 + TWIN[..TWIN.find(needle).unwrap()].matches('\n').count();
     let path = "flow = \"gpu0.vram > gpu1.vram by dma@gpu0\"";
     let queue = "flows = [\"gpu0.vram > gpu1.vram by dma@gpu0\"]";
     let takes = "takes = [1.0, 1.1]";
-    for (from, to, says) in [
+    for (from, to, expected) in [
         (path, path.replace("gpu1", "gpu9"), "gpu9 is no [[gpu]] and no [[numa]] of this file"),
         (path, path.replace("vram > gpu1.vram", "pinned > gpu1.vram"), "gpu0 has no pinned memory"),
         (path, path.replace("by dma@gpu0", "by dma@gpu0 x 1MiB"), "is no path; expected SRC > DST"),
@@ -204,7 +204,7 @@ fn wrong_files() {
     ] {
         assert!(TWIN.contains(from), "{from}");
         let error = MachineDesc::parse("pair.toml", &TWIN.replacen(from, &to, 1)).unwrap_err();
-        assert!(error.reason.contains(says), "{to}: {error}");
+        assert!(error.reason.contains(expected), "{to}: {error}");
         let named = error.file.strip_prefix("pair.toml:").map(|n| n.parse::<usize>().unwrap());
         // A table that is wrong as a whole is named by its first line, which is a little before.
         if let Some(named) = named {
@@ -215,7 +215,7 @@ fn wrong_files() {
     }
 }
 
-/// Without paths nothing says what a flow gets.
+/// Without paths the rate of a flow is unknown.
 #[test]
 fn a_file_needs_sections_or_paths() {
     let (head, _) = TWIN.split_once("[measured]").unwrap();

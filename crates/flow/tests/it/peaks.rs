@@ -46,7 +46,7 @@ fn a_live_host_gives_the_line_rate_and_no_guess() {
     let (gbs, _) = peak(&network, "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB").unwrap();
     assert!((gbs - 15.754).abs() < 0.001);
     // Unless they are modules with NVLink that discovery could not see: then nothing is known. Two
-    // H200s behind such a host copied 393 GB/s, six times a way through PCIe 5.
+    // H200s behind such a host copied 393 GB/s, six times a path through PCIe 5.
     topology.warnings = vec![TopologyWarning {
         code: "nvlink-not-read".into(),
         subject: "links".into(),

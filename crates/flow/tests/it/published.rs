@@ -1,5 +1,5 @@
 //! The presets against what was published: predictions within 3 % of the headline figures, except
-//! where a test says by how much a source differs from the others. Sources stand beside the values.
+//! where a test states by how much a source differs from the others. Values carry their sources.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
@@ -81,7 +81,7 @@ fn local_kernel_copy() {
     near("local kernel", 2.0 * rate(&mi250x(), &case), 1400.0);
 }
 
-/// KTH Fig 9 read as one-way payload: 43.5, 87, 174. Blit by pull: 44, 88, 177
+/// KTH Fig 9 read as unidirectional payload: 43.5, 87, 174. Blit by pull: 44, 88, 177
 /// (lumi-reframe-tests). 64 of 73 B are payload: 43.84, 87.67, 175.34.
 #[test]
 fn kernels_see_three_tiers() {
@@ -112,11 +112,11 @@ fn pushes_of_three_widths_and_their_start() {
     }
 }
 
-/// AMD's listing of pushes of 64 MiB on routed pairs, means by class, one way and both ways in sum.
-/// Packets that pass a GCD have 7 B more either way: 88 B over one route and 84.5 B where there are
-/// two; answers have 12 B and 15.5 B. Over one link of 50 GB/s that is
-///   one way  64 / 88 x 50 = 36.36 and 64 / 84.5 x 50 = 37.87,
-///   both     2 x 64 / (88 + 12) x 50 = 64.0 and the same with 84.5 + 15.5,
+/// AMD's listing of pushes of 64 MiB on routed pairs, means by class, unidirectional and
+/// bidirectional. Packets that pass a GCD have 7 B more in either direction: 88 B over one route
+/// and 84.5 B where there are two; answers have 12 B and 15.5 B. Over one link of 50 GB/s that is
+///   one direction  64 / 88 x 50 = 36.36 and 64 / 84.5 x 50 = 37.87,
+///   both           2 x 64 / (88 + 12) x 50 = 64.0 and the same with 84.5 + 15.5,
 /// less 15 us for each 64 MiB.
 #[test]
 fn routed_pushes_and_opposite_ones() {

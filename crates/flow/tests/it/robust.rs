@@ -1,4 +1,4 @@
-//! What must hold for any machine and any case: no panic, nothing above its peak, background
+//! Properties of any machine and any case: no panic, nothing above its peak, background
 //! never helps, and a changed description is either read or refused with a line.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -168,7 +168,7 @@ proptest! {
         prop_assert!(all <= slowest(&text) * (1.0 + 1e-9));
     }
 
-    /// One timed flow alone is at least as fast as beside any other, and its time as short.
+    /// One timed flow alone is at least as fast as with any background, and its time as short.
     #[test]
     fn background_never_helps_a_single_flow(flow in pair(), more in prop::collection::vec(pair(), 1..8)) {
         let network = Network::new(&MachineDesc::preset("hgx-h200").unwrap(), RuntimeEnv::default()).unwrap();
@@ -177,11 +177,11 @@ proptest! {
         let fold =
             |s: &str| s.replace("numa2", "numa0").replace("numa3", "numa1").replace("blit", "dma");
         let alone: Case = fold(&flow).parse().unwrap();
-        let beside: Case = fold(&format!("{flow} while {}", more.join(" & "))).parse().unwrap();
-        let (alone, beside) = (network.predict(&alone).unwrap(), network.predict(&beside).unwrap());
-        prop_assert_eq!(beside.len(), 1);
-        prop_assert!(beside[0].rate.0 <= alone[0].rate.0 * (1.0 + 1e-9));
-        prop_assert!(beside[0].time.0 >= alone[0].time.0 * (1.0 - 1e-9));
+        let loaded: Case = fold(&format!("{flow} while {}", more.join(" & "))).parse().unwrap();
+        let (alone, loaded) = (network.predict(&alone).unwrap(), network.predict(&loaded).unwrap());
+        prop_assert_eq!(loaded.len(), 1);
+        prop_assert!(loaded[0].rate.0 <= alone[0].rate.0 * (1.0 + 1e-9));
+        prop_assert!(loaded[0].time.0 >= alone[0].time.0 * (1.0 - 1e-9));
     }
 
     /// Time rises with size within one regime: start + bytes / rate.
@@ -259,11 +259,11 @@ fn the_count_of_constants_is_documented() {
         of.map(|c| c.values.len()).sum::<usize>()
     };
     let [datasheet, fitted, data, assumed] = ConstantOrigin::ALL.map(count);
-    let told = format!(
+    let stated = format!(
         "**{fitted} free constants (fitted), {data} values carried as data, {assumed} assumed, {datasheet} from data sheets**"
     );
     let document = include_str!("../../../../docs/model.md");
-    assert!(document.contains(&told), "docs/model.md: expected {told}");
+    assert!(document.contains(&stated), "docs/model.md: expected {stated}");
 }
 
 /// The reference enumeration: their dual pairs are 0-4 and 2-6, their three-hop pairs 1-5 and 3-7,
@@ -292,7 +292,6 @@ fn another_numbering_of_the_same_graph() {
     assert_eq!(reference.ours(8), None);
 }
 
-/// What an engineer is told.
 #[test]
 fn errors_name_the_line_and_what_was_expected() {
     let (_, text) = MachineDesc::presets()[0];

@@ -194,7 +194,7 @@ impl TextMatrix {
 fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     let pairs = GpuPairs::of(topology);
     if !pairs.has_fabric() {
-        out.push(if topology.doubts(TopologyWarning::NVLINK_NOT_READ) {
+        out.push(if topology.has_warning(TopologyWarning::NVLINK_NOT_READ) {
             "How the GPUs are joined is not known: see the warnings.".into()
         } else {
             "No link between GPUs is known: what goes from one to another passes the host.".into()

@@ -112,7 +112,7 @@ proptest! {
 }
 
 #[test]
-fn a_torn_last_line_is_dropped_and_said() {
+fn a_torn_last_line_is_dropped_and_reported() {
     let whole = real_begin() + &line(&skip(0));
     let torn = whole.clone() + &line(&skip(2))[..40];
     let journal = read(&torn).unwrap();
@@ -130,12 +130,12 @@ fn a_broken_line_costs_itself_and_is_named() {
     let journal = read(&text).unwrap();
     assert_eq!(journal.outcomes.len(), 2, "before it and after it");
     assert!(journal.end.is_some() && !journal.torn);
-    // What goes on with it appends after the last whole line, which is not their sum.
+    // A resumed run appends after the last whole line, which is not their sum.
     assert_eq!(journal.whole_bytes, text.len() as u64);
     let [broken] = journal.broken.as_slice() else { panic!("{:?}", journal.broken) };
     assert_eq!(broken.line, 3);
-    let said = broken.to_string();
-    assert_eq!(said, "line 3 is broken and left out: expected value at column 1");
+    let text = broken.to_string();
+    assert_eq!(text, "line 3 is broken and left out: expected value at column 1");
     // Two writers leave halves of lines behind each other, and what one was about to write is torn.
     let half = line(&skip(4));
     let text = real_begin()
@@ -190,7 +190,7 @@ fn a_newer_format_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_journal_says_so() {
+fn other_files_are_no_journal() {
     assert!(matches!(read(""), Err(JournalError::NoBegin)));
     assert!(matches!(read(&line(&skip(0))), Err(JournalError::NoBegin)));
     assert!(matches!(read("hello\n"), Err(JournalError::Line { line: 1, .. })));
@@ -213,13 +213,13 @@ fn a_runaway_line_is_refused_within_bounds() {
 
 #[test]
 fn a_resumed_run_counts_each_case_once() {
-    // Two visits of one case, a cut, a begin, the case measured anew to its outcome.
+    // Two visits of one case, a cut, a begin, the case measured again to its outcome.
     let visits = real_begin() + &line(&sampled(4, &[1e6, 2e6])) + &line(&sampled(4, &[3e6]));
     let cut = read(&visits).unwrap();
     assert_eq!(cut.partial[0].series[0].samples_ns, [1e6, 2e6, 3e6]);
     // Other repetitions cannot be pooled: the later visit counts alone.
-    let anew = read(&(visits.clone() + &line(&sampled(8, &[9e6])))).unwrap();
-    assert_eq!(anew.partial[0].series[0].samples_ns, [9e6]);
+    let again = read(&(visits.clone() + &line(&sampled(8, &[9e6])))).unwrap();
+    assert_eq!(again.partial[0].series[0].samples_ns, [9e6]);
     let resumed = visits + &real_begin() + &line(&skip(0)) + &line(&skip(0)) + &line(&end());
     let journal = read(&resumed).unwrap();
     assert_eq!((journal.resumed.len(), journal.outcomes.len()), (1, 1));
@@ -253,7 +253,7 @@ fn measured(samples_ns: &[f64]) -> MeasuredCase {
     }
 }
 
-/// Each way in which samples cannot be; the case is then a fault that names the line, and counted.
+/// Each kind of impossible sample makes the case a fault that names the line and is counted.
 #[test]
 fn records_that_cannot_be_are_no_figures() {
     let case = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 1MiB";
@@ -295,7 +295,7 @@ fn records_that_cannot_be_are_no_figures() {
     assert_eq!((cut.rejected.len(), cut.partial.len(), cut.outcomes.len()), (1, 0, 0));
 }
 
-/// The bytes of a call are those that it is about: a GiB is allocated in a microsecond.
+/// The bytes of a call are its argument: a GiB is allocated in a microsecond.
 #[test]
 fn a_call_may_be_about_more_than_it_could_move() {
     let case: Case = "gpu0.reg > gpu0.vram by call@gpu0[alloc] x 4GiB".parse().unwrap();
@@ -309,7 +309,7 @@ fn a_call_may_be_about_more_than_it_could_move() {
 }
 
 #[test]
-fn what_is_kept_of_a_journal_is_bounded() {
+fn memory_of_a_journal_is_bounded() {
     let note = |text: &str| {
         let (code, subject, text) = ("x".to_owned(), "run".to_owned(), text.to_owned());
         line(&JournalRecord::Note(RunNote { code, subject, text }))
@@ -318,7 +318,7 @@ fn what_is_kept_of_a_journal_is_bounded() {
         read(&(real_begin() + &one.repeat(times))).unwrap_err().to_string()
     };
     // Line 1 is the begin.
-    let all = "line 100002: too many notes, more than 100000: no run of pathline writes so many";
+    let all = "line 100002: too many notes, more than 100000: no run of pathline writes that many";
     assert_eq!(error(&note(""), 100_001), all);
     assert!(error(&real_begin(), 10_001).starts_with("line 10001: too many begins"));
     // 17 notes of 1 MiB.

@@ -54,7 +54,7 @@ proptest! {
 
     #[test]
     fn a_text_that_is_read_has_one_canonical_form(text in word_soup()) {
-        // What parses may be written differently, but only once.
+        // A text that parses may have another form, but only one canonical form.
         if let Ok(case) = text.parse::<Case>() {
             inverse(&case)?;
         }
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn errors_stay_short_and_say_what_was_expected(text in "\\PC{0,5000}") {
+    fn errors_stay_short_and_name_the_expected_form(text in "\\PC{0,5000}") {
         if let Err(error) = text.parse::<Case>() {
             prop_assert!(error.text.chars().count() <= 81);
             prop_assert!(!error.expected.is_empty());
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_case_moves_is_what_its_mover_says(flow in flow()) {
+    fn the_mover_decides_what_a_case_moves(flow in flow()) {
         // Copies read and write the payload; no mover writes more than it is given.
         let effect = flow.by.effect(flow.bytes);
         prop_assert!(effect.writes <= flow.bytes);
@@ -140,7 +140,7 @@ fn canonical_texts() {
 }
 
 #[test]
-fn errors_name_the_slip_and_the_way_out() {
+fn errors_name_the_slip_and_the_remedy() {
     let texts = [
         "",
         "gpu0.vram > gpu1.vram",

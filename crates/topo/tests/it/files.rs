@@ -50,8 +50,8 @@ fn every_file_survives_writing_and_reading() {
         let first = read(name);
         let second = from_text(&first.source, &write_nccl_xml(&first)).unwrap();
         // The flaws of the file's text (kbit/s) are corrected once and not written again.
-        let without_doubts = |t: &Topology| Topology { warnings: Vec::new(), ..t.clone() };
-        assert_eq!(without_doubts(&second), without_doubts(&first), "{name}");
+        let without_warnings = |t: &Topology| Topology { warnings: Vec::new(), ..t.clone() };
+        assert_eq!(without_warnings(&second), without_warnings(&first), "{name}");
         let third = from_text(&first.source, &write_nccl_xml(&second)).unwrap();
         assert_eq!(third, second, "{name}");
     }

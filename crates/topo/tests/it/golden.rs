@@ -13,7 +13,7 @@ fn dir(name: &str) -> PathBuf {
 }
 
 /// Compares with `tests/golden/NAME.json`. With INSTA_UPDATE=always, as for other snapshots, the
-/// file is written anew, and the change is to be looked at before it is committed.
+/// file is rewritten; review the change before you commit it.
 fn check(name: &str, mut topology: Topology) {
     topology.source = name.to_owned();
     let text = serde_json::to_string_pretty(&topology).unwrap() + "\n";

@@ -91,7 +91,7 @@ fn circles_end() {
     assert_eq!(topology.gpus.len(), 8);
 }
 
-/// 100000 names beside each other, and a directory of 2000 that 2000 links show again: 4 million
+/// 100000 names in one directory, and a directory of 2000 that 2000 links show again: 4 million
 /// places, of which 200000 are looked at.
 #[test]
 fn many_entries() {

@@ -44,7 +44,7 @@ fn an_mi250x_node() {
     assert_eq!(validate("live", &t), Ok(()));
 }
 
-/// What NVML says of links lies in the snapshot as plain files, and survives being saved.
+/// NVML's facts about links are plain files of the snapshot, and survive being saved.
 #[test]
 fn nvlinks_of_a_saved_snapshot() {
     let mut saved = h200();
@@ -61,7 +61,7 @@ fn nvlinks_of_a_saved_snapshot() {
         let nvlinks: Vec<_> = t.links.iter().filter(|l| l.kind == LinkKind::Nvlink).collect();
         assert_eq!(nvlinks.len(), gpus.len());
         assert!(nvlinks.iter().all(|l| l.width == 18 && l.b == LinkEnd::Switch(0)), "{nvlinks:?}");
-        assert!(!t.doubts(pathline_schema::TopologyWarning::NVLINK_NOT_READ));
+        assert!(!t.has_warning(pathline_schema::TopologyWarning::NVLINK_NOT_READ));
         assert_eq!(validate("saved", &t), Ok(()));
     }
 }
@@ -212,7 +212,7 @@ fn trees_with_missing_and_spoilt_pieces() {
 }
 
 #[test]
-fn no_sys_is_said() {
+fn a_missing_sys_is_reported() {
     let mut s = HostSnapshot::default();
     s.insert("proc/cpuinfo", "processor : 0\nprocessor : 1\n");
     s.insert("proc/meminfo", "MemTotal: 1024 kB\n");
@@ -230,7 +230,7 @@ fn sources_that_disagree() {
     let t = from_snapshot("live", &s);
     assert!(codes(&t).contains(&"numa-disagree"));
     assert_eq!(t.gpus[0].numa, Some(3));
-    // One end says two links fewer.
+    // One end reports two links fewer.
     let mut s = mi250x();
     let path = "sys/class/kfd/kfd/topology/nodes/4/io_links/1/properties";
     let text = s.get(path).unwrap().replace("max_bandwidth 200000", "max_bandwidth 100000");

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
-/// Failing inputs are kept beside the tests, to be tried first from then on.
+/// Failing inputs are kept next to the tests and tried first from then on.
 pub fn config() -> Config {
     let kept = FileFailurePersistence::WithSource("regressions");
     Config { failure_persistence: Some(Box::new(kept)), ..Config::default() }
@@ -72,7 +72,7 @@ pub fn variant() -> impl Strategy<Value = KernelVariant> {
             block,
             grid,
         })
-        // What no kernel can be has a text, but it is not read back.
+        // An impossible kernel has a text, but the text does not parse.
         .prop_filter("there is such a kernel", |v| v.to_string().parse::<KernelVariant>().is_ok())
 }
 
@@ -158,10 +158,10 @@ fn wire_op() -> impl Strategy<Value = WireOp> {
     ]
 }
 
-/// Every way between processes, with who copies where it takes that.
+/// Every transport, with the processes that copy where it has a choice.
 fn wire() -> impl Strategy<Value = MessageOp> {
     let how = || select(CpuHow::ALL);
-    let way = prop_oneof![
+    let transport = prop_oneof![
         select(&[Transport::Mpi, Transport::Ccl, Transport::Ucx][..]).prop_map(|via| (via, None)),
         (how(), how()).prop_map(|(copy_in, copy_out)| {
             (Transport::Shm, Some(ShmCopies::InOut { copy_in, copy_out }))
@@ -171,7 +171,7 @@ fn wire() -> impl Strategy<Value = MessageOp> {
         how().prop_map(|how| (Transport::Xpmem, Some(ShmCopies::Single(how)))),
     ];
     let switch = option::of(select(UcxSetting::ALL));
-    (way, wire_op(), option::of(select(CoreDistance::ALL)), switch).prop_map(
+    (transport, wire_op(), option::of(select(CoreDistance::ALL)), switch).prop_map(
         |((via, copies), op, near, switch)| {
             let switch = switch.filter(|_| via == Transport::Ucx);
             MessageOp { via, op, copies, near, switch }
@@ -268,7 +268,7 @@ pub fn begin() -> impl Strategy<Value = RunBegin> {
                 without: BTreeMap::from([(Transport::Xpmem, "no /dev/xpmem".to_owned())]),
                 gpu: Some("a GPU of 1GiB, 8 on its host".to_owned()),
                 host_only: BTreeMap::from([(Transport::Mpi, "a child died of it".to_owned())]),
-                device_memory: BTreeMap::from([(Transport::Ucx, "it says so".to_owned())]),
+                device_memory: BTreeMap::from([(Transport::Ucx, "it reports so".to_owned())]),
             }]),
             stores: vec![store()],
             ..RunBegin::new(world)

@@ -181,7 +181,7 @@ pub fn mi250x() -> HostSnapshot {
     s
 }
 
-/// Eight H200 in two sockets behind four PCIe switches each, four NVSwitches, an adapter beside
+/// Eight H200 in two sockets behind four PCIe switches each, four NVSwitches, an adapter next to
 /// each GPU; one adapter has lost lanes and one GPU has no domain.
 pub fn h200() -> HostSnapshot {
     let mut s = host("dgx", 2);
