@@ -375,10 +375,11 @@ fn a_run_of_one_case_is_told_in_a_sentence() {
     let journal = journal(WorldKind::Real, mi250x(), vec![at_rate("pairs", case, 50.0)]);
     let report = run_report::build(&journal, Some(&network()));
     assert_eq!(report.headlines.len(), 1);
-    // Nine samples 0.2 % apart: the interval of the median is the 2nd to the 8th, +-0.6 %.
+    // Nine samples 0.2 % apart: the interval of the median is the 2nd to the 8th, 0.6 %. That of t is
+    // narrower: 2.306 x 10/9 x 0.55 % / 3 = 0.47 %.
     assert_eq!(
         report.headlines[0].text,
-        "50.0 GB/s +-0.6 %, 25 % of 200 GB/s, published 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25 \
+        "50.0 GB/s ±0.6 %, 25 % of 200 GB/s, published 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25 \
          figures/p2p-mat.py (= Fig 6), Fig 6c): r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB."
     );
 }

@@ -101,6 +101,7 @@ pub(crate) fn at_rate(suite: &str, case: &str, rate: f64) -> CaseOutcome {
             engine: engine(flow).into(),
             moved_bytes: flow.bytes,
             samples_ns: ripple(flow.bytes.as_f64() / rate),
+            visits: vec![1; 9],
             ..FlowSeries::new(*flow, TimerKind::Host)
         })
         .collect();
@@ -116,6 +117,7 @@ pub(crate) fn at_latency(suite: &str, case: &str, ns: f64) -> CaseOutcome {
         steps: 100,
         moved_bytes: flow.bytes,
         samples_ns: ripple(100.0 * ns),
+        visits: vec![1; 9],
         ..FlowSeries::new(flow, TimerKind::Host)
     };
     outcome(case, &[suite], vec![series])

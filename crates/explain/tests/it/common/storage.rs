@@ -116,6 +116,7 @@ pub(crate) fn io(case: &str, does: &Does) -> CaseOutcome {
                 steps: OPS,
                 moved_bytes: Bytes(flow.bytes.0 * OPS),
                 samples_ns: (0..SAMPLES).map(ns).collect(),
+                visits: vec![1; SAMPLES],
                 io: (0..SAMPLES).map(reading).collect(),
                 setup: setup.collect(),
                 ..FlowSeries::new(*flow, TimerKind::Threads)
