@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod cache;
+mod chain_parts;
 mod child;
 mod compiler;
 mod copier;

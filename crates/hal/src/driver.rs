@@ -192,7 +192,8 @@ pub trait Driver {
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()>;
     /// Enqueues a chase over the chain that `launch` names, of which it follows a part. Launches one
     /// after the other run on different compute units, spread over all of them: units differ by 3 %
-    /// in their distance from a link, and a single one is no picture of the GPU.
+    /// in their distance from a link, and a single one is no picture of the GPU. A driver may know the
+    /// parts of [`pathline_schema::CHASE_STEPS`] loads only.
     fn follow(
         &self,
         stream: StreamId,

@@ -1,7 +1,7 @@
 //! Checks of the GPU runtime.
 
 use pathline_schema::{
-    Bytes, KernelOp, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit,
+    Bytes, CHASE_STEPS, KernelOp, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit,
 };
 
 use super::{
@@ -438,12 +438,12 @@ fn chase(machine: &Machine) -> GpuCheckResult {
     let step = end.since(&start)? * (1.0 / steps as f64);
     // One cycle of a fast clock is the least that a dependent load can take.
     ensure!(step > Ns(0.2), "{step} a step: the chain is not followed");
-    // Eight parts are a whole chain, so they take about as long, and a ninth goes around.
-    let (whole, parts, eighth) = (end.since(&start)?, 8, steps / 8);
+    // 8,192 loads are four parts, which take about as long as the whole, and a fifth goes around.
+    let (whole, parts) = (end.since(&start)?, steps / CHASE_STEPS);
     let launch = KernelLaunch { src: buffer.address(), dst: 0, bytes: Bytes(bytes) };
     stream.record(&start)?;
     for nth in 0..=parts {
-        stream.follow(&kernel, &launch, ChainPart { nth, steps: eighth })?;
+        stream.follow(&kernel, &launch, ChainPart { nth, steps: CHASE_STEPS })?;
     }
     stream.record(&end)?;
     stream.wait()?;
