@@ -444,11 +444,13 @@ fn row(
     let samples =
         |side: Option<&CaseSide>| side.map_or(0, |s| s.runs.iter().map(|r| r.samples).sum());
     let (value_a, value_b) = (value(a), value(b));
+    let other_method = a.zip(b).is_some_and(|(a, b)| a.is_difference != b.is_difference);
     let (change, comparison) = match (value_a, value_b) {
         (None, None) => return None,
         (Some(_), None) if b.is_some() => (CaseChange::Lost, None),
         (Some(_), None) => (CaseChange::OnlyFirst, None),
         (None, Some(_)) => (CaseChange::OnlySecond, None),
+        (Some(_), Some(_)) if other_method => (CaseChange::Unclear, None),
         (Some(_), Some(_)) => {
             let (a, b) = (a?, b?);
             let noise = table.of(case).0;
@@ -459,6 +461,9 @@ fn row(
         }
     };
     let why = match (a, b) {
+        _ if other_method => {
+            "one run timed it with an empty pair of events, the other subtracted that".to_owned()
+        }
         (_, Some(b)) if change == CaseChange::Lost && !b.runs.is_empty() => {
             let all = b.runs.len() + b.failed;
             format!("it failed in {} of {all} later runs: {}", b.failed, b.why)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Cadence, Case, CaseOutcome, FlowSeries, Journal, VerifyResult};
+use pathline_schema::{Cadence, Case, CaseOutcome, CaseTimes, FlowSeries, Journal, VerifyResult};
 use pathline_stats::RunEstimate;
 
 use crate::beyond_ceiling::beyond_ceiling;
@@ -20,6 +20,8 @@ pub(super) struct CaseSide<'a> {
     verified: usize,
     /// Why its figure cannot be right.
     pub(super) beyond: Option<String>,
+    /// Whether what starting and timing adds was subtracted from its times.
+    pub(super) is_difference: bool,
 }
 
 impl CaseSide<'_> {
@@ -63,11 +65,13 @@ fn add<'a>(sides: &mut BTreeMap<String, CaseSide<'a>>, outcome: &'a CaseOutcome)
         why: "",
         verified: 0,
         beyond: None,
+        is_difference: false,
     });
     match outcome {
         CaseOutcome::Measured(measured) => {
-            let visits = measured.series.first().map_or(&[][..], |s| &s.visits);
-            let estimate = RunEstimate::of(&times(case, &measured.series), visits);
+            let times = times(case, &measured.series);
+            let estimate = RunEstimate::of(&times.ns, &times.visits);
+            side.is_difference |= measured.series.iter().any(|s| !s.start_ns.is_empty());
             if estimate.is_some() {
                 side.verified += usize::from(measured.verdict == VerifyResult::Verified);
             }
@@ -93,18 +97,12 @@ pub(super) fn is_latency(case: &Case) -> bool {
 
 /// Time of each sample per byte or per step, of the slowest flow: runs may differ in repetitions.
 /// Without samples that are no time: a clock that steps back gives such.
-fn times(case: &Case, all: &[FlowSeries]) -> Vec<f64> {
-    let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
+fn times(case: &Case, all: &[FlowSeries]) -> CaseTimes {
+    if is_latency(case) {
+        return CaseTimes::slowest_step(all);
+    }
     let bytes: f64 = all.iter().map(|s| s.moved_bytes.as_f64()).sum();
-    let step = |s: &FlowSeries| s.flow.by.is_chase() || case.cadence == Cadence::Isolated;
-    (0..samples)
-        .map(|i| {
-            let each = all.iter().filter_map(|s| {
-                let work = if step(s) { s.steps.max(1) as f64 } else { bytes };
-                s.samples_ns.get(i).map(|ns| ns / work)
-            });
-            each.fold(0.0, f64::max)
-        })
-        .filter(|t| t.is_finite() && *t > 0.0)
-        .collect()
+    let mut times = CaseTimes::slowest_flow(all);
+    times.ns.iter_mut().for_each(|ns| *ns /= bytes);
+    times
 }

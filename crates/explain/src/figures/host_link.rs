@@ -1,6 +1,6 @@
 //! Between the host's memory and a GPU.
 
-use pathline_schema::{Flow, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
+use pathline_schema::{Flow, GridSize, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
 
 use super::{
     ALIKE, BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
@@ -88,6 +88,21 @@ fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
     figures
 }
 
+/// What two kernels of one GPU at once say. On H200 the grid of the first one, a block for each tile,
+/// filled all multiprocessors, and the directions had 26 and 47 GB/s in one sample, 40 and 29 in another.
+const WAITS_FOR_UNITS: &str = " Both ways by kernels, blocks of one copy can wait until those of the other leave a \
+     multiprocessor: that is no limit of the link.";
+
+/// Whether a bar is of kernels in both directions whose blocks do not all fit on the GPU at once.
+fn waits_for_units(bar: &FigureBar) -> bool {
+    let tiled = |flow: &Flow| match flow.by {
+        Mover::Kernel { variant, .. } => variant.grid == GridSize::Tiles,
+        _ => false,
+    };
+    let timed = bar.cell.case.as_ref().map_or(&[][..], |case| &case.timed);
+    timed.len() > 1 && timed.iter().any(tiled)
+}
+
 fn bars(
     run: &RunView,
     gpu: u32,
@@ -103,11 +118,12 @@ fn bars(
     let best = one_way.filter_map(|b| Some((b, b.cell.value?))).max_by(|a, b| a.1.total_cmp(&b.1));
     let finding = best.map_or(String::new(), |(bar, value)| {
         format!(
-            "One way, {} is the fastest with {}{}.{}",
+            "One way, {} is the fastest with {}{}.{}{}",
             bar.label,
             fmt::gbs(value),
             shares(std::iter::once(&bar.cell)),
             published_clause(bars.iter().map(|b| &b.cell)),
+            if bars.iter().any(waits_for_units) { WAITS_FOR_UNITS } else { "" },
         )
     });
     Figure {

@@ -1,13 +1,14 @@
 //! Small copies between GPUs and with the host, and loads over links.
 
-use pathline_schema::{Cadence, Flow, SuiteId, Unit};
+use pathline_schema::{Cadence, Flow, FlowSeries, SuiteId, TimerKind, Unit};
+use pathline_stats::SeriesSummary;
 
 use super::{
     BetterWhen, Figure, FigureBar, FigureBody, SuiteFindings, bars_figure, extremes, grid,
     published_clause, sorted, values,
 };
 use crate::fmt;
-use crate::run::{CaseQuantity, RunEntry, RunView};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Latency;
 
@@ -61,8 +62,11 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         _ => String::new(),
     };
     let (low, high) = extremes(&peers.iter().map(|p| p.0).collect::<Vec<_>>());
-    let sentence = (!peers.is_empty())
-        .then(|| format!("The smallest copy between GPUs takes {} us.", fmt::range(low, high)));
+    let entries = || copies.iter().map(|(entry, _)| *entry);
+    let sentence = (!peers.is_empty()).then(|| {
+        let time = fmt::range(low, high);
+        format!("The smallest copy between GPUs takes {time} us{}.", start_clause(run, entries()))
+    });
     let figure = Figure {
         id: "latency".into(),
         suite: SUITE.into(),
@@ -72,6 +76,28 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         body: FigureBody::Matrix(matrix),
     };
     Some((figure, sentence))
+}
+
+/// What a time of operations one at a time has in it of the timer, or has not. A copy that was timed
+/// alone, as in runs before differences were taken, contains an empty pair of events.
+fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a>>) -> String {
+    let sampled = |entry: &'a RunEntry<'a>| match entry.state {
+        EntryState::Sampled(series) => series,
+        EntryState::Absent(_) => &[],
+    };
+    let series: Vec<&FlowSeries> = entries.flat_map(sampled).collect();
+    let starts: Vec<f64> =
+        series.iter().flat_map(|s| s.start_costs()).map(|cost| cost.0 / 1e3).collect();
+    if let Some(start) = SeriesSummary::of(&starts) {
+        let start = fmt::number(start.median);
+        return format!(" queued behind another; to start and time it alone adds {start} us");
+    }
+    let pair = run.journal.begin.overhead_ns.get(TimerKind::DeviceEvents.word());
+    let device = series.iter().any(|s| s.timer == TimerKind::DeviceEvents);
+    match pair.filter(|ns| device && **ns > 0.0) {
+        Some(ns) => format!(", of which an empty pair of events takes {}", fmt::number(ns / 1e3)),
+        None => String::new(),
+    }
 }
 
 /// Dependent loads of each GPU from each memory that is not its own.

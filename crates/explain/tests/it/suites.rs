@@ -27,7 +27,7 @@ fn filler() -> Vec<CaseOutcome> {
 }
 
 #[test]
-fn calls_are_told_by_the_gib() {
+fn calls_have_the_time_of_the_largest_size_that_was_measured() {
     let call = |what: &str, us: f64| at_latency("overhead", &format!("{what} isolated"), us * 1e3);
     let mut outcomes = vec![
         call("numa3.paged > numa3.registered by call@gpu0[register] x 256MiB", 20_000.0),
@@ -39,8 +39,7 @@ fn calls_are_told_by_the_gib() {
     ];
     outcomes.extend(filler());
     let report = run_report::build(&run(outcomes), None);
-    // 20 ms for a quarter of a GiB are 80 ms.
-    let text = "A GiB takes 80.0 ms to page-lock, 40.0 ms to unlock and 120 ms to allocate pinned. \
+    let text = "256MiB take 20.0 ms to page-lock, 10.0 ms to unlock and 30.0 ms to allocate pinned. \
                 A launch takes 2.00 us, 7.00 us until it is done.";
     assert!(says(&report, text), "{:#?}", report.headlines);
     close(bar(figure(&report, "overhead-calls"), "launch a kernel").value, 2.0);
@@ -50,6 +49,22 @@ fn calls_are_told_by_the_gib() {
     close(m.cells[2][0].value, 50.0);
     // Calls moved nothing, so that nothing was left unverified.
     assert!(!says(&report, "not verified"));
+}
+
+/// 2.2 us of each of k more copies; k alone took 2.8 us more than k more did.
+#[test]
+fn a_small_copy_says_what_timing_it_adds() {
+    let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 16B isolated";
+    let mut outcome = at_latency("latency", case, 2_200.0);
+    if let CaseOutcome::Measured(m) = &mut outcome {
+        let series = &mut m.series[0];
+        series.start_ns = series.samples_ns.iter().map(|ns| ns + 2_800.0).collect();
+    }
+    let mut outcomes = filler();
+    outcomes.push(outcome);
+    let report = run_report::build(&run(outcomes), None);
+    let text = "us queued behind another; to start and time it alone adds 2.80 us.";
+    assert!(says(&report, text), "{:#?}", report.headlines);
 }
 
 #[test]
