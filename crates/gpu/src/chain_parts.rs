@@ -82,7 +82,7 @@ impl GpuDriver {
     }
 }
 
-/// Where each of so many parts of a chain begins. None if a step fails.
+/// Where each part of a chain begins. None if a step fails.
 fn part_starts(
     address: u64,
     parts: u64,

@@ -311,8 +311,8 @@ impl GpuDriver {
         Ok((first != u64::MAX).then_some(first))
     }
 
-    /// Whether a read kernel finds the sum of a pattern. The kernel is the one that is timed, told by a
-    /// destination that is not 0 to keep its sum.
+    /// Whether a read kernel finds the sum of a pattern. The kernel is the one that is timed; a
+    /// destination that is not 0 makes it keep its sum.
     pub(crate) fn sum_is_right(
         &self,
         kernel: KernelId,

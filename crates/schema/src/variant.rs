@@ -148,7 +148,7 @@ impl KernelVariant {
             ..Self::standard(KernelOp::Chase)
         }
     }
-    /// Bytes between the first and the last of so many elements of a chain, the last one included.
+    /// Bytes that the elements of `steps` loads of a chain span.
     pub const fn chase_bytes(steps: u64) -> Bytes {
         Bytes(steps.saturating_mul(CHAIN_STRIDE))
     }

@@ -214,7 +214,7 @@ pub(crate) fn out_of_memory(
 }
 
 impl SimDriver {
-    /// Enqueues a kernel; of a chase, so many loads if not a whole pass.
+    /// Enqueues a kernel; of a chase, `part` loads, or a whole pass if none.
     fn enqueue_kernel(
         &self,
         stream: StreamId,

@@ -108,7 +108,7 @@ impl StubNode {
         Ok(new)
     }
 
-    /// Time of so many loads of a chain, one element of which is at `src`.
+    /// Time of `steps` loads of a chain, one element of which is at `src`.
     fn timed_chase(
         &mut self,
         stream: StreamId,
