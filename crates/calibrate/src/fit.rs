@@ -8,6 +8,9 @@
 pub(crate) mod doubt;
 mod settle;
 
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::candidates::{self, GroupCandidate, GroupOrigin};
 use crate::data::{CalibrationData, PathEnds, median};
 use crate::model::{FittedModel, FittedResource, SetRunner, SetTimeline};
@@ -246,12 +249,70 @@ impl<'a> GroupFitter<'a> {
 
     /// The sum of deviations of some sets on the model as it is, which their timelines need not be of.
     fn try_sum(&mut self, sets: &[usize]) -> f64 {
+        self.try_sum_below(sets, f64::INFINITY)
+    }
+
+    /// The same, or once it is above `enough` what it is by then: no deviation is negative.
+    fn try_sum_below(&mut self, sets: &[usize], enough: f64) -> f64 {
         let mut sum = 0.0;
         for &s in sets {
             self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
             sum += loss(deviation(self.data, s, &self.timeline), self.spread);
+            if sum > enough {
+                break;
+            }
         }
         sum
+    }
+
+    /// One trial for each item, by as many threads as there are processors, each with a copy of this;
+    /// results in the order of the items. Trials leave the model as it is.
+    fn trials<T: Send>(
+        &self,
+        items: &[usize],
+        trial: impl Fn(&mut GroupFitter<'a>, usize) -> T + Sync,
+    ) -> Vec<T> {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut fitter = self.copy();
+            let mut done = Vec::new();
+            loop {
+                let nth = next.fetch_add(1, Ordering::Relaxed);
+                let Some(&item) = items.get(nth) else { return done };
+                done.push((nth, trial(&mut fitter, item)));
+            }
+        };
+        let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut all = work();
+            for other in others {
+                match other.join() {
+                    Ok(done) => all.extend(done),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            all
+        });
+        all.sort_by_key(|(nth, _)| *nth);
+        all.into_iter().map(|(_, result)| result).collect()
+    }
+
+    fn copy(&self) -> Self {
+        Self {
+            data: self.data,
+            used: self.used.clone(),
+            model: self.model.clone(),
+            groups: self.groups.clone(),
+            timelines: self.timelines.clone(),
+            off: self.off.clone(),
+            spread: self.spread,
+            finest: self.finest,
+            runner: SetRunner::default(),
+            timeline: SetTimeline::default(),
+            taken: self.taken.clone(),
+            hops: self.hops.clone(),
+        }
     }
 
     fn known_sum(&self, sets: &[usize]) -> f64 {
@@ -374,9 +435,11 @@ impl<'a> GroupFitter<'a> {
                 again = false;
                 continue;
             }
+            let promising: Vec<usize> = promising.into_iter().map(|(_, p)| p).collect();
+            let trials = self.trials(&promising, |fitter, p| fitter.attempt(prospects, p));
             let mut tried = Vec::new();
-            for (_, p) in promising {
-                match self.attempt(prospects, p).filter(|t| t.gain > 0.0) {
+            for (p, trial) in promising.into_iter().zip(trials) {
+                match trial.filter(|t| t.gain > 0.0) {
                     Some(trial) => tried.push(trial),
                     None => vain[p] = true,
                 }
@@ -448,9 +511,9 @@ impl<'a> GroupFitter<'a> {
         steps: usize,
     ) -> (f64, f64) {
         let least = self.least(at);
-        let (best, sum) = minimum(around.max(least), within, steps, &mut |capacity| {
+        let (best, sum) = minimum(around.max(least), within, steps, &mut |capacity, enough| {
             self.model.shared[at].capacity = capacity.max(least);
-            self.try_sum(sets)
+            self.try_sum_below(sets, enough)
         });
         (best.max(least), sum)
     }
@@ -585,9 +648,9 @@ impl<'a> GroupFitter<'a> {
             })
             .collect();
         let known = self.known_sum(&sets);
-        let (best, sum) = minimum(before, 1.2, 14, &mut |share| {
+        let (best, sum) = minimum(before, 1.2, 14, &mut |share, enough| {
             ins.iter().for_each(|&p| self.model.shares[p] = share);
-            self.try_sum(&sets)
+            self.try_sum_below(&sets, enough)
         });
         let worth = known - sum > self.price(1);
         let share = if worth { (best * 1000.0).round() / 1000.0 } else { before };
@@ -634,13 +697,19 @@ fn passed(data: &CalibrationData, set: usize, mask: u64) -> f64 {
 }
 
 /// The least value of `of` near `around`, on a logarithmic scale: a coarse look at seven points,
-/// then golden section about the best.
-fn minimum(around: f64, within: f64, steps: usize, of: &mut dyn FnMut(f64) -> f64) -> (f64, f64) {
+/// then golden section about the best. `of` may give anything above its second argument where its value
+/// is above that: such a point is neither the best nor the better of two, and not looked at again.
+fn minimum(
+    around: f64,
+    within: f64,
+    steps: usize,
+    of: &mut dyn FnMut(f64, f64) -> f64,
+) -> (f64, f64) {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     let middle = around.ln();
-    let mut best = (middle, of(around));
-    let look = |x: f64, best: &mut (f64, f64), of: &mut dyn FnMut(f64) -> f64| {
-        let value = of(x.exp());
+    let mut best = (middle, of(around, f64::INFINITY));
+    let mut look = |x: f64, best: &mut (f64, f64), enough: f64| {
+        let value = of(x.exp(), enough);
         if value < best.1 {
             *best = (x, value);
         }
@@ -648,20 +717,22 @@ fn minimum(around: f64, within: f64, steps: usize, of: &mut dyn FnMut(f64) -> f6
     };
     let step = within / 3.0;
     for k in [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0] {
-        look(middle + k * step, &mut best, of);
+        let enough = best.1;
+        look(middle + k * step, &mut best, enough);
     }
     let (mut low, mut high) = (best.0 - step, best.0 + step);
     let (mut a, mut b) = (high - GOLDEN * (high - low), low + GOLDEN * (high - low));
-    let (mut at_a, mut at_b) = (look(a, &mut best, of), look(b, &mut best, of));
+    let mut at_a = look(a, &mut best, f64::INFINITY);
+    let mut at_b = look(b, &mut best, at_a);
     for _ in 0..steps {
         if at_a <= at_b {
             (high, b, at_b) = (b, a, at_a);
             a = high - GOLDEN * (high - low);
-            at_a = look(a, &mut best, of);
+            at_a = look(a, &mut best, at_b);
         } else {
             (low, a, at_a) = (a, b, at_b);
             b = low + GOLDEN * (high - low);
-            at_b = look(b, &mut best, of);
+            at_b = look(b, &mut best, at_a);
         }
     }
     (best.0.exp(), best.1)

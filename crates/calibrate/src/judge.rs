@@ -186,11 +186,15 @@ pub(crate) fn crossed(data: &CalibrationData, fitted: &FittedNode) -> Option<Err
     if data.sets.len() < FEWEST {
         return None;
     }
-    let mut all = Vec::new();
-    for fold in 0..FOLDS {
+    let judged = &|fold: usize| -> Vec<JudgedSet> {
         let used: Vec<bool> = (0..data.sets.len()).map(|s| s % FOLDS != fold).collect();
         let model = GroupFitter::again(data, fitted, used);
-        all.extend(judge(data, &model, data).into_iter().filter(|j| j.set % FOLDS == fold));
-    }
+        judge(data, &model, data).into_iter().filter(|j| j.set % FOLDS == fold).collect()
+    };
+    let all: Vec<JudgedSet> = std::thread::scope(|scope| {
+        let folds: Vec<_> = (0..FOLDS).map(|fold| scope.spawn(move || judged(fold))).collect();
+        let joined = folds.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined.flat_map(|j| j.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
     Some(ErrorStats::of(all.iter().filter(|j| j.kind != SetClass::Order)))
 }

@@ -103,24 +103,24 @@ impl GroupFitter<'_> {
             .collect();
         near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         near.truncate(TRIED);
-        let mut found = Vec::new();
-        for (_, p) in near {
+        let near: Vec<usize> = near.into_iter().map(|(_, p)| p).collect();
+        let mut found = self.trials(&near, |fitter, p| {
             let prospect = &prospects[p];
-            let mut takes = vec![0.0; self.data.paths.len()];
+            let mut takes = vec![0.0; fitter.data.paths.len()];
             prospect.members.iter().for_each(|&m| takes[m] = 1.0);
             let new = FittedResource { capacity: prospect.seen, takes };
-            let mut sets = self.sets_of(&new, prospect.seen * 0.9);
+            let mut sets = fitter.sets_of(&new, prospect.seen * 0.9);
             sets.extend(&old);
             sets.sort_unstable();
             sets.dedup();
-            let known = self.known_sum(&sets);
-            self.model.shared[g] = new;
-            let (capacity, sum) = self.best_capacity(g, &sets, prospect.seen, 0.1, 8);
-            let cheaper = self.price(self.groups[g].of) - self.price(prospect.candidate.of);
+            let known = fitter.known_sum(&sets);
+            let shared = std::mem::replace(&mut fitter.model.shared[g], new);
+            let (capacity, sum) = fitter.best_capacity(g, &sets, prospect.seen, 0.1, 8);
+            fitter.model.shared[g] = shared;
+            let cheaper = fitter.price(fitter.groups[g].of) - fitter.price(prospect.candidate.of);
             let gain = known - sum + cheaper;
-            found.push(GroupTrial { prospect: p, capacity, gain, changed: Vec::new() });
-        }
-        self.model.shared[g] = shared;
+            GroupTrial { prospect: p, capacity, gain, changed: Vec::new() }
+        });
         found.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
         found
     }
@@ -186,9 +186,9 @@ impl GroupFitter<'_> {
             let top = class.iter().map(|&p| self.data.paths[p].low).fold(0.0, f64::max);
             // Alone each of them was not slowed.
             let most = (self.model.shared[g].capacity / top).max(1.0);
-            let (take, _) = minimum(1.0, 0.3, 8, &mut |take| {
+            let (take, _) = minimum(1.0, 0.3, 8, &mut |take, enough| {
                 class.iter().for_each(|&p| self.model.shared[g].takes[p] = take.min(most));
-                self.try_sum(&mixed)
+                self.try_sum_below(&mixed, enough)
             });
             class.iter().for_each(|&p| self.model.shared[g].takes[p] = take.min(most));
         }
