@@ -224,8 +224,9 @@ const DRIVE: [&str; 3] = [
 ];
 
 /// The chain is followed through addresses that are known to be of global memory: a generic load
-/// would have to look first. What hangs on the number of the thread is not taken through AMD's cache
-/// of scalars, which data has nothing to do with. One block of the grid follows it, the one whose number
+/// would have to look first. An address that depends on the number of the thread is not loaded through
+/// AMD's scalar cache, which data does not use; a test of that number alone would tell the compiler that
+/// it is 0. One block of the grid follows it, the one whose number
 /// stands in place of a destination: with a block for each compute unit, that chooses the unit.
 const CHASE: &str = r#"
 typedef unsigned long long u64;
@@ -239,7 +240,7 @@ static __device__ u64 pl_next(u64 at) {
 static __device__ u64 pl_next(u64 at) { return *(const __attribute__((address_space(1))) u64 *)at; }
 #endif
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
-    if (blockIdx.x != (unsigned)(u64)dst || threadIdx.x) return;
+    if ((blockIdx.x ^ (unsigned)(u64)dst) | threadIdx.x) return;
     const unsigned steps = bytes / 128 ? bytes / 128 : 1;
     u64 at = (u64)src + threadIdx.x;
     _Pragma("unroll 16") for (unsigned i = 0; i < steps; i++) at = pl_next(at);

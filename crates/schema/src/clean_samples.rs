@@ -85,14 +85,13 @@ impl FlowSeries {
 
 /// The visit that each of `all` samples belongs to.
 fn visit_numbers(visits: &[u32], all: usize) -> Vec<usize> {
-    let recorded = visits.iter().enumerate();
     let mut numbers: Vec<usize> = Vec::with_capacity(all);
-    for (nth, &samples) in recorded {
+    for (nth, &samples) in visits.iter().enumerate() {
         let room = all - numbers.len();
         numbers.extend(std::iter::repeat_n(nth, room.min(samples as usize)));
     }
-    let rest = numbers.len()..all;
-    numbers.extend(rest.map(|nth| visits.len() + nth / OLD_VISIT));
+    let recorded = numbers.len();
+    numbers.extend((recorded..all).map(|nth| visits.len() + (nth - recorded) / OLD_VISIT));
     numbers
 }
 
