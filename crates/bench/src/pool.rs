@@ -235,7 +235,7 @@ mod tests {
                 addresses.push((key, pool.get(key).unwrap().address()));
             }
         }
-        // The third needs the host memory of the first and a GPU's of its own: 64 MiB too many with
+        // The third needs the host memory of the first and new memory of a GPU: 64 MiB too many with
         // all of the others, whose oldest idle one is the first's destination.
         pool.begin(&batches[2], fits);
         let third: Vec<u64> =

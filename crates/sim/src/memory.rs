@@ -33,7 +33,7 @@ impl RangeContent {
         }
     }
     /// The same bytes as a pattern that begins in the first word of the buffer.
-    fn from_start(self) -> Self {
+    fn rebased(self) -> Self {
         match self {
             Self::Pattern { seed, base } => {
                 let words = base.cast_signed() >> 3;
@@ -300,7 +300,7 @@ impl SimMemory {
         let end = at.offset.saturating_add(bytes);
         // Stretches with another pattern differ in their first byte or soon after.
         let wrong = |(from, to, &content): (u64, u64, &RangeContent)| {
-            if content.from_start() == right.from_start() {
+            if content.rebased() == right.rebased() {
                 return None;
             }
             (from..to).find(|&offset| content.byte(offset) != right.byte(offset))

@@ -27,8 +27,7 @@ impl CaseEngine<'_> {
         case.lanes.iter().map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max)
     }
 
-    /// Sets the repetitions of a sample: those that an earlier case of the class found, else those that
-    /// a search finds. The duration of such a sample, and whether repetitions were taken.
+    /// Sets the repetitions of a sample: from an earlier case of the class, else by a search. The duration of such a sample, and whether repetitions were taken.
     pub(super) fn calibrate(&mut self, case: &mut RunningCase<'_>) -> CallResult<(Ns, bool)> {
         let shortest = Ns(self.shortest(case));
         if let Some(reps) = self.known_reps.reps(&case.entry.case, shortest) {

@@ -102,8 +102,9 @@ fn a_case_is_measured_to_its_precision_and_verified() {
     }
 }
 
-/// Copies of GPU 0's engine to all GPUs: the first loads the engine until 50 ms after it was bound, and settles in at least 4
-/// samples; the others take its repetitions, confirm them by one sample, and settle with the next.
+/// Copies of GPU 0's engine to all GPUs: the first loads the engine until 50 ms after it was bound, and
+/// settles in at least 4 samples; the others take its repetitions, confirm them by one sample, and settle
+/// with the next.
 #[test]
 fn an_engine_is_warmed_once_and_a_class_calibrated_once() {
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
