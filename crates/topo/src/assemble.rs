@@ -11,7 +11,7 @@ use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
 use crate::peaks::amd_product;
 use crate::snapshot::HostSnapshot;
 use crate::warn::{numa_distances, numa_memory, pcie_degraded, warning};
-use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci};
+use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci, vendors};
 
 /// The most GPUs, domains and switches of one node that are believed.
 const MAX_UNITS: usize = 1024;
@@ -45,7 +45,7 @@ pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
         kfd::compare_domains(gpu, device.and_then(|d| d.numa), &mut warnings);
     }
     let mut gpus = kfd.gpus;
-    gpus.extend(nvidia::gpus(snapshot, &pci, gpus.len() as u32));
+    vendors::add_gpus(snapshot, &pci, &mut gpus);
     gpus.truncate(MAX_UNITS);
     let mut topology = Topology {
         source: source.to_owned(),

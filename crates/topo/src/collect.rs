@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::TopoError;
 use crate::snapshot::{HostSnapshot, MAX_FILE, MAX_TOTAL, TARGET};
+use crate::vendors::{DriverFile, VENDORS};
 
 /// The most names taken from one directory.
 const MAX_NAMES: usize = 20_000;
@@ -77,8 +78,6 @@ const TREES: &[(&str, &str, &[&str])] = &[
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
 
-const NVIDIA_GPUS: &str = "proc/driver/nvidia/gpus";
-
 impl HostSnapshot {
     /// Reads what pathline uses of a host. `root` is `/`, or a directory that holds copies of its
     /// `proc` and `sys`, such as one that [`HostSnapshot::save_dir`] wrote. What is missing or cannot
@@ -94,8 +93,12 @@ impl HostSnapshot {
         reader.trimmed("proc/cpuinfo", cut_cpuinfo);
         reader.trimmed("proc/self/status", |text| lines_with(text, "s_allowed_list:"));
         reader.trimmed("proc/self/smaps", cut_smaps);
-        for name in reader.names(NVIDIA_GPUS) {
-            reader.trimmed(&format!("{NVIDIA_GPUS}/{name}/information"), cut_information);
+        for DriverFile { folder, name, lines } in VENDORS.iter().flat_map(|v| v.driver_files) {
+            for gpu in reader.names(folder) {
+                reader.trimmed(&format!("{folder}/{gpu}/{name}"), |text| {
+                    lines.iter().map(|word| lines_with(text, word)).collect()
+                });
+            }
         }
         for (dir, word, below) in TREES {
             for name in reader.names(dir).iter().filter(|name| name.starts_with(word)) {
@@ -196,7 +199,7 @@ impl TreeReader {
     }
 
     /// A file of which only a part is useful, or may be disclosed.
-    fn trimmed(&mut self, path: &str, cut: fn(&str) -> String) {
+    fn trimmed(&mut self, path: &str, cut: impl Fn(&str) -> String) {
         if let Some(text) = self.read(path, 16 * MAX_FILE) {
             self.keep(path, cut(&text));
         }
@@ -314,11 +317,6 @@ fn cut_smaps(text: &str) -> String {
         .find(|line| line.starts_with("KernelPageSize:"))
         .map(|line| format!("{line}\n"))
         .unwrap_or_default()
-}
-
-/// Without the UUID and version of the firmware, which do not describe paths.
-fn cut_information(text: &str) -> String {
-    ["Model:", "Bus Location:"].map(|key| lines_with(text, key)).concat()
 }
 
 fn lines_with(text: &str, word: &str) -> String {

@@ -12,7 +12,8 @@ use crate::error::{TopoError, excerpt};
 use crate::links::{LinkClaim, LinkClaims, number_packages};
 use crate::parse::{cpu_mask, int, is_pci_address};
 use crate::pci::{AMD, NVIDIA, is_gpu_class};
-use crate::peaks::{amd_product, gpu_product};
+use crate::peaks::amd_product;
+use crate::vendors::gpu_product;
 use crate::xml::XmlElement;
 
 /// Kinds of operating system devices (`osdev_type` of hwloc 1 and 2).

@@ -26,6 +26,7 @@ mod pci;
 mod peaks;
 mod save;
 mod snapshot;
+mod vendors;
 mod warn;
 mod xml;
 

@@ -8,7 +8,7 @@ use crate::peaks::{nvidia_product, nvlink_link, nvlinks_of};
 use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
-const GPUS: &str = "proc/driver/nvidia/gpus";
+pub(crate) const GPUS: &str = "proc/driver/nvidia/gpus";
 
 /// GPUs by PCI address, as NVML counts them and CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 /// Numbers start at `first`.

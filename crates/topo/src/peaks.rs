@@ -2,8 +2,6 @@
 
 use pathline_schema::Rate;
 
-use crate::pci::{AMD, NVIDIA};
-
 /// Peak of one xGMI link per direction.
 ///
 /// gfx906, gfx90a: 25 GT/s x 16 bit = 50 GB/s; gfx908: 23 GT/s, 46 GB/s (three links, 276 GB/s
@@ -45,18 +43,6 @@ pub(crate) fn nvlinks_of(name: &str) -> Option<u32> {
 /// Peak of the xGMI link from a Trento CPU to a GCD, per direction: 36 GB/s (Frontier user guide,
 /// OLCF: 36+36 GB/s between a GCD and the CPU).
 pub(crate) const TRENTO_HOST_LINK: Rate = Rate(36.0);
-
-/// The vendor of a GPU by its PCI numbers, with name and target of a product that is known.
-pub(crate) fn gpu_product(
-    vendor: u32,
-    device: u32,
-) -> (&'static str, Option<(&'static str, &'static str)>) {
-    match vendor {
-        AMD => ("amd", amd_product(device)),
-        NVIDIA => ("nvidia", nvidia_product(device)),
-        _ => ("", None),
-    }
-}
 
 /// Product and target of AMD accelerators, by PCI device number (pci.ids; amdgpu.ids of libdrm).
 pub(crate) fn amd_product(device: u32) -> Option<(&'static str, &'static str)> {
