@@ -1,11 +1,15 @@
 //! The command line, as one table. Completions and the man page are derived from it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as _, CommandFactory, Id, Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgMatches, Args as _, CommandFactory, FromArgMatches, Id, Parser, Subcommand, ValueEnum,
+    value_parser,
+};
 use pathline_bench::{GpuRequirement, RandomDraw};
-use pathline_gpu::COMPILE_COMMAND;
+use pathline_gpu::{COMPILE_COMMAND, LibraryOption, library_options};
 use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, StorePlaces, WorkerFault,
@@ -213,28 +217,52 @@ impl SelectArgs {
 #[derive(Debug, Clone, Default, Parser)]
 #[command(next_help_heading = LIBRARIES)]
 pub(crate) struct LibraryArgs {
-    /// Measure by CUDA, with this driver.
-    ///
-    /// The file libcuda.so.1 or its folder; `search` looks for it. By default the runtime is that of the
-    /// GPUs that are here.
-    #[arg(long, value_name = "PATH", env = "PATHLINE_CUDA")]
-    pub(crate) cuda: Option<PathBuf>,
-    /// Measure by HIP, with this runtime.
-    ///
-    /// The file libamdhip64.so.N or its folder; `search` looks for it.
-    #[arg(long, value_name = "PATH", env = "PATHLINE_HIP")]
-    pub(crate) hip: Option<PathBuf>,
-    /// NVIDIA's run-time compiler.
-    ///
-    /// The file libnvrtc.so.N or its folder; searched by default.
-    #[arg(long, value_name = "PATH", env = "PATHLINE_NVRTC")]
-    pub(crate) nvrtc: Option<PathBuf>,
+    #[command(flatten)]
+    named: NamedLibraries,
     /// Whether MPI takes memory of GPUs.
     ///
     /// By default two processes that may die of it try; where none can be launched, the library's own
     /// answer counts.
     #[arg(long, value_name = "ANSWER", env = "PATHLINE_DEVICE_MEMORY")]
     pub(crate) device_memory: Option<DeviceMemoryAnswer>,
+}
+
+/// Paths of libraries by the options that name them, which the descriptions of the GPU runtimes list.
+#[derive(Debug, Clone, Default)]
+struct NamedLibraries(BTreeMap<String, PathBuf>);
+
+impl NamedLibraries {
+    fn argument(option: &'static LibraryOption) -> Arg {
+        Arg::new(option.name)
+            .long(option.name)
+            .value_name("PATH")
+            .env(option.variable)
+            .value_parser(value_parser!(PathBuf))
+            .help(option.help)
+            .long_help(format!("{}.\n\n{}.", option.help, option.value))
+    }
+}
+
+impl clap::Args for NamedLibraries {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(library_options().map(Self::argument))
+    }
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for NamedLibraries {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let path = |option: &LibraryOption| {
+            Some((option.name.to_owned(), matches.get_one::<PathBuf>(option.name)?.clone()))
+        };
+        Ok(Self(library_options().filter_map(path).collect()))
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.extend(Self::from_arg_matches(matches)?.0);
+        Ok(())
+    }
 }
 
 /// Whether an MPI takes memory of GPUs.
@@ -256,28 +284,24 @@ impl LibraryArgs {
 
     /// Whether a library is named.
     pub(crate) fn any(&self) -> bool {
-        self.cuda.is_some() || self.hip.is_some() || self.nvrtc.is_some()
+        !self.named.0.is_empty()
     }
 
     /// What is said here, and else what was said there.
     pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            cuda: self.cuda.or(other.cuda),
-            hip: self.hip.or(other.hip),
-            nvrtc: self.nvrtc.or(other.nvrtc),
-            device_memory: self.device_memory.or(other.device_memory),
-        }
+        let mut named = other.named;
+        named.0.extend(self.named.0);
+        Self { named, device_memory: self.device_memory.or(other.device_memory) }
     }
 
     /// The same for the crate that opens them.
     pub(crate) fn choice(&self) -> LibraryChoice {
-        let Self { cuda, hip, nvrtc, device_memory } = self.clone();
-        let device_memory = match device_memory {
+        let device_memory = match self.device_memory {
             Some(DeviceMemoryAnswer::Yes) => DeviceMemory::Yes,
             Some(DeviceMemoryAnswer::No) => DeviceMemory::No,
             Some(DeviceMemoryAnswer::Try) | None => DeviceMemory::Try,
         };
-        LibraryChoice { cuda, hip, nvrtc, device_memory }
+        LibraryChoice { named: self.named.0.clone(), device_memory }
     }
 }
 

@@ -19,6 +19,7 @@ use pathline_schema::Severity;
 use super::family::RuntimeFamily;
 use super::frame;
 use super::rtc::BoundCompiler;
+use pathline_dylib::SharedLibrary;
 
 /// The argument that makes this program serve compilations.
 pub const COMPILE_COMMAND: &str = "__compile";
@@ -98,7 +99,7 @@ impl CompileWorker {
     ) -> std::result::Result<CallResult<Vec<u8>>, String> {
         let CompileRequest { family, library, target, text } = request;
         let path = library.as_os_str().as_bytes();
-        let fields = [family.name().as_bytes(), path, target.as_bytes(), text.as_bytes()];
+        let fields = [family.name.as_bytes(), path, target.as_bytes(), text.as_bytes()];
         let sent = match &mut self.requests {
             Some(requests) => frame::write(requests, &fields),
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -162,7 +163,7 @@ fn understood(fields: &[Vec<u8>], family: RuntimeFamily) -> Option<CallResult<Ve
     match fields {
         [status, code] if status == b"ok" => Some(Ok(code.clone())),
         [status, call, thing, code, reason, way_out] if status == b"no" => {
-            let call = if call.is_empty() { family.name().to_owned() } else { text(call) };
+            let call = if call.is_empty() { family.name.to_owned() } else { text(call) };
             Some(Err(CallError::new(Severity::Unsupported, call, text(thing), text(reason))
                 .with_code(text(code).parse().ok()?)
                 .or_try(text(way_out))))
@@ -187,7 +188,7 @@ pub fn serve_compilations() -> io::Result<()> {
         std::fs::File::from_raw_fd(kept)
     };
     let mut requests = io::stdin().lock();
-    let mut open: Option<(Vec<u8>, Vec<u8>, BoundCompiler)> = None;
+    let mut open: Option<OpenCompiler> = None;
     while let Some(fields) = frame::read(&mut requests)? {
         let [family, library, target, text] = &fields[..] else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no request to compile"));
@@ -210,26 +211,49 @@ pub fn serve_compilations() -> io::Result<()> {
     Ok(())
 }
 
+/// A compiler with what it was asked for by.
+struct OpenCompiler {
+    family: RuntimeFamily,
+    library: Vec<u8>,
+    bound: BoundCompiler,
+}
+
+impl OpenCompiler {
+    /// Opens the compiler of a runtime by the name of the one and the file of the other.
+    fn open(family: &[u8], library: &[u8]) -> Result<Self, String> {
+        let name = String::from_utf8_lossy(family);
+        let family =
+            RuntimeFamily::named(&name).ok_or_else(|| format!("no runtime is called {name}"))?;
+        let shared = SharedLibrary::open(Path::new(OsStr::from_bytes(library)))?;
+        let bound = BoundCompiler::new(family.compiler.names, shared)?;
+        (family.compiler.prepare)(&bound.path);
+        Ok(Self { family, library: library.to_vec(), bound })
+    }
+
+    fn is(&self, family: &[u8], library: &[u8]) -> bool {
+        self.family.name.as_bytes() == family && self.library == library
+    }
+}
+
 fn served(
-    open: &mut Option<(Vec<u8>, Vec<u8>, BoundCompiler)>,
+    open: &mut Option<OpenCompiler>,
     family: &[u8],
     library: &[u8],
     target: &[u8],
     text: &[u8],
 ) -> CallResult<Vec<u8>> {
-    let known = open.as_ref().is_some_and(|(f, l, _)| f == family && l == library);
     let target = String::from_utf8_lossy(target);
-    if !known {
-        let which = if family == b"hip" { RuntimeFamily::Hip } else { RuntimeFamily::Cuda };
-        let path = Path::new(OsStr::from_bytes(library));
-        let bound = BoundCompiler::open(which, path)
-            .map_err(|why| CallError::unsupported("dlopen", path.display().to_string(), why))?;
-        *open = Some((family.to_vec(), library.to_vec(), bound));
-    }
-    match open {
-        Some((.., bound)) => bound.compile(&String::from_utf8_lossy(text), &target),
-        None => Err(CallError::unsupported("compile", target, "no library is open")),
-    }
+    let known = open.take().filter(|open| open.is(family, library));
+    let compiler = match known {
+        Some(known) => known,
+        None => OpenCompiler::open(family, library).map_err(|why| {
+            let path = Path::new(OsStr::from_bytes(library));
+            CallError::unsupported("dlopen", path.display().to_string(), why)
+        })?,
+    };
+    let compiler = open.insert(compiler);
+    let code = compiler.family.compiler.code;
+    code(&compiler.bound, &String::from_utf8_lossy(text), &target)
 }
 
 #[cfg(test)]
@@ -255,7 +279,7 @@ mod tests {
         let (_folder, path) = instead(script);
         let library = Path::new("libamdhip64.so");
         let request = CompileRequest {
-            family: RuntimeFamily::Hip,
+            family: RuntimeFamily::named("hip").unwrap(),
             library,
             target: "gfx90a",
             text: "a kernel",

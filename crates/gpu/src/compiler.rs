@@ -100,15 +100,15 @@ impl KernelCompiler {
     }
 
     fn compile(&self, text: &str, target: &str) -> CallResult<Vec<u8>> {
-        if self.family == RuntimeFamily::Hip {
+        if let Some(call) = self.family.compiler.needs_temporary {
             // Its failure would be a failed compilation with an empty log.
             writable(&std::env::temp_dir()).map_err(|why| {
-                CallError::unsupported("hiprtcCompileProgram", target, why)
+                CallError::unsupported(call, target, why)
                     .or_try("set TMPDIR to a folder that can be written")
             })?;
         }
         match &self.compile {
-            CompileMode::InProcess => self.bound.compile(text, target),
+            CompileMode::InProcess => (self.family.compiler.code)(&self.bound, text, target),
             CompileMode::Child(program) => self.in_child(program, text, target),
         }
     }

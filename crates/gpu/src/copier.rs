@@ -7,7 +7,7 @@ use pathline_hal::{BlockCopier, CallError, CallResult};
 use pathline_schema::Bytes;
 
 use super::driver::{GpuDriver, NOT_READY};
-use super::family::CallStatus;
+use super::function_table::CallStatus;
 use super::function_table::{Api, RuntimeHandle};
 use super::runtime_api::ThreadContext;
 

@@ -14,7 +14,7 @@ use pathline_schema::{Bytes, KernelVariant, MemKind, MigrateHow, Ns, Place, Seve
 use super::compiler::KernelCompiler;
 use super::device::{self, GpuProps};
 use super::error::outcome;
-use super::family::CallStatus;
+use super::function_table::CallStatus;
 use super::function_table::{Api, CopyBatch, RuntimeHandle};
 use super::gate::{self, GateSlot, SLOTS, StreamGates};
 use super::kernels::LoadedKernels;
@@ -220,7 +220,7 @@ pub(crate) fn no_such(call: &str, thing: &str) -> CallError {
 
 impl Driver for GpuDriver {
     fn name(&self) -> &str {
-        self.dialect.family().name()
+        self.dialect.name()
     }
 
     fn devices(&self) -> CallResult<Vec<DeviceInfo>> {

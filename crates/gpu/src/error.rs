@@ -2,7 +2,7 @@
 
 use pathline_hal::{CallError, CallResult};
 
-use super::family::CallStatus;
+use super::function_table::CallStatus;
 use super::runtime_api::RuntimeApi;
 
 /// The outcome of a call.

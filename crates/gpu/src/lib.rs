@@ -7,7 +7,6 @@ mod chain_parts;
 mod child;
 mod compiler;
 mod copier;
-mod cuda;
 pub mod device;
 mod driver;
 pub mod error;
@@ -16,27 +15,31 @@ mod family;
 mod frame;
 pub mod function_table;
 mod gate;
-mod hip;
 mod kernels;
 mod memory;
 mod monitor;
 mod rtc;
 pub mod runtime_api;
+mod runtimes;
 pub mod search;
+mod sensors;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use pathline_dylib::{LibraryReport, announce_in};
 use pathline_hal::CallResult;
-use pathline_schema::{GpuCaps, Topology};
+use pathline_schema::Topology;
 
 pub use cache::cache_base;
 pub use child::{COMPILE_COMMAND, serve_compilations};
 pub use compiler::CompileMode;
 use compiler::KernelCompiler;
 pub use driver::GpuDriver;
-pub use family::{CallStatus, RuntimeFamily};
+use family::CompilerQuery;
+pub use family::{CollectivesDescription, LibraryOption, RuntimeDescription, RuntimeFamily};
+pub use function_table::CallStatus;
 pub use monitor::{ManagementLibrary, management};
 use pathline_host::memory::HostMemory;
 pub use runtime_api::RuntimeHints;
@@ -44,12 +47,9 @@ pub use runtime_api::RuntimeHints;
 /// Where to look for libraries, and how to compile.
 #[derive(Debug, Clone)]
 pub struct LibraryRequest {
-    /// CUDA's driver, file or folder; [`LibraryRequest::SEARCH`] to look for it and use it.
-    pub cuda: Option<PathBuf>,
-    /// The HIP runtime, file or folder; [`LibraryRequest::SEARCH`] to look for it and use it.
-    pub hip: Option<PathBuf>,
-    /// NVIDIA's run-time compiler, file or folder.
-    pub nvrtc: Option<PathBuf>,
+    /// Files or folders of libraries, by the option that names them ([`LibraryOption::name`]). That of a
+    /// runtime also chooses it; with [`LibraryRequest::SEARCH`] the library itself is still looked for.
+    pub named: BTreeMap<String, PathBuf>,
     /// Where kernels are compiled.
     pub compile: CompileMode,
 }
@@ -60,19 +60,34 @@ impl LibraryRequest {
 
     /// Everything is searched for.
     pub fn new(compile: CompileMode) -> Self {
-        Self { cuda: None, hip: None, nvrtc: None, compile }
+        Self { named: BTreeMap::new(), compile }
+    }
+
+    /// The same with a library at that path.
+    #[must_use]
+    pub fn with(mut self, option: &str, path: impl Into<PathBuf>) -> Self {
+        self.named.insert(option.to_owned(), path.into());
+        self
     }
 
     fn runtime(&self, family: RuntimeFamily) -> Option<&Path> {
-        match family {
-            RuntimeFamily::Cuda => self.cuda.as_deref(),
-            RuntimeFamily::Hip => self.hip.as_deref(),
-        }
+        self.named.get(family.option()).map(PathBuf::as_path)
     }
     /// The place that was asked for.
     fn place(&self, family: RuntimeFamily) -> Option<&Path> {
         self.runtime(family).filter(|path| *path != Path::new(Self::SEARCH))
     }
+    /// The compiler that was asked for, where it has an option.
+    fn compiler(&self, family: RuntimeFamily) -> Option<&Path> {
+        self.named.get(family.compiler.option?).map(PathBuf::as_path)
+    }
+}
+
+/// The options that name libraries, in the order of the command line: those of the runtimes, then those
+/// of other libraries.
+pub fn library_options() -> impl Iterator<Item = &'static LibraryOption> {
+    let first = RuntimeFamily::ALL.into_iter().filter_map(|family| family.0.options.first());
+    first.chain(RuntimeFamily::ALL.into_iter().flat_map(|family| family.0.options.iter().skip(1)))
 }
 
 /// What a node offers for measuring GPUs, found without opening one.
@@ -95,111 +110,62 @@ pub struct GpuRuntime {
 }
 
 /// What is here of one vendor.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct VendorPresence {
+    family: RuntimeFamily,
     /// GPUs on the bus.
     gpus: usize,
     /// A device file by which a process reaches them.
     file: bool,
 }
 
-impl RuntimeFamily {
-    /// Files that exist where the kernel module is loaded and this process may see its GPUs.
-    fn device_files(self) -> &'static [&'static str] {
-        match self {
-            Self::Cuda => &["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"],
-            Self::Hip => &["/dev/kfd"],
-        }
-    }
-    /// Variables by which its runtime is told to list fewer GPUs, or others first.
-    fn hiding(self) -> &'static [&'static str] {
-        match self {
-            Self::Cuda => &["CUDA_VISIBLE_DEVICES"],
-            Self::Hip => &[
-                "ROCR_VISIBLE_DEVICES",
-                "HIP_VISIBLE_DEVICES",
-                "CUDA_VISIBLE_DEVICES",
-                "GPU_DEVICE_ORDINAL",
-            ],
-        }
-    }
-    /// That a plan made without opening the runtime may number GPUs in another way than a run, if
-    /// a variable says so.
-    pub fn numbering_note(self) -> Option<String> {
-        let set = |name: &&&str| std::env::var_os(name).is_some();
-        let names: Vec<&str> = self.hiding().iter().filter(set).copied().collect();
-        (!names.is_empty()).then(|| {
-            format!(
-                "{} set: a run numbers the GPUs that the runtime then lists, this numbers all that are on the bus",
-                names.join(", ")
-            )
-        })
-    }
-    fn vendor(self) -> &'static str {
-        match self {
-            Self::Cuda => "nvidia",
-            Self::Hip => "amd",
-        }
-    }
-    /// What can be asked of its vendor's GPUs.
-    pub fn caps(self) -> &'static GpuCaps {
-        GpuCaps::of_vendor(self.vendor())
-    }
-    fn presence(self, topology: &Topology) -> VendorPresence {
-        let gpus = topology.gpus.iter().filter(|g| g.vendor == self.vendor()).count();
-        let file = self.device_files().iter().any(|file| Path::new(file).exists());
-        VendorPresence { gpus, file }
-    }
-    /// Why device files do not let this process reach the GPUs.
-    fn unreachable(self) -> Option<String> {
-        let files = self.device_files();
-        let Some(file) = files.iter().find(|file| Path::new(file).exists()) else {
-            let module = match self {
-                Self::Cuda => "the kernel module is not loaded, or the container was not given it",
-                Self::Hip => "amdgpu is not loaded, or the container was not given it",
-            };
-            return Some(format!("no device file {}: {module}", files[0]));
-        };
-        let open = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-        let error = rustix::fs::access(*file, open).err()?;
-        let groups = match self {
-            Self::Cuda => "see its owner and mode",
-            Self::Hip => "this user has to be of the groups render and video",
-        };
-        Some(format!("{file}: {error}; {groups}"))
+impl VendorPresence {
+    fn of(family: RuntimeFamily, topology: &Topology) -> Self {
+        let gpus = topology.gpus.iter().filter(|g| g.vendor == family.vendor).count();
+        Self { family, gpus, file: family.has_device_file() }
     }
 }
 
-/// Which runtime to use, and what to say of the choice: the one that was asked for; else the one
-/// whose device files are here; of both, the one with more GPUs.
-fn choose(
-    asked: &LibraryRequest,
-    nvidia: VendorPresence,
-    amd: VendorPresence,
-) -> (RuntimeFamily, Option<String>) {
-    let more = if amd.gpus > nvidia.gpus { RuntimeFamily::Hip } else { RuntimeFamily::Cuda };
-    match (asked.cuda.is_some(), asked.hip.is_some()) {
-        (true, false) => return (RuntimeFamily::Cuda, None),
-        (false, true) => return (RuntimeFamily::Hip, None),
-        _ => {}
+/// The first of those with most GPUs.
+fn with_most(all: &[VendorPresence]) -> Option<VendorPresence> {
+    all.iter().copied().reduce(|most, other| if other.gpus > most.gpus { other } else { most })
+}
+
+/// Which runtime to use, and what to report of the choice: the one that was asked for; else the one
+/// whose device files are here; of several, the one with most GPUs.
+fn choose(asked: &LibraryRequest, present: &[VendorPresence]) -> (RuntimeFamily, Option<String>) {
+    let most = with_most(present).map_or(RuntimeFamily::ALL[0], |here| here.family);
+    let named: Vec<&VendorPresence> =
+        present.iter().filter(|here| asked.runtime(here.family).is_some()).collect();
+    if let [only] = named[..] {
+        return (only.family, None);
     }
-    match (nvidia.file, amd.file) {
-        (true, false) => (RuntimeFamily::Cuda, None),
-        (false, true) => (RuntimeFamily::Hip, None),
-        (false, false) => (more, None),
-        (true, true) if nvidia.gpus == 0 || amd.gpus == 0 => (more, None),
-        (true, true) => {
-            let (used, other) = match more {
-                RuntimeFamily::Cuda => ("NVIDIA's", "--hip search"),
-                RuntimeFamily::Hip => ("AMD's", "--cuda search"),
-            };
-            let text = format!(
-                "{} GPUs of NVIDIA and {} of AMD: {used} are measured; {other} measures the others",
-                nvidia.gpus, amd.gpus
-            );
-            (more, Some(text))
-        }
+    let reachable: Vec<VendorPresence> = present.iter().copied().filter(|here| here.file).collect();
+    let Some(used) = with_most(&reachable) else { return (most, None) };
+    let others: Vec<&VendorPresence> =
+        reachable.iter().filter(|here| here.gpus > 0 && here.family != used.family).collect();
+    // Files of vendors without GPUs may be left over from cards that are gone.
+    if used.gpus == 0 || others.is_empty() {
+        return (used.family, None);
     }
+    let counts: Vec<String> = reachable
+        .iter()
+        .filter(|here| here.gpus > 0)
+        .enumerate()
+        .map(|(nth, here)| {
+            let gpus = if nth == 0 { " GPUs" } else { "" };
+            format!("{}{gpus} of {}", here.gpus, here.family.maker)
+        })
+        .collect();
+    let options: Vec<String> =
+        others.iter().map(|here| format!("--{} search", here.family.option())).collect();
+    let text = format!(
+        "{}: {}'s are measured; {} measures the others",
+        counts.join(" and "),
+        used.family.maker,
+        options.join(" or ")
+    );
+    (used.family, Some(text))
 }
 
 /// The runtime that is looked for on a host with these GPUs, and what is to be known of the choice, if
@@ -208,8 +174,7 @@ pub fn chosen_family(
     topology: &Topology,
     asked: &LibraryRequest,
 ) -> (RuntimeFamily, Option<String>) {
-    let presence = |family: RuntimeFamily| family.presence(topology);
-    choose(asked, presence(RuntimeFamily::Cuda), presence(RuntimeFamily::Hip))
+    choose(asked, &RuntimeFamily::ALL.map(|family| VendorPresence::of(family, topology)))
 }
 
 /// Looks for a runtime's library and device files. No device is opened. Where `topology` has GPUs
@@ -221,9 +186,13 @@ pub fn runtime(topology: &Topology, asked: &LibraryRequest) -> GpuRuntime {
     let stands_in = bound.as_ref().is_some_and(|bound| bound.stands_in);
     let explicit = asked.runtime(family).is_some();
     let without = match (others(topology), &bound) {
-        (Some(others), _) if !explicit => Some(format!(
-            "CUDA and HIP are the runtimes that can be bound, and these GPUs are of {others}"
-        )),
+        (Some(others), _) if !explicit => {
+            let labels = RuntimeFamily::ALL.map(|family| family.label);
+            Some(format!(
+                "{} are the runtimes that can be bound, and these GPUs are of {others}",
+                labels.join(" and ")
+            ))
+        }
         (_, None) => {
             let why = driver.tried.first().map_or("it was not found", |t| t.why.as_str());
             Some(format!("no {} ({why})", driver.what))
@@ -237,7 +206,7 @@ pub fn runtime(topology: &Topology, asked: &LibraryRequest) -> GpuRuntime {
 
 /// Vendors of the GPUs, if there are some and no runtime is known for any.
 fn others(topology: &Topology) -> Option<String> {
-    let known = [RuntimeFamily::Cuda, RuntimeFamily::Hip].map(RuntimeFamily::vendor);
+    let known = RuntimeFamily::ALL.map(|family| family.vendor);
     let mut vendors: Vec<&str> =
         topology.gpus.iter().map(|g| g.vendor.as_str()).filter(|v| !v.is_empty()).collect();
     vendors.sort_unstable();
@@ -246,15 +215,16 @@ fn others(topology: &Topology) -> Option<String> {
 }
 
 impl GpuRuntime {
-    fn compiler(&self) -> (Option<rtc::BoundCompiler>, LibraryReport) {
-        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == RuntimeFamily::Cuda);
-        let major = self.bound.as_ref().map_or(0, |bound| bound.major);
-        search::compiler(self.family, asked, self.driver.path.as_deref(), major)
+    fn compiler(&self, major: i32) -> (Option<rtc::BoundCompiler>, LibraryReport) {
+        let asked = self.asked.compiler(self.family);
+        let query = CompilerQuery { asked, runtime: self.driver.path.as_deref(), major };
+        search::compiler(self.family, query)
     }
 
     /// Its run-time compiler and what that needs.
     pub fn compilers(&self) -> Vec<LibraryReport> {
-        with_helper(self.family, self.compiler().1)
+        let major = self.bound.as_ref().map_or(0, |bound| bound.major);
+        with_helper(self.family, self.compiler(major).1)
     }
 
     /// Starts the driver. Device memory is not touched before the first call that needs it.
@@ -262,15 +232,9 @@ impl GpuRuntime {
         let Some(driver) = self.bound.take().filter(|_| self.without.is_none()) else {
             return Ok(None);
         };
-        let asked = self.asked.nvrtc.as_deref().filter(|_| self.family == RuntimeFamily::Cuda);
-        let place = self.driver.path.as_deref();
-        let (found, about) = search::compiler(self.family, asked, place, driver.major);
+        let (found, about) = self.compiler(driver.major);
         let compiler = found.map(|bound| {
-            let label = match self.family {
-                RuntimeFamily::Cuda => format!("NVRTC {}", about.version),
-                // hipRTC says the same version of itself in every release.
-                RuntimeFamily::Hip => format!("hipRTC of {}", self.driver.version),
-            };
+            let label = (self.family.compiler.label)(&self.driver, &about);
             KernelCompiler::new(self.family, bound, label, self.cache, self.asked.compile)
         });
         // The compiler was opened last.
@@ -283,23 +247,20 @@ impl GpuRuntime {
 
 /// A compiler, and what it needs if it is there.
 fn with_helper(family: RuntimeFamily, compiler: LibraryReport) -> Vec<LibraryReport> {
-    let helper = compiler.path.is_some().then(|| search::helper(family, &compiler));
+    let helper = compiler.path.is_some().then(|| (family.compiler.helper)(&compiler));
     std::iter::once(compiler).chain(helper).collect()
 }
 
 /// The run-time compiler of a runtime that cannot be opened, of any version, and what it needs.
 pub fn compilers(family: RuntimeFamily, asked: &LibraryRequest) -> Vec<LibraryReport> {
-    let nvrtc = asked.nvrtc.as_deref().filter(|_| family == RuntimeFamily::Cuda);
-    with_helper(family, search::compiler(family, nvrtc, None, 0).1)
+    let query = CompilerQuery { asked: asked.compiler(family), runtime: None, major: 0 };
+    with_helper(family, search::compiler(family, query).1)
 }
 
-/// The library of the runtime other than this one, for a list of all that can be bound.
-pub fn other_runtime(family: RuntimeFamily, asked: &LibraryRequest) -> LibraryReport {
-    let other = match family {
-        RuntimeFamily::Cuda => RuntimeFamily::Hip,
-        RuntimeFamily::Hip => RuntimeFamily::Cuda,
-    };
-    search::driver(other, asked.place(other)).1
+/// The libraries of the runtimes other than this one, for a list of all that can be bound.
+pub fn other_runtimes(family: RuntimeFamily, asked: &LibraryRequest) -> Vec<LibraryReport> {
+    let others = RuntimeFamily::ALL.into_iter().filter(|other| *other != family);
+    others.map(|other| search::driver(other, asked.place(other)).1).collect()
 }
 
 /// Where compiled kernels are kept; none without a home folder.
@@ -335,39 +296,61 @@ mod tests {
         assert_eq!(others(&of(&["intel", "nvidia"])), None);
         assert_eq!(others(&of(&["amd"])), None);
         assert_eq!(others(&of(&[])), None);
-        assert_eq!(RuntimeFamily::Hip.presence(&of(&["amd", "nvidia", "amd"])).gpus, 2);
+        let here = VendorPresence::of(named("hip"), &of(&["amd", "nvidia", "amd"]));
+        assert_eq!(here.gpus, 2);
+    }
+
+    fn named(name: &str) -> RuntimeFamily {
+        RuntimeFamily::named(name).unwrap()
     }
 
     #[test]
     fn the_runtime_is_that_of_the_gpus_that_are_here() {
-        let here = |gpus| VendorPresence { gpus, file: true };
-        let gone = |gpus| VendorPresence { gpus, file: false };
-        let family = |nvidia, amd| choose(&asked(), nvidia, amd).0;
-        assert_eq!(family(here(8), gone(0)), RuntimeFamily::Cuda);
-        assert_eq!(family(gone(0), here(8)), RuntimeFamily::Hip);
+        let (cuda, hip) = (named("cuda"), named("hip"));
+        let here = |gpus| (gpus, true);
+        let gone = |gpus| (gpus, false);
+        let chosen = |asked: &LibraryRequest, nvidia: (usize, bool), amd: (usize, bool)| {
+            let present = [(cuda, nvidia), (hip, amd)]
+                .map(|(family, (gpus, file))| VendorPresence { family, gpus, file });
+            choose(asked, &present)
+        };
+        let family = |nvidia, amd| chosen(&asked(), nvidia, amd).0;
+        assert_eq!(family(here(8), gone(0)), cuda);
+        assert_eq!(family(gone(0), here(8)), hip);
         // A driver that is not loaded is no reason to take another vendor's.
-        assert_eq!(family(gone(0), gone(2)), RuntimeFamily::Hip);
-        assert_eq!(family(gone(0), gone(0)), RuntimeFamily::Cuda);
+        assert_eq!(family(gone(0), gone(2)), hip);
+        assert_eq!(family(gone(0), gone(0)), cuda);
+        // Nor are GPUs that no process reaches.
+        assert_eq!(family(here(0), gone(2)), cuda);
         // Files may be left over from a card that is gone.
-        assert_eq!(choose(&asked(), here(0), here(4)), (RuntimeFamily::Hip, None));
-        let (more, note) = choose(&asked(), here(2), here(4));
-        assert_eq!(more, RuntimeFamily::Hip);
-        let note = note.unwrap();
-        assert!(note.contains("2 GPUs of NVIDIA and 4 of AMD"), "{note}");
-        assert!(note.contains("--cuda search"), "{note}");
-        let search = Some(PathBuf::from(LibraryRequest::SEARCH));
-        let cuda = LibraryRequest { cuda: search.clone(), ..asked() };
-        assert_eq!(choose(&cuda, here(2), here(4)), (RuntimeFamily::Cuda, None));
-        assert_eq!(cuda.place(RuntimeFamily::Cuda), None);
-        let hip = LibraryRequest { hip: search, ..asked() };
-        assert_eq!(choose(&hip, here(8), gone(0)), (RuntimeFamily::Hip, None));
+        assert_eq!(chosen(&asked(), here(0), here(4)), (hip, None));
+        assert_eq!(chosen(&asked(), here(0), here(0)), (cuda, None));
+        let (more, note) = chosen(&asked(), here(2), here(4));
+        assert_eq!(more, hip);
+        assert_eq!(
+            note.unwrap(),
+            "2 GPUs of NVIDIA and 4 of AMD: AMD's are measured; --cuda search measures the others"
+        );
+        let cuda_asked = asked().with("cuda", LibraryRequest::SEARCH);
+        assert_eq!(chosen(&cuda_asked, here(2), here(4)), (cuda, None));
+        assert_eq!(cuda_asked.place(cuda), None);
+        let hip_asked = asked().with("hip", LibraryRequest::SEARCH);
+        assert_eq!(chosen(&hip_asked, here(8), gone(0)), (hip, None));
+    }
+
+    #[test]
+    fn options_stand_in_the_order_of_the_command_line() {
+        let names: Vec<&str> = library_options().map(|option| option.name).collect();
+        assert_eq!(names, ["cuda", "hip", "nvrtc"]);
+        let variables: Vec<&str> = library_options().map(|option| option.variable).collect();
+        assert_eq!(variables, ["PATHLINE_CUDA", "PATHLINE_HIP", "PATHLINE_NVRTC"]);
     }
 
     #[test]
     fn a_path_is_used_without_looking_at_device_files() {
-        let none = LibraryRequest { hip: Some("/nowhere/libamdhip64.so".into()), ..asked() };
+        let none = asked().with("hip", "/nowhere/libamdhip64.so");
         let runtime = runtime(&Topology::default(), &none);
-        assert_eq!(runtime.family, RuntimeFamily::Hip);
+        assert_eq!(runtime.family, named("hip"));
         assert!(runtime.without.unwrap().contains("No such file"));
         assert_eq!(runtime.driver.tried.len(), 1);
     }

@@ -1,42 +1,31 @@
 //! The run-time compilers in this process.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::path::{Path, PathBuf};
+use std::ffi::{CString, c_char};
+use std::path::PathBuf;
 
 use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
-use super::family::RuntimeFamily;
-use super::function_table::{BoundCall, Rtc, RuntimeHandle};
-use super::search;
+use super::function_table::{BoundCall, Rtc, RtcNames, RuntimeHandle};
+use super::runtime_api::STAND_IN;
 use pathline_dylib::{SharedLibrary, announce_in};
 
 /// A compiler that is bound.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundCompiler {
-    family: RuntimeFamily,
     api: Rtc,
     /// What it says of itself. hipRTC says 9.0 in every version from 5.2 to 7.2.
     pub(crate) version: (i32, i32),
     /// The file of its library.
     pub(crate) path: PathBuf,
     /// Whether it only stands in for the real one, and has no code generator.
-    stands_in: bool,
+    pub(crate) stands_in: bool,
 }
 
 impl BoundCompiler {
     /// Binds the functions of an open library.
-    pub(crate) fn new(
-        family: RuntimeFamily,
-        library: SharedLibrary,
-    ) -> std::result::Result<Self, String> {
-        let api = Rtc::bind(&|symbol| {
-            let name = match family {
-                RuntimeFamily::Cuda => symbol.nvidia.0,
-                RuntimeFamily::Hip => symbol.amd,
-            };
-            (name, library.named(name))
-        })?;
+    pub(crate) fn new(names: &RtcNames, library: SharedLibrary) -> Result<Self, String> {
+        let api = Rtc::bind(names, &|entry| library.named(entry.name))?;
         let (mut major, mut minor) = (0, 0);
         announce_in(&library.path, api.version.name);
         // SAFETY: stores two numbers.
@@ -44,59 +33,17 @@ impl BoundCompiler {
         if code != 0 {
             return Err(format!("{} returns {code}", api.version.name));
         }
-        if family == RuntimeFamily::Cuda {
-            search::keep_builtins(&library.path);
-        }
-        let stands_in = library.symbol(search::STAND_IN).is_some();
-        Ok(Self { family, api, version: (major, minor), path: library.path, stands_in })
+        let stands_in = library.symbol(STAND_IN).is_some();
+        Ok(Self { api, version: (major, minor), path: library.path, stands_in })
     }
 
-    /// Opens a library and binds its functions.
-    pub(crate) fn open(family: RuntimeFamily, path: &Path) -> std::result::Result<Self, String> {
-        Self::new(family, SharedLibrary::open(path)?)
+    /// What it does not compile for, and why.
+    pub(crate) fn refuse(&self, target: &str, reason: String, way_out: &str) -> CallError {
+        CallError::unsupported(self.api.compile.name, target, reason).or_try(way_out)
     }
 
-    /// Code of a text for a target: machine code, or PTX where NVRTC does not know the target yet.
-    pub(crate) fn compile(&self, text: &str, target: &str) -> CallResult<Vec<u8>> {
-        match self.family {
-            RuntimeFamily::Cuda => {
-                let (arch, real) = self.stand_in(target)?;
-                let options = [
-                    format!("--gpu-architecture={arch}"),
-                    "--std=c++17".into(),
-                    "-default-device".into(),
-                ];
-                self.build(text, &arch, &options, real)
-            }
-            RuntimeFamily::Hip => {
-                self.known_to_comgr(target)?;
-                let options =
-                    [format!("--offload-arch={target}"), "--std=c++17".into(), "-O3".into()];
-                self.build(text, target, &options, true)
-            }
-        }
-    }
-
-    /// The target to compile for, and whether it is a real one: the highest virtual one that this
-    /// NVRTC knows stands in for a newer GPU.
-    pub(crate) fn stand_in(&self, target: &str) -> CallResult<(String, bool)> {
-        let wanted: i32 = target.trim_start_matches("sm_").parse().unwrap_or(0);
-        let known = self.architectures();
-        if known.is_empty() || known.contains(&wanted) {
-            return Ok((format!("sm_{wanted}"), true));
-        }
-        match known.iter().filter(|&&a| a < wanted).max() {
-            Some(older) => Ok((format!("compute_{older}"), false)),
-            None => {
-                let (major, minor) = self.version;
-                let reason = format!("NVRTC {major}.{minor} does not know this GPU any more");
-                Err(CallError::unsupported(self.api.compile.name, target, reason)
-                    .or_try("use an older NVRTC: pip install nvidia-cuda-nvrtc-cu12, and --nvrtc"))
-            }
-        }
-    }
-
-    fn architectures(&self) -> Vec<i32> {
+    /// The numbers of the targets that it knows; none if it does not say.
+    pub(crate) fn architectures(&self) -> Vec<i32> {
         let (Some(count), Some(list)) = (self.api.arch_count, self.api.archs) else {
             return Vec::new();
         };
@@ -111,34 +58,13 @@ impl BoundCompiler {
         archs
     }
 
-    /// Refuses a target that the code generator does not know: before ROCm 7 it ends the process.
-    fn known_to_comgr(&self, target: &str) -> CallResult<()> {
-        let refuse = |reason: String, way_out: &str| {
-            Err(CallError::unsupported(self.api.compile.name, target, reason).or_try(way_out))
-        };
-        if target.is_empty() {
-            return refuse("the runtime does not say what to compile for".into(), "update ROCm");
-        }
-        if self.stands_in {
-            return Ok(());
-        }
-        let known = search::comgr(self.path.parent()).0;
-        let wanted = target.split(':').next().unwrap_or_default();
-        if known.is_empty() || known.iter().any(|isa| isa == wanted) {
-            return Ok(());
-        }
-        refuse(
-            format!("libamd_comgr of this ROCm does not know {wanted}"),
-            "use a ROCm that supports this GPU; `pathline doctor` shows what is known",
-        )
-    }
-
-    fn build(
+    /// Compiles a text. `machine_code` asks for code of a real target, and else for PTX.
+    pub(crate) fn build(
         &self,
         text: &str,
         target: &str,
         options: &[String],
-        real: bool,
+        machine_code: bool,
     ) -> CallResult<Vec<u8>> {
         let fails = |code: i32, log: &str| {
             let reason = if log.is_empty() { "the compiler gives no reason" } else { log };
@@ -173,7 +99,7 @@ impl BoundCompiler {
             let log = program.fetch(self.api.log_size, self.api.log).unwrap_or_default();
             return Err(fails(code, String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n'])));
         }
-        let code = match (real, self.api.ptx_size, self.api.ptx) {
+        let code = match (machine_code, self.api.ptx_size, self.api.ptx) {
             (true, ..) => program.fetch(self.api.code_size, self.api.code),
             (false, Some(size), Some(get)) => program.fetch(size, get),
             (false, ..) => None,
@@ -210,45 +136,4 @@ impl Drop for RtcProgram<'_> {
         // SAFETY: the program exists and is not used after this.
         unsafe { (self.api.destroy.at)(&raw mut self.handle) };
     }
-}
-
-/// More than any code generator knows.
-const MOST_TARGETS: usize = 4096;
-
-/// The targets that AMD's code generator knows, as `gfx90a`; none if it does not say.
-pub(crate) fn instruction_sets(comgr: &SharedLibrary) -> Vec<String> {
-    type CountFn = unsafe extern "C" fn(*mut usize) -> i32;
-    type NameFn = unsafe extern "C" fn(usize, *mut *const c_char) -> i32;
-    let (Some(count), Some(name)) =
-        (comgr.symbol("amd_comgr_get_isa_count"), comgr.symbol("amd_comgr_get_isa_name"))
-    else {
-        return Vec::new();
-    };
-    // SAFETY: both have these signatures in every version of the library (`amd_comgr.h`).
-    let (count, name) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, CountFn>(count.as_ptr()),
-            std::mem::transmute::<*mut c_void, NameFn>(name.as_ptr()),
-        )
-    };
-    let mut number = 0;
-    announce_in(&comgr.path, "amd_comgr_get_isa_count");
-    // SAFETY: stores one number.
-    if unsafe { count(&raw mut number) } != 0 || number > MOST_TARGETS {
-        return Vec::new();
-    }
-    announce_in(&comgr.path, "amd_comgr_get_isa_name");
-    let isa = |nth| {
-        let mut text: *const c_char = std::ptr::null();
-        // SAFETY: stores a pointer to a C string that is the library's own and static.
-        let text = unsafe {
-            if name(nth, &raw mut text) != 0 || text.is_null() {
-                return None;
-            }
-            CStr::from_ptr(text)
-        };
-        // `amdgcn-amd-amdhsa--gfx90a`
-        Some(text.to_str().ok()?.rsplit('-').next()?.to_owned())
-    };
-    (0..number).filter_map(isa).collect()
 }

@@ -1,13 +1,13 @@
 //! What differs between the runtimes.
 
+use std::ffi::c_void;
 use std::fmt::Debug;
+use std::os::fd::RawFd;
 
 use pathline_hal::CopyChoice;
 use pathline_schema::{MemKind, Severity};
 
-use super::family::CallStatus;
-use super::family::RuntimeFamily;
-use super::function_table::{CopyBatch, RuntimeHandle};
+use super::function_table::{Api, CallStatus, CopyBatch, RuntimeHandle};
 
 /// Numbers of device attributes.
 #[derive(Debug)]
@@ -62,12 +62,45 @@ pub struct RuntimeHints {
     pub managed_lies_where_bound: bool,
 }
 
+/// The call of a library under a runtime that exports memory: address, bytes, where to store the file and
+/// where to store the offset at which memory begins in it. It gives a status.
+pub type ExportCall = unsafe extern "C" fn(*const c_void, usize, *mut RawFd, *mut u64) -> i32;
+
+/// What exports device memory where the runtime itself has no call for it.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryExport {
+    /// The name of the call.
+    pub name: &'static str,
+    /// The call; none if no library of this process has one.
+    pub call: Option<ExportCall>,
+    /// Why there is none, and the way out.
+    pub refusal: CallRefusal,
+    /// What a failed call may lack.
+    pub way_out: &'static str,
+}
+
+/// A runtime that is bound.
+#[derive(Debug)]
+pub struct BoundDriver {
+    /// Its functions.
+    pub api: Api,
+    /// What it does differently from other runtimes.
+    pub dialect: Box<dyn RuntimeApi>,
+    /// Major version: of CUDA, which the driver takes code of, or of HIP; 0 if it does not say.
+    pub major: i32,
+    /// Whether it only stands in for the real one.
+    pub stands_in: bool,
+}
+
+/// Exported by the libraries that stand in for a driver in tests: what runs on them is a model.
+pub const STAND_IN: &str = "pathline_stub";
+
 /// What one runtime does in its own way. Each call gives the name of the function with its status.
 ///
 /// Devices are numbers of the runtime, and calls that follow [`RuntimeApi::enter`] go to that device.
 pub trait RuntimeApi: Debug {
-    /// Whose runtime it is.
-    fn family(&self) -> RuntimeFamily;
+    /// The name of the runtime: [`super::RuntimeDescription::name`].
+    fn name(&self) -> &'static str;
     /// The numbers of its device attributes.
     fn attributes(&self) -> &'static AttributeNumbers;
     /// Reasons and ways out for its users.
@@ -116,6 +149,9 @@ pub trait RuntimeApi: Debug {
         value: u32,
         signal: bool,
     ) -> Option<CallStatus>;
+    /// What exports device memory as a dma-buf where the runtime has no
+    /// `handle_of_range`.
+    fn export(&self) -> MemoryExport;
     /// Lets launches of a function ask for that many bytes of dynamic shared memory.
     fn allow_shared(&self, function: RuntimeHandle, bytes: u32) -> CallStatus;
     /// Has a function loaded now and not at its first launch.

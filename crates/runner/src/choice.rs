@@ -1,9 +1,10 @@
 //! Which libraries and places for files a user chose, as they pass between processes.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use pathline_gpu::{CompileMode, LibraryRequest};
+use pathline_gpu::{CompileMode, LibraryOption, LibraryRequest, library_options};
 use pathline_schema::Bytes;
 use pathline_storage::StoreRequest;
 use serde::{Deserialize, Serialize};
@@ -11,12 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Which GPU runtime to use, and where its libraries are. What is not named is searched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryChoice {
-    /// CUDA's driver: the file, or its folder.
-    pub cuda: Option<PathBuf>,
-    /// The HIP runtime: the file, or its folder.
-    pub hip: Option<PathBuf>,
-    /// NVIDIA's run-time compiler: the file, or its folder.
-    pub nvrtc: Option<PathBuf>,
+    /// Files or folders, by the option that names them: [`pathline_gpu::LibraryOption::name`].
+    #[serde(default)]
+    pub named: BTreeMap<String, PathBuf>,
     /// Whether MPI takes memory of GPUs.
     #[serde(default)]
     pub device_memory: DeviceMemory,
@@ -49,11 +47,11 @@ impl DeviceMemory {
 impl LibraryChoice {
     /// The options of a child, which then has the same libraries whatever its environment names.
     pub(crate) fn flags(&self) -> Vec<OsString> {
-        let named = [("--cuda", &self.cuda), ("--hip", &self.hip), ("--nvrtc", &self.nvrtc)];
-        let flag = |(flag, path): (&str, &Option<PathBuf>)| -> Option<[OsString; 2]> {
-            Some([flag.into(), path.as_ref()?.into()])
+        let flag = |option: &LibraryOption| -> Option<[OsString; 2]> {
+            let path = self.named.get(option.name)?;
+            Some([format!("--{}", option.name).into(), path.into()])
         };
-        named.into_iter().filter_map(flag).flatten().collect()
+        library_options().filter_map(flag).flatten().collect()
     }
 
     /// Whether both name the same libraries.
@@ -70,9 +68,9 @@ impl LibraryChoice {
 
     /// The same for the crate that opens them. Kernels are compiled in a process of this program.
     pub fn request(&self) -> LibraryRequest {
-        let Self { cuda, hip, nvrtc, device_memory: _ } = self.clone();
         // The link stands for this very program, even if the file was replaced since.
-        LibraryRequest { cuda, hip, nvrtc, compile: CompileMode::Child("/proc/self/exe".into()) }
+        let compile = CompileMode::Child("/proc/self/exe".into());
+        LibraryRequest { named: self.named.clone(), compile }
     }
 }
 

@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// First parts of the names of variables that GPU runtimes, MPI, UCX, collective libraries and the
-/// C library read.
+use pathline_gpu::{RuntimeFamily, library_options};
+
+/// First parts of the names of variables that MPI, UCX, launchers and the C library read. Those of a GPU
+/// runtime are in its description.
 const PREFIXES: &[&str] = &[
-    "HSA_",
-    "HIP_",
-    "ROCR_",
-    "GPU_",
-    "AMD_",
-    "CUDA_",
-    "NCCL_",
-    "RCCL_",
     "UCX_",
     "MPICH_",
     "OMPI_",
@@ -23,20 +17,20 @@ const PREFIXES: &[&str] = &[
     "SLURM_CPU",
     "SLURM_GPU",
     "SLURM_MEM",
-    "PATHLINE_CUDA",
-    "PATHLINE_HIP",
-    "PATHLINE_NVRTC",
 ];
 
-/// Variables that name libraries, and the options that say the same.
-pub const LIBRARY_VARIABLES: &[(&str, &str)] =
-    &[("PATHLINE_CUDA", "cuda"), ("PATHLINE_HIP", "hip"), ("PATHLINE_NVRTC", "nvrtc")];
+/// Whether a library reads a variable, by its name.
+fn is_read(name: &str) -> bool {
+    let of_runtimes = RuntimeFamily::ALL.into_iter().flat_map(|f| f.description().variables);
+    let of_options = library_options().map(|option| &option.variable);
+    PREFIXES.iter().chain(of_runtimes).chain(of_options).any(|prefix| name.starts_with(prefix))
+}
 
 /// Variables that are set and change what libraries do, by name.
 pub fn switches() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|(name, _)| is_read(name))
         .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect()
 }
@@ -45,4 +39,16 @@ pub fn switches() -> BTreeMap<String, String> {
 pub fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_runtimes_and_of_options_are_recorded() {
+        let read = ["HSA_XNACK", "CUDA_VISIBLE_DEVICES", "RCCL_X", "NCCL_ALGO", "PATHLINE_NVRTC"];
+        assert!(read.into_iter().all(is_read));
+        assert!(!is_read("HOME") && !is_read("PATHLINE_STUB"));
+    }
 }

@@ -22,7 +22,7 @@ mod worker;
 
 pub use choice::{DeviceMemory, LibraryChoice, StorePlaces};
 pub use device_memory::serve_launch;
-pub use env::{LIBRARY_VARIABLES, hostname, switches};
+pub use env::{hostname, switches};
 pub use hooks::ProcessHooks;
 pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};

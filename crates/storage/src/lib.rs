@@ -71,11 +71,21 @@ pub fn without_rings() -> Option<String> {
 /// The library of GPU direct that goes with a runtime, how the search for it went, and what there is to
 /// know of this machine for it.
 pub fn direct_library(family: RuntimeFamily) -> (LibraryReport, Vec<String>) {
-    let kind = match family {
-        RuntimeFamily::Cuda => gds::GdsLibrary::CuFile,
-        RuntimeFamily::Hip => gds::GdsLibrary::HipFile,
-    };
-    (gds::report(kind), gds::notes(kind))
+    match gds::GdsLibrary::of(family.name) {
+        Some(kind) => (gds::report(kind), gds::notes(kind)),
+        None => {
+            let what = family.caps().direct_library;
+            let costs = format!("no library of GPU direct is known for {}", family.label);
+            (
+                LibraryReport {
+                    what: what.into(),
+                    costs: costs.into(),
+                    ..LibraryReport::default()
+                },
+                Vec::new(),
+            )
+        }
+    }
 }
 
 /// What is under a place, and why nothing can be measured there. Nothing is written.

@@ -9,6 +9,8 @@ use crate::TASKS;
 
 /// Where the command line is defined.
 const ARGS: &str = "crates/cli/src/args.rs";
+/// Where the GPU runtimes are described, with the options that name their libraries.
+const RUNTIMES: &str = "crates/gpu/src/runtimes/";
 
 /// Commands and long options of the program.
 struct Cli {
@@ -54,6 +56,19 @@ impl<'ast> Visit<'ast> for Cli {
         visit::visit_item_enum(self, item);
     }
 
+    fn visit_expr_struct(&mut self, value: &'ast syn::ExprStruct) {
+        let is_option = value.path.segments.last().is_some_and(|s| s.ident == "LibraryOption");
+        for field in value.fields.iter().filter(|_| is_option) {
+            let is_name = matches!(&field.member, syn::Member::Named(member) if member == "name");
+            if let (true, syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(name), .. })) =
+                (is_name, &field.expr)
+            {
+                self.options.insert(name.value());
+            }
+        }
+        visit::visit_expr_struct(self, value);
+    }
+
     fn visit_field(&mut self, field: &'ast syn::Field) {
         for attr in field.attrs.iter().filter(|attr| attr.path().is_ident("arg")) {
             let Ok(list) = attr.meta.require_list() else { continue };
@@ -72,8 +87,11 @@ impl<'ast> Visit<'ast> for Cli {
 /// Checks `pathline ...`, `cargo run -- ...` and `cargo xtask ...` in every document.
 pub(super) fn commands(tree: &Tree) -> Vec<Finding> {
     let mut cli = Cli::default();
-    if let Some(file) = tree.get(ARGS).and_then(|text| syn::parse_file(text).ok()) {
-        cli.visit_file(&file);
+    let runtimes = tree.ending(".rs").filter(|(path, _)| path.starts_with(RUNTIMES));
+    for text in tree.get(ARGS).into_iter().chain(runtimes.map(|(_, text)| text)) {
+        if let Ok(file) = syn::parse_file(text) {
+            cli.visit_file(&file);
+        }
     }
     let mut findings = Vec::new();
     for (path, text) in tree.ending(".md") {

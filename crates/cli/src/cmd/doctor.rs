@@ -69,8 +69,8 @@ struct Findings {
     management: LibraryReport,
     /// GPUs that NVML opens, and its warnings; none without NVML.
     managed: Option<(usize, Vec<String>)>,
-    other: LibraryReport,
-    collectives: [LibraryReport; 2],
+    others: Vec<LibraryReport>,
+    collectives: Vec<LibraryReport>,
     between: [LibraryReport; 3],
     direct: DirectAnswer,
     /// Libraries that ended or held the process that asked them.
@@ -85,13 +85,11 @@ impl Findings {
         let limits = survey.limits;
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
         thread::scope(|scope| {
-            let [mpi, ucx, rdma, other] = [
-                LibraryProbe::Mpi,
-                LibraryProbe::Ucx,
-                LibraryProbe::Rdma,
-                LibraryProbe::OtherRuntime,
-            ]
-            .map(|probe| scope.spawn(move || one(probe)));
+            let [mpi, ucx, rdma] = [LibraryProbe::Mpi, LibraryProbe::Ucx, LibraryProbe::Rdma]
+                .map(|probe| scope.spawn(move || one(probe)));
+            let others = scope.spawn(move || {
+                ask::<Vec<LibraryReport>>(LibraryProbe::OtherRuntimes, libraries, limits)
+            });
             let direct =
                 scope.spawn(move || ask::<DirectAnswer>(LibraryProbe::Direct, libraries, limits));
             let runtime = ask::<RuntimeAnswer>(LibraryProbe::Runtime, libraries, limits);
@@ -133,7 +131,11 @@ impl Findings {
                 }
                 Err(error) => (known(Err(error.clone()), "GPU management (NVML)"), None),
             };
-            let other = known(joined(other), "the other GPU runtime");
+            let others = match others.join() {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => vec![known(Err(error), "the other GPU runtime")],
+                Err(_) => Vec::new(),
+            };
             let between = [
                 known(joined(mpi), "MPI"),
                 known(joined(ucx), "UCX"),
@@ -145,7 +147,7 @@ impl Findings {
                 compilers,
                 management,
                 managed,
-                other,
+                others,
                 collectives,
                 between,
                 direct,
@@ -170,7 +172,7 @@ impl Findings {
             outln!("    reads {gpus} GPUs");
             warnings.iter().for_each(|warning| outln!("    warning: {warning}"));
         }
-        library_of_others(&self.other);
+        self.others.iter().for_each(library_of_others);
         // Runs of one process need none of these.
         self.collectives.iter().chain(&self.between).for_each(|found| library(found, true));
     }

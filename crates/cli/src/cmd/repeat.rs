@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory;
 use clap::parser::ValueSource;
-use pathline_runner::LIBRARY_VARIABLES;
+use pathline_gpu::{LibraryOption, library_options};
 use pathline_schema::RunBegin;
 
 use crate::args::Args;
@@ -48,9 +48,9 @@ pub(super) fn arguments(begin: &RunBegin) -> Option<Vec<String>> {
             words.extend([format!("--{long}"), value.to_string_lossy().into_owned()]);
         }
     }
-    for (variable, long) in LIBRARY_VARIABLES {
-        if let (Some(path), false) = (begin.env.get(*variable), said.contains(long)) {
-            words.extend([format!("--{long}"), path.clone()]);
+    for LibraryOption { name, variable, .. } in library_options() {
+        if let (Some(path), false) = (begin.env.get(*variable), said.contains(name)) {
+            words.extend([format!("--{name}"), path.clone()]);
         }
     }
     Some(words)

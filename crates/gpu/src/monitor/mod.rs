@@ -1,8 +1,7 @@
-//! What GPUs say of themselves: NVIDIA's through NVML, AMD's through files of their driver.
+//! What GPUs report: through NVML, or through files of their driver.
 //!
 //! Neither makes a context on a GPU. NVML opens the driver's control device.
 
-mod amd;
 mod guarded;
 mod nvidia;
 mod nvml;
@@ -18,6 +17,9 @@ use std::rc::Rc;
 use pathline_dylib::LibraryReport;
 use pathline_hal::Monitor;
 use pathline_schema::{Gpu, GpuFacts, GpuState};
+
+use super::family::RuntimeFamily;
+use super::sensors::GpuSensors;
 
 const PCI: &str = "/sys/bus/pci/devices";
 
@@ -75,16 +77,13 @@ impl ManagementLibrary {
         let mut nvidia: BTreeMap<String, nvidia::NvidiaDevice> =
             self.devices.into_iter().map(|d| (d.pci.clone(), d)).collect();
         let read = |gpu: &Gpu| {
-            let source = match nvidia.remove(&gpu.pci) {
-                Some(device) => MonitorSource::Nvidia(device),
-                None if gpu.vendor == "amd" => {
-                    MonitorSource::Amd(amd::AmdDevice::at(pci, &gpu.pci)?)
-                }
-                None => return None,
+            let source: Box<dyn GpuSensors> = match nvidia.remove(&gpu.pci) {
+                Some(device) => Box::new(device),
+                None => RuntimeFamily::of_vendor(&gpu.vendor)?.sensors?(pci, &gpu.pci)?,
             };
             Some((gpu.index, source))
         };
-        let sources: BTreeMap<u32, MonitorSource> = gpus.iter().filter_map(read).collect();
+        let sources: BTreeMap<u32, Box<dyn GpuSensors>> = gpus.iter().filter_map(read).collect();
         let library = self.library;
         (!sources.is_empty())
             .then(|| Box::new(LiveMonitor { sources, library }) as Box<dyn Monitor>)
@@ -106,37 +105,23 @@ fn line(port: &nvidia::NvlinkState) -> String {
     line + "\n"
 }
 
-enum MonitorSource {
-    Nvidia(nvidia::NvidiaDevice),
-    Amd(amd::AmdDevice),
-}
-
 /// The GPUs of this host by their numbers.
 struct LiveMonitor {
-    sources: BTreeMap<u32, MonitorSource>,
+    sources: BTreeMap<u32, Box<dyn GpuSensors>>,
     library: Option<Rc<nvml::NvmlLibrary>>,
 }
 
 impl Monitor for LiveMonitor {
     fn facts(&self, gpu: u32) -> Option<GpuFacts> {
-        Some(match self.sources.get(&gpu)? {
-            MonitorSource::Nvidia(device) => device.facts(),
-            MonitorSource::Amd(device) => device.facts(),
-        })
+        Some(self.sources.get(&gpu)?.facts())
     }
 
     fn state(&self, gpu: u32) -> Option<GpuState> {
-        Some(match self.sources.get(&gpu)? {
-            MonitorSource::Nvidia(device) => device.state(),
-            MonitorSource::Amd(device) => device.state(),
-        })
+        Some(self.sources.get(&gpu)?.state())
     }
 
     fn counters(&self, gpu: u32) -> Option<GpuState> {
-        Some(match self.sources.get(&gpu)? {
-            MonitorSource::Nvidia(device) => device.counters(),
-            MonitorSource::Amd(device) => device.counters(),
-        })
+        Some(self.sources.get(&gpu)?.counters())
     }
 
     fn warnings(&self) -> Vec<String> {

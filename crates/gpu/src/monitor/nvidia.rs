@@ -9,6 +9,7 @@ use super::nvml::{
     SPEED_COMMON, Utilization,
 };
 use crate::function_table::BoundCall;
+use crate::sensors::GpuSensors;
 
 /// A GPU, and what was found out of it once.
 #[derive(Debug)]
@@ -125,65 +126,6 @@ impl NvidiaDevice {
         NvlinkState { link, active, version, mbps, remote, pci }
     }
 
-    pub(super) fn facts(&self) -> GpuFacts {
-        let api = &self.nvml.api;
-        let links = self.links();
-        let active = links.iter().filter(|l| l.1).count() as u32;
-        GpuFacts {
-            source: format!("NVML {}", self.nvml.version).trim_end().to_owned(),
-            max_sm_clock_mhz: self.number_of(api.max_clock, SM),
-            max_memory_clock_mhz: self.number_of(api.max_clock, MEMORY),
-            power_limit_w: self.number(api.power_limit).map(watts),
-            ecc: self.mode(api.ecc_mode),
-            mig: self.mode(api.mig),
-            persistence: self.number(api.persistence).map(|mode| mode != 0),
-            compute_mode: self.number(api.compute_mode).and_then(compute_mode),
-            nvlinks: (!links.is_empty()).then_some((active, links.len() as u32)),
-            busy_percent: self.utilization().map(|used| used.gpu.min(100)),
-            fabric: self.fabric(),
-        }
-    }
-
-    pub(super) fn state(&self) -> GpuState {
-        let api = &self.nvml.api;
-        const DIE: i32 = 0;
-        let reasons = self.nvml.stored(api.throttle, |call, out| {
-            // SAFETY: the handle is NVML's own; stores one number.
-            unsafe { call(self.handle, out) }
-        });
-        GpuState {
-            sm_clock_mhz: self.number_of(api.clock, SM),
-            memory_clock_mhz: self.number_of(api.clock, MEMORY),
-            power_w: self.number(api.power).map(watts),
-            temperature_c: self.number_of(api.temperature, DIE).map(f64::from),
-            throttle: reasons.map(why_slow),
-            pcie: self.pcie(),
-            ..GpuState::default()
-        }
-    }
-
-    pub(super) fn counters(&self) -> GpuState {
-        let api = &self.nvml.api;
-        const SINCE_LOADED: i32 = 0;
-        let ecc = |kind: i32| {
-            self.nvml.stored(api.ecc_errors, |call, out| {
-                // SAFETY: the handle is NVML's own; stores one number.
-                unsafe { call(self.handle, kind, SINCE_LOADED, out) }
-            })
-        };
-        let links = self.fields(&self.errors);
-        let known = links.iter().any(Option::is_some);
-        let links = links.into_iter().flatten().fold(0, u64::saturating_add);
-        GpuState {
-            ecc_corrected: ecc(0),
-            ecc_uncorrected: ecc(1),
-            link_errors: known.then_some(links),
-            pcie_replays: self.number(api.pcie_replays).map(u64::from),
-            other_processes: self.other_processes(),
-            ..GpuState::default()
-        }
-    }
-
     fn utilization(&self) -> Option<Utilization> {
         self.nvml.stored(self.nvml.api.utilization, |call, out| {
             // SAFETY: the handle is NVML's own; fills one structure of this layout.
@@ -257,6 +199,67 @@ fn count_others(
 ) -> Option<u32> {
     let (ours, others): (Vec<u32>, Vec<u32>) = pids.partition(|pid| own.contains(pid));
     (!ours.is_empty() || others.is_empty()).then_some(others.len() as u32)
+}
+
+impl GpuSensors for NvidiaDevice {
+    fn facts(&self) -> GpuFacts {
+        let api = &self.nvml.api;
+        let links = self.links();
+        let active = links.iter().filter(|l| l.1).count() as u32;
+        GpuFacts {
+            source: format!("NVML {}", self.nvml.version).trim_end().to_owned(),
+            max_sm_clock_mhz: self.number_of(api.max_clock, SM),
+            max_memory_clock_mhz: self.number_of(api.max_clock, MEMORY),
+            power_limit_w: self.number(api.power_limit).map(watts),
+            ecc: self.mode(api.ecc_mode),
+            mig: self.mode(api.mig),
+            persistence: self.number(api.persistence).map(|mode| mode != 0),
+            compute_mode: self.number(api.compute_mode).and_then(compute_mode),
+            nvlinks: (!links.is_empty()).then_some((active, links.len() as u32)),
+            busy_percent: self.utilization().map(|used| used.gpu.min(100)),
+            fabric: self.fabric(),
+        }
+    }
+
+    fn state(&self) -> GpuState {
+        let api = &self.nvml.api;
+        const DIE: i32 = 0;
+        let reasons = self.nvml.stored(api.throttle, |call, out| {
+            // SAFETY: the handle is NVML's own; stores one number.
+            unsafe { call(self.handle, out) }
+        });
+        GpuState {
+            sm_clock_mhz: self.number_of(api.clock, SM),
+            memory_clock_mhz: self.number_of(api.clock, MEMORY),
+            power_w: self.number(api.power).map(watts),
+            temperature_c: self.number_of(api.temperature, DIE).map(f64::from),
+            throttle: reasons.map(why_slow),
+            pcie: self.pcie(),
+            ..GpuState::default()
+        }
+    }
+
+    fn counters(&self) -> GpuState {
+        let api = &self.nvml.api;
+        const SINCE_LOADED: i32 = 0;
+        let ecc = |kind: i32| {
+            self.nvml.stored(api.ecc_errors, |call, out| {
+                // SAFETY: the handle is NVML's own; stores one number.
+                unsafe { call(self.handle, kind, SINCE_LOADED, out) }
+            })
+        };
+        let links = self.fields(&self.errors);
+        let known = links.iter().any(Option::is_some);
+        let links = links.into_iter().flatten().fold(0, u64::saturating_add);
+        GpuState {
+            ecc_corrected: ecc(0),
+            ecc_uncorrected: ecc(1),
+            link_errors: known.then_some(links),
+            pcie_replays: self.number(api.pcie_replays).map(u64::from),
+            other_processes: self.other_processes(),
+            ..GpuState::default()
+        }
+    }
 }
 
 fn watts(milliwatts: u32) -> f64 {

@@ -393,7 +393,7 @@ fn search_at(asked: Option<&Path>) -> (Option<NvmlLibrary>, LibraryReport) {
                   NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         names: LibraryNames::Exact(&["libnvidia-ml.so.1"]),
         asked,
-        places: crate::search::driver_places(),
+        places: crate::runtimes::driver_places(),
         ..LibrarySpec::default()
     };
     find(&spec, |library| {

@@ -147,7 +147,7 @@ fn main() -> std::process::ExitCode {
     let out = &mut std::io::stdout();
     let topology = Topology::default();
     let mut asked = LibraryRequest::new(CompileMode::InProcess);
-    asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
+    asked.named.extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
     let runtime = runtime(&topology, &asked);
     let port = open_ccl(&runtime, &args.asked);
     let opened = open(topology, runtime);

@@ -65,7 +65,7 @@ type Opened = (Machine, std::result::Result<Box<dyn TransportPort>, String>);
 fn opened(patience: Duration) -> Opened {
     let topology = Topology::default();
     let mut asked = LibraryRequest::new(CompileMode::InProcess);
-    asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
+    asked.named.extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
     let runtime = runtime(&topology, &asked);
     let port = open_ccl(&runtime, &CclAsked { patience, ..CclAsked::default() });
     (open(topology, runtime).machine, port)
@@ -271,7 +271,7 @@ fn without_the_library_or_the_runtime_the_reason_is_said() {
             CclAsked { library: Some("/nowhere/libnccl.so.2".into()), ..Default::default() };
         let why = open_ccl(&runtime, &nowhere).err().unwrap();
         assert!(why.contains("no NCCL (libnccl) (/nowhere/libnccl.so.2: No such file"), "{why}");
-        let none = LibraryRequest { cuda: Some("/nowhere/libcuda.so.1".into()), ..asked };
+        let none = asked.with("cuda", "/nowhere/libcuda.so.1");
         let without = pathline_gpu::runtime(&Topology::default(), &none);
         let why = open_ccl(&without, &CclAsked::default()).err().unwrap();
         assert!(why.contains("no GPU runtime"), "{why}");

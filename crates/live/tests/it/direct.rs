@@ -41,7 +41,9 @@ fn inside(test: &str, given: Given<'_>, body: impl FnOnce(&Machine, &str)) -> bo
     if let Ok(wanted) = std::env::var(INSIDE) {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut asked = LibraryRequest::new(CompileMode::InProcess);
-        asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
+        asked
+            .named
+            .extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
         let topology = Topology::default();
         let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
         let LiveMachine { machine, without } =

@@ -21,7 +21,9 @@ fn inside(test: &str, vendor: StubLibraries, spec: &str, body: impl FnOnce(&Mach
     if std::env::var_os(INSIDE).is_some() {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut asked = LibraryRequest::new(CompileMode::InProcess);
-        asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
+        asked
+            .named
+            .extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
         let topology = Topology::default();
         let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
         let LiveMachine { machine, without } =

@@ -47,7 +47,7 @@ fn inside(test: &str, vendors: &[StubLibraries], spec: &str, body: impl FnOnce()
 fn opened() -> LiveMachine {
     let topology = Topology::default();
     let mut asked = LibraryRequest::new(CompileMode::InProcess);
-    asked.hip = std::env::var_os("PATHLINE_HIP").map(Into::into);
+    asked.named.extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
     let runtime = runtime(&topology, &asked);
     open(topology, runtime)
 }

@@ -21,7 +21,10 @@ fn a_busy_machine_comes_first_on_terminal_and_page() {
     let text = terminal::summary(&report, 100, false);
     let first = text.lines().next().unwrap();
     assert!(first.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 80 host"), "{text}");
-    assert!(text.contains("~: other programs disturbed it") && !text.contains("Host memory gives"), "{text}");
+    assert!(
+        text.contains("~: other programs disturbed it") && !text.contains("Host memory gives"),
+        "{text}"
+    );
     let page = html::render(&report, &journal.topology, "");
     let banner = page.find("banner busy").expect("a banner");
     assert!(banner < page.find("<h1").unwrap() && banner < page.find("<main").unwrap());
@@ -34,6 +37,9 @@ fn a_quiet_machine_is_not_called_busy() {
     let journal = loaded(0.14);
     let report = run_report::build(&journal, None);
     let text = terminal::summary(&report, 100, false);
-    assert!(!text.contains("BUSY") && !text.contains("~:") && text.contains("Host memory gives"), "{text}");
+    assert!(
+        !text.contains("BUSY") && !text.contains("~:") && text.contains("Host memory gives"),
+        "{text}"
+    );
     assert!(!html::render(&report, &journal.topology, "").contains("banner busy"));
 }

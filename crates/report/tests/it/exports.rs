@@ -1,7 +1,7 @@
 //! Tables and comparisons of runs whose figures are known by hand.
 
 use crate::common::*;
-use pathline_explain::diff::diff;
+use pathline_explain::diff::{DiffError, diff};
 use pathline_explain::run_report;
 use pathline_report::{csv, terminal};
 use pathline_schema::{CaseOutcome, FlowSeries, Journal, Topology, WorldKind};

@@ -4,7 +4,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Result, anyhow};
 use pathline_dylib::{Announcement, announce, set_announcement_hook};
-use pathline_gpu::{chosen_family, compilers, management, other_runtime, runtime};
+use pathline_gpu::{chosen_family, compilers, management, other_runtimes, runtime};
 use pathline_hal::{Machine, conformance};
 use pathline_schema::{GpuFacts, GpuState, Topology};
 use pathline_storage::direct_library;
@@ -54,8 +54,8 @@ pub fn serve_probe(
             let found = runtime(&host(), &asked);
             answer(&RuntimeAnswer { driver: found.driver, without: found.without })
         }
-        LibraryProbe::OtherRuntime => {
-            answer(&other_runtime(chosen_family(&host(), &asked).0, &asked))
+        LibraryProbe::OtherRuntimes => {
+            answer(&other_runtimes(chosen_family(&host(), &asked).0, &asked))
         }
         LibraryProbe::Compiler => answer(&runtime(&host(), &asked).compilers()),
         LibraryProbe::AnyCompiler => answer(&compilers(chosen_family(&host(), &asked).0, &asked)),

@@ -34,7 +34,7 @@ pub enum LibraryProbe {
     /// The GPU runtime of this host, not initialised: a [`RuntimeAnswer`].
     Runtime,
     /// The GPU runtime that this host has no use for: a [`LibraryReport`].
-    OtherRuntime,
+    OtherRuntimes,
     /// The run-time compiler of the runtime that would be taken, and what it needs: a list of
     /// [`LibraryReport`].
     Compiler,
@@ -177,7 +177,7 @@ impl LibraryProbe {
         (Self::Ucx, "ucx"),
         (Self::Management, "management"),
         (Self::Runtime, "runtime"),
-        (Self::OtherRuntime, "other-runtime"),
+        (Self::OtherRuntimes, "other-runtimes"),
         (Self::Compiler, "compiler"),
         (Self::AnyCompiler, "any-compiler"),
         (Self::Direct, "direct"),

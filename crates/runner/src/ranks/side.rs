@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
+use pathline_gpu::library_options;
 use pathline_hal::{CallError, ExchangeId, Machine, RankBarrier, TransportPort};
 use pathline_host::keep_to_share;
 use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
@@ -250,8 +251,9 @@ fn fits(
             libraries.describe(),
             enter.expected.describe()
         );
-        let way_out = "give all ranks the same --cuda, --hip and --nvrtc (PATHLINE_CUDA, PATHLINE_HIP, \
-                       PATHLINE_NVRTC)";
+        let options: Vec<String> =
+            library_options().map(|o| format!("--{} ({})", o.name, o.variable)).collect();
+        let way_out = format!("give all ranks the same {}", options.join(", "));
         return Err(CallError::unsupported("open", "the libraries", reason).or_try(way_out));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The functions of NCCL and RCCL, which have the same names and numbers.
+//! The functions of NCCL, and of libraries that have the same: RCCL differs in the spelling of one.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -6,8 +6,8 @@ use pathline_hal::{CallError, CallResult};
 use pathline_schema::Severity;
 
 use pathline_dylib::SharedLibrary;
-use pathline_gpu::RuntimeFamily;
-use pathline_gpu::function_table::{RuntimeHandle, SymbolNames, both};
+use pathline_gpu::CollectivesDescription;
+use pathline_gpu::function_table::{RuntimeHandle, entry};
 
 /// `ncclUniqueId`, which is passed by value: a structure and not a pointer.
 #[repr(C)]
@@ -30,39 +30,60 @@ pub(super) const SUM: i32 = 0;
 /// `ncclInProgress`
 const IN_PROGRESS: i32 = 7;
 
-const fn same(name: &'static str) -> SymbolNames {
-    both(name, 0, name)
-}
-
 pathline_gpu::function_table!(
     /// Functions by `nccl.h` of NCCL 2.10 to 2.30 and of RCCL 2.11 to 2.27. Buffers are addresses,
     /// types and operations numbers.
-    Ccl {
+    Ccl by CclNames {
         required {
-            version = same("ncclGetVersion") => (*mut i32);
-            unique_id = same("ncclGetUniqueId") => (*mut CclUniqueId);
-            init_rank = same("ncclCommInitRank") => (*mut RuntimeHandle, i32, CclUniqueId, i32);
-            destroy = same("ncclCommDestroy") => (RuntimeHandle);
-            abort = same("ncclCommAbort") => (RuntimeHandle);
-            async_error = same("ncclCommGetAsyncError") => (RuntimeHandle, *mut i32);
-            group_start = same("ncclGroupStart") => ();
-            group_end = same("ncclGroupEnd") => ();
-            send = same("ncclSend") => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
-            recv = same("ncclRecv") => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
-            all_reduce = same("ncclAllReduce") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
-            reduce = same("ncclReduce") => (u64, u64, usize, i32, i32, i32, RuntimeHandle, RuntimeHandle);
-            broadcast = same("ncclBroadcast") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
-            reduce_scatter = same("ncclReduceScatter") => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
-            all_gather = same("ncclAllGather") => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
+            version => (*mut i32);
+            unique_id => (*mut CclUniqueId);
+            init_rank => (*mut RuntimeHandle, i32, CclUniqueId, i32);
+            destroy => (RuntimeHandle);
+            abort => (RuntimeHandle);
+            async_error => (RuntimeHandle, *mut i32);
+            group_start => ();
+            group_end => ();
+            send => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            recv => (u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            all_reduce => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            reduce => (u64, u64, usize, i32, i32, i32, RuntimeHandle, RuntimeHandle);
+            broadcast => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            reduce_scatter => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            all_gather => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
         }
         optional {
-            // NCCL has it since 2.28, RCCL since its first, each in its own spelling.
-            all_to_all = both("ncclAlltoAll", 0, "ncclAllToAll") => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
-            register = same("ncclCommRegister") => (RuntimeHandle, u64, usize, *mut RuntimeHandle);
-            deregister = same("ncclCommDeregister") => (RuntimeHandle, RuntimeHandle);
+            // NCCL has it since 2.28, RCCL since its first version.
+            all_to_all => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
+            register => (RuntimeHandle, u64, usize, *mut RuntimeHandle);
+            deregister => (RuntimeHandle, RuntimeHandle);
         }
     }
 );
+
+/// The names of its functions, as a library of that spelling has them.
+fn names(library: &CollectivesDescription) -> CclNames {
+    let named = |name| entry((library.spelling)(name));
+    CclNames {
+        version: named("ncclGetVersion"),
+        unique_id: named("ncclGetUniqueId"),
+        init_rank: named("ncclCommInitRank"),
+        destroy: named("ncclCommDestroy"),
+        abort: named("ncclCommAbort"),
+        async_error: named("ncclCommGetAsyncError"),
+        group_start: named("ncclGroupStart"),
+        group_end: named("ncclGroupEnd"),
+        send: named("ncclSend"),
+        recv: named("ncclRecv"),
+        all_reduce: named("ncclAllReduce"),
+        reduce: named("ncclReduce"),
+        broadcast: named("ncclBroadcast"),
+        reduce_scatter: named("ncclReduceScatter"),
+        all_gather: named("ncclAllGather"),
+        all_to_all: named("ncclAlltoAll"),
+        register: named("ncclCommRegister"),
+        deregister: named("ncclCommDeregister"),
+    }
+}
 
 type ErrorTextFn = unsafe extern "C" fn(i32) -> *const c_char;
 type LastErrorFn = unsafe extern "C" fn(RuntimeHandle) -> *const c_char;
@@ -83,17 +104,12 @@ pub(super) struct CclApi {
 /// Binds every function by its name.
 pub(super) fn load(
     library: &SharedLibrary,
-    family: RuntimeFamily,
+    description: &CollectivesDescription,
 ) -> std::result::Result<CclApi, String> {
-    let find = |symbol: SymbolNames| {
-        let name = match family {
-            RuntimeFamily::Cuda => symbol.nvidia.0,
-            RuntimeFamily::Hip => symbol.amd,
-        };
-        (name, library.named(name))
+    let ccl = Ccl::bind(&names(description), &|entry| library.named(entry.name))?;
+    let at = |name: &'static str| {
+        library.symbol((description.spelling)(name)).map(std::ptr::NonNull::as_ptr)
     };
-    let ccl = Ccl::bind(&find)?;
-    let at = |name: &str| library.symbol(name).map(std::ptr::NonNull::as_ptr);
     // SAFETY: the three have these signatures in every version that has them.
     let (words, last, reset_log) = unsafe {
         (

@@ -33,7 +33,7 @@ use api::CclUniqueId;
 use gpu_thread::{CclConfig, GpuThread, SampleMode, SampleSync, ThreadEvent};
 use library_log::LogCapture;
 use pathline_gpu::search::driver;
-use pathline_gpu::{GpuRuntime, RuntimeFamily, device};
+use pathline_gpu::{GpuRuntime, device};
 use pathline_host::clock::ClockOrigin;
 use plan::{CclPlan, CommGroup, named};
 pub use search::collectives_libraries;
@@ -67,6 +67,9 @@ pub fn open_ccl(
     asked: &CclAsked,
 ) -> std::result::Result<Box<dyn TransportPort>, String> {
     let family = runtime.family;
+    let Some(collectives) = &family.description().collectives else {
+        return Err(format!("no library of collectives is known for {}", family.label));
+    };
     if let Some(why) = &runtime.without {
         return Err(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
     }
@@ -88,8 +91,8 @@ pub fn open_ccl(
         return Err("the GPU runtime lists no GPU".to_owned());
     }
     let library = asked.library.as_deref();
-    let (calls, found) = search::collectives(family, library, Some(file), |library| {
-        let calls = api::load(library, family)?;
+    let (calls, found) = search::collectives(collectives, library, Some(file), |library| {
+        let calls = api::load(library, collectives)?;
         Ok((calls, calls.version()))
     });
     let (Some(calls), Some(path)) = (calls, found.path.as_ref()) else {
@@ -98,11 +101,7 @@ pub fn open_ccl(
         let tried = if tried.is_empty() { "it was not found".to_owned() } else { tried };
         return Err(format!("no {} ({tried}); {}", found.what, found.way_out));
     };
-    let name = match family {
-        RuntimeFamily::Cuda => "NCCL",
-        RuntimeFamily::Hip => "RCCL",
-    };
-    let short = format!("{name} {}", calls.version());
+    let short = format!("{} {}", collectives.name, calls.version());
     let set = CclConfig { family, runtime: file.clone(), calls, register: asked.register };
     Ok(Box::new(CclPort {
         library: format!("{short} ({})", path.display()),

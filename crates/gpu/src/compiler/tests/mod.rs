@@ -9,28 +9,33 @@ use pathline_schema::{AccessWidth, CacheHint, KernelOp, KernelVariant};
 use pathline_stub::need::missing;
 
 use super::*;
+use crate::family::CompilerQuery;
+use crate::runtimes::nearest_target;
 use crate::search;
 
 /// A compiler of this machine, whatever its driver; none if there is none. `PATHLINE_TEST_NVRTC` or
 /// `PATHLINE_NVRTC` and `PATHLINE_TEST_HIP` or `PATHLINE_HIP` say where to look, `PATHLINE_PROGRAM`
 /// which program compiles in a process of its own, and `PATHLINE_TEST_REQUIRE` (`cuda`, `hip`) what
 /// must be there.
-fn compiler(family: RuntimeFamily) -> Option<KernelCompiler> {
+fn compiler(family: &str) -> Option<KernelCompiler> {
+    let family = RuntimeFamily::named(family)?;
     let first = |names: [&str; 2]| names.into_iter().find_map(std::env::var_os).map(PathBuf::from);
-    let (bound, found) = match family {
-        RuntimeFamily::Cuda => {
+    let (bound, found) = match family.name {
+        "cuda" => {
             let nvrtc = first(["PATHLINE_TEST_NVRTC", "PATHLINE_NVRTC"]);
-            search::compiler(family, nvrtc.as_deref(), None, 0)
+            let query = CompilerQuery { asked: nvrtc.as_deref(), ..CompilerQuery::default() };
+            search::compiler(family, query)
         }
-        RuntimeFamily::Hip => {
+        _ => {
             let hip = first(["PATHLINE_TEST_HIP", "PATHLINE_HIP"]);
             let (driver, found) = search::driver(family, hip.as_deref());
-            let release = driver.map_or(0, |d| d.major);
-            search::compiler(family, None, found.path.as_deref(), release)
+            let major = driver.map_or(0, |d| d.major);
+            let runtime = found.path.as_deref();
+            search::compiler(family, CompilerQuery { asked: None, runtime, major })
         }
     };
     if bound.is_none() {
-        missing(family.name(), &format!("no {}; {}", found.what, found.way_out));
+        missing(family.name, &format!("no {}; {}", found.what, found.way_out));
     }
     let program = std::env::var_os("PATHLINE_PROGRAM").map(PathBuf::from);
     let compile = program.map_or(CompileMode::InProcess, CompileMode::Child);
@@ -78,13 +83,13 @@ fn sources(target: &str, variants: &[KernelVariant]) -> BTreeSet<String> {
 /// copies came with; on the others one of each kind.
 #[test]
 fn every_kind_of_kernel_compiles_for_nvidia() {
-    let Some(compiler) = compiler(RuntimeFamily::Cuda) else { return };
+    let Some(compiler) = compiler("cuda") else { return };
     let all = [dimensions(), shapes(&OPS)].concat();
     for (arch, variants) in [("sm_80", &dimensions()), ("sm_90", &all), ("sm_100", &dimensions())] {
         for source in &sources(arch, variants) {
             let code =
                 compiler.code(source, arch).unwrap_or_else(|e| panic!("{arch}: {e}\n{source}"));
-            let real = compiler.bound.stand_in(arch).unwrap().1;
+            let real = nearest_target(&compiler.bound, arch).unwrap().1;
             assert_eq!(code.starts_with(b"\x7fELF"), real, "{arch}");
         }
     }
@@ -95,7 +100,7 @@ fn every_kind_of_kernel_compiles_for_nvidia() {
 
 #[test]
 fn every_kind_of_kernel_compiles_for_amd() {
-    let Some(compiler) = compiler(RuntimeFamily::Hip) else { return };
+    let Some(compiler) = compiler("hip") else { return };
     // Every shape that is searched, as a copy; the other operations in every dimension.
     let all = [dimensions(), shapes(&[KernelOp::Copy])].concat();
     for source in &sources("gfx90a", &all) {
@@ -114,7 +119,7 @@ fn every_kind_of_kernel_compiles_for_amd() {
 
 #[test]
 fn what_a_key_promises_is_in_nvidias_code() {
-    let Some(compiler) = compiler(RuntimeFamily::Cuda) else { return };
+    let Some(compiler) = compiler("cuda") else { return };
     // Kernel, instruction, and how many there are at least. A tile has all its loads before its
     // first store; the words that are left over are one more.
     let promises = [
@@ -164,7 +169,7 @@ fn what_a_key_promises_is_in_nvidias_code() {
 
 #[test]
 fn what_a_key_promises_is_in_amds_code() {
-    let Some(compiler) = compiler(RuntimeFamily::Hip) else { return };
+    let Some(compiler) = compiler("hip") else { return };
     let Some(tool) = disassembler() else {
         missing("llvm-objdump", "Debian has it in the package llvm");
         return;

@@ -1,43 +1,135 @@
 //! The HIP runtime.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::path::Path;
 use std::ptr::NonNull;
 
 use pathline_hal::CopyChoice;
 use pathline_schema::{MemKind, Severity};
 
-use super::family::CallStatus;
-use super::family::RuntimeFamily;
-use super::function_table::{
-    Api, BoundCall, CopyAttributes, CopyBatch, RuntimeHandle, SymbolNames, amd,
+use super::{hip_libraries, hip_sensors};
+use crate::family::{CompilerDescription, DeviceFiles, LibraryOption, RuntimeDescription};
+use crate::function_table::{
+    Api, ApiNames, BoundCall, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle,
+    entry,
 };
-use super::runtime_api::ThreadContext;
-use super::runtime_api::{AttributeNumbers, CallRefusal, CopyEnds, RuntimeApi, RuntimeHints};
+use crate::runtime_api::{
+    AttributeNumbers, CallRefusal, CopyEnds, MemoryExport, RuntimeApi, RuntimeHints, ThreadContext,
+};
 use pathline_dylib::{SharedLibrary, announce_in};
 
 crate::function_table!(
     /// What HIP has in its own way.
     Own {
         required {
-            runtime_version = amd("hipRuntimeGetVersion") => (*mut i32);
-            set_device = amd("hipSetDevice") => (i32);
-            enable_peer = amd("hipDeviceEnablePeerAccess") => (i32, u32);
-            attribute = amd("hipDeviceGetAttribute") => (*mut i32, i32, i32);
-            copy = amd("hipMemcpyAsync") => (u64, u64, usize, i32, RuntimeHandle);
-            free = amd("hipFree") => (u64);
+            runtime_version = entry("hipRuntimeGetVersion") => (*mut i32);
+            set_device = entry("hipSetDevice") => (i32);
+            enable_peer = entry("hipDeviceEnablePeerAccess") => (i32, u32);
+            attribute = entry("hipDeviceGetAttribute") => (*mut i32, i32, i32);
+            copy = entry("hipMemcpyAsync") => (u64, u64, usize, i32, RuntimeHandle);
+            free = entry("hipFree") => (u64);
         }
         optional {
-            wait_value = amd("hipStreamWaitValue32") => (RuntimeHandle, u64, u32, u32, u32);
-            batch = amd("hipMemcpyBatchAsync") => (
+            wait_value = entry("hipStreamWaitValue32") => (RuntimeHandle, u64, u32, u32, u32);
+            batch = entry("hipMemcpyBatchAsync") => (
                 *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
                 RuntimeHandle);
-            alloc_with_flags = amd("hipExtMallocWithFlags") => (*mut u64, usize, u32);
-            properties_r0600 = amd("hipGetDevicePropertiesR0600") => (*mut u8, i32);
-            properties_r0000 = amd("hipGetDevicePropertiesR0000") => (*mut u8, i32);
-            properties = amd("hipGetDeviceProperties") => (*mut u8, i32);
+            alloc_with_flags = entry("hipExtMallocWithFlags") => (*mut u64, usize, u32);
+            properties_r0600 = entry("hipGetDevicePropertiesR0600") => (*mut u8, i32);
+            properties_r0000 = entry("hipGetDevicePropertiesR0000") => (*mut u8, i32);
+            properties = entry("hipGetDeviceProperties") => (*mut u8, i32);
         }
     }
 );
+
+/// With the signatures of `hip_runtime_api.h` 5.2 to 7.2.
+const API_NAMES: ApiNames = ApiNames {
+    init: entry("hipInit"),
+    device_count: entry("hipGetDeviceCount"),
+    device_get: entry("hipDeviceGet"),
+    device_name: entry("hipDeviceGetName"),
+    device_total: entry("hipDeviceTotalMem"),
+    device_attribute: entry("hipDeviceGetAttribute"),
+    device_pci: entry("hipDeviceGetPCIBusId"),
+    mem_info: entry("hipMemGetInfo"),
+    mem_alloc: entry("hipMalloc"),
+    mem_free: entry("hipFree"),
+    host_alloc: entry("hipHostMalloc"),
+    host_free: entry("hipHostFree"),
+    host_register: entry("hipHostRegister"),
+    host_unregister: entry("hipHostUnregister"),
+    managed_alloc: entry("hipMallocManaged"),
+    advise: entry("hipMemAdvise"),
+    prefetch: entry("hipMemPrefetchAsync"),
+    can_access_peer: entry("hipDeviceCanAccessPeer"),
+    stream_create: entry("hipStreamCreateWithFlags"),
+    stream_destroy: entry("hipStreamDestroy"),
+    stream_wait: entry("hipStreamSynchronize"),
+    stream_query: entry("hipStreamQuery"),
+    stream_wait_event: entry("hipStreamWaitEvent"),
+    event_create: entry("hipEventCreateWithFlags"),
+    event_destroy: entry("hipEventDestroy"),
+    event_record: entry("hipEventRecord"),
+    event_elapsed: entry("hipEventElapsedTime"),
+    copy_in: entry("hipMemcpyHtoD"),
+    copy_out: entry("hipMemcpyDtoH"),
+    module_load: entry("hipModuleLoadData"),
+    module_unload: entry("hipModuleUnload"),
+    function: entry("hipModuleGetFunction"),
+    launch: entry("hipModuleLaunchKernel"),
+    host_function: entry("hipLaunchHostFunc"),
+    capture_begin: entry("hipStreamBeginCapture"),
+    capture_end: entry("hipStreamEndCapture"),
+    graph_make: entry("hipGraphInstantiateWithFlags"),
+    graph_make_older: entry("hipGraphInstantiate"),
+    graph_launch: entry("hipGraphLaunch"),
+    graph_free: entry("hipGraphDestroy"),
+    graph_unmake: entry("hipGraphExecDestroy"),
+    event_query: entry("hipEventQuery"),
+    event_wait: entry("hipEventSynchronize"),
+    handle_of_range: entry("hipMemGetHandleForAddressRange"),
+    prefetch_to: EntryPoint::NONE,
+};
+
+/// HIP.
+pub(super) static HIP: RuntimeDescription = RuntimeDescription {
+    name: "hip",
+    label: "HIP",
+    vendor: "amd",
+    maker: "AMD",
+    options: &[LibraryOption {
+        name: "hip",
+        variable: "PATHLINE_HIP",
+        help: "Measure by HIP, with this runtime",
+        value: "The file libamdhip64.so.N or its folder; `search` looks for it",
+    }],
+    variables: &["HSA_", "HIP_", "ROCR_", "GPU_", "AMD_", "RCCL_"],
+    hiding: &[
+        "ROCR_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "CUDA_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+    ],
+    device_files: DeviceFiles {
+        paths: &["/dev/kfd"],
+        absent: "amdgpu is not loaded, or the container was not given it",
+        refused: "this user has to be of the groups render and video",
+    },
+    driver: hip_libraries::driver,
+    compiler: CompilerDescription {
+        names: &hip_libraries::RTC_NAMES,
+        option: None,
+        prepare: |_| (),
+        find: hip_libraries::compiler,
+        helper: |compiler| hip_libraries::comgr(compiler.path.as_deref().and_then(Path::parent)).1,
+        // hipRTC reports the same version of itself in every release.
+        label: |runtime, _| format!("hipRTC of {}", runtime.version),
+        code: hip_libraries::code,
+        needs_temporary: Some("hiprtcCompileProgram"),
+    },
+    collectives: Some(hip_libraries::RCCL),
+    sensors: Some(hip_sensors::find),
+};
 
 /// Numbers of `hipDeviceAttribute_t`, the same from 5.0 on.
 const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
@@ -133,8 +225,8 @@ impl SdmaEnv {
 
 /// Binds every function by its name. Gives the version of the runtime as it encodes it, 50221153 for
 /// 5.2.21153; 0 if it does not say.
-pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String> {
-    let find = |symbol: SymbolNames| (symbol.amd, library.named(symbol.amd));
+pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String> {
+    let find = |entry: EntryPoint| library.named(entry.name);
     let words = |name: &str| {
         library.symbol(name).map(|at: NonNull<c_void>| {
             // SAFETY: both functions have this signature in every version.
@@ -151,7 +243,7 @@ pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String
     announce_in(&library.path, hip.own.runtime_version.name);
     // SAFETY: stores one number; it may be called before hipInit.
     let code = unsafe { (hip.own.runtime_version.at)(&raw mut version) };
-    Ok((Api::bind(&find)?, hip, if code == 0 { version } else { 0 }))
+    Ok((Api::bind(&API_NAMES, &find)?, hip, if code == 0 { version } else { 0 }))
 }
 
 /// Major, minor and patch of a version: `major * 10^7 + minor * 10^5 + patch`.
@@ -160,7 +252,7 @@ fn parts(version: i32) -> (i32, i32, i32) {
 }
 
 /// `60443484` as `HIP 6.4.43484`.
-pub(crate) fn dotted(version: i32) -> String {
+pub(super) fn dotted(version: i32) -> String {
     match (version, parts(version)) {
         (0, _) => "unknown".to_owned(),
         (_, (major, minor, patch)) => format!("HIP {major}.{minor}.{patch}"),
@@ -168,7 +260,7 @@ pub(crate) fn dotted(version: i32) -> String {
 }
 
 /// The number that the names of the libraries of a release end in.
-pub(crate) fn major(version: i32) -> i32 {
+pub(super) fn major(version: i32) -> i32 {
     parts(version).0
 }
 
@@ -262,8 +354,8 @@ fn text_of(words: Option<HipTextFn>, code: i32) -> String {
 }
 
 impl RuntimeApi for HipApi {
-    fn family(&self) -> RuntimeFamily {
-        RuntimeFamily::Hip
+    fn name(&self) -> &'static str {
+        HIP.name
     }
     fn attributes(&self) -> &'static AttributeNumbers {
         &ATTRIBUTES
@@ -369,6 +461,17 @@ impl RuntimeApi for HipApi {
         // SAFETY: a live stream, and a signal that lives as long as the driver.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GTE, u32::MAX) };
         Some((wait.name, code))
+    }
+    fn export(&self) -> MemoryExport {
+        MemoryExport {
+            name: hip_libraries::HSA_EXPORT,
+            call: hip_libraries::hsa_export(),
+            refusal: (
+                "neither HIP nor the HSA runtime under it has a call for it",
+                "take ROCm 5.5 or later",
+            ),
+            way_out: "it needs a kernel with DMA-BUF support for amdgpu",
+        }
     }
     fn allow_shared(&self, _: RuntimeHandle, _: u32) -> CallStatus {
         // A launch may ask for all that there is.

@@ -8,38 +8,133 @@ use std::ptr::NonNull;
 use pathline_hal::CopyChoice;
 use pathline_schema::{MemKind, Severity};
 
-use super::family::CallStatus;
-use super::family::RuntimeFamily;
-use super::function_table::{Api, CopyAttributes, CopyBatch, RuntimeHandle, SymbolNames, nvidia};
-use super::runtime_api::ThreadContext;
-use super::runtime_api::{AttributeNumbers, CallRefusal, CopyEnds, RuntimeApi, RuntimeHints};
+use super::cuda_libraries;
+use crate::family::{CompilerDescription, DeviceFiles, LibraryOption, RuntimeDescription};
+use crate::function_table::{
+    Api, ApiNames, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle, entry_since,
+};
+use crate::runtime_api::{
+    AttributeNumbers, CallRefusal, CopyEnds, MemoryExport, RuntimeApi, RuntimeHints, ThreadContext,
+};
 use pathline_dylib::{SharedLibrary, announce_in};
 
 crate::function_table!(
     /// What CUDA has in its own way.
     Own {
         required {
-            retain = nvidia("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
-            release = nvidia("cuDevicePrimaryCtxRelease", 11000) => (i32);
-            set_current = nvidia("cuCtxSetCurrent", 4000) => (RuntimeHandle);
-            enable_peer = nvidia("cuCtxEnablePeerAccess", 4000) => (RuntimeHandle, u32);
-            attribute = nvidia("cuDeviceGetAttribute", 2000) => (*mut i32, i32, i32);
-            copy = nvidia("cuMemcpyAsync", 4000) => (u64, u64, usize, RuntimeHandle);
-            error_name = nvidia("cuGetErrorName", 6000) => (i32, *mut *const c_char);
-            error_text = nvidia("cuGetErrorString", 6000) => (i32, *mut *const c_char);
+            retain = entry_since("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
+            release = entry_since("cuDevicePrimaryCtxRelease", 11000) => (i32);
+            set_current = entry_since("cuCtxSetCurrent", 4000) => (RuntimeHandle);
+            enable_peer = entry_since("cuCtxEnablePeerAccess", 4000) => (RuntimeHandle, u32);
+            attribute = entry_since("cuDeviceGetAttribute", 2000) => (*mut i32, i32, i32);
+            copy = entry_since("cuMemcpyAsync", 4000) => (u64, u64, usize, RuntimeHandle);
+            error_name = entry_since("cuGetErrorName", 6000) => (i32, *mut *const c_char);
+            error_text = entry_since("cuGetErrorString", 6000) => (i32, *mut *const c_char);
         }
         optional {
-            wait_value = nvidia("cuStreamWaitValue32", 11070) => (RuntimeHandle, u64, u32, u32);
-            function_attribute = nvidia("cuFuncSetAttribute", 9000) => (RuntimeHandle, i32, i32);
-            batch = nvidia("cuMemcpyBatchAsync", 13000) => (
+            wait_value = entry_since("cuStreamWaitValue32", 11070) => (RuntimeHandle, u64, u32, u32);
+            function_attribute = entry_since("cuFuncSetAttribute", 9000) => (RuntimeHandle, i32, i32);
+            batch = entry_since("cuMemcpyBatchAsync", 13000) => (
                 *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, RuntimeHandle);
-            batch_of_12 = nvidia("cuMemcpyBatchAsync", 12080) => (
+            batch_of_12 = entry_since("cuMemcpyBatchAsync", 12080) => (
                 *mut u64, *mut u64, *mut usize, usize, *mut CopyAttributes, *mut usize, usize, *mut usize,
                 RuntimeHandle);
-            function_load = nvidia("cuFuncLoad", 12040) => (RuntimeHandle);
+            function_load = entry_since("cuFuncLoad", 12040) => (RuntimeHandle);
         }
     }
 );
+
+/// With the versions of CUDA that introduced their signatures (`cudaTypedefs.h` of CUDA 13).
+const API_NAMES: ApiNames = ApiNames {
+    init: entry_since("cuInit", 2000),
+    device_count: entry_since("cuDeviceGetCount", 2000),
+    device_get: entry_since("cuDeviceGet", 2000),
+    device_name: entry_since("cuDeviceGetName", 2000),
+    device_total: entry_since("cuDeviceTotalMem", 3020),
+    device_attribute: entry_since("cuDeviceGetAttribute", 2000),
+    device_pci: entry_since("cuDeviceGetPCIBusId", 4010),
+    mem_info: entry_since("cuMemGetInfo", 3020),
+    mem_alloc: entry_since("cuMemAlloc", 3020),
+    mem_free: entry_since("cuMemFree", 3020),
+    host_alloc: entry_since("cuMemHostAlloc", 2020),
+    host_free: entry_since("cuMemFreeHost", 2000),
+    host_register: entry_since("cuMemHostRegister", 6050),
+    host_unregister: entry_since("cuMemHostUnregister", 4000),
+    managed_alloc: entry_since("cuMemAllocManaged", 6000),
+    advise: entry_since("cuMemAdvise", 8000),
+    prefetch: entry_since("cuMemPrefetchAsync", 8000),
+    can_access_peer: entry_since("cuDeviceCanAccessPeer", 4000),
+    stream_create: entry_since("cuStreamCreate", 2000),
+    stream_destroy: entry_since("cuStreamDestroy", 4000),
+    stream_wait: entry_since("cuStreamSynchronize", 2000),
+    stream_query: entry_since("cuStreamQuery", 2000),
+    stream_wait_event: entry_since("cuStreamWaitEvent", 3020),
+    event_create: entry_since("cuEventCreate", 2000),
+    event_destroy: entry_since("cuEventDestroy", 4000),
+    event_record: entry_since("cuEventRecord", 2000),
+    event_elapsed: entry_since("cuEventElapsedTime", 2000),
+    copy_in: entry_since("cuMemcpyHtoD", 3020),
+    copy_out: entry_since("cuMemcpyDtoH", 3020),
+    module_load: entry_since("cuModuleLoadData", 2000),
+    module_unload: entry_since("cuModuleUnload", 2000),
+    function: entry_since("cuModuleGetFunction", 2000),
+    launch: entry_since("cuLaunchKernel", 4000),
+    host_function: entry_since("cuLaunchHostFunc", 10000),
+    capture_begin: entry_since("cuStreamBeginCapture", 10010),
+    capture_end: entry_since("cuStreamEndCapture", 10000),
+    graph_make: entry_since("cuGraphInstantiateWithFlags", 11040),
+    graph_make_older: EntryPoint::NONE,
+    graph_launch: entry_since("cuGraphLaunch", 10000),
+    graph_free: entry_since("cuGraphDestroy", 10000),
+    graph_unmake: entry_since("cuGraphExecDestroy", 10000),
+    event_query: entry_since("cuEventQuery", 2000),
+    event_wait: entry_since("cuEventSynchronize", 2000),
+    handle_of_range: entry_since("cuMemGetHandleForAddressRange", 11070),
+    prefetch_to: entry_since("cuMemPrefetchAsync", 12020),
+};
+
+/// CUDA.
+pub(super) static CUDA: RuntimeDescription = RuntimeDescription {
+    name: "cuda",
+    label: "CUDA",
+    vendor: "nvidia",
+    maker: "NVIDIA",
+    options: &[
+        LibraryOption {
+            name: "cuda",
+            variable: "PATHLINE_CUDA",
+            help: "Measure by CUDA, with this driver",
+            value: "The file libcuda.so.1 or its folder; `search` looks for it. By default the runtime is that of the \
+                    GPUs that are here",
+        },
+        LibraryOption {
+            name: "nvrtc",
+            variable: "PATHLINE_NVRTC",
+            help: "NVIDIA's run-time compiler",
+            value: "The file libnvrtc.so.N or its folder; searched by default",
+        },
+    ],
+    variables: &["CUDA_", "NCCL_"],
+    hiding: &["CUDA_VISIBLE_DEVICES"],
+    device_files: DeviceFiles {
+        paths: &["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"],
+        absent: "the kernel module is not loaded, or the container was not given it",
+        refused: "see its owner and mode",
+    },
+    driver: cuda_libraries::driver,
+    compiler: CompilerDescription {
+        names: &cuda_libraries::RTC_NAMES,
+        option: Some("nvrtc"),
+        prepare: cuda_libraries::keep_builtins,
+        find: cuda_libraries::compiler,
+        helper: cuda_libraries::builtins,
+        label: |_, compiler| format!("NVRTC {}", compiler.version),
+        code: cuda_libraries::code,
+        needs_temporary: None,
+    },
+    collectives: Some(cuda_libraries::NCCL),
+    sensors: None,
+};
 
 /// Numbers of `CUdevice_attribute`.
 const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
@@ -83,7 +178,7 @@ pub(crate) struct CudaApi {
 /// Binds every function at its version through `cuGetProcAddress`: plain names in the library itself
 /// are the oldest signatures. Gives the version of CUDA that the driver takes code of, 12040 for
 /// 12.4; 0 if it does not say.
-pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), String> {
+pub(super) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), String> {
     type PrefetchV2 =
         unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> i32;
     type PrefetchV1 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64) -> i32;
@@ -100,43 +195,40 @@ pub(crate) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), Strin
             "it has no cuGetProcAddress: a driver of CUDA 11.3 (465) or newer is needed".into()
         );
     }
-    let look = |(name, version): (&'static str, i32)| {
-        let find = || {
-            let name = CString::new(name).ok()?;
-            let mut at = std::ptr::null_mut();
-            let mut status = 0;
-            // SAFETY: the name and both results live through the call.
-            let code = unsafe {
-                match (newer, older) {
-                    (Some(find), _) => {
-                        find(name.as_ptr(), &raw mut at, version, 0, &raw mut status)
-                    }
-                    (None, Some(find)) => find(name.as_ptr(), &raw mut at, version, 0),
-                    (None, None) => return None,
+    let look = |entry: EntryPoint| {
+        let name = CString::new(entry.name).ok()?;
+        let mut at = std::ptr::null_mut();
+        let mut status = 0;
+        // SAFETY: the name and both results live through the call.
+        let code = unsafe {
+            match (newer, older) {
+                (Some(find), _) => {
+                    find(name.as_ptr(), &raw mut at, entry.since, 0, &raw mut status)
                 }
-            };
-            // An unknown name is a success with a null pointer.
-            NonNull::new(at).filter(|_| code == 0)
+                (None, Some(find)) => find(name.as_ptr(), &raw mut at, entry.since, 0),
+                (None, None) => return None,
+            }
         };
-        (name, find())
+        // An unknown name is a success with a null pointer.
+        NonNull::new(at).filter(|_| code == 0)
     };
     announce_in(&library.path, "cuGetProcAddress");
-    let version = look(DRIVER_VERSION.nvidia).1.map_or(0, |at| {
-        announce_in(&library.path, DRIVER_VERSION.nvidia.0);
+    let version = look(DRIVER_VERSION).map_or(0, |at| {
+        announce_in(&library.path, DRIVER_VERSION.name);
         driver_version(at)
     });
     announce_in(&library.path, "cuGetProcAddress");
     // Asked for a version that it does not have, a driver gives the newest that it has, which may
     // take other arguments.
-    let find = |symbol: SymbolNames| match symbol.nvidia {
-        (name, since) if version > 0 && since > version => (name, None),
-        known => look(known),
+    let find = |entry: EntryPoint| {
+        let too_new = version > 0 && entry.since > version;
+        if too_new { None } else { look(entry) }
     };
     let cuda = CudaApi { own: Own::bind(&find)?, contexts: RefCell::default() };
-    Ok((Api::bind(&find)?, cuda, version))
+    Ok((Api::bind(&API_NAMES, &find)?, cuda, version))
 }
 
-const DRIVER_VERSION: SymbolNames = nvidia("cuDriverGetVersion", 2020);
+const DRIVER_VERSION: EntryPoint = entry_since("cuDriverGetVersion", 2020);
 
 /// What `cuDriverGetVersion` at this address gives; 0 if it does not say.
 fn driver_version(at: NonNull<c_void>) -> i32 {
@@ -149,7 +241,7 @@ fn driver_version(at: NonNull<c_void>) -> i32 {
 }
 
 /// `12040` as `CUDA 12.4`.
-pub(crate) fn dotted(version: i32) -> String {
+pub(super) fn dotted(version: i32) -> String {
     match version {
         0 => "unknown".to_owned(),
         _ => format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
@@ -217,8 +309,8 @@ impl CudaApi {
 }
 
 impl RuntimeApi for CudaApi {
-    fn family(&self) -> RuntimeFamily {
-        RuntimeFamily::Cuda
+    fn name(&self) -> &'static str {
+        CUDA.name
     }
     fn attributes(&self) -> &'static AttributeNumbers {
         &ATTRIBUTES
@@ -353,6 +445,14 @@ impl RuntimeApi for CudaApi {
         // addressing the device reaches portable pinned memory by the host's own address.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GEQ) };
         (code != NOT_SUPPORTED).then_some((wait.name, code))
+    }
+    fn export(&self) -> MemoryExport {
+        MemoryExport {
+            name: API_NAMES.handle_of_range.name,
+            call: None,
+            refusal: ("this driver has no such call", "take a driver of CUDA 11.7 or later"),
+            way_out: "",
+        }
     }
     fn allow_shared(&self, function: RuntimeHandle, bytes: u32) -> CallStatus {
         const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;

@@ -1,4 +1,4 @@
-//! NVIDIA's driver, and NVRTC.
+//! Where the libraries of CUDA are: the driver, NVRTC, NCCL.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,29 @@ use pathline_dylib::{
     TriedPlace, environment_path, find, starting_with,
 };
 
-use super::{BoundDriver, STAND_IN};
-use crate::cuda;
-use crate::family::RuntimeFamily;
+use pathline_hal::CallResult;
+
+use super::cuda;
+use crate::family::{CollectivesDescription, CompilerQuery};
+use crate::function_table::{RtcNames, entry};
 use crate::rtc::BoundCompiler;
+use crate::runtime_api::{BoundDriver, STAND_IN};
+
+/// The functions of NVRTC.
+pub(super) const RTC_NAMES: RtcNames = RtcNames {
+    version: entry("nvrtcVersion"),
+    create: entry("nvrtcCreateProgram"),
+    destroy: entry("nvrtcDestroyProgram"),
+    compile: entry("nvrtcCompileProgram"),
+    log_size: entry("nvrtcGetProgramLogSize"),
+    log: entry("nvrtcGetProgramLog"),
+    code_size: entry("nvrtcGetCUBINSize"),
+    code: entry("nvrtcGetCUBIN"),
+    ptx_size: entry("nvrtcGetPTXSize"),
+    ptx: entry("nvrtcGetPTX"),
+    arch_count: entry("nvrtcGetNumSupportedArchs"),
+    archs: entry("nvrtcGetSupportedArchs"),
+};
 
 const BUILTINS: &str = "libnvrtc-builtins.so";
 
@@ -34,7 +53,7 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryRepor
 }
 
 /// Where libraries that come with NVIDIA's driver may be, in order.
-pub fn driver_places() -> Vec<SearchPlace<'static>> {
+pub(crate) fn driver_places() -> Vec<SearchPlace<'static>> {
     vec![
         SearchPlace::LinkerPath,
         SearchPlace::Linker,
@@ -52,10 +71,9 @@ pub fn driver_places() -> Vec<SearchPlace<'static>> {
 }
 
 /// NVRTC of a major that the driver takes: a newer one makes code that the driver does not load.
-pub(super) fn compiler(
-    asked: Option<&Path>,
-    driver_major: Option<u32>,
-) -> (Option<BoundCompiler>, LibraryReport) {
+pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, LibraryReport) {
+    // Without a driver the compiler is still shown, whatever its version.
+    let driver_major = u32::try_from(query.major).ok().filter(|&major| major > 0);
     let limit = |major| MaxMajor { major, limit: format!("the driver's CUDA {major}") };
     let spec = LibrarySpec {
         what: "run-time compiler (NVRTC)",
@@ -67,14 +85,15 @@ pub(super) fn compiler(
             stem: "libnvrtc.so",
             linker: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"],
         },
-        asked,
+        asked: query.asked,
         places: compiler_places(),
         newest_first: true,
         max_major: driver_major.map(limit),
         ..LibrarySpec::default()
     };
     find(&spec, |library| {
-        let bound = BoundCompiler::new(RuntimeFamily::Cuda, library.clone())?;
+        let bound = BoundCompiler::new(&RTC_NAMES, library.clone())?;
+        keep_builtins(&bound.path);
         let (major, minor) = bound.version;
         let number = u32::try_from(major).ok().zip(u32::try_from(minor).ok());
         Ok(BoundLibrary { value: bound, version: format!("{major}.{minor}"), number })
@@ -103,8 +122,64 @@ pub fn toolkits() -> Vec<PathBuf> {
     starting_with(Path::new("/usr/local"), "cuda")
 }
 
+/// Machine code of a text, or PTX where NVRTC does not know the target yet.
+pub(super) fn code(compiler: &BoundCompiler, text: &str, target: &str) -> CallResult<Vec<u8>> {
+    let (arch, real) = nearest_target(compiler, target)?;
+    let options =
+        [format!("--gpu-architecture={arch}"), "--std=c++17".into(), "-default-device".into()];
+    compiler.build(text, &arch, &options, real)
+}
+
+/// The target to compile for, and whether it is a real one: the highest virtual one that this NVRTC
+/// knows serves for a newer GPU.
+pub(crate) fn nearest_target(compiler: &BoundCompiler, target: &str) -> CallResult<(String, bool)> {
+    let wanted: i32 = target.trim_start_matches("sm_").parse().unwrap_or(0);
+    let known = compiler.architectures();
+    if known.is_empty() || known.contains(&wanted) {
+        return Ok((format!("sm_{wanted}"), true));
+    }
+    match known.iter().filter(|&&a| a < wanted).max() {
+        Some(older) => Ok((format!("compute_{older}"), false)),
+        None => {
+            let (major, minor) = compiler.version;
+            let reason = format!("NVRTC {major}.{minor} does not know this GPU any more");
+            let way_out = "use an older NVRTC: pip install nvidia-cuda-nvrtc-cu12, and --nvrtc";
+            Err(compiler.refuse(target, reason, way_out))
+        }
+    }
+}
+
+/// NCCL.
+pub(super) const NCCL: CollectivesDescription = CollectivesDescription {
+    name: "NCCL",
+    spelling: |function| function,
+    library: |asked, _| LibrarySpec {
+        what: "NCCL (libnccl)",
+        costs: "no collectives of GPUs are measured",
+        way_out: "pip install nvidia-nccl-cu13, or name the file or its folder with PATHLINE_NCCL",
+        names: LibraryNames::Exact(&["libnccl.so.2"]),
+        asked,
+        places: vec![
+            SearchPlace::LinkerPath,
+            SearchPlace::Variables(
+                &["NCCL_HOME", "CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT"],
+                &["lib", "lib64", "comm_libs/nccl/lib"],
+            ),
+            SearchPlace::Linker,
+            SearchPlace::Wheels(&["nvidia/nccl/lib", "nvidia/cu13/lib"]),
+            SearchPlace::Folders(&[
+                "/usr/local/cuda/lib64",
+                "/usr/lib/x86_64-linux-gnu",
+                "/usr/lib/aarch64-linux-gnu",
+                "/usr/lib64",
+            ]),
+        ],
+        ..LibrarySpec::default()
+    },
+};
+
 /// The second library of the compiler that was found. NVRTC opens it itself.
-pub(super) fn builtins(compiler: Option<&Path>) -> LibraryReport {
+pub(super) fn builtins(compiler: &LibraryReport) -> LibraryReport {
     let spec = LibrarySpec {
         what: "builtins of the compiler (libnvrtc-builtins)",
         costs: "every kernel fails to compile, with code 7",
@@ -112,7 +187,7 @@ pub(super) fn builtins(compiler: Option<&Path>) -> LibraryReport {
         names: LibraryNames::Exact(&[BUILTINS]),
         ..LibrarySpec::default()
     };
-    let folder = compiler.and_then(Path::parent);
+    let folder = compiler.path.as_deref().and_then(Path::parent);
     let file = folder.and_then(|f| starting_with(f, BUILTINS).pop());
     let version = |file: &Path| {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -128,7 +203,7 @@ pub(super) fn builtins(compiler: Option<&Path>) -> LibraryReport {
 
 /// Loads the compiler's second library from beside it. NVRTC opens it by its bare name, and 13.0
 /// finds it nowhere but in the search path of the linker; once loaded it is found by that name.
-pub fn keep_builtins(compiler: &Path) {
+pub(super) fn keep_builtins(compiler: &Path) {
     let Some(folder) = compiler.parent() else { return };
     for path in starting_with(folder, BUILTINS) {
         // Where this fails, compiling says so in NVRTC's words.
@@ -156,10 +231,13 @@ mod tests {
 
     #[test]
     fn what_is_no_compiler_is_said_with_its_reason() {
-        let (bound, report) = compiler(Some(Path::new("libc.so.6")), Some(12));
+        let of = |path| {
+            compiler(CompilerQuery { asked: Some(Path::new(path)), runtime: None, major: 12 })
+        };
+        let (bound, report) = of("libc.so.6");
         assert!(bound.is_none());
         assert!(report.tried[0].why.contains("lacks nvrtcVersion"), "{:?}", report.tried);
-        let (bound, report) = compiler(Some(Path::new("/nowhere/libnvrtc.so.12")), Some(12));
+        let (bound, report) = of("/nowhere/libnvrtc.so.12");
         assert!(bound.is_none() && report.tried[0].why.contains("No such file"));
     }
 
@@ -168,10 +246,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let compiler = folder.path().join("libnvrtc.so.13");
         std::fs::write(&compiler, "").unwrap();
-        let found = builtins(Some(&compiler));
+        let compiler = LibraryReport { path: Some(compiler), ..LibraryReport::default() };
+        let found = builtins(&compiler);
         assert!(found.path.is_none() && found.costs.contains("code 7"), "{found:?}");
         std::fs::write(folder.path().join("libnvrtc-builtins.so.13.0"), "").unwrap();
-        let found = builtins(Some(&compiler));
+        let found = builtins(&compiler);
         assert_eq!((found.version.as_str(), found.tried.len()), ("13.0", 0));
     }
 }

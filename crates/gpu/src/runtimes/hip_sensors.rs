@@ -4,13 +4,19 @@
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::starting_with;
+use pathline_host::files;
 use pathline_schema::{GpuFacts, GpuState, PcieLink};
 
-use pathline_host::files;
+use crate::sensors::GpuSensors;
+
+/// The GPU at an address below `devices`, if the driver serves it.
+pub(super) fn find(devices: &Path, pci: &str) -> Option<Box<dyn GpuSensors>> {
+    AmdDevice::at(devices, pci).map(|device| Box::new(device) as Box<dyn GpuSensors>)
+}
 
 /// A GPU with its folders.
 #[derive(Debug)]
-pub(super) struct AmdDevice {
+struct AmdDevice {
     folder: PathBuf,
     /// Its sensors, if it has some: of an MI250X only one of two GCDs has those of power.
     sensors: Option<PathBuf>,
@@ -18,7 +24,7 @@ pub(super) struct AmdDevice {
 
 impl AmdDevice {
     /// The GPU at this address below `devices` (`/sys/bus/pci/devices`), if the driver serves it.
-    pub(super) fn at(devices: &Path, pci: &str) -> Option<Self> {
+    fn at(devices: &Path, pci: &str) -> Option<Self> {
         let folder = devices.join(pci);
         if !folder.join("pp_dpm_sclk").exists() && !folder.join("gpu_metrics").exists() {
             return None;
@@ -35,7 +41,23 @@ impl AmdDevice {
         files::number(self.sensors.as_ref()?.join(file))
     }
 
-    pub(super) fn facts(&self) -> GpuFacts {
+    fn pcie(&self) -> Option<PcieLink> {
+        let speed = |file| gts(&self.text(file)?);
+        let width = |file| {
+            let lanes = files::number(self.folder.join(file))?;
+            u32::try_from(lanes).ok().filter(|l| (1..=32).contains(l))
+        };
+        Some(PcieLink {
+            speed_gts: speed("current_link_speed")?,
+            width: width("current_link_width")?,
+            max_speed_gts: speed("max_link_speed").unwrap_or(0.0),
+            max_width: width("max_link_width").unwrap_or(0),
+        })
+    }
+}
+
+impl GpuSensors for AmdDevice {
+    fn facts(&self) -> GpuFacts {
         let highest = |file| clocks(&self.text(file)?).1;
         GpuFacts {
             source: "amdgpu sysfs".to_owned(),
@@ -52,7 +74,7 @@ impl AmdDevice {
         }
     }
 
-    pub(super) fn state(&self) -> GpuState {
+    fn state(&self) -> GpuState {
         let now = |file| clocks(&self.text(file)?).0;
         let power = self.sensor("power1_average").or_else(|| self.sensor("power1_input"));
         // The second sensor is the junction, the hottest point; the first is the edge.
@@ -69,7 +91,7 @@ impl AmdDevice {
         }
     }
 
-    pub(super) fn counters(&self) -> GpuState {
+    fn counters(&self) -> GpuState {
         let memory = self.text("ras/umc_err_count").map(|text| errors(&text));
         let links = self.text("ras/xgmi_wafl_err_count").map(|text| errors(&text));
         let both = |(uncorrected, corrected): (Option<u64>, Option<u64>)| {
@@ -82,20 +104,6 @@ impl AmdDevice {
             pcie_replays: self.text("pcie_replay_count").and_then(|t| t.trim().parse().ok()),
             ..GpuState::default()
         }
-    }
-
-    fn pcie(&self) -> Option<PcieLink> {
-        let speed = |file| gts(&self.text(file)?);
-        let width = |file| {
-            let lanes = files::number(self.folder.join(file))?;
-            u32::try_from(lanes).ok().filter(|l| (1..=32).contains(l))
-        };
-        Some(PcieLink {
-            speed_gts: speed("current_link_speed")?,
-            width: width("current_link_width")?,
-            max_speed_gts: speed("max_link_speed").unwrap_or(0.0),
-            max_width: width("max_link_width").unwrap_or(0),
-        })
     }
 }
 

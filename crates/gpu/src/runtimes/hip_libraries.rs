@@ -1,20 +1,40 @@
-//! AMD's runtime, hipRTC and its code generator.
+//! Where the libraries of HIP are: the runtime, hipRTC with its code generator, RCCL, HSA.
 
+use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 
 use pathline_dylib::{
-    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary, find,
-    starting_with,
+    BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, SearchPlace, SharedLibrary,
+    announce_in, find, starting_with,
 };
 
-use super::{BoundDriver, STAND_IN};
-use crate::family::RuntimeFamily;
-use crate::hip;
-use crate::rtc::{self, BoundCompiler};
+use pathline_hal::CallResult;
+
+use super::hip;
+use crate::family::{CollectivesDescription, CompilerQuery};
+use crate::function_table::{EntryPoint, RtcNames, entry};
+use crate::rtc::BoundCompiler;
+use crate::runtime_api::{BoundDriver, ExportCall, STAND_IN};
+
+/// The functions of hipRTC.
+pub(super) const RTC_NAMES: RtcNames = RtcNames {
+    version: entry("hiprtcVersion"),
+    create: entry("hiprtcCreateProgram"),
+    destroy: entry("hiprtcDestroyProgram"),
+    compile: entry("hiprtcCompileProgram"),
+    log_size: entry("hiprtcGetProgramLogSize"),
+    log: entry("hiprtcGetProgramLog"),
+    code_size: entry("hiprtcGetCodeSize"),
+    code: entry("hiprtcGetCode"),
+    ptx_size: EntryPoint::NONE,
+    ptx: EntryPoint::NONE,
+    arch_count: EntryPoint::NONE,
+    archs: EntryPoint::NONE,
+};
 
 const COMPILER: &str = "libhiprtc.so";
 /// Variables that name the root of a ROCm tree.
-pub const ROOTS: [&str; 3] = ["ROCM_PATH", "HIP_PATH", "ROCM_HOME"];
+const ROOTS: [&str; 3] = ["ROCM_PATH", "HIP_PATH", "ROCM_HOME"];
 /// Folders of a tree that libraries are in.
 const IN_TREE: [&str; 3] = ["lib", "lib64", "hip/lib"];
 const SYSTEM: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
@@ -47,11 +67,8 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryRepor
 }
 
 /// hipRTC of the release that the runtime is of: from beside it, or in it, where it was until 6.x.
-pub(super) fn compiler(
-    asked: Option<&Path>,
-    runtime: Option<&Path>,
-    release: i32,
-) -> (Option<BoundCompiler>, LibraryReport) {
+pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, LibraryReport) {
+    let CompilerQuery { asked, runtime, major: release } = query;
     let of_release_name = format!("{COMPILER}.{release}");
     let (places, linker) = match runtime {
         Some(runtime) => {
@@ -73,7 +90,7 @@ pub(super) fn compiler(
         ..LibrarySpec::default()
     };
     find(&spec, |library| {
-        let bound = BoundCompiler::new(RuntimeFamily::Hip, library.clone())?;
+        let bound = BoundCompiler::new(&RTC_NAMES, library.clone())?;
         // What it says of itself is 9.0 in every release.
         let name = bound.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let version = match name.strip_prefix(COMPILER) {
@@ -98,7 +115,7 @@ fn of_release(folder: &Path, release: i32) -> Vec<PathBuf> {
 
 /// The targets that the code generator knows, as `gfx90a`, and how the search for it went. `beside`
 /// is the folder of the compiler.
-pub fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
+pub(super) fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
     let mut places = places();
     places.insert(0, SearchPlace::Found(beside.map(Path::to_owned).into_iter().collect()));
     let spec = LibrarySpec {
@@ -113,7 +130,7 @@ pub fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
         ..LibrarySpec::default()
     };
     let (sets, report) = find(&spec, |library: &SharedLibrary| {
-        let sets = rtc::instruction_sets(library);
+        let sets = instruction_sets(library);
         if sets.is_empty() {
             return Err("it does not say which targets it knows".to_owned());
         }
@@ -121,6 +138,113 @@ pub fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
         Ok(BoundLibrary { value: sets, version, number: None })
     });
     (sets.unwrap_or_default(), report)
+}
+
+/// Machine code of a text. The code generator must know the target: before ROCm 7 an unknown one ends
+/// the process.
+pub(super) fn code(compiler: &BoundCompiler, text: &str, target: &str) -> CallResult<Vec<u8>> {
+    if target.is_empty() {
+        let reason = "the runtime does not say what to compile for".to_owned();
+        return Err(compiler.refuse(target, reason, "update ROCm"));
+    }
+    if !compiler.stands_in {
+        let known = comgr(compiler.path.parent()).0;
+        let wanted = target.split(':').next().unwrap_or_default();
+        if !known.is_empty() && !known.iter().any(|isa| isa == wanted) {
+            let reason = format!("libamd_comgr of this ROCm does not know {wanted}");
+            let way_out =
+                "use a ROCm that supports this GPU; `pathline doctor` shows what is known";
+            return Err(compiler.refuse(target, reason, way_out));
+        }
+    }
+    let options = [format!("--offload-arch={target}"), "--std=c++17".into(), "-O3".into()];
+    compiler.build(text, target, &options, true)
+}
+
+/// More than any code generator knows.
+const MOST_TARGETS: usize = 4096;
+
+/// The targets that AMD's code generator knows, as `gfx90a`; none if it does not say.
+fn instruction_sets(comgr: &SharedLibrary) -> Vec<String> {
+    type CountFn = unsafe extern "C" fn(*mut usize) -> i32;
+    type NameFn = unsafe extern "C" fn(usize, *mut *const c_char) -> i32;
+    let (Some(count), Some(name)) =
+        (comgr.symbol("amd_comgr_get_isa_count"), comgr.symbol("amd_comgr_get_isa_name"))
+    else {
+        return Vec::new();
+    };
+    // SAFETY: both have these signatures in every version of the library (`amd_comgr.h`).
+    let (count, name) = unsafe {
+        (
+            std::mem::transmute::<*mut c_void, CountFn>(count.as_ptr()),
+            std::mem::transmute::<*mut c_void, NameFn>(name.as_ptr()),
+        )
+    };
+    let mut number = 0;
+    announce_in(&comgr.path, "amd_comgr_get_isa_count");
+    // SAFETY: stores one number.
+    if unsafe { count(&raw mut number) } != 0 || number > MOST_TARGETS {
+        return Vec::new();
+    }
+    announce_in(&comgr.path, "amd_comgr_get_isa_name");
+    let isa = |nth| {
+        let mut text: *const c_char = std::ptr::null();
+        // SAFETY: stores a pointer to a C string that is the library's own and static.
+        let text = unsafe {
+            if name(nth, &raw mut text) != 0 || text.is_null() {
+                return None;
+            }
+            CStr::from_ptr(text)
+        };
+        // `amdgcn-amd-amdhsa--gfx90a`
+        Some(text.to_str().ok()?.rsplit('-').next()?.to_owned())
+    };
+    (0..number).filter_map(isa).collect()
+}
+
+/// RCCL. That of the runtime's own tree is of its release.
+pub(super) const RCCL: CollectivesDescription = CollectivesDescription {
+    name: "RCCL",
+    spelling: |function| match function {
+        "ncclAlltoAll" => "ncclAllToAll",
+        same => same,
+    },
+    library: |asked, runtime| LibrarySpec {
+        what: "RCCL (librccl)",
+        costs: "no collectives of GPUs are measured",
+        way_out: "install rccl (ROCm), or name the file or its folder with PATHLINE_NCCL",
+        names: LibraryNames::Exact(&["librccl.so.1"]),
+        asked,
+        places: vec![
+            SearchPlace::LinkerPath,
+            SearchPlace::Found(
+                runtime.and_then(Path::parent).map(Path::to_owned).into_iter().collect(),
+            ),
+            SearchPlace::Variables(&ROOTS, &["lib", "lib64"]),
+            SearchPlace::Roots(trees(), &["lib", "lib64"]),
+            SearchPlace::Linker,
+            SearchPlace::Wheels(&["_rocm_sdk_libraries/lib", "torch/lib"]),
+            SearchPlace::Folders(&[
+                "/usr/local/cuda/lib64",
+                "/usr/lib/x86_64-linux-gnu",
+                "/usr/lib/aarch64-linux-gnu",
+                "/usr/lib64",
+            ]),
+        ],
+        ..LibrarySpec::default()
+    },
+};
+
+/// The library under HIP. Its call that exports memory is older than HIP's own, and also reports where in
+/// the file memory begins.
+const HSA: &str = "libhsa-runtime64.so.1";
+pub(super) const HSA_EXPORT: &str = "hsa_amd_portable_export_dmabuf";
+
+/// The call of the HSA runtime that is in this process.
+pub(super) fn hsa_export() -> Option<ExportCall> {
+    let at = SharedLibrary::loaded(HSA)?.symbol(HSA_EXPORT)?;
+    // SAFETY: the symbol has this signature since ROCm 5.3 (`hsa_ext_amd.h`).
+    Some(unsafe { std::mem::transmute::<*mut c_void, ExportCall>(at.as_ptr()) })
 }
 
 /// Roots of the ROCm trees that are installed.
@@ -183,11 +307,24 @@ mod tests {
         assert_eq!(files(7), ["libhiprtc.so.7", "libhiprtc.so"].map(|f| lib.path().join(f)));
         assert_eq!(files(6), ["libhiprtc.so.6", "libhiprtc.so"].map(|f| lib.path().join(f)));
         let runtime = lib.path().join("libamdhip64.so.7");
-        let (bound, found) = compiler(None, Some(&runtime), 7);
+        let query = CompilerQuery { asked: None, runtime: Some(&runtime), major: 7 };
+        let (bound, found) = compiler(query);
         assert!(bound.is_none(), "{found:?}");
         let tried: Vec<&Path> = found.tried.iter().map(|t| t.place.as_path()).collect();
         assert_eq!(tried[0], lib.path().join("libhiprtc.so.7"));
         assert_eq!(tried[2], runtime);
+    }
+
+    #[test]
+    fn rccl_is_looked_for_in_the_folder_of_its_runtime() {
+        let lib = tempfile::tempdir().unwrap();
+        let file = lib.path().join("librccl.so.1");
+        std::fs::write(&file, "").unwrap();
+        let runtime = lib.path().join("libamdhip64.so.7");
+        let found = pathline_dylib::locate(&(RCCL.library)(None, Some(&runtime)));
+        assert!(found.tried.iter().any(|tried| tried.place == file), "{found:?}");
+        assert_eq!((RCCL.spelling)("ncclAlltoAll"), "ncclAllToAll");
+        assert_eq!((RCCL.spelling)("ncclSend"), "ncclSend");
     }
 
     #[test]

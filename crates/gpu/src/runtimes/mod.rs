@@ -1,0 +1,60 @@
+//! The GPU runtimes, one description each.
+
+mod cuda;
+mod cuda_libraries;
+mod hip;
+mod hip_libraries;
+mod hip_sensors;
+
+use super::family::RuntimeFamily;
+
+pub(crate) use cuda_libraries::driver_places;
+pub use cuda_libraries::toolkits;
+pub use hip_libraries::trees;
+
+#[cfg(test)]
+pub(crate) use cuda_libraries::nearest_target;
+
+impl RuntimeFamily {
+    /// Every runtime that can be bound. Of two whose GPUs a node has in the same number the first is
+    /// taken.
+    pub const ALL: [Self; 2] = [Self(&cuda::CUDA), Self(&hip::HIP)];
+
+    /// The runtime of a name: `hip`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.name == name)
+    }
+
+    /// The runtime of a vendor's GPUs.
+    pub fn of_vendor(vendor: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.vendor == vendor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_vendors_and_options_are_each_of_one_runtime() {
+        let all = RuntimeFamily::ALL;
+        let distinct = |names: Vec<&str>| {
+            let set: BTreeSet<&str> = names.iter().copied().collect();
+            assert_eq!(set.len(), names.len(), "{names:?}");
+        };
+        distinct(all.iter().map(|family| family.name).collect());
+        distinct(all.iter().map(|family| family.vendor).collect());
+        distinct(all.iter().flat_map(|f| f.options).map(|option| option.name).collect());
+        for family in all {
+            assert!(!family.options.is_empty() && !family.device_files.paths.is_empty());
+            assert_eq!(family.caps().vendor, family.vendor, "a row of GpuCaps");
+            assert_eq!(RuntimeFamily::named(family.name), Some(family));
+            assert_eq!(RuntimeFamily::of_vendor(family.vendor), Some(family));
+            let compiler = family.compiler.option;
+            assert!(compiler.is_none_or(|c| family.options.iter().any(|o| o.name == c)));
+        }
+        assert_eq!(RuntimeFamily::named("none"), None);
+    }
+}
