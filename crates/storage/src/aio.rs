@@ -45,7 +45,7 @@ pub(super) struct AioEngine {
     _blocks: WorkerBlocks,
     /// One a slot.
     controls: Box<[AioControl]>,
-    /// Addresses of those that were noted and not handed over.
+    /// Addresses of controls that were noted and not yet submitted.
     noted: Vec<u64>,
     /// I/Os that were handed over and have not ended.
     flying: u32,
@@ -149,7 +149,7 @@ impl BlockEngine for AioEngine {
 }
 
 impl AioEngine {
-    /// Takes what has ended, at least so many.
+    /// Reaps completed I/Os, at least `least`.
     fn take(&mut self, least: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()> {
         loop {
             // SAFETY: the kernel stores at most as many events as there is room for.

@@ -20,7 +20,7 @@ pub(super) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// So many bytes, at least one; at most [`CHUNK`].
+    /// A buffer of `bytes`, clamped to 1 to [`CHUNK`].
     pub(super) fn new(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(CHUNK).clamp(1, CHUNK);
         let layout = Layout::from_size_align(bytes.next_multiple_of(ALIGN), ALIGN)

@@ -1,11 +1,11 @@
-//! What carries I/O: calls by which a worker hands blocks to the kernel and hears of their end.
+//! I/O engines: calls by which a worker submits blocks to the kernel and reaps them.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// Where a worker's blocks lie: memory, one block a slot, and the file.
+/// The blocks of a worker: memory, one block a slot, and the file.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerBlocks {
     pub(super) file: Arc<File>,
@@ -26,16 +26,16 @@ impl WorkerBlocks {
 /// The end of one I/O: its slot, and the bytes that were moved or a negative error number.
 pub(super) type FinishedIo = (u32, i32);
 
-/// A way to do I/O. One thread makes it and uses it.
+/// A method of I/O. One thread creates and uses it.
 pub(super) trait BlockEngine {
     /// The call that hands over and waits.
     fn call(&self) -> &'static str;
-    /// Which switches are on, in words for the record.
+    /// The engine and its active settings, for the record.
     fn describe(&self) -> String;
     /// Notes an I/O of a slot that is free.
     fn push(&mut self, slot: u32, write: bool, offset: u64);
     /// Hands over what was noted and waits until `wait` I/Os have ended, which must be in flight.
-    /// Puts those that have ended, at least so many, behind the others in `ended`.
+    /// Appends the completed I/Os, at least `wait`, to `ended`.
     fn enter(&mut self, wait: u32, ended: &mut Vec<FinishedIo>) -> io::Result<()>;
     /// Waits until nothing is in flight, after something failed; what was noted only is forgotten. How
     /// many I/Os could not be waited for: the kernel may still use their memory.

@@ -1,4 +1,4 @@
-//! What is under a path: its file system and block device, as the kernel tells.
+//! The file system and block device under a path, as the kernel reports them.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ pub(super) fn number(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
 }
 
-/// What is known of a path. A reason against it is the caller's to add.
+/// The known facts of a path. The caller adds a reason against it.
 pub(super) fn facts(path: &Path) -> StoreFacts {
     let mut facts = StoreFacts { path: path.display().to_string(), ..StoreFacts::default() };
     let Ok(meta) = std::fs::metadata(path) else { return facts };
@@ -126,7 +126,7 @@ pub(super) fn facts(path: &Path) -> StoreFacts {
             facts.options.clone_from(&mount.options);
         }
         facts.free = free(path).map_or(Bytes(0), |(free, _)| Bytes(free));
-        // Some file systems (btrfs, overlay) have device numbers of their own.
+        // Some file systems (btrfs, overlay) invent device numbers.
         let of_source = |m: &MountEntry| {
             let source = std::fs::metadata(&m.source).ok()?;
             source.file_type().is_block_device().then(|| number(source.rdev()))

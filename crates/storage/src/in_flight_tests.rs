@@ -1,4 +1,4 @@
-//! What becomes of I/O in flight when the call that waits for it fails. A pipe without a writer holds
+//! I/O in flight when the call that waits for it fails. A pipe without a writer holds
 //! a read for as long as the test wants.
 
 use std::fs::File;
@@ -130,7 +130,7 @@ fn a_ring_whose_number_the_kernel_refuses_waits_by_its_descriptor() {
     assert_eq!((ring.settle(), ended.len()), (0, 0));
     assert!(pipe.is_filled());
     filling.join().unwrap();
-    // It is as good as new.
+    // It works again.
     ring.push(0, false, 0);
     let filling = pipe.fill_later();
     ring.enter(1, &mut ended).unwrap();
@@ -139,7 +139,7 @@ fn a_ring_whose_number_the_kernel_refuses_waits_by_its_descriptor() {
 }
 
 #[test]
-fn a_ring_that_goes_waits_for_what_is_in_flight() {
+fn a_dropped_ring_waits_for_ios_in_flight() {
     let pipe = EmptyPipe::new();
     let mut ring = UringEngine::new(RingKind::Plain, pipe.blocks.clone()).unwrap();
     ring.push(0, false, 0);
@@ -151,7 +151,7 @@ fn a_ring_that_goes_waits_for_what_is_in_flight() {
 }
 
 #[test]
-fn what_was_only_noted_is_never_begun() {
+fn ios_that_were_only_noted_never_start() {
     let pipe = EmptyPipe::new();
     let mut ring = UringEngine::new(RingKind::Plain, pipe.blocks.clone()).unwrap();
     ring.push(0, false, 0);
@@ -185,7 +185,7 @@ fn native_asynchronous_io_is_waited_for_as_well() {
     assert_eq!(aio.settle(), 0);
     // SAFETY: the kernel writes there, which the compiler must not assume away.
     assert_eq!(unsafe { std::ptr::read_volatile(&raw const memory[last]) }, 7);
-    // The end was taken: the next call is told of none.
+    // The completion was reaped: the next call returns none.
     aio.enter(0, &mut ended).unwrap();
     assert!(ended.iter().all(|&one| one == (0, LARGE as i32)) && ended.len() <= 1, "{ended:?}");
 }

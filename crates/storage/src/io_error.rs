@@ -1,4 +1,4 @@
-//! Numbers of the kernel as errors that name the thing, the reason and the way out.
+//! The kernel's error numbers as errors that name the thing, the reason and the remedy.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use pathline_hal::CallError;
 use pathline_schema::{Bytes, Severity};
 
-/// What an error number of a call on a file means for a run.
+/// Severity and remedy of an error number of a call on a file.
 fn meaning(code: i32) -> (Severity, &'static str) {
     match code {
         libc::ENOSPC => (
@@ -42,7 +42,7 @@ fn meaning(code: i32) -> (Severity, &'static str) {
             "polled completions need poll queues (nvme.poll_queues=N) and direct I/O; use uring",
         ),
         libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ => {
-            (Severity::Transient, "the device could not do it: see dmesg for what it said")
+            (Severity::Transient, "the device reported an error: see dmesg for the details")
         }
         libc::EBUSY => (
             Severity::Unsupported,
@@ -56,16 +56,16 @@ fn meaning(code: i32) -> (Severity, &'static str) {
         }
         libc::ENOTCONN | libc::ECONNABORTED | libc::ESHUTDOWN => (
             Severity::Transient,
-            "the process that serves this file system has ended: mount it anew",
+            "the process that serves this file system has ended: mount it again",
         ),
         libc::ETIMEDOUT | libc::ENOLINK | libc::EHOSTDOWN | libc::EHOSTUNREACH => {
             (Severity::Transient, "the server does not answer: see dmesg, and whether it is up")
         }
         libc::ENOENT => (
             Severity::Transient,
-            "somebody has removed or renamed it, or unmounted what it lies on, meanwhile",
+            "another process has removed or renamed it, or unmounted its file system, meanwhile",
         ),
-        libc::ESTALE => (Severity::Transient, "the server no longer has it: mount it anew"),
+        libc::ESTALE => (Severity::Transient, "the server no longer has it: mount it again"),
         libc::EFBIG => (Severity::Unsupported, "use a smaller --span, or raise ulimit -f"),
         _ => (Severity::Transient, "run this case alone to see whether it repeats, and see dmesg"),
     }
@@ -82,7 +82,7 @@ pub(super) fn call(call: &str, thing: impl Into<String>, error: &io::Error) -> C
     let code = error.raw_os_error().unwrap_or(0);
     let (severity, way_out) = meaning(code);
     let text = error.to_string();
-    // The number is said by itself.
+    // The number is shown separately.
     let reason = text.split(" (os error").next().unwrap_or(&text);
     CallError::new(severity, call, thing, reason).with_code(code.into()).or_try(way_out)
 }
@@ -92,7 +92,8 @@ pub(super) fn on(name: &str, path: &Path, error: &io::Error) -> CallError {
     call(name, path.display().to_string(), error)
 }
 
-/// An error after which so many I/Os cannot be waited for. The process is ended with their memory.
+/// An error after which `lost` I/Os cannot be waited for. The process ends, and their memory with
+/// it.
 pub(super) fn abandoned(error: CallError, lost: u32) -> CallError {
     let reason = format!(
         "{}; {lost} I/Os in flight could not be waited for, so their memory is kept until this process \
@@ -123,7 +124,7 @@ pub(super) fn ended(name: &str, path: &Path, block: BlockIo, result: i32) -> Cal
     }
     let part = Bytes(result.cast_unsigned().into());
     if write {
-        // The next call would say which; as a rule it is space.
+        // The next call would report which; as a rule it is space.
         let reason = format!("only {part} of it were written");
         return CallError::new(Severity::Exhausted, name, thing, reason).or_try(
             "the file system is full, or a quota or limit is reached: free some of it, or use a smaller --span",
@@ -134,7 +135,7 @@ pub(super) fn ended(name: &str, path: &Path, block: BlockIo, result: i32) -> Cal
         _ => format!("only {part} of it were there"),
     };
     CallError::new(Severity::Transient, name, thing, reason)
-        .or_try("somebody has shortened the file meanwhile")
+        .or_try("another process has shortened the file meanwhile")
 }
 
 #[cfg(test)]
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_write_had_no_room_for_is_no_shortened_file() {
+    fn a_write_without_room_is_no_shortened_file() {
         let of = |write, result| {
             let block = BlockIo { write, offset: 1 << 20, bytes: 4096 };
             ended("pwrite", Path::new("/a/write-0"), block, result)
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_has_a_way_out() {
+    fn every_number_has_a_remedy() {
         for code in 1..134 {
             let error = call("pread", "a file", &io::Error::from_raw_os_error(code));
             assert!(!error.way_out.is_empty() && !error.reason.is_empty(), "{error}");

@@ -5,7 +5,7 @@ use pathline_schema::{CallTally, IoHistogram};
 /// Buckets of a histogram: those of 2^64 ns.
 const BUCKETS: usize = IoHistogram::bucket(u64::MAX) as usize + 1;
 
-/// How many I/Os took how long.
+/// Histogram of the times of I/Os.
 #[derive(Debug)]
 pub(super) struct IoTimes {
     counts: Box<[u32]>,
@@ -29,7 +29,7 @@ impl IoTimes {
         self.sum = self.sum.saturating_add(ns);
     }
 
-    /// What was counted. Afterwards there is nothing.
+    /// The counts so far; resets them.
     pub(super) fn take(&mut self) -> IoHistogram {
         let filled = self.counts.iter().zip(0..).filter(|&(&n, _)| n > 0);
         let counts: Vec<(u32, u64)> = filled.map(|(&n, bucket)| (bucket, n.into())).collect();
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_those_of_the_schema_and_start_anew() {
+    fn counts_match_the_schema_and_restart() {
         let mut times = IoTimes::new();
         let all = [0, 63, 64, 1000, 1010, 382_000, u64::MAX];
         all.iter().for_each(|&ns| times.add(ns));

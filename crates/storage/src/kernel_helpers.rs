@@ -1,18 +1,18 @@
 //! Kernel threads that do I/O in the place of a worker. A ring hands them what the file system cannot
 //! begin without waiting, such as `ext4`'s writes to the page cache: then the worker itself hardly
-//! works, and its own time says nothing of what an I/O costs.
+//! works, and its own time does not show the cost of an I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use pathline_host::files;
 
-/// Where this process's threads are listed.
+/// The list of this process's threads.
 const TASKS: &str = "/proc/self/task";
 /// How Linux 5.12 and newer name such a thread, before the number of the thread that it serves.
 const NAME: &str = "iou-wrk-";
 
-/// What each has spent on a core so far, in ns, by thread. Where the kernel keeps no `schedstat`, and
+/// CPU time of each so far, in ns, by thread. Where the kernel keeps no `schedstat`, and
 /// before Linux 5.12, none are known.
 #[derive(Debug, Default)]
 pub(super) struct KernelHelpers(BTreeMap<u32, u64>);
@@ -33,7 +33,7 @@ impl KernelHelpers {
         let read = |thread: u32, file: &str| files::text(tasks.join(thread.to_string()).join(file));
         let spent = |thread: u32| -> Option<(u32, u64)> {
             let served = read(thread, "comm")?.trim().strip_prefix(NAME)?.parse::<u32>().ok()?;
-            // In a PID namespace the name has a number that nobody here knows: then it may be ours.
+            // In a PID namespace the name has a number of the host: then it may be this process's.
             let ours = workers.contains(&served) || !threads.contains(&served);
             let ns = || read(thread, "schedstat")?.split(' ').next()?.parse().ok();
             if ours { ns().map(|ns| (thread, ns)) } else { None }
@@ -41,7 +41,7 @@ impl KernelHelpers {
         Self(threads.difference(workers).filter_map(|&thread| spent(thread)).collect())
     }
 
-    /// What all of them have spent since `earlier`, in ns. One that has ended meanwhile had been idle
+    /// CPU time of all of them since `earlier`, in ns. One that has ended meanwhile had been idle
     /// for seconds.
     pub(super) fn since(&self, earlier: &Self) -> f64 {
         let spent = |(thread, ns): (&u32, &u64)| {

@@ -49,7 +49,7 @@ pub use store_place::StoreRequest;
 const LARGEST_BLOCK: u64 = 1 << 30;
 /// Most entries of a ring.
 const DEEPEST: u32 = 32_768;
-/// What files hold that must be found wrong.
+/// Content of spoilt files, which verification must reject.
 const SPOILT: u64 = 0x5b01_17ed_5b01_17ed;
 
 /// Why `io_uring` cannot be had; none if it can.
@@ -88,7 +88,7 @@ pub fn direct_library(family: RuntimeFamily) -> (LibraryReport, Vec<String>) {
     }
 }
 
-/// What is under a place, and why nothing can be measured there. Nothing is written.
+/// The file system and device of a place, and why it cannot be measured. Writes nothing.
 pub fn facts(asked: &StoreRequest) -> StoreFacts {
     store_place::examine(asked).1
 }
@@ -126,7 +126,7 @@ pub struct LiveStorage {
     origin: ClockOrigin,
     open: RefCell<BTreeMap<IoId, LiveIo>>,
     made: Cell<u64>,
-    /// Whose library carries GPU direct; none without a GPU.
+    /// The library for GPU direct; `None` without a GPU.
     direct: Option<gds::GdsLibrary>,
     /// Why there are no rings; none if there are.
     no_rings: OnceCell<Option<String>>,
@@ -151,7 +151,7 @@ impl LiveStorage {
             origin,
             open: RefCell::default(),
             made: Cell::new(0),
-            direct: runtime.and_then(gds::GdsLibrary::of),
+            direct: runtime.and_then(gds::GdsLibrary::for_runtime),
             no_rings: OnceCell::new(),
         }
     }
@@ -206,7 +206,7 @@ impl LiveStorage {
         let span = job.io.span.0;
         let files = place.files(WantedFiles { files, span, writes: job.io.writes(), seed })?;
         for entry in &files {
-            // Pages that are left over would be in the way of direct I/O, and of cold.
+            // Pages left in the page cache would disturb direct and cold I/O.
             let file = entry.open(false, false)?;
             if job.io.cache == IoCache::Cached && job.io.op != IoOp::Write {
                 let room = pathline_host::limits::anywhere().unwrap_or(u64::MAX);
@@ -250,7 +250,7 @@ fn place_unfit(place: &StorePlace, io: &IoSpec) -> Option<String> {
         PathKind::File(size) | PathKind::Device(size) => size,
     };
     if io.files == IoFiles::Own && io.threads > 1 {
-        return Some("workers have files of their own in a folder only: name one".into());
+        return Some("separate files per worker need a folder: name one".into());
     }
     if io.writes() && !place.writable() {
         return Some("it was not made by this run: --overwrite lets it be written to".into());
@@ -277,7 +277,7 @@ impl FileStorage for LiveStorage {
         let files = self.prepare(&job, seed)?;
         let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
         let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
-        let recruits = WorkerRecipes::of(job, &files, self.direct, self.origin)?;
+        let recruits = WorkerRecipes::new(job, &files, self.direct, self.origin)?;
         let cpus = self.memory.cpus(numa);
         let mut threads =
             WorkerThreads::new(recruits.all, cpus, io.depth, self.origin, worker_recipe::close)?;
@@ -379,7 +379,10 @@ impl FileStorage for LiveStorage {
     }
 
     fn engine(&self, id: IoId) -> String {
-        self.open.borrow().get(&id).map_or_else(String::new, |open| open.threads.words.clone())
+        self.open
+            .borrow()
+            .get(&id)
+            .map_or_else(String::new, |open| open.threads.description.clone())
     }
 
     fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
@@ -396,5 +399,5 @@ impl Drop for LiveStorage {
     }
 }
 
-/// A pattern is told from a spoilt file by every seed that a run uses.
+/// With every seed that a run uses, the pattern differs from a spoilt file.
 const _: () = assert!(pattern::word(SPOILT, 0) != 0);

@@ -1,5 +1,5 @@
-//! A folder of this process's own inside one that was named. It is known by a lock: whoever finds it
-//! without one knows that its process is gone.
+//! A folder for this process alone inside the folder that the user named. The process holds a lock
+//! on it: a folder without a lock was left behind by a process that has ended.
 
 use std::cell::RefCell;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,9 +18,9 @@ use pathline_host::clock;
 
 const PREFIX: &str = "pathline-storage-";
 const MARKER: &str = "in-use";
-/// What the marker holds. A folder without it is none of this program's, whatever its name.
+/// Content of the marker. A folder without it does not belong to this program, whatever its name.
 const MARK: &[u8] = b"pathline storage folder\n";
-/// What NFS and FUSE make of a file that is removed while somebody has it open; a number follows.
+/// The name that NFS and FUSE give to a file that is removed while it is open; a number follows.
 const HIDDEN: [&str; 2] = [".nfs", ".fuse_hidden"];
 /// How long such files are waited for: they go when the kernel has closed what was closed.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -37,18 +37,18 @@ pub(super) struct ScratchDir {
     marker: Option<File>,
 }
 
-/// What became of folders that earlier processes made in a place.
+/// The fate of folders that earlier processes made in a place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SweepResult {
     /// Their processes were gone, and so are they.
     pub removed: Vec<PathBuf>,
     /// Their processes are gone and they are not, with the reason.
     pub left: Vec<(PathBuf, String)>,
-    /// Why nobody can look whether there are any; none if it is no folder, too.
+    /// Why the folder cannot be listed; `None` also if it is no folder.
     pub unseen: Option<String>,
 }
 
-/// What becomes of one.
+/// The fate of one folder.
 enum FolderFate {
     Removed,
     Stays(String),
@@ -110,7 +110,7 @@ impl ScratchDir {
                 }
                 Err(error) => error,
             };
-            // Somebody swept it away in between, or is about to. All else would fail again.
+            // Another process swept it in between, or is about to. Any other error would repeat.
             let swept = [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock];
             if !swept.contains(&error.kind()) {
                 let marker = folder.join(MARKER);
@@ -193,11 +193,11 @@ fn mark(folder: &Path) -> io::Result<File> {
     let path = folder.join(MARKER);
     let mut marker = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
     match flock(&marker, FlockOperation::NonBlockingLockExclusive) {
-        // Without locks nobody can tell that it is in use, nor that it is not: it is left alone.
+        // Without locks its use cannot be determined: it is left alone.
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
         Err(error) => return Err(error.into()),
     }
-    // Locked, but perhaps after somebody had removed it.
+    // Locked, but perhaps after another process had removed it.
     if std::fs::symlink_metadata(&path)?.ino() != marker.metadata()?.ino() {
         return Err(io::ErrorKind::NotFound.into());
     }
@@ -216,8 +216,8 @@ fn sweep_one(folder: &Path) -> FolderFate {
     let open = |write: bool| {
         OpenOptions::new().read(true).write(write).custom_flags(libc::O_NOFOLLOW).open(&path)
     };
-    // Network file systems lock files that may be written to; where nothing may be written to any
-    // more, it can be told all the same whether somebody holds it.
+    // Network file systems lock only files that are open for writing. On a file system that has
+    // become read-only the lock can still be queried.
     let mut marker = match open(true).or_else(|_| open(false)) {
         Ok(marker) => marker,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -231,7 +231,9 @@ fn sweep_one(folder: &Path) -> FolderFate {
         Err(Errno::WOULDBLOCK) => return FolderFate::Alone,
         Err(error) => {
             let why = error_text(&error.into());
-            return FolderFate::Stays(format!("whether it is in use cannot be told: flock: {why}"));
+            return FolderFate::Stays(format!(
+                "cannot determine whether it is in use: flock: {why}"
+            ));
         }
     }
     let mut mark = Vec::new();
@@ -308,7 +310,7 @@ fn remove_folder(folder: &Path, marker: Option<File>) -> FolderFate {
     }
 }
 
-/// What an error says, without its number.
+/// The text of an error without its number.
 pub(super) fn error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
@@ -324,13 +326,13 @@ mod tests {
         let own = ScratchDir::new(dir.path()).unwrap();
         let file = own.make("read-5").unwrap();
         std::fs::write(own.folder.join("precious"), "mine").unwrap();
-        // It is locked by this process: nobody sweeps it.
+        // It is locked by this process: no process sweeps it.
         assert_eq!(ScratchDir::sweep(dir.path()), SweepResult::default());
         assert!(file.exists());
         let folder = own.folder.clone();
         drop(own);
         assert!(!file.exists());
-        // Neither its end nor a later run takes what is not its own, and the latter says so.
+        // Neither its end nor a later run removes foreign files, and the latter reports them.
         let swept = ScratchDir::sweep(dir.path());
         assert_eq!((swept.removed.len(), swept.left.len()), (0, 1));
         assert!(swept.left[0].1.contains("not of pathline"), "{swept:?}");
@@ -359,7 +361,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let own = ScratchDir::new(dir.path()).unwrap();
         let (stuck, folder) = (own.make("read-1").unwrap(), own.folder.clone());
-        // What cannot be unlinked: here since it is a folder.
+        // It cannot be unlinked: here since it is a folder.
         std::fs::remove_file(&stuck).unwrap();
         std::fs::create_dir(&stuck).unwrap();
         drop(own);
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_swept_and_what_is_not_its_own_stays() {
+    fn leftovers_are_swept_and_foreign_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join(format!("{}1-0", prefix()));
         let foreign = dir.path().join(format!("{PREFIX}elsewhere.example-1-0"));
@@ -419,7 +421,7 @@ mod tests {
             make("1-1", Some(b"pathline storage folder\nand more"), &["read-5eed"]),
             make("1-2", None, &["write-0"]),
         ];
-        // What is marked holds other files as well.
+        // The marked folder holds other files as well.
         let mixed = make(
             "2-0",
             Some(MARK),

@@ -22,7 +22,7 @@ use pathline_host::files;
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_LEAST: u64 = 1 << 30;
 
-/// Size of a file where nobody says another, and the part of what is free that it may be.
+/// Default size of a file, and the largest part of the free space that it may take (1 of 4).
 const USUAL_SPAN: Bytes = Bytes::gib(1);
 const FREE_PARTS: u64 = 4;
 const SPAN_UNIT: Bytes = Bytes::mib(1);
@@ -38,16 +38,16 @@ pub struct StoreRequest {
     pub overwrite: bool,
 }
 
-/// What a path is.
+/// The kind of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathKind {
     Folder,
-    /// Of so many bytes.
+    /// Its size in bytes.
     File(u64),
     Device(u64),
 }
 
-/// What a file is for: those that are read hold a pattern as long as nobody writes to them.
+/// The purpose of a file: files to read hold a pattern until something writes to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FileKey {
     Read(u64),
@@ -56,10 +56,10 @@ enum FileKey {
     Given,
 }
 
-/// What is under a place, and why nothing can be measured there. Nothing is written.
+/// The file system and device of a place, and why it cannot be measured. Writes nothing.
 pub(super) fn examine(asked: &StoreRequest) -> (PathKind, StoreFacts) {
     let mut facts = facts::facts(&asked.path);
-    let what = match what_is(&asked.path) {
+    let what = match path_kind(&asked.path) {
         Ok(what) => what,
         Err(why) => {
             facts.without = Some(why);
@@ -92,10 +92,10 @@ pub(super) struct FileEntry {
     seed: Cell<Option<u64>>,
     /// It was named, and not made here.
     given: bool,
-    /// It is a device that nobody else may have once it is written to.
+    /// It is a device that must be exclusive once it is written to.
     exclusive: bool,
-    /// What keeps others off: one claim for all files that are opened, since each is a claim of its
-    /// own that would keep off the next.
+    /// The exclusive claim on the device: one for all opened files, since a second claim would be
+    /// refused.
     claim: OnceCell<File>,
 }
 
@@ -121,7 +121,7 @@ impl FileEntry {
                 OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.path)?;
             let _ = self.claim.set(claim);
         }
-        // What was named may be a link; what was made here is none.
+        // A named path may be a link; a file made here is none.
         let here = if self.given { 0 } else { libc::O_NOFOLLOW };
         let flags = flags | here;
         let open =
@@ -182,12 +182,12 @@ impl FileEntry {
     }
 }
 
-/// Takes a file's pages out of the page cache, as far as nobody uses them. They must be clean.
+/// Takes a file's pages out of the page cache, as far as they are unused. They must be clean.
 pub(super) fn forget(file: &File, span: u64) {
     let _ = fadvise(file, 0, std::num::NonZeroU64::new(span), Advice::DontNeed);
 }
 
-/// What files are wanted.
+/// A request for files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WantedFiles {
     pub(super) files: u64,
@@ -245,7 +245,7 @@ impl StorePlace {
                 let laid = reserve(&entry, wanted.span)
                     .and_then(|()| entry.lay(wanted.span, wanted.seed + file));
                 if let Err(error) = laid {
-                    // What there is of it would only be in the way of a smaller one.
+                    // The incomplete file would take space that a smaller one needs.
                     drop((entry, all));
                     self.drop_files(&[]);
                     return Err(error);
@@ -274,7 +274,7 @@ impl StorePlace {
         });
         self.entries.borrow_mut().insert(FileKey::Given, Rc::clone(&entry));
         // It may have become shorter or been mounted since.
-        let size = match what_is(path) {
+        let size = match path_kind(path) {
             Ok(PathKind::File(size) | PathKind::Device(size)) => size,
             Ok(PathKind::Folder) => 0,
             Err(why) => {
@@ -295,7 +295,7 @@ impl StorePlace {
     }
 
     pub(super) fn too_short(&self, size: u64, span: u64) -> CallError {
-        let reason = format!("it has {}, and a span of {} is asked for", Bytes(size), Bytes(span));
+        let reason = format!("it has {}, and a span of {} is requested", Bytes(size), Bytes(span));
         CallError::unsupported("open", self.asked.path.display().to_string(), reason)
             .or_try("use a smaller --span; what was named is never made longer")
     }
@@ -322,7 +322,7 @@ impl StorePlace {
         Ok(entry)
     }
 
-    /// Sees to it that files fit and the reserve stays: files of cases before give way.
+    /// Removes files of earlier cases until the new ones fit and the reserve remains.
     fn make_room(&self, keys: &[FileKey], span: u64) -> CallResult<()> {
         let missing = |entries: &BTreeMap<FileKey, Rc<FileEntry>>| {
             let have = |key: &FileKey| entries.get(key).map_or(0, |e| e.size.get());
@@ -375,8 +375,8 @@ fn reserve(entry: &FileEntry, span: u64) -> CallResult<()> {
     }
 }
 
-/// What a path is, or why it is nothing that can be measured.
-fn what_is(path: &Path) -> std::result::Result<PathKind, String> {
+/// The kind of a path, or why it cannot be measured.
+fn path_kind(path: &Path) -> std::result::Result<PathKind, String> {
     let meta = std::fs::metadata(path).map_err(|error| {
         let why = scratch_dir::error_text(&error);
         format!("{why}: name a folder, a file or a block device that is there")
@@ -389,14 +389,14 @@ fn what_is(path: &Path) -> std::result::Result<PathKind, String> {
     } else if kind.is_block_device() {
         let number = facts::number(meta.rdev());
         let sectors = files::number(Path::new("/sys/dev/block").join(number).join("size"));
-        let sectors = sectors.ok_or("the kernel does not say its size")?;
+        let sectors = sectors.ok_or("the kernel does not report its size")?;
         Ok(PathKind::Device(sectors.saturating_mul(512)))
     } else {
         Err("it is no folder, file or block device".to_owned())
     }
 }
 
-/// Why nobody may write to a block device: it is mounted, or something is built on it.
+/// Why a block device must not be written to: it is mounted, or another device uses it.
 fn in_use(path: &Path) -> Option<String> {
     let number = facts::number(std::fs::metadata(path).ok()?.rdev());
     let mounts = facts::mounts(&files::text("/proc/self/mountinfo").unwrap_or_default());

@@ -32,7 +32,7 @@ const OFFSET_RINGS: i64 = 0;
 const OFFSET_SQES: i64 = 0x1000_0000;
 /// The most that one registered buffer may be.
 const LARGEST_BUFFER: u64 = 1 << 30;
-/// How often, and how far apart, a ring that refuses calls is asked for what is in flight: 10 s in all.
+/// How often, and how far apart, a ring that refuses calls is asked for its I/Os: 10 s in all.
 /// Ends of most I/Os appear in it without a call.
 const SETTLE_TRIES: u32 = 1000;
 const SETTLE_PAUSE: Duration = Duration::from_millis(10);
@@ -117,7 +117,7 @@ struct RegisterUpdate {
     data: u64,
 }
 
-/// What a ring is asked to be.
+/// The requested properties of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RingKind {
     /// With registered buffers and files.
@@ -152,7 +152,7 @@ impl RingMapping {
         self.part(offset, 4).map(|at| at as *const AtomicU32)
     }
 
-    /// Where a part of so many bytes begins.
+    /// The address of a part of `bytes` at `offset`.
     fn part(&self, offset: u32, bytes: usize) -> io::Result<*mut u8> {
         let inside = (offset as usize).checked_add(bytes).is_some_and(|end| end <= self.len);
         if !inside || !offset.is_multiple_of(4) {
@@ -207,7 +207,7 @@ fn setup(entries: u32, params: &mut UringParams) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else has.
+    // SAFETY: a fresh descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -223,7 +223,7 @@ fn register(fd: &OwnedFd, what: u32, at: *const libc::c_void, count: u32) -> io:
 /// Whether rings can be had at all.
 ///
 /// # Errors
-/// What the kernel said: EPERM and ENOSYS where a policy forbids them.
+/// The kernel's error: EPERM and ENOSYS where a policy forbids rings.
 pub(super) fn probe() -> io::Result<()> {
     setup(1, &mut UringParams::default()).map(drop)
 }
@@ -502,8 +502,8 @@ impl BlockEngine for UringEngine {
 }
 
 impl Drop for UringEngine {
-    /// A ring goes with nothing in flight, or with what it could not wait for: then the memory is kept
-    /// by whoever was told.
+    /// Waits for I/Os in flight, unless they were abandoned: then the receiver of that error keeps
+    /// their memory.
     fn drop(&mut self) {
         if self.in_flight() > 0 && !self.abandoned {
             self.settle();

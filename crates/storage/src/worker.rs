@@ -1,4 +1,4 @@
-//! What one worker does: keeps its slots busy, and notes when each I/O began and ended.
+//! One worker: keeps its slots busy, and notes when each I/O began and ended.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use pathline_host::cpus;
 #[derive(Debug, Default)]
 pub(super) struct PaddedCounter(pub(super) AtomicU64);
 
-/// What a worker did in a round.
+/// The results of a worker in a round.
 #[derive(Debug, Default)]
 pub(super) struct RoundReport {
     pub(super) start: u64,
@@ -77,7 +77,7 @@ pub(super) struct GpuStaging {
     pub(super) memory: u64,
 }
 
-/// Which blocks a worker takes.
+/// The order of a worker's blocks.
 #[derive(Debug)]
 pub(super) struct BlockOrder {
     /// Blocks of the whole file.
@@ -129,7 +129,7 @@ pub(super) struct IoWorker {
     waits: CallTimes,
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub(super) struct WorkerParts {
     pub(super) index: usize,
     pub(super) io: IoSpec,
@@ -176,7 +176,7 @@ impl IoWorker {
         }
     }
 
-    /// Does so many I/Os; in a check, one for each slot at its place.
+    /// Does the round's I/Os; in a check, one for each slot at its place.
     pub(super) fn round(
         &mut self,
         progress: &RoundProgress,
@@ -383,7 +383,7 @@ impl IoWorker {
             }
             let step = self.step(progress, &mut left, &mut flying, &mut done);
             if let Err(error) = step {
-                // What flies or is copied uses memory: it is waited for.
+                // I/Os and copies in flight use memory: wait for them.
                 left = 0;
                 self.ready.clear();
                 if failure.is_some() {

@@ -28,14 +28,14 @@ pub(super) fn tally(calls: &mut CallTallies, name: &str, count: u64, ns: f64) {
 /// Stack of a worker, in bytes: hundreds of them may be open.
 const STACK: usize = 256 << 10;
 
-/// What all workers do next.
+/// The next round of all workers.
 pub(crate) struct WorkerRound {
     ops: u64,
     landing: bool,
     line: OnceLock<Arc<StartLine>>,
     progress: RoundProgress,
     reports: Mutex<Vec<RoundReport>>,
-    /// What kernel threads had spent for the workers before.
+    /// Time of kernel threads for the workers before the round.
     helpers: KernelHelpers,
     /// Memory that the I/O uses, where this host allocated it.
     memory: Option<Arc<MappedMemory>>,
@@ -47,7 +47,7 @@ impl PoolRound for WorkerRound {
     }
 }
 
-/// What the threads of one open I/O look at.
+/// The shared state of the threads of one open I/O.
 pub(crate) type WorkerPool = RoundPool<WorkerRound>;
 
 impl WorkerRound {
@@ -72,30 +72,29 @@ fn share(ops: u64, workers: u32, index: usize) -> u64 {
     ops / workers + u64::from((index as u64) < ops % workers)
 }
 
-/// What a thread needs to make its worker, by itself since rings and contexts belong to threads; and
-/// what it does when it ends.
+/// Makes a worker in its thread, since rings and contexts belong to threads; and ends it there.
 pub(super) trait WorkerFactory: Send + 'static {
     fn make(self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker>;
 }
 
-/// Threads, until they are sent home.
+/// Threads of workers, until they are closed.
 pub(super) struct WorkerThreads {
     pub(super) pool: Arc<WorkerPool>,
     handles: Vec<JoinHandle<()>>,
     closing: mpsc::Receiver<CallTallies>,
     /// Calls that it took to open.
     pub(super) opening: CallTallies,
-    /// Which switches the engine has, as the first worker says.
-    pub(super) words: String,
+    /// The engine and its settings, as the first worker describes them.
+    pub(super) description: String,
     /// Threads in whose place kernel threads may do I/O.
     helped: BTreeSet<u32>,
     origin: ClockOrigin,
 }
 
-/// What a thread says when its worker is there.
+/// The message of a thread whose worker is ready.
 struct WorkerReady {
     index: usize,
-    words: String,
+    description: String,
     /// Its number, if kernel threads may do I/O in its place.
     helped: Option<u32>,
     calls: CallTallies,
@@ -111,42 +110,43 @@ impl WorkerThreads {
         close: fn(IoWorker, ClockOrigin, &mut CallTallies),
     ) -> CallResult<Self> {
         let pool = Arc::new(WorkerPool::new(recruits.len() as u32, 0));
-        let (tell, hear) = mpsc::channel();
-        let (tell_end, closing) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
+        let (send_end, closing) = mpsc::channel();
         let mut all = Self {
             pool,
             handles: Vec::new(),
             closing,
             opening: CallTallies::new(),
-            words: String::new(),
+            description: String::new(),
             helped: BTreeSet::new(),
             origin,
         };
         let asked = recruits.len();
         for (index, recruit) in recruits.into_iter().enumerate() {
             let cpu = cpus.get(index % cpus.len().max(1)).copied();
-            let (pool, tell, tell_end) = (Arc::clone(&all.pool), tell.clone(), tell_end.clone());
+            let (pool, sender, send_end) =
+                (Arc::clone(&all.pool), sender.clone(), send_end.clone());
             let body = move || {
                 let mut calls = CallTallies::new();
-                // Unpinned it would measure another path than the case says.
+                // Unpinned it would measure another path than the case names.
                 let pinned = cpu.map_or(Ok(()), cpus::pin);
                 let pinned =
                     pinned.map_err(|e| round_pool::unpinned(&format!("worker {index}"), &e));
                 match pinned.and_then(|()| recruit.make(&mut calls)) {
                     Ok(mut worker) => {
                         let helped = worker.engine.has_helpers().then(cpus::thread);
-                        let words = worker.engine.describe();
-                        let _ = tell.send(Ok(WorkerReady { index, words, helped, calls }));
-                        drop(tell);
+                        let description = worker.engine.describe();
+                        let _ = sender.send(Ok(WorkerReady { index, description, helped, calls }));
+                        drop(sender);
                         pool.serve(|round: Arc<WorkerRound>, line| {
                             round.run(&mut worker, depth, line)
                         });
                         let mut calls = CallTallies::new();
                         close(worker, origin, &mut calls);
-                        let _ = tell_end.send(calls);
+                        let _ = send_end.send(calls);
                     }
                     Err(error) => {
-                        let _ = tell.send(Err(error));
+                        let _ = sender.send(Err(error));
                     }
                 }
             };
@@ -154,16 +154,16 @@ impl WorkerThreads {
             let name = format!("pathline-io{index}");
             all.handles.push(round_pool::spawn(name, Some(STACK), &thing, body)?);
         }
-        drop(tell);
+        drop(sender);
         let mut failure = None;
-        for told in hear {
-            match told {
-                Ok(told) => {
-                    if told.index == 0 {
-                        all.words = told.words;
+        for answer in answers {
+            match answer {
+                Ok(ready) => {
+                    if ready.index == 0 {
+                        all.description = ready.description;
                     }
-                    all.helped.extend(told.helped);
-                    merge(&mut all.opening, told.calls);
+                    all.helped.extend(ready.helped);
+                    merge(&mut all.opening, ready.calls);
                 }
                 Err(error) => failure = failure.or(Some(error)),
             }

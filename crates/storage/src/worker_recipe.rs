@@ -18,7 +18,7 @@ use super::worker::{BlockOrder, GpuStaging, IoWorker, WorkerParts};
 use super::worker_pool::{CallTallies, WorkerFactory, tally};
 use pathline_host::clock::ClockOrigin;
 
-/// What a thread makes its worker of.
+/// The parts from which a thread makes its worker.
 struct ThreadRecipe {
     index: usize,
     io: IoSpec,
@@ -26,11 +26,11 @@ struct ThreadRecipe {
     path: BlockOrder,
     name: PathBuf,
     staging: Option<GpuStaging>,
-    /// Which GPU the blocks of GPU direct lie in, and whose library carries them.
+    /// The GPU whose memory holds the blocks of GPU direct.
     gpu: u32,
     direct: Option<Direct>,
-    /// The way of GPU direct, which the first worker finds: files and GPU are the same for all.
-    way: Arc<OnceLock<DataPath>>,
+    /// The data path of GPU direct, which the first worker finds: all share files and GPU.
+    data_path: Arc<OnceLock<DataPath>>,
     origin: ClockOrigin,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct WorkerRecipes {
 }
 
 impl WorkerRecipes {
-    pub(super) fn of(
+    pub(super) fn new(
         job: IoJob,
         files: &[Rc<FileEntry>],
         library: Option<Direct>,
@@ -80,7 +80,7 @@ impl WorkerRecipes {
         let each = u64::from(io.depth) * block.0;
         let shared = io.files == IoFiles::Shared;
         let all = io.span.0 / block.0;
-        let way = Arc::default();
+        let data_path = Arc::default();
         let mut recruits: Vec<Box<dyn WorkerFactory>> = Vec::new();
         for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
             let which = if shared { 0 } else { index };
@@ -120,7 +120,7 @@ impl WorkerRecipes {
                 staging,
                 gpu: gpu_index,
                 direct: library,
-                way: Arc::clone(&way),
+                data_path: Arc::clone(&data_path),
                 origin,
             }));
         }
@@ -183,7 +183,7 @@ impl ThreadRecipe {
         timed(names.register_file);
         made.register_memory()?;
         timed(names.register_memory);
-        made.find_way(&self.name, first, &self.way)?;
+        made.find_data_path(&self.name, first, &self.data_path)?;
         timed(made.call());
         Ok(Box::new(made))
     }

@@ -48,11 +48,11 @@ impl Site {
 
     /// A run over the place, whose folder is `name`.
     fn command(&self, name: &str, args: &[&str], cases: &[&str]) -> Command {
-        self.of(self.place.path(), name, args, cases)
+        self.command_on(self.place.path(), name, args, cases)
     }
 
     /// The same over something in the place.
-    fn of(&self, store: &Path, name: &str, args: &[&str], cases: &[&str]) -> Command {
+    fn command_on(&self, store: &Path, name: &str, args: &[&str], cases: &[&str]) -> Command {
         let mut command = command(args, &self.run(name));
         command.arg("--store").arg(store);
         cases.iter().for_each(|case| {
@@ -102,7 +102,7 @@ fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -126,10 +126,10 @@ fn why(journal: &Journal, case: &str) -> String {
 }
 
 #[test]
-fn what_was_asked_for_is_measured_and_the_place_is_as_it_was() {
+fn cases_are_measured_and_the_place_is_unchanged() {
     let site = Site::new();
     let output = site.command("run", &QUICK, &[READ, WRITE, CACHED]).output().unwrap();
-    assert_eq!((code(&output), said(&output)), (Some(0), String::new()));
+    assert_eq!((code(&output), stderr(&output)), (Some(0), String::new()));
     let journal = journal(&site.run("run"));
     is_whole(&journal, 3);
     for case in [READ, WRITE, CACHED] {
@@ -144,12 +144,12 @@ fn what_was_asked_for_is_measured_and_the_place_is_as_it_was() {
 }
 
 #[test]
-fn a_pattern_takes_cases_of_the_suite_with_the_span_that_was_said() {
+fn a_pattern_takes_cases_of_the_suite_with_the_given_span() {
     let site = Site::new();
     let pattern = ["store0.file > numa0.paged by aio@numa0[rand-read,direct,shared,*,t1] x 4KiB"];
     let args = ["--suite", "storage", "--span", "3MiB", "--case-budget", "5"];
     let output = site.command("run", &args, &pattern).output().unwrap();
-    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let journal = journal(&site.run("run"));
     // Depths 1, 32 and 128.
     is_whole(&journal, 3);
@@ -161,7 +161,7 @@ fn a_pattern_takes_cases_of_the_suite_with_the_span_that_was_said() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_else() {
+fn ctrl_c_keeps_results_and_leaves_no_files() {
     let site = Site::new();
     let (mut child, worker) = site.begun("run", &SLOW, &[READ, WRITE]);
     // As a terminal does it.
@@ -187,19 +187,19 @@ fn a_cut_run_goes_on_in_files_of_its_own() {
         .arg(site.run("run"))
         .output()
         .unwrap();
-    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     is_whole(&journal(&site.run("run")), 2);
     site.is_as_it_was();
 }
 
 #[test]
-fn what_a_killed_run_left_goes_with_the_next_one_which_says_so() {
+fn leftovers_of_a_killed_run_are_removed_and_reported() {
     let site = Site::new();
     let (mut child, worker) = site.begun("killed", &SLOW, &[READ, WRITE]);
     let left = site.folders();
     // Another run over the same place lets a living one be.
-    let beside = site.command("beside", &QUICK, &[READ]).output().unwrap();
-    assert_eq!((code(&beside), said(&beside)), (Some(0), String::new()));
+    let second = site.command("second", &QUICK, &[READ]).output().unwrap();
+    assert_eq!((code(&second), stderr(&second)), (Some(0), String::new()));
     assert_eq!(site.folders(), left);
     for pid in [child.id(), worker] {
         signal(pid, "-KILL");
@@ -215,9 +215,9 @@ fn what_a_killed_run_left_goes_with_the_next_one_which_says_so() {
         .arg(site.run("next"))
         .output()
         .unwrap();
-    assert_eq!(code(&next), Some(0), "{}", said(&next));
+    assert_eq!(code(&next), Some(0), "{}", stderr(&next));
     let removed = format!("removed {}, which a killed process had left", left[0].display());
-    assert!(said(&next).contains(&removed), "{}", said(&next));
+    assert!(stderr(&next).contains(&removed), "{}", stderr(&next));
     site.is_as_it_was();
 }
 
@@ -260,8 +260,8 @@ fn a_named_file_is_only_read_unless_it_may_be_overwritten() {
     fs::write(&file, &mine).unwrap();
     let stamp = || fs::metadata(&file).unwrap().modified().unwrap();
     let before = stamp();
-    let output = site.of(&file, "read", &QUICK, &[READ, WRITE]).output().unwrap();
-    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    let output = site.command_on(&file, "read", &QUICK, &[READ, WRITE]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let read = journal(&site.run("read"));
     let MeasuredCase { verdict, .. } = measured(&read, READ);
     assert!(matches!(verdict, VerifyResult::Unverified(why) if why.contains("not pathline's")));
@@ -271,8 +271,8 @@ fn a_named_file_is_only_read_unless_it_may_be_overwritten() {
     assert_eq!(stamp(), before);
 
     let args = [&QUICK[..], &["--overwrite"]].concat();
-    let output = site.of(&file, "written", &args, &[READ, WRITE]).output().unwrap();
-    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    let output = site.command_on(&file, "written", &args, &[READ, WRITE]).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let written = journal(&site.run("written"));
     for case in [READ, WRITE] {
         assert_eq!(measured(&written, case).verdict, VerifyResult::Verified, "{case}");
@@ -294,16 +294,16 @@ fn a_place_that_does_not_fit_is_named() {
             "No such file or directory: name a folder, a file or a block device",
         ),
         // It has 4 bytes.
-        (place.join("thesis"), "it has 4B, and a span of 1MiB is asked for"),
+        (place.join("thesis"), "it has 4B, and a span of 1MiB is requested"),
         (PathBuf::from("/dev/null"), "it is no folder, file or block device"),
     ] {
         let name = store.file_name().unwrap().to_str().unwrap();
-        let output = site.of(&store, name, &QUICK, &[READ]).output().unwrap();
-        assert_eq!(code(&output), Some(3), "{}", said(&output));
+        let output = site.command_on(&store, name, &QUICK, &[READ]).output().unwrap();
+        assert_eq!(code(&output), Some(3), "{}", stderr(&output));
         let journal = journal(&site.run(name));
         is_whole(&journal, 1);
-        let said = why(&journal, READ);
-        assert!(said.starts_with("skipped: ") && said.contains(words), "{said}");
+        let reason = why(&journal, READ);
+        assert!(reason.starts_with("skipped: ") && reason.contains(words), "{reason}");
     }
     site.is_as_it_was();
 }
@@ -319,13 +319,13 @@ fn a_file_that_reaches_its_limit_costs_its_case() {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 2048; exec \"$@\"", "sh"]).arg(run.get_program());
     let output = limited.args(run.get_args()).stdin(Stdio::null()).output().unwrap();
-    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let journal = journal(&site.run("run"));
     is_whole(&journal, 2);
     assert_eq!(measured(&journal, READ).verdict, VerifyResult::Verified);
-    let said = why(&journal, &large);
+    let reason = why(&journal, &large);
     for word in ["skipped: pwrite on ", "read-", "File too large", "smaller --span", "ulimit -f"] {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(reason.contains(word), "{word}: {reason}");
     }
     site.is_as_it_was();
 }
@@ -353,7 +353,7 @@ fn files_reach_a_gpu_overlapped_and_blocking() {
         .env(VARIABLE, "gpus=1")
         .output()
         .unwrap();
-    assert_eq!(code(&output), Some(0), "{}", said(&output));
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let journal = journal(&site.run("run"));
     is_whole(&journal, cases.len());
     for case in cases {

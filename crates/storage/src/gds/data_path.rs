@@ -1,8 +1,8 @@
-//! Which way bytes go between file and GPU, as the library's counters tell of one I/O.
+//! The path of bytes between file and GPU, from the library's counters around one I/O.
 //!
-//! Both libraries fall back to host memory without a word. Whether a module of the kernel is loaded does
-//! not tell: with it a file system may still not be supported, and cuFile since 1.14 reaches NVMe by
-//! peer-to-peer without it.
+//! Both libraries fall back to host memory silently. A loaded kernel module proves nothing: with it
+//! a file system may still be unsupported, and cuFile since 1.14 reaches NVMe by peer-to-peer
+//! without it.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use super::library::{BoundGds, CounterCalls, GdsLibrary, bound, without};
 use pathline_host::files;
 
 /// Words of `CUfileStatsLevel3_t`, and where those of the first GPU begin. `hipFileStatsLevel3_t` has
-/// the same members in the same order; that their lengths are the same, too, is taken on trust: if not,
-/// the counts do not add up and the way is not told.
+/// the same members in the same order. Their lengths are assumed to be equal: if they are not, the
+/// counts do not add up and the path is unknown.
 const WORDS: usize = 8192;
 const FIRST_GPU: usize = 129;
 const GPU_WORDS: usize = 31;
@@ -24,7 +24,7 @@ const WRITES: usize = 19;
 /// The level of cuFile's counters that has those of each GPU.
 const EACH_GPU: i32 = 3;
 
-/// Bytes' way.
+/// The path of bytes between file and GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataPath {
     /// nvidia-fs, or hipFile's fast path.
@@ -34,10 +34,10 @@ pub(crate) enum DataPath {
     /// Read into host memory and copied, by the library.
     Host,
     /// The library does not count, or what it counted does not add up.
-    Untold,
+    Unknown,
 }
 
-/// Reads and writes of all GPUs so far: all, and by way.
+/// Reads and writes of all GPUs so far: the total, then by path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PathCounts {
     reads: [u64; 4],
@@ -45,19 +45,19 @@ struct PathCounts {
 }
 
 impl PathCounts {
-    fn of(words: &[u64]) -> Self {
+    fn from_words(words: &[u64]) -> Self {
         let gpu = |nth: usize| words.get(FIRST_GPU + nth * GPU_WORDS..).unwrap_or_default();
         let sum = |first: usize| {
-            std::array::from_fn(|way| {
-                let each = (0..GPUS).filter_map(|nth| gpu(nth).get(first + way));
+            std::array::from_fn(|path| {
+                let each = (0..GPUS).filter_map(|nth| gpu(nth).get(first + path));
                 each.fold(0u64, |sum, n| sum.wrapping_add(*n))
             })
         };
         Self { reads: sum(READS), writes: sum(WRITES) }
     }
 
-    /// The way of what was done since, if all of it went one way.
-    fn way(self, after: Self, write: bool) -> DataPath {
+    /// The path of all I/Os since, if they took a single one.
+    fn path_until(self, after: Self, write: bool) -> DataPath {
         let (from, to) =
             if write { (self.writes, after.writes) } else { (self.reads, after.reads) };
         let mut since = [0u64; 4];
@@ -75,7 +75,7 @@ impl PathCounts {
             {
                 DataPath::Host
             }
-            _ => DataPath::Untold,
+            _ => DataPath::Unknown,
         }
     }
 }
@@ -85,7 +85,7 @@ fn counts(bound: &BoundGds) -> Option<PathCounts> {
     let fill = bound.statistics?;
     // SAFETY: the structure has 5000 bytes; there is room for 13 times that.
     let status = unsafe { fill(words.as_mut_ptr()) };
-    (status.own == 0).then(|| PathCounts::of(&words))
+    (status.own == 0).then(|| PathCounts::from_words(&words))
 }
 
 /// Counters that are on for as long as this lives, as they were before behind it.
@@ -124,17 +124,17 @@ impl Drop for PathCounter {
     }
 }
 
-/// Does one I/O and finds which way it went. Counters are those of the process, so that no other thread
-/// may be in the library; counting costs time, so that it is off afterwards.
+/// Does one I/O and finds its path. The counters are per process, so no other thread may be in the
+/// library; counting costs time, so it is off afterwards.
 pub(super) fn watch<T>(bound: &BoundGds, write: bool, io: impl FnOnce() -> T) -> (T, DataPath) {
     let _counting = PathCounter::start(bound);
     let before = counts(bound);
     let done = io();
-    let way = match (before, counts(bound)) {
-        (Some(before), Some(after)) => before.way(after, write),
-        _ => DataPath::Untold,
+    let path = match (before, counts(bound)) {
+        (Some(before), Some(after)) => before.path_until(after, write),
+        _ => DataPath::Unknown,
     };
-    (done, way)
+    (done, path)
 }
 
 /// Version of nvidia-fs in the kernel: `2.25`; empty if it is not loaded.
@@ -146,7 +146,7 @@ fn nvidia_fs() -> Option<String> {
     })
 }
 
-/// What there is to know of this machine for a library that is there.
+/// Notes about this machine for an installed library.
 pub(crate) fn notes(kind: GdsLibrary) -> Vec<String> {
     if kind == GdsLibrary::HipFile || bound(kind).is_err() {
         return Vec::new();
@@ -180,10 +180,10 @@ fn may_be_direct(bound: &BoundGds) -> bool {
     status.own != 0 || versions != 0 || flags & NVME_P2P != 0
 }
 
-/// What carries the bytes, for the record.
-pub(super) fn describe_path(bound: &BoundGds, way: DataPath) -> String {
+/// Description of the data path, for the record.
+pub(super) fn describe_path(bound: &BoundGds, path: DataPath) -> String {
     let title = bound.title();
-    match (bound.kind, way) {
+    match (bound.kind, path) {
         (GdsLibrary::CuFile, DataPath::Driver) => {
             let version = nvidia_fs().unwrap_or_default();
             let driver = format!("nvidia-fs {version}");
@@ -197,20 +197,20 @@ pub(super) fn describe_path(bound: &BoundGds, way: DataPath) -> String {
         (GdsLibrary::HipFile, DataPath::Host) => {
             format!("{title}, {COMPATIBLE}, through the page cache")
         }
-        (GdsLibrary::CuFile, DataPath::Untold) if !may_be_direct(bound) => {
+        (GdsLibrary::CuFile, DataPath::Unknown) if !may_be_direct(bound) => {
             format!("{title}, {COMPATIBLE}")
         }
-        (GdsLibrary::CuFile, DataPath::Untold) => {
-            format!("{title}, registered buffers; {UNTOLD} (since 1.15 it counts)")
+        (GdsLibrary::CuFile, DataPath::Unknown) => {
+            format!("{title}, registered buffers; {UNKNOWN} (since 1.15 it counts)")
         }
-        (GdsLibrary::HipFile, DataPath::Untold) => {
-            format!("{title}, registered buffers; {UNTOLD} (since 0.5 it counts)")
+        (GdsLibrary::HipFile, DataPath::Unknown) => {
+            format!("{title}, registered buffers; {UNKNOWN} (since 0.5 it counts)")
         }
     }
 }
 
 const COMPATIBLE: &str = "compatibility mode (not direct)";
-const UNTOLD: &str = "whether direct is not told";
+const UNKNOWN: &str = "whether direct is not told";
 
 #[cfg(test)]
 mod tests {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_all_gpus_are_summed_by_way() {
+    fn counters_of_all_gpus_are_summed_by_path() {
         // As cuFile 1.15.1 filled it behind 64 reads and one write in compatibility mode, on two GPUs.
         let mut words = vec![0u64; WORDS];
         for (gpu, reads) in [(0, 60), (1, 4)] {
@@ -232,25 +232,25 @@ mod tests {
         (words[at + WRITES], words[at + WRITES + 3]) = (1, 1);
         // Behind the last of 16 GPUs.
         words[FIRST_GPU + GPUS * GPU_WORDS + READS] = 1_000;
-        assert_eq!(PathCounts::of(&words), counts([64, 0, 0, 64], [1, 0, 0, 1]));
-        assert_eq!(PathCounts::of(&words[..200]), counts([64, 0, 0, 64], [1, 0, 0, 1]));
+        assert_eq!(PathCounts::from_words(&words), counts([64, 0, 0, 64], [1, 0, 0, 1]));
+        assert_eq!(PathCounts::from_words(&words[..200]), counts([64, 0, 0, 64], [1, 0, 0, 1]));
     }
 
     #[test]
-    fn a_way_is_told_if_the_counts_add_up() {
+    fn the_path_is_known_if_the_counts_add_up() {
         let none = counts([5, 1, 2, 2], [0; 4]);
-        let of = |reads| none.way(counts(reads, [0; 4]), false);
+        let of = |reads| none.path_until(counts(reads, [0; 4]), false);
         assert_eq!(of([6, 1, 2, 3]), DataPath::Host);
         assert_eq!(of([6, 1, 3, 2]), DataPath::Driver);
         assert_eq!(of([6, 2, 2, 2]), DataPath::PeerToPeer);
         // Two I/Os of which one went through host memory.
         assert_eq!(of([7, 1, 3, 3]), DataPath::Host);
-        // Nothing was counted; more ways than I/Os; a layout that is another's.
+        // Nothing was counted; more paths than I/Os; another layout.
         for reads in [[5, 1, 2, 2], [6, 1, 3, 3], [6, 1, 2, 2], [4, 1, 2, 3]] {
-            assert_eq!(of(reads), DataPath::Untold, "{reads:?}");
+            assert_eq!(of(reads), DataPath::Unknown, "{reads:?}");
         }
         // Writes are not counted as reads.
-        assert_eq!(none.way(counts([6, 1, 2, 3], [0; 4]), true), DataPath::Untold);
-        assert_eq!(none.way(counts([5, 1, 2, 2], [1, 0, 1, 0]), true), DataPath::Driver);
+        assert_eq!(none.path_until(counts([6, 1, 2, 3], [0; 4]), true), DataPath::Unknown);
+        assert_eq!(none.path_until(counts([5, 1, 2, 2], [1, 0, 1, 0]), true), DataPath::Driver);
     }
 }

@@ -13,7 +13,7 @@ use pathline_dylib::{
 
 use pathline_gpu::search::{self, STAND_IN};
 
-/// Whose library: each knows the memory of its vendor's runtime only.
+/// The library: each knows the memory of its vendor's runtime only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GdsLibrary {
     CuFile,
@@ -22,7 +22,7 @@ pub(crate) enum GdsLibrary {
 
 impl GdsLibrary {
     /// The library that goes with a runtime, by the name that `hal::Driver` has for that.
-    pub(crate) fn of(runtime: &str) -> Option<Self> {
+    pub(crate) fn for_runtime(runtime: &str) -> Option<Self> {
         match runtime {
             "cuda" => Some(Self::CuFile),
             "hip" => Some(Self::HipFile),
@@ -147,11 +147,11 @@ pub(super) struct CounterCalls {
     pub(super) stop: GdsOpenFn,
 }
 
-/// The functions, with what the library says of itself.
+/// The functions, with the version that the library reports.
 #[derive(Debug)]
 pub(super) struct BoundGds {
     pub(super) kind: GdsLibrary,
-    /// `1.15`, `0.5.0`; empty if it does not say.
+    /// `1.15`, `0.5.0`; empty if unknown.
     pub(super) version: String,
     /// Whether it only stands in for the real one.
     stands_in: bool,
@@ -162,10 +162,10 @@ pub(super) struct BoundGds {
     pub(super) deregister_memory: DeregisterMemory,
     pub(super) read: GdsMoveFn,
     pub(super) write: GdsMoveFn,
-    /// Since cuFile 1.15 and hipFile 0.5: counters of each GPU, by the way that bytes went.
+    /// Since cuFile 1.15 and hipFile 0.5: counters of each GPU, by data path.
     pub(super) statistics: Option<GdsFillFn>,
     pub(super) switches: Option<CounterCalls>,
-    /// Of cuFile; hipFile has it and says that it is not implemented.
+    /// Of cuFile; hipFile exports it, but returns "not implemented".
     pub(super) properties: Option<GdsFillFn>,
 }
 

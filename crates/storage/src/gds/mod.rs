@@ -1,5 +1,5 @@
-//! GPU direct: a file and a GPU's memory without host memory of ours between, by cuFile or hipFile.
-//! Whether the library has host memory of its own between is looked at and said.
+//! GPU direct: I/O between a file and a GPU's memory by cuFile or hipFile, without pathline's host
+//! memory in between. Whether the library uses a host bounce buffer is checked and recorded.
 
 mod data_path;
 mod library;
@@ -71,8 +71,9 @@ fn enter_hip(gpu: u32) -> std::result::Result<i32, String> {
     Ok(unsafe { set(gpu.cast_signed()) })
 }
 
-/// Held by a worker from before it is [`ready`] until it knows its way. cuFile 1.15.1 dies where one thread
-/// registers memory while another switches counting off: once in some ten cases of three workers.
+/// Held by a worker from before it is [`ready`] until it knows its data path. cuFile 1.15.1 crashes
+/// if one thread registers memory while another switches counting off: once in about ten cases of
+/// three workers.
 pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,12 +96,12 @@ fn open(library: &'static BoundGds) -> CallResult<bool> {
         GdsLibrary::HipFile => &HIPFILE,
     };
     let mut now = false;
-    let told = *once.get_or_init(|| {
+    let status = *once.get_or_init(|| {
         now = true;
         // SAFETY: it takes nothing, and is called once.
         unsafe { (library.open)() }
     });
-    let done = status::outcome(library.kind, library.kind.names().open, "its driver", told);
+    let done = status::outcome(library.kind, library.kind.names().open, "its driver", status);
     done.map(|()| now)
 }
 
@@ -119,11 +120,11 @@ pub(super) struct GdsEngine {
     library: &'static BoundGds,
     handle: GdsHandle,
     blocks: WorkerBlocks,
-    /// What is registered.
+    /// The registered file.
     _file: File,
     writes: bool,
     registered: bool,
-    way: DataPath,
+    data_path: DataPath,
     next: Option<(u32, bool, u64)>,
 }
 
@@ -137,28 +138,28 @@ impl GdsEngine {
         let mut descriptor = GdsDescr { kind: OPAQUE_FD, fd, operations: ptr::null() };
         let mut handle = ptr::null_mut();
         // SAFETY: both live through the call; the descriptor stays open as long as this.
-        let told = unsafe { (library.register_file)(&raw mut handle, &raw mut descriptor) };
-        status::of_file(kind, kind.names().register_file, &file, told)?;
-        let way = DataPath::Untold;
+        let status = unsafe { (library.register_file)(&raw mut handle, &raw mut descriptor) };
+        status::of_file(kind, kind.names().register_file, &file, status)?;
+        let data_path = DataPath::Unknown;
         let (registered, next) = (false, None);
-        Ok(Self { library, handle, blocks, _file: file, writes, registered, way, next })
+        Ok(Self { library, handle, blocks, _file: file, writes, registered, data_path, next })
     }
 
     /// Maps the slots' memory for the device.
     pub(super) fn register_memory(&mut self) -> CallResult<()> {
         let bytes = self.blocks.slots as usize * self.blocks.block as usize;
         // SAFETY: memory of the GPU that the caller holds until this is gone.
-        let told = unsafe { (self.library.register_memory)(self.blocks.memory, bytes, 0) };
+        let status = unsafe { (self.library.register_memory)(self.blocks.memory, bytes, 0) };
         let kind = self.library.kind;
         let thing = format!("{} of the GPU's memory", pathline_schema::Bytes(bytes as u64));
-        status::outcome(kind, kind.names().register_memory, thing, told)?;
+        status::outcome(kind, kind.names().register_memory, thing, status)?;
         self.registered = true;
         Ok(())
     }
 
-    /// Does the first block, by which the library shows the way that it takes; `known` once a worker of
-    /// the same job has seen it. No other thread may be in the library.
-    pub(super) fn find_way(
+    /// Does the first block and finds the data path that the library takes, unless `known` holds it
+    /// from another worker of the job. No other thread may be in the library.
+    pub(super) fn find_data_path(
         &mut self,
         path: &Path,
         offset: u64,
@@ -166,15 +167,15 @@ impl GdsEngine {
     ) -> CallResult<()> {
         let (write, block) = (self.writes, self.blocks.block);
         let first = || self.transfer(0, write, offset);
-        let (result, way) = match known.get() {
-            Some(&way) => (first(), way),
+        let (result, data_path) = match known.get() {
+            Some(&data_path) => (first(), data_path),
             None => data_path::watch(self.library, write, first),
         };
         if result != block.cast_signed() {
             let block = io_error::BlockIo { write, offset, bytes: block };
             return Err(io_error::ended(self.call(), path, block, result));
         }
-        self.way = *known.get_or_init(|| way);
+        self.data_path = *known.get_or_init(|| data_path);
         Ok(())
     }
 
@@ -197,7 +198,7 @@ impl BlockEngine for GdsEngine {
         if self.writes { names.write } else { names.read }
     }
     fn describe(&self) -> String {
-        data_path::describe_path(self.library, self.way)
+        data_path::describe_path(self.library, self.data_path)
     }
     fn push(&mut self, slot: u32, write: bool, offset: u64) {
         self.next = Some((slot, write, offset));

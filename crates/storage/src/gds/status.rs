@@ -1,4 +1,4 @@
-//! Statuses of cuFile and hipFile: their names, words for them, and ways out.
+//! Statuses of cuFile and hipFile: their names, meanings and remedies.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,7 +12,7 @@ use super::library::{GdsLibrary, GdsStatus};
 use crate::facts;
 use pathline_host::files;
 
-/// Where their statuses begin: `CUFILEOP_BASE_ERR`, `HIPFILE_BASE_ERR`.
+/// First status of both: `CUFILEOP_BASE_ERR`, `HIPFILE_BASE_ERR`.
 const BASE: i32 = 5000;
 /// Of hipFile, an I/O may end by a status of HIP; kept apart from error numbers of the kernel.
 const OF_RUNTIME: i32 = 1_000_000;
@@ -56,7 +56,12 @@ const ROWS: &[GdsStatusRow] = &[
     (11, "CUDA_DRIVER_ERROR", "HipDriverError", "the GPU's runtime failed"),
     (12, "CUDA_POINTER_INVALID", "HipPointerInvalid", "the address is in no memory of a GPU"),
     (13, "CUDA_MEMORY_TYPE_INVALID", "HipMemoryTypeInvalid", "it takes no memory of this kind"),
-    (14, "CUDA_POINTER_RANGE_ERROR", "HipPointerRangeError", "the memory is shorter than was said"),
+    (
+        14,
+        "CUDA_POINTER_RANGE_ERROR",
+        "HipPointerRangeError",
+        "the memory is shorter than the stated size",
+    ),
     (15, "CUDA_CONTEXT_MISMATCH", "HipContextMismatch", "the memory is of another context"),
     (16, "INVALID_MAPPING_SIZE", "InvalidMappingSize", "more memory than may be pinned"),
     (17, "INVALID_MAPPING_RANGE", "InvalidMappingRange", "beyond the memory that is registered"),
@@ -82,7 +87,7 @@ const ROWS: &[GdsStatusRow] = &[
     (28, "HANDLE_ALREADY_REGISTERED", "HandleAlreadyRegistered", "the file is registered already"),
     (29, "DEVICE_NOT_FOUND", "DeviceNotFound", "it finds no such GPU"),
     (30, "INTERNAL_ERROR", "InternalError", "it failed inside"),
-    (31, "GETNEWFD_FAILED", "GetNewFDFailed", "it got no descriptor of its own"),
+    (31, "GETNEWFD_FAILED", "GetNewFDFailed", "it could not duplicate the descriptor"),
     (33, "NVFS_SETUP_ERROR", "DriverSetupError", "the kernel's driver could not be set up"),
     (34, "IO_DISABLED", "IODisabled", "its settings forbid this file"),
     (35, "BATCH_SUBMIT_FAILED", "BatchSubmitFailed", "a batch was not taken"),
@@ -116,11 +121,10 @@ fn status_text(kind: GdsLibrary, own: i32) -> String {
     }
 }
 
-const LOG_CUFILE: &str =
-    "cufile.log in the working folder, or where CUFILE_LOGFILE_PATH says, has more";
-const LOG_HIPFILE: &str = "ais-check of hipFile says what this machine lacks";
+const LOG_CUFILE: &str = "cufile.log in the working folder, or in CUFILE_LOGFILE_PATH, has more";
+const LOG_HIPFILE: &str = "ais-check of hipFile lists what this machine lacks";
 
-/// What can be done about a status.
+/// The remedy for a status.
 fn way_out(kind: GdsLibrary, own: i32) -> &'static str {
     let cufile = kind == GdsLibrary::CuFile;
     match own {
@@ -184,11 +188,11 @@ pub(super) fn of_file(
 ) -> CallResult<()> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
-    let told = outcome(kind, call, path.display().to_string(), status);
+    let result = outcome(kind, call, path.display().to_string(), status);
     if kind != GdsLibrary::CuFile || status.own != HANDLE_NOT_REGISTERED {
-        return told;
+        return result;
     }
-    told.map_err(|error| match undescribed(file) {
+    result.map_err(|error| match undescribed(file) {
         Some((why, way_out)) => {
             let reason = format!("{}: {why}", error.reason);
             CallError { reason, ..error }.or_try(way_out)
@@ -219,14 +223,14 @@ fn undescribed(file: &File) -> Option<(String, String)> {
     })
 }
 
-/// Where udevd keeps what it knows of devices.
+/// The database of udevd.
 const UDEV: &str = "/run/udev/data";
 
 fn describes(entry: &str) -> bool {
     entry.lines().any(|line| line.starts_with("E:ID_FS_USAGE="))
 }
 
-/// What an I/O ended with: bytes, or a negative number that [`of_io`] knows or that is the kernel's.
+/// The result of an I/O: bytes, or a negative number that [`of_io`] knows or that is the kernel's.
 /// cuFile gives -1 and leaves its own statuses in `errno`; hipFile gives them negative, and those of
 /// HIP as well.
 pub(super) fn ended(done: isize, error_number: i32) -> i32 {
@@ -238,7 +242,7 @@ pub(super) fn ended(done: isize, error_number: i32) -> i32 {
     }
 }
 
-/// What the end of an I/O means: reason, way out and severity; none if the number is the kernel's.
+/// Reason, remedy and severity of a failed I/O; `None` if the number is the kernel's.
 pub(crate) fn of_io(call: &str, number: i32) -> Option<(String, &'static str, Severity)> {
     let kind = [GdsLibrary::CuFile, GdsLibrary::HipFile]
         .into_iter()
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_both_libraries_are_told_apart() {
+    fn ends_of_both_libraries_are_distinguished() {
         // Bytes; an error number; a status that cuFile leaves in errno and that hipFile gives.
         assert_eq!(ended(4096, 5), 4096);
         assert_eq!(ended(-1, libc::EIO), -libc::EIO);
