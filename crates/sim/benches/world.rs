@@ -44,7 +44,7 @@ fn copies_in_a_row(bencher: Bencher<'_, '_>, reps: usize) {
     });
 }
 
-/// All 56 pairs at once: rates are computed anew whenever one of them ends.
+/// All 56 pairs at once: rates are recomputed whenever one of them ends.
 #[divan::bench]
 fn all_pairs_at_once(bencher: Bencher<'_, '_>) {
     let m = mi250x();

@@ -1,4 +1,4 @@
-//! What happens when, in virtual time.
+//! The calendar of events in virtual time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

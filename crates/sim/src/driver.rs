@@ -23,8 +23,8 @@ pub(crate) struct SimDriver {
     pub(crate) rank: Rank,
 }
 
-/// Says which call copies. The workers of a model have no threads, so nobody else calls it: their
-/// copies are part of the I/O that the world plays.
+/// Names the call that copies. The workers of a model have no threads, so nothing else is called:
+/// their copies are part of the simulated I/O.
 struct SimCopier {
     calls: [&'static str; 3],
 }
@@ -32,7 +32,7 @@ struct SimCopier {
 impl SimCopier {
     fn no_thread<T>(&self) -> CallResult<T> {
         let reason = "the workers of a model copy in virtual time, with their I/O";
-        Err(CallError::unsupported(self.call(), "a thread of its own", reason))
+        Err(CallError::unsupported(self.call(), "a separate thread", reason))
     }
 }
 
@@ -119,7 +119,7 @@ impl SimDriver {
         Ok(if direct { PeerAccess::Direct } else { PeerAccess::Staged })
     }
 
-    /// What one operation of a copy between two addresses is.
+    /// One operation of a copy between two addresses.
     fn copy_operation(
         world: &mut SimWorld,
         (dst, src): (BufferSpot, BufferSpot),
@@ -136,8 +136,8 @@ impl SimDriver {
         world.operation("copy", Flow { src, dst, by, bytes })
     }
 
-    /// Where a kernel of `gpu` finds a stretch. Managed pages that it may not reach in place come
-    /// to it first, by faults.
+    /// The place where a kernel of `gpu` finds a stretch. Managed pages that it may not reach in
+    /// place come to it first, by faults.
     fn reach(
         &self,
         world: &mut SimWorld,
@@ -420,7 +420,7 @@ impl Driver for SimDriver {
         let spot = world.find("advise_zero_copy", address, bytes)?;
         let thing = format!("{bytes} at {}", world.place(spot));
         if world.switches.xnack == Some(true) {
-            let reason = "with HSA_XNACK=1 managed pages migrate to who touches them";
+            let reason = "with HSA_XNACK=1 managed pages migrate to the device that touches them";
             return Err(CallError::unsupported("advise_zero_copy", thing, reason).or_try(XNACK_ON));
         }
         let buffer = world.memory.buffer_mut(spot.base).filter(|b| b.place.mem == MemKind::Managed);

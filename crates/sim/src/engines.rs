@@ -17,7 +17,7 @@ pub(crate) struct EngineQueues {
 
 #[derive(Debug, Default)]
 struct EngineQueue {
-    /// The lane whose transfer is under way.
+    /// The lane whose transfer is in progress.
     serving: Option<u64>,
     /// The lane that was served till now.
     last: Option<u64>,
@@ -41,7 +41,7 @@ impl EngineQueues {
         self.queues.values().any(|q| q.waiting.iter().any(|&(_, waiting)| waiting == lane))
     }
 
-    /// The lane that is served from now on, if the engine is free and anybody waits: the one that
+    /// The lane that is served from now on, if the engine is free and a lane waits: the one that
     /// it has served till now, else the one that waits longest.
     pub(crate) fn next(&mut self, queue: u32) -> Option<u64> {
         let Self { seed, queues } = self;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_hal::CallError;
 use pathline_schema::Severity;
 
-/// What goes wrong.
+/// The fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InjectedFault {
     /// The call fails with this severity and reason. A [`Severity::Sticky`] one makes its GPU
@@ -22,12 +22,12 @@ pub struct FaultOrder {
     /// Name of the method of [`pathline_hal::Driver`], as `copy`, or of [`pathline_hal::Host`]
     /// behind `host.`, as `host.alloc`, or of [`pathline_hal::FileStorage`] behind `storage.`.
     pub call: String,
-    /// Which call of that name; 1 is the first.
+    /// Number of the call of that name; 1 is the first.
     pub nth: u64,
     /// Only calls on this GPU count; all if none.
     pub gpu: Option<u32>,
-    /// What goes wrong.
-    pub mishap: InjectedFault,
+    /// The fault.
+    pub fault: InjectedFault,
 }
 
 impl FaultOrder {
@@ -38,17 +38,17 @@ impl FaultOrder {
             call: call.to_owned(),
             nth,
             gpu: None,
-            mishap: InjectedFault::Fails(severity, reason),
+            fault: InjectedFault::Fails(severity, reason),
         }
     }
-    /// The same with a reason of one's own: `input/output error (EIO)`.
-    pub fn says(call: &str, nth: u64, severity: Severity, reason: &str) -> Self {
-        let mishap = InjectedFault::Fails(severity, reason.to_owned());
-        Self { mishap, ..Self::fails(call, nth, severity) }
+    /// The same with a given reason: `input/output error (EIO)`.
+    pub fn with_reason(call: &str, nth: u64, severity: Severity, reason: &str) -> Self {
+        let fault = InjectedFault::Fails(severity, reason.to_owned());
+        Self { fault, ..Self::fails(call, nth, severity) }
     }
     /// The `nth` call of `call` writes wrong bytes.
     pub fn corrupts(call: &str, nth: u64) -> Self {
-        Self { call: call.to_owned(), nth, gpu: None, mishap: InjectedFault::Corrupts }
+        Self { call: call.to_owned(), nth, gpu: None, fault: InjectedFault::Corrupts }
     }
     /// The same, of the calls on one GPU.
     pub fn on(self, gpu: u32) -> Self {
@@ -56,7 +56,7 @@ impl FaultOrder {
     }
 }
 
-/// Counts calls and says when one is struck.
+/// Counts calls and decides which of them fail.
 #[derive(Debug, Default)]
 pub(crate) struct FaultScript {
     faults: Vec<FaultOrder>,
@@ -86,7 +86,7 @@ impl FaultScript {
             f.call == call && counts && self.counts.get(&(call, f.gpu)) == Some(&f.nth)
         };
         let struck = self.faults.iter().find(|f| is_due(f));
-        match struck.map(|fault| &fault.mishap) {
+        match struck.map(|fault| &fault.fault) {
             None => Ok(false),
             Some(InjectedFault::Corrupts) => Ok(true),
             Some(InjectedFault::Fails(severity, reason)) => {

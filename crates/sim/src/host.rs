@@ -45,7 +45,7 @@ fn team_of(world: &SimWorld, call: &'static str, team: TeamId) -> CallResult<(u3
     }
 }
 
-/// What a submitted piece of work touches and where.
+/// The stretches of memory that submitted work touches.
 struct WorkEnds {
     src: Option<BufferSpot>,
     dst: Option<BufferSpot>,
@@ -97,7 +97,8 @@ impl SimHost {
                 (TransferLoad { amount: 0.0, steps: each, ..whole }, steps)
             }
             CpuOp::Touch => {
-                // Pages that are there already cost a store, which is nothing beside a fault.
+                // Pages that are backed already cost a store, which is negligible compared with a
+                // fault.
                 let fresh = ends.dst.and_then(|at| {
                     world.memory.buffer(at.base).map(|b| b.unbacked(at.offset, work.bytes.0))
                 });
@@ -278,7 +279,7 @@ impl Host for SimHost {
         };
         world.block(self.rank, "host.reap", &thing, |w| w.timeline.lane_idle(team.0))?;
         world.tasks.remove(&team.0);
-        // The model's threads start together and cost nothing of their own.
+        // The model's threads start together and cost nothing.
         let elapsed = if empty { 0.0 } else { world.timeline.lane_busy_time(team.0) };
         Ok(TeamResult { elapsed: Ns(elapsed), steps, off_cpu: None })
     }

@@ -1,9 +1,9 @@
 //! A machine in virtual time: a description becomes a [`Machine`] whose clock is computed.
 //!
-//! All calls enter one world and cost their host at least a nanosecond. What is enqueued keeps its
-//! time of issue, and nothing happens until somebody waits or looks; then the world steps from one
-//! event to the next, and never past the host clock of one who only looks. Rates are max-min fair
-//! and are computed anew whenever a flow starts or ends. No thread, no real clock, no byte of
+//! All calls enter one world and cost their host at least a nanosecond. Enqueued work keeps its
+//! time of issue, and nothing happens until a rank waits or polls; then the world steps from one
+//! event to the next, and never past the host clock of a rank that only polls. Rates are max-min
+//! fair and are recomputed whenever a flow starts or ends. No thread, no real clock, no byte of
 //! payload: the same description, switches and seed give the same figures.
 
 mod calendar;
@@ -32,15 +32,15 @@ pub use fault::{FaultOrder, InjectedFault};
 /// How a simulated machine departs from the plain model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimOptions {
-    /// Where the spread of times and the garbage in fresh memory come from.
+    /// Seed of the spread of times and of the garbage in fresh memory.
     pub seed: u64,
     /// Standard deviation of each operation's time, relative; half a percent is 0.005. No time
     /// departs by more than three of them. 0 turns the spread off.
     pub jitter: f64,
-    /// What goes wrong on order.
+    /// Faults to inject.
     pub faults: Vec<FaultOrder>,
-    /// How many processes measure together; none has libraries between processes if 0. One has
-    /// all GPUs, of several each has the GPU of its number, if there is one.
+    /// Number of processes that measure together; none has libraries between processes if 0. One
+    /// has all GPUs, of several each has the GPU of its number, if there is one.
     pub ranks: u32,
     /// Whether it has the files of the stores that its description names.
     pub files: bool,

@@ -1,4 +1,4 @@
-//! The one address space of a simulated node: who holds what, and what is written there.
+//! The one address space of a simulated node: its buffers, their owners and contents.
 //!
 //! No byte is stored. A buffer is a list of stretches, each with the pattern that it holds.
 
@@ -9,22 +9,22 @@ use pathline_schema::{MemKind, Place, Unit};
 
 use crate::ranges::Ranges;
 
-/// What a stretch of a buffer holds. `base` is the offset in the buffer where the pattern's byte 0
+/// Content of a stretch of a buffer. `base` is the offset in the buffer where the pattern's byte 0
 /// would lie; it wraps, as the part of a pattern that was copied may not hold its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeContent {
-    /// Pages that nobody has written: they read as zeros and take no memory.
+    /// Pages that were never written: they read as zeros and take no memory.
     Zero,
-    /// Zeros that somebody has written.
+    /// Zeros that were written.
     Blank,
-    /// A pattern, or garbage: a pattern that nobody asked for.
+    /// A pattern, or garbage: a pattern that no caller expects.
     Pattern { seed: u64, base: u64 },
     /// A cycle of dependent pointers.
     Chain { seed: u64, base: u64 },
 }
 
 impl RangeContent {
-    /// The byte at an offset of the buffer. A chain reads as garbage of its own.
+    /// The byte at an offset of the buffer. A chain reads as garbage unlike the other contents.
     fn byte(self, offset: u64) -> u8 {
         match self {
             Self::Zero | Self::Blank => 0,
@@ -54,7 +54,7 @@ impl RangeContent {
     }
 }
 
-/// Who gave a buffer out and may take it back.
+/// The allocator of a buffer, which alone may free it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferOwner {
     Host,
@@ -75,12 +75,12 @@ pub(crate) struct SimBuffer {
     /// GPUs that reach managed memory in place.
     pub(crate) zero_copy: BTreeSet<u32>,
     contents: Ranges<RangeContent>,
-    /// Where the pages of managed memory are.
+    /// Residency of the pages of managed memory.
     residency: Option<Ranges<Unit>>,
 }
 
 impl SimBuffer {
-    /// Where the byte at `offset` is, and as what a copy or kernel finds it.
+    /// The place of the byte at `offset`, as a copy or kernel sees it.
     pub(crate) fn place_at(&self, offset: u64) -> Place {
         let resident = self.residency.as_ref().and_then(|r| r.at(offset));
         let unit = resident.copied().unwrap_or(self.place.unit);
@@ -92,12 +92,12 @@ impl SimBuffer {
         let mut stretches = self.contents.iter(offset, offset.saturating_add(bytes));
         stretches.all(|(_, _, content)| matches!(content, RangeContent::Chain { .. }))
     }
-    /// How many bytes of a stretch nobody has written since it was allocated or discarded.
+    /// Bytes of a stretch that were not written since it was allocated or discarded.
     pub(crate) fn unbacked(&self, offset: u64, bytes: u64) -> u64 {
         let stretches = self.contents.iter(offset, offset.saturating_add(bytes));
         stretches.filter(|(_, _, c)| **c == RangeContent::Zero).map(|(from, to, _)| to - from).sum()
     }
-    /// How many bytes of a stretch are not at `unit`, and where the first of them is.
+    /// Bytes of a stretch that are not at `unit`, and the unit of the first of them.
     pub(crate) fn away_from(&self, unit: Unit, offset: u64, bytes: u64) -> Option<(u64, Unit)> {
         let stretches =
             self.residency.iter().flat_map(|r| r.iter(offset, offset.saturating_add(bytes)));
@@ -211,7 +211,7 @@ impl SimMemory {
     pub(crate) fn buffer_mut(&mut self, address: u64) -> Option<&mut SimBuffer> {
         self.buffers.get_mut(&address)
     }
-    /// Where `address` lies, if all of `bytes` from there are in one buffer.
+    /// The buffer of `address`, if all of `bytes` from there are in one.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(BufferSpot, &SimBuffer)> {
         let (&base, buffer) = self.buffers.range(..=address).next_back()?;
         let offset = address - base;
@@ -236,7 +236,7 @@ impl SimMemory {
         };
         self.set(at, bytes, content);
     }
-    /// Writes what nobody knows.
+    /// Writes unknown content.
     pub(crate) fn scramble(&mut self, at: BufferSpot, bytes: u64) {
         let garbage = self.garbage();
         self.set(at, bytes, garbage);
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(m.check(spot(a, 0), 100, 7), None);
     }
 
-    /// What is there, byte by byte, against an array: fills, copies and damage at random places.
+    /// Compares the content byte by byte with an array: fills, copies and damage at random places.
     #[test]
     fn like_an_array() {
         let mut m = memory();

@@ -1,5 +1,5 @@
-//! What the GPUs of a simulated machine say of themselves: what the description states, and no
-//! error, ever.
+//! Readings of the GPUs of a simulated machine: the values of the description, and never an
+//! error.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use pathline_schema::{Gpu, GpuFacts, GpuState, LinkEnd, LinkKind, Ns, Rank};
 
 use crate::world::SimWorld;
 
-/// What a reading of one GPU costs its host: some ten calls into a driver.
+/// Host time of a reading of one GPU: about ten calls into a driver.
 const READING: Ns = Ns(20_000.0);
 
 pub(crate) struct SimMonitor {

@@ -3,7 +3,7 @@
 /// Stretches that cover `0..len` without gaps. Memory is one entry a stretch, whatever `len` is.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranges<T> {
-    /// Where each stretch starts, ascending, and its value. The first starts at 0.
+    /// Start of each stretch, ascending, and its value. The first starts at 0.
     cuts: Vec<(u64, T)>,
     len: u64,
 }
@@ -53,7 +53,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         self.cuts.splice(from..to, here.into_iter().chain(after));
     }
 
-    /// How many stretches there are.
+    /// Number of stretches.
     #[cfg(test)]
     fn stretches(&self) -> usize {
         self.cuts.len()

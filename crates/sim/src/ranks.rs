@@ -1,5 +1,5 @@
-//! Processes of a model, one for each GPU: what they send takes the time that the model of message
-//! libraries says, on the one virtual clock.
+//! Processes of a model, one for each GPU: the model of message libraries gives the time of their
+//! messages on the one virtual clock.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use pathline_schema::{
 
 use crate::world::SimWorld;
 
-/// Why a way between processes is not there.
+/// Why a transport is missing.
 const NO_SHARED_MEMORY: &str = "a model has no processes that share memory; measure a real node";
 
 /// The processes of a model.
@@ -65,7 +65,7 @@ impl SimRanks {
         Ok(Self { world, layer, software, sdma, members, state })
     }
 
-    /// The library behind a way of the model.
+    /// The library that carries a transport in the model.
     fn library(&self, via: Transport) -> Option<MessageLibrary> {
         let (software, sdma) = (&self.software, self.sdma);
         match via {
@@ -79,7 +79,7 @@ impl SimRanks {
         }
     }
 
-    /// Where a process stands in the model: at its GPU, host buffers beside it.
+    /// The place of a process in the model: at its GPU, with host buffers near it.
     fn seat(&self, place: Place) -> Option<Seat> {
         let member = self.members.iter().find(|m| m.rank == place.rank)?;
         match place.unit {
@@ -89,7 +89,7 @@ impl SimRanks {
         }
     }
 
-    /// Who takes part in a collective, in order.
+    /// The members of a collective, in order.
     fn group(&self, flow: &Flow) -> Option<Vec<(Rank, Seat)>> {
         let (src, dst) = (flow.src, flow.dst);
         if src.rank == dst.rank {
@@ -110,10 +110,10 @@ impl SimRanks {
         let first = case.timed.first().ok_or("a case without flows")?;
         let wire = first.by.wire().ok_or("a flow that is not between processes")?;
         if !case.background.is_empty() {
-            return Err("the model of messages has no load beside them".into());
+            return Err("the model of messages has no background load".into());
         }
         if case.cadence == Cadence::Graph {
-            return Err("the model does not tell what a graph saves of a launch".into());
+            return Err("the model does not know what a graph saves of a launch".into());
         }
         let alike = |f: &Flow| {
             f.by.wire() == Some(wire) && f.bytes == first.bytes && f.src.mem == first.src.mem
@@ -133,10 +133,10 @@ impl SimRanks {
             | MemKind::Reg => BufferPlace::Host,
             mem => return Err(format!("messages of {mem} memory are not modelled")),
         };
-        let nobody = || "a process or GPU of it is not in this run".to_owned();
+        let not_here = || "a process or GPU of it is not in this run".to_owned();
         let pairs = || -> std::result::Result<Vec<(Seat, Seat)>, String> {
             let pair = |f: &Flow| Some((self.seat(f.src)?, self.seat(f.dst)?));
-            case.timed.iter().map(|f| pair(f).ok_or_else(nobody)).collect()
+            case.timed.iter().map(|f| pair(f).ok_or_else(not_here)).collect()
         };
         let mut ranks: Vec<Vec<Rank>> =
             case.timed.iter().map(|f| vec![f.src.rank, f.dst.rank]).collect();
@@ -144,16 +144,16 @@ impl SimRanks {
             WireOp::Ping => ExchangeOp::Ping { pairs: pairs()? },
             WireOp::Send { window } => ExchangeOp::Send { pairs: pairs()?, window },
             WireOp::Group { in_place: true, .. } => {
-                return Err("the model does not tell an operation in place from any other".into());
+                return Err("the model does not distinguish operations in place".into());
             }
             WireOp::Group { unregistered: true, .. } => {
-                return Err("the model does not tell unregistered buffers from others".into());
+                return Err("the model does not distinguish unregistered buffers".into());
             }
             WireOp::Group { op, .. } => {
                 if case.timed.len() > 1 {
                     return Err("several collectives at once are not modelled".into());
                 }
-                let group = self.group(first).ok_or_else(nobody)?;
+                let group = self.group(first).ok_or_else(not_here)?;
                 ranks = vec![group.iter().map(|(rank, _)| *rank).collect()];
                 ExchangeOp::Collective {
                     op,
@@ -188,7 +188,7 @@ fn members(
             let home = own.first().and_then(|g| topology.gpus.iter().find(|x| x.index == *g));
             let numa = home.and_then(|g| g.numa).unwrap_or(0);
             let domain = topology.numa.iter().find(|d| d.id == numa);
-            let (ways, without) = ways(software, own.is_empty(), count, model);
+            let (ways, without) = transports(software, own.is_empty(), count, model);
             RankMember {
                 rank: Rank(rank),
                 host: topology.host.hostname.clone(),
@@ -209,8 +209,8 @@ fn members(
 
 type RankPaths = (BTreeMap<Transport, String>, BTreeMap<Transport, String>);
 
-fn ways(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str) -> RankPaths {
-    let (mut ways, mut without) = (BTreeMap::new(), BTreeMap::new());
+fn transports(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str) -> RankPaths {
+    let (mut present, mut without) = (BTreeMap::new(), BTreeMap::new());
     let mpi = match (&software.cray_mpich, &software.ucx) {
         (Some(_), _) => Ok("Cray MPICH, a model"),
         (None, Some(_)) => Ok("an MPI over UCX, a model"),
@@ -231,7 +231,7 @@ fn ways(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str) -> Ra
                 "one process sends to nobody: --ranks 2 or more".to_owned()
             }
             Ok(library) => {
-                ways.insert(via, library.to_owned());
+                present.insert(via, library.to_owned());
                 continue;
             }
             Err(section) => format!(
@@ -248,7 +248,7 @@ fn ways(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str) -> Ra
     without.insert(Transport::MpiStaged, why.to_owned());
     let why = "the model has MPI over UCX, and not UCX alone; --suite mpi-latency and others";
     without.insert(Transport::Ucx, why.to_owned());
-    (ways, without)
+    (present, without)
 }
 
 impl RankGroup for SimRanks {
@@ -263,14 +263,14 @@ impl RankGroup for SimRanks {
                 .or_try("measure it on a real node")
         };
         let (exchange, ranks) = self.exchange(case).map_err(no)?;
-        let told = self.layer.time(&exchange).map_err(|path| no(path.0))?;
-        // A window's time is told of each message, a ping's of half of its round trip.
+        let outcome = self.layer.time(&exchange).map_err(|path| no(path.0))?;
+        // The layer returns a window's time per message, and half of a ping's round trip.
         let passes = match &exchange.what {
             ExchangeOp::Send { window, .. } => f64::from(*window),
             ExchangeOp::Ping { .. } => 2.0,
             ExchangeOp::Collective { .. } => 1.0,
         };
-        let each = |i: usize| told.each.get(i).map_or(told.time.0, |ns| ns.0) * passes;
+        let each = |i: usize| outcome.each.get(i).map_or(outcome.time.0, |ns| ns.0) * passes;
         let flows = ranks
             .into_iter()
             .enumerate()
@@ -285,7 +285,7 @@ impl RankGroup for SimRanks {
                 (by_rank.values().copied().fold(0.0, f64::max), by_rank)
             })
             .collect();
-        let engine = format!("{}: {}, a model", exchange.by, told.algorithm);
+        let engine = format!("{}: {}, a model", exchange.by, outcome.algorithm);
         let mut state = self.state.borrow_mut();
         state.next += 1;
         let id = ExchangeId(state.next);

@@ -1,5 +1,5 @@
-//! Files of a simulated machine. What they hold is kept as patterns, what I/O takes is played event
-//! by event ([`queue`]), and beside other flows it gets what the shared resources leave.
+//! Files of a simulated machine. Their content is kept as patterns. I/O is simulated event by event
+//! ([`queue`]), and shares resources with other flows.
 
 mod queue;
 
@@ -30,7 +30,7 @@ const ENOSPC: i64 = 28;
 /// A file.
 #[derive(Debug, Clone, Copy)]
 struct SimFile {
-    /// Where its contents are kept.
+    /// Address of its contents.
     address: u64,
     span: u64,
     /// The pattern that all of it holds, if it does.
@@ -49,7 +49,7 @@ struct SimOpenIo {
     gpu: Option<BufferSpot>,
     lane: u64,
     setup: BTreeMap<String, CallTally>,
-    /// What was submitted and not reaped.
+    /// The submitted sample that was not reaped yet.
     pending: Option<(QueueOutcome, u64)>,
 }
 
@@ -57,7 +57,7 @@ struct SimOpenIo {
 struct StorageState {
     next: u64,
     open: BTreeMap<IoId, SimOpenIo>,
-    /// By store, whether they are written to, and number: those that are read keep their pattern.
+    /// By store, whether they are written to, and number: files to read keep their pattern.
     files: BTreeMap<(u32, bool, u64), SimFile>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct SimStorage {
 }
 
 impl SimOpenIo {
-    /// What its files and slots are: number, offset in memory, bytes in slots.
+    /// Its files and slots: number, offset in memory, bytes in slots.
     fn parts_of_memory(&self) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
         let files = self.io.file_count();
         let each = self.block.0 * self.io.slots() / files;
@@ -176,7 +176,7 @@ impl SimStorage {
     }
 }
 
-/// What a run knows of a store before it is opened.
+/// The facts of a store before it is opened.
 fn facts(world: &SimWorld, number: u32, store: &StoreModel) -> StoreFacts {
     let nvme = store.kind == StoreKind::Nvme;
     let free = world.memory.room(Unit::Store(number)).map_or(0, |(free, _)| free);
@@ -223,7 +223,7 @@ fn stage(world: &SimWorld, io: &IoSpec, parts: &IoParts, block: Bytes) -> Option
     })
 }
 
-/// What it takes to open, by the calls of the engine.
+/// Calls of the engine to open, with their times.
 fn setup(io: &IoSpec, parts: &IoParts, memory: u64) -> BTreeMap<String, CallTally> {
     let (open, threads) = (parts.cpu.open.0, u64::from(io.threads));
     let some = |count: u64, each: f64| CallTally { count, ns: each * count as f64 };
@@ -337,7 +337,7 @@ impl FileStorage for SimStorage {
             let outcome = queue::run(&open.job(ops, chance));
             if outcome.elapsed > 0.0 && ops > 0 {
                 let moved = Bytes(open.block.0.saturating_mul(ops));
-                // Alone it gets what the events say; beside others less.
+                // The events give its rate alone; other flows reduce it.
                 let cap = Rate(moved.as_f64() / outcome.elapsed);
                 let operation = Rc::new(FlowOperation { cap, ..open.operation.clone() });
                 let (src, dst, bytes) = (Some(open.host), open.gpu, open.block.0);
@@ -377,7 +377,7 @@ impl FileStorage for SimStorage {
                 }
             }
             if open.io.writes() {
-                // At random places: nobody knows what they hold.
+                // At random places: their content is unknown.
                 for spot in self.spots(open) {
                     world.memory.scramble(spot, open.io.span.0);
                 }
@@ -461,7 +461,7 @@ impl FileStorage for SimStorage {
     }
 }
 
-/// What a sample says, slower by as much as others took of what it shares.
+/// The result of a sample, slowed by contention on shared resources.
 fn done(outcome: QueueOutcome, ops: u64, elapsed: f64) -> IoDone {
     let slower = if outcome.elapsed > 0.0 { elapsed / outcome.elapsed } else { 1.0 };
     let of = |times: &[f64]| IoHistogram::of(times.iter().map(|ns| (ns * slower).round() as u64));

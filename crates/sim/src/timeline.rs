@@ -1,7 +1,7 @@
 //! Streams, teams, gates and events in virtual time.
 //!
-//! What is enqueued keeps its time of issue. Nothing happens until [`SimTimeline::step`] is called,
-//! and the caller decides how far.
+//! Enqueued operations keep their time of issue. Nothing happens until [`SimTimeline::step`] is
+//! called, and the caller decides how far.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use pathline_flow::{FlowEnd, FlowOperation, LiveFlow, LiveFlows, RateDemand};
 use crate::calendar::EventCalendar;
 use crate::engines::EngineQueues;
 
-/// Bytes on their way, or dependent steps.
+/// Bytes in flight, or dependent steps.
 #[derive(Debug)]
 pub(crate) struct LaneTransfer<E> {
     pub(crate) operation: Rc<FlowOperation>,
@@ -21,11 +21,11 @@ pub(crate) struct LaneTransfer<E> {
     pub(crate) amount: f64,
     /// Time of dependent steps, which share nothing.
     pub(crate) steps: f64,
-    /// What it does to memory at its end.
+    /// Its effect on memory at its end.
     pub(crate) effect: E,
 }
 
-/// What a lane does, one after the other.
+/// An operation of a lane; they run in order.
 #[derive(Debug)]
 pub(crate) enum LaneOp<E> {
     Transfer(LaneTransfer<E>),
@@ -49,7 +49,7 @@ impl LiveFlow for MovingHead {
     }
 }
 
-/// What a lane is for.
+/// The use of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaneOwner {
     /// A stream of a GPU.
@@ -60,7 +60,7 @@ pub(crate) enum LaneOwner {
     Files(u32, u32),
 }
 
-/// What a lane is doing.
+/// The state of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LaneState {
     /// Nothing is enqueued.
@@ -116,7 +116,7 @@ enum CalendarTurn {
     Move(u64),
     /// The lane's head is done.
     Done(u64),
-    /// An engine that is free takes the transfer of one of those that wait for it.
+    /// A free engine takes the transfer of a waiting lane.
     Serve(u32),
     /// A flow ends, if its rate has not changed.
     End(FlowEnd),
@@ -198,7 +198,7 @@ impl<E> SimTimeline<E> {
         self.lanes.insert(id, SimLane { owner, queue, state, began: 0.0, ended: 0.0 });
         id
     }
-    /// Whose lane it is, if there is one.
+    /// The owner of a lane, if there is one.
     pub(crate) fn lane_owner(&self, lane: u64) -> Option<LaneOwner> {
         self.lanes.get(&lane).map(|l| l.owner)
     }
@@ -440,7 +440,7 @@ impl<E> SimTimeline<E> {
         }
     }
 
-    /// A recording happens, and wakes who waits for it.
+    /// A recording happens, and wakes the lanes that wait for it.
     fn happen(&mut self, op: &LaneOp<E>) {
         if let LaneOp::Record(event, recording) = op
             && let Some(e) = self.events.get_mut(event)
@@ -477,7 +477,7 @@ impl<E> SimTimeline<E> {
         }
     }
 
-    /// What is recorded before a transfer that an engine takes happens when its turn comes.
+    /// Recordings before a transfer by an engine happen when the engine starts it.
     fn record_starts(&mut self, lane: u64) {
         while let Some(l) = self.lanes.get_mut(&lane)
             && let Some((_, LaneOp::Record(..))) = l.queue.front()
@@ -533,8 +533,8 @@ impl<E> SimTimeline<E> {
         }
     }
 
-    /// Who waits for what, where nothing will ever happen.
-    pub(crate) fn who_waits(&self) -> String {
+    /// The waiting lanes and what they wait for, for the report of a deadlock.
+    pub(crate) fn waiting_lanes(&self) -> String {
         let waits = |(id, lane): (&u64, &SimLane<E>)| {
             let (_, head) = lane.queue.front()?;
             let what = match head {

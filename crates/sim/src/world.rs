@@ -15,7 +15,7 @@ use crate::fault::FaultScript;
 use crate::memory::{BufferSpot, SimMemory};
 use crate::timeline::{LaneOp, LaneOwner, LaneTransfer, SimTimeline};
 
-/// What a transfer does to memory when it ends.
+/// The effect of a transfer on memory when it ends.
 #[derive(Debug)]
 pub(crate) struct MemoryEffect {
     pub(crate) src: Option<BufferSpot>,
@@ -33,7 +33,7 @@ pub(crate) enum EffectKind {
     Read,
     /// It is the same.
     Copy,
-    /// It is something that nobody compares.
+    /// Its value is never compared.
     Scramble,
     /// The pages of the source change their place. That they do is known from the time of issue
     /// on, so that what is enqueued behind finds them there.
@@ -47,7 +47,7 @@ pub(crate) struct LoadedKernel {
     pub(crate) variant: KernelVariant,
 }
 
-/// What a team was given and has not been asked for.
+/// Submitted work of a team that has not been reaped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TeamTask {
     pub(crate) steps: u64,
@@ -61,8 +61,8 @@ const TICK: f64 = 1.0;
 const MOST_CACHED: usize = 1 << 13;
 
 pub(crate) struct SimWorld {
-    /// Host clock of each rank. The world never passes the earliest one of those that run; while
-    /// there is one rank, the world goes as far as that one waits.
+    /// Host clock of each rank. The world never passes the earliest clock of the running ranks;
+    /// with one rank it advances as far as that rank waits.
     clocks: Vec<f64>,
     pub(crate) timeline: SimTimeline<MemoryEffect>,
     pub(crate) memory: SimMemory,
@@ -130,7 +130,7 @@ impl SimWorld {
             *clock += time.max(0.0);
         }
     }
-    /// Lets the host spend what a call costs, where the description says so.
+    /// Charges the host for a call whose cost the description states.
     pub(crate) fn charge_call(
         &mut self,
         rank: Rank,
@@ -166,7 +166,7 @@ impl SimWorld {
         struck
     }
 
-    /// What the runtime of its GPUs can do.
+    /// Capabilities of the runtime of its GPUs.
     pub(crate) fn caps(&self) -> &'static GpuCaps {
         self.topology.gpus.first().map_or_else(|| GpuCaps::of_vendor(""), Gpu::caps)
     }
@@ -220,7 +220,7 @@ impl SimWorld {
                 return Ok(());
             }
             if self.timeline.next().is_none() {
-                let reason = format!("virtual deadlock: {}", self.timeline.who_waits());
+                let reason = format!("virtual deadlock: {}", self.timeline.waiting_lanes());
                 return Err(CallError::new(Severity::Transient, call, thing, reason)
                     .or_try("release the gate before waiting"));
             }
@@ -255,7 +255,7 @@ impl SimWorld {
         }
     }
 
-    /// What one operation of `flow` costs and takes.
+    /// Cost and resource use of one operation of `flow`.
     pub(crate) fn operation(
         &mut self,
         call: &'static str,
@@ -299,13 +299,13 @@ impl SimWorld {
         1.0 + self.jitter * deviate
     }
 
-    /// A seed of its own for something that draws many numbers, and whether times spread.
+    /// A separate seed for a consumer of many random numbers, and whether times spread.
     pub(crate) fn chance(&mut self) -> (u64, bool) {
         self.draws += 1;
         (pattern::word(self.seed ^ 0x0066_696c_6573, self.draws), self.jitter > 0.0)
     }
 
-    /// What I/O takes, part by part.
+    /// Resource use of I/O, part by part.
     pub(crate) fn io_parts(&self, flow: &Flow) -> std::result::Result<IoParts, String> {
         self.network.io_parts(flow).map_err(|no| no.0)
     }
@@ -348,7 +348,7 @@ impl SimWorld {
             .map(|(spot, _)| spot)
             .ok_or_else(|| no_buffer(call, format!("{bytes} at {address:#x}")))
     }
-    /// Where the first byte of a stretch is now.
+    /// The current place of the first byte of a stretch.
     pub(crate) fn place(&self, spot: BufferSpot) -> Place {
         let nowhere = Place::new(Unit::Numa(0), MemKind::Paged);
         self.memory.buffer(spot.base).map_or(nowhere, |b| b.place_at(spot.offset))
@@ -478,7 +478,7 @@ impl SimWorld {
 /// How much a transfer moves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TransferLoad {
-    /// How often it starts anew.
+    /// Number of repetitions.
     pub(crate) passes: f64,
     /// Payload in all.
     pub(crate) amount: f64,

@@ -1,9 +1,9 @@
 //! One sample of I/O, event by event: workers, what they have in flight, and the stations that it
-//! passes. A closed network of queues in a time of its own that starts at 0.
+//! passes. A closed network of queues; its time starts at 0.
 //!
-//! A worker reaps what is done, copies if a GPU is an end, submits as soon as a batch is free, and
-//! else waits for a batch. A request passes its target's front, a channel, the bus and the node's
-//! link; each serves in the order of arrival. Copies of all workers pass one engine.
+//! A worker reaps completed I/Os, copies if a GPU is an end, submits as soon as a batch is free,
+//! and else waits for a batch. A request passes its target's front, a channel, the bus and the
+//! node's link; each serves in the order of arrival. Copies of all workers pass one engine.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub(super) struct StageCopy {
     pub(super) moving: f64,
     /// Whether the engine is busy from the start on, not only while bytes move.
     pub(super) serial: bool,
-    /// What the calls are called, into the GPU and out of it.
+    /// Names of the copy calls, into the GPU and out of it.
     pub(super) names: [&'static str; 2],
 }
 
-/// What is to be done.
+/// A sample to simulate.
 pub(super) struct QueueJob<'a> {
     pub(super) io: IoSpec,
     pub(super) parts: &'a IoParts,
@@ -39,13 +39,13 @@ pub(super) struct QueueJob<'a> {
     /// Time of a block between the page cache and memory; 0 past the cache.
     pub(super) cache: f64,
     pub(super) ops: u64,
-    /// Where chance comes from.
+    /// Seed of the random numbers.
     pub(super) seed: u64,
     /// Whether times spread.
     pub(super) spreads: bool,
 }
 
-/// What became of it. Times are ns from the start.
+/// The result of a sample. Times are ns from the start.
 #[derive(Debug, Default)]
 pub(super) struct QueueOutcome {
     pub(super) elapsed: f64,
@@ -61,7 +61,7 @@ pub(super) struct QueueOutcome {
     pub(super) requests: u64,
 }
 
-/// What happens next to something.
+/// The next event of a request or a worker.
 #[derive(Debug, Clone, Copy)]
 enum QueueEvent {
     /// A worker's thread goes on.
@@ -109,14 +109,14 @@ struct QueueSlot {
     copying: f64,
 }
 
-/// What a thread waits for.
+/// The wait of a thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ThreadWait {
     /// It runs, or is to run.
     No,
-    /// For so many I/Os, in the kernel, since then.
+    /// Asleep in the kernel until this many I/Os are done; since when.
     Sleeps(usize, f64),
-    /// For an I/O or a copy, looking all the time, since then.
+    /// Polling for an I/O or a copy; since when.
     Spins(f64),
     /// For what it wrote to be on the store.
     Flushes(f64),
@@ -305,7 +305,7 @@ impl QueueSim<'_> {
         let Some(w) = self.workers.get(worker as usize) else { return };
         match w.waits {
             ThreadWait::Sleeps(need, since) if w.done.len() >= need => {
-                // Who waits by a call of its own has that to pay.
+                // A wait by a separate call costs that call.
                 let (submits, name) = self.names();
                 let call = if submits == name { 0.0 } else { self.job.parts.cpu.call.0 };
                 let wake = self.job.parts.cpu.wake.0 + call;
@@ -353,7 +353,7 @@ impl QueueSim<'_> {
         self.rest(worker, now);
     }
 
-    /// Sees the end of copies, which costs nothing that is told apart from the loop's own time.
+    /// Reaps copies. Its cost is part of the loop's time.
     fn reap_copy(&mut self, worker: u32, now: f64) -> bool {
         while let Some(w) = self.workers.get_mut(worker as usize)
             && let Some(slot) = w.copied.pop()
@@ -563,7 +563,7 @@ impl QueueSim<'_> {
         }
     }
 
-    /// Where in its file a worker's next block is.
+    /// Offset of a worker's next block in its file.
     fn offset(&mut self, worker: u32) -> u64 {
         let io = &self.job.io;
         let blocks = (io.span.0 / self.job.block.max(1)).max(1);

@@ -90,7 +90,7 @@ fn an_event_orders_two_lanes() {
     assert!(t.events.is_empty());
 }
 
-/// An event that was never recorded holds nobody up; one that is recorded again has no time
+/// An event that was never recorded blocks nothing; one that is recorded again has no time
 /// until that has happened.
 #[test]
 fn recordings_of_an_event() {
@@ -109,7 +109,7 @@ fn recordings_of_an_event() {
 }
 
 /// Recorded on a lane behind a gate, then on a free one: the second recording happens first
-/// and stays the one that counts, for its time and for who waits.
+/// and stays the one that counts, for its time and for waiting lanes.
 #[test]
 fn an_earlier_recording_that_happens_later() {
     let mut t = SimTimeline::new(vec![10.0]);
@@ -128,14 +128,14 @@ fn an_earlier_recording_that_happens_later() {
 }
 
 #[test]
-fn who_waits_for_a_closed_gate_is_named() {
+fn a_lane_that_waits_for_a_closed_gate_is_named() {
     let mut t = SimTimeline::new(vec![10.0]);
     let gate = t.gate_create();
     let lane = t.lane_create(LaneOwner::Team(2, 4));
     t.push(lane, 0.0, LaneOp::Hold(gate));
     t.push(lane, 0.0, transfer(1000.0, 7));
     run(&mut t);
-    let text = t.who_waits();
+    let text = t.waiting_lanes();
     assert_eq!(
         text,
         format!(
@@ -188,10 +188,10 @@ fn an_engine_serves_whole_streams_in_turn() {
 }
 
 /// Ready at 10, 0 and 20: served in that order of time, 0 to 150, 150 to 300, 300 to 450. What
-/// the first lane has ready at 30 is served before who waits; what it is given at 400, after its
+/// the first lane has ready at 30 is served before the waiting lanes; its work of 400, after its
 /// end, waits behind them.
 #[test]
-fn who_is_ready_first_is_served_first() {
+fn the_first_ready_lane_is_served_first() {
     let mut t = SimTimeline::new(vec![10.0]);
     let lanes = [0, 1, 2].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     for (&lane, (at, effect)) in lanes.iter().zip([(10.0, 1), (0.0, 0), (20.0, 2)]) {
@@ -254,7 +254,7 @@ fn an_engine_goes_on_without_a_lane_that_is_gone() {
     while t.next().is_some_and(|at| at <= 100.0) {
         t.step();
     }
-    assert!(t.who_waits().contains("its turn at the wire"), "{}", t.who_waits());
+    assert!(t.waiting_lanes().contains("its turn at the wire"), "{}", t.waiting_lanes());
     assert_eq!(t.take_back(lanes[2]), Some(2));
     assert_eq!(t.lane_destroy(lanes[0]), [0]);
     t.push(lanes[2], 120.0, queued(1000.0, 12, Some(0)));
@@ -284,7 +284,7 @@ fn a_start_is_recorded_when_the_engine_turns_to_it() {
 
 /// A recording whose transfer is taken back while both wait for the engine happens at once.
 #[test]
-fn a_recording_does_not_wait_for_what_was_taken_back() {
+fn a_recording_does_not_wait_for_withdrawn_work() {
     let mut t = SimTimeline::new(vec![10.0]);
     let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
     let event = t.event_create();

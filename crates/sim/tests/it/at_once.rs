@@ -109,9 +109,9 @@ fn an_engine_works_off_a_whole_stream() {
 
 /// The order decides when each ends. GPU 0 copies 512 MiB to GPU 1 and to GPU 2, GPU 3 copies 1 GiB
 /// to GPU 2, into which go 399.1 GB/s in all. If GPU 1 is served first, its copy ends at 1363 us, when
-/// GPU 3 has half of its own done; the other halves get 199.55 GB/s each, 2690 us more. If GPU 2 is
-/// served first, it and GPU 3 get 199.55 until 2695 us; then GPU 3 has its other half alone, 1358 us,
-/// and so has GPU 1 its copy.
+/// GPU 3 has done half of its copy; the other halves get 199.55 GB/s each, 2690 us more. If GPU 2
+/// is served first, it and GPU 3 get 199.55 until 2695 us; then GPU 3 has its other half alone,
+/// 1358 us, and so has GPU 1 its copy.
 #[test]
 fn two_engines_meet_at_a_port() {
     let flows = [
@@ -183,8 +183,8 @@ fn machines_show_less_than_they_have() {
 }
 
 /// 4000 copies with a noise of 1 %: on average as long as without, 1 % of standard deviation (known
-/// to 1.1 % of itself from so many), none off by more than three of them, and the same for the same
-/// seed. Copies of 64 MiB in take 11 + 1215.7 us.
+/// to 1.1 % of itself from 4000 samples), none off by more than three of them, and the same for the
+/// same seed. Copies of 64 MiB in take 11 + 1215.7 us.
 #[test]
 fn noise_has_the_mean_and_the_spread_that_were_asked_for() {
     let flow = ["numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB"];

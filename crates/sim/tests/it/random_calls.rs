@@ -24,9 +24,9 @@ fn serial() -> MachineDesc {
         let vram = format!("gpu{g}.vram");
         let to = [(g + 1) % 8, (g + 3) % 8].map(|b| (vram.clone(), format!("gpu{b}.vram")));
         let host = || "numa0.pinned".to_owned();
-        let ways = to.into_iter().chain([(host(), vram.clone()), (vram.clone(), host())]);
+        let ends = to.into_iter().chain([(host(), vram.clone()), (vram.clone(), host())]);
         let flows: Vec<String> =
-            ways.map(|(src, dst)| format!("\"{src} > {dst} by dma@gpu{g}\"")).collect();
+            ends.map(|(src, dst)| format!("\"{src} > {dst} by dma@gpu{g}\"")).collect();
         for flow in &flows {
             text += &format!("\n[[path]]\nflow = {flow}\ngbs = 30\nstart_us = 2\n");
         }

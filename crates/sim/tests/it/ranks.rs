@@ -1,5 +1,5 @@
-//! Processes of a model: what they send takes what the model of message libraries says, and comes
-//! out as published.
+//! Processes of a model: their messages take the time that the model of message libraries predicts,
+//! which agrees with published values.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
@@ -23,7 +23,7 @@ fn run(ranks: &dyn RankGroup, case: &str, reps: u64) -> Vec<FlowTime> {
     took
 }
 
-fn told(exchange: &str) -> pathline_message::ExchangeTime {
+fn exchange_time(exchange: &str) -> pathline_message::ExchangeTime {
     let layer = MessageLayer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap();
     layer.time(&exchange.parse().unwrap()).unwrap()
 }
@@ -46,31 +46,37 @@ fn windows_come_out_as_published() {
         let rate = 3.0 * 64.0 * (16u64 << 20) as f64 / took[0].elapsed.0;
         assert!((rate / gbs - 1.0).abs() < 0.05, "to {to}: {rate}, published {gbs}");
         let exchange = format!("send over gpu0>gpu{to} by cray-mpich[blit] x 16MiB window 64");
-        same(took[0].elapsed, 3.0 * 64.0 * told(&exchange).time.0);
+        same(took[0].elapsed, 3.0 * 64.0 * exchange_time(&exchange).time.0);
         assert_eq!(took[0].by_rank.keys().copied().collect::<Vec<_>>(), [Rank(0), Rank(to)]);
     }
 }
 
 /// The time of a ping is that of the round trip; copy engines copy unless that is switched off.
 #[test]
-fn pings_and_collectives_take_what_the_library_takes() {
+fn pings_and_collectives_take_the_time_of_the_library() {
     let machine = node("mi250x", 8, RuntimeEnv::default());
     let ranks = machine.ranks.as_deref().unwrap();
     let ping = run(ranks, "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 1MiB", 5);
-    same(ping[0].elapsed, 5.0 * 2.0 * told("ping over gpu0>gpu1 by cray-mpich x 1MiB").time.0);
+    same(
+        ping[0].elapsed,
+        5.0 * 2.0 * exchange_time("ping over gpu0>gpu1 by cray-mpich x 1MiB").time.0,
+    );
     let host = run(ranks, "r0.numa3.paged > r1.numa3.paged by mpi@numa3[ping] x 8B", 1);
-    same(host[0].elapsed, 2.0 * told("ping over gpu0>gpu1 by cray-mpich x 8B from host").time.0);
+    same(
+        host[0].elapsed,
+        2.0 * exchange_time("ping over gpu0>gpu1 by cray-mpich x 8B from host").time.0,
+    );
     let sum = run(ranks, "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB", 2);
-    same(sum[0].elapsed, 2.0 * told("all_reduce over gpu0-gpu7 by rccl x 1MiB").time.0);
+    same(sum[0].elapsed, 2.0 * exchange_time("all_reduce over gpu0-gpu7 by rccl x 1MiB").time.0);
     let cast = run(ranks, "r0.gpu0.vram > r3.gpu3.vram by mpi@gpu0[broadcast] x 8B", 1);
-    let exchange = told("broadcast over gpu0-gpu3 by cray-mpich x 8B");
+    let exchange = exchange_time("broadcast over gpu0-gpu3 by cray-mpich x 8B");
     // The latest rank decides, and each has its own time.
     same(cast[0].elapsed, exchange.time.0);
     for (rank, each) in exchange.each.iter().enumerate() {
         same(cast[0].by_rank[&Rank(rank as u32)], each.0);
     }
     let barrier = run(ranks, "r0.numa3.reg > r7.numa2.reg by mpi@numa3[barrier] x 1B", 1);
-    same(barrier[0].elapsed, told("barrier over gpu0-gpu7 by cray-mpich x 1B").time.0);
+    same(barrier[0].elapsed, exchange_time("barrier over gpu0-gpu7 by cray-mpich x 1B").time.0);
 }
 
 /// Flows at once share what they pass, and each has its own time.
@@ -82,16 +88,16 @@ fn pairs_at_once_are_one_exchange() {
         format!("r{a}.gpu{a}.vram > r{b}.gpu{b}.vram by mpi@gpu{a}[send-w4] x 64MiB")
     };
     let two = run(ranks, &format!("{} & {}", flow(0, 1), flow(2, 4)), 1);
-    let told = told("send over gpu0>gpu1,gpu2>gpu4 by cray-mpich x 64MiB window 4");
+    let predicted = exchange_time("send over gpu0>gpu1,gpu2>gpu4 by cray-mpich x 64MiB window 4");
     assert_eq!(two.len(), 2);
-    for (took, each) in two.iter().zip(&told.each) {
+    for (took, each) in two.iter().zip(&predicted.each) {
         same(took.elapsed, 4.0 * each.0);
     }
     // The clock goes on by the slower of the two.
     let before = machine.clock.now();
     run(ranks, &format!("{} & {}", flow(0, 1), flow(2, 4)), 1);
     let passed = machine.clock.now() - before;
-    assert!(passed.0 >= 4.0 * told.time.0, "{passed:?}");
+    assert!(passed.0 >= 4.0 * predicted.time.0, "{passed:?}");
 }
 
 /// One process has all GPUs, and its collectives go over those between the ends.
@@ -109,9 +115,9 @@ fn a_process_alone_has_all_gpus() {
     assert!((ratio / (7.0 / 6.0) - 1.0).abs() < 0.05, "{ratio}");
 }
 
-/// What the model cannot say is refused with a reason, and ways that it has not say why.
+/// Exchanges that are not modelled are refused with a reason, and so are missing transports.
 #[test]
-fn what_is_not_modelled_is_refused() {
+fn unmodelled_exchanges_are_refused() {
     let machine = node("mi250x", 9, RuntimeEnv::default());
     let ranks = machine.ranks.as_deref().unwrap();
     for (case, why) in [

@@ -224,7 +224,8 @@ fn small_blocks_are_bound_by_their_copies() {
     close_to(rate("pipelined-pinned"), 1.0 / 2.98, 0.05);
 }
 
-/// Ways, engines and orders: what was read is in memory, what was written is in the files.
+/// For all paths, engines and orders: bytes that were read are in memory, bytes written in the
+/// files.
 #[test]
 fn bytes_arrive() {
     let machine = node(&SimOptions::default());
@@ -296,8 +297,8 @@ fn two_jobs_share_a_drive() {
 }
 
 /// 8 workers with 8 slots, in parts of one file that all begin on the first of 8 servers. Servers of
-/// 2.4 GB/s could give 19.2, the node's link lets 11 through: who waits for a server meets the others
-/// there once, and then they follow each other. Of 28 I/Os each worker has 3 or 4, on 4 servers only:
+/// 2.4 GB/s could give 19.2, the node's link lets 11 through: workers that wait for a server queue
+/// there once, and then follow each other. Of 28 I/Os each worker has 3 or 4, on 4 servers only:
 /// 9.6 GB/s at most, and a good part of the time goes by until the first is there.
 #[test]
 fn workers_that_begin_on_one_server_spread_out() {
@@ -324,7 +325,7 @@ fn the_page_cache() {
     assert_eq!(done.reading.calls["fdatasync"].count, 1);
 }
 
-/// 4 GiB of room: a file of 3 GiB fits, two do not; the error says how much there is.
+/// 4 GiB of room: a file of 3 GiB fits, two do not; the error states the free space.
 #[test]
 fn no_space_left() {
     let machine = node(&still());
@@ -341,7 +342,7 @@ fn no_space_left() {
     open(&machine, &case("shared")).unwrap().run(10);
 }
 
-/// What cannot be is said with its reason, and what is closed is an error.
+/// Refusals carry a reason, and the use of a closed handle is an error.
 #[test]
 fn refusals() {
     let machine = node(&still());
@@ -390,7 +391,7 @@ fn refusals() {
 /// A case that writes and one that reads take turns on the same store: the one that reads finds what
 /// it should.
 #[test]
-fn writes_leave_what_is_read_alone() {
+fn writes_leave_read_files_alone() {
     let machine = node(&SimOptions::default());
     let args = "uring@numa0[rand-OP,direct,shared,64MiB,q4,n2,t2]";
     let of = |src: &str, dst: &str, op: &str| {
@@ -411,8 +412,12 @@ fn writes_leave_what_is_read_alone() {
 fn faults_on_order() {
     let write = "r0.numa0.paged > r0.store0.file by uring@numa0[seq-write,direct,own,8MiB,q4,n1,t2] x 64KiB";
     let with = |fault| node(&SimOptions { faults: vec![fault], ..still() });
-    let machine =
-        with(FaultOrder::says("storage.reap", 1, Severity::Transient, "input/output error (EIO)"));
+    let machine = with(FaultOrder::with_reason(
+        "storage.reap",
+        1,
+        Severity::Transient,
+        "input/output error (EIO)",
+    ));
     let bench = open(&machine, write).unwrap();
     let gate = machine.gate().unwrap();
     bench.open.submit(&gate, 10).unwrap();
@@ -420,7 +425,8 @@ fn faults_on_order() {
     let error = bench.open.reap().unwrap_err();
     assert_eq!(error.reason, "input/output error (EIO)");
     assert_eq!(bench.open.reap().unwrap().ops, 10);
-    let full = FaultOrder::says("storage.open", 1, Severity::Exhausted, "no space left on device");
+    let full =
+        FaultOrder::with_reason("storage.open", 1, Severity::Exhausted, "no space left on device");
     let machine = with(full);
     let error = open(&machine, write).map(|_| ()).unwrap_err();
     assert!(error.reason.contains("no space left"), "{error}");
@@ -431,8 +437,8 @@ fn faults_on_order() {
     bench.verify().unwrap();
 }
 
-/// What the analysis says of each case bounds what the simulator plays, and the tightest of its
-/// bounds is met where one thing is clearly the slowest.
+/// The predicted rate bounds the simulated rate of each case, and is met where one part is clearly
+/// the bottleneck.
 #[test]
 fn bounds_hold() {
     let desc = desc();
@@ -448,11 +454,11 @@ fn bounds_hold() {
     ] {
         let text = format!("r0.store0.file > r0.numa0.huge by {args} x {block}");
         let case: Case = text.parse().unwrap();
-        let told = network.predict(&case).unwrap()[0].clone();
+        let predicted = network.predict(&case).unwrap()[0].clone();
         let got = open(&machine, &text).unwrap().rate(4000);
-        assert!(got <= told.rate.0 * 1.005, "{text}: {got} above {told:?}");
-        assert!(!met || got >= told.rate.0 * 0.97, "{text}: {got} below {told:?}");
-        assert!(!told.bound_by.is_empty());
+        assert!(got <= predicted.rate.0 * 1.005, "{text}: {got} above {predicted:?}");
+        assert!(!met || got >= predicted.rate.0 * 0.97, "{text}: {got} below {predicted:?}");
+        assert!(!predicted.bound_by.is_empty());
     }
     let gone = "r0.store7.file > r0.numa0.huge by uring@numa0[rand-read,direct,shared,1GiB,q1,n1,t1] x 4KiB";
     assert!(network.operation(&flow(gone)).unwrap_err().0.contains("store7"));

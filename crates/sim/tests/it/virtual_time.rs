@@ -28,9 +28,9 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
-/// A copy takes alpha + bytes / rate = T on the device. Whoever polls every 100 us sees it idle
-/// less than one period after it ended, and whoever waits wakes at the very end: polling does not
-/// push the world on.
+/// A copy takes alpha + bytes / rate = T on the device. A host that polls every 100 us sees it idle
+/// less than one period after it ended, and a host that waits wakes at the very end: polling does
+/// not advance the world.
 #[test]
 fn a_sleeper_wakes_at_the_exact_completion_instant() {
     let desc = mi250x();
@@ -69,7 +69,7 @@ fn a_sleeper_wakes_at_the_exact_completion_instant() {
 
 /// For each pair, engine and direction, one copy alone takes what the model predicts.
 #[test]
-fn what_is_predicted_happens() {
+fn predictions_match_the_simulation() {
     let network = Network::new(&mi250x(), RuntimeEnv::default()).unwrap();
     let m = exact(RuntimeEnv::default());
     let ends = (0..8).map(vram).chain([host(MemKind::Pinned), host(MemKind::PinnedNonCoherent)]);
@@ -188,7 +188,7 @@ fn a_pageable_copy_blocks() {
     dst.check(2, SIZE).unwrap();
 }
 
-/// The way out is in the error: faults need XNACK, zero-copy forbids it.
+/// The error names the remedy: faults need XNACK, zero-copy forbids it.
 #[test]
 fn xnack() {
     for (xnack, faults, stays) in
@@ -209,7 +209,7 @@ fn xnack() {
     }
 }
 
-/// They are AMD's switches: another vendor's machine does not hear them.
+/// They are AMD's settings: another vendor's machine ignores them.
 #[test]
 fn xnack_is_amds() {
     let desc = MachineDesc::preset("hgx-h200").expect("the preset parses");
@@ -271,10 +271,10 @@ fn a_kernel_needs_peer_access() {
     stream.wait().unwrap();
 }
 
-/// Arithmetic uses no link and no memory: a copy beside it takes as long as alone, and the longer
+/// Arithmetic uses no link and no memory: a concurrent copy takes as long as alone, and the longer
 /// of both decides. 64 fused multiply-adds a byte at 110 units x 64 lanes x 1.7 GHz are 187 GB/s.
 #[test]
-fn arithmetic_runs_beside_a_copy() {
+fn arithmetic_overlaps_a_copy() {
     let m = exact(RuntimeEnv::default());
     let (src, dst) = (m.buffer(vram(0), SIZE).unwrap(), m.buffer(vram(1), SIZE).unwrap());
     let gpu = m.gpu(0).unwrap();
@@ -321,13 +321,13 @@ fn memory_errors() {
     stream.copy(b.address(), freed, bytes, CopyChoice::Auto).unwrap();
     let before = m.clock.now();
     drop(a);
-    assert!(stream.is_idle().unwrap(), "freeing waits for who uses the buffer");
+    assert!(stream.is_idle().unwrap(), "freeing waits for users of the buffer");
     assert!(m.clock.now() - before > Ns::us(1.0), "and that takes the host's time");
     assert!(stream.copy(b.address(), freed, bytes, CopyChoice::Auto).is_err());
 }
 
-/// A GPU holds 64 GiB and a domain 128 GiB, pinned or pageable; what does not fit is an error that
-/// says so, and nothing is allocated in truth: this test runs in a few MiB.
+/// A GPU holds 64 GiB and a domain 128 GiB, pinned or pageable; a larger request is an error that
+/// states it, and no real memory is allocated: this test runs in a few MiB.
 #[test]
 fn capacity() {
     let m = exact(RuntimeEnv::default());
@@ -376,7 +376,7 @@ fn spread_is_small_and_follows_the_seed() {
     assert!(first.windows(2).any(|w| (w[0] / w[1] - 1.0).abs() > 1e-4), "{first:?}");
 }
 
-/// First touch: 4096 pages of 4 KiB, once; what is there already is not touched a first time.
+/// First touch: 4096 pages of 4 KiB, once; backed pages have no first touch.
 #[test]
 fn first_touch() {
     let m = exact(RuntimeEnv::default());
@@ -400,7 +400,7 @@ fn first_touch() {
 }
 
 #[test]
-fn the_record_says_that_it_is_simulated() {
+fn the_record_is_marked_as_simulated() {
     let m = exact(RuntimeEnv::default());
     assert_eq!(m.world, WorldKind::Simulated("mi250x".into()));
     assert_eq!(m.clock.name(), "virtual");
@@ -412,7 +412,7 @@ fn the_record_says_that_it_is_simulated() {
 /// Page-locking 16 MiB in 4 KiB pages takes 25 us + 16 x 64 us, unlocking 30 us + 16 x 60 us; waiting
 /// for an idle stream 1.2 us. Each call and each reading of the clock is 1 ns on top.
 #[test]
-fn calls_take_what_the_description_says() {
+fn calls_take_the_described_time() {
     let m = exact(RuntimeEnv::default());
     let driver = m.driver().unwrap();
     let pages = m.buffer(host(MemKind::Paged), Bytes::mib(16)).unwrap();
