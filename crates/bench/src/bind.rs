@@ -79,7 +79,7 @@ pub(crate) fn bind<'m>(
                 reps: 1,
                 isolated: cadence == Cadence::Isolated,
             };
-            let team = machine.team_beside(numa, threads, others)?;
+            let team = machine.team_near(numa, threads, others)?;
             Ok(Box::new(ThreadLane { team, ends, work }))
         }
     }

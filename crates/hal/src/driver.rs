@@ -25,7 +25,7 @@ handle!(
     GateId
 );
 
-/// What a GPU says of itself.
+/// The properties that a GPU reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
     /// Its number.
@@ -57,7 +57,7 @@ pub enum PeerAccess {
     Staged,
 }
 
-/// Which engine a copy asks for.
+/// The engine that a copy requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CopyChoice {
     /// The runtime's own choice under the environment it was started with.
@@ -110,7 +110,7 @@ pub trait Driver {
     fn free(&self, address: u64) -> CallResult<()>;
     /// Page-locks host memory and makes it visible to GPUs.
     fn register(&self, address: u64, bytes: Bytes) -> CallResult<()>;
-    /// What the calls that register and unregister are called, for the record.
+    /// Names of the calls that register and unregister, for the record.
     fn register_calls(&self) -> (&'static str, &'static str) {
         ("register", "unregister")
     }
@@ -122,7 +122,7 @@ pub trait Driver {
         let thing = format!("{bytes} at {address:#x}");
         Err(CallError::unsupported("export_dmabuf", thing, "this runtime exports no memory"))
     }
-    /// What the call that exports memory is called, for the record.
+    /// Name of the call that exports memory, for the record.
     fn export_call(&self) -> &'static str {
         "export"
     }
@@ -177,12 +177,12 @@ pub trait Driver {
         let thing = format!("{} copies on stream {}", copies.len(), stream.0);
         Err(CallError::unsupported("copy_batch", thing, "this runtime has no call for a batch"))
     }
-    /// Copies that a thread of its own makes to or from a GPU, with so many slots.
+    /// A copier with `slots` slots, whose copies to or from a GPU a separate thread makes.
     fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let thing = format!("gpu{gpu}, {slots} slots");
         Err(CallError::unsupported("copier", thing, "this runtime copies from one thread only"))
     }
-    /// What carries such a copy between this pair, in words for the record: `copy engine`.
+    /// The engine of such a copy between this pair, for the record: `copy engine`.
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String;
     /// Compiles if need be and loads a kernel.
     fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId>;

@@ -1,4 +1,4 @@
-//! A failed call, with a way out.
+//! A failed call, with a remedy.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use pathline_schema::{Rank, Severity};
 pub struct CallError {
     /// The function that failed, by the name its manual uses.
     pub call: String,
-    /// What it was applied to: `8GiB at numa3`.
+    /// The object of the call: `8GiB at numa3`.
     pub thing: String,
     /// The number it returned; 0 if it has none.
     pub code: i64,
-    /// What the number means, in words.
+    /// The meaning of the number, as text.
     pub reason: String,
-    /// What the user can do; empty if nothing is known.
+    /// The remedy for the user; empty if none is known.
     pub way_out: String,
     /// How bad it is.
     pub severity: Severity,
@@ -82,7 +82,7 @@ impl CallError {
     pub fn failed_ranks(&self) -> &[Rank] {
         self.ranks.as_ref().map_or(&[], |ranks| &ranks.0)
     }
-    /// The same with a way out.
+    /// The same with a remedy for the user.
     pub fn or_try(mut self, way_out: impl Into<String>) -> Self {
         self.way_out = way_out.into();
         self

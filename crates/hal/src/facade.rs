@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Machine {
-    /// The GPU runtime, or an error that says there is none.
+    /// The GPU runtime, or an error that there is none.
     pub fn driver(&self) -> CallResult<&dyn Driver> {
         self.driver.as_deref().ok_or_else(|| {
             CallError::unsupported("driver", "this machine", "no GPU runtime is loaded")
@@ -37,13 +37,13 @@ impl Machine {
     }
     /// The same while `others` work: on CPUs that they leave free and behind their last-level caches, as
     /// far as there are such.
-    pub fn team_beside(
+    pub fn team_near(
         &self,
         numa: u32,
         threads: u32,
         others: &[TeamId],
     ) -> CallResult<ThreadTeam<'_>> {
-        Ok(ThreadTeam { machine: self, id: self.host.team_beside(numa, threads, others)? })
+        Ok(ThreadTeam { machine: self, id: self.host.team_near(numa, threads, others)? })
     }
 }
 
@@ -295,7 +295,7 @@ impl<'m> MachineBuffer<'m> {
         };
         Ok(Self { machine, place, address, bytes })
     }
-    /// Where it lies.
+    /// Its place.
     pub fn place(&self) -> Place {
         self.place
     }

@@ -13,14 +13,14 @@ pub struct TeamId(pub u64);
 pub struct HostDomain {
     /// Its number.
     pub id: u32,
-    /// How many threads can be pinned to cores of it.
+    /// Number of threads that can be pinned to its cores.
     pub threads: u32,
     /// Memory that can be allocated on it now.
     pub free: Bytes,
 }
 
-/// What a team does: `reps` passes of a loop over `bytes`, split evenly over its threads. With no
-/// bytes or no passes the team only starts and ends, which shows what it costs by itself.
+/// Work of a team: `reps` passes of a loop over `bytes`, split evenly over its threads. With no
+/// bytes or no passes the team only starts and ends, which shows its overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TeamWork {
     /// The loop.
@@ -38,7 +38,7 @@ pub struct TeamWork {
     pub isolated: bool,
 }
 
-/// What a team did.
+/// The result of a team.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TeamResult {
     /// From the first thread's start behind the gate to the last thread's end.
@@ -63,7 +63,7 @@ pub trait Host {
     fn free(&self, address: u64) -> CallResult<()>;
     /// Gives the pages of a buffer back, so that the next store is a first touch.
     fn discard(&self, address: u64) -> CallResult<()>;
-    /// How many bytes of a buffer are in huge pages, where that can be known.
+    /// Bytes of a buffer in huge pages, where that can be known.
     fn huge_bytes(&self, address: u64) -> Option<Bytes>;
     /// Writes the pattern `seed` (see [`crate::pattern`]), counted from `address`, which may lie
     /// anywhere inside a buffer; with `chain`, a random cycle of dependent pointers, one in each
@@ -88,7 +88,7 @@ pub trait Host {
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId>;
     /// The same for a team that works at the same time as `others`: on CPUs that they leave free and
     /// behind their last-level caches, as far as there are such.
-    fn team_beside(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
+    fn team_near(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
         let _ = others;
         self.team_create(numa, threads)
     }
@@ -111,7 +111,7 @@ pub trait Host {
     /// Destroys a gate, opening it first if it is closed.
     fn gate_destroy(&self, gate: GateId) -> CallResult<()>;
 
-    /// What registers memory with network adapters.
+    /// The registrar of memory with network adapters.
     ///
     /// # Errors
     /// There are none here, or nothing to reach them by.

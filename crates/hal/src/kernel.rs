@@ -2,7 +2,7 @@
 //! `schema`) and its source, made here.
 //!
 //! The text is C++ that every run-time compiler of GPU kernels takes without any header, after a
-//! short prelude of its own (a dialect) that defines:
+//! short prelude per compiler (a dialect) that defines:
 //!
 //! | name | what |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `PL_XOR(address, value)` | atomic exclusive or of 32-bit words |
 //!
 //! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX and so are for NVIDIA alone:
-//! [`unsupported`] says where there are none. The first line of every source is a comment with the
+//! [`unsupported`] gives the reason elsewhere. The first line of every source is a comment with the
 //! key of its variant for a grid of one block, or with `pattern`.
 //!
 //! Device memory of one kernel is not written by anybody else while it runs.
@@ -90,8 +90,8 @@ extern "C" PL_KERNEL(256) pathline_sum(u64 whole, u64 bytes, u64 seed, unsigned 
 }
 "#;
 
-/// What all passes share: whole tiles, taken by the blocks in the order of the variant, then the
-/// words and bytes that are left.
+/// The common part of all passes: whole tiles, taken by the blocks in the order of the variant,
+/// then the words and bytes that are left.
 const PASS: &str = r#"
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
     const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
@@ -161,7 +161,7 @@ static __device__ u64 pl_policy() {
 }
 "#;
 
-/// One thread keeps loads and stores of chunks under way. A load of chunk `i + PL_AHEAD` takes the
+/// One thread keeps loads and stores of chunks in flight. A load of chunk `i + PL_AHEAD` takes the
 /// stage of chunk `i + PL_AHEAD - PL_STAGES`, whose store has read it once no more than the
 /// `PL_STAGES - PL_AHEAD` stores after it are pending.
 const DRIVE: [&str; 3] = [
@@ -537,8 +537,7 @@ pub fn unsupported(variant: &KernelVariant, target: &str) -> Option<&'static str
     }
 }
 
-/// How many blocks a pass over `bytes` is launched with: those of the variant, but no more than
-/// have something to do.
+/// Number of blocks of a pass over `bytes`: that of the variant, but no more than have work.
 pub fn blocks(variant: &KernelVariant, bytes: Bytes, compute_units: u32) -> u32 {
     let wanted = match variant.grid {
         GridSize::Blocks(n) => n,
@@ -556,7 +555,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_says_what_its_key_says() {
+    fn a_source_matches_its_key() {
         let mut variant = KernelVariant::standard(KernelOp::Copy);
         let text = source(&variant);
         assert!(text.starts_with("// copy-w16-u4-b256-g1\n"));

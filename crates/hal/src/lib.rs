@@ -1,4 +1,4 @@
-//! What a machine is. No vendor is named here.
+//! The interface of a machine. No vendor is named here.
 //!
 //! A [`Machine`] holds everything that has time or state. A real and a simulated machine are the
 //! same struct with other boxes inside, and nothing outside them reads a clock.

@@ -19,7 +19,7 @@ pub trait Clock {
 pub struct Machine {
     /// Whether figures from it are hardware's or the model's.
     pub world: WorldKind,
-    /// What it is made of.
+    /// Its parts.
     pub topology: Topology,
     /// Its clock.
     pub clock: Box<dyn Clock>,
@@ -27,7 +27,7 @@ pub struct Machine {
     pub host: Box<dyn Host>,
     /// Its GPU runtime, if it has one.
     pub driver: Option<Box<dyn Driver>>,
-    /// What reads the state of its GPUs, if something does.
+    /// The reader of its GPUs' state, if there is one.
     pub monitor: Option<Box<dyn Monitor>>,
     /// The processes that measure together, if there are several or if one opens libraries between
     /// GPUs.

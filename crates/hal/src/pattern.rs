@@ -1,7 +1,7 @@
 //! The bytes that are written before a copy and looked for after it.
 //!
 //! Every 8-byte word depends on its position and a seed, so that a shifted, repeated, stale or
-//! half-copied buffer is told from a right one.
+//! half-copied buffer differs from a correct one.
 
 /// The seed of the pattern whose bytes are all zero: what a rank brings to a sum where another has
 /// the bytes.

@@ -1,9 +1,9 @@
 //! Processes that measure together: the whole as the engine sees it ([`RankGroup`]), and what one
 //! process can do with one library ([`TransportPort`]).
 //!
-//! All control flow is collective, and one place has it: whoever implements [`RankGroup`] tells every
-//! rank each step and goes on when all have answered. A port therefore never decides whether to go
-//! on; it does its part of a step and says what became of it.
+//! All control flow is collective and in one place: the implementation of [`RankGroup`] sends every
+//! rank each step and continues when all have answered. A port therefore never decides whether to
+//! continue; it does its part of a step and reports the result.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{CallError, CallResult};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExchangeId(pub u64);
 
-/// What a timed flow of a case took in one sample.
+/// Time of a timed flow of a case in one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowTime {
     /// Sum over the repetitions of the time of the rank that was last in each. Streaming
@@ -30,19 +30,19 @@ pub struct FlowTime {
 
 /// The processes of a run. Every call is about all of them.
 pub trait RankGroup {
-    /// Who they are, by rank.
+    /// Descriptions of the processes, by rank.
     fn members(&self) -> &[RankMember];
-    /// What was seen while they were started that whoever reads the run must know.
+    /// Observations of their start that a reader of the run must know.
     fn notes(&self) -> Vec<RunNote> {
         Vec::new()
     }
     /// Allocates the memory of a case's flows between processes, fills what is sent, and connects.
     /// Other flows of the case run on the CPUs `busy_cpus`, which the processes leave to them.
     fn bind(&self, case: &Case, busy_cpus: &CpuSet) -> CallResult<ExchangeId>;
-    /// Does what was bound so many times, and says how long each flow between processes took.
+    /// Runs the bound exchange `reps` times, and returns the time of each flow between processes.
     fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>>;
-    /// Has all begin with what was bound, so many times, and returns while they are at it. Nothing
-    /// else is asked of them before [`RankGroup::end`].
+    /// Starts the bound exchange on all ranks, `reps` times, and returns while it runs. They accept
+    /// nothing else before [`RankGroup::end`].
     fn begin(&self, id: ExchangeId, reps: u64) -> CallResult<()> {
         let _ = reps;
         Err(CallError::unsupported(
@@ -51,7 +51,7 @@ pub trait RankGroup {
             "it runs with nothing else",
         ))
     }
-    /// Waits until what was begun is over, and says how long each flow took.
+    /// Waits for the end of a started exchange, and returns the time of each flow.
     fn end(&self, id: ExchangeId) -> CallResult<Vec<FlowTime>> {
         Err(no_exchange("end", id))
     }
@@ -59,7 +59,7 @@ pub trait RankGroup {
     fn spoil(&self, id: ExchangeId) -> CallResult<()>;
     /// Compares every byte of every destination.
     fn check(&self, id: ExchangeId) -> CallResult<VerifyResult>;
-    /// What carried the bytes, in words for the record: library, protocol, algorithm.
+    /// The engine that carried the bytes, for the record: library, protocol, algorithm.
     fn engine(&self, id: ExchangeId) -> String;
     /// Gives back what was bound.
     fn release(&self, id: ExchangeId) -> CallResult<()>;
@@ -77,19 +77,19 @@ pub struct LocalMemory {
 /// One process's part of a timed flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowPart {
-    /// What is to be done.
+    /// The operation.
     pub wire: MessageOp,
     /// Payload: of a message, or of a collective the larger of a rank's two buffers, as nccl-tests
     /// counts.
     pub bytes: u64,
-    /// Who takes part, in order: sender and receiver, or all of a collective, the root first.
+    /// The members, in order: sender and receiver, or all of a collective, the root first.
     /// A process with several GPUs is named once for each.
     pub group: Vec<(Rank, Unit)>,
     /// Positions of this process in the group; none if it takes no part.
     pub mine: Vec<usize>,
-    /// What each of these sends from.
+    /// Send memory of each of these.
     pub send: Vec<LocalMemory>,
-    /// What each of these receives into. The same as it sends from, if the operation is in place.
+    /// Receive memory of each of these. The same as its send memory, if the operation is in place.
     /// In a [`pathline_schema::WireOp::Ping`] both ends have both.
     pub recv: Vec<LocalMemory>,
     /// Whether that is memory of GPUs' own, which no CPU can address.
@@ -161,7 +161,7 @@ pub trait RankBarrier {
     fn cancel(&self) {}
 }
 
-/// The meeting of who waits for nobody, where messages themselves order what is done.
+/// The barrier that does not wait, for exchanges that messages themselves order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoBarrier;
 
@@ -171,26 +171,26 @@ impl RankBarrier for NoBarrier {
     }
 }
 
-/// What a message library itself says of memory of GPUs.
+/// What a message library reports about memory of GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceClaim {
     /// Whether it takes such memory.
     pub takes: bool,
-    /// The call or setting that says so: `MPIX_Query_rocm_support`.
+    /// The call or setting that reports it: `MPIX_Query_rocm_support`.
     pub by: String,
 }
 
-/// What one process can do with one way between processes.
+/// What one process can do with one transport.
 ///
-/// Binding takes two steps, so that processes can tell each other addresses and keys: each gives
-/// what the others must know, and each is given what all gave.
+/// Binding takes two steps, so that processes can exchange addresses and keys: each gives its
+/// offer, and each receives the offers of all.
 pub trait TransportPort {
-    /// Which way it is.
+    /// The transport that it serves.
     fn via(&self) -> Transport;
     /// Library, version and file, for the record.
     fn library(&self) -> String;
-    /// What the library says of memory of a vendor's GPUs, as [`pathline_schema::Gpu::vendor`] names
-    /// vendors; none if it says nothing.
+    /// What the library reports about memory of a vendor's GPUs, as
+    /// [`pathline_schema::Gpu::vendor`] names vendors; `None` if it reports nothing.
     fn device_claim(&self, vendor: &str) -> Option<DeviceClaim> {
         let _ = vendor;
         None
@@ -199,21 +199,21 @@ pub trait TransportPort {
     fn keep_off(&mut self, cpus: &CpuSet) {
         let _ = cpus;
     }
-    /// Makes this process's part of a case, timed parts in order. Every process is told every part,
-    /// also those that it has no part in.
+    /// Makes this process's part of a case, timed parts in order. Every process receives every
+    /// part, also parts in which it does nothing.
     fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)>;
     /// Takes what every rank gave, by rank. Afterwards the exchange can run.
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()>;
-    /// Meets the others, runs all parts at once so many times, and gives for each part the times in
-    /// ns: one for all repetitions, or of [`RepeatMode::Isolated`] one for each. No times for parts that
-    /// this process has no part in. A ping's time is that of the whole round trip.
+    /// Meets the others, runs all parts concurrently `reps` times, and gives for each part the
+    /// times in ns: one for all repetitions, or of [`RepeatMode::Isolated`] one for each. No times
+    /// for parts that this process has no part in. A ping's time is that of the whole round trip.
     fn run(
         &mut self,
         id: ExchangeId,
         reps: u64,
         meeting: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>>;
-    /// What carried the bytes, as far as the library tells: protocol, algorithm, channels.
+    /// What carried the bytes, as far as the library reports it: protocol, algorithm, channels.
     fn engine(&self, id: ExchangeId) -> String;
     /// Ends the connections of an exchange that failed in some process, where the library keeps
     /// connections for later cases. All processes do so: one that kept its end would wait at the next
@@ -226,8 +226,8 @@ pub trait TransportPort {
     /// Gives back what was bound. All ranks do so, after the last of them has run.
     ///
     /// # Errors
-    /// [`pathline_schema::Severity::Sticky`] says that the library or a peer may still read and write
-    /// the memory of the parts: whoever has allocated it must not free it.
+    /// [`pathline_schema::Severity::Sticky`] means that the library or a peer may still read and
+    /// write the memory of the parts: its owner must not free it.
     fn release(&mut self, id: ExchangeId) -> CallResult<()>;
 }
 

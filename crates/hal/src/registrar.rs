@@ -10,7 +10,7 @@ use crate::CallResult;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u64);
 
-/// What registers memory of this process with network adapters.
+/// Registers memory of this process with network adapters.
 pub trait MemoryRegistrar {
     /// The adapter for memory of a unit, by name: the nearest one.
     ///
@@ -39,6 +39,6 @@ pub trait MemoryRegistrar {
     /// # Errors
     /// Nothing is registered under that number, or the adapter's.
     fn deregister(&self, region: RegionId) -> CallResult<()>;
-    /// What the calls that register, register by a file and deregister are called, for the record.
+    /// Names of the calls that register, register by a file and deregister, for the record.
     fn calls(&self) -> [&'static str; 3];
 }

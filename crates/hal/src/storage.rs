@@ -12,9 +12,9 @@ pub struct IoId(pub u64);
 
 /// Copies between host memory and one GPU, made by one worker in its own thread.
 pub trait BlockCopier: Send {
-    /// What its calls are called, for the record: `cuMemcpyAsync`.
+    /// The name of its calls, for the record: `cuMemcpyAsync`.
     fn call(&self) -> &'static str;
-    /// The same of those that return when the bytes have arrived: `cuMemcpyHtoD`.
+    /// The name of its synchronous calls: `cuMemcpyHtoD`.
     fn blocking_call(&self, to_gpu: bool) -> &'static str {
         let _ = to_gpu;
         self.call()
@@ -34,7 +34,7 @@ pub trait BlockCopier: Send {
 
 /// The GPU's end of I/O.
 pub struct GpuEnd {
-    /// Which GPU.
+    /// Number of the GPU.
     pub gpu: u32,
     /// Its memory: a block for each slot of each worker, in the order of [`IoJob::host`].
     pub memory: LocalMemory,
@@ -44,7 +44,7 @@ pub struct GpuEnd {
 
 /// I/O to be opened.
 pub struct IoJob {
-    /// What is to be done.
+    /// The I/O to do.
     pub io: IoSpec,
     /// In which store.
     pub store: u32,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for IoJob {
     }
 }
 
-/// What workers did in one sample.
+/// Results of the workers in one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IoDone {
     /// From the start behind the gate to the last worker's end.
@@ -77,10 +77,10 @@ pub struct IoDone {
     pub reading: IoReading,
 }
 
-/// The files that a machine may read and write. It writes to nothing but what it made itself or was
-/// told by name to write to, and takes back what it made.
+/// The files that a machine may read and write. It writes only to files that it made or
+/// that the user named for writing, and removes the files that it made.
 ///
-/// What files hold: file `w` of worker `w` (file 0, if they share one) the pattern
+/// Content of files: file `w` of worker `w` (file 0, if they share one) the pattern
 /// `seed + w` of [`crate::pattern`], counted from the file's start.
 pub trait FileStorage {
     /// The places for files, by number, and what is under them.
@@ -89,8 +89,8 @@ pub trait FileStorage {
     fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String>;
     /// Makes the files, with the pattern of `seed` where they are read, and starts the workers.
     fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId>;
-    /// Gives the workers so many I/Os, shared out evenly, that start when the gate opens. Returns at
-    /// once.
+    /// Gives the workers `ops` I/Os, shared out evenly, that start when the gate opens. Returns
+    /// immediately.
     fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()>;
     /// Waits for their end.
     fn reap(&self, id: IoId) -> CallResult<IoDone>;
@@ -98,17 +98,17 @@ pub trait FileStorage {
     fn spoil(&self, id: IoId) -> CallResult<()>;
     /// Does one I/O for each slot, so that slot `s` of worker `w` has the block that it would have
     /// if the slots of a file lay back to back from its start. By the engine, in whole: with a GPU
-    /// the bytes go all the way. Mixed I/O only writes.
+    /// the bytes take the complete path. Mixed I/O only writes.
     fn land(&self, id: IoId) -> CallResult<()>;
     /// Reads those blocks back past the engine and compares them with the pattern, after writes. Of
     /// files that are read only: whether they hold the pattern at all, as files do not that were
     /// named and may not be written to.
     fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult>;
-    /// Which calls and switches carry the I/O in fact, in words for the record: `io_uring, registered
+    /// The calls and settings that really carry the I/O, for the record: `io_uring, registered
     /// buffers and files`; `cuFile, compatibility mode (not direct)`.
     fn engine(&self, id: IoId) -> String;
-    /// Ends the workers, and says which calls it took to open and to close, by name. Files stay for
-    /// the next case until the machine is dropped.
+    /// Ends the workers, and returns the calls that opening and closing took, by name. Files stay
+    /// for the next case until the machine is dropped.
     fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>>;
 }
 

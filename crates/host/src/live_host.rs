@@ -387,7 +387,7 @@ impl Host for LiveHost {
         self.team(numa, threads, &[])
     }
 
-    fn team_beside(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
+    fn team_near(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
         self.team(numa, threads, others)
     }
 

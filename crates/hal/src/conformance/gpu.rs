@@ -168,7 +168,7 @@ fn fill_and_check(machine: &Machine) -> GpuCheckResult {
 fn copy(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, numa) = first(machine)?;
     let host = |mem| Place::new(Unit::Numa(numa), mem);
-    let mut ways = vec![
+    let mut ends = vec![
         (vram(gpu), vram(gpu)),
         (host(MemKind::Pinned), vram(gpu)),
         (vram(gpu), host(MemKind::Pinned)),
@@ -180,10 +180,10 @@ fn copy(machine: &Machine) -> GpuCheckResult {
         if peer != gpu && peer < count {
             // Without it the runtime stages the copy.
             or_unsupported(driver.enable_peer(gpu, peer))?;
-            ways.extend([(vram(gpu), vram(peer)), (vram(peer), vram(gpu))]);
+            ends.extend([(vram(gpu), vram(peer)), (vram(peer), vram(gpu))]);
         }
     }
-    for (from, to) in ways {
+    for (from, to) in ends {
         for engine in [CopyChoice::Auto, CopyChoice::Blit] {
             for bytes in LENGTHS {
                 copy_once(machine, from, to, engine, bytes).map_err(|e| {
@@ -350,7 +350,7 @@ fn polling(machine: &Machine) -> GpuCheckResult {
     Ok(())
 }
 
-/// Kernels of every other order, hint, grid and way of access, with chunks and tiles that the
+/// Kernels of every other order, hint, grid and access, with chunks and tiles that the
 /// lengths of the checks are no multiples of.
 const KERNEL_SHAPES: [&str; 10] = [
     "copy-w8-u2-nt-seg-b64-g3",
@@ -491,13 +491,13 @@ fn migration(machine: &Machine) -> GpuCheckResult {
     for how in [MigrateHow::Prefetch, MigrateHow::Fault] {
         buffer.fill(71, false)?;
         for to in [there, home] {
-            // A kernel's faults bring pages to its GPU; the way home is always asked for.
+            // A kernel's faults bring pages to its GPU; the return is always an explicit prefetch.
             let how = if to == home { MigrateHow::Prefetch } else { how };
             match stream.migrate(&buffer, to, how) {
                 Ok(()) => ensure!(faults || how == MigrateHow::Prefetch, "faults do not work"),
                 Err(e) => {
                     ensure!(e.severity == Severity::Unsupported, "{e}");
-                    ensure!(!e.way_out.is_empty(), "no way out: {e}");
+                    ensure!(!e.way_out.is_empty(), "no remedy: {e}");
                     ensure!(!faults || how == MigrateHow::Prefetch, "{e}");
                 }
             }
@@ -516,7 +516,7 @@ fn zero_copy(machine: &Machine) -> GpuCheckResult {
     src.fill(72, false)?;
     if let Err(error) = src.advise_zero_copy(index) {
         ensure!(error.severity == Severity::Unsupported, "{error}");
-        ensure!(!error.way_out.is_empty(), "no way out: {error}");
+        ensure!(!error.way_out.is_empty(), "no remedy: {error}");
         return Ok(());
     }
     let gpu = machine.gpu(index)?;
@@ -586,7 +586,10 @@ fn bad_handles(machine: &Machine) -> GpuCheckResult {
     ensure!(driver.event_destroy(event).is_err(), "an event was destroyed twice");
     for (call, error) in results {
         let Some(error) = error else { return Err(CheckFailure(format!("{call}: no error"))) };
-        ensure!(!error.call.is_empty() && !error.reason.is_empty(), "{call}: says only '{error}'");
+        ensure!(
+            !error.call.is_empty() && !error.reason.is_empty(),
+            "{call}: the error is only '{error}'"
+        );
     }
     Ok(())
 }

@@ -131,7 +131,7 @@ fn work(op: CpuOp, how: CpuHow, src: u64, dst: u64, bytes: u64) -> TeamWork {
     TeamWork { work, src, dst, bytes: Bytes(bytes), reps: 1, isolated: false }
 }
 
-/// Runs work on a new team to its end. None where the machine says that it cannot.
+/// Runs work on a new team to its end. `None` if the machine does not support it.
 fn run(
     machine: &Machine,
     threads: u32,
@@ -355,7 +355,10 @@ fn bad_handles(machine: &Machine) -> HostCheckResult {
     ensure!(host.gate_destroy(gate).is_err(), "a gate was destroyed twice");
     for (call, error) in results {
         let Some(error) = error else { return Err(CheckFailure(format!("{call}: no error"))) };
-        ensure!(!error.call.is_empty() && !error.reason.is_empty(), "{call}: says only '{error}'");
+        ensure!(
+            !error.call.is_empty() && !error.reason.is_empty(),
+            "{call}: the error is only '{error}'"
+        );
     }
     Ok(())
 }

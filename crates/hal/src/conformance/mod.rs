@@ -1,4 +1,4 @@
-//! What every machine must do, simulated or real.
+//! Requirements on every machine, simulated or real.
 //!
 //! Each check is a function over a [`Machine`]; a machine's crate runs them as its tests:
 //!
@@ -8,7 +8,7 @@
 //! assert!(failures.is_empty(), "{}", failures.join("\n"));
 //! ```
 //!
-//! Checks hold nothing against a machine that says `Unsupported` where the traits allow it, and
+//! Checks accept `Unsupported` from a machine where the traits allow it, and
 //! use a few MiB and a few milliseconds each.
 
 mod gpu;
@@ -98,7 +98,7 @@ fn seed_that_differs(seed: u64, offset: u64) -> u64 {
     other
 }
 
-/// The outcome where a machine may say that it cannot do a thing, as long as it says why.
+/// `None` for an `Unsupported` error, which must give its reason.
 fn or_unsupported<T>(result: CallResult<T>) -> std::result::Result<Option<T>, CheckFailure> {
     match result {
         Ok(value) => Ok(Some(value)),

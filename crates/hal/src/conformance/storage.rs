@@ -75,7 +75,7 @@ struct IoUnderTest<'m> {
     io: IoSpec,
 }
 
-/// Opens; none where the machine says that it cannot.
+/// Opens; `None` if the machine does not support it.
 fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'_>>, CheckFailure> {
     if let Some(why) = storage(machine)?.cannot(0, &io, BLOCK) {
         ensure!(!why.is_empty(), "[{io}] cannot be, without a reason");
@@ -111,7 +111,7 @@ fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'
     Ok(opened.map(|open| IoUnderTest { open, host, gpu, machine, io }))
 }
 
-/// What the slots of each file are: offset in memory, bytes, number of the file.
+/// The slots of each file: offset in memory, bytes, number of the file.
 fn parts(io: &IoSpec) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
     let files = if io.files == IoFiles::Own { u64::from(io.threads) } else { 1 };
     let each = BLOCK.0 * io.slots() / files;
@@ -149,7 +149,7 @@ impl IoUnderTest<'_> {
         Ok(done)
     }
 
-    /// What the engine does once the samples are taken.
+    /// The verification by the engine after the samples.
     fn verify(&self, seed: u64) -> StorageCheckResult {
         let (io, end) = (&self.io, self.end());
         if io.writes() {
@@ -188,7 +188,7 @@ fn facts(machine: &Machine) -> StorageCheckResult {
     for store in stores {
         ensure!(!store.path.is_empty(), "a store has no path: {store:?}");
         let full = store.without.is_none() && store.free.0 == 0 && store.device.is_empty();
-        ensure!(!full, "{}: no room, and nothing said against it", store.path);
+        ensure!(!full, "{}: no room, and no reason given", store.path);
     }
     Ok(())
 }
@@ -208,10 +208,10 @@ fn every(machine: &Machine, op: IoOp) -> StorageCheckResult {
                 let io = IoSpec { order, cache, files, ..io(engine, op, threads) };
                 let Some(case) = open(machine, io, SEED)? else { continue };
                 opened += 1;
-                ensure!(!case.open.engine().is_empty(), "[{io}]: nothing says what carries it");
-                let told = |e: CheckFailure| CheckFailure(format!("{engine}[{io}]: {e}"));
-                case.sample(23).map_err(told)?;
-                case.verify(SEED).map_err(told)?;
+                ensure!(!case.open.engine().is_empty(), "[{io}]: the engine has no description");
+                let named = |e: CheckFailure| CheckFailure(format!("{engine}[{io}]: {e}"));
+                case.sample(23).map_err(named)?;
+                case.verify(SEED).map_err(named)?;
                 case.close()?;
             }
         }
@@ -245,7 +245,7 @@ fn any(
     Err(CheckFailure("no engine reads files".into()))
 }
 
-/// So many I/Os that neither workers nor batches divide them, none lost and none twice.
+/// A number of I/Os that neither workers nor batches divide: none lost and none twice.
 fn counts(machine: &Machine) -> StorageCheckResult {
     let (_, threads) = domain(machine)?;
     for engine in ENGINES {
@@ -266,8 +266,8 @@ fn gate(machine: &Machine) -> StorageCheckResult {
     let gate = machine.gate()?;
     let begun = machine.clock.now();
     case.open.submit(&gate, 8)?;
-    let told = machine.clock.now() - begun;
-    ensure!(told < PAUSE, "submit took {told}: it waits for the gate");
+    let submit_time = machine.clock.now() - begun;
+    ensure!(submit_time < PAUSE, "submit took {submit_time}: it waits for the gate");
     machine.clock.sleep(PAUSE);
     gate.release()?;
     let done = case.open.reap()?;

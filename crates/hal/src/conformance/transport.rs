@@ -1,4 +1,4 @@
-//! What every transport must do, whichever library carries the bytes: MPI, NCCL and RCCL, UCX, shared
+//! Requirements on every transport, for any library: MPI, NCCL and RCCL, UCX, shared
 //! memory. All ranks of a job run the checks together, in the same order.
 
 use std::cell::RefCell;
@@ -78,7 +78,7 @@ impl HeapMemory {
         Self { offset, buffers: RefCell::default() }
     }
 
-    /// Where the bytes that a buffer is made for begin.
+    /// Address of the first byte of a buffer's range.
     fn start(&self, buffer: &[AtomicU8]) -> u64 {
         (buffer.as_ptr().addr() as u64).next_multiple_of(64) + self.offset
     }
@@ -138,7 +138,7 @@ pub struct CheckedFlow {
     /// Positions in [`TransportRank::seats`]: sender and receiver, or all of a collective, the root
     /// first.
     pub group: Vec<usize>,
-    /// Which of the group brings the pattern to a sum; the others bring zeros.
+    /// The member that brings the pattern to a sum; the others bring zeros.
     pub brings: usize,
 }
 
@@ -167,12 +167,12 @@ struct CheckedBuffers {
     expect: Vec<PatternSpan>,
 }
 
-/// What an exchange came to.
+/// The result of an exchange.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExchangeReport {
     /// Times of each flow, in ns.
     pub times: Vec<Vec<f64>>,
-    /// What carried the bytes.
+    /// The engine that carried the bytes.
     pub engine: String,
 }
 
@@ -293,7 +293,7 @@ impl TransportRank<'_> {
     /// Binds flows, runs them `reps` times, compares every byte of every buffer, and releases them.
     ///
     /// # Errors
-    /// What failed, or which byte is wrong.
+    /// The failed call, or the wrong byte.
     pub fn exchange(
         &mut self,
         flows: &[CheckedFlow],
@@ -394,7 +394,7 @@ impl TransportRank<'_> {
         Ok(())
     }
 
-    /// Every process is told every part, also those of others.
+    /// Every process receives every part, also parts of others.
     fn idle_part(&mut self) -> Result<(), CheckFailure> {
         let Some(&wire) = self.messages.first() else { return Ok(()) };
         let ends = [self.seats[0].0, self.seats[1].0];
@@ -450,14 +450,14 @@ fn message_ends(
     };
     let (sends, receives) = (both || at == 0, both || at == 1);
     buffers.fill.push((from, bytes, seed(at)));
-    // What is sent stays as it is.
+    // Send memory stays unchanged.
     buffers.expect.push((from, bytes, seed(at)));
     let arrives = if receives { seed(1 - at) } else { SPOILT };
     buffers.expect.push((into, bytes, arrives));
     (span(sends, from), span(receives, into))
 }
 
-/// What a seat of a collective sends from and receives into.
+/// Send and receive memory of a seat of a collective.
 fn collective_ends(
     buffers: &mut CheckedBuffers,
     flow: &CheckedFlow,

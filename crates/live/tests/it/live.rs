@@ -223,7 +223,7 @@ fn a_closed_gate_holds_and_a_dropped_one_lets_go() {
     team.reap().unwrap();
     assert!(team.reap().is_err());
     assert!(buffer.check(1, bytes).is_err());
-    // A buffer may go, and a team may go, while work is under way or never began.
+    // A buffer and a team may be dropped while work is in progress or never began.
     let gate = machine.gate().unwrap();
     team.submit(&gate, &write).unwrap();
     drop(buffer);
@@ -277,18 +277,18 @@ fn teams_of_one_case_have_different_cpus() {
     let mut teams = vec![machine.team(0, 1).unwrap()];
     for _ in 1..cores(&machine).min(8) {
         let others: Vec<_> = teams.iter().map(pathline_hal::ThreadTeam::id).collect();
-        let next = machine.team_beside(0, 1, &others).unwrap();
+        let next = machine.team_near(0, 1, &others).unwrap();
         let taken = teams.iter().any(|team| !team.cpus().intersect(&next.cpus()).is_empty());
         assert!(!taken, "{} is taken", next.cpus());
         teams.push(next);
     }
     // Where every CPU is wanted, some are shared.
-    let all = machine.team_beside(0, cores(&machine), &[teams[0].id()]).unwrap();
+    let all = machine.team_near(0, cores(&machine), &[teams[0].id()]).unwrap();
     assert_eq!(all.cpus().len(), cores(&machine) as usize);
 }
 
 #[test]
-fn too_many_threads_and_unknown_domains_are_errors_with_a_way_out() {
+fn too_many_threads_and_unknown_domains_are_errors_with_a_remedy() {
     let machine = machine();
     let usable = cores(&machine);
     let error = machine.team(0, usable + 1).map(drop).unwrap_err();
@@ -365,7 +365,7 @@ fn conditions_are_plausible_and_quick() {
 }
 
 #[test]
-fn empty_work_shows_what_the_harness_costs() {
+fn empty_work_shows_the_overhead_of_the_harness() {
     let machine = machine();
     let start = machine.clock.now();
     // Without memory there is no pass: what is left is submitting, meeting and reaping.
