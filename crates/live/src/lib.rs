@@ -51,7 +51,7 @@ pub fn open_with(
                 without = Some(no_device(&gpu));
             }
             complete(&mut topology, &infos, gpu.about());
-            // A library over another one that stands in is told by the names of its GPUs.
+            // A library on top of a stand-in is recognized by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
                 world = WorldKind::Simulated("stub".into());
             }
@@ -72,8 +72,8 @@ fn no_device(gpu: &GpuDriver) -> String {
     format!("{count} succeeds and lists no GPU; see {visible}")
 }
 
-/// The machine that this process runs on, without its GPUs. `topology` says which CPUs belong to
-/// which NUMA domain; without any, the host is one domain.
+/// The machine that this process runs on, without its GPUs. `topology` assigns CPUs to NUMA
+/// domains; without any, the host is one domain.
 pub fn live(topology: Topology) -> Machine {
     live_with(topology, &[])
 }

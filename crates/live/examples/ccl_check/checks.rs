@@ -4,7 +4,7 @@
 use pathline_hal::{CallResult, Driver, FlowPart, LocalMemory, RankBarrier};
 use pathline_schema::{Bytes, Collective, MessageOp, Rank, Transport, Unit, WireOp};
 
-/// What spoils a destination.
+/// Content of a spoilt destination.
 const SPOILT: u64 = 0xdead;
 /// The pattern of zeroes, which adds nothing to a sum.
 const ZERO: u64 = pathline_hal::pattern::ZERO;
@@ -23,9 +23,9 @@ pub(crate) struct Memory<'m> {
     pub(crate) driver: &'m dyn Driver,
     /// Numbers of the GPUs.
     pub(crate) gpus: Vec<u32>,
-    /// Where they send from.
+    /// Send buffers.
     pub(crate) a: Vec<u64>,
-    /// Where they receive.
+    /// Receive buffers.
     pub(crate) b: Vec<u64>,
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct Memory<'m> {
 pub(crate) struct Check {
     /// The operation, in words.
     pub(crate) name: String,
-    /// What is bound.
+    /// The bound parts.
     pub(crate) parts: Vec<FlowPart>,
-    /// What is written before: address, bytes, seed.
+    /// Fills before the exchange: address, bytes, seed.
     pub(crate) fill: Vec<(u64, u64, u64)>,
-    /// What must be there afterwards.
+    /// Expected content afterwards: address, bytes, seed.
     pub(crate) expect: Vec<(u64, u64, u64)>,
     /// Bytes of a repetition.
     pub(crate) payload: u64,
@@ -153,9 +153,9 @@ pub(crate) fn messages(memory: &Memory<'_>, op: WireOp, both: bool, bytes: u64) 
         fill.push((a[1], bytes, 21));
         expect.push((b[0], bytes, 21));
     }
-    let ways = if both { 2 } else { 1 };
+    let directions = if both { 2 } else { 1 };
     let name = if both { format!("{op}, both ways") } else { op.to_string() };
-    let payload = bytes * u64::from(op.window()) * ways;
+    let payload = bytes * u64::from(op.window()) * directions;
     Check { name, parts, fill, expect, payload, factor: 1.0 }
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn lay(memory: &Memory<'_>, check: &Check) -> CallResult<()> {
         .try_for_each(|&(at, bytes, seed)| memory.driver.fill(at, Bytes(bytes), seed, false))
 }
 
-/// What is wrong with what was received.
+/// The first error in the received bytes.
 pub(crate) fn wrong(memory: &Memory<'_>, check: &Check) -> CallResult<Option<String>> {
     for &(address, bytes, seed) in &check.expect {
         if let Some(offset) = memory.driver.check(address, Bytes(bytes), seed)? {

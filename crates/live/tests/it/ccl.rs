@@ -29,7 +29,7 @@ const INSIDE: &str = "PATHLINE_TEST_INSIDE";
 const NVIDIA: [StubLibraries; 2] = [StubLibraries::Cuda, StubLibraries::Nccl];
 const AMD: [StubLibraries; 2] = [StubLibraries::Hip(6), StubLibraries::Rccl];
 
-/// Runs the body of the test of that name in a process of its own that finds those libraries, which
+/// Runs the body of the test of that name in a separate process that finds those libraries, which
 /// lack the functions in `missing`.
 fn inside(
     test: &str,
@@ -88,7 +88,7 @@ fn pair<'m>(all: &Memory<'m>, which: [usize; 2]) -> Memory<'m> {
     Memory { driver: all.driver, gpus, a: some(&all.a), b: some(&all.b) }
 }
 
-/// Runs a check so many times at a pace, and compares; the times and what carried it.
+/// Runs a check repeatedly at a pace and compares the bytes; the times and what carried it.
 fn once(
     port: &mut dyn TransportPort,
     memory: &Memory<'_>,
@@ -172,7 +172,7 @@ fn rccl_moves_every_byte() {
 
 const STREAMING: (RepeatMode, u64) = (RepeatMode::Streaming, 2);
 
-/// Threads of libraries read the environment without a lock of ours, so nothing may change in it
+/// Threads of libraries read the environment without pathline's lock, so nothing may change in it
 /// while the library logs, which takes 0.1 s here.
 #[test]
 fn the_environment_stays_as_it_is_while_the_library_logs() {
@@ -252,8 +252,8 @@ fn all_to_all_without_a_call_for_it_is_messages() {
 }
 
 #[test]
-fn a_library_that_lacks_a_function_is_named_with_the_way_out() {
-    let test = "a_library_that_lacks_a_function_is_named_with_the_way_out";
+fn a_library_that_lacks_a_function_is_named_with_a_remedy() {
+    let test = "a_library_that_lacks_a_function_is_named_with_a_remedy";
     inside(test, &NVIDIA, &["ncclCommAbort", "ncclSend"], "gpus=2", || {
         let why = opened(Duration::from_secs(1)).1.err().unwrap();
         assert!(why.contains("it lacks ncclCommAbort, ncclSend"), "{why}");
@@ -262,8 +262,8 @@ fn a_library_that_lacks_a_function_is_named_with_the_way_out() {
 }
 
 #[test]
-fn without_the_library_or_the_runtime_the_reason_is_said() {
-    let test = "without_the_library_or_the_runtime_the_reason_is_said";
+fn without_the_library_or_the_runtime_there_is_a_reason() {
+    let test = "without_the_library_or_the_runtime_there_is_a_reason";
     inside(test, &[StubLibraries::Cuda], &[], "gpus=2", || {
         let asked = LibraryRequest::new(CompileMode::InProcess);
         let runtime = runtime(&Topology::default(), &asked);
@@ -369,8 +369,8 @@ impl RankBarrier for Absent {
 }
 
 #[test]
-fn who_does_not_come_to_the_meeting_ends_the_case() {
-    inside("who_does_not_come_to_the_meeting_ends_the_case", &NVIDIA, &[], "gpus=2", || {
+fn a_rank_that_misses_the_barrier_ends_the_case() {
+    inside("a_rank_that_misses_the_barrier_ends_the_case", &NVIDIA, &[], "gpus=2", || {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
         let check = all_reduce(&memory);
@@ -383,12 +383,12 @@ fn who_does_not_come_to_the_meeting_ends_the_case() {
 }
 
 #[test]
-fn ranks_that_differ_in_what_they_have_say_so_and_start_anew() {
-    let test = "ranks_that_differ_in_what_they_have_say_so_and_start_anew";
+fn ranks_that_differ_in_communicators_report_it_and_start_again() {
+    let test = "ranks_that_differ_in_communicators_report_it_and_start_again";
     inside(test, &NVIDIA, &[], "gpus=1", || {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
-        // This is rank 0 of two; the other one says that it still has a communicator.
+        // This is rank 0 of two; the other one reports that it still has a communicator.
         let op = WireOp::group(Collective::AllReduce);
         let span = pathline_hal::LocalMemory { address: memory.a[0], bytes: 8 };
         let part = FlowPart {

@@ -23,7 +23,7 @@ struct Given<'a> {
     vendors: &'a [StubLibraries],
     missing: &'a [&'a str],
     spec: &'a str,
-    /// What the body looks for.
+    /// The text that the body looks for.
     wanted: &'a str,
 }
 
@@ -178,7 +178,8 @@ fn moves(machine: &Machine, prefix: &str, wanted: &str) {
             assert_eq!(calls, [&call], "{args}");
             assert_eq!(done.reading.calls[&call].count, 40, "{args}");
             bench.verify();
-            // The first opens the driver for all. Each worker registers, and does one block to see which way it goes.
+            // The first opens the driver for all. Each worker registers, and does one block to find
+            // its path.
             let setup = bench.close();
             for name in ["HandleRegister", "BufRegister", "BufDeregister"] {
                 let registered = (format!("{prefix}{name}"), threads);
@@ -193,23 +194,23 @@ fn moves(machine: &Machine, prefix: &str, wanted: &str) {
 }
 
 #[test]
-fn cufile_moves_what_it_says() {
+fn cufile_moves_the_bytes_of_the_job() {
     let wanted = "cuFile 1.15, compatibility mode (not direct)";
-    inside("cufile_moves_what_it_says", Given { wanted, ..CUDA }, |machine, wanted| {
+    inside("cufile_moves_the_bytes_of_the_job", Given { wanted, ..CUDA }, |machine, wanted| {
         moves(machine, "cuFile", wanted);
     });
 }
 
 #[test]
-fn hipfile_moves_what_it_says() {
+fn hipfile_moves_the_bytes_of_the_job() {
     let wanted = "hipFile 0.5.0, compatibility mode (not direct), through the page cache";
-    inside("hipfile_moves_what_it_says", Given { wanted, ..HIP }, |machine, wanted| {
+    inside("hipfile_moves_the_bytes_of_the_job", Given { wanted, ..HIP }, |machine, wanted| {
         moves(machine, "hipFile", wanted);
     });
 }
 
 #[test]
-fn the_way_is_what_the_library_counted() {
+fn the_data_path_comes_from_the_counters() {
     let old: &[&str] = &["cuFileGetStatsL3"];
     let oldest: &[&str] = &["cuFileGetStatsL3", "cuFileGetVersion"];
     let silent: &[&str] = &["hipFileGetStatsL3"];
@@ -240,7 +241,7 @@ fn the_way_is_what_the_library_counted() {
     ] {
         // The host's own module would be named with its version.
         let given = Given { spec, missing, wanted, ..given };
-        if inside("the_way_is_what_the_library_counted", given, |machine, wanted| {
+        if inside("the_data_path_comes_from_the_counters", given, |machine, wanted| {
             for args in
                 ["seq-read,direct,shared,1MiB,q1,n1,t2", "seq-write,direct,own,1MiB,q1,n1,t2"]
             {
@@ -255,7 +256,7 @@ fn the_way_is_what_the_library_counted() {
 }
 
 #[test]
-fn what_the_libraries_refuse_is_named() {
+fn refusals_of_the_libraries_are_named() {
     let read = "seq-read,direct,shared,1MiB,q1,n1,t1";
     for (given, spec, wanted) in [
         (
@@ -288,7 +289,7 @@ fn what_the_libraries_refuse_is_named() {
         (HIP, "fail=hipFileRead@1:5030", "hipFileInternalError"),
     ] {
         let given = Given { spec, wanted, ..given };
-        if inside("what_the_libraries_refuse_is_named", given, |machine, wanted| {
+        if inside("refusals_of_the_libraries_are_named", given, |machine, wanted| {
             let error = Bench::open(machine, read).err().unwrap();
             let text = error.to_string();
             assert!(text.contains(wanted), "{text}");
@@ -302,8 +303,8 @@ fn what_the_libraries_refuse_is_named() {
 }
 
 #[test]
-fn a_file_that_cufile_cannot_describe_is_told_with_the_cure() {
-    let test = "a_file_that_cufile_cannot_describe_is_told_with_the_cure";
+fn an_unsupported_file_of_cufile_has_a_remedy() {
+    let test = "an_unsupported_file_of_cufile_has_a_remedy";
     let spec = "fail=cuFileHandleRegister:5027";
     inside(test, Given { spec, ..CUDA }, |machine, _| {
         let error = Bench::open(machine, "seq-read,direct,shared,1MiB,q1,n1,t1").err().unwrap();
@@ -317,8 +318,8 @@ fn a_file_that_cufile_cannot_describe_is_told_with_the_cure() {
 }
 
 #[test]
-fn what_goes_wrong_under_way_costs_one_sample() {
-    let test = "what_goes_wrong_under_way_costs_one_sample";
+fn a_failing_io_costs_one_sample() {
+    let test = "a_failing_io_costs_one_sample";
     for (given, spec, wanted) in [
         (CUDA, "fail=cuFileRead@10:5", "Input/output error (5)"),
         (CUDA, "short=cuFileRead@10", "only 32KiB of it were there"),
@@ -343,7 +344,7 @@ fn what_goes_wrong_under_way_costs_one_sample() {
 
 #[test]
 fn a_wrong_byte_is_found() {
-    // The first read finds the way; the second is that of the verification.
+    // The first read finds the data path; the second is that of the verification.
     let given = Given { spec: "corrupt=cuFileRead@2", ..CUDA };
     inside("a_wrong_byte_is_found", given, |machine, _| {
         let bench = Bench::open(machine, "seq-read,direct,shared,1MiB,q1,n1,t1").unwrap();
@@ -357,8 +358,8 @@ fn a_wrong_byte_is_found() {
 }
 
 #[test]
-fn without_the_library_the_way_to_it_is_said() {
-    let test = "without_the_library_the_way_to_it_is_said";
+fn without_the_library_the_error_names_how_to_get_it() {
+    let test = "without_the_library_the_error_names_how_to_get_it";
     for (vendor, wanted) in
         [(StubLibraries::Cuda, "libcufile.so.0"), (StubLibraries::Hip(6), "libhipfile.so.0")]
     {

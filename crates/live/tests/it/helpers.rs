@@ -1,4 +1,4 @@
-//! What an I/O costs where kernel threads do it for the worker. Alone in its process, whose time it
+//! CPU time of an I/O that kernel threads do for the worker. Alone in its process, whose time it
 //! compares.
 
 use pathline_hal::{IoJob, LocalMemory};
@@ -61,10 +61,10 @@ fn time_of_kernel_threads_is_time_of_the_io() {
     let done = storage.reap(id).unwrap();
     let all = process() - before;
     machine.host.gate_destroy(gate).unwrap();
-    let told = done.reading.cpu_user_ns + done.reading.cpu_system_ns;
+    let cpu_ns = done.reading.cpu_user_ns + done.reading.cpu_system_ns;
     assert_eq!(done.ops, 64);
-    assert!(told > all * 2.0 / 3.0, "{told} of {all} ns");
-    assert!(told < all * 1.1 + 1e6, "{told} of {all} ns");
+    assert!(cpu_ns > all * 2.0 / 3.0, "{cpu_ns} of {all} ns");
+    assert!(cpu_ns < all * 1.1 + 1e6, "{cpu_ns} of {all} ns");
     storage.close(id).unwrap();
     machine.host.free(address).unwrap();
 }

@@ -22,7 +22,7 @@ use pathline_schema::{Collective, MessageOp, Rank, Transport, Unit, WireOp};
 use pathline_stub::need::missing;
 use pathline_transport::{MeetingRoom, MpiPort, SharedMeeting, open_mpi};
 
-/// What a process of the test is to do.
+/// The role of a process of the test.
 const ROLE: &str = "PATHLINE_TEST_MPI_ROLE";
 /// The interface that its library is to have.
 const ABI: &str = "PATHLINE_TEST_MPI_EXPECTED";
@@ -40,7 +40,7 @@ struct Mpi {
     variable: &'static str,
     /// The interface of its library.
     abi: &'static str,
-    /// The library beside its launcher, if it is not the one that a search finds.
+    /// The library next to its launcher, if a search would find another one.
     library: Option<&'static str>,
 }
 
@@ -108,7 +108,7 @@ macro_rules! with_each {
 
             #[test]
             fn an_error_of_mpi_comes_back_as_one() {
-                MPI.all_say(2, "truncate", "the error is told");
+                MPI.all_say(2, "truncate", "the error is reported");
             }
         }
     )* };
@@ -137,14 +137,14 @@ with_each! {
 
 /// Of Open MPI 5.0.11 a wait for several does not return that a message was longer than expected.
 #[test]
-fn an_error_closes_what_is_in_flight() {
+fn an_error_closes_messages_in_flight() {
     for mpi in [mpich::MPI, standard::MPI] {
         let Some((_, text)) = mpi.mpirun(2, "open") else { continue };
         assert_eq!(text.matches("the memory may go").count(), 1, "{text}");
     }
 }
 
-/// What `mpirun` starts. Nothing, in the test itself.
+/// The process that `mpirun` starts. Does nothing in the test itself.
 #[test]
 fn one_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -161,12 +161,12 @@ fn one_process() {
     let link = Meeting::open(&port);
     match role.as_str() {
         "check" => {
-            // Intel's says nothing of it.
-            let told = facts.carried.as_deref();
+            // Intel's MPI does not report it.
+            let carried = facts.carried.as_deref();
             let known =
                 ["pml ob1 over one of btl ", "pml ucx", "pml cm over one of mtl ", "device "];
             let knows = |text: &str| known.iter().any(|start| text.starts_with(start));
-            assert!(told.is_some_and(knows) || facts.version.contains("Intel"), "{told:?}");
+            assert!(carried.is_some_and(knows) || facts.version.contains("Intel"), "{carried:?}");
             check(&mut port, &link);
             println!("rank {rank}: every byte is right");
         }
@@ -174,7 +174,7 @@ fn one_process() {
             truncate(&mut port);
             // It costs its case alone.
             exchange(&mut port, &link, &[flow(WireOp::Send { window: 4 }, 4096, &[0, 1])]);
-            println!("rank {rank}: the error is told");
+            println!("rank {rank}: the error is reported");
         }
         "open" => open(&mut port),
         "huge" => {
@@ -261,7 +261,7 @@ impl RankLink for Meeting {
     }
 }
 
-/// Does something with the ranks `group`; those that are not of it meet all the same.
+/// Runs `act` on the ranks of `group`; the other ranks join its barriers, too.
 fn with_ranks<T>(
     port: &mut MpiPort,
     link: &Meeting,
@@ -333,7 +333,7 @@ fn check(port: &mut MpiPort, link: &Meeting) {
     refuse(port);
 }
 
-/// What takes more than two.
+/// Checks that need more than two ranks.
 fn several(port: &mut MpiPort, link: &Meeting) {
     let (send, ping) = (WireOp::Send { window: 16 }, WireOp::Ping);
     for bytes in [8, 65_536] {
@@ -349,7 +349,7 @@ fn several(port: &mut MpiPort, link: &Meeting) {
     }
 }
 
-/// What cannot be is refused with the reason, on every rank alike.
+/// Impossible exchanges are refused with the reason, on every rank.
 fn refuse(port: &mut MpiPort) {
     let (_, size) = port.rank_size();
     let scatter =
@@ -400,9 +400,9 @@ fn truncate(port: &mut MpiPort) {
     }
 }
 
-/// Messages both ways, of which rank 1 expects one to be shorter than it is. When it fails, the
-/// receive of its answer is in flight, which rank 0 never sends: rank 0 waits in vain, and is ended
-/// with the job.
+/// Messages in both directions, of which rank 1 expects one to be shorter than it is. When it
+/// fails, the receive of its answer is in flight, which rank 0 never sends: rank 0 waits in vain,
+/// and is ended with the job.
 fn open(port: &mut MpiPort) {
     let (me, _) = port.rank_size();
     let [mut out, mut into] = [[0u8; 64]; 2];
@@ -429,7 +429,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-/// Latency of 8 B and rate of windows of 1 MiB, as a C program beside it prints them.
+/// Latency of 8 B and rate of windows of 1 MiB, as an equivalent C program prints them.
 fn measure(port: &mut MpiPort, rounds: usize) {
     let (me, _) = port.rank_size();
     for (op, bytes, reps) in
@@ -449,7 +449,7 @@ fn measure(port: &mut MpiPort, rounds: usize) {
         port.release(id).unwrap();
         let ns = median(times);
         if me == 0 && ping {
-            println!("8 B: {:.3} us one way", ns / 2e3);
+            println!("8 B: {:.3} us per direction", ns / 2e3);
         } else if me == 0 {
             println!("1 MiB: {:.3} GB/s", 64.0 * bytes as f64 / ns);
         }

@@ -29,13 +29,13 @@ fn wire(via: Transport, text: &str) -> MessageOp {
     }
 }
 
-/// Every way to copy and every operation.
+/// Every copy method and every operation.
 fn messages(via: Transport) -> Vec<MessageOp> {
     let all = |texts: &[String]| texts.iter().map(|text| wire(via, text)).collect();
     let ops = ["ping", "send-w3", "consume"];
     if via == Transport::Cma {
-        let ways = ["read", "write"];
-        let texts = ops.iter().flat_map(|op| ways.map(|way| format!("{op},{way}")));
+        let methods = ["read", "write"];
+        let texts = ops.iter().flat_map(|op| methods.map(|method| format!("{op},{method}")));
         return all(&texts.collect::<Vec<_>>());
     }
     let hows = pathline_live::live(pathline_schema::Topology::default()).host.instructions();
@@ -63,7 +63,7 @@ fn part(me: u32, wire: MessageOp, bytes: u64, memory: &HeapMemory) -> FlowPart {
     }
 }
 
-/// How a rank tells the other its offers.
+/// How ranks exchange their offers.
 trait Wires {
     fn swap(&self, offer: &[u8]) -> Vec<u8>;
 }
@@ -184,7 +184,7 @@ impl Ports {
         let (shm, cma) = (shm_port(Rank(me), most).unwrap(), cma_port(Rank(me), most).unwrap());
         Self { shm, cma }
     }
-    fn of(&mut self, via: Transport) -> &mut dyn TransportPort {
+    fn port(&mut self, via: Transport) -> &mut dyn TransportPort {
         if via == Transport::Cma { &mut *self.cma } else { &mut *self.shm }
     }
 }
@@ -203,7 +203,7 @@ fn bind(
     id
 }
 
-/// What both ranks check.
+/// The checks of both ranks.
 fn check(me: u32, meeting: &SharedMeeting, wires: &dyn Wires) {
     let (mut ports, memory) = (Ports::open(me, LONG), HeapMemory::new(1));
     let link = RankLinks { me, meeting, wires };
@@ -211,7 +211,7 @@ fn check(me: u32, meeting: &SharedMeeting, wires: &dyn Wires) {
         check_transport(&mut TransportRank {
             me: Rank(me),
             seats: vec![(Rank(0), Unit::Numa(0)), (Rank(1), Unit::Numa(0))],
-            port: ports.of(via),
+            port: ports.port(via),
             memory: &memory,
             link: &link,
             messages: messages(via),
@@ -228,7 +228,7 @@ fn check(me: u32, meeting: &SharedMeeting, wires: &dyn Wires) {
 /// One flow of 64 KiB that the other rank has joined, and a rank that does nothing more.
 fn joined(other: &mut Other, ports: &mut Ports, memory: &HeapMemory) -> ExchangeId {
     let parts = [part(0, ping(), 65_536, memory)];
-    bind(ports.of(Transport::Shm), 0, &parts, RepeatMode::Streaming, other)
+    bind(ports.port(Transport::Shm), 0, &parts, RepeatMode::Streaming, other)
 }
 
 fn ping() -> MessageOp {
@@ -254,7 +254,7 @@ fn acts_as_a_rank_where_it_is_one() {
             let mut ports = Ports::open(1, LONG);
             let memory = HeapMemory::new(1);
             let parts = [part(1, ping(), 65_536, &memory)];
-            bind(ports.of(Transport::Shm), 1, &parts, RepeatMode::Streaming, &inside);
+            bind(ports.port(Transport::Shm), 1, &parts, RepeatMode::Streaming, &inside);
             let _seat = SharedMeeting::open(&address, Rank(1), LONG).unwrap();
             inside.tell("joined");
             inside.hear();
@@ -271,7 +271,7 @@ fn acts_as_a_rank_where_it_is_one() {
 }
 
 #[test]
-fn every_byte_arrives_by_every_way_and_operation() {
+fn every_byte_arrives_by_every_method_and_operation() {
     let room = MeetingRoom::create(2).unwrap();
     let other = Other::start("exchanges");
     other.tell(&room.address());
@@ -343,7 +343,7 @@ fn a_rank_that_hangs_is_named_at_the_deadline() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_reason() {
+fn impossible_exchanges_are_refused_with_a_reason() {
     let mut ports = Ports::open(0, LONG);
     let memory = HeapMemory::new(1);
     let good = [part(0, ping(), 64, &memory)];

@@ -94,7 +94,7 @@ fn case(machine: &Machine, engine: &str, args: &str) -> Vec<String> {
     for times in [&reading.latency, &reading.device, &reading.copy] {
         assert_eq!(times.count(), 60, "{args}");
     }
-    // A block's way is its I/O and its copy, and what lies between.
+    // A block's latency covers its I/O, its copy and the time between them.
     let parts = reading.device.sum_ns + reading.copy.sum_ns;
     assert!(reading.latency.sum_ns >= parts, "{args}: {} < {parts}", reading.latency.sum_ns);
     if io.op == IoOp::Read {

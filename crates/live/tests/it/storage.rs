@@ -119,7 +119,7 @@ fn names(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_engine_reads_and_writes_what_it_says() {
+fn every_engine_reads_and_writes_its_blocks() {
     let dir = folder();
     let machine = machine(dir.path(), false);
     let mut done = 0;
@@ -135,14 +135,14 @@ fn every_engine_reads_and_writes_what_it_says() {
                     continue;
                 }
                 let bench = Bench::open(&machine, io, 4096).unwrap();
-                let told = bench.sample(100).unwrap();
-                let reading = &told.reading;
+                let sample = bench.sample(100).unwrap();
+                let reading = &sample.reading;
                 // 34, 33 and 33: when the first was done it had done at least its own.
-                assert_eq!((told.ops, reading.latency.count()), (100, 100), "{engine}[{io}]");
+                assert_eq!((sample.ops, reading.latency.count()), (100, 100), "{engine}[{io}]");
                 assert!((33..=100).contains(&reading.first_done_ops), "{reading:?}");
-                assert!(reading.first_done_ns <= told.elapsed.0 && told.elapsed.0 > 0.0);
+                assert!(reading.first_done_ns <= sample.elapsed.0 && sample.elapsed.0 > 0.0);
                 // One wait at a time of each of three workers.
-                assert!(reading.latency.max_ns as f64 <= told.elapsed.0, "{engine}[{io}]");
+                assert!(reading.latency.max_ns as f64 <= sample.elapsed.0, "{engine}[{io}]");
                 let calls: u64 = reading.calls.values().map(|c| c.count).sum();
                 assert!(calls > 0 && reading.device.is_empty());
                 assert_eq!(bench.verified().unwrap(), VerifyResult::Verified, "{engine}[{io}]");
@@ -181,7 +181,7 @@ fn batches_are_handed_over_and_waited_for_together() {
 }
 
 #[test]
-fn what_was_named_is_read_and_not_touched() {
+fn a_named_file_is_read_and_not_changed() {
     let dir = folder();
     let path = dir.path().join("precious");
     let mine: Vec<u8> = (0..1 << 20).map(|i: u32| (i * 7 % 251) as u8).collect();
@@ -227,7 +227,7 @@ fn with_leave_a_named_file_is_written_and_keeps_its_length() {
     }
     drop(machine);
     let after = std::fs::read(&path).unwrap();
-    // What lies behind the span is as it was.
+    // The bytes after the span are unchanged.
     assert!(after.len() == 3 << 20 && after[2 << 20..].iter().all(|&b| b == 9));
 }
 
@@ -264,7 +264,7 @@ fn a_file_that_shrinks_and_a_full_place_are_named() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_is_opened() {
+fn impossible_jobs_are_refused_before_opening() {
     let dir = folder();
     let machine = machine(dir.path(), false);
     let why = |engine: &str, args: &str, block: u64| {
@@ -295,7 +295,7 @@ fn what_cannot_be_is_said_before_anything_is_opened() {
 }
 
 #[test]
-fn files_of_this_machine_do_what_every_machines_must() {
+fn files_of_this_machine_pass_the_conformance_checks() {
     let dir = folder();
     let machine = machine(dir.path(), false);
     let of_files = |check: &&pathline_hal::conformance::NamedCheck| check.0.starts_with("storage");
@@ -312,7 +312,7 @@ fn files_of_this_machine_do_what_every_machines_must() {
 const KILLED: &str = "PATHLINE_TEST_KILLED";
 
 #[test]
-fn what_a_killed_process_left_goes_at_the_next_start() {
+fn leftovers_of_a_killed_process_go_at_the_next_start() {
     if let Some(path) = std::env::var_os(KILLED) {
         let machine = machine(Path::new(&path), false);
         let read = io("aio", "seq-read,cached,shared,1MiB,q4,n1,t1");
@@ -340,7 +340,7 @@ fn what_a_killed_process_left_goes_at_the_next_start() {
 fn with_files(folder: &Path) -> std::process::Child {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
-            "storage::what_a_killed_process_left_goes_at_the_next_start",
+            "storage::leftovers_of_a_killed_process_go_at_the_next_start",
             "--exact",
             "--nocapture",
         ])
@@ -372,7 +372,7 @@ fn a_small_and_a_read_only_place_are_named() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(mount(&["-o", "remount,ro", "none"], &at));
-    // What cannot be removed is told, with the reason, as long as it is there.
+    // A folder that cannot be removed is reported with the reason until it is gone.
     let swept = pathline_storage::sweep(&at);
     assert_eq!(swept.left, [(left[0].clone(), "Read-only file system".to_owned())]);
     assert!(mount(&["-o", "remount,rw", "none"], &at));
@@ -395,7 +395,7 @@ fn a_small_and_a_read_only_place_are_named() {
     assert!(std::process::Command::new("umount").arg(&at).status().unwrap().success());
 }
 
-/// A sample of writes fails, and what it says; afterwards another one of the same workers does not.
+/// The error of a failing sample of writes; afterwards the same workers succeed.
 fn fails_once(bench: &Bench<'_>, ops: u64, repair: impl FnOnce()) -> pathline_hal::CallError {
     let error = bench.sample(ops).unwrap_err();
     repair();
@@ -466,10 +466,10 @@ fn a_write_past_the_limit_of_files_is_an_error_and_no_end() {
         .env(LIMITED, &path)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{:?}: {said}", output.status);
-    let errors: Vec<&str> = said.lines().filter(|line| line.contains("limited: ")).collect();
-    assert!(errors.len() >= 2, "aio and sync at least: {said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{:?}: {stdout}", output.status);
+    let errors: Vec<&str> = stdout.lines().filter(|line| line.contains("limited: ")).collect();
+    assert!(errors.len() >= 2, "aio and sync at least: {stdout}");
     for error in errors {
         assert!(error.contains("File too large (27)") && error.contains("ulimit -f"), "{error}");
     }
@@ -502,7 +502,7 @@ fn a_folder_that_is_renamed_meanwhile_is_cleaned_all_the_same() {
     let bench = Bench::open(&machine, io("aio", "seq-read,cold,shared,1MiB,q4,n1,t1"), 4096);
     let bench = bench.unwrap();
     std::fs::rename(&before, &after).unwrap();
-    // Files are opened anew for cold reads, by their names.
+    // Cold reads open files again by their names.
     let error = bench.sample(100).unwrap_err();
     assert!(error.way_out.contains("renamed"), "{error}");
     bench.close();

@@ -16,8 +16,8 @@ use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 /// Set in the process that a test runs its body in.
 const INSIDE: &str = "PATHLINE_TEST_INSIDE";
 
-/// Runs the body of the test of that name in a process of its own that finds those libraries: they
-/// are looked for by its environment, and they keep their state for as long as it lives. With HIP
+/// Runs the body of the test of that name in a separate process that finds those libraries: its
+/// environment names them, and they keep their state for as long as it lives. With HIP
 /// among them, that is the runtime that is asked for.
 fn inside(test: &str, vendors: &[StubLibraries], spec: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
@@ -283,8 +283,8 @@ fn hip_exports_memory_where_it_has_a_call_for_it() {
 }
 
 #[test]
-fn hip_without_a_call_to_export_says_what_has_one() {
-    let test = "hip_without_a_call_to_export_says_what_has_one";
+fn hip_without_an_export_call_names_the_version_that_has_it() {
+    let test = "hip_without_an_export_call_names_the_version_that_has_it";
     inside(test, &[StubLibraries::Hip(6), StubLibraries::Verbs], "gpus=1,rdma=mlx5_0", || {
         let machine = machine();
         let buffer =
@@ -297,9 +297,9 @@ fn hip_without_a_call_to_export_says_what_has_one() {
 }
 
 #[test]
-fn a_host_without_adapters_says_so() {
+fn a_host_without_adapters_is_reported() {
     inside(
-        "a_host_without_adapters_says_so",
+        "a_host_without_adapters_is_reported",
         &[StubLibraries::Cuda, StubLibraries::Verbs],
         "gpus=1",
         || {
