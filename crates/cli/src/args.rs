@@ -24,7 +24,7 @@ use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
                         files; 3 could not judge."
 )]
 pub(crate) struct Args {
-    /// What to do; without it, says what can be done here.
+    /// What to do; without it, shows what can be done here.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -67,19 +67,19 @@ pub(crate) enum Command {
 #[derive(Debug, Parser)]
 #[command(name = "pathline", disable_help_subcommand = true)]
 pub(crate) struct InternalArgs {
-    /// What the process that started this one wants.
+    /// The task from the process that started this one.
     #[command(subcommand)]
     pub(crate) command: InternalCommand,
 }
 
-/// What one process of this program wants of another.
+/// Tasks that one process of this program gives another.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InternalCommand {
     /// Measure for a run that started this process.
     Worker,
     /// Be one of several processes that measure together.
     Rank {
-        /// The process at standard input is no coordinator: it says where one is.
+        /// The process at standard input is not the coordinator: it sends its address.
         #[arg(long)]
         kept: bool,
         /// Try whether MPI takes device memory, and end.
@@ -184,7 +184,7 @@ impl StoreArgs {
 }
 
 impl SelectArgs {
-    /// Fails if suite storage is asked for on this host, and no place for its files.
+    /// Fails if suite storage is selected on this host without a place for its files.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
         let named = !self.stores.store.is_empty() || self.machine.is_some();
         if named || !self.suite.iter().any(|suite| suite == STORAGE) {
@@ -207,7 +207,7 @@ impl SelectArgs {
         })
     }
 
-    /// What random sets are drawn from.
+    /// The parameters of random sets.
     pub(crate) fn draw(&self) -> RandomDraw {
         RandomDraw { seed: self.seed, sets: self.sets }
     }
@@ -277,7 +277,7 @@ pub(crate) enum DeviceMemoryAnswer {
 }
 
 impl LibraryArgs {
-    /// What the environment says.
+    /// The values of the environment.
     pub(crate) fn from_env() -> Self {
         Self::try_parse_from(["pathline"]).unwrap_or_default()
     }
@@ -287,7 +287,7 @@ impl LibraryArgs {
         !self.named.0.is_empty()
     }
 
-    /// What is said here, and else what was said there.
+    /// These values, and those of `other` where they are missing.
     pub(crate) fn or(self, other: Self) -> Self {
         let mut named = other.named;
         named.0.extend(self.named.0);
@@ -305,7 +305,7 @@ impl LibraryArgs {
     }
 }
 
-/// What a run must be able to use.
+/// Requirements of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Requirement {
     /// GPUs, also where none is on the bus.
@@ -315,8 +315,8 @@ pub(crate) enum Requirement {
 }
 
 impl Requirement {
-    /// The same for the crate that plans.
-    pub(crate) fn of(asked: Option<Self>) -> GpuRequirement {
+    /// The requirement for the planner.
+    pub(crate) fn to_planner(asked: Option<Self>) -> GpuRequirement {
         match asked {
             None => GpuRequirement::Discovered,
             Some(Self::Gpus) => GpuRequirement::Always,
@@ -337,12 +337,12 @@ pub(crate) struct TimeoutArgs {
 }
 
 impl TimeoutArgs {
-    /// What the environment says.
+    /// The values of the environment.
     pub(crate) fn from_env() -> Self {
         Self::try_parse_from(["pathline"]).unwrap_or_default()
     }
 
-    /// How long one call of a library may take, if the user said so.
+    /// Timeout of one library call, if the user set one.
     pub(crate) fn call(&self) -> Option<Duration> {
         self.library_timeout.map(|secs| Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
     }
@@ -406,7 +406,7 @@ pub(crate) struct RunArgs {
     pub(crate) color: ColourChoice,
 }
 
-/// What belongs to a run rather than to one session of it: `--resume` takes it from the run that is
+/// Options of a run rather than of one session of it: `--resume` takes them from the run that is
 /// continued, as it takes [`SelectArgs`].
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct SamplingArgs {
@@ -449,7 +449,7 @@ fn kept_by_resume() -> Vec<Id> {
 }
 
 impl RunArgs {
-    /// What whoever measures needs to know.
+    /// The request for the process that measures.
     pub(crate) fn request(&self, job: Option<RankJob>) -> anyhow::Result<RunRequest> {
         Ok(RunRequest {
             machine: self.select.machine(&self.libraries)?,
@@ -462,7 +462,7 @@ impl RunArgs {
         })
     }
 
-    /// What the engine is told and the journal records. The memory follows from the machine.
+    /// The settings of the engine, which the journal records. The memory follows from the machine.
     fn settings(&self) -> RunSettings {
         let SamplingArgs { precision, case_budget, noise, repeat, ranks: _ } = self.sampling;
         let usual = RunSettings::default();
@@ -618,8 +618,8 @@ pub(crate) struct CalibrateArgs {
     /// Runs of one node, folders or journals; suite contention measures what a twin needs.
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Write the machine file here, in place of what is there; - is standard output, which then has
-    /// no report. By default machine.toml, which must not be there yet.
+    /// Write the machine file here and overwrite an existing one; - is standard output, which then
+    /// has no report. By default machine.toml, which must not be there yet.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Replace a machine.toml that is there.
@@ -714,7 +714,7 @@ pub(crate) struct MachinesArgs {
     pub(crate) constants: bool,
 }
 
-/// More than anybody waits for; beyond, times in nanoseconds leave what JSON can hold.
+/// More than any user waits for; beyond, times in nanoseconds leave what JSON can hold.
 const MOST: f64 = 1e9;
 
 /// Times depart by up to three deviations: with more than this, some would be next to nothing.

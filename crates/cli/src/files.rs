@@ -1,4 +1,4 @@
-//! Where a run lies on disk, and what may be written there.
+//! Files of a run on disk, and rules for overwriting them.
 //!
 //! A file that a command makes by itself (the journal, the machine description, the page) takes the
 //! place of nothing but of a page of pathline's own. What a user names is replaced, as by any program.
@@ -36,7 +36,7 @@ pub(crate) fn journal_path(run: &Path) -> PathBuf {
     if packed.exists() && !plain.exists() { packed } else { plain }
 }
 
-/// The page of a journal: beside it, and called after it where it is not called `run.jsonl`, so that
+/// The page of a journal: in its folder, and named after it unless it is `run.jsonl`, so that
 /// several journals in one folder have a page each.
 pub(crate) fn page_path(journal: &Path) -> PathBuf {
     let name = journal.file_name().unwrap_or_default().to_string_lossy();
@@ -57,7 +57,7 @@ pub(crate) fn read(run: &Path) -> Result<Journal> {
         .and_then(Journal::read)
         .with_context(|| path.display().to_string())?;
     for broken in journal.broken.iter().take(SHOWN) {
-        errln!("pathline: {}: {broken}; what it said is missing", path.display());
+        errln!("pathline: {}: {broken}; its record is missing", path.display());
     }
     if journal.broken.len() > SHOWN {
         let more = journal.broken.len() - SHOWN;
@@ -195,7 +195,7 @@ fn absent_or_same(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Writes the page of a run where no one has named a file for it. Only an earlier page of pathline
-/// gives way.
+/// is replaced.
 pub(crate) fn write_page(path: &Path, html: &str) -> Result<()> {
     replaceable_page(path)?;
     replace(path, html).with_context(|| format!("{}: cannot write", path.display()))
@@ -237,8 +237,8 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("{}: cannot write", path.display()))
 }
 
-/// Writes under another name and renames: whoever reads sees the old file or the new one, and a full
-/// disk costs neither.
+/// Writes under another name and renames: readers see the old file or the new one, and a full disk
+/// damages neither.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let (mut file, new) = temporary(path)?;
     let done = file.write_all(text.as_bytes()).and_then(|()| {
@@ -254,7 +254,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     done
 }
 
-/// A new file beside `path`. One that a killed process of the same number left is passed over.
+/// A new file in the folder of `path`. Skips a file that a killed process of the same number left.
 fn temporary(path: &Path) -> io::Result<(File, PathBuf)> {
     let mut nth = 0;
     loop {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pages_of_pathline_give_way() {
+    fn only_pages_of_pathline_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let page = dir.path().join("report.html");
         let mine = "<!doctype html><title>Report of my holidays - pathline</title>";
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_is_replaced_and_keeps_who_may_read_it() {
+    fn a_named_file_is_replaced_and_keeps_its_mode() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("twin.toml");

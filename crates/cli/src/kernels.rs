@@ -17,19 +17,19 @@ pub(crate) const KERNELS: &str = "kernels.json";
 /// operation.
 const MAX_TUNED: u64 = 16 << 20;
 
-/// Where winners are remembered: below `XDG_CACHE_HOME` or `~/.cache`. None if there is no home.
+/// The file of remembered winners: below `XDG_CACHE_HOME` or `~/.cache`. None if there is no home.
 fn file() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(base.join("pathline").join("tuned.json"))
 }
 
-/// What earlier searches found. A file that cannot be read is as good as none, and it is said so.
+/// The results of earlier searches. An unreadable file counts as none, with a warning.
 pub(crate) fn remembered() -> TunedKernels {
     file().and_then(|path| read(&path)).unwrap_or(TunedKernels::known())
 }
 
-/// The kernels that a run was begun with, which is to be gone on with.
+/// The kernels of a run to resume.
 pub(crate) fn of_run(folder: &Path) -> TunedKernels {
     read(&folder.join(KERNELS)).unwrap_or(TunedKernels::known())
 }
@@ -48,15 +48,12 @@ fn read(path: &Path) -> Option<TunedKernels> {
     };
     TunedKernels::parse(&text)
         .inspect_err(|why| {
-            errln!(
-                "pathline: {}: {why}; kernels are taken as if it were not there (--tune writes it anew)",
-                path.display()
-            );
+            errln!("pathline: {}: {why}; the file is ignored (--tune rewrites it)", path.display());
         })
         .ok()
 }
 
-/// Adds winners to those that are remembered. Where, or why that failed.
+/// Adds winners to the remembered ones. Returns the file, or why that failed.
 pub(crate) fn remember(found: &[BestKernel]) -> Result<PathBuf, String> {
     let path = file().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
     let mut all = read(&path).unwrap_or(TunedKernels::known());
@@ -71,7 +68,7 @@ pub(crate) fn remember(found: &[BestKernel]) -> Result<PathBuf, String> {
             }
             fs::create_dir_all(folder)?;
         }
-        // Who reads meanwhile sees the old file or the new one.
+        // A concurrent reader sees the old file or the new one.
         let new = path.with_extension(format!("{}.new", std::process::id()));
         fs::write(&new, all.text())?;
         fs::rename(&new, &path)
@@ -92,7 +89,7 @@ pub(crate) fn line(best: &BestKernel) -> String {
     format!("tuned: {what} {plain_gbs:.1} -> {gbs:.1} GB/s ({variant})")
 }
 
-/// What a search came to, for the end of a run.
+/// Prints the result of a search at the end of a run.
 pub(crate) fn summary(found: &[BestKernel], kept: Option<&Result<PathBuf, String>>) {
     outln!("");
     if found.is_empty() {

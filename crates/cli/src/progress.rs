@@ -1,4 +1,4 @@
-//! What a user sees while a run goes on, and how he ends it.
+//! Progress of a run on the terminal, and its interruption by the user.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -12,7 +12,7 @@ use pathline_bench::RunEvent;
 use pathline_schema::{Case, CaseOutcome, FlowSeries, JournalRecord, plain_line};
 use pathline_stats::SeriesSummary;
 
-/// Says when a run must end: Ctrl-C, or its time limit.
+/// Ends a run: on Ctrl-C, or at its time limit.
 pub(crate) struct StopRequest {
     asked: Arc<AtomicBool>,
     limit: Option<TimeLimit>,
@@ -44,7 +44,7 @@ impl StopRequest {
                  journal keeps what is measured"
             );
         }
-        // What is left after the last case writes the report.
+        // The rest of the time writes the report.
         let limit = limit_secs.map(|given| {
             let measuring = (given * 0.9).max(given - 3.0).min(1e9);
             TimeLimit { begun, measuring, given }

@@ -1,5 +1,5 @@
-//! What goes to standard output and standard error. Who closes a pipe early (`pathline plan | head`)
-//! has seen enough: that is no error. A full disk is one, but no reason to lose a run.
+//! Output to standard output and standard error. A reader that closes a pipe early (`pathline plan
+//! | head`) has seen enough: that is no error. A full disk is one, but no reason to lose a run.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use pathline_runner::ProcessHooks;
 use pathline_schema::plain_text;
 
-/// What processes of this program that measure or try libraries may do to the outside.
+/// Hooks for processes of this program that measure or try libraries.
 pub(crate) const HOOKS: ProcessHooks = ProcessHooks {
     warn: |text| eprint(format_args!("{text}\n")),
     exit: std::process::exit,
@@ -29,13 +29,12 @@ pub(crate) fn page(text: &str, colour: bool) {
     write(&if colour { only_colours(text) } else { plain_text(text).into_owned() });
 }
 
-/// Writes to standard error. There is nowhere to say that it failed.
+/// Writes to standard error. A failure cannot be reported anywhere.
 pub(crate) fn eprint(text: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_all(plain(text).as_bytes());
 }
 
-/// No byte that a terminal obeys leaves this program, whoever wrote it: a journal, a library, an
-/// argument.
+/// Removes bytes that control a terminal from any text: of a journal, a library, an argument.
 fn plain(text: fmt::Arguments<'_>) -> String {
     plain_text(&text.to_string()).into_owned()
 }

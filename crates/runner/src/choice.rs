@@ -1,4 +1,4 @@
-//! Which libraries and places for files a user chose, as they pass between processes.
+//! The user's choice of libraries and places for files, as it passes between processes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use pathline_schema::Bytes;
 use pathline_storage::StoreRequest;
 use serde::{Deserialize, Serialize};
 
-/// Which GPU runtime to use, and where its libraries are. What is not named is searched.
+/// The GPU runtime to use, and the paths of its libraries. Libraries without a path are searched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryChoice {
     /// Files or folders, by the option that names them: [`pathline_gpu::LibraryOption::name`].
@@ -74,7 +74,7 @@ impl LibraryChoice {
     }
 }
 
-/// Where suite storage has its files.
+/// The places for the files of suite storage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorePlaces {
     /// Folders, in which files are made; files and block devices.

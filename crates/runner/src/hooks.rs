@@ -1,4 +1,4 @@
-//! What only the command line may do: write to standard error, and end the process.
+//! Hooks that only the command line provides: write to standard error, and end the process.
 
 /// How a process of this program writes a line and ends at once.
 #[derive(Debug, Clone, Copy)]
@@ -12,8 +12,8 @@ pub struct ProcessHooks {
 }
 
 impl ProcessHooks {
-    /// Has this process ignore Ctrl-C and SIGTERM: whoever sends them to all processes of a job means
-    /// the run, which ends the others in turn.
+    /// Makes this process ignore Ctrl-C and SIGTERM: a signal to all processes of a job is meant
+    /// for the run, which ends the others itself.
     pub(crate) fn ignore_interrupts(self) {
         if let Err(error) = ctrlc::set_handler(|| {}) {
             (self.warn)(&format!("cannot leave signals to the run: {error}"));

@@ -14,7 +14,7 @@ pub struct StoreCleanup {
     known: BTreeSet<PathBuf>,
 }
 
-/// What a cleanup did, for the user.
+/// Report of a cleanup, for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CleanupNote {
     /// A folder is removed.
@@ -38,7 +38,7 @@ impl StoreCleanup {
                 known.insert(folder);
             }
             if unseen.is_some() {
-                // Its cases say why nothing is measured there.
+                // Its cases report why nothing is measured there.
                 known.insert(place.clone());
             }
         }

@@ -1,4 +1,4 @@
-//! What passes between processes of this program: one JSON value a line, over a socket. A worker's
+//! Links between processes of this program: one JSON value a line, over a socket. A worker's
 //! is its standard input; its standard output stays free for what libraries print.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -98,7 +98,7 @@ pub(crate) struct LineLink {
     read: Vec<u8>,
 }
 
-/// What came over a link.
+/// The result of a read from a link.
 #[derive(Debug)]
 pub(crate) enum LinkRecv<T> {
     /// A line.
@@ -118,7 +118,7 @@ impl LineLink {
     /// The socket that a process of this program gives its children as standard input.
     ///
     /// # Errors
-    /// Somebody else has started this process.
+    /// Another program has started this process.
     pub(crate) fn from_standard_input() -> anyhow::Result<Self> {
         let socket = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
         // Processes that libraries start, such as compilers, must not hold the socket open.

@@ -21,7 +21,7 @@ use crate::text_file::read_text;
 /// Largest machine description that is read.
 const MAX_DESCRIPTION: u64 = 4 << 20;
 
-/// Which machine a command works on. Nothing of it is open.
+/// The machine of a command, not opened yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MachineChoice {
@@ -31,10 +31,10 @@ pub enum MachineChoice {
     Model(Box<MachineModel>),
 }
 
-/// What this host is used with.
+/// Options for the use of this host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct HostMachine {
-    /// Which GPU runtime, and where its libraries are.
+    /// The GPU runtime, and the paths of its libraries.
     pub libraries: LibraryChoice,
     /// The places for files.
     pub stores: StorePlaces,
@@ -44,7 +44,7 @@ pub struct HostMachine {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "(String, String)", into = "(String, String)")]
 pub struct MachineModel {
-    /// What the user called it: a preset or a file.
+    /// The user's name for it: a preset or a file.
     source: String,
     text: String,
     desc: MachineDesc,
@@ -140,9 +140,9 @@ impl MachineChoice {
         })
     }
 
-    /// Opens the machine. Libraries of vendors are opened in this process, unless `without` says why GPUs
-    /// are left alone: for a process that may be lost over them. The GPU runtime completes what discovery
-    /// knows of the node.
+    /// Opens the machine. Libraries of vendors are opened in this process, unless `without` has a
+    /// reason to leave GPUs alone: for a process that may be lost over them. The GPU runtime
+    /// completes what discovery knows of the node.
     ///
     /// # Errors
     /// The description makes no network.
@@ -188,7 +188,7 @@ impl HostMachine {
     }
 }
 
-/// Memory that buffers may take where nobody says how much: half of what is free.
+/// Default limit of memory for buffers: half of the free memory.
 pub fn half_of_free(topology: &Topology) -> Bytes {
     let described = || topology.numa.iter().map(|d| d.memory.0).sum();
     let free = Some(topology.host.available.0).filter(|&a| a > 0).unwrap_or_else(described);

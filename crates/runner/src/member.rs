@@ -1,4 +1,4 @@
-//! What a rank is: its host, its GPUs, its CPUs.
+//! Description of a rank: its host, its GPUs, its CPUs.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::link::LineLink;
 
-/// How often whoever waits for a child looks for other reasons to stop.
+/// How often a wait for a child checks other reasons to stop.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a process that was killed may take to be gone. One that the kernel holds in a driver
 /// takes longer, and is left behind.
@@ -30,7 +30,7 @@ const TAIL_LINES: usize = 8;
 /// Characters of such a line that are kept.
 const TAIL_LINE_CHARS: usize = 400;
 
-/// What a process printed last.
+/// The last lines that a process printed.
 type OutputTail = Arc<Mutex<VecDeque<String>>>;
 
 /// A running child.
@@ -57,7 +57,7 @@ pub(crate) struct ExitReport {
     pub(crate) code: Option<i32>,
 }
 
-/// Where what a process prints goes.
+/// The destination of a process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessOutput {
     /// Its last lines are kept for errors.
@@ -124,16 +124,16 @@ impl WorkerProcess {
     /// The last line that it printed, as a clause; empty if none.
     pub(crate) fn output_tail(&self) -> String {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.back().map(|line| format!("; it last said: {line}")).unwrap_or_default()
+        tail.back().map(|line| format!("; its last output was: {line}")).unwrap_or_default()
     }
 
-    /// Waits for the end of one that has closed its socket, and says how it came.
+    /// Waits for the end of a process that has closed its socket, and reports its cause.
     pub(crate) fn exit_report(mut self) -> ExitReport {
         let closed_only = !self.reap(KILL_TIMEOUT);
         if closed_only {
             self.kill();
         }
-        // What it printed is read to the end by another thread. A process that it started may hold the
+        // Another thread reads its output to the end. A process that it started may hold the
         // pipe open for longer.
         let ended = Instant::now();
         while self.reader.as_ref().is_some_and(|r| !r.is_finished())
@@ -191,7 +191,7 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// This program, also where it was replaced since, or where nothing tells its path.
+/// This program, even if its file was replaced or its path is unknown.
 pub(crate) fn program() -> PathBuf {
     let proc = Path::new("/proc/self/exe");
     match std::env::current_exe() {
@@ -219,7 +219,7 @@ fn keep(output: PipeReader, tail: &OutputTail) {
     }
 }
 
-/// Signals by number on Linux, of those that end processes.
+/// Signals that end processes, by number on Linux.
 const SIGNALS: &[(i32, &str)] = &[
     (1, "SIGHUP"),
     (2, "SIGINT"),

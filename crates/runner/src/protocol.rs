@@ -1,4 +1,4 @@
-//! What passes between a run and its worker: two enums, one for each direction. The worker answers
+//! Messages between a run and its worker: two enums, one for each direction. The worker answers
 //! every order but waits for [`WorkerOrder::Continue`] after each event, so that the journal has every
 //! line before the next case begins.
 
@@ -46,7 +46,7 @@ pub(crate) enum WorkerReport {
     Done,
 }
 
-/// What a run asks of whoever measures for it: this process, or a worker. Made once.
+/// The request of a run to the process that measures: this one, or a worker. Made once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunRequest {
     /// The machine.
@@ -57,7 +57,7 @@ pub struct RunRequest {
     pub memory: Option<Bytes>,
     /// The processes that measure together, if there are several.
     pub job: Option<RankJob>,
-    /// How long a step may take, if the user said so.
+    /// Timeout of a step, if the user set one.
     pub limit: Option<Duration>,
     /// Faults on order in worker processes.
     pub faults: Vec<WorkerFault>,
@@ -76,7 +76,8 @@ impl RunRequest {
         RunSettings { memory, ..self.settings }
     }
 
-    /// Opens the machine in this process, without its GPUs if `without` says why. No fault happens.
+    /// Opens the machine in this process, without its GPUs if `without` has a reason. Injects no
+    /// fault.
     ///
     /// # Errors
     /// The description of a model makes no network.
@@ -107,15 +108,15 @@ impl RunRequest {
 pub(crate) struct MachineOpening {
     /// The process that started the worker, which must not outlive it.
     pub(crate) parent: u32,
-    /// What the run asks for.
+    /// The request of the run.
     pub(crate) request: RunRequest,
     /// Why the GPUs are to be left alone, if they are.
     pub(crate) without: Option<String>,
-    /// Which timers to look at.
+    /// The timers to check.
     pub(crate) overhead: TimerScope,
 }
 
-/// What goes wrong in a worker process: `WHAT STEP TEXT`, or `fails CALL NTH SEVERITY [GPU]`.
+/// A fault to inject in a worker process: `WHAT STEP TEXT`, or `fails CALL NTH SEVERITY [GPU]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerFault {
     /// The process ends, or hangs, at a step of a case.
@@ -133,7 +134,7 @@ pub enum WorkerFault {
     Call {
         /// Name of the call.
         call: String,
-        /// Which one; 1 is the first.
+        /// Number of the call; 1 is the first.
         nth: u64,
         /// How bad it is.
         severity: Severity,
@@ -144,7 +145,7 @@ pub enum WorkerFault {
     Open(ProcessEnd, OpenSelector),
 }
 
-/// Which attempts to open the machine go wrong.
+/// The attempts to open the machine that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenSelector {
     /// All.
@@ -162,7 +163,7 @@ pub enum ProcessEnd {
     Crash,
     /// By an exit code.
     Exit,
-    /// It does nothing any more.
+    /// It stops responding.
     Hang,
 }
 

@@ -1,4 +1,4 @@
-//! What a command that only looks knows of a machine: no library of a vendor is opened in this process.
+//! Knowledge of a machine for read-only commands: no vendor library is opened in this process.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::probe::{self, LibraryProbe, ManagementAnswer, ProbeError, ProbeLimits
 pub struct HostSurvey {
     /// The plain files.
     pub snapshot: HostSnapshot,
-    /// What they show.
+    /// The resulting topology.
     pub topology: Topology,
     /// NVML, or how it ended or held the process that asked it.
     pub management: Result<ManagementAnswer, ProbeError>,
@@ -52,7 +52,7 @@ impl HostSurvey {
 
 /// A machine as a plan needs it.
 pub struct MachineSurvey {
-    /// What is known of it while it is closed.
+    /// Facts about it before it is opened.
     pub about: MachineInfo,
     /// How GPUs are chosen and numbered here, a line each.
     pub notes: Vec<String>,

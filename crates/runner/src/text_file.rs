@@ -8,7 +8,7 @@ use std::path::Path;
 /// and a pipe may never have a writer.
 ///
 /// # Errors
-/// What is wrong with the file, without its name.
+/// The error of the file, without its name.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let bad = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
     // Before it is opened: opening a pipe waits.
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_plain_file_is_refused_before_it_is_read() {
+    fn only_plain_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link, pipe) =
             (dir.path().join("file"), dir.path().join("link"), dir.path().join("pipe"));

@@ -71,7 +71,7 @@ pub fn without_rings() -> Option<String> {
 /// The library of GPU direct that goes with a runtime, how the search for it went, and what there is to
 /// know of this machine for it.
 pub fn direct_library(family: RuntimeFamily) -> (LibraryReport, Vec<String>) {
-    match gds::GdsLibrary::of(family.name) {
+    match gds::GdsLibrary::for_runtime(family.name) {
         Some(kind) => (gds::report(kind), gds::notes(kind)),
         None => {
             let what = family.caps().direct_library;

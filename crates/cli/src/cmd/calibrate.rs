@@ -12,7 +12,7 @@ use crate::args::CalibrateArgs;
 use crate::files;
 use crate::say::{errln, out};
 
-/// How often progress is told.
+/// Interval of progress lines.
 const EVERY: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
@@ -28,16 +28,16 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
         Ok(NamedRun { name: path.display().to_string(), journal: files::read(path)? })
     };
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
-    let mut told = Instant::now();
+    let mut last_line = Instant::now();
     let twin = calibrate(&runs, &mut |step: &FitStep| {
-        if !args.quiet && told.elapsed() >= EVERY {
-            told = Instant::now();
+        if !args.quiet && last_line.elapsed() >= EVERY {
+            last_line = Instant::now();
             let FitStep { doing, groups, error } = step;
             errln!("{doing}: {groups} shared resources, sets off by {:.2} %", error * 100.0);
         }
     })?;
     let text = twin.toml();
-    // What cannot be read back must not be written.
+    // A file that cannot be read back must not be written.
     MachineDesc::parse(&out.display().to_string(), &text)
         .context("the twin of these runs is no valid machine file; please report it")?;
     if args.out.is_some() || args.force {

@@ -62,7 +62,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     Ok(if wrong { ExitKind::Wrong } else { ExitKind::Fine })
 }
 
-/// What was found of each library, in the order in which they are shown.
+/// Findings about each library, in display order.
 struct Findings {
     runtime: RuntimeAnswer,
     compilers: Vec<LibraryReport>,
@@ -80,7 +80,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Asks all at once: those that hang take no longer together than one alone.
+    /// Probes all libraries concurrently: several that hang take no longer than one.
     fn collect(survey: &HostSurvey, family: RuntimeFamily, libraries: &LibraryChoice) -> Self {
         let limits = survey.limits;
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
@@ -195,7 +195,7 @@ fn machine(args: &DoctorArgs, found: &Findings, limits: ProbeLimits) -> (HostAns
     }
 }
 
-/// Says whether the MPI here takes memory of this machine's GPUs, and how that is known.
+/// Prints whether the MPI here takes memory of this machine's GPUs, and how that is known.
 fn device_memory(args: &DoctorArgs) {
     match ask::<Option<String>>(LibraryProbe::DeviceMemory, &args.libraries.choice(), LAUNCHES) {
         Ok(line) => line.iter().for_each(|line| outln!("{line}")),
@@ -239,7 +239,7 @@ fn print_library(found: &LibraryReport, brief: bool, more: &str) {
     }
 }
 
-/// Where files go. No folder is made.
+/// Prints the folders for files. Makes none.
 fn folders() {
     match kernel_cache() {
         Some(folder) => outln!("{}", kernel_folder(&folder)),
@@ -274,7 +274,7 @@ fn kernel_folder(folder: &Path) -> String {
     }
 }
 
-/// How many files a folder holds.
+/// Number of files in a folder.
 fn kept(folder: &Path) -> String {
     match std::fs::read_dir(folder).map(Iterator::count) {
         Ok(files) => format!(" ({files} so far)"),

@@ -1,4 +1,4 @@
-//! The commands. Each takes its arguments and says how it went.
+//! The commands. Each takes its arguments and returns the exit code.
 
 mod calibrate;
 mod diff;
@@ -59,7 +59,7 @@ impl From<ExitKind> for ExitCode {
     }
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub(crate) fn run(args: Args) -> Result<ExitKind> {
     match args.command {
         None => hello::run(),

@@ -46,11 +46,11 @@ fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<ExitKind> {
         let layer = MessageLayer::new(desc)?;
         for text in &args.exchange {
             let exchange: ExchangeSpec = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
-            let told = layer
+            let outcome = layer
                 .time(&exchange)
                 .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
-            texts.push(predicted::exchange(&exchange, &told));
-            values.push(predicted::exchange_json(&exchange, &told));
+            texts.push(predicted::exchange(&exchange, &outcome));
+            values.push(predicted::exchange_json(&exchange, &outcome));
         }
     }
     if args.json {

@@ -9,7 +9,7 @@ use pathline_schema::RunBegin;
 
 use crate::args::Args;
 
-/// What says nothing of a single figure: which cases, where to write, what to show, how long in all.
+/// Options that do not affect a single figure: selection of cases, output, display, total time.
 const LEFT_OUT: &[&str] = &[
     "suite",
     "case",
@@ -31,15 +31,15 @@ pub(super) fn arguments(begin: &RunBegin) -> Option<Vec<String>> {
     let table = table.find_subcommand("run")?;
     let whole = Args::command().try_get_matches_from(&begin.command).ok()?;
     let given = whole.subcommand_matches("run")?;
-    let (mut words, mut said) = (Vec::new(), BTreeSet::new());
+    let (mut words, mut given_options) = (Vec::new(), BTreeSet::new());
     for arg in table.get_arguments() {
         let id = arg.get_id().as_str();
-        // What the environment of this process says is nothing to that run.
+        // The environment of this process does not concern that run.
         if LEFT_OUT.contains(&id) || given.value_source(id) != Some(ValueSource::CommandLine) {
             continue;
         }
         let Some(long) = arg.get_long() else { continue };
-        said.insert(long);
+        given_options.insert(long);
         if !arg.get_action().takes_values() {
             words.push(format!("--{long}"));
             continue;
@@ -49,7 +49,7 @@ pub(super) fn arguments(begin: &RunBegin) -> Option<Vec<String>> {
         }
     }
     for LibraryOption { name, variable, .. } in library_options() {
-        if let (Some(path), false) = (begin.env.get(*variable), said.contains(name)) {
+        if let (Some(path), false) = (begin.env.get(*variable), given_options.contains(name)) {
             words.extend([format!("--{name}"), path.clone()]);
         }
     }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_figures_depend_on_is_kept_and_nothing_else() {
+    fn only_options_that_affect_figures_are_kept() {
         let line = r#"["pathline","run","-qs","host,pairs","-m=x y.toml","--noise=0.5","--seed","7","--sets","9",
             "--ranks","2","--memory","1GiB","--time-limit","60","--out","o","--cuda","/c","--precision","2",
             "--standard-kernels","-c","* > *","--color","never","--case-deadline","9","--case-budget","5"]"#;

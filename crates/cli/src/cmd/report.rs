@@ -16,7 +16,7 @@ use crate::say::{self, errln, out, outln};
 /// Columns of the summary.
 const WIDTH: usize = 100;
 
-/// What a run is shown as.
+/// The rendered forms of a run.
 pub(super) struct RenderedRun {
     /// The HTML page.
     pub(super) page: String,
@@ -76,8 +76,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     Ok(judge(&journal).into())
 }
 
-/// The physics that a run is compared with: of the description that lies beside its journal, if it was
-/// simulated on that, else of the topology in the journal.
+/// The physics that a run is compared with: of the description next to its journal, if that was
+/// simulated, else of the topology in the journal.
 fn network(journal: &Journal, path: &Path) -> Result<Network> {
     let description = path.with_file_name(files::MACHINE);
     let mut machine = MachineChoice::Host(HostMachine::default());

@@ -1,4 +1,4 @@
-//! What `pathline run --resume` takes from the run that it goes on with.
+//! Arguments that `pathline run --resume` takes from the earlier run.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::args::{Args, Command, RunArgs};
 use crate::files;
 
 /// With `--resume`, the cases that the run was begun with, on the machine as it was described then;
-/// how long and how loud is said anew, and where the compiler is now, if that is said.
+/// time limit and verbosity come from this command line, and so does the compiler's path if given.
 pub(super) fn arguments(args: RunArgs) -> Result<RunArgs> {
     let Some(run) = &args.resume else { return Ok(args) };
     let begin = files::read(run)?.begin;
@@ -71,7 +71,7 @@ fn same_machine(run: &Path, begin: &RunBegin) -> Result<String> {
     }
 }
 
-/// Opens the journal of a run that is to be gone on with, for this process alone.
+/// Opens the journal of a run to resume, with an exclusive lock.
 pub(super) fn open_journal(run: &Path) -> Result<(JournalFile, Journal)> {
     let path = files::journal_path(run);
     if path.extension().is_some_and(|e| e == "gz") {
@@ -80,7 +80,7 @@ pub(super) fn open_journal(run: &Path) -> Result<(JournalFile, Journal)> {
     Ok(JournalFile::open(&path)?)
 }
 
-/// What a user gives to `--resume` for a journal: its folder, if it has the usual name there.
+/// The argument of `--resume` for a journal: its folder, if it has the usual name there.
 pub(super) fn name_of(journal: &Path) -> String {
     let folder = journal.parent().filter(|p| p.join(files::JOURNAL) == journal);
     quote(&folder.unwrap_or(journal).to_string_lossy()).into_owned()

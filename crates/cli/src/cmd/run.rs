@@ -48,7 +48,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         ));
     }
     let job = job(&args, joined.map(|(_, job)| job))?;
-    // It outlives the process that coordinates, which may have to be replaced.
+    // It outlives the coordinating process, which may have to be replaced.
     let _first = first_rank(job.as_ref(), &args.libraries)?;
     let stopper = StopRequest::new(begun, args.time_limit);
     let request = args.request(job)?;
@@ -148,7 +148,7 @@ fn measure_here(start: &RunStart, without: Option<String>) -> Result<RunResult> 
     measure(start, &mut LocalExecutor::new(&machine, about, settings))
 }
 
-/// What a run is begun with.
+/// The inputs of a run.
 struct RunStart {
     args: RunArgs,
     stopper: StopRequest,
@@ -161,12 +161,12 @@ struct RunStart {
     tuned: RefCell<Option<TunedKernels>>,
 }
 
-/// The processes of a run: those that a launcher started, or those that are asked for.
+/// The processes of a run: started by a launcher, or requested by `--ranks`.
 fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
     match (joined, args.sampling.ranks) {
         (Some(joined), None) => Ok(Some(joined)),
         (Some(joined), Some(_)) => Err(anyhow!(
-            "--ranks beside {} processes that a launcher started: leave one of the two out",
+            "--ranks and {} processes of a launcher exclude each other: leave one of the two out",
             joined.count()
         )),
         (None, asked) => Ok(asked.map(|count| RankJob::Own { count })),
@@ -179,12 +179,12 @@ fn first_rank(job: Option<&RankJob>, libraries: &LibraryArgs) -> Result<Option<R
     RankKeeper::start(at, &libraries.choice()).map(Some)
 }
 
-/// What was measured: the journal of the run.
+/// The result of a run: its journal.
 struct RunResult {
     journal: PathBuf,
     /// The physics that figures are compared with.
     network: Network,
-    /// What was searched for, and where it is remembered.
+    /// The result of a search for kernels, and its file.
     found: Option<TuneResult>,
 }
 
@@ -200,8 +200,8 @@ struct RunKernels {
     found: Option<TuneResult>,
 }
 
-/// The kernels that suites take: those of the first repeat, of the run that is continued, or of earlier
-/// searches; with `--tune` those of a new search.
+/// The kernels that suites take: those of the first repeat, of the resumed run, or remembered ones; with
+/// `--tune` the result of a new search.
 fn kernels_for(start: &RunStart, crew: &mut dyn Executor) -> Result<RunKernels> {
     let RunStart { args, stopper, .. } = start;
     if let Some(tuned) = start.tuned.borrow().clone() {
@@ -237,7 +237,7 @@ fn kernels_for(start: &RunStart, crew: &mut dyn Executor) -> Result<RunKernels> 
     Ok(RunKernels { tuned, found: Some(TuneResult { best, kept }) })
 }
 
-/// What a plan needs to know of an open machine.
+/// The facts about an open machine that a plan needs.
 fn scope<'a>(
     start: &'a RunStart,
     about: &'a MachineInfo,
@@ -281,7 +281,7 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
         settings: request.settings_on(&about.topology),
     };
     let named = !args.select.suite.is_empty() || !args.select.case.is_empty();
-    let unmet = Requirement::of(args.require).unmet(crew.about(), &plan, named);
+    let unmet = Requirement::to_planner(args.require).unmet(crew.about(), &plan, named);
     let (session, is_new) = open(start, crew.about(), &header.host, name)?;
     let session = session.with_note(unmet.filter(|_| request.repeat == 0));
     let journal = session.path().to_owned();

@@ -90,7 +90,7 @@ fn table(
     Ok((name, text))
 }
 
-/// The targets, with what `--within TARGET=MEDIAN[,P95]` says in percent.
+/// The targets, with the percentages of `--within TARGET=MEDIAN[,P95]`.
 fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
     let mut targets = TARGETS.to_vec();
     for text in within {

@@ -19,7 +19,7 @@ const QUICK: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64Ki
 /// Far more than any command here takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Every function of HIP that a runtime must have, but those that say what it is and has.
+/// Every function of HIP that a runtime must have, except the functions that describe it.
 const HIP: &str = "hipInit hipDeviceGet hipDeviceGetName hipDeviceTotalMem hipDeviceGetAttribute \
     hipDeviceGetPCIBusId hipMemGetInfo hipMalloc hipFree hipHostMalloc hipHostFree hipHostRegister \
     hipHostUnregister hipMallocManaged hipMemAdvise hipMemPrefetchAsync hipDeviceCanAccessPeer \
@@ -45,7 +45,7 @@ const UCX: &str = "ucs_status_string ucp_config_read ucp_config_release ucp_conf
     ucp_tag_recv_nbx ucp_put_nbx ucp_get_nbx ucp_request_check_status ucp_request_query \
     ucp_request_free";
 
-/// What a function does in place of its work, in C: `out` is where its result would go.
+/// Replacement for the body of a function, in C: `out` is where its result would go.
 const HANG: &str = "for (;;) pause();";
 const CRASH: &str = "*(volatile int *)8 = 1;";
 const EXIT: &str = "exit(0);";
@@ -253,7 +253,7 @@ fn doctor_survives_libraries_that_make_no_sense() {
 }
 
 #[test]
-fn what_only_looks_opens_no_library_itself() {
+fn read_only_commands_open_no_library() {
     let node = Node::new();
     let libraries = node.all_misbehave(CRASH);
     let path = |function: &str| {
@@ -262,21 +262,21 @@ fn what_only_looks_opens_no_library_itself() {
         };
         libraries.iter().find_map(|l| of(&l)).unwrap()
     };
-    let said = |args: &[&str]| {
+    let stdout_of = |args: &[&str]| {
         let output = node.pathline(args, &[]);
-        let said = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}{}", text(&output.stderr));
-        said
+        let stdout = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {stdout}{}", text(&output.stderr));
+        stdout
     };
-    let topo = said(&["topo"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let topo = stdout_of(&["topo"]).split_whitespace().collect::<Vec<_>>().join(" ");
     let nvml = format!("NVML was not read: {}: in nvmlInit_v2 the process", path("nvmlInit_v2"));
     assert!(topo.contains(&nvml), "{topo}");
     let gpu = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB";
-    said(&["plan", "--case", gpu]);
-    assert!(said(&[]).contains("pathline run"));
+    stdout_of(&["plan", "--case", gpu]);
+    assert!(stdout_of(&[]).contains("pathline run"));
     // A run goes on without them.
     let out = node.path("run");
-    said(&["run", "--quiet", "--case", QUICK, "--out", out.to_str().unwrap()]);
+    stdout_of(&["run", "--quiet", "--case", QUICK, "--out", out.to_str().unwrap()]);
     assert!(matches!(&journal(&out).outcomes[..], [CaseOutcome::Measured(_)]));
 }
 

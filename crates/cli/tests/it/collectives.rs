@@ -35,7 +35,7 @@ fn struck_once(gpus: u32, rank: u32, fault: &str) -> Node {
     node
 }
 
-/// Measures cases between so many ranks.
+/// Measures cases between `ranks` ranks.
 fn run(node: &Node, ranks: &str, cases: &[String], more: &[&str], code: i32) -> Journal {
     run_for(node, "20", ranks, cases, more, code)
 }
@@ -206,7 +206,7 @@ fn a_rank_that_hangs_costs_its_case() {
     assert!(fault.error.contains("did not answer for 6 s; "), "{}", fault.error);
 }
 
-/// The worker tells the ranks what to do and uses no GPU for it: where it dies, no GPU did it.
+/// The worker sends the ranks their steps and uses no GPU: if it dies, no GPU is the cause.
 #[test]
 fn a_coordinator_that_crashes_once_costs_no_case() {
     let cases = sums(1, 3);

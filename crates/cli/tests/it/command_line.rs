@@ -1,4 +1,4 @@
-//! What a user meets: commands, files, exit codes, and runs that are cut.
+//! The command line: commands, files, exit codes, and interrupted runs.
 
 use std::fs;
 use std::io::{BufReader, Write as _};
@@ -116,8 +116,8 @@ fn a_pasted_case_runs_exactly_that_case() {
 fn plan_lists_and_explains_without_a_device() {
     let output = pathline(&["plan", "--machine", "mi250x", "--suite", "pairs", "--json"]);
     assert_eq!(code(&output), 0);
-    // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways; staged one of each class: 1, 2
-    // and 4 links, 2 hops over 1 and 2, and 3 hops.
+    // 56 ordered pairs x 4 movers, 28 pairs x 4 movers bidirectional; staged one of each class: 1,
+    // 2 and 4 links, 2 hops over 1 and 2, and 3 hops.
     assert_eq!(out(&output).lines().count(), 56 * 4 + 28 * 4 + 6);
     let forbidden = command(&["plan", "--machine", "mi250x", "--suite", "host-link"])
         .env("HSA_XNACK", "0")
@@ -127,7 +127,7 @@ fn plan_lists_and_explains_without_a_device() {
 }
 
 #[test]
-fn slips_are_answered_with_code_2_and_a_way_out() {
+fn slips_end_with_code_2_and_a_remedy() {
     let dir = TempDir::new().unwrap();
     let broken = dir.path().join("broken.toml");
     fs::write(&broken, "name = \"x\"\nnonsense = 3\n").unwrap();
@@ -150,7 +150,7 @@ fn slips_are_answered_with_code_2_and_a_way_out() {
     ] {
         let output = pathline(&args);
         assert_eq!(code(&output), 2, "{args:?}");
-        assert!(err(&output).contains(expected), "{args:?} said: {}", err(&output));
+        assert!(err(&output).contains(expected), "{args:?} printed: {}", err(&output));
     }
 }
 
@@ -192,7 +192,7 @@ fn a_time_limit_holds() {
     let output = pathline(&["run", "--suite", "host", "--time-limit", "3", "--out", text(&run)]);
     let took = begun.elapsed();
     assert_eq!(code(&output), 0, "{}", err(&output));
-    // The whole suite takes a minute; the margin is for a debug build beside eleven other tests.
+    // The whole suite takes a minute; the margin is for a debug build while eleven other tests run.
     assert!(took < Duration::from_secs(15), "took {took:?}");
     let end = journal(&run).end.expect("an end");
     assert!(!end.complete);
@@ -201,7 +201,7 @@ fn a_time_limit_holds() {
 }
 
 #[test]
-fn interrupted_keeps_what_it_has_and_reports() {
+fn an_interrupted_run_keeps_its_results_and_reports() {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
     let mut child = command(&["run", "--suite", "host", "--out", text(&run)])
@@ -325,10 +325,10 @@ fn internal_commands_are_named_nowhere() {
     for typo in ["rnu", "ran", "runk", "rannk", "wroker", "_compile", "rnk"] {
         let output = pathline(&[typo]);
         assert_eq!(code(&output), 2, "{typo}");
-        let said = err(&output);
-        let hint = said.split("tip:").nth(1).unwrap_or_default();
+        let stderr = err(&output);
+        let hint = stderr.split("tip:").nth(1).unwrap_or_default();
         for name in ["'rank'", "'worker'", "'__compile'"] {
-            assert!(!hint.contains(name), "{typo}: {said}");
+            assert!(!hint.contains(name), "{typo}: {stderr}");
         }
     }
     assert!(err(&pathline(&["runn"])).contains("'run'"), "typos of others are still answered");
@@ -366,7 +366,7 @@ fn the_process_that_compiles_answers_each_request_and_ends_with_its_input() {
 }
 
 #[test]
-fn doctor_says_what_was_looked_for_and_why_it_is_of_no_use() {
+fn doctor_lists_libraries_and_why_they_are_unusable() {
     let dir = TempDir::new().unwrap();
     let broken = dir.path().join("libcuda.so.1");
     // The head of a library whose segments are missing: the dynamic linker alone would take it.
@@ -376,10 +376,10 @@ fn doctor_says_what_was_looked_for_and_why_it_is_of_no_use() {
         .env("LD_LIBRARY_PATH", dir.path())
         .output()
         .unwrap();
-    let said = out(&output);
-    assert!(said.contains(&format!("not {}: cut off", text(&broken))), "{said}");
-    assert!(said.contains("run-time compiler (NVRTC): not found"), "{said}");
-    assert!(said.contains("pip install nvidia-cuda-nvrtc-cu12"), "{said}");
+    let stdout = out(&output);
+    assert!(stdout.contains(&format!("not {}: cut off", text(&broken))), "{stdout}");
+    assert!(stdout.contains("run-time compiler (NVRTC): not found"), "{stdout}");
+    assert!(stdout.contains("pip install nvidia-cuda-nvrtc-cu12"), "{stdout}");
     let runtime = dir.path().join("libamdhip64.so.6");
     fs::write(&runtime, "no library").unwrap();
     let nowhere = dir.path().join("none");
@@ -389,12 +389,15 @@ fn doctor_says_what_was_looked_for_and_why_it_is_of_no_use() {
         .env("ROCR_VISIBLE_DEVICES", "1")
         .output()
         .unwrap();
-    let said = out(&hip);
-    assert!(said.contains(&format!("not {}: no 64-bit shared object", text(&runtime))), "{said}");
-    assert!(said.contains("so:  no GPU of AMD can be measured"), "{said}");
+    let stdout = out(&hip);
+    assert!(
+        stdout.contains(&format!("not {}: no 64-bit shared object", text(&runtime))),
+        "{stdout}"
+    );
+    assert!(stdout.contains("so:  no GPU of AMD can be measured"), "{stdout}");
     // A file is in the place of the folder, and no folder is where temporary files would go.
-    assert!(said.contains("compiled kernels are not kept:"), "{said}");
-    assert!(said.contains(&format!("TMPDIR: {} cannot be written", text(&nowhere))), "{said}");
-    assert!(said.contains("note: ROCR_VISIBLE_DEVICES set: a run numbers"), "{said}");
+    assert!(stdout.contains("compiled kernels are not kept:"), "{stdout}");
+    assert!(stdout.contains(&format!("TMPDIR: {} cannot be written", text(&nowhere))), "{stdout}");
+    assert!(stdout.contains("note: ROCR_VISIBLE_DEVICES set: a run numbers"), "{stdout}");
     assert!([0, 1].contains(&code(&output)), "{}", err(&output));
 }

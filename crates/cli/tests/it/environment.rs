@@ -101,7 +101,7 @@ fn one_core_is_enough() {
 }
 
 #[test]
-fn a_host_without_sys_or_proc_says_what_it_cannot_see() {
+fn a_host_without_sys_or_proc_names_what_is_missing() {
     let dir = TempDir::new().unwrap();
     let hidden = |what: &str, then: &str| {
         format!("unshare -rm sh -c 'mount -t tmpfs none {what} && {then}'")
@@ -125,7 +125,7 @@ fn a_host_without_sys_or_proc_says_what_it_cannot_see() {
 #[test]
 fn small_limits_cost_cases_not_the_run() {
     let dir = TempDir::new().unwrap();
-    // Of address space, in KiB: the last leaves 8 MiB beside the program itself.
+    // Of address space, in KiB: the last leaves 8 MiB in addition to the program.
     let program = fs::metadata(env!("CARGO_BIN_EXE_pathline")).unwrap().len() / 1024;
     let spaces = [1_000_000, 400_000, program + 32_768, program + 8_192];
     let spaces = spaces.map(|kib| format!("-v {kib}"));
@@ -140,7 +140,7 @@ fn small_limits_cost_cases_not_the_run() {
             99 => missing("ulimit", &format!("ulimit {limit} does not work here")),
             // Measured, or nothing could be, or no file could be opened.
             0 | 2 | 3 => assert!(code != 2 || !err.is_empty()),
-            // An allocator that gets nothing has no other way than to abort.
+            // An allocator that gets nothing can only abort.
             134 | -1 if err.contains("memory allocation") => {}
             _ => panic!("ulimit {limit}: code {code}, {err}"),
         }
@@ -166,7 +166,7 @@ fn threads_that_cannot_be_started_are_a_reason_not_a_panic() {
 }
 
 #[test]
-fn nobody_has_to_read_what_is_printed() {
+fn a_closed_pipe_is_no_error() {
     let dir = TempDir::new().unwrap();
     let quick = "pathline run -c \"$QUICK\"";
     for line in [
@@ -268,9 +268,9 @@ fn a_home_that_is_not_there_is_not_made() {
         ("HOME=\"$PWD\" XDG_CACHE_HOME=\"$PWD/cache\"", "cache"),
     ] {
         let output = shell(dir.path(), &format!("env {variables} \"$PATHLINE\" doctor"));
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let why = format!("compiled kernels are not kept: {}", dir.path().join(base).display());
-        assert!(said.contains(&why) && said.contains("is not there"), "{said}");
+        assert!(stdout.contains(&why) && stdout.contains("is not there"), "{stdout}");
         assert!(!dir.path().join(base).exists(), "{base}");
     }
     // Of a home that is there nothing is made either, until there is a kernel.
@@ -278,11 +278,11 @@ fn a_home_that_is_not_there_is_not_made() {
         dir.path(),
         "mkdir home; env -u XDG_CACHE_HOME HOME=\"$PWD/home\" \"$PATHLINE\" doctor",
     );
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let kept = dir.path().join("home/.cache/pathline/kernels");
     assert!(
-        said.contains(&format!("compiled kernels will be kept in {}", kept.display())),
-        "{said}"
+        stdout.contains(&format!("compiled kernels will be kept in {}", kept.display())),
+        "{stdout}"
     );
     assert_eq!(fs::read_dir(dir.path().join("home")).unwrap().count(), 0);
 }

@@ -18,7 +18,7 @@ const FAULT: &str = "r0.numa0.managed > r0.gpu0.managed by migrate@gpu0[fault] x
 const ZERO_COPY: &str =
     "r0.numa0.managed > r0.gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 16MiB";
 
-/// What became of each case: its switches and the engine, or why there is no figure.
+/// The outcome of each case: its settings and the engine, or why there is no figure.
 fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
     let folder = TempDir::new().unwrap();
     let libraries = folder.path().join("lib");
@@ -36,8 +36,8 @@ fn run(set: &[(&str, &str)]) -> (BTreeMap<String, String>, Journal) {
     command.env("PATHLINE_HIP", &libraries);
     command.env(VARIABLE, "gpus=2").envs(set.iter().copied());
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let file = fs::File::open(out.join("run.jsonl")).unwrap();
     let journal = Journal::read(BufReader::new(file)).unwrap();
     let fate = |outcome: &CaseOutcome| match outcome {
@@ -63,7 +63,7 @@ fn each_case_is_measured_in_a_process_with_its_switches() {
 }
 
 #[test]
-fn what_the_user_has_set_stays_and_rules_cases_out() {
+fn user_settings_stay_and_rule_cases_out() {
     let (fates, _) = run(&[("HSA_ENABLE_SDMA", "0"), ("HSA_XNACK", "0")]);
     assert_eq!(fates[DMA], "[] blit kernel");
     assert_eq!(fates[BLIT], "[] blit kernel");

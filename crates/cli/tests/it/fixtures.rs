@@ -44,7 +44,7 @@ fn medians(rows: &[BTreeMap<String, String>], words: &[&str]) -> Vec<f64> {
 }
 
 #[test]
-fn a_node_of_four_h200s_is_told() {
+fn a_node_of_four_h200s() {
     let (summary, rows) = report("h200-x4");
     // 18 NVLinks of 26.562 GB/s.
     let staged = "Staged through the host, copies between GPUs reach 49.8 GB/s";
@@ -83,7 +83,7 @@ fn two_runs_minutes_apart_differ_by_less_than_a_percent() {
 }
 
 #[test]
-fn a_worker_that_was_killed_costs_what_it_was_at() {
+fn a_killed_worker_costs_its_case() {
     let (summary, rows) = report("h200-x4-killed");
     let faults: Vec<_> = rows.iter().filter(|r| r["outcome"] == "faulted").collect();
     assert!((1..=20).contains(&faults.len()), "{} faults of 20 kills", faults.len());
@@ -103,7 +103,7 @@ fn hip_over_cuda_moved_real_bytes() {
 }
 
 #[test]
-fn nccl_between_two_h200s_is_told_in_both_ways_of_counting() {
+fn nccl_between_two_h200s_in_algbw_and_busbw() {
     let (summary, rows) = report("h200-x2-nccl");
     // nccl-tests printed 330.3 to 330.8 GB/s for all_reduce of 1 GiB on these two, and 16.6 us at 8 B.
     assert!(summary.contains("all_reduce by NCCL 2.28.9 over 2 ranks"), "{summary}");
@@ -121,7 +121,7 @@ fn nccl_between_two_h200s_is_told_in_both_ways_of_counting() {
 }
 
 #[test]
-fn an_mpi_without_device_memory_is_told_and_staged() {
+fn an_mpi_without_device_memory_is_reported_and_staged() {
     let (summary, rows) = report("h200-x2-mpi-host-only");
     let skipped = rows.iter().filter(|row| row["outcome"] == "skipped").count();
     assert_eq!(skipped, 58);
@@ -132,14 +132,14 @@ fn an_mpi_without_device_memory_is_told_and_staged() {
     );
     assert!(summary.contains("staged through"), "{summary}");
     let staged = medians(&rows, &["mpi-staged@gpu0[send-w4] x 256MiB"]);
-    // By way of UCX the same library moves device memory 100 times as fast.
+    // Over UCX the same library moves device memory 100 times as fast.
     let (_, aware) = report("h200-x2-mpi-ucx");
     let direct = medians(&aware, &["vram by mpi@gpu0[send-w4] x 256MiB"]);
     assert!(staged[0] < 5.0 && direct[0] > 380.0, "{staged:?} {direct:?}");
 }
 
 #[test]
-fn ucx_says_by_which_protocol_device_memory_went() {
+fn ucx_reports_the_protocol_of_device_memory() {
     let (_, rows) = report("h200-x2-ucx");
     let device = |row: &&BTreeMap<String, String>| row["case"].contains("r1.gpu1.vram by ucx");
     let engines: Vec<&String> = rows.iter().filter(device).map(|row| &row["engine"]).collect();
@@ -168,7 +168,7 @@ fn overlapped_staging_keeps_the_rate_of_the_file() {
 
 /// Two GPUs are fed at once, and GPU direct is none: the library stages the bytes itself.
 #[test]
-fn files_of_two_h200s_are_told() {
+fn files_of_two_h200s() {
     let (summary, rows) = report("h200-x2-storage");
     let direct = medians(&rows, &["by gds@"]);
     // By 1 and 8 workers: 2.08 and 1.80 GB/s read, 2.54 and 2.74 written.

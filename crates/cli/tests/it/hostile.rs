@@ -57,7 +57,7 @@ fn text(messages: &[Value]) -> String {
     messages.iter().map(line).collect()
 }
 
-/// Where the texts of a value are: of an object, its keys too.
+/// Pointers to the texts of a value, including the keys of objects.
 fn leaves(value: &Value, at: &str, all: &mut Vec<String>) {
     match value {
         Value::String(_) => all.push(at.to_owned()),
@@ -79,8 +79,8 @@ fn attack(value: &mut Value) {
     }
 }
 
-/// What an output leaves of an attack, if it leaves something. Colours of the program's own are codes
-/// that end in `m`; that of the attack hides text, which none of them does.
+/// The part of an attack that an output retains, if any. Colours of the program are codes that end
+/// in `m`; the code of the attack hides text, which none of them does.
 fn left(output: &[u8]) -> Option<String> {
     let shown = String::from_utf8(output.to_vec()).expect("text");
     if shown.contains("\u{1b}[8m") {
@@ -203,7 +203,7 @@ fn no_text_of_a_journal_passes_for_a_line_of_the_report() {
     assert!(!shown.lines().any(|line| line.starts_with("+ All GPUs")), "{shown}");
 }
 
-/// What a spreadsheet would compute. Numbers are not touched.
+/// Cells that a spreadsheet would compute. Numbers stay unchanged.
 #[test]
 fn no_cell_of_a_table_is_a_formula() {
     let mut messages = messages();
@@ -289,7 +289,8 @@ fn files_that_are_none_are_refused() {
             "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB",
         ]);
         refused(&["validate", "--machine", "mi250x", "--against", none]);
-        // Remembered kernels are a help, not a condition: a plan goes on without them, and says so.
+        // Remembered kernels are a help, not a condition: a plan goes on without them, with a
+        // warning.
         let tuned = cache.join("tuned.json");
         let _ = fs::remove_file(&tuned);
         std::os::unix::fs::symlink(none, &tuned).unwrap();
@@ -324,7 +325,7 @@ fn each_sample(data: &mut Value, of: impl Fn(f64) -> f64) {
     }
 }
 
-/// 32 measured cases of two H200s, told as they were and as they cannot have been.
+/// 32 measured cases of two H200s, as recorded and with impossible figures.
 #[test]
 fn figures_that_cannot_be_right_have_no_exit_code_0() {
     let dir = TempDir::new().unwrap();

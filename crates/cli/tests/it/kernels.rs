@@ -1,11 +1,11 @@
-//! Which kernels a run takes, and what it remembers of a search.
+//! Selection of kernels by a run, and memory of searches.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// Runs the program with a cache folder of its own.
+/// Runs the program with a separate cache folder.
 fn pathline(cache: &TempDir, args: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     command.args(args).env("XDG_CACHE_HOME", cache.path()).stdin(Stdio::null());
@@ -21,7 +21,7 @@ fn err(output: &Output) -> String {
 }
 
 #[test]
-fn suites_take_what_is_known_of_a_kind_of_gpu_unless_plain_kernels_are_asked_for() {
+fn suites_take_tuned_kernels_unless_standard_ones_are_requested() {
     let cache = TempDir::new().unwrap();
     let plan = |more: &[&str]| {
         let args = [&["plan", "--machine", "hgx-h200", "--suite", "local,pairs"], more].concat();
@@ -37,14 +37,14 @@ fn suites_take_what_is_known_of_a_kind_of_gpu_unless_plain_kernels_are_asked_for
 
 /// 12 searches; a model's winners stay with its run, and its resumption takes the same kernels.
 #[test]
-fn a_search_on_a_model_is_told_and_not_remembered() {
+fn a_search_on_a_model_is_printed_and_not_remembered() {
     let (cache, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let run = dir.path().join("run").to_string_lossy().into_owned();
     let args = ["run", "--machine", "mi250x", "--suite", "local", "--tune", "--out", &run];
     let output = pathline(&cache, &args);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    let told = out(&output).lines().filter(|l| l.starts_with("tuned: ")).count();
-    assert_eq!(told, 12, "{}", out(&output));
+    let tuned = out(&output).lines().filter(|l| l.starts_with("tuned: ")).count();
+    assert_eq!(tuned, 12, "{}", out(&output));
     assert!(!cache.path().join("pathline").join("tuned.json").exists());
     let winners = dir.path().join("run").join("kernels.json");
     let text = fs::read_to_string(&winners).unwrap();
@@ -73,10 +73,10 @@ fn a_file_of_winners_that_cannot_be_read_is_named_and_passed_over() {
     assert_eq!(err(&pathline(&cache, &["plan", "--suite", "host"])), "");
 }
 
-/// A search on a machine whose GPUs cannot be opened finds nothing, says so, and costs the host
-/// nothing.
+/// A search on a machine whose GPUs cannot be opened finds nothing, reports it, and leaves the
+/// host's cases alone.
 #[test]
-fn a_search_without_gpus_says_what_it_needs() {
+fn a_search_without_gpus_names_what_it_needs() {
     let (cache, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let run = dir.path().join("run").to_string_lossy().into_owned();
     let host = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";

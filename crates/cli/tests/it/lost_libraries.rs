@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 /// A case that needs no library at all.
 const SHM: &str = "r0.numa0.huge > r1.numa0.huge by shm@numa0[ping,memcpy+memcpy] x 8B";
-/// What a library does to a process.
+/// Faults of a library, in C.
 const CRASH: &str = "*(volatile int *)0 = 0;";
 const HANG: &str = "for (;;) pause();";
-const EXIT: &str = "printf(\"a library says goodbye\\n\"); fflush(stdout); _exit(0);";
+const EXIT: &str = "printf(\"goodbye from a library\\n\"); fflush(stdout); _exit(0);";
 const HEAD: &str = "#include <stdio.h>\n#include <unistd.h>\n#include <string.h>\n";
 
 /// A library that does that as soon as it is opened.
@@ -59,7 +59,7 @@ fn outcome(output: &Output, out: &Path) -> Journal {
 /// Arguments of all runs here. A step may take 0.6 of the deadline: enough on a busy machine.
 const ARGS: [&str; 6] = ["--case", SHM, "--case-budget", "20", "--case-deadline", "20"];
 
-/// A run of two processes of its own that finds libraries in `libraries` first.
+/// A run of two processes that finds libraries in `libraries` first.
 fn run(libraries: &Path, out: &Path) -> Command {
     let mut command = command(&[&["--ranks", "2"], &ARGS[..]].concat(), out);
     command.env("LD_LIBRARY_PATH", libraries);
@@ -70,10 +70,10 @@ fn run(libraries: &Path, out: &Path) -> Command {
 }
 
 #[test]
-fn a_broken_libucp_costs_what_goes_by_ucx() {
+fn a_broken_libucp_costs_only_cases_of_ucx() {
     for (what, reason) in [
         (CRASH, "signal 11 (SIGSEGV)"),
-        (EXIT, "ended with code 0; it last said: a library says goodbye"),
+        (EXIT, "ended with code 0; its last output was: goodbye from a library"),
         (HANG, "does not return (10 s)"),
     ] {
         let dir = TempDir::new().unwrap();
@@ -89,7 +89,7 @@ fn a_broken_libucp_costs_what_goes_by_ucx() {
 }
 
 #[test]
-fn a_broken_cuda_driver_costs_what_needs_gpus() {
+fn a_broken_cuda_driver_costs_only_cases_of_gpus() {
     for (what, reason) in [(CRASH, "signal 11"), (EXIT, "ended with code 0")] {
         let dir = TempDir::new().unwrap();
         library(dir.path(), "libcuda.so.1", &at_once(what));
@@ -103,7 +103,7 @@ fn a_broken_cuda_driver_costs_what_needs_gpus() {
 }
 
 #[test]
-fn a_broken_nvml_costs_what_needs_gpus() {
+fn a_broken_nvml_costs_only_cases_of_gpus() {
     let dir = TempDir::new().unwrap();
     library(dir.path(), "libnvidia-ml.so.1", &at_once(CRASH));
     let out = dir.path().join("run");
@@ -146,7 +146,7 @@ fn launched(mpi: &Path, out: &Path, job: &str) -> (Output, Output) {
 }
 
 #[test]
-fn a_broken_mpi_under_a_launcher_costs_what_goes_by_mpi() {
+fn a_broken_mpi_under_a_launcher_costs_only_cases_of_mpi() {
     let functions = [
         ("at once", CRASH, "signal 11 (SIGSEGV)"),
         ("at once", EXIT, "ended with code 0"),
@@ -174,7 +174,7 @@ fn a_broken_mpi_under_a_launcher_costs_what_goes_by_mpi() {
 }
 
 #[test]
-fn an_mpi_that_hangs_under_a_launcher_costs_what_goes_by_mpi() {
+fn a_hanging_mpi_under_a_launcher_costs_only_cases_of_mpi() {
     let dir = TempDir::new().unwrap();
     let file = library(dir.path(), "libmpi.so.12", &mpi("Init_thread", HANG));
     let out = dir.path().join("run");

@@ -30,7 +30,7 @@ fn column(text: &str, size: &str, at: usize) -> f64 {
 }
 
 #[test]
-fn a_model_with_ranks_prints_what_osu_and_nccl_tests_print() {
+fn a_model_with_ranks_prints_as_osu_and_nccl_tests() {
     let folder = tempfile::tempdir().unwrap();
     let run_folder = folder.path().join("run");
     let summary = run(

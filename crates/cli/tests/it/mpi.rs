@@ -137,7 +137,7 @@ fn open_mpi_measures_between_two_processes() {
 }
 
 #[test]
-fn device_memory_is_tried_beside_the_run() {
+fn device_memory_is_tried_outside_the_run() {
     for name in ["mpich", "openmpi"] {
         let Some((launcher, _alone)) = mpirun(name) else { continue };
         let how = Launch::new(&launcher, &[]).finding(&[]).unwrap();
@@ -147,13 +147,13 @@ fn device_memory_is_tried_beside_the_run() {
 }
 
 #[test]
-fn what_the_user_says_of_device_memory_holds() {
+fn the_option_for_device_memory_holds() {
     let Some((launcher, _alone)) = mpirun("mpich") else { return };
     let taken = Launch::new(&launcher, &[]).finding(&["--device-memory", "yes"]);
-    assert_eq!(taken.unwrap(), "--device-memory yes says so");
+    assert_eq!(taken.unwrap(), "--device-memory yes was given");
     let mut launch = Launch::new(&launcher, &[]);
     launch.command.env("PATHLINE_DEVICE_MEMORY", "no");
-    assert_eq!(launch.finding(&[]).unwrap_err(), "--device-memory no says so");
+    assert_eq!(launch.finding(&[]).unwrap_err(), "--device-memory no was given");
     // The command line comes before the environment.
     let mut launch = Launch::new(&launcher, &[]);
     launch.command.env("PATHLINE_DEVICE_MEMORY", "no");
@@ -172,22 +172,22 @@ struct Slurm {
 }
 
 impl Slurm {
-    /// The MPI says of device memory what `says` says; `srun` in a step does what `srun` says, where
-    /// `launch` stands for the launcher with the program and its arguments.
-    fn new(launcher: &Path, says: bool, srun: &str) -> Self {
+    /// The MPI reports that it takes device memory if `takes`; `srun` in a step runs the script
+    /// `srun`, where `launch` stands for the launcher with the program and its arguments.
+    fn new(launcher: &Path, takes: bool, srun: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);
-        // A library of its own folder, with no launcher near it, that passes everything else on.
+        // A library in a separate folder, with no launcher near it, that passes everything else on.
         let prefix = launcher.parent().and_then(Path::parent).unwrap();
         let places = [
             "lib/libmpi.so.12".to_owned(),
             format!("lib/{}-linux-gnu/libmpich.so.12", std::env::consts::ARCH),
         ];
         let real = places.iter().map(|p| prefix.join(p)).find(|p| p.exists()).unwrap();
-        let says = u8::from(says);
+        let takes = u8::from(takes);
         let source = format!(
-            "int MPIX_Query_cuda_support(void) {{ return {says}; }}\n\
-             int MPIX_GPU_query_support(int kind, int *is) {{ *is = {says}; return 0; }}\n"
+            "int MPIX_Query_cuda_support(void) {{ return {takes}; }}\n\
+             int MPIX_GPU_query_support(int kind, int *is) {{ *is = {takes}; return 0; }}\n"
         );
         fs::write(at("mpi.c"), source).unwrap();
         fs::create_dir(at("mpi")).unwrap();
@@ -248,7 +248,7 @@ fn a_job_of_slurm_tries_device_memory_by_srun() {
     for word in ["--overlap", "--jobid=77", "--nodelist=nid001", "--ntasks=2", "rank --probe"] {
         assert!(arguments.contains(word), "{word}: {arguments}");
     }
-    // What dies of it is another process than those that measure.
+    // A process that does not measure dies of it.
     let dies = "launch sh -c 'echo \"pathline: device memory goes out\" >&2; kill -SEGV $$'";
     let how = Slurm::new(&launcher, true, dies).finding(&[]).unwrap_err();
     assert!(how.contains("srun --overlap -n 2: the processes ended with"), "{how}");
@@ -260,13 +260,16 @@ fn without_a_launcher_the_library_is_believed() {
     let Some((launcher, _alone)) = mpirun("mpich") else { return };
     let refuses = "echo 'srun: error: Unable to create step for job 77' >&2; exit 1";
     let how = Slurm::new(&launcher, true, refuses).finding(&[]).unwrap();
-    assert!(how.starts_with("MPIX_Query_cuda_support says so; it could not be tried: "), "{how}");
+    assert!(
+        how.starts_with("MPIX_Query_cuda_support reports support; it could not be tried: "),
+        "{how}"
+    );
     assert!(how.contains("Unable to create step for job 77"), "{how}");
     let how = Slurm::new(&launcher, false, refuses).finding(&[]).unwrap_err();
-    assert!(how.starts_with("MPIX_Query_cuda_support says no;"), "{how}");
+    assert!(how.starts_with("MPIX_Query_cuda_support reports no support;"), "{how}");
     assert!(how.ends_with("--device-memory yes overrides this"), "{how}");
-    // Which it does, without anything being tried.
+    // With --device-memory yes nothing is tried.
     let slurm = Slurm::new(&launcher, false, refuses);
     let how = slurm.finding(&["--device-memory", "yes"]).unwrap();
-    assert_eq!((how.as_str(), slurm.arguments().as_str()), ("--device-memory yes says so", ""));
+    assert_eq!((how.as_str(), slurm.arguments().as_str()), ("--device-memory yes was given", ""));
 }

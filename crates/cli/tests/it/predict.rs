@@ -18,7 +18,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Exit code 2, and what is said.
+/// Standard error of a command that ends with exit code 2.
 fn refused(args: &[&str]) -> String {
     let output = pathline(args);
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
@@ -130,7 +130,7 @@ fn a_preset_has_points() {
     assert!(text.contains("no uncertainty known: a preset states no intervals"), "{text}");
 }
 
-/// What is told is the message layer's business; here it arrives, and what it lacks is named.
+/// The message layer's prediction is printed, and a missing description is named.
 #[test]
 fn an_exchange() {
     let exchange = "all_reduce over gpu0-gpu7 by rccl x 1MiB";
@@ -141,22 +141,22 @@ fn an_exchange() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_cause() {
     let dir = TempDir::new().unwrap();
     let twin = twin(dir.path());
     let of = |case: &str| refused(&["predict", "--machine", &twin, "--case", case]);
     let other = "gpu1.vram > numa0.pinned by dma@gpu1 x 1MiB";
-    let said = of(other);
-    assert!(said.contains("pair cannot predict 'gpu1.vram > numa0.pinned"), "{said}");
-    assert!(said.contains("not measured: gpu1.vram > numa0.pinned by dma@gpu1; calib"), "{said}");
-    let said = of("gpu0.vram > gpu1.vram by dma@gpu0");
-    assert!(said.contains("is no flow: SRC > DST by MOVER x SIZE"), "{said}");
-    let said = of("gpu0.vram > gpu7.vram by dma@gpu0 x 1MiB");
-    assert!(said.contains("this machine has no gpu7"), "{said}");
-    let said = refused(&["predict", "--machine", &twin]);
-    assert!(said.contains("--case"), "{said}");
-    let said = refused(&["predict", "--machine", &twin, "--against", "no-such-run"]);
-    assert!(said.contains("no-such-run"), "{said}");
+    let error = of(other);
+    assert!(error.contains("pair cannot predict 'gpu1.vram > numa0.pinned"), "{error}");
+    assert!(error.contains("not measured: gpu1.vram > numa0.pinned by dma@gpu1; calib"), "{error}");
+    let error = of("gpu0.vram > gpu1.vram by dma@gpu0");
+    assert!(error.contains("is no flow: SRC > DST by MOVER x SIZE"), "{error}");
+    let error = of("gpu0.vram > gpu7.vram by dma@gpu0 x 1MiB");
+    assert!(error.contains("this machine has no gpu7"), "{error}");
+    let error = refused(&["predict", "--machine", &twin]);
+    assert!(error.contains("--case"), "{error}");
+    let error = refused(&["predict", "--machine", &twin, "--against", "no-such-run"]);
+    assert!(error.contains("no-such-run"), "{error}");
 }
 
 /// A twin runs on the simulator, and what it measures there is what it predicts. What it does not
@@ -207,13 +207,13 @@ fn a_twin_against_a_run_of_itself() {
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.trim_end().ends_with("</html>") && !html.contains("NaN"));
     // Another node.
-    let said = refused(&["predict", "--machine", "mi250x", "--against", &run]);
+    let error = refused(&["predict", "--machine", "mi250x", "--against", &run]);
     assert!(
-        said.contains("the run is of a node of 2 GPUs and mi250x has 8: another node"),
-        "{said}"
+        error.contains("the run is of a node of 2 GPUs and mi250x has 8: another node"),
+        "{error}"
     );
     // Nothing is left.
-    let said =
+    let error =
         refused(&["predict", "--machine", &twin, "--against", &seen, "--only-unseen", &seen]);
-    assert!(said.contains("no case of the run can be predicted"), "{said}");
+    assert!(error.contains("no case of the run can be predicted"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Processes that measure together: how they find each other, what one of them costs that dies or
-//! hangs, and what is said of one that never came.
+//! Processes that measure together: how they find each other, the cost of one that dies or hangs,
+//! and the error for one that never came.
 
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
@@ -160,7 +160,7 @@ fn processes_of_a_launcher_find_each_other() {
 }
 
 #[test]
-fn a_rank_that_never_came_is_named_with_the_way_out() {
+fn a_missing_rank_is_named_with_a_remedy() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("run");
     let args = of_all_cases(&["--case-deadline", "3"]);

@@ -20,7 +20,7 @@ const MODEL: [&str; 6] =
     ["run", "-q", "--machine", "mi250x", "--case", "gpu0.vram > gpu*.vram by dma@gpu0"];
 
 fn run(dir: &Path, out: &str, more: &[&str]) -> Output {
-    let output = pathline(dir, &[&MODEL, &["--out", out], more].concat());
+    let output = pathline(dir, &[&MODEL[..], &["--out", out], more].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     output
 }
@@ -35,7 +35,7 @@ fn repeats_are_in_one_journal_and_give_an_interval_of_the_node() {
     assert!(whole.end.as_ref().unwrap().complete);
     assert!(whole.repeats.iter().all(|r| r.complete && r.outcomes.len() == cases));
     // Other times in each repeat, which is what seeds are for.
-    let first = |n: usize| serde_json::to_string(&whole.repeats[n].outcomes[0]).unwrap();
+    let first = |n: usize| &whole.repeats[n].outcomes[0];
     assert!(first(0) != first(1) && first(1) != first(2));
     let shown = pathline(dir.path(), &["report", "r", "--csv", "t.csv", "--html", "p.html"]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();

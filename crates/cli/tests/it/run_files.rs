@@ -33,11 +33,11 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Ends with this code, and says all of these.
-fn ends(output: &Output, code: i32, said: &[&str]) {
+/// Checks the exit code, and that standard error contains all of `expected`.
+fn ends(output: &Output, code: i32, expected: &[&str]) {
     let err = err(output);
     assert_eq!(output.status.code(), Some(code), "{err}");
-    for words in said {
+    for words in expected {
         assert!(err.contains(words), "no '{words}' in: {err}");
     }
 }
@@ -90,7 +90,7 @@ fn a_run_that_goes_on_is_not_resumed_but_shown() {
     assert!(journal.begin.pid.is_some());
 }
 
-/// Whoever comes first, one goes on and the other says why it does not.
+/// In either order, one continues and the other reports why it does not.
 #[test]
 fn of_two_that_resume_at_once_one_does() {
     let dir = TempDir::new().unwrap();
@@ -138,7 +138,7 @@ fn a_broken_line_is_named_and_the_rest_is_shown() {
         let output = pathline(dir.path(), args);
         ends(&output, 0, &[&line]);
     }
-    // It is not gone on with until the line is taken out, by the command that is shown.
+    // It cannot be resumed until the shown command has removed the line.
     let refused = pathline(dir.path(), &["run", "--resume", "d"]);
     ends(&refused, 2, &[&line]);
     let err = err(&refused);
@@ -163,7 +163,7 @@ fn files_of_users_stay_as_they_are() {
         assert_eq!(fs::read_dir(at("d")).unwrap().count(), 1, "nothing was begun");
         fs::remove_dir_all(at("d")).unwrap();
     }
-    // Other files are in nobody's way, and what this machine's description would be is there.
+    // Other files do no harm, even where this machine's description would go.
     fs::create_dir(at("d")).unwrap();
     fs::write(at("d/slurm.log"), "mine").unwrap();
     let text = pathline(dir.path(), &["machines", "mi250x"]).stdout;
@@ -216,7 +216,7 @@ fn journals_of_one_folder_have_a_page_each() {
     let [a, b] = ["a.html", "b.html"].map(|name| fs::read_to_string(at(name)).unwrap());
     assert_ne!(a, b);
     assert_eq!(fs::read_to_string(at("report.html")).unwrap(), "mine");
-    // A page of somebody else under that name stays, and one of pathline's gives way.
+    // A page of somebody else under that name stays, and one of pathline's is replaced.
     fs::write(at("a.html"), "<html>mine</html>").unwrap();
     ends(&pathline(dir.path(), &["report", "a.jsonl.gz"]), 2, &["no page of pathline", "--html"]);
     assert_eq!(fs::read_to_string(at("a.html")).unwrap(), "<html>mine</html>");
@@ -285,7 +285,7 @@ fn a_model_is_resumed_on_the_machine_that_it_was_begun_on() {
 
 /// The commands of a page say everything that its figures depend on, and a shell takes them as they are.
 #[test]
-fn what_a_page_says_to_repeat_a_figure_repeats_it() {
+fn the_command_on_a_page_repeats_a_figure() {
     let dir = TempDir::new().unwrap();
     let text = pathline(dir.path(), &["machines", "mi250x"]).stdout;
     fs::write(dir.path().join("it's mine.toml"), text).unwrap();

@@ -1,5 +1,5 @@
-//! Processes that come to a run though nobody asked them, and those that wait where a rank looks for
-//! its run.
+//! Processes that connect to a run uninvited, and processes that listen where a rank looks for its
+//! run.
 
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
@@ -24,14 +24,14 @@ const SECRET: &str = "a secret that only this test knows";
 /// A user that is not this one, and no user of the system's.
 const ANOTHER_USER: u32 = 54_321;
 
-/// Where the processes of a launched job meet.
+/// The meeting place of the processes of a launched job.
 #[derive(Clone)]
 enum Door {
     Node(String),
     Net(u16),
 }
 
-/// What can be read and written.
+/// A connection.
 trait Line: Read + Write + Send {
     fn timeout(&self, after: Duration);
 }
@@ -79,7 +79,7 @@ impl Door {
         self.rank_with(rank, out, "120")
     }
 
-    /// The same with so many seconds for each step.
+    /// The same with a deadline in seconds for each step.
     fn rank_with(&self, rank: u32, out: &Path, deadline: &str) -> Command {
         let args = ["--case", CASE, "--case-budget", "20", "--case-deadline", deadline];
         let mut command = command(&args, out);
@@ -146,24 +146,24 @@ fn version() -> String {
     format!("{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
 }
 
-/// What a stranger does, besides opening a connection.
+/// The actions of a stranger after it has opened a connection.
 enum Act {
-    /// Says that, and stays.
-    Says(Vec<u8>),
-    /// Says that, and leaves.
+    /// Sends that, and stays.
+    Sends(Vec<u8>),
+    /// Sends that, and leaves.
     Leaves(Vec<u8>),
-    /// Says that without an end, as long as it is read.
+    /// Sends that endlessly, as long as it is read.
     Endless(u8),
-    /// Says that, a byte every 100 ms.
+    /// Sends that, a byte every 100 ms.
     Trickles(Vec<u8>),
-    /// Says the hello, reads the challenge, and says that.
+    /// Sends the hello, reads the challenge, and sends that.
     Answers(String, String),
 }
 
-/// What strangers do, and what the note of it says: over a network, and on the same host as the same
-/// user, who is let in on the kernel's word.
+/// The actions of strangers, and the text of the note about each: over a network, and on the same
+/// host as the same user, whom the kernel identifies.
 fn acts() -> Vec<(&'static str, Act, &'static str, &'static str)> {
-    let says = |text: &str| Act::Says(text.as_bytes().to_vec());
+    let sends = |text: &str| Act::Sends(text.as_bytes().to_vec());
     let no_hello = "its first line is no hello";
     let long = "its line is longer than 512 bytes";
     let late = "it did not say who it is within 5 s";
@@ -176,18 +176,18 @@ fn acts() -> Vec<(&'static str, Act, &'static str, &'static str)> {
     };
     let version = version();
     vec![
-        ("HTTP", says("GET / HTTP/1.1\r\n\r\n"), "it says more than", "it says more than"),
-        ("a byte", says("x"), late, late),
-        ("an empty line", says("\n"), no_hello, no_hello),
-        ("NUL", says("\0\n"), no_hello, no_hello),
-        ("no UTF-8", Act::Says(b"\xff\xfe\n".to_vec()), no_hello, no_hello),
-        ("deep JSON", Act::Says([&[b'['; 400][..], b"\n"].concat()), no_hello, no_hello),
-        ("deeper JSON", Act::Says([&[b'['; 1 << 20][..], b"\n"].concat()), long, long),
+        ("HTTP", sends("GET / HTTP/1.1\r\n\r\n"), "it sent more than", "it sent more than"),
+        ("a byte", sends("x"), late, late),
+        ("an empty line", sends("\n"), no_hello, no_hello),
+        ("NUL", sends("\0\n"), no_hello, no_hello),
+        ("no UTF-8", Act::Sends(b"\xff\xfe\n".to_vec()), no_hello, no_hello),
+        ("deep JSON", Act::Sends([&[b'['; 400][..], b"\n"].concat()), no_hello, no_hello),
+        ("deeper JSON", Act::Sends([&[b'['; 1 << 20][..], b"\n"].concat()), long, long),
         ("an endless line", Act::Endless(b'a'), long, long),
-        ("endless lines", Act::Endless(b'\n'), "it says more than", "it says more than"),
-        ("an old hello", Act::Says([old.as_bytes(), b"\n"].concat()), no_hello, no_hello),
-        ("rank 2^32", says(&format!("{}\n", hello(1 << 32, &version))), no_hello, no_hello),
-        ("a hello", says(&format!("{}\n", hello(1, &version))), late, late),
+        ("endless lines", Act::Endless(b'\n'), "it sent more than", "it sent more than"),
+        ("an old hello", Act::Sends([old.as_bytes(), b"\n"].concat()), no_hello, no_hello),
+        ("rank 2^32", sends(&format!("{}\n", hello(1 << 32, &version))), no_hello, no_hello),
+        ("a hello", sends(&format!("{}\n", hello(1, &version))), late, late),
         ("comes and leaves", Act::Leaves(Vec::new()), "it left before", "it left before"),
         (
             "a hello, and leaves",
@@ -195,7 +195,7 @@ fn acts() -> Vec<(&'static str, Act, &'static str, &'static str)> {
             "it left after its hello",
             "it left after its hello",
         ),
-        ("silence", says(""), late, late),
+        ("silence", sends(""), late, late),
         ("one byte after the other", Act::Trickles(vec![b'x'; 100]), late, late),
         (
             "another version",
@@ -221,9 +221,9 @@ fn acts() -> Vec<(&'static str, Act, &'static str, &'static str)> {
 /// Does that to a run; true if the run ended the connection.
 fn act(line: &mut dyn Line, act: &Act) -> bool {
     line.timeout(Duration::from_secs(30));
-    // What is not taken any more ends the connection, as does a read of nothing.
+    // A failed write ends the connection, as does a read of nothing.
     let mut is_over = match act {
-        Act::Says(text) => line.write_all(text).is_err(),
+        Act::Sends(text) => line.write_all(text).is_err(),
         Act::Leaves(text) => return line.write_all(text).is_ok(),
         Act::Endless(byte) => {
             let many = vec![*byte; 1 << 16];
@@ -235,9 +235,9 @@ fn act(line: &mut dyn Line, act: &Act) -> bool {
             line.write_all(&[*byte]).is_err()
         }),
         Act::Answers(hello, answer) => {
-            let said = line.write_all(format!("{hello}\n").as_bytes());
+            let sent = line.write_all(format!("{hello}\n").as_bytes());
             let mut challenge = [0; 1024];
-            if said.is_err() || line.read(&mut challenge).is_ok_and(|count| count == 0) {
+            if sent.is_err() || line.read(&mut challenge).is_ok_and(|count| count == 0) {
                 return true;
             }
             line.write_all(format!("{answer}\n").as_bytes()).is_err()
@@ -296,7 +296,7 @@ fn strangers_on_the_host_cost_their_own_connections() {
 fn strangers_on_the_network_cost_their_own_connections() {
     let mut all: Vec<_> =
         acts().into_iter().map(|(name, act, reason, _)| (name, act, reason)).collect();
-    // Who pretends to be the rank that is missing: right in all but the proof.
+    // An impostor of the missing rank: correct in all but the proof.
     let impostor = Act::Answers(hello(1, &version()), r#"{"proof":null}"#.to_owned());
     all.push(("an impostor", impostor, "it brought no proof of the job's secret"));
     all_strangers(&Door::net(), &all);
@@ -344,7 +344,7 @@ fn as_another_user(role: &str) -> Option<Child> {
     }
 }
 
-/// What the other user does: comes as a rank, or listens where ranks look for their run.
+/// The process of the other user: connects as a rank, or listens where ranks look for their run.
 fn be_another_user(role: &str) {
     let (what, job) = role.split_once(' ').unwrap();
     let address = SocketAddr::from_abstract_name(job).unwrap();
@@ -362,7 +362,7 @@ fn be_another_user(role: &str) {
     }
     let (mut line, _) = listener.accept().unwrap();
     let mut read = [0; 4096];
-    // The visitor says nothing at all to somebody else's process.
+    // The visitor sends nothing to somebody else's process.
     let count = line.read(&mut read).unwrap_or(0);
     assert_eq!(count, 0, "{}", String::from_utf8_lossy(&read[..count]));
 }
@@ -376,7 +376,7 @@ fn another_user_is_neither_let_in_nor_obeyed() {
     let door = Door::node("another");
     let Door::Node(job) = &door else { unreachable!() };
     let name = Door::name(job);
-    // As a listener: who comes says nothing, and the run says who holds its place.
+    // As a listener: the rank sends nothing, and the run reports the process that holds its name.
     let Some(mut squatter) = as_another_user(&format!("listen {name}")) else { return };
     wait_until("the squatter's socket", || {
         assert!(squatter.try_wait().unwrap().is_none(), "the squatter ended");
@@ -397,7 +397,7 @@ fn another_user_is_neither_let_in_nor_obeyed() {
 }
 
 #[test]
-fn a_socket_that_another_user_holds_is_named_with_the_way_out() {
+fn a_socket_of_another_user_is_named_with_a_remedy() {
     if let Some(role) = role() {
         return be_another_user(&role);
     }
@@ -464,19 +464,19 @@ fn no_library_is_taken_from_a_coordinator() {
 }
 
 #[test]
-fn who_listens_at_a_port_without_the_secret_learns_nothing() {
+fn a_listener_without_the_secret_learns_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = Door::Net(listener.local_addr().unwrap().port());
     let dir = TempDir::new().unwrap();
     let mut victim = door.rank(1, &dir.path().join("run")).spawn().unwrap();
-    // It comes again, since another process may listen there next.
+    // The rank connects again, since another process may listen there next.
     for _ in 0..2 {
         let (mut line, _) = listener.accept().unwrap();
         line.timeout(Duration::from_secs(30));
         let mut read = vec![0; 4096];
         let count = line.read(&mut read).unwrap();
-        let said = String::from_utf8_lossy(&read[..count]).into_owned();
-        assert!(said.contains(r#""rank":1"#) && !said.contains("proof"), "{said}");
+        let received = String::from_utf8_lossy(&read[..count]).into_owned();
+        assert!(received.contains(r#""rank":1"#) && !received.contains("proof"), "{received}");
         let proof = "ab".repeat(32);
         let challenge = format!("{{\"nonce\":\"{proof}\",\"proof\":\"{proof}\"}}\n");
         line.write_all(challenge.as_bytes()).unwrap();

@@ -17,9 +17,9 @@ use tempfile::TempDir;
 pub(crate) struct Node {
     folder: TempDir,
     vendor: StubLibraries,
-    /// What the libraries are told.
+    /// The settings of the libraries.
     pub(crate) spec: String,
-    /// What the dynamic linker loads before them.
+    /// A library that the dynamic linker loads before them.
     preloaded: Option<PathBuf>,
 }
 
@@ -93,18 +93,18 @@ fn rate(journal: &Journal, case: &str) -> f64 {
     series.moved_bytes.as_f64() / samples[samples.len() / 2]
 }
 
-/// What was said of the one case of a run that did not end well.
+/// The reason of the one case of a run that was not measured.
 pub(crate) fn trouble(journal: &Journal) -> String {
-    let said = |o: &CaseOutcome| match o {
+    let reason = |o: &CaseOutcome| match o {
         CaseOutcome::Measured(_) => None,
         CaseOutcome::Skipped(skip) => Some(format!("skipped: {}", skip.why)),
         CaseOutcome::Faulted(fault) => Some(format!("faulted: {fault:?}")),
     };
-    journal.outcomes.iter().find_map(said).unwrap_or_else(|| "all measured".to_owned())
+    journal.outcomes.iter().find_map(reason).unwrap_or_else(|| "all measured".to_owned())
 }
 
 #[test]
-fn registration_costs_what_the_calls_take() {
+fn registration_costs_the_time_of_the_calls() {
     let node = Node::new("gpus=1,rdma=mlx5_0,fail=ibv_reg_dmabuf_mr@1+:95");
     lay_out(&node.path("lib"), &[StubLibraries::Verbs], &[]).unwrap();
     let journal = node.run(&["--suite", "registration", "--case-budget", "0.02"], 0);
@@ -129,8 +129,8 @@ fn a_host_without_rdma_devices_skips_registration() {
     lay_out(&node.path("lib"), &[StubLibraries::Verbs], &[]).unwrap();
     let case = "numa0.paged > numa0.reg by call@numa0[nic-register] x 1GiB isolated";
     let journal = node.run(&["--case", case], 3);
-    let said = trouble(&journal);
-    assert!(said.starts_with("skipped: ") && said.contains("no RDMA device"), "{said}");
+    let reason = trouble(&journal);
+    assert!(reason.starts_with("skipped: ") && reason.contains("no RDMA device"), "{reason}");
     let doctor = text(&node.pathline(&["doctor"]).stdout);
     assert!(doctor.contains("libibverbs: no RDMA device ("), "{doctor}");
     assert!(doctor.contains("\nio_uring: "), "{doctor}");
@@ -209,13 +209,13 @@ fn host_memory_of_every_kind_is_copied_and_verified() {
 fn doctor_runs_every_check_on_it() {
     let node = Node::new("gpus=3");
     let output = node.pathline(&["doctor", "--conformance"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("gpu2: stub NVIDIA H200") && !said.contains("FAILED"), "{said}");
+    let stdout = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{stdout}");
+    assert!(stdout.contains("gpu2: stub NVIDIA H200") && !stdout.contains("FAILED"), "{stdout}");
 }
 
 #[test]
-fn doctor_says_why_there_is_no_gpu() {
+fn doctor_explains_why_there_is_no_gpu() {
     for (spec, why) in [
         ("nodevice", "CUDA_ERROR_NO_DEVICE"),
         ("perm", "CUDA_ERROR_OPERATING_SYSTEM"),
@@ -223,13 +223,16 @@ fn doctor_says_why_there_is_no_gpu() {
         ("gpus=many", "CUDA_ERROR_UNKNOWN"),
     ] {
         let output = Node::new(spec).pathline(&["doctor"]);
-        let said = text(&output.stdout);
-        assert!(said.contains("none can be measured") && said.contains(why), "{spec}: {said}");
+        let stdout = text(&output.stdout);
+        assert!(
+            stdout.contains("none can be measured") && stdout.contains(why),
+            "{spec}: {stdout}"
+        );
     }
 }
 
 #[test]
-fn what_goes_wrong_is_named() {
+fn failures_are_named() {
     let cases = ["--case", PAIR];
     for (spec, code, words) in [
         ("exclusive", 1, &["faulted", "CUDA_ERROR_DEVICE_UNAVAILABLE", "46"][..]),
@@ -241,8 +244,8 @@ fn what_goes_wrong_is_named() {
         ("no=cuFuncLoad,driver=13000,slow=cuInit:5", 0, &["all measured"]),
     ] {
         let journal = Node::new(spec).run(&cases, code);
-        let said = trouble(&journal);
-        assert!(words.iter().all(|w| said.contains(w)), "{spec}: {said}");
+        let reason = trouble(&journal);
+        assert!(words.iter().all(|w| reason.contains(w)), "{spec}: {reason}");
     }
 }
 
@@ -252,8 +255,8 @@ fn without_a_fitting_compiler_the_copy_engine_is_still_measured() {
         let journal = Node::of(StubLibraries::Cuda, spec, missing)
             .run(&["--case", PAIR, "--case", KERNEL], 0);
         assert_eq!(measured(&journal).count(), 1);
-        let said = trouble(&journal);
-        assert!(said.contains("skipped") && said.contains("NVRTC"), "{spec}: {said}");
+        let reason = trouble(&journal);
+        assert!(reason.contains("skipped") && reason.contains("NVRTC"), "{spec}: {reason}");
     }
 }
 
@@ -293,7 +296,7 @@ fn a_case_of_the_host_makes_no_context_on_a_gpu() {
 }
 
 #[test]
-fn ranks_of_the_host_and_what_coordinates_them_make_no_context_on_a_gpu() {
+fn host_ranks_and_their_coordinator_make_no_gpu_context() {
     let message = "r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB";
     let cases = ["--case", message, "--case", HOST_COPY, "--ranks", "2"];
     let journal = Node::new("gpus=2,crash=cuDevicePrimaryCtxRetain").run(&cases, 0);
@@ -302,15 +305,15 @@ fn ranks_of_the_host_and_what_coordinates_them_make_no_context_on_a_gpu() {
     assert_eq!(journal.begin.world, WorldKind::Simulated("stub".into()));
 }
 
-/// One case is struck, and what is said of it; the other, on other GPUs, is measured.
+/// One case fails with `words` in its reason; the other, on other GPUs, is measured.
 fn costs_its_case(spec: &str, words: &[&str]) {
     let other = "r0.gpu2.vram > r0.gpu3.vram by dma@gpu2 x 1MiB";
     let node = Node::new("");
     let spec = format!("gpus=4,once={},{spec}", node.path("struck").display());
     let node = Node { spec, ..node };
     let journal = node.run(&["--case", PAIR, "--case", other, "--case-deadline", "5"], 1);
-    let said = trouble(&journal);
-    assert!(words.iter().all(|w| said.contains(w)), "{said}");
+    let reason = trouble(&journal);
+    assert!(words.iter().all(|w| reason.contains(w)), "{reason}");
     assert!(measured(&journal).any(|m| m.case.to_string() == other));
     assert!(journal.end.unwrap().complete);
 }
@@ -346,8 +349,8 @@ fn hip_has_the_figures_of_its_model() {
     assert!((130.0..200.0).contains(&by_kernel), "{by_kernel} GB/s");
 }
 
-/// Two processes of a launcher that see two GPUs, and one or none: `other` is what the second's
-/// libraries are told.
+/// Two processes of a launcher that see two GPUs, and one or none: `other` has the settings
+/// of the second's libraries.
 fn unlike(other: &str) -> Journal {
     let node = Node::new("gpus=2");
     let out = node.path("run");

@@ -17,8 +17,8 @@ fn topo(args: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-/// What it prints, if all is well.
-fn said(args: &[&str]) -> String {
+/// Standard output of a successful command.
+fn stdout(args: &[&str]) -> String {
     let output = topo(args);
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
@@ -26,7 +26,7 @@ fn said(args: &[&str]) -> String {
 }
 
 fn json(args: &[&str]) -> Topology {
-    let text = said(&[args, &["--json"]].concat());
+    let text = stdout(&[args, &["--json"]].concat());
     serde_json::from_str(&text).expect("a topology")
 }
 
@@ -106,29 +106,29 @@ fn every_file_gives_its_picture() {
     let here = fs::read_dir(data("")).unwrap().count();
     assert_eq!(here, FILES.len() + 1, "files that no line is expected of (one is the README)");
     for (name, expected) in FILES {
-        let picture = said(&["--from", text(&data(name))]);
+        let picture = stdout(&["--from", text(&data(name))]);
         let lines = lines(&picture);
         for line in *expected {
             assert!(lines.iter().any(|l| l.contains(line)), "{name}: no {line:?} in\n{picture}");
         }
         assert!(!picture.contains('\x1b'), "{name}: colour without a terminal");
-        let doubts = json(&["--from", text(&data(name))]).warnings.len();
-        let said = picture.lines().filter(|l| l.starts_with("  ") && l.ends_with(']')).count();
-        assert_eq!(doubts, said, "{name}: warnings told\n{picture}");
+        let warnings = json(&["--from", text(&data(name))]).warnings.len();
+        let shown = picture.lines().filter(|l| l.starts_with("  ") && l.ends_with(']')).count();
+        assert_eq!(warnings, shown, "{name}: warnings shown\n{picture}");
     }
 }
 
-/// What is written under the name of the file that it came from is the same picture: the name
-/// stands in its title.
+/// A topology written under the name of its source gives the same picture: the name is in the
+/// title.
 #[test]
 fn json_gives_the_same_picture() {
     let dir = TempDir::new().unwrap();
     for (name, _) in FILES {
         let path = dir.path().join(name);
-        fs::write(&path, said(&["--from", text(&data(name)), "--json"])).unwrap();
+        fs::write(&path, stdout(&["--from", text(&data(name)), "--json"])).unwrap();
         let original = data(name);
         let (there, back) = (["--from", text(&original)], ["--from", text(&path)]);
-        assert_eq!(said(&there), said(&back), "{name}");
+        assert_eq!(stdout(&there), stdout(&back), "{name}");
         let topology = Topology { source: String::new(), ..json(&there) };
         assert_eq!(topology, Topology { source: String::new(), ..json(&back) }, "{name}");
     }
@@ -139,7 +139,7 @@ fn the_svg_is_well_formed() {
     let dir = TempDir::new().unwrap();
     for (name, _) in FILES {
         let path = dir.path().join("map.svg");
-        assert_eq!(said(&["--from", text(&data(name)), "--svg", text(&path)]), "", "{name}");
+        assert_eq!(stdout(&["--from", text(&data(name)), "--svg", text(&path)]), "", "{name}");
         let svg = fs::read_to_string(&path).unwrap();
         let mut reader = quick_xml::Reader::from_str(&svg);
         let mut names = Vec::new();
@@ -177,7 +177,7 @@ fn the_xml_is_read_back() {
     let path = dir.path().join("topo.xml");
     for (name, _) in FILES {
         let from = data(name);
-        assert_eq!(said(&["--from", text(&from), "--xml", text(&path)]), "", "{name}");
+        assert_eq!(stdout(&["--from", text(&from), "--xml", text(&path)]), "", "{name}");
         let (there, back) = (json(&["--from", text(&from)]), json(&["--from", text(&path)]));
         let domains = |t: &Topology| t.numa.iter().map(|d| d.id).collect::<Vec<_>>();
         assert_eq!(domains(&there), domains(&back), "{name}");
@@ -203,15 +203,15 @@ fn the_xml_is_read_back() {
     }
 }
 
-/// What is printed while saving is of the very files that are saved, free memory included.
+/// The picture printed while saving comes from the saved files, free memory included.
 #[test]
-fn what_was_saved_gives_the_picture_that_was_shown() {
+fn a_saved_topology_gives_the_same_picture() {
     let dir = TempDir::new().unwrap();
     let mut saved = Vec::new();
     for name in ["tree", "file.json"] {
         let path = dir.path().join(name);
-        let shown = said(&["--save", text(&path)]);
-        assert_eq!(said(&["--from", text(&path)]), shown, "{name}");
+        let shown = stdout(&["--save", text(&path)]);
+        assert_eq!(stdout(&["--from", text(&path)]), shown, "{name}");
         assert_eq!(path.is_dir(), name == "tree");
         saved.push(json(&["--from", text(&path)]));
     }
@@ -237,11 +237,11 @@ fn matrices(picture: &str) -> Vec<String> {
 
 #[test]
 fn the_simulated_node_is_the_real_one() {
-    let simulated = matrices(&said(&["--machine", "mi250x"]));
+    let simulated = matrices(&stdout(&["--machine", "mi250x"]));
     // Two rows of two matrices for each of eight GCDs.
     assert_eq!(simulated.len(), 16, "{simulated:#?}");
     for name in ["rccl-topo_8p1h_3.xml", "lumi-kfd-io_links.csv"] {
-        assert_eq!(matrices(&said(&["--from", text(&data(name))])), simulated, "{name}");
+        assert_eq!(matrices(&stdout(&["--from", text(&data(name))])), simulated, "{name}");
     }
 }
 

@@ -22,10 +22,10 @@ fn two_h200s_are_predicted() {
     let twin = dir.path().join("twin.toml");
     let twin = twin.to_str().unwrap();
     let output = pathline(&["calibrate", &fixture("h200-x2-contention.jsonl.gz"), "-o", twin]);
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    // Both GPUs at once get 153 GB/s of host traffic, where each alone gets 103 both ways.
-    assert!(told.contains("memory of numa0, both ways"), "{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    // Both GPUs at once get 153 GB/s of host traffic, where each alone gets 103 bidirectional.
+    assert!(stdout.contains("memory of numa0, both ways"), "{stdout}");
 
     let seen = fixture("h200-x2-concurrent.jsonl.gz");
     let output = pathline(&["predict", "--machine", twin, "--against", &seen, "--csv", "-"]);

@@ -70,7 +70,7 @@ fn a_table_of_ones_own() {
     let rows = format!("Mine,{copy},bandwidth,50.3,GB/s\nMine,{copy},bandwidth,50.3,knots\n");
     fs::write(&table, format!("{HEAD}{rows}")).unwrap();
     let table = table.to_str().unwrap();
-    // Nobody has said that this system is the machine.
+    // No --system declares that this system is the machine.
     let (code, stdout, _) = out(&mut pathline(&["validate", "--against", table]));
     assert_eq!(code, Some(3));
     assert!(stdout.contains("system 'Mine' is not the machine 'mi250x'"), "{stdout}");
@@ -102,7 +102,7 @@ fn pages_that_the_host_fetches_have_a_prediction() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_rows_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("rows.csv");
     fs::write(&table, "system,tool\na,b\n").unwrap();

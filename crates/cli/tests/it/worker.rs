@@ -23,7 +23,7 @@ fn run(args: &[&str]) -> (Output, Journal) {
     (output, journal)
 }
 
-/// How many cases a plan has.
+/// Number of cases of a plan.
 fn planned(args: &[&str]) -> usize {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
     let output = command.args(["plan", "--json"]).args(args).output().unwrap();
@@ -68,7 +68,7 @@ fn killed_at_twenty_moments_only_cases_in_flight_are_lost() {
     assert!(planned > 150, "{planned} cases are too few to be killed in 20 times");
     let (mut child, _) = begun(&case, &out);
     let (mut seed, mut killed) = (42, 0);
-    // Moments are lines of the journal: after so many more, the worker of that moment is killed.
+    // Moments are lines of the journal: after a drawn number of them, the current worker is killed.
     let mut next = 0;
     while killed < 20 {
         next += 1 + draw(&mut seed) as usize % 12;
@@ -91,7 +91,7 @@ fn killed_at_twenty_moments_only_cases_in_flight_are_lost() {
     assert!(!lost.is_empty());
     assert_eq!(code, Some(1));
     for fault in lost {
-        // Who is killed by others has shown nothing about the GPU.
+        // A process that was killed from outside proves nothing about the GPU.
         assert_eq!(fault.severity, Severity::Transient, "{}", fault.error);
         assert!(fault.error.contains("signal 9"), "{}", fault.error);
     }
@@ -204,9 +204,12 @@ fn a_machine_that_cannot_be_opened_ends_the_run_with_its_reason() {
     let out = dir.path().join("run");
     let args = ["--machine", "mi250x", "--worker", "--inject", "exit start"];
     let output = command(&args, &out).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("cannot be opened") && said.contains("ended with code 3"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("cannot be opened") && stderr.contains("ended with code 3"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -256,7 +259,7 @@ fn ctrl_c_leaves_a_journal_that_can_be_resumed() {
             let text = fs::read_to_string(out.join("run.jsonl")).unwrap_or_default();
             text.contains(r#"{"type":"measured""#)
         });
-        // As a terminal or a batch system does it: all processes are told.
+        // As a terminal or a batch system does it: all processes get the signal.
         signal(worker, how);
         signal(child.id(), how);
         assert_eq!(child.wait().unwrap().code(), Some(0), "{how}");

@@ -238,7 +238,7 @@ fn teams_behind_one_gate_overlap() {
     let a = machine.buffer(HUGE, bytes).unwrap();
     let b = machine.buffer(HUGE, bytes).unwrap();
     let first = machine.team(0, 1).unwrap();
-    let second = machine.team_beside(0, 1, &[first.id()]).unwrap();
+    let second = machine.team_near(0, 1, &[first.id()]).unwrap();
     let teams = [first, second];
     let gate = machine.gate().unwrap();
     for (team, buffer) in teams.iter().zip([&a, &b]) {

@@ -1,7 +1,7 @@
-//! Two processes of a launch of their own that send each other device memory.
+//! Two separately launched processes that send each other device memory.
 //!
-//! A library that does not know such memory touches it with the CPU and dies of it, and one that says
-//! it does may not find what it needs. So it is tried where nothing is lost.
+//! A library that does not know such memory touches it with the CPU and crashes, and one that
+//! claims to know it may lack what it needs. So it is tried where nothing is lost.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -30,9 +30,9 @@ const LAUNCH_TIMEOUT: Duration = Duration::from_secs(40);
 /// A launcher may take this long to end what it has started, after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Lines of the two processes: what the library says, that device memory goes out next, and that
+/// Lines of the two processes: the library's claim, that device memory goes out next, and that
 /// every byte of it has arrived.
-const CLAIMS: &str = "pathline: device memory, the library says: ";
+const CLAIMS: &str = "pathline: device memory, the library claims: ";
 const SENDS: &str = "pathline: device memory goes out";
 const ARRIVED: &str = "pathline: device memory arrived";
 
@@ -51,10 +51,10 @@ pub(super) struct Launch {
     pub(super) keeps: &'static [&'static str],
 }
 
-/// What became of a launch.
+/// The result of a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct LaunchReport {
-    /// What the library says, if the processes got as far as to ask it.
+    /// The library's claim, if the processes got as far as to ask it.
     pub(super) claim: Option<MemoryClaim>,
     /// Whether device memory went out, and whether it arrived.
     pub(super) sent: bool,
@@ -88,7 +88,8 @@ impl Launch {
         }
         // The launcher may be another MPI's, which must not answer for this one.
         command.env("PATHLINE_MPI", library);
-        // Open MPI asks twice before it runs as root; whoever got this far has been asked.
+        // Open MPI asks twice before it runs as root; the user has confirmed it for the run
+        // already.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,7 +99,7 @@ impl Launch {
 
 /// Reads what the two print until they have ended, or ends them.
 fn watch(mut child: Child) -> LaunchReport {
-    let (tell, lines) = channel();
+    let (sender, lines) = channel();
     for output in [
         child.stdout.take().map(|o| Box::new(o) as Box<dyn Read + Send>),
         child.stderr.take().map(|o| Box::new(o) as Box<dyn Read + Send>),
@@ -106,15 +107,15 @@ fn watch(mut child: Child) -> LaunchReport {
     .into_iter()
     .flatten()
     {
-        let tell = tell.clone();
+        let sender = sender.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 // The receiver is gone once it has what it needs.
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
     }
-    drop(tell);
+    drop(sender);
     let (begun, mut seen, mut last) = (Instant::now(), LaunchReport::default(), String::new());
     let ended = loop {
         match lines.recv_timeout(LAUNCH_TIMEOUT.saturating_sub(begun.elapsed())) {
@@ -165,7 +166,7 @@ fn how_it_ended(status: Option<ExitStatus>, last: &str) -> String {
     }
 }
 
-/// One of the two: sends device memory to the other and back, and says so once it is right.
+/// One of the two: sends device memory to the other and back, and prints a line once it is right.
 ///
 /// # Errors
 /// No MPI can be opened, there are not two ranks with a GPU each, or bytes do not arrive.
@@ -213,8 +214,8 @@ pub fn serve_launch(libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<()
 mod tests {
     use super::*;
 
-    /// What a shell that stands in for a launcher is seen to do.
-    fn of(script: &str) -> LaunchReport {
+    /// The report of a shell that stands in for a launcher.
+    fn report_of(script: &str) -> LaunchReport {
         let mut command = Command::new("sh");
         command.args(["-c", script]).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -223,17 +224,19 @@ mod tests {
 
     #[test]
     fn lines_of_the_two_processes_are_read_wherever_they_are_printed() {
-        let seen = of(r#"
+        let seen = report_of(
+            r#"
             echo 'noise'
-            echo 'pathline: device memory, the library says: {"takes":true,"by":"MPIX_x"}' >&2
+            echo 'pathline: device memory, the library claims: {"takes":true,"by":"MPIX_x"}' >&2
             echo '[1,1]<stderr>:pathline: device memory goes out' >&2
             echo 'Segmentation fault' >&2
-            exit 11"#);
+            exit 11"#,
+        );
         let claim = MemoryClaim { takes: true, by: "MPIX_x".to_owned() };
         assert_eq!((seen.claim, seen.sent, seen.arrived), (Some(claim), true, false));
         let end = "the processes ended with exit status: 11; last line: ";
         assert!(seen.end.starts_with(end), "{}", seen.end);
-        assert!(of("echo 'pathline: device memory arrived'").arrived);
+        assert!(report_of("echo 'pathline: device memory arrived'").arrived);
     }
 
     #[test]

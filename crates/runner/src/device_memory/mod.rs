@@ -16,12 +16,12 @@ use crate::choice::DeviceMemory;
 
 pub use launch::serve_launch;
 
-/// What a message library says of memory of GPUs.
+/// What a message library reports about memory of GPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemoryClaim {
     /// Whether it takes such memory.
     pub(crate) takes: bool,
-    /// The call or setting that says so.
+    /// The call or setting that reports it.
     pub(crate) by: String,
 }
 
@@ -31,7 +31,7 @@ impl From<DeviceClaim> for MemoryClaim {
     }
 }
 
-/// What an MPI does with memory of GPUs.
+/// Support of an MPI for memory of GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeviceFinding {
     /// Whether it takes it.
@@ -40,14 +40,14 @@ struct DeviceFinding {
     how: String,
 }
 
-/// What came of trying.
+/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Attempt {
     /// Every byte arrived, by that launch.
     Arrived(String),
     /// Device memory went out, and did not arrive: the launch, and what became of it.
     Lost(String, String),
-    /// No launch got as far as to send; why, and what the library says, if one asked it.
+    /// No launch got as far as to send: the reason, and the library's claim, if one asked it.
     Impossible(String, Option<MemoryClaim>),
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn describe(asked: DeviceMemory, gpus: usize) -> Option<String> {
     Some(format!("MPI {word}: {how}"))
 }
 
-/// What all ranks' libraries say: yes if all do, no if one does; none if one says nothing.
+/// The claim of all ranks' libraries: yes if all claim it, no if one denies it, else `None`.
 fn common(claims: &[Option<MemoryClaim>]) -> Option<MemoryClaim> {
     let claims: Option<Vec<&MemoryClaim>> = claims.iter().map(Option::as_ref).collect();
     let claims = claims?;
@@ -95,8 +95,8 @@ fn decide(
     const OVERRIDE: &str = "--device-memory yes overrides this";
     let finding = |takes, how| DeviceFinding { takes, how };
     match asked {
-        DeviceMemory::Yes => return finding(true, "--device-memory yes says so".to_owned()),
-        DeviceMemory::No => return finding(false, "--device-memory no says so".to_owned()),
+        DeviceMemory::Yes => return finding(true, "--device-memory yes was given".to_owned()),
+        DeviceMemory::No => return finding(false, "--device-memory no was given".to_owned()),
         DeviceMemory::Try => {}
     }
     match attempt() {
@@ -104,15 +104,16 @@ fn decide(
         Attempt::Lost(by, why) => finding(false, format!("tried with {by}: {why}; {OVERRIDE}")),
         Attempt::Impossible(why, seen) => match claim.or(seen) {
             Some(MemoryClaim { takes: true, by }) => {
-                finding(true, format!("{by} says so; it could not be tried: {why}"))
+                finding(true, format!("{by} reports support; it could not be tried: {why}"))
             }
-            Some(MemoryClaim { by, .. }) => {
-                finding(false, format!("{by} says no; it could not be tried: {why}; {OVERRIDE}"))
-            }
+            Some(MemoryClaim { by, .. }) => finding(
+                false,
+                format!("{by} reports no support; it could not be tried: {why}; {OVERRIDE}"),
+            ),
             None => {
                 let how = format!(
-                    "the library does not say, and it could not be tried: {why}; if it takes \
-                     device memory, --device-memory yes says so"
+                    "the library does not report it, and it could not be tried: {why}; if it takes \
+                     device memory, give --device-memory yes"
                 );
                 finding(false, how)
             }
@@ -132,7 +133,7 @@ fn attempt(alone: bool) -> Attempt {
     let mut launches = launches(by, &programs, &env, &on_path);
     if alone && !by.is_empty() {
         let (words, keeps) = (vec!["env".into()], ALL);
-        launches.push(Launch { words, name: "a process of its own".to_owned(), keeps });
+        launches.push(Launch { words, name: "a separate process".to_owned(), keeps });
     }
     try_each(&launches, &mut |launch| launch.run(&library))
 }
@@ -223,15 +224,15 @@ mod tests {
                 let found = decide(asked, claim, &mut never);
                 assert_eq!(
                     found,
-                    DeviceFinding { takes, how: format!("--device-memory {word} says so") }
+                    DeviceFinding { takes, how: format!("--device-memory {word} was given") }
                 );
             }
         }
     }
 
     #[test]
-    fn what_was_tried_comes_before_what_the_library_says() {
-        // Open MPI over UCX takes device memory and says no; a library may say yes and die.
+    fn an_attempt_overrides_the_claim_of_the_library() {
+        // Open MPI over UCX takes device memory and denies it; a library may claim it and die.
         let (arrived, lost) = (
             Attempt::Arrived("mpirun -n 2".to_owned()),
             Attempt::Lost("mpirun -n 2".to_owned(), "signal 11".to_owned()),
@@ -249,12 +250,20 @@ mod tests {
     fn without_a_launcher_the_librarys_own_answer_counts() {
         let found = |claim| decide(DeviceMemory::Try, claim, &mut impossible);
         let yes = found(claim(true));
-        assert!(yes.takes && yes.how.starts_with("MPIX_GPU_query_support says so;"), "{}", yes.how);
+        assert!(
+            yes.takes && yes.how.starts_with("MPIX_GPU_query_support reports support;"),
+            "{}",
+            yes.how
+        );
         let no = found(claim(false));
-        assert!(!no.takes && no.how.starts_with("MPIX_GPU_query_support says no;"), "{}", no.how);
+        assert!(
+            !no.takes && no.how.starts_with("MPIX_GPU_query_support reports no support;"),
+            "{}",
+            no.how
+        );
         assert!(no.how.contains("--device-memory yes"), "{}", no.how);
         let none = found(None);
-        assert!(!none.takes && none.how.contains("does not say"), "{}", none.how);
+        assert!(!none.takes && none.how.contains("does not report"), "{}", none.how);
         assert!(
             none.how.contains("there is no mpirun") && none.how.contains("--device-memory yes")
         );

@@ -23,13 +23,13 @@ use crate::machine::{HostMachine, OpenMachine};
 /// A GPU by its index, its facts and its state, as a text.
 type DescribeGpu = fn(&Topology, u32, &GpuFacts, &GpuState) -> String;
 
-/// To whoever asked.
+/// The link to the process that asked.
 static ASKER: OnceLock<Mutex<LineLink>> = OnceLock::new();
 
 /// Answers on its standard input, which is a socket, and ends.
 ///
 /// # Errors
-/// Nobody asks over a socket, or whoever asked has gone.
+/// No process asks over a socket, or the asking process has gone.
 pub fn serve_probe(
     probe: LibraryProbe,
     libraries: &LibraryChoice,
@@ -81,12 +81,12 @@ fn pass_on(announcement: Announcement<'_>) {
             ProbeMessage::Call(library.map(Into::into), name.to_owned())
         }
     };
-    // Whoever asked may be gone: then nobody waits for an answer either.
+    // The asking process may be gone: then nothing waits for an answer.
     let _ = send(&message);
 }
 
 fn send(message: &ProbeMessage) -> Result<()> {
-    let asker = ASKER.get().ok_or_else(|| anyhow!("nobody has asked"))?;
+    let asker = ASKER.get().ok_or_else(|| anyhow!("no process has asked"))?;
     let mut asker = asker.lock().unwrap_or_else(PoisonError::into_inner);
     asker.send(message).map_err(|error| anyhow!("the process that asked has gone: {error}"))
 }

@@ -22,7 +22,7 @@ pub use child::serve_probe;
 /// Opening a library of transports takes a tenth of a second, and seconds on a busy file system.
 pub(crate) const TRANSPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a child can be asked; each opens the libraries that its answer needs, and no others.
+/// Questions to a child; each opens only the libraries that its answer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LibraryProbe {
     /// The MPI library that would be taken, not initialised: a [`LibraryReport`].
@@ -59,9 +59,9 @@ pub struct ManagementAnswer {
     pub report: LibraryReport,
     /// Plain files of a snapshot: paths and texts.
     pub files: Vec<(String, String)>,
-    /// How many GPUs it opens.
+    /// Number of GPUs that it opens.
     pub gpus: usize,
-    /// What the library did wrong, a line each.
+    /// Failures of the library, a line each.
     pub warnings: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct ManagementAnswer {
 pub struct RuntimeAnswer {
     /// Its library.
     pub driver: LibraryReport,
-    /// Why it cannot be opened; none if nothing is known against it.
+    /// Why it cannot be opened; `None` if no reason is known.
     pub without: Option<String>,
 }
 
@@ -79,14 +79,14 @@ pub struct RuntimeAnswer {
 pub struct DirectAnswer {
     /// The library.
     pub report: LibraryReport,
-    /// What is known of this machine for it, a line each.
+    /// Notes about this machine for it, a line each.
     pub notes: Vec<String>,
 }
 
-/// What came of opening this host.
+/// The result of opening this host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct HostAnswer {
-    /// How many GPUs its runtime lists.
+    /// Number of GPUs that its runtime lists.
     pub listed: usize,
     /// Why nothing on GPUs can be measured.
     pub without: Option<String>,
@@ -94,7 +94,7 @@ pub struct HostAnswer {
     pub failed: bool,
 }
 
-/// What a child sends.
+/// A message of a child.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ProbeMessage {
@@ -102,7 +102,7 @@ enum ProbeMessage {
     Search(LibraryReport),
     /// It calls a function, of this library or of the one that was named last.
     Call(Option<PathBuf>, String),
-    /// A line for whoever reads what the command prints.
+    /// A line for the output of the command.
     Line(String),
     /// The answer, and the last message.
     Answer(serde_json::Value),
@@ -118,7 +118,7 @@ pub struct ProbeLimits {
 }
 
 impl ProbeLimits {
-    /// For a call as long as the user says; by default as long as a driver may take to wake that many
+    /// The user's timeout for a call; by default the time that a driver may take to wake that many
     /// GPUs: half a minute for eight.
     pub fn for_gpus(call_timeout: Option<Duration>, gpus: usize) -> Self {
         let usual = || Duration::from_secs(10 + 5 * gpus as u64);

@@ -1,4 +1,4 @@
-//! What a rank opens, any of which may end or hang the process that opens it.
+//! Components that a rank opens, any of which may kill or hang the process that opens it.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl RankComponent {
         }
     }
 
-    /// What to do about one that ends processes.
+    /// The remedy for one that kills processes.
     pub(super) const fn way_out(self) -> &'static str {
         match self {
             Self::Transport(Transport::Mpi | Transport::MpiStaged) => {
@@ -54,7 +54,7 @@ impl RankComponent {
     }
 }
 
-/// What ranks do without, and why.
+/// Components that ranks leave out, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LostLibraries(Vec<(RankComponent, String)>);
 

@@ -1,6 +1,6 @@
-//! Where the coordinator waits for the ranks of its job. Anybody may come there: each visitor is read
-//! without waiting for it, has little time and few bytes, and costs nothing but its own connection
-//! when it is a stranger.
+//! The door where the coordinator waits for the ranks of its job. Anyone may connect: each visitor
+//! is read without waiting for it, has little time and few bytes, and costs nothing but its own
+//! connection when it is a stranger.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -42,14 +42,14 @@ enum RankListener {
 /// All ranks of a job, by number.
 pub(super) struct Gathered {
     pub(super) ranks: BTreeMap<u32, (LineLink, RankHello)>,
-    /// Who else came.
+    /// Other visitors.
     pub(super) notes: Vec<RunNote>,
 }
 
 /// Waits until all ranks of a job have come and proven themselves.
 ///
 /// # Errors
-/// Nobody can come there, or some did not in time: which, and who came instead.
+/// The door cannot be opened, or ranks did not come in time: which, and the strangers that came.
 pub(super) fn gather(
     place: &MeetingPlace,
     size: u32,
@@ -90,7 +90,7 @@ impl RankListener {
             MeetingPlace::Node(name) => {
                 if given.is_none() && users_look_alike() {
                     return Err(anyhow!(
-                        "this user namespace does not tell users apart, so that anybody on this host \
+                        "this user namespace does not distinguish users, so that any user of this host \
                          could pretend to be a rank; {HOW_TO_GIVE}"
                     ));
                 }
@@ -143,7 +143,7 @@ impl AsFd for RankListener {
     }
 }
 
-/// Who has the name of a job's socket, if the kernel tells.
+/// The owner of the name of a job's socket, if the kernel reports it.
 fn in_use(name: &str, error: &io::Error) -> String {
     let holder = || -> io::Result<String> {
         let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
@@ -191,7 +191,7 @@ fn own_addresses(host: &str, mut found: Vec<NetAddress>) -> Vec<NetAddress> {
     }
 }
 
-/// What goes on at a door.
+/// State of the wait at a door.
 struct Gathering<'a> {
     door: RankListener,
     credentials: Credentials,
@@ -227,7 +227,7 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Waits until somebody knocks, speaks or leaves. Whether somebody knocks, and which ranks have
+    /// Waits until a visitor connects, sends or leaves. Whether one connects, and which ranks have
     /// left.
     fn wait(&self) -> Result<(bool, Vec<u32>)> {
         let door = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
@@ -306,7 +306,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// That some ranks are not here, and who came instead.
+    /// The error that ranks are missing, with the strangers that came.
     fn missing(&self, limit: Duration) -> anyhow::Error {
         let absent: Vec<String> = (0..self.size)
             .filter(|rank| !self.seated.contains_key(rank))
@@ -318,7 +318,7 @@ impl Gathering<'_> {
         let instead = if strangers.is_empty() {
             String::new()
         } else {
-            format!("; who came and was turned away: {}", strangers.join("; "))
+            format!("; processes that were turned away: {}", strangers.join("; "))
         };
         let secret = match &self.door {
             RankListener::Net(_, Some(file)) => format!(
@@ -342,7 +342,7 @@ fn is_fatal(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error())
 }
 
-/// Visitors that were turned away: who and why, and how often.
+/// Visitors that were turned away: their names, the reasons, and counts.
 #[derive(Debug, Default)]
 struct Strangers {
     kinds: Vec<(String, String, u64)>,
@@ -352,9 +352,10 @@ struct Strangers {
 impl Strangers {
     fn add(&mut self, name: String, why: String) {
         // Each connection of a host has another port.
-        let who = |name: &str| name.rsplit_once(':').map_or(name, |(host, _)| host).to_owned();
+        let host_of = |name: &str| name.rsplit_once(':').map_or(name, |(host, _)| host).to_owned();
         let room = self.kinds.len() < MOST_STRANGERS;
-        let known = self.kinds.iter_mut().find(|(n, w, _)| who(n) == who(&name) && *w == why);
+        let known =
+            self.kinds.iter_mut().find(|(n, w, _)| host_of(n) == host_of(&name) && *w == why);
         match known {
             Some((.., times)) => *times += 1,
             None if room => self.kinds.push((name, why, 1)),
@@ -394,14 +395,14 @@ mod tests {
         let (loopback, real) = ("127.0.1.1:4000", "10.0.0.7:4000");
         assert_eq!(own_addresses("node1", found(&[loopback])), found(&["0.0.0.0:4000"]));
         assert_eq!(own_addresses("node1", found(&[loopback, real])), found(&[real, loopback]));
-        // What is named as an address is that address.
+        // An address in place of a name is that address.
         assert_eq!(own_addresses("127.0.0.1", found(&[loopback])), found(&[loopback]));
         assert_eq!(own_addresses("localhost", found(&[loopback])), found(&[loopback]));
     }
 
     #[test]
-    fn an_address_of_another_host_is_refused_with_the_way_out() {
-        // TEST-NET-1 is nobody's (RFC 5737).
+    fn an_address_of_another_host_is_refused_with_a_remedy() {
+        // TEST-NET-1 is unassigned (RFC 5737).
         let error = format!("{:#}", listen_at("192.0.2.1", 4000).unwrap_err());
         assert!(error.contains("192.0.2.1:4000") && error.contains("--rendezvous"), "{error}");
     }

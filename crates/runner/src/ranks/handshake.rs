@@ -4,7 +4,7 @@
 //! 1. On one host each asks the kernel whose the other end is (`SO_PEERCRED`). Over a network both
 //!    must have a [`Secret`].
 //! 2. The visitor sends a [`RankHello`] with a nonce.
-//! 3. The coordinator sends a [`Challenge`]: a nonce of its own, and its proof over the hello and both
+//! 3. The coordinator sends a [`Challenge`]: another nonce, and its proof over the hello and both
 //!    nonces. A visitor that does not accept it leaves.
 //! 4. The visitor sends its proof over the same.
 //!
@@ -26,12 +26,12 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line before the proof. A hello has 180 bytes and the name of a host, which has 64 at most.
 const MAX_LINE: usize = 512;
 
-/// Who a visitor says it is. What it says counts once it has proven itself.
+/// The claimed identity of a visitor, which counts once the visitor has proven it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RankHello {
-    /// Its number, as its launcher says.
+    /// Its number, from its launcher.
     pub(super) rank: u32,
-    /// How many there are, as its launcher says.
+    /// The number of ranks, from its launcher.
     pub(super) size: u32,
     /// Its program.
     pub(super) version: String,
@@ -42,7 +42,7 @@ pub(super) struct RankHello {
     nonce: Digest,
 }
 
-/// What a coordinator answers to a hello.
+/// The coordinator's answer to a hello.
 #[derive(Debug, Serialize, Deserialize)]
 struct Challenge {
     /// For the visitor's proof.
@@ -51,13 +51,13 @@ struct Challenge {
     proof: Option<Digest>,
 }
 
-/// What a visitor answers to a challenge.
+/// The visitor's answer to a challenge.
 #[derive(Debug, Serialize, Deserialize)]
 struct Response {
     proof: Option<Digest>,
 }
 
-/// What a process must know to prove itself.
+/// The knowledge with which a process proves itself.
 #[derive(Clone, Default)]
 pub(super) struct Credentials {
     /// None where the kernel's word is enough.
@@ -106,7 +106,7 @@ pub(super) fn users_look_alike() -> bool {
     look_alike(own, &read("/proc/sys/kernel/overflowuid"), &read("/proc/self/uid_map"))
 }
 
-/// The same from what the kernel says: the user that stands for unknown ones, and which users of the
+/// The same from the kernel's files: the user that stands for unknown ones, and which users of the
 /// outside this namespace knows (first inside, first outside, how many).
 fn look_alike(own: u32, overflow: &str, map: &str) -> bool {
     let knows_all = map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -117,14 +117,14 @@ fn look_alike(own: u32, overflow: &str, map: &str) -> bool {
 /// has proven itself.
 ///
 /// # Errors
-/// Who listens is not the coordinator of this job, or does not answer.
+/// The listening process is not the coordinator of this job, or does not answer.
 pub(super) fn introduce(
     socket: &mut LinkSocket,
     mut hello: RankHello,
     credentials: &Credentials,
 ) -> Result<()> {
     if let Some(other) = other_user(socket)? {
-        return Err(anyhow!("who listens there is {other}"));
+        return Err(anyhow!("the process that listens there is {other}"));
     }
     hello.nonce = Digest::random()?;
     let begun = Instant::now();
@@ -144,20 +144,22 @@ pub(super) fn introduce(
             Err(e) => return Err(e.into()),
         };
         if count == 0 {
-            return Err(anyhow!("who listens there turned this process away"));
+            return Err(anyhow!("the process that listens there refused this one"));
         }
         read.extend_from_slice(&some[..count]);
-        if let Some(line) = whole_line(&read).map_err(|why| anyhow!("who listens there: {why}"))? {
+        if let Some(line) =
+            whole_line(&read).map_err(|why| anyhow!("the process that listens there: {why}"))?
+        {
             break line.to_vec();
         }
     };
     let challenge: Challenge = serde_json::from_slice(&answer)
         .ok()
-        .context("who listens there is no pathline of this version")?;
+        .context("the process that listens there is no pathline of this version")?;
     let Challenge { nonce, proof } = challenge;
     credentials.accept(proof.as_ref(), Role::Coordinator, &line, &nonce).map_err(|_| {
         anyhow!(
-            "who listens there does not prove that it knows the secret of this job: another process \
+            "the process that listens there does not prove the secret of this job: another process \
              holds the port, or {VARIABLE} is not the same in all processes"
         )
     })?;
@@ -166,7 +168,7 @@ pub(super) fn introduce(
 }
 
 fn no_answer() -> anyhow::Error {
-    anyhow!("who listens there does not answer for {} s", HANDSHAKE_TIMEOUT.as_secs())
+    anyhow!("the process that listens there does not answer for {} s", HANDSHAKE_TIMEOUT.as_secs())
 }
 
 fn send(socket: &mut LinkSocket, line: &[u8]) -> Result<()> {
@@ -182,7 +184,7 @@ fn whole_line(read: &[u8]) -> std::result::Result<Option<&[u8]>, String> {
     match read.iter().position(|&byte| byte == b'\n') {
         Some(at) if at + 1 == read.len() && at < MAX_LINE => Ok(Some(&read[..at])),
         None if read.len() < MAX_LINE => Ok(None),
-        Some(at) if at < MAX_LINE => Err("it says more than it was asked for".to_owned()),
+        Some(at) if at < MAX_LINE => Err("it sent more than it was asked for".to_owned()),
         _ => Err(format!("its line is longer than {MAX_LINE} bytes")),
     }
 }
@@ -200,7 +202,7 @@ pub(super) struct Visitor {
 
 /// How far a visitor is.
 pub(super) enum HandshakeStep {
-    /// It has not said everything yet.
+    /// Its line is not complete yet.
     Waiting,
     /// It has proven that it is of this job.
     Proven(RankHello),
@@ -218,10 +220,8 @@ impl Visitor {
         let mut some = [0; MAX_LINE];
         match self.socket.read(&mut some) {
             Ok(0) => {
-                let after =
-                    if self.asked.is_some() { "its hello" } else { "it had said who it is" };
                 let when = if self.asked.is_some() { "after" } else { "before" };
-                return HandshakeStep::Stranger(format!("it left {when} {after}"));
+                return HandshakeStep::Stranger(format!("it left {when} its hello"));
             }
             Ok(count) => self.read.extend_from_slice(&some[..count]),
             Err(e) if is_pending(&e) || e.kind() == ErrorKind::Interrupted => {}
@@ -232,7 +232,7 @@ impl Visitor {
             Ok(None) if self.since.elapsed() > HANDSHAKE_TIMEOUT => {
                 let secs = HANDSHAKE_TIMEOUT.as_secs();
                 return HandshakeStep::Stranger(format!(
-                    "it did not say who it is within {secs} s"
+                    "it did not identify itself within {secs} s"
                 ));
             }
             Ok(None) => return HandshakeStep::Waiting,
@@ -275,7 +275,7 @@ impl Visitor {
 }
 
 impl RankHello {
-    /// What a process says of itself; its nonce is drawn for each visit.
+    /// The hello of a process; its nonce is drawn for each visit.
     pub(super) fn new(rank: u32, size: u32, version: String, host: String) -> Self {
         // Names of hosts have 64 characters at most; a longer one would only be cut.
         let host = host.chars().take(64).collect();
@@ -298,7 +298,7 @@ mod tests {
         RankHello::new(1, 2, "1.0".into(), "node".into())
     }
 
-    /// What a coordinator makes of a rank, and what the rank makes of it.
+    /// The verdicts of a coordinator about a rank, and of the rank about it.
     fn meet(coordinator: &Credentials, rank: &Credentials) -> (HandshakeStep, Result<()>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let rank = rank.clone();

@@ -1,4 +1,4 @@
-//! Which processes measure together, and how they find each other.
+//! The processes of a job, and how they find each other.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -34,16 +34,16 @@ type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub enum RankJob {
     /// Children of the coordinator, on this node.
     Own {
-        /// How many.
+        /// Number of ranks.
         count: u32,
     },
     /// Processes that a launcher started, this run's own among them as rank 0.
     Joined {
-        /// How many.
+        /// Number of ranks.
         count: u32,
-        /// Where they meet.
+        /// Their meeting place.
         at: MeetingPlace,
-        /// Who started them, for errors.
+        /// The launcher, for errors.
         by: String,
     },
 }
@@ -53,7 +53,7 @@ impl RankJob {
     pub fn is_own(&self) -> bool {
         matches!(self, Self::Own { .. })
     }
-    /// How many ranks.
+    /// Number of ranks.
     pub fn count(&self) -> u32 {
         match *self {
             Self::Own { count } | Self::Joined { count, .. } => count,
@@ -61,7 +61,7 @@ impl RankJob {
     }
 }
 
-/// Where the processes of a job meet.
+/// The meeting place of a job's processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeetingPlace {
@@ -80,7 +80,7 @@ pub enum MeetingPlace {
 /// started alone.
 ///
 /// # Errors
-/// The job has several hosts and nothing says where they meet.
+/// The job has several hosts and no rendezvous is given.
 pub fn joined(rendezvous: Option<&str>) -> Result<Option<(LaunchedRank, RankJob)>> {
     let env = |name: &str| std::env::var(name).ok();
     let Some(found) = launched(&env) else { return Ok(None) };
@@ -93,7 +93,7 @@ pub fn joined(rendezvous: Option<&str>) -> Result<Option<(LaunchedRank, RankJob)
     Ok(Some((found, job)))
 }
 
-/// Who this process is in its job; none if it was started alone.
+/// This process's rank and launcher; `None` if it was started alone.
 pub(super) fn me() -> Option<LaunchedRank> {
     launched(&|name| std::env::var(name).ok())
 }
@@ -123,7 +123,7 @@ fn place(
     let list = env("SLURM_STEP_NODELIST").or_else(|| env("SLURM_JOB_NODELIST"));
     let host = list.as_deref().and_then(first_host).ok_or_else(|| {
         anyhow!(
-            "{} started processes on several hosts and does not say which is rank 0's: add \
+            "{} started processes on several hosts and does not name rank 0's host: add \
              --rendezvous HOST:PORT, with that host and a free port",
             found.by
         )
@@ -150,8 +150,8 @@ fn first_host(list: &str) -> Option<String> {
     Some(format!("{name}{number}{tail}"))
 }
 
-/// What is the same in all processes of a job on this node, and in no other: the job's name where
-/// its launcher gives one, else its launcher's process.
+/// A name that is equal in all processes of a job on this node, and in no others: the job's name
+/// where its launcher gives one, else its launcher's process.
 fn name_of(env: EnvLookup<'_>) -> String {
     let user = rustix::process::getuid().as_raw();
     let named = [
@@ -190,7 +190,7 @@ impl MeetingPlace {
             match self.visit(hello) {
                 Ok(socket) => return Ok(LineLink::over(socket, None)?),
                 Err(_) if begun.elapsed() < timeout => {
-                    // Soon at first; who waits for long does not hammer at a door of others.
+                    // Soon at first; a long wait must not hammer at the door of others.
                     let pause = begun.elapsed() / 10;
                     std::thread::sleep(pause.clamp(PAUSES.start, PAUSES.end));
                 }
@@ -204,12 +204,12 @@ impl MeetingPlace {
         let secret = match self {
             Self::Node(_) if given.is_none() && users_look_alike() => {
                 return Err(anyhow!(
-                    "this user namespace does not tell users apart; {HOW_TO_GIVE}"
+                    "this user namespace does not distinguish users; {HOW_TO_GIVE}"
                 ));
             }
             Self::Node(_) => given,
             // Read for each visit: one that an earlier run left is replaced when this one begins. It is
-            // there once somebody listens.
+            // there once the coordinator listens.
             Self::Net { host, port } => Some(match given {
                 Some(secret) => secret,
                 None => SecretFile::read(host, *port).with_context(|| {

@@ -21,7 +21,7 @@ use crate::process::{ProcessOutput, WorkerProcess};
 /// Starts of a rank: there are fewer libraries to leave out.
 const MAX_STARTS: u32 = 8;
 
-/// What a kept rank reports of itself.
+/// A report of a kept rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum KeptState {
@@ -35,9 +35,9 @@ pub(super) enum KeptState {
 enum RankEnd {
     /// There is nothing more to do.
     Done,
-    /// It has said why.
+    /// It has reported the reason.
     Failed,
-    /// It was ended; how.
+    /// It was killed; the cause.
     Killed(String),
 }
 
@@ -78,7 +78,8 @@ impl Drop for RankKeeper {
     }
 }
 
-/// Does the part of a rank other than the first in a launched job. False if it failed and has said so.
+/// Does the part of a rank other than the first in a launched job. False if it failed and has
+/// reported it.
 ///
 /// # Errors
 /// It was ended by a signal, or cannot be started.

@@ -33,7 +33,7 @@ const LIMIT_SHARE: f64 = 0.6;
 /// Slowest rate of a transport that works, bytes per second. As for steps of one process, 0.25 GB/s.
 const SLOWEST: f64 = 0.25e9;
 
-/// What a rank sent, or that it is lost.
+/// A message of a rank, or its loss.
 enum RankEvent {
     Answer(RankAnswer),
     Ended,
@@ -63,10 +63,10 @@ pub(crate) struct RankProcesses {
     bound: RefCell<BTreeMap<ExchangeId, BoundCase>>,
     /// Cases whose connections ended with another case that failed.
     disconnected: RefCell<BTreeSet<ExchangeId>>,
-    /// Where ranks of one node meet.
+    /// The barrier of ranks of one node.
     room: RefCell<Option<MeetingRoom>>,
     made: Cell<u64>,
-    /// How long a step may take, if the user said so.
+    /// Timeout of a step, if the user set one.
     limit: Option<Duration>,
     /// The exchange that all ranks have begun and that is not waited for yet.
     under_way: Cell<Option<ExchangeId>>,
@@ -74,9 +74,9 @@ pub(crate) struct RankProcesses {
     lost: RefCell<Option<CallError>>,
     /// The ranks that were lost.
     lost_ranks: RefCell<Vec<usize>>,
-    /// What each rank began to open last.
+    /// The component that each rank began to open last.
     opening: RefCell<BTreeMap<usize, RankComponent>>,
-    /// What was seen while the ranks came and opened their libraries.
+    /// Observations while the ranks connected and opened their libraries.
     notes: Vec<RunNote>,
     hooks: ProcessHooks,
 }
@@ -87,7 +87,7 @@ impl RankProcesses {
     /// `retrying` was called.
     ///
     /// # Errors
-    /// Names the rank that did not come or that cannot take part, and the way out.
+    /// Names the rank that did not come or that cannot take part, and the remedy.
     pub(crate) fn open(
         job: &RankJob,
         libraries: &LibraryChoice,
@@ -196,7 +196,7 @@ impl RankProcesses {
         self.meet()
     }
 
-    /// What the ranks that were lost were opening, if they were.
+    /// The component that the lost ranks were opening, if any.
     fn culprit(&self) -> Option<RankComponent> {
         let opening = self.opening.borrow();
         let lost = self.lost_ranks.borrow();
@@ -233,7 +233,7 @@ impl RankProcesses {
         timeout: Duration,
     ) -> CallResult<Vec<RankAnswer>> {
         if let Some(id) = self.under_way.take() {
-            // What was begun and not waited for ends before anything else begins.
+            // An exchange in progress ends before anything else begins.
             self.times(id, self.receive("run", timeout))?;
         }
         let step = self.send(order)?;
@@ -329,7 +329,7 @@ impl RankProcesses {
         for nth in ranks {
             if let Some(RankAnswer::Failed(failure)) = answers.remove(&nth) {
                 let name = self.handles.borrow()[nth].name.clone();
-                errors.push((nth, RankFailure::of(failure, &name)));
+                errors.push((nth, RankFailure::into_error(failure, &name)));
             }
         }
         let waited = |(_, e): &(usize, CallError)| e.call == "meet";
@@ -373,8 +373,8 @@ impl RankProcesses {
             .of_ranks(ranks.iter().map(|&nth| rank(nth)).collect())
             .or_try(way_out);
         if !own {
-            // Somebody else's signal says nothing against the machine. Whoever watches this process
-            // takes an end by such a signal for what it is, and goes on with a new one.
+            // A signal from outside is no fault of the machine. The supervisor of this process
+            // recognizes an end by such a signal, and continues with a new process.
             (self.hooks.warn)(&error.to_string());
             let _ = kill_process(getpid(), Signal::KILL);
         }
@@ -385,7 +385,7 @@ impl RankProcesses {
     /// The times of a run by flow, from what all ranks answered.
     fn times(&self, id: ExchangeId, ran: CallResult<Vec<RankAnswer>>) -> CallResult<Vec<FlowTime>> {
         if ran.is_err() && self.lost.borrow().is_none() {
-            // A meeting that somebody missed is over for all.
+            // A barrier that a rank missed is over for all.
             self.meet()?;
             self.disconnect(id)?;
         }
@@ -663,7 +663,7 @@ fn gather(
 /// Why a component is left out whose opening cost ranks.
 fn lost_over(component: RankComponent, error: &CallError) -> String {
     let CallError { thing, reason, .. } = error;
-    // How a process ended says more than that it did.
+    // The cause of a process's end is more useful than the fact.
     let how = if reason == "ended" { thing.clone() } else { format!("{thing}: {reason}") };
     let (name, way_out) = (component.name(), component.way_out());
     format!("opening {name} cost a process ({how}); {way_out}")

@@ -1,4 +1,4 @@
-//! What passes between the coordinator and a rank: one JSON value a line.
+//! Messages between the coordinator and a rank: one JSON value a line.
 
 use pathline_hal::CallError;
 use pathline_schema::{Case, CpuSet, RankMember, Severity, VerifyResult};
@@ -13,7 +13,7 @@ use crate::device_memory::MemoryClaim;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RankOrder {
-    /// It has proven that it is of this job, and cannot take part; why.
+    /// It belongs to this job, but cannot take part; the reason.
     Refuse(String),
     /// Open the machine and the libraries. First of all, once.
     Open(Box<RankEntry>),
@@ -31,7 +31,7 @@ pub(super) enum RankOrder {
     Join(u64, Vec<Vec<u8>>),
     /// Run that many repetitions.
     Run(u64, u64),
-    /// The same, and say so before.
+    /// The same, with an announcement before.
     Begin(u64, u64),
     /// Spoil what is to be received.
     Spoil(u64),
@@ -75,14 +75,14 @@ impl RankOrder {
 pub(super) struct RankEntry {
     /// Its number.
     pub(super) rank: u32,
-    /// How many there are.
+    /// Number of ranks.
     pub(super) size: u32,
-    /// Which of its node's ranks it is, and of how many; none if it knows better.
+    /// Its number among its node's ranks, and their count; `None` if the rank knows better.
     pub(super) local: Option<(u32, u32)>,
     /// The libraries that the coordinator was started with. A rank that was started with others
     /// refuses.
     pub(super) expected: LibraryChoice,
-    /// What the rank does without.
+    /// Components that the rank leaves out.
     pub(super) left_out: LostLibraries,
 }
 
@@ -92,27 +92,27 @@ pub(super) struct RankEntry {
 pub(super) enum RankAnswer {
     /// A child of the coordinator has begun.
     Begins,
-    /// It opens that next, which may be the end of it.
+    /// It opens that component next, which may kill it.
     Opening(RankComponent),
-    /// The machine is open; and what its MPI says of device memory.
+    /// The machine is open; and what its MPI reports about device memory.
     Opened(Box<RankMember>, Option<MemoryClaim>),
     /// Here, in the middle of a step, waiting for the others.
     Here,
     /// Done.
     Done,
-    /// What the others must know.
+    /// Its offer to the others.
     Bound(Vec<u8>),
-    /// It begins, and says more when it is through.
+    /// It begins, and answers again when it has finished.
     Begun,
     /// Times by flow.
     Ran(Vec<Vec<f64>>),
-    /// What was compared.
+    /// The result of the verification.
     Checked(VerifyResult),
-    /// What carried the bytes.
+    /// The engine that carried the bytes.
     Engine(String),
     /// Cases whose connections have ended.
     Disconnected(Vec<u64>),
-    /// It did not work.
+    /// The step failed.
     Failed(RankFailure),
 }
 
@@ -136,7 +136,7 @@ impl From<CallError> for RankFailure {
 
 impl RankFailure {
     /// The error, with the rank that it comes from.
-    pub(super) fn of(self, rank: &str) -> CallError {
+    pub(super) fn into_error(self, rank: &str) -> CallError {
         let Self { call, thing, code, reason, way_out, severity } = self;
         let thing = format!("{thing} ({rank})");
         CallError { call, thing, code, reason, way_out, severity, ranks: None }

@@ -37,7 +37,7 @@ impl Digest {
     /// In the place of one that is still to be drawn.
     pub(super) const ZERO: Self = Self([0; 32]);
 
-    /// Bytes that nobody can foresee.
+    /// Random bytes of the kernel.
     pub(super) fn random() -> io::Result<Self> {
         let mut bytes = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -71,12 +71,13 @@ impl TryFrom<String> for Digest {
     }
 }
 
-/// What is proven: a proof of one role is worth nothing in another, so that none can be sent back.
+/// The role that a proof is for: a proof of one role is invalid in another, so none can be
+/// replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Coordinator,
     Rank,
-    /// Not who somebody is, but what a socket is called.
+    /// Not an identity, but the name of a socket.
     Socket,
 }
 
@@ -95,7 +96,7 @@ impl Role {
 pub(super) struct Secret(Vec<u8>);
 
 impl Secret {
-    /// What the environment has; none if it has nothing.
+    /// The secret from the environment; `None` without one.
     ///
     /// # Errors
     /// It is too short to be a secret.
@@ -121,25 +122,25 @@ impl Secret {
         Ok(Self(text.to_vec()))
     }
 
-    /// The proof of a role that it knows the secret, over what both sides have said.
-    pub(super) fn prove(&self, role: Role, said: &[&[u8]]) -> Digest {
-        Digest(self.mac(role, said).finalize().into_bytes().into())
+    /// The proof of a role that it knows the secret, over the messages of both sides.
+    pub(super) fn prove(&self, role: Role, messages: &[&[u8]]) -> Digest {
+        Digest(self.mac(role, messages).finalize().into_bytes().into())
     }
 
-    /// A name made of another one that only those know beforehand who know the secret.
+    /// A name derived from another one, which only processes with the secret can predict.
     pub(super) fn hidden_name(&self, name: &str) -> String {
         let digits = String::from(self.prove(Role::Socket, &[name.as_bytes()]));
         format!("{name}-{}", digits.get(..16).unwrap_or_default())
     }
 
-    /// Whether that is the proof of a role. It takes the same time wherever they differ.
-    pub(super) fn accepts(&self, proof: &Digest, role: Role, said: &[&[u8]]) -> bool {
-        self.mac(role, said).verify_slice(&proof.0).is_ok()
+    /// Whether that is the proof of a role, in constant time.
+    pub(super) fn accepts(&self, proof: &Digest, role: Role, messages: &[&[u8]]) -> bool {
+        self.mac(role, messages).verify_slice(&proof.0).is_ok()
     }
 
-    fn mac(&self, role: Role, said: &[&[u8]]) -> Hmac<Sha256> {
+    fn mac(&self, role: Role, messages: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = keyed(&self.0);
-        for part in std::iter::once(&role.label()).chain(said) {
+        for part in std::iter::once(&role.label()).chain(messages) {
             // With their lengths no two lists of parts are the same bytes.
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
@@ -159,7 +160,7 @@ pub(super) struct SecretFile {
 }
 
 impl SecretFile {
-    /// Draws one for those who meet at `host` and `port`.
+    /// Draws one for the processes that meet at `host` and `port`.
     ///
     /// # Errors
     /// There is no home folder, or it cannot be written to.
@@ -169,7 +170,7 @@ impl SecretFile {
         let make = || -> Result<Secret> {
             DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
             let drawn: Vec<u8> = String::from(Digest::random()?).into_bytes();
-            // Whoever reads meanwhile finds all of it or nothing, and an older file is replaced.
+            // A concurrent reader finds all of it or nothing, and an older file is replaced.
             let new = folder.join(format!("{}.{}.new", file_name(host, port), std::process::id()));
             let _ = fs::remove_file(&new);
             let mut file =
@@ -188,19 +189,19 @@ impl SecretFile {
         Ok(Self { path, secret })
     }
 
-    /// Where it is.
+    /// Its path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the coordinator at `host` and `port` has left.
+    /// The secret that the coordinator at `host` and `port` left.
     ///
     /// # Errors
-    /// It is not there (yet), or it may be somebody else's.
+    /// It is not there (yet), or it may be another user's.
     pub(super) fn read(host: &str, port: u16) -> Result<Secret> {
         let folder = home()?.join(FOLDER);
-        // A network file system looks for files that were not there once only when the folder is
-        // opened anew.
+        // A network file system looks again for files that were missing only when the folder is
+        // reopened.
         let _ = fs::read_dir(&folder).map(Iterator::count);
         let path = folder.join(file_name(host, port));
         let name = || path.display().to_string();
@@ -224,7 +225,7 @@ impl Drop for SecretFile {
     }
 }
 
-/// Where secrets are, below the home folder.
+/// The folder of secrets, below the home folder.
 const FOLDER: &str = ".local/state/pathline";
 
 fn home() -> Result<PathBuf> {
@@ -239,7 +240,7 @@ fn file_name(host: &str, port: u16) -> String {
     format!("ranks-{}-{port}", host.chars().map(plain).collect::<String>())
 }
 
-/// Whoever may write to the folder could put a file of this user's there that he knows.
+/// A user who can write to the folder could link a known file of this user there.
 fn check_folder(folder: &Path) -> Result<()> {
     let about = fs::metadata(folder).with_context(|| folder.display().to_string())?;
     let uid = rustix::process::geteuid().as_raw();

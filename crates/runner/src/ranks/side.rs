@@ -52,7 +52,7 @@ impl CoordinatorLink {
         }
     }
 
-    /// Reports to who keeps this rank, if somebody does.
+    /// Reports to the keeper of this rank, if there is one.
     fn report(&mut self, state: KeptState) {
         if let Self::Visits { keeper, .. } = self {
             // Without a keeper this process is ended by the kernel.
@@ -65,7 +65,7 @@ impl CoordinatorLink {
 /// `kept`.
 ///
 /// # Errors
-/// Nobody asks over a socket, no coordinator is found, or it expects another rank.
+/// No process asks over a socket, no coordinator is found, or it expects another rank.
 pub fn serve_rank(kept: bool, libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<()> {
     // The coordinator decides when work ends.
     hooks.ignore_interrupts();
@@ -170,8 +170,8 @@ fn open(
     (machine, member)
 }
 
-/// Says what is opened next, so that it is known if that is the end of this process. The reason if it
-/// is left out.
+/// Announces the component that is opened next, so that the coordinator knows it if this process
+/// dies there. Returns the reason if it is left out.
 fn announce(
     link: &mut LineLink,
     enter: &RankEntry,
@@ -228,8 +228,8 @@ fn enter(
     Err(error.into())
 }
 
-/// Whether a coordinator expects what this process is. It says what it expects and can change none of
-/// it: what a process opens is what it was started with.
+/// Checks that a coordinator expects this process. A coordinator cannot change what the process
+/// opens: only its own command line does.
 fn fits(
     enter: &RankEntry,
     launched: Option<&LaunchedRank>,
@@ -349,7 +349,7 @@ impl RankBarrier for OverLink<'_> {
     }
 }
 
-/// What has to be the same on all ranks.
+/// The version, which must be the same on all ranks.
 pub(super) fn version() -> String {
     format!("{} ({})", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
 }

@@ -19,16 +19,16 @@ use crate::ranks::RankProcesses;
 /// Measures until the run closes the socket that is this process's standard input.
 ///
 /// # Errors
-/// Nobody asks over a socket, or the machine cannot be opened.
+/// No process asks over a socket, or the machine cannot be opened.
 pub fn serve_worker(hooks: ProcessHooks) -> Result<()> {
-    // Whoever ends all processes of a job at once must not take the last sample from the run.
+    // A signal to all processes of a job must not take the last sample from the run.
     hooks.ignore_interrupts();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut link = LineLink::from_standard_input()?;
     let LinkRecv::Line(WorkerOrder::Open(opening)) = link.listen()? else {
         return Err(anyhow!("expected the order to open a machine"));
     };
-    // A parent that ended before the signal was asked for is gone unnoticed.
+    // A parent may have ended before the signal was requested.
     if getppid().is_none_or(|pid| pid.as_raw_pid().cast_unsigned() != opening.parent) {
         return Ok(());
     }
@@ -77,14 +77,14 @@ fn measure(
     hooks: ProcessHooks,
 ) -> io::Result<()> {
     let stop = Cell::new(false);
-    let interrupt = || stop.get().then(|| "the supervisor said so".to_owned());
-    let mut tell = |event: TaskEvent| {
+    let interrupt = || stop.get().then(|| "the supervisor requested it".to_owned());
+    let mut send = |event: TaskEvent| {
         let fault = inject::at(opening, &event);
         link.send(&WorkerReport::Event(Box::new(event)))?;
         match link.listen()? {
             LinkRecv::Line(WorkerOrder::Continue) => {}
             LinkRecv::Line(WorkerOrder::Stop) => stop.set(true),
-            // Nobody reads any more.
+            // The supervisor has gone.
             LinkRecv::Timeout | LinkRecv::End => return Err(io::ErrorKind::BrokenPipe.into()),
             LinkRecv::Line(_) => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -93,5 +93,5 @@ fn measure(
         }
         Ok(())
     };
-    executor.measure(task, &interrupt, &mut tell).map(drop)
+    executor.measure(task, &interrupt, &mut send).map(drop)
 }

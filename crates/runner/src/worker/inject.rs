@@ -34,7 +34,7 @@ pub(super) fn at_open(opening: &MachineOpening, hooks: ProcessHooks) {
     }
 }
 
-/// What was ordered for the step that begins with `event`.
+/// The fault to inject in the step that begins with `event`.
 pub(super) fn at(opening: &MachineOpening, event: &TaskEvent) -> Option<ProcessEnd> {
     let TaskEvent::StepStarted { case, step } = event else { return None };
     let again = opening.overhead == TimerScope::Known;

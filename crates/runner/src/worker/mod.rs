@@ -1,4 +1,4 @@
-//! Measuring in a process of its own, so that a crash, a hang or an error after which nothing works
+//! Measuring in a separate process, so that a crash, a hang or an error after which nothing works
 //! costs one case.
 //!
 //! The run is the supervisor: it plans, writes, shows and watches, and opens no GPU runtime. The

@@ -22,7 +22,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Losses in a row that cost no case, after which the machine is used without its GPUs.
 const MAX_OWN_LOSSES: u32 = 2;
-/// The same for processes that somebody else ends.
+/// The same for processes that another process ends.
 const MAX_FOREIGN_LOSSES: u32 = 100;
 
 /// Measures in a worker process, and starts a new one where one is lost.
@@ -162,7 +162,7 @@ impl WorkerStarter {
                 }
                 Ok(LinkRecv::Timeout) if !process.has_ended() => continue,
                 Ok(LinkRecv::Timeout | LinkRecv::End) => ended(process),
-                Ok(LinkRecv::Line(_)) => garbled(process, "not what was asked for"),
+                Ok(LinkRecv::Line(_)) => garbled(process, "not the expected answer"),
                 Err(error) => garbled(process, &error.to_string()),
             };
             return Err(failure.into());
@@ -189,7 +189,7 @@ impl WorkerStarter {
         Err(ProcessFailure { text, own: true })
     }
 
-    /// How long a step may take, if the user said so.
+    /// Timeout of a step, if the user set one.
     fn step_limit(&self) -> Option<Duration> {
         self.opening.request.limit
     }
@@ -261,7 +261,7 @@ impl Executor for WorkerExecutor {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        send: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         let had_gpus = self.about.without.is_none();
         let mut process = match self.ready(&task.env(), interrupt) {
@@ -271,7 +271,7 @@ impl Executor for WorkerExecutor {
             Err(NoWorker::Open(why)) => return Ok(TaskEnd::Gone(why)),
         };
         if let Some(why) = self.about.without.clone().filter(|_| had_gpus) {
-            // The task was made for another machine: who gave it must know first.
+            // The task was made for another machine: its caller must know first.
             self.process = Some(process);
             return Ok(TaskEnd::Lost(WorkerLoss {
                 case: None,
@@ -331,9 +331,9 @@ impl Executor for WorkerExecutor {
                     self.starter.idle = IdleLosses::default();
                 }
             }
-            tell(event)?;
+            send(event)?;
             if sticky {
-                // Its runtime is beyond use: nothing that it could still say matters.
+                // Its runtime is unusable: no further message of it matters.
                 process.kill();
                 let (case, error, cause) = (None, String::new(), LossCause::Machine);
                 return Ok(TaskEnd::Lost(WorkerLoss { case, error, cause }));
@@ -349,7 +349,7 @@ impl Executor for WorkerExecutor {
 }
 
 impl WorkerExecutor {
-    /// What the end of a process costs.
+    /// The consequences of a process's end.
     fn lost(&mut self, at: Option<(Case, TaskStep)>, failure: ProcessFailure) -> TaskEnd {
         let Some((case, step)) = at else {
             return match self.starter.lost_idle(&failure) {
@@ -369,7 +369,7 @@ impl WorkerExecutor {
                 failure.text,
             )
             .or_try(
-                "this is a fault of pathline itself and says nothing against a GPU; please report \
+                "this is a fault of pathline itself, not of a GPU; please report \
                  it with the journal",
             ),
             _ => CallError::new(Severity::Sticky, step.word(), "the worker process", failure.text)
@@ -392,7 +392,7 @@ fn cause(case: Option<&Case>, failure: &ProcessFailure) -> LossCause {
     }
 }
 
-/// What is in flight.
+/// The step in progress.
 struct StepWatch {
     at: Option<(Case, TaskStep)>,
     since: Instant,
@@ -436,7 +436,7 @@ fn hung(mut process: WorkerProcess, step: &str, limit: Duration) -> ProcessFailu
     let limit = limit.as_secs_f64();
     ProcessFailure {
         text: format!(
-            "process {id} hung: {step} and nothing was heard of it for {limit:.0} s \
+            "process {id} hung: {step} and sent nothing for {limit:.0} s \
              (--case-deadline), so it {fate}{tail}"
         ),
         own: true,

@@ -1,4 +1,4 @@
-//! What tests of whole runs share: how one is started, waited for and read.
+//! Helpers for tests of whole runs: start, wait, read.
 
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
@@ -39,14 +39,14 @@ pub(crate) fn faults(journal: &Journal) -> Vec<&FaultedCase> {
     faults
 }
 
-/// Each planned case has one outcome, and the run says that it is complete.
+/// Each planned case has one outcome, and the run is marked complete.
 pub(crate) fn is_whole(journal: &Journal, cases: usize) {
     let once: BTreeSet<String> = journal.outcomes.iter().map(|o| o.case().to_string()).collect();
     assert_eq!((once.len(), journal.outcomes.len()), (cases, cases));
     assert!(journal.end.as_ref().unwrap().complete);
 }
 
-/// Who started a process; none if it has gone.
+/// The parent of a process; `None` if it has gone.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in brackets may hold anything; state and parent follow it.
@@ -85,8 +85,8 @@ pub(crate) fn library(dir: &Path, name: &str, source: &str) -> PathBuf {
     file
 }
 
-/// What is done in a process of its own: this binary runs the test `name` alone, for which it finds
-/// `role` in the environment.
+/// A command for a separate process: this binary runs the test `name` alone, with `role` in its
+/// environment.
 pub(crate) fn again(name: &str, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(ROLE, role);
