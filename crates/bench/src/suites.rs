@@ -328,8 +328,11 @@ fn host(topology: &Topology) -> Vec<Case> {
     let bulk = host_bulk(topology);
     let largest = bulk.max(Bytes::gib(1));
     for (nth, domain) in topology.numa.iter().filter(with_cpus).enumerate() {
-        // Every domain is the same processor: the whole sweep on the first, the ends on the rest.
-        let all = coarse_first(&sizes(Bytes::kib(4), largest));
+        // Every domain is the same processor: the whole sweep on the first, the ends on the rest. What
+        // summaries rest on comes first; more than that is last, since a GiB that no process had before
+        // takes seconds to touch in a virtual machine.
+        let mut all = coarse_first(&sizes(Bytes::kib(4), bulk));
+        all.extend((largest > bulk).then_some(largest));
         let mut rest = vec![largest, bulk];
         rest.dedup();
         let chosen = if nth == 0 { &all[..] } else { &rest[..] };

@@ -25,7 +25,7 @@ pub fn judge(journal: &Journal) -> RunVerdict {
     let damaged = !journal.broken.is_empty() || !journal.rejected.is_empty();
     if failed || lacks_gpus || damaged || !beyond_ceiling(journal).is_empty() {
         RunVerdict::Wrong
-    } else if any(|o| matches!(o, CaseOutcome::Measured(_))) {
+    } else if any(|o| matches!(o, CaseOutcome::Measured(_))) || !journal.partial.is_empty() {
         RunVerdict::Fine
     } else {
         RunVerdict::CouldNotJudge

@@ -5,8 +5,7 @@ use pathline_schema::CpuOp;
 use crate::loops::{SCALE, WRITTEN};
 use crate::spread;
 
-/// Below twice the smallest normal number a result may have been flushed to zero, or made of an operand
-/// that was.
+/// Below this a result may have been flushed to zero, or made of a product that was.
 const FLUSHED: f64 = 4.0 * f64::MIN_POSITIVE;
 
 /// Where a loop loaded and stored.
@@ -68,13 +67,17 @@ fn wrong_triad(stored: &[u8], b: &[u8], c: &[u8]) -> Option<usize> {
     wrong.map(|word| word * 8).or_else(rest)
 }
 
-/// Whether `stored` is `b + 3 c`, rounded once or twice, or with tiny numbers taken as zero.
+/// Whether `stored` is `b + 3 c`, rounded once or twice, or with subnormal numbers taken as zero: operands
+/// are where the processor is told so, and results.
 fn is_triad(stored: f64, b: f64, c: f64) -> bool {
-    let twice = b + SCALE * c;
-    stored.to_bits() == twice.to_bits()
-        || stored.to_bits() == SCALE.mul_add(c, b).to_bits()
-        || (stored.is_nan() && twice.is_nan())
-        || ((stored - twice).abs() <= FLUSHED && twice.abs() <= FLUSHED)
+    let normal = |x: f64| if x.is_subnormal() { 0.0 } else { x };
+    [(b, c), (normal(b), normal(c))].into_iter().any(|(b, c)| {
+        let twice = b + SCALE * c;
+        stored == twice
+            || stored == SCALE.mul_add(c, b)
+            || (stored.is_nan() && twice.is_nan())
+            || ((stored - twice).abs() <= FLUSHED && twice.abs() <= FLUSHED)
+    })
 }
 
 #[cfg(test)]

@@ -70,9 +70,8 @@ fn ranks_stay_inside_their_memory() {
 #[test]
 fn a_compiler_that_writes_behind_its_result_is_named() {
     let spec = "gpus=2,overrun=nvrtcGetCUBIN";
-    // Without the allocator, nobody notices.
-    let journal = Node::new(spec).run(&["--case", KERNEL], 0);
-    assert_eq!(trouble(&journal), "all measured");
+    // Without the allocator it depends on what the C library keeps behind the result whether the process
+    // dies of it, and nothing names the call.
     let guarded = Node::guarded(StubLibraries::Cuda, &[], spec);
     let journal = guarded.run(&["--case", KERNEL, "--case", PAIR], 0);
     let text = trouble(&journal);

@@ -29,7 +29,7 @@ fn small_pages_in_place_of_huge_ones_are_a_warning() {
     rustix::thread::disable_transparent_huge_pages(true).unwrap();
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("run");
-    let case = ["--case", "numa0.huge > * by cpu@numa0[read-plain-t1] x 64KiB"];
+    let case = ["--case", "numa0.huge > * by cpu@numa0[read-*-t1] x 64KiB"];
     let output = command(&case, &out).output().unwrap();
     let journal = journal(&out);
     let Some(CaseOutcome::Measured(measured)) = journal.outcomes.first() else {
@@ -41,6 +41,8 @@ fn small_pages_in_place_of_huge_ones_are_a_warning() {
     let subject = measured.case.to_string();
     let warning = journal.notes.iter().find(|n| n.code == "pages" && n.subject == subject);
     assert!(warning.unwrap().text.starts_with("0 % of its huge memory"), "{warning:?}");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("pages"), "{text}");
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    let shown = command.arg("report").arg(&out).output().unwrap().stdout;
+    let report = String::from_utf8_lossy(&shown).into_owned();
+    assert!(report.contains("pages: r0.numa0.huge"), "{report}");
 }

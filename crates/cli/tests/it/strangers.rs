@@ -166,7 +166,7 @@ fn acts() -> Vec<(&'static str, Act, &'static str, &'static str)> {
     let sends = |text: &str| Act::Sends(text.as_bytes().to_vec());
     let no_hello = "its first line is no hello";
     let long = "its line is longer than 512 bytes";
-    let late = "it did not say who it is within 5 s";
+    let late = "it did not identify itself within 5 s";
     let wrong = "its proof of the job's secret is wrong";
     let proof = format!(r#"{{"proof":"{}"}}"#, "ab".repeat(32));
     let without = r#"{"proof":null}"#.to_owned();
@@ -444,7 +444,7 @@ fn no_library_is_taken_from_a_coordinator() {
     let challenge = format!("{{\"nonce\":\"{}\",\"proof\":null}}\n", "0".repeat(64));
     line.write_all(challenge.as_bytes()).unwrap();
     assert!(next(&mut line).contains("proof"));
-    let expected = format!(r#"{{"cuda":"{}","hip":null,"nvrtc":null}}"#, evil.display());
+    let expected = format!(r#"{{"named":{{"cuda":"{}"}}}}"#, evil.display());
     let open = format!(
         "{{\"open\":{{\"rank\":1,\"size\":2,\"local\":null,\"expected\":{expected},\
          \"libraries\":{expected},\"left_out\":[]}}}}\n"

@@ -68,9 +68,14 @@ impl Node {
         let out = self.path("run");
         let out_text = out.to_str().unwrap();
         let output = self.pathline(&[&["run", "--quiet", "--out", out_text], args].concat());
-        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
-        let file = fs::File::open(out.join("run.jsonl")).unwrap();
-        Journal::read(BufReader::new(file)).unwrap()
+        let file = out.join("run.jsonl");
+        let kept = fs::read_to_string(&file).unwrap_or_default();
+        let unmeasured = kept.lines().filter(|line| {
+            ["faulted", "skipped", "note"].iter().any(|kind| line.contains(&format!("{kind:?}")))
+        });
+        let failures = || unmeasured.collect::<Vec<_>>().join("\n");
+        assert_eq!(output.status.code(), Some(code), "{}\n{}", text(&output.stderr), failures());
+        Journal::read(BufReader::new(fs::File::open(file).unwrap())).unwrap()
     }
 }
 

@@ -239,7 +239,9 @@ pub fn diff_runs(
             found.push(comparison);
         }
     }
-    if !rows.iter().any(|row| row.a.is_some() && row.b.is_some()) {
+    // Figures that were rejected are named, which says more than that none is left.
+    let rejects = before.iter().chain(after).any(|journal| !journal.rejected.is_empty());
+    if !rejects && !rows.iter().any(|row| row.a.is_some() && row.b.is_some()) {
         return Err(DiffError::NoCommonCase { before: counts.0, after: counts.1 });
     }
     let p_values: Vec<f64> = found.iter().flatten().map(|c| c.p_value).collect();

@@ -620,8 +620,9 @@ fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
             value.is_none().then(|| "no usable sample".to_owned())
         };
         let value = value.filter(|_| !small);
-        let (case, few, absent) = (cell.case, cell.few, cell.absent.or(unusable));
-        Some(FigureCell { value, half_width, few, absent, case, ..FigureCell::default() })
+        let absent = cell.absent.or(unusable);
+        let (case, few, suspect) = (cell.case, cell.few, cell.suspect);
+        Some(FigureCell { value, half_width, few, absent, case, suspect, ..FigureCell::default() })
     };
     let per_page = cost(pathline_schema::MemKind::Paged, page);
     let per_huge = cost(pathline_schema::MemKind::Huge, huge);

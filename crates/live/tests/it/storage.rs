@@ -206,7 +206,7 @@ fn a_named_file_is_read_and_not_changed() {
     let long = Bench::open(&machine, io("aio", "rand-read,direct,shared,2MiB,q4,n1,t2"), 4096);
     assert!(long.err().unwrap().reason.contains("it has 1MiB"));
     let own = Bench::open(&machine, io("aio", "rand-read,direct,own,1MiB,q4,n1,t2"), 4096);
-    assert!(own.err().unwrap().reason.contains("in a folder only"));
+    assert!(own.err().unwrap().reason.contains("need a folder"));
     drop(machine);
     assert_eq!(std::fs::metadata(&path).unwrap().accessed().unwrap(), long_ago);
     assert!(std::fs::read(&path).unwrap() == mine);
