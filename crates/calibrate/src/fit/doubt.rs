@@ -49,7 +49,8 @@ impl GroupFitter<'_> {
         (low, high)
     }
 
-    fn slows(&mut self, g: usize) -> usize {
+    /// Measured sets that take more than a percent longer for a group.
+    pub(super) fn slows(&mut self, g: usize) -> usize {
         let sets = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
         let capacity = std::mem::replace(&mut self.model.shared[g].capacity, f64::INFINITY);
         let mut slows = 0;

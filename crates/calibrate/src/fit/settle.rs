@@ -35,6 +35,21 @@ impl GroupFitter<'_> {
         for g in 0..self.groups.len() {
             self.refine(g, 0.01, 10);
         }
+        self.remove_idle();
+    }
+
+    /// Removes groups that slow no measured set by more than a percent: noise of that size fits them as
+    /// well, and no prediction changes without them.
+    fn remove_idle(&mut self) {
+        for g in (0..self.groups.len()).rev() {
+            if self.slows(g) == 0 {
+                let sets = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
+                self.model.shared.remove(g);
+                self.groups.remove(g);
+                self.taken.remove(g);
+                self.rerun(sets);
+            }
+        }
     }
 
     fn total_score(&self) -> f64 {
