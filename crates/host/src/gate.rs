@@ -178,7 +178,7 @@ mod tests {
             while line.sleepers.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            crate::clock::pause(std::time::Duration::from_millis(100));
             assert!(line.meet());
             let (come, (user, system)) = early.join().unwrap();
             assert!(come);

@@ -20,10 +20,13 @@ pub(crate) struct GpuVendor {
     pub(crate) product: fn(u32) -> Option<GpuProduct>,
     /// The GPUs that a snapshot shows, numbered from the last argument on; none if they are read with their
     /// links, as those of the KFD are.
-    pub(crate) gpus: Option<fn(&HostSnapshot, &[PciDevice], u32) -> Vec<Gpu>>,
+    pub(crate) gpus: Option<GpuReader>,
     /// Files of the driver that a snapshot takes besides those of `/sys`.
     pub(crate) driver_files: &'static [DriverFile],
 }
+
+/// Reads the GPUs of a snapshot from its PCI devices; the first has the number of the last argument.
+type GpuReader = fn(&HostSnapshot, &[PciDevice], u32) -> Vec<Gpu>;
 
 /// A file that a driver has for each GPU, below `/proc` or `/sys`.
 pub(crate) struct DriverFile {

@@ -203,7 +203,8 @@ fn odd_samples_are_compared_or_named() {
         journal(WorldKind::Real, Topology::default(), vec![odd, steady])
     };
     let plain = run(&|_| {});
-    let odd: [(&str, &dyn Fn(&mut FlowSeries)); 9] = [
+    type Damage<'f> = (&'f str, &'f dyn Fn(&mut FlowSeries));
+    let odd: [Damage<'_>; 9] = [
         ("zero", &|s| s.samples_ns.fill(0.0)),
         ("nan", &|s| s.samples_ns.fill(f64::NAN)),
         ("infinite", &|s| s.samples_ns[0] = f64::INFINITY),

@@ -114,7 +114,7 @@ fn write_banner(h: &mut HtmlBuilder, report: &RunReport) {
     if let Some(busy) = &report.busy {
         h.el("div", &[("class", &"banner busy"), ("role", &"alert")], |h| {
             h.leaf("strong", &[], "Busy").text(" ");
-            h.leaf("span", &[], &fmt::sentence(&busy.text()));
+            h.leaf("span", &[], fmt::sentence(&busy.text()));
         });
     }
     if let Some(machine) = &report.simulated {
