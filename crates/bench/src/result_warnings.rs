@@ -1,4 +1,4 @@
-//! What the tool doubts about its own figures.
+//! Warnings about the figures of a case.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const FAULTED: Bytes = Bytes::mib(2);
 /// ... and takes no less than this: faults of an H200 on the host's pages take 270 us for as much.
 const FAULT: Ns = Ns::us(10.0);
 
-/// Doubts about a measured case.
+/// Warnings about a measured case.
 pub(crate) fn about(
     measured: &MeasuredCase,
     overhead_ns: &BTreeMap<String, f64>,

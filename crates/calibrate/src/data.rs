@@ -268,7 +268,7 @@ impl CalibrationData {
                     }
                     MeasuredPath::alone_at(key, &sizes)
                 }
-                None => MeasuredPath::beside(key, together),
+                None => MeasuredPath::from_concurrent(key, together),
             };
             self.paths.extend(path);
         }
@@ -437,7 +437,7 @@ impl MeasuredPath {
     }
 
     /// A path that is only known beside others: the most that it was seen to do.
-    fn beside(key: PathKey, together: &[(Case, Vec<FlowSeries>)]) -> Option<Self> {
+    fn from_concurrent(key: PathKey, together: &[(Case, Vec<FlowSeries>)]) -> Option<Self> {
         let rates = together.iter().flat_map(|(case, series)| {
             let of = case.timed.iter().zip(series).filter(|(f, _)| PathKey::of(f) == key);
             of.map(|(_, s)| s.moved_bytes.as_f64() / median(&s.samples_ns)).collect::<Vec<_>>()

@@ -5,8 +5,8 @@
 //! explains most for its price; again and again, until none is worth its price. Then what has
 //! become needless is taken out, and capacities, weights and routes are brought to their best.
 
-pub(crate) mod doubt;
 mod settle;
+pub(crate) mod uncertainty;
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -166,7 +166,7 @@ pub(crate) fn fit(
     fitter.sharpen();
     fitter.search_all(&prospects, tell);
     fitter.settle(&prospects, tell);
-    fitter.doubt(&prospects);
+    fitter.find_uncertainty(&prospects);
     FittedNode { model: fitter.model, groups: fitter.groups, queues: queues.to_vec() }
 }
 

@@ -48,7 +48,7 @@ pub fn calibrate(
     let judged = judge(&data, &fitted.model, &data);
     let (errors, _) = by_kind(&judged);
     let crossed = crossed(&data, &fitted);
-    let at_least = fit::doubt::at_least(&data, &fitted);
+    let at_least = fit::uncertainty::at_least(&data, &fitted);
     let undecided = undecided(&data, &fitted, &at_least);
     Ok(NodeTwin { data, fitted, judged, errors, crossed, at_least, undecided })
 }

@@ -18,7 +18,7 @@ const BUSY_RESULTS: f64 = 0.05;
 const STOLEN: f64 = 0.03;
 /// The same of all CPU time, idle included, in percent. A tick of a 200 ms reading of two CPUs is 2.5.
 const OLD_STEAL_PERCENT: f64 = 5.0;
-/// Share of CPUs that a run may not use from which on their work is felt in the memory they share.
+/// From this share of busy CPUs on, CPUs outside the affinity mask of a run disturb the shared memory.
 const ELSEWHERE: f64 = 0.25;
 /// Share of a case's samples that must be disturbed for its median to be.
 const DISTURBED: f64 = 0.5;
@@ -71,7 +71,7 @@ struct CaseDisturbance {
     gpu_busy: u32,
 }
 
-/// CPUs of a host, and those that the run may use.
+/// CPUs of a host, and how many the affinity mask of the run allows.
 #[derive(Debug, Clone, Copy)]
 struct HostCpus {
     all: usize,

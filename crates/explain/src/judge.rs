@@ -13,7 +13,7 @@ pub enum RunVerdict {
     /// than hardware carries, or what no clock gives. Or lines of the journal are broken and what they
     /// held is not known.
     Wrong,
-    /// Nothing was measured.
+    /// No case has a figure.
     CouldNotJudge,
 }
 

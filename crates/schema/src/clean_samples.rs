@@ -67,13 +67,6 @@ impl CleanSamples {
 }
 
 impl FlowSeries {
-    /// The samples of this flow that count, in ns, and how many of them each visit took; see
-    /// [`CleanSamples`].
-    pub fn clean_samples(&self) -> (Vec<f64>, Vec<u32>) {
-        let clean = CleanSamples::of(std::slice::from_ref(self));
-        (clean.samples_ns(self), clean.visits)
-    }
-
     /// Whether a thread was without a CPU for 1 % or more of a sample. No sample is, of a series that
     /// does not record it.
     pub fn is_disturbed(&self, nth: usize) -> bool {
@@ -159,7 +152,8 @@ mod tests {
         let (a, b) = (series(&[0, 9000, 0, 0, 0]), series(&[0, 0, 0, 9000, 0]));
         let both = CleanSamples::of(&[a.clone(), b.clone()]);
         assert_eq!((both.chosen.as_slice(), both.disturbed), (&[0, 2, 4][..], 2));
-        assert_eq!(a.clean_samples(), (vec![100_000.0; 4], vec![3, 1]));
+        let clean = CleanSamples::of(&[a]);
+        assert_eq!((clean.chosen.len(), clean.visits), (4, vec![3, 1]));
         assert_eq!(both.samples_ns(&b).len(), 3);
     }
 

@@ -18,7 +18,7 @@ pub use noise::ClassNoise;
 use noise::{MIN_RUNS, NoiseTable, class_of};
 use sides::{CaseSide, case_sides, logs_of_runs};
 
-/// Largest expected share of false changes among those that are found.
+/// False discovery rate: the largest expected share of false changes among the reported ones.
 const FALSE_SHARE: f64 = 0.05;
 
 /// Why runs are not compared.

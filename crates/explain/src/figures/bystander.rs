@@ -138,9 +138,9 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
         (low <= high).then(|| format!("{name} {} %", fmt::range(low, high)))
     };
     let parts: Vec<String> = [
-        part(BystanderStore::Plain, "beside copies that store as always"),
-        part(BystanderStore::Streaming, "beside streaming ones"),
-        part(BystanderStore::Kernel, "beside the kernel's"),
+        part(BystanderStore::Plain, "during copies with plain stores"),
+        part(BystanderStore::Streaming, "during streaming copies"),
+        part(BystanderStore::Kernel, "during copies by the kernel"),
     ]
     .into_iter()
     .flatten()

@@ -133,8 +133,8 @@ fn what_a_bystander_keeps_is_told_by_how_copies_store() {
     close(at(figure, "avx512-nt by two processes x 32MiB", col).value, 100.0 / 1.5);
     assert_eq!(
         figure.finding,
-        "Of all, dependent loads over 4MiB lose most. Of their rate alone they keep, beside copies \
-         that store as always 50.0-62.5 % and beside streaming ones 66.7-80.0 %; each copies 32MiB \
+        "Of all, dependent loads over 4MiB lose most. Of their rate alone they keep, during copies \
+         with plain stores 50.0-62.5 % and during streaming copies 66.7-80.0 %; each copies 32MiB \
          at a time."
     );
 }

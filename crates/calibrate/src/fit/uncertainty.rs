@@ -1,4 +1,4 @@
-//! How well what was found is known.
+//! Intervals of the fitted capacities, and groups that explain as much.
 
 use super::{
     FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE, bare,
@@ -11,7 +11,7 @@ use crate::twin::AtLeast;
 
 impl GroupFitter<'_> {
     /// Intervals of the capacities, sets that each slows, groups that explain as much.
-    pub(super) fn doubt(&mut self, prospects: &[GroupProspect]) {
+    pub(super) fn find_uncertainty(&mut self, prospects: &[GroupProspect]) {
         for g in 0..self.groups.len() {
             let (low, high) = self.interval(g);
             (self.groups[g].low, self.groups[g].high) = (low, high);
