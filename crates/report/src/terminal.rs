@@ -15,6 +15,7 @@ use pathline_explain::figure::{
 };
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
+use pathline_findings::{RunAnswer, RunConclusions, VerdictState};
 
 /// The most kinds of GPUs that are listed; the page has them all.
 const MOST_GPUS: usize = 4;
@@ -27,10 +28,16 @@ const MOST_REASONS: usize = 8;
 
 /// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
 /// if `colour`. Without colour, blocks of eight heights show the same.
-pub fn summary(report: &RunReport, width: usize, colour: bool) -> String {
+pub fn summary(
+    report: &RunReport,
+    conclusions: &RunConclusions,
+    width: usize,
+    colour: bool,
+) -> String {
     let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
     busy(&mut page, report);
     title(&mut page, report);
+    verdict(&mut page, &conclusions.verdict);
     headlines(&mut page, report);
     pictures(&mut page, report);
     matrices(&mut page, report);
@@ -70,6 +77,16 @@ fn title(page: &mut TermPage, report: &RunReport) {
         );
     }
     page.gap();
+}
+
+/// The verdict, in one sentence.
+fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
+    let label = verdict.state.label();
+    let mark = match verdict.state {
+        VerdictState::NoFault => page.paint.good(label),
+        _ => page.paint.warn(label),
+    };
+    page.wrapped(&mark, label.chars().count(), &verdict.reason);
 }
 
 fn headlines(page: &mut TermPage, report: &RunReport) {

@@ -29,10 +29,11 @@ pub(super) fn render_run(journal: &Journal, network: &Network, colour: bool) -> 
     let arguments = repeat::arguments(&journal.begin);
     let report =
         pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
+    let conclusions = pathline_findings::conclude(journal, Some(network), &report);
     let map = pathline_report::map::svg(&journal.topology);
     RenderedRun {
-        page: pathline_report::html::render(&report, &journal.topology, &map),
-        summary: pathline_report::terminal::summary(&report, WIDTH, colour),
+        page: pathline_report::html::render(&report, &conclusions, &journal.topology, &map),
+        summary: pathline_report::terminal::summary(&report, &conclusions, WIDTH, colour),
     }
 }
 

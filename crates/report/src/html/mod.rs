@@ -36,6 +36,7 @@ use build::{HtmlBuilder, anchor};
 use number::{count, percent, signed_percent};
 use pathline_explain::figure::{Figure, FigureBody, Headline, HeadlineTone, RunReport, RunWarning};
 use pathline_explain::fmt;
+use pathline_findings::RunConclusions;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -47,7 +48,12 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 
 /// Renders a report. `map_svg` is the drawing of the node, an `<svg>` element that is taken as it
 /// is; without one the map is left out. The same report gives the same bytes.
-pub fn render(report: &RunReport, topology: &Topology, map_svg: &str) -> String {
+pub fn render(
+    report: &RunReport,
+    conclusions: &RunConclusions,
+    topology: &Topology,
+    map_svg: &str,
+) -> String {
     let plan = PagePlan::of(report);
     let world = if report.simulated.is_some() { "SIMULATED, " } else { "" };
     let most = report.figures.iter().map(|f| match &f.body {
@@ -60,7 +66,9 @@ pub fn render(report: &RunReport, topology: &Topology, map_svg: &str) -> String 
         write_banner(h, report);
         h.el("main", &[("id", &"content")], |h| {
             // Above the contents, so that the map has the whole width of the page.
-            h.el("div", &[("class", &"top")], |h| write_top(h, report, topology, map_svg));
+            h.el("div", &[("class", &"top")], |h| {
+                write_top(h, report, conclusions, topology, map_svg)
+            });
             h.el("div", &[("class", &"page")], |h| {
                 write_nav(h, report, &plan);
                 h.el("div", &[("class", &"body")], |h| write_body(h, report, &plan));
@@ -175,10 +183,22 @@ fn nav_item(h: &mut HtmlBuilder, id: &str, words: &str, number: &str) {
     });
 }
 
-fn write_top(h: &mut HtmlBuilder, report: &RunReport, topology: &Topology, map: &str) {
+fn write_top(
+    h: &mut HtmlBuilder,
+    report: &RunReport,
+    conclusions: &RunConclusions,
+    topology: &Topology,
+    map: &str,
+) {
     h.el("header", &[], |h| {
         h.leaf("h1", &[], &report.title);
         h.leaf("p", &[("class", &"lead")], lead(report));
+        let verdict = &conclusions.verdict;
+        h.leaf(
+            "p",
+            &[("class", &"verdict")],
+            format!("{}: {}", verdict.state.label(), verdict.reason),
+        );
         write_headlines(h, &report.headlines);
     });
     section(h, SECTIONS[0], |h| machine::write(h, topology, &report.gpus, map));

@@ -1,5 +1,6 @@
 //! The page as a whole.
 
+use pathline_findings::RunConclusions;
 use pathline_schema::{Conditions, Topology, TopologyWarning};
 
 use super::{example, render};
@@ -11,7 +12,7 @@ const MAP: &str = "<svg viewBox=\"0 0 60 10\"><rect width=\"10\" height=\"10\"/>
 
 fn node_page() -> String {
     let (report, topology) = example::node();
-    render(&report, &topology, MAP)
+    render(&report, &RunConclusions::default(), &topology, MAP)
 }
 
 /// Start and end tags outside scripts and styles, checked against each other.
@@ -66,7 +67,7 @@ fn every_part_of_a_report_is_on_its_page() {
 #[test]
 fn a_run_on_hardware_has_no_banner() {
     let (report, topology) = example::host();
-    let page = render(&report, &topology, "");
+    let page = render(&report, &RunConclusions::default(), &topology, "");
     let body = &page[page.find("<body>").unwrap()..page.find("<script>").unwrap()];
     assert!(!body.to_lowercase().contains("simulated") && !body.contains("class=\"banner"));
     assert_balanced(&page);
@@ -75,7 +76,7 @@ fn a_run_on_hardware_has_no_banner() {
 #[test]
 fn the_page_asks_for_nothing() {
     for (report, topology) in [example::host(), example::node()] {
-        let page = render(&report, &topology, MAP);
+        let page = render(&report, &RunConclusions::default(), &topology, MAP);
         for word in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
             assert!(!page.contains(word), "{word}");
         }
@@ -218,7 +219,7 @@ fn hostile_texts_stay_texts() {
     for (mut report, mut topology) in [example::host(), example::node()] {
         poison(&mut report);
         poison_topology(&mut topology);
-        let page = render(&report, &topology, MAP);
+        let page = render(&report, &RunConclusions::default(), &topology, MAP);
         assert_eq!(page.matches("<script>").count(), 1, "only our own script");
         assert_eq!(page.matches("</style>").count(), 1);
         assert!(!page.contains("<img") && !page.contains('\u{202e}'));
@@ -242,7 +243,7 @@ fn an_empty_report_is_a_page() {
         state: None,
         complete: true,
     };
-    let page = render(&report, &Topology::default(), "");
+    let page = render(&report, &RunConclusions::default(), &Topology::default(), "");
     assert!(page.contains("Every case that was planned has a figure"));
     assert_balanced(&page);
 }
@@ -279,7 +280,7 @@ fn figures_without_cells_or_with_ragged_rows_are_drawn() {
     let ragged = vec![values.map(odd).to_vec(), vec![], values.map(odd).to_vec()];
     for body in [matrix(vec![]), matrix(ragged), empty] {
         report.figures[0].body = body;
-        assert_balanced(&render(&report, &topology, ""));
+        assert_balanced(&render(&report, &RunConclusions::default(), &topology, ""));
     }
 }
 
@@ -289,6 +290,6 @@ fn six_hundred_cases_stay_under_a_megabyte_and_a_half() {
     let figure = report.figures[1].clone();
     // 56 cells a matrix: eleven of them are 616 cases.
     report.figures = (0..11).map(|_| figure.clone()).collect();
-    let size = render(&report, &topology, MAP).len();
+    let size = render(&report, &RunConclusions::default(), &topology, MAP).len();
     assert!(size < 1_500_000, "{size} B");
 }

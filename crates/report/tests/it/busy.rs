@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use pathline_explain::run_report;
+use pathline_findings::RunConclusions;
 use pathline_report::{html, terminal};
 use pathline_schema::{CaseOutcome, Journal};
 
@@ -18,14 +19,14 @@ fn loaded(foreign_cpus: f64) -> Journal {
 fn a_busy_machine_comes_first_on_terminal_and_page() {
     let journal = loaded(1.9);
     let report = run_report::build(&journal, None);
-    let text = terminal::summary(&report, 100, false);
+    let text = terminal::summary(&report, &RunConclusions::default(), 100, false);
     let first = text.lines().next().unwrap();
     assert!(first.starts_with("BUSY: other processes used 1.90 of 2 CPUs: all 80 host"), "{text}");
     assert!(
         text.contains("~: other programs disturbed it") && !text.contains("Host memory gives"),
         "{text}"
     );
-    let page = html::render(&report, &journal.topology, "");
+    let page = html::render(&report, &RunConclusions::default(), &journal.topology, "");
     let banner = page.find("banner busy").expect("a banner");
     assert!(banner < page.find("<h1").unwrap() && banner < page.find("<main").unwrap());
     assert!(page[banner..].contains("Other processes used 1.90 of 2 CPUs"));
@@ -36,10 +37,13 @@ fn a_busy_machine_comes_first_on_terminal_and_page() {
 fn a_quiet_machine_is_not_called_busy() {
     let journal = loaded(0.14);
     let report = run_report::build(&journal, None);
-    let text = terminal::summary(&report, 100, false);
+    let text = terminal::summary(&report, &RunConclusions::default(), 100, false);
     assert!(
         !text.contains("BUSY") && !text.contains("~:") && text.contains("Host memory gives"),
         "{text}"
     );
-    assert!(!html::render(&report, &journal.topology, "").contains("banner busy"));
+    assert!(
+        !html::render(&report, &RunConclusions::default(), &journal.topology, "")
+            .contains("banner busy")
+    );
 }

@@ -3,6 +3,7 @@
 use crate::common::*;
 use pathline_explain::diff::{DiffError, diff};
 use pathline_explain::run_report;
+use pathline_findings::RunConclusions;
 use pathline_report::{csv, terminal};
 use pathline_schema::{CaseOutcome, FlowSeries, Journal, Topology, WorldKind};
 use proptest::prelude::*;
@@ -162,9 +163,9 @@ proptest! {
             prop_assert!(cell.value.is_none_or(|v| v.is_finite() && v >= 0.0), "{cell:?}");
             prop_assert!(cell.half_width.is_finite(), "{cell:?}");
         }
-        let text = terminal::summary(&report, width, false);
+        let text = terminal::summary(&report, &RunConclusions::default(), width, false);
         prop_assert!(text.lines().all(|l| l.chars().count() <= width.clamp(60, 160)), "{text}");
-        terminal::summary(&report, width, true);
+        terminal::summary(&report, &RunConclusions::default(), width, true);
         csv::export(&journal, None);
         csv::export_raw(&journal);
         match diff(&journal, &journal, 0.02) {

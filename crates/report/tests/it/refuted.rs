@@ -6,6 +6,7 @@ use pathline_explain::diff::{CaseChange, diff};
 use pathline_explain::figure::{HeadlineTone, Suspicion};
 use pathline_explain::judge::{RunVerdict, judge};
 use pathline_explain::run_report;
+use pathline_findings::RunConclusions;
 use pathline_flow::Network;
 use pathline_report::{csv, html, terminal};
 use pathline_schema::{CaseOutcome, Journal, RejectedRecord, VerifyResult, WorldKind};
@@ -36,7 +37,12 @@ fn unverified(outcome: CaseOutcome) -> CaseOutcome {
 
 fn summary(journal: &Journal) -> String {
     let network = Network::from_topology(&journal.topology);
-    let text = terminal::summary(&run_report::build(journal, Some(&network)), 120, false);
+    let text = terminal::summary(
+        &run_report::build(journal, Some(&network)),
+        &RunConclusions::default(),
+        120,
+        false,
+    );
     // Sentences are broken where a line ends.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -62,9 +68,9 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     assert_eq!(others.count(), 0, "{:?}", report.headlines);
     let doubt = report.warnings.iter().find(|n| n.code == "beyond-ceiling").expect("a doubt");
     assert!(doubt.subject.ends_with(WIDE.split_once("> ").unwrap().1), "{doubt:?}");
-    let text = terminal::summary(&report, 120, false);
+    let text = terminal::summary(&report, &RunConclusions::default(), 120, false);
     assert!(text.contains(" 5030!") && text.contains("!: more than hardware can carry"), "{text}");
-    let page = html::render(&report, &refuted.topology, "");
+    let page = html::render(&report, &RunConclusions::default(), &refuted.topology, "");
     assert!(page.contains("not to be relied on: beyond-ceiling: 5030 GB/s is 2515 %"));
     assert!(page.contains(" over\""), "its cell is marked");
     let table = csv::export(&refuted, Some(&network));
@@ -130,7 +136,7 @@ fn bytes_that_nobody_compared_are_marked() {
         assert_eq!(cell.suspect, Some(Suspicion::Unverified("it could not be read back".into())));
         assert!(cell.case.as_ref().unwrap().to_string().contains("gpu0.vram > r0.gpu1.vram"));
     }
-    let text = terminal::summary(&report, 120, false);
+    let text = terminal::summary(&report, &RunConclusions::default(), 120, false);
     assert!(text.contains("50.0?") && text.contains("?: its bytes were not verified"), "{text}");
     assert!(text.contains("1 case moved bytes that were not verified"), "{text}");
     // It is no failure: what it cost is that nobody knows.

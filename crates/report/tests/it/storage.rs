@@ -3,6 +3,7 @@
 use crate::common::shown::*;
 use crate::common::storage::*;
 use crate::common::*;
+use pathline_findings::RunConclusions;
 use pathline_report::{csv, format, html, map, terminal};
 
 #[test]
@@ -52,8 +53,13 @@ fn the_table_for_programs_has_latencies() {
 fn a_summary_and_a_page_show_all_of_it() {
     let journal = storage_run();
     let report = built(&journal);
-    insta::assert_snapshot!(terminal::summary(&report, 100, false));
-    let page = html::render(&report, &journal.topology, &map::svg(&journal.topology));
+    insta::assert_snapshot!(terminal::summary(&report, &RunConclusions::default(), 100, false));
+    let page = html::render(
+        &report,
+        &RunConclusions::default(),
+        &journal.topology,
+        &map::svg(&journal.topology),
+    );
     for words in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
         assert!(page.contains(words), "{words}");
     }

@@ -4,6 +4,7 @@ use crate::common::shown::{figure, near};
 use crate::common::*;
 use pathline_explain::figure::{FigureBody, FigureCell};
 use pathline_explain::run_report;
+use pathline_findings::RunConclusions;
 use pathline_flow::Network;
 use pathline_report::{html, terminal};
 use pathline_schema::{Journal, WorldKind};
@@ -15,7 +16,12 @@ fn fits(text: &str, width: usize) {
 }
 
 fn summary(journal: &Journal) -> String {
-    let text = terminal::summary(&run_report::build(journal, None), 100, false);
+    let text = terminal::summary(
+        &run_report::build(journal, None),
+        &RunConclusions::default(),
+        100,
+        false,
+    );
     fits(&text, 100);
     text
 }
@@ -33,8 +39,8 @@ fn summary_of_a_node() {
 #[test]
 fn colour_changes_no_word() {
     let report = run_report::build(&mi250x_run(), None);
-    let plain = terminal::summary(&report, 100, false);
-    let coloured = terminal::summary(&report, 100, true);
+    let plain = terminal::summary(&report, &RunConclusions::default(), 100, false);
+    let coloured = terminal::summary(&report, &RunConclusions::default(), 100, true);
     let mut bare = String::new();
     let mut escaped = false;
     for c in coloured.chars() {
@@ -59,7 +65,7 @@ fn colour_changes_no_word() {
     };
     assert_eq!(words(&plain), words(&bare));
     for width in [60, 80, 120] {
-        fits(&terminal::summary(&report, width, false), width);
+        fits(&terminal::summary(&report, &RunConclusions::default(), width, false), width);
     }
 }
 
@@ -80,10 +86,10 @@ fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
     // 478.1 x 25 / 26.562 x 16/17 = 423.5 GB/s.
     near(cells[1].bound, 423.5);
     assert_eq!(cells[1].gpus[0], "gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C");
-    let page = html::render(&report, &journal.topology, "");
+    let page = html::render(&report, &RunConclusions::default(), &journal.topology, "");
     assert!(page.contains("while it ran: gpu0 1980 MHz"));
     assert!(page.contains("<dt>gpu1</dt><dd>NVIDIA H200: up to 1980 MHz"));
-    let text = terminal::summary(&report, 100, false);
+    let text = terminal::summary(&report, &RunConclusions::default(), 100, false);
     fits(&text, 100);
     insta::assert_snapshot!(text);
 }

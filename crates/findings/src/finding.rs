@@ -1,0 +1,87 @@
+//! Findings: what was observed, what causes it, what to do about it, and what that gains.
+
+use pathline_explain::figure::RunReport;
+use pathline_flow::Network;
+use pathline_schema::{Case, Journal};
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingSeverity {
+    /// Something is broken or slower than its equals.
+    Fault,
+    /// A different setting, path or placement is faster.
+    Gain,
+    /// Worth knowing before placing work.
+    Note,
+}
+
+/// How an expected gain is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GainBasis {
+    /// Both arms are in the run.
+    Measured,
+    /// One arm is the prediction of the model.
+    Predicted,
+}
+
+/// What an action gains.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExpectedGain {
+    /// Speed after the action divided by speed before: the least and the greatest over all places.
+    pub factor: (f64, f64),
+    /// How it is known.
+    pub basis: GainBasis,
+}
+
+/// One side of a comparison that a finding rests on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FindingArm {
+    /// What it is: `SDMA copy (hipMemcpyPeer)`.
+    pub label: String,
+    /// Its value.
+    pub value: f64,
+    /// Half width of its 95 % interval, in the same unit; none where it has no interval.
+    pub half_width: Option<f64>,
+    /// `GB/s`, `us`.
+    pub unit: String,
+    /// The case that gives it.
+    #[serde(serialize_with = "as_text")]
+    pub case: Case,
+}
+
+/// A conclusion that a reader can act on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// Stable name for tools: `sdma-limits-pairs`.
+    pub id: &'static str,
+    /// How much it matters.
+    pub severity: FindingSeverity,
+    /// What was seen, with numbers, size and kind; one sentence.
+    pub observation: String,
+    /// What holds it: the narrowest hop or the rule; one sentence without a subject is enough.
+    pub cause: String,
+    /// What to do: the exact variable, flag, call or mask. Empty if nothing can be done.
+    pub action: String,
+    /// What the action gains, if it gains speed.
+    pub gain: Option<ExpectedGain>,
+    /// What the action costs: compute units, memory, overlap. Empty if nothing.
+    pub cost: String,
+    /// Paths and units that it concerns: `gpu0→gpu1`.
+    pub places: Vec<String>,
+    /// The values that are compared.
+    pub arms: Vec<FindingArm>,
+    /// What is lost without the action, for ranking: share of speed lost times share of the node.
+    pub weight: f64,
+}
+
+fn as_text<S: serde::Serializer>(case: &Case, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(case)
+}
+
+/// All findings of a run, faults first, then by weight.
+pub(crate) fn findings(_: &Journal, _: Option<&Network>, _: &RunReport) -> Vec<Finding> {
+    Vec::new()
+}
