@@ -58,8 +58,12 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (roff).
-    Man,
+    /// Print the manual page (roff), or write one for each command.
+    Man {
+        /// Write the page of each command into this folder, as `pathline-run.1`.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// The commands by which processes of this program start each other. They have a table apart, so that

@@ -17,7 +17,7 @@ mod validate;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
 use pathline_runner::{serve_launch, serve_probe, serve_rank, serve_worker};
@@ -79,9 +79,15 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
             out!("{}", String::from_utf8_lossy(&script));
             Ok(ExitKind::Fine)
         }
-        Some(Command::Man) => {
+        Some(Command::Man { dir: Some(dir) }) => {
+            std::fs::create_dir_all(&dir)
+                .and_then(|()| clap_mangen::generate_to(visible(), &dir))
+                .with_context(|| format!("manual pages cannot be written to {}", dir.display()))?;
+            Ok(ExitKind::Fine)
+        }
+        Some(Command::Man { dir: None }) => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Args::command()).render(&mut page)?;
+            clap_mangen::Man::new(visible()).render(&mut page)?;
             out!("{}", String::from_utf8_lossy(&page));
             Ok(ExitKind::Fine)
         }

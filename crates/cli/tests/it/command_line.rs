@@ -339,7 +339,24 @@ fn internal_commands_are_named_nowhere() {
 #[test]
 fn completions_and_manual_come_from_the_argument_table() {
     assert!(out(&pathline(&["completions", "bash"])).contains("--time-limit"));
-    assert!(out(&pathline(&["man"])).contains(".TH pathline"));
+    let page = out(&pathline(&["man"]));
+    assert!(page.contains(".TH pathline") && !page.contains("inject"), "{page}");
+    // Each page that the first one refers to is written.
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    assert_eq!(code(&pathline(&["man", "--dir", text(&pages)])), 0);
+    let referred = page.split("pathline\\-").skip(1).filter_map(|rest| rest.split("(1)").next());
+    let referred: Vec<&str> = referred.filter(|name| name.len() < 20).collect();
+    assert!(referred.len() >= 12, "{referred:?}");
+    for name in referred {
+        let file = pages.join(format!("pathline-{name}.1"));
+        assert!(file.is_file(), "{}", file.display());
+    }
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = pathline(&["man", "--dir", text(&file)]);
+    assert_eq!(code(&refused), 2);
+    assert!(err(&refused).contains("manual pages cannot be written to"), "{}", err(&refused));
 }
 
 /// A message to the process that compiles: fields with their lengths before them.
