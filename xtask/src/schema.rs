@@ -95,6 +95,7 @@ fn examples() -> Result<Vec<JournalRecord>> {
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2990.0)])),
         env: BTreeMap::new(),
         gpus: BTreeMap::from([(Unit::Gpu(0), readings())]),
+        origin: Some(ConstantOrigin::Fitted),
     };
     let why = "peer_access on gpu0, gpu1: unsupported: no link joins them".to_owned();
     let error = "check on 256MiB at r0.gpu1.vram: byte 4096 is not what was sent".to_owned();
@@ -241,6 +242,7 @@ fn of_files() -> Result<MeasuredCase> {
         after: Conditions::default(),
         env: BTreeMap::new(),
         gpus: BTreeMap::new(),
+        origin: None,
     })
 }
 

@@ -544,6 +544,7 @@ impl<'a> CaseEngine<'a> {
             after: self.conditions(),
             env: BTreeMap::new(),
             gpus: case.gpus,
+            origin: None,
         };
         tell(TaskEvent::Record(JournalRecord::Measured(Box::new(measured))))
     }

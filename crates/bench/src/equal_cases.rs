@@ -194,6 +194,7 @@ mod tests {
             after: Conditions::default(),
             env: BTreeMap::new(),
             gpus: BTreeMap::new(),
+            origin: None,
         }
     }
 

@@ -95,11 +95,6 @@ impl BusyCases {
         }
         self.by_case.get(&case.to_string()).map(String::as_str)
     }
-
-    /// Whether nothing was disturbed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_case.is_empty()
-    }
 }
 
 /// Judges a run. A model has no other programs.

@@ -1,7 +1,7 @@
 //! What a report shows, as data: the terminal, the HTML page and the CSV render the same figures.
 
 pub use pathline_published::PublishedValue;
-use pathline_schema::{Case, Conditions};
+use pathline_schema::{Case, Conditions, ConstantOrigin};
 
 pub use crate::busy::BusyReport;
 
@@ -79,7 +79,8 @@ pub enum BetterWhen {
 pub struct FigureCell {
     /// The value, in the figure's unit: the median.
     pub value: Option<f64>,
-    /// Half width of its 95 % interval, in the figure's unit; the value itself where it has none.
+    /// Half width of its 95 % interval, in the figure's unit; the value itself where it has none, of too
+    /// few samples or of a simulated value that rests on an assumed constant.
     pub half_width: f64,
     /// Number of samples, where they are too few for an interval.
     pub few: Option<usize>,
@@ -102,6 +103,8 @@ pub struct FigureCell {
     pub gpus: Vec<String>,
     /// Why the value is suspect.
     pub suspect: Option<Suspicion>,
+    /// The weakest origin of the constants that a simulated value rests on.
+    pub origin: Option<ConstantOrigin>,
 }
 
 /// The 95 % interval of a value of this node, whichever process measures it.
@@ -116,6 +119,10 @@ pub struct NodeInterval {
 }
 
 impl FigureCell {
+    /// Whether its half width is that of an interval.
+    pub fn has_interval(&self) -> bool {
+        self.value.is_some() && self.few.is_none() && self.origin != Some(ConstantOrigin::Assumed)
+    }
     /// Value over ceiling: 0 to 1, and above where the ceiling is exceeded.
     pub fn share_of_ceiling(&self) -> Option<f64> {
         let ceiling = self.ceiling.filter(|c| *c > 0.0)?;
@@ -132,6 +139,8 @@ pub enum Suspicion {
     Busy(String),
     /// Its bytes were not compared after the transfer: why not.
     Unverified(String),
+    /// A simulated value that rests on a constant of the model that nobody measured or stated.
+    Assumed,
 }
 
 impl Suspicion {
@@ -141,6 +150,7 @@ impl Suspicion {
             Self::BeyondCeiling(_) => '!',
             Self::Busy(_) => '~',
             Self::Unverified(_) => '?',
+            Self::Assumed => '*',
         }
     }
     /// Clause without a full stop.
@@ -149,6 +159,9 @@ impl Suspicion {
             Self::BeyondCeiling(text) => format!("beyond-ceiling: {text}"),
             Self::Busy(why) => format!("busy: {why}"),
             Self::Unverified(why) => format!("its bytes were not verified: {why}"),
+            Self::Assumed => {
+                "assumed: rests on a constant of the model that nobody measured".into()
+            }
         }
     }
 }

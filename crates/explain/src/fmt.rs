@@ -19,11 +19,12 @@ pub fn gbs(value: f64) -> String {
     format!("{} GB/s", number(value))
 }
 
-/// ` ±0.4 %`, or ` (n=3)` of too few samples for an interval; empty without a value.
+/// ` ±0.4 %`, ` (n=3)` of too few samples for an interval, or ` (assumed)`; empty without a value.
 pub(crate) fn uncertainty(cell: &FigureCell) -> String {
     match (cell.value, cell.few) {
         (None, _) => String::new(),
         (_, Some(samples)) => format!(" (n={samples})"),
+        (Some(_), None) if !cell.has_interval() => " (assumed)".into(),
         (Some(value), None) => format!(" ±{}", percent(cell.half_width / value)),
     }
 }

@@ -77,7 +77,7 @@ plain! {
     StackPart { name, detail, cell; }
     GapsBody { unit, base, other, row_axis, col_axis, rows, cols, panels; }
     PairedGap { cell, saturated; base, other, pairs, is_zero }
-    FigureCell { path, published, absent, gpus, suspect; value, half_width, few, node, ceiling, bound, case }
+    FigureCell { path, published, absent, gpus, suspect; value, half_width, few, node, ceiling, bound, case, origin }
     LossBreakdown { route, narrowest, losses; }
     LossStep { why; from, to }
     PublishedValue { source; value }
@@ -89,6 +89,7 @@ impl MakePlain for Suspicion {
             Self::BeyondCeiling(text) | Self::Busy(text) | Self::Unverified(text) => {
                 text.make_plain()
             }
+            Self::Assumed => {}
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CaseTimes, CpuOp, Flow, FlowSeries, GpuReadings, Journal, MemKind,
-    Mover, SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
+    Bytes, Case, CaseOutcome, CaseTimes, ConstantOrigin, CpuOp, Flow, FlowSeries, GpuReadings,
+    Journal, MemKind, Mover, SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
 };
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
@@ -68,6 +68,8 @@ pub struct RunEntry<'a> {
     pub(crate) gpus: Option<&'a BTreeMap<Unit, GpuReadings>>,
     /// Whether its bytes arrived, where it was measured to its stop.
     verdict: Option<&'a VerifyResult>,
+    /// The weakest origin of the constants that a simulated result rests on.
+    origin: Option<ConstantOrigin>,
 }
 
 impl<'a> RunEntry<'a> {
@@ -202,11 +204,11 @@ impl<'a> RunView<'a> {
                     CaseOutcome::Skipped(s) => (&s.suites, EntryState::Absent(&s.why)),
                     CaseOutcome::Faulted(f) => (&f.suites, EntryState::Absent(&f.error)),
                 };
-                let (gpus, verdict) = match outcome {
-                    CaseOutcome::Measured(m) => (Some(&m.gpus), Some(&m.verdict)),
-                    _ => (None, None),
+                let (gpus, verdict, origin) = match outcome {
+                    CaseOutcome::Measured(m) => (Some(&m.gpus), Some(&m.verdict), m.origin),
+                    _ => (None, None, None),
                 };
-                RunEntry { case: outcome.case(), suites, state, gpus, verdict }
+                RunEntry { case: outcome.case(), suites, state, gpus, verdict, origin }
             })
             .collect();
         entries.extend(journal.partial.iter().map(|p| RunEntry {
@@ -215,6 +217,7 @@ impl<'a> RunView<'a> {
             state: EntryState::Sampled(&p.series),
             gpus: None,
             verdict: None,
+            origin: None,
         }));
         let published = PublishedTable::for_node(&journal.topology);
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
@@ -226,11 +229,12 @@ impl<'a> RunView<'a> {
         run
     }
 
-    /// The run without results that cannot be right or that other programs disturbed: no sentence rests
-    /// on them.
+    /// The run without results that cannot be right, that other programs disturbed or that rest on
+    /// assumed constants of a model: no sentence rests on them.
     pub(crate) fn sound(&self) -> Self {
         let is_sound = |entry: &&RunEntry| {
             self.busy.reason(entry.case).is_none()
+                && entry.origin != Some(ConstantOrigin::Assumed)
                 && self.beyond.iter().all(|b| b.case != *entry.case)
         };
         let entries = self.entries.iter().filter(is_sound).copied().collect();
@@ -317,7 +321,11 @@ impl<'a> RunView<'a> {
         let (ceiling, bound) = self.limits(entry.case, quantity);
         FigureCell {
             value: shown.map(|s| s.value),
-            half_width: shown.map_or(0.0, |s| s.half_width()),
+            half_width: match entry.origin {
+                // The spread of times is the simulator's and says nothing about the constant.
+                Some(ConstantOrigin::Assumed) => shown.map_or(0.0, |s| s.value),
+                _ => shown.map_or(0.0, |s| s.half_width()),
+            },
             few: shown.and_then(|s| s.few()),
             node: self.repeats.interval(entry.case, |series| shown_value(series, quantity)),
             ceiling,
@@ -328,6 +336,7 @@ impl<'a> RunView<'a> {
             case: Some(entry.case.clone()),
             gpus: entry.gpus.map(crate::gpus::during).unwrap_or_default(),
             suspect: self.suspicion(entry),
+            origin: entry.origin,
         }
     }
 
@@ -341,6 +350,9 @@ impl<'a> RunView<'a> {
             .map(|b| Suspicion::BeyondCeiling(b.text()))
             .or_else(|| busy.map(|why| Suspicion::Busy(why.to_owned())))
             .or_else(|| unverified.map(|why| Suspicion::Unverified(why.to_owned())))
+            .or_else(|| {
+                (entry.origin == Some(ConstantOrigin::Assumed)).then_some(Suspicion::Assumed)
+            })
     }
 
     /// Route of a case; with losses if its ceiling is the network's.

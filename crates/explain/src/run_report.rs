@@ -28,7 +28,7 @@ pub fn build_with(
     let found = figures::find(&run);
     // No sentence rests on a result that cannot be right, or that other programs disturbed.
     let sound = run.sound();
-    let all_sound = run.beyond.is_empty() && run.busy.is_empty();
+    let all_sound = sound.entries.len() == run.entries.len();
     let sentences = if all_sound { found.sentences } else { figures::find(&sound).sentences };
     let mut report = RunReport {
         title: title(&run),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use pathline_schema::{
-    Bytes, CacheGroup, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind, Nic, NumaDomain,
-    PcieLink, Rate, Topology, Unit,
+    Bytes, CacheGroup, ConstantOrigin, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind,
+    Nic, NumaDomain, PcieLink, Rate, Topology, Unit,
 };
 use serde::Deserialize;
 use toml::{Spanned, Table};
@@ -319,6 +319,26 @@ impl MachineDesc {
             constants,
             numberings,
         })
+    }
+
+    /// The description of `text` with every time, rate and share of this origin multiplied by `factor`:
+    /// a figure that changes with it rests on constants of that origin. Counts, and sizes at which a
+    /// mechanism changes, stay.
+    ///
+    /// # Errors
+    /// As [`MachineDesc::parse`]; a number may also leave its range.
+    pub fn parse_scaled(
+        file: &str,
+        text: &str,
+        origin: ConstantOrigin,
+        factor: f64,
+    ) -> Result<Self, DescError> {
+        let known = Self::parse(file, text)?;
+        let error = |reason: String| DescError { file: file.to_string(), reason };
+        let mut table: Table = toml::from_str(text).map_err(|e| error(e.message().to_owned()))?;
+        origin::scale(&mut table, &known.constants, origin, factor);
+        let scaled = toml::to_string(&table).map_err(|e| error(e.to_string()))?;
+        Self::parse(file, &scaled)
     }
 
     /// Names and texts of the descriptions that come with the program; a text can be saved,

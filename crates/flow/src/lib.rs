@@ -26,7 +26,7 @@ pub use duration::{
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
 pub use network::{FlowCeiling, FlowPrediction, Network};
 pub use operation::{FlowOperation, FlowResource, NoPath, PathStage, ResourceUse};
-pub use origin::{ConstantOrigin, GpuNumbering, ModelConstant};
+pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;
 pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost};
 pub use solve::{

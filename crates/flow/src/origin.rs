@@ -2,8 +2,8 @@
 //! counted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
+use pathline_schema::ConstantOrigin;
 use serde::Deserialize;
 use toml::{Spanned, Table, Value};
 
@@ -25,40 +25,6 @@ const SECTIONS: [&str; 13] = [
 ];
 const PEAKS: [(&str, &str); 4] =
     [("links", "width"), ("links", "each_gbs"), ("numa", "memory_gbs"), ("gpus", "memory_gbs")];
-
-/// How a constant came into a description.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ConstantOrigin {
-    /// From a manual, or reported by the hardware.
-    Datasheet,
-    /// Free: chosen so that the mechanism meets measurements of other cases than one.
-    Fitted,
-    /// One measurement, carried as it is; no mechanism is claimed.
-    Data,
-    /// Of the right size, but neither measured nor stated by any source.
-    Assumed,
-}
-
-impl ConstantOrigin {
-    /// All of them, in the order of reports.
-    pub const ALL: [Self; 4] = [Self::Datasheet, Self::Fitted, Self::Data, Self::Assumed];
-
-    /// As it is written in `[origin]`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Datasheet => "datasheet",
-            Self::Fitted => "fitted",
-            Self::Data => "data",
-            Self::Assumed => "assumed",
-        }
-    }
-}
-
-impl fmt::Display for ConstantOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// The numbers under one key of a machine description.
 #[derive(Debug, Clone, PartialEq)]
@@ -189,6 +155,64 @@ fn collect(value: &Value, key: &str, each: &mut impl FnMut(&str, f64)) {
         Value::Array(values) => values.iter().for_each(|value| collect(value, key, each)),
         Value::Table(table) => {
             table.iter().for_each(|(name, value)| collect(value, &format!("{key}.{name}"), each));
+        }
+        Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => {}
+    }
+}
+
+/// Endings of keys of times, rates and shares, and of the bytes that a protocol adds to each packet.
+/// Other numbers are counts and sizes at which a mechanism changes.
+const QUANTITIES: [&str; 11] = [
+    "us",
+    "ns",
+    "gbs",
+    "iops",
+    "efficiency",
+    "us_per_mib",
+    "per_hop",
+    "share",
+    "header_bytes",
+    "reverse_bytes",
+    "apart_bytes",
+];
+
+/// Multiplies by `factor` every time, rate and share of `table` whose origin is `origin`.
+pub(crate) fn scale(
+    table: &mut Table,
+    known: &[ModelConstant],
+    origin: ConstantOrigin,
+    factor: f64,
+) {
+    let of = |key: &str| known.iter().find(|c| c.key == key).and_then(|c| c.origin);
+    let is_quantity = |key: &str| {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        QUANTITIES
+            .iter()
+            .any(|q| name.strip_suffix(q).is_some_and(|n| n.is_empty() || n.ends_with('_')))
+            || name == "forwarded_bytes"
+    };
+    for (section, value) in table.iter_mut() {
+        change(value, section, &mut |key, number| {
+            if of(key) == Some(origin) && is_quantity(key) { number * factor } else { number }
+        });
+    }
+}
+
+/// Replaces every number under `value`; keys as for [`collect`].
+fn change(value: &mut Value, key: &str, to: &mut impl FnMut(&str, f64) -> f64) {
+    match value {
+        Value::Integer(number) => {
+            let (old, new) = (*number as f64, to(key, *number as f64));
+            if new != old {
+                *value = Value::Float(new);
+            }
+        }
+        Value::Float(number) => *number = to(key, *number),
+        Value::Array(values) => values.iter_mut().for_each(|value| change(value, key, to)),
+        Value::Table(table) => {
+            for (name, value) in table.iter_mut() {
+                change(value, &format!("{key}.{name}"), to);
+            }
         }
         Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => {}
     }

@@ -13,7 +13,7 @@ use pathline_explain::model_agreement::ModelAgreement;
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_explain::shown_value::ShownValue;
 
-const COLUMNS: [&str; 45] = [
+const COLUMNS: [&str; 46] = [
     "case",
     "suites",
     "world",
@@ -59,11 +59,12 @@ const COLUMNS: [&str; 45] = [
     "repeats",
     "node_low95",
     "node_high95",
+    "origin",
 ];
 
 /// Columns that only I/O has.
 const OF_IO: usize = 9;
-/// Columns that only runs with repeats have; they come last.
+/// Columns that only runs with repeats have.
 const OF_REPEATS: usize = 3;
 
 const RAW_COLUMNS: [&str; 10] =
@@ -71,9 +72,10 @@ const RAW_COLUMNS: [&str; 10] =
 
 /// One row a series, and one for every case without figures. A rate is payload in GB/s (1e9 B/s),
 /// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case. I/O of files
-/// has nine columns more, and cases of one flow in a run with at least 3 repeats the last three: repeats
-/// that measured it, and the interval between their processes. A text that a spreadsheet would take for a formula begins with
-/// an apostrophe.
+/// has nine columns more, and cases of one flow in a run with at least 3 repeats three: repeats that
+/// measured it, and the interval between their processes. `origin` is the weakest origin of the constants
+/// that a simulated value rests on. A text that a spreadsheet would take for a formula begins with an
+/// apostrophe.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
     let run = RunView::new(journal, network);
     let mut table = CsvTable::new(&COLUMNS);
@@ -81,7 +83,7 @@ pub fn export(journal: &Journal, network: Option<&Network>) -> String {
         let text = outcome.case().to_string();
         let plain = |suites: &[String], state: &str, why: &str| {
             let mut row = vec![text.clone(), suites.join(" "), world(journal), state.to_owned()];
-            row.resize(COLUMNS.len() - OF_IO - OF_REPEATS - 1, String::new());
+            row.resize(COLUMNS.len() - OF_IO - OF_REPEATS - 2, String::new());
             row.push(why.to_owned());
             row.resize(COLUMNS.len(), String::new());
             row
@@ -163,6 +165,7 @@ fn series(
         row.push(suspicion.map_or(String::new(), |s| s.text()));
         row.extend(of_io(series).map(maybe));
         row.extend(cell.node.filter(|_| all.len() == 1).map_or_else(Default::default, of_node));
+        row.push(cell.origin.map_or(String::new(), |origin| origin.to_string()));
         table.row(&row);
     }
 }

@@ -282,6 +282,9 @@ fn marks(page: &mut TermPage, report: &RunReport) {
     if suspects().any(|s| matches!(s, Suspicion::Unverified(_))) {
         page.line(&page.paint.warn("?: its bytes were not verified"));
     }
+    if suspects().any(|s| matches!(s, Suspicion::Assumed)) {
+        page.line(&page.paint.warn("*: rests on an assumed constant of the model"));
+    }
 }
 
 /// Reasons by suite and frequency, where there is more than the one that a headline tells.

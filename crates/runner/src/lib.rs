@@ -12,6 +12,7 @@ mod leftovers;
 mod link;
 mod machine;
 mod member;
+mod origins;
 mod probe;
 mod process;
 mod protocol;
@@ -26,6 +27,7 @@ pub use env::{hostname, switches};
 pub use hooks::ProcessHooks;
 pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};
+pub use origins::{ModelVariants, OriginExecutor};
 pub use probe::{
     DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeError, ProbeLimits,
     RuntimeAnswer, ask, ask_and_show, serve_probe,

@@ -15,6 +15,7 @@ mod journal_limits;
 mod member;
 mod mover;
 mod mover_facts;
+mod origin;
 mod place;
 mod plain_text;
 mod record;
@@ -44,6 +45,7 @@ pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
+pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{

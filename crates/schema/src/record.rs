@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, CallTally, Case, CpuSet, Flow, GpuFacts, GpuReadings, IoReading, Ns, Rank, RankMember,
-    Rate, StoreFacts, Topology, Unit, serde_as_text, words,
+    Bytes, CallTally, Case, ConstantOrigin, CpuSet, Flow, GpuFacts, GpuReadings, IoReading, Ns,
+    Rank, RankMember, Rate, StoreFacts, Topology, Unit, serde_as_text, words,
 };
 
 /// Version of the journal's format. It grows when an older reader would misread a newer file.
@@ -428,6 +428,10 @@ pub struct MeasuredCase {
     /// State of the GPUs that the case names, where they can be read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<Unit, GpuReadings>,
+    /// The weakest origin of the constants that a simulated result rests on; absent of hardware and of
+    /// a description that states no origins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<ConstantOrigin>,
 }
 
 /// A case that cannot be measured here.

@@ -1,8 +1,9 @@
 //! `pathline machines`.
 
 use anyhow::Result;
-use pathline_flow::{ConstantOrigin, MachineDesc, ModelConstant};
+use pathline_flow::{MachineDesc, ModelConstant};
 use pathline_runner::MachineModel;
+use pathline_schema::ConstantOrigin;
 
 use super::ExitKind;
 use crate::args::MachinesArgs;

@@ -13,8 +13,8 @@ use pathline_bench::{
 use pathline_explain::judge::judge;
 use pathline_flow::Network;
 use pathline_runner::{
-    CleanupNote, MachineChoice, NoWorker, OpenMachine, RankJob, RankKeeper, RunRequest,
-    StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep, switches,
+    CleanupNote, MachineChoice, ModelVariants, NoWorker, OpenMachine, RankJob, RankKeeper,
+    RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep, switches,
 };
 use pathline_schema::{Journal, Ns, RunEnd, WorldKind};
 
@@ -145,7 +145,12 @@ fn measure_here(start: &RunStart, without: Option<String>) -> Result<RunResult> 
     let OpenMachine { machine, without } = start.request.open(&start.switches, without)?;
     let about = MachineInfo::of(&machine, without, TimerScope::All);
     let settings = start.request.settings_on(&about.topology);
-    measure(start, &mut LocalExecutor::new(&machine, about, settings))
+    let variants = ModelVariants::open(&start.request, &start.switches)?;
+    let main = LocalExecutor::new(&machine, about.clone(), settings);
+    match &variants {
+        Some(variants) => measure(start, &mut variants.executor(main, &about, settings)),
+        None => measure(start, &mut { main }),
+    }
 }
 
 /// The inputs of a run.

@@ -2,7 +2,8 @@
 //! never helps, and a changed description is either read or refused with a line.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pathline_flow::{ConstantOrigin, MachineDesc, Network, RuntimeEnv};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_schema::ConstantOrigin;
 use pathline_schema::{Case, LinkEnd, Topology};
 use proptest::prelude::*;
 

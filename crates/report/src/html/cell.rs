@@ -124,6 +124,9 @@ pub(super) fn interval(cell: &FigureCell) -> Option<String> {
     if let Some(samples) = cell.few {
         return Some(format!("none: {samples} samples are too few"));
     }
+    if !cell.has_interval() {
+        return Some("none: the model assumes a constant of it".to_owned());
+    }
     let half = half_width(cell)?;
     let relative =
         if v == 0.0 { String::new() } else { format!(" (± {})", percent(half / v.abs())) };
@@ -132,7 +135,7 @@ pub(super) fn interval(cell: &FigureCell) -> Option<String> {
 
 /// Half width of the interval, where there is one.
 pub(super) fn half_width(cell: &FigureCell) -> Option<f64> {
-    Some(cell.half_width).filter(|w| cell.few.is_none() && w.is_finite() && *w > 0.0)
+    Some(cell.half_width).filter(|w| cell.has_interval() && w.is_finite() && *w > 0.0)
 }
 
 /// Distance from the published value, relative to it.

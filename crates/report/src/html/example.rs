@@ -137,6 +137,7 @@ fn dma_pairs() -> Figure {
             case: Some(case(&text)),
             gpus: vec![format!("gpu{a} 800 MHz, memory 1600 MHz, 312 W")],
             suspect: None,
+            origin: None,
         }
     };
     let finding = "Two levels, 50 and 37 to 38 GB/s, whatever the width of the route: the copy engine \
@@ -222,6 +223,7 @@ fn host_link() -> Figure {
             case: Some(case(text)),
             gpus: Vec::new(),
             suspect: None,
+            origin: None,
         },
     };
     let absent = FigureCell {

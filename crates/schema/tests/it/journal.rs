@@ -250,6 +250,7 @@ fn measured(samples_ns: &[f64]) -> MeasuredCase {
         after: Conditions::default(),
         env: BTreeMap::new(),
         gpus: BTreeMap::new(),
+        origin: None,
     }
 }
 
@@ -393,6 +394,7 @@ fn repeats_are_kept_apart_and_give_one_outcome_a_case() {
             after,
             env: BTreeMap::new(),
             gpus: BTreeMap::new(),
+            origin: None,
         })))
     };
     let failed = line(&JournalRecord::Faulted(FaultedCase {

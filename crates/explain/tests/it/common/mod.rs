@@ -80,6 +80,7 @@ fn outcome(case: Case, suites: &[&str], series: Vec<FlowSeries>) -> CaseOutcome 
         after: Conditions(BTreeMap::from([("cpu_mhz".to_owned(), 2900.0)])),
         env: BTreeMap::new(),
         gpus: BTreeMap::new(),
+        origin: None,
     }))
 }
 

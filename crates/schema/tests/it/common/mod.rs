@@ -391,6 +391,7 @@ fn measured() -> impl Strategy<Value = MeasuredCase> {
             after,
             env,
             gpus: BTreeMap::from([(Unit::Gpu(3), readings(stop.warmup, stop.half_width))]),
+            origin: (stop.warmup > 5).then_some(ConstantOrigin::Assumed),
         },
     )
 }

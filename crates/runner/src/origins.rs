@@ -1,0 +1,155 @@
+//! What the results of a simulated machine rest on: each case is also measured on copies of the machine
+//! whose constants of one origin are slightly different.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use anyhow::Result;
+use pathline_bench::{
+    CaseTask, EventSink, Executor, InterruptCheck, LocalExecutor, MachineInfo, TaskEnd, TaskEvent,
+};
+use pathline_flow::MachineDesc;
+use pathline_hal::Machine;
+use pathline_schema::{Case, ConstantOrigin, FlowSeries, JournalRecord, Ns, RunSettings};
+use pathline_sim::SimOptions;
+
+use crate::machine::MachineModel;
+use crate::protocol::RunRequest;
+
+/// Constants of a copy are this share of the described ones: so little that another hop becomes the
+/// narrowest only where the two are almost equal.
+const FACTOR: f64 = 0.98;
+/// A result rests on constants that change it by more than this share: a twentieth of their own change.
+const LEAST_CHANGE: f64 = 0.001;
+
+/// Copies of a simulated machine, each with changed constants of one origin, and one without a change.
+/// None of them has a spread of times.
+pub struct ModelVariants {
+    described: Machine,
+    /// The weakest origin first.
+    changed: Vec<(ConstantOrigin, Machine)>,
+}
+
+impl ModelVariants {
+    /// Opens the copies. None of a description that states no origins.
+    ///
+    /// # Errors
+    /// The description makes no network.
+    pub fn open(request: &RunRequest, env: &BTreeMap<String, String>) -> Result<Option<Self>> {
+        let Some(model) = request.machine.model() else { return Ok(None) };
+        let known: Vec<ConstantOrigin> =
+            model.desc().constants().iter().filter_map(|constant| constant.origin).collect();
+        if known.is_empty() {
+            return Ok(None);
+        }
+        let options = SimOptions { jitter: 0.0, ..request.sim_options() };
+        let open = |desc: &MachineDesc| {
+            let env = pathline_flow::RuntimeEnv::from_env(env);
+            pathline_sim::machine_with(desc, env, &options)
+        };
+        let mut changed = Vec::new();
+        for origin in ConstantOrigin::ALL.into_iter().rev() {
+            if origin != ConstantOrigin::Datasheet && known.contains(&origin) {
+                changed.push((origin, open(&model.scaled(origin, FACTOR)?)?));
+            }
+        }
+        Ok(Some(Self { described: open(model.desc())?, changed }))
+    }
+
+    /// An executor that measures on `main`, and on the copies with a sample a case.
+    pub fn executor<'m>(
+        &'m self,
+        main: LocalExecutor<'m>,
+        about: &MachineInfo,
+        settings: RunSettings,
+    ) -> OriginExecutor<'m> {
+        let settings = RunSettings { min_samples: 1, max_samples: 1, ..settings };
+        let on = |machine| LocalExecutor::new(machine, about.clone(), settings);
+        OriginExecutor {
+            main,
+            described: on(&self.described),
+            changed: self.changed.iter().map(|(origin, machine)| (*origin, on(machine))).collect(),
+        }
+    }
+}
+
+impl MachineModel {
+    /// The description with the constants of one origin multiplied by `factor`.
+    fn scaled(&self, origin: ConstantOrigin, factor: f64) -> Result<MachineDesc> {
+        Ok(MachineDesc::parse_scaled(&self.desc().name, self.text(), origin, factor)?)
+    }
+}
+
+/// Measures on a simulated machine, and adds to each result the weakest origin that it rests on.
+pub struct OriginExecutor<'m> {
+    main: LocalExecutor<'m>,
+    described: LocalExecutor<'m>,
+    changed: Vec<(ConstantOrigin, LocalExecutor<'m>)>,
+}
+
+impl Executor for OriginExecutor<'_> {
+    fn about(&self) -> &MachineInfo {
+        self.main.about()
+    }
+    fn now(&self) -> Ns {
+        self.main.now()
+    }
+    fn measure(
+        &mut self,
+        task: &CaseTask,
+        interrupt: InterruptCheck<'_>,
+        tell: EventSink<'_>,
+    ) -> io::Result<TaskEnd> {
+        let once = CaseTask { carried: Vec::new(), ..task.clone() };
+        let described = times(&mut self.described, &once, interrupt)?;
+        let mut changed = Vec::new();
+        for (origin, machine) in &mut self.changed {
+            changed.push((*origin, times(machine, &once, interrupt)?));
+        }
+        let origin = |case: &Case| {
+            let was = described.get(case)?;
+            let rests = |times: &CaseMedians| times.get(case).is_none_or(|now| differ(was, now));
+            let weakest = changed.iter().find(|(_, times)| rests(times));
+            Some(weakest.map_or(ConstantOrigin::Datasheet, |(origin, _)| *origin))
+        };
+        self.main.measure(task, interrupt, &mut |event| {
+            tell(match event {
+                TaskEvent::Record(JournalRecord::Measured(mut measured)) => {
+                    measured.origin = origin(&measured.case);
+                    TaskEvent::Record(JournalRecord::Measured(measured))
+                }
+                event => event,
+            })
+        })
+    }
+}
+
+/// Median times of each flow of a case, ns an operation.
+type CaseMedians = BTreeMap<Case, Vec<f64>>;
+
+fn times(
+    executor: &mut LocalExecutor<'_>,
+    task: &CaseTask,
+    interrupt: InterruptCheck<'_>,
+) -> io::Result<CaseMedians> {
+    let mut found = CaseMedians::new();
+    executor.measure(task, interrupt, &mut |event| {
+        if let TaskEvent::Record(JournalRecord::Measured(measured)) = event {
+            found.insert(measured.case, measured.series.iter().map(median).collect());
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn median(series: &FlowSeries) -> f64 {
+    let mut times = series.samples_ns.clone();
+    times.sort_by(f64::total_cmp);
+    let median = times.get(times.len() / 2).copied().unwrap_or(0.0);
+    median / series.reps.max(1) as f64
+}
+
+fn differ(was: &[f64], now: &[f64]) -> bool {
+    was.len() != now.len()
+        || was.iter().zip(now).any(|(was, now)| (now - was).abs() > LEAST_CHANGE * was)
+}
