@@ -2,7 +2,7 @@
 
 use pathline_flow::{Network, SetDurations, TimeUncertainty};
 use pathline_message::{ExchangeSpec, ExchangeTime};
-use pathline_schema::{Case, Ns};
+use pathline_schema::{Case, ConstantOrigin, Ns};
 use serde_json::{Value, json};
 
 use pathline_explain::fmt;
@@ -52,7 +52,7 @@ fn span(typical: Ns, low: Ns, high: Ns) -> String {
 }
 
 /// A table of one case: rate alone, duration, rate, what binds; then the set.
-pub fn table(case: &Case, durations: &SetDurations) -> String {
+pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigin>) -> String {
     let rows: Vec<[String; 5]> = durations
         .flows
         .iter()
@@ -84,38 +84,77 @@ pub fn table(case: &Case, durations: &SetDurations) -> String {
     let set = durations.set;
     let together = if durations.flows.len() > 1 { "all done after" } else { "done after" };
     text += &format!(
-        "{together} {}; {}\n",
+        "{together} {}; {}.{}\n",
         span(set.typical, set.low, set.high),
-        doubt(&durations.uncertainty)
+        doubt(&durations.uncertainty),
+        origin_note(origin)
     );
     text
 }
 
-/// Prediction for an exchange by a library: time, rates, algorithm, what binds, what no library
-/// can beat.
-pub fn exchange(exchange: &ExchangeSpec, predicted: &ExchangeTime) -> String {
-    let mut text = format!("{exchange}\ndone after {}", predicted.time);
+/// Resources of an exchange that are named; `--json` has all.
+const MOST_FULL: usize = 4;
+
+/// What a prediction rests on, where constants of the description say so.
+fn origin_note(origin: Option<ConstantOrigin>) -> &'static str {
+    match origin {
+        None => "",
+        Some(ConstantOrigin::Datasheet) => " It rests on data sheets alone.",
+        Some(ConstantOrigin::Fitted) => " It rests on constants that were fitted to measurements.",
+        Some(ConstantOrigin::Data) => {
+            " It rests on measurements that the model carries as they are."
+        }
+        Some(ConstantOrigin::Assumed) => {
+            " It rests on assumed constants, which nobody measured or stated."
+        }
+    }
+}
+
+/// Prediction for an exchange by a library: rates, time, what holds it, and its share of the bound that no
+/// library can beat.
+pub fn exchange(
+    exchange: &ExchangeSpec,
+    predicted: &ExchangeTime,
+    origin: Option<ConstantOrigin>,
+) -> String {
+    let (alg, bus) = (fmt::number(predicted.algbw.0), fmt::number(predicted.busbw.0));
+    let rate =
+        if alg == bus { format!("{alg} GB/s") } else { format!("busbw {bus} GB/s (algbw {alg})") };
+    let mut text = format!("{exchange}\n{rate}, done after {}", predicted.time);
     if predicted.mean != predicted.time {
         text += &format!(", {} in the mean over the ranks", predicted.mean);
     }
-    let (alg, bus) = (fmt::number(predicted.algbw.0), fmt::number(predicted.busbw.0));
-    text += &format!("; {alg} GB/s, on the bus {bus}; {}\n", predicted.algorithm);
+    text += &format!("; {}\n", predicted.algorithm);
     for step in &predicted.steps {
         text += &format!("  {step}\n");
     }
     if !predicted.bound_by.is_empty() {
-        text += &format!("full: {}\n", fmt::list(&predicted.bound_by));
+        let mut full: Vec<String> = predicted.bound_by.iter().take(MOST_FULL).cloned().collect();
+        if predicted.bound_by.len() > MOST_FULL {
+            full.push(format!("{} more", predicted.bound_by.len() - MOST_FULL));
+        }
+        text += &format!("held by {}\n", fmt::list(&full));
     }
     let bounds = &predicted.bounds;
-    text += &format!("no library takes less than {} ({})", bounds.flow, bounds.flow_by);
-    if bounds.latency.0 > 0.0 {
-        text += &format!("; by copies of the runtime not less than {}", bounds.latency);
-    }
-    text + "\nNo uncertainty is known for this prediction.\n"
+    // Either of the two bounds holds; the greater one says more.
+    let (bound, by) = if bounds.latency.0 > bounds.flow.0 {
+        (bounds.latency, "starts of the runtime's copies")
+    } else {
+        (bounds.flow, bounds.flow_by.as_str())
+    };
+    text += &format!(
+        "{} of the speed that no library exceeds: {bound} ({by})\n",
+        fmt::percent(bound.0 / predicted.time.0)
+    );
+    text + "No uncertainty is known for this prediction." + origin_note(origin) + "\n"
 }
 
 /// The same for programs.
-pub fn exchange_json(exchange: &ExchangeSpec, predicted: &ExchangeTime) -> Value {
+pub fn exchange_json(
+    exchange: &ExchangeSpec,
+    predicted: &ExchangeTime,
+    origin: Option<ConstantOrigin>,
+) -> Value {
     json!({
         "exchange": exchange.to_string(),
         "us": predicted.time.0 / 1e3,
@@ -128,11 +167,17 @@ pub fn exchange_json(exchange: &ExchangeSpec, predicted: &ExchangeTime) -> Value
         "bound_us": predicted.bounds.flow.0 / 1e3,
         "bound_from": predicted.bounds.flow_by,
         "latency_bound_us": predicted.bounds.latency.0 / 1e3,
+        "origin": origin,
     })
 }
 
 /// What is expected of a case, for programs. Times in us, rates in GB/s.
-pub fn json(network: &Network, case: &Case, durations: &SetDurations) -> Value {
+pub fn json(
+    network: &Network,
+    case: &Case,
+    durations: &SetDurations,
+    origin: Option<ConstantOrigin>,
+) -> Value {
     let span = |span: &pathline_flow::TimeRange| {
         json!({
             "typical_us": span.typical.0 / 1e3,
@@ -166,5 +211,6 @@ pub fn json(network: &Network, case: &Case, durations: &SetDurations) -> Value {
             "error_p95": doubt.error,
         },
         "measured_from": network.measured().from,
+        "origin": origin,
     })
 }

@@ -37,21 +37,15 @@ impl ModelVariants {
     /// The description makes no network.
     pub fn open(request: &RunRequest, env: &BTreeMap<String, String>) -> Result<Option<Self>> {
         let Some(model) = request.machine.model() else { return Ok(None) };
-        let known: Vec<ConstantOrigin> =
-            model.desc().constants().iter().filter_map(|constant| constant.origin).collect();
-        if known.is_empty() {
-            return Ok(None);
-        }
+        let Some(variants) = model.variants()? else { return Ok(None) };
         let options = SimOptions { jitter: 0.0, ..request.sim_options() };
         let open = |desc: &MachineDesc| {
             let env = pathline_flow::RuntimeEnv::from_env(env);
             pathline_sim::machine_with(desc, env, &options)
         };
         let mut changed = Vec::new();
-        for origin in ConstantOrigin::ALL.into_iter().rev() {
-            if origin != ConstantOrigin::Datasheet && known.contains(&origin) {
-                changed.push((origin, open(&model.scaled(origin, FACTOR)?)?));
-            }
+        for (origin, desc) in &variants {
+            changed.push((*origin, open(desc)?));
         }
         Ok(Some(Self { described: open(model.desc())?, changed }))
     }
@@ -74,9 +68,40 @@ impl ModelVariants {
 }
 
 impl MachineModel {
-    /// The description with the constants of one origin multiplied by `factor`.
-    fn scaled(&self, origin: ConstantOrigin, factor: f64) -> Result<MachineDesc> {
-        Ok(MachineDesc::parse_scaled(&self.desc().name, self.text(), origin, factor)?)
+    /// The description with slightly different constants of one origin, for each origin that it states
+    /// but data sheets; the weakest first. None if it states no origins.
+    fn variants(&self) -> Result<Option<Vec<(ConstantOrigin, MachineDesc)>>> {
+        let known: Vec<ConstantOrigin> =
+            self.desc().constants().iter().filter_map(|constant| constant.origin).collect();
+        if known.is_empty() {
+            return Ok(None);
+        }
+        let mut variants = Vec::new();
+        for origin in ConstantOrigin::ALL.into_iter().rev() {
+            if origin != ConstantOrigin::Datasheet && known.contains(&origin) {
+                let name = &self.desc().name;
+                let desc = MachineDesc::parse_scaled(name, self.text(), origin, FACTOR)?;
+                variants.push((origin, desc));
+            }
+        }
+        Ok(Some(variants))
+    }
+
+    /// The weakest origin of the constants that a prediction rests on. `predict` makes it for a
+    /// description, in any unit. None of a description that states no origins.
+    ///
+    /// # Errors
+    /// `predict` fails for the description itself.
+    pub fn origin_of(
+        &self,
+        predict: impl Fn(&MachineDesc) -> Result<f64>,
+    ) -> Result<Option<ConstantOrigin>> {
+        let Some(variants) = self.variants()? else { return Ok(None) };
+        let was = predict(self.desc())?;
+        // What cannot be predicted with other constants rests on them.
+        let rests = |desc: &MachineDesc| predict(desc).map_or(true, |now| differ(&[was], &[now]));
+        let weakest = variants.iter().find(|(_, desc)| rests(desc));
+        Ok(Some(weakest.map_or(ConstantOrigin::Datasheet, |(origin, _)| *origin)))
     }
 }
 

@@ -22,12 +22,13 @@ pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?;
     match &args.against {
         Some(run) => against(args, model.desc(), run),
-        None => cases(args, model.desc()),
+        None => cases(args, &model),
     }
 }
 
 /// Predicts the cases and exchanges that are named.
-fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<ExitKind> {
+fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
+    let desc = model.desc();
     let network = Network::new(desc, RuntimeEnv::default())?;
     let mut predictor = SetPredictor::new(&network);
     if args.any_order {
@@ -39,8 +40,12 @@ fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<ExitKind> {
         let durations = predictor
             .durations(&case)
             .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
-        texts.push(predicted::table(&case, &durations));
-        values.push(predicted::json(&network, &case, &durations));
+        let origin = model.origin_of(|desc| {
+            let network = Network::new(desc, RuntimeEnv::default())?;
+            Ok(SetPredictor::new(&network).durations(&case)?.set.typical.0)
+        })?;
+        texts.push(predicted::table(&case, &durations, origin));
+        values.push(predicted::json(&network, &case, &durations, origin));
     }
     if !args.exchange.is_empty() {
         let layer = MessageLayer::new(desc)?;
@@ -49,8 +54,10 @@ fn cases(args: &PredictArgs, desc: &MachineDesc) -> Result<ExitKind> {
             let outcome = layer
                 .time(&exchange)
                 .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
-            texts.push(predicted::exchange(&exchange, &outcome));
-            values.push(predicted::exchange_json(&exchange, &outcome));
+            let origin =
+                model.origin_of(|desc| Ok(MessageLayer::new(desc)?.time(&exchange)?.time.0))?;
+            texts.push(predicted::exchange(&exchange, &outcome, origin));
+            values.push(predicted::exchange_json(&exchange, &outcome, origin));
         }
     }
     if args.json {

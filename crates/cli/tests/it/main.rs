@@ -17,6 +17,7 @@ mod kernels;
 mod lost_libraries;
 mod model_ranks;
 mod mpi;
+mod origins;
 mod predict;
 mod ranks;
 mod repeats;

@@ -130,12 +130,36 @@ fn a_preset_has_points() {
     assert!(text.contains("no uncertainty known: a preset states no intervals"), "{text}");
 }
 
+/// SDMA packets and their engines were fitted to measurements; rates of pageable copies are assumed.
+#[test]
+fn a_prediction_names_the_weakest_origin_of_its_constants() {
+    let origin = |machine: &str, case: &str| {
+        let args = ["predict", "--machine", machine, "--case", case];
+        let values = stdout(&pathline(&[args.as_slice(), &["--json"]].concat()));
+        let values: serde_json::Value = serde_json::from_str(&values).unwrap();
+        (stdout(&pathline(&args)), values[0]["origin"].as_str().map(str::to_owned))
+    };
+    let (text, fitted) = origin("mi250x", "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB");
+    assert_eq!(fitted.as_deref(), Some("fitted"));
+    assert!(text.contains("rests on constants that were fitted"), "{text}");
+    let (text, assumed) = origin("mi250x", "numa3.paged > gpu0.vram by dma@gpu0 x 1GiB");
+    assert_eq!(assumed.as_deref(), Some("assumed"));
+    assert!(text.contains("rests on assumed constants"), "{text}");
+    // A description that states no origins.
+    let dir = TempDir::new().unwrap();
+    let (text, none) = origin(&twin(dir.path()), "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB");
+    assert_eq!(none, None);
+    assert!(!text.contains("It rests on"), "{text}");
+}
+
 /// The message layer's prediction is printed, and a missing description is named.
 #[test]
 fn an_exchange() {
     let exchange = "all_reduce over gpu0-gpu7 by rccl x 1MiB";
     let text = stdout(&pathline(&["predict", "--machine", "mi250x", "--exchange", exchange]));
-    assert!(text.contains("done after") && text.contains("no library takes less than"), "{text}");
+    assert!(text.contains("done after") && text.contains("that no library exceeds"), "{text}");
+    // 2 x 7/8 of the algorithm's bandwidth crosses the links.
+    assert!(text.contains("busbw ") && text.contains("(algbw "), "{text}");
     let args = ["predict", "--machine", "hgx-h200", "--exchange", exchange];
     assert!(refused(&args).contains("rccl"), "{}", refused(&args));
 }

@@ -250,6 +250,36 @@ fn constants_have_an_origin() {
     assert_eq!(new.iter().map(|c| c.key.as_str()).collect::<Vec<_>>(), ["time.batch_call_us"]);
 }
 
+/// Of 0.98 of the fitted constants, rates, times and packet overheads change; counts, sizes at which a
+/// mechanism changes, and constants of other origins do not.
+#[test]
+fn constants_of_one_origin_can_be_changed() {
+    for (name, text) in MachineDesc::presets() {
+        let desc = MachineDesc::preset(name).unwrap();
+        for origin in ConstantOrigin::ALL {
+            let scaled = MachineDesc::parse_scaled("f", text, origin, 0.98).unwrap();
+            assert_eq!(scaled.constants().len(), desc.constants().len());
+            for (was, now) in desc.constants().iter().zip(scaled.constants()) {
+                let changed = was.values != now.values;
+                assert!(!changed || was.origin == Some(origin), "{name}: {was:?} {now:?}");
+                let quantity = ["_us", "gbs", "efficiency", "_ns"].iter();
+                let quantity = quantity.clone().any(|end| was.key.ends_with(end));
+                let counted = was.values.iter().all(|v| *v == 0.0);
+                assert!(
+                    changed || counted || !quantity || was.origin != Some(origin),
+                    "{name}: {was:?}"
+                );
+            }
+        }
+    }
+    let (_, text) = MachineDesc::presets()[0];
+    let scaled = MachineDesc::parse_scaled("f", text, ConstantOrigin::Fitted, 0.98).unwrap();
+    let value = |key: &str| scaled.constants().iter().find(|c| c.key == key).unwrap().values[0];
+    // 21 bytes x 0.98; a payload of 64 bytes is of a data sheet.
+    assert!((value("fabric.engine.header_bytes") - 20.58).abs() < 1e-9);
+    assert_eq!(value("fabric.payload_bytes"), 64.0);
+}
+
 /// The count in docs/model.md is the preset's; that of message libraries is counted apart.
 #[test]
 fn the_count_of_constants_is_documented() {
