@@ -37,7 +37,7 @@ fn the_table_for_programs_has_latencies() {
     let column = table.headers().unwrap().iter().position(|name| name == "cpus").unwrap();
     let first = table.records().next().unwrap().unwrap();
     assert_eq!(&first[column], "4-7");
-    let mut lines = text.lines().map(|l| l.rsplit(',').skip(3).take(10).collect::<Vec<_>>());
+    let mut lines = text.lines().map(|l| l.rsplit(',').skip(4).take(10).collect::<Vec<_>>());
     let head = lines.next().expect("a head");
     assert_eq!(head[..2], ["requests_per_io", "cpu_us_per_io"]);
     let row = lines.next().expect("a row");
