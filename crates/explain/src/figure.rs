@@ -1,6 +1,6 @@
 //! What a report shows, as data: the terminal, the HTML page and the CSV render the same figures.
 
-pub use pathline_published::PublishedValue;
+pub use pathline_published::{PublishedValue, SourceKind};
 use pathline_schema::{Case, Conditions, ConstantOrigin};
 
 pub use crate::busy::BusyReport;

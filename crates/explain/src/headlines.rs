@@ -7,7 +7,9 @@ use pathline_schema::{
 };
 use pathline_stats::MIN_SAMPLES;
 
-use crate::figure::{Figure, FigureCell, Headline, HeadlineTone, Suspicion};
+use crate::figure::{
+    Figure, FigureCell, Headline, HeadlineTone, PublishedValue, SourceKind, Suspicion,
+};
 use crate::figures::StorageSummary;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
@@ -66,7 +68,7 @@ fn single(run: &RunView) -> Vec<String> {
             });
         let within = fmt::uncertainty(&cell);
         let published = cell.published.map_or(String::new(), |p| {
-            format!(", published {} ({})", fmt::number(p.value), p.source)
+            format!(", {} {} ({})", p.kind.label(), fmt::number(p.value), p.source)
         });
         let io = match entry.state {
             EntryState::Sampled([series]) => StorageSummary::of(series),
@@ -115,15 +117,30 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
         0 => String::new(),
         n => format!(", {n} of which the model carries as data"),
     };
+    let compared = |f: &&Figure| f.cells().any(|c| c.value.is_some() && c.published.is_some());
+    let covered = figures.iter().filter(compared).count();
+    let measured = figures.iter().filter(|f| f.has_value()).count();
     let text = format!(
-        "{close} of {} lie within {}{carried}; the farthest is {}{} off{where_}: {source}.",
-        fmt::count(pairs.len(), "published value"),
+        "{close} of {} ({}; in {covered} of {measured} figures) lie within {}{carried}; the farthest is {}{} off{where_}: {source}.",
+        fmt::count(pairs.len(), "reference value"),
+        source_kinds(pairs.iter().filter_map(|(_, c)| c.published.as_ref())),
         fmt::percent(AGREES),
         if *worst > 0.0 { "+" } else { "" },
         fmt::percent(*worst),
     );
     let tone = if close == pairs.len() { HeadlineTone::Good } else { HeadlineTone::Warn };
     Some(Headline { text, tone })
+}
+
+/// `128 paper, 42 vendor`: how many values are of which kind of source.
+fn source_kinds<'a>(values: impl Iterator<Item = &'a PublishedValue>) -> String {
+    let mut kinds: BTreeMap<SourceKind, usize> = BTreeMap::new();
+    for value in values {
+        *kinds.entry(value.kind).or_default() += 1;
+    }
+    let texts: Vec<String> =
+        kinds.iter().map(|(kind, count)| format!("{count} {}", kind.label())).collect();
+    texts.join(", ")
 }
 
 fn faults(journal: &Journal) -> Option<String> {

@@ -80,7 +80,7 @@ plain! {
     FigureCell { path, published, absent, gpus, suspect; value, half_width, few, node, ceiling, bound, case, origin }
     LossBreakdown { route, narrowest, losses; }
     LossStep { why; from, to }
-    PublishedValue { source; value }
+    PublishedValue { source; value, kind }
 }
 
 impl MakePlain for Suspicion {

@@ -19,7 +19,7 @@ mod value;
 mod wiring;
 
 pub use class::{BANDWIDTH, FACTS, MESSAGES, RowClass, SWEEPS, TARGETS};
-pub use lookup::{PublishedTable, PublishedValue};
+pub use lookup::{PublishedTable, PublishedValue, SourceKind};
 pub use mapper::{HardwareOp, RowMapper, WantedRow};
 pub use metric::PublishedMetric;
 pub use number::{MachineAnswer, MachineQuery, RowNumber};

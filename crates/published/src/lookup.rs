@@ -13,11 +13,52 @@ use crate::row::{ParsedRow, RowBase, RowSubject, RowUsage};
 use crate::shipped::ShippedTable;
 use crate::table::PublishedRow;
 
+/// Who published a value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceKind {
+    /// The authors of a paper.
+    Paper,
+    /// The vendor of the hardware or of the library.
+    Vendor,
+    /// A computing centre, in its guide or its tests.
+    Centre,
+    /// Nobody: a run of another tool by this project.
+    OwnRun,
+    /// Not stated by the table.
+    #[default]
+    Unstated,
+}
+
+impl SourceKind {
+    /// As tables write it; none of what they do not state.
+    pub fn parse(word: &str) -> Self {
+        match word {
+            "paper" => Self::Paper,
+            "vendor" => Self::Vendor,
+            "centre" => Self::Centre,
+            "own-run" => Self::OwnRun,
+            _ => Self::Unstated,
+        }
+    }
+    /// Before a value: `paper 50.3`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Vendor => "vendor",
+            Self::Centre => "centre",
+            Self::OwnRun => "own run",
+            Self::Unstated => "reference",
+        }
+    }
+}
+
 /// A published value with its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedValue {
     /// In the figure's unit.
     pub value: f64,
+    /// Who published it.
+    pub kind: SourceKind,
     /// Source and figure.
     pub source: String,
 }
@@ -65,7 +106,15 @@ impl PublishedTable {
             // Of a range there is nothing to show.
             let (false, Ok(value)) = (is_for_scores, row.value.parse()) else { continue };
             if let Ok(parsed) = ParsedRow::parse(row) {
-                table.insert(row, &parsed, PublishedValue { value, source: row.origin() });
+                table.insert(
+                    row,
+                    &parsed,
+                    PublishedValue {
+                        value,
+                        kind: SourceKind::parse(&row.kind),
+                        source: row.origin(),
+                    },
+                );
             }
         }
         table

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Columns that a table must have.
 const REQUIRED: [&str; 5] = ["system", "case", "metric", "value", "unit"];
 /// Columns that it may have.
-const OPTIONAL: [&str; 11] = [
+const OPTIONAL: [&str; 12] = [
     "statistic",
     "base",
     "clock",
@@ -14,6 +14,7 @@ const OPTIONAL: [&str; 11] = [
     "left_out",
     "tool",
     "what",
+    "kind",
     "source",
     "figure",
     "note",
@@ -78,6 +79,8 @@ pub struct PublishedRow {
     pub tool: String,
     /// Its name in the source.
     pub what: String,
+    /// A word of [`crate::SourceKind`]; empty if it is not known.
+    pub kind: String,
     /// The publication.
     pub source: String,
     /// Place in the source.
@@ -154,6 +157,7 @@ pub fn read(text: &str) -> Result<Vec<PublishedRow>, TableError> {
             left_out: cell("left_out"),
             tool: cell("tool"),
             what: cell("what"),
+            kind: cell("kind"),
             source: cell("source"),
             figure: cell("figure"),
             note: cell("note"),

@@ -159,7 +159,7 @@ fn series(
         row.extend([maybe(cell.ceiling), maybe(cell.bound)]);
         row.extend(cell.path.map_or_else(Default::default, path));
         row.push(maybe(published.as_ref().map(|p| p.value)));
-        row.push(published.map_or(String::new(), |p| p.source));
+        row.push(published.map_or(String::new(), |p| format!("{}: {}", p.kind.label(), p.source)));
         // What a spreadsheet does not see in the figure itself.
         let suspicion = entry.and_then(|e| run.suspicion(e));
         row.push(suspicion.map_or(String::new(), |s| s.text()));

@@ -44,17 +44,33 @@ pub(crate) fn classes_table(classes: &[ClassErrors]) -> String {
 }
 
 /// Each target with what is allowed and what there is, and whether it is met.
-pub(crate) fn targets_lines(judged: &[JudgedTarget]) -> Vec<(bool, String)> {
+pub(crate) fn targets_lines(judged: &[JudgedTarget]) -> Vec<(Option<bool>, String)> {
     let line = |j: &JudgedTarget| {
         let most = |bound: f64| format!(" (at most {})", share(bound));
-        let Some(got) = &j.got else { return (true, format!("{}: no row", j.target.name)) };
+        let Some(got) = &j.got else {
+            return (None, format!("{}: no row, not judged", j.target.name));
+        };
         let p95 =
             j.target.p95.map_or(String::new(), |p| format!(", p95 {}{}", share(got.p95), most(p)));
         let rows = fmt::count(got.n, "row");
         let median = format!("{}{}", share(got.median), most(j.target.median));
-        (j.met(), format!("{}: median {median}{p95}, {rows}", j.target.name))
+        (Some(j.met()), format!("{}: median {median}{p95}, {rows}", j.target.name))
     };
     judged.iter().map(line).collect()
+}
+
+/// Classes of rows that count for no target, with their errors; none if each row counts for one.
+pub(crate) fn untargeted(report: &ValidationReport) -> Option<String> {
+    let free = |class: &&ClassErrors| {
+        report.compared.iter().any(|c| !c.data && c.targets.is_empty() && c.class == class.name)
+    };
+    let classes: Vec<String> = report
+        .classes
+        .iter()
+        .filter(free)
+        .map(|c| format!("{} ({}, p95 {})", c.name, fmt::count(c.n, "row"), share(c.p95)))
+        .collect();
+    (!classes.is_empty()).then(|| format!("without a target: {}", fmt::list(&classes)))
 }
 
 /// Compared values, the farthest first; of equals in their order.

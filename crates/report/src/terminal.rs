@@ -212,7 +212,7 @@ fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
             .cell
             .published
             .as_ref()
-            .map_or(String::new(), |p| format!("published {}", fmt::number(p.value)));
+            .map_or(String::new(), |p| format!("{} {}", p.kind.label(), fmt::number(p.value)));
         let drawn = page.paint.shaded(&drawn, share);
         let tail = format!("{:>6} {percent:>5}", fmt::number(value));
         // 42 columns of bar, figures and space; what others published goes where there is room.

@@ -379,7 +379,7 @@ fn a_run_of_one_case_is_told_in_a_sentence() {
     // narrower: 2.306 x 10/9 x 0.55 % / 3 = 0.47 %.
     assert_eq!(
         report.headlines[0].text,
-        "50.0 GB/s ±0.6 %, 25 % of 200 GB/s, published 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25 \
+        "50.0 GB/s ±0.6 %, 25 % of 200 GB/s, paper 50.3 (KTH-ScaLab/multi-gpu-comm@3ef8b25 \
          figures/p2p-mat.py (= Fig 6), Fig 6c): r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB."
     );
 }

@@ -167,7 +167,11 @@ mod tests {
             half_width: 2.0,
             ceiling: Some(40.0),
             bound: Some(36.0),
-            published: Some(PublishedValue { value: 28.0, source: "paper".into() }),
+            published: Some(PublishedValue {
+                value: 28.0,
+                kind: pathline_explain::figure::SourceKind::Paper,
+                source: "paper".into(),
+            }),
             ..FigureCell::default()
         }]);
         // The axis ends at 40: 30 is 75 %, 36 is 90 %, 28 is 70 %; the interval is 28 to 32.

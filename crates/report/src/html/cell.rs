@@ -376,7 +376,11 @@ mod tests {
             half_width: 0.378,
             ceiling: Some(50.0),
             bound: Some(38.0),
-            published: Some(PublishedValue { value: 37.0, source: "paper, figure 6c".into() }),
+            published: Some(PublishedValue {
+                value: 37.0,
+                kind: pathline_explain::figure::SourceKind::Paper,
+                source: "paper, figure 6c".into(),
+            }),
             case: Some(case),
             ..cell(37.8)
         };
@@ -413,7 +417,11 @@ mod tests {
     #[test]
     fn agreement_names_the_worst_and_where() {
         let beside = |v, published| FigureCell {
-            published: Some(PublishedValue { value: published, source: "paper".into() }),
+            published: Some(PublishedValue {
+                value: published,
+                kind: pathline_explain::figure::SourceKind::Paper,
+                source: "paper".into(),
+            }),
             ..cell(v)
         };
         let cells = [beside(101.0, 100.0), beside(95.0, 100.0), beside(102.0, 100.0), cell(7.0)];

@@ -21,7 +21,11 @@ fn figure(suite: &str, id: &str, title: &str, finding: &str, body: FigureBody) -
 }
 
 fn published(value: f64, source: &str) -> Option<PublishedValue> {
-    Some(PublishedValue { value, source: source.to_owned() })
+    Some(PublishedValue {
+        value,
+        kind: pathline_explain::figure::SourceKind::Paper,
+        source: source.to_owned(),
+    })
 }
 
 fn gpu_labels() -> Vec<String> {

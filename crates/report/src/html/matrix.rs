@@ -214,7 +214,13 @@ mod tests {
 
     #[test]
     fn a_value_beyond_its_ceiling_or_far_from_the_published_one_is_marked() {
-        let published = |value| Some(PublishedValue { value, source: "paper".into() });
+        let published = |value| {
+            Some(PublishedValue {
+                value,
+                kind: pathline_explain::figure::SourceKind::Paper,
+                source: "paper".into(),
+            })
+        };
         // 52 / 50 = 104 %; 45 is 10.0 % below 50 and not beyond that, 44 is 12 % below.
         let over = cell(52.0, Some(50.0));
         let near = FigureCell { published: published(50.0), ..cell(45.0, Some(50.0)) };

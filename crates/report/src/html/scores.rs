@@ -10,7 +10,7 @@ use super::number::{count, num, tick};
 use super::page::comparison;
 use super::scale::{AxisScale, ScaleKind, decimal_ticks, log_bounds};
 use crate::scores::{
-    contradiction, farthest, reasons, share, signed, targets_lines, value as value_text,
+    contradiction, farthest, reasons, share, signed, targets_lines, untargeted, value as value_text,
 };
 
 /// Drawing units of a scatter: it is square, so that the line of agreement is at 45 degrees.
@@ -45,8 +45,13 @@ fn write_main(h: &mut HtmlBuilder, report: &ValidationReport) {
     );
     h.leaf("p", &[("class", &"lead")], lead);
     h.el("ul", &[("class", &"headlines")], |h| {
-        for (met, text) in targets_lines(&report.judged) {
-            let (class, sign) = if met { ("good", "✓") } else { ("warn", "!") };
+        let untargeted = untargeted(report).map(|text| (None, text));
+        for (met, text) in targets_lines(&report.judged).into_iter().chain(untargeted) {
+            let (class, sign) = match met {
+                Some(true) => ("good", "✓"),
+                Some(false) => ("warn", "!"),
+                None => ("plain", "·"),
+            };
             h.el("li", &[("class", &class)], |h| {
                 h.leaf("span", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
                 h.leaf("span", &[], text);

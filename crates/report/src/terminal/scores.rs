@@ -6,7 +6,8 @@ use pathline_schema::plain_line;
 
 use super::draw::{TermPage, TermPaint};
 use crate::scores::{
-    classes_table, contradiction, farthest, reasons, share, signed, targets_lines, value,
+    classes_table, contradiction, farthest, reasons, share, signed, targets_lines, untargeted,
+    value,
 };
 use pathline_explain::fmt;
 
@@ -39,8 +40,15 @@ pub fn summary(
     page.line(&page.paint.banner(&simulated.chars().take(room).collect::<String>()));
     page.gap();
     for (met, text) in targets_lines(&report.judged) {
-        let mark = if met { page.paint.good("+") } else { page.paint.warn("!") };
+        let mark = match met {
+            Some(true) => page.paint.good("+"),
+            Some(false) => page.paint.warn("!"),
+            None => page.paint.dim("-"),
+        };
         page.wrapped(&mark, 1, &text);
+    }
+    if let Some(text) = untargeted(report) {
+        page.wrapped(&page.paint.dim("-"), 1, &text);
     }
     let data = report.compared.iter().filter(|c| c.data).count();
     if data > 0 {
