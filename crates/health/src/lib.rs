@@ -1,5 +1,16 @@
 //! Whether a node is healthy, from samples of its paths. Reaches no device and reads no clock.
+//!
+//! A [`HealthPlan`] says which paths to measure and which of them should be equal. A [`HealthMonitor`]
+//! takes the times, round by round, and says what to measure next. Its [`HealthReport`] is the verdict.
 
+mod facts;
+mod monitor;
+mod plan;
+mod report;
 mod unlike_path;
 
+pub use facts::{NodeFacts, TrainedLink};
+pub use monitor::{HealthMonitor, HealthSettings, NextStep};
+pub use plan::{HealthPlan, HealthProbe, PathClass, TailKind};
+pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
 pub use unlike_path::{UnlikePath, unlike_paths};

@@ -1,0 +1,124 @@
+//! The verdict on a node and what it rests on.
+
+use pathline_schema::Case;
+use serde::Serialize;
+
+/// The verdict in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthState {
+    /// Every path was shown to be at most [`crate::HealthSettings::loss`] slower than its equals.
+    Pass,
+    /// A fact or a path that is slow in every process.
+    Fail,
+    /// Paths are slow in some processes only.
+    Unstable,
+    /// Neither could be shown.
+    Inconclusive,
+}
+
+/// A path that is slower than its equals.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SuspectPath {
+    /// Index of its probe in the plan.
+    pub probe: usize,
+    /// Its label.
+    pub path: String,
+    /// Label of its class.
+    pub class: String,
+    /// Number of the other paths in the class.
+    pub peers: usize,
+    /// Median share of its speed that it loses against its equals: 0.056 is 5.6 % slower.
+    pub loss: f64,
+    /// Range of that share which holds the middle 95 % of the medians of rounds.
+    pub loss_range: (f64, f64),
+    /// Median time of one operation in ns.
+    pub measured_ns: f64,
+    /// Median time of its equals in ns.
+    pub reference_ns: f64,
+    /// log10 of the evidence that it is slow, of each process.
+    pub evidence: Vec<f64>,
+    /// Whether it was slow in every process, with enough evidence for the chosen alpha.
+    pub confirmed: bool,
+}
+
+/// A part of the node that explains the suspects.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Culprit {
+    /// The part: `gpu0>gpu1 xGMI x4`, `gpu3 copy engines to peers`.
+    pub element: String,
+    /// What is wrong with it: `loses 25 %: 1 of 4 links`.
+    pub damage: String,
+    /// Probability among the parts that were considered, 0 to 1.
+    pub probability: f64,
+    /// Odds to the next most probable part; infinite odds are written as 1e9.
+    pub odds: f64,
+    /// The next most probable part.
+    pub next: Option<String>,
+    /// Label of a probe that would tell the two apart, if one does.
+    pub decided_by: Option<String>,
+}
+
+/// Share of its ceiling that a class of paths reaches.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClassShare {
+    /// Label of the class.
+    pub class: String,
+    /// Number of its paths.
+    pub paths: usize,
+    /// Median time of one operation in ns; none if not measured.
+    pub median_ns: Option<f64>,
+    /// Median speed divided by the ceiling of the narrowest hop; none where no ceiling is known.
+    pub of_ceiling: Option<f64>,
+    /// The narrowest hop.
+    pub narrowest: Option<String>,
+}
+
+/// What the measurement was able to show.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TestPower {
+    /// Paths that were shown to be within the loss.
+    pub cleared: usize,
+    /// Paths of the plan.
+    pub paths: usize,
+    /// The loss that was ruled out for each cleared path, as a share.
+    pub loss: f64,
+    /// Probability at most, for each cleared path, that it is slower than that.
+    pub miss: f64,
+    /// Probability at most that a healthy node fails.
+    pub alpha: f64,
+    /// Rounds and processes that were measured.
+    pub rounds: usize,
+    /// Processes that were measured.
+    pub processes: usize,
+    /// One sentence for a reader.
+    pub text: String,
+}
+
+/// The verdict on a node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HealthReport {
+    /// The verdict.
+    pub state: HealthState,
+    /// Why, in at most 100 characters.
+    pub reason: String,
+    /// Paths that are slower than their equals, the slowest first.
+    pub suspects: Vec<SuspectPath>,
+    /// Parts that explain them, the most probable first.
+    pub culprits: Vec<Culprit>,
+    /// What the measurement was able to show.
+    pub power: TestPower,
+    /// Faults that need no statistics: a link at half width, a missing GPU.
+    pub faults: Vec<String>,
+    /// Observations that are no faults: corrected errors, equally slow classes.
+    pub notes: Vec<String>,
+    /// Classes and what they reach of their ceilings.
+    pub classes: Vec<ClassShare>,
+    /// Parts and paths on which the verdict says nothing.
+    pub unseen: Vec<String>,
+}
+
+/// Writes a case as its text.
+pub(crate) fn as_text<S: serde::Serializer>(case: &Case, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(case)
+}
