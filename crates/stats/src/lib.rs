@@ -9,7 +9,9 @@ mod fit;
 mod interval;
 mod multiple;
 mod order;
+mod robust;
 mod shape;
+mod sign_evidence;
 mod stop;
 mod student;
 mod summary;
@@ -21,6 +23,8 @@ pub use interval::{
 };
 pub use multiple::FalseDiscovery;
 pub use order::{ascending, interpolated, nearest_rank};
+pub use robust::{MedianPolish, hodges_lehmann, median_polish};
 pub use shape::{Drift, Mode, Modes, drift, modes};
+pub use sign_evidence::SignEvidence;
 pub use stop::{MIN_VISITS, SampleProgress, StopRule, VISIT_PACE, VISIT_SAMPLES, settled};
 pub use summary::SeriesSummary;
