@@ -7,6 +7,7 @@ mod facts;
 mod monitor;
 mod plan;
 mod report;
+mod symmetry;
 mod unlike_path;
 
 pub use facts::{NodeFacts, TrainedLink};

@@ -1,0 +1,409 @@
+//! Symmetries of a node: which units can exchange their places without changing what is described.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Case, LinkEnd, Topology, Unit};
+
+/// The most refinements that one question may take; beyond, two tuples count as different, which makes
+/// classes smaller and no path equal to one that it is not.
+const MAX_STEPS: usize = 4096;
+/// Above this many units no symmetry is looked for: the refinement grows with their square.
+const MAX_UNITS: usize = 512;
+
+/// A node as a complete graph whose vertices and ordered pairs have labels.
+///
+/// A GPU's label is what it is made of, a NUMA domain's whether it has CPUs and memory. A pair's label is
+/// the kind and width of its links, NUMA distance, common package, hops of stated routes and, where no
+/// link joins two GPUs, the number of PCI bridges above both. Product names, serial numbers and what a
+/// link is trained at now are not part of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeSymmetry {
+    units: BTreeMap<LinkEnd, usize>,
+    colours: Vec<u32>,
+    pairs: Vec<Vec<u32>>,
+}
+
+/// Numbers values in order of appearance.
+#[derive(Default)]
+struct Interner(BTreeMap<String, u32>);
+
+impl Interner {
+    fn number(&mut self, text: String) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(text).or_insert(next)
+    }
+}
+
+impl NodeSymmetry {
+    pub(crate) fn new(topology: &Topology) -> Self {
+        let mut units = BTreeMap::new();
+        let gpus = topology.gpus.iter().map(|gpu| LinkEnd::Gpu(gpu.index));
+        let numas = topology.numa.iter().map(|numa| LinkEnd::Numa(numa.id));
+        let ends = topology.links.iter().flat_map(|link| [link.a, link.b]);
+        for unit in gpus.chain(numas).chain(ends) {
+            let next = units.len();
+            units.entry(unit).or_insert(next);
+        }
+        if units.len() > MAX_UNITS {
+            return Self::default();
+        }
+        let mut words = Interner::default();
+        let mut colours = vec![0; units.len()];
+        for (unit, &at) in &units {
+            if let Some(colour) = colours.get_mut(at) {
+                *colour = words.number(unit_label(topology, *unit));
+            }
+        }
+        let ends: Vec<LinkEnd> = {
+            let mut ends: Vec<(usize, LinkEnd)> = units.iter().map(|(&e, &at)| (at, e)).collect();
+            ends.sort_unstable();
+            ends.into_iter().map(|(_, end)| end).collect()
+        };
+        let facts = PairFacts::new(topology);
+        let mut label = |a: &LinkEnd, b: &LinkEnd| words.number(facts.label(*a, *b));
+        let pairs = ends.iter().map(|a| ends.iter().map(|b| label(a, b)).collect()).collect();
+        Self { units, colours, pairs }
+    }
+
+    /// Whether a symmetry of the node takes the units of one case to those of the other, in order.
+    /// Units that the topology does not list, such as stores, are equal only to themselves.
+    pub(crate) fn exchanges(&self, a: &[Unit], b: &[Unit]) -> bool {
+        if a == b {
+            return true;
+        }
+        let mut from = Vec::new();
+        let mut to = Vec::new();
+        for (&x, &y) in a.iter().zip(b) {
+            match (self.units.get(&x.into()), self.units.get(&y.into())) {
+                (Some(&x), Some(&y)) => {
+                    from.push(x);
+                    to.push(y);
+                }
+                (None, None) if x == y => {}
+                _ => return false,
+            }
+        }
+        a.len() == b.len() && self.extends(&from, &to, &mut MAX_STEPS.clone())
+    }
+
+    fn label(&self, a: usize, b: usize) -> u32 {
+        self.pairs.get(a).and_then(|row| row.get(b)).copied().unwrap_or(u32::MAX)
+    }
+
+    /// Whether some symmetry takes each of `from` to its counterpart of `to`.
+    fn extends(&self, from: &[usize], to: &[usize], steps: &mut usize) -> bool {
+        let Some((left, right)) = self.refined(from, to, steps) else { return false };
+        let mut cells: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (v, &colour) in left.iter().enumerate() {
+            cells.entry(colour).or_default().push(v);
+        }
+        let open = cells.iter().filter(|(_, cell)| cell.len() > 1).min_by_key(|(_, c)| c.len());
+        let Some((&colour, cell)) = open else {
+            // All are distinct: the colours are the symmetry, if it is one.
+            let image = |v: usize| right.iter().position(|c| Some(c) == left.get(v));
+            let images: Vec<Option<usize>> = (0..left.len()).map(image).collect();
+            return images.iter().enumerate().all(|(a, x)| {
+                images.iter().enumerate().all(|(b, y)| {
+                    x.zip(*y).is_some_and(|(x, y)| self.label(a, b) == self.label(x, y))
+                })
+            });
+        };
+        let Some(&first) = cell.first() else { return false };
+        let targets = right.iter().enumerate().filter(|(_, c)| **c == colour).map(|(w, _)| w);
+        targets.collect::<Vec<_>>().into_iter().any(|target| {
+            let with = |list: &[usize], v: usize| [list, &[v]].concat();
+            self.extends(&with(from, first), &with(to, target), steps)
+        })
+    }
+
+    /// Colours of all units after `from` and `to` are singled out, refined by what each sees of the
+    /// others until nothing changes; none if the two sides differ or the steps are used up.
+    fn refined(
+        &self,
+        from: &[usize],
+        to: &[usize],
+        steps: &mut usize,
+    ) -> Option<(Vec<u32>, Vec<u32>)> {
+        let single = |chosen: &[usize]| -> Vec<u32> {
+            let mut colours: Vec<u32> = self.colours.clone();
+            let most = self.colours.iter().max().map_or(0, |c| c + 1);
+            for (nth, &v) in chosen.iter().enumerate() {
+                // A unit that is named twice must be met by one that is named twice: the last counts.
+                if let Some(colour) = colours.get_mut(v) {
+                    *colour = most + nth as u32;
+                }
+            }
+            colours
+        };
+        let (mut left, mut right) = (single(from), single(to));
+        let mut known = 0;
+        loop {
+            *steps = steps.checked_sub(1)?;
+            let mut names: BTreeMap<Vec<(u32, u32, u32)>, u32> = BTreeMap::new();
+            let mut rename = |colours: &[u32]| -> Vec<u32> {
+                let signature = |v: usize| {
+                    let mut seen: Vec<(u32, u32, u32)> = colours
+                        .iter()
+                        .enumerate()
+                        .filter(|(u, _)| *u != v)
+                        .map(|(u, &c)| (c, self.label(v, u), self.label(u, v)))
+                        .collect();
+                    seen.sort_unstable();
+                    seen.push((colours.get(v).copied().unwrap_or(0), 0, 0));
+                    seen
+                };
+                let signatures: Vec<_> = (0..colours.len()).map(signature).collect();
+                let next = |names: &mut BTreeMap<_, u32>, s| {
+                    let next = names.len() as u32;
+                    *names.entry(s).or_insert(next)
+                };
+                signatures.into_iter().map(|s| next(&mut names, s)).collect()
+            };
+            left = rename(&left);
+            right = rename(&right);
+            let sorted = |colours: &[u32]| {
+                let mut sorted = colours.to_vec();
+                sorted.sort_unstable();
+                sorted
+            };
+            if sorted(&left) != sorted(&right) {
+                return None;
+            }
+            if names.len() == known {
+                return Some((left, right));
+            }
+            known = names.len();
+        }
+    }
+}
+
+fn unit_label(topology: &Topology, unit: LinkEnd) -> String {
+    match unit {
+        LinkEnd::Gpu(n) => {
+            let Some(gpu) = topology.gpus.iter().find(|gpu| gpu.index == n) else {
+                return "gpu".into();
+            };
+            let link = gpu.host_link.unwrap_or_default();
+            let peak = gpu.memory_peak.map_or(0, |peak| peak.0.round() as u64);
+            format!(
+                "gpu {} {} {} {peak} {}x{} {}",
+                gpu.arch,
+                gpu.memory.0 >> 30,
+                gpu.compute_units,
+                link.max_speed_gts,
+                link.max_width,
+                gpu.numa.is_some(),
+            )
+        }
+        LinkEnd::Numa(n) => {
+            let numa = topology.numa.iter().find(|numa| numa.id == n);
+            let has_cpus = numa.is_some_and(|numa| !numa.cpus.is_empty());
+            let peak = numa.and_then(|numa| numa.peak).map_or(0, |peak| peak.0.round() as u64);
+            format!("numa {has_cpus} {peak}")
+        }
+        LinkEnd::Switch(_) => "switch".into(),
+        LinkEnd::Store(n) => format!("store{n}"),
+    }
+}
+
+/// What a topology states about pairs of units, by unit.
+struct PairFacts<'t> {
+    topology: &'t Topology,
+    /// Kind and width of the links from one unit to another, both directions.
+    links: BTreeMap<(LinkEnd, LinkEnd), Vec<String>>,
+    /// PCI bridges above each GPU.
+    bridges: BTreeMap<u32, Vec<String>>,
+}
+
+impl<'t> PairFacts<'t> {
+    fn new(topology: &'t Topology) -> Self {
+        let mut links: BTreeMap<(LinkEnd, LinkEnd), Vec<String>> = BTreeMap::new();
+        for link in &topology.links {
+            let text = format!("{}x{}", link.kind, link.width);
+            links.entry((link.a, link.b)).or_default().push(text.clone());
+            links.entry((link.b, link.a)).or_default().push(text);
+        }
+        links.values_mut().for_each(|list| list.sort_unstable());
+        let parent: BTreeMap<&str, &str> = topology
+            .pci
+            .iter()
+            .filter_map(|device| Some((device.address.as_str(), device.parent.as_deref()?)))
+            .collect();
+        let above = |address: &str| -> Vec<String> {
+            // A broken source can have a loop of parents; no real tree is this deep.
+            let up = std::iter::successors(parent.get(address), |at| parent.get(**at));
+            up.take(32).map(|at| (*at).to_owned()).collect()
+        };
+        let bridges = topology.gpus.iter().map(|gpu| (gpu.index, above(&gpu.pci))).collect();
+        Self { topology, links, bridges }
+    }
+
+    fn label(&self, a: LinkEnd, b: LinkEnd) -> String {
+        let links = self.links.get(&(a, b)).map_or_else(String::new, |list| list.join("+"));
+        let text = match (a, b) {
+            (LinkEnd::Gpu(x), LinkEnd::Gpu(y)) if x != y => {
+                let package = |n: u32| self.gpu(n).and_then(|gpu| gpu.package);
+                let together = package(x).is_some() && package(x) == package(y);
+                let hops = self.topology.routes.iter().find(|r| r.src == a && r.dst == b);
+                let shared = if links.is_empty() { self.shared_bridges(x, y) } else { 0 };
+                format!("{together} {} {shared}", hops.map_or(0, |route| route.hops))
+            }
+            (LinkEnd::Gpu(g), LinkEnd::Numa(n)) | (LinkEnd::Numa(n), LinkEnd::Gpu(g)) => {
+                (self.gpu(g).and_then(|gpu| gpu.numa) == Some(n)).to_string()
+            }
+            (LinkEnd::Numa(x), LinkEnd::Numa(y)) => {
+                let mut ids: Vec<u32> = self.topology.numa.iter().map(|n| n.id).collect();
+                ids.sort_unstable();
+                let row = self.topology.numa.iter().find(|numa| numa.id == x);
+                let at = ids.iter().position(|id| *id == y);
+                let distance = row.zip(at).and_then(|(row, at)| row.distances.get(at));
+                format!("{distance:?}")
+            }
+            _ => String::new(),
+        };
+        format!("{links}/{text}")
+    }
+
+    fn gpu(&self, n: u32) -> Option<&pathline_schema::Gpu> {
+        self.topology.gpus.iter().find(|gpu| gpu.index == n)
+    }
+
+    fn shared_bridges(&self, a: u32, b: u32) -> usize {
+        let (Some(a), Some(b)) = (self.bridges.get(&a), self.bridges.get(&b)) else { return 0 };
+        a.iter().filter(|bridge| b.contains(bridge)).count()
+    }
+}
+
+/// Groups cases that differ only in the units they name, and whose units a symmetry exchanges. Returns
+/// the group of each case, numbered in order of appearance.
+pub(crate) fn equal_groups(topology: &Topology, cases: &[&Case]) -> Vec<usize> {
+    let symmetry = NodeSymmetry::new(topology);
+    // By shape: the units of the first case of each group, and its number.
+    let mut shapes: BTreeMap<String, Vec<(Vec<Unit>, usize)>> = BTreeMap::new();
+    let mut count = 0;
+    let mut groups = Vec::with_capacity(cases.len());
+    for case in cases {
+        let (shape, units) = case_shape(case);
+        let known = shapes.entry(shape).or_default();
+        let equal = known.iter().find(|(first, _)| symmetry.exchanges(first, &units));
+        let group = equal.map(|(_, group)| *group).unwrap_or_else(|| {
+            known.push((units, count));
+            count += 1;
+            count - 1
+        });
+        groups.push(group);
+    }
+    groups
+}
+
+/// The text of a case with its units numbered by first appearance, and the units:
+/// `gpu6.vram > gpu2.vram by dma@gpu6` is `gpu#0.vram > gpu#1.vram by dma@gpu#0` of gpu6, gpu2.
+fn case_shape(case: &Case) -> (String, Vec<Unit>) {
+    let text = case.to_string();
+    let mut shape = String::with_capacity(text.len());
+    let mut units: Vec<Unit> = Vec::new();
+    let mut rest = text.as_str();
+    while let Some(at) = ["gpu", "numa"].iter().filter_map(|kind| rest.find(kind)).min() {
+        let (before, from) = rest.split_at(at);
+        shape.push_str(before);
+        let letters = from.len() - from.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let number = from.get(letters..).unwrap_or_default();
+        let digits = number.len() - number.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (name, after) = from.split_at(letters + digits);
+        match name.parse::<Unit>() {
+            Ok(unit) => {
+                let nth = units.iter().position(|known| *known == unit).unwrap_or_else(|| {
+                    units.push(unit);
+                    units.len() - 1
+                });
+                shape.push_str(&format!("{}#{nth}", name.get(..letters).unwrap_or_default()));
+            }
+            Err(_) => shape.push_str(name),
+        }
+        rest = after;
+    }
+    (shape + rest, units)
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::MachineDesc;
+    use pathline_schema::{Gpu, Link, LinkKind};
+
+    use super::*;
+
+    fn groups(topology: &Topology, cases: &[String]) -> Vec<usize> {
+        let cases: Vec<Case> = cases.iter().map(|text| text.parse().unwrap()).collect();
+        equal_groups(topology, &cases.iter().collect::<Vec<_>>())
+    }
+
+    fn pairs(gpus: u32) -> Vec<String> {
+        let case = |a, b| format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 64MiB");
+        (0..gpus)
+            .flat_map(|a| (0..gpus).filter(move |b| a != *b).map(move |b| case(a, b)))
+            .collect()
+    }
+
+    fn sizes(groups: &[usize]) -> Vec<usize> {
+        let count = groups.iter().max().map_or(0, |most| most + 1);
+        let mut sizes: Vec<usize> =
+            (0..count).map(|n| groups.iter().filter(|g| **g == n).count()).collect();
+        sizes.sort_unstable();
+        sizes
+    }
+
+    #[test]
+    fn pairs_behind_switches_are_equal_within_a_socket_and_across() {
+        // 8 GPUs, 4 a socket: 2 x 4 x 3 = 24 pairs within one, 2 x 4 x 4 = 32 across. A symmetry keeps
+        // the domain, though links to the switches do not depend on it.
+        let node = MachineDesc::preset("hgx-h200").unwrap().topology();
+        assert_eq!(sizes(&groups(&node, &pairs(8))), [24, 32]);
+    }
+
+    #[test]
+    fn pairs_of_a_mesh_are_equal_only_within_their_orbit() {
+        // The mesh has four symmetries, so an orbit has 1, 2 or 4 pairs: the 8 pairs of the four
+        // packages are two orbits of 4, the 4 pairs over two links one.
+        let node = MachineDesc::preset("mi250x").unwrap().topology();
+        let found = groups(&node, &pairs(8));
+        assert!(sizes(&found).iter().all(|n| [1, 2, 4].contains(n)), "{:?}", sizes(&found));
+        let group = |a: u32, b: u32| {
+            let text = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 64MiB");
+            found[pairs(8).iter().position(|case| *case == text).unwrap()]
+        };
+        // 0-6 and 2-4 are the two bundles of two links: 0 > 6, 6 > 0, 2 > 4, 4 > 2.
+        assert!([(6, 0), (2, 4), (4, 2)].iter().all(|&(a, b)| group(a, b) == group(0, 6)));
+        assert_ne!(group(0, 1), group(0, 6), "four links and two");
+    }
+
+    #[test]
+    fn a_ring_has_one_class_for_each_distance() {
+        let gpu = |index| Gpu { index, ..Gpu::default() };
+        let link = |a: u32| Link {
+            a: LinkEnd::Gpu(a),
+            b: LinkEnd::Gpu((a + 1) % 6),
+            kind: LinkKind::Xgmi,
+            width: 1,
+            peak: None,
+        };
+        let ring = Topology {
+            gpus: (0..6).map(gpu).collect(),
+            links: (0..6).map(link).collect(),
+            ..Topology::default()
+        };
+        // 30 ordered pairs: 12 neighbours, 12 at two hops, 6 opposite.
+        assert_eq!(sizes(&groups(&ring, &pairs(6))), [6, 12, 12]);
+        // One link of two lanes leaves one reflection: no class has more than 4.
+        let mut bent = ring;
+        bent.links[0].width = 2;
+        assert!(sizes(&groups(&bent, &pairs(6))).iter().all(|n| *n <= 4));
+    }
+
+    #[test]
+    fn units_that_no_topology_lists_equal_only_themselves() {
+        let none = Topology::default();
+        assert_eq!(groups(&none, &pairs(2)), [0, 1]);
+        let twice = [pairs(2)[0].clone(), pairs(2)[0].clone()];
+        assert_eq!(groups(&none, &twice), [0, 0]);
+    }
+}
