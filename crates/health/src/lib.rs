@@ -4,6 +4,7 @@
 //! takes the times, round by round, and says what to measure next. Its [`HealthReport`] is the verdict.
 
 mod facts;
+mod labels;
 mod monitor;
 mod plan;
 mod report;

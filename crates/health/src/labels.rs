@@ -1,0 +1,69 @@
+//! Texts for paths, movers and the spread that is normal for them.
+
+use pathline_schema::{Case, Flow, KernelOp, MemKind, Mover, Topology, Unit};
+
+use crate::plan::TailKind;
+
+/// Largest payload whose time is latency rather than rate.
+const LATENCY_BYTES: u64 = 64 << 10;
+
+/// `SDMA copy`, `kernel read`, `page migration`.
+pub(crate) fn mover_label(topology: &Topology, flow: &Flow) -> String {
+    match flow.by {
+        Mover::Dma { at } => {
+            let gpu = at.gpu().and_then(|n| topology.gpus.iter().find(|gpu| gpu.index == n));
+            let sdma = gpu.is_some_and(|gpu| gpu.caps().copy_engine_env.is_some());
+            if sdma { "SDMA copy" } else { "engine copy" }.into()
+        }
+        Mover::Blit { .. } => "blit kernel".into(),
+        Mover::Kernel { variant, .. } if variant.op == KernelOp::Chase => "load latency".into(),
+        Mover::Kernel { variant, .. } => format!("kernel {}", variant.op),
+        Mover::Cpu { work, .. } => format!("CPU {}", work.op),
+        Mover::Migrate { .. } => "page migration".into(),
+        Mover::Staged { .. } => "staged copy".into(),
+        Mover::Batch { .. } => "batched copies".into(),
+        Mover::Call { call, .. } => format!("call {call}"),
+        Mover::Wire { .. } => "message".into(),
+        Mover::Io { .. } => "file I/O".into(),
+    }
+}
+
+/// `gpu2→gpu3`, `gpu2` for what stays within a unit.
+pub(crate) fn ends_label(flow: &Flow) -> String {
+    if flow.src.unit == flow.dst.unit {
+        flow.src.unit.to_string()
+    } else {
+        format!("{}→{}", flow.src.unit, flow.dst.unit)
+    }
+}
+
+/// `gpu2→gpu3, SDMA copy`; of several flows their paths joined by `+`.
+pub(crate) fn case_label(topology: &Topology, case: &Case) -> String {
+    let ends: Vec<String> = case.timed.iter().map(ends_label).collect();
+    let mover = case.timed.first().map_or_else(String::new, |flow| mover_label(topology, flow));
+    format!("{}, {mover}", ends.join(" + "))
+}
+
+/// The spread that is normal for a case: that of the least steady of its flows.
+pub(crate) fn tail_kind(case: &Case) -> TailKind {
+    let of_flow = |flow: &Flow| {
+        let chase =
+            matches!(flow.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Chase);
+        if chase || flow.bytes.0 <= LATENCY_BYTES || matches!(flow.by, Mover::Call { .. }) {
+            return TailKind::Latency;
+        }
+        let ends = [flow.src.unit, flow.dst.unit, flow.by.at()];
+        let unsteady = [flow.src.mem, flow.dst.mem]
+            .iter()
+            .any(|mem| matches!(mem, MemKind::Paged | MemKind::Huge | MemKind::Managed));
+        let paged = unsteady || matches!(flow.by, Mover::Migrate { .. } | Mover::Io { .. });
+        let host = ends.iter().any(|unit| !matches!(unit, Unit::Gpu(_))) || flow.by.via().is_some();
+        match (paged, host, flow.src.unit == flow.dst.unit) {
+            (true, ..) => TailKind::Latency,
+            (false, true, _) => TailKind::HostLink,
+            (false, false, true) => TailKind::Local,
+            (false, false, false) => TailKind::GpuLink,
+        }
+    };
+    case.flows().map(of_flow).max().unwrap_or(TailKind::Latency)
+}
