@@ -5,6 +5,7 @@
 
 mod desc;
 mod duration;
+mod elements;
 mod graph;
 mod hard_peak;
 mod measured;
@@ -23,6 +24,7 @@ pub use desc::{DescError, MachineDesc, RuntimeEnv};
 pub use duration::{
     EngineOrders, FlowDuration, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
 };
+pub use elements::{ElementKind, NodeElement};
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
 pub use network::{FlowCeiling, FlowPrediction, Network};
 pub use operation::{FlowOperation, FlowResource, NoPath, PathStage, ResourceUse};
