@@ -3,6 +3,8 @@
 //! A [`HealthPlan`] says which paths to measure and which of them should be equal. A [`HealthMonitor`]
 //! takes the times, round by round, and says what to measure next. Its [`HealthReport`] is the verdict.
 
+mod coverage;
+mod edits;
 mod facts;
 mod labels;
 mod monitor;

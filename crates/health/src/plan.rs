@@ -1,10 +1,31 @@
 //! Which paths to measure, and which of them should be equal.
 
-use pathline_flow::Network;
-use pathline_schema::{Case, Topology};
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_flow::{Network, NodeElement};
+use pathline_schema::{
+    Bytes, Case, Flow, Gpu, KernelOp, KernelVariant, MemKind, Mover, Place, Topology, Unit,
+};
 use serde::Serialize;
 
+use crate::coverage::{CandidateClass, choose_classes};
+use crate::edits::{FlowShape, WorldEdit, element_edits, general_edits};
+use crate::labels::{case_label, tail_kind};
 use crate::report::as_text;
+use crate::symmetry::equal_groups;
+
+/// The most pairs of GPUs that are measured.
+const MAX_PAIRS: usize = 1024;
+/// The least time of an operation, ns: starts, which differ between equal paths by less than 1 us, are
+/// then less than 0.2 %.
+const MIN_TIME: f64 = 0.5e6;
+/// The longest predicted round, ns: 25 rounds, which a FAIL takes, are then 5 s.
+const MAX_ROUND: f64 = 200e6;
+/// Two predicted times of equal paths differ by less than this share; a description can state more
+/// than its links show, such as a route.
+const SAME_TIME: f64 = 0.0025;
+/// Sizes that probes have: the least fills no pipeline of any link, the greatest fits any GPU.
+const SIZES: (u64, u64) = (16 << 20, 512 << 20);
 
 /// A path that is measured once in each round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,18 +45,18 @@ pub struct HealthProbe {
 pub enum TailKind {
     /// Between GPUs: set by the clocks of links.
     GpuLink,
-    /// Between a GPU and the host: depends on where pages and CPUs lie, by process.
-    HostLink,
     /// A GPU's own memory and kernels: depends on power and temperature.
     Local,
-    /// Short operations, whose time is latency.
+    /// Between a GPU and the host: depends on where pages and CPUs lie, by process.
+    HostLink,
+    /// Short operations, whose time is latency, and memory that migrates.
     Latency,
 }
 
 /// Paths that should be equal: those that a symmetry of the node exchanges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PathClass {
-    /// For a reader: `gpu→gpu over 1 xGMI link, SDMA copy`.
+    /// For a reader: `gpu0→gpu1 and 11 like it, SDMA copy`.
     pub label: String,
     /// Number of paths.
     pub paths: usize,
@@ -52,12 +73,357 @@ pub struct HealthPlan {
     pub classes: Vec<PathClass>,
     /// Parts of the node that no probe sees.
     pub unseen: Vec<String>,
+    /// What damage of each part does to the probes.
+    #[serde(skip)]
+    pub(crate) edits: Vec<WorldEdit>,
+    /// Of each probe: rate of the narrowest hop of its path in GB/s, and its name.
+    #[serde(skip)]
+    pub(crate) ceilings: Vec<Option<(f64, String)>>,
+}
+
+/// A candidate with what the network says about it.
+#[derive(Debug, Clone)]
+struct PlannedFlow {
+    flow: Flow,
+    shape: Option<FlowShape>,
+    class: usize,
+}
+
+impl PlannedFlow {
+    fn bytes(&self) -> f64 {
+        self.flow.bytes.as_f64()
+    }
+    fn time(&self) -> f64 {
+        self.shape.as_ref().map_or(MIN_TIME, |shape| shape.time(self.bytes()))
+    }
 }
 
 impl HealthPlan {
     /// Plans the probes of a node. `network` is the node as a model or twin knows it, without faults;
-    /// `loss` is the share of its speed that a path may lose, such as 0.03.
-    pub fn new(_topology: &Topology, _network: Option<&Network>, _loss: f64) -> Self {
-        Self::default()
+    /// without it, peaks of the topology's links stand in. `loss` is the share of its speed that a path
+    /// may lose, such as 0.03.
+    ///
+    /// Every ordered pair of GPUs by copy engine and every GPU's link to its NUMA domain are measured.
+    /// Of blit or plain kernels between GPUs, kernels that reach the host, local copies and far NUMA
+    /// domains those classes are added that see parts which nothing else sees, or that tell apart parts
+    /// which otherwise look the same, the most of them for each millisecond first.
+    pub fn new(topology: &Topology, network: Option<&Network>, loss: f64) -> Self {
+        let derived = network.is_none().then(|| Network::from_topology(topology));
+        let known = network.or(derived.as_ref());
+        let candidates = candidates(topology, known, network.is_some());
+        let elements = known.map(Network::elements).unwrap_or_default();
+        let chosen = choose(topology, &candidates, &elements, loss);
+        let flows: Vec<PlannedFlow> =
+            candidates.into_iter().filter(|c| chosen.contains(&c.class)).collect();
+        Self::of_flows(topology, known, &elements, flows, loss)
+    }
+
+    fn of_flows(
+        topology: &Topology,
+        network: Option<&Network>,
+        elements: &[NodeElement],
+        flows: Vec<PlannedFlow>,
+        loss: f64,
+    ) -> Self {
+        let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut plan = Self::default();
+        for planned in &flows {
+            let case = Case::together(vec![planned.flow]);
+            let label = case_label(topology, &case);
+            let class = *numbers.entry(planned.class).or_insert_with(|| {
+                let tail = tail_kind(&case);
+                plan.classes.push(PathClass { label: label.clone(), paths: 0, tail });
+                plan.classes.len() - 1
+            });
+            if let Some(class) = plan.classes.get_mut(class) {
+                class.paths += 1;
+            }
+            let narrowest = network.and_then(|network| network.explain(&planned.flow).ok());
+            plan.ceilings.push(narrowest.map(|ceiling| (ceiling.peak.0, ceiling.narrowest)));
+            plan.probes.push(HealthProbe { case, class, label });
+        }
+        for class in &mut plan.classes {
+            if let (Some((ends, mover)), true) = (class.label.split_once(", "), class.paths > 1) {
+                class.label = format!("{ends} and {} like it, {mover}", class.paths - 1);
+            }
+        }
+        let shapes = shapes(&flows);
+        let edits = element_edits(elements, &shapes);
+        plan.unseen = edits
+            .iter()
+            .filter(|edit| edit.greatest_loss() < loss)
+            .map(|edit| format!("{}: no probe gets {:.1} % slower", edit.element, loss * 100.0))
+            .collect();
+        let alone = plan.probes.iter().filter(|probe| plan.peers(probe.class) == 0);
+        let alone: Vec<String> =
+            alone.map(|probe| format!("{}: no path equals it", probe.label)).collect();
+        plan.unseen.extend(alone);
+        plan.unseen.extend(skipped_pairs(topology));
+        plan.edits = edits.into_iter().filter(|edit| !edit.exposures.is_empty()).collect();
+        let labelled: Vec<(Flow, String)> = flows
+            .iter()
+            .zip(&plan.probes)
+            .map(|(f, probe)| (f.flow, probe.label.clone()))
+            .collect();
+        plan.edits.extend(general_edits(&labelled, topology, elements.is_empty()));
+        plan
+    }
+
+    /// Number of the other paths of a class.
+    pub(crate) fn peers(&self, class: usize) -> usize {
+        self.classes.get(class).map_or(0, |class| class.paths.saturating_sub(1))
+    }
+
+    /// Predicted ns of a round; none where no rate is known.
+    pub fn round_ns(&self) -> Option<f64> {
+        let time = |(probe, ceiling): (&HealthProbe, &Option<(f64, String)>)| {
+            let bytes = probe.case.timed.first()?.bytes.as_f64();
+            ceiling.as_ref().map(|(rate, _)| bytes / rate)
+        };
+        self.probes.iter().zip(&self.ceilings).map(time).sum()
+    }
+}
+
+/// Names the pairs that a large node leaves out.
+fn skipped_pairs(topology: &Topology) -> Option<String> {
+    let gpus = topology.gpus.len();
+    let pairs = gpus * gpus.saturating_sub(1);
+    let measured = gpu_pairs(topology).len();
+    (measured < pairs).then(|| format!("{} of {pairs} pairs of GPUs", pairs - measured))
+}
+
+/// Ordered pairs of GPUs, nearest numbers first on nodes of so many that not all are measured.
+fn gpu_pairs(topology: &Topology) -> Vec<(u32, u32)> {
+    let numbers: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
+    let n = numbers.len();
+    let steps = if n == 0 { 0 } else { (MAX_PAIRS / n).min(n.saturating_sub(1)) };
+    let pair =
+        |(a, step): (usize, usize)| Some((*numbers.get(a)?, *numbers.get((a + step) % n.max(1))?));
+    let all = (0..n).flat_map(|a| (1..=steps).map(move |step| (a, step)));
+    all.filter_map(pair).take(MAX_PAIRS).collect()
+}
+
+/// All flows that may become probes, in classes.
+fn candidates(topology: &Topology, network: Option<&Network>, described: bool) -> Vec<PlannedFlow> {
+    let mut flows = Vec::new();
+    for &(a, b) in &gpu_pairs(topology) {
+        flows.extend(pair_flows(topology, a, b));
+    }
+    for gpu in &topology.gpus {
+        flows.extend(own_flows(topology, gpu));
+    }
+    flows.retain(|flow| flow.misfit().is_none());
+    let mut planned: Vec<PlannedFlow> = flows
+        .into_iter()
+        .filter_map(|flow| {
+            let shape = network.and_then(|network| FlowShape::new(network, &flow));
+            // What a description has no path for cannot be measured there.
+            let shape = shape
+                .map(|shape| if described { shape } else { engine_bound(topology, &flow, shape) });
+            (shape.is_some() || !described).then_some(PlannedFlow { flow, shape, class: 0 })
+        })
+        .collect();
+    size_and_class(topology, &mut planned);
+    planned
+}
+
+/// Peaks of links say nothing about an engine whose rate does not follow their number: it moves about
+/// what one of them carries.
+fn engine_bound(topology: &Topology, flow: &Flow, mut shape: FlowShape) -> FlowShape {
+    let fixed = |n: u32| topology.gpus.iter().any(|g| g.index == n && g.caps().fixed_engine_rate);
+    if let (Mover::Dma { at }, Some(src), Some(dst)) =
+        (flow.by, flow.src.unit.gpu(), flow.dst.unit.gpu())
+        && at.gpu().is_some_and(fixed)
+    {
+        let widest = topology.links.iter().filter(|link| {
+            let ends = [link.a, link.b];
+            ends.contains(&Unit::Gpu(src).into()) && ends.contains(&Unit::Gpu(dst).into())
+        });
+        let width: u32 = widest.map(|link| link.width).sum();
+        shape.rate /= f64::from(width.max(1));
+    }
+    shape
+}
+
+/// Sizes each flow so that it takes long enough, the same for all of a class, and numbers the classes:
+/// orbits of the node's symmetries, split where predicted times differ.
+fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
+    let cases: Vec<Case> = planned.iter().map(|p| Case::together(vec![p.flow])).collect();
+    let orbits = equal_groups(topology, &cases.iter().collect::<Vec<_>>());
+    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (nth, orbit) in orbits.iter().enumerate() {
+        members.entry(*orbit).or_default().push(nth);
+    }
+    let mut classes = 0;
+    for list in members.values() {
+        let rates = list.iter().filter_map(|&n| planned.get(n)?.shape.as_ref().map(|s| s.rate));
+        let bytes = rates.reduce(f64::max).map_or(64 << 20, |rate| {
+            let least = (rate * MIN_TIME) as u64;
+            least.next_power_of_two().clamp(SIZES.0, SIZES.1)
+        });
+        let mut timed: Vec<(f64, usize)> = Vec::new();
+        for &n in list {
+            let Some(planned) = planned.get_mut(n) else { continue };
+            planned.flow.bytes = Bytes(bytes);
+            timed.push((planned.time(), n));
+        }
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut first = None;
+        for (time, n) in timed {
+            if first.is_some_and(|first| time > first * (1.0 + SAME_TIME)) {
+                classes += 1;
+                first = None;
+            }
+            first = first.or(Some(time));
+            if let Some(planned) = planned.get_mut(n) {
+                planned.class = classes;
+            }
+        }
+        classes += 1;
+    }
+}
+
+fn flow(src: Place, dst: Place, by: Mover) -> Flow {
+    Flow { src, dst, by, bytes: Bytes(SIZES.0) }
+}
+
+fn copy_kernel(at: Unit) -> Mover {
+    Mover::Kernel { at, variant: KernelVariant::standard(KernelOp::Copy) }
+}
+
+/// Copies from one GPU to another: by engine, by the runtime's kernel, by kernels of either GPU.
+fn pair_flows(topology: &Topology, a: u32, b: u32) -> Vec<Flow> {
+    let (a, b) = (Unit::Gpu(a), Unit::Gpu(b));
+    let (src, dst) = (Place::new(a, MemKind::Vram), Place::new(b, MemKind::Vram));
+    let has_blit =
+        topology.gpus.iter().any(|gpu| Unit::Gpu(gpu.index) == a && gpu.caps().copy_kernel);
+    let mut movers = vec![Mover::Dma { at: a }, copy_kernel(a), copy_kernel(b)];
+    if has_blit {
+        movers.insert(1, Mover::Blit { at: a });
+    }
+    movers.into_iter().map(|by| flow(src, dst, by)).collect()
+}
+
+/// Copies of a GPU with its NUMA domain, with the farthest one, and within its memory.
+fn own_flows(topology: &Topology, gpu: &Gpu) -> Vec<Flow> {
+    let at = Unit::Gpu(gpu.index);
+    let vram = Place::new(at, MemKind::Vram);
+    let mut flows = vec![flow(vram, vram, copy_kernel(at))];
+    let home = gpu.numa.or(topology.numa.first().map(|numa| numa.id));
+    let distance = |id: u32| {
+        let row = topology.numa.iter().find(|numa| Some(numa.id) == home)?;
+        let mut ids: Vec<u32> = topology.numa.iter().map(|numa| numa.id).collect();
+        ids.sort_unstable();
+        row.distances.get(ids.iter().position(|known| *known == id)?).copied()
+    };
+    let far = topology.numa.iter().filter(|numa| Some(numa.id) != home && !numa.cpus.is_empty());
+    let far = far.max_by_key(|numa| (distance(numa.id), std::cmp::Reverse(numa.id)));
+    for (numa, is_home) in [(home, true), (far.map(|numa| numa.id), false)] {
+        let Some(numa) = numa else { continue };
+        let host = Place::new(Unit::Numa(numa), MemKind::Pinned);
+        flows.push(flow(host, vram, Mover::Dma { at }));
+        flows.push(flow(vram, host, Mover::Dma { at }));
+        if is_home {
+            flows.push(flow(host, vram, copy_kernel(at)));
+            flows.push(flow(vram, host, copy_kernel(at)));
+        }
+    }
+    flows
+}
+
+/// Whether a flow is measured on every node: engine copies between GPUs and with the home domain.
+fn is_basic(topology: &Topology, flow: &Flow) -> bool {
+    if !matches!(flow.by, Mover::Dma { .. }) {
+        return false;
+    }
+    let numa = flow.src.unit.numa().or(flow.dst.unit.numa());
+    let gpu = flow.by.at().gpu().and_then(|n| topology.gpus.iter().find(|gpu| gpu.index == n));
+    let home = gpu.and_then(|gpu| gpu.numa).or(topology.numa.first().map(|numa| numa.id));
+    numa.is_none() || numa == home
+}
+
+/// Indices, sizes and rates of the flows whose path is known.
+fn shapes(flows: &[PlannedFlow]) -> Vec<(usize, f64, FlowShape)> {
+    let known = flows.iter().enumerate();
+    known.filter_map(|(n, p)| Some((n, p.bytes(), p.shape.clone()?))).collect()
+}
+
+/// The classes to measure.
+fn choose(
+    topology: &Topology,
+    candidates: &[PlannedFlow],
+    elements: &[NodeElement],
+    loss: f64,
+) -> BTreeSet<usize> {
+    let mut classes: BTreeMap<usize, CandidateClass> = BTreeMap::new();
+    for (n, planned) in candidates.iter().enumerate() {
+        let class = classes.entry(planned.class).or_default();
+        class.probes.insert(n);
+        class.time += planned.time();
+        // Where nothing is known of the parts, memories are looked at all the same.
+        let local = elements.is_empty() && planned.flow.src == planned.flow.dst;
+        class.basic |= local || is_basic(topology, &planned.flow);
+    }
+    let edits = element_edits(elements, &shapes(candidates));
+    choose_classes(&classes, &edits, loss, MAX_ROUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+
+    use super::*;
+
+    fn plan(machine: &str) -> HealthPlan {
+        let desc = MachineDesc::preset(machine).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+        HealthPlan::new(&desc.topology(), Some(&network), 0.03)
+    }
+
+    #[test]
+    fn kernels_are_probes_where_engines_are_blind() {
+        // An engine of 50 GB/s leaves three of four xGMI links unused: only kernels see one missing.
+        let plan = plan("mi250x");
+        let seen = |element: &str, kernels: bool| {
+            let edit = plan.edits.iter().find(|edit| edit.element == element).unwrap();
+            edit.exposures.iter().any(|exposure| {
+                let probe = &plan.probes[exposure.probe];
+                let is_kernel = !matches!(probe.case.timed[0].by, Mover::Dma { .. });
+                is_kernel == kernels && exposure.slowdown(edit.least) > 0.03
+            })
+        };
+        assert!(!seen("xGMI gpu0>gpu1", false) && seen("xGMI gpu0>gpu1", true));
+        assert!(seen("xGMI gpu0>gpu2", false), "one link is narrower than the engine");
+        assert!(!plan.unseen.iter().any(|part| part.contains("xGMI")), "{:?}", plan.unseen);
+    }
+
+    #[test]
+    fn a_plan_measures_every_pair_and_host_link_and_fits_the_budget() {
+        for machine in ["mi250x", "hgx-h200"] {
+            let plan = plan(machine);
+            let by_engine =
+                |probe: &&HealthProbe| matches!(probe.case.timed[0].by, Mover::Dma { .. });
+            let tails = |tail| {
+                let of_tail = |p: &&HealthProbe| plan.classes[p.class].tail == tail;
+                plan.probes.iter().filter(by_engine).filter(of_tail).count()
+            };
+            assert_eq!(tails(TailKind::GpuLink), 56, "{machine}");
+            assert!(tails(TailKind::HostLink) >= 16, "{machine}");
+            // 12 rounds clear a path, 25 fail it; of five seconds some go to the start of processes.
+            let round = plan.round_ns().unwrap();
+            assert!(round < 0.2e9, "{machine}: {round} ns");
+            let members: usize = plan.classes.iter().map(|class| class.paths).sum();
+            assert_eq!(members, plan.probes.len());
+        }
+    }
+
+    #[test]
+    fn nodes_without_gpus_or_with_one_have_nothing_to_compare() {
+        let none = HealthPlan::new(&Topology::default(), None, 0.03);
+        assert_eq!((none.probes.len(), none.classes.len()), (0, 0));
+        let gpus = vec![Gpu { vendor: "nvidia".into(), ..Gpu::default() }];
+        let one = HealthPlan::new(&Topology { gpus, ..Topology::default() }, None, 0.03);
+        assert!(one.classes.iter().all(|class| class.paths == 1), "{:?}", one.classes);
+        assert!(!one.unseen.is_empty());
     }
 }

@@ -1,0 +1,155 @@
+//! Which classes of paths to measure, so that every part of a node is seen and told from the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::edits::WorldEdit;
+
+/// A class of candidates.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CandidateClass {
+    /// Its probes, by index of the candidates.
+    pub(crate) probes: BTreeSet<usize>,
+    /// Predicted ns of one round of it.
+    pub(crate) time: f64,
+    /// Whether it is measured on every node.
+    pub(crate) basic: bool,
+}
+
+/// Chooses classes by greedy set cover: first the one that shows the most parts that nothing chosen
+/// shows, for its time; then, while a round stays below `longest` ns, the one that separates the most
+/// parts which look the same. `edits` has the exposures of all candidates to each part.
+pub(crate) fn choose_classes(
+    classes: &BTreeMap<usize, CandidateClass>,
+    edits: &[WorldEdit],
+    loss: f64,
+    longest: f64,
+) -> BTreeSet<usize> {
+    let mut chosen: BTreeSet<usize> =
+        classes.iter().filter(|(_, class)| class.basic).map(|(n, _)| *n).collect();
+    let shown = Shown { classes, edits, loss };
+    let mut seen = chosen.iter().flat_map(|class| shown.by(*class)).collect::<BTreeSet<_>>();
+    let open = |chosen: &BTreeSet<usize>| -> Vec<usize> {
+        classes.keys().filter(|class| !chosen.contains(class)).copied().collect()
+    };
+    loop {
+        let gain = |class: usize| {
+            shown.by(class).iter().filter(|part| !seen.contains(*part)).count() as f64
+        };
+        let Some(best) = best_of(&open(&chosen), classes, gain) else { break };
+        seen.extend(shown.by(best));
+        chosen.insert(best);
+    }
+    loop {
+        let spent: f64 = chosen.iter().filter_map(|class| classes.get(class)).map(|c| c.time).sum();
+        let known = shown.distinct(&chosen);
+        let affordable: Vec<usize> = open(&chosen)
+            .into_iter()
+            .filter(|class| classes.get(class).is_some_and(|c| spent + c.time <= longest))
+            .collect();
+        let gain = |class: usize| {
+            let mut with = chosen.clone();
+            with.insert(class);
+            shown.distinct(&with).saturating_sub(known) as f64
+        };
+        let Some(best) = best_of(&affordable, classes, gain) else { break };
+        chosen.insert(best);
+    }
+    chosen
+}
+
+/// The class with the greatest gain for its time; none if nothing gains.
+fn best_of(
+    open: &[usize],
+    classes: &BTreeMap<usize, CandidateClass>,
+    gain: impl Fn(usize) -> f64,
+) -> Option<usize> {
+    let rated = open.iter().filter_map(|&class| {
+        let gain = gain(class);
+        (gain > 0.0).then(|| (gain / classes.get(&class).map_or(1.0, |c| c.time.max(1.0)), class))
+    });
+    rated.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))).map(|(_, class)| class)
+}
+
+struct Shown<'a> {
+    classes: &'a BTreeMap<usize, CandidateClass>,
+    edits: &'a [WorldEdit],
+    loss: f64,
+}
+
+impl Shown<'_> {
+    /// Parts whose least damage makes a probe of the class slower by the loss.
+    fn by(&self, class: usize) -> Vec<usize> {
+        let Some(class) = self.classes.get(&class) else { return Vec::new() };
+        let sees = |edit: &WorldEdit| {
+            edit.exposures.iter().any(|exposure| {
+                class.probes.contains(&exposure.probe)
+                    && 1.0 - (-exposure.slowdown(edit.least)).exp() >= self.loss
+            })
+        };
+        self.edits.iter().enumerate().filter(|(_, edit)| sees(edit)).map(|(n, _)| n).collect()
+    }
+
+    /// Number of parts that look different to the probes of some classes.
+    fn distinct(&self, chosen: &BTreeSet<usize>) -> usize {
+        let probes: BTreeSet<usize> = chosen
+            .iter()
+            .filter_map(|class| self.classes.get(class))
+            .flat_map(|class| class.probes.iter().copied())
+            .collect();
+        let look = |edit: &WorldEdit| -> Vec<(usize, i64)> {
+            let seen = edit.exposures.iter().filter(|exposure| probes.contains(&exposure.probe));
+            seen.map(|exposure| (exposure.probe, (exposure.spare * 25.0).round() as i64)).collect()
+        };
+        self.edits.iter().map(look).collect::<BTreeSet<_>>().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edits::ProbeExposure;
+
+    fn edit(element: &str, probes: &[usize]) -> WorldEdit {
+        let exposure = |&probe: &usize| ProbeExposure { probe, spare: 0.0, moving: 1.0 };
+        WorldEdit {
+            element: element.into(),
+            parts: 2,
+            least: 0.5,
+            ln_prior: 0.0,
+            exposures: probes.iter().map(exposure).collect(),
+        }
+    }
+
+    fn class(probes: &[usize], time: f64, basic: bool) -> CandidateClass {
+        CandidateClass { probes: probes.iter().copied().collect(), time, basic }
+    }
+
+    #[test]
+    fn what_sees_more_for_its_time_comes_first_and_look_alikes_are_separated() {
+        // Basic class 0 sees part a. Class 1 sees b and c in 10 ns, class 2 sees b alone in 1 ns, class 3
+        // sees c alone in 100 ns: 2 first (1 part a ns), then 1 (1 in 10), never 3.
+        let classes = BTreeMap::from([
+            (0, class(&[0], 5.0, true)),
+            (1, class(&[1], 10.0, false)),
+            (2, class(&[2], 1.0, false)),
+            (3, class(&[3], 100.0, false)),
+        ]);
+        let edits = [edit("a", &[0]), edit("b", &[1, 2]), edit("c", &[1, 3])];
+        assert_eq!(choose_classes(&classes, &edits, 0.03, 0.0), BTreeSet::from([0, 1, 2]));
+        // d looks like a until class 3 is measured, if there is time for it.
+        let edits = [edit("a", &[0]), edit("d", &[0, 3])];
+        assert_eq!(choose_classes(&classes, &edits, 0.03, 50.0), BTreeSet::from([0]));
+        assert_eq!(choose_classes(&classes, &edits, 0.03, 105.0), BTreeSet::from([0, 3]));
+    }
+
+    #[test]
+    fn a_part_that_has_capacity_to_spare_is_not_seen() {
+        // One link of four is lost and the probe leaves half unused: it is as fast as before.
+        let mut four = edit("four links", &[0]);
+        four.least = 0.75;
+        four.exposures[0].spare = 0.5;
+        assert_eq!(four.greatest_loss(), 0.0);
+        four.exposures[0].spare = 0.0;
+        assert!((four.greatest_loss() - 0.25).abs() < 1e-12);
+    }
+}

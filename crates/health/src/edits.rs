@@ -1,0 +1,170 @@
+//! Edits of the world: what each damaged part of a node does to the times of the probes.
+
+use std::collections::BTreeMap;
+
+use pathline_flow::{Network, NodeElement};
+use pathline_schema::{Flow, Topology, Unit};
+
+/// How a probe depends on a part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ProbeExposure {
+    /// Index of the probe.
+    pub(crate) probe: usize,
+    /// Share of its capacity that the part can lose before the probe gets slower, 0 for its bottleneck.
+    pub(crate) spare: f64,
+    /// Share of the probe's time in which it moves bytes, 0 to 1.
+    pub(crate) moving: f64,
+}
+
+impl ProbeExposure {
+    /// Natural logarithm of the factor by which the probe's time grows if `left` of the part is left.
+    pub(crate) fn slowdown(&self, left: f64) -> f64 {
+        let stretch = ((1.0 - self.spare) / left.max(1e-6)).max(1.0);
+        (1.0 + self.moving * (stretch - 1.0)).ln()
+    }
+}
+
+/// A part, what may be wrong with it, and the probes that depend on it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WorldEdit {
+    /// Name of the part.
+    pub(crate) element: String,
+    /// Number of parts in it, such as links.
+    pub(crate) parts: u32,
+    /// Share that is left after its least damage.
+    pub(crate) least: f64,
+    /// Logarithm of its probability relative to other edits, before measuring.
+    pub(crate) ln_prior: f64,
+    /// The probes that it slows, by index; not empty.
+    pub(crate) exposures: Vec<ProbeExposure>,
+}
+
+impl WorldEdit {
+    /// Share of its speed that the probe which suffers most loses by the least damage.
+    pub(crate) fn greatest_loss(&self) -> f64 {
+        let slowest = self.exposures.iter().map(|exposure| exposure.slowdown(self.least));
+        1.0 - (-slowest.fold(0.0, f64::max)).exp()
+    }
+}
+
+/// Rate of a flow alone and what it is made of; none where the network does not know the path.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FlowShape {
+    /// GB/s.
+    pub(crate) rate: f64,
+    /// Time before the first byte, ns.
+    pub(crate) start: f64,
+    /// The most that each resource lets through, GB/s.
+    pub(crate) limits: BTreeMap<u32, f64>,
+}
+
+impl FlowShape {
+    pub(crate) fn new(network: &Network, flow: &Flow) -> Option<Self> {
+        let operation = network.operation(flow).ok()?;
+        let mut weights: BTreeMap<u32, f64> = BTreeMap::new();
+        for used in &operation.uses {
+            *weights.entry(used.resource).or_default() += used.weight;
+        }
+        let capacity = |resource: u32| network.resources().get(resource as usize);
+        let limits: BTreeMap<u32, f64> = weights
+            .into_iter()
+            .filter_map(|(r, weight)| Some((r, capacity(r)?.capacity.0 / weight)))
+            .collect();
+        let rate = limits.values().copied().fold(operation.cap.0, f64::min);
+        (rate > 0.0 && rate.is_finite()).then_some(Self { rate, start: operation.alpha.0, limits })
+    }
+
+    /// Predicted time of `bytes`, ns.
+    pub(crate) fn time(&self, bytes: f64) -> f64 {
+        self.start + bytes / self.rate
+    }
+
+    /// How the flow depends on a part; none if not at all, or if it has three quarters to spare.
+    pub(crate) fn exposure(
+        &self,
+        probe: usize,
+        bytes: f64,
+        element: &NodeElement,
+    ) -> Option<ProbeExposure> {
+        let limits = element.resources.iter().filter_map(|r| self.limits.get(r));
+        let limit = limits.copied().reduce(f64::min)?;
+        let limit = element.alone.map_or(limit, |alone| limit.min(alone));
+        let spare = (1.0 - self.rate / limit).max(0.0);
+        let moving = (bytes / self.rate) / self.time(bytes);
+        (spare < 0.75).then_some(ProbeExposure { probe, spare, moving })
+    }
+}
+
+/// The edits of all parts of a described node that some probe sees.
+pub(crate) fn element_edits(
+    elements: &[NodeElement],
+    shapes: &[(usize, f64, FlowShape)],
+) -> Vec<WorldEdit> {
+    let edit = |element: &NodeElement| {
+        let exposed = shapes.iter().filter_map(|(n, bytes, s)| s.exposure(*n, *bytes, element));
+        WorldEdit {
+            element: element.name.clone(),
+            parts: element.parts,
+            least: element.damaged(),
+            ln_prior: 0.0,
+            exposures: exposed.collect(),
+        }
+    };
+    elements.iter().map(edit).collect()
+}
+
+/// An edit that slows some probes by any amount, for what no description knows.
+fn plain_edit(element: String, ln_prior: f64, probes: Vec<usize>) -> WorldEdit {
+    let exposure = |probe| ProbeExposure { probe, spare: 0.0, moving: 1.0 };
+    let exposures = probes.into_iter().map(exposure).collect();
+    WorldEdit { element, parts: 1, least: 0.5, ln_prior, exposures }
+}
+
+/// Edits that every node has: a path by one mover, a path by all movers and, where no network is known,
+/// a GPU as source, as destination and as both. A path alone is taken for less probable than a part:
+/// routes have no hardware of their own.
+pub(crate) fn general_edits(
+    flows: &[(Flow, String)],
+    topology: &Topology,
+    with_units: bool,
+) -> Vec<WorldEdit> {
+    let mut edits = Vec::new();
+    let indices = |is_meant: &dyn Fn(&Flow) -> bool| -> Vec<usize> {
+        let meant = flows.iter().enumerate().filter(|(_, (flow, _))| is_meant(flow));
+        meant.map(|(nth, _)| nth).collect()
+    };
+    let mut pairs: Vec<(Unit, Unit)> =
+        flows.iter().map(|(flow, _)| (flow.src.unit, flow.dst.unit)).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    for (src, dst) in pairs {
+        let probes = indices(&|flow| (flow.src.unit, flow.dst.unit) == (src, dst));
+        if probes.len() > 1 {
+            edits.push(plain_edit(format!("path {src}→{dst}"), PATH_PRIOR, probes));
+        }
+    }
+    for (nth, (_, label)) in flows.iter().enumerate() {
+        edits.push(plain_edit(format!("path {label}"), PATH_PRIOR + MOVER_PRIOR, vec![nth]));
+    }
+    if with_units {
+        for gpu in &topology.gpus {
+            let unit = Unit::Gpu(gpu.index);
+            let out = indices(&|flow| flow.src.unit == unit && flow.dst.unit != unit);
+            let into = indices(&|flow| flow.dst.unit == unit && flow.src.unit != unit);
+            let both = indices(&|flow| flow.src.unit == unit || flow.dst.unit == unit);
+            for (what, probes) in
+                [("as source", out), ("as destination", into), ("both ways", both)]
+            {
+                if probes.len() > 1 {
+                    edits.push(plain_edit(format!("{unit} {what}"), 0.0, probes));
+                }
+            }
+        }
+    }
+    edits
+}
+
+/// Logarithm of the odds of a path that is slow by itself, to a part: 1 to 20.
+const PATH_PRIOR: f64 = -3.0;
+/// Logarithm of the odds that one mover alone is slow on it: 1 to 3.
+const MOVER_PRIOR: f64 = -1.1;
