@@ -4,6 +4,7 @@
 //! takes the times, round by round, and says what to measure next. Its [`HealthReport`] is the verdict.
 
 mod coverage;
+mod culprit;
 mod edits;
 mod facts;
 mod labels;
@@ -12,6 +13,7 @@ mod plan;
 mod report;
 mod symmetry;
 mod unlike_path;
+mod verdict;
 
 pub use facts::{NodeFacts, TrainedLink};
 pub use monitor::{HealthMonitor, HealthSettings, NextStep};

@@ -1,8 +1,25 @@
 //! Takes times of the probes and decides when enough is known.
 
+use pathline_stats::{SignEvidence, ascending, interpolated};
+
 use crate::facts::NodeFacts;
-use crate::plan::HealthPlan;
-use crate::report::{HealthReport, HealthState, TestPower};
+use crate::plan::{HealthPlan, TailKind};
+use crate::report::HealthReport;
+use crate::verdict::judge_node;
+
+/// Evidence of one process against a path is 1000:1.
+const SUSPECT_LEVEL: f64 = 1e-3;
+/// Evidence that a path loses less than the allowed loss is 100:1.
+const CLEAR_LEVEL: f64 = 0.01;
+/// Fewest rounds before a path counts as not suspect: a slow path has 11 agreeing signs by then.
+const MIN_ROUNDS: u32 = 12;
+/// Most rounds of a process; a path that is undecided then is so close to the border, or so noisy, that
+/// more would not help.
+const MAX_ROUNDS: u32 = 64;
+/// Most processes in which suspects are measured.
+const MAX_PROCESSES: usize = 10;
+/// Equals that are measured with a suspect in a fresh process, at least.
+const REFERENCES: usize = 8;
 
 /// How sure a verdict must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,13 +29,37 @@ pub struct HealthSettings {
     /// Share of its speed that a path may lose on a node that passes, such as 0.03.
     pub loss: f64,
     /// Share of its speed by which a path between GPUs may differ from its equals without being
-    /// suspect, such as 0.005. Paths to the host get five times as much.
+    /// suspect, such as 0.005. Paths to the host get five times as much, a GPU's own memory six times,
+    /// latencies forty times.
     pub margin: f64,
 }
 
 impl Default for HealthSettings {
     fn default() -> Self {
         Self { alpha: 1e-5, loss: 0.03, margin: 0.005 }
+    }
+}
+
+impl HealthSettings {
+    /// Share of its speed by which a path of this kind may differ from its equals.
+    pub fn margin_of(&self, tail: TailKind) -> f64 {
+        let times = match tail {
+            TailKind::GpuLink => 1.0,
+            TailKind::HostLink => 5.0,
+            TailKind::Local => 6.0,
+            TailKind::Latency => 40.0,
+        };
+        (self.margin * times).clamp(0.0, 0.5)
+    }
+
+    /// Fresh processes in which a suspect must be slow again. What a path to the host takes depends on
+    /// where its process has pages and CPUs: with a share of 2 % of processes in a slow state, 16 such
+    /// paths are slow in five processes with a probability of 16 x 0.02^5 = 5e-8.
+    pub fn fresh_processes(&self, tail: TailKind) -> usize {
+        match tail {
+            TailKind::GpuLink | TailKind::Local => 2,
+            TailKind::HostLink | TailKind::Latency => 4,
+        }
     }
 }
 
@@ -33,59 +74,243 @@ pub enum NextStep {
     Decided,
 }
 
+/// What one process showed about one probe.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProbeSeries {
+    /// Natural logarithms of speed relative to the median of the class without this probe, by round.
+    pub(crate) relative: Vec<f64>,
+    /// Times, ns.
+    pub(crate) times: Vec<f64>,
+    /// Median times of the others of the class, ns.
+    pub(crate) references: Vec<f64>,
+    /// Evidence that it is slower than the margin allows.
+    pub(crate) slow: SignEvidence,
+    /// Evidence that it is faster than the margin allows.
+    pub(crate) fast: SignEvidence,
+    /// Evidence that it loses less than the allowed loss.
+    pub(crate) clear: SignEvidence,
+}
+
+impl ProbeSeries {
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow.rejects_at(SUSPECT_LEVEL)
+    }
+    pub(crate) fn is_fast(&self) -> bool {
+        self.fast.rejects_at(SUSPECT_LEVEL)
+    }
+    /// Whether it was shown not to be slower than the loss, and rounds enough did not make it suspect.
+    pub(crate) fn is_clear(&self) -> bool {
+        let settled = self.slow.signs() >= MIN_ROUNDS && self.slow.log10() <= 0.0;
+        !self.is_slow() && settled && self.clear.rejects_at(CLEAR_LEVEL)
+    }
+    /// Whether more rounds can decide.
+    fn is_open(&self) -> bool {
+        !self.is_slow() && !self.is_clear() && self.slow.signs() < MAX_ROUNDS
+    }
+}
+
 /// Collects rounds and judges them.
 #[derive(Debug, Clone)]
 pub struct HealthMonitor<'p> {
-    plan: &'p HealthPlan,
-    settings: HealthSettings,
+    pub(crate) plan: &'p HealthPlan,
+    pub(crate) settings: HealthSettings,
+    /// By process, then by probe.
+    pub(crate) processes: Vec<Vec<ProbeSeries>>,
+    /// Indices of probes, by class.
+    members: Vec<Vec<usize>>,
+    pub(crate) rounds: usize,
 }
 
 impl<'p> HealthMonitor<'p> {
     /// Without any measurement.
     pub fn new(plan: &'p HealthPlan, settings: HealthSettings) -> Self {
-        Self { plan, settings }
+        let mut members = vec![Vec::new(); plan.classes.len()];
+        for (nth, probe) in plan.probes.iter().enumerate() {
+            if let Some(class) = members.get_mut(probe.class) {
+                class.push(nth);
+            }
+        }
+        Self { plan, settings, processes: Vec::new(), members, rounds: 0 }
     }
 
     /// Adds a round of process `process`, counted from 0: the time of one operation of each probe in
-    /// ns, in the order of the plan; none where it was not measured in this round.
-    pub fn add_round(&mut self, _process: usize, _times_ns: &[Option<f64>]) {}
+    /// ns, in the order of the plan; none where it was not measured in this round. Times that are not
+    /// positive and finite count as not measured. A path is compared with at least one other of its
+    /// class that was measured in the same round.
+    pub fn add_round(&mut self, process: usize, times_ns: &[Option<f64>]) {
+        if self.processes.len() <= process && process < MAX_PROCESSES * 4 {
+            let empty = vec![ProbeSeries::default(); self.plan.probes.len()];
+            self.processes.resize(process + 1, empty);
+        }
+        let Some(series) = self.processes.get_mut(process) else { return };
+        self.rounds += 1;
+        let time = |probe: usize| {
+            times_ns.get(probe).copied().flatten().filter(|ns| ns.is_finite() && *ns > 0.0)
+        };
+        for (class, members) in self.plan.classes.iter().zip(&self.members) {
+            let measured: Vec<(usize, f64)> =
+                members.iter().filter_map(|&probe| Some((probe, time(probe)?))).collect();
+            let sorted = ascending(measured.iter().map(|(_, ns)| *ns));
+            let low = (1.0 - self.settings.margin_of(class.tail)).ln();
+            let allowed = (1.0 - self.settings.loss.clamp(0.0, 0.99)).ln();
+            for (probe, ns) in measured {
+                let Some(reference) = median_without(&sorted, ns) else { continue };
+                let Some(series) = series.get_mut(probe) else { continue };
+                let relative = (reference / ns).ln();
+                series.slow.add(relative < low);
+                series.fast.add(relative > -low);
+                series.clear.add(relative > allowed);
+                series.relative.push(relative);
+                series.times.push(ns);
+                series.references.push(reference);
+            }
+        }
+    }
 
     /// Probes that are slower than their equals in a process.
     pub fn suspects(&self) -> Vec<usize> {
-        Vec::new()
+        let slow = |&probe: &usize| self.series(probe).any(ProbeSeries::is_slow);
+        (0..self.plan.probes.len()).filter(slow).collect()
     }
 
-    /// Probes that are neither suspects nor shown to be within the loss.
+    /// Probes with equals that are neither suspects nor shown to be within the loss.
     pub fn undecided(&self) -> Vec<usize> {
-        Vec::new()
+        let first = self.processes.first();
+        let undecided = |&probe: &usize| {
+            let series = first.and_then(|series| series.get(probe));
+            self.has_equals(probe) && !series.is_some_and(|s| s.is_slow() || s.is_clear())
+        };
+        (0..self.plan.probes.len()).filter(undecided).collect()
     }
 
     /// What to measure next.
     pub fn next_step(&self) -> NextStep {
-        NextStep::Decided
+        let Some(first) = self.processes.first() else {
+            let comparable = (0..self.plan.probes.len()).any(|probe| self.has_equals(probe));
+            let all = (0..self.plan.probes.len()).collect();
+            return if comparable { NextStep::MoreRounds(all) } else { NextStep::Decided };
+        };
+        let open = |series: &[ProbeSeries], probe: usize| {
+            self.has_equals(probe) && series.get(probe).is_some_and(ProbeSeries::is_open)
+        };
+        if self.processes.len() == 1 {
+            let open: Vec<usize> =
+                (0..self.plan.probes.len()).filter(|&probe| open(first, probe)).collect();
+            if !open.is_empty() {
+                return NextStep::MoreRounds(self.with_class(&open, usize::MAX));
+            }
+        }
+        let wanted: Vec<usize> =
+            self.suspects().into_iter().filter(|&probe| self.needs_process(probe)).collect();
+        if self.processes.len() > 1
+            && let Some(last) = self.processes.last()
+        {
+            let began = |&probe: &usize| {
+                open(last, probe) && last.get(probe).is_some_and(|s| !s.times.is_empty())
+            };
+            let open: Vec<usize> = wanted.iter().copied().filter(began).collect();
+            if !open.is_empty() {
+                return NextStep::MoreRounds(self.with_class(&open, REFERENCES));
+            }
+        }
+        if wanted.is_empty() || self.processes.len() >= MAX_PROCESSES {
+            return NextStep::Decided;
+        }
+        NextStep::FreshProcess(self.with_class(&wanted, REFERENCES))
     }
 
     /// The verdict on what is known so far.
-    pub fn report(&self, _facts: &NodeFacts) -> HealthReport {
-        HealthReport {
-            state: HealthState::Inconclusive,
-            reason: "nothing was measured".into(),
-            suspects: Vec::new(),
-            culprits: Vec::new(),
-            power: TestPower {
-                cleared: 0,
-                paths: self.plan.probes.len(),
-                loss: self.settings.loss,
-                miss: 0.01,
-                alpha: self.settings.alpha,
-                rounds: 0,
-                processes: 0,
-                text: String::new(),
-            },
-            faults: Vec::new(),
-            notes: Vec::new(),
-            classes: Vec::new(),
-            unseen: self.plan.unseen.clone(),
+    pub fn report(&self, facts: &NodeFacts) -> HealthReport {
+        judge_node(self, facts)
+    }
+
+    /// What each process that measured a probe showed about it.
+    pub(crate) fn series(&self, probe: usize) -> impl Iterator<Item = &ProbeSeries> {
+        let of_process = move |series: &'_ Vec<ProbeSeries>| -> bool {
+            series.get(probe).is_some_and(|series| !series.times.is_empty())
+        };
+        self.processes.iter().filter(move |s| of_process(s)).filter_map(move |s| s.get(probe))
+    }
+
+    pub(crate) fn members(&self, class: usize) -> &[usize] {
+        self.members.get(class).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn tail(&self, probe: usize) -> TailKind {
+        let class = self.plan.probes.get(probe).and_then(|p| self.plan.classes.get(p.class));
+        class.map_or(TailKind::Latency, |class| class.tail)
+    }
+
+    pub(crate) fn has_equals(&self, probe: usize) -> bool {
+        self.plan.probes.get(probe).is_some_and(|p| self.plan.peers(p.class) > 0)
+    }
+
+    /// Whether a suspect is slow in every process, in enough of them, with the evidence that alpha asks.
+    pub(crate) fn is_confirmed(&self, probe: usize) -> bool {
+        let processes = self.series(probe).count();
+        let needed = 1 + self.settings.fresh_processes(self.tail(probe));
+        let evidence: f64 = self.series(probe).map(|series| series.slow.log10()).sum();
+        let paths = self.plan.probes.len().max(1) as f64;
+        let asked = (paths / self.settings.alpha.max(1e-300)).log10();
+        self.series(probe).all(ProbeSeries::is_slow) && processes >= needed && evidence >= asked
+    }
+
+    /// Whether it was slow in one process and measured long enough in another without being slow.
+    pub(crate) fn is_unstable(&self, probe: usize) -> bool {
+        let fine = |series: &ProbeSeries| series.is_clear() || series.slow.signs() >= MAX_ROUNDS;
+        let slow = self.series(probe).any(ProbeSeries::is_slow);
+        slow && self.series(probe).any(|series| !series.is_slow() && fine(series))
+    }
+
+    /// Whether more processes can change what is known about a suspect.
+    fn needs_process(&self, probe: usize) -> bool {
+        self.has_equals(probe) && !self.is_confirmed(probe) && !self.is_unstable(probe)
+    }
+
+    /// Probes together with others of their classes, at least `references` of those that are no
+    /// suspects where there are as many.
+    fn with_class(&self, probes: &[usize], references: usize) -> Vec<usize> {
+        let suspects = self.suspects();
+        let mut all = probes.to_vec();
+        let classes: std::collections::BTreeSet<usize> = probes
+            .iter()
+            .filter_map(|&probe| self.plan.probes.get(probe).map(|probe| probe.class))
+            .collect();
+        for class in classes {
+            let others = self.members(class).iter().filter(|probe| !probes.contains(probe));
+            let (slow, fine): (Vec<usize>, Vec<usize>) =
+                others.copied().partition(|probe| suspects.contains(probe));
+            let few = fine.len() < references;
+            all.extend(fine.into_iter().take(references));
+            all.extend(slow.into_iter().filter(|_| few));
         }
+        all.sort_unstable();
+        all
+    }
+}
+
+/// The median of sorted values without one that equals `value`; none if there is no other.
+fn median_without(sorted: &[f64], value: f64) -> Option<f64> {
+    let at = sorted.partition_point(|x| *x < value);
+    let others = sorted.len().checked_sub(1).filter(|n| *n > 0)?;
+    let nth = |n: usize| sorted.get(if n < at { n } else { n + 1 }).copied();
+    let (low, high) = (nth((others - 1) / 2)?, nth(others / 2)?);
+    interpolated(&[low, high], 0.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_without_a_value_is_that_of_the_others() {
+        let sorted = [1.0, 2.0, 4.0, 8.0];
+        // Without 1: 2, 4, 8. Without 4: 1, 2, 8. Without 8: 1, 2, 4.
+        assert_eq!(median_without(&sorted, 1.0), Some(4.0));
+        assert_eq!(median_without(&sorted, 4.0), Some(2.0));
+        assert_eq!(median_without(&sorted, 8.0), Some(2.0));
+        // Of two others the mean; of none, none.
+        assert_eq!(median_without(&[1.0, 3.0, 9.0], 1.0), Some(6.0));
+        assert_eq!(median_without(&[1.0], 1.0), None);
     }
 }

@@ -16,14 +16,14 @@ use crate::symmetry::equal_groups;
 
 /// The most pairs of GPUs that are measured.
 const MAX_PAIRS: usize = 1024;
-/// The least time of an operation, ns: starts, which differ between equal paths by less than 1 us, are
-/// then less than 0.2 %.
-const MIN_TIME: f64 = 0.5e6;
+/// The least time of an operation, ns: starts, which differ between equal paths by up to 2 us, then
+/// make a difference of at most 0.2 %.
+const MIN_TIME: f64 = 1e6;
 /// The longest predicted round, ns: 25 rounds, which a FAIL takes, are then 5 s.
 const MAX_ROUND: f64 = 200e6;
-/// Two predicted times of equal paths differ by less than this share; a description can state more
+/// Two predicted rates of equal paths differ by less than this share; a description can state more
 /// than its links show, such as a route.
-const SAME_TIME: f64 = 0.0025;
+const SAME_RATE: f64 = 0.0025;
 /// Sizes that probes have: the least fills no pipeline of any link, the greatest fits any GPU.
 const SIZES: (u64, u64) = (16 << 20, 512 << 20);
 
@@ -246,7 +246,7 @@ fn engine_bound(topology: &Topology, flow: &Flow, mut shape: FlowShape) -> FlowS
 }
 
 /// Sizes each flow so that it takes long enough, the same for all of a class, and numbers the classes:
-/// orbits of the node's symmetries, split where predicted times differ.
+/// orbits of the node's symmetries, split where predicted rates differ.
 fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
     let cases: Vec<Case> = planned.iter().map(|p| Case::together(vec![p.flow])).collect();
     let orbits = equal_groups(topology, &cases.iter().collect::<Vec<_>>());
@@ -265,12 +265,12 @@ fn size_and_class(topology: &Topology, planned: &mut [PlannedFlow]) {
         for &n in list {
             let Some(planned) = planned.get_mut(n) else { continue };
             planned.flow.bytes = Bytes(bytes);
-            timed.push((planned.time(), n));
+            timed.push((planned.shape.as_ref().map_or(0.0, |shape| 1.0 / shape.rate), n));
         }
         timed.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut first = None;
         for (time, n) in timed {
-            if first.is_some_and(|first| time > first * (1.0 + SAME_TIME)) {
+            if first.is_some_and(|first| time > first * (1.0 + SAME_RATE)) {
                 classes += 1;
                 first = None;
             }

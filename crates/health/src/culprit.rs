@@ -1,0 +1,268 @@
+//! Which damaged part explains what the probes lose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_stats::{ascending, hodges_lehmann, interpolated, median_polish};
+
+use crate::edits::WorldEdit;
+use crate::monitor::HealthMonitor;
+use crate::report::Culprit;
+
+/// The most probable edits that are tried in pairs, if none explains everything alone.
+const PAIRED: usize = 24;
+/// Logarithm of the odds of two damaged parts to one.
+const PAIR_PRIOR: f64 = -7.0;
+/// Bonus for the damage that a part most often has: one link of several, half the lanes.
+const USUAL_DAMAGE: f64 = 1.0;
+/// Most culprits that are listed.
+const MOST_CULPRITS: usize = 5;
+
+/// Losses of all probes, and how precisely they are known.
+pub(crate) struct ProbeLosses<'m> {
+    monitor: &'m HealthMonitor<'m>,
+    /// Of each probe: logarithm of its time relative to its equals; none if not measured.
+    measured: Vec<Option<f64>>,
+    /// Scale of the Cauchy errors of each probe.
+    scale: Vec<f64>,
+    suspects: Vec<usize>,
+}
+
+/// An edit or two with the damage that fits best.
+#[derive(Debug, Clone)]
+struct FittedEdit {
+    edits: Vec<usize>,
+    left: Vec<f64>,
+    ln_probability: f64,
+}
+
+impl<'m> ProbeLosses<'m> {
+    pub(crate) fn new(monitor: &'m HealthMonitor<'m>) -> Self {
+        let probes = monitor.plan.probes.len();
+        let measured: Vec<Option<f64>> = (0..probes)
+            .map(|probe| {
+                let medians: Vec<f64> =
+                    monitor.series(probe).filter_map(|s| hodges_lehmann(&s.relative)).collect();
+                interpolated(&ascending(medians), 0.5).map(|relative| -relative)
+            })
+            .collect();
+        let mut scale = vec![0.0; probes];
+        for (nth, class) in monitor.plan.classes.iter().enumerate() {
+            let members = monitor.members(nth);
+            let known = members.iter().filter_map(|&p| measured.get(p).copied().flatten());
+            let spread = interpolated(&ascending(known.map(f64::abs)), 0.5).unwrap_or(0.0);
+            let floor = monitor.settings.margin_of(class.tail) / 5.0;
+            for &member in members {
+                if let Some(scale) = scale.get_mut(member) {
+                    *scale = floor.max(1.5 * spread.min(5.0 * floor)).max(1e-6);
+                }
+            }
+        }
+        Self { monitor, measured, scale, suspects: monitor.suspects() }
+    }
+
+    fn edits(&self) -> &'m [WorldEdit] {
+        &self.monitor.plan.edits
+    }
+
+    /// Logarithm of the likelihood of some damage, relative to that of no damage.
+    fn gain(&self, slowdowns: &BTreeMap<usize, f64>) -> f64 {
+        let cauchy = |probe: usize, expected: f64| -> f64 {
+            let (Some(Some(measured)), Some(scale)) =
+                (self.measured.get(probe), self.scale.get(probe))
+            else {
+                return 0.0;
+            };
+            -(((measured - expected) / scale).powi(2)).ln_1p()
+        };
+        let predicted = self.relative(slowdowns);
+        predicted.iter().map(|(&p, &expected)| cauchy(p, expected) - cauchy(p, 0.0)).sum()
+    }
+
+    /// What probes of the affected classes take relative to their equals, if some are slowed down.
+    fn relative(&self, slowdowns: &BTreeMap<usize, f64>) -> BTreeMap<usize, f64> {
+        let plan = self.monitor.plan;
+        let classes: BTreeSet<usize> =
+            slowdowns.keys().filter_map(|&probe| plan.probes.get(probe).map(|p| p.class)).collect();
+        let mut all = BTreeMap::new();
+        for class in classes {
+            let members = self.monitor.members(class);
+            let slowdown = |probe: &usize| slowdowns.get(probe).copied().unwrap_or(0.0);
+            for probe in
+                members.iter().filter(|p| self.measured.get(**p).is_some_and(Option::is_some))
+            {
+                let others = members.iter().filter(|other| *other != probe).map(slowdown);
+                let reference = interpolated(&ascending(others), 0.5).unwrap_or(0.0);
+                all.insert(*probe, slowdown(probe) - reference);
+            }
+        }
+        all
+    }
+
+    fn slowdowns(&self, edits: &[usize], left: &[f64]) -> BTreeMap<usize, f64> {
+        let mut all: BTreeMap<usize, f64> = BTreeMap::new();
+        for (&edit, &left) in edits.iter().zip(left) {
+            for exposure in self.edits().get(edit).into_iter().flat_map(|edit| &edit.exposures) {
+                *all.entry(exposure.probe).or_default() += exposure.slowdown(left);
+            }
+        }
+        all
+    }
+
+    /// Damages of an edit that would explain a suspect, and the usual one.
+    fn damages(&self, edit: &WorldEdit) -> Vec<f64> {
+        let exposed = edit.exposures.iter().filter(|e| self.suspects.contains(&e.probe));
+        let fits = |e: &crate::edits::ProbeExposure| {
+            let measured = self.measured.get(e.probe).copied().flatten()?;
+            let stretch = 1.0 + measured.exp_m1().max(0.0) / e.moving.max(0.05);
+            Some(((1.0 - e.spare) / stretch).clamp(0.01, 0.9999))
+        };
+        let all = ascending(exposed.filter_map(fits));
+        let quantiles = [0.1, 0.5, 0.9].into_iter().filter_map(|q| interpolated(&all, q));
+        quantiles.chain([edit.least]).collect()
+    }
+
+    fn fitted(&self, nth: usize, edit: &WorldEdit) -> Option<FittedEdit> {
+        let touches = edit.exposures.iter().any(|e| self.suspects.contains(&e.probe));
+        let rated = |left: f64| {
+            let usual = if (left - edit.least).abs() < 0.1 * (1.0 - edit.least) {
+                USUAL_DAMAGE
+            } else {
+                0.0
+            };
+            let gain = self.gain(&self.slowdowns(&[nth], &[left]));
+            let ln_probability = gain + edit.ln_prior + usual;
+            FittedEdit { edits: vec![nth], left: vec![left], ln_probability }
+        };
+        let damages = if touches { self.damages(edit) } else { Vec::new() };
+        damages.into_iter().map(rated).max_by(|a, b| a.ln_probability.total_cmp(&b.ln_probability))
+    }
+
+    /// Whether a set of damages accounts for every one of these probes: to five scales or a third of
+    /// what it loses.
+    fn explains(&self, fitted: &FittedEdit, probes: &[usize]) -> bool {
+        let predicted = self.relative(&self.slowdowns(&fitted.edits, &fitted.left));
+        probes.iter().all(|probe| {
+            let measured = self.measured.get(*probe).copied().flatten().unwrap_or(0.0);
+            let scale = self.scale.get(*probe).copied().unwrap_or(0.0);
+            let expected = predicted.get(probe).copied().unwrap_or(0.0);
+            (measured - expected).abs() <= (5.0 * scale).max(measured.abs() / 3.0)
+        })
+    }
+
+    /// All edits, and pairs of the best where no single one explains the suspects; best first.
+    fn ranked(&self) -> Vec<FittedEdit> {
+        let edits = self.edits().iter().enumerate();
+        let mut ranked: Vec<FittedEdit> =
+            edits.filter_map(|(nth, edit)| self.fitted(nth, edit)).collect();
+        let order = |a: &FittedEdit, b: &FittedEdit| b.ln_probability.total_cmp(&a.ln_probability);
+        ranked.sort_by(order);
+        if ranked.first().is_some_and(|best| !self.explains(best, &self.suspects)) {
+            let best: Vec<FittedEdit> = ranked.iter().take(PAIRED).cloned().collect();
+            let priors = |edits: &[usize]| -> f64 {
+                edits.iter().filter_map(|&edit| self.edits().get(edit)).map(|e| e.ln_prior).sum()
+            };
+            for (nth, a) in best.iter().enumerate() {
+                for b in best.iter().skip(nth + 1) {
+                    let edits = [a.edits.clone(), b.edits.clone()].concat();
+                    let left = [a.left.clone(), b.left.clone()].concat();
+                    let gain = self.gain(&self.slowdowns(&edits, &left));
+                    let ln_probability = gain + priors(&edits) + PAIR_PRIOR;
+                    ranked.push(FittedEdit { edits, left, ln_probability });
+                }
+            }
+            ranked.sort_by(order);
+        }
+        ranked
+    }
+
+    /// Whether one damaged part explains all that is off in a class, given by index of its probes.
+    pub(crate) fn one_part_explains(&self, probes: &[usize]) -> bool {
+        let is_part = |fitted: &FittedEdit| {
+            fitted.edits.len() == 1 && fitted.ln_probability > 0.0 && self.explains(fitted, probes)
+        };
+        self.ranked().first().is_some_and(is_part)
+    }
+
+    /// The parts that explain the suspects, the most probable first.
+    pub(crate) fn culprits(&self) -> Vec<Culprit> {
+        if self.suspects.is_empty() {
+            return Vec::new();
+        }
+        let ranked = self.ranked();
+        let Some(best) = ranked.first() else { return Vec::new() };
+        let weight = |fitted: &FittedEdit| (fitted.ln_probability - best.ln_probability).exp();
+        let total: f64 = ranked.iter().map(weight).sum();
+        let culprit = |nth: usize, fitted: &FittedEdit| {
+            let next = if nth == 0 { ranked.get(1) } else { Some(best) };
+            let odds = next.map_or(1e9, |next| weight(fitted) / weight(next).max(1e-9));
+            Culprit {
+                element: self.name(fitted),
+                damage: self.damage(fitted),
+                probability: weight(fitted) / total,
+                odds: odds.min(1e9),
+                next: next.map(|next| self.name(next)),
+                decided_by: next.and_then(|next| self.decisive_probe(fitted, next)),
+            }
+        };
+        let listed = ranked.iter().take(MOST_CULPRITS).enumerate();
+        listed.map(|(nth, f)| culprit(nth, f)).filter(|c| c.probability >= 0.01).collect()
+    }
+
+    fn name(&self, fitted: &FittedEdit) -> String {
+        let names = fitted.edits.iter().filter_map(|&edit| self.edits().get(edit));
+        names.map(|edit| edit.element.clone()).collect::<Vec<_>>().join(" and ")
+    }
+
+    fn damage(&self, fitted: &FittedEdit) -> String {
+        let one = |(&edit, &left): (&usize, &f64)| -> Option<String> {
+            let edit = self.edits().get(edit)?;
+            let parts = f64::from(edit.parts);
+            let lost = ((1.0 - left) * parts).round();
+            let whole = edit.parts > 1 && lost >= 1.0 && ((1.0 - left) * parts - lost).abs() < 0.2;
+            let share = format!("{:.1} % of its speed is lost", (1.0 - left) * 100.0);
+            Some(if whole { format!("{share}: {lost:.0} of {} links", edit.parts) } else { share })
+        };
+        fitted.edits.iter().zip(&fitted.left).filter_map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The probe whose time the two explain most differently, if by more than its margin.
+    fn decisive_probe(&self, a: &FittedEdit, b: &FittedEdit) -> Option<String> {
+        let [x, y] = [a, b].map(|f| self.relative(&self.slowdowns(&f.edits, &f.left)));
+        let probes: BTreeSet<usize> = x.keys().chain(y.keys()).copied().collect();
+        let apart = |probe: usize| {
+            let value = |of: &BTreeMap<usize, f64>| of.get(&probe).copied().unwrap_or(0.0);
+            let margin = self.monitor.settings.margin_of(self.monitor.tail(probe));
+            ((value(&x) - value(&y)).abs() / margin.max(1e-6), probe)
+        };
+        let (times, probe) = probes.into_iter().map(apart).max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let label = self.monitor.plan.probes.get(probe).map(|probe| probe.label.clone());
+        label.filter(|_| times > 1.0)
+    }
+
+    /// Loss of each GPU as source and as destination of copies between GPUs, by median polish: what is
+    /// known of a node without a description. Pairs of number and logarithm, the slowest first.
+    pub(crate) fn polished(&self) -> Vec<(String, f64)> {
+        let ends = |probe: usize| {
+            let flow = self.monitor.plan.probes.get(probe)?.case.timed.first().copied()?;
+            let ends = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
+            (ends.0 != ends.1).then_some(ends)
+        };
+        let mut cells: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+        for (probe, loss) in self.measured.iter().enumerate() {
+            if let (Some(ends), Some(loss)) = (ends(probe), loss) {
+                let cell = cells.entry(ends).or_insert(*loss);
+                *cell = cell.max(*loss);
+            }
+        }
+        let gpus: BTreeSet<u32> = cells.keys().flat_map(|&(a, b)| [a, b]).collect();
+        let row = |a: &u32| gpus.iter().map(|b| cells.get(&(*a, *b)).copied()).collect();
+        let table: Vec<Vec<Option<f64>>> = gpus.iter().map(row).collect();
+        let polish = median_polish(&table, gpus.len());
+        let rows = gpus.iter().zip(&polish.rows).map(|(g, x)| (format!("gpu{g} as source"), *x));
+        let columns =
+            gpus.iter().zip(&polish.columns).map(|(g, x)| (format!("gpu{g} as destination"), *x));
+        let mut effects: Vec<(String, f64)> = rows.chain(columns).collect();
+        effects.sort_by(|a, b| b.1.total_cmp(&a.1));
+        effects
+    }
+}
