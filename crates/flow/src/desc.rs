@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::{Spanned, Table};
 
 use crate::MessageSoftware;
+use crate::fault::{self, MachineFault, RawFault};
 use crate::measured::{self, MeasuredFlows, RawMeasured, RawParts, RawPath, RawQueue, RawShared};
 use crate::model::{
     CallCost, CopyEngineModel, CpuModel, FabricModel, GpuMemory, HostLink, KernelModel,
@@ -85,6 +86,7 @@ pub struct MachineDesc {
     pub io: Option<IoCosts>,
     pub(crate) topology: Topology,
     pub(crate) model: NodeModel,
+    faults: Vec<MachineFault>,
     constants: Vec<ModelConstant>,
     numberings: Vec<GpuNumbering>,
 }
@@ -138,6 +140,8 @@ struct RawFile {
     #[serde(default)]
     store: Vec<Spanned<StoreModel>>,
     io: Option<IoCosts>,
+    #[serde(default)]
+    fault: Vec<RawFault>,
     #[serde(default)]
     numbering: Vec<RawNumbering>,
     #[serde(default)]
@@ -289,6 +293,7 @@ impl MachineDesc {
         let constants = origin::constants(&table, &raw.origin).map_err(misfit)?;
         let gpus: Vec<u32> = raw.gpu.iter().map(|g| *g.id.get_ref()).collect();
         let topology = topology(&raw);
+        let faults = read_faults(&source, &raw, &topology)?;
         let numberings = origin::numberings(raw.numbering, &gpus).map_err(misfit)?;
         // A twin leaves out values that are never used, or that are zero: the host time of a call.
         let ideal = NodeModel::ideal();
@@ -316,6 +321,7 @@ impl MachineDesc {
             io: raw.io,
             topology,
             model,
+            faults,
             constants,
             numberings,
         })
@@ -372,9 +378,25 @@ impl MachineDesc {
         &self.numberings
     }
 
-    /// The topology of the described node.
+    /// What is wrong with the machine.
+    pub fn faults(&self) -> &[MachineFault] {
+        &self.faults
+    }
+
+    /// The topology of the described node as its driver reports it: with the widths and speeds of faults
+    /// that every process has.
     pub fn topology(&self) -> Topology {
-        self.topology.clone()
+        fault::reported(&self.topology, self.faults.iter().filter(|f| f.probability >= 1.0))
+    }
+
+    /// The same for a process that has these faults.
+    pub fn topology_with(&self, faults: &[MachineFault]) -> Topology {
+        fault::reported(&self.topology, faults.iter())
+    }
+
+    /// The topology without faults.
+    pub fn healthy_topology(&self) -> &Topology {
+        &self.topology
     }
 }
 
@@ -393,6 +415,7 @@ fn check(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
         ("cpu.cache", raw.cpu.as_ref().map_or(0, |cpu| cpu.cache.len()), 8),
         ("calls", raw.calls.len(), 256),
         ("numbering", raw.numbering.len(), 16),
+        ("fault", raw.fault.len(), 256),
         ("store", raw.store.len(), 64),
         ("io.engine", raw.io.as_ref().map_or(0, |io| io.engine.len()), 16),
     ] {
@@ -621,6 +644,23 @@ fn read_measured(source: &LineIndex<'_>, raw: &RawFile) -> Result<MeasuredFlows,
         exists: &exists,
     };
     measured::read(&parts).map_err(|(span, reason)| source.error(span, reason))
+}
+
+fn read_faults(
+    source: &LineIndex<'_>,
+    raw: &RawFile,
+    topology: &Topology,
+) -> Result<Vec<MachineFault>, DescError> {
+    if let (Some(fault), false) = (raw.fault.first(), raw.path.is_empty()) {
+        let reason =
+            "fault: expected a file without [[path]]; a measured path has no parts to break";
+        return Err(source.error(Some(fault.span()), reason));
+    }
+    let lanes = |a: LinkEnd, b: LinkEnd| {
+        let link = raw.links.iter().find(|l| (*l.a.get_ref(), *l.b.get_ref()) == (a, b))?;
+        Some(link.pcie.as_ref()?.lanes)
+    };
+    fault::read(&raw.fault, topology, lanes).map_err(|e| source.error(Some(e.span), e.reason))
 }
 
 fn topology(raw: &RawFile) -> Topology {

@@ -1,6 +1,6 @@
 //! Resources of a node, the links and routes between its units, and how flows share them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
     Bytes, Gpu, GpuCaps, LinkEnd, LinkKind, MemKind, Ns, NumaDomain, Rate, RuntimeCall, Topology,
@@ -8,6 +8,7 @@ use pathline_schema::{
 };
 
 use crate::RuntimeEnv;
+use crate::fault::{FaultEffect, FaultElement, MachineFault};
 use crate::hard_peak;
 use crate::measured::{MeasuredFlows, MeasuredIndex, RateInterval};
 use crate::model::NodeModel;
@@ -56,6 +57,10 @@ pub(crate) struct GpuNode {
     pub host_engines: Option<u32>,
     pub port: Option<HostPort>,
     pub compute_units: u32,
+    /// Share of their rate that its copy engines reach; 1 unless they are faulty.
+    pub engine_share: f64,
+    /// Lanes of its PCIe link, where it has one.
+    pub lanes: Option<u32>,
     /// Capabilities of its runtime.
     pub caps: &'static GpuCaps,
     /// Row and column in a matrix of latencies.
@@ -133,6 +138,8 @@ pub(crate) struct NodeGraph {
     pub(crate) stores: Vec<StoreNode>,
     /// CPU cost of I/O.
     pub(crate) io: Option<IoCosts>,
+    /// Resources that faults have slowed: what is left of them also holds a flow alone.
+    pub(crate) damaged: BTreeSet<u32>,
 }
 
 impl NodeGraph {
@@ -166,6 +173,7 @@ impl NodeGraph {
             queues: Vec::new(),
             stores: Vec::new(),
             io: None,
+            damaged: BTreeSet::new(),
         };
         topology.numa.iter().for_each(|numa| network.add_numa(numa, &topology.numa));
         topology.gpus.iter().enumerate().for_each(|(i, gpu)| network.add_gpu(i, gpu));
@@ -206,6 +214,8 @@ impl NodeGraph {
             host_engines: self.resource(format!("gpu{g} copy engines to host"), host),
             port: self.port(gpu),
             compute_units: gpu.compute_units,
+            engine_share: 1.0,
+            lanes: gpu.host_link.map(|link| link.width),
             caps: gpu.caps(),
             order,
         };
@@ -317,6 +327,78 @@ impl NodeGraph {
         let capacity = known(capacity).filter(|c| c.0.is_finite())?;
         self.resources.push(FlowResource { name, capacity });
         u32::try_from(self.resources.len() - 1).ok()
+    }
+
+    /// The resources of an element; those of copy engines are not among them.
+    pub(crate) fn resources_of(&self, element: FaultElement) -> BTreeSet<u32> {
+        let mut found: Vec<Option<u32>> = Vec::new();
+        match element {
+            FaultElement::Gpu(gpu) => found.extend(self.gpus.get(&gpu).map(|gpu| gpu.memory)),
+            FaultElement::Numa(numa) => found.extend(self.numas.get(&numa).map(|numa| numa.memory)),
+            FaultElement::Bundle { from, to, one_way } => {
+                let mut ways = vec![(from, to)];
+                if !one_way {
+                    ways.push((to, from));
+                }
+                for way in ways {
+                    let lane = self.lanes.get(&way);
+                    found.extend(lane.map(|lane| lane.one_way));
+                    found.extend(lane.filter(|_| !one_way).map(|lane| lane.both));
+                    let (gpu, numa, into) = match way {
+                        (LinkEnd::Gpu(gpu), LinkEnd::Numa(numa)) => (gpu, numa, false),
+                        (LinkEnd::Numa(numa), LinkEnd::Gpu(gpu)) => (gpu, numa, true),
+                        _ => continue,
+                    };
+                    let port = self.gpus.get(&gpu).and_then(|gpu| gpu.port.as_ref());
+                    let Some(port) = port.filter(|port| port.home == Some(numa)) else { continue };
+                    found.push(if into { port.into_gpu } else { port.out_of_gpu });
+                    found.push(port.both.filter(|_| !one_way));
+                }
+            }
+        }
+        found.into_iter().flatten().collect()
+    }
+
+    /// Slows what a fault is in.
+    pub(crate) fn damage(&mut self, fault: &MachineFault) {
+        let share = match (fault.effect, fault.element) {
+            (FaultEffect::Engine { share }, FaultElement::Gpu(gpu)) => {
+                let Some(gpu) = self.gpus.get_mut(&gpu) else { return };
+                gpu.engine_share *= share;
+                for engines in [gpu.peer_engines, gpu.host_engines].into_iter().flatten() {
+                    if let Some(engines) = self.resources.get_mut(engines as usize) {
+                        engines.capacity = engines.capacity * share;
+                    }
+                }
+                return;
+            }
+            (FaultEffect::Memory { share }, _) => share,
+            (FaultEffect::Speed { share }, _) => share,
+            (FaultEffect::Width { .. }, FaultElement::Bundle { from, to, .. }) => {
+                let Some(share) = fault.share_left(self.physical_width(from, to)) else { return };
+                share
+            }
+            _ => return,
+        };
+        for struck in self.resources_of(fault.element) {
+            if let Some(resource) = self.resources.get_mut(struck as usize) {
+                resource.capacity = resource.capacity * share;
+                self.damaged.insert(struck);
+            }
+        }
+    }
+
+    /// Number of links of a bundle, or of lanes of a PCIe link; 0 if there is none.
+    fn physical_width(&self, a: LinkEnd, b: LinkEnd) -> u32 {
+        let lanes = [a, b].iter().find_map(|end| match end {
+            LinkEnd::Gpu(gpu) => self.gpus.get(gpu)?.lanes,
+            _ => None,
+        });
+        match self.routes.direct(a, b) {
+            Some(bundle) if bundle.kind == LinkKind::Pcie => lanes.unwrap_or(bundle.width),
+            Some(bundle) => bundle.width,
+            None => 0,
+        }
     }
 
     /// A place for files.

@@ -6,6 +6,7 @@
 mod desc;
 mod duration;
 mod elements;
+mod fault;
 mod graph;
 mod hard_peak;
 mod measured;
@@ -25,6 +26,7 @@ pub use duration::{
     EngineOrders, FlowDuration, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
 };
 pub use elements::{ElementKind, NodeElement};
+pub use fault::{FaultEffect, FaultElement, MachineFault};
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
 pub use network::{FlowCeiling, FlowPrediction, Network};
 pub use operation::{FlowOperation, FlowResource, NoPath, PathStage, ResourceUse};

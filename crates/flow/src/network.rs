@@ -2,6 +2,7 @@
 
 use pathline_schema::{Bytes, Case, Flow, LinkEnd, MemKind, Ns, Rate, RuntimeCall, Topology};
 
+use crate::fault::{FaultEffect, FaultElement, MachineFault};
 use crate::graph::NodeGraph;
 use crate::measured::MeasuredFlows;
 use crate::model::{CacheLevel, NodeModel};
@@ -48,7 +49,32 @@ impl Network {
     /// # Errors
     /// Two GPUs that neither a link nor the host joins.
     pub fn new(desc: &MachineDesc, switches: RuntimeEnv) -> Result<Self, DescError> {
-        let mut graph = NodeGraph::new(&desc.topology, desc.model.clone(), switches, true);
+        Self::with_faults(desc, switches, &[])
+    }
+
+    /// The same with faults. A flapping bundle is at its full rate; [`Self::slowed`] gives its operations
+    /// while it is slow.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_faults(
+        desc: &MachineDesc,
+        switches: RuntimeEnv,
+        faults: &[MachineFault],
+    ) -> Result<Self, DescError> {
+        let mut topology = desc.topology.clone();
+        for fault in faults.iter().filter(|fault| is_striped(fault)) {
+            let joined = topology.links.iter_mut().filter(|l| fault.element.joins(l.a, l.b));
+            for link in joined {
+                let Some(share) = fault.share_left(link.width) else { continue };
+                link.peak = link.peak.map(|peak| peak * share);
+                if let FaultEffect::Width { lost } = fault.effect {
+                    link.width -= lost.min(link.width);
+                }
+            }
+        }
+        let mut graph = NodeGraph::new(&topology, desc.model.clone(), switches, true);
+        faults.iter().filter(|fault| !is_striped(fault)).for_each(|fault| graph.damage(fault));
         graph.modelled = desc.modelled;
         graph.io.clone_from(&desc.io);
         desc.stores.iter().for_each(|store| graph.add_store(store));
@@ -114,6 +140,18 @@ impl Network {
     /// not known; in words for a skip.
     pub fn operation(&self, flow: &Flow) -> Result<FlowOperation, NoPath> {
         build(&self.graph, flow).map(|built| built.operation)
+    }
+
+    /// An operation while a flapping bundle is slow; none if the fault does not concern it.
+    pub fn slowed(&self, operation: &FlowOperation, fault: &MachineFault) -> Option<FlowOperation> {
+        let FaultEffect::Flapping { share, .. } = fault.effect else { return None };
+        let struck = self.graph.resources_of(fault.element);
+        let caps = operation.uses.iter().filter(|u| struck.contains(&u.resource)).filter_map(|u| {
+            let capacity = self.graph.resources.get(u.resource as usize)?.capacity;
+            Some(capacity.0 * share / u.weight)
+        });
+        let cap = caps.reduce(f64::min)?;
+        (cap < operation.cap.0).then(|| FlowOperation { cap: Rate(cap), ..operation.clone() })
     }
 
     /// Resource use of I/O, part by part.
@@ -193,5 +231,16 @@ impl Network {
     /// Host time of the call that enqueues many copies; none if this runtime has none.
     pub fn batch_call(&self) -> Option<Ns> {
         self.graph.batch_call()
+    }
+}
+
+/// Whether transfers are spread over the links that are left. A GPU sends over all links to its switches in
+/// proportion to their number; a forwarded route stays as it is, however narrow it becomes.
+fn is_striped(fault: &MachineFault) -> bool {
+    match (fault.element, fault.effect) {
+        (FaultElement::Bundle { from, to, one_way: false }, FaultEffect::Width { .. }) => {
+            [from, to].iter().any(|end| matches!(end, LinkEnd::Switch(_)))
+        }
+        _ => false,
     }
 }

@@ -12,6 +12,7 @@ mod driver;
 mod engines;
 mod fault;
 mod host;
+mod machine_faults;
 mod memory;
 mod monitor;
 mod ranges;
@@ -74,8 +75,12 @@ pub fn machine_with(
     let topology = world.topology.clone();
     let (world, rank) = (Rc::new(RefCell::new(world)), Rank(0));
     let has_gpus = !topology.gpus.is_empty();
-    let (clocks_mhz, world_too) = (desc.clocks_mhz, Rc::clone(&world));
-    let monitor = monitor::SimMonitor { world: world_too, rank, clocks_mhz };
+    let monitor = monitor::SimMonitor {
+        world: Rc::clone(&world),
+        rank,
+        clocks_mhz: desc.clocks_mhz,
+        healthy: desc.healthy_topology().clone(),
+    };
     let driver = driver::SimDriver { world: Rc::clone(&world), rank };
     let ranks = match options.ranks {
         0 => None,

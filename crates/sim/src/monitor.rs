@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pathline_hal::Monitor;
-use pathline_schema::{Gpu, GpuFacts, GpuState, LinkEnd, LinkKind, Ns, Rank};
+use pathline_schema::{Gpu, GpuFacts, GpuState, LinkEnd, LinkKind, Ns, Rank, Topology};
 
 use crate::world::SimWorld;
 
@@ -17,6 +17,16 @@ pub(crate) struct SimMonitor {
     pub(crate) rank: Rank,
     /// Clocks of compute units and memory, MHz, as described.
     pub(crate) clocks_mhz: (Option<u32>, Option<u32>),
+    /// The links that the product has.
+    pub(crate) healthy: Topology,
+}
+
+/// Number of NVLinks of a GPU.
+fn nvlinks(topology: &Topology, gpu: u32) -> u32 {
+    let links = topology.links.iter().filter(|link| {
+        link.kind == LinkKind::Nvlink && [link.a, link.b].contains(&LinkEnd::Gpu(gpu))
+    });
+    links.map(|link| link.width).sum()
 }
 
 impl SimMonitor {
@@ -31,15 +41,12 @@ impl SimMonitor {
 impl Monitor for SimMonitor {
     fn facts(&self, gpu: u32) -> Option<GpuFacts> {
         self.read(gpu, |world, _| {
-            let links = world.topology.links.iter().filter(|link| {
-                link.kind == LinkKind::Nvlink && [link.a, link.b].contains(&LinkEnd::Gpu(gpu))
-            });
-            let nvlinks: u32 = links.map(|link| link.width).sum();
+            let (now, all) = (nvlinks(&world.topology, gpu), nvlinks(&self.healthy, gpu));
             GpuFacts {
                 source: "model".to_owned(),
                 max_sm_clock_mhz: self.clocks_mhz.0,
                 max_memory_clock_mhz: self.clocks_mhz.1,
-                nvlinks: (nvlinks > 0).then_some((nvlinks, nvlinks)),
+                nvlinks: (all > 0).then_some((now, all)),
                 ..GpuFacts::default()
             }
         })
@@ -56,11 +63,15 @@ impl Monitor for SimMonitor {
     }
 
     fn counters(&self, gpu: u32) -> Option<GpuState> {
-        self.read(gpu, |_, _| GpuState {
-            ecc_corrected: Some(0),
-            ecc_uncorrected: Some(0),
-            pcie_replays: Some(0),
-            ..GpuState::default()
+        self.read(gpu, |world, found| {
+            let counted = world.faults.counters(gpu, world.clock(self.rank), found.numa);
+            GpuState {
+                ecc_corrected: Some(counted.ecc),
+                ecc_uncorrected: Some(0),
+                link_errors: (counted.links > 0).then_some(counted.links),
+                pcie_replays: Some(counted.pcie),
+                ..GpuState::default()
+            }
         })
     }
 }

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use pathline_flow::{FlowOperation, IoParts, MachineDesc, Network, RuntimeEnv, StoreModel};
 use pathline_hal::{CallError, CallResult, pattern};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, KernelVariant, MemKind, Mover, Ns,
-    Place, Rank, RuntimeCall, Severity, Topology, Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, KernelVariant, LinkEnd, MemKind,
+    Mover, Ns, Place, Rank, RuntimeCall, Severity, Topology, Unit,
 };
 
 use crate::SimOptions;
 use crate::fault::FaultScript;
+use crate::machine_faults::ActingFaults;
 use crate::memory::{BufferSpot, SimMemory};
 use crate::timeline::{LaneOp, LaneOwner, LaneTransfer, SimTimeline};
 
@@ -76,6 +77,8 @@ pub(crate) struct SimWorld {
     operations: HashMap<Flow, Rc<FlowOperation>>,
     last: Option<(Flow, Rc<FlowOperation>)>,
     script: FaultScript,
+    /// Faults of the described machine that this process has.
+    pub(crate) faults: ActingFaults,
     /// GPUs that a sticky fault has made unusable.
     lost: BTreeSet<u32>,
     jitter: f64,
@@ -89,8 +92,9 @@ impl SimWorld {
         switches: RuntimeEnv,
         options: &SimOptions,
     ) -> std::result::Result<Self, pathline_flow::DescError> {
-        let network = Network::new(desc, switches)?;
-        let topology = desc.topology();
+        let faults = ActingFaults::draw(desc.faults(), options.seed);
+        let network = Network::with_faults(desc, switches, faults.all())?;
+        let topology = desc.topology_with(faults.all());
         // Only a runtime that reads these variables follows them.
         let reads = topology.gpu_env(|caps| caps.copy_engine_env).is_some();
         let switches = if reads { switches } else { RuntimeEnv::default() };
@@ -113,6 +117,7 @@ impl SimWorld {
             operations: HashMap::new(),
             last: None,
             script: FaultScript::new(options.faults.clone()),
+            faults,
             lost: BTreeSet::new(),
             jitter: options.jitter,
             seed: options.seed,
@@ -155,6 +160,9 @@ impl SimWorld {
     ) -> CallResult<bool> {
         self.charge(rank, TICK);
         if let Some(gpu) = gpu {
+            if self.faults.crashes(gpu, self.clock(rank)) {
+                self.lost.insert(gpu);
+            }
             self.gpu_known(call, gpu)?;
         }
         let struck = self.script.enter(call, gpu);
@@ -269,7 +277,8 @@ impl SimWorld {
         let operation = match self.operations.get(&flow) {
             Some(operation) => Rc::clone(operation),
             None => {
-                let operation = self.network.operation(&flow).map_err(|no| {
+                let flow_on_pages = self.faults.on_pages(flow);
+                let operation = self.network.operation(&flow_on_pages).map_err(|no| {
                     CallError::unsupported(call, flow.to_string(), no.0)
                         .or_try("choose another mover or kind of memory")
                 })?;
@@ -325,6 +334,8 @@ impl SimWorld {
             }
         }
         let factor = self.jitter();
+        let issued = self.clock(rank);
+        let operation = self.faulty(lane, issued, operation);
         let transfer = LaneTransfer {
             alpha: operation.alpha.0 * load.passes * factor,
             amount: load.amount * factor,
@@ -332,8 +343,26 @@ impl SimWorld {
             operation,
             effect,
         };
-        let issued = self.clock(rank);
         self.timeline.push(lane, issued, LaneOp::Transfer(transfer));
+    }
+
+    /// The operation as faults that come and go leave it. One on a GPU that hangs has a gate before it
+    /// that nothing opens.
+    fn faulty(
+        &mut self,
+        lane: u64,
+        issued: f64,
+        operation: Rc<FlowOperation>,
+    ) -> Rc<FlowOperation> {
+        let passes = |gpu: u32| operation.route.contains(&LinkEnd::Gpu(gpu));
+        if self.faults.hangs(passes, issued) {
+            let gate = self.timeline.gate_create();
+            self.timeline.push(lane, issued, LaneOp::Hold(gate));
+        }
+        let slow = self.faults.flapping(issued);
+        let slowed = slow.filter_map(|fault| self.network.slowed(&operation, fault));
+        let slowest = slowed.min_by(|a, b| a.cap.0.total_cmp(&b.cap.0));
+        slowest.map_or(operation, Rc::new)
     }
 
     /// Finds the buffer that holds all of a stretch.

@@ -455,7 +455,7 @@ impl<'a> PathBuilder<'a> {
         let resource = if between_gpus { gpu.peer_engines } else { gpu.host_engines };
         self.take(resource, 1.0);
         let gang = f64::from(model.gang);
-        let cap = gang * model.gbs * model.per_hop.powi(self.passed as i32);
+        let cap = gang * model.gbs * gpu.engine_share * model.per_hop.powi(self.passed as i32);
         let name = match model.gang {
             1 => format!("copy engine of gpu{g}"),
             n => format!("{n} copy engines of gpu{g}"),
@@ -501,14 +501,25 @@ impl<'a> PathBuilder<'a> {
         self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
     }
 
+    /// A flow alone is held by what faults have left, too: its own caps are those of healthy parts.
+    fn damages(&mut self) {
+        for (resource, weight) in self.uses.clone() {
+            let damaged = self.net.damaged.contains(&resource);
+            if let Some(of) = self.net.resources.get(resource as usize).filter(|_| damaged) {
+                self.cap(of.capacity.0 / weight, &of.name);
+            }
+        }
+    }
+
     pub(crate) fn finish(
-        self,
+        mut self,
         engine: &str,
         alpha_us: f64,
         call_us: f64,
         blocking: bool,
         step_ns: f64,
     ) -> Result<BuiltPath, NoPath> {
+        self.damages();
         let mut unknown = self.unknown;
         if self.stages.is_empty() && unknown.is_empty() {
             unknown.extend(self.unknown_memory);

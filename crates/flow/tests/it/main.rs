@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod duration;
+mod faults;
 mod measured;
 mod peaks;
 mod published;

@@ -4,6 +4,7 @@
 mod at_once;
 mod conformance;
 mod faults;
+mod machine_faults;
 mod random_calls;
 mod ranks;
 mod storage;
