@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod format;
+pub mod health;
 pub mod html;
 pub mod map;
 pub mod predicted;

@@ -7,6 +7,7 @@
 mod choice;
 mod device_memory;
 mod env;
+mod health;
 mod hooks;
 mod leftovers;
 mod link;
@@ -24,6 +25,10 @@ mod worker;
 pub use choice::{DeviceMemory, LibraryChoice, StorePlaces};
 pub use device_memory::serve_launch;
 pub use env::{hostname, switches};
+pub use health::{
+    HealthOutcome, HealthRequest, NodeView, PathTimes, PhaseTimes, ProbeFailure, ProbeFault,
+    TwinReference, examine, serve_health,
+};
 pub use hooks::ProcessHooks;
 pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};

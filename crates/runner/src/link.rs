@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -39,6 +39,12 @@ impl LinkSocket {
                 s.set_nodelay(true)?;
                 s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write))
             }
+        }
+    }
+    fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_write_timeout(Some(timeout)),
+            Self::Tcp(s) => s.set_write_timeout(Some(timeout)),
         }
     }
     pub(crate) fn set_nonblocking(&self, is: bool) -> io::Result<()> {
@@ -154,14 +160,33 @@ impl LineLink {
         self.stream.write_all(&line)
     }
 
+    /// Sends bytes as they are: what a faulty process would.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
     /// Shuts the socket down, in both directions.
     pub(crate) fn close(&self) {
         // One that is closed already is closed.
         let _ = self.stream.shutdown();
     }
 
+    /// Gives up sending after this long.
+    pub(crate) fn set_send_timeout(&self, timeout: Duration) -> io::Result<()> {
+        // No time at all would mean no limit.
+        self.stream.set_write_timeout(timeout.max(Duration::from_millis(1)))
+    }
+
     /// Waits for a line.
     pub(crate) fn listen<T: DeserializeOwned>(&mut self) -> io::Result<LinkRecv<T>> {
+        self.listen_until(None)
+    }
+
+    /// The same, and gives up at an instant even if the other end sends parts of a line without end.
+    pub(crate) fn listen_until<T: DeserializeOwned>(
+        &mut self,
+        until: Option<Instant>,
+    ) -> io::Result<LinkRecv<T>> {
         let mut looked = 0;
         loop {
             if let Some(at) = self.read[looked..].iter().position(|&byte| byte == b'\n') {
@@ -171,6 +196,9 @@ impl LineLink {
             looked = self.read.len();
             if looked > MAX_LINE {
                 return Err(io::Error::new(ErrorKind::InvalidData, "a line without an end"));
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(LinkRecv::Timeout);
             }
             let mut some = [0; 1 << 14];
             match self.stream.read(&mut some) {

@@ -44,6 +44,8 @@ pub(crate) struct WorkerProcess {
     /// Reads what it prints.
     reader: Option<JoinHandle<()>>,
     gone: Option<ExitStatus>,
+    /// Whether nothing waits for its end.
+    abandoned: bool,
 }
 
 /// How a process ended.
@@ -109,7 +111,7 @@ impl WorkerProcess {
         };
         let reader = printed.map(read).transpose()?;
         let link = LineLink::new(ours, Some(TICK))?;
-        Ok(Self { child, link, env: env.clone(), tail, reader, gone: None })
+        Ok(Self { child, link, env: env.clone(), tail, reader, gone: None, abandoned: false })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -166,6 +168,36 @@ impl WorkerProcess {
         self.reap(KILL_TIMEOUT)
     }
 
+    /// Lets it end by itself within `patience`, else kills it, and does not wait for that: a process that
+    /// the kernel holds in a driver dies when the driver lets it.
+    pub(crate) fn abandon(mut self, patience: Duration) {
+        self.abandoned = true;
+        self.link.close();
+        if self.reap(patience) {
+            return;
+        }
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.kill();
+        self.reap(Duration::ZERO);
+    }
+
+    /// How it ended, as a clause, if it has within `patience`, else that it has closed its socket; and
+    /// whether it crashed.
+    pub(crate) fn end_text(&mut self, patience: Duration) -> (String, bool) {
+        let ended = self.reap(patience).then_some(self.gone).flatten();
+        let tail = self.output_tail();
+        match ended.map(|status| (status.signal(), status.code())) {
+            Some((Some(signal), _)) => {
+                (format!("was ended by {}{tail}", name(signal)), is_own(signal))
+            }
+            Some((None, code)) => (format!("ended with code {}{tail}", code.unwrap_or(-1)), false),
+            None => (format!("closed its socket and went on{tail}"), false),
+        }
+    }
+
     fn reap(&mut self, timeout: Duration) -> bool {
         let begun = Instant::now();
         while self.gone.is_none() {
@@ -184,6 +216,9 @@ impl WorkerProcess {
 impl Drop for WorkerProcess {
     /// Lets it go in peace, if it does so in time.
     fn drop(&mut self) {
+        if self.abandoned {
+            return;
+        }
         self.link.close();
         if !self.reap(CLOSE_TIMEOUT) {
             self.kill();

@@ -118,6 +118,7 @@ const CRATES: &[Crate] = &[
             "sim",
             "topo",
             "bench",
+            "health",
         ],
         tests_use: &[],
         unsafe_in: &[],

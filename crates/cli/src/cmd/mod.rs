@@ -3,6 +3,7 @@
 mod calibrate;
 mod diff;
 mod doctor;
+mod health;
 mod hello;
 mod machines;
 mod plan;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
-use pathline_runner::{serve_launch, serve_probe, serve_rank, serve_worker};
+use pathline_runner::{serve_health, serve_launch, serve_probe, serve_rank, serve_worker};
 
 use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
 use crate::say::{HOOKS, out};
@@ -36,6 +37,8 @@ pub(crate) enum ExitKind {
     Unusable,
     /// There was nothing to judge by.
     CouldNotJudge,
+    /// The code of another program's convention.
+    Foreign(u8),
 }
 
 impl From<RunVerdict> for ExitKind {
@@ -55,6 +58,7 @@ impl From<ExitKind> for ExitCode {
             ExitKind::Wrong => 1,
             ExitKind::Unusable => 2,
             ExitKind::CouldNotJudge => 3,
+            ExitKind::Foreign(code) => code,
         })
     }
 }
@@ -64,6 +68,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
     match args.command {
         None => hello::run(),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
@@ -108,6 +113,7 @@ fn visible() -> clap::Command {
 pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
     match args.command {
         InternalCommand::Worker => serve_worker(HOOKS)?,
+        InternalCommand::HealthWorker => serve_health(HOOKS)?,
         InternalCommand::Rank { probe: true, libraries, .. } => {
             serve_launch(&libraries.choice(), HOOKS)?;
         }

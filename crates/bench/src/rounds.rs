@@ -1,0 +1,195 @@
+//! Rounds: each of some probes once, a fraction of a millisecond each, in an order that the caller draws.
+//!
+//! A run asks how fast a path is, and takes its time for it. A health check asks which of many equal paths
+//! is slower than the others, for which all must be timed in the same state of the machine.
+
+use pathline_hal::{CallError, CallResult, Machine, ThreadTeam, pattern};
+use pathline_schema::{Case, Ns};
+
+use crate::bind::bind;
+use crate::lane::{BoundLane, MAX_REPS};
+use crate::pool::BufferPool;
+use crate::start::StartGates;
+
+/// Shortest time of a probe in a round; an operation that takes longer is timed alone. Device events have
+/// a grid of 0.5 us at worst, 0.25 % of it.
+const PROBE_TIME: Ns = Ns(200_000.0);
+
+/// Probes that are bound to a machine.
+pub struct ProbeRounds<'m> {
+    machine: &'m Machine,
+    pool: BufferPool<'m>,
+    probes: Vec<BoundProbe<'m>>,
+}
+
+/// A case with its buffers, streams and teams.
+struct BoundProbe<'m> {
+    case: Case,
+    lanes: Vec<Box<dyn BoundLane + 'm>>,
+    reps: u64,
+}
+
+impl<'m> ProbeRounds<'m> {
+    /// Without any probe.
+    pub fn new(machine: &'m Machine) -> Self {
+        Self { machine, pool: BufferPool::new(machine), probes: Vec::new() }
+    }
+
+    /// Allocates what a case needs, runs it a few times untimed and finds its repetitions. The number of
+    /// the probe, from 0.
+    ///
+    /// # Errors
+    /// Those of the machine: no memory, no such mover, an operation that failed.
+    pub fn bind(&mut self, case: &Case) -> CallResult<usize> {
+        if let Some(flow) = case.flows().find(|flow| flow.by.wire().is_some()) {
+            let why = "messages between processes are no probe of a health check";
+            return Err(CallError::unsupported("bind", flow.to_string(), why));
+        }
+        let mut lanes: Vec<Box<dyn BoundLane + 'm>> = Vec::new();
+        for (nth, flow) in case.flows().enumerate() {
+            let others: Vec<_> =
+                lanes.iter().filter_map(|l| l.team()).map(ThreadTeam::id).collect();
+            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
+        }
+        let mut probe = BoundProbe { case: case.clone(), lanes, reps: 1 };
+        // The first operation pays for pages and code, the second says how long one takes.
+        probe.sample(self.machine, 1, &mut || ())?;
+        let each = probe.sample(self.machine, 1, &mut || ())?;
+        if probe.lanes.iter().all(|lane| lane.repeats()) {
+            let most = probe.lanes.iter().map(|lane| lane.most()).fold(MAX_REPS, u64::min).max(1);
+            probe.reps = ((PROBE_TIME.0 / each.0.max(1.0)).ceil() as u64).clamp(1, most);
+        }
+        self.probes.push(probe);
+        Ok(self.probes.len() - 1)
+    }
+
+    /// Time of one operation of a probe, from operations that take 0.2 ms together or from one.
+    ///
+    /// # Errors
+    /// The operation failed, or there is no such probe.
+    pub fn measure(&mut self, probe: usize) -> CallResult<Ns> {
+        self.measure_while(probe, Ns::ZERO, &mut || ())
+    }
+
+    /// The same from operations that take at least `time` together, where they can be repeated; `look` is
+    /// called while they run.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn measure_while(
+        &mut self,
+        probe: usize,
+        time: Ns,
+        look: &mut dyn FnMut(),
+    ) -> CallResult<Ns> {
+        let machine = self.machine;
+        let Some(probe) = self.probes.get_mut(probe) else {
+            let why = "it was not bound in this process";
+            return Err(CallError::unsupported("measure", format!("probe {probe}"), why));
+        };
+        let mut reps = probe.reps;
+        if time.0 > PROBE_TIME.0 && probe.lanes.iter().all(|lane| lane.repeats()) {
+            let most = probe.lanes.iter().map(|lane| lane.most()).fold(MAX_REPS, u64::min).max(1);
+            let longer = (time.0 / PROBE_TIME.0).ceil() as u64;
+            reps = reps.saturating_mul(longer).clamp(1, most);
+        }
+        probe.sample(machine, reps, look)
+    }
+}
+
+impl BoundProbe<'_> {
+    /// Time of one of `reps` operations; of several flows that of the slowest timed one.
+    fn sample(&mut self, machine: &Machine, reps: u64, look: &mut dyn FnMut()) -> CallResult<Ns> {
+        for lane in &mut self.lanes {
+            lane.prepare()?;
+        }
+        let mut starts = StartGates::new(machine, self.case.flows())?;
+        for (lane, gate) in self.lanes.iter_mut().zip(starts.gates()) {
+            lane.issue(gate, reps)?;
+        }
+        starts.release()?;
+        look();
+        let times =
+            self.lanes.iter_mut().map(|lane| lane.wait()).collect::<CallResult<Vec<_>>>()?;
+        let timed = times.iter().take(self.case.timed.len()).map(|lap| lap.elapsed.0);
+        Ok(Ns(timed.fold(0.0, f64::max) / reps.max(1) as f64))
+    }
+}
+
+/// The numbers below `count` in an order that `seed` draws, each order as likely as the others.
+pub fn drawn_order(count: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        // The bias of a remainder is below 2^-50 for less than 16384 probes.
+        let other = (pattern::word(seed | 1, last as u64) % (last as u64 + 1)) as usize;
+        order.swap(last, other);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_flow::{MachineDesc, RuntimeEnv};
+
+    fn machine() -> Machine {
+        let desc = MachineDesc::preset("hgx-h200").expect("a preset");
+        pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine")
+    }
+
+    /// 64 MiB over 450 GB/s of NVLink take 0.15 to 0.2 ms, so that two operations are timed together at
+    /// most; 64 KiB take 10 us, so that 20 or so are.
+    #[test]
+    fn a_probe_takes_a_fraction_of_a_millisecond() {
+        let machine = machine();
+        let mut rounds = ProbeRounds::new(&machine);
+        let cases = [
+            "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB",
+            "gpu2.vram > gpu3.vram by dma@gpu2 x 64KiB",
+            "numa0.pinned > gpu0.vram by dma@gpu0 x 16MiB",
+        ];
+        for (nth, case) in cases.iter().enumerate() {
+            assert_eq!(rounds.bind(&case.parse().expect("a case")).expect("it binds"), nth);
+        }
+        let reps: Vec<u64> = rounds.probes.iter().map(|probe| probe.reps).collect();
+        assert!((1..=2).contains(&reps[0]) && (10..=40).contains(&reps[1]), "{reps:?}");
+        let begun = machine.clock.now();
+        let first = rounds.measure(0).expect("a time");
+        assert!((140e3..200e3).contains(&first.0), "{first:?}");
+        let again = rounds.measure(0).expect("a time");
+        assert!((first.0 / again.0 - 1.0).abs() < 0.02, "{first:?} {again:?}");
+        rounds.measure(1).expect("a time");
+        assert!((machine.clock.now() - begun).0 < 1.5e6);
+        let mut looked = 0;
+        let long = rounds.measure_while(1, Ns::ms(2.0), &mut || looked += 1).expect("a time");
+        assert!(looked == 1 && long.0 < 20e3, "{long:?}");
+        assert!(rounds.measure(3).is_err());
+    }
+
+    #[test]
+    fn messages_are_refused() {
+        let machine = machine();
+        let mut rounds = ProbeRounds::new(&machine);
+        let case = "r0.gpu0.vram > r1.gpu1.vram by mpi-send@r0 x 1MiB".parse::<Case>();
+        if let Ok(case) = case {
+            assert!(rounds.bind(&case).is_err());
+        }
+        assert!(
+            rounds
+                .bind(&"gpu0.vram > gpu77.vram by dma@gpu0 x 1MiB".parse().expect("a case"))
+                .is_err()
+        );
+    }
+
+    /// Each of 6 orders of 3 is drawn 500 times of 3000, standard deviation 20.
+    #[test]
+    fn orders_are_drawn_evenly() {
+        let mut counts = std::collections::BTreeMap::new();
+        for seed in 0..3000_u64 {
+            *counts.entry(drawn_order(3, pattern::word(9, seed))).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 6);
+        assert!(counts.values().all(|n| (400..=600).contains(n)), "{counts:?}");
+        assert_eq!(drawn_order(0, 1), Vec::<usize>::new());
+    }
+}

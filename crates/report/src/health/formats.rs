@@ -1,0 +1,272 @@
+//! The formats of monitoring and test systems.
+
+use std::fmt::Write as _;
+
+use pathline_health::{SuspectPath, TrainedLink};
+
+use super::document::{DocumentState, HealthClass, HealthDocument};
+
+/// The document as JSON, with a line end.
+pub fn json(document: &HealthDocument) -> String {
+    match serde_json::to_string_pretty(document) {
+        Ok(text) => text + "\n",
+        // Only a map with keys that are no text could fail.
+        Err(error) => format!("{{\"state\":\"unusable\",\"reason\":\"{error}\"}}\n"),
+    }
+}
+
+/// Suspects of a class, by its label.
+fn suspects_of<'d>(
+    document: &'d HealthDocument,
+    class: &str,
+) -> impl Iterator<Item = &'d SuspectPath> {
+    let suspects = document.report.iter().flat_map(|report| &report.suspects);
+    suspects.filter(move |suspect| suspect.class == class)
+}
+
+/// JUnit: the node is a suite, each class of paths a case, and links and parts another one.
+pub fn junit(document: &HealthDocument) -> String {
+    let mut cases = String::new();
+    let (mut failures, mut skipped) = (0, 0);
+    let inconclusive =
+        matches!(document.state, DocumentState::Inconclusive | DocumentState::Unusable);
+    let name = |name: &str| format!("classname=\"pathline.health\" name=\"{}\"", xml(name));
+    let culprits = document.report.iter().flat_map(|report| &report.culprits);
+    let culprit = culprits
+        .map(|c| format!("{}: {} (odds {:.0}:1)", c.element, c.damage, c.odds))
+        .next()
+        .unwrap_or_else(|| "not determined".to_owned());
+    for class in &document.classes {
+        let lines: Vec<String> = suspects_of(document, &class.label)
+            .map(|suspect| {
+                let (low, high) = suspect.loss_range;
+                format!(
+                    "{}: measured {:.1} us, reference {:.1} us, {:.2} % slower ({:.2} to {:.2} %), \
+                     {}; culprit {culprit}",
+                    suspect.path,
+                    suspect.measured_ns / 1e3,
+                    suspect.reference_ns / 1e3,
+                    suspect.loss * 100.0,
+                    low * 100.0,
+                    high * 100.0,
+                    if suspect.confirmed { "in every process" } else { "in some processes" },
+                )
+            })
+            .collect();
+        let time = class.median_seconds.unwrap_or(0.0);
+        let _ = write!(cases, "    <testcase {} time=\"{time:.6}\"", name(&class.label));
+        if let Some(first) = lines.first() {
+            failures += 1;
+            let kind = document.state.label().to_lowercase();
+            let _ = write!(
+                cases,
+                ">\n      <failure type=\"{kind}\" message=\"{}\">{}</failure>\n    </testcase>\n",
+                xml(first),
+                xml(&lines.join("\n"))
+            );
+        } else if inconclusive {
+            skipped += 1;
+            let why = xml(&document.reason);
+            let _ = write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n");
+        } else {
+            cases += "/>\n";
+        }
+    }
+    let faults: Vec<&str> =
+        document.report.iter().flat_map(|r| &r.faults).map(String::as_str).collect();
+    let _ = write!(cases, "    <testcase {}", name("links and parts of the node"));
+    match faults.first() {
+        Some(first) => {
+            failures += 1;
+            let _ = write!(
+                cases,
+                ">\n      <failure type=\"fail\" message=\"{}\">{}</failure>\n    </testcase>\n",
+                xml(first),
+                xml(&faults.join("\n"))
+            );
+        }
+        None if inconclusive => {
+            skipped += 1;
+            let why = xml(&document.reason);
+            let _ = write!(cases, ">\n      <skipped message=\"{why}\"/>\n    </testcase>\n");
+        }
+        None => cases += "/>\n",
+    }
+    let tests = document.classes.len() + 1;
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{}\" \
+         tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" \
+         time=\"{:.3}\" timestamp=\"{}\" hostname=\"{}\">\n{cases}    <system-out>{}: {}</system-out>\n  \
+         </testsuite>\n</testsuites>\n",
+        xml(&document.host),
+        document.seconds.total,
+        xml(&document.started),
+        xml(&document.host),
+        document.state.label(),
+        xml(&document.reason),
+    )
+}
+
+/// Text in XML, also within quotes.
+fn xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            // XML 1.0 has no other control characters.
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A file for the textfile collector of Prometheus' node exporter: base units, and no label that grows with
+/// the square of the number of GPUs.
+pub fn prometheus(document: &HealthDocument) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, f64)>| {
+        if samples.is_empty() {
+            return;
+        }
+        let _ = write!(
+            text,
+            "# HELP pathline_health_{name} {help}\n# TYPE pathline_health_{name} {kind}\n"
+        );
+        for (labels, value) in samples {
+            let _ = writeln!(text, "pathline_health_{name}{labels} {value}");
+        }
+    };
+    let one = |value: f64| vec![(String::new(), value)];
+    let states = DocumentState::ALL.map(|state| {
+        let label = format!("{{state=\"{}\"}}", state.label().to_lowercase());
+        (label, if state == document.state { 1.0 } else { 0.0 })
+    });
+    family("state", "gauge", "The verdict: 1 for the state that holds.", states.to_vec());
+    family("duration_seconds", "gauge", "Time that the check took.", one(document.seconds.total));
+    if let Some(report) = &document.report {
+        let count = |n: usize| one(n as f64);
+        family("paths", "gauge", "Paths that were to be measured.", count(report.power.paths));
+        family(
+            "paths_cleared",
+            "gauge",
+            "Paths that were shown to lose no more than allowed.",
+            count(report.power.cleared),
+        );
+        family(
+            "suspects",
+            "gauge",
+            "Paths slower than their equals.",
+            count(report.suspects.len()),
+        );
+        let worst = report.suspects.iter().map(|s| s.loss).fold(0.0, f64::max);
+        family("worst_loss_ratio", "gauge", "Largest share of speed that a path lost.", one(worst));
+        family("faults", "gauge", "Faults of links and parts.", count(report.faults.len()));
+    }
+    let of_class = |value: fn(&HealthClass) -> Option<f64>| -> Vec<(String, f64)> {
+        let labelled = |class: &HealthClass| {
+            Some((format!("{{class=\"{}\"}}", label(&class.label)), value(class)?))
+        };
+        document.classes.iter().filter_map(labelled).collect()
+    };
+    family(
+        "class_operation_seconds",
+        "gauge",
+        "Median time of one operation of a class of equal paths.",
+        of_class(|class| class.median_seconds),
+    );
+    family(
+        "class_bytes_per_second",
+        "gauge",
+        "Median payload rate of a class of equal paths.",
+        of_class(|class| class.bytes_per_second),
+    );
+    family(
+        "class_ceiling_ratio",
+        "gauge",
+        "Median speed divided by the ceiling of the narrowest hop.",
+        of_class(|class| class.of_ceiling),
+    );
+    let of_link = |value: fn(&TrainedLink) -> Option<f64>| -> Vec<(String, f64)> {
+        let labelled = |link: &TrainedLink| {
+            Some((format!("{{link=\"{}\"}}", label(&link.name)), value(link)?))
+        };
+        document.facts.links.iter().filter_map(labelled).collect()
+    };
+    family("link_width", "gauge", "Links or lanes in use.", of_link(|l| Some(f64::from(l.width))));
+    family(
+        "link_max_width",
+        "gauge",
+        "Links or lanes that both ends have.",
+        of_link(|l| Some(f64::from(l.max_width))),
+    );
+    family(
+        "link_errors_total",
+        "counter",
+        "Errors that the hardware has counted.",
+        of_link(|l| l.errors.map(|(_, after)| after as f64)),
+    );
+    text
+}
+
+/// Text as the value of a label.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
+}
+
+/// Lines for a ReFrame test: `verdict: PASS` for its sanity function, `perf NAME: VALUE UNIT` for its
+/// performance functions.
+pub fn reframe(document: &HealthDocument) -> String {
+    let mut text = format!("verdict: {}\nreason: {}\n", document.state.label(), document.reason);
+    for class in &document.classes {
+        let name = slug(&class.label);
+        match (class.bytes_per_second, class.median_seconds) {
+            (Some(rate), _) => {
+                let _ = writeln!(text, "perf {name}: {:.3} GB/s", rate / 1e9);
+            }
+            (None, Some(time)) => {
+                let _ = writeln!(text, "perf {name}: {:.3} us", time * 1e6);
+            }
+            (None, None) => {}
+        }
+    }
+    if let Some(report) = &document.report {
+        let worst = report.suspects.iter().map(|s| s.loss).fold(0.0, f64::max);
+        let _ = writeln!(text, "perf worst_loss: {:.3} %", worst * 100.0);
+        let _ = writeln!(text, "perf suspects: {} paths", report.suspects.len());
+        let _ = writeln!(text, "perf cleared: {} paths", report.power.cleared);
+    }
+    let _ = writeln!(text, "perf duration: {:.3} s", document.seconds.total);
+    text
+}
+
+/// Letters, digits and underscores only.
+fn slug(text: &str) -> String {
+    let text = text.replace('→', " to ");
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_")
+}
+
+/// One line as a Nagios plugin prints it, with performance data.
+pub fn nagios(document: &HealthDocument) -> String {
+    let state = match document.state.nagios_code() {
+        0 => "OK",
+        1 => "WARNING",
+        2 => "CRITICAL",
+        _ => "UNKNOWN",
+    };
+    let mut text = format!("PATHLINE {state} - {}", document.reason.replace('|', "/"));
+    let mut data = Vec::new();
+    for class in &document.classes {
+        if let Some(rate) = class.bytes_per_second {
+            data.push(format!("'{}'={:.0}B", slug(&class.label), rate));
+        }
+    }
+    data.push(format!("duration={:.3}s", document.seconds.total));
+    let _ = writeln!(text, " | {}", data.join(" "));
+    text
+}

@@ -1,0 +1,11 @@
+//! The result of a health check, for people and for the programs of a cluster.
+
+mod document;
+mod formats;
+mod text;
+
+pub use document::{
+    DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference,
+};
+pub use formats::{json, junit, nagios, prometheus, reframe};
+pub use text::text;

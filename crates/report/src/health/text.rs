@@ -1,0 +1,167 @@
+//! The result of a health check for a terminal.
+
+use std::fmt::Write as _;
+
+use pathline_health::{HealthReport, SuspectPath};
+
+use super::document::HealthDocument;
+
+/// Suspects and other lists show this many entries.
+const SHOWN: usize = 5;
+/// Columns that the headings of paragraphs take.
+const HEADING: usize = 10;
+
+/// A summary that fits into `width` columns: identity, verdict, reason, evidence, limits, time.
+pub fn text(document: &HealthDocument, width: usize) -> String {
+    let mut page = TextPage { width: width.clamp(40, 200), text: String::new() };
+    let identity = match (&document.simulated, document.node.is_empty()) {
+        (_, true) => document.host.clone(),
+        (Some(name), false) => format!("{name} (SIMULATED): {}", document.node),
+        (None, false) => format!("{}: {}", document.host, document.node),
+    };
+    page.lines("", &identity);
+    page.lines("", &format!("{}  {}", document.state.label(), document.reason));
+    if let Some(report) = &document.report {
+        evidence(&mut page, document, report);
+    }
+    if let Some(against) = &document.against {
+        page.paragraph("compared", &against.result);
+        for (path, loss) in against.slower.iter().take(SHOWN) {
+            page.paragraph("", &format!("{path}: {:.1} % slower", loss * 100.0));
+        }
+        page.more(against.slower.len());
+    }
+    let seconds = &document.seconds;
+    if seconds.budget > 0.0 {
+        let clock = if document.simulated.is_some() { " of virtual time" } else { "" };
+        let rounds = document.report.as_ref().map_or(0, |report| report.power.rounds);
+        page.paragraph(
+            "time",
+            &format!(
+                "{:.2} of {} s{clock}: {:.2} s to open, {:.2} s to bind, {} in {}",
+                seconds.total,
+                seconds.budget,
+                seconds.opening,
+                seconds.binding,
+                plural(rounds, "round"),
+                plural(document.processes as usize, "process"),
+            ),
+        );
+    }
+    page.text
+}
+
+fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthReport) {
+    page.list("faults", &report.faults);
+    let suspects: Vec<String> = report.suspects.iter().map(suspect).collect();
+    page.list("suspects", &suspects);
+    for (nth, culprit) in report.culprits.iter().take(2).enumerate() {
+        let mut line = format!(
+            "{}: {}; {:.1} % probable",
+            culprit.element,
+            culprit.damage,
+            culprit.probability * 100.0
+        );
+        if let Some(next) = &culprit.next {
+            let _ = write!(line, ", {} to {next}", odds(culprit.odds));
+        }
+        if let Some(probe) = &culprit.decided_by {
+            let _ = write!(line, "; {probe} would tell them apart");
+        }
+        page.paragraph(if nth == 0 { "culprit" } else { "" }, &line);
+    }
+    page.list("notes", &report.notes);
+    page.list("limits", &document.facts.limits);
+    if !report.power.text.is_empty() {
+        page.paragraph("power", &report.power.text);
+    }
+    page.list("not seen", &report.unseen);
+}
+
+fn suspect(suspect: &SuspectPath) -> String {
+    let (low, high) = suspect.loss_range;
+    format!(
+        "{}: {:.2} % slower ({:.2} to {:.2}) than {} equals, {:.1} us against {:.1} us, {}",
+        suspect.path,
+        suspect.loss * 100.0,
+        low * 100.0,
+        high * 100.0,
+        suspect.peers,
+        suspect.measured_ns / 1e3,
+        suspect.reference_ns / 1e3,
+        match (suspect.confirmed, suspect.evidence.len()) {
+            (true, n) => format!("in {n} of {n} processes"),
+            (false, 1) => "in one process, not confirmed".to_owned(),
+            (false, n) => format!("not in each of {n} processes"),
+        }
+    )
+}
+
+/// `300:1`, `over 1000000:1`.
+fn odds(odds: f64) -> String {
+    if odds >= 1e6 { "over 1000000:1".to_owned() } else { format!("{odds:.0}:1") }
+}
+
+fn plural(n: usize, what: &str) -> String {
+    match (n, what) {
+        (1, what) => format!("1 {what}"),
+        (n, "process") => format!("{n} processes"),
+        (n, what) => format!("{n} {what}s"),
+    }
+}
+
+struct TextPage {
+    width: usize,
+    text: String,
+}
+
+impl TextPage {
+    /// A text whose second and later lines are indented by `indent`.
+    fn lines(&mut self, first: &str, text: &str) {
+        let indent = if first.is_empty() { 2 } else { HEADING };
+        let mut line = match first.is_empty() {
+            true => String::new(),
+            false => format!("{first:HEADING$}"),
+        };
+        let mut used = line.chars().count();
+        let mut is_empty = true;
+        for word in text.split_whitespace() {
+            let length = word.chars().count();
+            if !is_empty && used + 1 + length > self.width {
+                self.text += line.trim_end();
+                self.text.push('\n');
+                line = " ".repeat(indent);
+                used = indent;
+                is_empty = true;
+            }
+            if !is_empty {
+                line.push(' ');
+                used += 1;
+            }
+            line += word;
+            used += length;
+            is_empty = false;
+        }
+        self.text += line.trim_end();
+        self.text.push('\n');
+    }
+
+    fn paragraph(&mut self, heading: &str, text: &str) {
+        // A line without a heading belongs to the heading above it.
+        let heading = if heading.is_empty() { " " } else { heading };
+        self.lines(heading, text);
+    }
+
+    fn list(&mut self, heading: &str, entries: &[String]) {
+        for (nth, entry) in entries.iter().take(SHOWN).enumerate() {
+            self.paragraph(if nth == 0 { heading } else { "" }, entry);
+        }
+        self.more(entries.len());
+    }
+
+    fn more(&mut self, entries: usize) {
+        if entries > SHOWN {
+            self.paragraph("", &format!("and {} more", entries - SHOWN));
+        }
+    }
+}

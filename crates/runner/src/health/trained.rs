@@ -1,0 +1,264 @@
+//! Facts that the node states about its links and parts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_health::TrainedLink;
+use pathline_schema::{Gpu, GpuState, LinkEnd, LinkKind, PcieLink, Topology};
+
+use super::protocol::NodeView;
+
+/// States of GPUs while bytes moved, and error counters after the measurement.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LinkReadings {
+    pub(super) loaded: BTreeMap<u32, GpuState>,
+    pub(super) after: BTreeMap<u32, GpuState>,
+}
+
+/// The links of a node as trained, and what limits these facts.
+pub(super) fn trained_links(
+    view: &NodeView,
+    readings: &LinkReadings,
+    twin: Option<&Topology>,
+) -> (Vec<TrainedLink>, Vec<String>) {
+    let (mut links, mut limits) = (Vec::new(), Vec::new());
+    pcie_links(view, readings, &mut links, &mut limits);
+    nvlinks(view, readings, &mut links, &mut limits);
+    if let Some(twin) = twin {
+        links.extend(narrower_than(&view.topology, twin));
+    }
+    (links, limits)
+}
+
+/// What both ends of a GPU's PCIe link can have. The GPU states its own; of the port above it only the PCI
+/// tree knows, and a virtual machine hides that: then equal GPUs show what the ports can.
+fn both_ends(view: &NodeView, gpu: &Gpu, own: PcieLink, peers: &[PcieLink]) -> (u32, f64, bool) {
+    let pci = &view.topology.pci;
+    let device = pci.iter().find(|device| device.address == gpu.pci);
+    let port = device.and_then(|d| d.parent.as_ref()).and_then(|p| {
+        pci.iter().find(|device| device.address == *p)?.link.filter(|link| link.max_width > 0)
+    });
+    match port {
+        Some(port) => {
+            (own.max_width.min(port.max_width), own.max_speed_gts.min(port.max_speed_gts), true)
+        }
+        None => {
+            let width = peers.iter().map(|link| link.width).max().unwrap_or(own.width);
+            let speed = peers.iter().map(|link| link.speed_gts).fold(0.0, f64::max);
+            (width, speed, false)
+        }
+    }
+}
+
+fn pcie_links(
+    view: &NodeView,
+    readings: &LinkReadings,
+    links: &mut Vec<TrainedLink>,
+    limits: &mut Vec<String>,
+) {
+    let now = |gpu: &Gpu| {
+        let read = readings.loaded.get(&gpu.index).and_then(|state| state.pcie);
+        let link = read.or(view.states.get(&gpu.index).and_then(|s| s.pcie)).or(gpu.host_link)?;
+        (link.width > 0).then_some((link, read.is_some()))
+    };
+    let mut limited = BTreeSet::new();
+    for gpu in &view.topology.gpus {
+        let Some((link, under_load)) = now(gpu) else { continue };
+        let peers: Vec<PcieLink> = view
+            .topology
+            .gpus
+            .iter()
+            .filter(|peer| peer.name == gpu.name)
+            .filter_map(|peer| Some(now(peer)?.0))
+            .collect();
+        let (max_width, max_speed, known) = both_ends(view, gpu, link, &peers);
+        if !known && (link.max_width > max_width || link.max_speed_gts > max_speed + 0.1) {
+            limited.insert(format!(
+                "every {} has PCIe x{max_width} at {max_speed} of x{} at {} GT/s; what its port can is \
+                 not visible here",
+                gpu.name, link.max_width, link.max_speed_gts
+            ));
+        }
+        let errors = |states: &BTreeMap<u32, GpuState>| states.get(&gpu.index)?.pcie_replays;
+        links.push(TrainedLink {
+            name: format!("gpu{} PCIe", gpu.index),
+            kind: LinkKind::Pcie,
+            width: link.width,
+            max_width,
+            speed: link.speed_gts,
+            max_speed,
+            under_load,
+            errors: errors(&view.counters).zip(errors(&readings.after)),
+        });
+    }
+    limits.extend(limited);
+}
+
+/// NVLinks of each GPU. How many a board connects is known from its best GPU: bridges and partitions of
+/// virtual machines connect fewer than the product has.
+fn nvlinks(
+    view: &NodeView,
+    readings: &LinkReadings,
+    links: &mut Vec<TrainedLink>,
+    limits: &mut Vec<String>,
+) {
+    let count = |gpu: &Gpu| view.facts.get(&gpu.index)?.nvlinks;
+    let mut limited = BTreeSet::new();
+    for gpu in &view.topology.gpus {
+        let Some((active, product)) = count(gpu) else { continue };
+        let peers = view.topology.gpus.iter().filter(|peer| peer.name == gpu.name);
+        let most = peers.filter_map(count).map(|(active, _)| active).max().unwrap_or(active);
+        if most < product {
+            limited.insert(format!("no {} uses more than {most} of {product} NVLinks", gpu.name));
+        }
+        let errors = |states: &BTreeMap<u32, GpuState>| states.get(&gpu.index)?.link_errors;
+        // A driver that counts none at first may count some later.
+        let after = errors(&readings.after);
+        let before = errors(&view.counters).or(after.map(|_| 0));
+        links.push(TrainedLink {
+            name: format!("gpu{} NVLink", gpu.index),
+            kind: LinkKind::Nvlink,
+            width: active,
+            max_width: most,
+            speed: 0.0,
+            max_speed: 0.0,
+            under_load: readings.loaded.contains_key(&gpu.index),
+            errors: before.zip(after),
+        });
+    }
+    limits.extend(limited);
+}
+
+/// Bundles between units that the twin has wider; its PCIe links are compared by their lanes elsewhere.
+fn narrower_than(topology: &Topology, twin: &Topology) -> Vec<TrainedLink> {
+    let ends = |a: LinkEnd, b: LinkEnd| (a.min(b), a.max(b));
+    let now: BTreeMap<_, _> =
+        topology.links.iter().map(|link| (ends(link.a, link.b), link.width)).collect();
+    let fabric = twin.links.iter().filter(|l| matches!(l.kind, LinkKind::Xgmi | LinkKind::Nvlink));
+    let compared = fabric.filter_map(|link| {
+        let width = *now.get(&ends(link.a, link.b))?;
+        Some(TrainedLink {
+            name: format!("{}-{}", link.a, link.b),
+            kind: link.kind,
+            width,
+            max_width: link.width,
+            speed: 0.0,
+            max_speed: 0.0,
+            under_load: false,
+            errors: None,
+        })
+    });
+    compared.collect()
+}
+
+/// Parts that the twin has and the node does not show.
+pub(super) fn missing_parts(topology: &Topology, twin: &Topology) -> Vec<String> {
+    let there: BTreeSet<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
+    let gpus = twin.gpus.iter().filter(|gpu| !there.contains(&gpu.index));
+    gpus.map(|gpu| format!("gpu{}", gpu.index)).collect()
+}
+
+/// Who else uses the GPUs, if anyone does.
+pub(super) fn other_users(view: &NodeView) -> Option<String> {
+    let used: Vec<String> = view
+        .states
+        .iter()
+        .filter_map(|(gpu, state)| {
+            let others = state.other_processes.unwrap_or(0);
+            let busy = view.facts.get(gpu).and_then(|facts| facts.busy_percent).unwrap_or(0);
+            match (others, busy) {
+                (0, 0..=4) => None,
+                (0, percent) => Some(format!("gpu{gpu} was {percent} % busy")),
+                (1, _) => Some(format!("another process uses gpu{gpu}")),
+                (n, _) => Some(format!("{n} other processes use gpu{gpu}")),
+            }
+        })
+        .collect();
+    let (first, rest) = used.split_first()?;
+    Some(match rest.len() {
+        0 => first.clone(),
+        n => format!("{first}, and {n} more GPUs are in use"),
+    })
+}
+
+/// What is legal and limits the verdict.
+pub(super) fn peculiarities(view: &NodeView, settings: &BTreeMap<String, String>) -> Vec<String> {
+    let mut limits = Vec::new();
+    for (gpu, facts) in &view.facts {
+        if facts.mig == Some(true) {
+            limits.push(format!("MIG is on: gpu{gpu} is only a part of its GPU"));
+        }
+    }
+    for (name, value) in settings.iter().filter(|(name, _)| name.ends_with("_VISIBLE_DEVICES")) {
+        limits.push(format!("{name}={value} limits the GPUs that are seen"));
+    }
+    if view.topology.gpus.len() == 1 {
+        limits.push("one GPU: no path between GPUs, and no equals to compare with".to_owned());
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::{GpuFacts, WorldKind};
+
+    fn view(widths: &[(u32, f64)]) -> NodeView {
+        let gpu = |(index, &(width, speed_gts)): (usize, &(u32, f64))| Gpu {
+            index: index as u32,
+            name: "X".into(),
+            host_link: Some(PcieLink { speed_gts, width, max_speed_gts: 32.0, max_width: 16 }),
+            ..Gpu::default()
+        };
+        let topology =
+            Topology { gpus: widths.iter().enumerate().map(gpu).collect(), ..Topology::default() };
+        NodeView {
+            world: WorldKind::Real,
+            topology,
+            without: None,
+            facts: BTreeMap::new(),
+            states: BTreeMap::new(),
+            counters: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_slot_that_holds_all_gpus_back_is_a_limit_and_one_gpu_a_fault() {
+        let (links, limits) =
+            trained_links(&view(&[(16, 16.0); 4]), &LinkReadings::default(), None);
+        assert!(links.iter().all(|l| (l.width, l.max_width) == (16, 16) && l.speed == l.max_speed));
+        assert_eq!(limits.len(), 1, "{limits:?}");
+        let one = view(&[(16, 32.0), (8, 32.0), (16, 32.0)]);
+        let (links, limits) = trained_links(&one, &LinkReadings::default(), None);
+        assert_eq!((links[1].width, links[1].max_width), (8, 16));
+        assert!(limits.is_empty(), "{limits:?}");
+    }
+
+    #[test]
+    fn nvlinks_are_compared_with_the_best_gpu_of_the_board() {
+        let mut node = view(&[(16, 32.0), (16, 32.0)]);
+        let facts = |active| GpuFacts { nvlinks: Some((active, 18)), ..GpuFacts::default() };
+        node.facts = BTreeMap::from([(0, facts(12)), (1, facts(12))]);
+        let (links, limits) = trained_links(&node, &LinkReadings::default(), None);
+        assert!(
+            links.iter().filter(|l| l.kind == LinkKind::Nvlink).all(|l| l.width == l.max_width)
+        );
+        assert_eq!(limits, ["no X uses more than 12 of 18 NVLinks"]);
+        node.facts.insert(1, facts(11));
+        let (links, _) = trained_links(&node, &LinkReadings::default(), None);
+        let second = links.iter().find(|l| l.name == "gpu1 NVLink").expect("it is listed");
+        assert_eq!((second.width, second.max_width), (11, 12));
+    }
+
+    #[test]
+    fn other_users_are_named() {
+        let mut node = view(&[(16, 32.0), (16, 32.0)]);
+        assert_eq!(other_users(&node), None);
+        let state = |n| GpuState { other_processes: Some(n), ..GpuState::default() };
+        node.states = BTreeMap::from([(0, state(0)), (1, state(2))]);
+        assert_eq!(other_users(&node).as_deref(), Some("2 other processes use gpu1"));
+        node.states = BTreeMap::from([(0, GpuState::default())]);
+        let busy = GpuFacts { busy_percent: Some(97), ..GpuFacts::default() };
+        node.facts = BTreeMap::from([(0, busy)]);
+        assert_eq!(other_users(&node).as_deref(), Some("gpu0 was 97 % busy"));
+    }
+}
