@@ -11,7 +11,7 @@ use pathline_schema::{
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::busy::{BusyCases, busy_cases};
-use crate::figure::{FigureCell, LossBreakdown, PublishedValue, Suspicion};
+use crate::figure::{FigureCell, LossBreakdown, NodeInterval, PublishedValue, Suspicion};
 use crate::message_records::library_name;
 use crate::repeats::RepeatIndex;
 use crate::shell_quote;
@@ -61,9 +61,11 @@ pub enum EntryState<'a> {
 /// A case of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct RunEntry<'a> {
-    pub(crate) case: &'a Case,
+    /// The case.
+    pub case: &'a Case,
     pub(crate) suites: &'a [String],
-    pub(crate) state: EntryState<'a>,
+    /// Samples, or why there are none.
+    pub state: EntryState<'a>,
     /// State of its GPUs.
     pub(crate) gpus: Option<&'a BTreeMap<Unit, GpuReadings>>,
     /// Whether its bytes arrived, where it was measured to its stop.
@@ -74,21 +76,21 @@ pub struct RunEntry<'a> {
 
 impl<'a> RunEntry<'a> {
     /// The only timed flow, of a case without background.
-    pub(crate) fn lone(&self) -> Option<&'a Flow> {
+    pub fn lone(&self) -> Option<&'a Flow> {
         match self.case.timed.as_slice() {
             [flow] if self.case.background.is_empty() => Some(flow),
             _ => None,
         }
     }
     /// Its samples, one series a timed flow; none of a skip or a fault.
-    pub(crate) fn series(&self) -> &'a [FlowSeries] {
+    pub fn series(&self) -> &'a [FlowSeries] {
         match self.state {
             EntryState::Sampled(series) => series,
             EntryState::Absent(_) => &[],
         }
     }
     /// Both timed flows, of a case that sends in both directions between two units.
-    pub(crate) fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
+    pub fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
         match self.case.timed.as_slice() {
             [there, back]
                 if self.case.background.is_empty()
@@ -102,11 +104,11 @@ impl<'a> RunEntry<'a> {
         }
     }
     /// Whether a suite of this name lists it.
-    pub(crate) fn of(&self, suite: SuiteId) -> bool {
+    pub fn of(&self, suite: SuiteId) -> bool {
         self.suites.iter().any(|s| s == suite.word())
     }
     /// What moved the bytes of the first flow, as far as the record knows.
-    pub(crate) fn engine(&self) -> &'a str {
+    pub fn engine(&self) -> &'a str {
         match self.state {
             EntryState::Sampled([first, ..]) => &first.engine,
             _ => "",
@@ -177,8 +179,10 @@ pub(crate) struct BestMemory {
 
 /// A journal with its ceilings.
 pub struct RunView<'a> {
-    pub(crate) journal: &'a Journal,
-    pub(crate) entries: Vec<RunEntry<'a>>,
+    /// The journal.
+    pub journal: &'a Journal,
+    /// Every case with an outcome or with samples.
+    pub entries: Vec<RunEntry<'a>>,
     network: Option<&'a Network>,
     published: Option<&'static PublishedTable>,
     best: BTreeMap<(Unit, Unit), BestMemory>,
@@ -231,7 +235,7 @@ impl<'a> RunView<'a> {
 
     /// The run without results that cannot be right, that other programs disturbed or that rest on
     /// assumed constants of a model: no sentence rests on them.
-    pub(crate) fn sound(&self) -> Self {
+    pub fn sound(&self) -> Self {
         let is_sound = |entry: &&RunEntry| {
             self.busy.reason(entry.case).is_none()
                 && entry.origin != Some(ConstantOrigin::Assumed)
@@ -255,12 +259,13 @@ impl<'a> RunView<'a> {
         self
     }
 
-    pub(crate) fn topology(&self) -> &'a Topology {
+    /// The topology of the node.
+    pub fn topology(&self) -> &'a Topology {
         &self.journal.topology
     }
 
     /// Name and version of the library behind a transport.
-    pub(crate) fn library(&self, via: Transport) -> String {
+    pub fn library(&self, via: Transport) -> String {
         library_name(self.journal, via)
     }
 
@@ -285,7 +290,7 @@ impl<'a> RunView<'a> {
     }
 
     /// Name of the simulated machine.
-    pub(crate) fn simulated(&self) -> Option<&'a str> {
+    pub fn simulated(&self) -> Option<&'a str> {
         match &self.journal.begin.world {
             WorldKind::Real => None,
             WorldKind::Simulated(name) => Some(name),
@@ -298,7 +303,7 @@ impl<'a> RunView<'a> {
     }
 
     /// Cases of a suite.
-    pub(crate) fn suite<'b>(
+    pub fn suite<'b>(
         &'b self,
         name: SuiteId,
     ) -> impl Iterator<Item = &'b RunEntry<'a>> + 'b {
@@ -306,7 +311,7 @@ impl<'a> RunView<'a> {
     }
 
     /// Median of what a case gave.
-    pub(crate) fn value(&self, entry: &RunEntry, quantity: CaseQuantity) -> Option<f64> {
+    pub fn value(&self, entry: &RunEntry, quantity: CaseQuantity) -> Option<f64> {
         entry.shown(quantity).map(|shown| shown.value)
     }
 
@@ -327,7 +332,7 @@ impl<'a> RunView<'a> {
                 _ => shown.map_or(0.0, |s| s.half_width()),
             },
             few: shown.and_then(|s| s.few()),
-            node: self.repeats.interval(entry.case, |series| shown_value(series, quantity)),
+            node: self.node_interval(entry.case, quantity),
             ceiling,
             bound,
             path: self.path(entry.case, quantity, ceiling),
@@ -338,6 +343,11 @@ impl<'a> RunView<'a> {
             suspect: self.suspicion(entry),
             origin: entry.origin,
         }
+    }
+
+    /// The interval of a value between processes, of a run with at least 3 repeats.
+    pub fn node_interval(&self, case: &Case, quantity: CaseQuantity) -> Option<NodeInterval> {
+        self.repeats.interval(case, |series| shown_value(series, quantity))
     }
 
     /// Why results of a case are suspect. Messages of a simulated machine carry no bytes, which is no
@@ -423,7 +433,7 @@ impl<'a> RunView<'a> {
     }
 
     /// What a flow gets alone by the description of the machine, GB/s, and what holds it there.
-    pub(crate) fn bound(&self, flow: &Flow) -> Option<(f64, String)> {
+    pub fn bound(&self, flow: &Flow) -> Option<(f64, String)> {
         let ceiling = self.network?.explain(flow).ok()?;
         let (rate, why) = ceiling.bound.unwrap_or((ceiling.peak, ceiling.narrowest));
         Some((rate.gbs(), why))

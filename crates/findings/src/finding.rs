@@ -1,8 +1,6 @@
 //! Findings: what was observed, what causes it, what to do about it, and what that gains.
 
-use pathline_explain::figure::RunReport;
-use pathline_flow::Network;
-use pathline_schema::{Case, Journal};
+use pathline_schema::Case;
 use serde::Serialize;
 
 /// How much a finding matters.
@@ -25,6 +23,8 @@ pub enum GainBasis {
     Measured,
     /// One arm is the prediction of the model.
     Predicted,
+    /// Both arms are in the run, and the run is a simulation.
+    Simulated,
 }
 
 /// What an action gains.
@@ -39,7 +39,7 @@ pub struct ExpectedGain {
 /// One side of a comparison that a finding rests on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FindingArm {
-    /// What it is: `SDMA copy (hipMemcpyPeer)`.
+    /// What it is: `SDMA copy (hipMemcpyAsync)`.
     pub label: String,
     /// Its value.
     pub value: f64,
@@ -55,13 +55,13 @@ pub struct FindingArm {
 /// A conclusion that a reader can act on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Stable name for tools: `sdma-limits-pairs`.
+    /// Stable name for tools: `engine-limits-pairs`. docs/findings.md lists all.
     pub id: &'static str,
     /// How much it matters.
     pub severity: FindingSeverity,
     /// What was seen, with numbers, size and kind; one sentence.
     pub observation: String,
-    /// What holds it: the narrowest hop or the rule; one sentence without a subject is enough.
+    /// What holds it: the narrowest hop or the rule; one sentence. Empty if the run does not show it.
     pub cause: String,
     /// What to do: the exact variable, flag, call or mask. Empty if nothing can be done.
     pub action: String,
@@ -75,13 +75,29 @@ pub struct Finding {
     pub arms: Vec<FindingArm>,
     /// What is lost without the action, for ranking: share of speed lost times share of the node.
     pub weight: f64,
+    /// Whether its values are those of a simulated machine.
+    pub simulated: bool,
+}
+
+impl Finding {
+    /// A finding of which only the observation is known yet.
+    pub(crate) fn new(id: &'static str, severity: FindingSeverity, observation: String) -> Self {
+        Self {
+            id,
+            severity,
+            observation,
+            cause: String::new(),
+            action: String::new(),
+            gain: None,
+            cost: String::new(),
+            places: Vec::new(),
+            arms: Vec::new(),
+            weight: 0.0,
+            simulated: false,
+        }
+    }
 }
 
 fn as_text<S: serde::Serializer>(case: &Case, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(case)
-}
-
-/// All findings of a run, faults first, then by weight.
-pub(crate) fn findings(_: &Journal, _: Option<&Network>, _: &RunReport) -> Vec<Finding> {
-    Vec::new()
 }

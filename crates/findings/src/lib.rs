@@ -3,7 +3,9 @@
 //! Every conclusion is derived from measured or predicted values and from the topology, never from the
 //! name of a product.
 
+mod evidence;
 mod finding;
+mod rules;
 mod tile;
 mod verdict;
 
@@ -34,9 +36,10 @@ pub fn conclude(
     network: Option<&Network>,
     report: &RunReport,
 ) -> RunConclusions {
+    let evidence = evidence::Evidence::new(journal, network);
     RunConclusions {
         verdict: verdict::verdict(journal, report),
-        findings: finding::findings(journal, network, report),
-        tiles: tile::tiles(journal, report),
+        findings: rules::findings(&evidence),
+        tiles: tile::tiles(&evidence, report),
     }
 }

@@ -1,7 +1,7 @@
 //! Headline values of a run.
 
 use pathline_explain::figure::RunReport;
-use pathline_schema::Journal;
+use crate::evidence::Evidence;
 use serde::Serialize;
 
 /// A headline value with its context.
@@ -28,6 +28,6 @@ pub struct SummaryTile {
 }
 
 /// The headline values of a run, in display order.
-pub(crate) fn tiles(_: &Journal, _: &RunReport) -> Vec<SummaryTile> {
+pub(crate) fn tiles(_: &Evidence, _: &RunReport) -> Vec<SummaryTile> {
     Vec::new()
 }

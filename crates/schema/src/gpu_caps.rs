@@ -27,6 +27,11 @@ pub struct GpuCaps {
     /// when the runtime starts. HSA runtime, environment variables:
     /// <https://rocm.docs.amd.com/projects/ROCR-Runtime/en/latest/environment_variables.html>
     pub copy_engine_env: Option<&'static str>,
+    /// The variable that does the same for copies between GPUs alone. Same source.
+    pub peer_engine_env: Option<&'static str>,
+    /// The variable that lists the GPUs that a process may use, by number. HIP: "GPU isolation
+    /// techniques" of the ROCm documentation; CUDA: "Environment variables" of its programming guide.
+    pub visible_env: Option<&'static str>,
     /// The variable that lets a GPU's touch of a page that it does not hold be a fault that can be
     /// served (`1`), read when the runtime starts. With `0` managed memory of the host is read in
     /// place. The default depends on the GPU and the kernel. Same source.
@@ -38,6 +43,10 @@ pub struct GpuCaps {
     pub clock_ghz: f64,
     /// Suffix of the title of OSU's benchmarks for device memory.
     pub osu_suffix: &'static str,
+    /// Name of a copy engine: `SDMA`.
+    pub engine_name: &'static str,
+    /// The call that moves managed memory ahead of its use.
+    pub prefetch_call: &'static str,
     /// Calls that copy: the asynchronous one, then the synchronous ones, H2D and D2H.
     pub copy_calls: [&'static str; 3],
     /// Calls that pin host memory and release it.
@@ -57,10 +66,14 @@ const AMD: GpuCaps = GpuCaps {
     fixed_engine_rate: true,
     large_payloads: false,
     copy_engine_env: Some("HSA_ENABLE_SDMA"),
+    peer_engine_env: Some("HSA_ENABLE_PEER_SDMA"),
+    visible_env: Some("ROCR_VISIBLE_DEVICES"),
     page_fault_env: Some("HSA_XNACK"),
     fma_per_cycle: [64.0, 64.0],
     clock_ghz: 1.7,
     osu_suffix: "-ROCM",
+    engine_name: "SDMA",
+    prefetch_call: "hipMemPrefetchAsync",
     copy_calls: ["hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH"],
     pin_calls: ["hipHostRegister", "hipHostUnregister"],
     direct_library: "hipFile",
@@ -76,10 +89,14 @@ const NVIDIA: GpuCaps = GpuCaps {
     fixed_engine_rate: false,
     large_payloads: true,
     copy_engine_env: None,
+    peer_engine_env: None,
+    visible_env: Some("CUDA_VISIBLE_DEVICES"),
     page_fault_env: None,
     fma_per_cycle: [128.0, 64.0],
     clock_ghz: 1.98,
     osu_suffix: "-CUDA",
+    engine_name: "copy engine",
+    prefetch_call: "cuMemPrefetchAsync",
     copy_calls: ["cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH"],
     pin_calls: ["cuMemHostRegister", "cuMemHostUnregister"],
     direct_library: "cuFile",
@@ -95,6 +112,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     memory_grains: true,
     fixed_engine_rate: false,
     large_payloads: false,
+    visible_env: None,
     management_library: None,
     ..NVIDIA
 };

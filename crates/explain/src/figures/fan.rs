@@ -18,9 +18,12 @@ const SUITE: SuiteId = SuiteId::Fan;
 
 /// Direction of the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FanDirection {
+pub enum FanDirection {
+    /// To the GPUs.
     In,
+    /// From the GPUs.
     Out,
+    /// Both at once.
     Both,
 }
 
@@ -36,20 +39,22 @@ impl FanDirection {
 
 /// GPUs that stream at once.
 #[derive(Debug, Clone)]
-struct GpuFan<'a> {
-    gpus: Vec<u32>,
+pub struct GpuFan<'a> {
+    /// The GPUs, ascending.
+    pub gpus: Vec<u32>,
     /// Whether some of them share a package, and are not all GPUs of the node.
-    same_package: bool,
+    pub same_package: bool,
     /// Whether it is known which package each of them is in.
     packaged: bool,
     /// Over how many NUMA domains their memory is spread.
-    domains: usize,
+    pub domains: usize,
     all: bool,
-    entry: RunEntry<'a>,
+    /// The case.
+    pub entry: RunEntry<'a>,
     /// Read + written, GB/s.
     value: Option<f64>,
     /// Direction of copies by copy engines; none for kernels that read and write host memory.
-    direction: Option<FanDirection>,
+    pub direction: Option<FanDirection>,
     /// Times the rate of the one GPU.
     ratio: Option<f64>,
 }
@@ -81,7 +86,8 @@ fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
     fans
 }
 
-fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
+/// A case of several GPUs at once; none if it is of another form.
+pub fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     let flows = &entry.case.timed;
     let gpus: BTreeSet<u32> = flows.iter().filter_map(|f| f.by.at().gpu()).collect();
     let host = |u: Unit| u.numa().is_some();

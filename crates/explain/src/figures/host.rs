@@ -184,21 +184,22 @@ fn load_latency(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<String>
 
 /// Where streaming stores overtake ordinary ones, for one number of threads.
 #[derive(Debug, Clone, PartialEq)]
-struct StoreCrossover {
-    threads: u32,
+pub struct StoreCrossover {
+    /// Number of threads.
+    pub threads: u32,
     /// Smallest size from which on they stay ahead by more than both 95 % intervals, and their gain
     /// there; none if they are not so far ahead at the largest.
-    at: Option<(Bytes, f64)>,
+    pub at: Option<(Bytes, f64)>,
     /// Smallest and largest size that both were measured at.
-    sizes: (Bytes, Bytes),
+    pub sizes: (Bytes, Bytes),
     /// Best streaming copy at the largest size, and its rate.
-    streaming: (CpuHow, f64),
+    pub streaming: (CpuHow, f64),
     /// Best copy there whose stores go through the caches.
-    temporal: (CpuHow, f64),
+    pub temporal: (CpuHow, f64),
     /// The C library's copy there.
     memcpy: Option<MemcpyRate>,
     /// Whether the 95 % intervals of the two are apart there.
-    sure: bool,
+    pub sure: bool,
 }
 
 /// The C library's copy at the largest size. It chooses its stores by size, so it is neither a

@@ -3,20 +3,20 @@
 mod bystander;
 mod collectives;
 mod contention;
-mod fan;
-mod host;
+pub mod fan;
+pub mod host;
 mod host_link;
 mod latency;
 mod local;
 mod managed;
 mod messages;
-mod numa_gpu;
+pub mod numa_gpu;
 mod overhead;
-mod overlap;
-mod pairs;
+pub mod overlap;
+pub mod pairs;
 mod patterns;
 mod registration;
-mod routes;
+pub mod routes;
 mod sent_flows;
 mod shared_memory;
 mod storage;
@@ -365,7 +365,7 @@ fn published_clause<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
 }
 
 /// A kind of memory as people call it.
-fn mem_words(mem: MemKind) -> &'static str {
+pub fn mem_words(mem: MemKind) -> &'static str {
     match mem {
         MemKind::Vram => "device memory",
         MemKind::VramFine => "fine-grained device memory",
@@ -406,7 +406,7 @@ fn bars_figure(
     })
 }
 
-fn is_host(unit: Unit) -> bool {
+pub(crate) fn is_host(unit: Unit) -> bool {
     unit.numa().is_some()
 }
 

@@ -15,15 +15,21 @@ const SUITE: SuiteId = SuiteId::NumaGpu;
 const ALIKE: f64 = 0.98;
 
 /// A copy between a domain's memory and a GPU.
-struct DomainCopy<'b, 'a> {
-    domain: u32,
-    gpu: u32,
-    mem: MemKind,
-    inward: bool,
-    entry: &'b RunEntry<'a>,
+pub struct DomainCopy<'b, 'a> {
+    /// The NUMA domain of the host memory.
+    pub domain: u32,
+    /// The GPU.
+    pub gpu: u32,
+    /// Kind of the host memory.
+    pub mem: MemKind,
+    /// Whether the bytes go to the GPU.
+    pub inward: bool,
+    /// The case.
+    pub entry: &'b RunEntry<'a>,
 }
 
-fn paths<'b, 'a>(run: &'b RunView<'a>) -> Vec<DomainCopy<'b, 'a>> {
+/// The copies that suite `numa-gpu` measured, in the order of the run.
+pub fn paths<'b, 'a>(run: &'b RunView<'a>) -> Vec<DomainCopy<'b, 'a>> {
     let path = |entry: &'b RunEntry<'a>| {
         let flow: &Flow = entry.lone().filter(|f| matches!(f.by, Mover::Dma { .. }))?;
         let inward = is_host(flow.src.unit);

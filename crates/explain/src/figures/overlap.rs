@@ -11,14 +11,17 @@ use crate::run::{RunEntry, RunView};
 const SUITE: SuiteId = SuiteId::Overlap;
 
 /// A copy and a kernel at once, one of which is timed.
-struct OverlapCell<'b, 'a> {
-    copy: &'a Flow,
-    work: &'a Flow,
+pub struct OverlapCell<'b, 'a> {
+    /// The copy.
+    pub copy: &'a Flow,
+    /// The kernel.
+    pub work: &'a Flow,
     /// Whether the copy is timed.
-    of_copy: bool,
-    entry: &'b RunEntry<'a>,
+    pub of_copy: bool,
+    /// The case.
+    pub entry: &'b RunEntry<'a>,
     /// Share of its rate alone, in per cent.
-    cell: FigureCell,
+    pub cell: FigureCell,
 }
 
 fn is_work(flow: &Flow) -> bool {
@@ -26,7 +29,8 @@ fn is_work(flow: &Flow) -> bool {
     op.is_some_and(|op| op != KernelOp::Copy)
 }
 
-fn work_label(flow: &Flow) -> String {
+/// The kernel: `compute`, `triad`.
+pub fn work_label(flow: &Flow) -> String {
     match flow.by {
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => "compute".into(),
         Mover::Kernel { variant, .. } => variant.op.word().into(),
@@ -42,7 +46,8 @@ fn copy_label(flow: &Flow, engine: &str) -> String {
     format!("{} to {}, {by}", end(flow.src.unit), end(flow.dst.unit))
 }
 
-fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
+/// The pairs of a copy and a kernel that suite `overlap` measured, in the order of the run.
+pub fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([timed], [background]) =

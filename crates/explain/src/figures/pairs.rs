@@ -14,7 +14,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 /// What moves data from one GPU to another, and on which side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PairMover {
+pub enum PairMover {
     /// The runtime's copy, issued at the source.
     Dma,
     /// The runtime's copy, issued at the destination.
@@ -78,16 +78,21 @@ impl PairMover {
 
 /// A measured pair.
 #[derive(Debug, Clone, Copy)]
-struct MeasuredPair<'a> {
-    verb: PairMover,
-    src: u32,
-    dst: u32,
-    both: bool,
-    entry: RunEntry<'a>,
+pub struct MeasuredPair<'a> {
+    /// What moves the bytes.
+    pub verb: PairMover,
+    /// The GPU that they come from.
+    pub src: u32,
+    /// The GPU that they go to.
+    pub dst: u32,
+    /// Whether as many go back at the same time.
+    pub both: bool,
+    /// The case.
+    pub entry: RunEntry<'a>,
 }
 
 /// What the suite measured, the largest size of each pair.
-fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
+pub fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
     let mut found: BTreeMap<(PairMover, bool, u32, u32), MeasuredPair> = BTreeMap::new();
     let size = |p: &MeasuredPair| p.entry.case.timed.first().map(|f| f.bytes);
     for pair in run.suite(SuiteId::Pairs).filter_map(|entry| pair(*entry)) {

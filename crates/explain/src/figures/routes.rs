@@ -21,23 +21,28 @@ const FELT: f64 = 0.1;
 
 /// A copy while another one loads one link.
 #[derive(Debug, Clone)]
-struct RouteSlowdown<'a> {
-    timed: &'a Flow,
-    load: &'a Flow,
-    entry: RunEntry<'a>,
-    alone: f64,
-    loaded: f64,
+pub struct RouteSlowdown<'a> {
+    /// The copy that is timed.
+    pub timed: &'a Flow,
+    /// The copy that loads a link meanwhile.
+    pub load: &'a Flow,
+    /// The case of both.
+    pub entry: RunEntry<'a>,
+    /// Rate of the timed copy alone, GB/s.
+    pub alone: f64,
+    /// Its rate under the load, GB/s.
+    pub loaded: f64,
 }
 
 impl RouteSlowdown<'_> {
     /// Whether the load slows the copy: they share a link.
-    fn shared(&self) -> bool {
+    pub fn shared(&self) -> bool {
         self.loaded < (1.0 - FELT) * self.alone
     }
 }
 
 /// What the suite measured, in the order of the run.
-fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
+pub fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([timed], [load]) = (entry.case.timed.as_slice(), entry.case.background.as_slice())

@@ -1,0 +1,174 @@
+//! Values that findings may rest on, and comparisons of them.
+
+use std::collections::BTreeSet;
+
+use pathline_explain::fmt;
+use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
+use pathline_flow::Network;
+use pathline_schema::{Case, Flow, Gpu, GpuCaps, Journal, Topology};
+
+use crate::{ExpectedGain, FindingArm, GainBasis};
+
+/// Least gain that is worth a finding. Between two processes of one node 9 of 10 host paths differ by
+/// up to 5 % (fixtures `h200-x4` and `h200-x4-again`), which no interval of one process shows.
+pub(crate) const LEAST_GAIN: f64 = 0.05;
+
+/// The widest 95 % interval, to one side and relative, of a value that a finding rests on.
+const WIDEST: f64 = 0.25;
+
+/// Warnings whose results no finding rests on: the median is not that of one state, or not of what the
+/// case names.
+const SUSPECT_CODES: [&str; 5] =
+    ["bimodal", "wandering", "not-migrated", "memory-type", "beyond-ceiling"];
+
+/// A measured run without the results that a finding must not rest on.
+pub(crate) struct Evidence<'a> {
+    /// Without results that are beyond a ceiling or that other programs disturbed.
+    pub(crate) run: RunView<'a>,
+    suspect: BTreeSet<&'a str>,
+}
+
+/// A value with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SoundValue<'a> {
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) unit: &'static str,
+    pub(crate) case: &'a Case,
+}
+
+impl<'a> Evidence<'a> {
+    pub(crate) fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
+        let notes = journal.notes.iter();
+        let suspect = notes.filter(|note| SUSPECT_CODES.contains(&note.code.as_str()));
+        Self {
+            run: RunView::new(journal, network).sound(),
+            suspect: suspect.map(|note| note.subject.as_str()).collect(),
+        }
+    }
+
+    /// The value of a case; none if it has too few samples for an interval, too wide a one, or a warning.
+    pub(crate) fn value(
+        &self,
+        entry: &RunEntry<'a>,
+        quantity: CaseQuantity,
+    ) -> Option<SoundValue<'a>> {
+        let shown = entry.shown(quantity)?;
+        let own = shown.interval?;
+        let of_node = self.run.node_interval(entry.case, quantity);
+        let (low, high) = of_node.map_or((own.low, own.high), |node| (node.low, node.high));
+        let (value, unit, case) = (shown.value, quantity.unit(), entry.case);
+        let narrow = high - low <= 2.0 * WIDEST * value;
+        let sound = narrow && !self.suspect.contains(case.to_string().as_str());
+        sound.then_some(SoundValue { value, low, high, unit, case })
+    }
+
+    /// Payload of a case, GB/s.
+    pub(crate) fn rate(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
+        self.value(entry, CaseQuantity::Payload)
+    }
+
+    /// Time of one step of a case, us.
+    pub(crate) fn time(&self, entry: &RunEntry<'a>) -> Option<SoundValue<'a>> {
+        self.value(entry, CaseQuantity::StepUs)
+    }
+
+    /// Cases of one timed flow without background.
+    pub(crate) fn lone(&self) -> impl Iterator<Item = (&RunEntry<'a>, &'a Flow)> {
+        self.run.entries.iter().filter_map(|entry| Some((entry, entry.lone()?)))
+    }
+
+    pub(crate) fn topology(&self) -> &'a Topology {
+        self.run.topology()
+    }
+
+    pub(crate) fn gpu(&self, index: u32) -> Option<&'a Gpu> {
+        self.topology().gpus.iter().find(|gpu| gpu.index == index)
+    }
+
+    /// Capabilities of the runtime of the first GPU; those of an unknown one without GPUs.
+    pub(crate) fn caps(&self) -> &'static GpuCaps {
+        self.topology().gpus.first().map_or(GpuCaps::of_vendor(""), Gpu::caps)
+    }
+
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.run.simulated().is_some()
+    }
+
+    /// A gain whose two sides are both in the run.
+    pub(crate) fn gain(&self, factors: &[f64]) -> Option<ExpectedGain> {
+        let basis = if self.is_simulated() { GainBasis::Simulated } else { GainBasis::Measured };
+        let factor = range_of(factors)?;
+        Some(ExpectedGain { factor, basis })
+    }
+}
+
+impl SoundValue<'_> {
+    pub(crate) fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// `50.3 GB/s ±0.4 %`
+    pub(crate) fn text(&self) -> String {
+        let within = fmt::percent(self.half_width() / self.value);
+        format!("{} {} ±{within}", fmt::number(self.value), self.unit)
+    }
+
+    pub(crate) fn arm(&self, label: impl Into<String>) -> FindingArm {
+        FindingArm {
+            label: label.into(),
+            value: self.value,
+            half_width: Some(self.half_width()),
+            unit: self.unit.to_owned(),
+            case: self.case.clone(),
+        }
+    }
+
+    /// How many times as fast this rate is as another, if the intervals are apart and the gain is worth it.
+    pub(crate) fn gain_over(&self, slow: &SoundValue) -> Option<f64> {
+        let factor = self.value / slow.value;
+        (self.low > slow.high && factor >= 1.0 + LEAST_GAIN).then_some(factor)
+    }
+
+    /// How many times as fast this time is as another, on the same terms.
+    pub(crate) fn time_gain_over(&self, slow: &SoundValue) -> Option<f64> {
+        slow.gain_over(self)
+    }
+}
+
+/// The least and the greatest; none of none.
+pub(crate) fn range_of(values: &[f64]) -> Option<(f64, f64)> {
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    Some((low, high))
+}
+
+/// `48.6-50.4`, or one number.
+pub(crate) fn range_text(values: &[SoundValue]) -> String {
+    let values: Vec<f64> = values.iter().map(|v| v.value).collect();
+    range_of(&values).map_or(String::new(), |(low, high)| fmt::range(low, high))
+}
+
+/// The widest half width of these values, as ` ±0.4 %`.
+pub(crate) fn widest_text(values: &[SoundValue]) -> String {
+    let widest = values.iter().map(|v| v.half_width() / v.value).reduce(f64::max);
+    widest.map_or(String::new(), |share| format!(" ±{}", fmt::percent(share)))
+}
+
+/// `1.5-3.1x`
+pub(crate) fn factor_text(factors: &[f64]) -> String {
+    range_of(factors).map_or(String::new(), |(low, high)| format!("{}x", fmt::range(low, high)))
+}
+
+/// The median; 0 of none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Share of speed that is lost at a factor: 0.5 at 2.
+pub(crate) fn lost(factor: f64) -> f64 {
+    1.0 - 1.0 / factor
+}

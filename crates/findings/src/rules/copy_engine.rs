@@ -1,0 +1,233 @@
+//! Pairs of GPUs between which a copy engine is slower than a kernel.
+
+use std::collections::BTreeMap;
+
+use pathline_explain::figures::overlap::{kept, work_label};
+use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
+use pathline_explain::fmt;
+use pathline_explain::run::CaseQuantity;
+use pathline_schema::{GpuCaps, KernelOp, Mover, Unit};
+
+use crate::evidence::{Evidence, SoundValue, factor_text, lost, range_of, range_text, widest_text};
+use crate::{Finding, FindingSeverity};
+
+pub(super) const ID: &str = "engine-limits-pairs";
+
+/// Rates of one engine that differ by no more than this factor are one rate.
+const ONE_RATE: f64 = 1.1;
+/// Links whose peaks differ by this factor are of different widths.
+const WIDER: f64 = 1.4;
+
+/// A pair that a kernel serves faster.
+struct SlowPair<'a> {
+    src: u32,
+    dst: u32,
+    engine: SoundValue<'a>,
+    kernel: SoundValue<'a>,
+    kernel_verb: PairMover,
+    factor: f64,
+    /// Peak of the links between them, GB/s.
+    peak: Option<f64>,
+}
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
+    let caps = evidence.caps();
+    let measured = pairs(&evidence.run);
+    let mut by_pair: BTreeMap<(u32, u32), Vec<&MeasuredPair>> = BTreeMap::new();
+    for pair in measured.iter().filter(|pair| !pair.both) {
+        by_pair.entry((pair.src, pair.dst)).or_default().push(pair);
+    }
+    let compared: Vec<Option<SlowPair>> =
+        by_pair.values().filter_map(|pair| compare(evidence, caps, pair)).collect();
+    let all = compared.len();
+    let mut slow: Vec<SlowPair> = compared.into_iter().flatten().collect();
+    slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
+    finding(evidence, caps, &slow, all).into_iter().collect()
+}
+
+/// The inner value is none for a pair that the engine serves as well; the outer one if an arm is missing.
+fn compare<'a>(
+    evidence: &Evidence<'a>,
+    caps: &GpuCaps,
+    pair: &[&MeasuredPair<'a>],
+) -> Option<Option<SlowPair<'a>>> {
+    let of = |verb: PairMover| {
+        let found = pair.iter().find(|p| p.verb == verb)?;
+        Some((verb, evidence.rate(&found.entry)?))
+    };
+    let first = pair.iter().find(|p| p.verb == PairMover::Dma)?;
+    let (_, engine) = of(PairMover::Dma)?;
+    // The setting of the runtime makes the same call use its own kernel; other kernels are the
+    // application's.
+    let own = of(PairMover::Blit).filter(|_| caps.copy_kernel);
+    let others = [of(PairMover::Read), of(PairMover::Write)].into_iter().flatten();
+    let best = others.max_by(|a, b| a.1.value.total_cmp(&b.1.value));
+    let (kernel_verb, kernel) = own.or(best)?;
+    let peak = evidence.run.cell(&first.entry, CaseQuantity::Payload).ceiling;
+    let (src, dst) = (first.src, first.dst);
+    let slow = |factor| SlowPair { src, dst, engine, kernel, kernel_verb, factor, peak };
+    Some(kernel.gain_over(&engine).map(slow))
+}
+
+fn finding(
+    evidence: &Evidence,
+    caps: &GpuCaps,
+    slow: &[SlowPair],
+    all: usize,
+) -> Option<Finding> {
+    let (most, least) = (slow.first()?, slow.last()?);
+    let engines: Vec<SoundValue> = slow.iter().map(|p| p.engine).collect();
+    let kernels: Vec<SoundValue> = slow.iter().map(|p| p.kernel).collect();
+    let factors: Vec<f64> = slow.iter().map(|p| p.factor).collect();
+    let by_runtime = most.kernel_verb == PairMover::Blit;
+    let kernel_name = if by_runtime { "the blit kernel" } else { "a copy kernel" };
+    let size = most.engine.case.timed.first()?.bytes.rounded();
+    let observation = format!(
+        "{} copies hold {} of {all} GPU pairs at {} GB/s{} ({size}, one way); {kernel_name} moves {} GB/s \
+         on them.",
+        caps.engine_name,
+        slow.len(),
+        range_text(&engines),
+        widest_text(&engines),
+        range_text(&kernels),
+    );
+    let engine_label = format!("{} copy ({})", caps.engine_name, caps.copy_calls[0]);
+    let setting = caps.copy_engine_env.filter(|_| by_runtime);
+    let kernel_label = |verb: PairMover| match (verb, setting) {
+        (PairMover::Blit, Some(name)) => format!("blit kernel ({name}=0)"),
+        (PairMover::Blit, None) => "blit kernel".to_owned(),
+        (PairMover::Read, _) => "copy kernel that reads at the destination".to_owned(),
+        _ => "copy kernel that writes at the source".to_owned(),
+    };
+    let mut arms = Vec::new();
+    for pair in [most, least] {
+        arms.push(pair.engine.arm(engine_label.clone()));
+        arms.push(pair.kernel.arm(kernel_label(pair.kernel_verb)));
+        if slow.len() == 1 {
+            break;
+        }
+    }
+    Some(Finding {
+        cause: cause(caps, slow),
+        action: action(caps, by_runtime, &factors),
+        gain: evidence.gain(&factors),
+        cost: cost(evidence, caps, by_runtime),
+        places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
+        arms,
+        weight: factors.iter().map(|f| lost(*f)).sum::<f64>() / all as f64,
+        ..Finding::new(ID, FindingSeverity::Gain, observation)
+    })
+}
+
+/// That the engine's rate does not follow the width of the links, if so.
+fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
+    let rates: Vec<f64> = slow.iter().map(|p| p.engine.value).collect();
+    let peaks: Vec<f64> = slow.iter().filter_map(|p| p.peak).collect();
+    let (Some((low, high)), Some((narrow, wide))) = (range_of(&rates), range_of(&peaks)) else {
+        return String::new();
+    };
+    if high <= ONE_RATE * low && wide >= WIDER * narrow {
+        return format!(
+            "One {} engine has one rate whatever the links: {} GB/s on links of {} as on links of {}.",
+            caps.engine_name.trim_end_matches(" engine"),
+            fmt::range(low, high),
+            fmt::gbs(narrow),
+            fmt::gbs(wide)
+        );
+    }
+    format!(
+        "The engine reaches {}-{} of the links' {} GB/s.",
+        fmt::percent(low / wide).trim_end_matches(" %"),
+        fmt::percent(high / narrow),
+        fmt::range(narrow, wide)
+    )
+}
+
+fn action(caps: &GpuCaps, by_runtime: bool, factors: &[f64]) -> String {
+    match (caps.copy_engine_env.filter(|_| by_runtime), caps.peer_engine_env) {
+        (Some(all), Some(peers)) => format!(
+            "Set {all}=0 (as measured), or {peers}=0 to keep {} for host copies (not measured).",
+            caps.engine_name
+        ),
+        (Some(all), None) => format!("Set {all}=0."),
+        (None, _) => format!(
+            "Copy between these GPUs by a kernel, not by {} ({}).",
+            caps.copy_calls[0],
+            factor_text(factors)
+        ),
+    }
+}
+
+/// What kernels lose while a copy kernel runs, and what copies of the host lose with the same setting.
+fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
+    let mut parts = Vec::new();
+    let all = kept(&evidence.run);
+    let between = |by: &Mover, engine: bool| match by {
+        Mover::Dma { .. } => engine,
+        Mover::Blit { .. } => !engine && by_runtime,
+        Mover::Kernel { variant, .. } => !engine && !by_runtime && variant.op == KernelOp::Copy,
+        _ => false,
+    };
+    for beside in all.iter().filter(|b| !b.of_copy && between(&b.copy.by, false)) {
+        let on_gpus = |unit: Unit| unit.gpu().is_some();
+        if !on_gpus(beside.copy.src.unit) || !on_gpus(beside.copy.dst.unit) {
+            continue;
+        }
+        let ends = (beside.copy.src, beside.copy.dst, beside.work);
+        let with_engine = all.iter().find(|b| {
+            !b.of_copy && between(&b.copy.by, true) && (b.copy.src, b.copy.dst, b.work) == ends
+        });
+        let share = |b: &pathline_explain::figures::overlap::OverlapCell| {
+            let usable = b.cell.few.is_none() && evidence.time(b.entry).is_some();
+            b.cell.value.filter(|_| usable)
+        };
+        let (Some(kernel), Some(engine)) = (share(beside), with_engine.and_then(share)) else {
+            continue;
+        };
+        parts.push(format!(
+            "{} on the same GPU keeps {} of its rate meanwhile ({} during a {} copy)",
+            work_label(beside.work),
+            fmt::percent((kernel / 100.0).min(1.0)),
+            fmt::percent((engine / 100.0).min(1.0)),
+            caps.engine_name
+        ));
+    }
+    if let Some(setting) = caps.copy_engine_env.filter(|_| by_runtime) {
+        let host = [(true, "H2D"), (false, "D2H")].into_iter().filter_map(|(inward, name)| {
+            let (engine, kernel) = host_copies(evidence, inward)?;
+            let loss = engine.gain_over(&kernel)?;
+            let rates = (fmt::number(kernel.value), fmt::number(engine.value));
+            (loss > 1.0).then(|| format!("{name} {} GB/s, not {}", rates.0, rates.1))
+        });
+        let host: Vec<String> = host.collect();
+        if !host.is_empty() {
+            parts.push(format!(
+                "with {setting}=0 kernels copy host memory, too ({})",
+                fmt::list(&host)
+            ));
+        }
+    }
+    if parts.is_empty() {
+        return "The copy occupies compute units.".to_owned();
+    }
+    format!("The copy occupies compute units; {}.", parts.join("; "))
+}
+
+/// Copies between pinned host memory and one GPU: by engine, and by a kernel of the same size.
+fn host_copies<'a>(
+    evidence: &Evidence<'a>,
+    inward: bool,
+) -> Option<(SoundValue<'a>, SoundValue<'a>)> {
+    let host = |unit: Unit| unit.numa().is_some();
+    evidence.lone().find_map(|(entry, flow)| {
+        let (there, here) = (host(flow.src.unit), host(flow.dst.unit));
+        if !matches!(flow.by, Mover::Dma { .. }) || (there, here) != (inward, !inward) {
+            return None;
+        }
+        let kernel = evidence.lone().find(|(_, other)| {
+            let copies = matches!(other.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Copy);
+            copies && (other.src, other.dst, other.bytes) == (flow.src, flow.dst, flow.bytes)
+        })?;
+        Some((evidence.rate(entry)?, evidence.rate(kernel.0)?))
+    })
+}
