@@ -303,10 +303,7 @@ impl<'a> RunView<'a> {
     }
 
     /// Cases of a suite.
-    pub fn suite<'b>(
-        &'b self,
-        name: SuiteId,
-    ) -> impl Iterator<Item = &'b RunEntry<'a>> + 'b {
+    pub fn suite<'b>(&'b self, name: SuiteId) -> impl Iterator<Item = &'b RunEntry<'a>> + 'b {
         self.entries.iter().filter(move |e| e.of(name))
     }
 

@@ -14,7 +14,7 @@ use crate::{ExpectedGain, FindingArm, GainBasis};
 pub(crate) const LEAST_GAIN: f64 = 0.05;
 
 /// The widest 95 % interval, to one side and relative, of a value that a finding rests on.
-const WIDEST: f64 = 0.25;
+const WIDEST: f64 = 0.1;
 
 /// Warnings whose results no finding rests on: the median is not that of one state, or not of what the
 /// case names.
@@ -26,6 +26,8 @@ pub(crate) struct Evidence<'a> {
     /// Without results that are beyond a ceiling or that other programs disturbed.
     pub(crate) run: RunView<'a>,
     suspect: BTreeSet<&'a str>,
+    /// Number of results that are left out.
+    disturbed: usize,
 }
 
 /// A value with its 95 % interval.
@@ -42,10 +44,10 @@ impl<'a> Evidence<'a> {
     pub(crate) fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
         let notes = journal.notes.iter();
         let suspect = notes.filter(|note| SUSPECT_CODES.contains(&note.code.as_str()));
-        Self {
-            run: RunView::new(journal, network).sound(),
-            suspect: suspect.map(|note| note.subject.as_str()).collect(),
-        }
+        let whole = RunView::new(journal, network);
+        let run = whole.sound();
+        let disturbed = whole.entries.len() - run.entries.len();
+        Self { run, disturbed, suspect: suspect.map(|note| note.subject.as_str()).collect() }
     }
 
     /// The value of a case; none if it has too few samples for an interval, too wide a one, or a warning.
@@ -62,6 +64,11 @@ impl<'a> Evidence<'a> {
         let narrow = high - low <= 2.0 * WIDEST * value;
         let sound = narrow && !self.suspect.contains(case.to_string().as_str());
         sound.then_some(SoundValue { value, low, high, unit, case })
+    }
+
+    /// Number of results that were beyond a ceiling or disturbed.
+    pub(crate) fn disturbed(&self) -> usize {
+        self.disturbed
     }
 
     /// Payload of a case, GB/s.
@@ -111,8 +118,12 @@ impl SoundValue<'_> {
 
     /// `50.3 GB/s ±0.4 %`
     pub(crate) fn text(&self) -> String {
-        let within = fmt::percent(self.half_width() / self.value);
-        format!("{} {} ±{within}", fmt::number(self.value), self.unit)
+        format!("{} {}{}", fmt::number(self.value), self.unit, self.within_text())
+    }
+
+    /// ` ±0.4 %`
+    pub(crate) fn within_text(&self) -> String {
+        within_text(self.half_width() / self.value)
     }
 
     pub(crate) fn arm(&self, label: impl Into<String>) -> FindingArm {
@@ -125,10 +136,9 @@ impl SoundValue<'_> {
         }
     }
 
-    /// How many times as fast this rate is as another, if the intervals are apart and the gain is worth it.
+    /// How many times as fast this rate is as another, if both intervals agree that the gain is worth it.
     pub(crate) fn gain_over(&self, slow: &SoundValue) -> Option<f64> {
-        let factor = self.value / slow.value;
-        (self.low > slow.high && factor >= 1.0 + LEAST_GAIN).then_some(factor)
+        (self.low >= (1.0 + LEAST_GAIN) * slow.high).then_some(self.value / slow.value)
     }
 
     /// How many times as fast this time is as another, on the same terms.
@@ -153,7 +163,11 @@ pub(crate) fn range_text(values: &[SoundValue]) -> String {
 /// The widest half width of these values, as ` ±0.4 %`.
 pub(crate) fn widest_text(values: &[SoundValue]) -> String {
     let widest = values.iter().map(|v| v.half_width() / v.value).reduce(f64::max);
-    widest.map_or(String::new(), |share| format!(" ±{}", fmt::percent(share)))
+    widest.map_or(String::new(), within_text)
+}
+
+fn within_text(share: f64) -> String {
+    if share < 0.0005 { " ±<0.1 %".to_owned() } else { format!(" ±{}", fmt::percent(share)) }
 }
 
 /// `1.5-3.1x`
@@ -168,7 +182,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Share of speed that is lost at a factor: 0.5 at 2.
-pub(crate) fn lost(factor: f64) -> f64 {
-    1.0 - 1.0 / factor
+/// GB/s that the slower of two rates lacks.
+pub(crate) fn lost(fast: &SoundValue, slow: &SoundValue) -> f64 {
+    (fast.value - slow.value).max(0.0)
 }

@@ -73,7 +73,7 @@ pub struct Finding {
     pub places: Vec<String>,
     /// The values that are compared.
     pub arms: Vec<FindingArm>,
-    /// What is lost without the action, for ranking: share of speed lost times share of the node.
+    /// GB/s lost without the action, summed over the places; the rank of a finding within its severity.
     pub weight: f64,
     /// Whether its values are those of a simulated machine.
     pub simulated: bool,

@@ -5,6 +5,7 @@
 
 mod evidence;
 mod finding;
+mod host_copies;
 mod rules;
 mod tile;
 mod verdict;
@@ -38,7 +39,7 @@ pub fn conclude(
 ) -> RunConclusions {
     let evidence = evidence::Evidence::new(journal, network);
     RunConclusions {
-        verdict: verdict::verdict(journal, report),
+        verdict: verdict::verdict(journal, report, &evidence),
         findings: rules::findings(&evidence),
         tiles: tile::tiles(&evidence, report),
     }

@@ -1,13 +1,23 @@
 //! Headline values of a run.
 
+use std::collections::BTreeMap;
+
 use pathline_explain::figure::RunReport;
-use crate::evidence::Evidence;
+use pathline_explain::figures::pairs::{PairMover, pairs};
+use pathline_explain::run::CaseQuantity;
+use pathline_schema::{
+    Bytes, Cadence, CpuOp, Flow, IoCache, IoOp, IoOrder, KernelOp, Mover, SuiteId,
+};
 use serde::Serialize;
+
+use crate::evidence::{Evidence, SoundValue};
+use crate::host_copies::{HostPathKind, direction, host_transfers};
+use crate::rules::largest_all_reduce;
 
 /// A headline value with its context.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SummaryTile {
-    /// `H2D`, `D2H`, `D2D`, `local`, `latency`, `all_reduce`, `file read`.
+    /// `H2D`, `D2H`, `D2D`, `local`, `host memory`, `latency`, `all_reduce`, `file read`.
     pub name: String,
     /// What was measured: kind of memory, mover, units, size.
     pub detail: String,
@@ -19,15 +29,254 @@ pub struct SummaryTile {
     pub unit: String,
     /// Share of the peak of its narrowest hop, 0 to 1.
     pub share_of_peak: Option<f64>,
-    /// Share of what the model predicts, 0 to 1 and above.
+    /// Share of what the model predicts, 0 to 1 and above; none of a simulated run.
     pub share_of_model: Option<f64>,
     /// Values over size or over units, for a small picture.
     pub spark: Vec<f64>,
-    /// Id of the figure that has more.
+    /// Id of the figure that has more; empty if the report has none.
     pub figure: String,
 }
 
 /// The headline values of a run, in display order.
-pub(crate) fn tiles(_: &Evidence, _: &RunReport) -> Vec<SummaryTile> {
-    Vec::new()
+pub(crate) fn tiles(evidence: &Evidence, report: &RunReport) -> Vec<SummaryTile> {
+    let shown = |ids: &[&str]| -> String {
+        let has = |id: &&&str| report.figures.iter().any(|figure| figure.id == **id);
+        ids.iter().find(has).map_or(String::new(), |id| (*id).to_owned())
+    };
+    let host = shown(&["sweep-host", "host-link", "fan-engine"]);
+    [
+        host_tile(evidence, true, &host),
+        host_tile(evidence, false, &host),
+        pair_tile(evidence, &shown(&["pairs-dma", "pairs-read", "pairs-write", "sweep-dma"])),
+        local_tile(evidence, &shown(&["local", "local-bars"])),
+        memory_tile(evidence, &shown(&["host-streams", "host-threads", "host-copy-t1"])),
+        latency_tile(evidence, &shown(&["latency", "latency-host", "host-latency"])),
+        collective_tile(evidence, report),
+        file_tile(evidence, IoOp::Read, "file read", report),
+        file_tile(evidence, IoOp::Write, "file write", report),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn tile(
+    evidence: &Evidence,
+    (name, detail): (&str, String),
+    value: &SoundValue,
+    quantity: CaseQuantity,
+    spark: Vec<f64>,
+    figure: &str,
+) -> SummaryTile {
+    let entry = evidence.run.entry(value.case);
+    let cell = entry.map(|entry| evidence.run.cell(entry, quantity)).unwrap_or_default();
+    let bound = cell.bound.filter(|bound| *bound > 0.0 && !evidence.is_simulated());
+    SummaryTile {
+        name: name.to_owned(),
+        detail,
+        value: value.value,
+        half_width: Some(value.half_width()),
+        unit: value.unit.to_owned(),
+        share_of_peak: cell.share_of_ceiling(),
+        share_of_model: bound.map(|bound| value.value / bound),
+        spark,
+        figure: figure.to_owned(),
+    }
+}
+
+/// The fastest copy between host memory and the first GPU at the largest size.
+fn host_tile(evidence: &Evidence, inward: bool, figure: &str) -> Option<SummaryTile> {
+    let all = host_transfers(evidence);
+    let gpu = all.iter().map(|t| t.gpu).min()?;
+    let of = || {
+        let here = all.iter().filter(move |t| t.gpu == gpu && t.inward == inward);
+        here.filter(|t| matches!(t.kind, HostPathKind::Copy(_)))
+    };
+    // The kind that most sizes have, of those within the interval of the fastest.
+    let largest = of().map(|t| t.bytes).max()?;
+    let best =
+        of().filter(|t| t.bytes == largest).max_by(|a, b| a.rate.value.total_cmp(&b.rate.value))?;
+    let sizes = |kind: HostPathKind| of().filter(|t| t.kind == kind).count();
+    let chosen = of()
+        .filter(|t| t.bytes == largest && t.rate.high >= best.rate.low)
+        .max_by_key(|t| sizes(t.kind))?;
+    let mut over_size: Vec<(Bytes, f64)> =
+        of().filter(|t| t.kind == chosen.kind).map(|t| (t.bytes, t.rate.value)).collect();
+    over_size.sort_by_key(|point| point.0);
+    over_size.dedup_by_key(|point| point.0);
+    let detail = format!("{}, gpu{gpu}, {}", chosen.kind.label(), largest.rounded());
+    let spark = over_size.into_iter().map(|point| point.1).collect();
+    let name = (direction(inward), detail);
+    Some(tile(evidence, name, &chosen.rate, CaseQuantity::Payload, spark, figure))
+}
+
+/// The fastest pair of GPUs by the runtime's copy, or by kernels.
+fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
+    let measured = pairs(&evidence.run);
+    let one_way = |verb: PairMover| {
+        let of = measured.iter().filter(move |p| p.verb == verb && !p.both);
+        let rates = of.filter_map(|p| Some((p.src, p.dst, evidence.rate(&p.entry)?)));
+        rates.collect::<Vec<_>>()
+    };
+    let verbs = [PairMover::Dma, PairMover::Read, PairMover::Write];
+    let (verb, rates) =
+        verbs.into_iter().map(|v| (v, one_way(v))).find(|(_, rates)| !rates.is_empty())?;
+    let (src, dst, best) = rates.iter().max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
+    let by = match verb {
+        PairMover::Dma => evidence.caps().engine_name,
+        PairMover::Read => "kernel reads",
+        _ => "kernel writes",
+    };
+    let size = best.case.timed.first()?.bytes.rounded();
+    let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", rates.len());
+    let mut spark: Vec<f64> = rates.iter().map(|r| r.2.value).collect();
+    spark.sort_by(f64::total_cmp);
+    Some(tile(evidence, ("D2D", detail), best, CaseQuantity::Payload, spark, figure))
+}
+
+/// The fastest copy or triad inside the first GPU, read and written.
+fn local_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
+    let inside = |flow: &Flow| {
+        let at = flow.by.at();
+        let both = flow.src.unit == at && flow.dst.unit == at;
+        at.gpu().filter(|_| both)
+    };
+    let label = |by: &Mover| match by {
+        Mover::Kernel { variant, .. } if matches!(variant.op, KernelOp::Copy | KernelOp::Triad) => {
+            Some(variant.op.word())
+        }
+        _ => None,
+    };
+    let entries = evidence.run.suite(SuiteId::Local);
+    let mut values: BTreeMap<u32, (SoundValue, &str)> = BTreeMap::new();
+    for entry in entries {
+        let Some(flow) = entry.lone() else { continue };
+        let (Some(gpu), Some(name)) = (inside(flow), label(&flow.by)) else { continue };
+        let Some(value) = evidence.value(entry, CaseQuantity::Traffic) else { continue };
+        let slot = values.entry(gpu).or_insert((value, name));
+        if value.value > slot.0.value {
+            *slot = (value, name);
+        }
+    }
+    let (gpu, (value, name)) = values.first_key_value()?;
+    let size = value.case.timed.first()?.bytes.rounded();
+    let detail = format!("{name}, read + written, gpu{gpu}, {size}");
+    let spark = values.values().map(|v| v.0.value).collect();
+    Some(tile(evidence, ("local", detail), value, CaseQuantity::Traffic, spark, figure))
+}
+
+/// The fastest loop over the largest blocks of host memory.
+fn memory_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
+    let loops: Vec<_> = evidence
+        .run
+        .suite(SuiteId::Host)
+        .filter_map(|entry| {
+            let flow = entry.lone()?;
+            let Mover::Cpu { work, threads, .. } = flow.by else { return None };
+            let streams = !matches!(work.op, CpuOp::Chase | CpuOp::Touch);
+            let value = evidence.value(entry, CaseQuantity::Traffic).filter(|_| streams)?;
+            Some((flow.bytes, work, threads, value))
+        })
+        .collect();
+    let largest = loops.iter().map(|l| l.0).max()?;
+    let at_largest = loops.iter().filter(|l| l.0 == largest);
+    let best = at_largest.max_by(|a, b| a.3.value.total_cmp(&b.3.value))?;
+    let (bytes, work, threads, value) = best;
+    let same = loops.iter().filter(|l| (l.1, l.2) == (*work, *threads));
+    let mut over_size: Vec<(Bytes, f64)> = same.map(|l| (l.0, l.3.value)).collect();
+    over_size.sort_by_key(|point| point.0);
+    let threads = pathline_explain::fmt::threads(*threads);
+    let detail = format!("{work}, {threads}, read + written, {}", bytes.rounded());
+    let spark = over_size.into_iter().map(|point| point.1).collect();
+    let name = ("host memory", detail);
+    Some(tile(evidence, name, value, CaseQuantity::Traffic, spark, figure))
+}
+
+/// The shortest small copy between GPUs, else to a GPU, else a load of host memory.
+fn latency_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
+    let on_gpu = |flow: &Flow| (flow.src.unit.gpu().is_some(), flow.dst.unit.gpu().is_some());
+    let copies: Vec<(&Flow, SoundValue)> = evidence
+        .run
+        .suite(SuiteId::Latency)
+        .filter(|entry| entry.case.cadence == Cadence::Isolated)
+        .filter_map(|entry| {
+            let flow = entry.lone().filter(|f| matches!(f.by, Mover::Dma { .. }))?;
+            Some((flow, evidence.time(entry)?))
+        })
+        .collect();
+    let between = |flow: &Flow| on_gpu(flow) == (true, true) && flow.src.unit != flow.dst.unit;
+    let choose = |wanted: &dyn Fn(&Flow) -> bool| {
+        let of: Vec<_> = copies.iter().filter(|c| wanted(c.0)).collect();
+        let best = of.iter().min_by(|a, b| a.1.value.total_cmp(&b.1.value)).copied().copied();
+        let mut spark: Vec<f64> = of.iter().map(|c| c.1.value).collect();
+        spark.sort_by(f64::total_cmp);
+        Some((best?, spark))
+    };
+    if let Some(((flow, time), spark)) =
+        choose(&between).or_else(|| choose(&|flow| on_gpu(flow) == (false, true)))
+    {
+        let ends = format!("{}→{}", flow.src.unit, flow.dst.unit);
+        let detail = format!("copy of {}, {ends}, one at a time", flow.bytes);
+        let name = ("latency", detail);
+        return Some(tile(evidence, name, &time, CaseQuantity::StepUs, spark, figure));
+    }
+    let mut loads: Vec<(Bytes, SoundValue)> = evidence
+        .run
+        .suite(SuiteId::Host)
+        .filter_map(|entry| {
+            let flow = entry.lone().filter(|f| f.by.is_chase() && f.src.unit == f.by.at())?;
+            Some((flow.bytes, evidence.value(entry, CaseQuantity::StepNs)?))
+        })
+        .collect();
+    loads.sort_by_key(|load| load.0);
+    let (bytes, value) = *loads.last()?;
+    let detail = format!("dependent load of host memory, {}", bytes.rounded());
+    let spark = loads.iter().map(|load| load.1.value).collect();
+    Some(tile(evidence, ("latency", detail), &value, CaseQuantity::StepNs, spark, figure))
+}
+
+/// Bus bandwidth of the largest all_reduce.
+fn collective_tile(evidence: &Evidence, report: &RunReport) -> Option<SummaryTile> {
+    let largest = largest_all_reduce(evidence)?;
+    let bus = |figure: &&pathline_explain::figure::Figure| figure.id.contains("-bus-");
+    let figure = report.figures.iter().find(bus).map_or("", |figure| figure.id.as_str());
+    let scale = largest.bus / largest.rate.value;
+    let spark = largest.by_size.iter().map(|rate| rate * scale).collect();
+    let name = ("all_reduce", largest.detail);
+    let payload = tile(evidence, name, &largest.rate, CaseQuantity::Payload, spark, figure);
+    Some(SummaryTile {
+        value: largest.bus,
+        half_width: payload.half_width.map(|half| half * scale),
+        share_of_peak: largest.links.map(|links| largest.bus / links),
+        share_of_model: None,
+        ..payload
+    })
+}
+
+/// The fastest sequential I/O past the page cache.
+fn file_tile(evidence: &Evidence, op: IoOp, name: &str, report: &RunReport) -> Option<SummaryTile> {
+    let best = evidence
+        .lone()
+        .filter_map(|(entry, flow)| {
+            let io = flow.by.io()?;
+            let host = flow.io_ends().1.unit.numa().is_some();
+            let wanted = io.op == op && io.order == IoOrder::Seq && io.cache == IoCache::Direct;
+            Some((flow, io, evidence.rate(entry).filter(|_| wanted && host)?))
+        })
+        .max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
+    let (flow, io, rate) = best;
+    let depth = format!("storage-depth-{}-{}", io.order, io.op);
+    let of_kind = |figure: &&pathline_explain::figure::Figure| {
+        figure.id.starts_with(&depth) || figure.id.starts_with("storage-all")
+    };
+    let figure = report.figures.iter().find(of_kind).map_or("", |figure| figure.id.as_str());
+    let detail = format!(
+        "{}, O_DIRECT, {}, depth {}, {}, {}",
+        io.engine,
+        pathline_explain::fmt::count(io.threads as usize, "worker"),
+        io.depth,
+        flow.io_ends().0.unit,
+        flow.bytes.rounded()
+    );
+    Some(tile(evidence, (name, detail), &rate, CaseQuantity::Payload, Vec::new(), figure))
 }

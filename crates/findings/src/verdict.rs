@@ -1,10 +1,13 @@
 //! The verdict on a node that a run allows.
 
-use pathline_explain::figure::RunReport;
+use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
+use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge};
 use pathline_health::unlike_paths;
-use pathline_schema::Journal;
+use pathline_schema::{CaseOutcome, Journal, RunNote};
 use serde::Serialize;
+
+use crate::evidence::Evidence;
 
 /// The verdict in a word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -42,15 +45,96 @@ pub struct RunAnswer {
     pub reason: String,
 }
 
+impl RunAnswer {
+    fn new(state: VerdictState, reason: String) -> Self {
+        Self { state, reason }
+    }
+}
+
 /// The verdict on a run.
-pub(crate) fn verdict(journal: &Journal, _: &RunReport) -> RunAnswer {
-    let (state, reason) = match judge(journal) {
-        RunVerdict::Wrong => (VerdictState::Faulty, "a case failed or a figure cannot be right"),
-        RunVerdict::CouldNotJudge => (VerdictState::Unknown, "no case has a figure"),
-        RunVerdict::Fine if !unlike_paths(journal).is_empty() => {
-            (VerdictState::Suspect, "a path is slower than its equals")
+pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
+    match judge(journal) {
+        RunVerdict::Wrong => RunAnswer::new(VerdictState::Faulty, wrong(journal, report)),
+        RunVerdict::CouldNotJudge => {
+            RunAnswer::new(VerdictState::Unknown, "no case has a figure".to_owned())
         }
-        RunVerdict::Fine => (VerdictState::NoFault, "no path is slower than its equals"),
+        RunVerdict::Fine => of_figures(journal, report, evidence),
+    }
+}
+
+/// The most serious thing that is wrong, in a sentence.
+fn wrong(journal: &Journal, report: &RunReport) -> String {
+    if let Some(note) = journal.notes.iter().find(|note| RunNote::lacks_gpus(note)) {
+        return note.text.trim_end_matches('.').to_owned();
+    }
+    let beyond = |cell: &&FigureCell| matches!(cell.suspect, Some(Suspicion::BeyondCeiling(_)));
+    let mut impossible = report.figures.iter().flat_map(|figure| figure.cells()).filter(beyond);
+    if let Some(cell) = impossible.next() {
+        let why = cell.suspect.as_ref().map(Suspicion::text).unwrap_or_default();
+        return format!("a result is more than hardware can carry ({why})");
+    }
+    let mut faults = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Faulted(fault) => Some(fault),
+        _ => None,
+    });
+    if let Some(first) = faults.next() {
+        let all = 1 + faults.count();
+        let of = fmt::count(journal.outcomes.len(), "case");
+        let text = first.error.lines().next().unwrap_or_default().trim_end_matches('.');
+        return match first.case.timed.as_slice() {
+            [flow] => format!("{all} of {of} failed, first {} to {} ({text})", flow.src, flow.dst),
+            _ => format!("{all} of {of} failed, first with: {text}"),
+        };
+    }
+    match (journal.broken.first(), journal.rejected.first()) {
+        (Some(line), _) => format!(
+            "{} of the journal cannot be read, the first is line {}",
+            fmt::count(journal.broken.len(), "line"),
+            line.line
+        ),
+        (None, Some(record)) => {
+            format!("line {} of the journal cannot be right: {}", record.line, record.why)
+        }
+        (None, None) => "a result is more than hardware can carry".to_owned(),
+    }
+}
+
+/// The verdict on a run in which nothing failed.
+fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
+    let sound = evidence.run.entries.iter().filter(|e| !e.series().is_empty()).count();
+    if sound == 0 {
+        let why =
+            report.busy.as_ref().map_or(String::new(), |b| format!(": {}", fmt::list(&b.reasons)));
+        let reason = format!("other programs disturbed every result{why}");
+        return RunAnswer::new(VerdictState::Unknown, reason);
+    }
+    let unlike = unlike_paths(journal);
+    if let Some(worst) = unlike.first() {
+        let more = match unlike.len() - 1 {
+            0 => String::new(),
+            n => format!(", and {}", fmt::count(n, "more path")),
+        };
+        let reason = format!(
+            "{} is {} slower than the median of its {} equals{more}",
+            worst.path,
+            fmt::percent(1.0 - worst.ratio),
+            worst.peers
+        );
+        return RunAnswer::new(VerdictState::Suspect, reason);
+    }
+    let all = journal.outcomes.len() + journal.partial.len();
+    let disturbed = evidence.disturbed();
+    let scope = match evidence.run.simulated() {
+        Some(machine) => format!("simulated {machine}: "),
+        None => String::new(),
     };
-    RunAnswer { state, reason: reason.to_owned() }
+    let busy = match disturbed {
+        0 => String::new(),
+        n => format!("; {n} of {} were disturbed", fmt::count(all, "result")),
+    };
+    let reason = format!(
+        "{scope}no path in {} is slower than its equals, and no case failed{busy}",
+        fmt::count(sound, "result")
+    );
+    RunAnswer::new(VerdictState::NoFault, reason)
 }

@@ -263,7 +263,12 @@ impl StoreCrossover {
     }
 }
 
-/// The crossover for every number of threads that was measured over several sizes.
+/// Where streaming stores overtake ordinary ones, for every number of threads that was measured over
+/// several sizes, the fewest threads first.
+pub fn store_crossovers(run: &RunView) -> Vec<StoreCrossover> {
+    crossovers(run, &near(run))
+}
+
 fn crossovers(run: &RunView, loops: &[HostLoop]) -> Vec<StoreCrossover> {
     let counts: BTreeSet<u32> = loops.iter().map(|l| l.1).collect();
     counts.into_iter().filter_map(|threads| crossover(run, loops, threads)).collect()

@@ -12,9 +12,12 @@ use crate::evidence::{Evidence, SoundValue, factor_text, lost, range_of, range_t
 use crate::{Finding, FindingSeverity};
 
 pub(super) const ID: &str = "engine-limits-pairs";
+pub(super) const READ: &str = "kernel-reads-faster";
 
 /// Rates of one engine that differ by no more than this factor are one rate.
 const ONE_RATE: f64 = 1.1;
+/// A kernel that keeps this share of its rate has lost nothing.
+const FULL_SPEED: f64 = 0.99;
 /// Links whose peaks differ by this factor are of different widths.
 const WIDER: f64 = 1.4;
 
@@ -42,7 +45,57 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let all = compared.len();
     let mut slow: Vec<SlowPair> = compared.into_iter().flatten().collect();
     slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
-    finding(evidence, caps, &slow, all).into_iter().collect()
+    let engines = finding(evidence, caps, &slow, all);
+    engines.into_iter().chain(reads(evidence, &by_pair)).collect()
+}
+
+/// Pairs between which kernels that read at the destination beat kernels that write at the source.
+fn reads(
+    evidence: &Evidence,
+    by_pair: &BTreeMap<(u32, u32), Vec<&MeasuredPair>>,
+) -> Option<Finding> {
+    let mut all = 0;
+    let mut found: Vec<((u32, u32), SoundValue, SoundValue, f64)> = Vec::new();
+    for (ends, pair) in by_pair {
+        let of = |verb: PairMover| {
+            let found = pair.iter().find(|p| p.verb == verb)?;
+            evidence.rate(&found.entry)
+        };
+        let (Some(read), Some(write)) = (of(PairMover::Read), of(PairMover::Write)) else {
+            continue;
+        };
+        all += 1;
+        found.extend(read.gain_over(&write).map(|factor| (*ends, read, write, factor)));
+    }
+    found.sort_by(|a, b| b.3.total_cmp(&a.3));
+    let best = found.first()?;
+    let reads: Vec<SoundValue> = found.iter().map(|f| f.1).collect();
+    let writes: Vec<SoundValue> = found.iter().map(|f| f.2).collect();
+    let factors: Vec<f64> = found.iter().map(|f| f.3).collect();
+    let size = best.1.case.timed.first()?.bytes.rounded();
+    let observation = format!(
+        "Between {} of {all} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, those \
+         that write at the source {} ({size}).",
+        found.len(),
+        range_text(&reads),
+        widest_text(&reads),
+        range_text(&writes),
+    );
+    let cause = [&best.1, &best.2]
+        .map(|value| value.case.timed.first().and_then(|flow| evidence.run.bound(flow)));
+    let cause = match cause {
+        [Some((_, read)), Some((_, write))] => format!("Reads: {read}. Writes: {write}."),
+        _ => String::new(),
+    };
+    Some(Finding {
+        cause,
+        action: "In kernels that exchange data between GPUs, read the peer's memory.".to_owned(),
+        gain: evidence.gain(&factors),
+        places: found.iter().map(|f| format!("gpu{}→gpu{}", f.0.0, f.0.1)).collect(),
+        arms: vec![best.1.arm("read at the destination"), best.2.arm("write at the source")],
+        weight: found.iter().map(|f| lost(&f.1, &f.2)).sum(),
+        ..Finding::new(READ, FindingSeverity::Gain, observation)
+    })
 }
 
 /// The inner value is none for a pair that the engine serves as well; the outer one if an arm is missing.
@@ -69,12 +122,7 @@ fn compare<'a>(
     Some(kernel.gain_over(&engine).map(slow))
 }
 
-fn finding(
-    evidence: &Evidence,
-    caps: &GpuCaps,
-    slow: &[SlowPair],
-    all: usize,
-) -> Option<Finding> {
+fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -> Option<Finding> {
     let (most, least) = (slow.first()?, slow.last()?);
     let engines: Vec<SoundValue> = slow.iter().map(|p| p.engine).collect();
     let kernels: Vec<SoundValue> = slow.iter().map(|p| p.kernel).collect();
@@ -114,7 +162,7 @@ fn finding(
         cost: cost(evidence, caps, by_runtime),
         places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
         arms,
-        weight: factors.iter().map(|f| lost(*f)).sum::<f64>() / all as f64,
+        weight: slow.iter().map(|p| lost(&p.kernel, &p.engine)).sum(),
         ..Finding::new(ID, FindingSeverity::Gain, observation)
     })
 }
@@ -184,25 +232,30 @@ fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
         let (Some(kernel), Some(engine)) = (share(beside), with_engine.and_then(share)) else {
             continue;
         };
-        parts.push(format!(
-            "{} on the same GPU keeps {} of its rate meanwhile ({} during a {} copy)",
-            work_label(beside.work),
-            fmt::percent((kernel / 100.0).min(1.0)),
-            fmt::percent((engine / 100.0).min(1.0)),
-            caps.engine_name
-        ));
+        let (kernel, engine) = ((kernel / 100.0).min(1.0), (engine / 100.0).min(1.0));
+        let work = work_label(beside.work);
+        parts.push(if kernel > FULL_SPEED {
+            format!("{work} on the same GPU loses nothing")
+        } else {
+            format!(
+                "{work} on the same GPU keeps {} of its rate meanwhile, {} with {}",
+                fmt::percent(kernel),
+                fmt::percent(engine),
+                caps.engine_name
+            )
+        });
     }
     if let Some(setting) = caps.copy_engine_env.filter(|_| by_runtime) {
         let host = [(true, "H2D"), (false, "D2H")].into_iter().filter_map(|(inward, name)| {
             let (engine, kernel) = host_copies(evidence, inward)?;
             let loss = engine.gain_over(&kernel)?;
             let rates = (fmt::number(kernel.value), fmt::number(engine.value));
-            (loss > 1.0).then(|| format!("{name} {} GB/s, not {}", rates.0, rates.1))
+            (loss > 1.0).then(|| format!("{name} {} GB/s, {} by engine", rates.0, rates.1))
         });
         let host: Vec<String> = host.collect();
         if !host.is_empty() {
             parts.push(format!(
-                "with {setting}=0 kernels copy host memory, too ({})",
+                "with {setting}=0 kernels also copy host memory ({})",
                 fmt::list(&host)
             ));
         }
@@ -225,7 +278,8 @@ fn host_copies<'a>(
             return None;
         }
         let kernel = evidence.lone().find(|(_, other)| {
-            let copies = matches!(other.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Copy);
+            let copies =
+                matches!(other.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Copy);
             copies && (other.src, other.dst, other.bytes) == (flow.src, flow.dst, flow.bytes)
         })?;
         Some((evidence.rate(entry)?, evidence.rate(kernel.0)?))

@@ -1,6 +1,16 @@
 //! One file for each subject of findings, and the table of all of them.
 
+mod collectives;
 mod copy_engine;
+mod gpu_choice;
+mod host_memory;
+mod numa;
+mod routes;
+mod storage;
+mod streaming_stores;
+mod unlike;
+
+pub(crate) use collectives::largest_all_reduce;
 
 use crate::Finding;
 use crate::evidence::Evidence;
@@ -13,8 +23,32 @@ struct FindingRule {
 }
 
 /// All rules. A new one is a file, a row and a section of docs/findings.md.
-const RULES: &[FindingRule] =
-    &[FindingRule { ids: &[copy_engine::ID], find: copy_engine::find }];
+const RULES: &[FindingRule] = &[
+    FindingRule { ids: &[unlike::ID], find: unlike::find },
+    FindingRule { ids: &[copy_engine::ID, copy_engine::READ], find: copy_engine::find },
+    FindingRule {
+        ids: &[
+            host_memory::PAGEABLE,
+            host_memory::BY_SIZE,
+            host_memory::ZERO_COPY,
+            host_memory::FAULTS,
+            host_memory::ALIKE,
+        ],
+        find: host_memory::find,
+    },
+    FindingRule { ids: &[gpu_choice::SPREAD, gpu_choice::SHARED], find: gpu_choice::find },
+    FindingRule { ids: &[numa::MATTERS, numa::ALIKE], find: numa::find },
+    FindingRule { ids: &[routes::FORWARDED, routes::SHARED], find: routes::find },
+    FindingRule {
+        ids: &[collectives::LIBRARY, collectives::GRAPH, collectives::SHARE],
+        find: collectives::find,
+    },
+    FindingRule { ids: &[streaming_stores::ID], find: streaming_stores::find },
+    FindingRule {
+        ids: &[storage::SATURATION, storage::STAGING, storage::PAGES, storage::CACHE],
+        find: storage::find,
+    },
+];
 
 /// All findings of a run: faults first, then by weight.
 pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {

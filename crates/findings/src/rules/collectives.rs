@@ -1,0 +1,300 @@
+//! Collectives: the faster library by size, graphs for small sizes, and the share of the links' peak.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathline_explain::fmt;
+use pathline_explain::message_records::participants;
+use pathline_schema::{
+    Bytes, Cadence, Collective, LinkEnd, MemKind, SuiteId, Topology, Transport, WireOp,
+};
+
+use crate::evidence::{Evidence, SoundValue, lost};
+use crate::{Finding, FindingSeverity};
+
+pub(super) const LIBRARY: &str = "collective-library";
+pub(super) const GRAPH: &str = "collectives-in-graphs";
+pub(super) const SHARE: &str = "collective-share-of-links";
+
+/// A measured collective of the usual kind: out of place, buffers registered where the library can.
+#[derive(Debug, Clone, Copy)]
+struct CollectiveTime<'a> {
+    op: Collective,
+    via: Transport,
+    mem: MemKind,
+    ranks: usize,
+    bytes: Bytes,
+    cadence: Cadence,
+    /// us
+    time: SoundValue<'a>,
+    /// GB/s of the larger buffer.
+    rate: SoundValue<'a>,
+    gpus: (Option<u32>, Option<u32>),
+}
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
+    let all = times(evidence);
+    [library(evidence, &all), graphs(evidence, &all), share(evidence)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn times<'a>(evidence: &Evidence<'a>) -> Vec<CollectiveTime<'a>> {
+    let suites = [SuiteId::MpiCollectives, SuiteId::CclCollectives];
+    let entries = suites.into_iter().flat_map(|suite| evidence.run.suite(suite));
+    let time = |entry: &pathline_explain::run::RunEntry<'a>| {
+        let flow = entry.lone()?;
+        let wire = flow.by.wire()?;
+        let WireOp::Group { op, in_place: false, unregistered: false } = wire.op else {
+            return None;
+        };
+        (op != Collective::Barrier).then_some(CollectiveTime {
+            op,
+            via: wire.via,
+            mem: flow.src.mem,
+            ranks: participants(flow),
+            bytes: flow.bytes,
+            cadence: entry.case.cadence,
+            time: evidence.time(entry)?,
+            rate: evidence.rate(entry)?,
+            gpus: (flow.src.unit.gpu(), flow.dst.unit.gpu()),
+        })
+    };
+    entries.filter_map(time).collect()
+}
+
+/// Where one library overtakes another, for the operation that differs most.
+fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
+    type GroupKey = (Collective, MemKind, usize);
+    let mut groups: BTreeMap<GroupKey, BTreeMap<Bytes, Vec<&CollectiveTime>>> = BTreeMap::new();
+    for one in all.iter().filter(|t| t.cadence == Cadence::Streaming) {
+        let sizes = groups.entry((one.op, one.mem, one.ranks)).or_default();
+        sizes.entry(one.bytes).or_default().push(one);
+    }
+    let name = |via: Transport| match via {
+        Transport::MpiStaged => format!("{}, staged", evidence.run.library(via)),
+        _ => evidence.run.library(via),
+    };
+    // Of each size the fastest library and its lead over the slowest.
+    let mut texts = Vec::new();
+    let (mut factors, mut arms) = (Vec::new(), Vec::new());
+    let mut places = BTreeSet::new();
+    let mut weight: f64 = 0.0;
+    let most = groups.keys().map(|key| key.2).max()?;
+    for ((op, _, ranks), sizes) in groups.iter().filter(|(key, _)| key.2 == most) {
+        let mut wins: Vec<(Bytes, &CollectiveTime, &CollectiveTime, f64)> = Vec::new();
+        for (bytes, of) in sizes {
+            let by_time =
+                |a: &&&CollectiveTime, b: &&&CollectiveTime| a.time.value.total_cmp(&b.time.value);
+            let (Some(best), Some(worst)) = (of.iter().min_by(by_time), of.iter().max_by(by_time))
+            else {
+                continue;
+            };
+            if let Some(factor) =
+                best.time.time_gain_over(&worst.time).filter(|_| best.via != worst.via)
+            {
+                wins.push((*bytes, best, worst, factor));
+            }
+        }
+        let (Some(first), Some(last)) = (wins.first(), wins.last()) else { continue };
+        let change = wins.windows(2).find(|w| w[0].1.via != w[1].1.via).map(|w| w[1]);
+        texts.push(match change {
+            Some((from, winner, ..)) => format!(
+                "{op}: {} below {}, {} from there on ({} us against {} at {}; {} against {} at {})",
+                name(first.1.via),
+                from.rounded(),
+                name(winner.via),
+                fmt::number(first.1.time.value),
+                fmt::number(first.2.time.value),
+                first.0.rounded(),
+                fmt::number(last.1.time.value),
+                fmt::number(last.2.time.value),
+                last.0.rounded(),
+            ),
+            None => format!(
+                "{op}: {} ({} us against {} at {}; {} against {} at {})",
+                name(first.1.via),
+                fmt::number(first.1.time.value),
+                fmt::number(first.2.time.value),
+                first.0.rounded(),
+                fmt::number(last.1.time.value),
+                fmt::number(last.2.time.value),
+                last.0.rounded(),
+            ),
+        });
+        for (_, best, worst, factor) in [first, last] {
+            factors.push(*factor);
+            weight = weight.max(lost(&best.rate, &worst.rate));
+            arms.push(best.time.arm(format!("{op}, {}", name(best.via))));
+            arms.push(worst.time.arm(format!("{op}, {}", name(worst.via))));
+        }
+        places.insert(format!("{ranks} ranks"));
+    }
+    let observation = format!("Fastest library over {most} ranks: {}.", texts.join("; "));
+    (!texts.is_empty()).then(|| Finding {
+        action: "Take the library of each operation and size from the list.".to_owned(),
+        gain: evidence.gain(&factors),
+        places: places.into_iter().collect(),
+        arms,
+        weight,
+        ..Finding::new(LIBRARY, FindingSeverity::Gain, observation)
+    })
+}
+
+/// What a graph saves at small sizes.
+fn graphs(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
+    let mut gains: Vec<(&CollectiveTime, &CollectiveTime, f64)> = Vec::new();
+    let mut compared = 0;
+    for graph in all.iter().filter(|t| t.cadence == Cadence::Graph) {
+        let same = |t: &&CollectiveTime| {
+            t.cadence == Cadence::Streaming
+                && (t.op, t.via, t.mem, t.ranks, t.bytes)
+                    == (graph.op, graph.via, graph.mem, graph.ranks, graph.bytes)
+        };
+        let Some(queued) = all.iter().find(same) else { continue };
+        compared += 1;
+        if let Some(factor) = graph.time.time_gain_over(&queued.time) {
+            gains.push((graph, queued, factor));
+        }
+    }
+    // A gain that is there at some sizes only by chance is none.
+    if gains.len() * 2 < compared {
+        return None;
+    }
+    gains.sort_by_key(|g| (g.0.bytes, g.0.op));
+    let best = gains.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+    let largest = gains.iter().map(|g| g.0.bytes).max()?;
+    let factors: Vec<f64> = gains.iter().map(|g| g.2).collect();
+    let ops: BTreeSet<String> = gains.iter().map(|g| g.0.op.to_string()).collect();
+    let ops: Vec<String> = ops.into_iter().collect();
+    let observation = format!(
+        "As graphs, collectives of {} up to {} take less time than queued: {} of {} over {} ranks {}, \
+         queued {} us.",
+        evidence.run.library(best.0.via),
+        largest.rounded(),
+        best.0.op,
+        best.0.bytes.rounded(),
+        best.0.ranks,
+        best.0.time.text(),
+        fmt::number(best.1.time.value),
+    );
+    Some(Finding {
+        cause: "Queued, each operation costs the host its calls; a graph is launched as one."
+            .to_owned(),
+        action: "Capture loops of small collectives in a graph.".to_owned(),
+        gain: evidence.gain(&factors),
+        places: ops,
+        arms: vec![best.0.time.arm("graph"), best.1.time.arm("queued")],
+        weight: gains.iter().map(|g| lost(&g.0.rate, &g.1.rate)).fold(0.0, f64::max),
+        ..Finding::new(GRAPH, FindingSeverity::Gain, observation)
+    })
+}
+
+/// Least sum of the links of any of these GPUs to other GPUs and switches, GB/s one way.
+fn injection(topology: &Topology, gpus: &[u32]) -> Option<f64> {
+    let of = |gpu: u32| {
+        let here = LinkEnd::Gpu(gpu);
+        let links = topology.links.iter().filter(|l| l.a == here || l.b == here);
+        let of_fabric = |end: LinkEnd| matches!(end, LinkEnd::Gpu(_) | LinkEnd::Switch(_));
+        let fabric = links.filter(|l| of_fabric(l.a) && of_fabric(l.b));
+        let peaks: Option<Vec<f64>> = fabric.map(|l| l.peak.map(|p| p.gbs())).collect();
+        peaks.map(|peaks| peaks.iter().sum::<f64>()).filter(|sum| *sum > 0.0)
+    };
+    let all: Option<Vec<f64>> = gpus.iter().map(|g| of(*g)).collect();
+    all?.into_iter().reduce(f64::min)
+}
+
+/// The all_reduce that headlines rest on.
+pub(crate) struct LargestAllReduce<'a> {
+    /// Payload, GB/s.
+    pub(crate) rate: SoundValue<'a>,
+    /// Bus bandwidth, GB/s.
+    pub(crate) bus: f64,
+    /// What the links of one GPU carry each way, GB/s; none if ranks are not one to a GPU of a node.
+    pub(crate) links: Option<f64>,
+    /// `NCCL 2.28.9, busbw, 8 GPUs, 1GiB`
+    pub(crate) detail: String,
+    /// Payload over size, GB/s.
+    pub(crate) by_size: Vec<f64>,
+    library: String,
+    bytes: Bytes,
+    gpus: Vec<u32>,
+}
+
+/// The largest all_reduce of device memory over most ranks, by the faster library.
+pub(crate) fn largest_all_reduce<'a>(evidence: &Evidence<'a>) -> Option<LargestAllReduce<'a>> {
+    let all = times(evidence);
+    let usual = |t: &&CollectiveTime| {
+        t.op == Collective::AllReduce && t.cadence == Cadence::Streaming && t.mem == MemKind::Vram
+    };
+    let most = all.iter().filter(usual).map(|t| t.ranks).max()?;
+    let mut best: BTreeMap<Transport, &CollectiveTime> = BTreeMap::new();
+    for one in all.iter().filter(usual).filter(|t| t.ranks == most) {
+        let slot = best.entry(one.via).or_insert(one);
+        if one.bytes > slot.bytes {
+            *slot = one;
+        }
+    }
+    let one = *best.values().max_by(|a, b| a.rate.value.total_cmp(&b.rate.value))?;
+    let same = all.iter().filter(usual).filter(|t| (t.ranks, t.via) == (one.ranks, one.via));
+    let mut by_size: Vec<(Bytes, f64)> = same.map(|t| (t.bytes, t.rate.value)).collect();
+    by_size.sort_by_key(|point| point.0);
+    let gpus: Vec<u32> = match one.gpus {
+        (Some(first), Some(last)) if (first..=last).count() == one.ranks => {
+            (first..=last).collect()
+        }
+        _ => Vec::new(),
+    };
+    let links = injection(evidence.topology(), &gpus);
+    let library = evidence.run.library(one.via);
+    let of = if gpus.is_empty() { "ranks" } else { "GPUs" };
+    let (ranks, size) = (one.ranks, one.bytes.rounded());
+    Some(LargestAllReduce {
+        rate: one.rate,
+        bus: one.rate.value * one.op.bus_factor(one.ranks),
+        links,
+        detail: format!("{library}, busbw, {ranks} {of}, {size}"),
+        by_size: by_size.into_iter().map(|point| point.1).collect(),
+        library,
+        bytes: one.bytes,
+        gpus,
+    })
+}
+
+/// Bus bandwidth of the largest all_reduce against what the links of a GPU carry.
+fn share(evidence: &Evidence) -> Option<Finding> {
+    let one = largest_all_reduce(evidence)?;
+    let links = one.links?;
+    let observation = format!(
+        "all_reduce of {} over {} GPUs by {}: busbw {}{}, {} of the {} that the links of one GPU carry each \
+         way.",
+        one.bytes.rounded(),
+        one.gpus.len(),
+        one.library,
+        fmt::gbs(one.bus),
+        one.rate.within_text(),
+        fmt::percent(one.bus / links),
+        fmt::gbs(links),
+    );
+    Some(Finding {
+        places: one.gpus.iter().map(|g| format!("gpu{g}")).collect(),
+        arms: vec![one.rate.arm("all_reduce, algbw")],
+        ..Finding::new(SHARE, FindingSeverity::Note, observation)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::MachineDesc;
+
+    use super::*;
+
+    #[test]
+    fn the_links_of_a_gpu_are_summed_one_way() {
+        // gpu1 has 4 links inside the package and 1 to each of two other GCDs, of 50 GB/s each: 6 x 50; gpu0
+        // has 4 + 2 + 1. The one to the host does not count.
+        let topology = MachineDesc::preset("mi250x").unwrap().topology();
+        assert_eq!(injection(&topology, &[0, 1]), Some(300.0));
+        assert_eq!(injection(&Topology::default(), &[0]), None);
+    }
+}

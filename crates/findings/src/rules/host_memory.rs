@@ -1,0 +1,433 @@
+//! Which kind of host memory, and which way of access, is fastest at which size.
+
+use std::collections::BTreeSet;
+
+use pathline_explain::fmt;
+use pathline_explain::run::RunEntry;
+use pathline_schema::{Bytes, MemKind, Mover, RuntimeCall};
+
+use crate::evidence::{Evidence, LEAST_GAIN, SoundValue, lost, range_of, range_text, widest_text};
+use crate::host_copies::{HostPathKind, HostTransfer, direction, host_transfers};
+use crate::{Finding, FindingSeverity};
+
+pub(super) const PAGEABLE: &str = "pageable-copies-slow";
+pub(super) const BY_SIZE: &str = "memory-kind-by-size";
+pub(super) const ZERO_COPY: &str = "zero-copy-for-small";
+pub(super) const FAULTS: &str = "page-faults-slow";
+pub(super) const ALIKE: &str = "pinned-kinds-alike";
+
+/// From this size on rates hardly depend on the size, so that sizes may differ between two arms.
+const LARGE: Bytes = Bytes::mib(16);
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
+    let all = host_transfers(evidence);
+    [
+        pageable(evidence, &all),
+        by_size(evidence, &all, true),
+        by_size(evidence, &all, false),
+        zero_copy(evidence, &all),
+        faults(evidence, &all),
+        alike(evidence, &all),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// GPUs of these transfers, ascending.
+fn gpus(all: &[HostTransfer]) -> BTreeSet<u32> {
+    all.iter().map(|t| t.gpu).collect()
+}
+
+/// `gpu0-gpu7`, `gpu0`, `gpu0, gpu2`.
+fn gpu_list(gpus: &BTreeSet<u32>) -> String {
+    match (gpus.first(), gpus.last()) {
+        (Some(first), Some(last)) if first != last && (last - first) as usize == gpus.len() - 1 => {
+            format!("gpu{first}-gpu{last}")
+        }
+        _ => gpus.iter().map(|g| format!("gpu{g}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Slow and fast transfer of one GPU and direction, at the largest size that has both.
+struct PinnedGain<'a> {
+    pageable: HostTransfer<'a>,
+    pinned: HostTransfer<'a>,
+    factor: f64,
+}
+
+/// Pageable copies of the largest size that pinned ones beat.
+fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
+    let mut found: Vec<PinnedGain> = Vec::new();
+    for gpu in gpus(all) {
+        for inward in [true, false] {
+            let of = || all.iter().filter(move |t| t.gpu == gpu && t.inward == inward);
+            let paged = of().filter(|t| t.kind == HostPathKind::Copy(MemKind::Paged));
+            let pair = |slow: &HostTransfer<'_>| {
+                of().find(|t| {
+                    t.kind == HostPathKind::Copy(MemKind::Pinned) && t.bytes == slow.bytes
+                })
+                .copied()
+            };
+            let both = paged.filter_map(|slow| Some((*slow, pair(slow)?)));
+            let Some((pageable, pinned)) = both.max_by_key(|b| b.0.bytes) else { continue };
+            if let Some(factor) = pinned.rate.gain_over(&pageable.rate) {
+                found.push(PinnedGain { pageable, pinned, factor });
+            }
+        }
+    }
+    let first = found.first()?;
+    let size = first.pageable.bytes;
+    let mut parts = Vec::new();
+    let mut arms = Vec::new();
+    for inward in [true, false] {
+        let of: Vec<&PinnedGain> = found.iter().filter(|g| g.pageable.inward == inward).collect();
+        let Some(one) = of.first() else { continue };
+        let slow: Vec<SoundValue> = of.iter().map(|g| g.pageable.rate).collect();
+        let fast: Vec<SoundValue> = of.iter().map(|g| g.pinned.rate).collect();
+        parts.push(format!(
+            "{} {} GB/s{}, pinned {}",
+            direction(inward),
+            range_text(&slow),
+            widest_text(&slow),
+            range_text(&fast)
+        ));
+        arms.push(one.pageable.rate.arm(format!("pageable {}", direction(inward))));
+        arms.push(one.pinned.rate.arm(format!("pinned {}", direction(inward))));
+    }
+    let concerned: BTreeSet<u32> = found.iter().map(|g| g.pageable.gpu).collect();
+    let factors: Vec<f64> = found.iter().map(|g| g.factor).collect();
+    let observation = format!(
+        "Copies of {} from and to pageable host memory are slow: {} ({}).",
+        size.rounded(),
+        parts.join("; "),
+        gpu_list(&concerned)
+    );
+    let staged = first.pageable.engine;
+    let calls = evidence.caps().pin_calls;
+    let (cost, pin_arms) = pin_cost(evidence, &found);
+    arms.extend(pin_arms);
+    Some(Finding {
+        cause: if staged.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "The runtime copies pageable memory through pinned buffers of its own ({staged})."
+            )
+        },
+        action: format!(
+            "Pin buffers that are copied often ({}, or allocate them pinned).",
+            calls[0]
+        ),
+        gain: evidence.gain(&factors),
+        cost,
+        places: concerned.iter().map(|g| format!("gpu{g}")).collect(),
+        arms,
+        weight: found.iter().map(|g| lost(&g.pinned.rate, &g.pageable.rate)).sum(),
+        ..Finding::new(PAGEABLE, FindingSeverity::Gain, observation)
+    })
+}
+
+/// What pinning costs at the size of the finding, and after how many copies it pays.
+fn pin_cost(evidence: &Evidence, found: &[PinnedGain]) -> (String, Vec<crate::FindingArm>) {
+    let calls = evidence.caps().pin_calls;
+    let mut arms = Vec::new();
+    let mut parts = Vec::new();
+    for (mem, pages) in [(MemKind::Paged, ""), (MemKind::Huge, " in huge pages")] {
+        let Some(one) = found.first() else { break };
+        let size = one.pageable.bytes;
+        let time = |wanted: RuntimeCall| {
+            let of = |entry: &RunEntry| {
+                let flow = entry.lone()?;
+                let Mover::Call { call, .. } = flow.by else { return None };
+                let memory = flow.subject()?.mem;
+                (call == wanted && memory == mem && flow.bytes == size).then_some(())
+            };
+            evidence.run.entries.iter().find(|e| of(e).is_some()).and_then(|e| evidence.time(e))
+        };
+        let (Some(pin), Some(unpin)) = (time(RuntimeCall::Register), time(RuntimeCall::Unregister))
+        else {
+            continue;
+        };
+        let saved = |g: &PinnedGain| {
+            let us = |rate: f64| size.as_f64() / rate / 1e3;
+            us(g.pageable.rate.value) - us(g.pinned.rate.value)
+        };
+        let copies = found.iter().map(|g| (pin.value + unpin.value) / saved(g));
+        let copies: Vec<f64> = copies.map(f64::ceil).collect();
+        let Some((least, most)) = range_of(&copies) else { continue };
+        let pays = if most <= 1.0 {
+            "the first copy".to_owned()
+        } else if least == most {
+            format!("{most:.0} copies")
+        } else {
+            format!("{least:.0} to {most:.0} copies")
+        };
+        parts.push(format!(
+            "pinning {}{pages} takes {} ms and releasing it {} ms, which {pays} repay{}",
+            size.rounded(),
+            fmt::number(pin.value / 1e3),
+            fmt::number(unpin.value / 1e3),
+            if most <= 1.0 { "s" } else { "" },
+        ));
+        arms.push(pin.arm(format!("{}{pages}", calls[0])));
+        arms.push(unpin.arm(format!("{}{pages}", calls[1])));
+    }
+    let text = match parts.is_empty() {
+        true => "Pinned memory cannot be swapped, and pinning takes time.".to_owned(),
+        false => format!("{}.", fmt::sentence(&parts.join("; "))),
+    };
+    (text, arms)
+}
+
+/// The fastest kind of copied memory at one size, if it is surely faster than pinned or pageable memory.
+struct SizeWinner<'a> {
+    bytes: Bytes,
+    /// None where the intervals do not separate.
+    winner: Option<HostPathKind>,
+    pageable: SoundValue<'a>,
+    pinned: SoundValue<'a>,
+}
+
+/// Where the best of pageable and pinned memory changes with the size.
+fn by_size(evidence: &Evidence, all: &[HostTransfer], inward: bool) -> Option<Finding> {
+    let gpu = *gpus(all).first()?;
+    let of = || all.iter().filter(|t| t.gpu == gpu && t.inward == inward);
+    let value = |mem: MemKind, bytes: Bytes| {
+        of().find(|t| t.kind == HostPathKind::Copy(mem) && t.bytes == bytes).map(|t| t.rate)
+    };
+    let sizes: BTreeSet<Bytes> = of().map(|t| t.bytes).collect();
+    let winners: Vec<SizeWinner> = sizes
+        .into_iter()
+        .filter_map(|bytes| {
+            let (pageable, pinned) =
+                (value(MemKind::Paged, bytes)?, value(MemKind::Pinned, bytes)?);
+            let winner = if pageable.gain_over(&pinned).is_some() {
+                Some(HostPathKind::Copy(MemKind::Paged))
+            } else if pinned.gain_over(&pageable).is_some() {
+                Some(HostPathKind::Copy(MemKind::Pinned))
+            } else {
+                None
+            };
+            Some(SizeWinner { bytes, winner, pageable, pinned })
+        })
+        .collect();
+    // From the smallest size on pageable memory wins, or draws between sizes at which it wins.
+    let pageable_wins = |w: &SizeWinner| w.winner == Some(HostPathKind::Copy(MemKind::Paged));
+    let first_pinned =
+        winners.iter().position(|w| w.winner == Some(HostPathKind::Copy(MemKind::Pinned)))?;
+    let small: Vec<&SizeWinner> =
+        winners.iter().take(first_pinned).filter(|w| pageable_wins(w)).collect();
+    let (last, from) = (small.last()?, winners.get(first_pinned)?);
+    if winners.iter().skip(first_pinned).any(pageable_wins) {
+        return None;
+    }
+    let factors: Vec<f64> = small.iter().map(|w| w.pageable.value / w.pinned.value).collect();
+    let best = small
+        .iter()
+        .max_by(|a, b| lost(&a.pageable, &a.pinned).total_cmp(&lost(&b.pageable, &b.pinned)))?;
+    let us = |w: &SizeWinner, rate: SoundValue| w.bytes.as_f64() / rate.value / 1e3;
+    let name = direction(inward);
+    let observation = format!(
+        "{name} copies of up to {} are faster from pageable memory than from pinned (gpu{gpu}, {}: {} \
+         against {}); from {} on pinned memory is faster ({} against {} GB/s).",
+        last.bytes.rounded(),
+        best.bytes.rounded(),
+        best.pageable.text(),
+        best.pinned.text(),
+        from.bytes.rounded(),
+        fmt::number(from.pinned.value),
+        fmt::number(from.pageable.value),
+    );
+    Some(Finding {
+        cause: format!(
+            "The start of a copy dominates at these sizes: {} us from pageable memory, {} us from pinned \
+             ({}, queued).",
+            fmt::number(us(best, best.pageable)),
+            fmt::number(us(best, best.pinned)),
+            best.bytes.rounded()
+        ),
+        action: format!(
+            "Leave buffers of copies of up to {} pageable; pin those of {} and more.",
+            last.bytes.rounded(),
+            from.bytes.rounded()
+        ),
+        gain: evidence.gain(&factors),
+        cost: "The call may wait for a copy from pageable memory.".to_owned(),
+        places: vec![format!("gpu{gpu}")],
+        arms: vec![
+            best.pageable.arm(format!("pageable {name}")),
+            best.pinned.arm(format!("pinned {name}")),
+            from.pageable.arm(format!("pageable {name}")),
+            from.pinned.arm(format!("pinned {name}")),
+        ],
+        weight: lost(&best.pageable, &best.pinned),
+        ..Finding::new(BY_SIZE, FindingSeverity::Gain, observation)
+    })
+}
+
+/// Sizes at which a kernel that reads host memory in place beats the copy.
+fn zero_copy(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
+    let gpu = *gpus(all).first()?;
+    let of = || all.iter().filter(|t| t.gpu == gpu && t.inward);
+    let sizes: BTreeSet<Bytes> = of().map(|t| t.bytes).collect();
+    let mut both = Vec::new();
+    for bytes in sizes {
+        let at = || of().filter(move |t| t.bytes == bytes);
+        let in_place = at().filter(|t| matches!(t.kind, HostPathKind::ZeroCopy(_)));
+        let copies = at().filter(|t| matches!(t.kind, HostPathKind::Copy(_)));
+        let faster = |a: &&HostTransfer, b: &&HostTransfer| a.rate.value.total_cmp(&b.rate.value);
+        if let (Some(read), Some(copy)) = (in_place.max_by(faster), copies.max_by(faster)) {
+            both.push((*read, *copy, read.rate.gain_over(&copy.rate)));
+        }
+    }
+    let ahead: Vec<_> = both.iter().take_while(|b| b.2.is_some()).collect();
+    let (read, copy, _) = ahead.last()?;
+    let middle = ahead.get(ahead.len() / 2)?;
+    let factors: Vec<f64> = ahead.iter().filter_map(|b| b.2).collect();
+    let up_to = if ahead.len() == both.len() {
+        format!("at every size up to {}", read.bytes.rounded())
+    } else {
+        format!("up to {}", read.bytes.rounded())
+    };
+    let observation = format!(
+        "Zero-copy: a kernel that reads host memory in place beats the fastest H2D copy {up_to} (gpu{gpu}, \
+         {}: {} against {} {}).",
+        middle.0.bytes.rounded(),
+        middle.0.rate.text(),
+        fmt::gbs(middle.1.rate.value),
+        middle.1.kind.label(),
+    );
+    let us = |t: &HostTransfer| t.bytes.as_f64() / t.rate.value / 1e3;
+    Some(Finding {
+        cause: match ahead.first() {
+            Some((read, copy, _)) => format!(
+                "A copy takes {} us to start, a kernel {} us ({}, queued).",
+                fmt::number(us(copy)),
+                fmt::number(us(read)),
+                read.bytes.rounded()
+            ),
+            None => String::new(),
+        },
+        action: format!(
+            "Let the kernel read inputs of up to {} in place if it reads each byte once.",
+            read.bytes.rounded()
+        ),
+        gain: evidence.gain(&factors),
+        cost: "Each further read of the same bytes crosses the host link again.".to_owned(),
+        places: vec![format!("gpu{gpu}")],
+        arms: vec![
+            middle.0.rate.arm(middle.0.kind.label()),
+            middle.1.rate.arm(format!("{} copy", middle.1.kind.label())),
+            read.rate.arm(read.kind.label()),
+            copy.rate.arm(format!("{} copy", copy.kind.label())),
+        ],
+        weight: lost(&read.rate, &copy.rate),
+        ..Finding::new(ZERO_COPY, FindingSeverity::Gain, observation)
+    })
+}
+
+/// Migration by page faults against a prefetch, or against access in place.
+fn faults(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
+    let caps = evidence.caps();
+    let large = || all.iter().filter(|t| t.inward && t.bytes >= LARGE);
+    let slow: Vec<&HostTransfer> = gpus(all)
+        .into_iter()
+        .filter_map(|gpu| {
+            let of = large().filter(|t| t.gpu == gpu && t.kind == HostPathKind::Faults);
+            of.max_by_key(|t| t.bytes)
+        })
+        .collect();
+    let first = *slow.first()?;
+    let best = |wanted: &dyn Fn(HostPathKind) -> bool| {
+        let of = large().filter(|t| t.gpu == first.gpu && wanted(t.kind));
+        of.max_by_key(|t| (t.bytes == first.bytes, t.bytes))
+    };
+    let prefetch = best(&|kind| kind == HostPathKind::Prefetch)
+        .and_then(|t| Some((t, t.rate.gain_over(&first.rate)?)));
+    let in_place = best(&|kind| kind == HostPathKind::ZeroCopy(MemKind::Managed))
+        .and_then(|t| Some((t, t.rate.gain_over(&first.rate)?)));
+    let (mut parts, mut actions, mut factors) = (Vec::new(), Vec::new(), Vec::new());
+    let faults_label = match caps.page_fault_env {
+        Some(name) => format!("page faults ({name}=1)"),
+        None => "page faults".to_owned(),
+    };
+    let mut arms = vec![first.rate.arm(faults_label.clone())];
+    let at = |t: &HostTransfer| match t.bytes == first.bytes {
+        true => String::new(),
+        false => format!(" ({})", t.bytes.rounded()),
+    };
+    if let Some((t, factor)) = prefetch {
+        parts.push(format!("a prefetch reaches {}{}", fmt::gbs(t.rate.value), at(t)));
+        actions.push(format!("call {} before the kernel", caps.prefetch_call));
+        arms.push(t.rate.arm(caps.prefetch_call));
+        factors.push(factor);
+    }
+    if let Some((t, factor)) = in_place {
+        parts.push(format!("reading in place {}{}", fmt::gbs(t.rate.value), at(t)));
+        let setting = caps.page_fault_env.map_or(String::new(), |name| format!(" ({name}=0)"));
+        actions.push(format!("leave pages that are read once on the host{setting}"));
+        arms.push(t.rate.arm(format!("read in place{setting}")));
+        factors.push(factor);
+    }
+    let best_rate = [prefetch, in_place].into_iter().flatten().map(|t| t.0.rate.value);
+    let best_rate = best_rate.reduce(f64::max)?;
+    let observation = format!(
+        "Managed memory migrates to gpu{} by {faults_label} at {} ({}); {}.",
+        first.gpu,
+        first.rate.text(),
+        first.bytes.rounded(),
+        fmt::list(&parts)
+    );
+    Some(Finding {
+        action: format!("{}.", fmt::sentence(&actions.join(", or "))),
+        gain: evidence.gain(&factors),
+        places: slow.iter().map(|t| format!("gpu{}", t.gpu)).collect(),
+        arms,
+        weight: best_rate - first.rate.value,
+        ..Finding::new(FAULTS, FindingSeverity::Gain, observation)
+    })
+}
+
+/// Kinds of page-locked memory that copy equally fast.
+fn alike(_: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
+    let gpu = *gpus(all).first()?;
+    let mut parts = Vec::new();
+    let mut arms = Vec::new();
+    let mut kinds = BTreeSet::new();
+    let mut size = None;
+    for inward in [true, false] {
+        let of =
+            || all.iter().filter(|t| t.gpu == gpu && t.inward == inward && t.kind.is_pinned_copy());
+        let largest = of()
+            .map(|t| t.bytes)
+            .filter(|bytes| of().filter(|t| t.bytes == *bytes).count() >= 3)
+            .max()?;
+        let values: Vec<&HostTransfer> = of().filter(|t| t.bytes == largest).collect();
+        let rates: Vec<f64> = values.iter().map(|t| t.rate.value).collect();
+        let (low, high) = range_of(&rates)?;
+        let sharp = values.iter().all(|t| t.rate.half_width() <= LEAST_GAIN / 2.0 * t.rate.value);
+        if high > low * (1.0 + LEAST_GAIN) || !sharp {
+            return None;
+        }
+        parts.push(format!("{} GB/s {}", fmt::range(low, high), direction(inward)));
+        arms.extend(
+            values.iter().map(|t| t.rate.arm(format!("{} {}", t.kind.label(), direction(inward)))),
+        );
+        kinds.extend(values.iter().map(|t| t.kind.label()));
+        size = Some(largest);
+    }
+    let names: Vec<String> = kinds.into_iter().collect();
+    let observation = format!(
+        "The engine copies all kinds of page-locked memory alike ({}): {} (gpu{gpu}, {}).",
+        names.join(", "),
+        fmt::list(&parts),
+        size?.rounded(),
+    );
+    Some(Finding {
+        action: "Choose the kind by what the CPU does with it.".to_owned(),
+        places: vec![format!("gpu{gpu}")],
+        arms,
+        ..Finding::new(ALIKE, FindingSeverity::Note, observation)
+    })
+}
