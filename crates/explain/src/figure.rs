@@ -184,8 +184,46 @@ pub struct LossStep {
     pub from: f64,
     /// Rate after it.
     pub to: f64,
+    /// What kind of cause it is.
+    pub kind: LossKind,
     /// Cause of the loss.
     pub why: String,
+}
+
+/// What kind of cause lowers a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum LossKind {
+    /// Headers of packets, and forwarding by other units.
+    #[default]
+    Protocol,
+    /// An engine or a resource that is slower than the links.
+    Limit,
+    /// Flows of the same case that share a resource.
+    Contention,
+}
+
+/// Paths of one class with what they lose: a row of the table that explains a figure. Rates are in
+/// the figure's unit, as the least and the greatest of the class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LossClassRow {
+    /// The hop with the least peak: `xGMI, 1 link`.
+    pub hop: String,
+    /// Whether other GPUs forward.
+    pub forwarded: bool,
+    /// Number of paths.
+    pub paths: usize,
+    /// Theoretical peak of the hop.
+    pub peak: (f64, f64),
+    /// What packets and forwarding leave of it.
+    pub after_protocol: (f64, f64),
+    /// What an engine or shared resource allows, if that is less.
+    pub limit: Option<(f64, f64)>,
+    /// Measured rates.
+    pub measured: (f64, f64),
+    /// Median of measured rate over peak: 0 to 1, and above where the peak is exceeded.
+    pub share: f64,
+    /// What sets the rate: `packet overhead`, `copy engine`; empty if the peak is reached.
+    pub held_by: String,
 }
 
 impl LossStep {
@@ -357,11 +395,39 @@ impl PairedGap {
     }
 }
 
+/// Which node a run measured, with what, and when. Empty texts are unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunIdentity {
+    /// Name of the host, or of the machine description: `machine mi250x`.
+    pub node: String,
+    /// GPUs as their vendor counts them: `4 x AMD Instinct MI250X, 8 GCDs`. Empty without GPUs.
+    pub gpus: String,
+    /// Which part of which package each GPU is: `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`. Empty
+    /// where each GPU is a package.
+    pub packages: String,
+    /// Model of the processor.
+    pub processor: String,
+    /// Driver of the GPUs: `driver 580.159.04`. Empty for a model.
+    pub driver: String,
+    /// Number of processes that measured together; 0 for a run of one process.
+    pub ranks: usize,
+    /// When it began: `2026-11-22 05:04 UTC`.
+    pub started: String,
+    /// How long it took: `41.3 s`. Empty for a run that was cut off.
+    pub duration: String,
+    /// Version of pathline that measured.
+    pub version: String,
+    /// The command line, with few of the values of an option that is repeated often.
+    pub command: String,
+}
+
 /// Everything that a report shows of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
     /// `this host` or the machine description's title.
     pub title: String,
+    /// Node, devices, date and command.
+    pub identity: RunIdentity,
     /// Name of the simulated machine, if figures are the model's.
     pub simulated: Option<String>,
     /// That other programs disturbed the run; the first line of every form of the report.

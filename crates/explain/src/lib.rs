@@ -19,3 +19,4 @@ mod busy;
 mod headlines;
 mod plain_report;
 mod repeats;
+mod run_identity;

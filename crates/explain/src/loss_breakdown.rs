@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use pathline_flow::{FlowCeiling, Network, PathStage};
 use pathline_schema::{Case, LinkEnd};
 
-use crate::figure::{FigureCell, LossBreakdown, LossStep, extremes};
+use crate::figure::{FigureCell, LossBreakdown, LossClassRow, LossKind, LossStep, extremes};
 use crate::fmt;
 
 /// Steps smaller than this share of the peak are rounding.
 const STEP: f64 = 1e-3;
 
-/// Losses below this share of the peak are not reported.
+/// A step that takes less than this share of the rate before it does not set the rate.
 const SMALL: f64 = 0.02;
 
 /// Losses of `case`; `factor` turns payload into the figure's unit. None if the network knows no
@@ -26,15 +26,17 @@ pub(crate) fn loss_breakdown(network: &Network, case: &Case, factor: f64) -> Opt
     let alone = |e: &FlowCeiling| e.bound.as_ref().map_or(e.peak.gbs(), |(rate, _)| rate.gbs());
     let mut steps = LossSteps { level: peak * factor, losses: Vec::new() };
     if let Some(stage) = stage(first) {
-        steps.down_to(sum(&all, tightest)? * factor, || stage_label(stage, &first.narrowest));
+        let label = || stage_label(stage, &first.narrowest);
+        steps.down_to(sum(&all, tightest)? * factor, LossKind::Protocol, label);
     }
     let bound_by = || first.bound.as_ref().map_or(String::new(), |(_, by)| by.clone());
-    steps.down_to(sum(&all, alone)? * factor, bound_by);
+    steps.down_to(sum(&all, alone)? * factor, LossKind::Limit, bound_by);
     if case.flows().count() > 1
         && let Ok(together) = network.predict(case)
     {
         let by = || together.first().map_or(String::new(), |p| format!("shared: {}", p.bound_by));
-        steps.down_to(together.iter().map(|p| p.rate.gbs()).sum::<f64>() * factor, by);
+        let rate = together.iter().map(|p| p.rate.gbs()).sum::<f64>() * factor;
+        steps.down_to(rate, LossKind::Contention, by);
     }
     let narrowest = match case.timed.len() {
         0..=2 => first.narrowest.clone(),
@@ -77,9 +79,9 @@ struct LossSteps {
 }
 
 impl LossSteps {
-    fn down_to(&mut self, level: f64, why: impl FnOnce() -> String) {
+    fn down_to(&mut self, level: f64, kind: LossKind, why: impl FnOnce() -> String) {
         if level.is_finite() && level > 0.0 && level < self.level * (1.0 - STEP) {
-            self.losses.push(LossStep { from: self.level, to: level, why: why() });
+            self.losses.push(LossStep { from: self.level, to: level, kind, why: why() });
             self.level = level;
         }
     }
@@ -121,80 +123,83 @@ pub(crate) fn general(name: &str) -> String {
         .replace("numa DDR", "DDR")
 }
 
-/// Cells of one kind of hop that lose to one cause.
-#[derive(Debug, Default)]
-struct LossClass {
-    shares: Vec<f64>,
-    levels: Vec<f64>,
-    rests: Vec<f64>,
-}
+/// A cell of a class: value, peak, after protocol, limit.
+type ClassCell = (f64, f64, f64, Option<f64>);
 
-/// Where a figure's bandwidth goes, by kind of hop and cause, the most frequent first:
-/// ` Of the peak, 24 over xGMI, 1 link lose 25 % (copy engine: 75 % is payload).`
-pub fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
-    const SHOWN: usize = 3;
-    let mut classes: BTreeMap<(String, Vec<String>), LossClass> = BTreeMap::new();
+/// Classes of paths of a figure by their narrowest hop, whether they are forwarded, and what holds
+/// them; the fastest peak last. Cells without a peak or a route do not count.
+pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<LossClassRow> {
+    let mut classes: BTreeMap<(String, bool, String), Vec<ClassCell>> = BTreeMap::new();
     for cell in cells {
         let (Some(value), Some(peak), Some(path)) = (cell.value, cell.ceiling, &cell.path) else {
             continue;
         };
-        let why = causes(&path.losses);
-        let level = path.losses.last().map_or(peak, |l| l.to);
-        let class = classes.entry((general(&path.narrowest), why)).or_default();
-        class.shares.push(1.0 - value / peak);
-        class.levels.push(level);
-        class.rests.push(1.0 - value / level);
+        let level = |kind: LossKind| path.losses.iter().rev().find(|l| l.kind <= kind);
+        let after = level(LossKind::Protocol).map_or(peak, |l| l.to);
+        let limit = path.losses.iter().rev().find(|l| l.kind > LossKind::Protocol).map(|l| l.to);
+        // Switches forward every path of their GPUs alike.
+        let forwarded = path.route.matches('-').count() > 1 && !path.route.contains("switch");
+        let key = (general(&path.narrowest), forwarded, held_by(&path.losses));
+        classes.entry(key).or_default().push((value, peak, after, limit));
     }
-    let mut classes: Vec<_> = classes.into_iter().collect();
-    classes.sort_by_key(|(_, class)| std::cmp::Reverse(class.shares.len()));
-    let all = classes.len();
-    let mut texts: Vec<String> =
-        classes.iter().take(SHOWN).map(|((hop, why), class)| class.describe(hop, why)).collect();
-    if all > SHOWN {
-        texts.push(fmt::count(all - SHOWN, "more kind"));
-    }
-    if texts.is_empty() { String::new() } else { format!(" Of the peak, {}.", texts.join("; ")) }
+    let mut rows: Vec<LossClassRow> = classes
+        .into_iter()
+        .map(|((hop, forwarded, held_by), cells)| {
+            let range =
+                |of: fn(&ClassCell) -> f64| extremes(&cells.iter().map(of).collect::<Vec<_>>());
+            let limits: Vec<f64> = cells.iter().filter_map(|c| c.3).collect();
+            let mut shares: Vec<f64> = cells.iter().map(|c| c.0 / c.1).collect();
+            shares.sort_by(f64::total_cmp);
+            LossClassRow {
+                hop,
+                forwarded,
+                paths: cells.len(),
+                peak: range(|c| c.1),
+                after_protocol: range(|c| c.2),
+                limit: (!limits.is_empty()).then(|| extremes(&limits)),
+                measured: range(|c| c.0),
+                share: shares.get(shares.len() / 2).copied().unwrap_or_default(),
+                held_by,
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| a.peak.1.total_cmp(&b.peak.1).then(a.forwarded.cmp(&b.forwarded)));
+    rows
 }
 
-/// What binds in the end, and before it what takes a comparable part.
-fn causes(losses: &[LossStep]) -> Vec<String> {
-    let last = losses.iter().rev().find(|l| l.share() >= SMALL);
-    let least = last.map_or(SMALL, |l| (l.share() / 2.0).max(SMALL));
-    let counts = |l: &&LossStep| l.share() >= least || Some(*l) == last;
-    losses.iter().filter(counts).map(|l| general(&l.why)).collect()
+/// The cause that sets the rate: the last step that takes [`SMALL`] or more.
+fn held_by(losses: &[LossStep]) -> String {
+    match losses.iter().rev().find(|l| l.share() >= SMALL) {
+        None => String::new(),
+        Some(step) if step.kind == LossKind::Protocol => "packet overhead".to_owned(),
+        Some(step) => general(&step.why),
+    }
 }
 
-impl LossClass {
-    fn describe(&self, hop: &str, causes: &[String]) -> String {
-        let number = self.shares.len();
-        let median = |values: &[f64]| {
-            let mut sorted = values.to_vec();
-            sorted.sort_by(f64::total_cmp);
-            sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
-        };
-        let (share, rest) = (median(&self.shares), median(&self.rests));
-        let (low, high) = extremes(&self.levels);
-        // A stage names the share that it lets through; other causes name what limits the rate.
-        let cause = |why: &String| match why.contains('%') {
-            true => why.clone(),
-            false => format!("held at {} GB/s by {why}", fmt::range(low, high)),
-        };
-        let causes: Vec<String> = causes.iter().map(cause).collect();
-        let cause = match causes.as_slice() {
-            [] => String::new(),
-            causes => format!(" ({})", causes.join("; then ")),
-        };
-        let rest = if rest.abs() < SMALL || share < SMALL {
-            String::new()
-        } else if rest > 0.0 {
-            format!(", {} of that bound not explained", fmt::percent(rest))
-        } else {
-            format!(", {} more than the bound", fmt::percent(-rest))
-        };
-        let lose = if number == 1 { "loses" } else { "lose" };
-        let share = if share < SMALL / 2.0 { "nothing".into() } else { fmt::percent(share) };
-        format!("{number} over {hop} {lose} {share}{cause}{rest}")
+/// The classes as a sentence, those of most paths first:
+/// ` 12 over xGMI, 1 link reach 75 % of peak (packet overhead); 1 more class.`
+pub fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
+    const SHOWN: usize = 3;
+    let mut rows = loss_classes(cells);
+    rows.sort_by_key(|row| std::cmp::Reverse(row.paths));
+    let mut texts: Vec<String> = rows.iter().take(SHOWN).map(describe_class).collect();
+    match rows.len().saturating_sub(SHOWN) {
+        0 => {}
+        1 => texts.push("1 more class".to_owned()),
+        more => texts.push(format!("{more} more classes")),
     }
+    if texts.is_empty() { String::new() } else { format!(" {}.", texts.join("; ")) }
+}
+
+fn describe_class(row: &LossClassRow) -> String {
+    let LossClassRow { hop, forwarded, paths, share, held_by, .. } = row;
+    let reach = if *paths == 1 { "reaches" } else { "reach" };
+    let forwarded = if *forwarded { ", forwarded," } else { "" };
+    let why = match held_by.as_str() {
+        "" => String::new(),
+        why => format!(" (held by {why})"),
+    };
+    format!("{paths} over {hop}{forwarded} {reach} {} of peak{why}", fmt::percent(*share))
 }
 
 #[cfg(test)]
@@ -245,5 +250,46 @@ mod tests {
         let two = path(&format!("{} & {}", by(0), by(1)));
         let last = two.losses.last().unwrap();
         assert!(last.why.starts_with("shared: "), "{two:?}");
+    }
+
+    /// Of MI250X pairs by SDMA: one link of 50 GB/s keeps 64 of 85 B (37.6); two and four links are
+    /// held by the engine at about 50 GB/s.
+    #[test]
+    fn pairs_of_a_node_fall_into_classes_by_links_and_cause() {
+        let cell = |case: &str, value: f64| {
+            let path = path(case);
+            let ceiling = path.losses.first().map(|l| l.from);
+            FigureCell { value: Some(value), ceiling, path: Some(path), ..FigureCell::default() }
+        };
+        let pair = |a: u32, b: u32| format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 256MiB");
+        let cells = [
+            cell(&pair(0, 2), 37.6),
+            cell(&pair(1, 3), 37.5),
+            cell(&pair(0, 3), 37.1),
+            cell(&pair(0, 6), 50.3),
+            cell(&pair(0, 1), 50.4),
+        ];
+        let rows = loss_classes(cells.iter());
+        let brief: Vec<(&str, bool, usize, &str)> = rows
+            .iter()
+            .map(|r| (r.hop.as_str(), r.forwarded, r.paths, r.held_by.as_str()))
+            .collect();
+        assert_eq!(
+            brief,
+            [
+                ("xGMI, 1 link", false, 2, "packet overhead"),
+                ("xGMI, 1 link", true, 1, "packet overhead"),
+                ("xGMI, 2 links", false, 1, "copy engine"),
+                ("xGMI, 4 links", false, 1, "copy engine"),
+            ]
+        );
+        assert_eq!((rows[0].peak, rows[0].measured), ((50.0, 50.0), (37.5, 37.6)));
+        // 50 x 64 / 85 = 37.647.
+        assert!((rows[0].after_protocol.0 - 37.647).abs() < 0.01, "{rows:?}");
+        assert!((rows[3].share - 50.4 / 200.0).abs() < 1e-9);
+        assert_eq!(
+            losses(cells[..1].iter()),
+            " 1 over xGMI, 1 link reaches 75 % of peak (held by packet overhead)."
+        );
     }
 }

@@ -4,62 +4,81 @@
 //! skips, errors of libraries. They are made plain here, once, before terminal and page add colours
 //! and tags of their own. A field that is added to a report does not compile until it is listed.
 
-use pathline_schema::plain_line;
+use pathline_schema::{GpuCaps, plain_line};
 
 use crate::figure::{
     BarsBody, BusyReport, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
     FigureStack, GapsBody, Headline, LossBreakdown, LossStep, MatrixBody, MissingCase, PairedGap,
-    PublishedValue, RunReport, RunWarning, SheetBody, SheetColumn, StackPart, StacksBody,
-    Suspicion,
+    PublishedValue, RunIdentity, RunReport, RunWarning, SheetBody, SheetColumn, StackPart,
+    StacksBody, Suspicion,
 };
 
 /// What holds texts.
-pub(crate) trait MakePlain {
-    /// Replaces in every text what steers a terminal; line ends become spaces.
-    fn make_plain(&mut self);
+pub(crate) trait EachText {
+    /// Edits every text.
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String));
 }
 
-impl MakePlain for String {
-    fn make_plain(&mut self) {
-        if let std::borrow::Cow::Owned(plain) = plain_line(self) {
-            *self = plain;
+/// Replaces in every text what steers a terminal; line ends become spaces.
+pub(crate) fn make_plain(texts: &mut impl EachText) {
+    texts.each_text(&mut |text| {
+        if let std::borrow::Cow::Owned(plain) = plain_line(text) {
+            *text = plain;
         }
+    });
+}
+
+/// Names things as the vendor of the GPUs does: journals and models have the same words for all.
+pub(crate) fn use_vendor_terms(texts: &mut impl EachText, caps: &GpuCaps) {
+    texts.each_text(&mut |text| {
+        for (generic, term) in caps.terms {
+            if text.contains(generic) {
+                *text = text.replace(generic, term);
+            }
+        }
+    });
+}
+
+impl EachText for String {
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
+        edit(self);
     }
 }
-impl<T: MakePlain> MakePlain for Vec<T> {
-    fn make_plain(&mut self) {
-        self.iter_mut().for_each(T::make_plain);
+impl<T: EachText> EachText for Vec<T> {
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
+        self.iter_mut().for_each(|item| item.each_text(edit));
     }
 }
-impl<T: MakePlain> MakePlain for Option<T> {
-    fn make_plain(&mut self) {
-        self.iter_mut().for_each(T::make_plain);
+impl<T: EachText> EachText for Option<T> {
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
+        self.iter_mut().for_each(|item| item.each_text(edit));
     }
 }
-impl<A: MakePlain, B: MakePlain> MakePlain for (A, B) {
-    fn make_plain(&mut self) {
-        self.0.make_plain();
-        self.1.make_plain();
+impl<A: EachText, B: EachText> EachText for (A, B) {
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
+        self.0.each_text(edit);
+        self.1.each_text(edit);
     }
 }
-impl MakePlain for f64 {
-    fn make_plain(&mut self) {}
+impl EachText for f64 {
+    fn each_text(&mut self, _: &mut dyn FnMut(&mut String)) {}
 }
 
 /// Lists the fields of a type: those with texts, then the others.
-macro_rules! plain {
+macro_rules! texts {
     ($($t:ty { $($text:ident),* ; $($other:ident),* })+) => {$(
-        impl MakePlain for $t {
-            fn make_plain(&mut self) {
+        impl EachText for $t {
+            fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
                 let Self { $($text,)* $($other: _,)* } = self;
-                $($text.make_plain();)*
+                $($text.each_text(edit);)*
             }
         }
     )+};
 }
 
-plain! {
-    RunReport { title, simulated, busy, headlines, figures, absences, warnings, conditions, gpus; state, complete }
+texts! {
+    RunReport { title, identity, simulated, busy, headlines, figures, absences, warnings, conditions, gpus; state, complete }
+    RunIdentity { node, gpus, packages, processor, driver, started, duration, version, command; ranks }
     BusyReport { reasons, effect, action; }
     Headline { text; tone }
     Figure { id, suite, title, finding, command, body; }
@@ -79,30 +98,30 @@ plain! {
     PairedGap { cell, saturated; base, other, pairs, is_zero }
     FigureCell { path, published, absent, gpus, suspect; value, half_width, few, node, ceiling, bound, case, origin }
     LossBreakdown { route, narrowest, losses; }
-    LossStep { why; from, to }
+    LossStep { why; from, to, kind }
     PublishedValue { source; value, kind }
 }
 
-impl MakePlain for Suspicion {
-    fn make_plain(&mut self) {
+impl EachText for Suspicion {
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
         match self {
             Self::BeyondCeiling(text) | Self::Busy(text) | Self::Unverified(text) => {
-                text.make_plain()
+                text.each_text(edit)
             }
             Self::Assumed => {}
         }
     }
 }
 
-impl MakePlain for FigureBody {
-    fn make_plain(&mut self) {
+impl EachText for FigureBody {
+    fn each_text(&mut self, edit: &mut dyn FnMut(&mut String)) {
         match self {
-            Self::Matrix(body) => body.make_plain(),
-            Self::Curves(body) => body.make_plain(),
-            Self::Bars(body) => body.make_plain(),
-            Self::Sheet(body) => body.make_plain(),
-            Self::Stacks(body) => body.make_plain(),
-            Self::Gaps(body) => body.make_plain(),
+            Self::Matrix(body) => body.each_text(edit),
+            Self::Curves(body) => body.each_text(edit),
+            Self::Bars(body) => body.each_text(edit),
+            Self::Sheet(body) => body.each_text(edit),
+            Self::Stacks(body) => body.each_text(edit),
+            Self::Gaps(body) => body.each_text(edit),
         }
     }
 }

@@ -6,9 +6,8 @@ use pathline_flow::Network;
 use pathline_schema::{CaseOutcome, Conditions, Journal, Ns, RankMember, Transport};
 
 use crate::figure::{MissingCase, RunReport, RunWarning};
-use crate::plain_report::MakePlain;
 use crate::run::RunView;
-use crate::{figures, fmt, headlines, shell_quote};
+use crate::{figures, fmt, headlines, plain_report, run_identity};
 
 /// Builds the report of a run. `network` is the machine as the model knows it, for ceilings; with
 /// none, only ceilings that were measured or that the topology states are shown. Pure: the same
@@ -32,6 +31,7 @@ pub fn build_with(
     let sentences = if all_sound { found.sentences } else { figures::find(&sound).sentences };
     let mut report = RunReport {
         title: title(&run),
+        identity: run_identity::identify(journal),
         simulated: run.simulated().map(str::to_owned),
         busy: run.busy.report.clone(),
         headlines: headlines::all(&sound, &found.figures, sentences),
@@ -43,7 +43,10 @@ pub fn build_with(
         state: state(journal),
         complete: crate::run::complete(journal),
     };
-    report.make_plain();
+    if let Some(gpu) = journal.topology.gpus.first() {
+        plain_report::use_vendor_terms(&mut report, gpu.caps());
+    }
+    plain_report::make_plain(&mut report);
     report
 }
 
@@ -136,14 +139,14 @@ fn conditions(run: &RunView) -> Vec<(String, String)> {
     rows.push(("CPU clock", host.cpu_clock.clone()));
     rows.push(("Caches", caches(run)));
     rows.push(("Memory", memory(run)));
-    rows.push(("GPUs", gpus(run)));
+    rows.push(("GPUs", run_identity::count_gpus(topology)));
     rows.extend(processes(&begin.ranks));
     rows.push(("Kernel", host.kernel.clone()));
     rows.push(("Virtualization", host.virtualization.clone().unwrap_or_default()));
     rows.push(("Started", begin.started.clone()));
     rows.push(("Duration", journal.end.as_ref().map_or(String::new(), |e| e.elapsed.to_string())));
     rows.push(("Ended", ended(journal)));
-    rows.push(("Command", shell_quote::join(begin.command.iter().map(String::as_str))));
+    rows.push(("Command", run_identity::shorten_command(&begin.command)));
     let env: Vec<String> = begin.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
     rows.push(("Environment", env.join(" ")));
     rows.push((
@@ -260,12 +263,4 @@ fn memory(run: &RunView) -> String {
         parts.push(format!("transparent huge pages: {}", host.transparent_huge_pages));
     }
     parts.join(", ")
-}
-
-fn gpus(run: &RunView) -> String {
-    let gpus = &run.topology().gpus;
-    let Some(first) = gpus.first() else { return String::new() };
-    let name = [first.name.as_str(), first.arch.as_str(), "of unknown kind"];
-    let name = name.into_iter().find(|n| !n.is_empty()).unwrap_or_default();
-    format!("{} x {name}", gpus.len())
 }

@@ -14,6 +14,14 @@ pub struct GpuCaps {
     pub label: &'static str,
     /// Short name of a compute unit: `CU`, `SM`.
     pub unit_name: &'static str,
+    /// What one of several devices of a package is called: `GCD`.
+    pub part_name: &'static str,
+    /// What its copies by copy engine are called: `SDMA copy`.
+    pub engine_copy: &'static str,
+    /// Terms of journals and models, and what the vendor calls the same in documents and tools.
+    pub terms: &'static [(&'static str, &'static str)],
+    /// The call that copies between GPUs in programs: `hipMemcpyPeer`.
+    pub peer_copy_call: &'static str,
     /// The runtime has a copy kernel (blit) that can be asked for in place of a copy engine (SDMA).
     pub copy_kernel: bool,
     /// The runtime offers fine-grained device memory and non-coherent pinned host memory.
@@ -61,6 +69,14 @@ const AMD: GpuCaps = GpuCaps {
     vendor: "amd",
     label: "AMD GPU",
     unit_name: "CU",
+    part_name: "GCD",
+    engine_copy: "SDMA copy",
+    terms: &[
+        ("copy engine", "SDMA engine"),
+        ("page migration by faults", "managed, page faults (XNACK=1)"),
+        ("page migration by prefetch", "managed, prefetch (hipMemPrefetchAsync)"),
+    ],
+    peer_copy_call: "hipMemcpyPeer",
     copy_kernel: true,
     memory_grains: true,
     fixed_engine_rate: true,
@@ -84,6 +100,13 @@ const NVIDIA: GpuCaps = GpuCaps {
     vendor: "nvidia",
     label: "NVIDIA GPU",
     unit_name: "SM",
+    part_name: "GPU",
+    engine_copy: "copy engine",
+    terms: &[
+        ("page migration by faults", "managed, page faults"),
+        ("page migration by prefetch", "managed, prefetch (cudaMemPrefetchAsync)"),
+    ],
+    peer_copy_call: "cudaMemcpyPeer",
     copy_kernel: false,
     memory_grains: false,
     fixed_engine_rate: false,

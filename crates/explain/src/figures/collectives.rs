@@ -1,4 +1,4 @@
-//! Collectives of an MPI and of NCCL or RCCL: time, bus bandwidth, partners, cadences.
+//! Collectives of an MPI and of NCCL or RCCL: time, busbw, partners, cadences.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl CollectiveEntry<'_, '_> {
         let (size, unit) = (self.sent.size().0, 8 * self.n as u64);
         size <= wanted.max(unit) && wanted < size + unit
     }
-    /// nccl-tests' bus bandwidth.
+    /// nccl-tests' busbw.
     fn bus(&self, run: &RunView) -> FigureCell {
         let cell = run.cell(self.sent.entry, CaseQuantity::Payload);
         let factor = self.op.bus_factor(self.n);
@@ -152,7 +152,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let (run, n) = (self.run, self.n);
         let id = format!("{}-bus-{}", self.suite, self.kind.id());
         let memory = memory(self.kind);
-        let title = format!("{} over {n} ranks, {memory}: bus bandwidth", self.library());
+        let title = format!("{} over {n} ranks, {memory}: busbw", self.library());
         let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let name = |op: Collective| format!("{op} x {}", format_factor(op.bus_factor(n)));
         let points = self.whole().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
@@ -246,8 +246,11 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             }
         };
         let id = format!("{}-osu-{}", self.suite, self.kind.id());
-        let title =
-            format!("{}, {}: the same beside OSU's columns", self.library(), memory(self.kind));
+        let title = format!(
+            "{}, {}: the same compared with OSU's columns",
+            self.library(),
+            memory(self.kind)
+        );
         let finding = "OSU prints the mean over ranks of each rank's mean time, and with -f the least \
                        and the greatest of these; its sizes, here in the rows, are what one rank gives \
                        to one other.";
@@ -281,7 +284,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             }
         };
         let id = format!("{}-nccl-tests-{}", self.suite, self.kind.id());
-        let title = format!("{}: the same beside nccl-tests' columns", self.library());
+        let title = format!("{}: the same compared with nccl-tests' columns", self.library());
         let finding = "Ours is the median over samples of the latest rank's time; nccl-tests divides by \
                        the mean time, over ranks where there are several processes.";
         let (unit, finding) = (("GB/s", BetterWhen::Higher), finding.to_owned());
@@ -294,12 +297,12 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         ))
     }
 
-    /// Bus bandwidth of all_reduce with buffers that are registered with the communicator, and with
+    /// Busbw of all_reduce with buffers that are registered with the communicator, and with
     /// others.
     fn registration(&self) -> Option<Figure> {
         let run = self.run;
         let id = format!("{}-registration-{}", self.suite, self.kind.id());
-        let title = format!("{}: all_reduce by registration, bus bandwidth", self.library());
+        let title = format!("{}: all_reduce by registration, busbw", self.library());
         let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let of_op = |d: &&CollectiveEntry| {
             let streaming = d.cadence() == Cadence::Streaming && !d.in_place;
@@ -425,14 +428,13 @@ fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
     let least = run.value(small.sent.entry, CaseQuantity::StepUs)?;
     let factor = large.op.bus_factor(n);
     Some(format!(
-        "all_reduce by {} over {n} ranks, {}: {} in {} us, {} at {} of bus bandwidth ({} times {}).",
+        "all_reduce by {} over {n} ranks, {}: {} in {} us, {} at busbw {} (algbw {}).",
         run.library(large.sent.wire.via),
         memory(kind),
         small.sent.size(),
         fmt::number(least),
         large.sent.size(),
         fmt::gbs(alg * factor),
-        fmt::number(alg),
-        format_factor(factor)
+        fmt::number(alg)
     ))
 }

@@ -186,7 +186,7 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
     Some(Figure {
         id: "contention-pairs".into(),
         suite: SUITE.into(),
-        title: "What a path of the host keeps of its rate beside another one".into(),
+        title: "What a path of the host keeps of its rate during another one".into(),
         finding: format!(
             "In {felt} of {} one path loses more than {} by the other. {}",
             fmt::count(pairs.len(), "pair"),

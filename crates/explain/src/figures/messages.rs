@@ -107,7 +107,7 @@ fn bandwidth(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     let chart = ChartSpec {
         id,
         suite,
-        title: format!("{library}: windows of messages one way, by size"),
+        title: format!("{library}: bandwidth of message windows (osu_bw), by size"),
         quantity: CaseQuantity::Payload,
         x_unit: "B",
         pattern: "",
@@ -148,7 +148,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
     let chart = ChartSpec {
         id: suite.word(),
         suite,
-        title: format!("{library}: windows of messages both ways at once, sum, by size"),
+        title: format!("{library}: bandwidth both ways at once (osu_bibw), sum, by size"),
         quantity: CaseQuantity::Payload,
         x_unit: "B",
         pattern: "",
@@ -231,7 +231,7 @@ fn osu(run: &RunView, suite: SuiteId, program: &str) -> Option<Figure> {
         if ping { "" } else { ", in MB/s of 1e6 B" }
     );
     let id = format!("{suite}-osu");
-    let title = format!("The same beside {program}'s column");
+    let title = format!("The same compared with {program}'s column");
     Some(sent_flows::table((&id, suite, title, finding), run, (unit, better), (&rows, &cols), cell))
 }
 

@@ -253,7 +253,7 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
         suite: String::new(),
         title: "Other cases".into(),
         finding: format!(
-            "{} beside the suites' figures.{more}",
+            "{} outside the suites' figures.{more}",
             fmt::sentence(&fmt::count(rest.len(), "case"))
         ),
         command: run.journal.begin.command.join(" "),

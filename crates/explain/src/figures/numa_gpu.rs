@@ -84,7 +84,7 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
     }
     let registered = match first {
         Some(g) => format!(
-            " The last column is pageable memory that was put into its domain and page-locked, for gpu{g}."
+            " The last column is pageable memory of its domain that was registered (pinned), for gpu{g}."
         ),
         None => String::new(),
     };

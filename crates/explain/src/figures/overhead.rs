@@ -19,18 +19,18 @@ pub(super) fn call_name(call: RuntimeCall) -> &'static str {
     match call {
         RuntimeCall::Alloc => "allocate",
         RuntimeCall::Free => "free",
-        RuntimeCall::Register => "page-lock",
-        RuntimeCall::Unregister => "unlock",
+        RuntimeCall::Register => "register (pin)",
+        RuntimeCall::Unregister => "unregister",
         RuntimeCall::Launch => "launch a kernel",
         RuntimeCall::LaunchSync => "launch a kernel and wait for it",
         RuntimeCall::Sync => "wait for an idle stream",
         RuntimeCall::Event => "record an event",
         RuntimeCall::Stream => "create a stream",
         RuntimeCall::NicRegister => "register by address",
-        RuntimeCall::NicDeregister => "take that back",
+        RuntimeCall::NicDeregister => "deregister",
         RuntimeCall::ExportDmabuf => "export as dma-buf",
         RuntimeCall::NicRegisterDmabuf => "register by dma-buf",
-        RuntimeCall::NicDeregisterDmabuf => "take the dma-buf back",
+        RuntimeCall::NicDeregisterDmabuf => "deregister the dma-buf",
     }
 }
 
@@ -98,7 +98,7 @@ fn memory(run: &RunView, sized: &[SizedCall], finding: Option<String>) -> Option
     (!values(matrix.cells.iter().flatten()).is_empty()).then(|| Figure {
         id: "overhead-memory".into(),
         suite: SUITE.into(),
-        title: "What memory costs to have and to give back".into(),
+        title: "Allocation, free and pinning cost".into(),
         finding: finding.unwrap_or_default(),
         command: run.command(SUITE, "* > * by call"),
         body: FigureBody::Matrix(matrix),
@@ -143,7 +143,7 @@ fn batches(run: &RunView) -> Option<Figure> {
     bars_figure(("overhead-batch", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
 }
 
-/// Milliseconds for the largest size that was measured, and what a launch costs. Not for a GiB: the time
+/// Milliseconds for the largest size that was measured, and the cost of a launch. Not for a GiB: the time
 /// is not proportional to the size (256 MiB of GPU memory take 7 times as long as 2 MiB).
 fn sentence(run: &RunView, sized: &[SizedCall]) -> Option<String> {
     let largest = sized.iter().map(|s| s.2).max()?;
@@ -152,15 +152,15 @@ fn sentence(run: &RunView, sized: &[SizedCall]) -> Option<String> {
         Some(run.value(found.3, CaseQuantity::StepUs)? / 1e3)
     };
     let parts: Vec<String> = [
-        ("page-lock", RuntimeCall::Register, MemKind::Paged),
-        ("unlock", RuntimeCall::Unregister, MemKind::Paged),
-        ("page-lock in huge pages", RuntimeCall::Register, MemKind::Huge),
+        ("register (pin)", RuntimeCall::Register, MemKind::Paged),
+        ("unregister", RuntimeCall::Unregister, MemKind::Paged),
+        ("register in huge pages", RuntimeCall::Register, MemKind::Huge),
         ("allocate pinned", RuntimeCall::Alloc, MemKind::Pinned),
         ("allocate on the GPU", RuntimeCall::Alloc, MemKind::Vram),
     ]
     .into_iter()
     .filter_map(|(what, call, mem)| {
-        Some(format!("{} ms to {what}", fmt::number(of_largest(call, mem)?)))
+        Some(format!("{what} {} ms", fmt::number(of_largest(call, mem)?)))
     })
     .collect();
     let time = |wanted: RuntimeCall| {
@@ -170,7 +170,7 @@ fn sentence(run: &RunView, sized: &[SizedCall]) -> Option<String> {
     let launch = time(RuntimeCall::Launch).zip(time(RuntimeCall::LaunchSync));
     let launch = launch.map_or(String::new(), |(call, whole)| {
         let (call, whole) = (fmt::number(call), fmt::number(whole));
-        format!(" A launch takes {call} us, {whole} us until it is done.")
+        format!(" Kernel launch: {call} us to issue, {whole} us round trip.")
     });
-    (!parts.is_empty()).then(|| format!("{largest} take {}.{launch}", fmt::list(&parts)))
+    (!parts.is_empty()).then(|| format!("{largest}: {}.{launch}", parts.join(", ")))
 }

@@ -90,7 +90,7 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     };
     let name = |(work, of_copy): (&Flow, bool)| {
         let work = work_label(work);
-        if of_copy { format!("copy beside {work}") } else { format!("{work} beside copy") }
+        if of_copy { format!("copy during {work}") } else { format!("{work} during copy") }
     };
     let matrix = grid(
         ("copy", &rows),
@@ -103,7 +103,7 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     has.then(|| Figure {
         id: SUITE.into(),
         suite: SUITE.into(),
-        title: "Copies beside kernels of the same GPU: what each keeps of its rate".into(),
+        title: "Copies during kernels of the same GPU: what each keeps of its rate".into(),
         finding: finding.unwrap_or_default(),
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),

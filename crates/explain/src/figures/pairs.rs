@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Cadence, Flow, MemKind, Mover, SuiteId};
+use pathline_schema::{Cadence, Flow, Gpu, GpuCaps, MemKind, Mover, SuiteId};
 
 use super::{
     ALIKE, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, bars_figure,
@@ -55,14 +55,21 @@ impl PairMover {
             Self::Write => "write",
         }
     }
-    fn title(self, engine: &str) -> String {
+    /// The vendor's term first. `engine` is what the journal says of the runtime's copies.
+    fn title(self, engine: &str, caps: &GpuCaps) -> String {
+        let copies = || match engine {
+            "copy engine" => {
+                format!("{} ({})", fmt::sentence(caps.engine_copy), caps.peer_copy_call)
+            }
+            "" => format!("Runtime copy ({})", caps.peer_copy_call),
+            other => format!("Runtime copy ({}) by {other}", caps.peer_copy_call),
+        };
+        let setting = caps.copy_engine_env.map_or(String::new(), |env| format!(" ({env}=0)"));
         match self {
-            Self::Dma if engine.is_empty() => "Copies by the runtime".into(),
-            Self::Dma => format!("Copies by {engine}"),
-            Self::DmaPull if engine.is_empty() => "Copies by the runtime at the destination".into(),
-            Self::DmaPull => format!("Copies by {engine} at the destination"),
-            Self::Blit => "Blit kernel at the source".into(),
-            Self::BlitPull => "Blit kernel at the destination".into(),
+            Self::Dma => copies(),
+            Self::DmaPull => format!("{}, issued at the destination", copies()),
+            Self::Blit => format!("Blit kernel{setting} at the source"),
+            Self::BlitPull => format!("Blit kernel{setting} at the destination"),
             Self::Read => "Kernel reads from the peer".into(),
             Self::Write => "Kernel writes to the peer".into(),
         }
@@ -202,10 +209,12 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
     let cell = |a: u32, b: u32| {
         find(a, b).map(|p| run.cell(&p.entry, CaseQuantity::Payload)).unwrap_or_default()
     };
+    let caps = run.topology().gpus.first().map_or(GpuCaps::of_vendor(""), Gpu::caps);
+    let title = format!("{}{}", verb.title(engine, caps), size_clause(pairs));
     let (id, title) = if both {
-        (format!("pairs-{}-both", verb.id()), format!("{}, both ways, sum", verb.title(engine)))
+        (format!("pairs-{}-both", verb.id()), format!("{title}, both ways, sum"))
     } else {
-        (format!("pairs-{}", verb.id()), verb.title(engine))
+        (format!("pairs-{}", verb.id()), title)
     };
     let axes = if both { ("GPU", "GPU") } else { ("from", "to") };
     let matrix = grid(
@@ -230,6 +239,16 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
         ),
         command: run.command(SuiteId::Pairs, verb.pattern()),
         body: FigureBody::Matrix(matrix),
+    }
+}
+
+/// `, 256 MiB` if all pairs were measured with copies of one size.
+fn size_clause(pairs: &[&MeasuredPair]) -> String {
+    let size = |p: &&MeasuredPair| p.entry.case.timed.first().map(|flow| flow.bytes);
+    let first = pairs.first().and_then(size);
+    match first.filter(|_| pairs.iter().all(|p| size(p) == first)) {
+        Some(bytes) => format!(", {bytes}"),
+        None => String::new(),
     }
 }
 

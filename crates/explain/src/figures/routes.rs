@@ -146,7 +146,7 @@ fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
         .take(MOST_BARS)
         .map(|s| FigureBar {
             label: format!(
-                "{} to {} beside {} to {}",
+                "{} to {} during {} to {}",
                 s.timed.src.unit, s.timed.dst.unit, s.load.src.unit, s.load.dst.unit
             ),
             cell: FigureCell {
@@ -159,7 +159,7 @@ fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
     Some(Figure {
         id: "routes".into(),
         suite: SUITE.into(),
-        title: "Copies beside a load on one link; the ceiling is the copy alone".into(),
+        title: "Copies during a load on one link; the ceiling is the copy alone".into(),
         finding: format!(
             "{} of {} are felt (more than {} lost): those links lie on the copy's route.",
             felt,

@@ -81,7 +81,7 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
         cell,
     );
     let library = run.library(pathline_schema::Transport::Ucx);
-    let what = if sends { "windows of messages" } else { "time of a message one way" };
+    let what = if sends { "bandwidth of message windows" } else { "time of a message one way" };
     (!rows.is_empty()).then(|| Figure {
         id: format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
         suite: SUITE.into(),

@@ -261,7 +261,7 @@ fn ceilings_come_from_the_network() {
     near(m.cells[1][7].ceiling, 100.0);
     let FigureBody::Matrix(both) = &figure(&report, "pairs-dma-both").body else { panic!() };
     near(both.cells[0][1].ceiling, 400.0);
-    near(bar(figure(&report, "host-link"), "pinned to GPU, copy engine").ceiling, 36.0);
+    near(bar(figure(&report, "host-link"), "pinned to GPU, SDMA engine").ceiling, 36.0);
     // 28.3 / 36 = 79 %.
     assert!(headline(&report, "Host to gpu0").contains("21 % below the peak of 36.0 GB/s"));
     assert!(
@@ -284,7 +284,7 @@ fn a_load_on_the_route_is_felt() {
     let report = run_report::build(&mi250x_run(), None);
     let routes = figure(&report, "routes");
     assert!(routes.finding.starts_with("1 of 2 loads are felt"), "{}", routes.finding);
-    let cell = bar(routes, "gpu1 to gpu7 beside gpu0 to gpu6");
+    let cell = bar(routes, "gpu1 to gpu7 during gpu0 to gpu6");
     near(cell.value, 43.5);
     near(cell.ceiling, 87.0);
 }

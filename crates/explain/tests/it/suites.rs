@@ -39,8 +39,8 @@ fn calls_have_the_time_of_the_largest_size_that_was_measured() {
     ];
     outcomes.extend(filler());
     let report = run_report::build(&run(outcomes), None);
-    let text = "256MiB take 20.0 ms to page-lock, 10.0 ms to unlock and 30.0 ms to allocate pinned. \
-                A launch takes 2.00 us, 7.00 us until it is done.";
+    let text = "256MiB: register (pin) 20.0 ms, unregister 10.0 ms, allocate pinned 30.0 ms. Kernel \
+                launch: 2.00 us to issue, 7.00 us round trip.";
     assert!(says(&report, text), "{:#?}", report.headlines);
     close(bar(figure(&report, "overhead-calls"), "launch a kernel").value, 2.0);
     let FigureBody::Matrix(m) = &figure(&report, "overhead-memory").body else { panic!() };
@@ -88,7 +88,7 @@ fn all_to_all_is_as_fast_as_its_slowest_flow() {
     let mut outcomes = vec![at_rate("patterns", &case, 10.0)];
     outcomes.extend(filler());
     let report = run_report::build(&run(outcomes), None);
-    let cell = bar(figure(&report, "patterns"), "all 8 to all, copy engine");
+    let cell = bar(figure(&report, "patterns"), "all 8 to all, SDMA engine");
     // 56 flows of 10 GB/s.
     close(cell.value, 560.0);
     // Of equal routes the two directions take one each, and the busiest link of the node, of 50 GB/s,
@@ -111,7 +111,7 @@ fn copies_beside_kernels_keep_a_share() {
     outcomes.extend(filler());
     let report = run_report::build(&run(outcomes), None);
     let FigureBody::Matrix(m) = &figure(&report, "overlap").body else { panic!() };
-    assert_eq!(m.cols, ["copy beside triad", "triad beside copy"]);
+    assert_eq!(m.cols, ["copy during triad", "triad during copy"]);
     close(m.cells[0][0].value, 98.0);
     close(m.cells[0][1].value, 80.0);
     assert!(says(&report, "runtime copies keep 98 % of their rate, and triad keeps 80 %"));

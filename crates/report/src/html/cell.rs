@@ -102,7 +102,7 @@ impl CellJudge<'_> {
     fn path(&self, lines: &mut Vec<String>, cell: &FigureCell, path: &LossBreakdown) {
         lines.push(format!("route: {}", path.route));
         lines.push(format!("narrowest hop: {}", path.narrowest));
-        for LossStep { from, to, why } in &path.losses {
+        for LossStep { from, to, why, .. } in &path.losses {
             lines.push(format!("{} → {}: {why}", self.num(*from), self.num(*to)));
         }
         let last = path.losses.last().map(|l| l.to).or(cell.ceiling);
@@ -397,7 +397,8 @@ mod tests {
 
     #[test]
     fn the_loss_is_told_step_by_step() {
-        let loss = |from, to, why: &str| LossStep { from, to, why: why.into() };
+        let loss =
+            |from, to, why: &str| LossStep { from, to, kind: Default::default(), why: why.into() };
         let path = LossBreakdown {
             route: "0-1".into(),
             narrowest: "xGMI gpu0-gpu1, 4 links".into(),

@@ -7,7 +7,8 @@ use pathline_schema::{
 use pathline_explain::figure::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
     FigureStack, GapsBody, Headline, HeadlineTone, MatrixBody, MissingCase, PairedGap,
-    PublishedValue, RunReport, RunWarning, SheetBody, SheetColumn, StackPart, StacksBody,
+    PublishedValue, RunIdentity, RunReport, RunWarning, SheetBody, SheetColumn, StackPart,
+    StacksBody,
 };
 
 fn case(text: &str) -> Case {
@@ -418,6 +419,7 @@ pub(super) fn host() -> (RunReport, Topology) {
     });
     let report = RunReport {
         title: "this host".into(),
+        identity: RunIdentity::default(),
         simulated: None,
         busy: None,
         headlines: vec![Headline {
@@ -479,6 +481,7 @@ pub(super) fn node() -> (RunReport, Topology) {
     };
     let report = RunReport {
         title: "MI250X node, eight GCDs".into(),
+        identity: RunIdentity::default(),
         simulated: Some("mi250x".into()),
         busy: None,
         headlines: headlines(),

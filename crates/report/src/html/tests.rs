@@ -5,7 +5,7 @@ use pathline_schema::{Conditions, Topology, TopologyWarning};
 
 use super::{example, render};
 use pathline_explain::figure::{
-    CurvesBody, Figure, FigureBody, FigureCell, MatrixBody, RunReport, RunWarning,
+    CurvesBody, Figure, FigureBody, FigureCell, MatrixBody, RunIdentity, RunReport, RunWarning,
 };
 
 const MAP: &str = "<svg viewBox=\"0 0 60 10\"><rect width=\"10\" height=\"10\"/></svg>";
@@ -232,6 +232,7 @@ fn hostile_texts_stay_texts() {
 fn an_empty_report_is_a_page() {
     let report = RunReport {
         title: String::new(),
+        identity: RunIdentity::default(),
         simulated: None,
         busy: None,
         headlines: vec![],

@@ -1,0 +1,186 @@
+//! Which node a run measured, with what, and when: the head of every report.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Gpu, Journal, Topology, WorldKind};
+
+use crate::figure::RunIdentity;
+use crate::{fmt, shell_quote};
+
+/// Options of a command line whose values are counted if there are more than [`MOST_VALUES`].
+const REPEATABLE: [&str; 2] = ["--case", "-c"];
+
+/// The most values of one repeatable option that a shortened command line shows.
+const MOST_VALUES: usize = 2;
+
+/// The identity of a run.
+pub(crate) fn identify(journal: &Journal) -> RunIdentity {
+    let (begin, topology) = (&journal.begin, &journal.topology);
+    let node = match &begin.world {
+        WorldKind::Simulated(machine) => format!("machine {machine}"),
+        WorldKind::Real if begin.host.is_empty() => "this host".into(),
+        WorldKind::Real => begin.host.clone(),
+    };
+    RunIdentity {
+        node,
+        gpus: count_gpus(topology),
+        packages: name_packages(topology),
+        processor: topology.host.cpu_model.clone(),
+        driver: driver(journal),
+        ranks: begin.ranks.len(),
+        started: started(&begin.started),
+        duration: duration(journal),
+        version: begin.version.clone(),
+        command: shorten_command(&begin.command),
+    }
+}
+
+/// `2026-11-22 05:04 UTC` of a time in RFC 3339; any other text as it is.
+fn started(time: &str) -> String {
+    let date_and_time = time.strip_suffix('Z').and_then(|time| time.split_once('T'));
+    match date_and_time.and_then(|(date, time)| Some((date, time.get(..5)?))) {
+        Some((date, time)) => format!("{date} {time} UTC"),
+        None => time.to_owned(),
+    }
+}
+
+/// How long it took; of a model, how long the machine would have taken.
+fn duration(journal: &Journal) -> String {
+    let Some(end) = &journal.end else { return String::new() };
+    match journal.begin.world {
+        WorldKind::Simulated(_) => format!("{} of virtual time", end.elapsed),
+        WorldKind::Real => end.elapsed.to_string(),
+    }
+}
+
+/// Driver of the GPUs: `driver 580.159.04` where the source of their facts states a version, else
+/// that source. Empty for a model.
+fn driver(journal: &Journal) -> String {
+    let simulated = matches!(journal.begin.world, WorldKind::Simulated(_));
+    let Some(facts) = journal.begin.gpus.values().next().filter(|_| !simulated) else {
+        return String::new();
+    };
+    let version =
+        facts.source.split(' ').find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    version.map_or_else(|| facts.source.clone(), |version| format!("driver {version}"))
+}
+
+/// GPUs by package, in order; none if a GPU's package is unknown.
+fn packages(topology: &Topology) -> Option<BTreeMap<u32, Vec<&Gpu>>> {
+    let mut packages: BTreeMap<u32, Vec<&Gpu>> = BTreeMap::new();
+    for gpu in &topology.gpus {
+        packages.entry(gpu.package?).or_default().push(gpu);
+    }
+    (!packages.is_empty()).then_some(packages)
+}
+
+/// Product of a GPU, else its target. Without the name of a part, which some drivers append.
+fn product(gpu: &Gpu) -> &str {
+    let name = gpu.name.strip_suffix(gpu.caps().part_name).unwrap_or(&gpu.name).trim_end();
+    let names = [name, gpu.arch.as_str(), gpu.caps().label];
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+}
+
+/// What one of several GPUs of a package is called: `GCD`.
+fn part_name(gpus: &[&Gpu]) -> &'static str {
+    gpus.first().map_or("GPU", |gpu| gpu.caps().part_name)
+}
+
+/// `4 x AMD Instinct MI250X, 8 GCDs`; `8 x NVIDIA H200`; empty without GPUs.
+pub(crate) fn count_gpus(topology: &Topology) -> String {
+    let Some(first) = topology.gpus.first() else { return String::new() };
+    let name = product(first);
+    let shared = packages(topology).filter(|all| all.values().any(|gpus| gpus.len() > 1));
+    match shared {
+        Some(all) => {
+            let part = all.values().next().map_or("GPU", |gpus| part_name(gpus));
+            format!("{} x {name}, {}", all.len(), fmt::count(topology.gpus.len(), part))
+        }
+        None => format!("{} x {name}", topology.gpus.len()),
+    }
+}
+
+/// `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`: which part of which package each GPU is; empty where
+/// each GPU is a package.
+fn name_packages(topology: &Topology) -> String {
+    let Some(all) = packages(topology).filter(|all| all.values().any(|gpus| gpus.len() > 1)) else {
+        return String::new();
+    };
+    let one = |(at, (package, gpus)): (usize, (&u32, &Vec<&Gpu>))| {
+        let join = |numbers: Vec<String>| numbers.join("+");
+        let names = join(gpus.iter().map(|gpu| gpu.index.to_string()).collect());
+        if at > 0 {
+            return format!("gpu{names} = #{package}");
+        }
+        let parts = join((0..gpus.len()).map(|part| part.to_string()).collect());
+        // The last word of a product's name is what people call it.
+        let name = gpus.first().map_or("", |gpu| product(gpu));
+        let name = name.rsplit(' ').next().unwrap_or(name);
+        format!("gpu{names} = {} {parts} of {name} #{package}", part_name(gpus))
+    };
+    all.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// A command line for a shell. Of an option that is repeated often, the first values and the number of
+/// the others.
+pub(crate) fn shorten_command(words: &[String]) -> String {
+    let mut shown: Vec<&str> = Vec::new();
+    let (mut values, mut left_out) = (0, 0);
+    let mut rest = words.iter().map(String::as_str);
+    while let Some(word) = rest.next() {
+        if !REPEATABLE.contains(&word) {
+            shown.push(word);
+            continue;
+        }
+        let value = rest.next();
+        values += 1;
+        if values <= MOST_VALUES {
+            shown.push(word);
+            shown.extend(value);
+        } else {
+            left_out += 1;
+        }
+    }
+    let more = match left_out {
+        0 => String::new(),
+        n => format!(" ... and {n} more --case (see the journal)"),
+    };
+    shell_quote::join(shown) + &more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_flow::MachineDesc;
+
+    #[test]
+    fn gpus_are_counted_as_their_vendor_counts_them() {
+        let mi250x = MachineDesc::preset("mi250x").unwrap().topology();
+        assert_eq!(count_gpus(&mi250x), "4 x AMD Instinct MI250X, 8 GCDs");
+        assert_eq!(
+            name_packages(&mi250x),
+            "gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1, gpu4+5 = #2, gpu6+7 = #3"
+        );
+        let hgx = MachineDesc::preset("hgx-h200").unwrap().topology();
+        assert_eq!(
+            (count_gpus(&hgx).as_str(), name_packages(&hgx).as_str()),
+            ("8 x NVIDIA H200", "")
+        );
+        assert_eq!(count_gpus(&Topology::default()), "");
+    }
+
+    #[test]
+    fn a_command_of_many_cases_is_shortened() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(shorten_command(&words("pathline run -s pairs")), "pathline run -s pairs");
+        let many = words("pathline run --case a -c b --case d --case e -q");
+        let short = "pathline run --case a -c b -q ... and 2 more --case (see the journal)";
+        assert_eq!(shorten_command(&many), short);
+    }
+
+    #[test]
+    fn a_start_is_shown_to_the_minute() {
+        assert_eq!(started("2026-11-22T05:04:27Z"), "2026-11-22 05:04 UTC");
+        assert_eq!(started("yesterday"), "yesterday");
+    }
+}
