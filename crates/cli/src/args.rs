@@ -406,6 +406,9 @@ pub(crate) struct RunArgs {
     pub(crate) inject: Vec<WorkerFault>,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
+    /// Print every figure and warning, not the first screen alone.
+    #[arg(long, conflicts_with = "quiet", help_heading = OUTPUT)]
+    pub(crate) full: bool,
     /// Print neither progress nor summary; errors still show.
     #[arg(long, short, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
@@ -621,6 +624,9 @@ pub(crate) struct ReportArgs {
     /// Write a table with a row a raw sample; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv_raw: Option<PathBuf>,
+    /// Print every figure and warning, not the first screen alone.
+    #[arg(long)]
+    pub(crate) full: bool,
     /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
     /// else.
     #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw"])]

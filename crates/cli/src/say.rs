@@ -15,6 +15,17 @@ pub(crate) const HOOKS: ProcessHooks = ProcessHooks {
     abort: std::process::abort,
 };
 
+/// Columns of a page that goes to no terminal.
+const PIPED_WIDTH: usize = 100;
+
+/// Columns of standard output: of the terminal, else the environment's `COLUMNS`, else 100.
+pub(crate) fn width() -> usize {
+    let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let terminal = terminal.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
+    terminal.or_else(named).unwrap_or(PIPED_WIDTH)
+}
+
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 

@@ -4,7 +4,10 @@ pub mod model_agreement;
 pub mod scores;
 
 mod draw;
+mod first_screen;
 mod sheets;
+
+pub use first_screen::first_screen;
 
 use std::collections::BTreeMap;
 
@@ -15,7 +18,7 @@ use pathline_explain::figure::{
 };
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
-use pathline_findings::{RunAnswer, RunConclusions, VerdictState};
+use pathline_findings::RunConclusions;
 
 /// The most kinds of GPUs that are listed; the page has them all.
 const MOST_GPUS: usize = 4;
@@ -26,18 +29,23 @@ const MOST_NOTES: usize = 4;
 /// The most reasons for skips and faults that are shown.
 const MOST_REASONS: usize = 8;
 
-/// A summary that reads at a glance, at most `width` columns wide (60 to 160), in ANSI 256 colours
-/// if `colour`. Without colour, blocks of eight heights show the same.
+/// The long form: every figure that a terminal can show, at most `width` columns wide (72 to 200), in
+/// ANSI 256 colours if `colour`. Without colour, blocks of eight heights show the same.
 pub fn summary(
     report: &RunReport,
     conclusions: &RunConclusions,
     width: usize,
     colour: bool,
 ) -> String {
-    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
-    busy(&mut page, report);
-    title(&mut page, report);
-    verdict(&mut page, &conclusions.verdict);
+    let mut page = TermPage::new(width, TermPaint { colour });
+    first_screen::head(&mut page, report);
+    gpus(&mut page, report);
+    first_screen::verdict(&mut page, &conclusions.verdict);
+    page.gap();
+    for (at, finding) in conclusions.findings.iter().enumerate() {
+        first_screen::write_finding(&mut page, at + 1, finding);
+    }
+    page.gap();
     headlines(&mut page, report);
     pictures(&mut page, report);
     matrices(&mut page, report);
@@ -48,80 +56,55 @@ pub fn summary(
     page.finish()
 }
 
-/// That the machine was busy: before anything else, whose figures it puts into question.
-fn busy(page: &mut TermPage, report: &RunReport) {
-    if let Some(busy) = &report.busy {
-        page.wrapped(&page.paint.warn("BUSY:"), 5, &busy.text());
-    }
-}
-
-fn title(page: &mut TermPage, report: &RunReport) {
-    let name = format!("pathline: {}", report.title);
-    let processor = report.conditions.iter().find(|(k, _)| k == "Processor");
-    let gpus = report.conditions.iter().find(|(k, _)| k == "GPUs");
-    let what = gpus.or(processor).map_or(String::new(), |(_, v)| format!(" ({v})"));
-    page.line(&page.paint.bold(&page.cut(&format!("{name}{what}"))));
-    if let Some(machine) = &report.simulated {
-        let text = format!("SIMULATED: a model of {machine}, not measured on hardware");
-        let room = page.width - 2;
-        page.line(&page.paint.banner(&text.chars().take(room).collect::<String>()));
-    }
-    for (gpus, words) in report.gpus.iter().take(MOST_GPUS) {
+/// Clocks, limits and links of GPUs.
+fn gpus(page: &mut TermPage, report: &RunReport) {
+    for (gpus, facts) in report.gpus.iter().take(MOST_GPUS) {
         let indent = gpus.chars().count();
-        page.wrapped(&page.paint.dim(gpus), indent, words);
+        page.wrapped(&page.paint.dim(gpus), indent, facts);
     }
     more(page, report.gpus.len(), MOST_GPUS, "kind of GPU");
-    if !report.complete {
-        page.line(
-            &page.paint.warn("The run did not end as planned: these are the figures so far."),
-        );
-    }
-    page.gap();
-}
-
-/// The verdict, in one sentence.
-fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
-    let label = verdict.state.label();
-    let mark = match verdict.state {
-        VerdictState::NoFault => page.paint.good(label),
-        _ => page.paint.warn(label),
-    };
-    page.wrapped(&mark, label.chars().count(), &verdict.reason);
 }
 
 fn headlines(page: &mut TermPage, report: &RunReport) {
-    for Headline { text, tone } in &report.headlines {
-        let mark = match tone {
-            HeadlineTone::Good => page.paint.good("+"),
-            HeadlineTone::Plain => page.paint.dim("-"),
-            HeadlineTone::Warn => page.paint.warn("!"),
-        };
-        page.wrapped(&mark, 1, text);
-    }
+    report.headlines.iter().for_each(|text| headline(page, text));
     if report.headlines.is_empty() {
         page.line("No figures.");
     }
     page.gap();
 }
 
+/// A sentence with the mark of its tone.
+fn headline(page: &mut TermPage, Headline { text, tone }: &Headline) {
+    let mark = match tone {
+        HeadlineTone::Good => page.paint.good("+"),
+        HeadlineTone::Plain => page.paint.dim("-"),
+        HeadlineTone::Warn => page.paint.warn("!"),
+    };
+    page.wrapped(&mark, 1, text);
+}
+
+/// Whether a figure is drawn that is no matrix.
+fn is_drawn(figure: &Figure) -> bool {
+    figure.has_value() && terminal_use(figure) != TerminalUse::PageOnly
+}
+
 fn pictures(page: &mut TermPage, report: &RunReport) {
-    for figure in report.figures.iter().filter(|f| f.has_value()) {
-        let shown = terminal_use(figure);
-        if shown == TerminalUse::PageOnly {
-            continue;
-        }
-        match &figure.body {
-            FigureBody::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
-            FigureBody::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
-            FigureBody::Sheet(all) if !all.rows.is_empty() => {
-                sheets::sheet(page, figure, all);
-                if shown == TerminalUse::WithFinding {
-                    page.wrapped(" ", 1, &figure.finding);
-                }
+    report.figures.iter().filter(|f| is_drawn(f)).for_each(|figure| picture(page, figure));
+}
+
+/// Curves, bars, sheets and stacks.
+fn picture(page: &mut TermPage, figure: &Figure) {
+    match &figure.body {
+        FigureBody::Curves(curves) if !curves.lines.is_empty() => sparks(page, figure, curves),
+        FigureBody::Bars(all) if !all.bars.is_empty() => bars(page, figure, all),
+        FigureBody::Sheet(all) if !all.rows.is_empty() => {
+            sheets::sheet(page, figure, all);
+            if terminal_use(figure) == TerminalUse::WithFinding {
+                page.wrapped(" ", 1, &figure.finding);
             }
-            FigureBody::Stacks(all) if !all.stacks.is_empty() => sheets::stacks(page, figure, all),
-            _ => {}
         }
+        FigureBody::Stacks(all) if !all.stacks.is_empty() => sheets::stacks(page, figure, all),
+        _ => {}
     }
 }
 
@@ -193,12 +176,12 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
 fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
     page.heading(&figure.title, &all.unit);
     let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
-    let longest = longest.min(page.width - 42);
+    let longest = longest.min(page.width.saturating_sub(44));
     let (_, most) = pathline_explain::figure::extremes(
         &all.bars.iter().filter_map(|b| b.cell.ceiling.or(b.cell.value)).collect::<Vec<_>>(),
     );
     for bar in &all.bars {
-        let label: String = bar.label.chars().take(longest).collect();
+        let label = draw::fit(&bar.label, longest);
         let Some(value) = bar.cell.value else {
             let why = bar.cell.absent.as_deref().unwrap_or("not measured");
             let text = page.cut(&format!("  {label:<longest$}  {why}"));
@@ -215,8 +198,8 @@ fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
             .map_or(String::new(), |p| format!("{} {}", p.kind.label(), fmt::number(p.value)));
         let drawn = page.paint.shaded(&drawn, share);
         let tail = format!("{:>6} {percent:>5}", fmt::number(value));
-        // 42 columns of bar, figures and space; what others published goes where there is room.
-        let room = page.width.saturating_sub(42 + longest + 2);
+        // 44 columns of bar, figures, mark and space; what others published goes where there is room.
+        let room = page.width.saturating_sub(44 + longest + 2);
         let mark = bar.cell.suspect.as_ref().map(Suspicion::mark);
         let tail = mark
             .map_or(tail.clone(), |mark| format!("{tail} {}", page.paint.warn(&mark.to_string())));
@@ -237,19 +220,21 @@ fn shown_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
     shown.into_iter().map(|(_, figure, matrix)| (figure, matrix)).collect()
 }
 
-/// Heat maps, two abreast where they fit.
+/// Heat maps, two abreast where they fit, each with the classes of its paths.
 fn matrices(page: &mut TermPage, report: &RunReport) {
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
     let shown = shown_matrices(report);
     for &(figure, matrix) in &shown {
         match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
             Some(mut block) => {
-                let lost = pathline_explain::loss_breakdown::losses(matrix.cells.iter().flatten());
-                let width = block.iter().map(|l| l.1).max().unwrap_or(0);
-                block.extend(draw::wrap(&lost, width).into_iter().map(|line| {
-                    let width = line.chars().count();
-                    (page.paint.dim(&line), width)
-                }));
+                if blocks.is_empty() {
+                    block.push(page.paint.legend());
+                }
+                let width = block.iter().map(|line| line.1).max().unwrap_or(0);
+                let half = page.width.saturating_sub(3) / 2;
+                // A table that is wider than its matrix would leave no room for a second matrix.
+                let room = if width <= half { half } else { page.width };
+                block.extend(first_screen::loss_table(matrix, room, page.paint));
                 blocks.push(block);
             }
             None => {
@@ -263,7 +248,6 @@ fn matrices(page: &mut TermPage, report: &RunReport) {
     }
     page.gap();
     page.side_by_side(&blocks);
-    page.line(&page.paint.legend());
     if shown.iter().any(|(_, m)| m.cells.iter().flatten().any(|c| c.absent.is_some())) {
         page.line("x: not measured");
     }

@@ -15,9 +15,6 @@ use crate::args::PredictArgs;
 use crate::files;
 use crate::say::{self, out, outln};
 
-/// Columns of the summary.
-const WIDTH: usize = 110;
-
 pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?;
     match &args.against {
@@ -99,7 +96,7 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKin
     if !piped {
         let colour = colour(args.color);
         say::page(
-            &terminal::model_agreement::summary(&held, &name, args.all, WIDTH, colour),
+            &terminal::model_agreement::summary(&held, &name, args.all, say::width(), colour),
             colour,
         );
         if let Some(file) = &args.html {

@@ -17,6 +17,7 @@ const LEFT_OUT: &[&str] = &[
     "resume",
     "time_limit",
     "tune",
+    "full",
     "quiet",
     "color",
     "worker",

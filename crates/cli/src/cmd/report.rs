@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use pathline_explain::judge::judge;
 use pathline_flow::Network;
+use pathline_report::terminal;
 use pathline_runner::{HostMachine, MachineChoice, MachineModel};
 use pathline_schema::{Journal, WorldKind as Recorded};
 
@@ -12,9 +13,6 @@ use super::{ExitKind, colour, repeat};
 use crate::args::{ReportArgs, ReportFormat};
 use crate::files;
 use crate::say::{self, errln, out, outln};
-
-/// Columns of the summary.
-const WIDTH: usize = 100;
 
 /// The rendered forms of a run.
 pub(super) struct RenderedRun {
@@ -24,16 +22,26 @@ pub(super) struct RenderedRun {
     pub(super) summary: String,
 }
 
+/// Form of the summary.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SummaryForm {
+    /// Every figure, not the first screen alone.
+    pub(super) full: bool,
+    /// ANSI colours.
+    pub(super) colour: bool,
+}
+
 /// Renders a run.
-pub(super) fn render_run(journal: &Journal, network: &Network, colour: bool) -> RenderedRun {
+pub(super) fn render_run(journal: &Journal, network: &Network, form: SummaryForm) -> RenderedRun {
     let arguments = repeat::arguments(&journal.begin);
     let report =
         pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
     let conclusions = pathline_findings::conclude(journal, Some(network), &report);
     let map = pathline_report::map::svg(&journal.topology);
+    let summary = if form.full { terminal::summary } else { terminal::first_screen };
     RenderedRun {
         page: pathline_report::html::render(&report, &conclusions, &journal.topology, &map),
-        summary: pathline_report::terminal::summary(&report, &conclusions, WIDTH, colour),
+        summary: summary(&report, &conclusions, say::width(), form.colour),
     }
 }
 
@@ -51,7 +59,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let path = files::journal_path(&args.run);
     let network = network(&journal, &path)?;
     let colour = colour(args.color);
-    let RenderedRun { page: html, summary } = render_run(&journal, &network, colour);
+    let form = SummaryForm { full: args.full, colour };
+    let RenderedRun { page: html, summary } = render_run(&journal, &network, form);
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;

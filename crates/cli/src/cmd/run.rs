@@ -18,7 +18,7 @@ use pathline_runner::{
 };
 use pathline_schema::{Journal, Ns, RunEnd, WorldKind};
 
-use super::report::RenderedRun;
+use super::report::{RenderedRun, SummaryForm};
 use super::{ExitKind, colour, plan, report, resume};
 use crate::args::{LibraryArgs, Requirement, RunArgs};
 use crate::progress::{RunProgress, StopRequest};
@@ -319,7 +319,8 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
     let journal = files::read(path)?;
     let page = files::page_path(path);
     let colour = colour(args.color);
-    let RenderedRun { page: html, summary } = report::render_run(&journal, network, colour);
+    let form = SummaryForm { full: args.full, colour };
+    let RenderedRun { page: html, summary } = report::render_run(&journal, network, form);
     files::write_page(&page, &html).context(
         "the run is in its journal, its report is not written; `pathline report` or another --out writes it",
     )?;

@@ -19,8 +19,6 @@ use crate::args::ValidateArgs;
 use crate::files;
 use crate::say::{self, outln};
 
-/// Columns of the summary.
-const WIDTH: usize = 100;
 /// Largest table that is read.
 const MAX_TABLE: u64 = 64 << 20;
 
@@ -47,7 +45,10 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let piped = [&args.csv, &args.html].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
         let colour = colour(args.color);
-        say::page(&terminal::scores::summary(&report, &name, args.all, WIDTH, colour), colour);
+        say::page(
+            &terminal::scores::summary(&report, &name, args.all, say::width(), colour),
+            colour,
+        );
         if let Some(file) = &args.html {
             outln!("\n{}", file.display());
         }

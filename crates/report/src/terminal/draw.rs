@@ -5,11 +5,11 @@ use pathline_schema::plain_line;
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody};
 use pathline_explain::fmt;
 
+/// Fewest and most columns of a summary.
+const WIDTHS: (usize, usize) = (72, 200);
+
 /// Eight heights of a block.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-
-/// Columns of a cell: three digits, a point and a space or a block.
-const CELL: usize = 5;
 
 /// Columns of a bar.
 const BAR: usize = 24;
@@ -81,15 +81,17 @@ impl TermPaint {
             _ => text.to_owned(),
         }
     }
-    /// A cell of a heat map.
-    fn heat(self, text: &str, share: Option<f64>) -> String {
+    /// A cell of a heat map of `width` columns: in colour the shade says how good it is, without colour
+    /// a block behind the value if `blocks`.
+    fn heat(self, text: &str, share: Option<f64>, width: usize, blocks: bool) -> String {
         match (share, self.colour) {
             (Some(share), true) => {
                 let (back, front) = Self::shade(share);
-                format!("\x1b[48;5;{back};38;5;{front}m{text:>4} \x1b[0m")
+                format!("\x1b[48;5;{back};38;5;{front}m{text:>width$} \x1b[0m")
             }
-            (Some(share), false) => format!("{text:>4}{}", height(share)),
-            (None, _) => format!("{text:>4} "),
+            (Some(share), false) if blocks => format!("{text:>width$} {} ", height(share)),
+            (None, false) if blocks => format!("{text:>width$}   "),
+            _ => format!("{text:>width$} "),
         }
     }
     /// A difference in the colour of its share of what it is to: blue below, red above.
@@ -104,52 +106,65 @@ impl TermPaint {
         };
         format!("\x1b[48;5;{back};38;5;{front}m{text}\x1b[0m")
     }
-    /// What the shades mean, in 59 columns.
-    pub(super) fn legend(self) -> String {
-        let shades = if self.colour {
-            let names = ["<30", "<50", "<70", "<85", "85+"];
-            let shade = |(name, (back, front)): (&str, (u8, u8))| {
-                format!("\x1b[48;5;{back};38;5;{front}m {name} \x1b[0m")
-            };
-            names.into_iter().zip(SHADES).map(shade).collect::<String>() + " % of ceiling"
-        } else {
-            "Blocks: eighths of the ceiling".to_owned()
+    /// What shades and blocks mean, with its visible width.
+    pub(super) fn legend(self) -> (String, usize) {
+        if !self.colour {
+            let text = "Block height: share of the figure's best value.";
+            return (text.to_owned(), text.chars().count());
+        }
+        let names = [" <30 ", " <50 ", " <70 ", " <85 ", " 85+ "];
+        let shade = |(name, (back, front)): (&str, (u8, u8))| {
+            format!("\x1b[48;5;{back};38;5;{front}m{name}\x1b[0m")
         };
-        format!("{shades}; latency: best/value")
+        let text = " % of the figure's best value";
+        let shades: String = names.into_iter().zip(SHADES).map(shade).collect();
+        (format!("{shades}{text}"), names.concat().len() + text.len())
     }
 }
 
-/// How good a cell is, 0 to 1: of its ceiling, or the best of the matrix over it.
+/// How good a cell is, 0 to 1: compared with the best value of its figure.
 fn goodness(cell: &FigureCell, best: f64, better: BetterWhen) -> Option<f64> {
     match better {
         BetterWhen::Lower => Some(best / cell.value?),
-        BetterWhen::Higher => cell.share_of_ceiling(),
+        BetterWhen::Higher => Some(cell.value? / best),
         BetterWhen::Neither => None,
     }
 }
 
-/// A text in lines of at most `width` columns, broken between words.
+/// A text in at most `width` columns: cut behind a word where it is longer.
+pub(super) fn fit(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(width.saturating_sub(1)).collect();
+    let end = head.rfind(' ').filter(|at| *at >= width / 2).unwrap_or(head.len());
+    format!("{}…", head[..end].trim_end_matches([' ', ',']))
+}
+
+/// A text in lines of at most `width` columns, broken between words; of a word that is longer, its
+/// rest stands on the next lines.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in plain_line(text).split_whitespace() {
         let length = word.chars().count();
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + length <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.chars().take(width).collect()),
+            _ if length <= width => lines.push(word.to_owned()),
+            _ => {
+                let letters: Vec<char> = word.chars().collect();
+                lines.extend(
+                    letters.chunks(width.max(1)).map(|part| part.iter().collect::<String>()),
+                );
+            }
         }
     }
     lines
 }
 
-/// A number in four columns.
-fn short(value: f64) -> String {
-    if value < 9999.5 { fmt::number(value) } else { ">1e4".to_owned() }
-}
-
-/// A matrix as lines with their visible width; none if it is wider than `width`.
+/// A matrix as lines with their visible width; none if it is wider than `width` even without blocks.
 pub(super) fn heat_map(
     title: &str,
     matrix: &MatrixBody,
@@ -158,45 +173,137 @@ pub(super) fn heat_map(
 ) -> Option<Vec<(String, usize)>> {
     let corner = format!("{}\\{}", matrix.row_axis, matrix.col_axis);
     let labels = matrix.rows.iter().map(|r| r.chars().count()).max().unwrap_or(0);
-    let label = labels.max(corner.chars().count());
-    // Names of columns are cut to their number where they are longer than a cell.
-    let col = |name: &String| {
-        if name.chars().count() < CELL {
-            return name.clone();
-        }
-        let digits: String = name.chars().filter(char::is_ascii_digit).collect();
-        if digits.is_empty() { name.chars().take(CELL - 1).collect() } else { digits }
+    let label = labels.max(corner.chars().count()) + 1;
+    // Names of several words stand on several lines, the last word above the values.
+    let heads: Vec<Vec<&str>> =
+        matrix.cols.iter().map(|name| name.split_whitespace().collect()).collect();
+    let text = |cell: &FigureCell| match (cell.value, &cell.absent) {
+        (Some(value), _) => fmt::number(value),
+        (None, Some(_)) => "x".to_owned(),
+        (None, None) => "·".to_owned(),
     };
-    let full = label + CELL * matrix.cols.len();
+    let widths: Vec<usize> = (0..matrix.cols.len())
+        .map(|col| {
+            let cells = matrix.cells.iter().filter_map(|row| row.get(col));
+            let cells = cells.map(|cell| text(cell).chars().count());
+            let names = heads.get(col).into_iter().flatten().map(|word| word.chars().count());
+            cells.chain(names).max().unwrap_or(0).max(3)
+        })
+        .collect();
+    let full = |mark: usize| label + widths.iter().map(|w| w + 1 + mark).sum::<usize>();
+    // With colour the shade needs no block.
+    let blocks = !paint.colour && full(2) <= width;
+    let mark = if blocks { 2 } else { 0 };
+    let full = full(mark);
     if full > width {
         return None;
     }
     let heading = format!("{title}, {}", matrix.unit);
-    let room = full.max(width.saturating_sub(3) / 2);
-    let heading: String = heading.chars().take(room).collect();
-    let mut lines = vec![(paint.bold(&heading), heading.chars().count())];
-    let head: String = matrix.cols.iter().map(|c| format!("{:>4} ", col(c))).collect();
-    lines.push((paint.dim(&format!("{corner:<label$}{head}")), full));
+    let heading = wrap(&heading, full.max(width.saturating_sub(3) / 2));
+    let mut lines: Vec<(String, usize)> =
+        heading.iter().map(|line| (paint.bold(line), line.chars().count())).collect();
+    let height = heads.iter().map(Vec::len).max().unwrap_or(0);
+    for line in 0..height {
+        let cells = heads.iter().zip(&widths).map(|(words, width)| {
+            let word = (line + words.len()).checked_sub(height).and_then(|at| words.get(at));
+            format!("{:>width$} {:mark$}", word.unwrap_or(&""), "")
+        });
+        let corner = if line + 1 == height { corner.as_str() } else { "" };
+        lines.push((paint.dim(&format!("{corner:<label$}{}", cells.collect::<String>())), full));
+    }
     // A path from a unit to itself is not compared with the others.
     let others = matrix.rows.iter().zip(&matrix.cells).flat_map(|(row, cells)| {
         cells.iter().zip(&matrix.cols).filter(move |(_, col)| *col != row).map(|(cell, _)| cell)
     });
-    let best = others.filter_map(|c| c.value).fold(f64::INFINITY, f64::min);
+    let best = others.filter_map(|c| c.value);
+    let best = match matrix.better {
+        BetterWhen::Lower => best.fold(f64::INFINITY, f64::min),
+        _ => best.fold(0.0, f64::max),
+    };
     for (name, row) in matrix.rows.iter().zip(&matrix.cells) {
-        let cells: String = row
-            .iter()
-            .map(|cell| match (cell.value, &cell.absent) {
-                (Some(value), _) => match &cell.suspect {
-                    Some(suspect) => paint.warn(&format!("{:>4}{}", short(value), suspect.mark())),
-                    None => paint.heat(&short(value), goodness(cell, best, matrix.better)),
-                },
-                (None, Some(_)) => paint.heat("x", None),
-                (None, None) => paint.heat("·", None),
-            })
-            .collect();
-        lines.push((format!("{name:<label$}{cells}"), full));
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| match &cell.suspect {
+            Some(suspect) if cell.value.is_some() => {
+                let value = format!("{:>width$}{}{:mark$}", text(cell), suspect.mark(), "");
+                paint.warn(&value)
+            }
+            _ => paint.heat(&text(cell), goodness(cell, best, matrix.better), width, blocks),
+        });
+        lines.push((format!("{name:<label$}{}", cells.collect::<String>()), full));
     }
     Some(lines)
+}
+
+/// A table: each column is as wide as its widest cell, those that do not fit are dropped, the highest
+/// `rank` first; the order stays.
+pub(super) struct TermTable {
+    columns: Vec<TableColumn>,
+}
+
+/// A column of a table.
+pub(super) struct TableColumn {
+    /// Head of the column; of several words on one line.
+    pub(super) head: &'static str,
+    /// 0 is never dropped.
+    pub(super) rank: u8,
+    /// Whether cells end at the same column, as numbers do.
+    pub(super) right: bool,
+    /// Cells, one a row.
+    pub(super) cells: Vec<String>,
+}
+
+impl TermTable {
+    /// Leaves out columns without a text.
+    pub(super) fn new(columns: impl IntoIterator<Item = TableColumn>) -> Self {
+        let has_text = |c: &TableColumn| c.cells.iter().any(|cell| !cell.is_empty());
+        Self { columns: columns.into_iter().filter(has_text).collect() }
+    }
+    /// Lines with their visible width, the head first. The last column is cut behind a word if it is
+    /// still too wide.
+    pub(super) fn lines(mut self, width: usize, paint: TermPaint) -> Vec<(String, usize)> {
+        let wide = |c: &TableColumn| {
+            let cells = c.cells.iter().map(|cell| cell.chars().count());
+            cells.chain([c.head.chars().count()]).max().unwrap_or(0)
+        };
+        let total = |columns: &[TableColumn]| {
+            columns.iter().map(|c| wide(c) + 2).sum::<usize>().saturating_sub(2)
+        };
+        while total(&self.columns) > width {
+            let rank = |(_, c): &(usize, &TableColumn)| c.rank;
+            let most = self.columns.iter().enumerate().max_by_key(rank);
+            match most {
+                Some((at, column)) if column.rank > 0 => drop(self.columns.remove(at)),
+                _ => break,
+            }
+        }
+        let rows = self.columns.first().map_or(0, |c| c.cells.len());
+        let last = self.columns.len().saturating_sub(1);
+        let row = |of: &dyn Fn(&TableColumn) -> String| {
+            let mut line = String::new();
+            for (at, column) in self.columns.iter().enumerate() {
+                let text = of(column);
+                if at > 0 {
+                    line += "  ";
+                }
+                let space = wide(column).saturating_sub(text.chars().count());
+                if column.right {
+                    line.extend(std::iter::repeat_n(' ', space));
+                }
+                line += &text;
+                if !column.right && at < last {
+                    line.extend(std::iter::repeat_n(' ', space));
+                }
+            }
+            fit(&line, width)
+        };
+        let head = row(&|c| c.head.to_owned());
+        let mut lines = vec![(paint.dim(&head), head.chars().count())];
+        for at in 0..rows {
+            let line = row(&|c| c.cells.get(at).cloned().unwrap_or_default());
+            let columns = line.chars().count();
+            lines.push((line, columns));
+        }
+        lines
+    }
 }
 
 /// Text that is being put together.
@@ -207,8 +314,10 @@ pub(super) struct TermPage {
 }
 
 impl TermPage {
+    /// A page as wide as the terminal, within what is readable.
     pub(super) fn new(width: usize, paint: TermPaint) -> Self {
-        Self { width, paint, text: String::new() }
+        let (least, most) = WIDTHS;
+        Self { width: width.clamp(least, most), paint, text: String::new() }
     }
     pub(super) fn line(&mut self, text: &str) {
         self.text.push_str(text.trim_end_matches(' '));
@@ -219,20 +328,20 @@ impl TermPage {
             self.text.push('\n');
         }
     }
-    /// Text without colour, made plain and cut to the width.
-    pub(super) fn cut(&self, text: &str) -> String {
-        let text = &*plain_line(text);
-        if text.chars().count() <= self.width {
-            return text.to_owned();
+    /// Takes back an empty line at the end.
+    pub(super) fn end_gap(&mut self) {
+        if self.text.ends_with("\n\n") {
+            self.text.pop();
         }
-        let mut cut: String = text.chars().take(self.width - 1).collect();
-        cut.push('…');
-        cut
+    }
+    /// Text without colour, made plain and cut behind a word to the width.
+    pub(super) fn cut(&self, text: &str) -> String {
+        fit(&plain_line(text), self.width)
     }
     /// A title, and its unit.
     pub(super) fn heading(&mut self, title: &str, unit: &str) {
         let room = self.width.saturating_sub(unit.chars().count() + 2);
-        let title: String = plain_line(title).chars().take(room).collect();
+        let title = fit(&plain_line(title), room);
         let unit =
             if unit.is_empty() { String::new() } else { self.paint.dim(&format!(", {unit}")) };
         self.line(&format!("{}{unit}", self.paint.bold(&title)));
@@ -241,18 +350,12 @@ impl TermPage {
     pub(super) fn wrapped(&mut self, mark: &str, mark_width: usize, text: &str) {
         let indent = mark_width + 1;
         let mut line = format!("{mark} ");
-        let mut used = indent;
-        for word in plain_line(text).split_whitespace() {
-            let word: String = word.chars().take(self.width - indent).collect();
-            let length = word.chars().count();
-            if used > indent && used + length > self.width {
+        for (at, part) in wrap(text, self.width - indent).iter().enumerate() {
+            if at > 0 {
                 self.line(&line);
                 line = " ".repeat(indent);
-                used = indent;
             }
-            line += &word;
-            line.push(' ');
-            used += length + 1;
+            line += part;
         }
         self.line(&line);
     }
@@ -275,7 +378,28 @@ impl TermPage {
             self.gap();
         }
     }
+    /// Lines so far.
+    pub(super) fn lines(&self) -> usize {
+        self.text.lines().count()
+    }
+    /// Adds the lines of another page.
+    pub(super) fn append(&mut self, other: Self) {
+        self.text.push_str(&other.text);
+    }
     pub(super) fn finish(self) -> String {
         self.text
+    }
+    /// The lines with their visible width.
+    pub(super) fn into_lines(self) -> Vec<(String, usize)> {
+        let width = |line: &str| {
+            let mut escaped = false;
+            let shown = |c: &char| {
+                let hidden = escaped || *c == '\x1b';
+                escaped = (escaped || *c == '\x1b') && *c != 'm';
+                !hidden
+            };
+            line.chars().filter(shown).count()
+        };
+        self.text.lines().map(|line| (line.to_owned(), width(line))).collect()
     }
 }

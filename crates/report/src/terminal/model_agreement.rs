@@ -12,7 +12,7 @@ const FARTHEST: usize = 12;
 /// Cases that are left out are counted by reason; this many reasons are shown.
 const REASONS: usize = 8;
 
-/// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
+/// A summary at most `width` columns wide (72 to 200), in ANSI colours if `colour`. `against` names
 /// the run; with `all` every set is shown, else the farthest.
 pub fn summary(
     agreement: &ModelAgreement,
@@ -21,7 +21,7 @@ pub fn summary(
     width: usize,
     colour: bool,
 ) -> String {
-    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
+    let mut page = TermPage::new(width, TermPaint { colour });
     let title = format!("pathline: {} against {against}", agreement.machine);
     page.line(&page.paint.bold(&page.cut(&title)));
     page.wrapped(&page.paint.dim("-"), 1, &agreement.lead());

@@ -16,7 +16,7 @@ const FARTHEST: usize = 12;
 /// Rows of one reason that are named by their line.
 const LINES: usize = 8;
 
-/// A summary at most `width` columns wide (60 to 160), in ANSI colours if `colour`. `against` names
+/// A summary at most `width` columns wide (72 to 200), in ANSI colours if `colour`. `against` names
 /// the table; with `all` every row is shown, else the farthest.
 pub fn summary(
     report: &ValidationReport,
@@ -25,7 +25,7 @@ pub fn summary(
     width: usize,
     colour: bool,
 ) -> String {
-    let mut page = TermPage::new(width.clamp(60, 160), TermPaint { colour });
+    let mut page = TermPage::new(width, TermPaint { colour });
     let rows = report.compared.len() + report.left_out.len();
     let title = format!(
         "pathline: {} against {against}, {} of {}",

@@ -62,7 +62,7 @@ pub(super) fn sheet(page: &mut TermPage, figure: &Figure, sheet: &SheetBody) {
         page.line(&page.paint.dim(&text));
     }
     for (name, cells) in sheet.rows.iter().take(MOST_ROWS) {
-        let name: String = name.chars().take(label).collect();
+        let name = draw::fit(name, label);
         let cells = cells.iter().zip(&widths).take(shown);
         let cells: String = cells.map(|(c, width)| format!(" {:>width$}", text(c))).collect();
         page.line(&format!("  {name:<label$}{cells}"));
@@ -91,7 +91,7 @@ pub(super) fn stacks(page: &mut TermPage, figure: &Figure, stacks: &StacksBody) 
         let named = stack.parts.iter().zip(&shares).filter(|(_, share)| **share >= 0.005);
         let texts: Vec<String> =
             named.map(|(p, share)| format!("{} {}", p.name, fmt::percent(*share))).collect();
-        let name: String = stack.label.chars().take(label).collect();
+        let name = draw::fit(&stack.label, label);
         let line = format!("  {name:<label$}  {drawn:<BAR$}  {}", texts.join(", "));
         page.line(&page.cut(&line));
     }

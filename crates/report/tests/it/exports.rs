@@ -164,7 +164,7 @@ proptest! {
             prop_assert!(cell.half_width.is_finite(), "{cell:?}");
         }
         let text = terminal::summary(&report, &RunConclusions::default(), width, false);
-        prop_assert!(text.lines().all(|l| l.chars().count() <= width.clamp(60, 160)), "{text}");
+        prop_assert!(text.lines().all(|l| l.chars().count() <= width.clamp(72, 200)), "{text}");
         terminal::summary(&report, &RunConclusions::default(), width, true);
         csv::export(&journal, None);
         csv::export_raw(&journal);

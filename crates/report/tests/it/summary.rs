@@ -4,10 +4,16 @@ use crate::common::shown::{figure, near};
 use crate::common::*;
 use pathline_explain::figure::{FigureBody, FigureCell};
 use pathline_explain::run_report;
-use pathline_findings::RunConclusions;
+use pathline_findings::{
+    ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
+    VerdictState,
+};
 use pathline_flow::Network;
 use pathline_report::{html, terminal};
 use pathline_schema::{Journal, WorldKind};
+
+/// Widths that a screen must fit.
+const WIDTHS: [usize; 5] = [72, 80, 100, 160, 200];
 
 fn fits(text: &str, width: usize) {
     for line in text.lines() {
@@ -36,11 +42,8 @@ fn summary_of_a_node() {
     insta::assert_snapshot!(summary(&mi250x_run()));
 }
 
-#[test]
-fn colour_changes_no_word() {
-    let report = run_report::build(&mi250x_run(), None);
-    let plain = terminal::summary(&report, &RunConclusions::default(), 100, false);
-    let coloured = terminal::summary(&report, &RunConclusions::default(), 100, true);
+/// A text without its colours.
+fn bare(coloured: &str) -> String {
     let mut bare = String::new();
     let mut escaped = false;
     for c in coloured.chars() {
@@ -51,11 +54,20 @@ fn colour_changes_no_word() {
             _ => {}
         }
     }
-    fits(&bare, 100);
+    bare
+}
+
+#[test]
+fn colour_changes_no_word() {
+    let report = run_report::build(&mi250x_run(), None);
+    let plain = terminal::summary(&report, &RunConclusions::default(), 200, false);
+    let coloured = terminal::summary(&report, &RunConclusions::default(), 200, true);
+    let bare = bare(&coloured);
+    fits(&bare, 200);
     let words = |text: &str| {
         let blank = |c: char| if "▁▂▃▄▅▆▇█".contains(c) { ' ' } else { c };
         let text: String =
-            text.lines().filter(|l| !l.contains("latency: best")).collect::<Vec<_>>().join("\n");
+            text.lines().filter(|l| !l.contains("best value")).collect::<Vec<_>>().join("\n");
         text.chars()
             .map(blank)
             .collect::<String>()
@@ -64,7 +76,7 @@ fn colour_changes_no_word() {
             .collect::<Vec<_>>()
     };
     assert_eq!(words(&plain), words(&bare));
-    for width in [60, 80, 120] {
+    for width in WIDTHS {
         fits(&terminal::summary(&report, &RunConclusions::default(), width, false), width);
     }
 }
@@ -98,4 +110,80 @@ fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
 fn an_empty_run_has_a_summary() {
     let empty = journal(WorldKind::Real, Default::default(), Vec::new());
     assert!(summary(&empty).contains("No figures."));
+}
+
+/// Conclusions of the most that a first screen shows: five findings of usual length and seven values.
+fn full_conclusions() -> RunConclusions {
+    let finding = |id, severity, gain| Finding {
+        id,
+        severity,
+        observation: "24 of 56 pairs are held at 49.0-50.4 GB/s (SDMA copy, 256 MiB)".into(),
+        cause: "one SDMA engine carries a copy, however many xGMI links join the GPUs".into(),
+        action: "set HSA_ENABLE_PEER_SDMA=0 for copies between these GPUs".into(),
+        gain,
+        cost: "compute units of the source".into(),
+        places: Vec::new(),
+        arms: Vec::new(),
+        weight: 1.0,
+    };
+    let gain = ExpectedGain { factor: (1.5, 3.12), basis: GainBasis::Predicted };
+    let tile = |name: &str, value, unit: &str| SummaryTile {
+        name: name.into(),
+        detail: "pinned to gpu0, SDMA copy, 256 MiB".into(),
+        value,
+        half_width: Some(0.002 * value),
+        unit: unit.into(),
+        share_of_peak: Some(0.79),
+        share_of_model: Some(1.0),
+        spark: Vec::new(),
+        figure: "host-link".into(),
+    };
+    let names = ["H2D", "D2H", "D2D", "local", "latency", "all_reduce", "file read"];
+    RunConclusions {
+        verdict: RunAnswer {
+            state: VerdictState::Suspect,
+            reason: "gpu2→gpu3 is 37 % below its 11 equals".into(),
+        },
+        findings: vec![
+            finding("a", FindingSeverity::Fault, None),
+            finding("b", FindingSeverity::Gain, Some(gain.clone())),
+            finding("c", FindingSeverity::Gain, Some(gain.clone())),
+            finding("d", FindingSeverity::Gain, Some(gain)),
+            finding("e", FindingSeverity::Note, None),
+        ],
+        tiles: names.map(|name| tile(name, 28.3, "GB/s")).into(),
+    }
+}
+
+#[test]
+fn the_first_screen_fits_a_terminal() {
+    let empty = RunConclusions::default();
+    for journal in [mi250x_run(), host_run(), h200_run()] {
+        let report = run_report::build(&journal, None);
+        for conclusions in [&full_conclusions(), &empty] {
+            for width in WIDTHS {
+                let text = terminal::first_screen(&report, conclusions, width, false);
+                fits(&text, width);
+                let lines = text.lines().count();
+                assert!(lines <= 38, "{lines} lines at {width}:\n{text}");
+                fits(&bare(&terminal::first_screen(&report, conclusions, width, true)), width);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_screen_answers_first() {
+    let report = run_report::build(&mi250x_run(), None);
+    insta::assert_snapshot!(terminal::first_screen(&report, &full_conclusions(), 100, false));
+}
+
+#[test]
+fn columns_are_dropped_before_a_line_is_cut() {
+    let report = run_report::build(&mi250x_run(), None);
+    let conclusions = RunConclusions { findings: Vec::new(), ..full_conclusions() };
+    let of = |width| terminal::first_screen(&report, &conclusions, width, false);
+    assert!(of(100).contains("of model") && of(100).contains("of peak"));
+    // 10 + 9 + 6 + 7 + 8 + 34 columns and gaps of 2 are 84: at 72 the share of the model goes first.
+    assert!(!of(72).contains("of model") && of(72).contains("of peak"), "{}", of(72));
 }

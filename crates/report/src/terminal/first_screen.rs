@@ -1,0 +1,401 @@
+//! The first screen: which node, the verdict, what to do, the headline values and one matrix, in at
+//! most [`MOST_LINES`] lines.
+
+use pathline_explain::figure::{
+    Figure, FigureBody, Headline, HeadlineTone, LossClassRow, MatrixBody, RunIdentity, RunReport,
+};
+use pathline_explain::fmt;
+use pathline_explain::loss_breakdown::loss_classes;
+use pathline_findings::{
+    ExpectedGain, Finding, FindingSeverity, GainBasis, RunAnswer, RunConclusions, SummaryTile,
+    VerdictState,
+};
+
+use super::draw::{self, TableColumn, TermPage, TermPaint, TermTable};
+
+/// Lines of the screen; two more follow with the files.
+const MOST_LINES: usize = 38;
+
+/// The most findings.
+const MOST_FINDINGS: usize = 5;
+
+/// As many findings leave the details of headline values their place.
+const ENOUGH_FINDINGS: usize = 3;
+
+/// The most sentences that stand in for findings where there is room.
+const MOST_SENTENCES: usize = 8;
+
+/// Lines with their visible width.
+type TermLines = Vec<(String, usize)>;
+
+/// What a run comes to, at most `width` columns wide (72 to 200) and 38 lines long, in ANSI 256
+/// colours if `colour`. [`super::summary`] is the long form.
+pub fn first_screen(
+    report: &RunReport,
+    conclusions: &RunConclusions,
+    width: usize,
+    colour: bool,
+) -> String {
+    let paint = TermPaint { colour };
+    let mut page = TermPage::new(width, paint);
+    head(&mut page, report);
+    verdict(&mut page, &conclusions.verdict);
+    let shown = main_figure(report);
+    let last = footer(report, shown.is_some());
+    // Two lines for the last one, and a gap.
+    let most = MOST_LINES.saturating_sub(page.lines() + 3);
+    let trials: Vec<TermPage> = (conclusions.findings.iter().take(MOST_FINDINGS).enumerate())
+        .map(|(at, finding)| {
+            let mut trial = TermPage::new(page.width, paint);
+            write_finding(&mut trial, at + 1, finding);
+            trial
+        })
+        .collect();
+    let layouts = ScreenLayout::all(&conclusions.tiles, shown, page.width, paint);
+    // The first layout with room for enough findings, else the one with the most room.
+    let fit = |layout: &ScreenLayout| count_fitting(&trials, most.saturating_sub(layout.lines()));
+    let enough = layouts.iter().map(fit).max().unwrap_or(0).min(ENOUGH_FINDINGS);
+    let Some(layout) = layouts.into_iter().find(|layout| fit(layout) >= enough) else {
+        return page.finish();
+    };
+    let best = fit(&layout);
+    let room = page.lines() + most.saturating_sub(layout.lines());
+    page.gap();
+    trials.into_iter().take(best).for_each(|trial| page.append(trial));
+    // Sentences repeat part of what findings and tables say: they fill what these leave.
+    sentences(&mut page, report, best, room.saturating_sub(layout.below.len()));
+    layout.write(&mut page);
+    page.gap();
+    let left = conclusions.findings.len().saturating_sub(best);
+    let more = (left > 0).then(|| fmt::count(left, "more finding"));
+    let last: Vec<String> = more.into_iter().chain(last).collect();
+    page.wrapped(&paint.dim("--full:"), 7, &last.join(", "));
+    page.finish()
+}
+
+/// Number of findings that fit in so many lines, the gap before them included. The first one is shown even
+/// if it takes more.
+fn count_fitting(trials: &[TermPage], room: usize) -> usize {
+    let mut used = 1;
+    let fits = |trial: &&TermPage| {
+        used += trial.lines();
+        used <= room
+    };
+    trials.iter().take_while(fits).count().max(trials.len().min(1))
+}
+
+/// Node, devices, driver, date; what puts all figures into question.
+pub(super) fn head(page: &mut TermPage, report: &RunReport) {
+    let RunIdentity { node, gpus, packages, processor, driver, .. } = &report.identity;
+    let RunIdentity { ranks, started, duration, version, .. } = &report.identity;
+    if let Some(busy) = &report.busy {
+        page.wrapped(&page.paint.warn("BUSY:"), 5, &busy.text());
+    }
+    let processes = if *ranks > 0 { fmt::count(*ranks, "rank") } else { String::new() };
+    let mut parts = vec![gpus, driver, &processes];
+    if gpus.is_empty() || page.width >= 120 {
+        parts.insert(1, processor);
+    }
+    let parts: Vec<&str> =
+        parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    let what = parts.join(" · ");
+    let name = draw::fit(&format!("pathline: {node}"), page.width);
+    let room = page.width.saturating_sub(name.chars().count() + 3);
+    let (name, narrow) = (page.paint.bold(&name), what.chars().count() > room);
+    match (what.is_empty(), narrow) {
+        (true, _) => page.line(&name),
+        (false, false) => page.line(&format!("{name} · {what}")),
+        (false, true) => {
+            page.line(&name);
+            page.wrapped(" ", 1, &what);
+        }
+    }
+    let duration = if duration.is_empty() { String::new() } else { format!("took {duration}") };
+    let version = if version.is_empty() { String::new() } else { format!("pathline {version}") };
+    let facts: Vec<&str> = [started.as_str(), &duration, &version]
+        .into_iter()
+        .filter(|fact| !fact.is_empty())
+        .collect();
+    if !facts.is_empty() {
+        page.line(&page.paint.dim(&page.cut(&facts.join(" · "))));
+    }
+    if !packages.is_empty() {
+        page.line(&page.paint.dim(&page.cut(packages)));
+    }
+    if let Some(machine) = &report.simulated {
+        let text = format!("SIMULATED: a model of {machine}, not measured on hardware");
+        page.line(&page.paint.banner(&draw::fit(&text, page.width - 2)));
+    }
+    if !report.complete {
+        page.line(
+            &page.paint.warn("The run did not end as planned: these are the figures so far."),
+        );
+    }
+}
+
+/// The verdict, in one sentence.
+pub(super) fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
+    let label = verdict.state.label();
+    let mark = match verdict.state {
+        VerdictState::NoFault => page.paint.good(label),
+        _ => page.paint.warn(label),
+    };
+    page.wrapped(&format!("{mark}:"), label.chars().count() + 1, &verdict.reason);
+}
+
+/// Sentences on the run in lines up to `end`: warnings, and where there are few findings the others.
+fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usize) {
+    let is_warning = |h: &&Headline| h.tone == HeadlineTone::Warn;
+    let warnings = report.headlines.iter().filter(is_warning);
+    let others = report.headlines.iter().filter(|h| !is_warning(h) && findings < 2);
+    for headline in warnings.chain(others).take(MOST_SENTENCES) {
+        let mut trial = TermPage::new(page.width, page.paint);
+        super::headline(&mut trial, headline);
+        if page.lines() + trial.lines() <= end {
+            page.append(trial);
+        }
+    }
+    if report.headlines.is_empty() && findings == 0 {
+        page.line("No figures.");
+    }
+}
+
+/// A finding: what was observed and its cause, then what to do and what that gains.
+pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Finding) {
+    let mark = match finding.severity {
+        FindingSeverity::Fault => page.paint.warn(&format!("{number}!")),
+        FindingSeverity::Gain => page.paint.good(&format!("{number}.")),
+        FindingSeverity::Note => page.paint.dim(&format!("{number}.")),
+    };
+    let indent = number.to_string().len() + 1;
+    let sentence = |text: &str| text.trim_end_matches('.').to_owned();
+    let mut first = sentence(&finding.observation);
+    if !finding.cause.is_empty() {
+        first += &format!(" → {}", sentence(&finding.cause));
+    }
+    page.wrapped(&mark, indent, &first);
+    let gain = finding.gain.as_ref().map(describe_gain);
+    let cost = (!finding.cost.is_empty()).then(|| format!("costs {}", sentence(&finding.cost)));
+    let gain: Vec<String> = gain.into_iter().chain(cost).collect();
+    let action = sentence(&finding.action);
+    let second = match (action.is_empty(), gain.is_empty()) {
+        (true, true) => return,
+        (true, false) => gain.join("; "),
+        (false, true) => action,
+        (false, false) => format!("{action} → {}", gain.join("; ")),
+    };
+    let arrow = format!("{:>indent$} {}", "", page.paint.bold("→"));
+    page.wrapped(&arrow, indent + 2, &second);
+}
+
+/// `1.5 to 3.1x (predicted)`.
+fn describe_gain(gain: &ExpectedGain) -> String {
+    let (low, high) = (fmt::number(gain.factor.0), fmt::number(gain.factor.1));
+    let range = if low == high { format!("{low}x") } else { format!("{low} to {high}x") };
+    match gain.basis {
+        GainBasis::Measured => format!("{range} (measured)"),
+        GainBasis::Predicted => format!("{range} (predicted)"),
+    }
+}
+
+/// The headline values as a table. Of the columns that do not fit the details go last, or first where the
+/// table is narrow.
+fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: bool) -> TermLines {
+    if tiles.is_empty() {
+        return Vec::new();
+    }
+    let column = |head, rank, right, of: &dyn Fn(&SummaryTile) -> String| TableColumn {
+        head,
+        rank,
+        right,
+        cells: tiles.iter().map(of).collect(),
+    };
+    let percent = |share: Option<f64>| share.map_or_else(String::new, fmt::percent);
+    let interval = |tile: &SummaryTile| {
+        let relative = tile.half_width.map(|half| half / tile.value);
+        relative.map_or_else(String::new, |relative| format!("±{}", fmt::percent(relative)))
+    };
+    let table = TermTable::new([
+        column("", 0, false, &|tile| tile.name.clone()),
+        column("", 0, true, &|tile| format!("{} {}", fmt::number(tile.value), tile.unit)),
+        column("±95 %", 2, true, &interval),
+        column("of peak", 1, true, &|tile| percent(tile.share_of_peak)),
+        column("of model", 3, true, &|tile| percent(tile.share_of_model)),
+        column("", if is_narrow { 4 } else { 0 }, false, &|tile| tile.detail.clone()),
+    ]);
+    table.lines(width, paint)
+}
+
+/// The classes of paths of a matrix by what holds them, if some do not reach their peak.
+pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) -> TermLines {
+    let rows = loss_classes(matrix.cells.iter().flatten());
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let column = |head, rank, right, of: &dyn Fn(&LossClassRow) -> String| TableColumn {
+        head,
+        rank,
+        right,
+        cells: rows.iter().map(of).collect(),
+    };
+    let range = |(low, high): (f64, f64)| fmt::range(low, high);
+    let hop = |row: &LossClassRow| {
+        format!("{}{}", row.hop, if row.forwarded { ", forwarded" } else { "" })
+    };
+    let held_by = |row: &LossClassRow| match row.held_by.as_str() {
+        "" => "links".to_owned(),
+        by => by.to_owned(),
+    };
+    let table = TermTable::new([
+        column("narrowest hop", 0, false, &hop),
+        column("pairs", 1, true, &|row| row.paths.to_string()),
+        column("peak", 0, true, &|row| range(row.peak)),
+        column("after protocol", 4, true, &|row| range(row.after_protocol)),
+        column("limit", 3, true, &|row| row.limit.map_or_else(String::new, range)),
+        column("measured", 0, true, &|row| range(row.measured)),
+        column("of peak", 2, true, &|row| fmt::percent(row.share)),
+        column("held by", 0, false, &held_by),
+    ]);
+    table.lines(width, paint)
+}
+
+/// What stands below the findings, and where.
+struct ScreenLayout {
+    /// Headline values above the figure.
+    above: TermLines,
+    figure: TermLines,
+    /// Right of the figure.
+    right: TermLines,
+    /// Below the figure, where there is room.
+    below: TermLines,
+}
+
+/// Fewest columns of headline values right of a figure.
+const LEAST_TILES: usize = 30;
+
+/// Columns of the widest line.
+fn columns(lines: &TermLines) -> usize {
+    lines.iter().map(|line| line.1).max().unwrap_or(0)
+}
+
+impl ScreenLayout {
+    /// Headline values above the figure and classes of its paths right of it or below; or headline
+    /// values right of the figure, which takes fewer lines and columns.
+    fn all(
+        tiles: &[SummaryTile],
+        shown: Option<MainFigure<'_>>,
+        width: usize,
+        paint: TermPaint,
+    ) -> Vec<Self> {
+        let above = tile_table(tiles, width, paint, false);
+        let figure = shown.map_or_else(Vec::new, |figure| draw_figure(figure, width, paint));
+        let losses = shown.and_then(MainFigure::matrix);
+        let losses = losses.map_or_else(Vec::new, |matrix| loss_table(matrix, width, paint));
+        let room = width.saturating_sub(columns(&figure) + 3);
+        let is_abreast = !losses.is_empty() && columns(&losses) <= room;
+        let (right, below) = match is_abreast {
+            true => (losses.clone(), Vec::new()),
+            false => (Vec::new(), losses.clone()),
+        };
+        let first = Self { above, figure: figure.clone(), right, below };
+        if tiles.is_empty() || figure.is_empty() || room < LEAST_TILES {
+            return vec![first];
+        }
+        let right = tile_table(tiles, room, paint, true);
+        vec![first, Self { above: Vec::new(), figure, right, below: losses }]
+    }
+    /// Lines with the gaps before them, without those below the figure.
+    fn lines(&self) -> usize {
+        let block = |lines: usize| if lines == 0 { 0 } else { lines + 1 };
+        block(self.above.len()) + block(self.figure.len().max(self.right.len()))
+    }
+    fn write(self, page: &mut TermPage) {
+        if !self.above.is_empty() {
+            page.gap();
+            self.above.iter().for_each(|line| page.line(&line.0));
+        }
+        if self.figure.is_empty() {
+            return;
+        }
+        page.gap();
+        if self.right.is_empty() {
+            self.figure.iter().for_each(|line| page.line(&line.0));
+        } else {
+            page.side_by_side(&[self.figure, self.right]);
+            page.end_gap();
+        }
+        // Lines for the gap and the last sentence, which may take two.
+        if page.lines() + self.below.len() + 3 <= MOST_LINES {
+            self.below.iter().for_each(|line| page.line(&line.0));
+        }
+    }
+}
+
+/// The figure of the first screen.
+#[derive(Clone, Copy)]
+enum MainFigure<'a> {
+    Matrix(&'a Figure, &'a MatrixBody),
+    Other(&'a Figure),
+}
+
+impl<'a> MainFigure<'a> {
+    fn matrix(self) -> Option<&'a MatrixBody> {
+        match self {
+            Self::Matrix(_, matrix) => Some(matrix),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// Copies between GPUs if they were measured, else the first matrix, else the first figure.
+fn main_figure(report: &RunReport) -> Option<MainFigure<'_>> {
+    let shown = super::shown_matrices(report);
+    let of_gpus = shown.iter().find(|(figure, _)| figure.id.starts_with("pairs-"));
+    if let Some(&(figure, matrix)) = of_gpus.or_else(|| shown.first()) {
+        return Some(MainFigure::Matrix(figure, matrix));
+    }
+    let drawn = |figure: &&Figure| {
+        let rows = match &figure.body {
+            FigureBody::Curves(curves) => curves.lines.len(),
+            FigureBody::Bars(bars) => bars.bars.len(),
+            FigureBody::Sheet(sheet) => sheet.rows.len(),
+            _ => 0,
+        };
+        figure.has_value() && rows > 0 && super::is_drawn(figure)
+    };
+    report.figures.iter().find(drawn).map(MainFigure::Other)
+}
+
+/// A figure and its legend.
+fn draw_figure(figure: MainFigure<'_>, width: usize, paint: TermPaint) -> TermLines {
+    let mut page = TermPage::new(width, paint);
+    match figure {
+        MainFigure::Matrix(figure, matrix) => {
+            let Some(mut block) = draw::heat_map(&figure.title, matrix, paint, width) else {
+                page.heading(&figure.title, &matrix.unit);
+                page.wrapped(" ", 1, &figure.finding);
+                return page.into_lines();
+            };
+            block.push(paint.legend());
+            block
+        }
+        MainFigure::Other(figure) => {
+            super::picture(&mut page, figure);
+            page.into_lines()
+        }
+    }
+}
+
+/// What the long form and the page have besides.
+fn footer(report: &RunReport, shown: bool) -> Vec<String> {
+    let figures = report.figures.iter().filter(|figure| figure.has_value()).count();
+    let figures = figures.saturating_sub(usize::from(shown));
+    let mut parts = vec![fmt::count(figures, "more figure")];
+    if !report.warnings.is_empty() {
+        parts.push(fmt::count(report.warnings.len(), "warning"));
+    }
+    if !report.absences.is_empty() {
+        parts.push(format!("{} without a result", fmt::count(report.absences.len(), "case")));
+    }
+    parts
+}
