@@ -9,6 +9,7 @@ pub mod judge;
 pub mod loss_breakdown;
 pub mod message_records;
 pub mod model_agreement;
+pub mod peer_class;
 pub mod run;
 pub mod run_report;
 pub mod shell_quote;

@@ -204,7 +204,12 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
     let gpus = run.gpus(pairs.iter().map(|p| &p.entry));
     let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty()).unwrap_or("");
     let find = |a: u32, b: u32| {
-        pairs.iter().find(|p| (p.src, p.dst) == (a, b) || (both && (p.dst, p.src) == (a, b)))
+        // Both ways are one value for a pair: it stands in the upper half alone.
+        let is_pair = |p: &&&MeasuredPair| match both {
+            true => a < b && [(a, b), (b, a)].contains(&(p.src, p.dst)),
+            false => (p.src, p.dst) == (a, b),
+        };
+        pairs.iter().find(is_pair)
     };
     let cell = |a: u32, b: u32| {
         find(a, b).map(|p| run.cell(&p.entry, CaseQuantity::Payload)).unwrap_or_default()

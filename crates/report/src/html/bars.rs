@@ -27,7 +27,7 @@ pub(super) fn write(h: &mut HtmlBuilder, bars: &BarsBody, judge: CellJudge<'_>, 
             }
         });
     });
-    write_legend(h, bars);
+    write_legend(h, bars, judge);
 }
 
 /// All lengths that a row draws.
@@ -82,7 +82,8 @@ fn write_bar(
 ) {
     let cell = &bar.cell;
     let detail = judge.detail(&bar.label, cell);
-    h.el("tr", &[("class", &"tip"), ("title", &detail)], |h| {
+    let class = if judge.suspicion(cell).is_some() { "tip suspect" } else { "tip" };
+    h.el("tr", &[("class", &class), ("title", &detail)], |h| {
         h.leaf("th", &[("scope", &"row")], &bar.label);
         h.el("td", &[("class", &"track")], |h| {
             for t in ticks {
@@ -93,7 +94,11 @@ fn write_bar(
         h.el("td", &[("class", &"figure-of")], |h| match (value(cell), &cell.absent) {
             (Some(v), _) => {
                 h.leaf("b", &[], num(v));
-                if let Some(share) = judge.share(cell) {
+                if let Some((mark, _)) = judge.suspicion(cell) {
+                    h.leaf("sup", &[], mark);
+                }
+                // A value in percent is a share already.
+                if let Some(share) = judge.share(cell).filter(|_| judge.unit != "%") {
                     h.text(" ").leaf("small", &[], percent(share));
                 }
             }
@@ -127,10 +132,11 @@ fn part(h: &mut HtmlBuilder, tag: &'static str, class: &'static str, style: Stri
     h.el(tag, &[("class", &class), ("style", &style)], |_| {});
 }
 
-fn write_legend(h: &mut HtmlBuilder, bars: &BarsBody) {
+fn write_legend(h: &mut HtmlBuilder, bars: &BarsBody, judge: CellJudge<'_>) {
     let any = |has: fn(&FigureCell) -> bool| bars.bars.iter().any(|b| has(&b.cell));
+    let median = format!("{} median", judge.page.origin());
     let keys = [
-        ("key fill", "measured median", any(|c| value(c).is_some())),
+        ("key fill", median.as_str(), any(|c| value(c).is_some())),
         ("key whisker-key", "95 % interval", any(|c| half_width(c).is_some())),
         ("key ceil", "ceiling", any(|c| c.ceiling.is_some())),
         ("key bound", "tighter bound", any(|c| c.bound.is_some())),
@@ -156,7 +162,7 @@ mod tests {
         let bars =
             BarsBody { unit: "GB/s".into(), bars: bars.collect(), better: BetterWhen::Higher };
         let mut h = HtmlBuilder::default();
-        write(&mut h, &bars, CellJudge { unit: "GB/s", better: BetterWhen::Higher }, "t");
+        write(&mut h, &bars, CellJudge::new("GB/s", BetterWhen::Higher), "t");
         h.finish()
     }
 

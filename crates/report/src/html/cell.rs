@@ -1,5 +1,7 @@
 //! One cell: its share of the ceiling, its distance from the published value, its tooltip.
 
+use std::collections::BTreeMap;
+
 use super::number::{median, num, percent, signed_percent};
 use pathline_explain::figure::{
     BarsBody, BetterWhen, CurvesBody, FigureBar, FigureBody, FigureCell, GapsBody, LossBreakdown,
@@ -8,6 +10,22 @@ use pathline_explain::figure::{
 
 use super::number::tick;
 
+/// What all figures of a page share.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PageContext<'a> {
+    /// Values come from a model.
+    pub(super) simulated: bool,
+    /// Warnings by the text of their case.
+    pub(super) warnings: Option<&'a BTreeMap<String, String>>,
+}
+
+impl PageContext<'_> {
+    /// What a value is: `measured`, or `simulated`.
+    pub(super) fn origin(self) -> &'static str {
+        if self.simulated { "simulated" } else { "measured" }
+    }
+}
+
 /// How the cells of a figure are judged and written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CellJudge<'a> {
@@ -15,9 +33,33 @@ pub(super) struct CellJudge<'a> {
     pub(super) unit: &'a str,
     /// Whether more or less is better.
     pub(super) better: BetterWhen,
+    /// What all figures of the page share.
+    pub(super) page: PageContext<'a>,
+}
+
+impl<'a> CellJudge<'a> {
+    /// A judge of measured values without warnings.
+    pub(super) fn new(unit: &'a str, better: BetterWhen) -> Self {
+        Self { unit, better, page: PageContext::default() }
+    }
+
+    /// The same judge on a page.
+    pub(super) fn on(self, page: PageContext<'a>) -> Self {
+        Self { page, ..self }
+    }
 }
 
 impl CellJudge<'_> {
+    /// Why a value is suspect: a mark and the reason.
+    pub(super) fn suspicion(&self, cell: &FigureCell) -> Option<(char, String)> {
+        if let Some(suspect) = &cell.suspect {
+            return Some((suspect.mark(), suspect.text()));
+        }
+        let (warnings, case) = (self.page.warnings?, cell.case.as_ref()?);
+        value(cell)?;
+        Some(('?', warnings.get(&case.to_string())?.clone()))
+    }
+
     /// How near a value is to what bounds it: 1 is there. For a latency the bound is below.
     pub(super) fn share(&self, cell: &FigureCell) -> Option<f64> {
         self.share_of(value(cell)?, cell.ceiling?)
@@ -49,7 +91,8 @@ impl CellJudge<'_> {
     pub(super) fn detail(&self, heading: &str, cell: &FigureCell) -> String {
         let mut lines = vec![heading.to_owned()];
         if let Some(v) = value(cell) {
-            lines.push(format!("median: {}", self.with_unit(v)));
+            let name = if self.page.simulated { "simulated median" } else { "median" };
+            lines.push(format!("{name}: {}", self.with_unit(v)));
             if let Some(interval) = interval(cell) {
                 let whose = if cell.node.is_some() { " of this run" } else { "" };
                 lines.push(format!("95 % interval{whose}: {interval}"));
@@ -75,12 +118,13 @@ impl CellJudge<'_> {
             ),
         }
         if let Some(p) = &cell.published {
-            let off = deviation(cell).map(|d| format!(" (measured {})", signed_percent(d)));
+            let off =
+                deviation(cell).map(|d| format!(" ({} {})", self.page.origin(), signed_percent(d)));
             let off = off.unwrap_or_default();
             lines.push(format!("published: {}{off}, {}", self.with_unit(p.value), p.source));
         }
-        if let Some(suspect) = &cell.suspect {
-            lines.push(format!("not to be relied on: {}", suspect.text()));
+        if let Some((_, why)) = self.suspicion(cell) {
+            lines.push(format!("suspect: {why}"));
         }
         if let Some(why) = &cell.absent {
             lines.push(format!("no value: {why}"));
@@ -108,7 +152,8 @@ impl CellJudge<'_> {
         let last = path.losses.last().map(|l| l.to).or(cell.ceiling);
         if let (Some(last), Some(v)) = (last, value(cell)) {
             let rest = signed_percent(v / last - 1.0);
-            lines.push(format!("{} → {}: measured, {rest}", self.num(last), self.num(v)));
+            let origin = self.page.origin();
+            lines.push(format!("{} → {}: {origin}, {rest}", self.num(last), self.num(v)));
         }
     }
 }
@@ -283,15 +328,16 @@ pub(super) fn is_blank(cell: &FigureCell) -> bool {
 }
 
 /// The unit and the direction of a figure.
-pub(super) fn judge(body: &FigureBody) -> CellJudge<'_> {
-    match body {
-        FigureBody::Matrix(m) => CellJudge { unit: &m.unit, better: m.better },
-        FigureBody::Curves(c) => CellJudge { unit: &c.y_unit, better: c.better },
-        FigureBody::Bars(b) => CellJudge { unit: &b.unit, better: b.better },
-        FigureBody::Sheet(_) => CellJudge { unit: "", better: BetterWhen::Neither },
-        FigureBody::Stacks(_) => CellJudge { unit: "%", better: BetterWhen::Neither },
-        FigureBody::Gaps(g) => CellJudge { unit: &g.unit, better: BetterWhen::Neither },
-    }
+pub(super) fn judge<'a>(body: &'a FigureBody, page: PageContext<'a>) -> CellJudge<'a> {
+    let judge = match body {
+        FigureBody::Matrix(m) => CellJudge::new(&m.unit, m.better),
+        FigureBody::Curves(c) => CellJudge::new(&c.y_unit, c.better),
+        FigureBody::Bars(b) => CellJudge::new(&b.unit, b.better),
+        FigureBody::Sheet(_) => CellJudge::new("", BetterWhen::Neither),
+        FigureBody::Stacks(_) => CellJudge::new("%", BetterWhen::Neither),
+        FigureBody::Gaps(g) => CellJudge::new(&g.unit, BetterWhen::Neither),
+    };
+    judge.on(page)
 }
 
 /// How a figure compares with what was published.
@@ -341,9 +387,9 @@ mod tests {
     #[test]
     fn a_share_turns_round_where_less_is_better() {
         let bounded = |v, ceiling| FigureCell { ceiling: Some(ceiling), ..cell(v) };
-        let rate = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
-        let time = CellJudge { unit: "us", better: BetterWhen::Lower };
-        let hops = CellJudge { unit: "hops", better: BetterWhen::Neither };
+        let rate = CellJudge::new("GB/s", BetterWhen::Higher);
+        let time = CellJudge::new("us", BetterWhen::Lower);
+        let hops = CellJudge::new("hops", BetterWhen::Neither);
         assert_eq!(rate.share(&bounded(37.5, 50.0)), Some(0.75));
         assert_eq!(time.share(&bounded(10.0, 8.0)), Some(0.8));
         assert_eq!(hops.share(&bounded(2.0, 4.0)), None);
@@ -384,7 +430,7 @@ mod tests {
             case: Some(case),
             ..cell(37.8)
         };
-        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let judge = CellJudge::new("GB/s", BetterWhen::Higher);
         // 37.8 / 50 = 75.6 %; 0.378 / 37.8 = 1 %; 37.8 / 37 = + 2.16 %.
         assert_eq!(
             judge.detail("gpu0 to gpu1", &cell),
@@ -405,7 +451,7 @@ mod tests {
             losses: vec![loss(200.0, 150.0, "75 % is payload"), loss(150.0, 50.4, "engine")],
         };
         let cell = FigureCell { ceiling: Some(200.0), path: Some(path), ..cell(50.0) };
-        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let judge = CellJudge::new("GB/s", BetterWhen::Higher);
         // 50 / 50.4 = 0.992.
         assert_eq!(
             judge.detail("0 to 1", &cell),

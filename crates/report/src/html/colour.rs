@@ -93,21 +93,37 @@ fn signed_rgb(step: usize) -> RgbColour {
     between(&DIVERGING, step)
 }
 
-/// Style rules of all steps, and of the legend's gradient.
+/// Style rules of all steps, and of the legends' gradients. A cell of a matrix has a step in each view:
+/// `q` of its value, which is shown first, `p` of its peak, `v` of its distance from its peers.
 pub(super) fn rules() -> String {
     let mut css = String::new();
+    // Writing to a string cannot fail.
     for i in 0..STEPS {
         let (paper, ink) = (hex(signed_rgb(i)), ink(signed_rgb(i)));
-        let _ = writeln!(css, ".heat .v{i}{{--q:{paper};background:{paper};color:{ink}}}");
+        let _ = writeln!(
+            css,
+            ".gaps .v{i},.views:has(.to-peers:checked) .heat .v{i}\
+             {{--q:{paper};background-color:{paper};color:{ink}}}"
+        );
     }
-    let stops: Vec<String> = (0..STEPS).map(|i| hex(signed_rgb(i))).collect();
-    let _ = writeln!(css, ".signed{{--signed:linear-gradient(90deg,{})}}", stops.join(","));
     for i in 0..STEPS {
-        // Writing to a string cannot fail.
-        let _ = writeln!(css, ".heat .q{i}{{background:{};color:{}}}", hex(rgb(i)), ink(rgb(i)));
+        let (paper, ink) = (hex(rgb(i)), ink(rgb(i)));
+        let _ = writeln!(
+            css,
+            ".heat .q{i},.views:has(.to-peak:checked) .heat .p{i}\
+             {{background-color:{paper};color:{ink}}}"
+        );
     }
-    let stops: Vec<String> = (0..STEPS).map(|i| hex(rgb(i))).collect();
-    let _ = writeln!(css, ".ramp{{background:linear-gradient(90deg,{})}}", stops.join(","));
+    let gradient = |stops: Vec<String>| format!("linear-gradient(90deg,{})", stops.join(","));
+    let signed = gradient((0..STEPS).map(|i| hex(signed_rgb(i))).collect());
+    // Slower than its peers is red, and to the left as everything that is less.
+    let slower = gradient((0..STEPS).rev().map(|i| hex(signed_rgb(i))).collect());
+    let _ = writeln!(css, ".signed{{--signed:{signed}}}.of-peers .signed{{--signed:{slower}}}");
+    let _ = writeln!(
+        css,
+        ".ramp{{background:{}}}",
+        gradient((0..STEPS).map(|i| hex(rgb(i))).collect())
+    );
     css
 }
 

@@ -438,7 +438,7 @@ mod tests {
 
     fn html(c: &CurvesBody) -> String {
         let mut h = HtmlBuilder::default();
-        write(&mut h, c, CellJudge { unit: &c.y_unit, better: c.better }, "t");
+        write(&mut h, c, CellJudge::new(&c.y_unit, c.better), "t");
         h.finish()
     }
 
@@ -450,7 +450,7 @@ mod tests {
             (16384.0, FigureCell::default()),
             (32768.0, cell(20.0)),
         ]);
-        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let judge = CellJudge::new("GB/s", BetterWhen::Higher);
         let d = stroke(&CurvePlot::new(&c, judge).unwrap(), &c.lines[0]);
         assert_eq!(d.matches('M').count(), 2, "{d}");
         assert_eq!(d.matches('L').count(), 1, "{d}");
@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn only_wide_intervals_have_whiskers() {
-        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let judge = CellJudge::new("GB/s", BetterWhen::Higher);
         let wide = FigureCell { half_width: 5.0, ..cell(20.0) };
         let narrow = FigureCell { half_width: 0.01, ..cell(20.0) };
         let c = curves(vec![(4096.0, wide), (8192.0, narrow)]);

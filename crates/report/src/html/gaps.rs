@@ -4,7 +4,7 @@ use super::build::HtmlBuilder;
 use super::cell::{CellJudge, is_blank, value};
 use super::colour;
 use super::number::{num, percent};
-use pathline_explain::figure::{BetterWhen, GapsBody, PairedGap};
+use pathline_explain::figure::{GapsBody, PairedGap};
 
 /// The least relative difference that the ends of the scale stand for: smaller ones stay pale.
 const LEAST: f64 = 0.1;
@@ -19,7 +19,7 @@ fn reach(gaps: &GapsBody) -> f64 {
 }
 
 /// Writes the maps and their one legend.
-pub(super) fn write(h: &mut HtmlBuilder, gaps: &GapsBody, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, gaps: &GapsBody, judge: CellJudge<'_>, title: &str) {
     let reach = reach(gaps);
     h.el("div", &[("class", &"gaps")], |h| {
         for (name, rows) in &gaps.panels {
@@ -32,7 +32,7 @@ pub(super) fn write(h: &mut HtmlBuilder, gaps: &GapsBody, title: &str) {
                     );
                 });
                 h.el("div", &[("class", &"scroll")], |h| {
-                    write_panel(h, gaps, name, rows, reach, title)
+                    write_panel(h, gaps, (name, rows), (reach, judge), title)
                 });
             });
         }
@@ -43,9 +43,8 @@ pub(super) fn write(h: &mut HtmlBuilder, gaps: &GapsBody, title: &str) {
 fn write_panel(
     h: &mut HtmlBuilder,
     gaps: &GapsBody,
-    name: &str,
-    rows: &[Vec<PairedGap>],
-    reach: f64,
+    (name, rows): (&str, &[Vec<PairedGap>]),
+    look: (f64, CellJudge<'_>),
     title: &str,
 ) {
     h.el("table", &[("class", &"heat"), ("data-tips", &gaps.cols.len())], |h| {
@@ -68,7 +67,7 @@ fn write_panel(
                     for (col, gap) in gaps.cols.iter().zip(cells) {
                         let (rows, cols) = (&gaps.row_axis, &gaps.col_axis);
                         let heading = format!("{name}, {rows} {row}, {cols} {col}");
-                        write_cell(h, gaps, gap, &heading, reach);
+                        write_cell(h, gaps, gap, &heading, look);
                     }
                 });
             }
@@ -76,14 +75,20 @@ fn write_panel(
     });
 }
 
-fn write_cell(h: &mut HtmlBuilder, gaps: &GapsBody, gap: &PairedGap, heading: &str, reach: f64) {
+fn write_cell(
+    h: &mut HtmlBuilder,
+    gaps: &GapsBody,
+    gap: &PairedGap,
+    heading: &str,
+    (reach, judge): (f64, CellJudge<'_>),
+) {
     if is_blank(&gap.cell) {
         h.el("td", &[("class", &"blank")], |h| {
             h.leaf("span", &[("class", &"sr")], "does not apply");
         });
         return;
     }
-    let detail = detail(gaps, gap, heading);
+    let detail = detail(gaps, gap, heading, judge);
     let Some(v) = value(&gap.cell) else {
         h.leaf("td", &[("class", &"tip absent"), ("title", &detail)], "–");
         return;
@@ -113,8 +118,7 @@ fn signed(v: f64) -> String {
     format!("{}{}", if v >= 0.0 { "+" } else { "−" }, num(v.abs()))
 }
 
-fn detail(gaps: &GapsBody, gap: &PairedGap, heading: &str) -> String {
-    let judge = CellJudge { unit: &gaps.unit, better: BetterWhen::Neither };
+fn detail(gaps: &GapsBody, gap: &PairedGap, heading: &str, judge: CellJudge<'_>) -> String {
     let detail = judge.detail(heading, &gap.cell);
     let mut lines: Vec<String> = Vec::new();
     if let (Some(base), Some(other)) = (gap.base, gap.other) {
@@ -165,6 +169,7 @@ fn write_legend(h: &mut HtmlBuilder, gaps: &GapsBody, reach: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathline_explain::figure::BetterWhen;
     use pathline_explain::figure::FigureCell;
 
     fn gap(v: f64, half_width: f64, base: f64) -> PairedGap {
@@ -190,7 +195,7 @@ mod tests {
             panels: vec![("p50".into(), vec![cells])],
         };
         let mut h = HtmlBuilder::default();
-        write(&mut h, &gaps, "t");
+        write(&mut h, &gaps, CellJudge::new("us", BetterWhen::Neither), "t");
         h.finish()
     }
 

@@ -1,10 +1,11 @@
-//! Heat maps: a table whose cells carry their value and the colour of its share.
+//! Heat maps: a table whose cells carry their value, in up to three colourings.
 
 use super::build::HtmlBuilder;
 use super::cell::{CellJudge, deviation, is_blank, place, value};
 use super::colour;
-use super::number::percent;
+use super::number::{percent, signed_percent};
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody, Suspicion};
+use pathline_explain::peer_class::PeerView;
 
 /// Beyond this distance from a published value a cell is marked.
 pub(super) const FAR: f64 = 0.10;
@@ -15,75 +16,203 @@ const OVER: f64 = 1.02;
 /// From this many columns on, cells are set smaller.
 const DENSE: usize = 12;
 
-/// What the colour of a cell stands for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum CellHue {
-    /// The share of its own ceiling.
-    Ceiling,
-    /// The share of the best value of this matrix.
-    Best(f64),
-    /// The place between the least and the greatest value.
-    Between(f64, f64),
+/// The distance from its peers that the ends of the scale stand for.
+const REACH: f64 = 0.25;
+
+/// Below this share of the best, the colours of values are logarithmic.
+const DECADE: f64 = 0.1;
+
+/// What the colours of a matrix can stand for. Value is always one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct MatrixViews {
+    /// Ceilings are known.
+    pub(super) peak: bool,
+    /// There are cells that the hardware should make equal.
+    pub(super) peers: bool,
 }
 
-impl CellHue {
-    /// Ceilings where there are any; else values are compared with each other.
-    fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
+impl MatrixViews {
+    pub(super) fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
         let cells = || m.cells.iter().flatten();
-        if cells().any(|c| judge.share(c).is_some()) {
-            return Self::Ceiling;
-        }
-        let values = || cells().filter_map(value);
-        let lo = values().fold(f64::INFINITY, f64::min);
-        let hi = values().fold(f64::NEG_INFINITY, f64::max);
-        match m.better {
-            BetterWhen::Higher => Self::Best(hi),
-            BetterWhen::Lower => Self::Best(lo),
-            BetterWhen::Neither => Self::Between(lo, hi),
+        Self {
+            // A value in percent is a share already.
+            peak: m.unit != "%" && cells().any(|c| judge.share(c).is_some()),
+            peers: PeerView::of(m).speeds.iter().flatten().any(Option::is_some),
         }
     }
 
-    fn share(self, cell: &FigureCell, judge: CellJudge<'_>) -> Option<f64> {
-        match self {
-            Self::Ceiling => judge.share(cell),
-            Self::Best(best) => judge.share_of(value(cell)?, best),
-            Self::Between(lo, hi) if lo < hi => Some((value(cell)? - lo) / (hi - lo)),
-            Self::Between(..) => value(cell).map(|_| 0.5),
+    /// The views that either of two matrices has.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self { peak: self.peak || other.peak, peers: self.peers || other.peers }
+    }
+
+    /// Writes the switches between the views, which work without scripts; `id` is unique on the page.
+    pub(super) fn write_switches(self, h: &mut HtmlBuilder, id: &str) {
+        if !self.peak && !self.peers {
+            return;
         }
+        let views = [
+            ("value", "value", true),
+            ("peak", "of peak", self.peak),
+            ("peers", "against peers", self.peers),
+        ];
+        let name = format!("{id}-view");
+        h.el("fieldset", &[("class", &"switches")], |h| {
+            h.leaf("legend", &[], "Colour");
+            for (key, label, _) in views.into_iter().filter(|view| view.2) {
+                switch(h, &name, &format!("to-{key}"), label, key == "value");
+            }
+        });
     }
 }
 
-/// Writes the heat map and its legend.
-pub(super) fn write(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_>, title: &str) {
-    let hue = CellHue::of(m, judge);
+/// One of several buttons that exclude each other. `class` is what style rules look for.
+pub(super) fn switch(h: &mut HtmlBuilder, name: &str, class: &str, label: &str, on: bool) {
+    h.el("label", &[], |h| {
+        let attrs: super::build::HtmlAttrs<'_> =
+            &[("type", &"radio"), ("name", &name), ("class", &class)];
+        match on {
+            true => h.void("input", &[attrs, &[("checked", &"")]].concat()),
+            false => h.void("input", attrs),
+        };
+        h.leaf("span", &[], label);
+    });
+}
+
+/// The scale of the values of one matrix: the best is bright.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ValueScale {
+    best: f64,
+    /// The value that is darkest.
+    dark: f64,
+    log: bool,
+    better: BetterWhen,
+}
+
+impl ValueScale {
+    fn of(m: &MatrixBody) -> Option<Self> {
+        let values = || m.cells.iter().flatten().filter_map(value).filter(|v| *v > 0.0);
+        let low = values().fold(f64::INFINITY, f64::min);
+        let high = values().fold(0.0, f64::max);
+        if !(low.is_finite() && high > 0.0) {
+            return None;
+        }
+        // Fewer hops are better, whatever else a number may mean.
+        let (best, worst) = match m.better {
+            BetterWhen::Higher => (high, low),
+            BetterWhen::Lower | BetterWhen::Neither => (low, high),
+        };
+        let share = low / high;
+        // Half of the best at least, so that noise among equals keeps one colour.
+        let dark = match m.better {
+            _ if share < DECADE => worst,
+            BetterWhen::Higher if share >= 0.5 => best / 2.0,
+            BetterWhen::Higher => 0.0,
+            BetterWhen::Lower | BetterWhen::Neither => best * (1.0 / share).max(2.0),
+        };
+        Some(Self { best, dark, log: share < DECADE, better: m.better })
+    }
+
+    /// 0 for the darkest colour to 1 for the brightest.
+    fn at(self, v: f64) -> f64 {
+        let share = match self.better {
+            BetterWhen::Higher if self.log => (v / self.dark).ln() / (self.best / self.dark).ln(),
+            BetterWhen::Higher => (v - self.dark) / (self.best - self.dark),
+            _ if self.log => (self.dark / v).ln() / (self.dark / self.best).ln(),
+            _ => (self.best / v - self.best / self.dark) / (1.0 - self.best / self.dark),
+        };
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+/// Writes a heat map with its switches and its legend.
+pub(super) fn write(
+    h: &mut HtmlBuilder,
+    m: &MatrixBody,
+    judge: CellJudge<'_>,
+    (id, title): (&str, &str),
+) {
+    h.el("div", &[("class", &"views")], |h| {
+        MatrixViews::of(m, judge).write_switches(h, id);
+        write_map(h, m, judge, title);
+    });
+}
+
+/// Writes the map and its legends, without switches.
+pub(super) fn write_map(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_>, title: &str) {
+    let look = MapLook::of(m, judge);
     let class = if m.cols.len() >= DENSE { "heat dense" } else { "heat" };
+    let shown = shown_columns(m);
     h.el("div", &[("class", &"scroll")], |h| {
-        h.el("table", &[("class", &class), ("data-tips", &m.cols.len())], |h| {
+        h.el("table", &[("class", &class), ("data-tips", &shown.len())], |h| {
             h.leaf("caption", &[], format!("{title}, {}", m.unit));
-            h.el("thead", &[], |h| write_head(h, m));
+            h.el("thead", &[], |h| write_head(h, m, &shown));
             h.el("tbody", &[], |h| {
                 for (r, cells) in m.cells.iter().enumerate() {
+                    // A row or column without a cell says nothing.
+                    if m.cells.len() >= DENSE && cells.iter().all(is_blank) {
+                        continue;
+                    }
                     let row = m.rows.get(r).map_or("", String::as_str);
                     h.el("tr", &[], |h| {
                         h.leaf("th", &[("scope", &"row")], row);
-                        for (c, cell) in cells.iter().enumerate() {
-                            write_cell(h, cell, hue, judge, &place(m, r, c));
+                        for &c in &shown {
+                            if let Some(cell) = cells.get(c) {
+                                write_cell(h, cell, &look, judge, (r, c), &place(m, r, c));
+                            }
                         }
                     });
                 }
             });
         });
     });
-    write_legend(h, m, hue, judge);
+    write_legend(h, m, &look, judge);
 }
 
-fn write_head(h: &mut HtmlBuilder, m: &MatrixBody) {
+/// Columns that are drawn: of a large matrix only those with a cell.
+fn shown_columns(m: &MatrixBody) -> Vec<usize> {
+    let longest = m.cells.iter().map(Vec::len).max().unwrap_or(0).max(m.cols.len());
+    let blank = |c: usize| m.cells.iter().all(|row| row.get(c).is_none_or(is_blank));
+    (0..longest).filter(|&c| m.cols.len() < DENSE || !blank(c)).collect()
+}
+
+/// Colours of one matrix.
+struct MapLook {
+    views: MatrixViews,
+    scale: Option<ValueScale>,
+    peers: PeerView,
+    /// Numbers of parallel links, the most first; empty where all are equal.
+    widths: Vec<u32>,
+}
+
+impl MapLook {
+    fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
+        let peers = PeerView::of(m);
+        let mut widths = peers.widths();
+        if widths.len() < 2 {
+            widths.clear();
+        }
+        Self { views: MatrixViews::of(m, judge), scale: ValueScale::of(m), peers, widths }
+    }
+
+    fn speed(&self, (row, col): (usize, usize)) -> Option<f64> {
+        *self.peers.speeds.get(row)?.get(col)?
+    }
+
+    /// Rank of the number of links of a cell: 0 for the most.
+    fn width_rank(&self, (row, col): (usize, usize)) -> Option<usize> {
+        let links = (*self.peers.links.get(row)?.get(col)?)?;
+        self.widths.iter().position(|w| *w == links)
+    }
+}
+
+fn write_head(h: &mut HtmlBuilder, m: &MatrixBody, shown: &[usize]) {
     h.el("tr", &[], |h| {
         h.el("th", &[("class", &"corner"), ("scope", &"col")], |h| {
             h.leaf("span", &[], format!("{} ↓", m.row_axis)).text(" ");
             h.leaf("span", &[], format!("{} →", m.col_axis));
         });
-        for col in &m.cols {
+        for col in shown.iter().filter_map(|&c| m.cols.get(c)) {
             h.leaf("th", &[("scope", &"col")], col);
         }
     });
@@ -92,25 +221,41 @@ fn write_head(h: &mut HtmlBuilder, m: &MatrixBody) {
 fn write_cell(
     h: &mut HtmlBuilder,
     cell: &FigureCell,
-    hue: CellHue,
+    look: &MapLook,
     judge: CellJudge<'_>,
+    at: (usize, usize),
     heading: &str,
 ) {
     if is_blank(cell) {
-        h.el("td", &[("class", &"blank")], |h| {
-            h.leaf("span", &[("class", &"sr")], "does not apply");
-        });
+        h.trusted("<td class=\"blank\"></td>");
         return;
     }
-    let detail = judge.detail(heading, cell);
+    let speed = look.speed(at);
+    let mut detail = judge.detail(heading, cell);
+    if let Some(speed) = speed {
+        // Behind the heading and the median.
+        let line = format!("\nagainst peers: {}", signed_percent(speed - 1.0));
+        let end = detail.match_indices('\n').nth(1).map_or(detail.len(), |(at, _)| at);
+        detail.insert_str(end, &line);
+    }
     let Some(v) = value(cell) else {
         h.leaf("td", &[("class", &"tip absent"), ("title", &detail)], "–");
         return;
     };
-    let share = hue.share(cell, judge);
+    let share = judge.share(cell);
+    let suspicion = judge.suspicion(cell);
     let mut class = String::from("tip");
-    if let Some(share) = share {
-        class += &format!(" q{}", colour::step(share));
+    if let Some(scale) = look.scale {
+        class += &format!(" q{}", colour::step(scale.at(v)));
+    }
+    if let (true, Some(share)) = (look.views.peak, share) {
+        class += &format!(" p{}", colour::step(share));
+    }
+    if let Some(speed) = speed {
+        class += &format!(" v{}", colour::signed_step((1.0 - speed) / REACH));
+    }
+    if let Some(rank) = look.width_rank(at) {
+        class += &format!(" w{}", rank.min(2));
     }
     if deviation(cell).is_some_and(|d| d.abs() > FAR) {
         class += " far";
@@ -118,10 +263,19 @@ fn write_cell(
     if is_over(cell, judge) {
         class += " over";
     }
+    if suspicion.is_some() {
+        class += " suspect";
+    }
     h.el("td", &[("class", &class), ("title", &detail)], |h| {
         h.text(judge.num(v));
-        if let (CellHue::Ceiling, Some(share)) = (hue, share) {
+        if let Some((mark, _)) = suspicion {
+            h.leaf("sup", &[], mark);
+        }
+        if let (true, Some(share)) = (look.views.peak, share) {
             h.leaf("small", &[], percent(share));
+        }
+        if let Some(speed) = speed {
+            h.leaf("small", &[("class", &"vs")], signed_percent(speed - 1.0));
         }
     });
 }
@@ -131,26 +285,31 @@ fn is_over(cell: &FigureCell, judge: CellJudge<'_>) -> bool {
         || matches!(cell.suspect, Some(Suspicion::BeyondCeiling(_)))
 }
 
-fn write_legend(h: &mut HtmlBuilder, m: &MatrixBody, hue: CellHue, judge: CellJudge<'_>) {
-    let (from, to, meaning) = match hue {
-        CellHue::Ceiling => {
-            ("0 %".to_owned(), "100 %".to_owned(), "of the ceiling reached".to_owned())
-        }
-        CellHue::Best(best) if best.is_finite() => {
-            let best = judge.with_unit(best);
-            let meaning = format!("of the best here, {best}; no ceiling is known");
-            ("0 %".to_owned(), "100 %".to_owned(), meaning)
-        }
-        CellHue::Between(lo, hi) if lo <= hi => (judge.num(lo), judge.num(hi), m.unit.clone()),
-        _ => return,
-    };
+fn write_legend(h: &mut HtmlBuilder, m: &MatrixBody, look: &MapLook, judge: CellJudge<'_>) {
+    let Some(scale) = look.scale else { return };
     let cells = || m.cells.iter().flatten();
     h.el("p", &[("class", &"legend")], |h| {
-        h.leaf("span", &[], from).text(" ");
-        h.el("span", &[("class", &"ramp")], |_| {}).text(" ");
-        h.leaf("span", &[], to).text(" ").leaf("span", &[], meaning);
+        let best = format!("{} (best)", judge.with_unit(scale.best));
+        let kind = if scale.log { "logarithmic" } else { "" };
+        write_ramp(h, "of-value", "ramp", [&judge.num(scale.dark), &best, kind]);
+        if look.views.peak {
+            write_ramp(h, "of-peak", "ramp", ["0 %", "100 %", "of the peak of its narrowest hop"]);
+        }
+        if look.views.peers {
+            let note = "slower or faster than the median of its peers (same links and hops)";
+            let ends = [-REACH, REACH].map(signed_percent);
+            write_ramp(h, "of-peers", "ramp signed", [&ends[0], &ends[1], note]);
+        }
+        for (rank, links) in look.widths.iter().enumerate().take(3) {
+            let noun = if *links == 1 { "link" } else { "links" };
+            let less = if rank == 2 && look.widths.len() > 3 { " or fewer" } else { "" };
+            key(h, &format!("key edge w{rank}"), &format!("{links} {noun}{less}"));
+        }
         if cells().any(|c| !is_blank(c) && value(c).is_none()) {
             key(h, "key absent", "not measured");
+        }
+        if cells().any(|c| judge.suspicion(c).is_some()) {
+            key(h, "key suspect", "suspect: the reason is in the cell's details");
         }
         if cells().any(|c| deviation(c).is_some_and(|d| d.abs() > FAR)) {
             key(h, "key far", "more than 10 % from the published value");
@@ -161,9 +320,17 @@ fn write_legend(h: &mut HtmlBuilder, m: &MatrixBody, hue: CellHue, judge: CellJu
     });
 }
 
-fn key(h: &mut HtmlBuilder, class: &'static str, words: &str) {
+fn write_ramp(h: &mut HtmlBuilder, view: &str, class: &str, [from, to, note]: [&str; 3]) {
+    h.el("span", &[("class", &format!("pair {view}"))], |h| {
+        h.leaf("span", &[], from).text(" ");
+        h.el("span", &[("class", &class)], |_| {}).text(" ");
+        h.leaf("span", &[], to).text(" ").leaf("span", &[], note);
+    });
+}
+
+fn key(h: &mut HtmlBuilder, class: &str, text: &str) {
     h.text(" ").el("span", &[("class", &"pair")], |h| {
-        h.el("span", &[("class", &class)], |_| {}).text(" ").text(words);
+        h.el("span", &[("class", &class)], |_| {}).text(" ").text(text);
     });
 }
 
@@ -187,7 +354,7 @@ mod tests {
 
     fn html(m: &MatrixBody) -> String {
         let mut h = HtmlBuilder::default();
-        write(&mut h, m, CellJudge { unit: &m.unit, better: m.better }, "t");
+        write(&mut h, m, CellJudge::new(&m.unit, m.better), ("f", "t"));
         h.finish()
     }
 
@@ -196,20 +363,56 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_the_share_of_the_ceiling() {
+    fn the_brightest_cell_is_the_best_value_and_peaks_are_a_view() {
         let absent = FigureCell { absent: Some("no peer access".into()), ..FigureCell::default() };
         let m = matrix(
             BetterWhen::Higher,
             vec![
-                vec![FigureCell::default(), cell(37.5, Some(50.0))],
+                vec![FigureCell::default(), cell(37.5, Some(50.0)), cell(50.0, Some(200.0))],
                 vec![absent, FigureCell::default()],
             ],
         );
         let page = html(&m);
-        assert!(page.contains("class=\"tip q15\""), "75 % is step 15 of 20: {page}");
+        // Dark is 25, half of 50: 37.5 is in the middle. Of their peaks they reach 75 % and 25 %.
+        assert!(
+            page.contains("class=\"tip q10 p15\"") && page.contains("class=\"tip q20 p5\""),
+            "{page}"
+        );
         assert!(page.contains("37.5<small>75 %</small>"));
         assert!(page.contains("no value: no peer access"));
         assert_eq!(page.matches("class=\"blank\"").count(), 2);
+        assert!(page.contains("to-peak") && !page.contains("to-peers"));
+    }
+
+    #[test]
+    fn a_pair_that_is_slower_than_its_peers_is_coloured_so() {
+        let row = [40.0, 40.0, 40.0, 35.0].map(|v| cell(v, None)).to_vec();
+        let page = html(&matrix(BetterWhen::Higher, vec![row]));
+        // 35 / 40 is 12.5 % below the median, half of the reach of 25 %: step 10 + 10 / 2.
+        assert!(page.contains("v15\"") && page.contains("<small class=\"vs\">-12.5 %"), "{page}");
+        assert!(page.contains("against peers: -12.5 %") && page.contains("to-peers"));
+    }
+
+    #[test]
+    fn a_suspect_cell_is_marked_and_named() {
+        let suspect = Some(Suspicion::Busy("others used 2 CPUs".into()));
+        let page = html(&matrix(
+            BetterWhen::Higher,
+            vec![vec![FigureCell { suspect, ..cell(5.0, None) }]],
+        ));
+        assert!(page.contains(" suspect\"") && page.contains("<sup>~</sup>"), "{page}");
+        assert!(page.contains("suspect: busy: others used 2 CPUs"));
+    }
+
+    #[test]
+    fn a_large_matrix_leaves_out_rows_and_columns_without_a_cell() {
+        let mut m = matrix(BetterWhen::Higher, vec![vec![FigureCell::default(); 12]; 12]);
+        m.cells[3][7] = cell(5.0, None);
+        let page = html(&m);
+        assert!(
+            page.contains("data-tips=\"1\"") && page.contains(">gpu7<") && page.contains(">gpu3<")
+        );
+        assert!(!page.contains(">gpu5<"), "{page}");
     }
 
     #[test]
@@ -226,25 +429,28 @@ mod tests {
         let near = FigureCell { published: published(50.0), ..cell(45.0, Some(50.0)) };
         let far = FigureCell { published: published(50.0), ..cell(44.0, Some(50.0)) };
         let page = html(&matrix(BetterWhen::Higher, vec![vec![over, near, far]]));
-        assert!(page.contains("tip q20 over\"") && page.contains("tip q18\""), "{page}");
-        assert!(page.contains("tip q18 far\""), "88 % is nearest to step 18: {page}");
+        assert!(page.contains("p20 v") && page.contains(" over\" title"), "{page}");
+        // 88 % is nearest to step 18.
+        assert!(page.contains("p18 v") && page.matches(" far\" title").count() == 1, "{page}");
         assert!(page.contains("beyond its ceiling") && page.contains("more than 10 %"));
     }
 
     #[test]
-    fn without_ceilings_latencies_are_held_against_the_best() {
-        let m = matrix(BetterWhen::Lower, vec![vec![cell(8.0, None), cell(16.0, None)]]);
-        let page = html(&m);
-        assert!(page.contains("tip q20") && page.contains("tip q10"), "8/8 and 8/16: {page}");
-        assert!(page.contains("of the best here, 8.00 GB/s"));
+    fn the_shortest_latency_and_the_fewest_hops_are_bright() {
+        for better in [BetterWhen::Lower, BetterWhen::Neither] {
+            let page = html(&matrix(better, vec![vec![cell(8.0, None), cell(16.0, None)]]));
+            // 8 is the best; 16, twice as much, the darkest.
+            assert!(page.contains("tip q20") && page.contains("tip q0"), "{page}");
+            assert!(page.contains("(best)"));
+        }
     }
 
     #[test]
-    fn hops_are_coloured_between_least_and_most() {
-        let m = matrix(BetterWhen::Neither, vec![vec![cell(1.0, None), cell(3.0, None)]]);
-        assert!(html(&m).contains("tip q0") && html(&m).contains("tip q20"));
-        let equal = matrix(BetterWhen::Neither, vec![vec![cell(1.0, None)]]);
-        assert!(html(&equal).contains("tip q10"));
+    fn values_of_several_decades_have_a_logarithmic_scale() {
+        let row = [1.0, 10.0, 100.0].map(|v| cell(v, None)).to_vec();
+        let page = html(&matrix(BetterWhen::Higher, vec![row]));
+        assert!(page.contains("tip q0") && page.contains("tip q10") && page.contains("tip q20"));
+        assert!(page.contains("logarithmic"));
     }
 
     #[test]

@@ -14,10 +14,13 @@ mod cell;
 mod colour;
 mod curves;
 mod gaps;
+mod head;
+mod loss_picture;
 mod machine;
 mod matrix;
 mod number;
 mod page;
+mod pair_maps;
 mod scale;
 mod sheet;
 mod stacks;
@@ -30,12 +33,16 @@ mod tests;
 
 pub use page::is_page;
 
+use std::collections::BTreeMap;
+
 use pathline_schema::Topology;
 
 use build::{HtmlBuilder, anchor};
+use cell::{CellJudge, PageContext};
 use number::{count, percent, signed_percent};
-use pathline_explain::figure::{Figure, FigureBody, Headline, HeadlineTone, RunReport, RunWarning};
+use pathline_explain::figure::{BetterWhen, Figure, FigureBody, RunReport, RunWarning};
 use pathline_explain::fmt;
+use pathline_explain::loss_breakdown::loss_classes;
 use pathline_findings::RunConclusions;
 
 const STYLE: &str = include_str!("page.css");
@@ -55,29 +62,42 @@ pub fn render(
     map_svg: &str,
 ) -> String {
     let plan = PagePlan::of(report);
-    let world = if report.simulated.is_some() { "SIMULATED, " } else { "" };
-    let most = report.figures.iter().map(|f| match &f.body {
-        FigureBody::Curves(c) => c.lines.len(),
-        _ => 0,
-    });
-    let rules = colour::rules() + &curves::switch_rules(most.max().unwrap_or(0));
-    page::document(&format!("{world}{} - pathline", report.title), &rules, |h| {
+    let warnings = warnings_by_case(report);
+    let page = PageContext { simulated: report.simulated.is_some(), warnings: Some(&warnings) };
+    let world = if page.simulated { "SIMULATED, " } else { "" };
+    let title = format!("{world}{} - pathline", report.title);
+    page::document(&title, &style_rules([report]), |h| {
         h.trusted("<a class=\"skip-link\" href=\"#content\">Skip to content</a>");
         write_banner(h, report);
-        h.el("main", &[("id", &"content")], |h| {
-            // Above the contents, so that the map has the whole width of the page.
-            h.el("div", &[("class", &"top")], |h| {
-                write_top(h, report, conclusions, topology, map_svg)
-            });
-            h.el("div", &[("class", &"page")], |h| {
-                write_nav(h, report, &plan);
-                h.el("div", &[("class", &"body")], |h| write_body(h, report, &plan));
+        h.el("div", &[("class", &"page")], |h| {
+            write_nav(h, report, &plan);
+            h.el("main", &[("id", &"content"), ("class", &"body")], |h| {
+                head::write(h, report, conclusions, &|figure| plan.anchor_of(figure));
+                section(h, SECTIONS[0], |h| machine::write(h, topology, &report.gpus, map_svg));
+                write_body(h, report, &plan, page);
             });
         });
     })
 }
 
-/// Figures with their anchors, by suite in the order of the report.
+/// Style rules of one page, in addition to those of every page.
+fn style_rules<'a>(reports: impl IntoIterator<Item = &'a RunReport>) -> String {
+    let lines = reports.into_iter().flat_map(|r| &r.figures).map(|f| match &f.body {
+        FigureBody::Curves(c) => c.lines.len(),
+        _ => 0,
+    });
+    let most = lines.max().unwrap_or(0);
+    colour::rules() + &pair_maps::rules() + &curves::switch_rules(most)
+}
+
+/// Warnings about single cases, by the case's text.
+fn warnings_by_case(report: &RunReport) -> BTreeMap<String, String> {
+    let about_case = |w: &&RunWarning| w.subject.contains(" by ");
+    let warnings = report.warnings.iter().filter(about_case);
+    warnings.map(|w| (w.subject.clone(), format!("{}: {}", w.code, w.text))).collect()
+}
+
+/// What the page shows, with anchors, by suite in the order of the report.
 struct PagePlan<'a> {
     suites: Vec<SuiteSection<'a>>,
 }
@@ -85,36 +105,90 @@ struct PagePlan<'a> {
 struct SuiteSection<'a> {
     name: &'a str,
     anchor: String,
-    figures: Vec<(String, &'a Figure)>,
+    items: Vec<PageItem<'a>>,
+}
+
+/// One entry of the contents.
+enum PageItem<'a> {
+    /// A figure with its anchor.
+    Single(String, &'a Figure),
+    /// All maps of GPU pairs: the anchor of the whole, and each map with its own.
+    PairMaps(String, Vec<(String, &'a Figure)>),
+}
+
+impl PageItem<'_> {
+    fn anchor(&self) -> &str {
+        match self {
+            Self::Single(anchor, _) | Self::PairMaps(anchor, _) => anchor,
+        }
+    }
+    fn title(&self) -> &str {
+        match self {
+            Self::Single(_, figure) => &figure.title,
+            Self::PairMaps(..) => "Between GPUs: all pairs",
+        }
+    }
+    fn figures(&self) -> Vec<(&str, &Figure)> {
+        match self {
+            Self::Single(anchor, figure) => vec![(anchor, figure)],
+            Self::PairMaps(_, all) => all.iter().map(|(anchor, f)| (anchor.as_str(), *f)).collect(),
+        }
+    }
 }
 
 /// Anchors of the sections that every page has.
 const SECTIONS: [(&str, &str); 5] = [
     ("node", "The node"),
     ("absences", "Skips and faults"),
-    ("doubts", "Warnings"),
+    ("warnings", "Warnings"),
     ("conditions", "Conditions"),
     ("method", "How a number is made"),
 ];
 
+/// Further anchors that every page has.
+const ANCHORS: [&str; 5] = ["content", "tip", "top", "findings", "contents"];
+
 impl<'a> PagePlan<'a> {
     fn of(report: &'a RunReport) -> Self {
         let mut taken: Vec<String> = SECTIONS.iter().map(|(id, _)| (*id).to_owned()).collect();
-        taken.extend(["content".to_owned(), "tip".to_owned()]);
+        taken.extend(ANCHORS.map(str::to_owned));
         let mut suites: Vec<SuiteSection<'a>> = Vec::new();
         for figure in &report.figures {
             let known = suites.iter().position(|s| s.name == figure.suite);
             let at = known.unwrap_or_else(|| {
                 let anchor = anchor(&format!("suite {}", figure.suite), &mut taken);
-                suites.push(SuiteSection { name: &figure.suite, anchor, figures: Vec::new() });
+                suites.push(SuiteSection { name: &figure.suite, anchor, items: Vec::new() });
                 suites.len() - 1
             });
             let id = anchor(&figure.id, &mut taken);
-            if let Some(suite) = suites.get_mut(at) {
-                suite.figures.push((id, figure));
+            let Some(suite) = suites.get_mut(at) else { continue };
+            let maps = suite.items.iter_mut().find_map(|item| match item {
+                PageItem::PairMaps(_, maps) => Some(maps),
+                PageItem::Single(..) => None,
+            });
+            match maps {
+                _ if !pair_maps::is_pair_map(figure) => {
+                    suite.items.push(PageItem::Single(id, figure));
+                }
+                // A figure's name occurs once, unless a report is damaged.
+                Some(maps) if maps.iter().any(|(_, f)| f.id == figure.id) => {
+                    suite.items.push(PageItem::Single(id, figure));
+                }
+                Some(maps) => maps.push((id, figure)),
+                None => {
+                    let whole = anchor("pair maps", &mut taken);
+                    suite.items.push(PageItem::PairMaps(whole, vec![(id, figure)]));
+                }
             }
         }
         Self { suites }
+    }
+
+    /// The anchor of a figure.
+    fn anchor_of(&self, figure: &str) -> Option<String> {
+        let items = self.suites.iter().flat_map(|s| &s.items);
+        let mut figures = items.flat_map(PageItem::figures);
+        figures.find(|(_, f)| f.id == figure).map(|(anchor, _)| anchor.to_owned())
     }
 }
 
@@ -138,44 +212,53 @@ fn write_banner(h: &mut HtmlBuilder, report: &RunReport) {
     if !report.complete {
         h.el("div", &[("class", &"banner cut"), ("role", &"note")], |h| {
             h.leaf("strong", &[], "Incomplete").text(" ");
-            h.leaf(
-                "span",
-                &[],
-                "The run ended before its plan did. What it had measured is here; cases that are \
-                 missing were not reached.",
-            );
+            let text =
+                "The run ended before its plan did. Cases that are missing were not reached.";
+            h.leaf("span", &[], text);
         });
     }
 }
 
 fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
-    h.el("nav", &[("aria-label", &"Contents")], |h| {
+    h.el("nav", &[("id", &"contents"), ("aria-label", &"Contents")], |h| {
         h.leaf("p", &[("class", &"brand")], "pathline");
+        h.trusted(
+            "<p class=\"js find\"><input type=\"search\" data-find \
+             placeholder=\"Filter: gpu3, SDMA  ( / )\" aria-label=\"Filter figures, rows and cells\"> \
+             <span data-found role=\"status\"></span></p>",
+        );
         h.el("ul", &[], |h| {
+            nav_item(h, "top", "Overview", "");
+            nav_item(h, "findings", "Findings", "");
             nav_item(h, "node", "The node", "");
             for suite in &plan.suites {
                 h.el("li", &[], |h| {
-                    h.leaf("a", &[("href", &format!("#{}", suite.anchor))], suite.name);
-                    h.el("ul", &[], |h| {
-                        for (id, figure) in &suite.figures {
-                            nav_item(h, id, &figure.title, "");
-                        }
+                    h.el("details", &[("open", &"")], |h| {
+                        h.el("summary", &[], |h| {
+                            let href = format!("#{}", suite.anchor);
+                            h.leaf("a", &[("href", &href)], suite.name);
+                        });
+                        h.el("ul", &[], |h| {
+                            for item in &suite.items {
+                                nav_item(h, item.anchor(), item.title(), "");
+                            }
+                        });
                     });
                 });
             }
-            let doubts = report.warnings.len();
             nav_item(h, "absences", "Skips and faults", &report.absences.len().to_string());
-            nav_item(h, "doubts", "Warnings", &doubts.to_string());
+            nav_item(h, "warnings", "Warnings", &report.warnings.len().to_string());
             nav_item(h, "conditions", "Conditions", "");
             nav_item(h, "method", "How a number is made", "");
         });
+        h.leaf("p", &[("class", &"js keys")], "Keys: / filter, j k next and previous figure, o open or fold, t top");
     });
 }
 
-fn nav_item(h: &mut HtmlBuilder, id: &str, words: &str, number: &str) {
+fn nav_item(h: &mut HtmlBuilder, id: &str, title: &str, number: &str) {
     h.el("li", &[], |h| {
         h.el("a", &[("href", &format!("#{id}"))], |h| {
-            h.text(words);
+            h.text(title);
             if !number.is_empty() {
                 h.text(" ").leaf("span", &[("class", &"n")], number);
             }
@@ -183,38 +266,18 @@ fn nav_item(h: &mut HtmlBuilder, id: &str, words: &str, number: &str) {
     });
 }
 
-fn write_top(
-    h: &mut HtmlBuilder,
-    report: &RunReport,
-    conclusions: &RunConclusions,
-    topology: &Topology,
-    map: &str,
-) {
-    h.el("header", &[], |h| {
-        h.leaf("h1", &[], &report.title);
-        h.leaf("p", &[("class", &"lead")], lead(report));
-        let verdict = &conclusions.verdict;
-        h.leaf(
-            "p",
-            &[("class", &"verdict")],
-            format!("{}: {}", verdict.state.label(), verdict.reason),
-        );
-        write_headlines(h, &report.headlines);
-    });
-    section(h, SECTIONS[0], |h| machine::write(h, topology, &report.gpus, map));
-}
-
-fn write_body(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
+fn write_body(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>, page: PageContext<'_>) {
+    h.leaf("p", &[("class", &"lead")], lead(report));
     for suite in &plan.suites {
         h.el("section", &[("id", &suite.anchor), ("class", &"suite")], |h| {
             h.leaf("h2", &[], suite.name);
-            for (id, figure) in &suite.figures {
-                write_figure(h, id, figure, report.simulated.is_some());
+            for (i, item) in suite.items.iter().enumerate() {
+                write_item(h, item, i == 0, page);
             }
         });
     }
     section(h, SECTIONS[1], |h| absences::write(h, &report.absences));
-    section(h, SECTIONS[2], |h| write_doubts(h, report));
+    section(h, SECTIONS[2], |h| write_warnings(h, report));
     section(h, SECTIONS[3], |h| {
         machine::write_conditions(h, &report.conditions, report.state.as_ref());
     });
@@ -230,71 +293,86 @@ fn section(h: &mut HtmlBuilder, (id, title): (&str, &str), body: impl FnOnce(&mu
     });
 }
 
-/// What the page holds, in one line.
+/// Contents of the page, in one line.
 fn lead(report: &RunReport) -> String {
     let cells = report.figures.iter().flat_map(|f| cell::entries(&f.body));
     let values = cells.filter(|e| cell::value(e.cell).is_some()).count();
     let faults = report.absences.iter().filter(|a| a.faulted).count();
-    let doubts = report.warnings.len();
     [
         format!("{} in {}", count(values, "value"), count(report.figures.len(), "figure")),
         format!("{} failed", count(faults, "case")),
         format!("{} skipped", report.absences.len() - faults),
-        count(doubts, "warning"),
+        count(report.warnings.len(), "warning"),
     ]
     .join(" · ")
 }
 
-fn write_headlines(h: &mut HtmlBuilder, headlines: &[Headline]) {
-    if headlines.is_empty() {
-        return;
-    }
-    h.el("ul", &[("class", &"headlines")], |h| {
-        for line in headlines {
-            let (class, sign, word) = match line.tone {
-                HeadlineTone::Good => ("good", "✓", "As it should be: "),
-                HeadlineTone::Plain => ("plain", "•", ""),
-                HeadlineTone::Warn => ("warn", "!", "Look closer: "),
-            };
-            h.el("li", &[("class", &class)], |h| {
-                h.leaf("span", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
-                h.el("span", &[], |h| {
-                    h.leaf("span", &[("class", &"sr")], word).text(&line.text);
+/// A figure behind its title; only the first of a suite is open.
+fn write_item(h: &mut HtmlBuilder, item: &PageItem<'_>, open: bool, page: PageContext<'_>) {
+    let brief = item.figures().first().map_or("", |(_, f)| first_sentence(&f.finding));
+    h.el("article", &[("class", &"figure"), ("id", &item.anchor())], |h| {
+        let body = |h: &mut HtmlBuilder| {
+            h.el("summary", &[], |h| {
+                h.el("h3", &[], |h| {
+                    h.text(item.title());
+                    if page.simulated {
+                        h.text(" ").leaf("span", &[("class", &"chip sim")], "simulated");
+                    }
                 });
+                h.text(" ").leaf("span", &[("class", &"brief")], brief);
             });
-        }
+            match item {
+                PageItem::Single(id, figure) => write_figure(h, id, figure, page),
+                PageItem::PairMaps(id, maps) => pair_maps::write(h, maps, id, page),
+            }
+        };
+        match open {
+            true => h.el("details", &[("open", &"")], body),
+            false => h.el("details", &[], body),
+        };
     });
 }
 
-fn write_figure(h: &mut HtmlBuilder, id: &str, figure: &Figure, simulated: bool) {
-    let judge = cell::judge(&figure.body);
+/// A text up to the end of its first sentence.
+fn first_sentence(text: &str) -> &str {
+    text.find(". ").and_then(|end| text.get(..=end)).unwrap_or(text)
+}
+
+fn write_figure(h: &mut HtmlBuilder, id: &str, figure: &Figure, page: PageContext<'_>) {
+    let judge = cell::judge(&figure.body, page);
     let entries = cell::entries(&figure.body);
-    h.el("article", &[("class", &"figure"), ("id", &id)], |h| {
-        h.el("h3", &[], |h| {
-            h.leaf("a", &[("href", &format!("#{id}"))], &figure.title);
-            if simulated {
-                h.text(" ").leaf("span", &[("class", &"chip sim")], "simulated");
-            }
-        });
-        if !figure.has_value() && !entries.is_empty() {
-            write_nothing(h, &entries);
-            return;
-        }
-        h.leaf("p", &[("class", &"finding")], &figure.finding);
-        match &figure.body {
-            FigureBody::Matrix(m) => matrix::write(h, m, judge, &figure.title),
-            FigureBody::Curves(c) => curves::write(h, c, judge, &figure.title),
-            FigureBody::Bars(b) => bars::write(h, b, judge, &figure.title),
-            FigureBody::Sheet(s) => sheet::write(h, s, &figure.title),
-            FigureBody::Stacks(s) => stacks::write(h, s, &figure.title),
-            FigureBody::Gaps(g) => gaps::write(h, g, &figure.title),
-        }
-        if let Some(agreement) = cell::agreement(&entries) {
-            write_agreement(h, &agreement);
-        }
-        table::write(h, &entries, &cell::key_names(&figure.body), judge);
-        write_command(h, &figure.command);
-    });
+    if !figure.has_value() && !entries.is_empty() {
+        write_nothing(h, &entries);
+        return;
+    }
+    h.leaf("p", &[("class", &"finding")], &figure.finding);
+    match &figure.body {
+        FigureBody::Matrix(m) => matrix::write(h, m, judge, (id, &figure.title)),
+        FigureBody::Curves(c) => curves::write(h, c, judge, &figure.title),
+        FigureBody::Bars(b) => bars::write(h, b, judge, &figure.title),
+        FigureBody::Sheet(s) => sheet::write(h, s, page, &figure.title),
+        FigureBody::Stacks(s) => stacks::write(h, s, page, &figure.title),
+        FigureBody::Gaps(g) => gaps::write(h, g, judge, &figure.title),
+    }
+    write_losses(h, figure, judge);
+    write_rest(h, figure, judge);
+}
+
+/// Where the bandwidth of a figure is lost, a picture for each class of paths.
+fn write_losses(h: &mut HtmlBuilder, figure: &Figure, judge: CellJudge<'_>) {
+    if matches!(figure.body, FigureBody::Matrix(_)) && judge.better == BetterWhen::Higher {
+        loss_picture::write(h, &loss_classes(figure.cells()), judge);
+    }
+}
+
+/// What follows the picture of a figure: published values, the table, the command.
+fn write_rest(h: &mut HtmlBuilder, figure: &Figure, judge: CellJudge<'_>) {
+    let entries = cell::entries(&figure.body);
+    if let Some(agreement) = cell::agreement(&entries) {
+        write_agreement(h, &agreement);
+    }
+    table::write(h, &entries, &cell::key_names(&figure.body), judge);
+    write_command(h, &figure.command);
 }
 
 /// In place of a figure of which nothing was measured: how much that is, and why.
@@ -330,7 +408,7 @@ fn write_agreement(h: &mut HtmlBuilder, a: &cell::PublishedAgreement) {
         sources += &format!("; and {} more", a.sources.len() - SHOWN);
     }
     h.el("p", &[("class", &"agreement")], |h| {
-        h.leaf("b", &[], "Beside published values: ");
+        h.leaf("b", &[], "Compared with published values: ");
         h.text(format!(
             "{} compared, median deviation {}, greatest {} ({}). ",
             a.count,
@@ -352,38 +430,34 @@ fn write_command(h: &mut HtmlBuilder, command: &str) {
     });
 }
 
-/// Doubts by kind, folded where there are many of one.
-fn write_doubts(h: &mut HtmlBuilder, report: &RunReport) {
+/// Warnings by kind.
+fn write_warnings(h: &mut HtmlBuilder, report: &RunReport) {
     if report.warnings.is_empty() {
-        h.leaf(
-            "p",
-            &[("class", &"finding")],
-            "Nothing about this run or this node looks doubtful.",
-        );
+        h.leaf("p", &[("class", &"finding")], "No warning about this run or this node.");
         return;
     }
-    for (code, doubts) in report.warnings_by_code() {
+    for (code, warnings) in report.warnings_by_code() {
         h.el("details", &[("class", &"group")], |h| {
             h.el("summary", &[], |h| {
-                h.leaf("b", &[("class", &"n")], doubts.len()).text(" ");
+                h.leaf("b", &[("class", &"n")], warnings.len()).text(" ");
                 h.leaf("b", &[], code);
-                if let Some(worst) = doubts.first() {
+                if let Some(worst) = warnings.first() {
                     h.text(format!(" {}: {}", worst.subject, worst.text));
                 }
             });
             h.el("div", &[("class", &"scroll tall")], |h| {
-                h.el("table", &[("class", &"rows doubts")], |h| write_doubt_rows(h, &doubts));
+                h.el("table", &[("class", &"rows warnings")], |h| write_warning_rows(h, &warnings));
             });
         });
     }
 }
 
-fn write_doubt_rows(h: &mut HtmlBuilder, doubts: &[&RunWarning]) {
+fn write_warning_rows(h: &mut HtmlBuilder, warnings: &[&RunWarning]) {
     h.trusted("<thead><tr><th scope=\"col\">about</th><th scope=\"col\">warning</th></tr></thead>");
     h.el("tbody", &[], |h| {
-        for doubt in doubts {
+        for warning in warnings {
             h.el("tr", &[], |h| {
-                h.leaf("th", &[("scope", &"row")], &doubt.subject).leaf("td", &[], &doubt.text);
+                h.leaf("th", &[("scope", &"row")], &warning.subject).leaf("td", &[], &warning.text);
             });
         }
     });

@@ -1,11 +1,11 @@
 //! Quantities of several units side by side; each column has its own scale.
 
 use super::build::{HtmlBuilder, PixelPos};
-use super::cell::{CellJudge, is_blank, value};
+use super::cell::{CellJudge, PageContext, is_blank, value};
 use pathline_explain::figure::{BetterWhen, FigureCell, SheetBody, SheetColumn};
 
 /// Writes the table: in each cell its figure, and a bar of its share of the column's greatest.
-pub(super) fn write(h: &mut HtmlBuilder, sheet: &SheetBody, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, sheet: &SheetBody, page: PageContext<'_>, title: &str) {
     if !sheet.rows.iter().flat_map(|r| &r.1).any(|c| value(c).is_some()) {
         h.leaf("p", &[("class", &"nothing")], "There is no value to show.");
         return;
@@ -20,7 +20,7 @@ pub(super) fn write(h: &mut HtmlBuilder, sheet: &SheetBody, title: &str) {
                     h.el("tr", &[], |h| {
                         h.leaf("th", &[("scope", &"row")], label);
                         for ((cell, column), top) in cells.iter().zip(&sheet.columns).zip(&tops) {
-                            write_cell(h, label, cell, column, *top);
+                            write_cell(h, label, cell, (column, *top), page);
                         }
                     });
                 }
@@ -61,8 +61,8 @@ fn write_cell(
     h: &mut HtmlBuilder,
     label: &str,
     cell: &FigureCell,
-    column: &SheetColumn,
-    (lo, hi): (f64, f64),
+    (column, (lo, hi)): (&SheetColumn, (f64, f64)),
+    page: PageContext<'_>,
 ) {
     if is_blank(cell) {
         h.el("td", &[("class", &"blank")], |h| {
@@ -70,7 +70,7 @@ fn write_cell(
         });
         return;
     }
-    let judge = CellJudge { unit: &column.unit, better: column.better };
+    let judge = CellJudge::new(&column.unit, column.better).on(page);
     let detail = judge.detail(&format!("{label}, {}", column.name), cell);
     let Some(v) = value(cell) else {
         let class = if cell.absent.is_some() { "tip absent" } else { "blank" };
@@ -108,7 +108,7 @@ mod tests {
             ],
         };
         let mut h = HtmlBuilder::default();
-        write(&mut h, &sheet, "t");
+        write(&mut h, &sheet, PageContext::default(), "t");
         let page = h.finish();
         // 10 of 40 is 25 %, and 2 of 8 as well; the best are 40 and 2.
         assert_eq!(page.matches("--w:25%").count(), 2, "{page}");

@@ -1,7 +1,7 @@
 //! Parts of a whole as one bar a row.
 
 use super::build::{HtmlBuilder, PixelPos};
-use super::cell::{CellJudge, value};
+use super::cell::{CellJudge, PageContext, value};
 use super::number::percent;
 use pathline_explain::figure::{BetterWhen, StacksBody};
 
@@ -12,7 +12,7 @@ const INKS: usize = 8;
 const NAMED: f64 = 9.0;
 
 /// Writes the bars; each part has the ink of its name everywhere.
-pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, title: &str) {
+pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, page: PageContext<'_>, title: &str) {
     let mut names: Vec<&str> = Vec::new();
     for part in stacks.stacks.iter().flat_map(|s| &s.parts) {
         if !names.contains(&part.name.as_str()) {
@@ -24,7 +24,7 @@ pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, title: &str) {
         return;
     }
     let ink = |name: &str| names.iter().position(|n| *n == name).unwrap_or(0) % INKS;
-    let judge = CellJudge { unit: "%", better: BetterWhen::Neither };
+    let judge = CellJudge::new("%", BetterWhen::Neither).on(page);
     h.el("table", &[("class", &"bars stacks"), ("data-tips", &1)], |h| {
         h.leaf("caption", &[], format!("{title}, {}", stacks.whole));
         h.el("tbody", &[], |h| {
@@ -88,7 +88,7 @@ mod tests {
             ],
         };
         let mut h = HtmlBuilder::default();
-        write(&mut h, &stacks, "t");
+        write(&mut h, &stacks, PageContext::default(), "t");
         let page = h.finish();
         assert!(
             page.contains("flex-basis:54%") && page.contains("<b>hipMemcpy</b> 54 %"),

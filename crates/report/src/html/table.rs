@@ -26,7 +26,7 @@ impl TableColumn {
 
 fn columns(judge: CellJudge<'_>) -> Vec<TableColumn> {
     let share_name = if judge.better == BetterWhen::Lower { "bound / value" } else { "of ceiling" };
-    let plain = CellJudge { unit: "", better: judge.better };
+    let plain = CellJudge::new("", judge.better);
     let share = move |c: &FigureCell| plain.share(c).map(percent);
     let median = match judge.unit {
         "" => "median".to_owned(),
@@ -46,9 +46,7 @@ fn columns(judge: CellJudge<'_>) -> Vec<TableColumn> {
         TableColumn::new("published", "n", |c| c.published.as_ref().map(|p| num(p.value))),
         TableColumn::new("measured − published", "n", |c| deviation(c).map(signed_percent)),
         TableColumn::new("source", "", |c| c.published.as_ref().map(|p| p.source.clone())),
-        TableColumn::new("not to be relied on", "words", |c| {
-            c.suspect.as_ref().map(Suspicion::text)
-        }),
+        TableColumn::new("suspect", "words", |c| c.suspect.as_ref().map(Suspicion::text)),
         TableColumn::new("no value because", "words", |c| c.absent.clone()),
         TableColumn::new("case", "case", |c| c.case.as_ref().map(ToString::to_string)),
     ]
@@ -136,7 +134,7 @@ mod tests {
             CellEntry { keys: vec!["a".into()], place: "a".into(), cell: &measured },
             CellEntry { keys: vec!["b".into()], place: "b".into(), cell: &absent },
         ];
-        let judge = CellJudge { unit: "GB/s", better: BetterWhen::Higher };
+        let judge = CellJudge::new("GB/s", BetterWhen::Higher);
         let mut h = HtmlBuilder::default();
         write(&mut h, &entries, &["what".into()], judge);
         let page = h.finish();

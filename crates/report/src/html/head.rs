@@ -1,0 +1,353 @@
+//! The first screen: which node, the verdict, headline values, and what to do.
+
+use pathline_explain::figure::{Headline, HeadlineTone, RunReport};
+use pathline_findings::{
+    ExpectedGain, Finding, FindingSeverity, GainBasis, RunConclusions, SummaryTile, VerdictState,
+};
+
+use super::build::{HtmlBuilder, PixelPos};
+use super::number::{count, num, percent};
+
+/// Findings that are shown in the open; the others are folded.
+const OPEN: usize = 5;
+
+/// Places of a finding that are named before they are counted.
+const PLACES: usize = 12;
+
+/// Writes the first screen. `link` gives the anchor of a figure by its id, if the page has it.
+pub(super) fn write(
+    h: &mut HtmlBuilder,
+    report: &RunReport,
+    conclusions: &RunConclusions,
+    link: &dyn Fn(&str) -> Option<String>,
+) {
+    h.el("header", &[("id", &"top")], |h| {
+        write_identity(h, report);
+        let verdict = &conclusions.verdict;
+        let class = format!("verdict {}", state_class(verdict.state));
+        h.el("p", &[("class", &class)], |h| {
+            h.leaf("strong", &[], verdict.state.label()).text(" ");
+            h.leaf("span", &[], pathline_explain::fmt::sentence(&verdict.reason));
+        });
+        write_tiles(h, &conclusions.tiles, link);
+    });
+    h.el("section", &[("id", &"findings")], |h| {
+        h.leaf("h2", &[], "Findings");
+        write_findings(h, &conclusions.findings);
+        write_observations(h, &report.headlines);
+    });
+}
+
+/// Node, GPUs, driver, date, version, duration and command.
+pub(super) fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
+    let id = &report.identity;
+    let node = if id.node.is_empty() { &report.title } else { &id.node };
+    h.leaf("h1", &[], node);
+    let version = match id.version.as_str() {
+        "" => String::new(),
+        version => format!("pathline {version}"),
+    };
+    let ranks = if id.ranks > 0 { count(id.ranks, "rank") } else { String::new() };
+    let parts = [&id.gpus, &id.processor, &id.driver, &ranks, &id.started, &id.duration, &version];
+    h.el("p", &[("class", &"identity")], |h| {
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            h.leaf("span", &[], part).text(" ");
+        }
+    });
+    if !id.packages.is_empty() {
+        h.leaf("p", &[("class", &"packages")], &id.packages);
+    }
+    super::write_command(h, &id.command);
+}
+
+fn state_class(state: VerdictState) -> &'static str {
+    match state {
+        VerdictState::NoFault => "good",
+        VerdictState::Suspect => "warn",
+        VerdictState::Faulty => "bad",
+        VerdictState::Unknown => "plain",
+    }
+}
+
+fn write_tiles(h: &mut HtmlBuilder, tiles: &[SummaryTile], link: &dyn Fn(&str) -> Option<String>) {
+    if tiles.is_empty() {
+        return;
+    }
+    h.el("ul", &[("class", &"tiles")], |h| {
+        for tile in tiles {
+            h.el("li", &[], |h| match link(&tile.figure) {
+                Some(anchor) => {
+                    let href = format!("#{anchor}");
+                    h.el("a", &[("class", &"tile"), ("href", &href)], |h| write_tile(h, tile));
+                }
+                None => {
+                    h.el("div", &[("class", &"tile")], |h| write_tile(h, tile));
+                }
+            });
+        }
+    });
+}
+
+fn write_tile(h: &mut HtmlBuilder, tile: &SummaryTile) {
+    h.leaf("span", &[("class", &"tile-name")], &tile.name).text(" ");
+    h.el("span", &[("class", &"tile-value")], |h| {
+        h.leaf("b", &[], num(tile.value)).text(" ").leaf("small", &[], &tile.unit);
+        if let Some(relative) = tile.half_width.map(|w| w / tile.value).filter(|r| r.is_finite()) {
+            h.text(" ").leaf("small", &[], format!("± {}", percent(relative)));
+        }
+    });
+    let shares = [("of peak", tile.share_of_peak), ("of model", tile.share_of_model)];
+    let shares = shares.into_iter().filter_map(|(name, share)| Some((name, share?)));
+    h.el("span", &[("class", &"tile-shares")], |h| {
+        for (name, share) in shares {
+            h.text(" ").leaf("span", &[], format!("{} {name}", percent(share)));
+        }
+    });
+    write_spark(h, &tile.spark);
+    h.text(" ").leaf("span", &[("class", &"tile-detail")], &tile.detail);
+}
+
+/// A line of values without axes: its shape alone matters.
+fn write_spark(h: &mut HtmlBuilder, values: &[f64]) {
+    const WIDTH: f64 = 100.0;
+    const HEIGHT: f64 = 22.0;
+    let drawn: Vec<f64> = values.iter().copied().filter(|v| v.is_finite() && *v >= 0.0).collect();
+    let most = drawn.iter().copied().fold(0.0, f64::max);
+    if drawn.len() < 2 || most <= 0.0 {
+        return;
+    }
+    let step = WIDTH / (drawn.len() - 1) as f64;
+    let point = |(i, v): (usize, &f64)| {
+        let y = HEIGHT - 1.0 - v / most * (HEIGHT - 3.0);
+        format!("{} {}", PixelPos(i as f64 * step), PixelPos(y))
+    };
+    let points: Vec<String> = drawn.iter().enumerate().map(point).collect();
+    let d = format!("M{}", points.join("L"));
+    let area = format!("{d}V{HEIGHT}H0Z");
+    let attrs: super::build::HtmlAttrs<'_> = &[
+        ("class", &"spark"),
+        ("viewBox", &"0 0 100 22"),
+        ("preserveAspectRatio", &"none"),
+        ("aria-hidden", &"true"),
+    ];
+    h.el("svg", attrs, |h| {
+        h.el("path", &[("class", &"area"), ("d", &area)], |_| {});
+        h.el("path", &[("d", &d)], |_| {});
+    });
+}
+
+fn write_findings(h: &mut HtmlBuilder, findings: &[Finding]) {
+    if findings.is_empty() {
+        let text = "No finding: nothing in this run is slower than its equals or has a faster alternative.";
+        h.leaf("p", &[("class", &"nothing")], text);
+        return;
+    }
+    let (open, folded) = findings.split_at(findings.len().min(OPEN));
+    h.el("ol", &[("class", &"cards")], |h| open.iter().for_each(|f| write_card(h, f)));
+    if !folded.is_empty() {
+        h.el("details", &[("class", &"more")], |h| {
+            h.leaf("summary", &[], count(folded.len(), "more finding"));
+            h.el("ol", &[("class", &"cards")], |h| folded.iter().for_each(|f| write_card(h, f)));
+        });
+    }
+}
+
+fn write_card(h: &mut HtmlBuilder, finding: &Finding) {
+    let (class, label) = match finding.severity {
+        FindingSeverity::Fault => ("card bad", "fault"),
+        FindingSeverity::Gain => ("card gain", "gain"),
+        FindingSeverity::Note => ("card note", "note"),
+    };
+    h.el("li", &[("class", &class)], |h| {
+        h.el("p", &[("class", &"observation")], |h| {
+            h.leaf("span", &[("class", &"chip")], label).text(" ");
+            write_code(h, &finding.observation);
+        });
+        h.el("dl", &[], |h| {
+            let mut row = |name: &str, body: &dyn Fn(&mut HtmlBuilder)| {
+                h.el("div", &[("class", &name.to_lowercase())], |h| {
+                    h.leaf("dt", &[], name);
+                    h.el("dd", &[], |h| body(h));
+                });
+            };
+            if !finding.cause.is_empty() {
+                row("Cause", &|h| write_code(h, &finding.cause));
+            }
+            if !finding.action.is_empty() {
+                row("Action", &|h| {
+                    h.el("span", &[], |h| write_code(h, &finding.action));
+                    h.trusted(
+                        " <button type=\"button\" class=\"js\" data-copy=\"action\">Copy</button>",
+                    );
+                });
+            }
+            if let Some(gain) = &finding.gain {
+                row("Gain", &|h| {
+                    h.text(gain_text(gain));
+                });
+            }
+            if !finding.cost.is_empty() {
+                row("Cost", &|h| write_code(h, &finding.cost));
+            }
+        });
+        write_evidence(h, finding);
+    });
+}
+
+/// `1.5 to 3.1 times as fast, measured`.
+fn gain_text(gain: &ExpectedGain) -> String {
+    let basis = match gain.basis {
+        GainBasis::Measured => "both sides are in this run",
+        GainBasis::Predicted => "predicted by the model",
+        GainBasis::Simulated => "both sides are in this simulation",
+    };
+    let (low, high) = (format!("{:.2}", gain.factor.0), format!("{:.2}", gain.factor.1));
+    let range = if low == high { low } else { format!("{low} to {high}") };
+    format!("{range} times as fast; {basis}")
+}
+
+/// Text whose settings and options are code: parts between backticks, or without any, words such as
+/// `HSA_XNACK=1` and `--gpus`.
+fn write_code(h: &mut HtmlBuilder, text: &str) {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len() > 1 && !parts.len().is_multiple_of(2) {
+        for (i, part) in parts.into_iter().enumerate() {
+            match i % 2 {
+                1 => h.leaf("code", &[], part),
+                _ => h.text(part),
+            };
+        }
+        return;
+    }
+    for (i, word) in text.split(' ').enumerate() {
+        if i > 0 {
+            h.text(" ");
+        }
+        let core = word.trim_matches(|c| matches!(c, '(' | ')' | ',' | '.' | ';' | ':'));
+        match word.split_once(core).filter(|_| is_setting(core)) {
+            Some((before, after)) => h.text(before).leaf("code", &[], core).text(after),
+            None => h.text(word),
+        };
+    }
+}
+
+/// Whether a word is an option, or an environment variable with its value.
+fn is_setting(word: &str) -> bool {
+    let is_variable = |name: &str| {
+        name.len() > 2
+            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    };
+    word.starts_with("--") && word.len() > 2
+        || word.split_once('=').is_some_and(|(name, _)| is_variable(name))
+}
+
+fn write_evidence(h: &mut HtmlBuilder, finding: &Finding) {
+    if finding.arms.is_empty() && finding.places.is_empty() {
+        return;
+    }
+    h.el("details", &[("class", &"evidence")], |h| {
+        let places = count(finding.places.len(), "place");
+        let values = count(finding.arms.len(), "value");
+        h.leaf("summary", &[], format!("Evidence: {values}, {places}"));
+        if !finding.places.is_empty() {
+            let named = finding.places.iter().take(PLACES).map(String::as_str);
+            let mut text = named.collect::<Vec<_>>().join(", ");
+            if finding.places.len() > PLACES {
+                text += &format!(" and {} more", finding.places.len() - PLACES);
+            }
+            h.leaf("p", &[], text);
+        }
+        if finding.arms.is_empty() {
+            return;
+        }
+        h.el("div", &[("class", &"scroll")], |h| {
+            h.el("table", &[("class", &"rows")], |h| {
+                h.trusted(
+                    "<thead><tr><th scope=\"col\">what</th><th scope=\"col\" class=\"n\">value</th>\
+                     <th scope=\"col\" class=\"n\">± 95 %</th><th scope=\"col\">case</th></tr></thead>",
+                );
+                h.el("tbody", &[], |h| {
+                    for arm in &finding.arms {
+                        h.el("tr", &[], |h| {
+                            h.leaf("th", &[("scope", &"row")], &arm.label);
+                            let value = format!("{} {}", num(arm.value), arm.unit);
+                            h.leaf("td", &[("class", &"n")], value);
+                            let half = arm.half_width.map(num).unwrap_or_default();
+                            h.leaf("td", &[("class", &"n")], half);
+                            h.leaf("td", &[("class", &"case")], &arm.case);
+                        });
+                    }
+                });
+            });
+        });
+    });
+}
+
+/// Sentences about all figures, folded.
+fn write_observations(h: &mut HtmlBuilder, headlines: &[Headline]) {
+    if headlines.is_empty() {
+        return;
+    }
+    h.el("details", &[("class", &"more")], |h| {
+        h.leaf("summary", &[], count(headlines.len(), "observation"));
+        h.el("ul", &[("class", &"headlines")], |h| {
+            for line in headlines {
+                let (class, sign, label) = match line.tone {
+                    HeadlineTone::Good => ("good", "✓", "As it should be: "),
+                    HeadlineTone::Plain => ("plain", "•", ""),
+                    HeadlineTone::Warn => ("warn", "!", "Look closer: "),
+                };
+                h.el("li", &[("class", &class)], |h| {
+                    h.leaf("span", &[("class", &"sign"), ("aria-hidden", &"true")], sign);
+                    h.el("span", &[], |h| {
+                        h.leaf("span", &[("class", &"sr")], label).text(&line.text);
+                    });
+                });
+            }
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_and_text_between_backticks_are_code() {
+        let html = |text: &str| {
+            let mut h = HtmlBuilder::default();
+            write_code(&mut h, text);
+            h.finish()
+        };
+        assert_eq!(html("set `A=<0>` first"), "set <code>A=&lt;0&gt;</code> first");
+        assert_eq!(html("5 ` wide"), "5 ` wide");
+        assert_eq!(html("Set HSA_XNACK=1, or"), "Set <code>HSA_XNACK=1</code>, or");
+        assert_eq!(html("(--gpus 4) x=1"), "(<code>--gpus</code> 4) x=1");
+    }
+
+    #[test]
+    fn a_gain_states_its_range_and_how_it_is_known() {
+        let gain = |low, high, basis| gain_text(&ExpectedGain { factor: (low, high), basis });
+        assert_eq!(
+            gain(1.5, 3.1, GainBasis::Measured),
+            "1.50 to 3.10 times as fast; both sides are in this run"
+        );
+        assert_eq!(
+            gain(2.0, 2.001, GainBasis::Predicted),
+            "2.00 times as fast; predicted by the model"
+        );
+    }
+
+    #[test]
+    fn a_spark_needs_two_values_above_zero() {
+        let svg = |values: &[f64]| {
+            let mut h = HtmlBuilder::default();
+            write_spark(&mut h, values);
+            h.finish()
+        };
+        assert_eq!(svg(&[1.0]), "");
+        assert_eq!(svg(&[0.0, 0.0, f64::NAN]), "");
+        // Half of the most is at 21 - 0.5 x 19 = 11.5, the most at 21 - 19 = 2.
+        assert!(svg(&[1.0, 2.0]).contains("d=\"M0 11.5L100 2\""), "{}", svg(&[1.0, 2.0]));
+    }
+}
