@@ -195,6 +195,7 @@ fn describe_gain(gain: &ExpectedGain) -> String {
     match gain.basis {
         GainBasis::Measured => format!("{range} (measured)"),
         GainBasis::Predicted => format!("{range} (predicted)"),
+        GainBasis::Simulated => format!("{range} (simulated)"),
     }
 }
 
