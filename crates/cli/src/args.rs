@@ -678,6 +678,9 @@ pub(crate) struct DiffArgs {
     /// Write the comparison as a page.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Write every case and every group of changes as JSON; - is standard output, in place of the text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// Where to look.

@@ -1,5 +1,6 @@
 //! What is known of runs and predictions, rendered: terminal, HTML, SVG, CSV, JSON and other tools' tables.
 
+pub mod comparison;
 pub mod csv;
 pub mod format;
 pub mod health;

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use pathline_explain::diff::{DiffError, DiffOptions, diff_runs};
 use pathline_explain::shell_quote::quote;
 use pathline_flow::MachineDesc;
-use pathline_report::html;
+use pathline_report::{comparison, html};
 use pathline_schema::{Journal, WorldKind};
 
 use super::ExitKind;
@@ -32,7 +32,13 @@ pub(super) fn run(args: &DiffArgs) -> Result<ExitKind> {
         }
         Err(error) => return Err(error.into()),
     };
-    out!("{}", diff.text(args.all));
+    if args.json.as_deref() != Some(Path::new("-")) {
+        out!("{}", diff.text(args.all));
+    }
+    if let Some(file) = &args.json {
+        let text = serde_json::to_string_pretty(&comparison::json(&diff))?;
+        files::write(file, &format!("{text}\n"))?;
+    }
     if let Some(page) = &args.html {
         files::write(page, &html::diff::page(&diff))?;
     }

@@ -110,6 +110,16 @@ fn simulated_runs_with_other_seeds_do_not_change() {
             };
             let all: usize = verdict.split(' ').next().unwrap().parse().unwrap();
             assert!((number("slower") + number("faster")) * 100 <= all, "{text}");
+            // The same for programs.
+            let json = pathline(dir.path(), &[&args[..5], &["--json", "-"]].concat());
+            assert_eq!(json.status.code(), output.status.code());
+            let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+            let changed = |word: &str| {
+                let cases = json["cases"].as_array().unwrap().iter();
+                cases.filter(|case| case["change"] == word).count()
+            };
+            assert_eq!(json["compared"], all);
+            assert_eq!(changed("slower") + changed("faster"), number("slower") + number("faster"));
         }
     }
     let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
