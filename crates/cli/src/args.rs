@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Compare runs before and after, case by case.
     Diff(DiffArgs),
+    /// Keep 20 KB of each run, and compare a run with what was kept of earlier ones.
+    Digest(DigestArgs),
     /// Show which libraries a measurement of GPUs needs, where they were found, and what is missing.
     Doctor(DoctorArgs),
     /// List the machines that can be simulated, or print the description of one.
@@ -681,6 +683,30 @@ pub(crate) struct DiffArgs {
     /// Write every case and every group of changes as JSON; - is standard output, in place of the text.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+/// Which runs to keep, or to compare with what was kept.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    after_help = "Exit codes: 0 nothing is slower; 1 a case is slower than in earlier runs; 2 unusable files, or \
+                  digests of another node; 3 fewer than 5 earlier runs."
+)]
+pub(crate) struct DigestArgs {
+    /// The runs: folders or journals.
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write a file for each run into this folder; by default JSON to standard output.
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Compare with the digests in this folder, of the same node and software, and write none.
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub(crate) against: Option<PathBuf>,
+    /// Probability at most that an unchanged node is reported as slower.
+    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha)]
+    pub(crate) alpha: f64,
+    /// Losses of speed below this share count as none.
+    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
+    pub(crate) loss: f64,
 }
 
 /// Where to look.

@@ -198,7 +198,7 @@ fn absent_or_same(path: &Path, text: &str) -> Result<()> {
 /// is replaced.
 pub(crate) fn write_page(path: &Path, html: &str) -> Result<()> {
     replaceable_page(path)?;
-    replace(path, html).with_context(|| format!("{}: cannot write", path.display()))
+    replace(path, html.as_bytes()).with_context(|| format!("{}: cannot write", path.display()))
 }
 
 /// Fails if something else than a page of pathline has that name.
@@ -228,7 +228,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
         return Ok(());
     }
     let plain = fs::symlink_metadata(path).map_or(true, |kind| kind.is_file());
-    let written = match plain.then(|| replace(path, text)) {
+    let written = match plain.then(|| replace(path, text.as_bytes())) {
         // In a folder that takes no new file there may be one that can be written to.
         Some(Err(e)) if e.kind() == ErrorKind::PermissionDenied => fs::write(path, text),
         Some(written) => written,
@@ -237,11 +237,23 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("{}: cannot write", path.display()))
 }
 
+/// Writes a plain file that a command names, replaced as a whole.
+pub(crate) fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
+    replace(path, bytes).with_context(|| format!("{}: cannot write", path.display()))
+}
+
+/// Reads a text that may be packed.
+pub(crate) fn read_packed(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    unpacked(File::open(path)?)?.take(FREE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Writes under another name and renames: readers see the old file or the new one, and a full disk
 /// damages neither.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (mut file, new) = temporary(path)?;
-    let done = file.write_all(text.as_bytes()).and_then(|()| {
+    let done = file.write_all(bytes).and_then(|()| {
         if let Ok(old) = fs::metadata(path) {
             file.set_permissions(old.permissions())?;
         }

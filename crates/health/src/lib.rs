@@ -5,6 +5,7 @@
 
 mod coverage;
 mod culprit;
+mod digest;
 mod edits;
 mod facts;
 mod labels;
@@ -15,6 +16,7 @@ mod symmetry;
 mod unlike_path;
 mod verdict;
 
+pub use digest::{CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase};
 pub use facts::{NodeFacts, TrainedLink};
 pub use monitor::{HealthMonitor, HealthSettings, NextStep};
 pub use plan::{HealthPlan, HealthProbe, PathClass, TailKind};

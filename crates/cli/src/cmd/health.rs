@@ -157,6 +157,7 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
             opening: times.opening.as_secs_f64(),
             binding: times.binding.as_secs_f64(),
             total: times.total.as_secs_f64(),
+            is_virtual: args.machine.is_some() && !args.worker,
         },
         processes,
         facts,

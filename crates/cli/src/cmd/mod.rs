@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod diff;
+mod digest;
 mod doctor;
 mod health;
 mod hello;
@@ -74,6 +75,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Diff(args)) => diff::run(&args),
+        Some(Command::Digest(args)) => digest::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Calibrate(args)) => calibrate::run(&args),

@@ -11,6 +11,7 @@ mod environments;
 mod fixtures;
 mod gpu_requirement;
 mod guarded;
+mod health;
 mod hostile;
 mod huge_pages;
 mod kernels;

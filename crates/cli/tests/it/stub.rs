@@ -43,7 +43,7 @@ impl Node {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
-    fn pathline(&self, args: &[&str]) -> Output {
+    pub(crate) fn pathline(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
     fn command(&self, args: &[&str]) -> Command {

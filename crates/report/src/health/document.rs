@@ -111,6 +111,8 @@ pub struct HealthPhases {
     pub binding: f64,
     /// All of it.
     pub total: f64,
+    /// Whether this is virtual time of a simulated machine.
+    pub is_virtual: bool,
 }
 
 /// What the node was compared with besides itself.

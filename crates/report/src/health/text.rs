@@ -33,7 +33,7 @@ pub fn text(document: &HealthDocument, width: usize) -> String {
     }
     let seconds = &document.seconds;
     if seconds.budget > 0.0 {
-        let clock = if document.simulated.is_some() { " of virtual time" } else { "" };
+        let clock = if document.seconds.is_virtual { " of virtual time" } else { "" };
         let rounds = document.report.as_ref().map_or(0, |report| report.power.rounds);
         page.paragraph(
             "time",

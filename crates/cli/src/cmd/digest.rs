@@ -1,0 +1,150 @@
+//! `pathline digest`.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use pathline_health::{HistoryComparison, RunDigest};
+
+use super::ExitKind;
+use crate::args::DigestArgs;
+use crate::files;
+use crate::say::{errln, out, outln};
+
+/// The most bytes of a digest.
+const MAX_BYTES: usize = 20_000;
+/// How the names of digests end.
+const ENDING: &str = ".digest.json.gz";
+/// Largest digest that is read, packed.
+const MAX_READ: u64 = 8 << 20;
+/// Slower cases that are listed.
+const SHOWN: usize = 10;
+
+pub(super) fn run(args: &DigestArgs) -> Result<ExitKind> {
+    let mut exit = ExitKind::Fine;
+    for path in &args.runs {
+        let digest = RunDigest::of(&files::read(path)?);
+        if digest.cases.is_empty() {
+            errln!("pathline: {}: no case has a figure; no digest was written", path.display());
+            exit = ExitKind::CouldNotJudge;
+            continue;
+        }
+        if let Some(history) = &args.against {
+            let compared = compare(&digest, history, args.loss, args.alpha)?;
+            outln!("{}: {}", path.display(), sentence(&compared));
+            for case in compared.slower.iter().take(SHOWN) {
+                let odds = case.probability.map_or(String::new(), |p| format!(", p = {p:.1e}"));
+                outln!("  {:.1} % slower{odds}: {}", case.loss * 100.0, case.case);
+            }
+            if compared.significant {
+                exit = ExitKind::Wrong;
+            } else if compared.runs < pathline_health::MIN_HISTORY && exit == ExitKind::Fine {
+                exit = ExitKind::CouldNotJudge;
+            }
+            continue;
+        }
+        let packed = pack(digest.clone())?;
+        match &args.out {
+            Some(folder) => {
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("{}: cannot make this folder", folder.display()))?;
+                let name = format!("{}-{}{ENDING}", safe(&digest.host), safe(&digest.started));
+                let file = folder.join(name);
+                files::write_bytes(&file, &packed)?;
+                outln!("{}", file.display());
+            }
+            None => out!("{}\n", serde_json::to_string_pretty(&digest)?),
+        }
+    }
+    Ok(exit)
+}
+
+/// The digest packed into at most [`MAX_BYTES`]; a plan that is too large keeps a share of its cases.
+fn pack(mut digest: RunDigest) -> Result<Vec<u8>> {
+    loop {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&serde_json::to_vec(&digest)?)?;
+        let packed = packed.finish()?;
+        let before = digest.cases.len();
+        if packed.len() <= MAX_BYTES || before == 0 {
+            return Ok(packed);
+        }
+        let mut share = MAX_BYTES as f64 / packed.len() as f64 * 0.95;
+        while digest.cases.len() == before && share > 0.0 {
+            digest.thin(share);
+            share *= 0.9;
+        }
+        errln!("pathline: a digest keeps {} of {before} cases", digest.cases.len());
+    }
+}
+
+/// Letters, digits and dashes of a name.
+fn safe(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+}
+
+/// The digests of a folder, in the order of their names.
+pub(super) fn read_folder(folder: &Path) -> Result<Vec<RunDigest>> {
+    let mut paths = Vec::new();
+    let entries = fs::read_dir(folder)
+        .with_context(|| format!("{}: expected a folder of digests", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(ENDING) || name.ends_with(".digest.json") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.iter().map(|path| read(path).with_context(|| path.display().to_string())).collect()
+}
+
+fn read(path: &Path) -> Result<RunDigest> {
+    let length = fs::metadata(path)?.len();
+    if length > MAX_READ {
+        return Err(anyhow!("{length} bytes; a digest has at most {MAX_READ}"));
+    }
+    Ok(RunDigest::parse(&files::read_packed(path)?)?)
+}
+
+/// A run compared with the history in a folder.
+pub(super) fn compare(
+    digest: &RunDigest,
+    folder: &Path,
+    loss: f64,
+    alpha: f64,
+) -> Result<HistoryComparison> {
+    let history = read_folder(folder)?;
+    if history.is_empty() {
+        return Err(anyhow!(
+            "{}: no digest is there; `pathline digest RUN --out {}` adds one",
+            folder.display(),
+            folder.display()
+        ));
+    }
+    Ok(digest.against(&history, loss, alpha)?)
+}
+
+/// The result of a comparison in a sentence.
+pub(super) fn sentence(compared: &HistoryComparison) -> String {
+    let HistoryComparison { runs, other_software, cases, slower, significant } = compared;
+    let left_out = match other_software {
+        0 => String::new(),
+        n => format!(" ({n} of other software left out)"),
+    };
+    if *runs < pathline_health::MIN_HISTORY {
+        return format!(
+            "{runs} earlier runs of the same software{left_out}; {} are needed to judge",
+            pathline_health::MIN_HISTORY
+        );
+    }
+    let found = match (slower.len(), significant) {
+        (0, _) => "none is slower".to_owned(),
+        (n, true) => format!("{n} slower, significantly"),
+        (n, false) => format!("{n} slower, within the spread of these runs"),
+    };
+    format!("{cases} cases against {runs} earlier runs{left_out}: {found}")
+}

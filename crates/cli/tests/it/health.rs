@@ -1,0 +1,277 @@
+//! `pathline health`: answers in time whatever happens, in every format, on good and faulty nodes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::processes;
+use crate::stub::Node;
+
+/// What a check may take beyond its budget.
+const LATE: Duration = Duration::from_millis(200);
+/// Faults of the test with random ones; more by PATHLINE_TEST_FAULTS.
+const FAULTS: usize = 150;
+
+fn pathline(args: &[&str]) -> Output {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    command.args(args).stdin(Stdio::null()).env_remove("COLUMNS");
+    command.output().expect("it runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// The JSON of a check, and its exit code.
+fn check(args: &[&str]) -> (Value, i32) {
+    let output = pathline(&[&["health", "--format", "json"], args].concat());
+    let code = output.status.code().expect("an exit code");
+    let text = stdout(&output);
+    let json: Value = serde_json::from_str(&text)
+        .unwrap_or_else(|e| panic!("{e}: {text} {}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(json["exit_code"], code, "{json}");
+    assert!(json["reason"].as_str().expect("a reason").chars().count() <= 100, "{json}");
+    (json, code)
+}
+
+/// A preset with faults, as a file.
+fn faulty(dir: &Path, preset: &str, faults: &str) -> PathBuf {
+    let text = stdout(&pathline(&["machines", preset]));
+    let file = dir.join("faulty.toml");
+    fs::write(&file, format!("{text}\n{faults}\n")).expect("a file");
+    file
+}
+
+#[test]
+fn a_good_node_passes_and_a_lost_link_is_named() {
+    let (json, code) = check(&["--machine", "hgx-h200"]);
+    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", json["reason"]);
+    assert!(json["seconds"]["total"].as_f64().expect("a time") <= 5.0);
+    let dir = TempDir::new().expect("a folder");
+    // One NVLink of 18 that the driver does not report.
+    let fault = "[[fault]]\nelement = \"gpu2-switch0\"\nkind = \"width\"\nsilent = true";
+    let file = faulty(dir.path(), "hgx-h200", fault);
+    let (json, code) = check(&["--machine", file.to_str().expect("a path")]);
+    assert_eq!((json["state"].as_str(), code), (Some("fail"), 1), "{}", json["reason"]);
+    let culprit = json["report"]["culprits"][0]["element"].as_str().unwrap_or_default();
+    assert!(culprit.contains("gpu2"), "{culprit}: {}", json["report"]["culprits"]);
+    // 17 of 18 links: 5.6 % are lost.
+    let loss = json["report"]["suspects"][0]["loss"].as_f64().expect("a loss");
+    assert!((loss - 1.0 / 18.0).abs() < 0.01, "{loss}");
+    // The same link as a driver reports it is a fact, without statistics.
+    let file = faulty(dir.path(), "hgx-h200", &fault.replace("silent = true", ""));
+    let (json, code) = check(&["--machine", file.to_str().expect("a path")]);
+    assert_eq!((json["state"].as_str(), code), (Some("fail"), 1), "{}", json["reason"]);
+    let faults = json["report"]["faults"].to_string();
+    assert!(faults.contains("gpu2"), "{faults}");
+}
+
+#[test]
+fn every_format_is_whole_and_agrees_with_the_exit_code() {
+    let dir = TempDir::new().expect("a folder");
+    let fault = "[[fault]]\nelement = \"gpu2-switch0\"\nkind = \"width\"\nsilent = true";
+    let sick = faulty(dir.path(), "hgx-h200", fault);
+    let sick = sick.to_str().expect("a path");
+    let run = |machine: &str, format: &str| {
+        let output = pathline(&["health", "--machine", machine, "--format", format]);
+        (stdout(&output), output.status.code().expect("a code"))
+    };
+    let (text, code) = run(sick, "text");
+    assert!(code == 1 && text.contains("FAIL") && text.contains("gpu2"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let (text, code) = run(sick, "nagios");
+    assert!(code == 2 && text.starts_with("PATHLINE CRITICAL - "), "{text}");
+    assert_eq!(text.lines().count(), 1);
+    let (text, code) = run("hgx-h200", "nagios");
+    assert!(code == 0 && text.starts_with("PATHLINE OK - "), "{text}");
+    let (text, code) = run("hgx-h200", "reframe");
+    assert!(code == 0 && text.starts_with("verdict: PASS\n"), "{text}");
+    assert!(text.lines().filter(|l| l.starts_with("perf ") && l.ends_with(" GB/s")).count() >= 3);
+    let (text, code) = run(sick, "junit");
+    assert_eq!(code, 1);
+    let mut reader = quick_xml::Reader::from_str(&text);
+    let (mut cases, mut failures) = (0, 0);
+    loop {
+        use quick_xml::events::Event;
+        match reader.read_event().expect("XML") {
+            Event::Eof => break,
+            Event::Start(e) | Event::Empty(e) if e.name().as_ref() == b"testcase" => cases += 1,
+            Event::Start(e) if e.name().as_ref() == b"failure" => failures += 1,
+            _ => {}
+        }
+    }
+    assert!(cases > 3 && failures >= 1 && failures < cases, "{cases} {failures}");
+    assert!(text.contains("culprit") && text.contains("reference"), "{text}");
+}
+
+#[test]
+fn the_file_for_prometheus_appears_whole_with_base_units() {
+    let dir = TempDir::new().expect("a folder");
+    let file = dir.path().join("pathline.prom");
+    let path = file.to_str().expect("a path");
+    let output = pathline(&["health", "--machine", "hgx-h200", "--format", "prom", "--out", path]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
+    let text = fs::read_to_string(&file).expect("a file");
+    let mut states = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a sample");
+        assert!(name.starts_with("pathline_health_") && value.parse::<f64>().is_ok(), "{line}");
+        if name.contains("_state{") {
+            states.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    assert_eq!(states.get("pathline_health_state{state=\"pass\"}").map(String::as_str), Some("1"));
+    assert_eq!(states.values().filter(|v| *v == "1").count(), 1);
+    // 56 pairs have no label each.
+    assert!(text.lines().count() < 150, "{}", text.lines().count());
+    assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1, "no other file is left");
+}
+
+#[test]
+fn a_process_that_hangs_dies_stops_or_sends_garbage_is_answered_in_time() {
+    for what in ["hang", "crash", "exit", "stop", "garbage", "drip"] {
+        for step in ["0", "3", "60", "3@0"] {
+            let fault = format!("{what} {step}");
+            let (json, late, code) = timed_check(&fault, 1000);
+            assert!(late <= LATE, "{fault}: {late:?} late: {json}");
+            // Both processes are lost in the same way: nothing can pass.
+            assert!(step.contains('@') || code != 0, "{fault}: {json}");
+            if ["stop", "garbage", "exit", "drip"].contains(&what) && !step.contains('@') {
+                assert!(code == 3 || what == "drip", "{fault} is no fault of the node: {json}");
+            }
+        }
+    }
+}
+
+/// A check in processes with a fault: its result, how late it was, and its exit code.
+fn timed_check(fault: &str, budget_ms: u64) -> (Value, Duration, i32) {
+    let budget = format!("{budget_ms}ms");
+    let args = ["--machine", "hgx-h200", "--worker", "--budget", &budget, "--inject", fault];
+    let begun = Instant::now();
+    let (json, code) = check(&args);
+    let late = begun.elapsed().saturating_sub(Duration::from_millis(budget_ms));
+    (json, late, code)
+}
+
+#[test]
+fn random_faults_are_answered_in_time() {
+    let many = std::env::var("PATHLINE_TEST_FAULTS").ok().and_then(|n| n.parse().ok());
+    let faults: usize = many.unwrap_or(FAULTS);
+    let mut seed = 20_261_122_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let (mut worst, mut states) = (Duration::ZERO, BTreeMap::new());
+    for _ in 0..faults {
+        let kinds = ["hang", "crash", "exit", "stop", "garbage", "drip"];
+        let kind = kinds[draw(kinds.len() as u64) as usize];
+        // Steps 1 to 140 or so bind, later ones measure.
+        let fault = format!("{kind} {}{}", draw(400), if draw(3) == 0 { "@0" } else { "" });
+        let (json, late, _) = timed_check(&fault, 20 + draw(60));
+        assert!(late <= LATE, "{fault}: {late:?} late: {json}");
+        worst = worst.max(late);
+        *states.entry(json["state"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
+    }
+    eprintln!("{faults} faults, {worst:?} late at worst, {states:?}");
+    assert!(!states.contains_key("unusable"), "{states:?}");
+}
+
+#[test]
+fn a_stopped_process_is_killed_and_not_left_behind() {
+    let before = workers();
+    let (json, _, code) = timed_check("stop 3", 400);
+    assert_eq!(code, 3, "{json}");
+    assert!(json["reason"].as_str().is_some_and(|r| !r.is_empty()));
+    let begun = Instant::now();
+    while workers() > before {
+        assert!(begun.elapsed() < Duration::from_secs(20), "a stopped process is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Probe processes on this host, of this test and of others.
+fn workers() -> usize {
+    let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_worker = |line: &Vec<u8>| line.windows(14).any(|part| part == b"health-worker\0");
+    let me = std::process::id();
+    processes().into_iter().filter(|&pid| pid != me).map(line).filter(is_worker).count()
+}
+
+#[test]
+fn a_node_without_gpus_has_nothing_to_judge() {
+    if Path::new("/dev/nvidia0").exists() || Path::new("/dev/kfd").exists() {
+        return;
+    }
+    let (json, code) = check(&["--budget", "20s"]);
+    assert_eq!((json["state"].as_str(), code), (Some("inconclusive"), 3), "{json}");
+    let reason = json["reason"].as_str().expect("a reason");
+    assert!(reason.contains("nothing to judge"), "{reason}");
+}
+
+#[test]
+fn unusable_arguments_have_a_result_too() {
+    let (json, code) = check(&["--machine", "no-such-machine"]);
+    assert_eq!((json["state"].as_str(), code), (Some("unusable"), 2), "{json}");
+    assert!(json["reason"].as_str().is_some_and(|r| r.contains("no-such-machine")), "{json}");
+    for bad in [["--budget", "0s"], ["--loss", "90%"], ["--alpha", "2"], ["--format", "xml"]] {
+        let output = pathline(&[&["health"], &bad[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+    }
+}
+
+#[test]
+fn the_path_of_a_real_machine_works_over_stand_ins() {
+    let node = Node::new("gpus=4");
+    let output = node.pathline(&["health", "--format", "json", "--budget", "30s"]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let code = output.status.code().expect("a code");
+    // Times are those of a simulated node, taken in real processes: nothing may fail.
+    assert!([0, 3].contains(&code), "{json}");
+    assert!(json["report"]["power"]["paths"].as_u64().is_some_and(|n| n >= 20), "{json}");
+    assert!(json["report"]["power"]["rounds"].as_u64().is_some_and(|n| n >= 5), "{json}");
+    assert_eq!(json["facts"]["failed"], Value::Array(Vec::new()), "{json}");
+    assert!(json["facts"]["links"].as_array().is_some_and(|l| l.len() >= 4), "{json}");
+}
+
+#[test]
+fn a_call_that_never_returns_is_answered_in_time() {
+    // The ninth copy hangs in each process.
+    let node = Node::new("gpus=2,hang=cuMemcpyAsync@9");
+    let begun = Instant::now();
+    let output = node.pathline(&["health", "--format", "json", "--budget", "4s"]);
+    assert!(begun.elapsed() <= Duration::from_secs(4) + LATE, "{:?}", begun.elapsed());
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_ne!(output.status.code(), Some(0), "{json}");
+}
+
+#[test]
+fn digests_are_small_and_make_a_history() {
+    let dir = TempDir::new().expect("a folder");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200-x4.jsonl.gz");
+    let fixture = fixture.to_str().expect("a path");
+    let folder = dir.path().join("history");
+    let folder = folder.to_str().expect("a path");
+    let output = pathline(&["digest", fixture, "--out", folder]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = PathBuf::from(stdout(&output).trim());
+    let size = fs::metadata(&file).expect("a file").len();
+    assert!(size <= 20_000, "{size}");
+    // The run against itself: one earlier run is too few to judge.
+    let output = pathline(&["digest", fixture, "--against", folder]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout(&output).contains("5 are needed"), "{}", stdout(&output));
+    let printed = stdout(&pathline(&["digest", fixture]));
+    let json: Value = serde_json::from_str(&printed).expect("JSON");
+    assert!(json["cases"].as_object().is_some_and(|cases| cases.len() > 100), "{printed}");
+    let other = fixture.replace("h200-x4", "h200-x2-contention");
+    let output = pathline(&["digest", &other, "--against", folder]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("a history has one node"), "{error}");
+}

@@ -1,0 +1,398 @@
+//! Digests: what is kept of a run to compare later ones of the same node with.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{
+    Case, CaseOutcome, CaseTimes, GpuFacts, Journal, RunBegin, Topology, Unit, WorldKind,
+};
+use pathline_stats::{RunComparison, RunEstimate, RunNoise, ascending, interpolated};
+use serde::{Deserialize, Serialize};
+
+/// Format of [`RunDigest`].
+const DIGEST_SCHEMA: u32 = 1;
+/// Fewest earlier runs of the same software that a run is judged by.
+pub const MIN_HISTORY: usize = 5;
+/// What is assumed of the spread between runs before any was seen: 0.1 %, as between two runs on four H200s
+/// (p50 of 97 cases), with the weight of two runs.
+const USUAL_NOISE: RunNoise = RunNoise { deviation: 0.001, freedom: 2.0 };
+/// Significant digits of times: 1e-5 is below any interval.
+const DIGITS: i32 = 5;
+
+/// What is kept of one case: number of samples, median and quartiles of the time of one operation in ns,
+/// operations in a sample, name of the timer.
+pub type CaseDigest = (usize, f64, f64, f64, u64, String);
+
+/// What is kept of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunDigest {
+    /// Format of this file.
+    pub digest: u32,
+    /// Version of pathline.
+    pub version: String,
+    /// Name of the host.
+    pub host: String,
+    /// The simulated machine; none if the node is real.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<String>,
+    /// When the run began, RFC 3339.
+    pub started: String,
+    /// Fingerprint of the parts of the node and how they are joined.
+    pub hardware: String,
+    /// Fingerprint of kernel, drivers and settings.
+    pub software: String,
+    /// Cases by their text.
+    pub cases: BTreeMap<String, CaseDigest>,
+    /// Cases by class: those that differ in the numbers of units only. The text of the class and how many.
+    #[serde(default)]
+    pub classes: BTreeMap<String, usize>,
+}
+
+/// A file that is no digest, or a history that a run cannot be compared with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// The text is no digest.
+    #[error("no digest: {0}; `pathline digest RUN` writes one")]
+    Format(String),
+    /// A digest of another node.
+    #[error("the digest of {started} is of node {other}, not of {node}; a history has one node")]
+    OtherNode {
+        /// Its node.
+        other: String,
+        /// When its run began.
+        started: String,
+        /// The node to be compared.
+        node: String,
+    },
+    /// Real and simulated runs.
+    #[error("the digest of {started} is of another world: real and simulated runs cannot be mixed")]
+    OtherWorld {
+        /// When its run began.
+        started: String,
+    },
+}
+
+/// A case that is slower than in earlier runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SlowerCase {
+    /// Text of the case.
+    pub case: String,
+    /// Share of its speed that it has lost.
+    pub loss: f64,
+    /// Probability that an unchanged node shows as much; none from fewer than [`MIN_HISTORY`] runs.
+    pub probability: Option<f64>,
+}
+
+/// A run compared with earlier ones.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistoryComparison {
+    /// Earlier runs of the same software.
+    pub runs: usize,
+    /// Earlier runs of other software, which were left out.
+    pub other_software: usize,
+    /// Cases that this run and all of the earlier ones have.
+    pub cases: usize,
+    /// Cases that lost more than allowed, the slowest first.
+    pub slower: Vec<SlowerCase>,
+    /// Whether one of them is significant over all cases.
+    pub significant: bool,
+}
+
+impl RunDigest {
+    /// What a run leaves behind.
+    pub fn of(journal: &Journal) -> Self {
+        let mut digest = Self::empty(&journal.begin, &journal.topology);
+        for outcome in &journal.outcomes {
+            let CaseOutcome::Measured(measured) = outcome else { continue };
+            let Some(first) = measured.series.first() else { continue };
+            let reps = first.reps.max(1);
+            let times = CaseTimes::slowest_flow(&measured.series);
+            let each: Vec<f64> = times.ns.iter().map(|ns| ns / reps as f64).collect();
+            digest.add(&measured.case, &each, reps, first.timer.to_string());
+        }
+        digest
+    }
+
+    /// A digest without cases.
+    pub fn empty(begin: &RunBegin, topology: &Topology) -> Self {
+        Self {
+            digest: DIGEST_SCHEMA,
+            version: begin.version.clone(),
+            host: begin.host.clone(),
+            simulated: match &begin.world {
+                WorldKind::Real => None,
+                WorldKind::Simulated(name) => Some(name.clone()),
+            },
+            started: begin.started.clone(),
+            hardware: hardware_fingerprint(topology),
+            software: software_fingerprint(begin, topology),
+            cases: BTreeMap::new(),
+            classes: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a case by the times of one operation, ns.
+    pub fn add(&mut self, case: &Case, times_ns: &[f64], reps: u64, timer: String) {
+        let times = ascending(times_ns.iter().copied());
+        let at = |share: f64| rounded(interpolated(&times, share).unwrap_or_default());
+        if times.is_empty() {
+            return;
+        }
+        let text = case.to_string();
+        *self.classes.entry(class_of(&text)).or_default() += 1;
+        self.cases.insert(text, (times.len(), at(0.5), at(0.25), at(0.75), reps, timer));
+    }
+
+    /// Keeps about this share of the cases: those whose text has a small hash, so that runs of the same
+    /// plan keep the same.
+    pub fn thin(&mut self, share: f64) {
+        let least = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
+        self.cases.retain(|text, _| fnv(text.bytes()) <= least);
+    }
+
+    /// Reads a digest.
+    ///
+    /// # Errors
+    /// No JSON, another format, or impossible times.
+    pub fn parse(text: &str) -> Result<Self, DigestError> {
+        let digest: Self =
+            serde_json::from_str(text).map_err(|error| DigestError::Format(error.to_string()))?;
+        if digest.digest != DIGEST_SCHEMA {
+            let why = format!("format {} is not {DIGEST_SCHEMA}", digest.digest);
+            return Err(DigestError::Format(why));
+        }
+        let sane = |case: &CaseDigest| case.1.is_finite() && case.1 > 0.0;
+        match digest.cases.iter().find(|(_, case)| !sane(case)) {
+            Some((text, case)) => {
+                Err(DigestError::Format(format!("'{text}' has a median of {} ns", case.1)))
+            }
+            None => Ok(digest),
+        }
+    }
+
+    /// Compares this run with earlier ones of the same node and software. Each case is divided by the
+    /// median of its class in its run, so that what slows all paths of a kind alike does not count.
+    /// `alpha` is the probability at most that an unchanged node has a significant case, if the logarithms
+    /// of times are normally distributed between runs.
+    ///
+    /// # Errors
+    /// A digest of another node or world.
+    pub fn against(
+        &self,
+        history: &[Self],
+        loss: f64,
+        alpha: f64,
+    ) -> Result<HistoryComparison, DigestError> {
+        for earlier in history {
+            if earlier.simulated != self.simulated {
+                return Err(DigestError::OtherWorld { started: earlier.started.clone() });
+            }
+            if earlier.host != self.host || earlier.hardware != self.hardware {
+                let same_name = earlier.host == self.host;
+                let changed = if same_name { " with other parts" } else { "" };
+                return Err(DigestError::OtherNode {
+                    other: format!("{}{changed}", earlier.host),
+                    started: earlier.started.clone(),
+                    node: self.host.clone(),
+                });
+            }
+        }
+        let same: Vec<&Self> = history.iter().filter(|d| d.software == self.software).collect();
+        let relative: Vec<BTreeMap<&str, f64>> = same.iter().map(|d| d.relative()).collect();
+        let mine = self.relative();
+        let common: Vec<(&str, f64, Vec<f64>)> = mine
+            .iter()
+            .filter_map(|(&case, &now)| {
+                let before: Option<Vec<f64>> =
+                    relative.iter().map(|run| run.get(case).copied()).collect();
+                Some((case, now, before.filter(|before| !before.is_empty())?))
+            })
+            .collect();
+        let judges = same.len() >= MIN_HISTORY;
+        let mut slower: Vec<SlowerCase> = Vec::new();
+        for (case, now, before) in &common {
+            let n = before.len() as f64;
+            let mean = before.iter().sum::<f64>() / n;
+            let lost = 1.0 - (mean - now).exp();
+            if lost < loss {
+                continue;
+            }
+            let before: Vec<RunEstimate> = before.iter().map(|&x| estimate(x)).collect();
+            let compared = RunComparison::of(&before, &[estimate(*now)], USUAL_NOISE, 0.0);
+            let probability = compared.filter(|_| judges).map(|compared| compared.p_value);
+            slower.push(SlowerCase { case: (*case).to_owned(), loss: lost, probability });
+        }
+        slower.sort_by(|a, b| b.loss.total_cmp(&a.loss));
+        let allowed = alpha / common.len().max(1) as f64;
+        let significant = slower.iter().any(|s| s.probability.is_some_and(|p| p < allowed));
+        Ok(HistoryComparison {
+            runs: same.len(),
+            other_software: history.len() - same.len(),
+            cases: common.len(),
+            slower,
+            significant,
+        })
+    }
+
+    /// Logarithm of the time of each case divided by the median of its class; a class of fewer than three
+    /// says nothing about its members.
+    fn relative(&self) -> BTreeMap<&str, f64> {
+        let mut classes: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for (text, case) in &self.cases {
+            classes.entry(class_of(text)).or_default().push(case.1.ln());
+        }
+        let medians: BTreeMap<String, f64> = classes
+            .into_iter()
+            .map(|(class, times)| {
+                let all = ascending(times);
+                let median = interpolated(&all, 0.5).filter(|_| all.len() >= 3);
+                (class, median.unwrap_or_default())
+            })
+            .collect();
+        let of_class = |text: &str| medians.get(&class_of(text)).copied().unwrap_or_default();
+        self.cases.iter().map(|(text, c)| (text.as_str(), c.1.ln() - of_class(text))).collect()
+    }
+}
+
+/// A run's logarithm of a relative time. Its own error is small against what lies between runs.
+fn estimate(log_median: f64) -> RunEstimate {
+    RunEstimate { log_median, error: 0.0, freedom: 1.0, samples: 1, visits: 1 }
+}
+
+/// The text of a case without the numbers of its units: `gpu.vram > gpu.vram by dma@gpu x 64MiB`.
+fn class_of(case: &str) -> String {
+    let mut class = String::with_capacity(case.len());
+    let mut after_unit = false;
+    for c in case.chars() {
+        if !(after_unit && c.is_ascii_digit()) {
+            class.push(c);
+            after_unit = ["gpu", "numa", "store"].iter().any(|unit| class.ends_with(unit));
+        }
+    }
+    class
+}
+
+fn rounded(ns: f64) -> f64 {
+    if ns <= 0.0 || !ns.is_finite() {
+        return ns;
+    }
+    let scale = 10_f64.powi(DIGITS - 1 - ns.log10().floor() as i32);
+    // Division by a power of ten gives the shortest text, which multiplication by its inverse does not.
+    if scale >= 1.0 { (ns * scale).round() / scale } else { (ns * scale).round() * scale.recip() }
+}
+
+fn hardware_fingerprint(topology: &Topology) -> String {
+    let host = &topology.host;
+    let mut text = format!("{} {} {}", host.arch, host.cpu_model, host.sockets);
+    for numa in &topology.numa {
+        // Installed memory varies by what the firmware takes.
+        text += &format!(" numa{} {} {}", numa.id, numa.cpus.len(), numa.memory.0 >> 32);
+    }
+    for gpu in &topology.gpus {
+        let link = gpu.host_link.map(|link| (link.max_width, link.max_speed_gts));
+        text += &format!(
+            " gpu{} {} {} {} {} {link:?}",
+            gpu.index, gpu.name, gpu.arch, gpu.pci, gpu.compute_units
+        );
+    }
+    let mut links: Vec<String> =
+        topology.links.iter().map(|l| format!(" {}-{} {}", l.a, l.b, l.kind)).collect();
+    links.sort();
+    fingerprint(&(text + &links.concat()))
+}
+
+fn software_fingerprint(begin: &RunBegin, topology: &Topology) -> String {
+    let drivers: Vec<(&Unit, &str)> = begin
+        .gpus
+        .iter()
+        .map(|(unit, facts): (_, &GpuFacts)| (unit, facts.source.as_str()))
+        .collect();
+    fingerprint(&format!(
+        "{} {drivers:?} {:?} {:?} {}",
+        topology.host.kernel, begin.env, begin.machine_sha256, begin.version
+    ))
+}
+
+fn fingerprint(text: &str) -> String {
+    format!("{:016x}", fnv(text.bytes()))
+}
+
+/// FNV-1a, 64 bits, with the finalizer of splitmix64, since short texts differ in few low bits.
+fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 12 pairs of 4 GPUs, 64 MiB in 160 us, which run `nth` makes slower by 0.05 % of its number.
+    fn run(nth: u32, slow: f64) -> RunDigest {
+        let mut begin = RunBegin::new(WorldKind::Real);
+        (begin.host, begin.started) = ("node7".into(), format!("2026-11-{nth:02}T00:00:00Z"));
+        let mut digest = RunDigest::empty(&begin, &Topology::default());
+        for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+            let case = format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 64MiB");
+            let wobble = 1.0 + 0.0005 * f64::from((nth * 7 + a * 3 + b) % 5);
+            let factor = if (a, b) == (2, 3) { 1.0 / (1.0 - slow) } else { 1.0 };
+            let time = 160e3 * (1.0 + 0.01 * f64::from(nth)) * wobble * factor;
+            digest.add(&case.parse().expect("a case"), &[time; 9], 2, "device-events".into());
+        }
+        digest
+    }
+
+    #[test]
+    fn a_path_that_lost_a_tenth_is_found_and_what_slows_all_is_not() {
+        let history: Vec<RunDigest> = (1..=8).map(|nth| run(nth, 0.0)).collect();
+        // The ninth run is 9 % slower on all paths.
+        let same = run(9, 0.0).against(&history, 0.03, 1e-5).expect("comparable");
+        assert_eq!((same.runs, same.cases, same.slower.len()), (8, 12, 0));
+        let slow = run(9, 0.1).against(&history, 0.03, 1e-5).expect("comparable");
+        assert_eq!(slow.slower.len(), 1);
+        let first = &slow.slower[0];
+        assert!(first.case.starts_with("gpu2.vram > gpu3.vram"), "{first:?}");
+        assert!((first.loss - 0.1).abs() < 0.002 && slow.significant, "{first:?}");
+        // Four runs say what they were, and no probability.
+        let few = run(9, 0.1).against(&history[..4], 0.03, 1e-5).expect("comparable");
+        assert!(!few.significant && few.slower[0].probability.is_none());
+    }
+
+    #[test]
+    fn another_node_is_refused_by_name_and_other_software_left_out() {
+        let mut other = run(1, 0.0);
+        other.host = "node8".into();
+        let error = run(9, 0.0).against(&[other], 0.03, 1e-5).expect_err("another node");
+        assert!(error.to_string().contains("node8") && error.to_string().contains("node7"));
+        let mut other = run(1, 0.0);
+        other.hardware = "0".into();
+        let error = run(9, 0.0).against(&[other], 0.03, 1e-5).expect_err("other parts");
+        assert!(error.to_string().contains("with other parts"), "{error}");
+        let mut other = run(1, 0.0);
+        other.software = "0".into();
+        let compared = run(9, 0.0).against(&[other], 0.03, 1e-5).expect("comparable");
+        assert_eq!((compared.runs, compared.other_software, compared.cases), (0, 1, 0));
+        let mut other = run(1, 0.0);
+        other.simulated = Some("x".into());
+        assert!(run(9, 0.0).against(&[other], 0.03, 1e-5).is_err());
+    }
+
+    #[test]
+    fn a_digest_is_read_as_it_was_written() {
+        let digest = run(3, 0.0);
+        let text = serde_json::to_string(&digest).expect("JSON");
+        assert_eq!(RunDigest::parse(&text).expect("a digest"), digest);
+        assert!(RunDigest::parse("{}").is_err());
+        assert!(RunDigest::parse(&text.replace("\"digest\":1", "\"digest\":9")).is_err());
+        assert_eq!(digest.classes.values().copied().collect::<Vec<_>>(), [12]);
+        // 5 digits: 160 us times 1.03 times 1.001 or so.
+        let (_, median, ..) = digest.cases.values().next().expect("a case");
+        assert_eq!(median % 10.0, 0.0, "{median}");
+        let mut thin = digest.clone();
+        thin.thin(0.5);
+        assert!((1..12).contains(&thin.cases.len()), "{}", thin.cases.len());
+    }
+}
