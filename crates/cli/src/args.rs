@@ -629,9 +629,12 @@ pub(crate) struct ReportArgs {
     /// Print every figure and warning, not the first screen alone.
     #[arg(long)]
     pub(crate) full: bool,
+    /// Write verdict, findings and figures as JSON, for tools (docs/findings.md); `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
     /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
     /// else.
-    #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw"])]
+    #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw", "json"])]
     pub(crate) format: Option<ReportFormat>,
     /// When to use colour.
     #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]

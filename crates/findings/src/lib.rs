@@ -3,6 +3,7 @@
 //! Every conclusion is derived from measured or predicted values and from the topology, never from the
 //! name of a product.
 
+mod derived;
 mod evidence;
 mod finding;
 mod host_copies;
@@ -10,6 +11,10 @@ mod rules;
 mod tile;
 mod verdict;
 
+pub use derived::{
+    DERIVED_FORMAT, DerivedCell, DerivedFigure, DerivedGpu, DerivedIdentity, DerivedRun,
+    DerivedWarning,
+};
 pub use finding::{ExpectedGain, Finding, FindingArm, FindingSeverity, GainBasis};
 pub use tile::SummaryTile;
 pub use verdict::{RunAnswer, VerdictState};

@@ -80,7 +80,8 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
     if let Some(first) = faults.next() {
         let all = 1 + faults.count();
         let of = fmt::count(journal.outcomes.len(), "case");
-        let text = first.error.lines().next().unwrap_or_default().trim_end_matches('.');
+        // What follows a semicolon is advice.
+        let text = first.error.split([';', '\n']).next().unwrap_or_default().trim_end_matches('.');
         return match first.case.timed.as_slice() {
             [flow] => format!("{all} of {of} failed, first {} to {} ({text})", flow.src, flow.dst),
             _ => format!("{all} of {of} failed, first with: {text}"),

@@ -78,12 +78,26 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     if let Some(file) = &args.csv_raw {
         files::write(file, &pathline_report::csv::export_raw(&journal))?;
     }
-    let piped = [&args.csv, &args.csv_raw].into_iter().flatten().any(|f| f == Path::new("-"));
+    if let Some(file) = &args.json {
+        files::write(file, &derived_json(&journal, &network)?)?;
+    }
+    let piped =
+        [&args.csv, &args.csv_raw, &args.json].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
         say::page(&summary, colour);
         outln!("\n{}", page.display());
     }
     Ok(judge(&journal).into())
+}
+
+/// Everything that is derived from a run, as JSON.
+fn derived_json(journal: &Journal, network: &Network) -> Result<String> {
+    let arguments = repeat::arguments(&journal.begin);
+    let report =
+        pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
+    let conclusions = pathline_findings::conclude(journal, Some(network), &report);
+    let derived = pathline_findings::DerivedRun::new(journal, &report, &conclusions);
+    Ok(serde_json::to_string_pretty(&derived)? + "\n")
 }
 
 /// The physics that a run is compared with: of the description next to its journal, if that was

@@ -190,3 +190,16 @@ fn files_of_two_h200s() {
     };
     assert_eq!(rows.iter().filter(unverified).count(), 0);
 }
+
+#[test]
+fn what_is_derived_is_written_as_json() {
+    let dir = TempDir::new().expect("a folder");
+    let page = dir.path().join("report.html");
+    let (run, page) = (fixture("h200-x2-nccl"), page.to_str().expect("a printable path"));
+    let output = pathline(&["report", run.to_str().expect("text"), "--html", page, "--json", "-"]);
+    // Nothing else is on standard output.
+    let read: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(read["format"], 1);
+    assert_eq!(read["findings"][0]["id"], "collectives-in-graphs");
+    assert!(read["identity"]["libraries"]["ccl"].as_str().expect("text").contains("NCCL 2.28.9"));
+}

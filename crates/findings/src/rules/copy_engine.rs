@@ -74,9 +74,9 @@ fn reads(
     let factors: Vec<f64> = found.iter().map(|f| f.3).collect();
     let size = best.1.case.timed.first()?.bytes.rounded();
     let observation = format!(
-        "Between {} of {all} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, those \
+        "Between {} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, those \
          that write at the source {} ({size}).",
-        found.len(),
+        if found.len() == all { format!("all {all}") } else { format!("{} of {all}", found.len()) },
         range_text(&reads),
         widest_text(&reads),
         range_text(&writes),

@@ -1,40 +1,59 @@
 //! Paths that are slower than the paths that should equal them.
 
 use pathline_explain::fmt;
-use pathline_health::unlike_paths;
+use pathline_health::{UnlikePath, unlike_paths};
 
 use crate::evidence::Evidence;
-use crate::{Finding, FindingArm, FindingSeverity};
+use crate::{Finding, FindingSeverity};
 
 pub(super) const ID: &str = "path-slower-than-equals";
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let unlike = unlike_paths(evidence.run.journal);
-    let all = unlike.len();
-    let finding = |path: pathline_health::UnlikePath| {
-        let entry = evidence.run.entry(&path.case)?;
-        let rate = evidence.rate(entry).or_else(|| evidence.time(entry))?;
-        let arms: Vec<FindingArm> = vec![rate.arm(path.path.clone())];
-        let observation = format!(
-            "{} reaches {}, {} below the median of its {} equals.",
-            path.path,
-            rate.text(),
-            fmt::percent(1.0 - path.ratio),
-            path.peers,
-        );
-        Some(Finding {
-            action: format!(
-                "Measure again in new processes (pathline health); if it stays, check this link and its \
-                 ends. {}",
-                if all > 1 { "Other unlike paths may share the cause." } else { "" }
-            )
-            .trim_end()
-            .to_owned(),
-            places: vec![path.path],
-            arms,
-            weight: rate.value * (1.0 / path.ratio.max(1e-3) - 1.0),
-            ..Finding::new(ID, FindingSeverity::Fault, observation)
-        })
+    unlike.iter().filter_map(|path| finding(evidence, path)).collect()
+}
+
+/// None for a path whose case is disturbed or under-sampled.
+fn finding(evidence: &Evidence, path: &UnlikePath) -> Option<Finding> {
+    let entry = evidence.run.entry(&path.case)?;
+    let value = match entry.lone().is_some_and(|flow| flow.by.is_chase()) {
+        true => evidence.time(entry)?,
+        false => evidence.rate(entry)?,
     };
-    unlike.into_iter().filter_map(finding).collect()
+    let (low, high) = path.ratio_range;
+    let observation = format!(
+        "{} reaches {}, {} below the median of its {} equals ({}-{}).",
+        path.path,
+        value.text(),
+        fmt::percent(1.0 - path.ratio),
+        path.peers,
+        fmt::percent(1.0 - high).trim_end_matches(" %"),
+        fmt::percent(1.0 - low),
+    );
+    let mut seen = Vec::new();
+    if path.movers.len() > 1 {
+        seen.push(format!("{} show it", fmt::list(&path.movers)));
+    }
+    if !path.movers_fine.is_empty() {
+        seen.push(format!("not {}", fmt::list(&path.movers_fine)));
+    }
+    match path.reverse_fine {
+        Some(true) => seen.push("the opposite direction is fine".to_owned()),
+        Some(false) => seen.push("so does the opposite direction".to_owned()),
+        None => (),
+    }
+    let cause = match seen.is_empty() {
+        true => String::new(),
+        false => format!("{}.", fmt::sentence(&seen.join("; "))),
+    };
+    Some(Finding {
+        cause,
+        action: "Measure again in new processes (pathline health); if it stays, check the links and the \
+                 two ends of this path."
+            .to_owned(),
+        places: vec![path.path.clone()],
+        arms: vec![value.arm(path.path.clone())],
+        weight: value.value * (1.0 / path.ratio.max(1e-3) - 1.0),
+        ..Finding::new(ID, FindingSeverity::Fault, observation)
+    })
 }

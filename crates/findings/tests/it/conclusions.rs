@@ -1,17 +1,266 @@
 //! Conclusions of runs whose answer is known.
 
-use crate::common::{conclusions, fixture, simulated, text};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use pathline_explain::run_report;
+use pathline_findings::{
+    DERIVED_FORMAT, DerivedRun, Finding, FindingSeverity, GainBasis, RunConclusions, VerdictState,
+    conclude,
+};
+use pathline_flow::Network;
+use pathline_schema::{Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase};
+
+use crate::common::{conclusions, fixture, made, simulated, text};
+
+static MI250X: LazyLock<(Journal, Network)> = LazyLock::new(|| simulated("mi250x"));
+static H200S: LazyLock<(Journal, Network)> = LazyLock::new(|| fixture("h200-x4"));
+
+fn find<'a>(all: &'a RunConclusions, id: &str) -> Option<&'a Finding> {
+    all.findings.iter().find(|finding| finding.id == id)
+}
+
+fn measured(journal: &mut Journal) -> impl Iterator<Item = &mut MeasuredCase> {
+    journal.outcomes.iter_mut().filter_map(|outcome| match outcome {
+        CaseOutcome::Measured(measured) => Some(measured.as_mut()),
+        _ => None,
+    })
+}
+
+/// Conclusions of a run without its figures, which verdicts on sound runs and findings do not need.
+fn conclude_alone(journal: &Journal, network: &Network) -> RunConclusions {
+    let empty = Journal { outcomes: Vec::new(), ..journal.clone() };
+    conclude(journal, Some(network), &run_report::build(&empty, None))
+}
 
 #[test]
 fn findings_of_simulated_nodes() {
-    for preset in ["mi250x", "hgx-h200"] {
-        insta::assert_snapshot!(preset, text(&conclusions(&simulated(preset))));
-    }
+    insta::assert_snapshot!("mi250x", text(&conclusions(&MI250X)));
+    insta::assert_snapshot!("hgx-h200", text(&conclusions(&simulated("hgx-h200"))));
 }
 
 #[test]
 fn findings_of_kept_runs() {
-    for name in ["h200-x4", "h200-x2-nccl", "h200-x2-mpi-ucx", "h200-storage"] {
+    insta::assert_snapshot!("h200-x4", text(&conclusions(&H200S)));
+    for name in ["h200-x2-nccl", "h200-x2-mpi-ucx", "h200-storage"] {
         insta::assert_snapshot!(name, text(&conclusions(&fixture(name))));
     }
+}
+
+#[test]
+fn findings_of_a_run_without_gpus() {
+    let journal = made::host_run(20.0);
+    let network = Network::from_topology(&journal.topology);
+    insta::assert_snapshot!("host-only", text(&conclusions(&(journal, network))));
+}
+
+#[test]
+fn a_copy_engine_holds_the_pairs_with_more_than_one_link() {
+    let (journal, network) = &*MI250X;
+    let all = conclude_alone(journal, network);
+    let finding = find(&all, "engine-limits-pairs").unwrap();
+    assert_eq!(all.findings[0].id, finding.id);
+    // 4 pairs of 4 links, 4 of 2, and 4 forwarded over two of them at once (0-1 by 6-7, 2-3 by 4-5): each
+    // in both directions.
+    let wide = |a: u32, b: u32| {
+        let route = network.routes().in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b));
+        a != b && route.is_some_and(|route| route.width > 1)
+    };
+    let pairs = (0..8).flat_map(|a| (0..8).map(move |b| (a, b)));
+    let expected: BTreeSet<String> =
+        pairs.filter(|(a, b)| wide(*a, *b)).map(|(a, b)| format!("gpu{a}→gpu{b}")).collect();
+    assert_eq!(expected.len(), 24);
+    assert_eq!(finding.places.iter().cloned().collect::<BTreeSet<_>>(), expected);
+    // An engine moves 50 GB/s. A write has 64 of 81 bytes of payload: 158 GB/s over 4 links are 3.1 times
+    // that; 79 over 2 links, and 72 where another GPU forwards them, 1.6 and 1.46 times.
+    let gain = finding.gain.as_ref().unwrap();
+    assert!((1.43..1.49).contains(&gain.factor.0), "{gain:?}");
+    assert!((3.08..3.16).contains(&gain.factor.1), "{gain:?}");
+    assert_eq!((gain.basis, finding.simulated), (GainBasis::Simulated, true));
+    for setting in ["HSA_ENABLE_SDMA=0", "HSA_ENABLE_PEER_SDMA=0"] {
+        assert!(finding.action.contains(setting), "{}", finding.action);
+    }
+}
+
+#[test]
+fn no_copy_engine_is_blamed_where_it_is_the_fastest() {
+    // 396 GB/s by the engines of 4 H200s, 376 by kernels.
+    assert!(find(&conclude_alone(&H200S.0, &H200S.1), "engine-limits-pairs").is_none());
+}
+
+#[test]
+fn pageable_memory_wins_below_16_kib_on_h200s() {
+    let all = conclude_alone(&H200S.0, &H200S.1);
+    let finding = find(&all, "memory-kind-by-size").unwrap();
+    assert!(finding.observation.contains("up to 16KiB"), "{}", finding.observation);
+    // 4 KiB: 2.370 against 1.637 GB/s is 1.45; 1 KiB has the most, 0.633 against 0.401.
+    let (least, most) = finding.gain.as_ref().unwrap().factor;
+    assert!(least > 1.2 && (1.5..1.65).contains(&most), "{least} {most}");
+}
+
+#[test]
+fn names_of_products_change_nothing() {
+    for (journal, network) in [&*MI250X, &*H200S] {
+        let mut renamed = journal.clone();
+        for (at, gpu) in renamed.topology.gpus.iter_mut().enumerate() {
+            gpu.name = format!("Other Accelerator {at}");
+        }
+        assert_eq!(conclude_alone(journal, network), conclude_alone(&renamed, network));
+    }
+}
+
+#[test]
+fn a_run_that_others_disturbed_throughout_has_no_finding_and_no_verdict() {
+    let (mut journal, network) = (H200S.0.clone(), &H200S.1);
+    for case in measured(&mut journal) {
+        case.before.0.insert("foreign_cpus".to_owned(), 64.0);
+        case.after.0.insert("foreign_cpus".to_owned(), 64.0);
+        let busy = GpuState { other_processes: Some(3), ..GpuState::default() };
+        let readings = GpuReadings { before: busy.clone(), after: busy, ..GpuReadings::default() };
+        for flow in case.case.flows() {
+            for unit in [flow.src.unit, flow.dst.unit, flow.by.at()] {
+                if unit.gpu().is_some() {
+                    case.gpus.insert(unit, readings.clone());
+                }
+            }
+        }
+    }
+    let all = conclusions(&(journal, network.clone()));
+    assert_eq!(all.findings, []);
+    assert_eq!(all.tiles, []);
+    assert_eq!(all.verdict.state, VerdictState::Unknown, "{:?}", all.verdict);
+}
+
+#[test]
+fn three_samples_are_no_evidence() {
+    let (mut journal, network) = (H200S.0.clone(), &H200S.1);
+    for case in measured(&mut journal) {
+        for series in &mut case.series {
+            series.samples_ns.truncate(3);
+            series.start_ns.truncate(3);
+            series.off_cpu_ns.truncate(3);
+            series.visits = vec![3];
+        }
+    }
+    let all = conclude_alone(&journal, network);
+    assert_eq!((all.findings, all.tiles), (vec![], vec![]));
+}
+
+#[test]
+fn a_slow_link_is_the_first_finding_and_the_verdict() {
+    let (mut journal, network) = (H200S.0.clone(), &H200S.1);
+    let slow = "r0.gpu2.vram > r0.gpu3.vram";
+    for case in measured(&mut journal).filter(|m| m.case.timed.len() == 1) {
+        for series in case.series.iter_mut().filter(|s| s.flow.to_string().starts_with(slow)) {
+            for ns in series.samples_ns.iter_mut().chain(&mut series.start_ns) {
+                *ns *= 1.6;
+            }
+        }
+    }
+    let all = conclude_alone(&journal, network);
+    assert_eq!(all.verdict.state, VerdictState::Suspect, "{:?}", all.verdict);
+    let first = &all.findings[0];
+    assert_eq!((first.id, first.severity), ("path-slower-than-equals", FindingSeverity::Fault));
+    // 1 / 1.6 is 0.625: 37 or 38 % are lost.
+    for text in [&all.verdict.reason, &first.observation] {
+        assert!(text.contains("gpu2→gpu3"), "{text}");
+        assert!(text.contains("37 %") || text.contains("38 %"), "{text}");
+    }
+}
+
+#[test]
+fn streaming_stores_are_no_finding_where_memcpy_has_them() {
+    let of = |memcpy: f64| {
+        let journal = made::host_run(memcpy);
+        let network = Network::from_topology(&journal.topology);
+        conclude_alone(&journal, &network)
+    };
+    let slow = of(20.0);
+    // 30 over 20 GB/s at 256 MiB.
+    let finding = find(&slow, "non-temporal-copies").unwrap();
+    assert!((finding.gain.as_ref().unwrap().factor.1 - 1.5).abs() < 0.01);
+    assert!(finding.action.contains("64MiB"), "{}", finding.action);
+    assert!(find(&of(29.9), "non-temporal-copies").is_none());
+}
+
+#[test]
+fn host_memory_of_another_domain_is_a_finding_only_if_it_is_slower() {
+    let of = |far: f64| {
+        let copy = |from: u32, rate: f64| {
+            let case = format!("numa{from}.pinned > gpu0.vram by dma@gpu0 x 256MiB");
+            made::at_rate("numa-gpu", &case, rate)
+        };
+        let mut topology = H200S.0.topology.clone();
+        topology.gpus.truncate(1);
+        let mut second = topology.numa[0].clone();
+        second.id = 1;
+        topology.numa.push(second);
+        let journal = made::journal(topology, vec![copy(0, 50.0), copy(1, far)]);
+        conclude_alone(&journal, &H200S.1)
+    };
+    // 50 over 40 GB/s.
+    let slow = of(40.0);
+    let finding = find(&slow, "near-memory-faster").unwrap();
+    assert!((finding.gain.as_ref().unwrap().factor.0 - 1.25).abs() < 0.01);
+    assert!((finding.weight - 10.0).abs() < 0.1, "{}", finding.weight);
+    let alike = of(49.8);
+    assert!(find(&alike, "near-memory-faster").is_none());
+    assert!(find(&alike, "numa-domains-alike").is_some());
+}
+
+#[test]
+fn the_faster_library_of_a_collective_changes_with_the_size() {
+    let case = |via: &str, size: &str, us: f64| {
+        let suite = if via == "ccl" { "ccl-collectives" } else { "mpi-collectives" };
+        let text = format!("r0.gpu0.vram > r1.gpu1.vram by {via}@gpu0[all_reduce] x {size}");
+        made::at_time(suite, &text, us)
+    };
+    let outcomes = vec![
+        case("mpi", "8B", 2.0),
+        case("ccl", "8B", 10.0),
+        case("mpi", "1MiB", 40.0),
+        case("ccl", "1MiB", 20.0),
+    ];
+    let journal = made::journal(H200S.0.topology.clone(), outcomes);
+    let all = conclude_alone(&journal, &H200S.1);
+    let finding = find(&all, "collective-library").unwrap();
+    // 10 over 2 us, and 40 over 20.
+    let (least, most) = finding.gain.as_ref().unwrap().factor;
+    assert!((least - 2.0).abs() < 0.02 && (most - 5.0).abs() < 0.05, "{least} {most}");
+    assert!(finding.observation.contains("MPI below 1MiB"), "{}", finding.observation);
+}
+
+#[test]
+fn the_json_of_a_run_reads_back() {
+    let (journal, network) = &*H200S;
+    let report = run_report::build(journal, Some(network));
+    let all = conclude(journal, Some(network), &report);
+    let json = serde_json::to_string(&DerivedRun::new(journal, &report, &all)).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(read["format"], DERIVED_FORMAT);
+    assert_eq!(read["identity"]["gpus"].as_array().unwrap().len(), 4);
+    assert_eq!(read["identity"]["command"][0], journal.begin.command[0].as_str());
+    assert_eq!(read["verdict"]["state"], "no-fault");
+    let findings = read["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), all.findings.len());
+    for (read, finding) in findings.iter().zip(&all.findings) {
+        assert_eq!(read["id"], finding.id);
+        for (read, arm) in read["arms"].as_array().unwrap().iter().zip(&finding.arms) {
+            let case: Case = read["case"].as_str().unwrap().parse().unwrap();
+            assert_eq!((case, read["value"].as_f64()), (arm.case.clone(), Some(arm.value)));
+        }
+    }
+    assert_eq!(read["tiles"].as_array().unwrap().len(), all.tiles.len());
+    // Every value of every figure is there, to the last digit.
+    let cells: Vec<&serde_json::Value> = read["figures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|figure| figure["cells"].as_array().unwrap())
+        .collect();
+    let read: Vec<f64> = cells.iter().filter_map(|cell| cell["value"].as_f64()).collect();
+    let shown = report.figures.iter().flat_map(|figure| figure.cells());
+    let shown: Vec<f64> = shown.filter_map(|cell| cell.value).collect();
+    assert!(shown.len() > 300);
+    assert_eq!(read, shown);
 }

@@ -1,5 +1,7 @@
 //! Runs of simulated and of real machines, and conclusions as text.
 
+pub(crate) mod made;
+
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufReader;
