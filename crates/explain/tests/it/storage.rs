@@ -25,7 +25,7 @@ fn rates_and_latencies_stand_beside_each_other() {
     // With 4 workers 16 in flight give 75.8 thousand, 64 give 88.3 and 512 at last 92.8: 17 % more by
     // four times as many, and 95 % of all.
     assert!(
-        depth.finding.contains("From depth 16 on more of them gain little: 95 %"),
+        depth.finding.contains("Throughput saturates near depth 16: 95 %"),
         "{}",
         depth.finding
     );

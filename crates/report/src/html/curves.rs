@@ -14,15 +14,21 @@ const WIDTH: f64 = 920.0;
 /// Height of the plot itself.
 const PLOT: f64 = 340.0;
 const LEFT: f64 = 58.0;
-/// Room for the names at the ends of the lines.
-const RIGHT: f64 = 168.0;
+/// Room at the right of a chart without names at the ends of its lines.
+const MARGIN: f64 = 16.0;
+/// Place of the names behind the end of the plot.
+const INDENT: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 /// Height of one row of labels above the plot.
 const ROW: f64 = 15.0;
 /// Width of a character of a label.
 const CHAR: f64 = 6.2;
-/// Characters of a line's name at its end; the legend has the whole of it.
-const NAME: usize = 22;
+/// Width of a character of a line's name, which is bold.
+const BOLD: f64 = 7.1;
+/// Characters of one row of a line's name.
+const NAME: usize = 28;
+/// Height of one row of a line's name.
+const NAME_ROW: f64 = 13.0;
 /// Colours and point shapes before they repeat with another dash.
 const INKS: usize = 8;
 
@@ -37,6 +43,10 @@ struct CurvePlot<'a> {
     top: f64,
     /// Ceilings: label and pixel.
     ceilings: Vec<(String, f64)>,
+    /// Names at the ends of the lines, each in one row or two; empty where they do not fit.
+    names: Vec<(usize, Vec<String>)>,
+    /// Right end of the plot.
+    right: f64,
 }
 
 impl<'a> CurvePlot<'a> {
@@ -50,17 +60,23 @@ impl<'a> CurvePlot<'a> {
             ScaleKind::Log => log_bounds(&ys)?,
             ScaleKind::Linear => linear_bounds(&ys, 6),
         };
-        let range = (LEFT + 10.0, WIDTH - RIGHT - 10.0);
+        let names = end_names(curves);
+        let widest = names.iter().flat_map(|(_, rows)| rows).map(|row| row.chars().count()).max();
+        let room = widest.map_or(MARGIN, |chars| chars as f64 * BOLD + INDENT + 6.0);
+        let right = WIDTH - room;
+        let range = (LEFT + 10.0, right - 10.0);
         let x = AxisScale { kind: x_kind, domain: x_domain, range };
         let marks = place_marks(curves, x);
         let rows = marks.iter().map(|m| m.2 + 1).max().unwrap_or(0);
         let top = 14.0 + ROW * rows as f64;
         let y = AxisScale { kind: y_kind, domain: y_domain, range: (top + PLOT, top) };
         let named = |(name, v): &(String, f64)| {
-            Some((format!("{name}: {}", judge.with_unit(*v)), y.at(*v)?))
+            let value = judge.with_unit(*v);
+            let known = name.contains(&value);
+            Some((if known { name.clone() } else { format!("{name}: {value}") }, y.at(*v)?))
         };
         let ceilings = curves.ceilings.iter().filter_map(named).collect();
-        Some(Self { curves, judge, x, y, marks, top, ceilings })
+        Some(Self { curves, judge, x, y, marks, top, ceilings, names, right })
     }
 
     fn foot(&self) -> f64 {
@@ -136,7 +152,7 @@ pub(super) fn write(h: &mut HtmlBuilder, curves: &CurvesBody, judge: CellJudge<'
         write_axes(h, &plot);
         write_marks(h, &plot);
         for (_, y) in &plot.ceilings {
-            segment(h, "ceiling", (LEFT, *y), (WIDTH - RIGHT, *y));
+            segment(h, "ceiling", (LEFT, *y), (plot.right, *y));
         }
         for (i, line) in curves.lines.iter().enumerate() {
             write_line(h, &plot, i, line);
@@ -163,7 +179,7 @@ fn segment(h: &mut HtmlBuilder, class: &str, (x1, y1): (f64, f64), (x2, y2): (f6
 }
 
 fn write_axes(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
-    let (left, right, foot) = (LEFT, WIDTH - RIGHT, plot.foot());
+    let (left, right, foot) = (LEFT, plot.right, plot.foot());
     let curves = plot.curves;
     for t in y_ticks(plot.y) {
         let Some(y) = plot.y.at(t) else { continue };
@@ -231,7 +247,7 @@ fn write_ceiling_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     let wanted: Vec<f64> = plot.ceilings.iter().map(|(_, y)| beside(*y)).collect();
     let places = spread(&wanted, 13.0, (plot.top + 10.0, plot.foot() - 4.0));
     let ink = plot.ink();
-    let (left, right) = (LEFT + 8.0, WIDTH - RIGHT - 8.0);
+    let (left, right) = (LEFT + 8.0, plot.right - 8.0);
     let middle = f64::midpoint(left, right);
     for ((label, _), y) in plot.ceilings.iter().zip(places) {
         let width = label.chars().count() as f64 * CHAR;
@@ -343,38 +359,73 @@ fn shape(i: usize) -> &'static str {
     }
 }
 
-/// Names at the ends of the lines, where they fit.
-fn write_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
-    let lines = plot.curves.lines.iter().enumerate();
-    let ends: Vec<(usize, &ChartLine, (f64, f64))> = lines
-        .filter_map(|(i, line)| {
-            let mut places = line.points.iter().rev();
-            let end = places.find_map(|(x, cell)| plot.place(*x, cell))?;
-            Some((i, line, end))
-        })
-        .collect();
-    const GAP: f64 = 14.0;
-    if ends.len() as f64 * GAP > PLOT {
-        return;
-    }
-    let wanted: Vec<f64> = ends.iter().map(|(_, _, (_, y))| *y).collect();
-    let places = spread(&wanted, GAP, (plot.top + 4.0, plot.foot() - 4.0));
-    let at = WIDTH - RIGHT + 14.0;
-    for ((i, line, end), y) in ends.iter().zip(places) {
-        h.el("g", &[("class", &classes(*i))], |h| {
-            segment(h, "leader", (end.0 + 5.0, end.1), (at - 3.0, y));
-            text(h, "line-name", at, y + 4.0, &shortened(&line.name));
-        });
-    }
+/// Names for the ends of the lines, in rows of at most [`NAME`] characters; none if the chart has not
+/// enough height for all of them.
+fn end_names(curves: &CurvesBody) -> Vec<(usize, Vec<String>)> {
+    let drawn = curves.lines.iter().enumerate();
+    let drawn = drawn.filter(|(_, l)| l.points.iter().any(|(_, cell)| value(cell).is_some()));
+    let names: Vec<(usize, Vec<String>)> = drawn.map(|(i, l)| (i, rows_of(&l.name))).collect();
+    if names.len() as f64 * name_gap(&names) > PLOT { Vec::new() } else { names }
 }
 
-fn shortened(name: &str) -> String {
-    if name.chars().count() <= NAME {
-        return name.to_owned();
+/// Distance between names that does not let them touch.
+fn name_gap(names: &[(usize, Vec<String>)]) -> f64 {
+    let rows = names.iter().map(|(_, rows)| rows.len()).max().unwrap_or(1);
+    rows as f64 * NAME_ROW + 2.0
+}
+
+/// A name in one row, or broken into two between words. What does not fit in two rows is in the
+/// legend.
+fn rows_of(name: &str) -> Vec<String> {
+    let mut rows: Vec<String> = vec![String::new()];
+    for word in name.split_whitespace() {
+        let Some(row) = rows.last_mut() else { break };
+        match row.chars().count() + 1 + word.chars().count() <= NAME {
+            _ if row.is_empty() => row.push_str(word),
+            true => {
+                row.push(' ');
+                row.push_str(word);
+            }
+            false => rows.push(word.to_owned()),
+        }
     }
-    let mut cut: String = name.chars().take(NAME - 1).collect();
-    cut.push('…');
-    cut
+    let more = rows.len() > 2;
+    rows.truncate(2);
+    for row in &mut rows {
+        if row.chars().count() > NAME {
+            *row = row.chars().take(NAME - 1).chain(['…']).collect();
+        }
+    }
+    if let (true, Some(last)) = (more, rows.last_mut()) {
+        last.push_str(" …");
+    }
+    rows
+}
+
+/// Names at the ends of the lines, joined to the last points by dotted leaders.
+fn write_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
+    let ends: Vec<(usize, &[String], (f64, f64))> = plot
+        .names
+        .iter()
+        .filter_map(|(i, rows)| {
+            let line = plot.curves.lines.get(*i)?;
+            let mut points = line.points.iter().rev();
+            Some((*i, rows.as_slice(), points.find_map(|(x, cell)| plot.place(*x, cell))?))
+        })
+        .collect();
+    let wanted: Vec<f64> = ends.iter().map(|(_, _, (_, y))| *y).collect();
+    let half = name_gap(&plot.names) / 2.0;
+    let places = spread(&wanted, 2.0 * half, (plot.top + half, plot.foot() - half));
+    let at = plot.right + INDENT;
+    for ((i, rows, end), y) in ends.iter().zip(places) {
+        h.el("g", &[("class", &classes(*i))], |h| {
+            segment(h, "leader", (end.0 + 9.0, end.1), (at - 4.0, y));
+            for (row, name) in rows.iter().enumerate() {
+                let middle = (rows.len() - 1) as f64 / 2.0;
+                text(h, "line-name", at, y + 4.0 + (row as f64 - middle) * NAME_ROW, name);
+            }
+        });
+    }
 }
 
 /// One switch a line; they work by style alone.
@@ -492,6 +543,38 @@ mod tests {
         let rising =
             vec![(4096.0, cell(2.0)), (536870912.0, cell(39.0)), (1073741824.0, cell(41.0))];
         assert!(html(&curves(rising)).contains("\"halo ceiling-name"));
+    }
+
+    #[test]
+    fn names_at_the_ends_break_between_words_and_have_room() {
+        assert_eq!(rows_of("memcpy"), ["memcpy"]);
+        // 28 characters a row: `numa0 pinned to gpu0, copy` has 26, with `engine` 33.
+        assert_eq!(
+            rows_of("numa0 pinned to gpu0, copy engine"),
+            ["numa0 pinned to gpu0, copy", "engine"]
+        );
+        let long = "w".repeat(40);
+        assert_eq!(rows_of(&long)[0].chars().count(), NAME);
+        let c = curves(vec![(4096.0, cell(1.0)), (65536.0, cell(20.0))]);
+        let plot = CurvePlot::new(&c, CellJudge::new("GB/s", BetterWhen::Higher)).unwrap();
+        // `memcpy` has 6 characters of 7.1 and 20 units around them.
+        assert!((WIDTH - plot.right - 62.6).abs() < 1e-9, "{}", plot.right);
+    }
+
+    #[test]
+    fn a_leader_begins_behind_the_last_point() {
+        let page = html(&curves(vec![(4096.0, cell(1.0)), (65536.0, cell(20.0))]));
+        let leader = page.split("class=\"leader\" d=\"M").nth(1).unwrap();
+        let x: f64 = leader.split(' ').next().unwrap().parse().unwrap();
+        // The last point stands 10 before the end of the plot at 920 - 62.6 = 857.4.
+        assert!((x - (857.4 - 10.0 + 9.0)).abs() < 0.1, "{x}");
+    }
+
+    #[test]
+    fn a_ceiling_that_names_its_value_does_not_repeat_it() {
+        let mut c = curves(vec![(4096.0, cell(1.0)), (65536.0, cell(20.0))]);
+        c.ceilings = vec![("peak 36.0 GB/s".into(), 36.0)];
+        assert!(html(&c).contains(">peak 36.0 GB/s<"));
     }
 
     #[test]

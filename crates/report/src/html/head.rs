@@ -49,11 +49,9 @@ pub(super) fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
     };
     let ranks = if id.ranks > 0 { count(id.ranks, "rank") } else { String::new() };
     let parts = [&id.gpus, &id.processor, &id.driver, &ranks, &id.started, &id.duration, &version];
-    h.el("p", &[("class", &"identity")], |h| {
-        for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            h.leaf("span", &[], part).text(" ");
-        }
-    });
+    let known: Vec<&str> =
+        parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    h.leaf("p", &[("class", &"identity")], known.join(" · "));
     if !id.packages.is_empty() {
         h.leaf("p", &[("class", &"packages")], &id.packages);
     }
@@ -138,7 +136,7 @@ fn write_spark(h: &mut HtmlBuilder, values: &[f64]) {
 
 fn write_findings(h: &mut HtmlBuilder, findings: &[Finding]) {
     if findings.is_empty() {
-        let text = "No finding: nothing in this run is slower than its equals or has a faster alternative.";
+        let text = "No finding: no rule of this report found anything to act on.";
         h.leaf("p", &[("class", &"nothing")], text);
         return;
     }

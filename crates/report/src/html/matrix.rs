@@ -91,7 +91,14 @@ struct ValueScale {
 
 impl ValueScale {
     fn of(m: &MatrixBody) -> Option<Self> {
-        let values = || m.cells.iter().flatten().filter_map(value).filter(|v| *v > 0.0);
+        // Of a matrix of pairs, the diagonal has transfers inside one unit: it sets no scale.
+        let diagonal = |r: usize, c: usize| m.rows == m.cols && r == c && m.rows.len() > 1;
+        let cells = m.cells.iter().enumerate().flat_map(|(r, row)| {
+            let pairs = row.iter().enumerate().filter(move |(c, _)| !diagonal(r, *c));
+            pairs.map(|(_, cell)| cell)
+        });
+        let values: Vec<f64> = cells.filter_map(value).filter(|v| *v > 0.0).collect();
+        let values = || values.iter().copied();
         let low = values().fold(f64::INFINITY, f64::min);
         let high = values().fold(0.0, f64::max);
         if !(low.is_finite() && high > 0.0) {

@@ -138,15 +138,21 @@ fn plateau(jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Option<String> {
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
     let mut alike: Vec<&IoEntry> = jobs.iter().filter(|j| siblings(j, best.1)).collect();
     alike.sort_by_key(|j| j.io.depth);
+    let mut depths: Vec<u32> = alike.iter().map(|j| j.io.depth).collect();
+    depths.dedup();
+    // Two depths show a difference, and not where it begins.
+    if depths.len() < 3 {
+        return None;
+    }
     let at = alike.iter().find(|j| super::gaps::saturated(j, jobs).is_some())?;
     let reached = at.value(asked)? / best.0;
     Some(match reached < 0.995 {
         true => format!(
-            " From depth {} on more of them gain little: {} of that is there.",
+            " Throughput saturates near depth {}: {} of the best is reached there.",
             at.io.depth,
             fmt::percent(reached)
         ),
-        false => format!(" From depth {} on more of them gain nothing.", at.io.depth),
+        false => format!(" Throughput saturates at depth {}.", at.io.depth),
     })
 }
 
