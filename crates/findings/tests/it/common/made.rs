@@ -31,6 +31,7 @@ fn outcome(suite: &str, case: Case, series: Vec<FlowSeries>) -> CaseOutcome {
         after: Conditions(BTreeMap::new()),
         env: BTreeMap::new(),
         gpus: BTreeMap::new(),
+        origin: None,
     }))
 }
 
