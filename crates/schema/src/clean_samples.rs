@@ -21,7 +21,7 @@ const OLD_VISIT: usize = 4;
 /// A sample is disturbed if one of its threads was without a CPU for 1 % of it or more: preempted,
 /// stolen by the hypervisor, or late at the start. Only clean samples count if there are 6 of 5 visits,
 /// or if a third of all are and at least 3; else all of them count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CleanSamples {
     /// Numbers of the samples that count, ascending; 0 is the first.
     pub chosen: Vec<usize>,
@@ -33,6 +33,8 @@ pub struct CleanSamples {
     pub disturbed: usize,
     /// Whether the samples that count are clean.
     pub enough: bool,
+    /// Median over all samples of the share of a sample for which a thread was without a CPU, 0 to 1.
+    pub lost_share: f64,
 }
 
 impl CleanSamples {
@@ -47,12 +49,13 @@ impl CleanSamples {
         let visits = count_visits(&clean, &visit_of);
         let many = clean.len() >= ENOUGH_SAMPLES && visits.len() >= ENOUGH_VISITS;
         let third = clean.len() >= FEWEST && clean.len() as f64 >= ENOUGH_SHARE * all as f64;
+        let lost_share = median_lost(series, all);
         if many || third {
-            return Self { chosen: clean, visits, all, disturbed, enough: true };
+            return Self { chosen: clean, visits, all, disturbed, enough: true, lost_share };
         }
         let chosen: Vec<usize> = (0..all).collect();
         let visits = count_visits(&chosen, &visit_of);
-        Self { chosen, visits, all, disturbed, enough: disturbed == 0 }
+        Self { chosen, visits, all, disturbed, enough: disturbed == 0, lost_share }
     }
 
     /// The samples of one of the flows that count, in ns.
@@ -70,10 +73,25 @@ impl FlowSeries {
     /// Whether a thread was without a CPU for 1 % or more of a sample. No sample is, of a series that
     /// does not record it.
     pub fn is_disturbed(&self, nth: usize) -> bool {
+        let lost = self.lost_share(nth);
+        lost > 0.0 && lost >= DISTURBED_SHARE
+    }
+
+    /// Share of a sample for which a thread was without a CPU, 0 to 1; 0 of a series that does not record
+    /// it.
+    fn lost_share(&self, nth: usize) -> f64 {
         let off = self.off_cpu_ns.get(nth).copied().unwrap_or(0);
         let sample = self.samples_ns.get(nth).copied().unwrap_or(0.0);
-        off > 0 && off as f64 >= DISTURBED_SHARE * sample
+        if sample > 0.0 { (off as f64 / sample).min(1.0) } else { f64::from(u8::from(off > 0)) }
     }
+}
+
+/// Median over `all` samples of the largest share that a flow's threads lost.
+fn median_lost(series: &[FlowSeries], all: usize) -> f64 {
+    let most = |nth: usize| series.iter().map(|s| s.lost_share(nth)).fold(0.0, f64::max);
+    let mut lost: Vec<f64> = (0..all).map(most).collect();
+    lost.sort_by(f64::total_cmp);
+    lost.get(all / 2).copied().unwrap_or(0.0)
 }
 
 /// The visit that each of `all` samples belongs to.

@@ -127,6 +127,24 @@ fn lost_cpus_make_a_run_busy_by_themselves() {
     assert!(text.contains("threads lost their CPU in 78 % of samples"), "{text}");
 }
 
+/// On a quiet node one of 32 threads loses a percent of most samples; that moves no result by 10 %.
+#[test]
+fn a_thread_that_loses_a_percent_of_its_samples_makes_no_busy_run() {
+    let losing = |share: f64| {
+        let mut journal = with_readings(&QUIET, 0);
+        for m in measured(&mut journal) {
+            for series in &mut m.series {
+                let lost = |ns: &f64| (ns * share) as u64;
+                series.off_cpu_ns = series.samples_ns.iter().map(lost).collect();
+            }
+        }
+        busy(&journal)
+    };
+    assert_eq!(losing(0.012), None);
+    assert_eq!(losing(0.029), None);
+    assert!(losing(0.031).unwrap().contains("in 100 % of samples"));
+}
+
 #[test]
 fn figures_are_of_the_clean_samples() {
     let copy = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 256MiB";
