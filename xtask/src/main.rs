@@ -31,6 +31,11 @@ const TASKS: &[Task] = &[
         what: "[--only LOOP] [--sizes S,..] [--pairs N]: CPU loops against the same in C",
         run: loops,
     },
+    Task {
+        name: "health",
+        what: "[--runs N]: false alarms and power of `pathline health`, as Markdown tables",
+        run: health,
+    },
     Task { name: "fuzz", what: "[--seconds N] [TARGET..]: mutate inputs of parsers", run: fuzz },
 ];
 
@@ -81,6 +86,13 @@ fn loops(root: &Path, args: &[String]) -> Result<()> {
     let mut run =
         cargo(root, &["bench", "--quiet", "-p", "pathline-host", "--bench", "loops", "--"]);
     call(run.arg("--library").arg(&library).args(args))
+}
+
+/// Simulates healthy and damaged nodes with noise of real runs. 300,000 runs take some minutes.
+fn health(root: &Path, args: &[String]) -> Result<()> {
+    let mut run =
+        cargo(root, &["bench", "--quiet", "-p", "pathline-health", "--bench", "health", "--"]);
+    call(run.args(args))
 }
 
 fn fuzz(root: &Path, args: &[String]) -> Result<()> {

@@ -1,11 +1,13 @@
 //! Takes times of the probes and decides when enough is known.
 
+use std::cell::OnceCell;
+
 use pathline_stats::{SignEvidence, ascending, interpolated};
 
 use crate::facts::NodeFacts;
 use crate::plan::{HealthPlan, TailKind};
 use crate::report::HealthReport;
-use crate::verdict::judge_node;
+use crate::verdict::{judge_node, unjudged_classes};
 
 /// Evidence of one process against a path is 1000:1.
 const SUSPECT_LEVEL: f64 = 1e-3;
@@ -119,6 +121,8 @@ pub struct HealthMonitor<'p> {
     /// Indices of probes, by class.
     members: Vec<Vec<usize>>,
     pub(crate) rounds: usize,
+    /// Classes in which no path can be judged, once the first process is over.
+    unjudged: OnceCell<Vec<usize>>,
 }
 
 impl<'p> HealthMonitor<'p> {
@@ -130,7 +134,7 @@ impl<'p> HealthMonitor<'p> {
                 class.push(nth);
             }
         }
-        Self { plan, settings, processes: Vec::new(), members, rounds: 0 }
+        Self { plan, settings, processes: Vec::new(), members, rounds: 0, unjudged: OnceCell::new() }
     }
 
     /// Adds a round of process `process`, counted from 0: the time of one operation of each probe in
@@ -200,8 +204,15 @@ impl<'p> HealthMonitor<'p> {
                 return NextStep::MoreRounds(self.with_class(&open, usize::MAX));
             }
         }
-        let wanted: Vec<usize> =
+        let mut wanted: Vec<usize> =
             self.suspects().into_iter().filter(|&probe| self.needs_process(probe)).collect();
+        if !wanted.is_empty() {
+            // More processes do not tell which of a wrong class is right. The first one shows all of
+            // each class, and is over.
+            let unjudged = self.unjudged.get_or_init(|| unjudged_classes(self));
+            let class = |probe: &usize| self.plan.probes.get(*probe).map(|probe| probe.class);
+            wanted.retain(|probe| class(probe).is_some_and(|class| !unjudged.contains(&class)));
+        }
         if self.processes.len() > 1
             && let Some(last) = self.processes.last()
         {
@@ -267,8 +278,8 @@ impl<'p> HealthMonitor<'p> {
         self.has_equals(probe) && !self.is_confirmed(probe) && !self.is_unstable(probe)
     }
 
-    /// Probes together with others of their classes, at least `references` of those that are no
-    /// suspects where there are as many.
+    /// Probes together with others of their classes: at least `references` that are no suspects, and
+    /// twice as many as the probes of the class, where there are as many.
     fn with_class(&self, probes: &[usize], references: usize) -> Vec<usize> {
         let suspects = self.suspects();
         let mut all = probes.to_vec();
@@ -280,8 +291,10 @@ impl<'p> HealthMonitor<'p> {
             let others = self.members(class).iter().filter(|probe| !probes.contains(probe));
             let (slow, fine): (Vec<usize>, Vec<usize>) =
                 others.copied().partition(|probe| suspects.contains(probe));
-            let few = fine.len() < references;
-            all.extend(fine.into_iter().take(references));
+            let own = self.members(class).len() - fine.len() - slow.len();
+            let wanted = references.max(2 * own);
+            let few = fine.len() < wanted;
+            all.extend(fine.into_iter().take(wanted));
             all.extend(slow.into_iter().filter(|_| few));
         }
         all.sort_unstable();

@@ -109,13 +109,21 @@ fn notes(facts: &NodeFacts) -> Vec<String> {
     errors.chain(idle).collect()
 }
 
+/// Classes in which no path can be judged, by index.
+pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
+    unjudged(monitor, &ProbeLosses::new(monitor)).classes
+}
+
 /// Classes of which a third or more differs without one part that explains it, and classes of two that
 /// differ.
 fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
     let mut found = Unjudged::default();
     for (nth, class) in monitor.plan.classes.iter().enumerate() {
+        // Later processes measure suspects with few others: only the first shows the whole class.
+        let first = monitor.processes.first();
         let off = |probe: &&usize| {
-            monitor.series(**probe).any(|series| series.is_slow() || series.is_fast())
+            let series = first.and_then(|series| series.get(**probe));
+            series.is_some_and(|series| series.is_slow() || series.is_fast())
         };
         let off: Vec<usize> = monitor.members(nth).iter().filter(off).copied().collect();
         if class.paths == 2 && !off.is_empty() {

@@ -1,19 +1,8 @@
-//! Tests over journals of real runs.
-
+//! Tests over journals of real runs, and over simulated nodes with their noise.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fixture;
+mod rules;
 mod unlike;
-
-use std::io::{BufReader, Read};
-use std::path::Path;
-
-use flate2::read::GzDecoder;
-use pathline_schema::Journal;
-
-/// A journal of `fixtures/`.
-fn fixture(name: &str) -> Journal {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
-    let mut text = Vec::new();
-    GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_end(&mut text).unwrap();
-    Journal::read(BufReader::new(text.as_slice())).unwrap()
-}
+mod verdicts;
+mod world;

@@ -3,7 +3,7 @@
 use pathline_health::unlike_paths;
 use pathline_schema::{CaseOutcome, Flow, Journal};
 
-use crate::fixture;
+use crate::fixture::fixture;
 
 fn slow_down(journal: &mut Journal, factor: f64, is_meant: impl Fn(&Flow) -> bool) -> usize {
     let mut changed = 0;
