@@ -134,7 +134,14 @@ impl<'p> HealthMonitor<'p> {
                 class.push(nth);
             }
         }
-        Self { plan, settings, processes: Vec::new(), members, rounds: 0, unjudged: OnceCell::new() }
+        Self {
+            plan,
+            settings,
+            processes: Vec::new(),
+            members,
+            rounds: 0,
+            unjudged: OnceCell::new(),
+        }
     }
 
     /// Adds a round of process `process`, counted from 0: the time of one operation of each probe in

@@ -239,7 +239,13 @@ fn draw_states(
 }
 
 /// The description of a node of 8 GPUs with other links between them: `(a, b, width)`, all of one kind.
-fn with_links(preset: &str, name: &str, kind: &str, each: f64, links: &[(u32, u32, u32)]) -> String {
+fn with_links(
+    preset: &str,
+    name: &str,
+    kind: &str,
+    each: f64,
+    links: &[(u32, u32, u32)],
+) -> String {
     let presets = MachineDesc::presets();
     let text = presets.iter().find(|(known, _)| *known == preset).unwrap().1;
     let own_name = format!("name = \"{preset}\"");
@@ -278,8 +284,7 @@ pub(crate) fn nodes() -> Vec<TestNode> {
     let between = [(0, 4, 2), (1, 5, 2), (2, 6, 1), (3, 7, 1)];
     let cube: Vec<(u32, u32, u32)> = quad(0).into_iter().chain(quad(4)).chain(between).collect();
     let chords = (0..4).map(|a| (a, a + 4, 1));
-    let ring: Vec<(u32, u32, u32)> =
-        (0..8).map(|a| (a, (a + 1) % 8, 2)).chain(chords).collect();
+    let ring: Vec<(u32, u32, u32)> = (0..8).map(|a| (a, (a + 1) % 8, 2)).chain(chords).collect();
     vec![
         preset("mi250x"),
         preset("hgx-h200"),
