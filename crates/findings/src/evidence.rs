@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
+use pathline_health::{UnlikePath, compared_cases, unlike_paths};
 use pathline_schema::{Case, Flow, Gpu, GpuCaps, Journal, Topology};
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
@@ -26,6 +27,10 @@ pub(crate) struct Evidence<'a> {
     /// Without results that are beyond a ceiling or that other programs disturbed.
     pub(crate) run: RunView<'a>,
     suspect: BTreeSet<&'a str>,
+    /// Paths that are slower than their equals, the slowest first.
+    pub(crate) unlike: Vec<UnlikePath>,
+    /// Number of cases that were compared with equals.
+    pub(crate) compared: usize,
     /// Number of results that are left out.
     disturbed: usize,
 }
@@ -47,7 +52,15 @@ impl<'a> Evidence<'a> {
         let whole = RunView::new(journal, network);
         let run = whole.sound();
         let disturbed = whole.entries.len() - run.entries.len();
-        Self { run, disturbed, suspect: suspect.map(|note| note.subject.as_str()).collect() }
+        let mut unlike = unlike_paths(journal);
+        unlike.retain(|path| run.entry(&path.case).is_some());
+        Self {
+            run,
+            suspect: suspect.map(|note| note.subject.as_str()).collect(),
+            unlike,
+            compared: compared_cases(journal),
+            disturbed,
+        }
     }
 
     /// The value of a case; none if it has too few samples for an interval, too wide a one, or a warning.

@@ -3,7 +3,6 @@
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge};
-use pathline_health::unlike_paths;
 use pathline_schema::{CaseOutcome, Journal, RunNote};
 use serde::Serialize;
 
@@ -109,14 +108,13 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         let reason = format!("other programs disturbed every result{why}");
         return RunAnswer::new(VerdictState::Unknown, reason);
     }
-    let unlike = unlike_paths(journal);
-    if let Some(worst) = unlike.first() {
-        let more = match unlike.len() - 1 {
+    if let Some(worst) = evidence.unlike.first() {
+        let more = match evidence.unlike.len() - 1 {
             0 => String::new(),
-            n => format!(", and {}", fmt::count(n, "more path")),
+            n => format!(", and {} slower than their equals", fmt::count(n, "other path")),
         };
         let reason = format!(
-            "{} is {} slower than the median of its {} equals{more}",
+            "{} is {} below the median of its {} equals{more}",
             worst.path,
             fmt::percent(1.0 - worst.ratio),
             worst.peers
@@ -124,18 +122,23 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         return RunAnswer::new(VerdictState::Suspect, reason);
     }
     let all = journal.outcomes.len() + journal.partial.len();
-    let disturbed = evidence.disturbed();
     let scope = match evidence.run.simulated() {
         Some(machine) => format!("simulated {machine}: "),
         None => String::new(),
     };
-    let busy = match disturbed {
+    let busy = match evidence.disturbed() {
         0 => String::new(),
         n => format!("; {n} of {} were disturbed", fmt::count(all, "result")),
     };
+    if evidence.compared == 0 {
+        let reason = format!(
+            "{scope}no case failed, but no path of this run has equals to compare it with{busy}"
+        );
+        return RunAnswer::new(VerdictState::Unknown, reason);
+    }
     let reason = format!(
-        "{scope}no path in {} is slower than its equals, and no case failed{busy}",
-        fmt::count(sound, "result")
+        "{scope}none of {} is slower than its equals, and no case failed{busy}",
+        fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(VerdictState::NoFault, reason)
 }

@@ -21,4 +21,4 @@ pub use facts::{NodeFacts, TrainedLink};
 pub use monitor::{HealthMonitor, HealthSettings, NextStep};
 pub use plan::{HealthPlan, HealthProbe, PathClass, TailKind};
 pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
-pub use unlike_path::{UnlikePath, unlike_paths};
+pub use unlike_path::{UnlikePath, compared_cases, unlike_paths};

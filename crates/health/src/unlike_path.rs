@@ -103,6 +103,11 @@ pub fn unlike_paths(journal: &Journal) -> Vec<UnlikePath> {
     unlike
 }
 
+/// Number of cases of a run that were compared with equals; of 0, no path can be seen to be slow.
+pub fn compared_cases(journal: &Journal) -> usize {
+    compare_equals(journal).len()
+}
+
 fn movers_of<'c, 'j: 'c>(
     topology: &Topology,
     cases: impl Iterator<Item = &'c ComparedCase<'j>>,

@@ -1,7 +1,7 @@
 //! Paths that are slower than the paths that should equal them.
 
 use pathline_explain::fmt;
-use pathline_health::{UnlikePath, unlike_paths};
+use pathline_health::UnlikePath;
 
 use crate::evidence::Evidence;
 use crate::{Finding, FindingSeverity};
@@ -9,8 +9,7 @@ use crate::{Finding, FindingSeverity};
 pub(super) const ID: &str = "path-slower-than-equals";
 
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
-    let unlike = unlike_paths(evidence.run.journal);
-    unlike.iter().filter_map(|path| finding(evidence, path)).collect()
+    evidence.unlike.iter().filter_map(|path| finding(evidence, path)).collect()
 }
 
 /// None for a path whose case is disturbed or under-sampled.
