@@ -13,6 +13,7 @@ mod monitor;
 mod plan;
 mod report;
 mod symmetry;
+mod twin;
 mod unlike_path;
 mod verdict;
 
@@ -21,4 +22,5 @@ pub use facts::{NodeFacts, TrainedLink};
 pub use monitor::{HealthMonitor, HealthSettings, NextStep};
 pub use plan::{HealthPlan, HealthProbe, PathClass, TailKind};
 pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
+pub use twin::slower_than_twin;
 pub use unlike_path::{UnlikePath, compared_cases, unlike_paths};

@@ -93,8 +93,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<Vec<RunDigest>> {
         .with_context(|| format!("{}: expected a folder of digests", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(ENDING) || name.ends_with(".digest.json") {
+        if is_digest(&path) {
             paths.push(path);
         }
     }
@@ -102,7 +101,14 @@ pub(super) fn read_folder(folder: &Path) -> Result<Vec<RunDigest>> {
     paths.iter().map(|path| read(path).with_context(|| path.display().to_string())).collect()
 }
 
-fn read(path: &Path) -> Result<RunDigest> {
+/// Whether a file is called as digests are.
+pub(super) fn is_digest(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(ENDING) || name.ends_with(".digest.json")
+}
+
+/// Reads a digest that may be packed.
+pub(super) fn read(path: &Path) -> Result<RunDigest> {
     let length = fs::metadata(path)?.len();
     if length > MAX_READ {
         return Err(anyhow!("{length} bytes; a digest has at most {MAX_READ}"));

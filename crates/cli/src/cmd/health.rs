@@ -2,28 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use pathline_flow::{Network, RuntimeEnv};
-use pathline_health::HealthSettings;
+use anyhow::{Context, Result, anyhow};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_health::{HealthSettings, RunDigest, TailKind, slower_than_twin};
 use pathline_report::health::{
-    DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, json, junit, nagios,
-    prometheus, reframe, text,
+    DocumentState, HealthClass, HealthDocument, HealthPath, HealthPhases, HealthReference, json,
+    junit, nagios, prometheus, reframe, text,
 };
 use pathline_runner::{
-    HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, StorePlaces,
-    TwinReference, examine, hostname, switches,
+    HealthOutcome, HealthRequest, HostMachine, MachineChoice, MachineModel, NodeView, PathTimes,
+    StorePlaces, TwinReference, examine, hostname, switches,
 };
-use pathline_schema::WorldKind;
+use pathline_schema::{RunBegin, Unit, WorldKind};
 use pathline_stats::SeriesSummary;
 
-use super::ExitKind;
+use super::{ExitKind, digest};
 use crate::args::{HealthArgs, HealthFormat};
 use crate::files;
 use crate::say::{errln, out};
 
 /// Columns of the summary where nothing says how wide the terminal is.
 const WIDTH: usize = 100;
+/// Longest reason, in characters.
+const MAX_REASON: usize = 100;
 
 /// Every end of the command has a result in the requested format.
 pub(super) fn run(args: &HealthArgs) -> ExitKind {
@@ -66,11 +69,20 @@ fn render(args: &HealthArgs, document: &HealthDocument) -> String {
     }
 }
 
+/// What a node is compared with besides itself.
+enum Reference {
+    /// The node as it should be.
+    Twin(TwinReference),
+    /// Earlier runs.
+    History(Vec<RunDigest>),
+}
+
 /// Examines the node.
 ///
 /// # Errors
 /// Arguments or files cannot be used.
 fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
+    let begun = Instant::now();
     let machine = match &args.machine {
         Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
         None => MachineChoice::Host(HostMachine {
@@ -78,31 +90,139 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
             stores: StorePlaces::default(),
         }),
     };
-    let twin = args.against.as_deref().map(twin).transpose()?;
+    let reference =
+        args.against.as_deref().map(|path| reference(path).context("--against")).transpose()?;
+    let settings =
+        HealthSettings { alpha: args.alpha, loss: args.loss, ..HealthSettings::default() };
+    let is_virtual = args.machine.is_some() && !args.worker;
+    let spent = if is_virtual { Duration::ZERO } else { begun.elapsed() };
     let request = HealthRequest {
         machine,
-        budget: args.budget,
-        settings: HealthSettings {
-            alpha: args.alpha,
-            loss: args.loss,
-            ..HealthSettings::default()
-        },
+        budget: args.budget.saturating_sub(spent),
+        settings,
         shared: args.shared,
         in_processes: args.worker,
         seed: args.seed,
         noise: args.noise.map(|percent| percent / 100.0),
         faults: args.inject.clone(),
-        twin,
+        twin: match &reference {
+            Some(Reference::Twin(twin)) => Some(twin.clone()),
+            Some(Reference::History(_)) | None => None,
+        },
     };
     let outcome = examine(&request);
-    Ok(document(args, started, outcome))
+    let digest = digest_of(&request.machine, started, &outcome);
+    let against = reference.map(|reference| compare(args, &reference, &outcome, digest.as_ref()));
+    let mut document = document(args, started, outcome);
+    document.digest = digest;
+    if let Some((against, significant)) = against.transpose()? {
+        let judges = [DocumentState::Pass, DocumentState::Inconclusive, DocumentState::Unstable];
+        if significant && judges.contains(&document.state) {
+            let worst = against
+                .slower
+                .first()
+                .map_or(String::new(), |(path, loss)| format!(": {path} by {:.1} %", loss * 100.0));
+            let reason = format!("slower than in earlier runs{worst}");
+            document.reason = reason.chars().take(MAX_REASON).collect();
+            document.set_state(DocumentState::Fail, args.format == HealthFormat::Nagios);
+        }
+        document.against = Some(against);
+    }
+    Ok(document)
 }
 
-/// The description of the node as it should be.
-fn twin(path: &Path) -> Result<TwinReference> {
-    let model = MachineModel::read(&path.to_string_lossy()).context("--against")?;
-    let network = Network::new(model.desc(), RuntimeEnv::from_env(&switches()))?;
-    Ok(TwinReference { topology: model.desc().healthy_topology().clone(), network })
+/// What `--against` names: a twin, a run, a digest, or a folder of digests.
+fn reference(path: &Path) -> Result<Reference> {
+    let name = path.to_string_lossy();
+    let is_preset = MachineDesc::presets().iter().any(|(preset, _)| *preset == name);
+    if is_preset || path.extension().is_some_and(|extension| extension == "toml") {
+        let model = MachineModel::read(&name)?;
+        let network = Network::new(model.desc(), RuntimeEnv::from_env(&switches()))?;
+        let topology = model.desc().healthy_topology().clone();
+        return Ok(Reference::Twin(TwinReference { topology, network }));
+    }
+    if path.is_dir() && !files::journal_path(path).exists() {
+        let history = digest::read_folder(path)?;
+        if history.is_empty() {
+            return Err(anyhow!(
+                "{name}: neither a run nor a digest is there; `pathline digest RUN --out {name}` adds one"
+            ));
+        }
+        return Ok(Reference::History(history));
+    }
+    let one = match digest::is_digest(path) {
+        true => digest::read(path)?,
+        false => RunDigest::of(&files::read(path)?),
+    };
+    Ok(Reference::History(vec![one]))
+}
+
+/// Compares with a reference: the result, and whether it is significant.
+fn compare(
+    args: &HealthArgs,
+    reference: &Reference,
+    outcome: &HealthOutcome,
+    digest: Option<&RunDigest>,
+) -> Result<(HealthReference, bool)> {
+    let path = args.against.as_deref().unwrap_or(Path::new("")).display();
+    let (result, slower, significant) = match (reference, digest) {
+        (Reference::Twin(twin), _) => {
+            let medians: Vec<Option<f64>> = outcome.paths.iter().map(median).collect();
+            let slower = slower_than_twin(&outcome.plan, &medians, &twin.network, args.loss);
+            let measured = medians.iter().flatten().count();
+            let label = |n: usize| outcome.plan.probes.get(n).map(|probe| probe.label.clone());
+            let slower: Vec<(String, f64)> =
+                slower.into_iter().filter_map(|(n, loss)| Some((label(n)?, loss))).collect();
+            let result = format!(
+                "{} of {measured} paths are more than {} % slower than the twin {path} predicts, after \
+                 division by their class; its errors are not known",
+                slower.len(),
+                args.loss * 100.0
+            );
+            (result, slower, false)
+        }
+        (Reference::History(_), None) => {
+            (format!("not compared with {path}: nothing was measured"), Vec::new(), false)
+        }
+        (Reference::History(history), Some(digest)) => {
+            let compared = digest.against(history, args.loss, args.alpha)?;
+            let result = match compared.cases {
+                0 if compared.runs > 0 => format!(
+                    "{path} has none of these cases; keep results of health: `pathline health --format \
+                     json --out DIR/NAME.digest.json`"
+                ),
+                _ => digest::sentence(&compared),
+            };
+            let slower = compared.slower.into_iter().map(|case| (case.case, case.loss));
+            (result, slower.collect(), compared.significant)
+        }
+    };
+    Ok((HealthReference { name: path.to_string(), result, slower }, significant))
+}
+
+/// Median time of one operation over all rounds, ns.
+fn median(times: &PathTimes) -> Option<f64> {
+    Some(SeriesSummary::of(&times.by_process.concat())?.median)
+}
+
+/// What is kept of a check; none if nothing was measured.
+fn digest_of(machine: &MachineChoice, started: &str, outcome: &HealthOutcome) -> Option<RunDigest> {
+    let view = outcome.view.as_ref()?;
+    let facts = view.facts.iter().map(|(gpu, facts)| (Unit::Gpu(*gpu), facts.clone()));
+    let begin = RunBegin {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: hostname(),
+        started: started.to_owned(),
+        machine_sha256: machine.model().map(MachineModel::sha256),
+        env: switches(),
+        gpus: facts.collect(),
+        ..RunBegin::new(view.world.clone())
+    };
+    let mut digest = RunDigest::empty(&begin, &view.topology);
+    for (probe, times) in outcome.plan.probes.iter().zip(&outcome.paths) {
+        digest.add(&probe.case, &times.by_process.concat(), 1, "rounds".to_owned());
+    }
+    (!digest.cases.is_empty()).then_some(digest)
 }
 
 fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthDocument {
@@ -119,7 +239,7 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
     let classes = plan.classes.iter().enumerate().map(|(nth, class)| {
         let share = report.classes.iter().find(|share| share.class == class.label);
         let median_ns = share.and_then(|share| share.median_ns);
-        let is_rate = class.tail != pathline_health::TailKind::Latency;
+        let is_rate = class.tail != TailKind::Latency;
         let rate = median_ns.zip(bytes(nth)).map(|(ns, bytes)| bytes / ns * 1e9);
         HealthClass {
             label: class.label.clone(),
@@ -143,15 +263,10 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         }
     });
     let measured = measured.collect();
-    HealthDocument {
+    let mut document = HealthDocument {
         simulated,
         node: view.as_ref().map(identity).unwrap_or_default(),
-        state,
         reason: report.reason.clone(),
-        exit_code: match args.format {
-            HealthFormat::Nagios => state.nagios_code(),
-            _ => state.exit_code(),
-        },
         seconds: HealthPhases {
             budget: args.budget.as_secs_f64(),
             opening: times.opening.as_secs_f64(),
@@ -166,7 +281,9 @@ fn document(args: &HealthArgs, started: &str, outcome: HealthOutcome) -> HealthD
         report: Some(report),
         env: switches(),
         ..HealthDocument::unusable(env!("CARGO_PKG_VERSION"), &hostname(), started, "")
-    }
+    };
+    document.set_state(state, args.format == HealthFormat::Nagios);
+    document
 }
 
 /// The node in a line: `8 x NVIDIA H200, 18 NVLinks each, NVML 580.95`.

@@ -104,11 +104,14 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
 /// The command table without the options that are for work on pathline itself, which scripts of
 /// completions would list.
 fn visible() -> clap::Command {
-    Args::command().mut_subcommand("run", |run| {
-        let about = run.get_about().cloned().unwrap_or_default();
-        let shown = run.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
-        clap::Command::new("run").about(about).args(shown.collect::<Vec<_>>())
-    })
+    let shown = |command: clap::Command| {
+        let about = command.get_about().cloned().unwrap_or_default();
+        let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+        clap::Command::new(command.get_name().to_owned())
+            .about(about)
+            .args(args.collect::<Vec<_>>())
+    };
+    Args::command().mut_subcommand("run", shown).mut_subcommand("health", shown)
 }
 
 /// Does what another process of this program wants.

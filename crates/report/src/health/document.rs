@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_health::{HealthReport, HealthState, NodeFacts};
+use pathline_health::{HealthReport, HealthState, NodeFacts, RunDigest};
 use serde::Serialize;
 
 /// Format of [`HealthDocument`] as JSON.
@@ -162,11 +162,20 @@ pub struct HealthDocument {
     /// What it was compared with, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<HealthReference>,
+    /// What is kept of it to compare later checks with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<RunDigest>,
     /// Environment variables that change what libraries do.
     pub env: BTreeMap<String, String>,
 }
 
 impl HealthDocument {
+    /// Sets the verdict and the exit code that follows from it, in the convention of Nagios or of pathline.
+    pub fn set_state(&mut self, state: DocumentState, nagios: bool) {
+        self.state = state;
+        self.exit_code = if nagios { state.nagios_code() } else { state.exit_code() };
+    }
+
     /// A check that could not begin.
     pub fn unusable(version: &str, host: &str, started: &str, error: &str) -> Self {
         let state = DocumentState::Unusable;
@@ -187,6 +196,7 @@ impl HealthDocument {
             classes: Vec::new(),
             paths: Vec::new(),
             against: None,
+            digest: None,
             env: BTreeMap::new(),
         }
     }

@@ -72,7 +72,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
     }
     page.list("notes", &report.notes);
     page.list("limits", &document.facts.limits);
-    if !report.power.text.is_empty() {
+    if !report.power.text.is_empty() && report.power.text != document.reason {
         page.paragraph("power", &report.power.text);
     }
     page.list("not seen", &report.unseen);
