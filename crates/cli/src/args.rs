@@ -1,5 +1,7 @@
 //! The command line, as one table. Completions and the man page are derived from it.
 
+mod health;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +13,12 @@ use clap::{
 use pathline_bench::{GpuRequirement, RandomDraw};
 use pathline_gpu::{COMPILE_COMMAND, LibraryOption, library_options};
 use pathline_runner::{
-    DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel,
-    ProbeFault, RankJob, RunRequest, StorePlaces, WorkerFault,
+    DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
+    RunRequest, StorePlaces, WorkerFault,
 };
 use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
+
+pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -532,72 +536,6 @@ pub(crate) struct TopoArgs {
     pub(crate) timeout: TimeoutArgs,
 }
 
-/// What to examine, and how sure the verdict must be.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "Exit codes: 0 PASS; 1 FAIL; 2 unusable arguments or files; 3 UNSTABLE or INCONCLUSIVE. \
-                  With --format nagios: 0 PASS; 1 UNSTABLE; 2 FAIL; 3 anything else."
-)]
-pub(crate) struct HealthArgs {
-    /// Examine a simulated machine instead of this host.
-    ///
-    /// A name from `pathline machines`, or a TOML file, which may have [[fault]] tables.
-    #[arg(long, short, value_name = "NAME|FILE")]
-    pub(crate) machine: Option<String>,
-    /// Answer within this time, such as 5s or 500ms.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub(crate) budget: Duration,
-    /// Compare with this, too: a twin (machine file), a run, or a folder of digests.
-    #[arg(long, value_name = "RUN|TWIN|DIR")]
-    pub(crate) against: Option<PathBuf>,
-    /// Probability at most that a healthy node fails.
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha)]
-    pub(crate) alpha: f64,
-    /// Share of its speed that a path may lose on a node that passes, such as 3%.
-    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
-    pub(crate) loss: f64,
-    /// How the result is written.
-    #[arg(long, value_enum, default_value_t = HealthFormat::Text)]
-    pub(crate) format: HealthFormat,
-    /// Write it to this file, which appears whole or not at all, instead of standard output.
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Others use the GPUs: look at links and counters only, and measure nothing.
-    #[arg(long)]
-    pub(crate) shared: bool,
-    /// Seed of the order of probes, and of a simulated machine.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Standard deviation of the times of a simulated machine in percent; by default 0.2.
-    #[arg(long, value_name = "PERCENT", value_parser = noise, requires = "machine")]
-    pub(crate) noise: Option<f64>,
-    /// Measure a simulated machine in processes, in real time.
-    #[arg(long, hide = true, requires = "machine")]
-    pub(crate) worker: bool,
-    /// Let something go wrong in a probe process: WHAT STEP[@PROCESS].
-    #[arg(long, hide = true, value_name = "FAULT")]
-    pub(crate) inject: Vec<ProbeFault>,
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
-}
-
-/// Who reads the result of a health check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum HealthFormat {
-    /// People.
-    Text,
-    /// Programs: everything that is known.
-    Json,
-    /// Test systems: a suite for the node, a case for each class of paths.
-    Junit,
-    /// The textfile collector of Prometheus' node exporter.
-    Prom,
-    /// ReFrame: `verdict:` and `perf` lines.
-    Reframe,
-    /// Nagios and Icinga: one line, and their exit codes.
-    Nagios,
-}
-
 /// What to list.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct PlanArgs {
@@ -686,30 +624,6 @@ pub(crate) struct DiffArgs {
     /// Write every case and every group of changes as JSON; - is standard output, in place of the text.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-}
-
-/// Which runs to keep, or to compare with what was kept.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "Exit codes: 0 nothing is slower; 1 a case is slower than in earlier runs; 2 unusable files, or \
-                  digests of another node; 3 fewer than 5 earlier runs."
-)]
-pub(crate) struct DigestArgs {
-    /// The runs: folders or journals.
-    #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Write a file for each run into this folder; by default JSON to standard output.
-    #[arg(long, short, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Compare with the digests in this folder, of the same node and software, and write none.
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
-    pub(crate) against: Option<PathBuf>,
-    /// Probability at most that an unchanged node is reported as slower.
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-5, value_parser = alpha)]
-    pub(crate) alpha: f64,
-    /// Losses of speed below this share count as none.
-    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percent)]
-    pub(crate) loss: f64,
 }
 
 /// Where to look.
@@ -834,36 +748,6 @@ fn noise(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if (0.0..=20.0).contains(&number) => Ok(number),
         _ => Err("a number from 0 to 20".to_owned()),
-    }
-}
-
-/// `5s`, `500ms`, or seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1e-3),
-        (None, Some(number)) => (number, 1.0),
-        (None, None) => (text, 1.0),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(number) if number * unit >= 1e-3 && number * unit <= 86_400.0 => {
-            Ok(Duration::from_secs_f64(number * unit))
-        }
-        _ => Err("a time from 1ms to 86400s, such as 5s or 500ms".to_owned()),
-    }
-}
-
-/// `3%` or `3`, as a share.
-fn percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').trim().parse::<f64>() {
-        Ok(number) if (0.1..=50.0).contains(&number) => Ok(number / 100.0),
-        _ => Err("a percentage from 0.1% to 50%".to_owned()),
-    }
-}
-
-fn alpha(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if (1e-12..=0.1).contains(&number) => Ok(number),
-        _ => Err("a probability from 1e-12 to 0.1".to_owned()),
     }
 }
 

@@ -70,7 +70,7 @@ fn render(args: &HealthArgs, document: &HealthDocument) -> String {
 }
 
 /// What a node is compared with besides itself.
-enum Reference {
+enum CheckReference {
     /// The node as it should be.
     Twin(TwinReference),
     /// Earlier runs.
@@ -106,8 +106,8 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
         noise: args.noise.map(|percent| percent / 100.0),
         faults: args.inject.clone(),
         twin: match &reference {
-            Some(Reference::Twin(twin)) => Some(twin.clone()),
-            Some(Reference::History(_)) | None => None,
+            Some(CheckReference::Twin(twin)) => Some(twin.clone()),
+            Some(CheckReference::History(_)) | None => None,
         },
     };
     let outcome = examine(&request);
@@ -132,14 +132,14 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
 }
 
 /// What `--against` names: a twin, a run, a digest, or a folder of digests.
-fn reference(path: &Path) -> Result<Reference> {
+fn reference(path: &Path) -> Result<CheckReference> {
     let name = path.to_string_lossy();
     let is_preset = MachineDesc::presets().iter().any(|(preset, _)| *preset == name);
     if is_preset || path.extension().is_some_and(|extension| extension == "toml") {
         let model = MachineModel::read(&name)?;
         let network = Network::new(model.desc(), RuntimeEnv::from_env(&switches()))?;
         let topology = model.desc().healthy_topology().clone();
-        return Ok(Reference::Twin(TwinReference { topology, network }));
+        return Ok(CheckReference::Twin(TwinReference { topology, network }));
     }
     if path.is_dir() && !files::journal_path(path).exists() {
         let history = digest::read_folder(path)?;
@@ -148,25 +148,25 @@ fn reference(path: &Path) -> Result<Reference> {
                 "{name}: neither a run nor a digest is there; `pathline digest RUN --out {name}` adds one"
             ));
         }
-        return Ok(Reference::History(history));
+        return Ok(CheckReference::History(history));
     }
     let one = match digest::is_digest(path) {
         true => digest::read(path)?,
         false => RunDigest::of(&files::read(path)?),
     };
-    Ok(Reference::History(vec![one]))
+    Ok(CheckReference::History(vec![one]))
 }
 
 /// Compares with a reference: the result, and whether it is significant.
 fn compare(
     args: &HealthArgs,
-    reference: &Reference,
+    reference: &CheckReference,
     outcome: &HealthOutcome,
     digest: Option<&RunDigest>,
 ) -> Result<(HealthReference, bool)> {
     let path = args.against.as_deref().unwrap_or(Path::new("")).display();
     let (result, slower, significant) = match (reference, digest) {
-        (Reference::Twin(twin), _) => {
+        (CheckReference::Twin(twin), _) => {
             let medians: Vec<Option<f64>> = outcome.paths.iter().map(median).collect();
             let slower = slower_than_twin(&outcome.plan, &medians, &twin.network, args.loss);
             let measured = medians.iter().flatten().count();
@@ -181,10 +181,10 @@ fn compare(
             );
             (result, slower, false)
         }
-        (Reference::History(_), None) => {
+        (CheckReference::History(_), None) => {
             (format!("not compared with {path}: nothing was measured"), Vec::new(), false)
         }
-        (Reference::History(history), Some(digest)) => {
+        (CheckReference::History(history), Some(digest)) => {
             let compared = digest.against(history, args.loss, args.alpha)?;
             let result = match compared.cases {
                 0 if compared.runs > 0 => format!(
