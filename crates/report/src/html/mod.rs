@@ -22,6 +22,7 @@ mod number;
 mod page;
 mod pair_maps;
 mod scale;
+mod several;
 mod sheet;
 mod stacks;
 mod table;
@@ -32,6 +33,7 @@ mod example;
 mod tests;
 
 pub use page::is_page;
+pub use several::{MOST_RUNS, PageRun, render_several};
 
 use std::collections::BTreeMap;
 
@@ -221,12 +223,7 @@ fn write_banner(h: &mut HtmlBuilder, report: &RunReport) {
 
 fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
     h.el("nav", &[("id", &"contents"), ("aria-label", &"Contents")], |h| {
-        h.leaf("p", &[("class", &"brand")], "pathline");
-        h.trusted(
-            "<p class=\"js find\"><input type=\"search\" data-find \
-             placeholder=\"Filter: gpu3, SDMA  ( / )\" aria-label=\"Filter figures, rows and cells\"> \
-             <span data-found role=\"status\"></span></p>",
-        );
+        write_nav_head(h);
         h.el("ul", &[], |h| {
             nav_item(h, "top", "Overview", "");
             nav_item(h, "findings", "Findings", "");
@@ -251,8 +248,22 @@ fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
             nav_item(h, "conditions", "Conditions", "");
             nav_item(h, "method", "How a number is made", "");
         });
-        h.leaf("p", &[("class", &"js keys")], "Keys: / filter, j k next and previous figure, o open or fold, t top");
+        h.leaf(
+            "p",
+            &[("class", &"js keys")],
+            "Keys: / filter, j k next and previous figure, o open or fold, t top",
+        );
     });
+}
+
+/// What stands above the contents: the name of the program and the filter.
+fn write_nav_head(h: &mut HtmlBuilder) {
+    h.leaf("p", &[("class", &"brand")], "pathline");
+    h.trusted(
+        "<p class=\"js find\"><input type=\"search\" data-find \
+         placeholder=\"Filter: gpu3, SDMA  ( / )\" aria-label=\"Filter figures, rows and cells\"> \
+         <span data-found role=\"status\"></span></p>",
+    );
 }
 
 fn nav_item(h: &mut HtmlBuilder, id: &str, title: &str, number: &str) {
@@ -345,6 +356,13 @@ fn write_figure(h: &mut HtmlBuilder, id: &str, figure: &Figure, page: PageContex
         write_nothing(h, &entries);
         return;
     }
+    write_figure_body(h, id, figure, page);
+    write_rest(h, figure, judge);
+}
+
+/// The finding and the picture of a figure.
+fn write_figure_body(h: &mut HtmlBuilder, id: &str, figure: &Figure, page: PageContext<'_>) {
+    let judge = cell::judge(&figure.body, page);
     h.leaf("p", &[("class", &"finding")], &figure.finding);
     match &figure.body {
         FigureBody::Matrix(m) => matrix::write(h, m, judge, (id, &figure.title)),
@@ -355,7 +373,6 @@ fn write_figure(h: &mut HtmlBuilder, id: &str, figure: &Figure, page: PageContex
         FigureBody::Gaps(g) => gaps::write(h, g, judge, &figure.title),
     }
     write_losses(h, figure, judge);
-    write_rest(h, figure, judge);
 }
 
 /// Where the bandwidth of a figure is lost, a picture for each class of paths.

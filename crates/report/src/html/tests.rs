@@ -16,7 +16,7 @@ fn node_page() -> String {
 }
 
 /// Start and end tags outside scripts and styles, checked against each other.
-fn assert_balanced(page: &str) {
+pub(super) fn assert_balanced(page: &str) {
     let mut rest = page;
     let mut open: Vec<&str> = Vec::new();
     while let Some(at) = rest.find('<') {
