@@ -45,8 +45,8 @@ pub fn restrict(cpus: &CpuSet) -> io::Result<()> {
 
 /// The number of this thread, as `/proc/self/task` lists it.
 pub fn thread() -> u32 {
-    // SAFETY: it only returns a number.
-    unsafe { libc::gettid() }.cast_unsigned()
+    // The C library of old systems has no function for it.
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
 /// Time that this thread has spent in user mode and in the kernel, in ns.

@@ -104,14 +104,16 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
 /// The command table without the options that are for work on pathline itself, which scripts of
 /// completions would list.
 fn visible() -> clap::Command {
-    let shown = |command: clap::Command| {
-        let about = command.get_about().cloned().unwrap_or_default();
-        let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
-        clap::Command::new(command.get_name().to_owned())
-            .about(about)
-            .args(args.collect::<Vec<_>>())
+    let shown = |name: &'static str| {
+        move |command: clap::Command| {
+            let about = command.get_about().cloned().unwrap_or_default();
+            let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+            clap::Command::new(name).about(about).args(args.collect::<Vec<_>>())
+        }
     };
-    Args::command().mut_subcommand("run", shown).mut_subcommand("health", shown)
+    ["run", "health"]
+        .into_iter()
+        .fold(Args::command(), |all, name| all.mut_subcommand(name, shown(name)))
 }
 
 /// Does what another process of this program wants.
