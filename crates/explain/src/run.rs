@@ -103,6 +103,10 @@ impl<'a> RunEntry<'a> {
             _ => None,
         }
     }
+    /// Whether a simulated result rests on a constant of the model that nobody measured or stated.
+    pub fn is_assumed(&self) -> bool {
+        self.origin == Some(ConstantOrigin::Assumed)
+    }
     /// Whether a suite of this name lists it.
     pub fn of(&self, suite: SuiteId) -> bool {
         self.suites.iter().any(|s| s == suite.word())
@@ -238,7 +242,7 @@ impl<'a> RunView<'a> {
     pub fn sound(&self) -> Self {
         let is_sound = |entry: &&RunEntry| {
             self.busy.reason(entry.case).is_none()
-                && entry.origin != Some(ConstantOrigin::Assumed)
+                && !entry.is_assumed()
                 && self.beyond.iter().all(|b| b.case != *entry.case)
         };
         let entries = self.entries.iter().filter(is_sound).copied().collect();
@@ -357,9 +361,7 @@ impl<'a> RunView<'a> {
             .map(|b| Suspicion::BeyondCeiling(b.text()))
             .or_else(|| busy.map(|why| Suspicion::Busy(why.to_owned())))
             .or_else(|| unverified.map(|why| Suspicion::Unverified(why.to_owned())))
-            .or_else(|| {
-                (entry.origin == Some(ConstantOrigin::Assumed)).then_some(Suspicion::Assumed)
-            })
+            .or_else(|| entry.is_assumed().then_some(Suspicion::Assumed))
     }
 
     /// Route of a case; with losses if its ceiling is the network's.

@@ -51,7 +51,9 @@ impl<'a> Evidence<'a> {
         let suspect = notes.filter(|note| SUSPECT_CODES.contains(&note.code.as_str()));
         let whole = RunView::new(journal, network);
         let run = whole.sound();
-        let disturbed = whole.entries.len() - run.entries.len();
+        // What rests on an assumed constant of a model is left out, too, and is not disturbed.
+        let real = |run: &RunView| run.entries.iter().filter(|e| !e.is_assumed()).count();
+        let disturbed = real(&whole) - real(&run);
         let mut unlike = unlike_paths(journal);
         unlike.retain(|path| run.entry(&path.case).is_some());
         Self {
