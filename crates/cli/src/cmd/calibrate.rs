@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use pathline_calibrate::{FitStep, NamedRun, calibrate};
 use pathline_flow::MachineDesc;
+use pathline_health::unlike_paths;
 
 use super::ExitKind;
 use crate::args::CalibrateArgs;
@@ -45,8 +46,31 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
     } else {
         files::create(out, &text)?;
     }
+    for run in &runs {
+        warn_of_unlike_paths(run);
+    }
     if out != Path::new("-") {
         out!("{twin}\nWrote {}.\n", out.display());
     }
     Ok(if twin.data.sets.is_empty() { ExitKind::CouldNotJudge } else { ExitKind::Fine })
+}
+
+/// Names the path that differs most from its equals: the twin of a sick node holds a fault as it is.
+fn warn_of_unlike_paths(NamedRun { name, journal }: &NamedRun) {
+    let unlike = unlike_paths(journal);
+    // A path alone says more than a set that contains it.
+    let alone = unlike.iter().find(|path| path.case.flows().count() == 1);
+    let Some(worst) = alone.or(unlike.first()) else { return };
+    let more = match unlike.len() - 1 {
+        0 => String::new(),
+        1 => ", and 1 more case of the run differs".to_owned(),
+        n => format!(", and {n} more cases of the run differ"),
+    };
+    errln!(
+        "pathline: SUSPECT in {name}: {} is {:.1} % below the median of its {} equals{more}; the twin \
+         holds it as it is. `pathline health` examines the node.",
+        worst.path,
+        (1.0 - worst.ratio) * 100.0,
+        worst.peers
+    );
 }

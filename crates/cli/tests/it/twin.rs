@@ -44,3 +44,30 @@ fn two_h200s_are_predicted() {
     let inside = rows.iter().filter(|r| r[inside] == "true").count();
     assert!(inside >= 216, "{inside} of 240 within the interval; expected nine of ten");
 }
+
+/// Half of the links between gpu0 and gpu6 are lost, and the driver says nothing of it: engines fall from
+/// 50.3 to 37.6 GB/s, by a quarter.
+#[test]
+fn a_twin_of_a_sick_node_comes_with_a_warning() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (_, healthy) = pathline_flow::MachineDesc::presets()[0];
+    let fault = "\n[[fault]]\nelement = \"gpu0-gpu6\"\nkind = \"width\"\nlost = 1\nsilent = true\n";
+    for (name, text) in [("sick", format!("{healthy}{fault}")), ("well", healthy.to_owned())] {
+        std::fs::write(at(&format!("{name}.toml")), text).unwrap();
+        let machine = at(&format!("{name}.toml"));
+        let case = "gpu*.vram > gpu*.vram by dma";
+        let run = ["run", "-q", "-m", &machine, "-s", "contention", "--case", case, "--out"];
+        assert!(pathline(&[&run[..], &[&at(name)]].concat()).status.success());
+        let fitted = pathline(&["calibrate", &at(name), "-q", "-o", &at(&format!("{name}.twin"))]);
+        let stderr = String::from_utf8_lossy(&fitted.stderr).into_owned();
+        let warned = stderr.lines().find(|line| line.contains("SUSPECT"));
+        let Some(warned) = warned else {
+            assert_eq!(name, "well", "{stderr}");
+            continue;
+        };
+        assert_eq!(name, "sick", "{stderr}");
+        assert!(warned.contains("SDMA copy is 25."), "{warned}");
+        assert!(warned.contains("below the median of its 3 equals"), "{warned}");
+    }
+}
