@@ -163,13 +163,13 @@ pub(super) fn other_users(view: &NodeView) -> Option<String> {
         .states
         .iter()
         .filter_map(|(gpu, state)| {
-            let others = state.other_processes.unwrap_or(0);
             let busy = view.facts.get(gpu).and_then(|facts| facts.busy_percent).unwrap_or(0);
-            match (others, busy) {
-                (0, 0..=4) => None,
-                (0, percent) => Some(format!("gpu{gpu} was {percent} % busy")),
-                (1, _) => Some(format!("another process uses gpu{gpu}")),
-                (n, _) => Some(format!("{n} other processes use gpu{gpu}")),
+            match (state.other_processes, busy) {
+                (Some(0), _) | (None, 0..=4) => None,
+                // Within some containers the driver does not tell processes apart.
+                (None, percent) => Some(format!("gpu{gpu} was {percent} % busy")),
+                (Some(1), _) => Some(format!("another process uses gpu{gpu}")),
+                (Some(n), _) => Some(format!("{n} other processes use gpu{gpu}")),
             }
         })
         .collect();
