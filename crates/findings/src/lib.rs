@@ -7,6 +7,7 @@ mod derived;
 mod evidence;
 mod finding;
 mod host_copies;
+mod plain;
 mod rules;
 mod tile;
 mod verdict;
@@ -43,9 +44,10 @@ pub fn conclude(
     report: &RunReport,
 ) -> RunConclusions {
     let evidence = evidence::Evidence::new(journal, network);
-    RunConclusions {
+    let conclusions = RunConclusions {
         verdict: verdict::verdict(journal, report, &evidence),
         findings: rules::findings(&evidence),
         tiles: tile::tiles(&evidence, report),
-    }
+    };
+    conclusions.into_plain()
 }

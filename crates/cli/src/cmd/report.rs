@@ -7,7 +7,7 @@ use pathline_explain::judge::judge;
 use pathline_flow::Network;
 use pathline_report::terminal;
 use pathline_runner::{HostMachine, MachineChoice, MachineModel};
-use pathline_schema::{Journal, WorldKind as Recorded};
+use pathline_schema::{Journal, WorldKind as Recorded, plain_text};
 
 use super::{ExitKind, colour, repeat};
 use crate::args::{ReportArgs, ReportFormat};
@@ -97,7 +97,8 @@ fn derived_json(journal: &Journal, network: &Network) -> Result<String> {
         pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
     let conclusions = pathline_findings::conclude(journal, Some(network), &report);
     let derived = pathline_findings::DerivedRun::new(journal, &report, &conclusions);
-    Ok(serde_json::to_string_pretty(&derived)? + "\n")
+    let json = serde_json::to_string_pretty(&derived)?;
+    Ok(plain_text(&json).into_owned() + "\n")
 }
 
 /// The physics that a run is compared with: of the description next to its journal, if that was

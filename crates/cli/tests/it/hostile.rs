@@ -149,7 +149,7 @@ fn no_text_of_a_journal_steers_a_terminal() {
         assert_eq!(shown.contains("\u{1b}["), colour == "always");
     }
     assert_eq!(left(&fs::read(page).unwrap()), None, "page");
-    for option in ["--csv", "--csv-raw"] {
+    for option in ["--csv", "--csv-raw", "--json"] {
         let table = dir.path().join("table.csv");
         let path = table.to_str().unwrap();
         check(&pathline(&["report", run, "--html", page, option, "-"]), option);

@@ -264,3 +264,13 @@ fn the_json_of_a_run_reads_back() {
     assert!(shown.len() > 300);
     assert_eq!(read, shown);
 }
+
+#[test]
+fn texts_of_a_journal_do_not_steer_a_terminal() {
+    let (mut journal, network) = fixture("h200-x2-nccl");
+    for member in &mut journal.begin.ranks {
+        member.ways.values_mut().for_each(|text| *text = "NCCL\u{1b}[2J\u{202e}\n2, x".to_owned());
+    }
+    let all = conclude_alone(&journal, &network);
+    assert!(all.findings[0].observation.contains("NCCL\u{fffd}[2J\u{fffd} 2"), "{all:?}");
+}
