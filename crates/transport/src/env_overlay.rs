@@ -1,33 +1,33 @@
-//! Answers of this program for variables of the environment that a library reads again on request.
+//! Overrides environment variables that a library reads again on request.
 //!
-//! Nothing may change the environment of a process that has threads: `setenv` moves and frees what
-//! `getenv` is reading in another one, and threads of libraries take no lock of this program. Here
-//! the environment stays as it was when the process began. The program has a `getenv` of its own
-//! instead, which libraries call, since the dynamic linker looks a name up in the program before the
-//! C library. It hands every question on to the C library's, but for the few names of an overlay
-//! while that is on.
+//! A process with threads must not change its environment: `setenv` moves and frees memory that
+//! `getenv` in another thread may be reading, and threads of libraries take no lock of this
+//! program. The environment therefore stays as it was at process start. Instead, the program
+//! exports `getenv`, which libraries call because the dynamic linker resolves a name in the program
+//! before the C library. It forwards to the C library's `getenv`, except for the names of an active
+//! overlay.
 //!
-//! The road not taken: a second process for each rank that is started with those variables, does
-//! each case once and is asked for its log. It takes a second context and a second communicator on
-//! every GPU, and its log is not that of the process that is timed.
+//! Rejected alternative: for each rank a second process with those variables, which runs each case
+//! once to produce the log. It needs a second context and a second communicator on every GPU, and
+//! its log is not that of the timed process.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Names with their values.
+/// Names and values.
 type Answers = Vec<(CString, CString)>;
 
-/// The overlay that is on. It is never freed: whoever asked may keep the answer.
+/// The active overlay. It is never freed: a caller may keep the returned pointer.
 static ACTIVE: AtomicPtr<Answers> = AtomicPtr::new(null_mut());
 
-/// Variables as libraries are to see them while it is on. One at a time is.
+/// Variables that libraries see while the overlay is on. At most one overlay is on.
 #[derive(Debug)]
 pub(crate) struct EnvOverlay(&'static Answers);
 
 impl EnvOverlay {
-    /// None if libraries would not see it, because they call another `getenv` than this program's:
-    /// where a loader or a preloaded library put its own before it.
+    /// `None` if libraries do not see it because a loader or a preloaded library placed another
+    /// `getenv` before this program's.
     pub(crate) fn new(answers: &[(&str, &str)]) -> Option<Self> {
         // SAFETY: looks up a name in the libraries that are loaded.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"getenv".as_ptr()) };
@@ -39,12 +39,12 @@ impl EnvOverlay {
         Some(Self(Box::leak(Box::new(pairs.collect::<Option<Answers>>()?))))
     }
 
-    /// From here on libraries see it.
+    /// Activates the overlay.
     pub(crate) fn switch_on(&self) {
         ACTIVE.store(std::ptr::from_ref(self.0).cast_mut(), Ordering::Release);
     }
 
-    /// From here on they see the environment alone.
+    /// Deactivates the overlay.
     pub(crate) fn switch_off(&self) {
         ACTIVE.store(null_mut(), Ordering::Release);
     }
@@ -65,7 +65,7 @@ fn next() -> Option<Getenv> {
     unsafe { std::mem::transmute::<*mut c_void, Option<Getenv>>(at) }
 }
 
-/// `getenv` of the C standard, as every library of this process calls it.
+/// `getenv` of the C standard; every library of this process calls it.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -77,7 +77,7 @@ unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
         // SAFETY: an overlay lives for ever, and the name is a C string by the caller's promise.
         let (answers, name) = unsafe { (&*active, CStr::from_ptr(name)) };
         if let Some((_, value)) = answers.iter().find(|(known, _)| known.as_c_str() == name) {
-            // Nobody may write to what `getenv` gives.
+            // Callers must not write to the result of `getenv`.
             return value.as_ptr().cast_mut();
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     /// One overlay at a time is on.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// What a library is answered: by the name, as the dynamic linker resolves it.
+    /// The answer that a library gets: resolved by name, as the dynamic linker does.
     fn ask(name: &CStr) -> Option<String> {
         // SAFETY: the function has this signature, takes a C string and gives one or null.
         unsafe {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_ask_meanwhile_get_one_of_the_two_answers() {
+    fn concurrent_readers_get_one_of_the_two_values() {
         let _alone = ALONE.lock();
         let overlay = EnvOverlay::new(&[("PATHLINE_OVERLAID", "yes")]).unwrap();
         let over = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! What carries bytes between processes: MPI, NCCL and RCCL, UCX, shared memory and RDMA adapters. Every
+//! Transports between processes: MPI, NCCL and RCCL, UCX, shared memory and RDMA adapters. Every
 //! library is bound at run time.
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Every way between processes that this host may have, in one table.
+//! All transports between processes that this host may have.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use pathline_schema::{Rank, Transport};
 use crate::{CclAsked, mpi, open_ccl, shm, ucx};
 use pathline_gpu::{LibraryRequest, runtime};
 
-/// What a port may need to know of the process that it is opened in.
+/// What opening a port needs to know about this process.
 #[derive(Debug)]
 pub struct PortContext<'m> {
-    /// The machine that is open here.
+    /// The machine opened in this process.
     pub machine: &'m Machine,
-    /// This process's number.
+    /// Rank of this process.
     pub rank: u32,
-    /// How many there are.
+    /// Number of ranks.
     pub size: u32,
-    /// Whether a launcher started it, so that MPI's start finds the others.
+    /// Whether a launcher started it, so that MPI can find the others.
     pub launched: bool,
-    /// Where libraries are.
+    /// Where to find libraries.
     pub libraries: LibraryRequest,
 }
 
-/// A way that is open, or why it is not there and the way out.
+/// An open transport, or why it is missing and what to do.
 pub type OpenedPort<'m> = Result<Box<dyn TransportPort + 'm>, String>;
 
-/// Opens every way, in display order. `before` is asked first: its error leaves a way out, for that
-/// reason, with no library of it touched.
+/// Opens every transport, in display order. `before` is called first: its error leaves out a
+/// transport for that reason, without loading its library.
 pub fn ports<'m>(
     context: &PortContext<'m>,
     before: &mut dyn FnMut(Transport) -> Result<(), String>,
@@ -39,15 +39,15 @@ pub fn ports<'m>(
     own.map(|via| (via, before(via).and_then(|()| open(via, context)))).collect()
 }
 
-/// The longest that a copy of ours waits for another process to go on. Whoever started the ranks
-/// ends a case sooner; this ends ranks that nobody looks after any more.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout for another process during pathline's own copies. The coordinator ends a case sooner;
+/// this ends ranks without a coordinator.
+const PEER_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The longest that a GPU or its peers may take to answer beyond what the bytes take. Whoever started
-/// the ranks gives a step a little more, so that what hangs is named by who knows it.
-const ANSWERED: Duration = Duration::from_secs(12);
+/// Timeout for a GPU and its peers beyond the time of the bytes. The coordinator allows a step a
+/// little more, so the process that knows the cause reports it.
+const GPU_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// The UCX library that would be taken, without anything being started.
+/// The UCX library that a run would use; starts nothing.
 pub fn ucx_library() -> LibraryReport {
     ucx::library(named_ucx().as_deref())
 }
@@ -67,14 +67,14 @@ fn open<'m>(via: Transport, context: &PortContext<'m>) -> OpenedPort<'m> {
             mpi::open_mpi(None).map(|port| Box::new(port) as Box<dyn TransportPort>)
         }
         Transport::Ccl => {
-            // Bound for itself: its threads each have a table of functions of their own.
+            // A separate binding: its threads each have their own table of functions.
             let runtime = runtime(&context.machine.topology, &context.libraries);
-            let asked = CclAsked { patience: ANSWERED, ..CclAsked::default() };
+            let asked = CclAsked { patience: GPU_TIMEOUT, ..CclAsked::default() };
             open_ccl(&runtime, &asked)
         }
         Transport::Ucx => open_ucx().map(|port| Box::new(port) as Box<dyn TransportPort>),
-        Transport::Shm => shm::shm_port(me, PATIENCE),
-        Transport::Cma => shm::cma_port(me, PATIENCE),
-        Transport::Xpmem => shm::xpmem_port(me, PATIENCE),
+        Transport::Shm => shm::shm_port(me, PEER_TIMEOUT),
+        Transport::Cma => shm::cma_port(me, PEER_TIMEOUT),
+        Transport::Xpmem => shm::xpmem_port(me, PEER_TIMEOUT),
     }
 }

@@ -1,7 +1,7 @@
-//! RDMA devices by libibverbs, bound at run time: memory that is registered with them.
+//! RDMA devices by libibverbs, bound at run time: registration of memory.
 //!
-//! Most of libibverbs' calls are inline functions of its header that go through a table in the
-//! device's context. Those that are used here are exported by every release of rdma-core.
+//! Most calls of libibverbs are inline functions of its header that use a table in the device's
+//! context. Every release of rdma-core exports the ones used here.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ use pathline_schema::{Bytes, Nic, Severity, Topology, Unit};
 /// A pointer that the library hands out.
 type VerbsHandle = usize;
 
-/// Names a device, in place of the nearest one.
+/// Names the device to use in place of the nearest one.
 const ASKED: &str = "PATHLINE_RDMA";
-/// Written by the device, and read and written by others: `IBV_ACCESS_LOCAL_WRITE`,
+/// Local writes by the device, remote writes and remote reads: `IBV_ACCESS_LOCAL_WRITE`,
 /// `IBV_ACCESS_REMOTE_WRITE`, `IBV_ACCESS_REMOTE_READ`.
 const ACCESS: c_int = 1 | 2 | 4;
 
@@ -72,7 +72,7 @@ functions! {
 
 const NAMES: [&str; 1] = ["libibverbs.so.1"];
 
-/// The library, and how the search went.
+/// The library, and the report of the search.
 fn search() -> (Option<Api>, LibraryReport) {
     let spec = LibrarySpec {
         what: "libibverbs",
@@ -88,14 +88,14 @@ fn search() -> (Option<Api>, LibraryReport) {
     })
 }
 
-/// A device that is open, with a domain of its own that regions belong to.
+/// An open device with its protection domain.
 #[derive(Debug, Clone, Copy)]
 struct VerbsDevice {
     context: VerbsHandle,
     domain: VerbsHandle,
 }
 
-/// libibverbs with the devices that were needed so far.
+/// libibverbs with the devices opened so far.
 #[derive(Debug)]
 pub struct VerbsLibrary {
     api: Api,
@@ -108,15 +108,15 @@ pub struct VerbsLibrary {
 }
 
 impl VerbsLibrary {
-    /// Opens the library; no device yet.
+    /// Opens the library, but no device.
     ///
     /// # Errors
-    /// Why it is of no use, and the way out.
+    /// Why it cannot be used, and what to do.
     pub fn open(topology: &Topology) -> std::result::Result<Self, String> {
         let (api, report) = search();
         let (Some(api), Some(path)) = (api, report.path) else {
             let why = report.tried.last().map_or("it was not found", |tried| tried.why.as_str());
-            return Err(format!("no {} is of use: {why}; {}", NAMES[0], report.way_out));
+            return Err(format!("no {} can be used: {why}; {}", NAMES[0], report.way_out));
         };
         Ok(Self::over(api, path, topology))
     }
@@ -132,7 +132,7 @@ impl VerbsLibrary {
         }
     }
 
-    /// Calls `look` with the name of each device until it gives something.
+    /// Calls `look` with the name of each device until it returns a value.
     fn each<T>(&self, mut look: impl FnMut(&str, VerbsHandle) -> Option<T>) -> Option<T> {
         let mut count = 0;
         announce_in(&self.path, "ibv_get_device_list");
@@ -144,7 +144,7 @@ impl VerbsLibrary {
         let mut found = None;
         for nth in 0..usize::try_from(count).unwrap_or(0) {
             announce_in(&self.path, "ibv_get_device_name");
-            // SAFETY: the list has so many devices; the name of each is a C string in it.
+            // SAFETY: the list has `count` devices; the name of each is a C string in it.
             let (device, name) = unsafe {
                 let device = *list.add(nth);
                 let name = (self.api.name)(device);
@@ -170,7 +170,7 @@ impl VerbsLibrary {
         names
     }
 
-    /// The device for memory of a unit.
+    /// The device to use for memory of a unit.
     fn nearest(&self, unit: Unit) -> CallResult<String> {
         let names = self.names();
         if let Some(asked) = std::env::var_os(ASKED) {
@@ -191,14 +191,14 @@ impl VerbsLibrary {
         })
     }
 
-    /// A device, opened at its first use.
+    /// A device, opened on first use.
     fn device(&self, name: &str) -> CallResult<VerbsDevice> {
         if let Some(&device) = self.opened.borrow().get(name) {
             return Ok(device);
         }
         let failed = |call: &str| {
             CallError::new(Severity::Unsupported, call, name, errno().to_string())
-                .or_try("see that this user may open /dev/infiniband/uverbs*")
+                .or_try("check that this user may open /dev/infiniband/uverbs*")
         };
         // SAFETY: the device is in the list that was just asked for.
         let open = |at: &str, device| (at == name).then(|| unsafe { (self.api.open)(device) });
@@ -217,7 +217,7 @@ impl VerbsLibrary {
         Ok(device)
     }
 
-    /// What a call that registers gave.
+    /// Stores the region of a registration, or gives its error.
     fn region(
         &self,
         call: &str,
@@ -237,7 +237,7 @@ fn errno() -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Why memory was not registered, and what would change that.
+/// Why memory was not registered, and what to do.
 fn refused(call: &str, unit: Unit, bytes: Bytes, why: &io::Error) -> CallError {
     let code = why.raw_os_error().unwrap_or(0);
     let of_gpu = unit.gpu().is_some();
@@ -265,8 +265,8 @@ fn refused(call: &str, unit: Unit, bytes: Bytes, why: &io::Error) -> CallError {
         .or_try(way_out)
 }
 
-/// The device that is nearest to a unit: of a GPU the one beside it on the PCI tree, else one of its
-/// NUMA domain, else the first.
+/// The device nearest to a unit: for a GPU its neighbour on the PCI tree, else one of its NUMA
+/// domain, else the first.
 fn nearest(
     names: &[String],
     nics: &[Nic],
@@ -275,8 +275,8 @@ fn nearest(
 ) -> Option<String> {
     let known = || nics.iter().filter(|nic| names.contains(&nic.name));
     let home = unit.numa().or_else(|| homes.get(&unit.gpu()?).copied());
-    let beside = known().find(|nic| unit.gpu().is_some() && nic.near_gpu == unit.gpu());
-    let here = beside.or_else(|| known().find(|nic| home.is_some() && nic.numa == home));
+    let neighbour = known().find(|nic| unit.gpu().is_some() && nic.near_gpu == unit.gpu());
+    let here = neighbour.or_else(|| known().find(|nic| home.is_some() && nic.numa == home));
     here.map(|nic| nic.name.clone()).or_else(|| names.first().cloned())
 }
 
@@ -353,7 +353,7 @@ impl Drop for VerbsLibrary {
     }
 }
 
-/// libibverbs, and in the place of its version the RDMA devices of this machine.
+/// libibverbs, with the RDMA devices of this machine in place of its version.
 pub fn rdma_library() -> LibraryReport {
     let (api, mut report) = search();
     if let (Some(api), Some(path)) = (api, report.path.clone()) {
@@ -375,7 +375,8 @@ mod tests {
 
     #[test]
     fn the_nearest_device_is_taken_and_else_any() {
-        // Two adapters beside GPUs 0 and 5, one more of domain 1; an interface that is no device.
+        // Two adapters next to GPUs 0 and 5, in domains 0 and 1; an interface that is no RDMA
+        // device.
         let nics = [nic("mlx5_0", 0, Some(0)), nic("mlx5_1", 1, Some(5)), nic("eth0", 2, Some(7))];
         let names = ["mlx5_1", "mlx5_0"].map(str::to_owned);
         let homes = BTreeMap::from([(0, 0), (1, 0), (4, 1), (5, 1), (7, 2)]);
@@ -385,14 +386,14 @@ mod tests {
         // Of the same domain.
         assert_eq!(of(Unit::Gpu(1)), is("mlx5_0"));
         assert_eq!(of(Unit::Numa(1)), is("mlx5_1"));
-        // Nothing is near: the first.
+        // None is near: the first.
         assert_eq!(of(Unit::Gpu(7)), is("mlx5_1"));
         assert_eq!(of(Unit::Numa(9)), is("mlx5_1"));
         assert_eq!(nearest(&[], &nics, &homes, Unit::Gpu(0)), None);
     }
 
     #[test]
-    fn what_is_refused_is_told_by_what_would_change_it() {
+    fn a_refusal_names_the_remedy() {
         let why = |call: &str, unit, code| {
             refused(call, unit, Bytes::mib(1), &io::Error::from_raw_os_error(code))
         };

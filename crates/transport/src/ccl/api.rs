@@ -1,4 +1,4 @@
-//! The functions of NCCL, and of libraries that have the same: RCCL differs in the spelling of one.
+//! The functions of NCCL and of API-compatible libraries. RCCL spells one of them differently.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -16,7 +16,7 @@ pub(super) struct CclUniqueId(pub(super) [u8; Self::BYTES]);
 
 impl CclUniqueId {
     pub(super) const BYTES: usize = 128;
-    /// Tells two of them apart; never 0. FNV-1a.
+    /// A non-zero FNV-1a hash that distinguishes two identifiers.
     pub(super) fn mark(&self) -> u64 {
         let mix = |h: u64, &b: &u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
         self.0.iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
@@ -27,7 +27,7 @@ impl CclUniqueId {
 pub(super) const BYTE: i32 = 1;
 pub(super) const WORD: i32 = 5;
 pub(super) const SUM: i32 = 0;
-/// `ncclInProgress`
+/// `ncclInProgress`.
 const IN_PROGRESS: i32 = 7;
 
 pathline_gpu::function_table!(
@@ -60,7 +60,7 @@ pathline_gpu::function_table!(
     }
 );
 
-/// The names of its functions, as a library of that spelling has them.
+/// The function names in the spelling of this library.
 fn names(library: &CollectivesDescription) -> CclNames {
     let named = |name| entry((library.spelling)(name));
     CclNames {
@@ -89,15 +89,15 @@ type ErrorTextFn = unsafe extern "C" fn(i32) -> *const c_char;
 type LastErrorFn = unsafe extern "C" fn(RuntimeHandle) -> *const c_char;
 type ResetFn = unsafe extern "C" fn();
 
-/// The bound library. All of it may be called from any thread.
+/// The bound library. Every function may be called from any thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CclApi {
     pub(super) ccl: Ccl,
-    words: Option<ErrorTextFn>,
+    error_text: Option<ErrorTextFn>,
     last: Option<LastErrorFn>,
-    /// Has the library read its environment for its log again: NCCL 2.24 and later.
+    /// Makes the library read its logging environment again: NCCL 2.24 and later.
     pub(super) reset_log: Option<ResetFn>,
-    /// As the library encodes it.
+    /// In the library's encoding.
     version: i32,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn load(
         library.symbol((description.spelling)(name)).map(std::ptr::NonNull::as_ptr)
     };
     // SAFETY: the three have these signatures in every version that has them.
-    let (words, last, reset_log) = unsafe {
+    let (error_text, last, reset_log) = unsafe {
         (
             at("ncclGetErrorString").map(|at| std::mem::transmute::<*mut c_void, ErrorTextFn>(at)),
             at("ncclGetLastError").map(|at| std::mem::transmute::<*mut c_void, LastErrorFn>(at)),
@@ -124,10 +124,10 @@ pub(super) fn load(
     if code != 0 {
         return Err(format!("{} gives {code}", ccl.version.name));
     }
-    Ok(CclApi { ccl, words, last, reset_log, version })
+    Ok(CclApi { ccl, error_text, last, reset_log, version })
 }
 
-/// `22803` as `2.28.3`; up to 2.8 a thousand stood for the major version.
+/// `22803` as `2.28.3`. Up to 2.8 the major version counts thousands.
 pub(super) fn dotted(version: i32) -> String {
     let (major, rest) = match version {
         ..10_000 => (version / 1000, version % 1000),
@@ -144,10 +144,10 @@ fn text(at: *const c_char) -> String {
     unsafe { CStr::from_ptr(at) }.to_string_lossy().trim().to_owned()
 }
 
-/// What a status means for the case that met it. Numbers: `ncclResult_t`.
+/// The severity of a status for the case in which it occurred. Numbers: `ncclResult_t`.
 fn severity(code: i32) -> Severity {
     match code {
-        // Unhandled CUDA error, remote process gone: nothing after it can be relied on.
+        // Unhandled CUDA error, remote process gone: later results are not reliable.
         1 | 6 => Severity::Sticky,
         // Invalid argument, invalid usage.
         4 | 5 => Severity::Unsupported,
@@ -163,7 +163,7 @@ fn way_out(code: i32) -> &'static str {
         }
         5 => "a GPU may be in a communicator once; see NCCL_DEBUG=WARN",
         6 => "see which rank ended first",
-        _ => "NCCL_DEBUG=WARN says more",
+        _ => "NCCL_DEBUG=WARN gives details",
     }
 }
 
@@ -173,7 +173,7 @@ impl CclApi {
         dotted(self.version)
     }
 
-    /// The outcome of a call, with the library's own words.
+    /// The outcome of a call, with the library's own error text.
     pub(super) fn outcome(
         &self,
         (call, code): (&'static str, i32),
@@ -184,21 +184,22 @@ impl CclApi {
             return Ok(());
         }
         // SAFETY: takes any number.
-        let words = self.words.map(|words| text(unsafe { words(code) })).unwrap_or_default();
+        let error_text =
+            self.error_text.map(|call| text(unsafe { call(code) })).unwrap_or_default();
         // SAFETY: takes a communicator or null, which both versions of it ignore.
         let last = self.last.map(|last| text(unsafe { last(comm) })).unwrap_or_default();
-        let reason = match (words.is_empty(), last.is_empty()) {
-            (true, true) => "no words for it".to_owned(),
-            (false, true) => words,
+        let reason = match (error_text.is_empty(), last.is_empty()) {
+            (true, true) => "no error text".to_owned(),
+            (false, true) => error_text,
             (true, false) => last,
-            (false, false) => format!("{words}: {last}"),
+            (false, false) => format!("{error_text}: {last}"),
         };
         Err(CallError::new(severity(code), call, thing(), reason)
             .with_code(code.into())
             .or_try(way_out(code)))
     }
 
-    /// The error that a communicator met behind its calls.
+    /// The asynchronous error of a communicator.
     pub(super) fn met(&self, comm: RuntimeHandle, thing: &dyn Fn() -> String) -> CallResult<()> {
         let (call, mut met) = (self.ccl.async_error, 0);
         // SAFETY: a live communicator of this thread, and one number that is stored.
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_told_apart() {
+    fn identifiers_have_different_marks() {
         let (a, mut b) = (CclUniqueId([7; 128]), CclUniqueId([7; 128]));
         assert_eq!(a.mark(), b.mark());
         b.0[127] = 8;
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_costs_what_it_must() {
+    fn each_status_has_its_severity() {
         assert_eq!(severity(1), Severity::Sticky);
         assert_eq!(severity(5), Severity::Unsupported);
         assert_eq!(severity(3), Severity::Transient);

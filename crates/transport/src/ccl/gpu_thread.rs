@@ -1,7 +1,7 @@
-//! A GPU with the thread that drives it: its stream, its communicators, and what is bound on them.
+//! A GPU and the thread that drives it: its stream, its communicators and its bound collectives.
 //!
-//! A thread for each GPU, because calls of one thread for several GPUs go out one after the other:
-//! nccl-tests with eight GPUs in one thread takes 56 us for what the GPUs do in a few.
+//! Each GPU has a thread, because one thread issues calls for several GPUs one after the other:
+//! nccl-tests with eight GPUs in one thread takes 56 us for an operation that takes the GPUs a few.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,59 +23,59 @@ use pathline_host::gate::wait_until;
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`
 const NON_BLOCKING: u32 = 1;
 const NOT_READY: i32 = 600;
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do meanwhile does not matter.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: calls of other threads do not affect the capture.
 const THREAD_LOCAL: i32 = 1;
-/// Repetitions of one graph. To launch it costs as much as some calls; over 64 that is below 0.1 us
-/// each.
+/// Repetitions of one graph. A launch costs as much as a few calls; over 64 repetitions that is
+/// below 0.1 us each.
 const GRAPH: u64 = 64;
-/// Looks at a stream between two looks at errors and the clock.
+/// Stream polls between two checks of errors and the clock.
 const LOOKS: u32 = 256;
-/// Looks at a stream before the core is offered to others.
+/// Stream polls before the thread yields its core.
 const PATIENT: u32 = 2048;
 
-/// What all seats of a port share.
+/// Settings that all GPU threads of a port share.
 #[derive(Debug, Clone)]
 pub(super) struct CclConfig {
     pub(super) family: RuntimeFamily,
-    /// File of the GPU runtime, which each seat binds for itself.
+    /// File of the GPU runtime. Each thread binds it separately.
     pub(super) runtime: PathBuf,
     pub(super) calls: CclApi,
     /// Whether buffers are registered with the communicator.
     pub(super) register: bool,
 }
 
-/// One sample, as the seats and the thread of the port share it.
+/// The state of one sample, shared by the GPU threads and the thread of the port.
 #[derive(Debug, Default)]
 pub(super) struct SampleSync {
-    /// Rounds that may have begun.
+    /// Number of rounds that may have begun.
     pub(super) go: AtomicU64,
-    /// Somebody failed: the others give up.
+    /// A GPU failed: the others stop.
     pub(super) failed: AtomicBool,
 }
 
-/// What a seat says during a sample.
+/// An event that a GPU thread sends during a sample.
 #[derive(Debug)]
 pub(super) enum ThreadEvent {
     Ready,
-    /// A round is over; it took so many ns.
+    /// A round ended. Its duration in ns.
     Done(u64),
     Over(CallResult<()>),
 }
 
-/// How a sample is taken.
+/// How to take a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleMode {
     pub(super) id: u64,
     pub(super) reps: u64,
     pub(super) pace: RepeatMode,
-    /// The longest that a round may take, in ns.
+    /// Timeout of a round in ns.
     pub(super) limit: u64,
 }
 
 struct CclComm {
     handle: RuntimeHandle,
     size: u64,
-    /// Tells it from one that was at the same address before.
+    /// Distinguishes it from an earlier one at the same address.
     serial: u64,
 }
 
@@ -89,7 +89,7 @@ struct BoundCollective {
     serial: u64,
     steps: Vec<Vec<CclCall>>,
     registered: Vec<RuntimeHandle>,
-    /// By the repetitions that are in it.
+    /// By number of repetitions.
     graphs: BTreeMap<u64, CclGraph>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct GpuThread {
     made: u64,
 }
 
-/// Calls over a communicator, on a stream.
+/// A communicator and the stream that its calls go to.
 #[derive(Clone, Copy)]
 struct CommStream<'a> {
     calls: &'a CclApi,
@@ -158,7 +158,7 @@ impl CommStream<'_> {
         }
     }
 
-    /// All to all of libraries without a call for it: messages, in one group.
+    /// All-to-all for libraries without such a call: messages in one group.
     fn each_to_each(&self, send: u64, recv: u64, each: u64) -> CallStatus {
         for peer in 0..self.size {
             let to = i32::try_from(peer).unwrap_or(i32::MAX);
@@ -203,7 +203,7 @@ impl CommStream<'_> {
 }
 
 impl GpuThread {
-    /// Binds the runtime for this thread and makes a stream.
+    /// Binds the runtime for this thread and creates a stream.
     pub(super) fn open(gpu: u32, device: i32, set: CclConfig) -> CallResult<Self> {
         let (runtime, found) = search::driver(set.family, Some(&set.runtime));
         let Some(runtime) = runtime else {
@@ -229,8 +229,8 @@ impl GpuThread {
         self.of_runtime(self.runtime.dialect.enter(self.device))
     }
 
-    /// Makes a communicator, if an identity is given, and binds what is done over it. Whether all
-    /// buffers are registered with it; none if the library has no call for that.
+    /// Creates a communicator, if an identifier is given, and binds the operations on it. Returns
+    /// whether all buffers are registered with it; `None` if the library has no call for that.
     pub(super) fn bind(
         &mut self,
         id: u64,
@@ -287,10 +287,10 @@ impl GpuThread {
         let thing = format!("gpu{} of {}", self.gpu, named(group));
         let why = "its communicator was given up after an error";
         CallError::new(Severity::Transient, "ncclCommInitRank", thing, why)
-            .or_try("bind the case anew")
+            .or_try("bind the case again")
     }
 
-    /// Ends a communicator whatever it is doing.
+    /// Aborts a communicator in any state.
     pub(super) fn give_up(&mut self, group: &CommGroup) {
         if let Some(comm) = self.comms.remove(group) {
             // SAFETY: a communicator of this thread, which nobody has from here on.
@@ -298,7 +298,7 @@ impl GpuThread {
         }
     }
 
-    /// Ends a communicator that is idle.
+    /// Destroys an idle communicator.
     pub(super) fn close(&mut self, group: &CommGroup) {
         if let Some(comm) = self.comms.remove(group) {
             // SAFETY: as above, and nothing is enqueued on it.
@@ -306,7 +306,7 @@ impl GpuThread {
         }
     }
 
-    /// Gives back what was bound.
+    /// Releases a bound collective.
     pub(super) fn release(&mut self, id: u64) -> CallResult<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         self.enter()?;
@@ -337,23 +337,23 @@ impl GpuThread {
         &mut self,
         sample: SampleMode,
         turn: &SampleSync,
-        tell: &dyn Fn(ThreadEvent),
+        send_event: &dyn Fn(ThreadEvent),
     ) {
-        let outcome = self.rounds(sample, turn, tell);
+        let outcome = self.rounds(sample, turn, send_event);
         if outcome.is_err()
             && let Some(group) = self.bound.get(&sample.id).map(|b| b.group.clone())
         {
-            // Kernels that wait for each other end by this alone.
+            // Nothing else ends kernels that wait for each other.
             self.give_up(&group);
         }
-        tell(ThreadEvent::Over(outcome));
+        send_event(ThreadEvent::Over(outcome));
     }
 
     fn rounds(
         &mut self,
         sample: SampleMode,
         turn: &SampleSync,
-        tell: &dyn Fn(ThreadEvent),
+        send_event: &dyn Fn(ThreadEvent),
     ) -> CallResult<()> {
         let SampleMode { id, reps, pace, limit } = sample;
         self.enter()?;
@@ -369,7 +369,7 @@ impl GpuThread {
             RepeatMode::Isolated => (reps, 1),
             RepeatMode::Streaming | RepeatMode::Graph => (1, reps),
         };
-        tell(ThreadEvent::Ready);
+        send_event(ThreadEvent::Ready);
         for round in 1..=rounds {
             wait_until(|| {
                 turn.go.load(Ordering::Acquire) >= round || turn.failed.load(Ordering::Acquire)
@@ -388,7 +388,7 @@ impl GpuThread {
                 }
             }
             self.wait(line.comm, &bound.group, turn, limit)?;
-            tell(ThreadEvent::Done(begun.ns()));
+            send_event(ThreadEvent::Done(begun.ns()));
         }
         self.set.calls.met(line.comm, &thing)
     }
@@ -403,8 +403,7 @@ impl GpuThread {
         CallError::new(Severity::Transient, "run", thing, "another GPU of the case failed")
     }
 
-    /// Waits until the stream is idle. It polls: a wait inside the runtime has no end when a peer
-    /// is gone.
+    /// Polls until the stream is idle: a wait inside the runtime never ends when a peer is gone.
     fn wait(
         &self,
         comm: RuntimeHandle,
@@ -433,8 +432,8 @@ impl GpuThread {
             let thing = || format!("gpu{} of {}", self.gpu, named(group));
             self.set.calls.met(comm, &thing)?;
             if begun.ns() > limit {
-                let why = format!("it is not over after {} s", limit / 1_000_000_000);
-                let way_out = "a rank did not come, or a GPU does not answer; the communicator was ended. NCCL_DEBUG=INFO says how far it got";
+                let why = format!("it did not end within {} s", limit / 1_000_000_000);
+                let way_out = "a rank did not come, or a GPU does not answer; the communicator was ended. NCCL_DEBUG=INFO shows how far it got";
                 return Err(
                     CallError::new(Severity::Sticky, query.name, thing(), why).or_try(way_out)
                 );
@@ -443,7 +442,7 @@ impl GpuThread {
         Ok(())
     }
 
-    /// Graphs that together are so many repetitions, recorded if need be.
+    /// Graphs that together make this number of repetitions, recorded on first use.
     fn graphs(&mut self, id: u64, reps: u64) -> CallResult<Vec<RuntimeHandle>> {
         let mut all = Vec::new();
         let mut left = reps;
@@ -523,7 +522,7 @@ impl GpuThread {
 }
 
 impl Drop for GpuThread {
-    /// A failure has nobody to tell.
+    /// Errors are ignored: `drop` has no caller to report to.
     fn drop(&mut self) {
         let _ = self.enter();
         let all: Vec<u64> = self.bound.keys().copied().collect();

@@ -1,8 +1,8 @@
-//! What the library logs of how it does an operation: algorithm, protocol, channels, transport.
+//! The choices that the library logs for an operation: algorithm, protocol, channels, transport.
 //!
-//! It says so in its log alone, and writing that log takes time. So the log is on for one repetition
-//! that nobody times, and off again. The library reads the variables that its log follows when it is
-//! asked to; it is answered by an overlay, so that the environment stays as it is.
+//! The library gives them only in its log, and writing the log takes time. The log is therefore on
+//! for one untimed repetition only. The library reads its log variables on request; an overlay
+//! answers, so the environment does not change.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::api::CclApi;
 use crate::env_overlay::EnvOverlay;
 
-/// Variables that the log follows, with their values while it is on.
+/// Variables that control the log, with their values while it is on.
 const LEVEL: (&str, &str) = ("NCCL_DEBUG", "INFO");
 const SUBSYSTEMS: (&str, &str) = ("NCCL_DEBUG_SUBSYS", "TUNING,P2P,SHM,NET");
 const FILE: &str = "NCCL_DEBUG_FILE";
@@ -23,14 +23,14 @@ const FILE: &str = "NCCL_DEBUG_FILE";
 #[derive(Debug)]
 pub(super) struct LogCapture {
     reset: unsafe extern "C" fn(),
-    /// In memory: it has no name that another process could have taken before.
+    /// In memory: no other process can have taken its name.
     file: File,
     overlay: EnvOverlay,
 }
 
 impl LogCapture {
-    /// None if the library has no call that has it read its variables again, if it would not see
-    /// the overlay, or if the user has the log written into a file, which would begin again.
+    /// `None` if the library cannot read its variables again on request, does not see the overlay,
+    /// or logs to a file of the user's, which would be truncated.
     pub(super) fn new(calls: &CclApi) -> Option<Self> {
         let reset = calls.reset_log?;
         if std::env::var_os(FILE).is_some() {
@@ -42,16 +42,16 @@ impl LogCapture {
         Some(Self { reset, file, overlay })
     }
 
-    /// Switches it on.
+    /// Turns the log on.
     pub(super) fn begin(&self) {
-        // The library empties it as well when it opens it; where it logs nothing, nothing is in it.
+        // The library also truncates the file when it opens it; without output it stays empty.
         let _ = self.file.set_len(0);
         self.overlay.switch_on();
         // SAFETY: takes nothing; the library reads its variables again before its next line.
         unsafe { (self.reset)() };
     }
 
-    /// Switches it off, and gives what was logged.
+    /// Turns the log off and returns the logged choices.
     pub(super) fn end(&self) -> LibraryLog {
         self.overlay.switch_off();
         // SAFETY: as above.
@@ -65,23 +65,24 @@ impl LogCapture {
     }
 }
 
-/// What the library logged.
+/// The choices found in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LibraryLog {
-    /// Algorithm, protocol and channels of each operation, in words.
+    /// Algorithm, protocol and channels of each operation, as text.
     pub(super) how: BTreeSet<String>,
-    /// Transports of the connections that were made meanwhile.
+    /// Transports of the connections made while the log was on.
     pub(super) via: BTreeSet<String>,
 }
 
-/// Numbers of `NCCL_ALGO_*` and `NCCL_PROTO_*`, which versions before 2.24 write in place of words.
+/// Names of the `NCCL_ALGO_*` and `NCCL_PROTO_*` numbers, which versions before 2.24 log in place
+/// of names.
 const ALGORITHMS: [&str; 7] =
     ["TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"];
 const PROTOCOLS: [&str; 3] = ["LL", "LL128", "SIMPLE"];
 
-fn word(text: &str, known: &[&str]) -> String {
+fn choice_name(text: &str, known: &[&str]) -> String {
     let by_number = text.parse::<usize>().ok().and_then(|n| known.get(n));
-    by_number.map_or(text, |word| word).to_ascii_lowercase()
+    by_number.map_or(text, |name| name).to_ascii_lowercase()
 }
 
 /// The number of channels in `channel{Lo..Hi}={0..15}`: 16.
@@ -97,21 +98,24 @@ fn parse(text: &str) -> LibraryLog {
     let mut log = LibraryLog::default();
     for line in text.lines() {
         if let Some((_, how)) = line.split_once(" Bytes -> ") {
-            let words: Vec<&str> = how.split_whitespace().collect();
+            let fields: Vec<&str> = how.split_whitespace().collect();
             let after = |key: &str| {
-                let at = words.iter().position(|w| *w == key)?;
-                words.get(at + 1).copied()
+                let at = fields.iter().position(|w| *w == key)?;
+                fields.get(at + 1).copied()
             };
             let text = match (after("Algo"), after("proto")) {
                 (Some(algorithm), Some(protocol)) => {
-                    let mut text =
-                        format!("{} {}", word(algorithm, &ALGORITHMS), word(protocol, &PROTOCOLS));
-                    if let Some(n) = words.iter().find_map(|w| channels(w)) {
+                    let mut text = format!(
+                        "{} {}",
+                        choice_name(algorithm, &ALGORITHMS),
+                        choice_name(protocol, &PROTOCOLS)
+                    );
+                    if let Some(n) = fields.iter().find_map(|w| channels(w)) {
                         text.push_str(&format!(" on {n} channels"));
                     }
                     text
                 }
-                // A symmetric kernel or copy engines, in the library's own words.
+                // A symmetric kernel or copy engines: the library's own text.
                 _ => how.trim().to_owned(),
             };
             log.how.insert(text);
@@ -146,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ways_keep_the_librarys_words() {
+    fn other_methods_keep_the_librarys_text() {
         let log = parse(
             "[0] NCCL INFO AllReduce [Symmetric]: 8 Bytes -> Kernel AllReduce_AGxLL_R nchannels 1 nthreads 512 nWorks 1\n",
         );
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_says_nothing() {
+    fn text_that_is_no_log_gives_nothing() {
         for text in ["", " Bytes -> ", "via", "Channel via ", "x Bytes -> Algo", "={..}", "={5..1}"]
         {
             let log = parse(text);

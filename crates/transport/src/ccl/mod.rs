@@ -1,14 +1,14 @@
-//! NCCL and RCCL, bound at run time, as a way between processes.
+//! NCCL and RCCL, bound at run time, as a transport between processes.
 //!
-//! A communicator is made for each group of GPUs that a case names and kept for later cases. Its
-//! identity is made by the process of the group's first GPU and told to the others by whoever tells
-//! them the case: neither MPI nor any variable is needed. A process with several GPUs drives each
-//! by a thread.
+//! Each group of GPUs that a case names gets a communicator, kept for later cases. The process of
+//! the group's first GPU creates the identifier; the coordinator that distributes the case
+//! distributes it too, so neither MPI nor an environment variable is needed. A process with several
+//! GPUs drives each by a thread.
 //!
-//! Repetitions are enqueued back to back on one stream of each GPU and waited for once, on the
-//! host's clock, as nccl-tests does; or they are isolated; or they are recorded as graphs of up to
-//! 64 repetitions. A message needs no answer to be timed: the receiver's stream is over when the
-//! message is there, and of the times of all ranks the longest counts.
+//! Repetitions are queued back to back on one stream of each GPU with one wait at the end, timed by
+//! the host's clock, as nccl-tests does; or they are isolated; or they are recorded as graphs of up
+//! to 64 repetitions. A message needs no reply for its timing: the receiver's stream ends when the
+//! message has arrived, and the longest time of all ranks counts.
 
 mod api;
 mod gpu_thread;
@@ -38,12 +38,12 @@ use pathline_host::clock::ClockOrigin;
 use plan::{CclPlan, CommGroup, named};
 pub use search::collectives_libraries;
 
-/// What a user can say of the library.
+/// What a user can set for the library.
 #[derive(Debug, Clone)]
 pub struct CclAsked {
-    /// The library, file or folder; it is searched for if none.
+    /// The library: a file or folder. `None` starts a search.
     pub library: Option<PathBuf>,
-    /// How long a step may take beyond what its bytes take at 1 GB/s.
+    /// Timeout of a step beyond the time of its bytes at 1 GB/s.
     pub patience: Duration,
     /// Whether buffers are registered with communicators, where the library has a call for it.
     pub register: bool,
@@ -55,13 +55,13 @@ impl Default for CclAsked {
     }
 }
 
-/// Communicators that are kept although no case uses them.
+/// Number of unused communicators to keep.
 const KEPT: usize = 8;
 
-/// Opens the library that goes with a GPU runtime, for all GPUs that the runtime lists.
+/// Opens the library of a GPU runtime, for all GPUs that the runtime lists.
 ///
 /// # Errors
-/// Why there is none, and the way out.
+/// Why the library cannot be used, and what to do.
 pub fn open_ccl(
     runtime: &GpuRuntime,
     asked: &CclAsked,
@@ -71,12 +71,12 @@ pub fn open_ccl(
         return Err(format!("no library of collectives is known for {}", family.label));
     };
     if let Some(why) = &runtime.without {
-        return Err(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+        return Err(format!("no GPU runtime: {why}; `pathline doctor` shows what is missing"));
     }
     let Some(file) = &runtime.driver.path else {
-        return Err("no GPU runtime was found; `pathline doctor` says what is missing".to_owned());
+        return Err("no GPU runtime was found; `pathline doctor` shows what is missing".to_owned());
     };
-    // RCCL is linked against the runtime, which must be in the process before it.
+    // RCCL is linked against the runtime, which must be loaded before it.
     let (bound, _) = driver(family, Some(file));
     let Some(driver) = bound else {
         return Err(format!("{} cannot be opened again", file.display()));
@@ -118,23 +118,23 @@ pub fn open_ccl(
     }))
 }
 
-/// What a seat is asked to do, with what it answers.
+/// A request to a GPU thread; its return value is the reply.
 type ThreadRequest<R> = Box<dyn FnOnce(&mut GpuThread) -> R + Send>;
 type ThreadJob = ThreadRequest<()>;
 
-/// The thread of a seat.
+/// The thread of a GPU.
 struct ThreadHandle {
     jobs: Sender<ThreadJob>,
-    /// Disconnected when the thread has ended.
+    /// Disconnects when the thread ends.
     gone: Receiver<()>,
 }
 
-/// A group that was met.
+/// A group that an exchange has named.
 struct KnownGroup {
     group: CommGroup,
     /// The identity of its communicator; 0 if this process has none.
     mark: u64,
-    /// Exchanges that are bound on it.
+    /// Number of exchanges bound on it.
     users: u32,
     via: BTreeSet<String>,
 }
@@ -156,25 +156,25 @@ struct CclPort {
     set: CclConfig,
     log: Option<LogCapture>,
     hands: BTreeMap<u32, ThreadHandle>,
-    /// Groups, the one that was used longest ago first. Every process knows all of them, so that
-    /// all forget the same one.
+    /// Groups, least recently used first. All processes hold the same list, so all drop the same
+    /// group.
     known: Vec<KnownGroup>,
     exchanges: BTreeMap<u64, CclExchange>,
     made: u64,
-    /// Why no call is made any more.
+    /// Why no further call is made.
     lost: Option<String>,
 }
 
-/// Time left of a limit.
+/// Remaining time of a limit.
 fn left(begun: ClockOrigin, limit: Duration) -> Duration {
     limit.saturating_sub(Duration::from_nanos(begun.ns()))
 }
 
-/// What a process tells the others of one group.
+/// What a process announces about one group.
 struct CclOffer {
-    /// The identity of the communicator that it has; 0 if it has none.
+    /// The mark of its communicator's identifier; 0 if it has none.
     mark: u64,
-    /// One for a new communicator, from the process of the group's first GPU.
+    /// Identifier for a new communicator, from the process of the group's first GPU.
     identity: Option<CclUniqueId>,
 }
 
@@ -193,7 +193,7 @@ impl CclOffer {
     }
 }
 
-/// A meeting of this process alone.
+/// A barrier for one process.
 struct SelfBarrier;
 
 impl RankBarrier for SelfBarrier {
@@ -211,7 +211,7 @@ impl CclPort {
         }
     }
 
-    /// The thread of a GPU, started if need be.
+    /// The thread of a GPU, started on first use.
     fn hand(&mut self, gpu: u32) -> CallResult<&ThreadHandle> {
         if !self.hands.contains_key(&gpu) {
             let Some(&device) = self.devices.get(gpu as usize) else {
@@ -223,7 +223,7 @@ impl CclPort {
             let (opened, answer) = channel();
             let set = self.set.clone();
             let start = move || {
-                // Dropped last: the seat is then gone.
+                // Dropped last, which announces the end of the thread.
                 let _ending = ending;
                 let mut seat = match GpuThread::open(gpu, device, set) {
                     Ok(seat) => seat,
@@ -251,7 +251,7 @@ impl CclPort {
         self.hands.get(&gpu).ok_or_else(|| CallError::unsupported("bind", "a GPU", "it is gone"))
     }
 
-    /// A thread does not answer: nothing can be done with this library any more.
+    /// Marks the library as unusable after a thread did not answer.
     fn lose(&mut self, call: &str, thing: &str) -> CallError {
         let why = format!("{thing} gave no answer in {} s", self.patience.as_secs());
         self.lost = Some(why.clone());
@@ -260,7 +260,7 @@ impl CclPort {
         )
     }
 
-    /// Has seats do something each at the same time, and gives what each says.
+    /// Runs a request on several GPU threads at the same time and returns their replies.
     fn ask<R: Send + 'static>(
         &mut self,
         call: &str,
@@ -293,7 +293,7 @@ impl CclPort {
         Ok(all.into_iter().flatten().collect())
     }
 
-    /// Notes that a group is used, and gives its place.
+    /// Adds a group to the list, or moves it to the end.
     fn meet_group(&mut self, group: &CommGroup) {
         let known = match self.known.iter().position(|k| k.group == *group) {
             Some(at) => self.known.remove(at),
@@ -306,7 +306,7 @@ impl CclPort {
         self.known.iter_mut().find(|k| k.group == *group)
     }
 
-    /// Closes communicators that were not used for long, beyond what is kept.
+    /// Closes the least recently used communicators beyond `KEPT`.
     fn forget(&mut self) -> CallResult<()> {
         let idle = self.known.iter().filter(|k| k.users == 0).count();
         for _ in KEPT..idle {
@@ -319,7 +319,7 @@ impl CclPort {
         Ok(())
     }
 
-    /// Does something with a group on every seat.
+    /// Runs a request with a group on every GPU thread.
     fn on_all(
         &mut self,
         call: &str,
@@ -335,13 +335,13 @@ impl CclPort {
         self.ask(call, gpus.into_iter().map(job).collect()).map(|_| ())
     }
 
-    /// Ends the communicator of a group after an error.
+    /// Aborts the communicator of a group after an error.
     fn give_up(&mut self, group: &CommGroup) {
         if let Some(known) = self.known(group) {
             known.mark = 0;
         }
         if self.lost.is_none() {
-            // Where this fails nothing is asked of the library again.
+            // On failure `lose` blocks every later call.
             let _ = self.on_all("ncclCommAbort", group.clone(), GpuThread::give_up);
         }
     }
@@ -355,7 +355,7 @@ impl CclPort {
         Ok(identity)
     }
 
-    /// The new identity of a group, or none if all its processes have the same communicator.
+    /// The new identifier of a group; `None` if all its processes have the same communicator.
     fn agree(
         &mut self,
         group: &CommGroup,
@@ -366,7 +366,7 @@ impl CclPort {
         let mut of_members = Vec::new();
         for &rank in &members {
             let offer = offers.get(rank).and_then(Option::as_ref).ok_or_else(|| {
-                let why = format!("rank {rank} said nothing of it");
+                let why = format!("rank {rank} sent no offer for it");
                 CallError::new(Severity::Transient, "join", thing(), why)
                     .or_try("all ranks must run the same version of this program")
             })?;
@@ -389,7 +389,7 @@ impl CclPort {
         }
     }
 
-    /// Runs and gives for each part the times in ns.
+    /// Takes a sample; the times of each part in ns.
     fn sample(
         &mut self,
         sample: SampleMode,
@@ -402,12 +402,12 @@ impl CclPort {
         let gpus: Vec<u32> = exchange.plan.seats.iter().map(|s| s.gpu).collect();
         let rounds = if sample.pace == RepeatMode::Isolated { sample.reps } else { 1 };
         let turn = Arc::new(SampleSync::default());
-        let (news, heard) = channel();
+        let (sender, events) = channel();
         for (nth, &gpu) in gpus.iter().enumerate() {
-            let (shared, news) = (Arc::clone(&turn), news.clone());
+            let (shared, sender) = (Arc::clone(&turn), sender.clone());
             let job: ThreadJob = Box::new(move |seat| {
                 seat.run(sample, &shared, &|what| {
-                    let _ = news.send((nth, what));
+                    let _ = sender.send((nth, what));
                 });
             });
             if self.hand(gpu)?.jobs.send(job).is_err() {
@@ -415,9 +415,9 @@ impl CclPort {
                 return Err(self.lose("run", &format!("gpu{gpu}")));
             }
         }
-        drop(news);
+        drop(sender);
         let limit = Duration::from_nanos(sample.limit) + self.patience;
-        let mut round = SampleRound { heard, gpus: &gpus, over: vec![false; gpus.len()], limit };
+        let mut round = SampleRound { events, gpus: &gpus, over: vec![false; gpus.len()], limit };
         let outcome = round.all(rounds, &turn, meeting);
         if outcome.is_err() {
             turn.failed.store(true, Ordering::Release);
@@ -427,7 +427,7 @@ impl CclPort {
             return Err(self.lose("run", &format!("gpu{gpu}")));
         }
         let seats = outcome?;
-        // Of the GPUs of this process the slowest counts.
+        // The slowest GPU of this process counts.
         let slowest = |seats_of: &Vec<usize>| -> Vec<f64> {
             if seats_of.is_empty() {
                 return Vec::new();
@@ -444,8 +444,8 @@ impl CclPort {
         patience.saturating_add(bytes.saturating_mul(reps))
     }
 
-    /// The communicators of an exchange, its buffers, and one repetition that nobody times: the
-    /// library makes its connections then.
+    /// Connects an exchange: makes communicators, registers buffers, and runs one untimed
+    /// repetition in which the library connects.
     fn connect(&mut self, id: u64, offers: &[Vec<u8>]) -> CallResult<()> {
         let Some(exchange) = self.exchanges.get(&id) else {
             return Err(no_exchange("join", ExchangeId(id)));
@@ -504,28 +504,28 @@ impl CclPort {
     }
 }
 
-/// A sample as the thread of the port sees it.
+/// A sample in the view of the port's thread.
 struct SampleRound<'a> {
-    heard: Receiver<(usize, ThreadEvent)>,
+    events: Receiver<(usize, ThreadEvent)>,
     gpus: &'a [u32],
     over: Vec<bool>,
     limit: Duration,
 }
 
 impl SampleRound<'_> {
-    /// What the next seat says that says something.
+    /// The next event other than the end of a thread's sample.
     fn next(&mut self, begun: ClockOrigin) -> CallResult<(usize, ThreadEvent)> {
-        let said = self.heard.recv_timeout(left(begun, self.limit)).map_err(|_| {
+        let event = self.events.recv_timeout(left(begun, self.limit)).map_err(|_| {
             CallError::new(Severity::Sticky, "run", "a GPU", "its thread gave no answer")
         })?;
-        if let (nth, ThreadEvent::Over(outcome)) = &said {
+        if let (nth, ThreadEvent::Over(outcome)) = &event {
             self.over[*nth] = true;
             outcome.clone()?;
         }
-        Ok(said)
+        Ok(event)
     }
 
-    /// All rounds; of each, the time of each seat.
+    /// Runs all rounds; the time of each GPU in each round.
     fn all(
         &mut self,
         rounds: u64,
@@ -557,11 +557,11 @@ impl SampleRound<'_> {
         Ok(all)
     }
 
-    /// Waits until all seats are through. The one that is not, if time is up.
+    /// Waits until all GPU threads have ended the sample. Returns a GPU that exceeded the timeout.
     fn ended(&mut self) -> Option<u32> {
         let begun = ClockOrigin::now();
         while let Some(nth) = self.over.iter().position(|over| !over) {
-            match self.heard.recv_timeout(left(begun, self.limit)) {
+            match self.events.recv_timeout(left(begun, self.limit)) {
                 Ok((nth, ThreadEvent::Over(_))) => self.over[nth] = true,
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -637,7 +637,7 @@ impl TransportPort for CclPort {
         };
         let (pace, joined) = (exchange.pace, exchange.joined);
         if exchange.plan.seats.is_empty() {
-            // Others meet as often; who has no part comes too.
+            // Every process must reach the barrier equally often, also without a part.
             let rounds = if pace == RepeatMode::Isolated { reps } else { 1 };
             (0..rounds).try_for_each(|_| meeting.meet())?;
             return Ok(vec![Vec::new(); exchange.plan.parts.len()]);
@@ -677,7 +677,7 @@ impl TransportPort for CclPort {
         match exchange.registered {
             Some(true) => text.push_str(", buffers registered"),
             Some(false) => text.push_str(", not all buffers registered"),
-            // Where the library could: without a call for it there is nothing to say.
+            // Reported only where the library has a call to register.
             None if self.set.calls.ccl.register.is_some() && !exchange.plan.seats.is_empty() => {
                 text.push_str(", buffers not registered");
             }
@@ -707,7 +707,7 @@ impl TransportPort for CclPort {
 }
 
 impl Drop for CclPort {
-    /// Waits for the threads, but not for one that never answers.
+    /// Joins the threads, but not one that never answers.
     fn drop(&mut self) {
         let begun = ClockOrigin::now();
         let gone: Vec<Receiver<()>> =
@@ -716,7 +716,7 @@ impl Drop for CclPort {
             return;
         }
         for gone in gone {
-            // Nothing is ever sent: it ends with the thread or with time.
+            // Nothing is ever sent: the call returns when the thread ends or on timeout.
             let _ = gone.recv_timeout(left(begun, self.patience));
         }
     }
@@ -727,7 +727,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ranks_tell_each_other_comes_back() {
+    fn offers_survive_encoding() {
         let mut bytes = Vec::new();
         CclOffer { mark: 0, identity: Some(CclUniqueId([9; 128])) }.write(&mut bytes);
         CclOffer { mark: 77, identity: None }.write(&mut bytes);

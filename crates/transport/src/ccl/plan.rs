@@ -1,4 +1,4 @@
-//! What each GPU of this process has to call, from the parts of a case. Nothing here reaches a
+//! The library calls of each GPU of this process, computed from the parts of a case. Pure: uses no
 //! device.
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory};
 use pathline_schema::{Bytes, Collective, Rank, Unit, WireOp};
 
-/// Who shares a communicator, in the order of its ranks.
+/// The members of a communicator, in rank order.
 pub(super) type CommGroup = Vec<(Rank, Unit)>;
 
 /// One call of the library. Peers and roots are ranks of the communicator.
@@ -22,7 +22,7 @@ pub(super) enum CclCall {
     AllToAll { send: u64, recv: u64, each: u64 },
 }
 
-/// What one GPU does in each repetition.
+/// The operations of one GPU in each repetition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GpuSteps {
     pub(super) gpu: u32,
@@ -30,24 +30,24 @@ pub(super) struct GpuSteps {
     pub(super) group: usize,
     /// Its rank in that group.
     pub(super) rank: i32,
-    /// Calls that are made as one, one set after the other.
+    /// Sets of calls. Each set is one group call; sets run in order.
     pub(super) steps: Vec<Vec<CclCall>>,
-    /// What it sends from and receives into, and is to register.
+    /// Its send and receive buffers, to be registered.
     pub(super) spans: Vec<LocalMemory>,
 }
 
-/// What this process does in an exchange.
+/// The operations of this process in an exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CclPlan {
-    /// All groups of the exchange, also those that this process has no part in.
+    /// All groups of the exchange, including groups without this process.
     pub(super) groups: Vec<CommGroup>,
     /// The GPUs of this process that take part.
     pub(super) seats: Vec<GpuSteps>,
-    /// Of each part, the seats that take part in it.
+    /// For each part, the participating GPUs as indices into `seats`.
     pub(super) parts: Vec<Vec<usize>>,
-    /// Whether the first of each group is of this process.
+    /// For each group, whether its first member belongs to this process.
     pub(super) leads: Vec<bool>,
-    /// Payload of a repetition, for deadlines.
+    /// Payload bytes of a repetition, for timeouts.
     pub(super) bytes: u64,
 }
 
@@ -59,19 +59,19 @@ fn name((rank, unit): (Rank, Unit)) -> String {
     format!("r{}.{unit}", rank.0)
 }
 
-/// A group in words.
+/// A group as text.
 pub(super) fn named(group: &CommGroup) -> String {
     let all: Vec<String> = group.iter().map(|&member| name(member)).collect();
     all.join(", ")
 }
 
-/// Whether buffers of a part are registered where the library can.
+/// Whether the buffers of a part are registered if the library can.
 pub(super) fn registers(part: &FlowPart) -> bool {
     !matches!(part.wire.op, WireOp::Group { unregistered: true, .. })
 }
 
-/// All messages of a case go over one communicator of everybody who sends or receives: their calls
-/// are then one group of the library, which starts them together.
+/// All messages of a case use one communicator of all senders and receivers: their calls then form
+/// one group call, which starts them together.
 fn of_messages(parts: &[FlowPart]) -> CommGroup {
     let messages = parts.iter().filter(|p| p.collective().is_none());
     let all: BTreeSet<(Rank, Unit)> = messages.flat_map(|p| p.group.iter().copied()).collect();
@@ -137,7 +137,7 @@ pub(super) fn build(parts: &[FlowPart]) -> CallResult<CclPlan> {
 }
 
 impl CclPlan {
-    /// The seat of a GPU of this process, made if need be.
+    /// The entry of a GPU of this process, created on first use.
     fn seat(&mut self, member: (Rank, Unit), group: usize) -> CallResult<usize> {
         let Unit::Gpu(gpu) = member.1 else {
             let why = "NCCL and RCCL move memory of GPUs";
@@ -158,7 +158,7 @@ impl CclPlan {
     }
 }
 
-/// The address of an end that must hold so many bytes.
+/// The address of a buffer that must hold `bytes`.
 fn end(part: &FlowPart, span: LocalMemory, bytes: u64, what: &str) -> CallResult<u64> {
     if span.address == 0 || span.bytes < bytes {
         let thing = format!("{} of {}", part.wire, Bytes(part.bytes));
@@ -168,7 +168,7 @@ fn end(part: &FlowPart, span: LocalMemory, bytes: u64, what: &str) -> CallResult
     Ok(span.address)
 }
 
-/// What a member of a part calls.
+/// The calls of a member of a part.
 fn steps(
     part: &FlowPart,
     position: usize,
@@ -235,7 +235,7 @@ fn collective(
     let from = |bytes| end(part, send, bytes, "sends from");
     let into = |bytes| end(part, recv, bytes, "receives into");
     Ok(match op {
-        // The library looks at both addresses of the root alone.
+        // The library reads both addresses on the root only.
         Collective::Broadcast if root => {
             let at = from(bytes)?;
             CclCall::Broadcast { send: at, recv: at, bytes }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn part(op: WireOp, group: &[(Rank, Unit)], mine: &[usize], bytes: u64) -> FlowPart {
-        // The sender of position p sends from 0x1000 + p and receives into 0x2000 + p.
+        // The sender at position p sends from 0x1000 + p and receives into 0x2000 + p.
         let span =
             |base: u64| mine.iter().map(move |&p| LocalMemory { address: base + p as u64, bytes });
         FlowPart {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_are_one_communicator_and_one_set_of_calls() {
+    fn both_directions_use_one_communicator_and_one_set_of_calls() {
         let (a, b) = (gpu(0, 0), gpu(1, 1));
         let send = WireOp::Send { window: 2 };
         // This process is rank 1 and has GPU 1: it receives the first and sends the second.
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_is_two_calls_after_each_other() {
+    fn a_ping_is_two_sets_in_order() {
         let (a, b) = (gpu(0, 0), gpu(0, 1));
         let plan = build(&[part(WireOp::Ping, &[a, b], &[0, 1], 8)]).unwrap();
         assert_eq!(plan.leads, [true]);
@@ -330,7 +330,7 @@ mod tests {
     fn parts_of_a_collective_are_equal() {
         let all: CommGroup = (0..3).map(|n| gpu(0, n)).collect();
         let plan = build(&[part(group(Collective::ReduceScatter), &all, &[0, 1, 2], 48)]).unwrap();
-        // 48 B over 3 ranks: 16 B, two words, for each.
+        // 48 B over 3 ranks: 16 B, two elements, for each.
         assert_eq!(
             plan.seats[2].steps,
             [[CclCall::ReduceScatter { send: 0x1002, recv: 0x2002, each: 16 }]]
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_the_reason() {
+    fn impossible_parts_are_refused_with_the_reason() {
         let (a, b, c) = (gpu(0, 0), gpu(0, 1), gpu(0, 2));
         let why = |parts: &[FlowPart]| build(parts).unwrap_err().to_string();
         let put = WireOp::Put { window: 1 };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_part_still_knows_the_groups() {
+    fn a_process_without_a_part_knows_the_groups() {
         let all: CommGroup = (0..2).map(|n| gpu(n, n)).collect();
         let plan = build(&[part(group(Collective::AllReduce), &all, &[], 8)]).unwrap();
         assert_eq!((plan.groups.len(), plan.seats.len(), plan.leads[0]), (1, 0, false));

@@ -9,9 +9,9 @@ use pathline_gpu::{CollectivesDescription, RuntimeFamily};
 /// The environment variable that names the file or its folder.
 const VARIABLE: &str = "PATHLINE_NCCL";
 
-/// The library of collectives of a runtime, with what `bind` makes of it and its version, and how the search went.
-/// `asked` is a file or folder; nothing else is then looked at. `runtime` is the file of the GPU
-/// runtime: RCCL is linked against one, which must be loaded before it and be the same.
+/// Finds the collectives library of a runtime; returns the result of `bind` with the version, and
+/// the report of the search. `asked` is a file or folder and replaces the search. `runtime` is the
+/// file of the GPU runtime: RCCL is linked against it and needs the same one loaded first.
 pub(super) fn collectives<T>(
     description: &CollectivesDescription,
     asked: Option<&Path>,
@@ -26,8 +26,8 @@ pub(super) fn collectives<T>(
     })
 }
 
-/// The libraries of collectives of all runtimes, looked for without opening them. `runtime` is the file of
-/// the GPU runtime.
+/// Reports on the collectives libraries of all runtimes, without opening them. `runtime` is the
+/// file of the GPU runtime.
 pub fn collectives_libraries(runtime: Option<&Path>) -> Vec<LibraryReport> {
     let named = environment_path(VARIABLE);
     let all = RuntimeFamily::ALL
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_such_library_is_said_with_its_reason() {
+    fn an_unusable_library_is_reported_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let asked = Some(folder.path());
         let bind = |_: &SharedLibrary| Ok(((), String::new()));

@@ -1,4 +1,4 @@
-//! The binary interfaces of MPI libraries: which one a library has, and its constants.
+//! The ABIs of MPI libraries: detection, and constants.
 
 use std::ffi::{c_char, c_int};
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use super::table::{MpiAddress, MpiHandle};
 use pathline_dylib::{SharedLibrary, announce_in};
 
-/// How handles and constants look.
+/// The form of handles and constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MpiAbi {
-    /// MPICH since 3.1, Intel MPI, Cray MPICH, MVAPICH: handles are numbers of 32 bits.
+    /// MPICH since 3.1, Intel MPI, Cray MPICH, MVAPICH: handles are 32-bit integers.
     Mpich,
     /// Open MPI: handles are addresses of symbols.
     OpenMpi,
@@ -27,20 +27,20 @@ impl fmt::Display for MpiAbi {
     }
 }
 
-/// Whose code it is, which decides by what it can be launched.
+/// The code base of a library, which decides which launchers it supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MpiFamily {
-    /// MPICH and what was made of it.
+    /// MPICH and its derivatives.
     Mpich,
     /// Open MPI.
     OpenMpi,
 }
 
 impl MpiAbi {
-    /// Finds out which one a library has. None if it is no MPI library.
+    /// Detects the ABI of a library. `None` if it is no MPI library.
     ///
-    /// `MPI_Abi_get_version` alone proves nothing: native libraries of MPICH 5 and Intel have it,
-    /// too, and answer -1.
+    /// `MPI_Abi_get_version` alone proves nothing: native libraries of MPICH 5 and Intel also
+    /// export it and answer -1.
     pub(super) fn of(library: &SharedLibrary) -> Option<Self> {
         library.symbol("MPI_Init_thread")?;
         if library.symbol("ompi_mpi_comm_world").is_some() {
@@ -62,10 +62,10 @@ impl MpiAbi {
     }
 }
 
-/// What a library says that it is. It may be asked before `MPI_Init`.
+/// The version text of a library. Callable before `MPI_Init`.
 pub(super) fn version_text(library: &SharedLibrary) -> Option<String> {
-    /// `MPI_MAX_LIBRARY_VERSION_STRING` is 256 to 8192 by ABI; one byte more for those that end a
-    /// text of that length with a zero.
+    /// `MPI_MAX_LIBRARY_VERSION_STRING` is 256 to 8192 by ABI; one byte more for a library that
+    /// terminates a text of that length.
     const LONGEST: usize = 8193;
     type LibraryVersionFn = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
     let ask = library.symbol("MPI_Get_library_version")?;
@@ -84,7 +84,7 @@ pub(super) fn version_text(library: &SharedLibrary) -> Option<String> {
     Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
 }
 
-/// Name and version of a library's own text, and whose code it is.
+/// Name, version and family from a library's version text.
 pub(super) fn known_as(text: &str) -> (String, MpiFamily) {
     let first = text.lines().next().unwrap_or_default();
     if let Some((open, _)) = first.split_once(',')
@@ -117,8 +117,8 @@ pub(super) struct MpiConstants<H: MpiHandle> {
     pub(super) ignore_status: MpiAddress,
 }
 
-/// Those of the MPICH family. Source: `mpi.h` of MPICH 4.0.2, MPICH 5.0.2 and Intel MPI 2021.18.1,
-/// which agree.
+/// Constants of the MPICH family. Source: `mpi.h` of MPICH 4.0.2, MPICH 5.0.2 and Intel MPI
+/// 2021.18.1, which agree.
 pub(super) fn mpich() -> MpiConstants<c_int> {
     MpiConstants {
         world: 0x4400_0000,
@@ -134,7 +134,7 @@ pub(super) fn mpich() -> MpiConstants<c_int> {
     }
 }
 
-/// Those of the standard ABI. Source: MPI 5.0, appendix A; `mpi_abi.h` of MPICH 5.0.2.
+/// Constants of the standard ABI. Source: MPI 5.0, appendix A; `mpi_abi.h` of MPICH 5.0.2.
 pub(super) fn standard() -> MpiConstants<usize> {
     MpiConstants {
         world: 0x101,
@@ -150,9 +150,9 @@ pub(super) fn standard() -> MpiConstants<usize> {
     }
 }
 
-/// Those of Open MPI, where an address is the handle; the names that are missing are the error.
+/// Constants of Open MPI, whose handles are addresses of symbols. The error lists missing names.
 pub(super) fn open_mpi(library: &SharedLibrary) -> Result<MpiConstants<usize>, String> {
-    // The address alone counts; what is there is the library's own.
+    // Only the address counts; the library owns the memory behind it.
     let at = |name: &str| {
         let symbol = library.symbol(name).ok_or_else(|| format!("it lacks {name}"))?;
         Ok::<usize, String>(symbol.as_ptr().expose_provenance())
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_known_by_what_they_say() {
+    fn version_texts_identify_libraries() {
         for (text, name, family) in [
             (
                 "Open MPI v5.0.11, package: Open MPI root@x Distribution, ident: 5.0.11, repo rev: v5",
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mpi_has_no_abi() {
+    fn a_library_other_than_mpi_has_no_abi() {
         let libc = SharedLibrary::open(std::path::Path::new("libc.so.6")).unwrap();
         assert_eq!(MpiAbi::of(&libc), None);
         assert_eq!(version_text(&libc), None);

@@ -1,4 +1,5 @@
-//! One case as calls of MPI: what a process posts, waits for and answers in each repetition.
+//! One case as MPI calls: the messages that a process posts, waits for and answers in each
+//! repetition.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,26 +15,26 @@ use super::table::{MpiAddress, MpiHandle};
 use super::world::{FailedCall, MpiWorld, ok};
 use pathline_host::clock::ClockOrigin;
 
-/// Bytes of an answer to a window, as OSU's bandwidth tests have it.
+/// Bytes of the reply to a window, as in OSU's bandwidth tests.
 const ANSWER: usize = 4;
 
-/// What one process does in each repetition, in this order.
+/// The operations of one process in each repetition, in this order.
 #[derive(Debug)]
 struct RankSteps<H> {
-    /// A ping that is alone: whether this process begins, and its message out and back.
+    /// A lone ping: whether this process starts, and its message out and back.
     ping: Option<(bool, MpiMessage<H>, MpiMessage<H>)>,
     receive: Vec<MpiMessage<H>>,
-    /// Received once the first wait is over: answers, and what comes back.
+    /// Received after the first wait: replies and returned messages.
     receive_late: Vec<MpiMessage<H>>,
     send: Vec<MpiMessage<H>>,
     remote: Vec<OneSidedPart<H>>,
     groups: Vec<CollectivePart<H>>,
-    /// Sent once all has come that was waited for first.
+    /// Sent after the messages of the first wait have arrived.
     answer: Vec<MpiMessage<H>>,
-    /// What is loaded, byte by byte, once it has come.
+    /// Memory to load, byte by byte, after arrival.
     consume: Vec<LocalMemory>,
-    /// After the time: a word to those whose memory was read or written, who wait for it inside of
-    /// MPI, where many libraries serve such requests only.
+    /// After the timed part: messages to ranks whose memory was read or written. They wait inside
+    /// MPI, because many libraries serve one-sided requests only there.
     token_to: Vec<c_int>,
     token_from: Vec<c_int>,
 }
@@ -55,16 +56,17 @@ impl<H> Default for RankSteps<H> {
     }
 }
 
-/// How those who take part meet.
+/// How the participating ranks synchronise.
 #[derive(Debug, Clone, Copy)]
 enum ActiveRanks<H> {
     /// This process takes no part.
     Idle,
-    /// Two processes, by a message there and one back: Open MPI polls more once it has made a
-    /// communicator. Whether this one begins, and the other. The source of the first part does not:
-    /// it leaves first, so that its message finds nobody who was timed while he waited for it.
+    /// Two processes: a message in each direction, because Open MPI polls more once it has made a
+    /// communicator. Holds whether this process sends first, and its peer. The source of the first
+    /// part does not send first: it leaves first, so its message arrives at a process that has not
+    /// started its clock.
     Pair(bool, c_int),
-    /// Several, by a barrier of theirs.
+    /// Several, by a barrier on their communicator.
     Several(H),
 }
 
@@ -74,22 +76,22 @@ pub(super) struct MpiExchange<H: MpiHandle> {
     parts: Vec<FlowPart>,
     pace: RepeatMode,
     steps: RankSteps<H>,
-    /// Those who take part in any of it, who meet before each time.
+    /// The ranks that take part; they synchronise before each timing.
     active: ActiveRanks<H>,
     requests: Vec<H>,
     windows: Vec<H>,
     kinds: Vec<H>,
-    /// What answers are read from and written into.
+    /// Send and receive buffer of replies.
     answers: Box<[u8; 2 * ANSWER]>,
-    /// Why MPI may still read or write this exchange's memory; none if it does not.
+    /// Why MPI may still access this exchange's memory; `None` if it cannot.
     in_use: Option<&'static str>,
 }
 
-/// How long operations that an error has left in flight may take to end, in ns. A receive that is
-/// cancelled ends at once; a message that a peer has begun to take ends within this, if at all.
+/// Timeout in ns for operations that an error left in flight. A cancelled receive ends at once; a
+/// message that a peer has begun to receive ends within this time or never.
 const CLOSE_TIMEOUT: u64 = 2_000_000_000;
 
-/// The last tag that every library has is 32767.
+/// 32767 is the highest tag that every library supports.
 fn tag(nth: usize, answer: bool) -> c_int {
     c_int::try_from(2 * nth + usize::from(answer)).unwrap_or(c_int::MAX)
 }
@@ -100,7 +102,7 @@ fn address(span: LocalMemory) -> MpiAddress {
 }
 
 impl<H: MpiHandle> MpiExchange<H> {
-    /// Keeps the parts; nothing is asked of MPI before all processes have done so.
+    /// Stores the parts. No MPI call is made before all processes have done so.
     pub(super) fn new(parts: &[FlowPart], pace: RepeatMode) -> Self {
         Self {
             parts: parts.to_vec(),
@@ -115,12 +117,12 @@ impl<H: MpiHandle> MpiExchange<H> {
         }
     }
 
-    /// Why MPI may still read or write this exchange's memory; none if it does not.
+    /// Why MPI may still access this exchange's memory; `None` if it cannot.
     pub(super) fn in_use(&self) -> Option<&'static str> {
         self.in_use
     }
 
-    /// Makes communicators, windows and types, which all who take part do together.
+    /// Creates communicators, windows and types. Collective over the participating ranks.
     pub(super) fn join(&mut self, world: &mut MpiWorld<H>) -> CallResult<()> {
         let mut active: Vec<i32> =
             self.parts.iter().flat_map(|p| &p.group).filter_map(|(r, _)| rank(r.0)).collect();
@@ -181,7 +183,7 @@ impl<H: MpiHandle> MpiExchange<H> {
                     |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
                 let (byte, scratch) = (world.constants.byte, self.answers.as_mut_ptr());
                 let short = |offset| MpiMessage {
-                    // Within the scratch, which has two answers.
+                    // Within the scratch memory, which holds two replies.
                     at: scratch.wrapping_add(offset).cast(),
                     count: ANSWER as c_int,
                     kind: byte,
@@ -215,7 +217,7 @@ impl<H: MpiHandle> MpiExchange<H> {
             WireOp::Put { window: times } | WireOp::Get { window: times } => {
                 let get = matches!(part.wire.op, WireOp::Get { .. });
                 let (count, kind) = self.counted(world, part, part.bytes)?;
-                // The passive end exposes what is written or read; the other an empty window.
+                // The target exposes the accessed memory, the origin an empty window.
                 let origin = me == usize::from(get);
                 let ours = if me == 0 { send } else { recv };
                 let exposed = (!origin).then_some((ours, part.bytes));
@@ -276,7 +278,7 @@ impl<H: MpiHandle> MpiExchange<H> {
             (count.into(), kind)
         };
         match op {
-            // One buffer, whoever has it filled.
+            // Broadcast uses one buffer.
             Collective::Broadcast => recv = if me == 0 { send } else { recv },
             Collective::Reduce if in_place && me == 0 => send = world.constants.in_place,
             Collective::AllReduce | Collective::AllGather | Collective::AllToAll if in_place => {
@@ -287,7 +289,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok(CollectivePart { op, comm, send, recv, count, kind })
     }
 
-    /// So many bytes as a count that fits: of bytes, or of a type of as many bytes as it takes.
+    /// `bytes` as a count that fits a C int: of bytes, or of a larger type.
     fn counted(
         &mut self,
         world: &MpiWorld<H>,
@@ -315,7 +317,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok((count, kind))
     }
 
-    /// A window of the two ends of a part, with an epoch that lasts until it is released.
+    /// A window over both ends of a part, with an epoch until `release`.
     fn window(
         &mut self,
         world: &mut MpiWorld<H>,
@@ -352,7 +354,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok(window)
     }
 
-    /// Runs all parts so many times.
+    /// Runs all parts `reps` times.
     pub(super) fn run(
         &mut self,
         world: &MpiWorld<H>,
@@ -378,15 +380,15 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok(self.parts.iter().map(|p| if timed(p) { times.clone() } else { Vec::new() }).collect())
     }
 
-    /// What it moves, for errors.
+    /// The transfers of this exchange, for errors.
     fn describe(&self) -> String {
         let part = |part: &FlowPart| format!("mpi[{}] x {}B", part.wire, part.bytes);
         self.parts.iter().map(part).collect::<Vec<_>>().join(" & ")
     }
 
-    /// After a failed call: ends what it has left in flight, since the memory of this exchange goes
-    /// next. What does not end in `timeout` ns, and what a failed collective has begun inside of the
-    /// library, stays in use.
+    /// Ends the operations that a failed call left in flight, because this exchange's memory is
+    /// freed next. Operations that outlast `timeout` ns, and a failed collective inside the
+    /// library, keep the memory in use.
     fn close(&mut self, world: &MpiWorld<H>, timeout: u64) {
         let first = self.steps.receive.len() + self.steps.send.len();
         let late = first + self.steps.receive_late.len();
@@ -397,11 +399,11 @@ impl<H: MpiHandle> MpiExchange<H> {
         } else if !self.steps.groups.is_empty() {
             self.in_use = Some("the failed collective may still be in progress");
         }
-        // The error is known; what failed while it was cleaned up follows from it.
+        // The first error is already known; errors of the cleanup follow from it.
         let _ = world.unfailed("MPI_Test");
     }
 
-    /// The time of so many repetitions in ns; none if this process has no part in them.
+    /// The time of `reps` repetitions in ns; `None` if this process takes no part.
     fn sample(
         &mut self,
         world: &MpiWorld<H>,
@@ -412,8 +414,8 @@ impl<H: MpiHandle> MpiExchange<H> {
             return Ok(None);
         }
         self.sync(world)?;
-        // Whoever meets elsewhere leaves that place at different moments: MPI itself lets the
-        // others go within about one message.
+        // Processes leave the coordinator's barrier at different times; MPI's own synchronisation
+        // releases them within about one message.
         self.meet(world)?;
         let begun = clock.ns();
         match self.steps.ping {
@@ -427,7 +429,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         let took = clock.ns().wrapping_sub(begun);
         self.tokens(world)?;
         self.sync(world)?;
-        // Which call it was, MPICH says in its words.
+        // MPICH's error text names the call.
         world.unfailed("MPI")?;
         Ok(Some(took as f64))
     }
@@ -449,7 +451,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         }
     }
 
-    /// What others wrote into windows becomes what this process reads, and the other way round.
+    /// Makes writes of peers to windows visible to local reads, and local writes visible to peers.
     fn sync(&self, world: &MpiWorld<H>) -> MpiOutcome {
         for &window in &self.windows {
             if let Some(sync) = world.fns.win_sync {
@@ -473,13 +475,13 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok(())
     }
 
-    /// One repetition of everything but a lone ping.
+    /// One repetition of all operations except a lone ping.
     #[inline]
     fn once(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
         let steps = &self.steps;
-        // One way, as OSU has it: who only sends takes answers by blocking receives, who only
-        // receives gives them by blocking sends. Both at once post answers beforehand, so that no
-        // answer waits for another.
+        // One direction follows OSU: a sender takes replies by blocking receives, a receiver gives
+        // them by blocking sends. Both directions at once post replies in advance, so no reply
+        // waits for another.
         let both = !steps.receive.is_empty() && !steps.send.is_empty();
         let (late, early) = if both {
             (&steps.receive_late[..0], &steps.receive_late[..])
@@ -527,7 +529,7 @@ impl<H: MpiHandle> MpiExchange<H> {
     /// Closes windows and frees types.
     ///
     /// # Errors
-    /// A sticky one if MPI or a peer may still reach the memory, which must not be freed then.
+    /// A sticky error if MPI or a peer may still access the memory, which then must not be freed.
     pub(super) fn release(&mut self, world: &MpiWorld<H>) -> CallResult<()> {
         let closed = self.close_windows(world);
         if let Err(failed) = closed {
@@ -560,7 +562,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         world.unfailed("MPI_Win_free")
     }
 
-    /// The calls that carry it, for the record.
+    /// The MPI calls of this exchange, for the record.
     pub(super) fn calls(&self) -> Vec<&'static str> {
         let alone = self.parts.len() == 1;
         let mut calls: Vec<&str> = self
@@ -590,8 +592,9 @@ impl<H: MpiHandle> MpiExchange<H> {
     }
 }
 
-/// Ends all requests that are not null: receives are cancelled, and all are tested until they have
-/// ended. Whether they have. A send is not cancelled: MPI 4.0 deprecates that, Open MPI ignores it.
+/// Ends all non-null requests: cancels receives and tests all requests until they have ended.
+/// Returns whether they have. Sends are not cancelled: MPI 4.0 deprecates that, and Open MPI
+/// ignores it.
 ///
 /// `timeout` is in ns.
 pub(super) fn close_requests<H: MpiHandle>(
@@ -620,7 +623,7 @@ pub(super) fn close_requests<H: MpiHandle>(
         if begun.ns() > timeout {
             return false;
         }
-        // What serves the other end may need this core.
+        // The progress of the peer may need this core.
         std::thread::yield_now();
     }
 }

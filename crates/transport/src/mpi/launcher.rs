@@ -1,23 +1,24 @@
-//! What a launcher told this process about itself. Pure: the environment is given.
+//! Rank and size of this process from its launcher's environment variables. Pure: the environment
+//! is an argument.
 
-/// A process that a launcher started, in the launcher's own words.
+/// Rank and size that a launcher gave this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchedRank {
-    /// Its number among those that were started together, from 0.
+    /// Rank among the processes of the launch, from 0.
     pub rank: u32,
-    /// How many were started together; none where the launcher does not say (`prterun`, which tells
-    /// only those that ask it through PMIx).
+    /// Processes of the launch; `None` where the launcher sets no variable for it (`prterun` gives
+    /// it through PMIx only).
     pub size: Option<u32>,
-    /// Its number on its host.
+    /// Rank on its host.
     pub local_rank: Option<u32>,
-    /// How many of them are on its host.
+    /// Ranks on its host.
     pub local_size: Option<u32>,
     /// The launcher: `Open MPI`, `Hydra`, `PALS`, `Flux`, `PMI`, `JSM`, `PMIx`, `Slurm`.
     pub by: &'static str,
 }
 
 impl LaunchedRank {
-    /// Whether it certainly is alone.
+    /// Whether the launch certainly has one process.
     pub fn is_alone(&self) -> bool {
         self.size == Some(1)
     }
@@ -26,7 +27,7 @@ impl LaunchedRank {
 /// Variables of one launcher; the first that is set counts.
 struct LauncherEnv {
     by: &'static str,
-    /// One that must be set besides, if the others are set by several launchers.
+    /// At least one must also be set, if several launchers set the other variables.
     marked_by: &'static [&'static str],
     rank: &'static [&'static str],
     size: &'static [&'static str],
@@ -34,12 +35,12 @@ struct LauncherEnv {
     local_size: &'static [&'static str],
 }
 
-/// Inner launchers first: `mpirun` is called inside of what `srun`, `flux` or a batch system
-/// started, and what it starts inherits their variables.
+/// Inner launchers first: `mpirun` runs inside a step of `srun`, `flux` or a batch system, and its
+/// processes inherit the outer variables.
 ///
-/// Slurm's `SLURM_PROCID` alone says nothing: the shell of `salloc` and the script of `sbatch` have
-/// it, with `SLURM_NTASKS` of a whole job, though one process runs. A step of `srun` alone has
-/// `SLURM_STEP_NUM_TASKS`. A broker of Flux takes its variables back before it starts a shell.
+/// Slurm's `SLURM_PROCID` alone proves nothing: the shell of `salloc` and the script of `sbatch`
+/// also have it, with the `SLURM_NTASKS` of the whole job, though one process runs. Only a step of
+/// `srun` has `SLURM_STEP_NUM_TASKS`. A Flux broker unsets its variables before it starts a shell.
 const LAUNCHERS: &[LauncherEnv] = &[
     LauncherEnv {
         by: "Open MPI",
@@ -83,7 +84,7 @@ const LAUNCHERS: &[LauncherEnv] = &[
         local_rank: &["JSM_NAMESPACE_LOCAL_RANK"],
         local_size: &["JSM_NAMESPACE_LOCAL_SIZE"],
     },
-    // Before PMI and PMIx: `srun --mpi=...` sets theirs, too, with less about the host.
+    // Before PMI and PMIx: `srun --mpi=...` sets their variables too, with less about the host.
     LauncherEnv {
         by: "Slurm",
         marked_by: &[],
@@ -102,10 +103,10 @@ const LAUNCHERS: &[LauncherEnv] = &[
     },
 ];
 
-/// What launched this process, if anything did. `env` looks a variable up.
+/// The launcher of this process, if any. `env` looks up a variable.
 ///
-/// Of several launchers within each other the innermost counts, but one that started a single
-/// process (a shell) does not stand in the way of one that started several.
+/// Of nested launchers the innermost counts, except that one that started a single process (a
+/// shell) does not hide one that started several.
 pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let number = |names: &[&str]| {
         names.iter().find_map(|name| env(name)).and_then(|text| text.trim().parse::<u32>().ok())
@@ -124,8 +125,8 @@ pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
         })
     });
     let mut all: Vec<LaunchedRank> = by_row.collect();
-    // `prterun` on several nodes of Slurm starts its daemons by a step of one task a node, which
-    // what the daemons start inherits. It marks its own.
+    // `prterun` on several Slurm nodes starts its daemons by a step of one task per node; the
+    // processes of the daemons inherit its variables. `PRTE_LAUNCHED` marks them.
     let inner = env("PRTE_LAUNCHED").is_some() && !all.iter().any(|l| l.by == "Open MPI");
     all.splice(if inner { 0..0 } else { all.len()..all.len() }, pmix(env));
     let several = all.iter().find(|found| !found.is_alone());
@@ -136,7 +137,7 @@ pub fn launched(env: &dyn Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     Some(found)
 }
 
-/// `PMIX_RANK` comes without a size. One that Slurm set is Slurm's, whose row stands before it.
+/// `PMIX_RANK` comes without a size. Where Slurm set it, Slurm's row precedes this one.
 fn pmix(env: &dyn Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let rank = env("PMIX_RANK")?.trim().parse().ok()?;
     env("PMIX_NAMESPACE")?;
@@ -165,18 +166,18 @@ fn tasks_here(env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Looks `NAME=value` words up.
-    fn of(words: &str) -> Option<LaunchedRank> {
+    /// Looks up variables in `NAME=value` settings.
+    fn of(settings: &str) -> Option<LaunchedRank> {
         let env = |name: &str| {
-            let is = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
-            let word = words.split_whitespace().find(is)?;
-            word.split_once('=').map(|(_, value)| value.to_owned())
+            let is = |setting: &&str| setting.split_once('=').is_some_and(|(key, _)| key == name);
+            let setting = settings.split_whitespace().find(is)?;
+            setting.split_once('=').map(|(_, value)| value.to_owned())
         };
         launched(&env)
     }
 
-    fn line(words: &str) -> String {
-        let Some(l) = of(words) else { return "none".to_owned() };
+    fn line(settings: &str) -> String {
+        let Some(l) = of(settings) else { return "none".to_owned() };
         let text = |n: Option<u32>| n.map_or("?".to_owned(), |n| n.to_string());
         let (local, here) = (text(l.local_rank), text(l.local_size));
         format!("{} of {}, {local} of {here} by {}", l.rank, text(l.size), l.by)
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_slurm_says_how_many_are_here() {
+    fn a_slurm_step_gives_the_local_size() {
         // Nodes 0 and 1 have 4 tasks each, node 2 has 3: 11 in all.
         let step = "SLURM_PROCID=9 SLURM_NTASKS=11 SLURM_STEP_NUM_TASKS=11 SLURM_LOCALID=1 \
                     SLURM_NODEID=2 SLURM_STEP_TASKS_PER_NODE=4(x2),3";
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_started_one_shell_does_not_hide_what_started_several() {
+    fn a_single_shell_does_not_hide_an_outer_launch() {
         let both = "PMI_RANK=0 PMI_SIZE=1 MPI_LOCALNRANKS=1 SLURM_PROCID=3 \
                     SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=3";
         assert_eq!(line(both), "3 of 4, 3 of ? by Slurm");

@@ -1,8 +1,8 @@
 //! MPI, of any implementation, bound at run time.
 //!
-//! Libraries differ in what handles are, in the values of constants and in how they are launched.
-//! One list of functions serves all, over the type of handles; which constants a library has is
-//! found out before it is initialised, and proven afterwards by operations with known results.
+//! Libraries differ in the form of handles, in the values of constants and in their launchers. One
+//! list of functions, generic over the handle type, serves all. The constants of a library are
+//! detected before it is initialised, and checked afterwards by operations with known results.
 
 mod abi;
 mod exchange;

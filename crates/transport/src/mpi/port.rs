@@ -1,4 +1,4 @@
-//! MPI as a way between processes.
+//! MPI as a transport between processes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,35 +19,36 @@ use super::transport;
 use super::world::MpiWorld;
 use pathline_host::clock::ClockOrigin;
 
-/// What a library says about itself, once it is initialised.
+/// Facts that an initialised library reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MpiFacts {
     /// This process's rank in the world of MPI.
     pub rank: u32,
-    /// Processes of that world.
+    /// Number of processes of that world.
     pub size: u32,
-    /// Its number among the ranks of its host: those with the same boot and host name.
+    /// Rank on its host, among ranks with the same boot and host name.
     pub local_rank: u32,
-    /// How many those are.
+    /// Number of ranks on its host.
     pub local_size: u32,
     /// Name and version: `Open MPI v5.0.11`.
     pub version: String,
-    /// Which binary interface it has: `MPICH's ABI`, `Open MPI's ABI`, `standard ABI`.
+    /// Its ABI: `MPICH's ABI`, `Open MPI's ABI`, `standard ABI`.
     pub abi: String,
-    /// What carries its messages: `pml ob1 over one of btl self, tcp, vader`, `device ch4:ofi`; none
-    /// if it does not tell.
+    /// The transport of its messages: `pml ob1 over one of btl self, tcp, vader`, `device ch4:ofi`;
+    /// `None` if the library does not report it.
     pub carried: Option<String>,
-    /// Whether it says that it takes addresses of CUDA devices; none if it says nothing. Only
-    /// trying shows whether it does: a library under it may do so unasked, or not at all.
+    /// Whether the library reports support for addresses of CUDA devices; `None` if it has no
+    /// query. Only a transfer shows the truth: a layer below may support them unreported, or not at
+    /// all.
     pub cuda: Option<DeviceClaim>,
-    /// The same of ROCm devices.
+    /// The same for ROCm devices.
     pub rocm: Option<DeviceClaim>,
 }
 
 /// MPI of this process. Dropping it finalises MPI, which waits for the other processes.
 ///
-/// Its waits are MPI's own and have no deadline: MPI cannot take a posted request of a peer that is
-/// gone back. Whoever watches this process ends it.
+/// Its waits happen inside MPI and have no timeout: MPI cannot withdraw a posted request to a peer
+/// that is gone. The coordinator ends the process.
 pub struct MpiPort {
     inner: Box<dyn InnerPort>,
     facts: MpiFacts,
@@ -59,7 +60,7 @@ impl std::fmt::Debug for MpiPort {
     }
 }
 
-/// What is the same whatever handles are.
+/// The part that does not depend on the handle type.
 trait InnerPort: TransportPort {
     fn facts(&self, abi: MpiAbi) -> MpiFacts;
     fn abort(&self, code: i32);
@@ -70,37 +71,36 @@ struct LivePort<H: MpiHandle> {
     exchanges: BTreeMap<u64, MpiExchange<H>>,
     next: u64,
     clock: ClockOrigin,
-    /// What carries messages, if the library tells.
+    /// The transport of messages, if the library reports it.
     carried: Option<String>,
-    /// Why nothing more is asked of MPI: an error has left operations in flight, whose memory is
-    /// kept.
+    /// Why no further MPI call is made: an error left operations in flight, whose memory is kept.
     broken: Option<String>,
 }
 
 impl MpiPort {
-    /// Its rank in the world of MPI, and the size of that.
+    /// Rank and size of MPI's world.
     pub fn rank_size(&self) -> (u32, u32) {
         (self.facts.rank, self.facts.size)
     }
-    /// What the library says about itself.
+    /// Facts that the library reports about itself.
     pub fn facts(&self) -> &MpiFacts {
         &self.facts
     }
-    /// Ends all processes of the world at once, this one included.
+    /// Ends all processes of the world at once, including this one.
     pub fn abort(&self, code: i32) {
         self.inner.abort(code);
     }
     /// Finalises MPI, which waits for the other processes.
     pub fn finish(self) {}
-    /// Leaves MPI as it is: after an error nothing is promised any more, and finalising may wait
-    /// for processes that are gone. Launchers then take this process for one that failed.
+    /// Leaves MPI without finalising it: after an error MPI guarantees nothing, and finalising may
+    /// wait for processes that are gone. Launchers then report this process as failed.
     pub fn abandon(self) {
         std::mem::forget(self);
     }
 }
 
-/// Finds an MPI library, initialises it and checks that what it computes is right. `asked` is a file
-/// or a folder, which otherwise `PATHLINE_MPI` names. The error is why there is none, and what to do.
+/// Finds an MPI library, initialises it and checks its results. `asked` is a file or a folder;
+/// without it `PATHLINE_MPI` names one. The error gives the reason and what to do.
 ///
 /// Collective over all processes of the launch, once in a process.
 pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
@@ -118,7 +118,7 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
         let tried: Vec<String> =
             report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why)).collect();
         return Err(format!(
-            "no MPI library is of use ({}); load its module, or name the file or folder in \
+            "no MPI library can be used ({}); load its module, or name the file or folder in \
              PATHLINE_MPI",
             tried.join("; ")
         ));
@@ -128,7 +128,7 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
         MpiAbi::Mpich => LivePort::begin(&candidate, abi::mpich())?,
         MpiAbi::Standard => LivePort::begin(&candidate, abi::standard())?,
         MpiAbi::OpenMpi => {
-            // Its plug-ins may want its symbols without naming it.
+            // Its plug-ins may need its symbols without linking to it.
             let _ = pathline_dylib::SharedLibrary::open_for_all(&candidate.library.path);
             let constants = abi::open_mpi(&candidate.library)?;
             LivePort::begin(&candidate, constants)?
@@ -141,30 +141,30 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
     Ok(MpiPort { inner, facts })
 }
 
-/// What a library says of memory of GPUs, or for Cray MPICH the setting that decides it: without
-/// `MPICH_GPU_SUPPORT_ENABLED=1` it takes none, and with it `MPI_Init` has found its transport layer.
-/// Source: intro_mpi(3) of Cray MPICH.
+/// Whether a library reports support for GPU memory, or for Cray MPICH the setting that decides it:
+/// without `MPICH_GPU_SUPPORT_ENABLED=1` it supports none, and with it `MPI_Init` has found its
+/// transport layer. Source: intro_mpi(3) of Cray MPICH.
 fn crays_claim(
-    says: Option<DeviceClaim>,
+    reported: Option<DeviceClaim>,
     version: &str,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Option<DeviceClaim> {
     if !version.to_uppercase().contains("CRAY MPICH") {
-        return says;
+        return reported;
     }
     let setting = match env(GPU_SWITCH) {
         Some(value) => format!("{GPU_SWITCH}={}", value.trim()),
         None => format!("{GPU_SWITCH}, which is not set,"),
     };
     let takes = setting.ends_with("=1");
-    match says {
+    match reported {
         None => Some(DeviceClaim { takes, by: setting }),
         Some(claim) => Some(DeviceClaim { by: format!("{} ({setting})", claim.by), ..claim }),
     }
 }
 
-/// Why the world of MPI is not what the launcher started; none if it is. A library that cannot talk
-/// to the launcher makes a world of one of each process, without a word.
+/// Why MPI's world differs from the launch; `None` if it does not. A library that cannot talk to
+/// the launcher silently gives each process a world of one.
 fn strangers(facts: &MpiFacts, launch: &LaunchedRank, candidate: &MpiCandidate) -> Option<String> {
     let MpiFacts { rank, size, version, .. } = facts;
     let same = launch.size.is_none_or(|n| n == *size) && launch.rank == *rank;
@@ -188,7 +188,7 @@ fn strangers(facts: &MpiFacts, launch: &LaunchedRank, candidate: &MpiCandidate) 
         },
     };
     Some(format!(
-        "{version} says that this is rank {rank} of {size}, and {by} started {started}: the library \
+        "{version} reports rank {rank} of {size}, and {by} started {started}: the library \
          and the launcher do not know each other; start with {how}",
         by = launch.by
     ))
@@ -212,7 +212,7 @@ impl<H: MpiHandle> LivePort<H> {
         Ok(Box::new(Self { world, exchanges, next, clock, carried, broken: None }))
     }
 
-    /// An error if an earlier one has left operations in flight.
+    /// An error if an earlier one left operations in flight.
     fn usable(&self, call: &str) -> CallResult<()> {
         match &self.broken {
             None => Ok(()),
@@ -321,7 +321,7 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
         let calls = self.exchanges.get(&id.0).map(|e| e.calls().join(", ")).unwrap_or_default();
         let chosen = chosen();
         let with = if chosen.is_empty() { String::new() } else { format!(" with {chosen}") };
-        let carried = self.carried.as_deref().unwrap_or("what carries it is not told");
+        let carried = self.carried.as_deref().unwrap_or("transport not reported");
         format!("{}: {calls}{with}; {carried}", self.world.version)
     }
 
@@ -330,14 +330,14 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
             self.exchanges.remove(&id.0).ok_or_else(|| no_exchange("release", id))?;
         let released = exchange.release(&self.world);
         if released.is_err() {
-            // What answers are written into goes with it.
+            // The buffer of replies is leaked with it.
             std::mem::forget(exchange);
         }
         released
     }
 }
 
-/// Variables by which users choose what carries messages, as they are set.
+/// Environment variables by which users choose a transport, as they are set.
 fn chosen() -> String {
     const STARTS: &[&str] = &[
         "OMPI_MCA_pml",

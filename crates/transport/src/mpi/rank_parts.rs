@@ -1,17 +1,17 @@
-//! Everything about the parts of a case that can be told without MPI.
+//! Checks of the parts of a case that need no MPI.
 
 use std::ffi::c_int;
 
 use pathline_hal::{CallError, CallResult, FlowPart};
 use pathline_schema::{Collective, Unit, WireOp};
 
-/// A part that MPI cannot do.
+/// The error for a part that MPI cannot do.
 pub(super) fn refused(part: &FlowPart, reason: impl Into<String>) -> CallError {
     let FlowPart { wire, bytes, .. } = part;
     CallError::unsupported("bind", format!("mpi[{wire}] x {bytes}B"), reason)
 }
 
-/// Everything about a part that can be told without MPI: its group and its memory.
+/// Checks the group and the memory of a part without MPI.
 pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) -> CallResult<()> {
     let no = |why: String| Err(refused(part, why));
     let mut ranks: Vec<u32> = part.group.iter().map(|(rank, _)| rank.0).collect();
@@ -27,7 +27,7 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
     let position = part.group.iter().position(|(r, _)| i64::from(r.0) == i64::from(rank));
     if part.mine != Vec::from_iter(position) {
         let mine = &part.mine;
-        return no(format!("rank {rank} is told to be at {mine:?} of {:?}", part.group));
+        return no(format!("rank {rank} was given position {mine:?} of {:?}", part.group));
     }
     match part.wire.op {
         WireOp::Put { .. } | WireOp::Get { .. } if !has_windows => {
@@ -60,7 +60,7 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
     part.short_buffer().map_or(Ok(()), no)
 }
 
-/// Whether a position's memory is read or written by the other end and it calls nothing itself.
+/// Whether the peer reads or writes this position's memory while it makes no call itself.
 pub(super) fn is_passive(part: &FlowPart, me: usize) -> bool {
     match part.wire.op {
         WireOp::Put { .. } => me == 1,
@@ -73,7 +73,8 @@ pub(super) fn rank(rank: u32) -> Option<i32> {
     i32::try_from(rank).ok()
 }
 
-/// So many bytes as blocks of a power of two, both of which fit a C int: the largest blocks that do.
+/// `bytes` as (blocks, block size), both within a C int, with the largest power of two as block
+/// size.
 pub(super) fn blocks(bytes: u64) -> Option<(c_int, c_int)> {
     let each = 1u64 << bytes.trailing_zeros().min(30);
     Some((c_int::try_from(bytes / each).ok()?, c_int::try_from(each).ok()?))
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(blocks(3 << 30), Some((3, 1 << 30)));
         assert_eq!(blocks((2 << 30) + (1 << 20)), Some((2049, 1 << 20)));
         assert_eq!(blocks((1 << 31) + 2), Some(((1 << 30) + 1, 2)));
-        // An odd number has no such block but a byte, of which there are too many.
+        // An odd number has only blocks of one byte, and too many of them.
         assert_eq!(blocks((1 << 31) + 1), None);
     }
 }

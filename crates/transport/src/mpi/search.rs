@@ -1,5 +1,5 @@
-//! Where MPI libraries are, which of them the launcher of this process can serve, and what must be
-//! loaded before them.
+//! Finds MPI libraries, selects one that this process's launcher supports, and loads its
+//! prerequisites.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use pathline_dylib::{
 use super::abi::{MpiAbi, MpiFamily, known_as, version_text};
 use super::launcher::LaunchedRank;
 
-/// A file or folder that is to be used instead of a search.
+/// A file or folder that replaces the search.
 pub(super) const ASKED: &str = "PATHLINE_MPI";
 
-/// Whether Cray MPICH takes addresses of GPUs: 1 or 0.
+/// Whether Cray MPICH supports GPU addresses: 1 or 0.
 pub(super) const GPU_SWITCH: &str = "MPICH_GPU_SUPPORT_ENABLED";
 
 /// A library that can be initialised.
@@ -22,24 +22,24 @@ pub(super) struct MpiCandidate {
     pub(super) library: SharedLibrary,
     pub(super) abi: MpiAbi,
     pub(super) family: MpiFamily,
-    /// Name and version, as it says itself.
+    /// Name and version from its version text.
     pub(super) version: String,
 }
 
-/// Names with the version of their interface: the bare `libmpi.so` comes with headers only and is
-/// whatever the system's alternatives are set to.
+/// Names with their interface version: the bare `libmpi.so` comes with headers only and points to
+/// the system's current alternative.
 const MPICH: &[&str] = &["libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12"];
 const OPEN_MPI: &[&str] = &["libmpi.so.40"];
 const STANDARD: &[&str] = &["libmpi_abi.so.1", "libmpi_abi.so.0"];
 
-/// What this process knows about where it is.
+/// The launch and environment of this process.
 pub(super) struct ProcessPlace<'a> {
     pub(super) launched: Option<&'a LaunchedRank>,
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl ProcessPlace<'_> {
-    /// Whether processes of PMIx, which Open MPI needs, were told how to reach each other.
+    /// Whether PMIx, which Open MPI needs, is set up for this process.
     fn has_pmix(&self) -> bool {
         (self.env)("PMIX_RANK").is_some() || (self.env)("OMPI_COMM_WORLD_RANK").is_some()
     }
@@ -50,7 +50,7 @@ impl ProcessPlace<'_> {
         self.launched.map_or("nobody", |l| l.by)
     }
 
-    /// Names in the order in which they are likely to fit.
+    /// Library names, likely matches first.
     fn names(&self) -> Vec<&'static str> {
         let order = match self.by() {
             "Open MPI" | "PMIx" => [OPEN_MPI, STANDARD, MPICH],
@@ -60,9 +60,9 @@ impl ProcessPlace<'_> {
         order.concat()
     }
 
-    /// Why a library would not find its fellows in such a launch. To be known before it is
-    /// initialised: Open MPI without PMIx starts as many worlds of one process, and MPICH that is
-    /// offered PMIx alone ends the process.
+    /// Why a library would not find its peers in this launch. Checked before initialisation: Open
+    /// MPI without PMIx starts a world of one in each process, and MPICH with PMIx alone ends the
+    /// process.
     fn misfit(&self, candidate: &MpiCandidate) -> Option<String> {
         let by = self.by();
         let lone = match candidate.family {
@@ -90,9 +90,9 @@ impl ProcessPlace<'_> {
         })
     }
 
-    /// All places, likely ones first.
+    /// All search places, likely ones first.
     fn places(&self, names: &[&str]) -> Vec<SearchPlace<'static>> {
-        // Cray's names carry the compiler: libmpi_gnu_123.so.12.
+        // Cray's names include the compiler: libmpi_gnu_123.so.12.
         let mut cray = starting_with(Path::new("/opt/cray/pe/lib64"), "libmpi_");
         cray.retain(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -112,7 +112,7 @@ impl ProcessPlace<'_> {
         if library.path.to_string_lossy().contains("ilp64") {
             return Err("its integers have 64 bits, which is another interface".to_owned());
         }
-        let text = version_text(library).ok_or("it does not say what it is")?;
+        let text = version_text(library).ok_or("it has no version text")?;
         let (version, family) = known_as(&text);
         let shown = format!("{version} ({abi})");
         let candidate = MpiCandidate { library: library.clone(), abi, family, version };
@@ -122,7 +122,7 @@ impl ProcessPlace<'_> {
         }
     }
 
-    /// Looks for a library of use: at the place that is asked for and nowhere else, or everywhere.
+    /// Searches for a usable library: only at `asked` if given, else everywhere.
     pub(super) fn find(&self, asked: Option<&Path>) -> (Option<MpiCandidate>, LibraryReport) {
         let by_variable = (self.env)(ASKED).filter(|text| !text.is_empty()).map(PathBuf::from);
         let (names, preloaded) = (self.names(), self.preload());
@@ -146,8 +146,8 @@ impl ProcessPlace<'_> {
         }
     }
 
-    /// Cray MPICH that is to take addresses of GPUs ends the process in `MPI_Init` unless its
-    /// transport layer is there already.
+    /// With GPU support requested, Cray MPICH ends the process in `MPI_Init` unless its transport
+    /// layer is already loaded.
     fn preload(&self) -> Result<(), String> {
         let wanted = (self.env)(GPU_SWITCH).is_some_and(|text| text.trim() == "1");
         if !wanted {
@@ -171,15 +171,15 @@ impl ProcessPlace<'_> {
     }
 }
 
-/// Folders of a prefix that libraries are in.
+/// Library folders of an installation prefix.
 const IN_PREFIX: [&str; 3] = ["lib", "lib64", "lib/release"];
 
-/// Where the launchers among this process's ancestors are installed, then the `mpirun` that a shell
-/// would find.
+/// Installation prefixes of the launchers among this process's ancestors, then of the `mpirun` in
+/// `PATH`.
 fn prefixes() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut process = std::process::id().to_string();
-    // A launcher is a few steps up: a shell or a wrapper may stand between.
+    // A shell or a wrapper may stand between this process and its launcher.
     for _ in 0..8 {
         let Some(parent) = parent_of(&process) else { break };
         if let Ok(program) = std::fs::read_link(format!("/proc/{parent}/exe"))
@@ -204,14 +204,14 @@ fn is_launcher(program: &Path) -> bool {
     ["mpirun", "mpiexec", "hydra", "orte", "prte"].iter().any(|start| name.starts_with(start))
 }
 
-/// The parent of a process, from its `stat`: behind the name in brackets stand state and parent.
+/// The parent of a process, from its `stat`: state and parent follow the name in brackets.
 fn parent_of(process: &str) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1).filter(|&p| p != "0").map(str::to_owned)
 }
 
-/// MPI libraries that are in this process already.
+/// MPI libraries already loaded in this process.
 fn loaded() -> Vec<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut found: Vec<PathBuf> = maps
@@ -227,21 +227,21 @@ fn loaded() -> Vec<PathBuf> {
     found
 }
 
-/// A program of the installation that a library belongs to.
+/// A program of the same installation as a library.
 pub(super) fn sibling_program(library: &Path, program: &str) -> Option<PathBuf> {
-    // The root of the file system is nobody's prefix.
+    // The root of the file system is no prefix.
     let prefixes = library.ancestors().skip(2).take(3).filter(|p| p.parent().is_some());
     prefixes.map(|p| p.join("bin").join(program)).find(|p| p.exists())
 }
 
-/// The MPI library that would be taken, and programs that may launch processes which load it: those
-/// of its installation, then those of `PATH`, which may be another MPI's. None without a library.
+/// The MPI library that a run would use, and programs that may launch processes with it: of its
+/// installation, then of `PATH`, which may belong to another MPI. `None` without a library.
 pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
     let env = |name: &str| std::env::var(name).ok();
     let launched = super::launched(&env);
     let candidate = ProcessPlace { launched: launched.as_ref(), env: &env }.find(None).0?;
     let library = candidate.library.path;
-    // Debian has several MPIs under one prefix, told apart by the ends of their names.
+    // Debian installs several MPIs under one prefix, with different suffixes.
     let names = match candidate.family {
         MpiFamily::OpenMpi => ["mpirun.openmpi", "mpirun", "mpiexec"],
         MpiFamily::Mpich => ["mpirun.mpich", "mpirun", "mpiexec"],
@@ -254,7 +254,7 @@ pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
     Some((library, found))
 }
 
-/// What the search for MPI finds, without initialising it.
+/// The result of the search for MPI, without initialising it.
 pub fn mpi_library(asked: Option<&Path>) -> LibraryReport {
     let env = |name: &str| std::env::var(name).ok();
     let launched = super::launched(&env);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_would_start_alone_is_told() {
+    fn a_library_that_would_start_alone_is_refused() {
         let none = |_: &str| None;
         let pmix = |name: &str| (name == "PMIX_RANK").then(|| "0".to_owned());
         let candidate = |family, version: &str| MpiCandidate {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_not_replaced() {
+    fn a_requested_library_is_not_replaced() {
         let none = |_: &str| None;
         let folder = tempfile::tempdir().unwrap();
         let why = |env, asked: &Path| {
@@ -333,7 +333,7 @@ mod tests {
         // SAFETY: it takes nothing and cannot fail.
         assert_eq!(parent, unsafe { libc::getppid() }.to_string());
         assert!(is_launcher(Path::new("/usr/bin/hydra_pmi_proxy")));
-        // What /bin has belongs to no library of /a/b.
+        // Programs of /bin belong to no library of /a/b.
         assert!(Path::new("/bin/sh").exists());
         assert_eq!(sibling_program(Path::new("/a/b/libmpi.so.12"), "sh"), None);
         assert!(is_launcher(Path::new("/opt/bin/prterun")));

@@ -1,4 +1,4 @@
-//! The parts of an exchange, and the calls of each in one repetition.
+//! The parts of an exchange and the calls of each in one repetition.
 
 use std::ffi::c_int;
 
@@ -10,7 +10,7 @@ use super::world::{FailedCall, MpiWorld, ok};
 
 pub(super) type MpiOutcome = std::result::Result<(), FailedCall>;
 
-/// A buffer with a peer of the world.
+/// A buffer and the peer's rank in the world.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MpiMessage<H> {
     pub(super) at: MpiAddress,
@@ -27,7 +27,7 @@ pub(super) struct OneSidedPart<H> {
     pub(super) ours: MpiAddress,
     pub(super) count: c_int,
     pub(super) kind: H,
-    /// The other's rank in the communicator of the two.
+    /// The peer's rank in the communicator of the two.
     pub(super) peer: c_int,
     pub(super) times: u32,
     pub(super) get: bool,
@@ -40,7 +40,7 @@ pub(super) struct CollectivePart<H> {
     pub(super) comm: H,
     pub(super) send: MpiAddress,
     pub(super) recv: MpiAddress,
-    /// Of the type, for each rank where ranks have parts.
+    /// In units of the type; for each rank where ranks have parts.
     pub(super) count: i64,
     pub(super) kind: H,
 }
@@ -79,7 +79,8 @@ pub(super) fn wait_all<H: MpiHandle>(world: &MpiWorld<H>, requests: &mut [H]) ->
     let ignore = world.constants.ignore_status;
     match requests {
         [] => Ok(()),
-        // What fails in a wait for one says why; a wait for several refers to their statuses.
+        // A failed wait for one request gives the reason; a failed wait for several refers to their
+        // statuses.
         [one] => ok("MPI_Wait", {
             // SAFETY: a request of this library or null.
             unsafe { (world.fns.wait)(one, ignore) }
@@ -107,7 +108,7 @@ pub(super) fn receive<H: MpiHandle>(world: &MpiWorld<H>, m: &MpiMessage<H>) -> M
     ok("MPI_Recv", code)
 }
 
-/// Round trips of two processes that do nothing else.
+/// Round trips of two processes, without other operations.
 pub(super) fn pings<H: MpiHandle>(
     world: &MpiWorld<H>,
     (begins, out, back): (bool, MpiMessage<H>, MpiMessage<H>),
@@ -181,7 +182,7 @@ pub(super) fn together<H: MpiHandle>(world: &MpiWorld<H>, group: &CollectivePart
     }
 }
 
-/// Loads every byte of what has come.
+/// Loads every byte of received memory.
 pub(super) fn load(span: LocalMemory) {
     let at = std::ptr::with_exposed_provenance::<u8>(span.address as usize);
     let length = usize::try_from(span.bytes).unwrap_or(0);

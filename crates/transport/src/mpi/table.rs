@@ -1,6 +1,6 @@
-//! The functions of MPI, over the type of its handles: a C `int` in the MPICH family, a pointer
-//! elsewhere. One list makes both tables, so that arrays of handles, handles that are written
-//! through pointers and those that are passed on the stack are right by type.
+//! The functions of MPI, generic over the handle type: a C `int` in the MPICH family, a pointer
+//! elsewhere. One list makes both tables, so the types are right for arrays of handles, handles
+//! written through pointers and handles passed by value.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -11,11 +11,11 @@ pub(super) trait MpiHandle: Copy + PartialEq + Default + std::fmt::Debug + 'stat
 impl MpiHandle for c_int {}
 impl MpiHandle for usize {}
 
-/// What MPI calls when a call of its fails. The standard has further arguments behind the two,
-/// which the C ABIs of Linux let a callee ignore.
+/// The error callback. The standard passes further arguments, which the C ABIs of Linux let a
+/// callee ignore.
 pub(super) type OnError<H> = unsafe extern "C" fn(*mut H, *mut c_int);
 
-/// Addresses as MPI takes them.
+/// An address argument of MPI.
 pub(super) type MpiAddress = *mut c_void;
 
 macro_rules! functions {
@@ -23,7 +23,7 @@ macro_rules! functions {
         required { $($field:ident = $symbol:literal ($($arg:ty),*);)* }
         optional { $($ofield:ident = $osymbol:literal ($($oarg:ty),*);)* }
     ) => {
-        /// MPI's functions. All return a code.
+        /// MPI's functions. All return an error code.
         #[derive(Debug, Clone, Copy)]
         pub(super) struct Fns<H: MpiHandle> {
             $(pub(super) $field: unsafe extern "C" fn($($arg),*) -> c_int,)*
@@ -32,7 +32,8 @@ macro_rules! functions {
 
         #[cfg(test)]
         impl<H: MpiHandle> Fns<H> {
-            /// Every function is this one, which ignores its arguments: the C ABIs of Linux let it.
+            /// A table in which every entry is this function. It ignores its arguments, which the C
+            /// ABIs of Linux allow.
             #[allow(clippy::useless_transmute, reason = "some functions take no argument")]
             pub(super) fn all(of: unsafe extern "C" fn() -> c_int) -> Self {
                 Self {
@@ -49,7 +50,7 @@ macro_rules! functions {
         }
 
         impl<H: MpiHandle> Fns<H> {
-            /// Binds all; the names of required ones that are missing are the error.
+            /// Binds all functions; the error lists missing required ones.
             pub(super) fn bind(library: &SharedLibrary) -> Result<Self, String> {
                 let missing: Vec<&str> =
                     [$($symbol),*].into_iter().filter(|s| library.symbol(s).is_none()).collect();
@@ -126,7 +127,7 @@ functions! {
         win_set_errhandler = "MPI_Win_set_errhandler" (H, H);
         put = "MPI_Put" (MpiAddress, c_int, H, c_int, isize, c_int, H, H);
         get = "MPI_Get" (MpiAddress, c_int, H, c_int, isize, c_int, H, H);
-        // What a library says about itself; of no standard.
+        // Non-standard queries of GPU support.
         query_cuda = "MPIX_Query_cuda_support" ();
         query_rocm = "MPIX_Query_rocm_support" ();
         query_hip = "MPIX_Query_hip_support" ();

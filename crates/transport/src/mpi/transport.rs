@@ -1,18 +1,18 @@
-//! What carries the messages of an MPI, as far as its library tells.
+//! The transport of an MPI library's messages, as far as the library reports it.
 //!
-//! MPICH and what derives from it name their device in the text of their version. Open MPI has
-//! chosen a component for messages when `MPI_Init` returns, and tells it by no call of any standard:
-//! the component itself is a symbol of the library, and begins as every component does. Of the
-//! transports below it only those keep their variables that are open, which MPI_T lists.
+//! MPICH and its derivatives name their device in the version text. Open MPI chooses a messaging
+//! component in `MPI_Init` and reports it by no standard call: the component is a symbol of the
+//! library, and starts with the common component header. Of the transports below it, only open ones
+//! keep their variables, which MPI_T lists.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
 
 use pathline_dylib::SharedLibrary;
 
-/// How an Open MPI component begins: three numbers of a version, the project, three numbers of its
-/// version, the kind of component, three numbers of its version, the name. Source: Open MPI,
-/// opal/mca/mca.h, `mca_base_component_2_1_0_t`, the same in 4.1 and 5.0.
+/// The header of an Open MPI component: three version numbers, the project, three numbers of its
+/// version, the kind, three numbers of its version, the name. Source: Open MPI, opal/mca/mca.h,
+/// `mca_base_component_2_1_0_t`, the same in 4.1 and 5.0.
 #[repr(C)]
 struct McaComponent {
     versions: [c_int; 3],
@@ -26,7 +26,7 @@ struct McaComponent {
 /// Version of that layout.
 const LAYOUT: c_int = 2;
 
-/// What an MPI of MPICH's family says of its device: `device ch4:ucx`; none if it says nothing.
+/// The device of a library of MPICH's family: `device ch4:ucx`; `None` if the text names none.
 pub(super) fn of_device(version: &str) -> Option<String> {
     // `MPICH Device:    ch4:ofi`
     let line = version.lines().find_map(|line| line.split_once("Device:"))?;
@@ -34,17 +34,17 @@ pub(super) fn of_device(version: &str) -> Option<String> {
     (!device.is_empty()).then(|| format!("device {device}"))
 }
 
-/// What Open MPI chose: `pml ob1 over one of btl self, tcp, vader`. To be asked after `MPI_Init`.
+/// The choice of Open MPI: `pml ob1 over one of btl self, tcp, vader`. Valid after `MPI_Init`.
 pub(super) fn of_open_mpi(library: &SharedLibrary) -> Option<String> {
     let pml = messages(library)?;
     let open = components(&variables(library).unwrap_or_default());
-    // `cm` sends by one MTL; those that remain beside another component are of no use.
+    // `cm` sends by one MTL; BTLs that remain open next to it carry nothing.
     let below = if pml == "cm" { "mtl" } else { "btl" };
     let of = |kind: &str| -> Vec<&str> {
         open.iter().filter(|(k, _)| k == kind).map(|(_, name)| name.as_str()).collect()
     };
     let mut text = format!("pml {pml}");
-    // UCX has transports of its own.
+    // UCX brings its own transports.
     let (transports, copies) = (of(below), of("smsc"));
     if pml != "ucx" && !transports.is_empty() {
         text.push_str(&format!(" over one of {below} {}", transports.join(", ")));
@@ -72,20 +72,20 @@ fn messages(library: &SharedLibrary) -> Option<String> {
     text(&name).filter(|_| known)
 }
 
-/// Kinds and names of the components behind variables: `btl_tcp_links` is of `btl` `tcp`. What all
-/// components of a kind share is of none.
+/// Kinds and names of the components of variables: `btl_tcp_links` belongs to `btl` `tcp`.
+/// Variables that a whole kind shares belong to none.
 fn components(variables: &[String]) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for variable in variables {
-        let mut words = variable.split('_');
+        let mut fields = variable.split('_');
         if let (Some(kind @ ("btl" | "mtl" | "smsc")), Some(name), Some(_)) =
-            (words.next(), words.next(), words.next())
+            (fields.next(), fields.next(), fields.next())
             && name != "base"
         {
             found.insert((kind.to_owned(), name.to_owned()));
         }
     }
-    // From 5.0 on that is another name for `sm`.
+    // From 5.0 on, `vader` is an alias of `sm`.
     let sm = |name: &str| ("btl".to_owned(), name.to_owned());
     if found.contains(&sm("sm")) {
         found.remove(&sm("vader"));
@@ -93,7 +93,7 @@ fn components(variables: &[String]) -> BTreeSet<(String, String)> {
     found
 }
 
-/// The names of all control variables that are valid now.
+/// The names of all valid control variables.
 fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
     type ToolInitFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
     type ToolCountFn = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -151,7 +151,7 @@ fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
             )
         };
         let text = name.split(|&b| b == 0).next().unwrap_or_default();
-        // A variable of a component that was closed has a number and is not valid.
+        // A variable of a closed component has a number and is not valid.
         names.extend((code == 0).then(|| String::from_utf8_lossy(text).into_owned()));
     }
     // SAFETY: begun above, ended once.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_no_open_mpi_tells_nothing() {
+    fn a_library_other_than_open_mpi_gives_nothing() {
         let libc = SharedLibrary::open(std::path::Path::new("libc.so.6")).unwrap();
         assert_eq!(of_open_mpi(&libc), None);
         assert_eq!(variables(&libc), None);

@@ -1,4 +1,4 @@
-//! MPI of one process, initialised: its errors, its groups, and whether its values are right.
+//! MPI of one process after initialisation: errors, communicators, and a check of the constants.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -12,62 +12,62 @@ use super::abi::MpiConstants;
 use super::exchange::close_requests;
 use super::table::{Fns, MpiHandle, OnError};
 
-/// How long the words of a proof that failed may take to arrive, in ns.
+/// Timeout in ns for the messages of a failed check.
 const RING_TIMEOUT: u64 = 2_000_000_000;
 
-/// `MPI_THREAD_SINGLE`, the same number in every ABI and what `MPI_Init` asks for, so what the
-/// programs of others are timed with. This process has other threads, none of which calls MPI; to
-/// say so (`MPI_THREAD_FUNNELED`) costs a message of 8 B 0.12 of 0.28 us in Open MPI 4.1.4.
+/// `MPI_THREAD_SINGLE`: the same number in every ABI, and what `MPI_Init` requests, so other
+/// benchmarks are timed with it. This process has other threads, none of which calls MPI. Declaring
+/// them (`MPI_THREAD_FUNNELED`) costs a message of 8 B 0.12 of 0.28 us in Open MPI 4.1.4.
 const THREAD_SINGLE: c_int = 0;
 
 /// A failed call: its name and its code.
 pub(super) type FailedCall = (&'static str, c_int);
 
-/// The code of the first call that failed since somebody looked. MPICH 5.0.2 returns success from a
-/// failed call once its handler has run, so that what a call returns is not enough.
+/// The code of the first failed call since the last check. MPICH 5.0.2 returns success from a
+/// failed call once its error handler has run, so return codes are not enough.
 static FIRST_FAILURE: AtomicI32 = AtomicI32::new(0);
 
 fn note(code: *mut c_int) {
     // SAFETY: MPI gives its error handlers the address of a code, or null at worst.
     let code = unsafe { code.as_ref() }.copied().unwrap_or(-1);
-    // What fails after the first failure follows from it; only the first one counts.
+    // Later failures follow from the first one.
     let _ = FIRST_FAILURE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// The handler of errors. The predefined ones do not do: libraries of the standard ABI disagree on
-/// which constant means to return and which to end the process.
+/// The error handler. The predefined handlers do not work: libraries of the standard ABI disagree
+/// on which constant returns and which ends the process.
 unsafe extern "C" fn remember<H: MpiHandle>(_: *mut H, code: *mut c_int) {
     note(code);
 }
 
-/// Code 0, or the name of the call with its code.
+/// Checks a return code; the error is the call's name with its code.
 #[inline(always)]
 pub(super) fn ok(call: &'static str, code: c_int) -> std::result::Result<(), FailedCall> {
     if code == 0 { Ok(()) } else { Err((call, code)) }
 }
 
-/// MPI, initialised. Finalises when dropped.
+/// MPI after initialisation. Dropping it finalises MPI.
 #[derive(Debug)]
 pub(super) struct MpiWorld<H: MpiHandle> {
     pub(super) fns: Fns<H>,
     pub(super) constants: MpiConstants<H>,
     pub(super) rank: i32,
     pub(super) size: i32,
-    /// Its number among the processes that share its memory, and how many those are.
+    /// Rank and size among the processes of this host.
     pub(super) node: (i32, i32),
-    /// Name and version, as the library says.
+    /// Name and version from the library's version text.
     pub(super) version: String,
     pub(super) path: PathBuf,
     handler: H,
-    /// Communicators by ranks of the world, in order.
+    /// Communicators by their world ranks, in order.
     groups: BTreeMap<Vec<i32>, H>,
-    /// Operations are in flight that no call has ended: MPI is left as it is, since to finalise it
-    /// waits for them.
+    /// Operations are in flight that no call has ended: MPI is not finalised, since that waits for
+    /// them.
     pub(super) abandoned: bool,
 }
 
 impl<H: MpiHandle> MpiWorld<H> {
-    /// Initialises MPI, once in a process, and checks that what it computes is right.
+    /// Initialises MPI, once in a process, and checks its results.
     pub(super) fn begin(
         fns: Fns<H>,
         constants: MpiConstants<H>,
@@ -95,7 +95,7 @@ impl<H: MpiHandle> MpiWorld<H> {
         Ok(world)
     }
 
-    /// Own error handler, and who this is.
+    /// Sets the error handler and gets rank and size.
     fn settle(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let on_error: OnError<H> = remember::<H>;
@@ -114,9 +114,8 @@ impl<H: MpiHandle> MpiWorld<H> {
         self.unfailed("MPI_Allgather")
     }
 
-    /// Who shares this host: who has the same boot and the same host name. `MPI_Comm_split_type`
-    /// would say it, too, and leave Open MPI 5.0.11 with one thing more to poll: 4 % of a message of
-    /// 8 B.
+    /// Finds the processes of this host: same boot and same host name. `MPI_Comm_split_type` also
+    /// gives them, but leaves Open MPI 5.0.11 with one more thing to poll: 4 % of a message of 8 B.
     fn find_node(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let text = |file: &str| pathline_host::files::text(file).unwrap_or_default();
@@ -127,7 +126,8 @@ impl<H: MpiHandle> MpiWorld<H> {
         });
         let mut all = vec![0u64; usize::try_from(self.size).unwrap_or(1)];
         let (src, dst) = ((&raw const mine).cast_mut().cast(), all.as_mut_ptr().cast());
-        // SAFETY: one word from here, and room for one of each rank; the call blocks.
+        // SAFETY: the send buffer has one u64 and the receive buffer one of each rank; the call
+        // blocks.
         unsafe {
             let code = (f.allgather)(src, 8, k.byte, dst, 8, k.byte, k.world);
             ok("MPI_Allgather", code)?;
@@ -138,13 +138,12 @@ impl<H: MpiHandle> MpiWorld<H> {
         Ok(())
     }
 
-    /// An error if any call has failed since the last time that this was asked.
+    /// An error if any call has failed since the last check.
     pub(super) fn unfailed(&self, call: &'static str) -> std::result::Result<(), FailedCall> {
         ok(call, FIRST_FAILURE.swap(0, Ordering::Relaxed))
     }
 
-    /// Small operations with known results: a constant that is another one in this library shows
-    /// here, not as a wrong figure.
+    /// Small operations with known results: a wrong constant shows here, not as a wrong figure.
     fn prove(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k, world) = (self.fns, self.constants, self.constants.world);
         let (n, me) = (self.size.max(1) as u64, self.rank.max(0) as u64);
@@ -156,7 +155,7 @@ impl<H: MpiHandle> MpiWorld<H> {
         let mut sums = [0u64; 2];
         let from = |words: &[u64]| words.as_ptr().cast_mut().cast::<c_void>();
         let to = |words: &mut [u64]| words.as_mut_ptr().cast::<c_void>();
-        // SAFETY: buffers have as many words as the counts say (two, one for each rank, or one),
+        // SAFETY: the buffers hold as many u64 as the counts give (two, one for each rank, or one),
         // and live through the calls, which block.
         unsafe {
             let (src, dst) = (from(&mine), to(&mut sums));
@@ -191,14 +190,15 @@ impl<H: MpiHandle> MpiWorld<H> {
         self.unfailed("MPI_Bcast")
     }
 
-    /// A word from each process to the next, with requests in an array: the width of handles.
+    /// Sends a u64 from each process to the next, with requests in an array: checks the width of
+    /// handles.
     pub(super) fn prove_ring(&mut self) -> std::result::Result<(), FailedCall> {
         let mut requests = [self.constants.no_request; 4];
-        // Sent from and received into; on the heap, so that it can outlive this call.
-        let mut words = Box::new([[self.rank as u64; 2], [u64::MAX; 2]]);
-        let proved = self.ring(&mut requests, &mut words);
+        // Send and receive buffers; on the heap, so that they can outlive this call.
+        let mut buffers = Box::new([[self.rank as u64; 2], [u64::MAX; 2]]);
+        let proved = self.ring(&mut requests, &mut buffers);
         if proved.is_err() && !close_requests(self, &mut requests, &|nth| nth < 2, RING_TIMEOUT) {
-            Box::leak(words);
+            Box::leak(buffers);
             self.abandoned = true;
         }
         proved
@@ -207,13 +207,13 @@ impl<H: MpiHandle> MpiWorld<H> {
     fn ring(
         &self,
         requests: &mut [H; 4],
-        words: &mut [[u64; 2]; 2],
+        buffers: &mut [[u64; 2]; 2],
     ) -> std::result::Result<(), FailedCall> {
         let (f, k) = (&self.fns, &self.constants);
         let (next, last) = ((self.rank + 1) % self.size, (self.rank + self.size - 1) % self.size);
-        let [out, back] = words;
-        // SAFETY: four requests of one word each; whoever has the words closes the requests before
-        // they go.
+        let [out, back] = buffers;
+        // SAFETY: four requests of one u64 each; the owner of the buffers closes the requests
+        // before it frees them.
         unsafe {
             for nth in 0..2 {
                 let tag = nth as c_int;
@@ -233,7 +233,7 @@ impl<H: MpiHandle> MpiWorld<H> {
         if right { Ok(()) } else { Err(("MPI_Waitall", WRONG_VALUES)) }
     }
 
-    /// What a code means, in the library's words.
+    /// The library's error text for a code.
     fn meaning(&self, code: c_int) -> String {
         if code == WRONG_VALUES {
             return "its result is wrong: this program and the library disagree on the library's \
@@ -244,27 +244,27 @@ impl<H: MpiHandle> MpiWorld<H> {
         let mut text = vec![0u8; 1024];
         let mut length = 0;
         // SAFETY: the buffer is longer than any ABI's longest text.
-        let told =
+        let status =
             unsafe { (self.fns.error_string)(code, text.as_mut_ptr().cast(), &raw mut length) };
-        // Asking for the text of a code that is none is an error, too, and not the one to keep.
+        // Asking for the text of an invalid code is itself an error, which must not be kept.
         FIRST_FAILURE.store(0, Ordering::Relaxed);
         let length = usize::try_from(length).unwrap_or(0).min(text.len());
-        if told != 0 || length == 0 {
-            return "the library has no words for it".to_owned();
+        if status != 0 || length == 0 {
+            return "the library has no text for it".to_owned();
         }
         text.truncate(length);
         String::from_utf8_lossy(&text).trim_matches(['\0', '\n', ' ']).replace('\n', ": ")
     }
 
-    /// A failure as a sentence.
+    /// The text of a failed call.
     fn error_text(&self, (call, code): FailedCall) -> String {
         format!("{call} of {}: {} ({code})", self.version, self.meaning(code))
     }
 
-    /// A failure of a call on something. After an error MPI promises nothing any more, so that
-    /// nothing further is asked of this process.
+    /// The error of a failed call. After an error MPI guarantees nothing, so this process makes no
+    /// further calls.
     pub(super) fn error(&self, (call, code): FailedCall, thing: &str) -> CallError {
-        // The code that the handler was given is the better one: MPICH's names arguments.
+        // The code that the handler got is more precise: MPICH's text for it names arguments.
         let stored = FIRST_FAILURE.swap(0, Ordering::Relaxed);
         let code = if stored == 0 { code } else { stored };
         CallError::new(Severity::Sticky, call, thing, self.meaning(code))
@@ -272,8 +272,8 @@ impl<H: MpiHandle> MpiWorld<H> {
             .or_try(format!("a C program with the mpicc of {} shows if it is MPI's", self.version))
     }
 
-    /// The communicator of some ranks of the world, in that order. Made when first asked for, which
-    /// all of them must do.
+    /// The communicator of some world ranks, in that order. Created on first use, which is
+    /// collective over them.
     pub(super) fn group(&mut self, ranks: &[i32]) -> CallResult<H> {
         let whole = ranks.len() == self.size as usize && ranks.iter().copied().eq(0..self.size);
         if whole {
@@ -305,8 +305,8 @@ impl<H: MpiHandle> MpiWorld<H> {
         Ok(comm)
     }
 
-    /// Whether the library says that it takes addresses of CUDA's and of ROCm's devices; none if it
-    /// says nothing. To be asked after `MPI_Init`, where Open MPI 5 chooses what serves devices.
+    /// Whether the library reports support for addresses of CUDA and of ROCm devices; `None`
+    /// without a query. Valid after `MPI_Init`, where Open MPI 5 chooses its device support.
     pub(super) fn device_claims(&self) -> (Option<DeviceClaim>, Option<DeviceClaim>) {
         let f = &self.fns;
         type QuerySupportFn = Option<unsafe extern "C" fn() -> c_int>;
@@ -339,7 +339,7 @@ impl<H: MpiHandle> MpiWorld<H> {
         unsafe { (self.fns.abort)(self.constants.world, code) };
     }
 
-    /// The handler of errors of windows, whose own default ends the process.
+    /// The error handler of windows, whose default ends the process.
     pub(super) fn window_handler(&self) -> OnError<H> {
         remember::<H>
     }
@@ -347,7 +347,7 @@ impl<H: MpiHandle> MpiWorld<H> {
 
 #[cfg(test)]
 impl<H: MpiHandle> MpiWorld<H> {
-    /// Rank 0 of 2, over functions that stand in for a library's.
+    /// Rank 0 of 2, with stand-ins for a library's functions.
     pub(super) fn stand_in(fns: Fns<H>, constants: MpiConstants<H>) -> Self {
         Self {
             fns,
@@ -378,5 +378,5 @@ impl<H: MpiHandle> Drop for MpiWorld<H> {
     }
 }
 
-/// Stands for a result that is not the one that arithmetic gives; no library's code is negative.
+/// The code for a wrong result; no library's code is negative.
 const WRONG_VALUES: c_int = c_int::MIN;

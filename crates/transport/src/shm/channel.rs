@@ -1,6 +1,6 @@
 //! A segment through which messages of one size go from one process to another.
 //!
-//! Every word that one side stores and the other polls has a cache line of its own.
+//! Each flag that one side stores and the other polls has its own cache line.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,30 +8,30 @@ use pathline_hal::{CallError, CallResult};
 
 use super::segment::{LINE, ShmSegment};
 
-/// Pieces that the receiver has taken out of the ring.
+/// Pieces that the receiver has copied out of the ring.
 const TAKEN: usize = 0;
 /// Windows that the receiver has answered.
 const ANSWERED: usize = LINE;
-/// Messages that lie ready where whoever copies finds them.
+/// Messages ready for the side that copies.
 const READY: usize = 2 * LINE;
-/// Not 0 when one side has given up.
+/// Non-zero once one side has given up.
 const BROKEN: usize = 3 * LINE;
 /// Where the ring begins.
 const RING: usize = 4 * LINE;
 
-/// Bytes that a flag leaves of its cache line: a message of so many arrives with it, as one line.
-/// Such lines lie two apart, since processors fetch them by pairs: 151 ns for 8 B there, not 158,
+/// Bytes that a flag leaves in its cache line: a message up to this size arrives with it, as one
+/// line. Such lines are two apart, since processors fetch pairs of lines: 151 ns for 8 B, not 158,
 /// and 51 ns, not 59, for each of 64 in flight.
 const INLINE: usize = 56;
-/// Up to this size a piece lies right behind its flag; larger ones begin on pages.
+/// Up to this size a piece follows its flag directly; larger pieces begin on pages.
 const NEAR: usize = 2048;
 
-/// How a ring is laid out. Both sides compute it from the size of the messages.
+/// The layout of a ring. Both sides compute it from the message size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RingLayout {
     /// Bytes of a piece.
     pub(super) piece: usize,
-    /// Pieces that the ring holds; a power of two, since a division costs 15 ns.
+    /// Pieces in the ring; a power of two, since a division costs 15 ns.
     pub(super) depth: usize,
     flag_stride: usize,
     data: usize,
@@ -39,7 +39,8 @@ pub(super) struct RingLayout {
 }
 
 impl RingLayout {
-    /// For copies in and out of messages of `bytes`, in pieces of at most `piece`, a power of two.
+    /// For messages of `bytes` that are copied in and out, in pieces of at most `piece`, a power of
+    /// two.
     pub(super) fn of(bytes: u64, piece: usize) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         let piece = bytes.min(piece);
@@ -67,9 +68,9 @@ impl RingLayout {
     }
 }
 
-/// Bytes of a piece of a larger message, which the receiver copies out while the sender copies the
-/// next one in. On a Xeon with two cores behind one L3 (Cascade Lake, 2.5 GHz), memcpy on both
-/// sides, round trips in GB/s one way, rings of 256 KiB:
+/// Bytes of a piece of a larger message: the receiver copies one piece out while the sender copies
+/// the next one in. On a Xeon with two cores behind one L3 (Cascade Lake, 2.5 GHz), memcpy on both
+/// sides, round trips in GB/s of one direction, rings of 256 KiB:
 ///
 /// | message | 2 KiB | 4 KiB | 8 KiB | 16 KiB | 32 KiB | 64 KiB |
 /// |---|---|---|---|---|---|---|
@@ -78,20 +79,20 @@ impl RingLayout {
 /// | 1 MiB | 7.7 | 9.3 | 9.9 | 9.2 | 9.7 | 9.8 |
 /// | 16 MiB | | 5.9 | 6.2 | 5.5 | 5.6 | 5.2 |
 ///
-/// Smaller ones cost more flags, and larger ones leave the first and the last piece alone for
-/// longer.
+/// Smaller pieces cost more flags; with larger ones the copies of the first and last piece overlap
+/// with nothing for longer.
 pub(super) const PIECE: usize = 8 << 10;
-/// The same for loops that go through four pages at once, of which this is two turns.
+/// The same for loops over four pages at a time; a piece is two such turns.
 pub(super) const PAGED_PIECE: usize = 32 << 10;
 /// Bytes of a ring. Of 2 to 64 pieces of 8 KiB, on that machine: 6.8, 9.2, 9.7, 9.9, 9.9, 10.0 GB/s
 /// at 1 MiB and 5.1, 6.2, 6.0, 6.3, 6.2, 6.0 at 16 MiB; four times in flight, 7.7, 11.3, 10.8,
 /// 11.2, 10.9, 10.3 and 5.3, 6.1, 6.5, 6.5, 6.7, 6.0.
 const RING_BYTES: usize = 256 << 10;
-/// Fewest and most pieces of a ring.
+/// Minimum number of pieces of a ring.
 const LEAST: usize = 4;
 const MOST: usize = 64;
 
-/// One way from a process to another.
+/// One direction between two processes.
 #[derive(Debug)]
 pub(super) struct ShmChannel {
     segment: ShmSegment,
@@ -99,12 +100,12 @@ pub(super) struct ShmChannel {
 }
 
 impl ShmChannel {
-    /// Makes it. The receiver does, so that its pages are near who reads.
+    /// Creates the segment. The receiver does so, so its pages are near the reader.
     pub(super) fn create(shape: RingLayout) -> CallResult<Self> {
         Ok(Self { segment: ShmSegment::create(shape.len())?, shape })
     }
 
-    /// Opens what the other side made.
+    /// Opens the segment of the other side.
     pub(super) fn open(address: &str, shape: RingLayout) -> CallResult<Self> {
         let segment = ShmSegment::open(address)?;
         if segment.len() < shape.len() {
@@ -132,15 +133,15 @@ impl ShmChannel {
         self.segment.long(BROKEN)
     }
 
-    /// The flag of a piece's slot; it holds the number of the piece in it, plus 1.
+    /// The flag of a piece's slot; it holds the number of the piece in the slot, plus 1.
     pub(super) fn flag(&self, piece: u64) -> &AtomicU64 {
         self.segment.long(RING + self.slot(piece) * self.shape.flag_stride)
     }
 
-    /// Where that slot's bytes begin: `shape.piece` of them lie there.
+    /// Start of the data of that slot, `shape.piece` bytes.
     pub(super) fn data(&self, piece: u64) -> *mut u8 {
         let offset = self.shape.data + self.slot(piece) * self.shape.data_stride;
-        // All slots lie inside: `create` and `open` saw to the length.
+        // All slots lie inside: `create` and `open` checked the length.
         self.segment.at(offset, self.shape.piece).unwrap_or(std::ptr::null_mut())
     }
 
@@ -166,7 +167,8 @@ mod tests {
                 let data = channel.data(piece) as usize;
                 assert!(data != 0, "{bytes}");
                 ends.extend([(flag, flag + 8), (data, data + shape.piece)]);
-                // No other process polls a line of the data, but where it arrives with its flag.
+                // No other process polls a line of the data, except where data arrives with its
+                // flag.
                 assert!(data.is_multiple_of(64) || (data == flag + 8 && shape.piece <= 56));
                 assert_eq!(channel.data(piece + shape.depth as u64) as usize, data);
             }

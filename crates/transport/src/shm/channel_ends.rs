@@ -1,5 +1,5 @@
-//! The two ends of a channel: what a process does of a message without ever waiting. Who calls them
-//! waits when none of them can go on.
+//! The two ends of a channel: the non-blocking steps of a message. The caller waits when no end can
+//! proceed.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -11,14 +11,14 @@ use super::channel::ShmChannel;
 use super::xpmem::XpmemAttachment;
 use pathline_host::loops::{self, CpuLoop};
 
-/// What became of an attempt to go on.
+/// The result of an attempt to proceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndProgress {
-    /// The other side has to do something first.
+    /// The other side must act first.
     Blocked,
-    /// A part was done.
+    /// Part of the step is done.
     Moved,
-    /// The step is over.
+    /// The step is complete.
     Done,
 }
 
@@ -29,25 +29,25 @@ pub(super) struct PeerMemory {
     pub(super) span: LocalMemory,
 }
 
-/// How the sender's end carries bytes.
+/// How the sender moves bytes.
 pub(super) enum SendMethod {
     /// Into the ring.
     Ring(CpuLoop),
-    /// Not: the receiver fetches them.
+    /// Does not copy: the receiver fetches the bytes.
     Post,
     /// By `process_vm_writev`.
     Write(PeerMemory),
 }
 
-/// How the receiver's end carries bytes.
+/// How the receiver moves bytes.
 pub(super) enum RecvMethod {
     /// Out of the ring.
     Ring(CpuLoop),
-    /// Not: the sender brings them.
+    /// Does not copy: the sender writes the bytes.
     Wait,
     /// By `process_vm_readv`.
     Read(PeerMemory),
-    /// Out of the sender's memory, which is attached here.
+    /// Out of the sender's memory, attached to this process.
     Attached(CpuLoop, XpmemAttachment),
 }
 
@@ -56,13 +56,13 @@ pub(super) struct SendEnd {
     pub(super) channel: Rc<ShmChannel>,
     pub(super) how: SendMethod,
     pub(super) from: LocalMemory,
-    /// Bytes of this message that are gone.
+    /// Bytes of this message already sent.
     at: usize,
-    /// Pieces or messages that are gone.
+    /// Pieces or messages already sent.
     gone: u64,
-    /// Pieces that the receiver had taken when it was last looked.
+    /// Pieces that the receiver had taken at the last check.
     taken: u64,
-    /// Answers that have come.
+    /// Replies received.
     answers: u64,
 }
 
@@ -71,7 +71,7 @@ impl SendEnd {
         Self { channel, how, from, at: 0, gone: 0, taken: 0, answers: 0 }
     }
 
-    /// Goes on with a message.
+    /// Proceeds with sending a message.
     pub(super) fn give(&mut self) -> CallResult<EndProgress> {
         match self.how {
             SendMethod::Ring(copy) => return Ok(self.give_piece(copy)),
@@ -110,8 +110,8 @@ impl SendEnd {
         EndProgress::Done
     }
 
-    /// Looks for the answer to a window.
-    pub(super) fn hear(&mut self) -> EndProgress {
+    /// Checks for the reply to a window.
+    pub(super) fn poll_reply(&mut self) -> EndProgress {
         if self.channel.answered().load(Acquire) <= self.answers {
             return EndProgress::Blocked;
         }
@@ -126,10 +126,10 @@ pub(super) struct RecvEnd {
     pub(super) how: RecvMethod,
     pub(super) into: LocalMemory,
     at: usize,
-    /// Pieces or messages that have been taken.
+    /// Pieces or messages already received.
     taken: u64,
     answers: u64,
-    /// Where checksums go, so that no load is without a use.
+    /// Accumulates checksums, so that the compiler keeps every load.
     sink: u64,
 }
 
@@ -138,7 +138,7 @@ impl RecvEnd {
         Self { channel, how, into, at: 0, taken: 0, answers: 0, sink: 0 }
     }
 
-    /// Goes on with a message.
+    /// Proceeds with receiving a message.
     pub(super) fn take(&mut self) -> CallResult<EndProgress> {
         if let RecvMethod::Ring(copy) = self.how {
             return Ok(self.take_piece(copy));
@@ -170,8 +170,8 @@ impl RecvEnd {
         let dst = (self.into.address as *mut u8).wrapping_add(self.at);
         let src = self.channel.data(self.taken);
         // SAFETY: the destination is the caller's while the exchange is bound; the slot lies in the
-        // segment and is this side's until it says that it has taken the piece. They do not
-        // overlap, and `bind` found the loop for this processor.
+        // segment and belongs to this side until it announces that it has taken the piece. They do
+        // not overlap, and `bind` found the loop for this processor.
         unsafe { copy.passes(loops::LoopSpan { dst, src, other: src, len }, 1) };
         self.taken += 1;
         self.channel.taken().store(self.taken, Release);
@@ -193,14 +193,14 @@ impl RecvEnd {
         self.sink ^= std::hint::black_box(unsafe { read.passes(span, 1) });
     }
 
-    /// Answers a window.
+    /// Sends the reply to a window.
     pub(super) fn answer(&mut self) {
         self.answers += 1;
         self.channel.answered().store(self.answers, Release);
     }
 }
 
-/// A copy that the kernel does.
+/// A copy by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KernelCopy {
     Read,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_copies_both_ways_and_says_why_not() {
+    fn the_kernel_copies_in_both_directions_and_errors_give_the_reason() {
         let (mut source, mut target) = (vec![7_u8; 10_000], vec![0_u8; 10_000]);
         let me = PeerMemory { pid: std::process::id(), span: span(&mut source) };
         carry(KernelCopy::Read, span(&mut target), me).unwrap();
@@ -289,7 +289,7 @@ mod tests {
         let to = PeerMemory { span: nowhere, ..me };
         let error = carry(KernelCopy::Read, span(&mut target), to).unwrap_err();
         assert_eq!(error.code, i64::from(libc::EFAULT), "{error}");
-        // Numbers of processes end below 2^22.
+        // Process numbers end below 2^22.
         let nobody = PeerMemory { pid: 1 << 23, ..me };
         let error = carry(KernelCopy::Read, span(&mut target), nobody).unwrap_err();
         assert_eq!((error.code, error.severity), (i64::from(libc::ESRCH), Severity::Sticky));

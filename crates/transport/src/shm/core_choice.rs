@@ -1,4 +1,4 @@
-//! Which cores processes run on that are to be near each other, or not.
+//! Chooses cores for processes that are to run near each other or far apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,12 +7,12 @@ use pathline_schema::{CoreDistance, CpuSet, Rank};
 
 use pathline_host::{cpus, files};
 
-/// What the kernel says of a logical CPU.
+/// A logical CPU as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CpuPlace {
     /// All CPUs of its core.
     core: CpuSet,
-    /// All CPUs behind its last-level cache; none if the kernel does not tell.
+    /// All CPUs behind its last-level cache; `None` if the kernel does not report it.
     l3: Option<CpuSet>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct HostCores {
     numa: BTreeMap<u32, CpuSet>,
 }
 
-/// Two processes, each with its NUMA domain, and how near they are to be.
+/// Two processes, each with its NUMA domain, and their distance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessPair {
     pub(super) ends: [(Rank, u32); 2],
@@ -31,7 +31,7 @@ pub(super) struct ProcessPair {
 }
 
 impl HostCores {
-    /// Reads them under `/sys`, or where a test has it.
+    /// Reads the processors under `/sys` or a test's folder.
     pub(super) fn read(sys: &Path, wanted: &CpuSet) -> Self {
         let set = |path: &Path| files::text(path)?.parse::<CpuSet>().ok();
         let mut cores = Self::default();
@@ -57,9 +57,9 @@ impl HostCores {
         cores
     }
 
-    /// A CPU for each process of the pairs: no two on one core, and the two of a pair as near as
-    /// asked. Cores of the CPUs `off` are left to others, who are to be behind the same last-level
-    /// cache as pairs that share one. All processes that ask the same get the same answer.
+    /// A CPU for each process of the pairs: no two on one core, and each pair at its distance.
+    /// Cores of the CPUs `off` stay free for another flow, which is to share the last-level cache
+    /// of pairs that share one. All processes with the same arguments get the same result.
     pub(super) fn choose(
         &self,
         pairs: &[ProcessPair],
@@ -90,12 +90,12 @@ impl HostCores {
             });
             let Some(found) = found else {
                 let [a, b] = candidates.map(|c| CpuSet::new(c).to_string());
-                let beside = if off.is_empty() {
+                let in_use = if off.is_empty() {
                     String::new()
                 } else {
-                    format!(" beside CPU {off}, which another flow of the case has")
+                    format!(" next to CPU {off}, which another flow of the case uses")
                 };
-                let why = format!("the one could have CPUs {a}, the other {b}{beside}");
+                let why = format!("the one could have CPUs {a}, the other {b}{in_use}");
                 return Err(self.none(pair, &why));
             };
             chosen.extend(pair.ends.iter().map(|(rank, _)| *rank).zip(found));
@@ -105,7 +105,7 @@ impl HostCores {
 
     fn none(&self, pair: &ProcessPair, why: &str) -> String {
         if self.cpus.values().all(|cpu| cpu.l3.is_none()) {
-            return "the kernel does not say which CPUs share a last-level cache".into();
+            return "the kernel does not report which CPUs share a last-level cache".into();
         }
         let [(a, _), (b, _)] = pair.ends;
         let apart = match pair.near {
@@ -115,7 +115,7 @@ impl HostCores {
         format!("no two free cores {apart} for ranks {} and {}: {why}", a.0, b.0)
     }
 
-    /// CPUs of a domain on cores that nobody has, one of each core.
+    /// One CPU of each free core of a domain.
     fn free(&self, possible: Option<&CpuSet>, numa: u32, taken: &BTreeSet<u32>) -> Vec<u32> {
         let of_domain = |cpu: u32| self.numa.get(&numa).is_none_or(|cpus| cpus.contains(cpu));
         let mut cores: BTreeSet<&[u32]> = BTreeSet::new();
@@ -146,10 +146,10 @@ impl HostCores {
     }
 }
 
-/// CPUs that a thread of this process could be pinned to: more than it may use now, if its launcher
-/// has bound it; fewer than the host has, if its container is smaller.
+/// CPUs that a thread of this process can be pinned to: more than its current affinity mask, if its
+/// launcher has bound it; fewer than the host has, if its container is smaller.
 pub(super) fn possible() -> CpuSet {
-    // A thread of its own, so that this one stays where it is.
+    // In another thread, so that this one keeps its affinity mask.
     let asked = std::thread::spawn(|| {
         let bound = cpus::allowed();
         match cpus::restrict(&CpuSet::new(0..8192)) {
@@ -160,7 +160,7 @@ pub(super) fn possible() -> CpuSet {
     asked.join().ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// While it lives, this thread runs on chosen CPUs; then again where it ran before.
+/// Pins this thread to chosen CPUs while it lives; dropping it restores the previous mask.
 pub(super) struct PinnedThread {
     before: CpuSet,
 }
@@ -170,15 +170,15 @@ impl PinnedThread {
         Self::within(&CpuSet::new([cpu]))
     }
 
-    /// On any of these.
+    /// Pins this thread to these CPUs.
     fn within(cpus: &CpuSet) -> std::io::Result<Self> {
         let before = cpus::allowed()?;
         cpus::restrict(cpus)?;
         Ok(Self { before })
     }
 
-    /// On the CPUs of a NUMA domain among those that are possible, so that pages that are taken
-    /// meanwhile are its own. None where that cannot be, and pages come from wherever this runs.
+    /// Pins this thread to the possible CPUs of a NUMA domain, so that new pages come from that
+    /// domain. `None` where that fails; pages then come from the current domain.
     pub(super) fn at(sys: &Path, numa: u32, possible: &CpuSet) -> Option<Self> {
         let list = files::text(sys.join(format!("devices/system/node/node{numa}/cpulist")))?;
         let domain = list.parse::<CpuSet>().ok()?.intersect(possible);
@@ -188,7 +188,7 @@ impl PinnedThread {
 
 impl Drop for PinnedThread {
     fn drop(&mut self) {
-        // What was allowed before can only have become forbidden by somebody else's doing.
+        // Restoring the mask fails only if something else has forbidden those CPUs since.
         let _ = cpus::restrict(&self.before);
     }
 }
@@ -249,14 +249,14 @@ mod tests {
         assert_eq!(choose(&[pair((0, 0), (1, 1), other)]), Ok(vec![0, 4]));
         let two = [pair((0, 0), (1, 0), same), pair((2, 0), (3, 0), same)];
         assert_eq!(choose(&two), Ok(vec![0, 1, 2, 3]));
-        // There and back: each rank stays on its core.
+        // Both directions: each rank keeps its core.
         let back = [pair((0, 0), (1, 0), other), pair((1, 0), (0, 0), other)];
         assert_eq!(choose(&back), Ok(vec![0, 2]));
         // Domain 0 has four cores, and six ranks want one.
         let three = [two[0], two[1], pair((4, 0), (5, 0), same)];
         let why = choose(&three).unwrap_err();
         assert!(why.contains("ranks 4 and 5"), "{why}");
-        // No L3 reaches over two domains.
+        // No L3 spans two domains.
         let why = choose(&[pair((0, 0), (1, 1), same)]).unwrap_err();
         assert!(why.contains("no two free cores behind one"), "{why}");
         let why = choose(&[back[0], pair((1, 0), (0, 0), same)]).unwrap_err();
@@ -264,16 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn pairs_leave_cores_to_who_works_beside_them_behind_one_cache() {
+    fn pairs_leave_cores_to_other_flows_behind_the_same_cache() {
         let folder = tempfile::tempdir().unwrap();
         // One L3 of cores 0+1 and one of 2+3 in domain 0; siblings are 8 further on.
         let mut cores = machine(folder.path());
         let all: BTreeMap<Rank, CpuSet> = (0..2).map(|r| (Rank(r), set("0-15"))).collect();
         let near = [pair((0, 0), (1, 0), CoreDistance::SameL3)];
-        // Behind the cache of CPU 0 one core is left, and behind the other one nobody is beside it.
+        // One core is left behind the cache of CPU 0, and no flow uses the other cache.
         let why = cores.choose(&near, &all, &set("0")).unwrap_err();
-        assert!(why.contains("beside CPU 0"), "{why}");
-        // Four cores behind one L3: the sibling of CPU 8 is taken with it, 1 and 2 come next.
+        assert!(why.contains("next to CPU 0"), "{why}");
+        // Four cores behind one L3: the sibling of CPU 8 is excluded with it; 1 and 2 come next.
         for cpu in [0_u32, 1, 2, 3, 8, 9, 10, 11] {
             cores.cpus.get_mut(&cpu).unwrap().l3 = Some(set("0-3,8-11"));
         }
@@ -285,17 +285,17 @@ mod tests {
     fn only_cpus_that_a_rank_may_have_are_chosen() {
         let folder = tempfile::tempdir().unwrap();
         let cores = machine(folder.path());
-        // Rank 0 could have 1 and its sibling alone; 9 is no other core.
+        // Rank 0 can have only 1 and its sibling; 9 is no other core.
         let possible = BTreeMap::from([(Rank(0), set("1,9")), (Rank(1), set("0-3,8-11"))]);
         let near = [pair((0, 0), (1, 0), CoreDistance::SameL3)];
         let chosen = cores.choose(&near, &possible, &CpuSet::default()).unwrap();
         assert_eq!(chosen, BTreeMap::from([(Rank(0), 1), (Rank(1), 0)]));
         let why = HostCores::default().choose(&near, &possible, &CpuSet::default()).unwrap_err();
-        assert!(why.contains("does not say"), "{why}");
+        assert!(why.contains("does not report"), "{why}");
     }
 
     #[test]
-    fn a_pinned_thread_comes_back() {
+    fn a_pinned_thread_gets_its_mask_back() {
         let before = cpus::allowed().unwrap();
         assert!(possible().len() >= before.len());
         let last = *before.as_slice().last().unwrap();

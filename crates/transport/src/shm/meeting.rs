@@ -1,4 +1,4 @@
-//! Where the processes of one node meet: a barrier in shared memory.
+//! A barrier in shared memory for the processes of one node.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -10,37 +10,37 @@ use super::peer_process::PeerProcess;
 use super::segment::{LINE, ShmSegment};
 use super::spin_wait::SpinWait;
 
-/// First word of the segment: what it is, and the layout's number.
+/// The first field of the segment: its type and layout version.
 const MAGIC: u64 = 0x7061_7468_6d65_6501;
 const RANKS: usize = 8;
 /// 0 while all is well, else the rank that gave up, plus 1.
 const BROKEN: usize = 12;
-/// Who have come in this round.
+/// Number of ranks that have arrived in this round.
 const ARRIVED: usize = LINE;
-/// The round. It grows when all have come, which is what they wait for.
+/// The round. It grows when all have arrived; the ranks wait for that.
 const ROUND: usize = 2 * LINE;
-/// Of each rank: process number, beginning, the last round that it came to, whether it left.
+/// For each rank: process number, start time, the last round it arrived in, whether it left.
 const SEATS: usize = 3 * LINE;
 const PID: usize = 0;
 const CAME: usize = 4;
 const BEGAN: usize = 8;
 const LEFT: usize = 16;
 
-/// The most ranks that can meet.
+/// Maximum number of ranks.
 const MOST: u32 = 1 << 16;
 
-/// A place to meet at, made by one process for all. It must live until all have opened it.
+/// The segment of a barrier, created by one process for all. It must live until all have opened it.
 #[derive(Debug)]
 pub struct MeetingRoom {
     segment: ShmSegment,
 }
 
 impl MeetingRoom {
-    /// For so many ranks of this host.
+    /// For `ranks` processes of this host.
     pub fn create(ranks: u32) -> CallResult<Self> {
         if ranks == 0 || ranks > MOST {
-            let thing = format!("a meeting of {ranks}");
-            let reason = format!("1 to {MOST} ranks can meet");
+            let thing = format!("a barrier of {ranks} ranks");
+            let reason = format!("it can have 1 to {MOST} ranks");
             return Err(CallError::unsupported("create", thing, reason));
         }
         let segment = ShmSegment::create(SEATS + ranks as usize * LINE)?;
@@ -49,22 +49,22 @@ impl MeetingRoom {
         Ok(Self { segment })
     }
 
-    /// What the others open it by: [`SharedMeeting::open`].
+    /// The address for the other processes: [`SharedMeeting::open`].
     pub fn address(&self) -> String {
         self.segment.address()
     }
 }
 
-/// Where a field of a rank lies.
+/// Offset of a field of a rank.
 fn seat(rank: u32, field: usize) -> usize {
     SEATS + rank as usize * LINE + field
 }
 
-/// A rank's seat at a meeting of the processes of one host.
+/// A rank's membership in the barrier of one host's processes.
 ///
-/// It spins for some ten microseconds, then offers its core to others, since with more ranks than
-/// cores who is waited for needs it. A rank that has died, has left or does not come in time is
-/// named; after that the meeting is over for all.
+/// It spins for some ten microseconds, then yields its core, since with more ranks than cores the
+/// missing rank needs it. The error names a rank that has died, has left or does not arrive in
+/// time; after that the barrier fails for all.
 #[derive(Debug)]
 pub struct SharedMeeting {
     segment: ShmSegment,
@@ -74,30 +74,30 @@ pub struct SharedMeeting {
 }
 
 impl SharedMeeting {
-    /// Takes a seat, waiting at most `most` at each meeting.
+    /// Joins as rank `me`, with a timeout of `most` for each wait.
     pub fn open(address: &str, me: Rank, most: Duration) -> CallResult<Self> {
         let segment = ShmSegment::open(address)?;
         let refuse = |reason: String| CallError::unsupported("open", address, reason);
         if segment.len() < SEATS || segment.long(0).load(Acquire) != MAGIC {
-            return Err(refuse("no ranks of this version of pathline meet there".into())
+            return Err(refuse("no barrier of this version of pathline".into())
                 .or_try("start all ranks from the same program"));
         }
         let ranks = segment.word(RANKS).load(Relaxed);
         let fits = SEATS as u64 + u64::from(ranks) * LINE as u64 <= segment.len() as u64;
         if me.0 >= ranks || !fits {
-            return Err(refuse(format!("{ranks} ranks meet there, and rank {} is not one", me.0)));
+            return Err(refuse(format!("its {ranks} ranks do not include rank {}", me.0)));
         }
         let seat = |field| seat(me.0, field);
         let process = PeerProcess::me();
         let pid = segment.word(seat(PID));
         if let Err(other) = pid.compare_exchange(0, process.pid, AcqRel, Acquire) {
-            return Err(refuse(format!("process {other} has the seat of rank {}", me.0)));
+            return Err(refuse(format!("process {other} already is rank {}", me.0)));
         }
         segment.long(seat(BEGAN)).store(process.began, Release);
         Ok(Self { segment, me, ranks, patience: SpinWait::new(most, ranks) })
     }
 
-    /// The error of who gave up, if somebody did.
+    /// The error of a rank that gave up, if any.
     fn broken(&self) -> CallResult<()> {
         match self.segment.word(BROKEN).load(Acquire) {
             0 => Ok(()),
@@ -113,32 +113,32 @@ impl SharedMeeting {
         CallError::new(Severity::Sticky, "meet", thing, reason)
     }
 
-    /// Gives up, for all.
+    /// Fails the barrier for all ranks.
     fn give_up(&self, reason: String, way_out: &str) -> CallError {
         self.cancel();
         self.over(reason).or_try(way_out)
     }
 
-    /// Looks after those who have not come to this round.
-    fn worry(&self, round: u32, time_is_over: bool) -> CallResult<()> {
+    /// Checks the ranks that have not arrived in this round.
+    fn check_missing(&self, round: u32, time_is_over: bool) -> CallResult<()> {
         self.broken()?;
-        let word = |rank, field| self.segment.word(seat(rank, field)).load(Acquire);
+        let field_of = |rank, field| self.segment.word(seat(rank, field)).load(Acquire);
         let mut missing = Vec::new();
-        for rank in (0..self.ranks).filter(|&rank| word(rank, CAME) != round) {
-            let pid = word(rank, PID);
+        for rank in (0..self.ranks).filter(|&rank| field_of(rank, CAME) != round) {
+            let pid = field_of(rank, PID);
             let began = self.segment.long(seat(rank, BEGAN)).load(Acquire);
-            let (ended, way_out) = if word(rank, LEFT) != 0 {
+            let (ended, way_out) = if field_of(rank, LEFT) != 0 {
                 ("has left", "see what ended it there")
             } else if pid != 0 && (PeerProcess { pid, began }).is_gone() {
                 ("has ended", "see what ended it: a signal, or the memory ran out")
             } else {
                 missing.push(match pid {
-                    0 => format!("rank {rank} (never opened the meeting)"),
+                    0 => format!("rank {rank} (never joined the barrier)"),
                     _ => format!("rank {rank} (process {pid})"),
                 });
                 continue;
             };
-            // It may have come, let all go and gone its way since it was looked at.
+            // The rank may have arrived, completed the round and left since the check.
             if self.segment.word(ROUND).load(Acquire) == round {
                 return Ok(());
             }
@@ -151,8 +151,8 @@ impl SharedMeeting {
             return Ok(());
         }
         let waited = self.patience.most().as_secs_f64();
-        let reason = format!("{} did not come within {waited} s", missing.join(", "));
-        Err(self.give_up(reason, "see what it does (gdb -p), or allow more time"))
+        let reason = format!("{} did not arrive within {waited} s", missing.join(", "));
+        Err(self.give_up(reason, "inspect it (gdb -p), or allow more time"))
     }
 }
 
@@ -168,7 +168,7 @@ impl RankBarrier for SharedMeeting {
             round.store(next, Release);
             return Ok(());
         }
-        self.patience.until(|| round.load(Acquire) == next, |over| self.worry(next, over))
+        self.patience.until(|| round.load(Acquire) == next, |over| self.check_missing(next, over))
     }
 
     fn cancel(&self) {
@@ -193,8 +193,8 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn nobody_leaves_a_round_before_all_have_come() {
-        // Five seats on however few cores there are: it must end, and count right in each round.
+    fn no_rank_leaves_a_round_before_all_have_arrived() {
+        // Five ranks on any number of cores: it must end, and count right in each round.
         let (ranks, rounds) = (5, 200);
         let room = MeetingRoom::create(ranks).unwrap();
         let (address, count) = (room.address(), AtomicU32::new(0));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_is_named_and_then_it_is_over_for_all() {
+    fn a_missing_rank_is_named_and_the_barrier_fails_for_all() {
         let room = MeetingRoom::create(3).unwrap();
         let short = Duration::from_millis(60);
         let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), short).unwrap();
@@ -226,7 +226,7 @@ mod tests {
         assert!(begun.ns() >= 60_000_000);
         let text = error.to_string();
         assert!(text.contains("rank 1 (process "), "{text}");
-        assert!(text.contains("rank 2 (never opened the meeting)"), "{text}");
+        assert!(text.contains("rank 2 (never joined the barrier)"), "{text}");
         assert!(text.contains("0.06 s") && error.severity == Severity::Sticky, "{text}");
         let begun = ClockOrigin::now();
         let text = second.meet().unwrap_err().to_string();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_is_not_waited_for() {
+    fn a_rank_that_left_is_not_waited_for() {
         let room = MeetingRoom::create(2).unwrap();
         let first = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
         drop(SharedMeeting::open(&room.address(), Rank(1), LONG).unwrap());
@@ -262,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_one_ranks() {
+    fn a_rank_joins_once() {
         let room = MeetingRoom::create(2).unwrap();
         let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), LONG);
         let _seat = open(1).unwrap();
         let taken = open(1).unwrap_err().to_string();
-        assert!(taken.contains("has the seat of rank 1"), "{taken}");
+        assert!(taken.contains("already is rank 1"), "{taken}");
         let none = open(2).unwrap_err().to_string();
-        assert!(none.contains("2 ranks meet there"), "{none}");
+        assert!(none.contains("its 2 ranks"), "{none}");
         assert!(MeetingRoom::create(0).is_err());
         let strange = ShmSegment::create(LINE).unwrap();
         assert!(SharedMeeting::open(&strange.address(), Rank(0), LONG).is_err());

@@ -1,4 +1,5 @@
-//! Processes of one node that share memory: where they meet, and the copies of ours between them.
+//! Transports between processes of one node by shared memory: the barrier, and pathline's own
+//! copies.
 
 mod channel;
 mod channel_ends;
@@ -28,7 +29,7 @@ use pathline_host::files;
 #[cfg(test)]
 mod tests;
 
-/// Copies of ours into and out of shared segments, as a rank that waits at most `most` for another.
+/// pathline's own copies through shared segments; `most` is the timeout for another rank.
 pub fn shm_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     let made = ShmSegment::create(1).map_err(|error| error.to_string())?;
     ShmSegment::open(&made.address()).map_err(|error| error.to_string())?;
@@ -37,12 +38,12 @@ pub fn shm_port(me: Rank, most: Duration) -> OpenedPort<'static> {
 
 /// One copy by the kernel: `process_vm_readv` and `process_vm_writev`.
 ///
-/// Lets all processes of this user look into this one, as a debugger could, where the kernel's yama
-/// module asks for that.
+/// Allows all processes of this user to access this one's memory, as a debugger could, where the
+/// kernel's yama module requires that.
 pub fn cma_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     let (mut mine, mut theirs) = ([0_u8; 8], [1_u8; 8]);
     let span = |bytes: &mut [u8; 8]| LocalMemory { address: bytes.as_mut_ptr() as u64, bytes: 8 };
-    // Always allowed on oneself: what fails here is forbidden or missing altogether.
+    // Always allowed on this process itself: a failure means that the call is forbidden or missing.
     let myself = PeerMemory { pid: std::process::id(), span: span(&mut theirs) };
     for call in [KernelCopy::Read, KernelCopy::Write] {
         carry(call, span(&mut mine), myself).map_err(|error| {
@@ -73,7 +74,7 @@ pub fn cma_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     Ok(Box::new(NodePort::new(Transport::Cma, me, library, most)))
 }
 
-/// One copy of ours out of the sender's memory, attached by the kernel module xpmem.
+/// One copy by pathline out of the sender's memory, attached by the kernel module xpmem.
 pub fn xpmem_port(me: Rank, most: Duration) -> OpenedPort<'static> {
     let (calls, library) = xpmem::open()?;
     let mut port = NodePort::new(Transport::Xpmem, me, library, most);

@@ -1,4 +1,4 @@
-//! What a process tells the others when it binds, as lines of text.
+//! The data that a process sends to the others when it binds, as lines of text.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use pathline_schema::{CpuSet, Rank};
 use super::peer_process::PeerProcess;
 use pathline_host::files;
 
-/// First line: what it is, and its version.
+/// The first line: format and version.
 const HEAD: &str = "pathline shm 1";
 
-/// What one process has for one direction of a part: part's number, and 0 for the direction from
-/// the group's first to its second, 1 for the other.
+/// One direction of a part: the part's number, and 0 for the direction from the group's first
+/// member to its second, 1 for the other.
 pub(super) type DirectionOffer = (usize, usize);
 
-/// What a process offers.
+/// The data that a process sends to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ShmOffer {
-    /// Host and namespace of process numbers.
+    /// Host and PID namespace.
     pub(super) host: String,
     pub(super) process: PeerProcess,
-    /// CPUs that its threads could be pinned to.
+    /// CPUs that its threads can be pinned to.
     pub(super) cpus: CpuSet,
-    /// Segments that it made.
+    /// Segments that it created.
     pub(super) segments: BTreeMap<DirectionOffer, String>,
-    /// Memory that the other end copies from or to, and its number in xpmem.
+    /// Memory that the peer copies from or to, and its xpmem number.
     pub(super) spans: BTreeMap<DirectionOffer, (LocalMemory, i64)>,
 }
 
 impl ShmOffer {
-    /// What this process can say of itself.
+    /// An offer with host, process and CPUs only.
     pub(super) fn new(cpus: CpuSet) -> Self {
         let (segments, spans) = (BTreeMap::new(), BTreeMap::new());
         Self { host: host(), process: PeerProcess::me(), cpus, segments, spans }
@@ -40,17 +40,17 @@ impl ShmOffer {
         let Self { host, process, cpus, segments, spans } = self;
         let mut text = format!("{HEAD}\nhost {host}\nprocess {} {}\n", process.pid, process.began);
         text.push_str(&format!("cpus {cpus}\n"));
-        for ((part, way), address) in segments {
-            text.push_str(&format!("segment {part} {way} {address}\n"));
+        for ((part, direction), address) in segments {
+            text.push_str(&format!("segment {part} {direction} {address}\n"));
         }
-        for ((part, way), (span, number)) in spans {
+        for ((part, direction), (span, number)) in spans {
             let LocalMemory { address, bytes } = span;
-            text.push_str(&format!("span {part} {way} {address} {bytes} {number}\n"));
+            text.push_str(&format!("span {part} {direction} {address} {bytes} {number}\n"));
         }
         text.into_bytes()
     }
 
-    /// What the process of a rank offered.
+    /// The offer of a rank's process.
     pub(super) fn decode(rank: Rank, bytes: &[u8]) -> CallResult<Self> {
         let text = String::from_utf8_lossy(bytes);
         parse(&text).ok_or_else(|| {
@@ -75,17 +75,17 @@ fn parse(text: &str) -> Option<ShmOffer> {
     let mut offer =
         ShmOffer { host, process, cpus, segments: BTreeMap::new(), spans: BTreeMap::new() };
     for line in lines {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
-            ["segment", part, way, address] => {
-                let way = (part.parse().ok()?, way.parse().ok()?);
-                offer.segments.insert(way, address.to_owned());
+        let fields: Vec<&str> = line.split(' ').collect();
+        match fields[..] {
+            ["segment", part, direction, address] => {
+                let key = (part.parse().ok()?, direction.parse().ok()?);
+                offer.segments.insert(key, address.to_owned());
             }
-            ["span", part, way, address, bytes, number] => {
-                let way = (part.parse().ok()?, way.parse().ok()?);
+            ["span", part, direction, address, bytes, number] => {
+                let key = (part.parse().ok()?, direction.parse().ok()?);
                 let span =
                     LocalMemory { address: address.parse().ok()?, bytes: bytes.parse().ok()? };
-                offer.spans.insert(way, (span, number.parse().ok()?));
+                offer.spans.insert(key, (span, number.parse().ok()?));
             }
             _ => return None,
         }
@@ -93,7 +93,7 @@ fn parse(text: &str) -> Option<ShmOffer> {
     Some(offer)
 }
 
-/// What tells this host and its namespace of process numbers from others.
+/// Identifies this host and its PID namespace.
 fn host() -> String {
     let boot = files::text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_arrives() {
+    fn offers_survive_encoding() {
         let mut offer = ShmOffer::new(CpuSet::new([0, 1, 5]));
         offer.segments.insert((0, 1), "/proc/1/fd/2#3".into());
         offer.spans.insert((7, 0), (LocalMemory { address: u64::MAX, bytes: 4096 }, -1));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_names_the_rank() {
+    fn an_unreadable_offer_names_the_rank() {
         for bad in ["", "\u{fffd}", "pathline shm 2\n", "pathline shm 1\nhost x\n"] {
             let error = ShmOffer::decode(Rank(3), bad.as_bytes()).unwrap_err();
             assert!(error.thing.contains("rank 3") && !error.way_out.is_empty(), "{error}");

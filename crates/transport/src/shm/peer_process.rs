@@ -1,12 +1,12 @@
-//! Whether another process lives.
+//! Checks whether another process is alive.
 
 use pathline_host::files;
 
-/// A process, told apart from later ones of the same number by when it began.
+/// A process. Its start time distinguishes it from later ones with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerProcess {
     pub(super) pid: u32,
-    /// Clock ticks after boot; 0 if the kernel does not tell.
+    /// Clock ticks after boot; 0 if the kernel does not report it.
     pub(super) began: u64,
 }
 
@@ -17,29 +17,30 @@ impl PeerProcess {
         Self { pid, began: stat(pid).map_or(0, |(_, began)| began) }
     }
 
-    /// Whether it has ended. One that was killed and that its parent has not yet asked about has.
+    /// Whether it has ended. A zombie counts as ended.
     pub(super) fn is_gone(self) -> bool {
         match stat(self.pid) {
             Some((state, began)) => {
                 matches!(state, 'Z' | 'X') || (self.began != 0 && began != self.began)
             }
-            // Without /proc there is no telling; the deadline ends the wait.
+            // Without /proc this is unknown; the timeout ends the wait.
             None => stat(std::process::id()).is_some(),
         }
     }
 }
 
-/// State and beginning of a process.
+/// State and start time of a process.
 fn stat(pid: u32) -> Option<(char, u64)> {
     parse(&files::text(format!("/proc/{pid}/stat"))?)
 }
 
-/// The same out of the text. The name in brackets may itself hold brackets and blanks.
+/// State and start time from the text of `stat`. The name in brackets may itself contain brackets
+/// and blanks.
 fn parse(text: &str) -> Option<(char, u64)> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?.chars().next()?;
-    // The state is field 3 of proc_pid_stat(5), and the beginning 22.
+    // In proc_pid_stat(5) the state is field 3 and the start time field 22.
     Some((state, fields.nth(22 - 4)?.parse().ok()?))
 }
 
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_are_found_whatever_the_process_is_called() {
+    fn the_fields_are_found_for_any_process_name() {
         let text = "12 (a) S) Z 1 12 12 0 -1 4 0 0 0 0 1 2 3 4 20 0 1 0 777 0 0\n";
         assert_eq!(parse(text), Some(('Z', 777)));
         assert_eq!(parse("12 (a) S 1"), None);
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_child_is_gone_before_anybody_asks_about_it() {
+    fn a_killed_child_is_gone_before_its_parent_waits() {
         assert!(!PeerProcess::me().is_gone());
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let began = stat(child.id()).unwrap().1;

@@ -1,4 +1,4 @@
-//! What one process does for messages to others of its node.
+//! Messages between the processes of one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,19 +27,19 @@ use super::xpmem::{XpmemApi, XpmemAttachment, XpmemExport};
 use pathline_host::clock::ClockOrigin;
 use pathline_host::loops::{self, CpuLoop};
 
-/// What the kernel says of its processors.
+/// Where the kernel describes its processors.
 const SYS: &str = "/sys";
 
-/// One process's way to the others.
+/// One process's endpoint of a transport within the node.
 pub(super) struct NodePort {
     pub(super) via: Transport,
     pub(super) me: Rank,
     pub(super) library: String,
-    /// The longest wait for another process.
+    /// Timeout for another process.
     pub(super) most: Duration,
     pub(super) xpmem: Option<XpmemApi>,
     cpus: CpuSet,
-    /// CPUs that others use beside what is bound next.
+    /// CPUs that other flows use during the exchange that is bound next.
     off: CpuSet,
     exchanges: BTreeMap<ExchangeId, ShmExchange>,
     next: u64,
@@ -49,23 +49,23 @@ pub(super) struct NodePort {
 struct ShmExchange {
     parts: Vec<FlowPart>,
     pace: RepeatMode,
-    /// CPUs that others use meanwhile.
+    /// CPUs that other flows use during this exchange.
     off: CpuSet,
-    /// What this process made for others, until they have opened it and longer.
+    /// Segments and memory that this process made for others, kept until `release`.
     made: BoundMemory,
-    /// This process's role in each part; filled by `join`.
+    /// This process's role in each part; set by `join`.
     roles: Vec<Option<ShmRole>>,
-    /// The CPU to run on.
+    /// The CPU to pin to.
     cpu: Option<u32>,
     joined: bool,
-    /// Whether an earlier run failed, after which the two sides no longer agree what comes next.
+    /// Whether an earlier run failed, after which the two sides disagree on the next step.
     broken: bool,
 }
 
 #[derive(Default)]
 struct BoundMemory {
     channels: BTreeMap<(usize, usize), Rc<ShmChannel>>,
-    /// Held, not looked at: memory is exposed for as long as this lives.
+    /// Held for its lifetime only: memory stays exposed while this lives.
     exposed: Vec<XpmemExport>,
 }
 
@@ -74,19 +74,19 @@ struct BoundMemory {
 enum ShmStep {
     Give,
     Take,
-    /// Loads what was taken.
+    /// Loads the received bytes.
     Load,
-    /// Answers the sender.
+    /// Replies to the sender.
     Answer,
-    /// Hears the receiver's answer.
-    Hear,
+    /// Waits for the receiver's reply.
+    AwaitReply,
 }
 
-/// What this process does in a part.
+/// The state of this process in a part.
 struct ShmRole {
     script: Vec<ShmStep>,
     step: usize,
-    /// Repetitions that are left of a run.
+    /// Remaining repetitions of a run.
     left: u64,
     ended_ns: u64,
     out: Option<SendEnd>,
@@ -95,8 +95,8 @@ struct ShmRole {
     other: (Rank, PeerProcess),
 }
 
-/// Directions of a part in which messages go: from the group's first to its second, and back.
-fn ways(op: WireOp) -> &'static [usize] {
+/// Directions of a part's messages: 0 from the group's first to its second member, 1 back.
+fn directions(op: WireOp) -> &'static [usize] {
     if op == WireOp::Ping { &[0, 1] } else { &[0] }
 }
 
@@ -105,7 +105,7 @@ fn script(op: WireOp, position: usize) -> Vec<ShmStep> {
     let (message, last): (ShmStep, &[ShmStep]) = match (op, position) {
         (WireOp::Ping, 0) => return vec![ShmStep::Give, ShmStep::Take],
         (WireOp::Ping, _) => return vec![ShmStep::Take, ShmStep::Give],
-        (_, 0) => (ShmStep::Give, &[ShmStep::Hear]),
+        (_, 0) => (ShmStep::Give, &[ShmStep::AwaitReply]),
         (WireOp::Consume, _) => (ShmStep::Take, &[ShmStep::Load, ShmStep::Answer]),
         _ => (ShmStep::Take, &[ShmStep::Answer]),
     };
@@ -115,7 +115,7 @@ fn script(op: WireOp, position: usize) -> Vec<ShmStep> {
 }
 
 impl ShmRole {
-    /// Goes on, or finds that the other side has to. `now` is asked when all is done.
+    /// Proceeds; returns whether anything moved. Reads the clock only when all is done.
     fn turn(&mut self, begun: ClockOrigin) -> CallResult<bool> {
         let Some(&step) = self.script.get(self.step) else { return Ok(false) };
         if self.left == 0 {
@@ -123,7 +123,7 @@ impl ShmRole {
         }
         let turn = match (step, &mut self.out, &mut self.into) {
             (ShmStep::Give, Some(out), _) => out.give()?,
-            (ShmStep::Hear, Some(out), _) => out.hear(),
+            (ShmStep::AwaitReply, Some(out), _) => out.poll_reply(),
             (ShmStep::Take, _, Some(into)) => into.take()?,
             (ShmStep::Load, _, Some(into)) => {
                 into.load(self.read);
@@ -133,7 +133,7 @@ impl ShmRole {
                 into.answer();
                 EndProgress::Done
             }
-            // `join` made the ends that the script needs.
+            // `join` created the ends that the script needs.
             _ => EndProgress::Done,
         };
         if turn == EndProgress::Done {
@@ -161,14 +161,14 @@ impl NodePort {
         Self { via, me, library, most, xpmem: None, cpus, off, exchanges, next: 1 }
     }
 
-    /// Why this part cannot be done here, if so.
+    /// Refuses a part that this port cannot do.
     fn refuse(&self, part: &FlowPart, pace: RepeatMode) -> CallResult<()> {
         let thing = part.wire.to_string();
         let refuse = |reason: String, way_out: &str| {
             Err(CallError::unsupported("bind", thing.clone(), reason).or_try(way_out))
         };
         if part.wire.via != self.via {
-            return refuse(format!("this is the port of {}", self.via), "ask the other port");
+            return refuse(format!("this is the port of {}", self.via), "use that port");
         }
         if pace == RepeatMode::Graph {
             return refuse("processors have no graphs".into(), "take another cadence");
@@ -184,21 +184,18 @@ impl NodePort {
             return refuse(format!("rank {} with itself", a.0), "name two processes");
         }
         if ![first, second].iter().all(|unit| matches!(unit, Unit::Numa(_))) {
-            return refuse(
-                "processors copy memory of the host".into(),
-                "numaN.paged or numaN.huge",
-            );
+            return refuse("CPU cores copy memory of the host".into(), "numaN.paged or numaN.huge");
         }
         for how in hows(part) {
             find(CpuOp::Copy, how)?;
         }
         if let Some(why) = part.short_buffer() {
-            return refuse(why, "give it a buffer of its own");
+            return refuse(why, "give it a separate buffer");
         }
         Ok(())
     }
 
-    /// Makes what the others need of this process for one direction of a part.
+    /// Creates what the others need from this process for one direction of a part.
     fn make(
         &self,
         nth: usize,
@@ -206,11 +203,11 @@ impl NodePort {
         offer: &mut ShmOffer,
         made: &mut BoundMemory,
     ) -> CallResult<()> {
-        for &way in ways(part.wire.op) {
+        for &direction in directions(part.wire.op) {
             let Some(&position) = part.mine.first() else { continue };
-            let receives = position != way;
+            let receives = position != direction;
             if receives {
-                // The ring lies in the receiver's domain, wherever this thread happens to run.
+                // The ring lies in the receiver's domain, independent of where this thread runs.
                 let _there = match part.group.get(position) {
                     Some((_, Unit::Numa(numa))) => {
                         PinnedThread::at(Path::new(SYS), *numa, &self.cpus)
@@ -218,8 +215,8 @@ impl NodePort {
                     _ => None,
                 };
                 let channel = ShmChannel::create(shape(part))?;
-                offer.segments.insert((nth, way), channel.address());
-                made.channels.insert((nth, way), Rc::new(channel));
+                offer.segments.insert((nth, direction), channel.address());
+                made.channels.insert((nth, direction), Rc::new(channel));
             }
             let exposes = match part.wire.copies {
                 Some(ShmCopies::Read | ShmCopies::Single(_)) => !receives,
@@ -238,13 +235,13 @@ impl NodePort {
                     }
                     None => 0,
                 };
-                offer.spans.insert((nth, way), (span, number));
+                offer.spans.insert((nth, direction), (span, number));
             }
         }
         Ok(())
     }
 
-    /// This process's role in a part, with what the others offered.
+    /// This process's role in a part, from the offers of the others.
     fn role(
         &self,
         nth: usize,
@@ -266,36 +263,39 @@ impl NodePort {
             return Err(CallError::unsupported("join", thing, reason)
                 .or_try("choose ranks of one node, or run them in one container"));
         }
-        let remote = |way| {
-            let (span, number) = *theirs.spans.get(&(nth, way)).ok_or_else(|| missing("memory"))?;
+        let remote = |direction| {
+            let (span, number) =
+                *theirs.spans.get(&(nth, direction)).ok_or_else(|| missing("memory"))?;
             Ok((PeerMemory { pid: theirs.process.pid, span }, number))
         };
         let (mut out, mut into) = (None, None);
-        for &way in ways(part.wire.op) {
+        for &direction in directions(part.wire.op) {
             let how = part.wire.copies;
-            if position == way {
-                let address = theirs.segments.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
+            if position == direction {
+                let address =
+                    theirs.segments.get(&(nth, direction)).ok_or_else(|| missing("segment"))?;
                 let channel = Rc::new(ShmChannel::open(address, shape(part))?);
                 let giving = match how {
                     Some(ShmCopies::InOut { copy_in, .. }) => {
                         SendMethod::Ring(find(CpuOp::Copy, copy_in)?)
                     }
                     Some(ShmCopies::Write) => {
-                        SendMethod::Write(probed(KernelCopy::Write, remote(way)?.0)?)
+                        SendMethod::Write(probed(KernelCopy::Write, remote(direction)?.0)?)
                     }
                     _ => SendMethod::Post,
                 };
                 out = Some(SendEnd::new(channel, giving, mine(&part.send, part)));
             } else {
-                let channel = made.channels.get(&(nth, way)).ok_or_else(|| missing("segment"))?;
+                let channel =
+                    made.channels.get(&(nth, direction)).ok_or_else(|| missing("segment"))?;
                 let taking = match how {
                     Some(ShmCopies::InOut { copy_out, .. }) => {
                         RecvMethod::Ring(find(CpuOp::Copy, copy_out)?)
                     }
                     Some(ShmCopies::Read) => {
-                        RecvMethod::Read(probed(KernelCopy::Read, remote(way)?.0)?)
+                        RecvMethod::Read(probed(KernelCopy::Read, remote(direction)?.0)?)
                     }
-                    Some(ShmCopies::Single(how)) => self.attach(how, remote(way)?)?,
+                    Some(ShmCopies::Single(how)) => self.attach(how, remote(direction)?)?,
                     _ => RecvMethod::Wait,
                 };
                 into = Some(RecvEnd::new(Rc::clone(channel), taking, mine(&part.recv, part)));
@@ -315,7 +315,7 @@ impl NodePort {
         Ok(RecvMethod::Attached(find(CpuOp::Copy, how)?, attached))
     }
 
-    /// Where this process is to run, where parts say how near processes are to be.
+    /// The CPU for this process, where parts set a distance between processes.
     fn cpu(
         &self,
         ShmExchange { parts, off, .. }: &ShmExchange,
@@ -343,7 +343,7 @@ fn pair(part: &FlowPart, near: CoreDistance) -> Option<ProcessPair> {
     Some(ProcessPair { ends: [(a, first), (b, second)], near })
 }
 
-/// The part of this process's buffer that a message fills. `refuse` saw that it is there.
+/// The part of this process's buffer that a message fills. `refuse` checked that it exists.
 fn mine(spans: &[LocalMemory], part: &FlowPart) -> LocalMemory {
     LocalMemory { bytes: part.bytes, ..spans.first().copied().unwrap_or_default() }
 }
@@ -359,7 +359,7 @@ fn shape(part: &FlowPart) -> RingLayout {
     }
 }
 
-/// The loops that a part names.
+/// The copy loops that a part names.
 fn hows(part: &FlowPart) -> Vec<CpuHow> {
     match part.wire.copies {
         Some(ShmCopies::InOut { copy_in, copy_out }) => vec![copy_in, copy_out],
@@ -376,15 +376,15 @@ fn find(op: CpuOp, how: CpuHow) -> CallResult<CpuLoop> {
     })
 }
 
-/// The loop that loads most in a turn.
+/// The loop with the widest loads.
 fn widest_read() -> CallResult<CpuLoop> {
     let wide = [CpuHow::Avx512, CpuHow::Avx2, CpuHow::Neon];
     let find_read = |how| loops::find(CpuWork { op: CpuOp::Read, how });
     wide.into_iter().find_map(find_read).map_or_else(|| find(CpuOp::Read, CpuHow::Plain), Ok)
 }
 
-/// Whether the kernel lets this process copy there: one byte fetched, which changes nothing, also
-/// where bytes will be written.
+/// Checks that the kernel lets this process copy there, by fetching one byte. That changes nothing,
+/// even where bytes will be written.
 fn probed(call: KernelCopy, remote: PeerMemory) -> CallResult<PeerMemory> {
     let mut byte = 0_u8;
     let mine = LocalMemory { address: (&raw mut byte) as u64, bytes: 1 };
@@ -397,7 +397,7 @@ fn probed(call: KernelCopy, remote: PeerMemory) -> CallResult<PeerMemory> {
 }
 
 impl ShmExchange {
-    /// Lets all roles go on until none has anything left.
+    /// Advances all roles until each is done.
     fn drive(&mut self, reps: u64, begun: ClockOrigin, patience: &SpinWait) -> CallResult<()> {
         let mut roles: Vec<&mut ShmRole> = self.roles.iter_mut().flatten().collect();
         let mut others = Vec::new();
@@ -417,9 +417,9 @@ impl ShmExchange {
                 }
                 moved || failed.is_some()
             };
-            let waited = patience.until(pass, |over| worry(&others, over, patience));
+            let waited = patience.until(pass, |over| check_peers(&others, over, patience));
             if let Err(error) = failed.map_or(waited, Err) {
-                // The others need not wait for their own deadline.
+                // The others then need not wait for their own timeout.
                 for channel in others.iter().flat_map(|(_, channels)| channels) {
                     channel.broken().store(1, Release);
                 }
@@ -430,18 +430,18 @@ impl ShmExchange {
     }
 }
 
-/// Who is waited for, and the channels to it.
+/// A peer that this process waits for, and the channels to it.
 type WaitedPeer = ((Rank, PeerProcess), Vec<Rc<ShmChannel>>);
 
-/// Looks after those who are waited for.
-fn worry(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> CallResult<()> {
+/// Checks the peers that this process waits for.
+fn check_peers(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> CallResult<()> {
     let failed = |rank: Rank, peer: PeerProcess, what: &str, way_out: &str| {
         let thing = format!("rank {} (process {})", rank.0, peer.pid);
         Err(CallError::new(Severity::Sticky, "run", thing, what).or_try(way_out))
     };
     for ((rank, peer), channels) in others {
         if channels.iter().any(|channel| channel.broken().load(Acquire) != 0) {
-            return failed(*rank, *peer, "it gave up", "see what it says");
+            return failed(*rank, *peer, "it gave up", "see its error");
         }
         if peer.is_gone() {
             let way_out = "see what ended it: a signal, or the memory ran out";
@@ -451,7 +451,7 @@ fn worry(others: &[WaitedPeer], time_is_over: bool, patience: &SpinWait) -> Call
     match others.first() {
         Some(((rank, peer), _)) if time_is_over => {
             let waited = format!("nothing came within {} s", patience.most().as_secs_f64());
-            failed(*rank, *peer, &waited, "see what it does (gdb -p), or allow more time")
+            failed(*rank, *peer, &waited, "inspect it (gdb -p), or allow more time")
         }
         _ => Ok(()),
     }
@@ -495,7 +495,7 @@ impl TransportPort for NodePort {
 
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         let exchange = self.exchanges.get(&id).ok_or_else(|| no_exchange("join", id))?;
-        // Only who takes part has to have made an offer of this kind.
+        // Only participants must have made an offer of this kind.
         let wanted = |rank: Rank| {
             let mut groups = exchange.parts.iter().flat_map(|part| &part.group);
             groups.any(|(member, _)| *member == rank)
@@ -525,8 +525,9 @@ impl TransportPort for NodePort {
         let exchange = self.exchanges.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
         let thing = format!("exchange {}", id.0);
         if !exchange.joined || exchange.broken {
-            let reason = if exchange.broken { "an earlier run failed" } else { "nobody joined it" };
-            return Err(CallError::unsupported("run", thing, reason).or_try("bind it anew"));
+            let reason =
+                if exchange.broken { "an earlier run failed" } else { "it was not joined" };
+            return Err(CallError::unsupported("run", thing, reason).or_try("bind it again"));
         }
         let _pinned = match exchange.cpu.map(PinnedThread::to).transpose() {
             Ok(pinned) => pinned,
@@ -582,7 +583,7 @@ impl TransportPort for NodePort {
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let gone = self.exchanges.remove(&id).ok_or_else(|| no_exchange("release", id))?;
-        // Roles hold memory that others expose, and go first.
+        // Roles hold memory that others expose, so they are dropped first.
         drop(gone.roles);
         drop(gone.made);
         Ok(())

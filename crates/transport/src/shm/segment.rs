@@ -1,6 +1,6 @@
-//! Memory that several processes map. It has no name in any folder: whoever knows the process that
-//! made it opens it through `/proc`, and it is gone with the last process that maps it, however
-//! that process ended.
+//! Memory that several processes map. It has no name in any folder: other processes open it through
+//! `/proc` by its creator's process number, and the kernel frees it with the last process that maps
+//! it, in whatever manner that process ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,10 +17,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use pathline_host::memory;
 
-/// Bytes of a cache line; of two where processors fetch lines by pairs.
+/// Bytes of a cache line; of two where processors fetch pairs of lines.
 pub(super) const LINE: usize = 128;
 
-/// What segments are called, and how `/proc` shows that.
+/// The name of segments, and its form in `/proc`.
 const NAME: &str = "pathline";
 const IN_PROC: &str = "/memfd:pathline";
 
@@ -33,7 +33,8 @@ pub(super) struct ShmSegment {
 }
 
 impl ShmSegment {
-    /// Makes one of zeros, at least `len` bytes. Its pages are taken at once, near this thread.
+    /// Creates a zeroed segment of at least `len` bytes. Its pages are allocated at once, near this
+    /// thread.
     pub(super) fn create(len: usize) -> CallResult<Self> {
         let whole = || format!("a shared segment of {len} B");
         let failed = |call: &str, error: rustix::io::Errno| {
@@ -46,16 +47,16 @@ impl ShmSegment {
         let file = File::from(made.map_err(|e| failed("memfd_create", e))?);
         let len = len.next_multiple_of(memory::page_size());
         rustix::fs::ftruncate(&file, len as u64).map_err(|e| failed("ftruncate", e))?;
-        // A process that cut it would kill all others at their next access.
+        // A process that truncated it would kill all others at their next access.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(|e| failed("fcntl", e))?;
         let base = map(&file, len).map_err(|e| failed("mmap", e))?;
         Ok(Self { file, base, len })
     }
 
-    /// Opens what another process made, by what [`Self::address`] said there. The address comes from
-    /// that process: it names a process and a number in it, never a path, and what is there is not
-    /// opened unless it is a segment of this user.
+    /// Opens a segment of another process by its [`Self::address`]. The address comes from that
+    /// process: it names a process and a file number, never a path, and the file is opened only if
+    /// it is a segment of this user.
     pub(super) fn open(address: &str) -> CallResult<Self> {
         let failed = |call: &str, error: &io::Error| {
             CallError::new(Severity::Sticky, call, address, error.to_string())
@@ -71,9 +72,10 @@ impl ShmSegment {
         };
         let gone = || {
             let reason = "the segment is gone, and its number is another file's";
-            CallError::new(Severity::Sticky, "open", address, reason).or_try("start the ranks anew")
+            CallError::new(Severity::Sticky, "open", address, reason)
+                .or_try("start the ranks again")
         };
-        // To open a pipe or a device may already change something.
+        // Opening a pipe or a device may already change something.
         let target = std::fs::read_link(&path).map_err(|e| failed("readlink", &e))?;
         if !target.as_os_str().as_encoded_bytes().starts_with(IN_PROC.as_bytes()) {
             return Err(gone());
@@ -92,32 +94,32 @@ impl ShmSegment {
         Ok(Self { file, base, len: len as usize })
     }
 
-    /// Where other processes open it, while this one lives and holds it.
+    /// The address by which other processes open it while this process holds it.
     pub(super) fn address(&self) -> String {
         let inode = self.file.metadata().map_or(0, |about| about.ino());
         format!("/proc/{}/fd/{}#{inode}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Bytes, a multiple of the page.
+    /// Bytes, a multiple of the page size.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// A piece of it, if it lies inside.
+    /// A range of it, if it lies inside.
     pub(super) fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
         (end <= self.len).then(|| self.base.as_ptr().wrapping_add(offset))
     }
 
-    /// A word of it. It must lie inside, on its own boundary: callers have laid the segment out.
+    /// A 32-bit field. Panics unless it is aligned and inside: callers have laid out the segment.
     pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.len, "{offset} of {}", self.len);
         // SAFETY: inside the mapping, which lives as long as the reference, and aligned. All
-        // processes access words only as atomics.
+        // processes access fields only as atomics.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// A long word of it, likewise.
+    /// A 64-bit field, likewise.
     pub(super) fn long(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "{offset} of {}", self.len);
         // SAFETY: as in `word`.
@@ -155,9 +157,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_mapping_stores_the_other_loads() {
+    fn stores_in_one_mapping_are_visible_in_the_other() {
         let made = ShmSegment::create(5000).unwrap();
-        // 5000 B are two pages of 4 KiB, or one of more.
+        // 5000 B are two pages of 4 KiB, or one larger page.
         assert_eq!(made.len(), 5000_usize.next_multiple_of(memory::page_size()));
         let opened = ShmSegment::open(&made.address()).unwrap();
         made.word(4).store(7, Ordering::Release);
@@ -168,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_refused_by_name() {
+    fn files_other_than_segments_are_refused_by_name() {
         let made = ShmSegment::create(1).unwrap();
         let address = made.address();
-        // Another file of that number: what a process finds that comes too late.
+        // Another file with that number: a process that comes too late finds it.
         let error = ShmSegment::open(&format!("{address}0")).unwrap_err();
         assert!(error.reason.contains("another file's") && !error.way_out.is_empty(), "{error}");
         let file = tempfile::tempfile().unwrap();
@@ -181,7 +183,7 @@ mod tests {
         let none = format!("/proc/{}/fd/1000000#1", std::process::id());
         let error = ShmSegment::open(&none).unwrap_err();
         assert!(error.to_string().contains(&none) && error.code == 2, "{error}");
-        // Paths are never taken from another process, also not to a file that would pass.
+        // An address with a path is refused, even for a file that would pass.
         let me = std::process::id();
         let good = made.file.as_raw_fd();
         let dots = format!("/proc/{me}/fd/../fd/{good}#{}", made.file.metadata().unwrap().ino());

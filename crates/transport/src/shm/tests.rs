@@ -12,7 +12,7 @@ use super::meeting::{MeetingRoom, SharedMeeting};
 use super::port::NodePort;
 use super::xpmem::{XpmemAddr, XpmemApi};
 
-/// What has been made or attached and not yet given back.
+/// Number of segments, permits and attachments not yet released.
 static HELD: AtomicI32 = AtomicI32::new(0);
 
 unsafe extern "C" fn make(start: *mut c_void, len: usize, permit: c_int, _: *mut c_void) -> i64 {
@@ -42,8 +42,13 @@ const CALLS: XpmemApi =
 const BYTES: usize = 10_000;
 const MOST: Duration = Duration::from_secs(60);
 
-/// One rank: sends its number everywhere, and gives what it received.
-fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>) -> Vec<u8> {
+/// One rank: sends its number everywhere, and returns what it received.
+fn rank(
+    me: u32,
+    address: &str,
+    to_peer: &Sender<Vec<u8>>,
+    from_peer: &Receiver<Vec<u8>>,
+) -> Vec<u8> {
     let (mut send, mut recv) = (vec![me as u8 + 1; BYTES], vec![0_u8; BYTES]);
     let span = |bytes: &mut Vec<u8>| LocalMemory {
         address: bytes.as_mut_ptr() as u64,
@@ -69,8 +74,8 @@ fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>
     port.xpmem = Some(CALLS);
     let meeting = SharedMeeting::open(address, Rank(me), MOST).unwrap();
     let (id, mine) = port.bind(&[part], RepeatMode::Streaming).unwrap();
-    tell.send(mine.clone()).unwrap();
-    let theirs = hear.recv().unwrap();
+    to_peer.send(mine.clone()).unwrap();
+    let theirs = from_peer.recv().unwrap();
     port.join(id, &if me == 0 { [mine, theirs] } else { [theirs, mine] }).unwrap();
     let times = port.run(id, 5, &meeting).unwrap();
     assert!(times.len() == 1 && times[0].len() == 1 && times[0][0] > 0.0, "{times:?}");
@@ -86,10 +91,10 @@ fn rank(me: u32, address: &str, tell: &Sender<Vec<u8>>, hear: &Receiver<Vec<u8>>
 fn attached_memory_is_copied_and_given_back() {
     let room = MeetingRoom::create(2).unwrap();
     let address = room.address();
-    let ((tell_1, hear_1), (tell_0, hear_0)) = (channel(), channel());
+    let ((to_1, from_0), (to_0, from_1)) = (channel(), channel());
     let received = std::thread::scope(|scope| {
-        let first = scope.spawn(|| rank(0, &address, &tell_1, &{ hear_0 }));
-        let second = scope.spawn(|| rank(1, &address, &tell_0, &{ hear_1 }));
+        let first = scope.spawn(|| rank(0, &address, &to_1, &{ from_1 }));
+        let second = scope.spawn(|| rank(1, &address, &to_0, &{ from_0 }));
         [first.join().unwrap(), second.join().unwrap()]
     });
     assert_eq!(received, [vec![2; BYTES], vec![1; BYTES]]);
@@ -97,7 +102,7 @@ fn attached_memory_is_copied_and_given_back() {
 }
 
 #[test]
-fn without_the_device_the_reason_and_the_way_out_are_said() {
+fn without_the_device_the_error_has_reason_and_remedy() {
     if std::path::Path::new("/dev/xpmem").exists() {
         return;
     }

@@ -1,4 +1,4 @@
-//! xpmem: memory of another process, attached to this one's address space.
+//! xpmem: attaches memory of another process to this one's address space.
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
@@ -12,7 +12,7 @@ use pathline_host::memory;
 /// Device of the kernel module.
 const DEVICE: &str = "/dev/xpmem";
 
-/// `XPMEM_PERMIT_MODE` with a mode of files: who may attach. Source: xpmem.h.
+/// `XPMEM_PERMIT_MODE` with a file mode: who may attach. Source: xpmem.h.
 const BY_MODE: c_int = 1;
 const OWNER: usize = 0o600;
 const READ_WRITE: c_int = 2;
@@ -25,7 +25,7 @@ pub(super) struct XpmemAddr {
     pub(super) offset: libc::off_t,
 }
 
-/// The library's functions. Those that give a number or an address give -1 for a failure.
+/// The library's functions. Functions that return a number or an address return -1 on failure.
 #[derive(Clone, Copy)]
 pub(super) struct XpmemApi {
     pub(super) make: unsafe extern "C" fn(*mut c_void, usize, c_int, *mut c_void) -> i64,
@@ -36,7 +36,7 @@ pub(super) struct XpmemApi {
     pub(super) detach: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-/// Opens the library, or says why there is none.
+/// Opens the library; the error is why it cannot be used.
 pub(super) fn open() -> std::result::Result<(XpmemApi, String), String> {
     if !Path::new(DEVICE).exists() {
         return Err(format!("no {DEVICE}: the kernel module xpmem is not loaded (modprobe xpmem)"));
@@ -56,7 +56,7 @@ pub(super) fn open() -> std::result::Result<(XpmemApi, String), String> {
     found.zip(report.path).map(|(calls, path)| (calls, path.display().to_string())).ok_or_else(
         || {
             let why = report.tried.last().map_or("it was not found", |tried| tried.why.as_str());
-            format!("{DEVICE} is there, but not its library: {why}; {}", report.way_out)
+            format!("{DEVICE} exists, but its library does not open: {why}; {}", report.way_out)
         },
     )
 }
@@ -102,7 +102,7 @@ fn failed(call: &str, span: LocalMemory) -> CallError {
         .or_try("see the kernel's log; use cma or shm instead")
 }
 
-/// Memory of this process that others may attach, in whole pages.
+/// Memory of this process, in whole pages, that others may attach.
 pub(super) struct XpmemExport {
     calls: XpmemApi,
     pub(super) segment: i64,
@@ -126,7 +126,7 @@ impl Drop for XpmemExport {
     }
 }
 
-/// Another process's memory, attached here.
+/// Memory of another process, attached to this one.
 pub(super) struct XpmemAttachment {
     calls: XpmemApi,
     access: i64,
@@ -135,7 +135,7 @@ pub(super) struct XpmemAttachment {
 }
 
 impl XpmemAttachment {
-    /// Attaches a span of the process that exposed it as `segment`.
+    /// Attaches memory of the process that exposed it as `segment`.
     pub(super) fn new(calls: XpmemApi, segment: i64, span: LocalMemory) -> CallResult<Self> {
         // SAFETY: the call takes numbers alone.
         let access = unsafe { (calls.get)(segment, READ_WRITE, BY_MODE, OWNER as *mut c_void) };
@@ -154,7 +154,7 @@ impl XpmemAttachment {
         Ok(Self { calls, access, mapped, skip: span.address as usize - start })
     }
 
-    /// Where the span begins here.
+    /// The address of the memory in this process.
     pub(super) fn at(&self) -> *const u8 {
         self.mapped.cast::<u8>().wrapping_add(self.skip)
     }
@@ -170,7 +170,7 @@ impl Drop for XpmemAttachment {
     }
 }
 
-/// The whole pages around a span: where they begin and how many bytes they are.
+/// The whole pages around a span: start and number of bytes.
 fn pages(span: LocalMemory) -> (usize, usize) {
     let page = memory::page_size();
     let start = span.address as usize / page * page;

@@ -1,8 +1,8 @@
-//! The calls of libucp, written down by hand from its public headers.
+//! The functions of libucp, transcribed from its public headers.
 //!
-//! Structures that callers fill carry a mask that says which of their fields are set, and grow at
-//! their end only: offsets are the same in the headers of 1.13 and 1.22. A library that knows more
-//! fields does not look at them, since their bits are not set.
+//! Structures that callers fill carry a mask of the fields that are set, and grow at their end
+//! only: offsets are the same in the headers of 1.13 and 1.22. A library with more fields does not
+//! read them, since their mask bits are not set.
 
 use std::ffi::{c_char, c_void};
 
@@ -10,22 +10,22 @@ use pathline_dylib::SharedLibrary;
 
 /// A pointer that the library hands out.
 pub(super) type UcxHandle = usize;
-/// `ucs_status_t`: an enumeration that is packed into one byte.
+/// `ucs_status_t`: an enumeration packed into one byte.
 pub(super) type UcxStatus = i8;
-/// `ucs_status_ptr_t`: nothing if the operation is done, a status in the last 100 values, or a
+/// `ucs_status_ptr_t`: 0 if the operation is complete, a status in the last 100 values, or a
 /// request.
 pub(super) type PostedRequest = usize;
 
-/// Done.
+/// Complete.
 pub(super) const OK: UcxStatus = 0;
-/// Not yet done.
+/// Not yet complete.
 pub(super) const IN_PROGRESS: UcxStatus = 1;
 /// `UCS_ERR_UNSUPPORTED`.
 pub(super) const UNSUPPORTED: UcxStatus = -22;
 /// `UCS_ERR_LAST`: the lowest status.
 const LAST_ERROR: isize = -100;
 
-/// What became of a posted operation: none if it is done.
+/// The result of a posted operation: `None` if it is complete.
 pub(super) fn posted(what: PostedRequest) -> Result<Option<UcxHandle>, UcxStatus> {
     let signed = what.cast_signed();
     match signed {
@@ -57,7 +57,7 @@ impl UcxParams {
     /// Features: tag matching and remote memory.
     const TAG_AND_RMA: u64 = 1 | 2;
 
-    /// Of a process that talks to so many others of its node.
+    /// For a process that communicates with `others` of its node.
     pub(super) fn new(others: usize) -> Self {
         Self {
             mask: Self::MASK,
@@ -69,7 +69,7 @@ impl UcxParams {
     }
 }
 
-/// `ucp_worker_params_t`. Its thread mode, if not set, is that of one thread.
+/// `ucp_worker_params_t`. The default thread mode is single-threaded.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(super) struct WorkerParams {
@@ -86,7 +86,7 @@ pub(super) struct EpParams {
     rest: [u64; 16],
 }
 impl EpParams {
-    /// To a worker, by its address, which has to outlive this.
+    /// For a worker by its address, which must outlive this.
     pub(super) fn new(address: &[u8]) -> Self {
         Self { mask: 1, address: address.as_ptr() as usize, ..Self::default() }
     }
@@ -102,7 +102,7 @@ pub(super) struct MapParams {
     rest: [u64; 8],
 }
 impl MapParams {
-    /// Of so many bytes at an address.
+    /// For `length` bytes at an address.
     pub(super) fn new(address: usize, length: usize) -> Self {
         Self { mask: 1 | 2, address, length, ..Self::default() }
     }
@@ -119,13 +119,13 @@ pub(super) struct MapAttr {
     rest: [u64; 8],
 }
 impl MapAttr {
-    /// Asks for the memory type.
+    /// Requests the memory type.
     pub(super) fn of_type() -> Self {
         Self { mask: 1 << 2, ..Self::default() }
     }
 }
 
-/// `ucp_request_param_t`: how an operation is posted. Without a datatype it is bytes.
+/// `ucp_request_param_t`: how to post an operation. Without a datatype the unit is bytes.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(super) struct RequestParams {
@@ -134,7 +134,7 @@ pub(super) struct RequestParams {
     rest: [u64; 15],
 }
 impl RequestParams {
-    /// As it is.
+    /// Without options.
     pub(super) const fn plain() -> Self {
         Self { mask: 0, flags: 0, rest: [0; 15] }
     }
@@ -142,8 +142,8 @@ impl RequestParams {
     pub(super) const fn of_many() -> Self {
         Self { mask: 1 << 19, flags: 0, rest: [0; 15] }
     }
-    /// With a request even if it is done at once, so that it can be asked how it went:
-    /// `UCP_OP_ATTR_FLAG_NO_IMM_CMPL`.
+    /// Forces a request even if the operation completes at once, so that its protocol can be
+    /// queried: `UCP_OP_ATTR_FLAG_NO_IMM_CMPL`.
     pub(super) const fn to_be_asked(many: bool) -> Self {
         Self { mask: 1 << 16 | (many as u32) << 19, flags: 0, rest: [0; 15] }
     }
@@ -161,7 +161,7 @@ pub(super) struct RequestAttr {
     rest: [u64; 8],
 }
 impl RequestAttr {
-    /// Asks for the text, which goes into that room.
+    /// Requests the text, which is written to `room`.
     pub(super) fn of_text(room: &mut [u8]) -> Self {
         Self {
             mask: 1 | 2,
@@ -177,14 +177,14 @@ impl RequestAttr {
 /// Lists the functions: field, symbol and signature, all of them plain C.
 macro_rules! functions {
     ($($field:ident = $name:literal: $type:ty;)*) => {
-        /// The functions of a library that is open and never closed.
+        /// The functions of a library that is never closed.
         #[derive(Debug, Clone, Copy)]
         pub(super) struct Api { $(pub(super) $field: $type,)* }
         impl Api {
-            /// Finds all of them.
+            /// Binds all of them.
             ///
             /// # Errors
-            /// Names the one that is missing.
+            /// Names the missing function.
             pub(super) fn bind(library: &SharedLibrary) -> Result<Self, String> {
                 Ok(Self { $($field: {
                     let at = library.symbol($name).ok_or(concat!("it lacks ", $name))?;
@@ -269,7 +269,7 @@ mod tests {
             (offset_of!(RequestAttr, status), offset_of!(RequestAttr, memory_type)),
             (24, 28)
         );
-        // Sizes are at least those of 1.22, which reads no further than the mask tells.
+        // Sizes are at least those of 1.22, which reads only fields in the mask.
         assert!(size_of::<UcxParams>() >= 88 && size_of::<WorkerParams>() >= 200);
         assert!(size_of::<EpParams>() >= 104 && size_of::<MapParams>() >= 48);
         assert!(size_of::<MapAttr>() >= 32 && size_of::<RequestParams>() >= 96);

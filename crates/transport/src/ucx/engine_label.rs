@@ -1,9 +1,9 @@
-//! What UCX says of what it does, in short.
+//! A short label of the protocol and lanes that UCX reports.
 
 use std::collections::BTreeSet;
 use std::ffi::c_char;
 
-/// The text that `print` writes into a stream.
+/// The text that `print` writes to a stream.
 pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> Option<String> {
     let (mut text, mut bytes): (*mut c_char, usize) = (std::ptr::null_mut(), 0);
     // SAFETY: both outlive the stream, which stores into them when it is closed.
@@ -12,8 +12,8 @@ pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> Option<String> {
         return None;
     }
     print(stream);
-    // SAFETY: it is open and not used any more. So many bytes are then at `text`, which is ours to
-    // free.
+    // SAFETY: the stream is open and not used again. `text` then holds `bytes` bytes, which this
+    // function frees.
     unsafe {
         libc::fclose(stream);
         if text.is_null() {
@@ -25,7 +25,7 @@ pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> Option<String> {
     }
 }
 
-/// What UCX calls memory that the CPU addresses.
+/// UCX's name for memory that the CPU addresses.
 pub(super) const HOST: &str = "host";
 
 /// The name of a `ucs_memory_type_t`. Numbers from 5 on differ between releases.
@@ -40,7 +40,7 @@ pub(super) fn memory_type(number: i32) -> String {
     }
 }
 
-/// Transports of an endpoint's lanes, in order, without repetition, from what it prints:
+/// Transports of an endpoint's lanes, in order, without repetition, from its printed text:
 ///
 /// ```text
 /// #                 lane[0]:  4:posix/memory.0 md[3]       -> md[3]/posix/sysdev[255] seg 8256 am
@@ -55,8 +55,8 @@ pub(super) fn lanes(printed: &str) -> Vec<String> {
     printed.lines().filter_map(of).filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// Up to which sizes older releases, before their second generation of protocols, take which one, from
-/// what an endpoint prints:
+/// The size limits of each protocol in older releases, before the second protocol generation, from
+/// an endpoint's printed text:
 ///
 /// ```text
 /// #                tag_send: 0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)
@@ -69,29 +69,28 @@ pub(super) fn thresholds(printed: &str, operation: &str) -> Option<String> {
     printed.lines().find_map(of)
 }
 
-/// What is worth keeping of a request's own text. The first generation of protocols gives flags, a
-/// length, the function that goes on with it if one is left, and a lane, which is that of control
-/// messages:
+/// The essential part of a request's text. The first protocol generation prints flags, a length,
+/// the remaining progress function, if any, and a lane, which is that of control messages:
 ///
 /// ```text
 /// flags:0x44000 send length 1048576 ucp_proto_progress_tag_rndv_rts() lane[0]: 4:sysv/memory.0
 /// ```
 ///
-/// The second one gives flags in braces, the protocol, and the rate and the time that UCX expects,
-/// of which the rate is that of the time.
+/// The second generation prints flags in braces, the protocol, and the expected rate and time. The
+/// rate follows from the time.
 pub(super) fn protocol(text: &str) -> String {
     let text = text.split(" lane[").next().unwrap_or_default().trim();
     let rest = match (text.starts_with('{'), text.split_once('}')) {
         (true, Some((_, rest))) => rest,
         _ => text,
     };
-    let said = |word: &&str| !word.starts_with("flags:") && *word != "???()";
-    let words: Vec<&str> = rest.split_whitespace().filter(said).collect();
-    match words.as_slice() {
+    let is_informative = |field: &&str| !field.starts_with("flags:") && *field != "???()";
+    let fields: Vec<&str> = rest.split_whitespace().filter(is_informative).collect();
+    match fields.as_slice() {
         [before @ .., _, "MB/s", time, "us"] => {
             format!("{} (expects {time} us)", before.join(" "))
         }
-        _ => words.join(" "),
+        _ => fields.join(" "),
     }
 }
 
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_into_a_stream_is_a_text() {
+    fn text_printed_to_a_stream_is_returned() {
         let text = printed(|stream| {
             // SAFETY: the stream is open and the text is a C string.
             unsafe { libc::fputs(c"lanes\nand more".as_ptr(), stream) };
@@ -129,7 +128,7 @@ mod tests {
                      cma/memory (expects 90.20 us)";
         // 1048576 B in 90.20 us are 11087 MiB/s.
         assert_eq!(protocol(text), short);
-        // As 1.13.1 has it: of a message that is gone, and of one that waits for its reader.
+        // As 1.13.1 prints a message that was sent, and one that waits for its reader.
         let lane = "lane[0]: 4:sysv/memory.0 md[2] -> md[2]/sysv/sysdev[255] am am_bw#0host memory";
         let gone = format!("flags:0x4001 send length 8 ???() {lane}");
         assert_eq!(protocol(&gone), "send length 8");

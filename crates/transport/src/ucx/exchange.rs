@@ -1,4 +1,4 @@
-//! One process's part of a case: who it talks to, and what it does in each repetition.
+//! One process's part of a case: its peers and its operations in each repetition.
 
 use std::rc::Rc;
 
@@ -11,14 +11,14 @@ use super::offer::{UcxExport, UcxOffer};
 use super::worker::{UcxMapping, UcxWorker};
 use pathline_host::clock::ClockOrigin;
 
-/// How long a repetition may take at least, in ns, and what it then moves in bytes per ns. A
-/// conductor waits longer, and the others are not left to wait for one that has gone.
-const AT_LEAST: f64 = 10e9;
+/// Minimum timeout of a repetition in ns, and the rate in bytes per ns that extends it. The
+/// coordinator waits longer; the limit keeps ranks from waiting for a rank that is gone.
+const MIN_TIMEOUT: f64 = 10e9;
 const SLOWEST: f64 = 0.25;
-/// Looks between those at the clock. One takes 10 to 100 ns.
+/// Polls between two checks of the clock. One takes 10 to 100 ns.
 const LOOKS: u32 = 4096;
 
-/// A case as this process has bound it.
+/// A case bound in this process.
 #[derive(Debug)]
 pub(super) struct UcxExchange {
     worker: Option<Rc<UcxWorker>>,
@@ -27,16 +27,16 @@ pub(super) struct UcxExchange {
     parts: usize,
     drafts: Vec<DraftLane>,
     lanes: Vec<UcxLane>,
-    /// What other processes reach. It stays known until the end.
+    /// Memory that other processes access. It stays mapped until the end.
     _exposed: Vec<UcxMapping>,
-    /// Kinds of memory that UCX takes its ends for.
+    /// UCX's memory types of its buffers.
     memory: Vec<String>,
     patience: f64,
     engine: String,
 }
 
 impl UcxExchange {
-    /// A process that has no part in a case.
+    /// For a process without a part in a case.
     pub(super) fn idle(parts: usize, pace: RepeatMode) -> Self {
         Self {
             worker: None,
@@ -52,7 +52,7 @@ impl UcxExchange {
         }
     }
 
-    /// Makes this process's memory known, and what the others must know of it.
+    /// Maps this process's memory, and makes its offer to the others.
     pub(super) fn new(
         worker: &Rc<UcxWorker>,
         serial: u32,
@@ -81,12 +81,12 @@ impl UcxExchange {
                 made.drafts.push(draft);
             }
         }
-        made.patience = AT_LEAST + bytes / SLOWEST;
+        made.patience = MIN_TIMEOUT + bytes / SLOWEST;
         Ok((made, offer))
     }
 
-    /// Has UCX say what it takes this memory for. What it takes for the host's, it would address from
-    /// the CPU, which ends the process if it is a GPU's.
+    /// Queries UCX's memory type of a buffer. UCX addresses host memory from the CPU, which ends
+    /// the process if the memory is a GPU's.
     fn look_at(
         &mut self,
         worker: &Rc<UcxWorker>,
@@ -94,33 +94,33 @@ impl UcxExchange {
         device: bool,
     ) -> CallResult<()> {
         let ends = [("from", draft.send), ("to", draft.recv)];
-        for (word, span) in ends.into_iter().filter(|(_, span)| span.address != 0) {
+        for (end, span) in ends.into_iter().filter(|(_, span)| span.address != 0) {
             let kind = worker.map(span)?.memory();
             if device && kind == HOST {
                 let thing = format!("{} at {:#x}", Bytes(span.bytes), span.address);
-                let reason = "this UCX takes a GPU's memory for the host's";
+                let reason = "this UCX treats a GPU's memory as host memory";
                 return Err(CallError::unsupported("ucp_mem_query", thing, reason).or_try(
                     "name one that was built for these GPUs by PATHLINE_UCX (its `ucx_info -d` \
                      lists cuda or rocm), and leave them in UCX_TLS",
                 ));
             }
-            let words = format!("{word} {kind}");
-            if !self.memory.contains(&words) {
-                self.memory.push(words);
+            let text = format!("{end} {kind}");
+            if !self.memory.contains(&text) {
+                self.memory.push(text);
             }
         }
         Ok(())
     }
 
-    /// Connects to those that the parts need, and does everything once: UCX connects at the first
-    /// message, and says of it what it chose.
+    /// Connects to the peers of the parts, and runs everything once: UCX connects at the first
+    /// message, and then reports its choice.
     pub(super) fn join(&mut self, offers: &[Vec<u8>]) -> CallResult<()> {
         let Some(worker) = self.worker.clone() else { return Ok(()) };
         for draft in std::mem::take(&mut self.drafts) {
-            let thing = || format!("what rank {} gave", draft.rank);
+            let thing = || format!("the offer of rank {}", draft.rank);
             let offer = offers.get(draft.rank).and_then(|bytes| UcxOffer::read(bytes));
             let offer = offer.ok_or_else(|| {
-                CallError::unsupported("join", thing(), "it is no offer of UCX's")
+                CallError::unsupported("join", thing(), "it is no offer of UCX")
                     .or_try("start the same pathline on all ranks")
             })?;
             self.lanes.push(UcxLane::new(&worker, self.serial, draft, &offer)?);
@@ -132,8 +132,8 @@ impl UcxExchange {
         Ok(())
     }
 
-    /// Does it so many times; times of each part in ns. A part in which this process's memory is
-    /// only reached has none: the other's time counts.
+    /// Runs `reps` repetitions; times of each part in ns. A part in which this process is the
+    /// passive target has none: its peer's time counts.
     pub(super) fn run(
         &mut self,
         reps: u64,
@@ -174,19 +174,19 @@ impl UcxExchange {
         Ok(times)
     }
 
-    /// What carried the bytes.
+    /// The transport and protocol, for the record.
     pub(super) fn engine(&self) -> &str {
         &self.engine
     }
 
-    /// What of UCX is set for it alone.
+    /// The UCX setting of this case only.
     pub(super) fn set(&self) -> Option<&str> {
         self.worker.as_ref()?.set()
     }
 }
 
 impl UcxExchange {
-    /// One repetition of all parts at once. With a clock each says when it is over.
+    /// One repetition of all parts at once. With a clock, each part notes the time of its end.
     fn repeat(&mut self, worker: &UcxWorker, clock: Option<ClockOrigin>) -> CallResult<()> {
         for lane in &mut self.lanes {
             lane.start(worker)?;
@@ -205,8 +205,8 @@ impl UcxExchange {
         })
     }
 
-    /// Ends what was repeated: nothing is under way any more, here or towards the others, who may
-    /// not work on it from now on.
+    /// Ends the repetitions: no operation is in flight any more, here or at the peers, which may
+    /// stop their progress after this.
     fn finish(&mut self, worker: &UcxWorker) -> CallResult<()> {
         for lane in &mut self.lanes {
             lane.finish(worker)?;
@@ -221,35 +221,35 @@ impl UcxExchange {
         })
     }
 
-    /// What UCX says of the first operations, of the lanes they go by and of the memory.
+    /// UCX's report on the first operations, their lanes and the memory.
     fn describe(&self, worker: &UcxWorker) -> String {
-        let mut words: Vec<String> = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
         let mut add = |text: String| {
-            if !words.contains(&text) {
-                words.push(text);
+            if !texts.contains(&text) {
+                texts.push(text);
             }
         };
         for lane in &self.lanes {
             let Some(operation) = lane.role.operation() else { continue };
             let printed = worker.describe(lane.endpoint).unwrap_or_default();
             add(lane
-                .told
+                .protocol
                 .clone()
-                .unwrap_or_else(|| format!("{operation}, which UCX says nothing of")));
+                .unwrap_or_else(|| format!("{operation}, protocol not reported")));
             if let Some(sizes) = engine_label::thresholds(&printed, operation) {
                 add(format!("{operation} {sizes}"));
             }
             add(format!("lanes {}", engine_label::lanes(&printed).join(" ")));
         }
         add(format!("memory {}", self.memory.join(", ")));
-        words.join("; ")
+        texts.join("; ")
     }
 }
 
-/// Works until something is done.
+/// Makes progress until `done`.
 ///
 /// # Errors
-/// What `done` returns, or that it takes longer than `most`, in ns.
+/// The error of `done`, or a timeout after `most` ns.
 #[inline]
 fn until(
     worker: &UcxWorker,
@@ -264,16 +264,16 @@ fn until(
             looks = 0;
             let begun = since.get_or_insert_with(ClockOrigin::now);
             if begun.ns() as f64 > most {
-                let why = format!("no end within {:.0} s", most / 1e9);
+                let why = format!("not complete within {:.0} s", most / 1e9);
                 return Err(CallError::new(
                     Severity::Sticky,
                     "ucp_worker_progress",
                     "messages of this rank",
                     why,
                 )
-                .or_try("another rank may have gone; UCX_LOG_LEVEL=info shows what UCX misses"));
+                .or_try("another rank may be gone; UCX_LOG_LEVEL=info shows what UCX lacks"));
             }
-            // Where processes outnumber cores, who is waited for may need this one.
+            // Where processes outnumber cores, the peer may need this one.
             std::thread::yield_now();
         }
     }

@@ -1,4 +1,4 @@
-//! What one process does in one part of a case.
+//! The operations of one process in one part of a case.
 
 use std::rc::Rc;
 
@@ -10,12 +10,12 @@ use super::engine_label;
 use super::offer::UcxOffer;
 use super::worker::{RemoteKey, UcxRequest, UcxWorker};
 
-/// Bytes of an answer, and of what says that all is done.
+/// Bytes of a reply and of an end message.
 const SMALL: usize = 1;
 static PLAIN: RequestParams = RequestParams::plain();
 static OF_MANY: RequestParams = RequestParams::of_many();
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Debug, Clone, Copy)]
 enum UcxMessageKind {
     Data,
@@ -23,42 +23,41 @@ enum UcxMessageKind {
     End,
 }
 
-/// What a process does in a part.
+/// The role of a process in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UcxRole {
     /// Sends, and waits for the reply.
     Ping,
     /// Waits, and replies.
     Pong,
-    /// Sends a window, and waits for the answer.
+    /// Sends a window, and waits for the reply.
     Send,
-    /// Receives a window, and answers.
+    /// Receives a window, and replies.
     Receive,
-    /// Writes a window, and waits until it is there.
+    /// Writes a window, and waits until the data has arrived.
     Put,
     /// Reads a window.
     Get,
-    /// Has its memory written or read. It works on what UCX needs of it until the other says that
-    /// all is done.
+    /// Target of reads or writes. It makes progress for UCX until the peer reports the end.
     Exposed,
 }
 
-/// A part of this process that is not yet connected.
+/// A part of this process before it is connected.
 #[derive(Debug)]
 pub(super) struct DraftLane {
     pub(super) part: usize,
     pub(super) role: UcxRole,
     pub(super) window: u32,
-    /// Its position in the group, and the other's.
+    /// Positions of this process and of its peer in the group.
     pub(super) here: usize,
     pub(super) other: usize,
-    /// The other's rank.
+    /// The peer's rank.
     pub(super) rank: usize,
     pub(super) send: LocalMemory,
     pub(super) recv: LocalMemory,
 }
 
-/// The same, connected.
+/// A connected part.
 #[derive(Debug)]
 pub(super) struct UcxLane {
     pub(super) part: usize,
@@ -67,29 +66,29 @@ pub(super) struct UcxLane {
     pub(super) send: LocalMemory,
     pub(super) recv: LocalMemory,
     pub(super) endpoint: UcxHandle,
-    /// Tags of data, answer and end: of what goes out, and of what comes in.
+    /// Tags of data, reply and end: outgoing and incoming.
     to: [u64; 3],
     from: [u64; 3],
     remote: Option<(u64, RemoteKey)>,
-    /// Answers: what is sent, and where another's goes.
+    /// Buffers of replies: sent and received.
     small: Box<[u8; 16]>,
     pending: Vec<UcxRequest>,
-    /// What brings out everything that was sent, and whether the other was told that it is out.
+    /// The flush of everything sent, and whether the end message went out after it.
     flush: Option<UcxRequest>,
-    said: bool,
-    /// Whether the last step of a repetition is under way.
+    end_sent: bool,
+    /// Whether the last step of a repetition is in flight.
     last: bool,
-    /// Whether the repetition is over, and when that was, if there was a clock.
+    /// Whether the repetition is over, and the time of its end, if there was a clock.
     pub(super) is_over: bool,
     pub(super) over: u64,
-    /// Whether the next operation is to be asked what was chosen for it.
+    /// Whether to query the protocol of the next operation.
     asks: bool,
-    /// What UCX said of the first operation.
-    pub(super) told: Option<String>,
+    /// UCX's protocol of the first operation.
+    pub(super) protocol: Option<String>,
 }
 
 impl UcxRole {
-    /// What the process at a position does, and which end of it others reach.
+    /// The role at a position, and whether peers access its send or receive buffer.
     fn of(op: WireOp, position: usize) -> Option<(Self, bool)> {
         Some(match (op, position) {
             (WireOp::Ping, 0) => (Self::Ping, false),
@@ -105,8 +104,7 @@ impl UcxRole {
 }
 
 impl UcxRole {
-    /// What endpoints call it where they print of themselves; none of those that carry no payload
-    /// away.
+    /// The name that endpoints print for the operation; `None` for roles that send no payload.
     pub(super) fn operation(self) -> Option<&'static str> {
         match self {
             Self::Put => Some("put[0]"),
@@ -117,7 +115,7 @@ impl UcxRole {
     }
 }
 
-/// What this process does in a part, and the span that others reach, if they do.
+/// The roles of this process in a part, and the memory that peers access.
 pub(super) fn drafts(
     nth: usize,
     part: &FlowPart,
@@ -140,8 +138,8 @@ pub(super) fn drafts(
     Ok(drafts)
 }
 
-/// The tags of what goes to a position of a part: they are the receiver's, who numbers its own
-/// exchanges, so that what was left of an earlier one is never taken for this one's.
+/// The tags of messages to a position of a part. They are the receiver's, who numbers its own
+/// exchanges, so that a leftover message of an earlier exchange never matches.
 fn tags(serial: u32, part: usize, position: usize) -> [u64; 3] {
     let tag = |kind: UcxMessageKind| {
         u64::from(serial) << 32
@@ -153,7 +151,7 @@ fn tags(serial: u32, part: usize, position: usize) -> [u64; 3] {
 }
 
 impl UcxLane {
-    /// Connects to the other end, by what it gave.
+    /// Connects to the peer by its offer.
     pub(super) fn new(
         worker: &Rc<UcxWorker>,
         serial: u32,
@@ -168,7 +166,7 @@ impl UcxLane {
                 Some((exposed.address, worker.unpack(endpoint, &exposed.key)?))
             }
             (UcxRole::Put | UcxRole::Get, None) => {
-                let thing = format!("what rank {rank} gave");
+                let thing = format!("the offer of rank {rank}");
                 return Err(CallError::unsupported("join", thing, "it exposes no memory"));
             }
             _ => None,
@@ -186,27 +184,27 @@ impl UcxLane {
             small: Box::new([0; 16]),
             pending: Vec::with_capacity(window as usize + 2),
             flush: None,
-            said: false,
+            end_sent: false,
             last: false,
             is_over: false,
             over: 0,
             asks: false,
-            told: None,
+            protocol: None,
         })
     }
 
-    /// Has the next operation asked what was chosen for it.
+    /// Queries the protocol of the next operation.
     pub(super) fn ask(&mut self) {
         self.asks = true;
     }
 
-    /// Begins a repetition.
+    /// Starts a repetition.
     #[inline]
     pub(super) fn start(&mut self, worker: &UcxWorker) -> CallResult<()> {
         (self.last, self.is_over) = (true, false);
         match self.role {
             UcxRole::Ping => {
-                // The reply comes last, so it is looked for first.
+                // The reply arrives last, so its request is checked first.
                 self.data(worker, UcxRole::Send)?;
                 self.data(worker, UcxRole::Receive)
             }
@@ -237,7 +235,7 @@ impl UcxLane {
         }
     }
 
-    /// Whether the repetition is over; goes on with it if something is done.
+    /// Proceeds with the repetition if something completed; returns whether it is over.
     #[inline]
     pub(super) fn go_on(&mut self, worker: &UcxWorker) -> CallResult<bool> {
         if !worker.settle(&mut self.pending)? {
@@ -247,7 +245,7 @@ impl UcxLane {
             self.last = true;
             match self.role {
                 UcxRole::Pong => self.data(worker, UcxRole::Send)?,
-                _ => self.word(worker, UcxMessageKind::Answer)?,
+                _ => self.send_small(worker, UcxMessageKind::Answer)?,
             }
             if !worker.settle(&mut self.pending)? {
                 return Ok(false);
@@ -257,18 +255,18 @@ impl UcxLane {
         Ok(true)
     }
 
-    /// Begins to end what was repeated. Both sides bring out what they sent, then say so, and wait
-    /// for the other to say it: until then one may need the other's work, be it to connect a lane
-    /// that has carried nothing yet.
+    /// Begins to end the repetitions. Both sides flush, then send an end message, and wait for the
+    /// peer's: until then a peer may need this side's progress, for example to connect a lane that
+    /// has carried nothing yet.
     pub(super) fn finish(&mut self, worker: &UcxWorker) -> CallResult<()> {
         self.flush = worker.flush(self.endpoint)?;
-        self.said = false;
+        self.end_sent = false;
         let end = worker.receive(self.small(8), self.from[UcxMessageKind::End as usize], &PLAIN)?;
         self.pending.extend(end);
         Ok(())
     }
 
-    /// Whether that has ended.
+    /// Whether both sides have ended.
     pub(super) fn has_settled(&mut self, worker: &UcxWorker) -> CallResult<bool> {
         if let Some(flush) = self.flush.take()
             && !worker.is_done(&flush)?
@@ -276,16 +274,16 @@ impl UcxLane {
             self.flush = Some(flush);
             return Ok(false);
         }
-        if !self.said {
-            self.said = true;
-            self.word(worker, UcxMessageKind::End)?;
+        if !self.end_sent {
+            self.end_sent = true;
+            self.send_small(worker, UcxMessageKind::End)?;
         }
         worker.settle(&mut self.pending)
     }
 
     /// Sends a small message.
     #[inline]
-    fn word(&mut self, worker: &UcxWorker, kind: UcxMessageKind) -> CallResult<()> {
+    fn send_small(&mut self, worker: &UcxWorker, kind: UcxMessageKind) -> CallResult<()> {
         let sent = worker.send(self.endpoint, self.small(0), self.to[kind as usize], &PLAIN)?;
         self.pending.extend(sent);
         Ok(())
@@ -296,7 +294,7 @@ impl UcxLane {
         LocalMemory { address, bytes: SMALL as u64 }
     }
 
-    /// Posts a window of what carries the payload.
+    /// Posts a window of payload operations.
     #[inline]
     fn data(&mut self, worker: &UcxWorker, role: UcxRole) -> CallResult<()> {
         for nth in 0..self.window {
@@ -326,7 +324,7 @@ impl UcxLane {
             if asked {
                 self.asks = false;
                 let text = request.as_ref().and_then(|request| worker.ask(request));
-                self.told = text.map(|text| engine_label::protocol(&text));
+                self.protocol = text.map(|text| engine_label::protocol(&text));
             }
             self.pending.extend(request);
         }

@@ -1,4 +1,4 @@
-//! UCX, bound at run time: messages by tag, and memory of other processes written and read.
+//! UCX, bound at run time: messages by tag, and reads and writes of remote memory.
 
 mod api;
 mod engine_label;
@@ -26,28 +26,28 @@ use exchange::UcxExchange;
 use search::UcpLibrary;
 use worker::UcxWorker;
 
-/// A process's way by libucp.
+/// A process's endpoint by libucp.
 ///
-/// Its worker is made at the first case that needs it: UCX then changes code of the C library to see
-/// memory come and go, which the other ways of this process are not to be measured with.
+/// Its worker is created for the first case that needs it: UCX then patches the C library to track
+/// memory, which must not affect measurements of the other transports of this process.
 #[derive(Debug)]
 pub(crate) struct UcxPort {
-    /// Before what they were made in.
+    /// Declared before the workers, so dropped first.
     bound: BTreeMap<ExchangeId, UcxExchange>,
-    /// One for each switch that was asked for, and the one without any.
+    /// One worker for each requested setting, and one without any.
     workers: BTreeMap<Option<UcxSetting>, Rc<UcxWorker>>,
     ucp: UcpLibrary,
-    /// UCX_ variables that are set, which may change anything.
+    /// UCX_ variables of the environment, which may change anything.
     settings: Vec<String>,
     made: u32,
     /// Why nothing can be done any more.
     broken: Option<CallError>,
 }
 
-/// Opens libucp. `asked` is a file or folder; nothing else is then looked at.
+/// Opens libucp. `asked` is a file or folder and replaces the search.
 ///
 /// # Errors
-/// Why it is not there, and the way out.
+/// Why it cannot be used, and what to do.
 pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String> {
     let ucp = search::open(asked)?;
     let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
@@ -61,7 +61,7 @@ pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String>
     Ok(UcxPort { bound, workers, ucp, settings, made, broken })
 }
 
-/// How the search for libucp goes. Nothing is started.
+/// The report of the search for libucp. Starts nothing.
 pub(crate) fn library(asked: Option<&Path>) -> LibraryReport {
     search::search(asked).1
 }
@@ -72,7 +72,7 @@ impl UcxPort {
             return Ok(Rc::clone(worker));
         }
         if switch.is_some() {
-            // The first context loads the transports, whose variables are not known before.
+            // The first context loads the transports, whose variables are unknown before.
             self.worker(others, None)?;
         }
         let others = u32::try_from(others).unwrap_or(u32::MAX);
@@ -83,8 +83,8 @@ impl UcxPort {
         Ok(made)
     }
 
-    /// What failed halfway has left messages under way, which cannot be called back: the memory they
-    /// use may go, so UCX must not work any more in this process.
+    /// A failure leaves messages in flight, which cannot be cancelled. Their memory may be freed,
+    /// so UCX must make no further progress in this process.
     fn end_after<T>(&mut self, did: CallResult<T>) -> CallResult<T> {
         did.map_err(|error| {
             let error = CallError { severity: Severity::Sticky, ..error };
@@ -124,7 +124,7 @@ impl TransportPort for UcxPort {
         }
         let switch = parts.first().and_then(|part| part.wire.switch);
         if parts.iter().any(|part| part.wire.switch != switch) {
-            let why = "what goes at once goes by one context, which has one switch";
+            let why = "concurrent parts share one context, which has one setting";
             return Err(CallError::unsupported("bind", "a case by ucx", why));
         }
         let mut messages = parts.iter().filter(|part| part.collective().is_none());
@@ -162,7 +162,7 @@ impl TransportPort for UcxPort {
         let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
         let ran = exchange.run(reps, meeting);
         match &ran {
-            // Nothing was under way when somebody did not come.
+            // No operation was in flight when a process missed the barrier.
             Err(error) if error.call == "meet" => ran,
             _ => self.end_after(ran),
         }
@@ -181,7 +181,7 @@ impl TransportPort for UcxPort {
         match self.bound.remove(&id) {
             Some(exchange) => {
                 let Some(error) = &self.broken else { return Ok(()) };
-                // What is in flight still uses it, and the memory of its parts.
+                // Operations in flight still use it and the memory of its parts.
                 std::mem::forget(exchange);
                 Err(error.clone())
             }

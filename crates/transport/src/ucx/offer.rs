@@ -1,31 +1,31 @@
-//! What a process tells the others of its part of a case.
+//! The data that a process sends to the others about its part of a case.
 
-/// Everything that they need to reach it.
+/// The data that peers need to reach a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UcxOffer {
-    /// Its own number of the exchange.
+    /// This process's number of the exchange.
     pub(super) serial: u32,
     /// Its worker's address.
     pub(super) address: Vec<u8>,
-    /// Memory that they write or read.
+    /// Memory that peers write or read.
     pub(super) exposed: Vec<UcxExport>,
 }
 
 /// Memory that another process writes or reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UcxExport {
-    /// Which part.
+    /// Index of the part.
     pub(super) part: usize,
     /// The position in its group.
     pub(super) position: usize,
-    /// Where it is in that process.
+    /// The address in the exporting process.
     pub(super) address: u64,
-    /// Its packed key.
+    /// Its packed remote key.
     pub(super) key: Vec<u8>,
 }
 
 impl UcxOffer {
-    /// As bytes.
+    /// Encodes the offer.
     pub(super) fn write(&self) -> Vec<u8> {
         let mut bytes = u64::from(self.serial).to_le_bytes().to_vec();
         let mut put = |text: &[u8]| {
@@ -41,7 +41,7 @@ impl UcxOffer {
         bytes
     }
 
-    /// From bytes; none if they are something else.
+    /// Decodes an offer; `None` if the bytes are invalid.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let serial = u32::try_from(number(&mut rest)?).ok()?;
@@ -88,7 +88,7 @@ mod tests {
         // 8 serial, 8 + 3 address, 8 + 24 numbers, 8 + 33 key.
         assert_eq!(bytes.len(), 8 + 11 + 32 + 41);
         assert_eq!(UcxOffer::read(&bytes).as_ref(), Some(&offer));
-        // Cut after the address it is an offer without memory; anywhere else it is none.
+        // Cut after the address it is an offer without memory; any other cut is invalid.
         let whole = |cut: &usize| UcxOffer::read(&bytes[..*cut]).is_some();
         assert_eq!((0..bytes.len()).filter(whole).collect::<Vec<_>>(), [19]);
         let idle = UcxOffer { address: Vec::new(), exposed: Vec::new(), serial: 0 };

@@ -1,4 +1,4 @@
-//! Where libucp is looked for, and how it is opened.
+//! Finds and opens libucp.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use pathline_dylib::{
 
 use super::api::Api;
 
-/// The library with the calls, and those below it in the order in which they need each other. Below
-/// these is libucm, which cannot be opened by itself: it lacks what libucs brings.
+/// The library with the functions, and its dependencies in load order. Below them is libucm, which
+/// does not open alone: it needs symbols of libucs.
 const UCP: &str = "libucp.so.0";
 const UCS: &str = "libucs.so.0";
 const BELOW: [&str; 2] = [UCS, "libuct.so.0"];
 
-/// The oldest release whose calls and fields are all there.
+/// The oldest release with all functions and fields.
 const OLDEST: (u32, u32) = (1, 13);
 
-/// libucp with its calls.
+/// libucp with its functions.
 #[derive(Debug, Clone)]
 pub(super) struct UcpLibrary {
     pub(super) api: Api,
@@ -27,22 +27,22 @@ pub(super) struct UcpLibrary {
     pub(super) path: PathBuf,
 }
 
-/// Opens the first libucp that is of use.
+/// Opens the first usable libucp.
 ///
 /// # Errors
-/// What was tried and why it is of no use, and the way out.
+/// The candidates with the reason for each, and what to do.
 pub(super) fn open(asked: Option<&Path>) -> Result<UcpLibrary, String> {
     let (ucp, report) = search(asked);
     ucp.ok_or_else(|| {
         let tried = report.tried.iter().map(|t| format!("{}: {}", t.place.display(), t.why));
         let tried = tried.collect::<Vec<_>>().join("; ");
         let tried = if tried.is_empty() { "no file of that name".to_owned() } else { tried };
-        format!("no libucp is of use ({tried}); {}", report.way_out)
+        format!("no libucp can be used ({tried}); {}", report.way_out)
     })
 }
 
-/// The first libucp that is of use, and how the search went. `asked` is a file or folder; nothing else
-/// is then looked at.
+/// The first usable libucp, and the report of the search. `asked` is a file or folder and replaces
+/// the search.
 pub(super) fn search(asked: Option<&Path>) -> (Option<UcpLibrary>, LibraryReport) {
     let loaded =
         SharedLibrary::loaded(UCS).and_then(|library| Some(library.path.parent()?.to_owned()));
@@ -62,8 +62,8 @@ pub(super) fn search(asked: Option<&Path>) -> (Option<UcpLibrary>, LibraryReport
     find_with(&spec, &open, bind)
 }
 
-/// Opens the libraries below libucp from its own folder before it. Their names are those of every other
-/// build: what the linker finds for them may be another release, or one that is already in this process.
+/// Opens the dependencies of libucp from its own folder first. Their names are the same in every
+/// build: the linker might find another release, or one already in this process.
 fn open_needed(place: &Path, loaded: Option<&Path>) -> Result<(), String> {
     let Some(folder) = place.parent().filter(|folder| folder.is_absolute()) else { return Ok(()) };
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -99,8 +99,8 @@ fn bind(library: &SharedLibrary) -> Result<BoundLibrary<UcpLibrary>, String> {
     Ok(BoundLibrary { value, version, number: Some((major, minor)) })
 }
 
-/// Where it may be, in order: in the folder of what is in this process, what variables name, what the
-/// linker finds, what is installed, what Python brought.
+/// The search places, in order: the folder of a loaded libucp, environment variables, the linker's
+/// places, installations, Python packages.
 fn places(loaded: Option<&Path>) -> Vec<SearchPlace<'static>> {
     if let Some(folder) = loaded {
         return vec![SearchPlace::Files(vec![folder.join(UCP)])];
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_libucp_is_said_with_its_reason_and_the_way_out() {
+    fn an_unusable_libucp_is_reported_with_reason_and_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let why = open(Some(folder.path())).unwrap_err();
         assert!(why.contains("no libucp.so.0 in it") && why.contains("PATHLINE_UCX"), "{why}");

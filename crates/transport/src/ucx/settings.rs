@@ -1,9 +1,10 @@
-//! What one context of UCX has set otherwise than the others.
+//! Settings of UCX for one context.
 //!
-//! A configuration that was read is changed before a context is made of it. From 1.20 on UCX hands
-//! what is not its own on to the transports, and refuses names that none of them knows: a change
-//! that it takes has reached one. Older releases take every name, and drop what is not UCP's own. The
-//! environment would reach transports there too, but other threads of this process read it.
+//! A configuration is changed after it was read and before a context is created from it. From 1.20
+//! on UCX passes names that are not its own on to the transports, and refuses names that none of
+//! them knows: an accepted change has therefore reached one. Older releases accept every name, and
+//! drop names that are not UCP's own. The environment would reach transports there too, but other
+//! threads of this process read it.
 
 use std::ffi::CString;
 
@@ -14,16 +15,16 @@ use super::api::{Api, OK, UcxHandle};
 use super::engine_label;
 use super::search::UcpLibrary;
 
-/// A name that no release has.
+/// A name that exists in no release.
 const NO_SUCH: (&str, &str) = ("PATHLINE_KNOWS_NO_SUCH_VARIABLE", "1");
 /// `UCS_CONFIG_PRINT_CONFIG`: names and values.
 const VALUES: u32 = 1;
 
-/// Sets a switch for the context that is made of a configuration next; what it is then, by its full
-/// name. `set` has what the user set, which stays.
+/// Applies a setting to the configuration of the next context; returns the result, by its full
+/// name. `set` lists the user's variables, which are not changed.
 ///
 /// # Errors
-/// The user set it; it is so already; or this UCX does not know it.
+/// The user set it; it has that value already; or this UCX does not know it.
 pub(super) fn set(
     ucp: &UcpLibrary,
     config: UcxHandle,
@@ -60,11 +61,11 @@ pub(super) fn set_to(
     }
     match (before, printed(&ucp.api, config, name)) {
         (Some(before), Some(now)) if before == now => {
-            Err(refused(ucp, &wanted, &format!("it has {now} already, without any switch")))
+            Err(refused(ucp, &wanted, &format!("it has {now} already, without the setting")))
         }
         (Some(_), Some(now)) => Ok(now),
         _ if takes_anything(ucp) => {
-            let why = "this release takes every name, and hands none on to its transports";
+            let why = "this release accepts every name, and passes none on to its transports";
             Err(refused(ucp, &wanted, why).or_try(format!(
                 "start a run with {wanted} and `pathline diff` the two, or take UCX 1.20 or later"
             )))
@@ -78,14 +79,14 @@ fn refused(ucp: &UcpLibrary, wanted: &str, why: &str) -> CallError {
     CallError::unsupported("ucp_config_modify", thing, why)
 }
 
-/// Whether the configuration took it.
+/// Whether the configuration accepted it.
 fn modify(api: &Api, config: UcxHandle, name: &str, value: &str) -> bool {
     let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) else { return false };
     // SAFETY: the configuration was read and is not released; both texts live through the call.
     unsafe { (api.config_modify)(config, name.as_ptr(), value.as_ptr()) == OK }
 }
 
-/// `UCX_NAME=value` as a configuration prints it, if the variable is one of UCP's own.
+/// `UCX_NAME=value` as a configuration prints it, if the variable is UCP's own.
 fn printed(api: &Api, config: UcxHandle, name: &str) -> Option<String> {
     let all = engine_label::printed(|stream| {
         // SAFETY: the configuration is not released and the stream is open; there is no title.
@@ -95,7 +96,7 @@ fn printed(api: &Api, config: UcxHandle, name: &str) -> Option<String> {
     all.lines().find(|line| line.starts_with(&variable)).map(|line| line.trim_end().to_owned())
 }
 
-/// Whether a release takes names that do not exist.
+/// Whether a release accepts names that do not exist.
 fn takes_anything(ucp: &UcpLibrary) -> bool {
     let mut config = 0;
     // SAFETY: no prefix and no file are given as null; a handle is stored.

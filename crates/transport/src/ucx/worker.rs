@@ -1,4 +1,4 @@
-//! A context and a worker of UCX, and what is done through them.
+//! A context and a worker of UCX, and their operations.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,38 +16,38 @@ use super::engine_label;
 use super::search::UcpLibrary;
 use pathline_host::clock::ClockOrigin;
 
-/// How long endpoints may take to close when a worker ends, in ns: their other ends may have gone.
-const CLOSED: u64 = 200_000_000;
+/// Timeout in ns to close endpoints when a worker ends: their peers may be gone.
+const CLOSE_TIMEOUT: u64 = 200_000_000;
 
-/// A worker with its context. One thread has it.
+/// A worker with its context, used by one thread.
 #[derive(Debug)]
 pub(super) struct UcxWorker {
     api: Api,
     context: UcxHandle,
     worker: UcxHandle,
     address: Vec<u8>,
-    /// What is set for it alone, by its full name, as UCX says it.
+    /// The setting of this context only, by its full name as UCX prints it.
     set: Option<String>,
-    /// By the address of the other end.
+    /// By the address of the peer.
     endpoints: RefCell<BTreeMap<Vec<u8>, UcxHandle>>,
 }
 
-/// An operation that is under way. It is freed once it is done.
+/// An operation in flight. It is freed on completion.
 #[derive(Debug)]
 pub(super) struct UcxRequest {
     at: UcxHandle,
-    /// What it is, for errors.
+    /// The call, for errors.
     call: &'static str,
 }
 
-/// Memory that a context knows.
+/// Memory mapped in a context.
 #[derive(Debug)]
 pub(super) struct UcxMapping {
     worker: Rc<UcxWorker>,
     handle: UcxHandle,
 }
 
-/// Another process's memory as an endpoint reaches it.
+/// Another process's memory, reachable through an endpoint.
 #[derive(Debug)]
 pub(super) struct RemoteKey {
     worker: Rc<UcxWorker>,
@@ -55,8 +55,8 @@ pub(super) struct RemoteKey {
 }
 
 impl UcxWorker {
-    /// Starts one, for so many other processes. `change` changes the configuration, and says what
-    /// it set.
+    /// Creates a worker for `others` other processes. `change` changes the configuration and
+    /// returns the setting.
     pub(super) fn new(
         ucp: &UcpLibrary,
         others: u32,
@@ -65,7 +65,7 @@ impl UcxWorker {
         let api = ucp.api;
         let failed = |call: &str, status| {
             error(&api, call, &format!("UCX {}", ucp.version), status).or_try(
-                "look at the UCX_ variables that are set; UCX_LOG_LEVEL=info says what it misses",
+                "check the UCX_ variables that are set; UCX_LOG_LEVEL=info shows what it lacks",
             )
         };
         let mut config = 0;
@@ -110,7 +110,8 @@ impl UcxWorker {
         if status != OK {
             return Err(failed("ucp_worker_get_address", status));
         }
-        // SAFETY: so many bytes are there until they are released, which happens once, afterwards.
+        // SAFETY: `bytes` bytes are readable until they are released, which happens once,
+        // afterwards.
         unsafe {
             made.address = bytes_at(address, bytes);
             (api.worker_release_address)(worker, address);
@@ -118,23 +119,23 @@ impl UcxWorker {
         Ok(made)
     }
 
-    /// What is set for it alone.
+    /// The setting of this context only.
     pub(super) fn set(&self) -> Option<&str> {
         self.set.as_deref()
     }
 
-    /// What other processes need to reach this one.
+    /// The address by which other processes reach this one.
     pub(super) fn address(&self) -> &[u8] {
         &self.address
     }
 
-    /// The way to another process, by the address that it gave.
+    /// The endpoint of another process, by its address.
     pub(super) fn endpoint(&self, address: &[u8]) -> CallResult<UcxHandle> {
         if let Some(&known) = self.endpoints.borrow().get(address) {
             return Ok(known);
         }
-        // No error handling by UCX is asked for: it rules transports out and changes protocols, and
-        // by default it notices a lost peer after 20 s only.
+        // UCX's error handling stays off: it excludes transports and changes protocols, and by
+        // default it detects a lost peer only after 20 s.
         let params = EpParams::new(address);
         let mut endpoint = 0;
         // SAFETY: the address, which the other process's worker gave, lives through the call.
@@ -148,14 +149,14 @@ impl UcxWorker {
         Ok(endpoint)
     }
 
-    /// Lets the worker work. Whether something happened.
+    /// Makes progress; returns whether anything happened.
     #[inline]
     pub(super) fn progress(&self) -> bool {
         // SAFETY: the worker lives, and this thread alone has it.
         unsafe { (self.api.worker_progress)(self.worker) != 0 }
     }
 
-    /// Sends a message; none if that is done.
+    /// Sends a message; `None` if it completed at once.
     #[inline]
     pub(super) fn send(
         &self,
@@ -173,7 +174,7 @@ impl UcxWorker {
         self.request("ucp_tag_send_nbx", what)
     }
 
-    /// Receives a message of that tag; none if it was there already.
+    /// Receives a message with that tag; `None` if it had already arrived.
     #[inline]
     pub(super) fn receive(
         &self,
@@ -189,7 +190,7 @@ impl UcxWorker {
         self.request("ucp_tag_recv_nbx", what)
     }
 
-    /// Writes into another process's memory.
+    /// Writes to another process's memory.
     #[inline]
     pub(super) fn put(
         &self,
@@ -224,7 +225,7 @@ impl UcxWorker {
         self.request("ucp_get_nbx", what)
     }
 
-    /// Asks for everything that went this way to be done at the other end.
+    /// Completes all operations of this endpoint at the peer.
     #[inline]
     pub(super) fn flush(&self, endpoint: UcxHandle) -> CallResult<Option<UcxRequest>> {
         let how = RequestParams::plain();
@@ -243,7 +244,7 @@ impl UcxWorker {
         }
     }
 
-    /// Whether an operation is done. One that is has been freed.
+    /// Whether an operation is complete. A complete one has been freed.
     #[inline]
     pub(super) fn is_done(&self, request: &UcxRequest) -> CallResult<bool> {
         // SAFETY: a request is asked until it is done, and freed then, once: see `settle`.
@@ -260,7 +261,7 @@ impl UcxWorker {
         }
     }
 
-    /// Takes those that are done off the end of a list; whether none is left.
+    /// Removes completed requests from the end of a list; whether none is left.
     #[inline]
     pub(super) fn settle(&self, requests: &mut Vec<UcxRequest>) -> CallResult<bool> {
         while let Some(last) = requests.last() {
@@ -276,23 +277,24 @@ impl UcxWorker {
         Ok(true)
     }
 
-    /// What a request says of itself: the protocol that was chosen for it.
+    /// The text of a request: the protocol chosen for it.
     pub(super) fn ask(&self, request: &UcxRequest) -> Option<String> {
         let mut room = vec![0u8; 512];
         let mut attr = RequestAttr::of_text(&mut room);
-        // SAFETY: the request is not freed; at most so many bytes of text are stored, with a zero.
+        // SAFETY: the request is not freed; the library stores at most the given number of bytes of
+        // text, with a zero.
         let status = unsafe { (self.api.request_query)(request.at, &raw mut attr) };
         let text = CStr::from_bytes_until_nul(&room).ok()?.to_string_lossy().into_owned();
         (status == OK && !text.is_empty()).then_some(text)
     }
 
-    /// What an endpoint prints of itself: its lanes, and of older releases where protocols change.
+    /// The printed text of an endpoint: its lanes, and in older releases the protocol limits.
     pub(super) fn describe(&self, endpoint: UcxHandle) -> Option<String> {
         // SAFETY: it prints into a stream that is open.
         engine_label::printed(|stream| unsafe { (self.api.ep_print_info)(endpoint, stream) })
     }
 
-    /// Makes memory known.
+    /// Maps memory in the context.
     pub(super) fn map(self: &Rc<Self>, span: LocalMemory) -> CallResult<UcxMapping> {
         let params = MapParams::new(span.address as usize, span.bytes as usize);
         let mut handle = 0;
@@ -307,7 +309,7 @@ impl UcxWorker {
         Ok(UcxMapping { worker: Rc::clone(self), handle })
     }
 
-    /// What another process needs to reach memory of its, as it packed it.
+    /// Memory of another process, from the key that it packed.
     pub(super) fn unpack(
         self: &Rc<Self>,
         endpoint: UcxHandle,
@@ -339,7 +341,7 @@ impl Drop for UcxWorker {
         for request in closing {
             // SAFETY: a request is asked until it is done and freed then, once.
             let ended = || unsafe { (self.api.request_status)(request) } != IN_PROGRESS;
-            while !ended() && begun.ns() < CLOSED {
+            while !ended() && begun.ns() < CLOSE_TIMEOUT {
                 self.progress();
             }
             if ended() {
@@ -349,7 +351,7 @@ impl Drop for UcxWorker {
                 left += 1;
             }
         }
-        // Where an endpoint waits for somebody who has gone, the worker stays until the process
+        // If an endpoint still waits for a peer that is gone, the worker stays until the process
         // ends.
         if left == 0 {
             // SAFETY: nothing of them is used any more.
@@ -362,7 +364,7 @@ impl Drop for UcxWorker {
 }
 
 impl UcxMapping {
-    /// The kind of memory that UCX takes it for: `host`, `cuda`.
+    /// UCX's memory type of it: `host`, `cuda`.
     pub(super) fn memory(&self) -> String {
         let mut attr = MapAttr::of_type();
         // SAFETY: the handle lives, and one field is stored.
@@ -374,7 +376,7 @@ impl UcxMapping {
         }
     }
 
-    /// What other processes need to reach it.
+    /// The packed key that other processes need to access it.
     pub(super) fn pack(&self) -> CallResult<Vec<u8>> {
         let UcxWorker { api, context, .. } = &*self.worker;
         let (mut packed, mut bytes) = (0, 0);
@@ -384,7 +386,8 @@ impl UcxMapping {
         if status != OK {
             return Err(error(api, "ucp_rkey_pack", "memory of this rank", status));
         }
-        // SAFETY: so many bytes are there until they are released, which happens once, afterwards.
+        // SAFETY: `bytes` bytes are readable until they are released, which happens once,
+        // afterwards.
         unsafe {
             let copy = bytes_at(packed, bytes);
             (api.rkey_buffer_release)(packed);
@@ -407,16 +410,16 @@ impl Drop for RemoteKey {
     }
 }
 
-/// A copy of what a library stored.
+/// A copy of bytes that a library stored.
 ///
 /// # Safety
-/// So many bytes must be readable there.
+/// `bytes` bytes must be readable at `address`.
 unsafe fn bytes_at(address: UcxHandle, bytes: usize) -> Vec<u8> {
     // SAFETY: as the caller promises.
     unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
 }
 
-/// A failed call.
+/// The error of a failed call.
 fn error(api: &Api, call: &str, thing: &str, status: UcxStatus) -> CallError {
     // SAFETY: it returns a constant text for every number.
     let reason = unsafe {

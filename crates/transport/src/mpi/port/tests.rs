@@ -1,4 +1,4 @@
-//! What an error leaves in flight, over functions that stand in for MPI's.
+//! Operations that an error leaves in flight, with stand-ins for MPI's functions.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::cell::RefCell;
@@ -13,15 +13,15 @@ use super::*;
 /// `MPI_ERR_OTHER` of MPICH.
 const FAILS: c_int = 15;
 
-/// The library: requests that are in flight, by number.
+/// The stand-in library: requests in flight, by number.
 #[derive(Debug, Default)]
 struct Library {
     made: c_int,
     open: BTreeMap<c_int, Request>,
-    /// Which send fails, counted from 1.
+    /// The send that fails, counted from 1.
     failing_send: u32,
     sends: u32,
-    /// Whether a send ends when it is tested, and a receive when it is cancelled.
+    /// Whether a tested send ends.
     sends_end: bool,
     receives_end: bool,
     /// Whether a collective fails.
@@ -132,8 +132,8 @@ fn port(of: Library) -> LivePort<c_int> {
     LivePort { world: world(of), exchanges, next, clock, carried: None, broken: None }
 }
 
-/// Four messages each way between ranks 0, which this is, and 1.
-fn both_ways(memory: &mut [u8; 16]) -> Vec<FlowPart> {
+/// Four messages in each direction between rank 0, this process, and rank 1.
+fn both_directions(memory: &mut [u8; 16]) -> Vec<FlowPart> {
     let address = memory.as_mut_ptr().expose_provenance() as u64;
     let part = |from: u32, at: u64| {
         let (mine, span) =
@@ -152,7 +152,7 @@ fn both_ways(memory: &mut [u8; 16]) -> Vec<FlowPart> {
     vec![part(0, 0), part(1, 8)]
 }
 
-/// Binds and runs once; the error of that, and what the release says.
+/// Binds and runs once; the error of the run, and the result of the release.
 fn run(port: &mut LivePort<c_int>, parts: &[FlowPart]) -> (CallError, CallResult<()>) {
     let (id, offer) = port.bind(parts, RepeatMode::Streaming).unwrap();
     port.join(id, &[offer.clone(), offer]).unwrap();
@@ -162,41 +162,41 @@ fn run(port: &mut LivePort<c_int>, parts: &[FlowPart]) -> (CallError, CallResult
 
 #[test]
 fn an_error_leaves_nothing_in_flight() {
-    // Four receives of messages, one of the answer, and one send are in flight when the second send
-    // fails: six requests on memory that goes next.
+    // Four receives of messages, one of the reply, and one send are in flight when the second send
+    // fails: six requests on memory that is freed next.
     let of = Library { failing_send: 2, sends_end: true, receives_end: true, ..Library::default() };
     let mut port = port(of);
     let mut memory = [0; 16];
-    let parts = both_ways(&mut memory);
+    let parts = both_directions(&mut memory);
     let (error, released) = run(&mut port, &parts);
     assert_eq!((error.call.as_str(), error.code), ("MPI_Isend", FAILS.into()));
     assert_eq!(library(|l| (l.made, l.open.len())), (6, 0));
     released.unwrap();
-    // It goes on with other cases, and ends as MPI has it.
+    // Later cases work, and `drop` finalises MPI.
     assert!(port.bind(&parts, RepeatMode::Streaming).is_ok());
     drop(port);
     assert_eq!(library(|l| l.finalised), 1);
 }
 
 #[test]
-fn what_does_not_end_keeps_its_memory() {
+fn requests_that_do_not_end_keep_their_memory() {
     for (sends_end, receives_end, left) in [(false, true, 1), (true, false, 5)] {
         let of = Library { failing_send: 2, sends_end, receives_end, ..Library::default() };
         let mut port = port(of);
         let mut memory = [0; 16];
-        let parts = both_ways(&mut memory);
+        let parts = both_directions(&mut memory);
         let (error, released) = run(&mut port, &parts);
         assert_eq!(error.call, "MPI_Isend");
         assert_eq!(library(|l| l.open.len()), left);
-        // Sticky: whoever has the memory keeps it.
+        // Sticky: the owner keeps the memory.
         let kept = released.unwrap_err();
         assert_eq!(kept.severity, Severity::Sticky, "{kept}");
         assert!(kept.reason.contains("still in flight"), "{kept}");
-        // Later cases are skipped with the reason, and the way out.
+        // Later cases are skipped with the reason and the remedy.
         let refused = port.bind(&parts, RepeatMode::Streaming).unwrap_err();
         assert_eq!(refused.severity, Severity::Unsupported, "{refused}");
         assert!(refused.reason.contains("MPI_Isend") && refused.way_out.contains("--resume"));
-        // To finalise MPI would wait for what does not end.
+        // Finalising MPI would wait for these requests.
         drop(port);
         assert_eq!(library(|l| l.finalised), 0);
     }
@@ -207,14 +207,14 @@ fn a_failed_collective_keeps_its_memory() {
     let mut port = port(Library { collective_fails: true, ..Library::default() });
     let mut memory = [0; 16];
     let wire = MessageOp::new(Transport::Mpi, WireOp::group(pathline_schema::Collective::Barrier));
-    let [part, _] = both_ways(&mut memory).try_into().unwrap();
+    let [part, _] = both_directions(&mut memory).try_into().unwrap();
     let (error, released) = run(&mut port, &[FlowPart { wire, ..part }]);
     assert_eq!(error.call, "MPI_Barrier");
     assert_eq!(released.unwrap_err().severity, Severity::Sticky);
 }
 
 #[test]
-fn a_proof_that_fails_does_not_take_its_words_along() {
+fn a_failed_check_keeps_its_buffers() {
     // The first send fails, and both receives are in flight.
     let of = |receives_end| Library { failing_send: 1, receives_end, ..Library::default() };
     let mut proven = world(of(true));
@@ -222,7 +222,7 @@ fn a_proof_that_fails_does_not_take_its_words_along() {
     assert!(library(|l| l.made == 2 && l.open.is_empty()));
     drop(proven);
     assert_eq!(library(|l| l.finalised), 1);
-    // MPI may write into the words as long as the process lives.
+    // MPI may write into the buffers until the process ends.
     let mut open = world(of(false));
     assert_eq!(open.prove_ring(), Err(("MPI_Isend", FAILS)));
     assert!(open.abandoned && library(|l| l.open.len()) == 2);
@@ -231,23 +231,23 @@ fn a_proof_that_fails_does_not_take_its_words_along() {
 }
 
 #[test]
-fn crays_setting_decides_what_cray_mpich_takes() {
+fn crays_setting_decides_its_gpu_support() {
     let cray = "CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)";
     let claim = |takes, by: &str| Some(DeviceClaim { takes, by: by.to_owned() });
     let set = |value: &'static str| {
         move |name: &str| (name == "MPICH_GPU_SUPPORT_ENABLED").then(|| value.to_owned())
     };
     let none = |_: &str| None;
-    // A release without the query: the setting alone.
+    // A release without the query: only the setting counts.
     assert_eq!(crays_claim(None, cray, &set("1")), claim(true, "MPICH_GPU_SUPPORT_ENABLED=1"));
     assert_eq!(crays_claim(None, cray, &set("0")), claim(false, "MPICH_GPU_SUPPORT_ENABLED=0"));
     let unset = claim(false, "MPICH_GPU_SUPPORT_ENABLED, which is not set,");
     assert_eq!(crays_claim(None, cray, &none), unset);
-    // The query counts, and the setting says what to change.
-    let says = claim(false, "MPIX_GPU_query_support");
+    // The query counts, and the setting names what to change.
+    let reported = claim(false, "MPIX_GPU_query_support");
     let both = claim(false, "MPIX_GPU_query_support (MPICH_GPU_SUPPORT_ENABLED=0)");
-    assert_eq!(crays_claim(says.clone(), cray, &set("0")), both);
+    assert_eq!(crays_claim(reported.clone(), cray, &set("0")), both);
     // Other libraries do not read it.
     assert_eq!(crays_claim(None, "MPICH 5.0.2", &set("1")), None);
-    assert_eq!(crays_claim(says.clone(), "MPICH 5.0.2", &set("1")), says);
+    assert_eq!(crays_claim(reported.clone(), "MPICH 5.0.2", &set("1")), reported);
 }

@@ -1,5 +1,4 @@
-//! Two processes over a libucp that is named by `PATHLINE_TEST_UCX`: this test binary, started once
-//! more.
+//! Two processes over a libucp that `PATHLINE_TEST_UCX` names; the second is this test binary.
 #![allow(clippy::unwrap_used, reason = "tests; a helper that fails is a test that fails")]
 
 use std::cell::RefCell;
@@ -20,10 +19,11 @@ use super::{UcxPort, open, settings};
 use pathline_host::clock::ClockOrigin;
 
 const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
-/// Bytes of all buffers: those of the largest message.
+/// Bytes of all buffers: the size of the largest message.
 const ROOM: usize = 1 << 20;
 
-/// The library to test with; none if none is named, which fails where one is promised.
+/// The library to test with. `None` if the variable is not set, which fails where the library is
+/// promised.
 fn library() -> Option<PathBuf> {
     let named = std::env::var_os("PATHLINE_TEST_UCX").map(PathBuf::from);
     if named.is_none() {
@@ -59,7 +59,7 @@ impl RankBarrier for Other {
     }
 }
 
-/// The other process, and which of the two this is.
+/// The other process, and the rank of this one.
 struct OrderedLink<'o> {
     me: usize,
     other: &'o Other,
@@ -88,7 +88,7 @@ struct Side {
     recv: Vec<u8>,
 }
 
-/// What a rank sends at a place.
+/// The byte that a rank sends at an offset.
 fn byte(rank: usize, at: usize) -> u8 {
     u8::try_from((at * 7 + at / 251 + 31 * rank) % 256).unwrap()
 }
@@ -99,7 +99,7 @@ impl Side {
         Self { me, port, other: Other(RefCell::new(stream)), send, recv: vec![0; ROOM] }
     }
 
-    /// A part from `from` to the other rank, as this process has it.
+    /// A part from `from` to the other rank, for this process.
     fn part(&self, op: &str, from: usize, bytes: usize) -> FlowPart {
         let op: WireOp = op.parse().unwrap();
         let here = if self.me == from { 0 } else { 1 };
@@ -120,7 +120,7 @@ impl Side {
         }
     }
 
-    /// Does parts so many times; the times of this process, and what UCX says it did.
+    /// Runs parts `reps` times; the times of this process, and UCX's report.
     fn exchange(
         &mut self,
         parts: &[FlowPart],
@@ -134,7 +134,7 @@ impl Side {
         let offers = if self.me == 0 { [offer, theirs] } else { [theirs, offer] };
         self.port.join(id, &offers).unwrap();
         self.other.meet().unwrap();
-        // What connecting has brought is not what the run is to bring.
+        // Overwrites the data of the connecting repetition.
         self.recv.fill(0xee);
         let times = self.port.run(id, reps, &self.other).unwrap();
         let engine = self.port.engine(id);
@@ -143,7 +143,7 @@ impl Side {
         (times, engine)
     }
 
-    /// Whether what came is what the other sends, and nothing behind it was touched.
+    /// Checks that the received bytes are the peer's, and that no byte behind them changed.
     fn check(&self, bytes: usize) {
         let wrong = (0..bytes).find(|&at| self.recv[at] != byte(1 - self.me, at));
         assert_eq!(wrong, None, "rank {}", self.me);
@@ -151,7 +151,7 @@ impl Side {
     }
 }
 
-/// What both do.
+/// The test of both ranks.
 fn all(side: &mut Side) {
     let memory = HeapMemory::new(1);
     let op = |text: &str| MessageOp::new(Transport::Ucx, text.parse().unwrap());
@@ -169,25 +169,25 @@ fn all(side: &mut Side) {
         sizes: vec![1, 8, 5000, 65_536, ROOM as u64],
     })
     .unwrap();
-    // Whoever moves the bytes says over which lanes.
+    // The rank that moves the bytes reports the lanes.
     for (op, teller) in [("send-w1", 0), ("put-w4", 0), ("get-w4", 1)] {
         let part = side.part(op, 0, 5000);
         let (_, engine) = side.exchange(&[part], RepeatMode::Streaming, 2);
         assert!(engine.contains("memory ") && engine.contains("host"), "{engine}");
         assert_eq!(engine.contains("lanes "), side.me == teller, "{op}: {engine}");
     }
-    // A part of nobody here: it meets all the same.
+    // A part without this rank: it still takes part in the barrier.
     let idle = FlowPart { mine: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };
     let (times, engine) = side.exchange(&[idle], RepeatMode::Isolated, 3);
     assert_eq!((times, engine), (vec![vec![]], String::new()));
-    // What UCX has not.
+    // An operation that UCX lacks.
     let group = side.part("all_reduce", 0, 8);
     let why = side.port.bind(&[group], RepeatMode::Streaming).unwrap_err().to_string();
     assert!(why.contains("libucp has no such operation"), "{why}");
 }
 
-/// Figures for people: half a round trip of 8 B, and a window of 1 MiB; the fastest and the middle of
-/// 100 samples. They depend on what else the machine does, so nothing is expected of them here.
+/// Figures for people: half a round trip of 8 B, and a window of 1 MiB; the minimum and the median
+/// of 100 samples. They depend on the load of the machine, so the test expects no values.
 fn figures(side: &mut Side) -> String {
     let mut samples = |op: &str, bytes: usize, reps: u64| {
         let part = side.part(op, 0, bytes);
@@ -217,7 +217,7 @@ fn figures(side: &mut Side) -> String {
     )
 }
 
-/// This test binary once more, as rank 1 of the named test.
+/// Starts this test binary as rank 1 of the named test.
 fn second(test: &str, socket: &std::path::Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("ucx::tests::{test}"), "--nocapture"])
@@ -242,7 +242,7 @@ fn two(test: &str, first: impl FnOnce(Side, &mut Child), other: impl FnOnce(Side
     let patience = Some(Duration::from_secs(60));
     stream.set_read_timeout(patience).unwrap();
     first(Side::new(0, port, stream), &mut child);
-    // Where it was to be killed it was.
+    // The child may have been killed by the test already.
     let _ = child.kill();
     child.wait().unwrap();
 }
@@ -274,18 +274,18 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
             side.other.give(&offer);
             let theirs = side.other.take();
             side.port.join(id, &[offer, theirs]).unwrap();
-            // The other meets, and does not run.
+            // The other rank reaches the barrier, and does not run.
             let begun = ClockOrigin::now();
             child.kill().unwrap();
             let error = side.port.run(id, 1000, &Met).unwrap_err().to_string();
             let took = begun.ns() as f64 / 1e9;
-            // 10 s, and some for a machine that does something else.
+            // 10 s, and some for a busy machine.
             assert!((9.0..40.0).contains(&took), "{took} s: {error}");
-            assert!(error.contains("no end within 10 s"), "{error}");
-            // Messages are under way, so nothing more is done with it.
+            assert!(error.contains("not complete within 10 s"), "{error}");
+            // Messages are in flight, so the port refuses further work.
             let part = side.part("ping", 0, 8);
             assert!(side.port.bind(&[part], RepeatMode::Streaming).is_err());
-            // Whoever has the memory of the messages keeps it.
+            // The owner keeps the memory of the messages.
             let kept = side.port.release(id).unwrap_err();
             assert_eq!(kept.severity, Severity::Sticky, "{kept}");
         },
@@ -295,13 +295,13 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
             side.other.give(&offer);
             let theirs = side.other.take();
             side.port.join(id, &[theirs, offer]).unwrap();
-            // Killed while it waits for what never comes.
+            // Killed while it waits for a message that never comes.
             side.other.take();
         },
     );
 }
 
-/// Everybody has come.
+/// A barrier that all have reached.
 struct Met;
 
 impl RankBarrier for Met {
@@ -310,14 +310,14 @@ impl RankBarrier for Met {
     }
 }
 
-/// Whether a release hands variables of transports on to them, as 1.20 does.
+/// Whether a release passes on variables of transports, as 1.20 does.
 fn hands_on(port: &UcxPort) -> bool {
     let minor = port.ucp.version.split('.').nth(1).unwrap().parse::<u32>().unwrap();
     minor >= 20
 }
 
-/// What both do with every switch. Each is followed by the same without it, so that one which reached
-/// the wrong context would show.
+/// Runs every setting on both ranks. Each is followed by the same case without it, which shows a
+/// setting in the wrong context.
 fn all_switches(side: &mut Side) {
     let mut taken = Vec::new();
     let bytes = 65_536;
@@ -356,7 +356,8 @@ fn all_switches(side: &mut Side) {
             }
         }
     }
-    // UCP's own are known to every release; which generation it has already depends on it.
+    // UCP's own variables are known to every release; the protocol generation depends on the
+    // release.
     for known in
         [UcxSetting::RndvGet, UcxSetting::RndvPut, UcxSetting::RndvAm, UcxSetting::RndvNever]
     {
@@ -364,7 +365,7 @@ fn all_switches(side: &mut Side) {
     }
     let generations = [UcxSetting::ProtoV1, UcxSetting::ProtoV2];
     assert_eq!(generations.iter().filter(|s| taken.contains(s)).count(), 1, "{taken:?}");
-    // No build that is tested with here has a transport of ROCm.
+    // No tested build has a ROCm transport.
     assert!(!taken.contains(&UcxSetting::RocmDmabuf));
 }
 
@@ -377,7 +378,7 @@ impl Side {
 }
 
 #[test]
-fn a_switch_is_of_its_case_alone() {
+fn a_setting_applies_to_its_case_only() {
     two(
         "a_switch_is_of_its_case_alone",
         |mut side, child| {
@@ -399,23 +400,23 @@ fn memory_of_a_gpu_that_ucx_does_not_know_is_refused() {
     let Some(library) = library() else { return };
     let (stream, _other) = UnixStream::pair().unwrap();
     let mut side = Side::new(0, open(Some(&library)).unwrap(), stream);
-    // Memory of the host stands in for that of a GPU: to UCX both are the host's.
+    // Host memory stands in for GPU memory: UCX treats both as host memory.
     let part = FlowPart { device: true, ..side.part("send-w1", 0, 8) };
     let error = side.port.bind(&[part], RepeatMode::Streaming).unwrap_err();
     assert_eq!(error.severity, Severity::Unsupported, "{error}");
-    assert!(error.to_string().contains("takes a GPU's memory for the host's"), "{error}");
+    assert!(error.to_string().contains("treats a GPU's memory as host memory"), "{error}");
     let part = side.part("send-w1", 0, 8);
     assert!(side.port.bind(&[part], RepeatMode::Streaming).is_ok());
 }
 
 #[test]
-fn what_the_user_set_stays() {
+fn user_settings_stay() {
     let Some(library) = library() else { return };
     let mut port = open(Some(&library)).unwrap();
     port.settings = vec!["UCX_RNDV_SCHEME=am".to_owned()];
     let why = port.worker(1, Some(UcxSetting::RndvPut)).unwrap_err().to_string();
     assert!(why.contains("UCX_RNDV_SCHEME=am is set for this run"), "{why}");
-    // Another variable whose name begins the same is another one.
+    // A variable with the same prefix is a different one.
     port.settings = vec!["UCX_RNDV_SCHEME_OF_OTHERS=am".to_owned()];
     assert!(port.worker(1, Some(UcxSetting::RndvPut)).is_ok());
 }
@@ -439,7 +440,7 @@ fn a_variable_of_a_transport_reaches_it_or_is_refused() {
         Ok(printed) => assert!(printed.contains("16440"), "{printed}"),
         Err(why) => {
             assert!(!hands_on(&port), "{why}");
-            assert!(why.to_string().contains("hands none on"), "{why}");
+            assert!(why.to_string().contains("passes none on"), "{why}");
         }
     }
     let why = seen("NO_SUCH_SIZE").unwrap_err().to_string();
