@@ -5,13 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CasePattern, FaultHandling, Flow, IoSpec, MemKind, Ns, StoreFacts, Topology, Unit,
+    Bytes, Case, CasePattern, CpuOp, FaultHandling, Flow, IoSpec, MemKind, Mover, Ns, StoreFacts,
+    SuiteId, Topology, Unit, did_you_mean,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::needs::{is_blocking, needs, needs_driver, page_faults};
+use crate::no_match;
 use crate::scope::PlanScope;
-use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander};
+use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander, usual_copies};
 
 /// Most cases that are sampled in turn. More would put the first figure of a group too far away.
 const GROUP: usize = 16;
@@ -57,7 +59,23 @@ impl RunPlan {
         let mut entries: Vec<PlannedCase> = Vec::new();
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
+        // Without a suite, the host is measured with the instructions that programs use.
+        let by_default = suites.is_empty() && patterns.is_empty();
+        let usual = usual_copies(scope.topology);
+        let is_usual = |case: &Case| {
+            case.timed.iter().all(|flow| match flow.by {
+                Mover::Cpu { work, .. } => work.op != CpuOp::Copy || usual.contains(&work.how),
+                _ => true,
+            })
+        };
         for (suite, case) in listed {
+            if by_default && suite.id == SuiteId::Host && !is_usual(&case) {
+                continue;
+            }
+            // What a model lacks is no part of its plan; a pasted case says so when it is tried.
+            if scope.simulated && !between::has_model(&case) {
+                continue;
+            }
             let budget = suite.cases.are_probes().then_some(PROBE_BUDGET);
             let suite = suite.id.word();
             let hits: Vec<usize> =
@@ -107,9 +125,10 @@ impl RunPlan {
                     } else {
                         format!(" of {}", suites.join(", "))
                     };
+                    let why = no_match::explain(scope, pattern, suites);
                     return Err(format!(
-                        "no case{among} matches '{pattern}'; `pathline plan` lists the cases of \
-                         this machine"
+                        "no case{among} matches '{pattern}': {why}; `pathline plan` lists the cases \
+                         of this machine"
                     ));
                 }
             }
@@ -124,9 +143,39 @@ impl RunPlan {
         self
     }
 
+    /// The main paths alone: pinned memory to and from each GPU and copies between GPUs, by copy engine, in
+    /// large and in 16 B copies; of the host the largest copies, reads and pointer chases.
+    pub fn quick(self) -> Self {
+        let largest = self.entries.iter().flat_map(|e| &e.case.timed);
+        let largest = largest.filter(|f| is_host_copy(f)).map(|f| f.bytes).max();
+        let is_main = |entry: &PlannedCase| {
+            let [flow] = entry.case.timed.as_slice() else { return false };
+            let is = |suite: SuiteId| entry.suites.iter().any(|s| s == suite.word());
+            let copy = matches!(flow.by, Mover::Dma { .. }) && entry.case.background.is_empty();
+            let pinned = [flow.src, flow.dst].iter().any(|place| place.mem == MemKind::Pinned);
+            let push = flow.by.at() == flow.src.unit;
+            (is(SuiteId::HostLink) && copy && pinned)
+                || (is(SuiteId::Pairs) && copy && push)
+                || (is(SuiteId::Latency) && copy)
+                || (is(SuiteId::Host) && is_host_copy(flow) && Some(flow.bytes) == largest)
+        };
+        let mut entries: Vec<PlannedCase> = self.entries.into_iter().filter(is_main).collect();
+        number_groups(&mut entries);
+        Self { entries }
+    }
+
     /// How many cases will be tried.
     pub fn runnable(&self) -> usize {
         self.entries.iter().filter(|e| e.skip.is_none()).count()
+    }
+
+    /// Why named suites have no case on a machine, one clause each with the command that helps. Empty if
+    /// each has one.
+    pub fn missing_suites(&self, scope: &PlanScope<'_>, names: &[String]) -> Vec<String> {
+        let has = |name: &str| self.entries.iter().any(|e| e.suites.iter().any(|s| s == name));
+        let wanted = SUITES.iter().filter(|s| names.iter().any(|name| name == s.id.word()));
+        let empty = wanted.filter(|suite| !has(suite.id.word()));
+        empty.map(|suite| no_match::explain_suite(scope, suite.id)).collect()
     }
 
     /// Suites that have cases in this plan, in display order, with their numbers of cases.
@@ -138,6 +187,11 @@ impl RunPlan {
         let of = |s: &'static SuiteSpec| (s, count(s.id.word()));
         SUITES.iter().filter(|s| present.contains(s.id.word())).map(of).collect()
     }
+}
+
+/// Whether CPU threads copy or read.
+fn is_host_copy(flow: &Flow) -> bool {
+    matches!(flow.by, Mover::Cpu { work, .. } if matches!(work.op, CpuOp::Copy | CpuOp::Read))
 }
 
 /// The suites that are asked for: by name, else all if patterns choose among them, else the
@@ -154,7 +208,11 @@ fn chosen(
     }
     let known: Vec<&str> = SUITES.iter().map(|s| s.id.word()).collect();
     if let Some(name) = names.iter().find(|n| !known.contains(&n.as_str())) {
-        return Err(format!("no suite is called '{name}'; there are {}", known.join(", ")));
+        return Err(format!(
+            "no suite is called '{name}': one of {}{}; `pathline suites` says what they measure",
+            known.join(" "),
+            did_you_mean(name, known.iter().copied())
+        ));
     }
     Ok(SUITES.iter().filter(|s| names.iter().any(|n| n == s.id.word())).collect())
 }

@@ -390,6 +390,12 @@ fn streaming(simd: CpuHow) -> Option<CpuHow> {
     }
 }
 
+/// Copies that programs use: the C library's, and the widest loads and stores, ordinary and streaming.
+pub(crate) fn usual_copies(topology: &Topology) -> Vec<CpuHow> {
+    let simd = widest(topology);
+    [CpuHow::Memcpy, simd].into_iter().chain(streaming(simd)).collect()
+}
+
 /// 1, 2, 4 ... and all.
 fn ladder(all: u32) -> Vec<u32> {
     let mut counts: Vec<u32> =

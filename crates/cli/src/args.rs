@@ -3,20 +3,23 @@
 mod health;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{
     Arg, ArgMatches, Args as _, CommandFactory, FromArgMatches, Id, Parser, Subcommand, ValueEnum,
     value_parser,
 };
 use pathline_bench::{GpuRequirement, RandomDraw};
+use pathline_flow::MachineDesc;
 use pathline_gpu::{COMPILE_COMMAND, LibraryOption, library_options};
 use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, StorePlaces, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
+use pathline_schema::{Bytes, CasePattern, Ns, RunSettings, SuiteId};
 
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 
@@ -42,8 +45,12 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show what this node is made of and how its parts are joined.
     Topo(TopoArgs),
-    /// List the cases of a run, and what would be skipped and why; touches no device.
+    /// Show how long a run would take, its cases, and what would be skipped and why; touches no device.
     Plan(PlanArgs),
+    /// List the suites: what each measures, with how many cases here, and for how long.
+    Suites(SuitesArgs),
+    /// Explain a case text part by part; parts that are left out get their default.
+    Case(CaseArgs),
     /// Show a run again: summary, HTML, CSV.
     Report(ReportArgs),
     /// Compare runs before and after, case by case.
@@ -137,14 +144,19 @@ pub(crate) struct SelectArgs {
     /// Simulate this machine instead of measuring this host.
     ///
     /// A name from `pathline machines`, or a TOML file.
-    #[arg(long, short, value_name = "NAME|FILE")]
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
-    /// Only these suites, comma-separated.
-    #[arg(long, short, value_delimiter = ',', value_name = "SUITE")]
+    /// Only these suites, comma-separated; `pathline suites` says what they measure.
+    #[arg(long, short, value_delimiter = ',', value_name = "SUITE",
+        value_parser = KnownName::SUITES)]
     pub(crate) suite: Vec<String>,
     /// Only cases that match this text; repeatable.
     ///
-    /// A case text, or a flow with wildcards such as 'gpu0.* > gpu*.vram by dma'.
+    /// A case text, or a flow with wildcards such as 'gpu0.* > gpu*.vram by dma'. Movers: dma (copy
+    /// engine), blit (copy kernel of the runtime), kernel, cpu, migrate, staged, batch, call; between
+    /// processes mpi, ccl (NCCL, RCCL), ucx, shm, cma, xpmem; files uring, aio, sync, gds. Memory: vram,
+    /// vram-fine, pinned, pinned-nc, pinned-wc, registered, paged, huge, managed, reg (none).
+    /// `pathline case TEXT` explains a text.
     #[arg(long, short, value_name = "CASE")]
     pub(crate) case: Vec<CasePattern>,
     /// Host memory for buffers; by default half of what is free.
@@ -164,6 +176,33 @@ pub(crate) struct SelectArgs {
     pub(crate) sets: u32,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
+}
+
+/// Parses any text, and lists the names that are known, for help and completions.
+#[derive(Debug, Clone, Copy)]
+struct KnownName {
+    names: fn() -> Vec<&'static str>,
+}
+
+impl KnownName {
+    const SUITES: Self = Self { names: || SuiteId::ALL.iter().map(|suite| suite.word()).collect() };
+    const MACHINES: Self =
+        Self { names: || MachineDesc::presets().iter().map(|(name, _)| *name).collect() };
+}
+
+impl TypedValueParser for KnownName {
+    type Value = String;
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// The suite that needs places for files.
@@ -376,6 +415,9 @@ pub(crate) struct RunArgs {
     /// from that run.
     #[arg(long, value_name = "RUN", conflicts_with_all = kept_by_resume(), help_heading = FILES)]
     pub(crate) resume: Option<PathBuf>,
+    /// Measure the main paths alone, in half a minute: H2D, D2H, GPU to GPU, latency; host memory.
+    #[arg(long, conflicts_with_all = ["resume", "suite", "case", "tune"], help_heading = CASES)]
+    pub(crate) quick: bool,
     /// Search the fastest kernel of each path first.
     ///
     /// On one GPU of each kind. Later runs use what was found.
@@ -514,7 +556,7 @@ pub(crate) struct TopoArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "machine")]
     pub(crate) from: Option<PathBuf>,
     /// Show a simulated machine.
-    #[arg(long, short, value_name = "NAME|FILE")]
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
     /// Save the plain files that were looked at: into a folder, or into one file if the name ends
     /// in .json.
@@ -543,6 +585,13 @@ pub(crate) struct PlanArgs {
     pub(crate) select: SelectArgs,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
+    /// Plan for this many processes, as `run --ranks` starts them.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
+        help_heading = PROCESSES)]
+    pub(crate) ranks: Option<u32>,
+    /// Plan what `run --quick` measures.
+    #[arg(long, conflicts_with_all = ["suite", "case"], help_heading = CASES)]
+    pub(crate) quick: bool,
     /// Print JSON: a line a case.
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,
@@ -550,12 +599,35 @@ pub(crate) struct PlanArgs {
     pub(crate) timeout: TimeoutArgs,
 }
 
+/// For which machine suites are listed.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct SuitesArgs {
+    /// Of a simulated machine.
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) machine: Option<String>,
+    /// With this many processes, as `run --ranks` starts them.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) ranks: Option<u32>,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
+}
+
+/// Which case to explain.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct CaseArgs {
+    /// The case, such as 'gpu0 > gpu1 by dma'.
+    pub(crate) text: String,
+}
+
 /// Which run to show, and how.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ReportArgs {
     /// The run: its folder or journal.
     pub(crate) run: PathBuf,
-    /// Write the HTML report here; next to the journal by default.
+    /// Write the HTML report here; by default into the run's folder, and of a journal with another name
+    /// than run.jsonl nowhere.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Write a table with a row a series; `-` is standard output.
@@ -660,7 +732,8 @@ pub(crate) struct CalibrateArgs {
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ValidateArgs {
     /// The machine: a name from `pathline machines`, or a TOML file.
-    #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x")]
+    #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x",
+        value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
     /// A table of published values (CSV; docs/validate.md has its columns). By default the one that
     /// comes with the machine.
@@ -692,7 +765,7 @@ pub(crate) struct ValidateArgs {
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "exchange", "against"]))]
 pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
-    #[arg(long, short, value_name = "NAME|FILE")]
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
     /// Flows that start together, with their sizes, joined by ' & '; flows that run throughout after
     /// ' while '. May be given several times.

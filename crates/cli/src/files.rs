@@ -36,6 +36,12 @@ pub(crate) fn journal_path(run: &Path) -> PathBuf {
     if packed.exists() && !plain.exists() { packed } else { plain }
 }
 
+/// Whether a journal lies in a folder that `pathline run` made: it has the name that runs give it.
+pub(crate) fn is_in_run_folder(journal: &Path) -> bool {
+    let name = journal.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(".gz").unwrap_or(&name) == JOURNAL
+}
+
 /// The page of a journal: in its folder, and named after it unless it is `run.jsonl`, so that
 /// several journals in one folder have a page each.
 pub(crate) fn page_path(journal: &Path) -> PathBuf {
@@ -50,6 +56,10 @@ pub(crate) fn page_path(journal: &Path) -> PathBuf {
 /// Reads a run. Lines that are broken are named on standard error.
 pub(crate) fn read(run: &Path) -> Result<Journal> {
     let path = journal_path(run);
+    if path.is_dir() {
+        let path = path.display();
+        return Err(anyhow!("{path}: it is a folder; expected a run's folder or its {JOURNAL}"));
+    }
     let file = File::open(&path)
         .with_context(|| format!("{}: expected a run's folder or its {JOURNAL}", path.display()))?;
     let journal = unpacked(file)

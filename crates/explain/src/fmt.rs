@@ -87,6 +87,19 @@ pub fn reason<'a>(case: &Case, why: &'a str) -> &'a str {
     flows.or_else(|| about(&case.to_string())).unwrap_or(why)
 }
 
+/// A reason without its numbers: reasons that differ in those alone have one cause.
+pub fn cause(why: &str) -> String {
+    let mut cause = String::with_capacity(why.len());
+    for c in why.chars() {
+        match c {
+            c if c.is_ascii_digit() && cause.ends_with('#') => {}
+            c if c.is_ascii_digit() => cause.push('#'),
+            c => cause.push(c),
+        }
+    }
+    cause
+}
+
 /// The first letter of a sentence.
 pub fn sentence(text: &str) -> String {
     let mut chars = text.chars();

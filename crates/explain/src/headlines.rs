@@ -13,6 +13,7 @@ use crate::figure::{
 use crate::figures::StorageSummary;
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
+use crate::shell_quote::quote;
 
 /// Agreement with a published value that is called good.
 const AGREES: f64 = 0.1;
@@ -32,19 +33,22 @@ pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -
         all.extend(published(run, figures));
         all.extend(faults(journal).map(warn));
         all.extend(skips);
-        all.extend(unverified(journal).map(warn));
-        all.extend(unsettled(journal).map(warn));
+        all.extend(unverified(run).map(warn));
+        all.extend(unsettled(run).map(warn));
     } else {
         all.extend(few.into_iter().map(plain));
         all.extend(skips);
         all.extend(faults(journal).map(warn));
-        all.extend(unverified(journal).map(warn));
+        all.extend(unverified(run).map(warn));
     }
     all.extend(run.repeats.sentence(journal.begin.settings.repeats).map(plain));
     all.extend(noted(journal).map(warn));
     all.extend(cut(journal).map(warn));
     all
 }
+
+/// Copies of up to as many bytes are shown by their time.
+const TINY: u64 = 1024;
 
 /// Up to this many cases have a sentence each.
 const FEW: usize = 4;
@@ -58,7 +62,11 @@ fn single(run: &RunView) -> Vec<String> {
     let tell = |entry: &RunEntry| {
         let isolated = entry.case.cadence == Cadence::Isolated;
         let ping = |f: &Flow| f.by.wire().is_some_and(|w| w.op == WireOp::Ping);
-        let step = isolated || entry.case.timed.iter().any(|f| f.by.is_chase() || ping(f));
+        // Of a tiny copy the rate would be 0.00 GB/s: its time is what counts.
+        let tiny = |f: &Flow| f.bytes.0 <= TINY && f.by.has_rate();
+        let step = isolated
+            || entry.case.timed.iter().any(|f| f.by.is_chase() || ping(f))
+            || entry.case.timed.iter().all(tiny);
         let quantity = if step { CaseQuantity::StepNs } else { CaseQuantity::Payload };
         let cell = run.cell(entry, quantity);
         let value = cell.value?;
@@ -180,15 +188,20 @@ fn rejected(journal: &Journal) -> Option<String> {
 
 /// Skips by their most frequent reason.
 fn skips(journal: &Journal) -> Option<String> {
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    // Reasons that differ in numbers alone are one cause; its first text stands for it.
+    let mut causes: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     for outcome in &journal.outcomes {
         if let CaseOutcome::Skipped(skip) = outcome {
-            *reasons.entry(fmt::reason(&skip.case, &skip.why)).or_default() += 1;
+            let why = fmt::reason(&skip.case, &skip.why);
+            causes.entry(fmt::cause(why)).or_insert((0, why)).0 += 1;
         }
     }
-    let total: usize = reasons.values().sum();
-    let (why, most) = reasons.iter().max_by_key(|(why, n)| (**n, std::cmp::Reverse(**why)))?;
-    let share = if *most == total { String::new() } else { format!("{most} of them: ") };
+    let total: usize = causes.values().map(|cause| cause.0).sum();
+    let (most, why) = causes.values().max_by_key(|(n, why)| (*n, std::cmp::Reverse(*why)))?;
+    let share = match causes.len() {
+        1 => String::new(),
+        all => format!("{} causes, the most frequent ({most}): ", all),
+    };
     Some(format!("{} skipped; {share}{why}", fmt::count(total, "case")))
 }
 
@@ -200,7 +213,12 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measure
 }
 
 /// Copies whose bytes were not read back. Loops that leave nothing behind are not doubtful.
-fn unverified(journal: &Journal) -> Option<String> {
+fn unverified(run: &RunView) -> Option<String> {
+    let journal = run.journal;
+    if run.simulated().is_some() {
+        // The messages of a model carry no bytes: that is no sign of a fault.
+        return None;
+    }
     let copies = measured(journal).filter(|m| moves_bytes(&m.case));
     let mut doubtful = copies.filter_map(|m| match &m.verdict {
         VerifyResult::Unverified(why) => Some(why),
@@ -212,7 +230,12 @@ fn unverified(journal: &Journal) -> Option<String> {
 }
 
 /// Results whose time budget ended before the wanted precision, or before the least number of samples.
-fn unsettled(journal: &Journal) -> Option<String> {
+fn unsettled(run: &RunView) -> Option<String> {
+    let journal = run.journal;
+    if run.simulated().is_some() {
+        // The spread of a model's times is drawn, and says nothing of a machine.
+        return None;
+    }
     let precision = journal.settings().precision;
     let (wide, few): (Vec<_>, Vec<_>) = measured(journal)
         .filter(|m| m.stop.reason != StopReason::Precise)
@@ -231,8 +254,12 @@ fn unsettled(journal: &Journal) -> Option<String> {
         0 => String::new(),
         n => format!("; {n} more with fewer samples than wanted"),
     };
+    let again = match worst.case.flows().count() {
+        1 => format!(" Again, longer: pathline run --case {} --case-budget 2000.", quote(&case)),
+        _ => " --case-budget gives them more.".to_owned(),
+    };
     Some(format!(
-        "{} of {total} did not reach ±{} within their time budget (worst ±{}, {case}){more}.",
+        "{} of {total} did not reach ±{} within their time budget (worst ±{}, {case}){more}.{again}",
         wide.len(),
         fmt::percent(precision),
         fmt::percent(worst.stop.half_width)
@@ -250,8 +277,9 @@ fn noted(journal: &Journal) -> Option<String> {
     for note in journal.notes.iter().filter(|note| !note.lacks_gpus()) {
         *codes.entry(note.code.as_str()).or_default() += 1;
     }
-    let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} x {code}")).collect();
-    (!texts.is_empty()).then(|| format!("Warnings: {}.", texts.join(", ")))
+    let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} {code}")).collect();
+    let total = fmt::count(codes.values().sum(), "warning");
+    (!texts.is_empty()).then(|| format!("{total}: {}; --full says what follows.", texts.join(", ")))
 }
 
 /// That the run must have GPUs and could not use them, from its beginning or from some case on.

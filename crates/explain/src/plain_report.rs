@@ -28,7 +28,7 @@ pub(crate) fn make_plain(texts: &mut impl EachText) {
     });
 }
 
-/// Names things as the vendor of the GPUs does: journals and models have the same words for all.
+/// Names things as the vendor of the GPUs does: journals and models use one term for all vendors.
 pub(crate) fn use_vendor_terms(texts: &mut impl EachText, caps: &GpuCaps) {
     texts.each_text(&mut |text| {
         for (generic, term) in caps.terms {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pathline_schema::{Bytes, Collective, ParseError};
+use pathline_schema::{Bytes, Collective, ParseError, did_you_mean};
 
 /// The most ranks of one exchange.
 const MAX_RANKS: usize = 1024;
@@ -249,7 +249,8 @@ impl FromStr for ExchangeSpec {
             (_, Some(op)) => ExchangeOp::Collective { op, over: read_ranks(ranks)? },
             _ => {
                 let words: Vec<&str> = Collective::ALL.iter().map(|op| op.word()).collect();
-                return Err(bad(&format!("send, ping, {}", words.join(", "))));
+                let near = did_you_mean(word, words.iter().copied().chain(["send", "ping"]));
+                return Err(bad(&format!("send, ping, {}{near}", words.join(", "))));
             }
         };
         if window.is_some() && !matches!(what, ExchangeOp::Send { .. }) {

@@ -9,7 +9,7 @@ mod sheets;
 
 pub use first_screen::first_screen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use draw::{TermPage, TermPaint};
 use pathline_explain::figure::{
@@ -18,6 +18,7 @@ use pathline_explain::figure::{
 };
 use pathline_explain::figures::{TerminalUse, terminal_use};
 use pathline_explain::fmt;
+use pathline_explain::shell_quote::quote;
 use pathline_findings::RunConclusions;
 
 /// The most kinds of GPUs that are listed; the page has them all.
@@ -25,6 +26,12 @@ const MOST_GPUS: usize = 4;
 
 /// The most kinds of warnings that are shown; the page has them all.
 const MOST_NOTES: usize = 4;
+
+/// Longer case texts are shortened to their first flow.
+const LONGEST_CASE: usize = 160;
+
+/// The most figures that a warning names.
+const MOST_AFFECTED: usize = 3;
 
 /// The most reasons for skips and faults that are shown.
 const MOST_REASONS: usize = 8;
@@ -271,41 +278,108 @@ fn marks(page: &mut TermPage, report: &RunReport) {
     }
 }
 
-/// Reasons by suite and frequency, where there is more than the one that a headline tells.
+/// Causes by frequency, failures first: how many cases, of which suites, and the first reason.
 fn absences(page: &mut TermPage, report: &RunReport) {
-    let mut reasons: BTreeMap<(bool, String, &str), usize> = BTreeMap::new();
+    #[derive(Default)]
+    struct CauseGroup<'a> {
+        cases: usize,
+        suites: BTreeSet<&'a str>,
+        why: &'a str,
+    }
+    let mut causes: BTreeMap<(bool, String), CauseGroup<'_>> = BTreeMap::new();
     for absence in &report.absences {
         let why = fmt::reason(&absence.case, &absence.why);
-        let suite = absence.suites.first().cloned().unwrap_or_default();
-        *reasons.entry((!absence.faulted, suite, why)).or_default() += 1;
+        let group = causes.entry((!absence.faulted, fmt::cause(why))).or_default();
+        group.cases += 1;
+        group.why = why;
+        group.suites.extend(absence.suites.first().map(String::as_str));
     }
-    if reasons.len() < 2 {
+    if causes.len() < 2 {
         return;
     }
     page.heading("Not measured", &fmt::count(report.absences.len(), "case"));
-    let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|((skipped, ..), n)| (*skipped, std::cmp::Reverse(*n)));
-    for ((skipped, suite, why), n) in reasons.iter().take(MOST_REASONS) {
-        let (mark, word) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
-        let of = if suite.is_empty() { String::new() } else { format!(" of {suite}") };
-        page.line(&page.cut(&format!("{mark} {n}{of} {word}: {why}")));
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    causes.sort_by_key(|((skipped, _), group)| (*skipped, std::cmp::Reverse(group.cases)));
+    for ((skipped, _), group) in causes.iter().take(MOST_REASONS) {
+        let (mark, ended) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
+        let suites: Vec<&str> = group.suites.iter().copied().collect();
+        let of =
+            if suites.is_empty() { String::new() } else { format!(" of {}", suites.join(", ")) };
+        page.wrapped(mark, 1, &format!("{} {ended}: {}{of}", group.cases, group.why));
     }
-    more(page, reasons.len(), MOST_REASONS, "reason");
+    more(page, causes.len(), MOST_REASONS, "cause");
 }
 
-/// Warnings by kind, each with its worst example.
+/// What follows from a warning of a kind, for its figures.
+fn consequence(code: &str) -> &'static str {
+    match code {
+        "bimodal" => "two states; the median shows one of them",
+        "drift" => "the machine changed meanwhile; the median lies between",
+        "wandering" => "slow changes; the interval may be too narrow",
+        "overhead" => "hardly longer than an empty operation; the rate is a lower bound",
+        "busy" | "preempted" => "other programs took time; the figure is a lower bound",
+        "not-migrated" => "pages were read in place: a rate of the link, not of migration",
+        "gpu-throttled" => "clocks were held down; the figure is a lower bound",
+        "pcie-below-max" => "the link ran below its best; the figure is a lower bound",
+        "beyond-ceiling" => "faster than hardware allows; the figure is wrong",
+        "outliers" => "the mean and the tail are affected, the median is not",
+        _ => "",
+    }
+}
+
+/// Warnings by kind: what follows, the figures that are affected, the worst example, and the command
+/// that measures that again.
 fn notes(page: &mut TermPage, report: &RunReport) {
     let groups = report.warnings_by_code();
     if groups.is_empty() {
         return;
     }
     page.heading("Warnings", &report.warnings.len().to_string());
-    for (code, doubts) in groups.iter().take(MOST_NOTES) {
-        let Some(worst) = doubts.first() else { continue };
-        let number = if doubts.len() > 1 { format!("{} x ", doubts.len()) } else { String::new() };
-        let worst = format!("{}: {}", worst.subject, worst.text);
-        let line = page.cut(&format!("! {number}{code}: {worst}"));
-        page.line(&page.paint.warn(&line));
+    let mut figure_of: BTreeMap<String, &Figure> = BTreeMap::new();
+    for figure in &report.figures {
+        for case in figure.cells().filter_map(|cell| cell.case.as_ref()) {
+            figure_of.entry(case.to_string()).or_insert(figure);
+        }
+    }
+    for (code, warnings) in groups.iter().take(MOST_NOTES) {
+        let Some(worst) = warnings.first() else { continue };
+        let mut figures: BTreeMap<&str, usize> = BTreeMap::new();
+        for warning in warnings {
+            if let Some(figure) = figure_of.get(&warning.subject) {
+                *figures.entry(figure.title.as_str()).or_default() += 1;
+            }
+        }
+        let mut figures: Vec<(&str, usize)> = figures.into_iter().collect();
+        figures.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let shown: Vec<String> = figures
+            .iter()
+            .take(MOST_AFFECTED)
+            .map(|(title, n)| if *n == 1 { (*title).to_owned() } else { format!("{title} ({n})") })
+            .collect();
+        let rest = figures.len().saturating_sub(MOST_AFFECTED);
+        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        let affected =
+            if shown.is_empty() { String::new() } else { format!(" in {}", shown.join("; ")) };
+        let number =
+            if warnings.len() > 1 { format!("{} x ", warnings.len()) } else { String::new() };
+        let follows = match consequence(code) {
+            "" => String::new(),
+            text => format!(": {text}"),
+        };
+        page.wrapped(&page.paint.warn("!"), 1, &format!("{number}{code}{affected}{rest}{follows}"));
+        let is_long = worst.subject.chars().count() > LONGEST_CASE;
+        let subject = match worst.subject.split_once(" & ").filter(|_| is_long) {
+            Some((first, rest)) => format!("{first} and {} more", 1 + rest.matches(" & ").count()),
+            None => worst.subject.clone(),
+        };
+        page.wrapped(" ", 1, &format!("{} ({subject})", worst.text));
+        if let Some(figure) = figure_of.get(&worst.subject) {
+            let again = match is_long {
+                true => figure.command.clone(),
+                false => format!("pathline run --case {}", quote(&worst.subject)),
+            };
+            page.wrapped(" ", 1, &format!("again: {again}"));
+        }
     }
     more(page, groups.len(), MOST_NOTES, "kind");
 }

@@ -10,7 +10,7 @@ use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_gpu::management;
 use pathline_hal::Machine;
 use pathline_live::LiveMachine;
-use pathline_schema::{Bytes, Topology};
+use pathline_schema::{Bytes, Topology, did_you_mean};
 use pathline_sim::SimOptions;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -86,8 +86,9 @@ impl MachineModel {
             let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
             match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
-                    "no machine is called '{name}' (there are {}), and as a file: {error}",
-                    known.join(", ")
+                    "no machine is called '{name}' (there are {}{}), and as a file: {error}",
+                    known.join(", "),
+                    did_you_mean(name, known.iter().copied())
                 ),
                 _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
             }

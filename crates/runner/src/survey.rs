@@ -5,12 +5,13 @@ use std::time::Duration;
 use pathline_bench::MachineInfo;
 use pathline_flow::RuntimeEnv;
 use pathline_gpu::chosen_family;
-use pathline_schema::{Topology, TopologyWarning, WorldKind};
+use pathline_schema::{Rank, RankMember, Topology, TopologyWarning, Transport, WorldKind};
 use pathline_sim::SimOptions;
 use pathline_topo::HostSnapshot;
 
 use crate::choice::LibraryChoice;
 use crate::machine::{HostMachine, MachineChoice, MachineModel};
+use crate::member::share_of;
 use crate::probe::{self, LibraryProbe, ManagementAnswer, ProbeError, ProbeLimits, RuntimeAnswer};
 
 /// This host by its plain files, and by what NVML shows to a process that may be lost over it.
@@ -61,9 +62,23 @@ pub struct MachineSurvey {
 impl MachineSurvey {
     /// Looks at a machine. `call_timeout` is for one call of a library.
     pub fn new(machine: &MachineChoice, call_timeout: Option<Duration>) -> Self {
+        Self::with_ranks(machine, call_timeout, 0)
+    }
+
+    /// The same with processes that measure together, none of which is started: on a host each is
+    /// taken to have every library.
+    pub fn with_ranks(machine: &MachineChoice, call_timeout: Option<Duration>, ranks: u32) -> Self {
         match machine {
-            MachineChoice::Host(host) => Self::host(host, call_timeout),
-            MachineChoice::Model(model) => Self::model(model),
+            MachineChoice::Host(host) => {
+                let mut survey = Self::host(host, call_timeout);
+                if ranks > 0 {
+                    survey.about.ranks = planned_members(&survey.about.topology, ranks);
+                    let note = "no process was started: each is taken to have every library";
+                    survey.notes.push(note.to_owned());
+                }
+                survey
+            }
+            MachineChoice::Model(model) => Self::model(model, ranks),
         }
     }
 
@@ -79,13 +94,27 @@ impl MachineSurvey {
         Self { about, notes: choice.into_iter().chain(family.numbering_note()).collect() }
     }
 
-    fn model(model: &MachineModel) -> Self {
+    fn model(model: &MachineModel, ranks: u32) -> Self {
         let desc = model.desc();
-        let machine =
-            pathline_sim::machine_with(desc, RuntimeEnv::default(), &SimOptions::default());
-        let stores = machine.ok().and_then(|m| m.storage).map_or_else(Vec::new, |s| s.stores());
+        let options = SimOptions { ranks, ..SimOptions::default() };
+        let machine = pathline_sim::machine_with(desc, RuntimeEnv::default(), &options).ok();
+        let stores = machine.as_ref().and_then(|m| m.storage.as_ref());
+        let stores = stores.map_or_else(Vec::new, |storage| storage.stores());
+        let ranks = machine.as_ref().and_then(|m| m.ranks.as_ref());
+        let ranks = ranks.map_or_else(Vec::new, |ranks| ranks.members().to_vec());
         let world = WorldKind::Simulated(desc.name.clone());
-        let about = MachineInfo { stores, ..MachineInfo::closed(world, desc.topology()) };
+        let about = MachineInfo { stores, ranks, ..MachineInfo::closed(world, desc.topology()) };
         Self { about, notes: Vec::new() }
     }
+}
+
+/// Processes of a host as they would be, with every library.
+fn planned_members(topology: &Topology, ranks: u32) -> Vec<RankMember> {
+    let ways = || Transport::ALL.iter().map(|via| (*via, String::new())).collect();
+    let member = |rank| {
+        let (gpus, numa) = share_of(topology, rank, ranks);
+        let host = topology.host.hostname.clone();
+        RankMember { rank: Rank(rank), host, gpus, numa, ways: ways(), ..RankMember::default() }
+    };
+    (0..ranks).map(member).collect()
 }

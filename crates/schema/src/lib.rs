@@ -5,6 +5,7 @@
 
 mod busy_limit;
 mod case;
+mod case_defaults;
 mod case_times;
 mod clean_samples;
 mod gpu;
@@ -16,6 +17,7 @@ mod member;
 mod mover;
 mod mover_facts;
 mod origin;
+mod nearest;
 mod place;
 mod plain_text;
 mod record;
@@ -46,6 +48,7 @@ pub use mover::{
 };
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
 pub use origin::ConstantOrigin;
+pub use nearest::{did_you_mean, nearest_name};
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{
@@ -89,6 +92,11 @@ impl ParseError {
         }
         Self { what, text: cut, expected: expected.into() }
     }
+    /// Of a name that is none of a vocabulary's.
+    pub(crate) fn unknown(what: &'static str, text: &str, names: &[&str]) -> Self {
+        let near = did_you_mean(text, names.iter().copied());
+        Self::new(what, text, format!("one of {}{near}", names.join(" ")))
+    }
 }
 
 /// Serialises a type as its canonical text.
@@ -130,7 +138,7 @@ macro_rules! words {
             fn from_str(s: &str) -> Result<Self, Self::Err> {
                 match s {
                     $($w => Ok($t::$v),)+
-                    _ => Err($crate::ParseError::new($what, s, concat!("one of" $(, " ", $w)+))),
+                    _ => Err($crate::ParseError::unknown($what, s, &[$($w),+])),
                 }
             }
         }

@@ -8,7 +8,7 @@ use crate::place::number;
 use crate::variant::CHAIN_STRIDE;
 use crate::{
     Bytes, IoEngine, IoSpec, KernelEffect, KernelOp, KernelVariant, MessageOp, ParseError,
-    Transport, Unit, serde_as_text, words,
+    Transport, Unit, did_you_mean, serde_as_text, words,
 };
 
 /// The operation of CPU threads on the bytes.
@@ -378,19 +378,54 @@ impl fmt::Display for Mover {
     }
 }
 
+/// Forms of movers by their word.
+const FORMS: &[(&str, &str)] = &[
+    ("dma", "dma@gpuN"),
+    ("blit", "blit@gpuN"),
+    ("kernel", "kernel@gpuN[VARIANT], such as kernel@gpu0[copy-w16-u4-b256-g2sm]"),
+    ("cpu", "cpu@numaN[OP-HOW-tN], such as cpu@numa0[copy-memcpy-t1]"),
+    ("migrate", "migrate@UNIT[fault|prefetch]"),
+    ("staged", "staged@gpuN[numaN]"),
+    ("batch", "batch@gpuN[COPIES]"),
+    ("call", "call@gpuN[CALL], such as call@gpu0[launch]"),
+    ("mpi", "mpi@UNIT[OPERATION], such as mpi@gpu0[send-w64]"),
+    ("ccl", "ccl@gpuN[OPERATION], such as ccl@gpu0[all_reduce]"),
+    ("ucx", "ucx@UNIT[OPERATION], such as ucx@gpu0[ping]"),
+    ("shm", "shm@numaN[OPERATION]"),
+    ("cma", "cma@numaN[OPERATION]"),
+    ("xpmem", "xpmem@numaN[OPERATION]"),
+    ("uring", "uring@numaN[I/O]"),
+    ("uring-plain", "uring-plain@numaN[I/O]"),
+    ("uring-poll", "uring-poll@numaN[I/O]"),
+    ("aio", "aio@numaN[I/O]"),
+    ("sync", "sync@numaN[I/O]"),
+    ("gds", "gds@numaN[I/O]"),
+];
+
+/// The form of the mover that a text means; of an unknown one the words of all.
+fn expected_mover(text: &str) -> String {
+    let kind = text.split(['@', '[']).next().unwrap_or(text);
+    match FORMS.iter().find(|(word, _)| *word == kind) {
+        Some((_, form)) => (*form).to_owned(),
+        None => {
+            let words = FORMS.iter().map(|(word, _)| *word);
+            let near = did_you_mean(kind, words.clone());
+            format!("one of {}, then @UNIT{near}", words.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+impl Mover {
+    /// The words of all movers, as case texts have them.
+    pub fn words() -> impl Iterator<Item = &'static str> + Clone {
+        FORMS.iter().map(|(word, _)| *word)
+    }
+}
+
 impl FromStr for Mover {
     type Err = ParseError;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        let bad = || {
-            ParseError::new(
-                "mover",
-                s,
-                "dma@gpuN, blit@gpuN, kernel@gpuN[VARIANT], cpu@numaN[OP-HOW-tN], \
-                 migrate@UNIT[fault|prefetch], staged@gpuN[numaN], batch@gpuN[COPIES], call@gpuN[CALL], \
-                 mpi, ccl, ucx, shm, cma, xpmem @UNIT[OPERATION], or \
-                 uring, uring-plain, uring-poll, aio, sync, gds @numaN[I/O]",
-            )
-        };
+        let bad = || ParseError::new("mover", s, expected_mover(s));
         let (kind, rest) = s.split_once('@').ok_or_else(bad)?;
         let (at, args) = match rest.split_once('[') {
             Some((at, args)) => (at, Some(args.strip_suffix(']').ok_or_else(bad)?)),

@@ -42,6 +42,26 @@ pub(super) fn has(scope: &PlanScope<'_>, via: Transport) -> bool {
     !scope.ranks.is_empty() && scope.ranks.iter().all(|m| m.ways.contains_key(&via))
 }
 
+/// Whether models know such an exchange: those that they refuse are no part of their plans.
+pub(crate) fn has_model(case: &Case) -> bool {
+    let known = |flow: &Flow| {
+        let Some(wire) = flow.by.wire() else { return true };
+        let memory = |mem: MemKind| !matches!(mem, MemKind::Managed | MemKind::VramFine);
+        let op = match wire.op {
+            WireOp::Ping | WireOp::Send { .. } => true,
+            WireOp::Group { in_place, unregistered, .. } => {
+                !in_place && !unregistered && case.timed.len() == 1
+            }
+            WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Consume => false,
+        };
+        let library = matches!(wire.via, Transport::Mpi | Transport::Ccl);
+        op && library && memory(flow.src.mem) && memory(flow.dst.mem)
+    };
+    let wired = case.flows().any(|flow| flow.by.wire().is_some());
+    let as_graph = wired && case.cadence == Cadence::Graph;
+    case.flows().all(known) && !as_graph && (!wired || case.background.is_empty())
+}
+
 /// Kinds of memory that messages are sent from: of the host, and of GPUs where every process has
 /// one.
 fn memories(ranks: &[RankMember]) -> Vec<MemKind> {

@@ -20,6 +20,12 @@ use super::ExitKind;
 use crate::args::DoctorArgs;
 use crate::say::outln;
 
+/// Marks of lines, of one width.
+const OK: &str = "[ok]     ";
+const NONE: &str = "[-]      ";
+const MISSING: &str = "[missing]";
+const BROKEN: &str = "[broken] ";
+
 /// Checks of a machine take seconds, and minutes where a kernel compiles for each.
 const CONFORMANCE: ProbeLimits =
     ProbeLimits { call: Duration::from_secs(600), total: Duration::from_secs(7200) };
@@ -41,8 +47,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     let brief = gpus == 0 && !args.libraries.any();
     found.print(topology, brief);
     match without_rings() {
-        Some(why) => outln!("io_uring: {why}"),
-        None => outln!("io_uring: supported"),
+        Some(why) => outln!("{MISSING} io_uring: {why}"),
+        None => outln!("{OK} io_uring: supported"),
     }
     library(&found.direct.report, brief);
     found.direct.notes.iter().for_each(|note| outln!("    {note}"));
@@ -52,13 +58,22 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     if machine.listed > 0 {
         device_memory(args);
     }
-    if let Some(why) = &machine.without {
+    if let Some(why) = machine.without.as_ref().filter(|_| gpus > 0) {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
     let wanted = machine.listed > 0 || topology.gpus.iter().any(|g| !g.vendor.is_empty());
     let missing = wanted && (machine.without.is_some() || found.lacks_needed());
     let unmeasured = gpus > 0 && machine.listed == 0;
     let wrong = machine.failed || missing || unmeasured || lost || found.lost > 0;
+    outln!("");
+    match (wrong, gpus) {
+        (true, 0) => outln!("NOT READY: see [missing] and [broken] above"),
+        (true, n) => outln!("NOT READY to measure {n} GPUs: see [missing] and [broken] above"),
+        (false, 0) => {
+            outln!("READY to measure this host; it has no GPU. Next: pathline run --quick");
+        }
+        (false, n) => outln!("READY to measure this host and {n} GPUs. Next: pathline run --quick"),
+    }
     Ok(if wrong { ExitKind::Wrong } else { ExitKind::Fine })
 }
 
@@ -215,17 +230,20 @@ fn library(found: &LibraryReport, brief: bool) {
 /// `more` ends the first line.
 fn print_library(found: &LibraryReport, brief: bool, more: &str) {
     let absent = |tried: &TriedPlace| tried.why.contains("No such file");
+    let what = &found.what;
     match &found.path {
         Some(path) if found.version.is_empty() => {
-            outln!("{}: {}{more}", found.what, path.display());
+            outln!("{OK} {what}: {}{more}", path.display());
         }
-        Some(path) => outln!("{}: {} ({}){more}", found.what, found.version, path.display()),
-        None if found.tried.iter().all(absent) => outln!("{}: not found{more}", found.what),
-        None => outln!("{}: unusable{more}", found.what),
+        Some(path) => outln!("{OK} {what}: {} ({}){more}", found.version, path.display()),
+        // What this machine has no use for is not missing.
+        None if found.tried.iter().all(absent) && brief => outln!("{NONE} {what}: not found{more}"),
+        None if found.tried.iter().all(absent) => outln!("{MISSING} {what}: not found{more}"),
+        None => outln!("{BROKEN} {what}: unusable{more}"),
     }
     if found.path.is_none() && !brief {
-        outln!("    so:  {}", found.costs);
-        outln!("    try: {}", found.way_out);
+        outln!("    so:      {}", found.costs);
+        outln!("    do this: {}", found.way_out);
     }
     // Names that the linker does not know are of no interest once another is found.
     let (names, files): (Vec<_>, Vec<_>) =

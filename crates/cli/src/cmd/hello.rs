@@ -1,11 +1,12 @@
-//! Without a command: what can be done here, in ten lines.
+//! Without a command: what this host is, what can be done here, and for how long.
 
 use anyhow::Result;
-use pathline_bench::{KNOWN, PlanScope, RunPlan};
+use pathline_bench::{KNOWN, PlanScope, RunPlan, plan_time};
 use pathline_flow::MachineDesc;
 use pathline_runner::{HostMachine, MachineChoice, MachineSurvey, half_of_free, switches};
 
 use super::ExitKind;
+use super::plan::duration;
 use crate::args::{LibraryArgs, TimeoutArgs};
 use crate::say::outln;
 
@@ -26,6 +27,7 @@ pub(super) fn run() -> Result<ExitKind> {
         },
     };
     let machines: Vec<&str> = MachineDesc::presets().iter().map(|(name, _)| *name).collect();
+    let time = duration(plan_time(&plan, topology));
     outln!("pathline {} on {}", env!("CARGO_PKG_VERSION"), topology.host.hostname);
     outln!(
         "  {} · {} CPUs · {} NUMA · {} memory · {gpus}",
@@ -34,16 +36,20 @@ pub(super) fn run() -> Result<ExitKind> {
         topology.numa.len(),
         topology.host.memory.rounded(),
     );
-    outln!("  pathline run                     measure this host: {} cases", plan.runnable());
-    outln!("  pathline run --machine mi250x    the same suites on a simulated node, in seconds");
-    outln!("  pathline topo                    what this node is made of; --svg for a picture");
-    outln!("  pathline plan                    the cases of a run, and what is skipped and why");
-    outln!("  pathline report RUN              a run again: summary, HTML, CSV");
-    outln!("  pathline diff RUN RUN            two runs, case by case");
+    outln!("  pathline run --quick             the main paths of this host in 30 s");
+    outln!("  pathline run                     all of it: {} cases, about {time}", plan.runnable());
     outln!(
-        "  pathline machines                simulated: {}; or your own file",
+        "  pathline run --machine mi250x    the same on a simulated node: {}",
         machines.join(", ")
     );
+    outln!("  pathline topo                    what this node is made of; --svg for a picture");
+    outln!("  pathline suites, plan            what is measured, in which cases, for how long");
+    outln!("  pathline report RUN              a run again; --full, --html, --csv");
+    outln!("  pathline diff BEFORE AFTER       two runs, case by case");
+    outln!(
+        "  pathline predict, validate       a model's times, and how far they are from published ones"
+    );
+    outln!("  pathline calibrate RUN           a model of this node from its runs");
     outln!("  pathline doctor                  libraries for GPUs; -h after any command: help");
     Ok(ExitKind::Fine)
 }

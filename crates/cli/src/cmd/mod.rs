@@ -1,6 +1,7 @@
 //! The commands. Each takes its arguments and returns the exit code.
 
 mod calibrate;
+mod case;
 mod diff;
 mod digest;
 mod doctor;
@@ -13,6 +14,7 @@ mod repeat;
 mod report;
 mod resume;
 mod run;
+mod suites;
 mod topo;
 mod validate;
 
@@ -72,6 +74,8 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
+        Some(Command::Suites(args)) => suites::run(&args),
+        Some(Command::Case(args)) => case::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Report(args)) => report::run(&args),
         Some(Command::Diff(args)) => diff::run(&args),

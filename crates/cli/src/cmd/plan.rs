@@ -1,9 +1,7 @@
 //! `pathline plan`.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
-use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, time_of_probes};
+use pathline_bench::{PlanScope, PlannedCase, RunPlan, TunedKernels, plan_time, time_of_probes};
 use pathline_runner::{MachineSurvey, half_of_free, switches};
 use pathline_schema::{Ns, WorldKind};
 use serde_json::json;
@@ -13,24 +11,16 @@ use crate::args::{PlanArgs, SelectArgs};
 use crate::kernels;
 use crate::say::outln;
 
-/// The cases that the arguments choose on a machine.
-pub(super) fn make(
-    survey: &MachineSurvey,
-    select: &SelectArgs,
-    env: &BTreeMap<String, String>,
-) -> Result<RunPlan> {
-    let about = &survey.about;
-    let tuned = match about.world {
+/// The kernels that suites take.
+fn tuned(is_real: bool, select: &SelectArgs) -> TunedKernels {
+    match is_real {
         _ if select.standard_kernels => TunedKernels::plain(),
-        WorldKind::Real => kernels::remembered(),
-        WorldKind::Simulated(_) => TunedKernels::known(),
-    };
-    let memory = select.memory.unwrap_or_else(|| half_of_free(&about.topology));
-    let (tuned, draw) = (&tuned, select.draw());
-    make_in(&PlanScope { env, tuned, draw, ..about.scope(memory) }, select)
+        true => kernels::remembered(),
+        false => TunedKernels::known(),
+    }
 }
 
-/// The same in a scope.
+/// The cases that the arguments choose in a scope.
 pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunPlan> {
     RunPlan::new(scope, &select.suite, &select.case).map_err(anyhow::Error::msg)
 }
@@ -38,8 +28,17 @@ pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunP
 pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     args.select.check_stores()?;
     let machine = args.select.machine(&args.libraries)?;
-    let survey = MachineSurvey::new(&machine, args.timeout.call());
-    let plan = make(&survey, &args.select, &switches())?;
+    let ranks = args.ranks.unwrap_or(0);
+    let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), ranks);
+    let (about, env) = (&survey.about, switches());
+    let tuned = tuned(about.world == WorldKind::Real, &args.select);
+    let memory = args.select.memory.unwrap_or_else(|| half_of_free(&about.topology));
+    let (tuned, draw) = (&tuned, args.select.draw());
+    let scope = PlanScope { env: &env, tuned, draw, ..about.scope(memory) };
+    let mut plan = make_in(&scope, &args.select)?;
+    if args.quick {
+        plan = plan.quick();
+    }
     if args.json {
         for entry in &plan.entries {
             let PlannedCase { case, suites, skip, .. } = entry;
@@ -47,24 +46,40 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
         }
         return Ok(ExitKind::Fine);
     }
+    let (all, runnable) = (plan.entries.len(), plan.runnable());
+    let time = match about.world {
+        WorldKind::Simulated(_) => "in virtual time, a second or so".to_owned(),
+        WorldKind::Real => format!("about {}", duration(plan_time(&plan, &about.topology))),
+    };
+    outln!("{runnable} cases to measure, {time}; {} skipped", all - runnable);
+    for (suite, cases) in plan.suites() {
+        outln!("  {:<15} {cases:>5} cases  {}", suite.id.word(), suite.about);
+    }
+    let probes = time_of_probes(&plan, &about.topology);
+    if probes > Ns::ZERO {
+        outln!("  about {:.0} s of the probes on hardware", probes.as_secs());
+    }
+    for why in plan.missing_suites(&scope, &args.select.suite) {
+        outln!("  no case of {why}");
+    }
+    survey.notes.iter().for_each(|note| outln!("note: {note}"));
+    outln!("");
     for entry in &plan.entries {
         match &entry.skip {
             None => outln!("{:<10} {}", suite(entry), entry.case),
             Some(why) => outln!("{:<10} {}  -- skipped: {why}", suite(entry), entry.case),
         }
     }
-    outln!("");
-    for (suite, cases) in plan.suites() {
-        outln!("{:<10} {cases:>5} cases  {}", suite.id, suite.about);
-    }
-    let probes = time_of_probes(&plan, &survey.about.topology);
-    if probes > Ns::ZERO {
-        outln!("{:<10} about {:.0} s of the probes on hardware", "", probes.as_secs());
-    }
-    survey.notes.iter().for_each(|note| outln!("note: {note}"));
-    let (all, runnable) = (plan.entries.len(), plan.runnable());
-    outln!("{:<10} {all:>5} cases, {runnable} to measure, {} skipped", "in all", all - runnable);
     Ok(ExitKind::Fine)
+}
+
+/// `40 s`, `4 min`.
+pub(super) fn duration(time: Ns) -> String {
+    match time.as_secs() {
+        seconds if seconds < 1.0 => "1 s".to_owned(),
+        seconds if seconds < 99.5 => format!("{seconds:.0} s"),
+        seconds => format!("{:.0} min", seconds / 60.0),
+    }
 }
 
 fn suite(entry: &PlannedCase) -> &str {

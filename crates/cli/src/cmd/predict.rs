@@ -33,7 +33,7 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     }
     let (mut texts, mut values) = (Vec::new(), Vec::new());
     for text in &args.case {
-        let case: Case = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
+        let case = Case::parse_with_defaults(text).map_err(|e| anyhow!("{text}: {e}"))?;
         let durations = predictor
             .durations(&case)
             .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;

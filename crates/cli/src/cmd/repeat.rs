@@ -18,6 +18,7 @@ const LEFT_OUT: &[&str] = &[
     "time_limit",
     "tune",
     "full",
+    "quick",
     "quiet",
     "color",
     "worker",

@@ -64,13 +64,15 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;
-            named.clone()
+            Some(named.clone())
         }
-        None => {
+        // A folder of journals is the user's: only a run's own folder gets a page by itself.
+        None if files::is_in_run_folder(&path) => {
             let page = files::page_path(&path);
             files::write_page(&page, &html)?;
-            page
+            Some(page)
         }
+        None => None,
     };
     if let Some(file) = &args.csv {
         files::write(file, &pathline_report::csv::export(&journal, Some(&network)))?;
@@ -85,7 +87,10 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         [&args.csv, &args.csv_raw, &args.json].into_iter().flatten().any(|f| f == Path::new("-"));
     if !piped {
         say::page(&summary, colour);
-        outln!("\n{}", page.display());
+        match page {
+            Some(page) => outln!("\n{}", page.display()),
+            None => outln!("\nno page was written; --html FILE writes one"),
+        }
     }
     Ok(judge(&journal).into())
 }

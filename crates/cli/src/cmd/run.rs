@@ -25,9 +25,16 @@ use crate::progress::{RunProgress, StopRequest};
 use crate::say::{self, HOOKS, errln, outln};
 use crate::{files, kernels};
 
+/// Time limit of a quick run, seconds.
+const QUICK_LIMIT: f64 = 30.0;
+
 pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
     let begun = Instant::now();
-    let args = resume::arguments(args)?;
+    let mut args = resume::arguments(args)?;
+    if args.quick {
+        // What is left of the time is for opening the machine and the report.
+        args.time_limit = args.time_limit.or(Some(QUICK_LIMIT));
+    }
     args.select.check_stores()?;
     let joined = match args.select.machine {
         None => joined(args.rendezvous.as_deref())?,
@@ -338,12 +345,13 @@ fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
 }
 
 fn plan_for(scope: &PlanScope<'_>, args: &RunArgs, name: &str) -> Result<RunPlan> {
-    let plan = plan::make_in(scope, &args.select)?;
+    let mut plan = plan::make_in(scope, &args.select)?;
+    if args.quick {
+        plan = plan.quick();
+    }
     if plan.entries.is_empty() && !args.select.suite.is_empty() {
-        let of = args.select.suite.join(", ");
-        return Err(anyhow!(
-            "nothing to measure: {of} has no case on {name}; `pathline topo` shows what it is made of"
-        ));
+        let why = plan.missing_suites(scope, &args.select.suite).join("; ");
+        return Err(anyhow!("nothing to measure on {name}: {why}"));
     }
     Ok(plan)
 }

@@ -47,10 +47,10 @@ fn text(path: &Path) -> &str {
 const QUICK: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64KiB";
 
 #[test]
-fn without_a_command_ten_lines() {
+fn without_a_command_a_screen_of_commands() {
     let output = pathline(&[]);
     assert_eq!(code(&output), 0, "{}", err(&output));
-    assert_eq!(out(&output).lines().count(), 10, "{}", out(&output));
+    assert_eq!(out(&output).lines().count(), 12, "{}", out(&output));
     assert!(out(&output).contains("pathline run"));
 }
 
@@ -419,4 +419,91 @@ fn doctor_lists_libraries_and_why_they_are_unusable() {
     assert!(stdout.contains(&format!("TMPDIR: {} cannot be written", text(&nowhere))), "{stdout}");
     assert!(stdout.contains("note: ROCR_VISIBLE_DEVICES set: a run numbers"), "{stdout}");
     assert!([0, 1].contains(&code(&output)), "{}", err(&output));
+}
+
+#[test]
+fn names_that_do_not_exist_have_a_suggestion() {
+    for (args, expected) in [
+        (vec!["run", "--suite", "hots"], "did you mean 'host'"),
+        (vec!["run", "--machine", "mi250"], "did you mean 'mi250x'"),
+        (vec!["plan", "--machine", "mi250x", "--case", "gpu0.vrma"], "did you mean 'vram'"),
+        (vec!["plan", "--machine", "mi250x", "--case", "gpu9.vram"], "there is no gpu9"),
+        (vec!["plan", "--machine", "mi250x", "--case", "gpu0.vram > gpu1.vram by dam"], "'dma'"),
+        (vec!["case", "gpu0 > gpu1 by dam"], "did you mean 'dma'"),
+        (vec!["run", "--machine", "mi250x", "--suite", "mpi-latency"], "add --ranks 2"),
+        (
+            vec![
+                "predict",
+                "--machine",
+                "mi250x",
+                "--exchange",
+                "allreduce over gpu0-gpu7 by rccl x 1MiB",
+            ],
+            "did you mean 'all_reduce'",
+        ),
+    ] {
+        let output = pathline(&args);
+        assert_eq!(code(&output), 2, "{args:?} {}", out(&output));
+        assert!(err(&output).contains(expected), "{args:?} printed: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_case_text_is_explained_and_completed() {
+    let output = pathline(&["case", "numa3 > gpu1"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let text = out(&output);
+    assert!(text.starts_with("r0.numa3.pinned > r0.gpu1.vram by dma@gpu1 x 256MiB\n"), "{text}");
+    assert!(text.contains("SDMA copy") && text.contains("pathline run --case"), "{text}");
+}
+
+#[test]
+fn suites_are_listed_with_their_cases() {
+    let output = pathline(&["suites", "--machine", "mi250x"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let text = out(&output);
+    // 56 ordered pairs x 4 movers, 28 pairs x 4 movers both ways, 6 staged: 342.
+    let pairs = text.lines().find(|line| line.starts_with("pairs ")).unwrap();
+    assert!(pairs.contains(" 342 "), "{pairs}");
+    assert!(text.contains("mpi-latency: two processes are needed: add --ranks 2"), "{text}");
+}
+
+/// 313 messages of managed memory and others were planned and skipped before.
+#[test]
+fn a_plan_for_ranks_of_a_model_has_what_the_model_has() {
+    let output = pathline(&["plan", "--machine", "mi250x", "--ranks", "8", "--json"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let text = out(&output);
+    assert!(text.lines().count() > 1000, "{}", text.lines().count());
+    let skipped: Vec<&str> = text.lines().filter(|l| !l.contains("\"skip\":null")).collect();
+    assert!(skipped.is_empty(), "{}: {:?}", skipped.len(), skipped.first());
+    assert!(!text.contains("managed"), "models have no messages of managed memory");
+}
+
+#[test]
+fn a_quick_run_has_the_main_paths() {
+    let output = pathline(&["plan", "--machine", "mi250x", "--quick", "--json"]);
+    let text = out(&output);
+    // 56 pairs; to and from 8 GPUs each; 16 B copies between 8 x 8 GPUs, and with the host.
+    let lines = text.lines().count();
+    assert!((56 + 16..56 + 16 + 64 + 16 + 32).contains(&lines), "{lines}");
+    assert!(text.contains("numa3.pinned > r0.gpu0.vram by dma"), "{text}");
+    assert!(!text.contains("kernel@"), "{text}");
+}
+
+#[test]
+fn only_the_folder_of_a_run_gets_a_page_by_itself() {
+    let dir = TempDir::new().unwrap();
+    let run = dir.path().join("run");
+    let args = ["run", "--machine", "mi250x", "--suite", "local", "-q", "--out", text(&run)];
+    assert_eq!(code(&pathline(&args)), 0);
+    let other = dir.path().join("mine.jsonl");
+    fs::copy(run.join("run.jsonl"), &other).unwrap();
+    let output = pathline(&["report", text(&other)]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(out(&output).contains("--html FILE"), "{}", out(&output));
+    assert!(!dir.path().join("mine.html").exists() && !dir.path().join("report.html").exists());
+    let short = out(&output).lines().count();
+    let full = out(&pathline(&["report", text(&other), "--full"])).lines().count();
+    assert!(short <= 40 && full >= short, "{short} of {full}");
 }

@@ -197,7 +197,7 @@ fn links_are_not_followed() {
 }
 
 #[test]
-fn journals_of_one_folder_have_a_page_each() {
+fn journals_of_a_users_folder_have_the_page_that_is_asked_for() {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name);
     for (name, case) in [("a", "gpu0.* > gpu1.* by dma"), ("b", "gpu2.* > gpu3.* by dma")] {
@@ -211,16 +211,19 @@ fn journals_of_one_folder_have_a_page_each() {
     for name in ["a", "b", "a"] {
         let output = pathline(dir.path(), &["report", &format!("{name}.jsonl.gz")]);
         ends(&output, 0, &[]);
-        assert!(String::from_utf8_lossy(&output.stdout).ends_with(&format!("\n{name}.html\n")));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("no page was written"));
+        assert!(!at(&format!("{name}.html")).exists());
+    }
+    assert_eq!(fs::read_to_string(at("report.html")).unwrap(), "mine");
+    for name in ["a", "b"] {
+        let page = format!("{name}.html");
+        let args = ["report", &format!("{name}.jsonl.gz"), "--html", &page];
+        let output = pathline(dir.path(), &args);
+        ends(&output, 0, &[]);
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with(&format!("\n{page}\n")));
     }
     let [a, b] = ["a.html", "b.html"].map(|name| fs::read_to_string(at(name)).unwrap());
     assert_ne!(a, b);
-    assert_eq!(fs::read_to_string(at("report.html")).unwrap(), "mine");
-    // A page of somebody else under that name stays, and one of pathline's is replaced.
-    fs::write(at("a.html"), "<html>mine</html>").unwrap();
-    ends(&pathline(dir.path(), &["report", "a.jsonl.gz"]), 2, &["no page of pathline", "--html"]);
-    assert_eq!(fs::read_to_string(at("a.html")).unwrap(), "<html>mine</html>");
-    ends(&pathline(dir.path(), &["report", "a.jsonl.gz", "--html", "a.html"]), 0, &[]);
 }
 
 #[test]

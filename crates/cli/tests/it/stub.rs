@@ -138,7 +138,7 @@ fn a_host_without_rdma_devices_skips_registration() {
     assert!(reason.starts_with("skipped: ") && reason.contains("no RDMA device"), "{reason}");
     let doctor = text(&node.pathline(&["doctor"]).stdout);
     assert!(doctor.contains("libibverbs: no RDMA device ("), "{doctor}");
-    assert!(doctor.contains("\nio_uring: "), "{doctor}");
+    assert!(doctor.contains(" io_uring: "), "{doctor}");
     assert!(doctor.contains("\ncuFile: "), "{doctor}");
 }
 

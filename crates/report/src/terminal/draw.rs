@@ -236,11 +236,11 @@ pub(super) fn heat_map(
 /// A table: each column is as wide as its widest cell, those that do not fit are dropped, the highest
 /// `rank` first; the order stays.
 pub(super) struct TermTable {
-    columns: Vec<TableColumn>,
+    columns: Vec<TermColumn>,
 }
 
 /// A column of a table.
-pub(super) struct TableColumn {
+pub(super) struct TermColumn {
     /// Head of the column; of several words on one line.
     pub(super) head: &'static str,
     /// 0 is never dropped.
@@ -253,22 +253,22 @@ pub(super) struct TableColumn {
 
 impl TermTable {
     /// Leaves out columns without a text.
-    pub(super) fn new(columns: impl IntoIterator<Item = TableColumn>) -> Self {
-        let has_text = |c: &TableColumn| c.cells.iter().any(|cell| !cell.is_empty());
+    pub(super) fn new(columns: impl IntoIterator<Item = TermColumn>) -> Self {
+        let has_text = |c: &TermColumn| c.cells.iter().any(|cell| !cell.is_empty());
         Self { columns: columns.into_iter().filter(has_text).collect() }
     }
     /// Lines with their visible width, the head first. The last column is cut behind a word if it is
     /// still too wide.
     pub(super) fn lines(mut self, width: usize, paint: TermPaint) -> Vec<(String, usize)> {
-        let wide = |c: &TableColumn| {
+        let wide = |c: &TermColumn| {
             let cells = c.cells.iter().map(|cell| cell.chars().count());
             cells.chain([c.head.chars().count()]).max().unwrap_or(0)
         };
-        let total = |columns: &[TableColumn]| {
+        let total = |columns: &[TermColumn]| {
             columns.iter().map(|c| wide(c) + 2).sum::<usize>().saturating_sub(2)
         };
         while total(&self.columns) > width {
-            let rank = |(_, c): &(usize, &TableColumn)| c.rank;
+            let rank = |(_, c): &(usize, &TermColumn)| c.rank;
             let most = self.columns.iter().enumerate().max_by_key(rank);
             match most {
                 Some((at, column)) if column.rank > 0 => drop(self.columns.remove(at)),
@@ -277,7 +277,7 @@ impl TermTable {
         }
         let rows = self.columns.first().map_or(0, |c| c.cells.len());
         let last = self.columns.len().saturating_sub(1);
-        let row = |of: &dyn Fn(&TableColumn) -> String| {
+        let row = |of: &dyn Fn(&TermColumn) -> String| {
             let mut line = String::new();
             for (at, column) in self.columns.iter().enumerate() {
                 let text = of(column);

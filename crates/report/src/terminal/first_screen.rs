@@ -11,7 +11,7 @@ use pathline_findings::{
     VerdictState,
 };
 
-use super::draw::{self, TableColumn, TermPage, TermPaint, TermTable};
+use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
 /// Lines of the screen; two more follow with the files.
 const MOST_LINES: usize = 38;
@@ -73,7 +73,7 @@ pub fn first_screen(
     page.finish()
 }
 
-/// Number of findings that fit in so many lines, the gap before them included. The first one is shown even
+/// Number of findings that fit in `room` lines, the gap before them included. The first one is shown even
 /// if it takes more.
 fn count_fitting(trials: &[TermPage], room: usize) -> usize {
     let mut used = 1;
@@ -205,7 +205,7 @@ fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: 
     if tiles.is_empty() {
         return Vec::new();
     }
-    let column = |head, rank, right, of: &dyn Fn(&SummaryTile) -> String| TableColumn {
+    let column = |head, rank, right, of: &dyn Fn(&SummaryTile) -> String| TermColumn {
         head,
         rank,
         right,
@@ -233,7 +233,7 @@ pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) ->
     if rows.is_empty() {
         return Vec::new();
     }
-    let column = |head, rank, right, of: &dyn Fn(&LossClassRow) -> String| TableColumn {
+    let column = |head, rank, right, of: &dyn Fn(&LossClassRow) -> String| TermColumn {
         head,
         rank,
         right,

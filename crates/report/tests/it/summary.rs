@@ -126,6 +126,7 @@ fn full_conclusions() -> RunConclusions {
         places: Vec::new(),
         arms: Vec::new(),
         weight: 1.0,
+        simulated: true,
     };
     let gain = ExpectedGain { factor: (1.5, 3.12), basis: GainBasis::Predicted };
     let tile = |name: &str, value, unit: &str| SummaryTile {

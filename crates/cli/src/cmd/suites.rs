@@ -1,0 +1,54 @@
+//! `pathline suites`.
+
+use anyhow::{Result, anyhow};
+use pathline_bench::{PlanScope, RunPlan, SUITES, TunedKernels, plan_time};
+use pathline_runner::{
+    HostMachine, MachineChoice, MachineModel, MachineSurvey, StorePlaces, half_of_free, switches,
+};
+
+use super::ExitKind;
+use super::plan::duration;
+use crate::args::SuitesArgs;
+use crate::say::outln;
+
+pub(super) fn run(args: &SuitesArgs) -> Result<ExitKind> {
+    let machine = match &args.machine {
+        Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
+        None => MachineChoice::Host(HostMachine {
+            libraries: args.libraries.choice(),
+            stores: StorePlaces::default(),
+        }),
+    };
+    let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), args.ranks.unwrap_or(0));
+    let (about, env, tuned) = (&survey.about, switches(), TunedKernels::known());
+    let scope = about.scope(half_of_free(&about.topology));
+    let scope = PlanScope { env: &env, tuned: &tuned, ..scope };
+    outln!("suite            cases     time  what it measures (* without --suite)");
+    let mut absent = Vec::new();
+    for suite in SUITES {
+        let name = suite.id.to_string();
+        let plan =
+            RunPlan::new(&scope, std::slice::from_ref(&name), &[]).map_err(|e| anyhow!(e))?;
+        if plan.runnable() == 0 {
+            let why = plan.entries.iter().find_map(|entry| entry.skip.clone());
+            let missing = plan.missing_suites(&scope, std::slice::from_ref(&name));
+            absent.push(match why {
+                Some(why) => format!("{name}: {why}"),
+                None => missing.concat(),
+            });
+            continue;
+        }
+        let time = match scope.simulated {
+            true => "virtual".to_owned(),
+            false => duration(plan_time(&plan, &about.topology)),
+        };
+        let mark = if (suite.by_default)(&scope) { "*" } else { " " };
+        outln!("{name:<15}{mark} {:>5} {time:>8}  {}", plan.runnable(), suite.about);
+    }
+    if !absent.is_empty() {
+        outln!("\nNot here:");
+        absent.iter().for_each(|why| outln!("  {why}"));
+    }
+    survey.notes.iter().for_each(|note| outln!("note: {note}"));
+    Ok(ExitKind::Fine)
+}

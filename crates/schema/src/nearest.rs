@@ -1,0 +1,77 @@
+//! The name that a user may have meant.
+
+/// The name that is nearest to a text by its letters, if it is near: at most a third of the letters are
+/// added, left out, changed or exchanged with their neighbour. Upper case, `-` and `_` do not count.
+pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = letters(text);
+    if text.is_empty() || text.len() > 64 {
+        return None;
+    }
+    let distance = |name: &'a str| {
+        let letters = letters(name);
+        let most = (text.len().max(letters.len()) / 3).max(1);
+        let changes = changes(&text, &letters);
+        (changes <= most).then_some((changes, name))
+    };
+    // Of equally near ones the first.
+    names.into_iter().filter_map(distance).min_by_key(|(changes, _)| *changes).map(|(_, name)| name)
+}
+
+/// `; did you mean 'vram'?`, or nothing if no name is near.
+pub fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    nearest_name(text, names).map_or(String::new(), |name| format!("; did you mean '{name}'?"))
+}
+
+fn letters(text: &str) -> Vec<char> {
+    text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
+/// Optimal string alignment distance.
+fn changes(a: &[char], b: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX / 2);
+            let mut least =
+                (at(&last, j) + usize::from(x != y)).min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
+            let exchanged = i > 0 && j > 0 && a.get(i - 1) == Some(y) && b.get(j - 1) == Some(x);
+            if exchanged {
+                least = least.min(at(&before, j - 1) + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let names = ["host", "host-link", "pairs", "all_reduce", "vram", "pinned"];
+        let near = |text| nearest_name(text, names);
+        assert_eq!(near("hots"), Some("host"));
+        assert_eq!(near("vrma"), Some("vram"));
+        assert_eq!(near("AllReduce"), Some("all_reduce"));
+        assert_eq!(near("pears"), Some("pairs"));
+        // 4 of 6 letters differ.
+        assert_eq!(near("paging"), None);
+        assert_eq!(near(""), None);
+        assert_eq!(did_you_mean("pind", names), "; did you mean 'pinned'?");
+        assert_eq!(did_you_mean("xyz", names), "");
+    }
+
+    #[test]
+    fn letters_that_changed_places_are_one_change() {
+        let of = |a: &str, b: &str| changes(&letters(a), &letters(b));
+        assert_eq!(
+            [of("abcd", "abdc"), of("abc", "abc"), of("", "abc"), of("kitten", "sitting")],
+            [1, 0, 3, 3]
+        );
+    }
+}
