@@ -117,7 +117,6 @@ fn full_conclusions() -> RunConclusions {
     let finding = |id, severity, gain| Finding {
         id,
         severity,
-        simulated: false,
         observation: "24 of 56 pairs are held at 49.0-50.4 GB/s (SDMA copy, 256 MiB)".into(),
         cause: "one SDMA engine carries a copy, however many xGMI links join the GPUs".into(),
         action: "set HSA_ENABLE_PEER_SDMA=0 for copies between these GPUs".into(),
