@@ -26,6 +26,8 @@ const SUSPECT_CODES: [&str; 5] =
 pub(crate) struct Evidence<'a> {
     /// Without results that are beyond a ceiling or that other programs disturbed.
     pub(crate) run: RunView<'a>,
+    /// The machine as the model knows it.
+    pub(crate) network: Option<&'a Network>,
     suspect: BTreeSet<&'a str>,
     /// Paths that are slower than their equals, the slowest first.
     pub(crate) unlike: Vec<UnlikePath>,
@@ -58,6 +60,7 @@ impl<'a> Evidence<'a> {
         unlike.retain(|path| run.entry(&path.case).is_some());
         Self {
             run,
+            network,
             suspect: suspect.map(|note| note.subject.as_str()).collect(),
             unlike,
             compared: compared_cases(journal),

@@ -190,7 +190,7 @@ fn graphs(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
     })
 }
 
-/// Least sum of the links of any of these GPUs to other GPUs and switches, GB/s one way.
+/// Least sum of the links of any of these GPUs to other GPUs and switches, GB/s per direction.
 fn injection(topology: &Topology, gpus: &[u32]) -> Option<f64> {
     let of = |gpu: u32| {
         let here = LinkEnd::Gpu(gpu);
@@ -210,7 +210,7 @@ pub(crate) struct LargestAllReduce<'a> {
     pub(crate) rate: SoundValue<'a>,
     /// Bus bandwidth, GB/s.
     pub(crate) bus: f64,
-    /// What the links of one GPU carry each way, GB/s; none if ranks are not one to a GPU of a node.
+    /// What the links of one GPU carry per direction, GB/s; none if ranks are not one to a GPU of a node.
     pub(crate) links: Option<f64>,
     /// `NCCL 2.28.9, busbw, 8 GPUs, 1GiB`
     pub(crate) detail: String,
@@ -266,8 +266,8 @@ fn share(evidence: &Evidence) -> Option<Finding> {
     let one = largest_all_reduce(evidence)?;
     let links = one.links?;
     let observation = format!(
-        "all_reduce of {} over {} GPUs by {}: busbw {}{}, {} of the {} that the links of one GPU carry each \
-         way.",
+        "all_reduce of {} over {} GPUs by {}: busbw {}{}, {} of the {} that the links of one GPU carry per \
+         direction.",
         one.bytes.rounded(),
         one.gpus.len(),
         one.library,

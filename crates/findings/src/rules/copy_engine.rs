@@ -6,10 +6,12 @@ use pathline_explain::figures::overlap::{kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
 use pathline_explain::fmt;
 use pathline_explain::run::CaseQuantity;
-use pathline_schema::{GpuCaps, KernelOp, Mover, Unit};
+use pathline_schema::{Case, GpuCaps, KernelOp, Mover, Unit};
 
-use crate::evidence::{Evidence, SoundValue, factor_text, lost, range_of, range_text, widest_text};
-use crate::{Finding, FindingSeverity};
+use crate::evidence::{
+    Evidence, LEAST_GAIN, SoundValue, factor_text, lost, range_of, range_text, widest_text,
+};
+use crate::{Finding, FindingArm, FindingSeverity, GainBasis};
 
 pub(super) const ID: &str = "engine-limits-pairs";
 pub(super) const READ: &str = "kernel-reads-faster";
@@ -21,12 +23,48 @@ const FULL_SPEED: f64 = 0.99;
 /// Links whose peaks differ by this factor are of different widths.
 const WIDER: f64 = 1.4;
 
+/// The rate of a kernel between two GPUs.
+enum KernelArm<'a> {
+    Measured(SoundValue<'a>),
+    /// By the model: GB/s, and the case.
+    Predicted(f64, Case),
+}
+
+impl KernelArm<'_> {
+    fn rate(&self) -> f64 {
+        match self {
+            Self::Measured(value) => value.value,
+            Self::Predicted(rate, _) => *rate,
+        }
+    }
+    fn gain_over(&self, slow: &SoundValue) -> Option<f64> {
+        match self {
+            Self::Measured(value) => value.gain_over(slow),
+            Self::Predicted(rate, _) => {
+                (*rate >= (1.0 + LEAST_GAIN) * slow.high).then_some(rate / slow.value)
+            }
+        }
+    }
+    fn arm(&self, label: String) -> FindingArm {
+        match self {
+            Self::Measured(value) => value.arm(label),
+            Self::Predicted(rate, case) => FindingArm {
+                label: format!("{label}, predicted"),
+                value: *rate,
+                half_width: None,
+                unit: "GB/s".to_owned(),
+                case: case.clone(),
+            },
+        }
+    }
+}
+
 /// A pair that a kernel serves faster.
 struct SlowPair<'a> {
     src: u32,
     dst: u32,
     engine: SoundValue<'a>,
-    kernel: SoundValue<'a>,
+    kernel: KernelArm<'a>,
     kernel_verb: PairMover,
     factor: f64,
     /// Peak of the links between them, GB/s.
@@ -115,29 +153,51 @@ fn compare<'a>(
     let own = of(PairMover::Blit).filter(|_| caps.copy_kernel);
     let others = [of(PairMover::Read), of(PairMover::Write)].into_iter().flatten();
     let best = others.max_by(|a, b| a.1.value.total_cmp(&b.1.value));
-    let (kernel_verb, kernel) = own.or(best)?;
+    let measured = own.or(best).map(|(verb, value)| (verb, KernelArm::Measured(value)));
+    let predicted = || Some((PairMover::Blit, predict_blit(evidence, &engine)?));
+    let (kernel_verb, kernel) =
+        measured.or_else(|| if caps.copy_kernel { predicted() } else { None })?;
     let peak = evidence.run.cell(&first.entry, CaseQuantity::Payload).ceiling;
     let (src, dst) = (first.src, first.dst);
-    let slow = |factor| SlowPair { src, dst, engine, kernel, kernel_verb, factor, peak };
-    Some(kernel.gain_over(&engine).map(slow))
+    let factor = kernel.gain_over(&engine);
+    Some(factor.map(|factor| SlowPair { src, dst, engine, kernel, kernel_verb, factor, peak }))
+}
+
+/// The blit kernel by the model, where the model knows the rate of the engine on the same path.
+fn predict_blit<'a>(evidence: &Evidence<'a>, engine: &SoundValue<'a>) -> Option<KernelArm<'a>> {
+    let rate = |case: &Case| Some(evidence.network?.predict(case).ok()?.first()?.rate.gbs());
+    let ratio = rate(engine.case)? / engine.value;
+    let [flow] = engine.case.timed.as_slice() else { return None };
+    let blit = Mover::Blit { at: flow.src.unit };
+    let case = Case::single(flow.src, flow.dst, blit, flow.bytes);
+    let known = (1.0 / ONE_RATE..ONE_RATE).contains(&ratio);
+    Some(KernelArm::Predicted(rate(&case).filter(|_| known)?, case))
 }
 
 fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -> Option<Finding> {
     let (most, least) = (slow.first()?, slow.last()?);
     let engines: Vec<SoundValue> = slow.iter().map(|p| p.engine).collect();
-    let kernels: Vec<SoundValue> = slow.iter().map(|p| p.kernel).collect();
+    let kernels: Vec<f64> = slow.iter().map(|p| p.kernel.rate()).collect();
+    let (low, high) = range_of(&kernels)?;
     let factors: Vec<f64> = slow.iter().map(|p| p.factor).collect();
     let by_runtime = most.kernel_verb == PairMover::Blit;
     let kernel_name = if by_runtime { "the blit kernel" } else { "a copy kernel" };
     let size = most.engine.case.timed.first()?.bytes.rounded();
+    let is_predicted = |pair: &SlowPair| matches!(pair.kernel, KernelArm::Predicted(..));
+    let predicted = slow.iter().any(is_predicted);
+    let verb = if predicted { "is predicted to move" } else { "moves" };
+    let mut gain = evidence.gain(&factors);
+    if let Some(gain) = gain.as_mut().filter(|_| predicted) {
+        gain.basis = GainBasis::Predicted;
+    }
     let observation = format!(
-        "{} copies hold {} of {all} GPU pairs at {} GB/s{} ({size}, one way); {kernel_name} moves {} GB/s \
-         on them.",
+        "{} copies hold {} of {all} GPU pairs at {} GB/s{} ({size}, one direction); {kernel_name} {verb} {} \
+         GB/s on them.",
         caps.engine_name,
         slow.len(),
         range_text(&engines),
         widest_text(&engines),
-        range_text(&kernels),
+        fmt::range(low, high),
     );
     let engine_label = format!("{} copy ({})", caps.engine_name, caps.copy_calls[0]);
     let setting = caps.copy_engine_env.filter(|_| by_runtime);
@@ -157,12 +217,12 @@ fn finding(evidence: &Evidence, caps: &GpuCaps, slow: &[SlowPair], all: usize) -
     }
     Some(Finding {
         cause: cause(caps, slow),
-        action: action(caps, by_runtime, &factors),
-        gain: evidence.gain(&factors),
+        action: action(caps, by_runtime, predicted, &factors),
+        gain,
         cost: cost(evidence, caps, by_runtime),
         places: slow.iter().map(|p| format!("gpu{}→gpu{}", p.src, p.dst)).collect(),
         arms,
-        weight: slow.iter().map(|p| lost(&p.kernel, &p.engine)).sum(),
+        weight: slow.iter().map(|p| p.kernel.rate() - p.engine.value).sum(),
         ..Finding::new(ID, FindingSeverity::Gain, observation)
     })
 }
@@ -191,10 +251,12 @@ fn cause(caps: &GpuCaps, slow: &[SlowPair]) -> String {
     )
 }
 
-fn action(caps: &GpuCaps, by_runtime: bool, factors: &[f64]) -> String {
+fn action(caps: &GpuCaps, by_runtime: bool, predicted: bool, factors: &[f64]) -> String {
+    let known = if predicted { "" } else { " (as measured)" };
+    let unknown = if predicted { "" } else { " (not measured)" };
     match (caps.copy_engine_env.filter(|_| by_runtime), caps.peer_engine_env) {
         (Some(all), Some(peers)) => format!(
-            "Set {all}=0 (as measured), or {peers}=0 to keep {} for host copies (not measured).",
+            "Set {all}=0{known}, or {peers}=0 to keep {} for host copies{unknown}.",
             caps.engine_name
         ),
         (Some(all), None) => format!("Set {all}=0."),
@@ -216,12 +278,12 @@ fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
         Mover::Kernel { variant, .. } => !engine && !by_runtime && variant.op == KernelOp::Copy,
         _ => false,
     };
-    for beside in all.iter().filter(|b| !b.of_copy && between(&b.copy.by, false)) {
+    for at_once in all.iter().filter(|b| !b.of_copy && between(&b.copy.by, false)) {
         let on_gpus = |unit: Unit| unit.gpu().is_some();
-        if !on_gpus(beside.copy.src.unit) || !on_gpus(beside.copy.dst.unit) {
+        if !on_gpus(at_once.copy.src.unit) || !on_gpus(at_once.copy.dst.unit) {
             continue;
         }
-        let ends = (beside.copy.src, beside.copy.dst, beside.work);
+        let ends = (at_once.copy.src, at_once.copy.dst, at_once.work);
         let with_engine = all.iter().find(|b| {
             !b.of_copy && between(&b.copy.by, true) && (b.copy.src, b.copy.dst, b.work) == ends
         });
@@ -229,11 +291,11 @@ fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
             let usable = b.cell.few.is_none() && evidence.time(b.entry).is_some();
             b.cell.value.filter(|_| usable)
         };
-        let (Some(kernel), Some(engine)) = (share(beside), with_engine.and_then(share)) else {
+        let (Some(kernel), Some(engine)) = (share(at_once), with_engine.and_then(share)) else {
             continue;
         };
         let (kernel, engine) = ((kernel / 100.0).min(1.0), (engine / 100.0).min(1.0));
-        let work = work_label(beside.work);
+        let work = work_label(at_once.work);
         parts.push(if kernel > FULL_SPEED {
             format!("{work} on the same GPU loses nothing")
         } else {

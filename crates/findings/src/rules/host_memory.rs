@@ -1,4 +1,4 @@
-//! Which kind of host memory, and which way of access, is fastest at which size.
+//! Which kind of host memory, and which access to it, is fastest at which size.
 
 use std::collections::BTreeSet;
 
@@ -111,9 +111,7 @@ fn pageable(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
         cause: if staged.is_empty() {
             String::new()
         } else {
-            format!(
-                "The runtime copies pageable memory through pinned buffers of its own ({staged})."
-            )
+            format!("The runtime copies pageable memory through its own pinned buffers ({staged}).")
         },
         action: format!(
             "Pin buffers that are copied often ({}, or allocate them pinned).",

@@ -15,7 +15,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     crossovers.last().and_then(|c| finding(evidence, c)).into_iter().collect()
 }
 
-/// The copy loop of so many threads over blocks of a size, near memory before far.
+/// The copy loop of a number of threads over blocks of a size, in the memory of their domain.
 fn copy<'a>(
     evidence: &Evidence<'a>,
     how: CpuHow,

@@ -83,6 +83,24 @@ fn a_copy_engine_holds_the_pairs_with_more_than_one_link() {
 }
 
 #[test]
+fn a_kernel_that_was_not_measured_is_predicted_and_named_so() {
+    let (mut journal, network) = (MI250X.0.clone(), &MI250X.1);
+    journal.outcomes.retain(|outcome| {
+        outcome.case().flows().all(|flow| matches!(flow.by, pathline_schema::Mover::Dma { .. }))
+    });
+    let all = conclude_alone(&journal, network);
+    let finding = find(&all, "engine-limits-pairs").unwrap();
+    // The same 24 pairs as measured, at 50 of 158 GB/s.
+    let gain = finding.gain.as_ref().unwrap();
+    assert_eq!((finding.places.len(), gain.basis), (24, GainBasis::Predicted));
+    assert!((3.08..3.2).contains(&gain.factor.1), "{gain:?}");
+    assert!(finding.observation.contains("is predicted to move"), "{}", finding.observation);
+    // A model that takes an engine for as fast as its links knows nothing of kernels, either.
+    let unfitted = Network::from_topology(&journal.topology);
+    assert!(find(&conclude_alone(&journal, &unfitted), "engine-limits-pairs").is_none());
+}
+
+#[test]
 fn no_copy_engine_is_blamed_where_it_is_the_fastest() {
     // 396 GB/s by the engines of 4 H200s, 376 by kernels.
     assert!(find(&conclude_alone(&H200S.0, &H200S.1), "engine-limits-pairs").is_none());
