@@ -315,7 +315,8 @@ impl HealthCheck<'_> {
             ProbeAnswer::Event(ProbeEvent::Bound(failed)) => failed,
             other => return self.lost(process, other, which, limit),
         };
-        let unbound_probes: Vec<usize> = unbound.iter().map(|&(nth, _)| which[nth]).collect();
+        let unbound_probes: Vec<usize> =
+            unbound.iter().filter_map(|&(nth, _)| which.get(nth).copied()).collect();
         if self.note_failures(unbound, which, plan) {
             self.finish_process(process);
             return ProcessEnding::Over;
