@@ -5,6 +5,9 @@ use super::cell::{CellEntry, CellJudge, deviation, half_width, value};
 use super::number::{count, num, percent, signed_percent};
 use pathline_explain::figure::{BetterWhen, FigureCell, Suspicion};
 
+/// From this many rows on, a text that all of them share is not repeated.
+const MANY: usize = 4;
+
 type CellText = Box<dyn Fn(&FigureCell) -> Option<String>>;
 
 /// An optional column: heading, and its text for a cell.
@@ -66,6 +69,18 @@ pub(super) fn write(
         .into_iter()
         .filter(|column| entries.iter().any(|e| (column.text)(e.cell).is_some()))
         .collect();
+    // A text that all rows share stands once, above them.
+    let shared = |column: &TableColumn| {
+        let first = (column.text)(entries.first()?.cell)?;
+        let is_text = column.class != "n" && column.class != "case" && entries.len() >= MANY;
+        let same = entries.iter().all(|e| (column.text)(e.cell).as_ref() == Some(&first));
+        (is_text && same).then_some(first)
+    };
+    let (common, used): (Vec<_>, Vec<_>) = used
+        .into_iter()
+        .map(|column| (shared(&column), column))
+        .partition(|(text, _)| text.is_some());
+    let used: Vec<TableColumn> = used.into_iter().map(|(_, column)| column).collect();
     let measured = entries.iter().filter(|e| value(e.cell).is_some()).count();
     let mut summary = format!("Table and case texts: {}", count(measured, "value"));
     if measured < entries.len() {
@@ -81,6 +96,10 @@ pub(super) fn write(
                 "<button type=\"button\" class=\"js\" data-copy=\"cases\">Copy case texts</button>",
             );
         });
+        for (text, column) in &common {
+            let text = text.as_deref().unwrap_or_default();
+            h.leaf("p", &[("class", &"common")], format!("All rows: {}: {text}", column.heading));
+        }
         h.el("div", &[("class", &"scroll tall")], |h| {
             h.el("table", &[("class", &"rows")], |h| {
                 write_head(h, keys, &used);
@@ -141,5 +160,25 @@ mod tests {
         assert!(page.contains("1 value, 1 not measured"), "{page}");
         assert!(page.contains(">median, GB/s<") && page.contains(">50 %<"));
         assert!(!page.contains("published") && !page.contains("tighter bound"));
+    }
+
+    #[test]
+    fn a_source_of_all_rows_stands_once() {
+        use pathline_explain::figure::{PublishedValue, SourceKind};
+        let published =
+            PublishedValue { value: 2.0, kind: SourceKind::Paper, source: "paper".into() };
+        let cell =
+            FigureCell { value: Some(2.0), published: Some(published), ..FigureCell::default() };
+        let entry =
+            |n: usize| CellEntry { keys: vec![n.to_string()], place: n.to_string(), cell: &cell };
+        let page = |rows: usize| {
+            let entries: Vec<CellEntry<'_>> = (0..rows).map(entry).collect();
+            let mut h = HtmlBuilder::default();
+            write(&mut h, &entries, &["what".into()], CellJudge::new("GB/s", BetterWhen::Higher));
+            h.finish()
+        };
+        assert_eq!(page(MANY).matches("paper").count(), 1, "{}", page(MANY));
+        assert!(page(MANY).contains("All rows: source: paper"));
+        assert_eq!(page(MANY - 1).matches("paper").count(), MANY - 1);
     }
 }
