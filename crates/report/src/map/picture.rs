@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Gpu, Topology, is_steering};
 
-use super::draw::{SvgDocument, TextAnchor, columns as columns_of, fit};
+use super::draw::{SvgDocument, TextAnchor, columns as columns_of, fit, text_width};
 use super::fabric::{self, GpuSpot};
 use super::layout::{DomainGroup, GroupColumns};
 use super::pairs::{GpuPairs, route_text};
@@ -247,25 +247,32 @@ fn packages(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u32, Gp
 
 fn gpu_box(svg: &mut SvgDocument, gpu: &Gpu, spot: &GpuSpot) {
     svg.rect("gpu", (spot.x, spot.y, GPU_W, GPU_H), 8.0);
-    let mut words = Vec::new();
-    if gpu.memory.0 > 0 {
-        words.push(gpu.memory.rounded());
-    }
-    let short = clean(&gpu.arch);
-    if words.is_empty() && !short.is_empty() {
-        words.push(short);
-    }
-    if gpu.compute_units > 0 {
-        words.push(count(gpu.compute_units as usize, gpu.caps().unit_name));
-    }
+    let describe = |memory: String| {
+        let short = clean(&gpu.arch);
+        let units = match gpu.compute_units {
+            0 => String::new(),
+            n => count(n as usize, gpu.caps().unit_name),
+        };
+        let first = if memory.is_empty() { short } else { memory };
+        let parts = [first, units].into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(" · ")
+    };
+    let room = GPU_W - 8.0;
+    let exact = describe(if gpu.memory.0 > 0 { gpu.memory.rounded() } else { String::new() });
+    let gib = gpu.memory.as_f64() / 2f64.powi(30);
+    // Whole GiB where the exact size has no room: `140GiB · 132 SMs`.
+    let text = match text_width(&exact, 11.0) > room && gib >= 10.0 {
+        true => describe(format!("{gib:.0}GiB")),
+        false => exact,
+    };
     let name = format!("gpu{}", gpu.index);
     let middle = spot.x + GPU_W / 2.0;
-    if words.is_empty() {
+    if text.is_empty() {
         svg.text("name", (middle, spot.y + GPU_H / 2.0 + 5.0), TextAnchor::Middle, &name);
         return;
     }
     svg.text("name", (middle, spot.y + 21.0), TextAnchor::Middle, &name);
-    let text = fit(&words.join(" · "), 11.0, GPU_W - 8.0);
+    let text = fit(&text, 11.0, room);
     svg.text("soft small", (middle, spot.y + 38.0), TextAnchor::Middle, &text);
 }
 
