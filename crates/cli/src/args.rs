@@ -624,10 +624,11 @@ pub(crate) struct CaseArgs {
 /// Which run to show, and how.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ReportArgs {
-    /// The run: its folder or journal.
-    pub(crate) run: PathBuf,
+    /// The run: its folder or journal. Of several runs the page shows all side by side.
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
     /// Write the HTML report here; by default into the run's folder, and of a journal with another name
-    /// than run.jsonl nowhere.
+    /// than run.jsonl nowhere. Needed for several runs.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Write a table with a row a series; `-` is standard output.

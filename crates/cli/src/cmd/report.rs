@@ -1,10 +1,11 @@
 //! `pathline report`, and the end of `pathline run`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use pathline_explain::judge::judge;
 use pathline_flow::Network;
+use pathline_report::html::{MOST_RUNS, PageRun, render_several};
 use pathline_report::terminal;
 use pathline_runner::{HostMachine, MachineChoice, MachineModel};
 use pathline_schema::{Journal, WorldKind as Recorded, plain_text};
@@ -46,7 +47,11 @@ pub(super) fn render_run(journal: &Journal, network: &Network, form: SummaryForm
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
-    let journal = files::read(&args.run)?;
+    let run = match args.runs.as_slice() {
+        [run] => run,
+        runs => return several(runs, args),
+    };
+    let journal = files::read(run)?;
     if let Some(format) = args.format {
         let text = match format {
             ReportFormat::Osu => pathline_report::format::osu(&journal),
@@ -56,7 +61,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         out!("{}", text.map_err(|why| anyhow!(why))?);
         return Ok(judge(&journal).into());
     }
-    let path = files::journal_path(&args.run);
+    let path = files::journal_path(run);
     let network = network(&journal, &path)?;
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
@@ -104,6 +109,45 @@ fn derived_json(journal: &Journal, network: &Network) -> Result<String> {
     let derived = pathline_findings::DerivedRun::new(journal, &report, &conclusions);
     let json = serde_json::to_string_pretty(&derived)?;
     Ok(plain_text(&json).into_owned() + "\n")
+}
+
+/// A page that shows runs side by side.
+fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
+    if [&args.csv, &args.csv_raw, &args.json].into_iter().any(Option::is_some)
+        || args.format.is_some()
+    {
+        bail!("--csv, --csv-raw, --json and --format are of one run: give one run each time");
+    }
+    if runs.len() > MOST_RUNS {
+        bail!("{} runs, of which a page shows {MOST_RUNS}: give fewer", runs.len());
+    }
+    let Some(page) = &args.html else {
+        bail!("a page of several runs has no folder: name it with --html FILE");
+    };
+    let mut exit = ExitKind::Fine;
+    let mut reports = Vec::new();
+    for run in runs {
+        let journal = files::read(run)?;
+        let network = network(&journal, &files::journal_path(run))?;
+        let arguments = repeat::arguments(&journal.begin);
+        let report = pathline_explain::run_report::build_with(
+            &journal,
+            Some(&network),
+            arguments.as_deref(),
+        );
+        let conclusions = pathline_findings::conclude(&journal, Some(&network), &report);
+        if matches!(exit, ExitKind::Fine) {
+            exit = judge(&journal).into();
+        }
+        reports.push((run.display().to_string(), report, conclusions));
+    }
+    let shown: Vec<PageRun<'_>> = reports
+        .iter()
+        .map(|(source, report, conclusions)| PageRun { source, report, conclusions })
+        .collect();
+    files::write(page, &render_several(&shown))?;
+    outln!("{}", page.display());
+    Ok(exit)
 }
 
 /// The physics that a run is compared with: of the description next to its journal, if that was

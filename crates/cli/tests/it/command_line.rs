@@ -81,6 +81,26 @@ fn a_packed_journal_is_read_like_a_plain_one() {
 }
 
 #[test]
+fn several_runs_have_one_page() {
+    let dir = TempDir::new().unwrap();
+    let (run, page) = (dir.path().join("run"), dir.path().join("both.html"));
+    let args = ["run", "--machine", "mi250x", "--suite", "latency", "-q", "--out", text(&run)];
+    assert_eq!(code(&pathline(&args)), 0);
+    let runs = ["report", text(&run), text(&run)];
+    let both = pathline(&[&runs[..], &["--html", text(&page)]].concat());
+    assert_eq!((code(&both), out(&both).trim()), (0, text(&page)), "{}", err(&both));
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains("2 runs side by side") && page.contains("Simulated</strong>"));
+    // A run does not differ from itself.
+    assert!(page.contains("0 of 64 values differ beyond their intervals"));
+    for (more, remedy) in [(vec![], "--html FILE"), (vec!["--csv", "-"], "one run")] {
+        let refused = pathline(&[&runs[..], &more].concat());
+        assert_eq!(code(&refused), 2);
+        assert!(err(&refused).contains(remedy), "{}", err(&refused));
+    }
+}
+
+#[test]
 fn a_simulated_run_writes_journal_and_page() {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
