@@ -16,8 +16,8 @@ mod journal_limits;
 mod member;
 mod mover;
 mod mover_facts;
-mod origin;
 mod nearest;
+mod origin;
 mod place;
 mod plain_text;
 mod record;
@@ -47,8 +47,8 @@ pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
-pub use origin::ConstantOrigin;
 pub use nearest::{did_you_mean, nearest_name};
+pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
 pub use record::{

@@ -149,7 +149,6 @@ pub(crate) const REAL_STATES: ProcessStates =
 /// What a run of `health` gave.
 pub(crate) struct SimulatedRun {
     pub(crate) report: HealthReport,
-    pub(crate) seconds: f64,
     /// Median time of each probe in the first process, ns.
     pub(crate) medians: Vec<f64>,
 }
@@ -207,7 +206,7 @@ pub(crate) fn run(
         monitor.add_round(process, &times);
     }
     let medians = first.into_iter().map(median).collect();
-    SimulatedRun { report: monitor.report(&facts), seconds, medians }
+    SimulatedRun { report: monitor.report(&facts), medians }
 }
 
 /// Logarithms of what each path of one node takes more than it should. Differences between links are the
