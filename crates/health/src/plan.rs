@@ -196,7 +196,7 @@ fn skipped_pairs(topology: &Topology) -> Option<String> {
 fn gpu_pairs(topology: &Topology) -> Vec<(u32, u32)> {
     let numbers: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
     let n = numbers.len();
-    let steps = if n == 0 { 0 } else { (MAX_PAIRS / n).min(n.saturating_sub(1)) };
+    let steps = MAX_PAIRS.checked_div(n).map_or(0, |steps| steps.min(n.saturating_sub(1)));
     let pair =
         |(a, step): (usize, usize)| Some((*numbers.get(a)?, *numbers.get((a + step) % n.max(1))?));
     let all = (0..n).flat_map(|a| (1..=steps).map(move |step| (a, step)));

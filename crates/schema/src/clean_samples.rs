@@ -73,8 +73,7 @@ impl FlowSeries {
     /// Whether a thread was without a CPU for 1 % or more of a sample. No sample is, of a series that
     /// does not record it.
     pub fn is_disturbed(&self, nth: usize) -> bool {
-        let lost = self.lost_share(nth);
-        lost > 0.0 && lost >= DISTURBED_SHARE
+        self.lost_share(nth) >= DISTURBED_SHARE
     }
 
     /// Share of a sample for which a thread was without a CPU, 0 to 1; 0 of a series that does not record

@@ -72,7 +72,7 @@ fn render(args: &HealthArgs, document: &HealthDocument) -> String {
 /// What a node is compared with besides itself.
 enum CheckReference {
     /// The node as it should be.
-    Twin(TwinReference),
+    Twin(Box<TwinReference>),
     /// Earlier runs.
     History(Vec<RunDigest>),
 }
@@ -106,7 +106,7 @@ fn check(args: &HealthArgs, started: &str) -> Result<HealthDocument> {
         noise: args.noise.map(|percent| percent / 100.0),
         faults: args.inject.clone(),
         twin: match &reference {
-            Some(CheckReference::Twin(twin)) => Some(twin.clone()),
+            Some(CheckReference::Twin(twin)) => Some(twin.as_ref().clone()),
             Some(CheckReference::History(_)) | None => None,
         },
     };
@@ -139,7 +139,7 @@ fn reference(path: &Path) -> Result<CheckReference> {
         let model = MachineModel::read(&name)?;
         let network = Network::new(model.desc(), RuntimeEnv::from_env(&switches()))?;
         let topology = model.desc().healthy_topology().clone();
-        return Ok(CheckReference::Twin(TwinReference { topology, network }));
+        return Ok(CheckReference::Twin(Box::new(TwinReference { topology, network })));
     }
     if path.is_dir() && !files::journal_path(path).exists() {
         let history = digest::read_folder(path)?;
