@@ -149,6 +149,9 @@ pub(crate) const REAL_STATES: ProcessStates =
 /// What a run of `health` gave.
 pub(crate) struct SimulatedRun {
     pub(crate) report: HealthReport,
+    /// Virtual time until the verdict, s.
+    #[allow(dead_code, reason = "the benchmark prints it")]
+    pub(crate) seconds: f64,
     /// Median time of each probe in the first process, ns.
     pub(crate) medians: Vec<f64>,
 }
@@ -206,7 +209,7 @@ pub(crate) fn run(
         monitor.add_round(process, &times);
     }
     let medians = first.into_iter().map(median).collect();
-    SimulatedRun { report: monitor.report(&facts), medians }
+    SimulatedRun { report: monitor.report(&facts), seconds, medians }
 }
 
 /// Logarithms of what each path of one node takes more than it should. Differences between links are the
