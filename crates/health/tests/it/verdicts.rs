@@ -146,14 +146,19 @@ fn published_rules_do_not_see_one_link_of_18() {
     let node = &nodes[1];
     let steady = ProcessStates { gpu: (0.0, 1.0), host: (0.0, 1.0) };
     let (_, factors) = &lost_links(node)[0];
-    let run = run(node, factors, noise, steady, 5.0, 5);
-    assert_eq!(run.report.state, HealthState::Fail);
-    let value = |name: &str| {
+    let damaged = run(node, factors, noise, steady, 5.0, 5);
+    assert_eq!(damaged.report.state, HealthState::Fail);
+    assert!(damaged.seconds < 5.5, "{}", damaged.seconds);
+    // The same noise on the healthy node.
+    let healthy = run(node, &vec![1.0; factors.len()], noise, steady, 5.0, 5);
+    let ratio = |name: &str| {
         let rule = RULES.iter().find(|rule| rule.name.starts_with(name)).unwrap();
-        statistic(rule, node, &run.medians) / rule.shipped
+        let value = |medians: &[f64]| statistic(rule, node, medians);
+        (value(&damaged.medians) / rule.shipped, value(&damaged.medians) / value(&healthy.medians))
     };
-    // 17/18 = 0.944 of healthy. The floor is 0.849; the mean falls by 14 of 56 pairs x 5.6 % = 1.4 %.
-    assert!((value("Azure") - (17.0 / 18.0) / (335.0 / 394.7)).abs() < 0.01, "{}", value("Azure"));
-    assert!((value("CVS") - (1.0 - 0.25 / 18.0) / 0.9).abs() < 0.005, "{}", value("CVS"));
-    assert!(value("TransferBench") < 1.0, "its limit is 3 %");
+    // 17/18 = 0.944 of healthy, and the floor is 0.849 of it. The mean falls by 14 of 56 pairs x 5.6 %,
+    // 1.4 %. A limit of 3 % on each path sees it.
+    assert!(ratio("Azure").0 > 1.05, "{:?}", ratio("Azure"));
+    assert!((ratio("CVS").1 - (1.0 - 0.25 / 18.0)).abs() < 1e-3, "{:?}", ratio("CVS"));
+    assert!(ratio("CVS").0 > 1.0 && ratio("TransferBench").0 < 1.0);
 }
