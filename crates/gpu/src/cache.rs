@@ -1,4 +1,4 @@
-//! What was compiled once, kept on disk.
+//! A disk cache of compiled kernels.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub(crate) fn folder() -> Option<PathBuf> {
     Some(base.join("pathline").join("kernels"))
 }
 
-/// A name by content (64-bit FNV-1a). Two keys of one name do no harm: a file holds its whole key.
+/// A file name by content (64-bit FNV-1a). Two keys may share a name: the file holds the whole key.
 pub(crate) fn file_name(key: &str) -> String {
     let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -24,7 +24,7 @@ fn head(key: &str, length: usize) -> String {
     format!("{MAGIC}\n{} {length}\n{key}\n", key.len())
 }
 
-/// The code of a file that was written for this key, if it is whole.
+/// The code that a file holds for this key, if the file is complete.
 pub(crate) fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
     let bytes = std::fs::read(file).ok()?;
     let lengths = std::str::from_utf8(bytes.splitn(3, |&b| b == b'\n').nth(1)?).ok()?;
@@ -33,15 +33,14 @@ pub(crate) fn read(file: &Path, key: &str) -> Option<Vec<u8>> {
     (code.len() == length).then(|| code.to_owned())
 }
 
-/// What has to be there before anything is made for this program's `folder` in it, which lies two levels
-/// below a cache folder: that cache folder, or the home around one called `.cache`.
+/// The folder that must exist before this program creates its `folder` two levels below a cache
+/// folder: that cache folder, or the home folder around one called `.cache`.
 pub fn cache_base(folder: &Path) -> Option<&Path> {
     let cache = folder.ancestors().nth(2)?;
     if cache.ends_with(".cache") { cache.parent() } else { Some(cache) }
 }
 
-/// Makes the folder of kernels, but not its base: a home that is missing may be one that is not mounted
-/// yet.
+/// Creates the folder of kernels, but not its base: a missing home may not be mounted yet.
 fn create(folder: &Path) -> std::io::Result<()> {
     match cache_base(folder) {
         Some(base) if base.is_dir() => std::fs::create_dir_all(folder),
@@ -64,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_gives_back_what_was_stored_and_nothing_else() {
+    fn the_cache_returns_only_stored_code() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pathline/kernels").join(file_name("key"));
         assert_eq!(read(&file, "key"), None);
@@ -80,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_not_made_for_the_cache() {
+    fn a_missing_base_folder_is_not_created() {
         let folder = tempfile::tempdir().unwrap();
         for base in ["home/.cache", "cache"] {
             let file = folder.path().join(base).join("pathline/kernels").join(file_name("key"));
             assert!(write(&file, "key", b"code").is_err(), "{base}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{base}");
         }
-        // Of a home that is there, .cache is made.
+        // In a home folder that exists, .cache is created.
         let file = folder.path().join(".cache/pathline/kernels").join(file_name("key"));
         write(&file, "key", b"code").unwrap();
         assert_eq!(read(&file, "key").as_deref(), Some(&b"code"[..]));

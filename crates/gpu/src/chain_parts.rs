@@ -1,4 +1,4 @@
-//! Where the parts of pointer chains begin, which a chase follows one after the other.
+//! Start addresses of the parts of pointer chains, which a chase follows one after the other.
 
 use pathline_hal::{CallError, CallResult, ChainPart};
 use pathline_host::chase;
@@ -7,11 +7,11 @@ use pathline_schema::{Bytes, MemKind, Place, Unit};
 use super::driver::GpuDriver;
 use super::memory::GpuBlock;
 
-/// Chains from here on are to be past the caches of their GPU.
+/// Chains of at least this size must not hit the caches of their GPU.
 pub(crate) const PAST_CACHES: Bytes = Bytes::mib(64);
 
 impl GpuDriver {
-    /// Where a part of a chain begins. The chain must lie there.
+    /// Start address of a part of a chain. The chain must exist.
     pub(crate) fn chain_start(
         &self,
         address: u64,
@@ -23,7 +23,7 @@ impl GpuDriver {
             Err(CallError::unsupported("follow", thing, reason))
         };
         let elements = chase::elements(bytes);
-        // After as many parts as there are whole ones the next begins where the first did.
+        // Once the whole parts are used up, the next part starts where the first one did.
         let parts = (elements / part.steps.max(1)).max(1);
         let nth = part.nth % parts;
         if nth == 0 {
@@ -31,8 +31,8 @@ impl GpuDriver {
         }
         let key = (address, bytes.0, part.steps);
         if !self.chain_starts.borrow().contains_key(&key) {
-            // The host laid it, and may read it. What this driver laid for parts of another length may
-            // have moved to a GPU since.
+            // The host wrote the chain and can read it. A chain that this driver wrote for parts of
+            // another length may have migrated to a GPU since.
             let block = self.blocks.borrow().holding(address).map(|(_, block)| *block);
             if block.is_some_and(|block| block.place.mem != MemKind::Registered) {
                 return refuse("it was laid for parts of another length");
@@ -44,7 +44,7 @@ impl GpuDriver {
         start.map_or_else(|| refuse("its parts are not known"), Ok)
     }
 
-    /// Follows a chain that the host has laid and may read, to find where its parts begin.
+    /// Follows a chain that the host wrote and can read, and records the starts of its parts.
     pub(crate) fn note_parts_on_host(&self, address: u64, bytes: Bytes, steps: u64) {
         let next = |at: u64| {
             // SAFETY: an element of a chain that lies there whole, in memory that the host may read.
@@ -67,9 +67,9 @@ impl GpuDriver {
         }
     }
 
-    /// Writes memory that nobody reads, twice as much as the chain that was laid. What is laid stays
-    /// in the caches, and a chase that follows parts would find up to 40 % of 128 MiB in 50 MiB of
-    /// them until it has followed the whole.
+    /// Writes unrelated memory, twice the size of the chain. The chain's writes stay in the caches,
+    /// and a chase by parts would find up to 40 % of 128 MiB in 50 MiB of cache until it has
+    /// followed the whole chain.
     pub(crate) fn empty_caches(&self, chain: &GpuBlock) -> CallResult<()> {
         let Some(gpu) = chain.place.unit.gpu().filter(|_| self.compiler.is_some()) else {
             return Ok(());
@@ -82,7 +82,7 @@ impl GpuDriver {
     }
 }
 
-/// Where each part of a chain begins. None if a step fails.
+/// Start of each part of a chain. `None` if a step fails.
 fn part_starts(
     address: u64,
     parts: u64,
@@ -104,7 +104,7 @@ fn part_starts(
 mod tests {
     use super::*;
 
-    /// A cycle of 8 elements 128 B apart that goes on by 3: 0 3 6 1 4 7 2 5. Parts of two loads begin
+    /// A cycle of 8 elements 128 B apart with stride 3: 0 3 6 1 4 7 2 5. Parts of two loads begin
     /// at its elements number 0, 2, 4 and 6, which are 0, 6, 4 and 2.
     #[test]
     fn parts_of_a_chain_begin_where_the_last_one_ends() {

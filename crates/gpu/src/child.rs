@@ -1,5 +1,5 @@
-//! Compiling in a process of its own: the code generator behind hipRTC ends the process on some
-//! targets and sources, and any of them may hang.
+//! Compiles in a separate process: the code generator behind hipRTC ends the process on some
+//! targets and sources, and any compiler may hang.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -24,23 +24,23 @@ use pathline_dylib::SharedLibrary;
 /// The argument that makes this program serve compilations.
 pub const COMPILE_COMMAND: &str = "__compile";
 
-/// How long one kernel may take. The slowest seen takes 0.5 s.
+/// Timeout of one kernel. The slowest known takes 0.5 s.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Of what a process that died had said last.
-const LAST_WORDS: usize = 400;
+/// Maximum bytes kept of a worker's output.
+const OUTPUT_TAIL: usize = 400;
 
-/// A process that compiles, one kernel after the other.
+/// A worker process that compiles one kernel after the other.
 #[derive(Debug)]
 pub(crate) struct CompileWorker {
     process: Child,
     requests: Option<ChildStdin>,
     replies: Receiver<io::Result<Option<Vec<Vec<u8>>>>>,
-    said: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Vec<u8>>>,
     readers: Vec<JoinHandle<()>>,
 }
 
-/// What is to be compiled, and by what.
+/// The source, the target and the compiler of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompileRequest<'a> {
     pub(crate) family: RuntimeFamily,
@@ -53,14 +53,14 @@ impl CompileWorker {
     pub(crate) fn start(program: &Path) -> io::Result<Self> {
         let mut process = Command::new(program)
             .arg(COMPILE_COMMAND)
-            // Its own cache would be written into a home folder that all ranks share.
+            // Otherwise the compiler's own cache would go to a home folder that all ranks share.
             .env("AMD_COMGR_CACHE", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         let (sender, replies) = channel();
-        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let output = Arc::<Mutex<Vec<u8>>>::default();
         let mut readers = Vec::new();
         if let Some(mut stdout) = process.stdout.take() {
             readers.push(std::thread::Builder::new().spawn(move || {
@@ -74,24 +74,24 @@ impl CompileWorker {
             })?);
         }
         if let Some(mut stderr) = process.stderr.take() {
-            let said = Arc::clone(&said);
+            let output = Arc::clone(&output);
             readers.push(std::thread::Builder::new().spawn(move || {
                 let mut piece = [0; 1024];
                 while let Ok(1..) = stderr.read(&mut piece).inspect(|&length| {
-                    if let Ok(mut said) = said.lock() {
-                        said.extend(piece.get(..length).unwrap_or_default());
-                        let surplus = said.len().saturating_sub(LAST_WORDS);
-                        said.drain(..surplus);
+                    if let Ok(mut output) = output.lock() {
+                        output.extend(piece.get(..length).unwrap_or_default());
+                        let surplus = output.len().saturating_sub(OUTPUT_TAIL);
+                        output.drain(..surplus);
                     }
                 }) {}
             })?);
         }
         let requests = process.stdin.take();
-        Ok(Self { process, requests, replies, said, readers })
+        Ok(Self { process, requests, replies, output, readers })
     }
 
-    /// The outcome of a compilation, or how the process ended before there was one: then it is of no
-    /// use any more.
+    /// The outcome of a compilation. The error tells how the worker ended before it replied; the
+    /// worker cannot be used again.
     pub(crate) fn compile(
         &mut self,
         request: CompileRequest<'_>,
@@ -109,41 +109,41 @@ impl CompileWorker {
             Err(_) => Err(RecvTimeoutError::Disconnected),
         };
         match reply {
-            Ok(Ok(Some(fields))) => understood(&fields, family)
-                .ok_or_else(|| self.end("it gave an answer that is none".to_owned())),
+            Ok(Ok(Some(fields))) => parse_reply(&fields, family)
+                .ok_or_else(|| self.end("it sent an invalid reply".to_owned())),
             Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(self.end(format!("it gave an answer that is none ({error})")))
+                Err(self.end(format!("it sent an invalid reply ({error})")))
             }
             Err(RecvTimeoutError::Timeout) => {
-                Err(self.end(format!("it was not done after {} s", deadline.as_secs_f64())))
+                Err(self.end(format!("it did not finish within {} s", deadline.as_secs_f64())))
             }
             Ok(_) | Err(RecvTimeoutError::Disconnected) => Err(self.end(String::new())),
         }
     }
 
-    /// Ends the process and says how it ended.
+    /// Ends the worker; returns how it ended.
     fn end(&mut self, why: String) -> String {
         drop(self.requests.take());
         if !why.is_empty() {
-            // One that has ended by itself cannot be killed.
+            // Killing a process that has already ended fails.
             let _ = self.process.kill();
         }
         let status = self.process.wait();
         if why.is_empty() {
-            // What it said last is all there; a child of a child that was killed may say more.
+            // All its output has arrived; a grandchild that was killed may still write.
             self.readers.drain(..).for_each(|reader| drop(reader.join()));
         }
-        let said = self.said.lock().map(|s| String::from_utf8_lossy(&s).trim().to_owned());
-        let said = said.ok().filter(|s| !s.is_empty()).map(|s| format!("; it said: {s}"));
+        let output = self.output.lock().map(|s| String::from_utf8_lossy(&s).trim().to_owned());
+        let output = output.ok().filter(|s| !s.is_empty()).map(|s| format!("; its output: {s}"));
         let how = if why.is_empty() { status.map_or_else(|e| e.to_string(), ended) } else { why };
-        format!("{how}{}", said.unwrap_or_default())
+        format!("{how}{}", output.unwrap_or_default())
     }
 }
 
 impl Drop for CompileWorker {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // It has nothing to finish.
+        // It has no work to finish.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -157,8 +157,8 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// The outcome in a reply; none if it is no reply.
-fn understood(fields: &[Vec<u8>], family: RuntimeFamily) -> Option<CallResult<Vec<u8>>> {
+/// The outcome in a reply; `None` if the reply is invalid.
+fn parse_reply(fields: &[Vec<u8>], family: RuntimeFamily) -> Option<CallResult<Vec<u8>>> {
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     match fields {
         [status, code] if status == b"ok" => Some(Ok(code.clone())),
@@ -172,11 +172,11 @@ fn understood(fields: &[Vec<u8>], family: RuntimeFamily) -> Option<CallResult<Ve
     }
 }
 
-/// Serves compilations: reads requests from standard input and writes what came of each to standard
-/// output, until the input ends. Whatever the compiler prints goes to standard error.
+/// Serves compilations: reads requests from standard input and writes the outcome of each to
+/// standard output, until the input ends. The compiler's own output goes to standard error.
 ///
 /// # Errors
-/// Standard input or output cannot be used, or a request is none.
+/// Standard input or output fails, or a request is invalid.
 pub fn serve_compilations() -> io::Result<()> {
     // SAFETY: duplicates a descriptor of this process, which nobody else closes, and puts standard
     // error in the place of standard output.
@@ -191,7 +191,7 @@ pub fn serve_compilations() -> io::Result<()> {
     let mut open: Option<OpenCompiler> = None;
     while let Some(fields) = frame::read(&mut requests)? {
         let [family, library, target, text] = &fields[..] else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no request to compile"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "an invalid compile request"));
         };
         match served(&mut open, family, library, target, text) {
             Ok(code) => frame::write(&mut replies, &[b"ok", &code])?,
@@ -211,7 +211,7 @@ pub fn serve_compilations() -> io::Result<()> {
     Ok(())
 }
 
-/// A compiler with what it was asked for by.
+/// A compiler with the runtime and library of its request.
 struct OpenCompiler {
     family: RuntimeFamily,
     library: Vec<u8>,
@@ -219,7 +219,7 @@ struct OpenCompiler {
 }
 
 impl OpenCompiler {
-    /// Opens the compiler of a runtime by the name of the one and the file of the other.
+    /// Opens the compiler by the runtime's name and the library's file.
     fn open(family: &[u8], library: &[u8]) -> Result<Self, String> {
         let name = String::from_utf8_lossy(family);
         let family =
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that does what a shell script says instead of compiling.
+    /// A program that runs a shell script in place of the worker.
     fn instead(script: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
@@ -290,24 +290,24 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_process_that_dies_hangs_or_babbles_costs_one_kernel() {
+    fn a_worker_that_dies_hangs_or_sends_garbage_costs_one_kernel() {
         let died = outcome("echo 'munmap_chunk(): invalid pointer' >&2; kill -ABRT $$", LONG);
         let died = died.unwrap_err();
         assert!(died.contains("signal 6") && died.contains("munmap_chunk"), "{died}");
         let left = outcome("exit 7", LONG).unwrap_err();
         assert!(left.contains("code 7"), "{left}");
         let hung = outcome("exec sleep 60", Duration::from_millis(100)).unwrap_err();
-        assert!(hung.contains("not done after 0.1 s"), "{hung}");
+        assert!(hung.contains("did not finish within 0.1 s"), "{hung}");
         let babble = outcome("echo usage: pathline COMMAND; exec sleep 60", LONG).unwrap_err();
-        assert!(babble.contains("an answer that is none"), "{babble}");
-        // One message of one field `??`, which no compilation gives.
+        assert!(babble.contains("an invalid reply"), "{babble}");
+        // One message of one field `??`, which no compilation sends.
         let odd = outcome(r"printf '\001\000\000\000\002\000\000\000??'; exec sleep 60", LONG);
-        assert!(odd.unwrap_err().contains("an answer that is none"));
+        assert!(odd.unwrap_err().contains("an invalid reply"));
         assert!(CompileWorker::start(Path::new("/nowhere/pathline")).is_err());
     }
 
     #[test]
-    fn an_answer_is_the_code_or_the_compilers_reason() {
+    fn a_reply_is_the_code_or_the_compilers_reason() {
         let code = outcome(
             r"head -c 4 >/dev/null; printf '\002\000\000\000\002\000\000\000ok\003\000\000\000abc'; exec sleep 60",
             LONG,

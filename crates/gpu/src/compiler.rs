@@ -1,4 +1,4 @@
-//! Kernel text to machine code.
+//! Compiles kernel text to machine code.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use super::child::{CompileRequest, CompileWorker, DEADLINE};
 use super::family::RuntimeFamily;
 use super::rtc::BoundCompiler;
 
-/// What `hal::kernel` expects of a dialect, for both languages: a text of HIP's may be compiled by
-/// NVRTC, where a library carries HIP over CUDA.
+/// The definitions that `hal::kernel` expects, for both languages: NVRTC may compile a HIP text
+/// where a library carries HIP over CUDA.
 const DIALECT: &str = r#"
 #define PL_KERNEL(block) __global__ void __launch_bounds__(block)
 typedef unsigned int pl_w4;
@@ -38,24 +38,24 @@ template <class T> static __device__ void pl_store_nt(T *p, T v) { __stcs(p, v);
 /// Where kernels are compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompileMode {
-    /// In this process: an abort of the compiler is its end.
+    /// In this process: an abort of the compiler ends this process.
     InProcess,
-    /// In a process of this program, which serves [`super::serve_compilations`] when its argument is
-    /// [`super::COMPILE_COMMAND`].
+    /// In a worker process of this program, which serves [`super::serve_compilations`] when its
+    /// argument is [`super::COMPILE_COMMAND`].
     Child(PathBuf),
 }
 
-/// The compiler, and where its results are kept.
+/// The compiler with its caches.
 #[derive(Debug)]
 pub(crate) struct KernelCompiler {
     bound: BoundCompiler,
     family: RuntimeFamily,
-    /// Its name and version, which cached code is told apart by.
+    /// Its name and version, part of the cache key.
     label: String,
     cache: Option<PathBuf>,
     compile: CompileMode,
     worker: RefCell<Option<CompileWorker>>,
-    /// By target and text: a node's GPUs are alike, and the folder may not be there.
+    /// Code by target and text: a node's GPUs are alike, and the folder may not exist.
     compiled: RefCell<BTreeMap<(String, String), Vec<u8>>>,
     deadline: Duration,
 }
@@ -72,8 +72,8 @@ impl KernelCompiler {
         Self { bound, family, label, cache, compile, worker, compiled, deadline: DEADLINE }
     }
 
-    /// Code for a target: machine code, or PTX where this compiler does not know the target. Of one
-    /// text it is made once, by this process or by one before it.
+    /// Code for a target: machine code, or PTX where this compiler does not know the target. Each
+    /// text is compiled once, by this process or an earlier one.
     pub(crate) fn code(&self, source: &str, target: &str) -> CallResult<Vec<u8>> {
         let known = (target.to_owned(), source.to_owned());
         if let Some(code) = self.compiled.borrow().get(&known) {
@@ -93,7 +93,7 @@ impl KernelCompiler {
         }
         let code = self.compile(&text, target)?;
         if let Some(file) = file {
-            // A cache that cannot be written costs time at the next start, and nothing else.
+            // A cache that cannot be written only costs time at the next start.
             let _ = cache::write(&file, &key, &code);
         }
         Ok(code)
@@ -101,7 +101,7 @@ impl KernelCompiler {
 
     fn compile(&self, text: &str, target: &str) -> CallResult<Vec<u8>> {
         if let Some(call) = self.family.compiler.needs_temporary {
-            // Its failure would be a failed compilation with an empty log.
+            // Otherwise the compiler fails with an empty log.
             writable(&std::env::temp_dir()).map_err(|why| {
                 CallError::unsupported(call, target, why)
                     .or_try("set TMPDIR to a folder that can be written")
@@ -129,13 +129,13 @@ impl KernelCompiler {
         let request =
             CompileRequest { family: self.family, library: &self.bound.path, target, text };
         let outcome = alive.compile(request, self.deadline).map_err(lost)?;
-        // Only one that has answered is asked again.
+        // Only a worker that has replied is used again.
         *worker = Some(alive);
         outcome
     }
 }
 
-/// Why a folder cannot be written.
+/// Checks that a folder can be written; the error is the reason.
 pub(crate) fn writable(folder: &Path) -> std::result::Result<(), String> {
     let file = folder.join(format!(".pathline-{}", std::process::id()));
     let written = std::fs::write(&file, "").and_then(|()| std::fs::remove_file(&file));

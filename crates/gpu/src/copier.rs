@@ -1,4 +1,4 @@
-//! Copies that a thread of its own makes, beside the driver: with a stream of its own and an event for
+//! Copies by a separate thread, concurrent with the driver: with its own stream and an event for
 //! each slot.
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::runtime_api::ThreadContext;
 
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
 const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: it is only asked whether it has come.
+/// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: only completion is queried.
 const NO_TIMES: u32 = 2;
 
 /// One worker's copies.
@@ -22,7 +22,7 @@ struct OneCopier {
     hands: Box<dyn ThreadContext>,
     gpu: u32,
     slots: usize,
-    /// Memory of the GPU, which says which way a copy goes.
+    /// GPU memory ranges, which decide the direction of a copy.
     vram: Vec<Range<u64>>,
     stream: Option<RuntimeHandle>,
     events: Vec<RuntimeHandle>,
@@ -32,8 +32,8 @@ struct OneCopier {
 macro_rules! call {
     ($self:expr, $call:expr, $($arg:expr),*) => {{
         let call = $call;
-        // SAFETY: arguments are handles of this copier, which live as long as it, pointers to locals,
-        // or the ends of a copy, for which `start` and `copy` say what they take.
+        // SAFETY: arguments are handles of this copier, which live as long as it, pointers to
+        // locals, or the ends of a copy, whose requirements `start` and `copy` state.
         let code = unsafe { (call.at)($($arg),*) };
         $self.outcome((call.name, code))
     }};
@@ -52,7 +52,7 @@ impl OneCopier {
     fn event(&self, slot: usize) -> CallResult<RuntimeHandle> {
         self.events.get(slot).copied().ok_or_else(|| {
             let thing = format!("slot {slot} of gpu{}", self.gpu);
-            CallError::unsupported("copy", thing, "its copier was not entered with so many slots")
+            CallError::unsupported("copy", thing, "its copier has fewer slots")
         })
     }
 }
@@ -102,7 +102,7 @@ impl BlockCopier for OneCopier {
         let event = self.event(slot)?;
         match self.api.event_wait {
             Some(wait) => call!(self, wait, event),
-            // All copies of the slots before it, which end before it, and those behind it.
+            // Waits for all copies, of earlier and later slots too.
             None => call!(self, self.api.stream_wait, self.stream.unwrap_or_default()),
         }
     }
@@ -118,14 +118,14 @@ impl BlockCopier for OneCopier {
 }
 
 impl Drop for OneCopier {
-    /// A failure has nobody to tell.
+    /// Errors are ignored: `drop` has no caller to report to.
     fn drop(&mut self) {
         if self.stream.is_none() && self.events.is_empty() {
             return;
         }
         let _ = self.outcome(self.hands.enter());
         if let Some(stream) = self.stream {
-            // Copies that are left over use memory that may be freed next.
+            // Remaining copies use memory that may be freed next.
             let _ = call!(self, self.api.stream_wait, stream);
             let _ = call!(self, self.api.stream_destroy, stream);
         }
@@ -136,10 +136,10 @@ impl Drop for OneCopier {
 }
 
 impl GpuDriver {
-    /// Copies to and from a GPU for a thread of their own.
+    /// Creates a copier to and from a GPU for a separate thread.
     pub(crate) fn new_copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let device = self.device("copier", gpu)?.handle;
-        // Before any thread is started: it makes the context, which takes long.
+        // Before any thread is started: this creates the context, which takes long.
         self.enter("copier", gpu)?;
         let hands = self.dialect.thread_context(device);
         let hands = hands.map_err(|status| {

@@ -1,4 +1,4 @@
-//! What the driver says of its GPUs.
+//! GPU properties from the driver.
 
 use std::ffi::{CStr, c_char};
 
@@ -16,21 +16,21 @@ use pathline_host::files;
 pub struct GpuProps {
     /// `CUdevice`, `hipDevice_t`.
     pub handle: i32,
-    /// As `hal` describes it.
+    /// Its description in `hal`.
     pub info: DeviceInfo,
-    /// What kernels are compiled for: the architecture with its features.
+    /// The compile target: the architecture with its features.
     pub target: String,
-    /// Kernels may touch pageable memory of the host.
+    /// Whether kernels can access pageable host memory.
     pub pageable: bool,
-    /// Host and device may touch managed memory at the same time.
+    /// Whether host and device can access managed memory at the same time.
     pub concurrent: bool,
 }
 
-/// More than any host has.
+/// Above the number of GPUs of any host.
 const MOST_GPUS: i32 = 1024;
 
-/// All GPUs by PCI address, which is how discovery numbers them; the runtime's own order depends on
-/// CUDA_DEVICE_ORDER and the like.
+/// All GPUs by PCI address, in the order of discovery's numbers; the runtime's own order depends on
+/// CUDA_DEVICE_ORDER and similar variables.
 pub fn all(api: &Api, dialect: &dyn RuntimeApi) -> CallResult<Vec<GpuProps>> {
     let mut count = 0;
     announce(api.device_count.name);
@@ -38,7 +38,7 @@ pub fn all(api: &Api, dialect: &dyn RuntimeApi) -> CallResult<Vec<GpuProps>> {
     let code = unsafe { (api.device_count.at)(&raw mut count) };
     outcome(dialect, (api.device_count.name, code), &|| "this machine".into())?;
     if !(0..=MOST_GPUS).contains(&count) {
-        let reason = format!("it counts {count} GPUs");
+        let reason = format!("it reports {count} GPUs");
         return Err(CallError::unsupported(api.device_count.name, "this machine", reason)
             .or_try("reinstall the runtime: its library is broken, or is another one"));
     }
@@ -87,7 +87,7 @@ fn read_device(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuP
     let pci = address(&text(&api.device_pci)?);
     let numbers = dialect.attributes();
     let concurrent = attribute(numbers.concurrent_managed)? != 0;
-    // A runtime that does not say is no reason to do without the GPU.
+    // An attribute that the runtime does not report must not exclude the GPU.
     let known = |which| attribute(which).unwrap_or(0);
     let info = DeviceInfo {
         index: 0,
@@ -105,8 +105,9 @@ fn read_device(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuP
     Ok(GpuProps { handle, pageable, concurrent, target, info })
 }
 
-/// Theoretical peak of memory with two transfers a clock (DDR, GDDR and HBM alike), from its clock in
-/// kHz and its bus in bits: the formula of `deviceQuery` of the CUDA samples. None if either is unknown.
+/// Theoretical peak of memory with two transfers a clock (DDR, GDDR and HBM alike), from its clock
+/// in kHz and its bus in bits: the formula of `deviceQuery` of the CUDA samples. `None` if either
+/// is unknown.
 fn peak(clock: i32, bus: i32) -> Option<Rate> {
     let bytes_per_second = 2.0 * f64::from(clock) * 1e3 * f64::from(bus) / 8.0;
     (clock > 0 && bus > 0).then_some(Rate(bytes_per_second / 1e9))

@@ -1,4 +1,4 @@
-//! `hal::Driver` over either runtime.
+//! `hal::Driver` for both runtimes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,16 +22,16 @@ use super::memory::GpuBlocks;
 use super::runtime_api::{CopyEnds, RuntimeApi, RuntimeHints};
 use pathline_host::memory::HostMemory;
 
-/// Operations that fit into a stream that is held; with one more the call waits for the stream, and
-/// whoever would open the gate waits for the call. The hardware queue has 1024 entries.
+/// Operations that fit into a held stream. With one more, the call waits for the stream while the
+/// thread that would open the gate waits for the call. The hardware queue has 1024 entries.
 const QUEUE: u64 = 500;
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
 const NON_BLOCKING: u32 = 1;
 pub(crate) const NOT_READY: i32 = 600;
 const PEER_ALREADY_ENABLED: i32 = 704;
 
-/// Calls the runtime and names the function in the error. Its arguments are handles that this driver
-/// holds, addresses that were looked up, and pointers to locals; that is what makes it sound.
+/// Calls the runtime and names the function in the error. Sound because its arguments are handles
+/// that this driver holds, addresses that it has checked, and pointers to locals.
 macro_rules! call {
     ($self:expr, $field:ident, $thing:expr, $($arg:expr),*) => {{
         let call = &$self.api.$field;
@@ -52,7 +52,7 @@ pub struct GpuDriver {
     pub(crate) host: Rc<HostMemory>,
     pub(crate) blocks: RefCell<GpuBlocks>,
     pub(crate) loaded: RefCell<LoadedKernels>,
-    /// Addresses at which the parts of a chain begin, by its address, its bytes and the loads of a part.
+    /// Start addresses of the parts of a chain, by its address, its bytes and the loads of a part.
     pub(crate) chain_starts: RefCell<BTreeMap<(u64, u64, u64), Vec<u64>>>,
     pub(crate) peers: RefCell<BTreeSet<(u32, u32)>>,
     opened: RefCell<BTreeSet<u32>>,
@@ -99,12 +99,12 @@ impl GpuDriver {
         self.api.device_count.name
     }
 
-    /// What its users call things.
+    /// Hints in the vocabulary of the runtime's users.
     pub fn about(&self) -> &'static RuntimeHints {
         self.dialect.about()
     }
 
-    /// What each GPU says of itself.
+    /// Properties of each GPU.
     pub fn infos(&self) -> Vec<DeviceInfo> {
         self.devices.iter().map(|d| d.info.clone()).collect()
     }
@@ -118,7 +118,7 @@ impl GpuDriver {
         self.devices.get(gpu as usize).ok_or_else(|| no_such(call, &format!("gpu{gpu}")))
     }
 
-    /// Makes a GPU the one that the calls of this thread go to.
+    /// Makes a GPU current for the calls of this thread.
     pub(crate) fn enter(&self, call: &str, gpu: u32) -> CallResult<()> {
         let handle = self.device(call, gpu)?.handle;
         self.outcome(self.dialect.enter(handle), &|| format!("gpu{gpu}"))?;
@@ -126,12 +126,12 @@ impl GpuDriver {
         Ok(())
     }
 
-    /// GPUs that have been entered.
+    /// GPUs that have a context.
     pub(crate) fn opened(&self) -> Vec<u32> {
         self.opened.borrow().iter().copied().collect()
     }
 
-    /// A stream's GPU and handle; the GPU's context is then current.
+    /// A stream's GPU and handle; makes the GPU's context current.
     pub(crate) fn stream(&self, call: &str, stream: StreamId) -> CallResult<(u32, RuntimeHandle)> {
         let known = self.streams.borrow().get(&stream.0).copied();
         let (gpu, handle) = known.ok_or_else(|| no_such(call, &format!("stream {}", stream.0)))?;
@@ -144,7 +144,7 @@ impl GpuDriver {
         known.ok_or_else(|| no_such(call, &format!("event {}", event.0)))
     }
 
-    /// Where the ends of a copy are.
+    /// The kinds of memory at the ends of a copy.
     fn ends(&self, dst: u64, src: u64) -> CopyEnds {
         let blocks = self.blocks.borrow();
         let unit = |address| blocks.holding(address).map(|(_, block)| block.place.unit);
@@ -156,7 +156,7 @@ impl GpuDriver {
         }
     }
 
-    /// Checks the ends of a copy, and forgets what the destination held.
+    /// Checks the ends of a copy, and marks the destination's contents as overwritten.
     fn check_copy(
         &self,
         dst: u64,
@@ -173,20 +173,21 @@ impl GpuDriver {
         Ok(())
     }
 
-    /// That a GPU cannot address the memory of another.
+    /// The error that a GPU cannot address the memory of another.
     pub(crate) fn no_peer(&self, from: u32, to: u32) -> CallError {
         let thing = format!("gpu{from} to gpu{to}");
-        let reason = "the driver gives no direct access between them";
+        let reason = "the driver allows no direct access between them";
         CallError::unsupported(self.api.can_access_peer.name, thing, reason)
             .or_try(self.about().peers)
     }
 
-    /// The word of a gate, which it gets when it is first held. The context of a GPU is current.
+    /// The memory word of a gate, assigned when the gate is first held. The context of a GPU must
+    /// be current.
     fn gate_word(&self, call: &str, gate: GateId) -> CallResult<GateSlot> {
         let mut gates = self.gates.borrow_mut();
         if gates.is_unheld(gate.0) {
             if !gates.ready() && gates.page == 0 {
-                // A word at a time: few gates are open at once, and signals are scarce.
+                // One word at a time: few gates are open at once, and signals are scarce.
                 match Some(())
                     .filter(|()| gates.signals.len() < SLOTS as usize)
                     .and_then(|()| self.dialect.signal_word())
@@ -205,7 +206,7 @@ impl GpuDriver {
         slot.ok_or_else(|| no_such(call, &format!("gate {}", gate.0)))
     }
 
-    /// A new stream of a GPU.
+    /// Creates a stream of a GPU.
     pub(crate) fn new_stream(&self, gpu: u32) -> CallResult<RuntimeHandle> {
         self.enter(self.api.stream_create.name, gpu)?;
         let mut stream = 0;
@@ -215,7 +216,7 @@ impl GpuDriver {
 }
 
 pub(crate) fn no_such(call: &str, thing: &str) -> CallError {
-    CallError::unsupported(call, thing, "there is none of that number")
+    CallError::unsupported(call, thing, "no such number")
 }
 
 impl Driver for GpuDriver {
@@ -303,7 +304,7 @@ impl Driver for GpuDriver {
     fn stream_destroy(&self, stream: StreamId) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.stream_destroy.name, stream)?;
         self.streams.borrow_mut().remove(&stream.0);
-        // What is pending completes; its memory may be freed next, which waits for it.
+        // Pending work completes; freeing its memory waits for that.
         call!(self, stream_destroy, format!("a stream of gpu{gpu}"), handle)
     }
     fn stream_wait(&self, stream: StreamId) -> CallResult<()> {
@@ -437,7 +438,7 @@ impl Driver for GpuDriver {
         self.make_kernel(gpu, variant)
     }
     fn kernel_unload(&self, kernel: KernelId) -> CallResult<()> {
-        // The code stays for the next case that wants it.
+        // The code stays loaded for the next case that uses it.
         let gone = self.loaded.borrow_mut().kernels.remove(&kernel.0);
         gone.map(|_| ()).ok_or_else(|| no_such("kernel_unload", &format!("kernel {}", kernel.0)))
     }
@@ -478,11 +479,12 @@ impl Driver for GpuDriver {
 }
 
 impl Drop for GpuDriver {
-    /// Streams before what they use, memory before contexts. A failure has nobody to tell.
+    /// Streams before the objects they use, memory before contexts. Errors are ignored: `drop` has
+    /// no caller to report to.
     fn drop(&mut self) {
         let gates: Vec<u64> = self.gates.borrow().made.keys().copied().collect();
         for gate in gates {
-            // One that no stream is held by holds nothing.
+            // A gate that no stream waits for has no effect.
             let _ = self.gate_destroy(GateId(gate));
         }
         let streams: Vec<u64> = self.streams.borrow().keys().copied().collect();

@@ -1,4 +1,4 @@
-//! A failed call with the runtime's own words.
+//! The error of a failed call, with the runtime's own text.
 
 use pathline_hal::{CallError, CallResult};
 

@@ -1,4 +1,4 @@
-//! Device memory as a dma-buf, which drivers of other devices can be handed.
+//! Exports device memory as a dma-buf, which drivers of other devices can import.
 
 use std::ffi::c_void;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ use super::runtime_api::MemoryExport;
 const DMABUF: i32 = 1;
 
 impl GpuDriver {
-    /// What the call that exports is called.
+    /// The name of the export call.
     pub(super) fn export_name(&self) -> &'static str {
         match &self.api.handle_of_range {
             Some(call) => call.name,
@@ -21,7 +21,7 @@ impl GpuDriver {
         }
     }
 
-    /// Exports a range of device memory; where in the file it begins.
+    /// Exports a range of device memory; returns the file and the offset of the range in it.
     pub(super) fn export(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
         let name = self.export_name();
         let block = self.blocks.borrow().holding(address).map(|(start, block)| (start, *block));
@@ -55,14 +55,14 @@ impl GpuDriver {
                 call(address as *const c_void, bytes.0 as usize, &raw mut file, &raw mut offset)
             };
             if code != 0 {
-                let why = format!("the HSA runtime gives {code:#x}");
+                let why = format!("the HSA runtime returns {code:#x}");
                 return Err(CallError::new(Severity::Transient, name, thing(), why)
                     .with_code(i64::from(code))
                     .or_try(way_out));
             }
         }
         if file < 0 {
-            let why = "it reports success and gives no file";
+            let why = "it reports success without a file";
             return Err(CallError::new(Severity::Transient, name, thing(), why));
         }
         // SAFETY: the call has opened it for this process, and nothing else knows of it.

@@ -1,8 +1,8 @@
-//! A GPU runtime as one value: where its libraries are, what its compiler takes, which other libraries go
-//! with it.
+//! A GPU runtime as one value: the places of its libraries, its compiler, and the libraries that
+//! belong to it.
 //!
-//! Nothing outside `runtimes` compares runtimes. A difference between them is a field here, or a
-//! function of the trait `RuntimeApi` where it needs the bound library.
+//! Only `runtimes` compares runtimes. A difference between them is a field here, or a function of
+//! the trait `RuntimeApi` where it needs the bound library.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,104 +17,107 @@ use super::rtc::BoundCompiler;
 use super::runtime_api::BoundDriver;
 use super::sensors::FindSensors;
 
-/// An option of the command line that names a library, as `--nvrtc PATH`.
+/// A command-line option that names a library, as `--nvrtc PATH`.
 #[derive(Debug)]
 pub struct LibraryOption {
     /// Its name, without dashes.
     pub name: &'static str,
-    /// The environment variable that does the same.
+    /// The equivalent environment variable.
     pub variable: &'static str,
     /// Its help in one sentence, without the full stop.
     pub help: &'static str,
-    /// What its value names, likewise.
+    /// The help of its value, likewise.
     pub value: &'static str,
 }
 
 /// Why a process cannot reach GPUs that are on the bus.
 #[derive(Debug)]
 pub(crate) struct DeviceFiles {
-    /// Files that exist where the kernel module is loaded and this process may see its GPUs.
+    /// Files that exist where the kernel module is loaded and this process can see its GPUs.
     pub(crate) paths: &'static [&'static str],
-    /// Why none of them may exist.
+    /// The likely reason if none of them exists.
     pub(crate) absent: &'static str,
-    /// What to do where one of them cannot be opened.
+    /// The remedy if one of them cannot be opened.
     pub(crate) refused: &'static str,
 }
 
-/// What a search for a compiler goes by.
+/// The input of a compiler search.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CompilerQuery<'a> {
-    /// A file or folder; nothing else is then looked at.
+    /// A file or folder that replaces the search.
     pub(crate) asked: Option<&'a Path>,
-    /// The file of the runtime that is to load the code.
+    /// The file of the runtime that will load the code.
     pub(crate) runtime: Option<&'a Path>,
-    /// Its major version; 0 if it is not known.
+    /// Its major version; 0 if unknown.
     pub(crate) major: i32,
 }
 
-/// The run-time compiler that goes with a runtime.
+/// The run-time compiler of a runtime.
 #[derive(Debug)]
 pub(crate) struct CompilerDescription {
-    /// Its functions.
+    /// Its function names.
     pub(crate) names: &'static RtcNames,
-    /// The option that names its library, where it has one of its own.
+    /// The option that names its library, if it has a separate one.
     pub(crate) option: Option<&'static str>,
-    /// Loads what the library at this path needs and does not find by itself.
+    /// Loads dependencies that the library at this path does not find itself.
     pub(crate) prepare: fn(&Path),
-    /// The compiler, and how the search went.
+    /// The compiler, and the report of the search.
     pub(crate) find: fn(CompilerQuery<'_>) -> (Option<BoundCompiler>, LibraryReport),
-    /// What the compiler that was found needs besides.
+    /// The report on a further library that the compiler needs.
     pub(crate) helper: fn(&LibraryReport) -> LibraryReport,
-    /// Its name and version, by the reports on the runtime and on the compiler. Cached code is kept by it.
+    /// Name and version, from the reports on the runtime and on the compiler; part of the cache
+    /// key.
     pub(crate) label: fn(&LibraryReport, &LibraryReport) -> String,
-    /// Code of a text for a target, with the options that this compiler takes.
+    /// Compiles a text for a target, with this compiler's options.
     pub(crate) code: fn(&BoundCompiler, &str, &str) -> CallResult<Vec<u8>>,
     /// The call that fails without a reason where temporary files cannot be written.
     pub(crate) needs_temporary: Option<&'static str>,
 }
 
-/// The library of collectives that goes with a runtime, with the functions of NCCL.
+/// The collectives library of a runtime, with the functions of NCCL.
 #[derive(Debug)]
 pub struct CollectivesDescription {
     /// Its name: `NCCL`.
     pub name: &'static str,
     /// Its spelling of a function of NCCL.
     pub spelling: fn(&'static str) -> &'static str,
-    /// Where it is looked for. The first path is a file or folder that the user named; nothing else is then
-    /// looked at. The second is the file of the GPU runtime.
+    /// Its search places. The first path is a file or folder from the user and replaces the search.
+    /// The second is the file of the GPU runtime.
     pub library: for<'a> fn(Option<&'a Path>, Option<&Path>) -> LibrarySpec<'a>,
 }
 
-/// All that is known of a runtime before its library is open.
+/// Static description of a runtime, known before its library is open.
 #[derive(Debug)]
 pub struct RuntimeDescription {
-    /// Its name in records and between processes, as [`pathline_hal::Driver::name`] has it: `cuda`.
+    /// Its name in records and messages between processes, equal to [`pathline_hal::Driver::name`]:
+    /// `cuda`.
     pub name: &'static str,
-    /// Its name in sentences: `CUDA`.
+    /// Its name in text: `CUDA`.
     pub label: &'static str,
-    /// Whose GPUs it drives, as [`pathline_schema::Gpu::vendor`] has it.
+    /// The vendor of its GPUs, as in [`pathline_schema::Gpu::vendor`].
     pub vendor: &'static str,
-    /// The vendor's name in sentences: `NVIDIA`.
+    /// The vendor's name in text: `NVIDIA`.
     pub maker: &'static str,
-    /// Options that name its libraries. The first is that of the runtime itself.
+    /// Options that name its libraries; the first names the runtime.
     pub options: &'static [LibraryOption],
-    /// First parts of the names of variables that its libraries read. A run records those that are set.
+    /// Prefixes of environment variables that its libraries read. A run records the ones that are
+    /// set.
     pub variables: &'static [&'static str],
-    /// Variables by which it lists fewer GPUs, or others first.
+    /// Variables that hide or reorder its GPUs.
     pub(crate) hiding: &'static [&'static str],
     pub(crate) device_files: DeviceFiles,
-    /// Its library with its functions, and how the search went. The path is a file or folder; nothing else
-    /// is then looked at.
+    /// Its library with its functions, and the report of the search. The path is a file or folder
+    /// and replaces the search.
     pub(crate) driver: fn(Option<&Path>) -> (Option<BoundDriver>, LibraryReport),
     pub(crate) compiler: CompilerDescription,
-    /// None where no library of collectives has the functions of NCCL.
+    /// `None` if no collectives library has the functions of NCCL.
     pub collectives: Option<CollectivesDescription>,
-    /// What reads clocks and power of its GPUs from files of the driver; none where a library does, or
-    /// nothing.
+    /// Reads clocks and power of its GPUs from files of the driver; `None` if a library does, or
+    /// nothing does.
     pub(crate) sensors: Option<FindSensors>,
 }
 
-/// One of the runtimes that can be bound.
+/// One of the supported runtimes.
 #[derive(Clone, Copy)]
 pub struct RuntimeFamily(pub(crate) &'static RuntimeDescription);
 
@@ -141,23 +144,23 @@ impl fmt::Debug for RuntimeFamily {
 }
 
 impl RuntimeFamily {
-    /// The description itself, which lives as long as the program.
+    /// The description, which lives as long as the program.
     pub fn description(self) -> &'static RuntimeDescription {
         self.0
     }
 
-    /// What can be asked of its vendor's GPUs.
+    /// Capabilities of its vendor's GPUs.
     pub fn caps(self) -> &'static GpuCaps {
         GpuCaps::of_vendor(self.vendor)
     }
 
-    /// The option that chooses this runtime: `hip`.
+    /// The option that selects this runtime: `hip`.
     pub fn option(self) -> &'static str {
         self.options.first().map_or(self.name, |option| option.name)
     }
 
-    /// That a plan made without opening the runtime may number GPUs differently from a run, if a
-    /// variable says so.
+    /// A note that a plan made without the runtime may number GPUs differently from a run, because
+    /// a variable is set.
     pub fn numbering_note(self) -> Option<String> {
         let set = |name: &&&str| std::env::var_os(name).is_some();
         let names: Vec<&str> = self.hiding.iter().filter(set).copied().collect();
@@ -169,7 +172,7 @@ impl RuntimeFamily {
         })
     }
 
-    /// Whether a device file of it exists.
+    /// Whether one of its device files exists.
     pub(crate) fn has_device_file(self) -> bool {
         self.device_files.paths.iter().any(|file| Path::new(file).exists())
     }

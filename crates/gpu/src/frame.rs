@@ -1,9 +1,9 @@
-//! Messages between this program and the process that compiles for it: a count of fields, then each
-//! field with its length before it, all numbers of 32 bits, little-endian.
+//! Messages between this program and its compile worker: a field count, then each field with its
+//! length first; all numbers have 32 bits, little-endian.
 
 use std::io::{self, Read, Write};
 
-/// More fields, or bytes of one, than any message has.
+/// Upper limits of the fields of a message and the bytes of a field.
 const FIELDS: u32 = 16;
 const BYTES: u32 = 256 << 20;
 
@@ -13,7 +13,7 @@ fn number(from: &mut impl Read) -> io::Result<u32> {
     Ok(u32::from_le_bytes(word))
 }
 
-/// Reads a message; none at the end of the stream. What is no message is an error.
+/// Reads a message; `None` at the end of the stream.
 pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
     let count = match number(from) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -21,7 +21,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
     };
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     if count > FIELDS {
-        return Err(wrong("no message of the compiling process"));
+        return Err(wrong("no message of the compile worker"));
     }
     let mut fields = Vec::new();
     for _ in 0..count {
@@ -29,7 +29,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
         if length > BYTES {
             return Err(wrong("a field is too long"));
         }
-        // Taken as it comes: a length that is a lie must not take memory.
+        // Read incrementally: a wrong length must not allocate memory.
         let mut field = Vec::new();
         from.take(length.into()).read_to_end(&mut field)?;
         if field.len() != length as usize {
@@ -40,7 +40,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
     Ok(Some(fields))
 }
 
-/// Writes a message at once.
+/// Writes a message in one call.
 pub(crate) fn write(to: &mut impl Write, fields: &[&[u8]]) -> io::Result<()> {
     let mut message = Vec::new();
     let word = |n: usize| u32::try_from(n).map_err(io::Error::other).map(u32::to_le_bytes);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_is_cut_is_an_error() {
+    fn messages_survive_and_truncated_ones_are_errors() {
         let mut bytes = Vec::new();
         write(&mut bytes, &[b"ok", b"", &[0, 1, 255]]).unwrap();
         let message = read(&mut &bytes[..]).unwrap().unwrap();
@@ -68,7 +68,7 @@ mod tests {
             assert!(read(&mut &bytes[..cut]).is_err(), "cut at {cut}");
         }
         assert!(read(&mut &b"not a message"[..]).is_err());
-        // One field of 4 GiB, of which nothing comes.
+        // One field of 4 GiB without any data.
         assert!(read(&mut &[1, 0, 0, 0, 255, 255, 255, 255][..]).is_err());
     }
 }

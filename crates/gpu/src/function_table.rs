@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 /// A context, stream, event, module, function or program of a library.
 pub type RuntimeHandle = usize;
 
-/// A status with the name of the function that gave it.
+/// A status, after the name of the function that returned it.
 pub type CallStatus = (&'static str, i32);
 
-/// Where pages are to lie: `CUmemLocation`, `hipMemLocation`.
+/// A location of pages: `CUmemLocation`, `hipMemLocation`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemLocation {
@@ -19,22 +19,22 @@ pub struct MemLocation {
     pub id: i32,
 }
 
-/// How the copies of a batch are done: `CUmemcpyAttributes`, `hipMemcpyAttributes`.
+/// Attributes of the copies of a batch: `CUmemcpyAttributes`, `hipMemcpyAttributes`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CopyAttributes {
     /// `CUmemcpySrcAccessOrder`.
     pub source_order: i32,
-    /// Where sources lie; zero if the call is to find out.
+    /// Location of sources; zero lets the call find out.
     pub source: MemLocation,
-    /// The same for destinations.
+    /// Location of destinations, likewise.
     pub destination: MemLocation,
     /// `CUmemcpyFlags`.
     pub flags: u32,
 }
 
 impl CopyAttributes {
-    /// Sources are read in the order of the stream, as by single copies.
+    /// Reads sources in stream order, as single copies do.
     pub const STREAM: Self = Self {
         source_order: 1,
         source: MemLocation { kind: 0, id: 0 },
@@ -43,26 +43,26 @@ impl CopyAttributes {
     };
 }
 
-/// Copies of a batch: destinations, sources, bytes. The functions take them as not constant.
+/// The copies of a batch: destinations, sources, bytes. The functions take non-const pointers.
 #[derive(Debug, Default)]
 pub struct CopyBatch {
-    /// Destinations.
+    /// Destination addresses.
     pub to: Vec<u64>,
-    /// Sources.
+    /// Source addresses.
     pub from: Vec<u64>,
-    /// Bytes of each.
+    /// Bytes of each copy.
     pub bytes: Vec<usize>,
 }
 
 impl CopyBatch {
-    /// How many, and the three arrays.
+    /// The count and the three arrays.
     pub fn parts(&mut self) -> (usize, *mut u64, *mut u64, *mut usize) {
         let count = self.to.len().min(self.from.len()).min(self.bytes.len());
         (count, self.to.as_mut_ptr(), self.from.as_mut_ptr(), self.bytes.as_mut_ptr())
     }
 }
 
-/// A function of a library, with the name that its manual has for it.
+/// A bound function, with the name in its manual.
 #[derive(Debug, Clone, Copy)]
 pub struct BoundCall<F> {
     /// Its name in the library.
@@ -72,13 +72,13 @@ pub struct BoundCall<F> {
 }
 
 impl<F> BoundCall<F> {
-    /// The same function by another type.
+    /// The same function with another type.
     pub fn map<T>(self, as_type: impl FnOnce(F) -> T) -> BoundCall<T> {
         BoundCall { name: self.name, at: as_type(self.at) }
     }
 }
 
-/// A function of a library by its name there.
+/// A function of a library by its name in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryPoint {
     /// Its name; empty if this library has no such function.
@@ -89,15 +89,15 @@ pub struct EntryPoint {
 }
 
 impl EntryPoint {
-    /// What a library has no function for.
+    /// A function that the library lacks.
     pub const NONE: Self = entry("");
 
-    /// Where the function is, by what `find` says of its name.
+    /// The address of the function, from `find`.
     fn found(self, find: FindSymbol<'_>) -> Option<NonNull<c_void>> {
         if self.name.is_empty() { None } else { find(self) }
     }
 
-    /// A required function, if the library has it.
+    /// A required function; adds its name to `missing` if the library lacks it.
     pub fn require(
         self,
         find: FindSymbol<'_>,
@@ -131,8 +131,8 @@ pub type FindSymbol<'a> = &'a dyn Fn(EntryPoint) -> Option<NonNull<c_void>>;
 
 /// A table of functions: field, entry point, parameters. All return a status.
 ///
-/// `Api by ApiNames { ... }` has rows without entry points. Each library names its functions in a value of
-/// `ApiNames` instead, and the compiler asks for a name of every row.
+/// `Api by ApiNames { ... }` has rows without entry points. Each library gives its function names
+/// as a value of `ApiNames`, and the compiler requires a name for every row.
 #[macro_export]
 macro_rules! function_table {
     ($(#[$doc:meta])* $name:ident by $names:ident {
@@ -166,7 +166,7 @@ macro_rules! function_table {
         optional { $($ofield:ident = $oentry:expr => ($($oarg:ty),*);)* }
     }) => {
         $(#[$doc])*
-        // Each field is the function that its row names; manuals say what it does.
+        // Each field is the function of its row, documented in the vendor's manual.
         #[allow(missing_docs, unreachable_pub)]
         #[derive(Debug, Clone, Copy)]
         pub struct $name {
@@ -175,7 +175,7 @@ macro_rules! function_table {
         }
         #[allow(unreachable_pub)]
         impl $name {
-            /// Binds all functions; the names of required ones that are missing are the error.
+            /// Binds all functions; the error lists missing required ones.
             pub fn bind(
                 $($names: $of,)?
                 find: $crate::function_table::FindSymbol<'_>,
@@ -209,9 +209,9 @@ macro_rules! function_table {
 }
 
 crate::function_table!(
-    /// What all runtimes have alike. One row serves all: an address, a `CUdeviceptr` and a `void *` are
-    /// the same word to the machine. Signatures are those of `cudaTypedefs.h` of CUDA 13 and of
-    /// `hip_runtime_api.h` 5.2 to 7.2.
+    /// The functions that all runtimes share. One row serves all: an address, a `CUdeviceptr` and a
+    /// `void *` have the same representation. Signatures are those of `cudaTypedefs.h` of CUDA 13
+    /// and of `hip_runtime_api.h` 5.2 to 7.2.
     Api by ApiNames {
         required {
             init => (u32);
@@ -270,8 +270,8 @@ crate::function_table!(
 );
 
 crate::function_table!(
-    /// A run-time compiler: NVRTC and hipRTC have the same functions but for the prefix, and for how the
-    /// code is fetched.
+    /// A run-time compiler: NVRTC and hipRTC have the same functions except for the prefix and the
+    /// calls that fetch the code.
     Rtc by RtcNames {
         required {
             version => (*mut i32, *mut i32);

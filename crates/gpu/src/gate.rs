@@ -1,4 +1,4 @@
-//! Gates: words that streams wait for, in pinned memory or each a signal of its own.
+//! Gates: memory words that streams wait for, in a pinned page or in a signal each.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -28,15 +28,15 @@ impl GateSlot {
     }
 }
 
-/// Gates by number, and the words that serve them. A gate has no word until a stream is to wait for it:
-/// words are memory of a GPU's context, and cases of the host alone have gates as well.
+/// Gates by number, and the words that serve them. A gate has no word until a stream waits for it:
+/// words are memory of a GPU's context, and host-only cases have gates as well.
 #[derive(Debug, Default)]
 pub(crate) struct StreamGates {
-    /// Gates without a word, and whether they have been opened.
+    /// Gates without a word, and whether they are open.
     unheld: BTreeMap<u64, bool>,
     /// The pinned page; 0 before the first gate, and where gates are signals.
     pub(crate) page: u64,
-    /// Signals that were taken.
+    /// Allocated signals.
     pub(crate) signals: Vec<u64>,
     pub(crate) made: BTreeMap<u64, GateSlot>,
     /// Words that no gate uses, open.
@@ -44,11 +44,11 @@ pub(crate) struct StreamGates {
 }
 
 impl StreamGates {
-    /// Whether a gate can be made.
+    /// Whether words are available.
     pub(crate) fn ready(&self) -> bool {
         !self.free.is_empty()
     }
-    /// Takes over a pinned page of [`SLOTS`] words, which may hold what a buffer there held before.
+    /// Takes over a pinned page of [`SLOTS`] words, which may hold data of an earlier buffer.
     pub(crate) fn adopt(&mut self, page: u64) {
         self.page = page;
         let slot = |nth| GateSlot { address: page + nth * 4, opens_at: 0, signal: false };
@@ -60,7 +60,7 @@ impl StreamGates {
         self.signals.push(address);
         self.free.push(GateSlot { address, opens_at: 0, signal: true });
     }
-    /// A new gate, without a word.
+    /// Creates a gate without a word.
     pub(crate) fn create(&mut self, id: u64) {
         self.unheld.insert(id, false);
     }
@@ -68,10 +68,10 @@ impl StreamGates {
     pub(crate) fn is_unheld(&self, id: u64) -> bool {
         self.unheld.contains_key(&id)
     }
-    /// A word for a gate that has none, if one is left.
+    /// Assigns a word to a gate without one; `None` if no word is left.
     pub(crate) fn make(&mut self, id: u64) -> Option<()> {
         let slot = self.free.pop()?;
-        // Waits compare as signed differences; a word that came around would confuse them.
+        // Waits compare signed differences; a reused word must only increase.
         let slot = GateSlot { opens_at: slot.opens_at.wrapping_add(1), ..slot };
         if self.unheld.remove(&id) == Some(true) {
             slot.open();
@@ -87,23 +87,23 @@ impl StreamGates {
         }
         Some(())
     }
-    /// Opens a gate and takes its word back.
+    /// Opens a gate and returns its word to the free list.
     pub(crate) fn destroy(&mut self, id: u64) -> Option<()> {
         if self.unheld.remove(&id).is_some() {
             return Some(());
         }
         let slot = self.made.remove(&id)?;
         slot.open();
-        // The word that was used longest ago is used next.
+        // The least recently used word is used next.
         self.free.insert(0, slot);
         Some(())
     }
 }
 
-/// Blocks the stream's host thread until a slot opens, where the hardware cannot wait by itself.
+/// Blocks the stream's host thread until a slot opens, where the hardware cannot wait.
 ///
 /// # Safety
-/// `slot` must come from `Box::into_raw` of a [`GateSlot`], and be given to one call only.
+/// `slot` must come from `Box::into_raw` of a [`GateSlot`], and be passed to one call only.
 pub(crate) unsafe extern "C" fn wait(slot: *mut c_void) {
     // SAFETY: the caller's promise.
     let slot = unsafe { Box::from_raw(slot.cast::<GateSlot>()) };
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_word_is_open_for_every_gate_it_has_served() {
-        // What a pattern left there.
+        // Data that a pattern left there.
         let mut words = vec![0x8765_4321u32; SLOTS as usize];
         let mut gates = StreamGates::default();
         gates.adopt(words.as_mut_ptr() as u64);
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(gates.made[&(SLOTS * 3)].word().load(Ordering::Relaxed), 0);
         gates.destroy(SLOTS * 3).unwrap();
         let mut first = None;
-        // Twice around all words: each then serves its third gate.
+        // Twice through all words: each then serves its third gate.
         for id in 0..2 * SLOTS + 1 {
             gates.make(id).unwrap();
             first.get_or_insert(gates.made[&id]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn words_run_out_with_an_answer() {
+    fn running_out_of_words_returns_none() {
         let mut words = vec![0u32; SLOTS as usize];
         let mut gates = StreamGates::default();
         gates.adopt(words.as_mut_ptr() as u64);

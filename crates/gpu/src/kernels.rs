@@ -1,4 +1,4 @@
-//! Kernels: compiled, loaded, launched.
+//! Compiles, loads and launches kernels.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
@@ -10,42 +10,42 @@ use super::driver::{GpuDriver, call, no_such};
 use super::function_table::RuntimeHandle;
 use pathline_host::chase;
 
-/// Blocks that patterns are written and checked with, for each multiprocessor.
+/// Blocks per multiprocessor for pattern kernels.
 const PATTERN_BLOCKS: u32 = 8;
 
-/// Bytes of shared memory that a launch may ask for without further ado, on every GPU.
+/// Bytes of shared memory that a launch may request on every GPU without an attribute.
 const SHARED_ALWAYS: u64 = 40 << 10;
 
-/// Bytes of dynamic shared memory that a variant is launched with.
+/// Bytes of dynamic shared memory of a variant.
 fn shared(variant: &KernelVariant) -> u32 {
     u32::try_from(variant.shared().0).unwrap_or(u32::MAX)
 }
 
-/// The compute unit of the `nth` part of chases. Multiples of the golden ratio cover the units evenly
-/// whatever their number, and however few parts are followed.
+/// The compute unit of the `nth` part of chases. Multiples of the golden ratio cover the units
+/// evenly for any number of units and parts.
 fn spread_unit(nth: u64, units: u32) -> u32 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let fraction = nth.wrapping_mul(GOLDEN) >> 32;
-    // Below 2^32 units of a fraction below 2^32: the high half is below `units`.
+    // Both factors are below 2^32: the high half of the product is below `units`.
     ((fraction * u64::from(units)) >> 32) as u32
 }
 
 /// What is loaded on the GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedKernels {
-    /// Kernels that were given out: GPU, variant, function.
+    /// Kernels in use: GPU, variant, function.
     pub(crate) kernels: BTreeMap<u64, (u32, KernelVariant, RuntimeHandle)>,
     /// Module and function by GPU, source and name. Modules stay for the life of the driver.
     functions: BTreeMap<(u32, String, &'static str), (RuntimeHandle, RuntimeHandle)>,
-    /// A stream and eight bytes of each GPU for the driver's own work.
+    /// A stream and eight bytes per GPU for the driver's own work.
     own: BTreeMap<u32, (RuntimeHandle, u64)>,
-    /// Parts of chains that were followed, which chooses the compute unit of the next one.
+    /// Number of chain parts followed, which chooses the compute unit of the next one.
     followed: u64,
 }
 
 impl GpuDriver {
-    /// The function of a source on a GPU; loaded at once, since the driver's lazy way would wait
-    /// for streams that a gate may hold.
+    /// The function of a source on a GPU. Loaded at once, since the driver's lazy loading would
+    /// wait for streams that a gate may hold.
     fn function(&self, gpu: u32, source: &str, name: &'static str) -> CallResult<RuntimeHandle> {
         let key = (gpu, source.to_owned(), name);
         if let Some(&(_, function)) = self.loaded.borrow().functions.get(&key) {
@@ -58,7 +58,7 @@ impl GpuDriver {
                 .or_try(about.no_compiler.1)
         })?;
         let mut code = compiler.code(source, arch)?;
-        // PTX is text, and the driver reads it to its zero byte.
+        // PTX is text, and the driver reads it up to a zero byte.
         code.push(0);
         self.enter(self.api.module_load.name, gpu)?;
         let thing = || format!("a kernel for {arch}");
@@ -74,7 +74,7 @@ impl GpuDriver {
         found
     }
 
-    /// A function of a module, loaded.
+    /// Gets a function of a module and loads it.
     fn entry(
         &self,
         module: RuntimeHandle,
@@ -108,7 +108,7 @@ impl GpuDriver {
         Ok(KernelId(id))
     }
 
-    /// The driver's own stream and scratch word on a GPU.
+    /// The driver's own stream and eight scratch bytes on a GPU.
     fn own_work(&self, gpu: u32) -> CallResult<(RuntimeHandle, u64)> {
         if let Some(&own) = self.loaded.borrow().own.get(&gpu) {
             return Ok(own);
@@ -123,7 +123,7 @@ impl GpuDriver {
         Ok((stream, word))
     }
 
-    /// Does something on the GPU's own stream and waits for it.
+    /// Runs an operation on the GPU's own stream and waits for it.
     pub(crate) fn on_stream(
         &self,
         gpu: u32,
@@ -164,7 +164,7 @@ impl GpuDriver {
         )
     }
 
-    /// One pass of a kernel; of a chase, a part of one if a part is named.
+    /// One pass of a kernel; for a chase, of the named part, if any.
     pub(crate) fn pass(
         &self,
         gpu: u32,
@@ -187,12 +187,12 @@ impl GpuDriver {
             if bytes.0 > 0 {
                 self.reaches_kernel(gpu, address, bytes)?;
                 if !address.is_multiple_of(variant.align()) {
-                    return refuse("its memory does not start on a multiple of its words");
+                    return refuse("its memory is not aligned to its access width");
                 }
             }
         }
         if variant.op == KernelOp::Chase && !self.has_chain(launch.src, launch.bytes) {
-            return refuse("no chain of that span lies there");
+            return refuse("there is no chain of that size at that address");
         }
         if let Some(part) = part {
             if variant.op != KernelOp::Chase {
@@ -220,8 +220,8 @@ impl GpuDriver {
         self.enqueue(stream, function, shape, &mut [launch.src, launch.dst, launch.bytes.0, sink])
     }
 
-    /// A part of a chase, by one of as many blocks as there are compute units. The hardware spreads
-    /// blocks of one thread over all units, so another block is another unit.
+    /// Follows a part of a chase by one block of a grid with a block per compute unit. The hardware
+    /// spreads blocks of one thread over all units, so another block runs on another unit.
     fn follow_part(
         &self,
         gpu: u32,
@@ -242,12 +242,12 @@ impl GpuDriver {
         self.enqueue(stream, function, shape, &mut [start, u64::from(unit), span, sink])
     }
 
-    /// Loads the kernel that faults pages in, if there is managed memory to fault: later a gate may
-    /// hold the stream that loading waits for.
+    /// Loads the kernel that faults pages in, if managed memory is in use: later a gate may hold
+    /// the stream that loading waits for.
     pub(crate) fn ready_for_faults(&self, gpu: u32) {
         let managed = self.blocks.borrow().any(|b| b.place.mem == MemKind::Managed);
         if managed && self.compiler.is_some() {
-            // Where it fails, the migration says why.
+            // On failure the migration reports the reason.
             let _ = self.toucher(gpu).and_then(|_| self.own_work(gpu));
         }
     }
@@ -311,8 +311,8 @@ impl GpuDriver {
         Ok((first != u64::MAX).then_some(first))
     }
 
-    /// Whether a read kernel finds the sum of a pattern. The kernel is the one that is timed; a
-    /// destination that is not 0 makes it keep its sum.
+    /// Whether a read kernel computes the sum of a pattern. It is the timed kernel; a non-zero
+    /// destination makes it store its sum.
     pub(crate) fn sum_is_right(
         &self,
         kernel: KernelId,
@@ -337,7 +337,7 @@ impl GpuDriver {
         Ok(read == expected)
     }
 
-    /// What kernels on the GPU's own stream add to its word.
+    /// The sum that kernels on the GPU's own stream add to the scratch bytes.
     fn sum(
         &self,
         gpu: u32,
@@ -352,7 +352,7 @@ impl GpuDriver {
         Ok(sum)
     }
 
-    /// Gives modules, own streams and words back.
+    /// Frees modules, own streams and scratch memory.
     pub(crate) fn unload(&self) {
         let loaded = std::mem::take(&mut *self.loaded.borrow_mut());
         for ((gpu, ..), (module, _)) in loaded.functions {
@@ -371,8 +371,8 @@ impl GpuDriver {
 mod tests {
     use super::*;
 
-    /// 132 units in 8 parts: each eighth of them (16.5 units) has one; in 132 parts at least 100 have
-    /// one, where as many drawn at random would leave 1/e of them, 48, out.
+    /// 132 units in 8 parts: each eighth of them (16.5 units) has one; in 132 parts at least 100
+    /// have one, where a random choice would leave 1/e of them, 48, out.
     #[test]
     fn parts_of_a_chase_are_spread_over_all_units() {
         let eighths: std::collections::BTreeSet<u32> =

@@ -1,5 +1,4 @@
-//! GPUs, through the runtime of their vendor, and the libraries that manage them; all are bound at run
-//! time.
+//! GPUs through their vendor's runtime, and the management libraries; all are bound at run time.
 #![allow(unsafe_code)]
 
 mod cache;
@@ -44,26 +43,27 @@ pub use monitor::{ManagementLibrary, management};
 use pathline_host::memory::HostMemory;
 pub use runtime_api::RuntimeHints;
 
-/// Where to look for libraries, and how to compile.
+/// Where to find libraries, and how to compile.
 #[derive(Debug, Clone)]
 pub struct LibraryRequest {
-    /// Files or folders of libraries, by the option that names them ([`LibraryOption::name`]). That of a
-    /// runtime also chooses it; with [`LibraryRequest::SEARCH`] the library itself is still looked for.
+    /// Files or folders of libraries, by the option that names them ([`LibraryOption::name`]). The
+    /// option of a runtime also selects it; with [`LibraryRequest::SEARCH`] its library is still
+    /// searched for.
     pub named: BTreeMap<String, PathBuf>,
     /// Where kernels are compiled.
     pub compile: CompileMode,
 }
 
 impl LibraryRequest {
-    /// The word in the place of a path that chooses a runtime and leaves its place open.
+    /// The value in place of a path that selects a runtime and searches for its library.
     pub const SEARCH: &'static str = "search";
 
-    /// Everything is searched for.
+    /// Searches for every library.
     pub fn new(compile: CompileMode) -> Self {
         Self { named: BTreeMap::new(), compile }
     }
 
-    /// The same with a library at that path.
+    /// The same request with a library at that path.
     #[must_use]
     pub fn with(mut self, option: &str, path: impl Into<PathBuf>) -> Self {
         self.named.insert(option.to_owned(), path.into());
@@ -73,49 +73,49 @@ impl LibraryRequest {
     fn runtime(&self, family: RuntimeFamily) -> Option<&Path> {
         self.named.get(family.option()).map(PathBuf::as_path)
     }
-    /// The place that was asked for.
+    /// The path given for the runtime's library.
     fn place(&self, family: RuntimeFamily) -> Option<&Path> {
         self.runtime(family).filter(|path| *path != Path::new(Self::SEARCH))
     }
-    /// The compiler that was asked for, where it has an option.
+    /// The path given for the compiler, if it has an option.
     fn compiler(&self, family: RuntimeFamily) -> Option<&Path> {
         self.named.get(family.compiler.option?).map(PathBuf::as_path)
     }
 }
 
-/// The options that name libraries, in the order of the command line: those of the runtimes, then those
-/// of other libraries.
+/// The options that name libraries, in command-line order: of the runtimes, then of other
+/// libraries.
 pub fn library_options() -> impl Iterator<Item = &'static LibraryOption> {
     let first = RuntimeFamily::ALL.into_iter().filter_map(|family| family.0.options.first());
     first.chain(RuntimeFamily::ALL.into_iter().flat_map(|family| family.0.options.iter().skip(1)))
 }
 
-/// What a node offers for measuring GPUs, found without opening one.
+/// The GPU runtime of a node, found without opening a device.
 #[derive(Debug)]
 pub struct GpuRuntime {
-    /// Which runtime was chosen.
+    /// The selected runtime.
     pub family: RuntimeFamily,
-    /// Its library.
+    /// The report on its library.
     pub driver: LibraryReport,
-    /// Why it cannot be opened; none if nothing is known against it.
+    /// Why it cannot be opened; `None` if no reason is known.
     pub without: Option<String>,
-    /// What is to be known of the choice, if there was one to make.
+    /// A note on the selection, if there were several runtimes.
     pub note: Option<String>,
-    /// Where compiled kernels are kept; none without a home folder.
+    /// The folder of compiled kernels; `None` without a home folder.
     pub cache: Option<PathBuf>,
-    /// Whether the driver's library is one that stands in for it in tests.
+    /// Whether the driver's library is a stand-in for tests.
     pub stands_in: bool,
     bound: Option<search::BoundDriver>,
     asked: LibraryRequest,
 }
 
-/// What is here of one vendor.
+/// The GPUs and device files of one vendor on this host.
 #[derive(Debug, Clone, Copy)]
 struct VendorPresence {
     family: RuntimeFamily,
     /// GPUs on the bus.
     gpus: usize,
-    /// A device file by which a process reaches them.
+    /// Whether a device file exists.
     file: bool,
 }
 
@@ -126,13 +126,13 @@ impl VendorPresence {
     }
 }
 
-/// The first of those with most GPUs.
+/// The first vendor with the highest number of GPUs.
 fn with_most(all: &[VendorPresence]) -> Option<VendorPresence> {
     all.iter().copied().reduce(|most, other| if other.gpus > most.gpus { other } else { most })
 }
 
-/// Which runtime to use, and what to report of the choice: the one that was asked for; else the one
-/// whose device files are here; of several, the one with most GPUs.
+/// The runtime to use, and a note on the selection: the requested one; else the one with device
+/// files; of several, the one with most GPUs.
 fn choose(asked: &LibraryRequest, present: &[VendorPresence]) -> (RuntimeFamily, Option<String>) {
     let most = with_most(present).map_or(RuntimeFamily::ALL[0], |here| here.family);
     let named: Vec<&VendorPresence> =
@@ -144,7 +144,7 @@ fn choose(asked: &LibraryRequest, present: &[VendorPresence]) -> (RuntimeFamily,
     let Some(used) = with_most(&reachable) else { return (most, None) };
     let others: Vec<&VendorPresence> =
         reachable.iter().filter(|here| here.gpus > 0 && here.family != used.family).collect();
-    // Files of vendors without GPUs may be left over from cards that are gone.
+    // Device files of vendors without GPUs may remain after a card was removed.
     if used.gpus == 0 || others.is_empty() {
         return (used.family, None);
     }
@@ -168,8 +168,7 @@ fn choose(asked: &LibraryRequest, present: &[VendorPresence]) -> (RuntimeFamily,
     (used.family, Some(text))
 }
 
-/// The runtime that is looked for on a host with these GPUs, and what is to be known of the choice, if
-/// there was one to make.
+/// The runtime for a host with these GPUs, and a note on the selection, if there were several.
 pub fn chosen_family(
     topology: &Topology,
     asked: &LibraryRequest,
@@ -177,9 +176,9 @@ pub fn chosen_family(
     choose(asked, &RuntimeFamily::ALL.map(|family| VendorPresence::of(family, topology)))
 }
 
-/// Looks for a runtime's library and device files. No device is opened. Where `topology` has GPUs
-/// and none is of a vendor whose runtime can be bound, the reason against them is that, not a
-/// library that such a node has no use for.
+/// Searches for a runtime's library and device files, without opening a device. If `topology` has
+/// GPUs but none of a supported vendor, the report gives that as the reason, rather than a missing
+/// library that such a node does not need.
 pub fn runtime(topology: &Topology, asked: &LibraryRequest) -> GpuRuntime {
     let (family, note) = chosen_family(topology, asked);
     let (bound, driver) = search::driver(family, asked.place(family));
@@ -204,7 +203,7 @@ pub fn runtime(topology: &Topology, asked: &LibraryRequest) -> GpuRuntime {
     GpuRuntime { family, driver, without, note, cache, stands_in, bound, asked: asked.clone() }
 }
 
-/// Vendors of the GPUs, if there are some and no runtime is known for any.
+/// Vendors of the GPUs, if there are GPUs and none has a supported runtime.
 fn others(topology: &Topology) -> Option<String> {
     let known = RuntimeFamily::ALL.map(|family| family.vendor);
     let mut vendors: Vec<&str> =
@@ -221,13 +220,13 @@ impl GpuRuntime {
         search::compiler(self.family, query)
     }
 
-    /// Its run-time compiler and what that needs.
+    /// Reports on its run-time compiler and that compiler's dependency.
     pub fn compilers(&self) -> Vec<LibraryReport> {
         let major = self.bound.as_ref().map_or(0, |bound| bound.major);
         with_helper(self.family, self.compiler(major).1)
     }
 
-    /// Starts the driver. Device memory is not touched before the first call that needs it.
+    /// Starts the driver. Device memory stays untouched until a call needs it.
     pub fn open(mut self, host: Rc<HostMemory>) -> CallResult<Option<GpuDriver>> {
         let Some(driver) = self.bound.take().filter(|_| self.without.is_none()) else {
             return Ok(None);
@@ -245,30 +244,30 @@ impl GpuRuntime {
     }
 }
 
-/// A compiler, and what it needs if it is there.
+/// A compiler's report, followed by its dependency's if it was found.
 fn with_helper(family: RuntimeFamily, compiler: LibraryReport) -> Vec<LibraryReport> {
     let helper = compiler.path.is_some().then(|| (family.compiler.helper)(&compiler));
     std::iter::once(compiler).chain(helper).collect()
 }
 
-/// The run-time compiler of a runtime that cannot be opened, of any version, and what it needs.
+/// Reports on the run-time compiler of a runtime that cannot be opened, of any version.
 pub fn compilers(family: RuntimeFamily, asked: &LibraryRequest) -> Vec<LibraryReport> {
     let query = CompilerQuery { asked: asked.compiler(family), runtime: None, major: 0 };
     with_helper(family, search::compiler(family, query).1)
 }
 
-/// The libraries of the runtimes other than this one, for a list of all that can be bound.
+/// Reports on the libraries of all other supported runtimes.
 pub fn other_runtimes(family: RuntimeFamily, asked: &LibraryRequest) -> Vec<LibraryReport> {
     let others = RuntimeFamily::ALL.into_iter().filter(|other| *other != family);
     others.map(|other| search::driver(other, asked.place(other)).1).collect()
 }
 
-/// Where compiled kernels are kept; none without a home folder.
+/// The folder of compiled kernels; `None` without a home folder.
 pub fn kernel_cache() -> Option<PathBuf> {
     cache::folder()
 }
 
-/// Why a folder cannot be written.
+/// Checks that a folder can be written.
 ///
 /// # Errors
 /// The reason, with the folder.
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_is_that_of_the_gpus_that_are_here() {
+    fn the_runtime_matches_the_gpus_of_the_host() {
         let (cuda, hip) = (named("cuda"), named("hip"));
         let here = |gpus| (gpus, true);
         let gone = |gpus| (gpus, false);
@@ -317,12 +316,12 @@ mod tests {
         let family = |nvidia, amd| chosen(&asked(), nvidia, amd).0;
         assert_eq!(family(here(8), gone(0)), cuda);
         assert_eq!(family(gone(0), here(8)), hip);
-        // A driver that is not loaded is no reason to take another vendor's.
+        // A driver that is not loaded does not select another vendor's.
         assert_eq!(family(gone(0), gone(2)), hip);
         assert_eq!(family(gone(0), gone(0)), cuda);
-        // Nor are GPUs that no process reaches.
+        // Neither do GPUs without device files.
         assert_eq!(family(here(0), gone(2)), cuda);
-        // Files may be left over from a card that is gone.
+        // Device files may remain after a card was removed.
         assert_eq!(chosen(&asked(), here(0), here(4)), (hip, None));
         assert_eq!(chosen(&asked(), here(0), here(0)), (cuda, None));
         let (more, note) = chosen(&asked(), here(2), here(4));

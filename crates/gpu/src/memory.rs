@@ -1,4 +1,4 @@
-//! Memory of every kind that a runtime has, the pages of it that move, and the patterns in it.
+//! All kinds of GPU-accessible memory: allocation, page migration, and patterns.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -11,8 +11,7 @@ use super::driver::{GpuDriver, call, no_such};
 use super::function_table::{MemLocation, RuntimeHandle};
 use pathline_host::{chase, limits, pattern, spread};
 
-// Numbers that both runtimes have alike.
-// Flags of registration: known to all contexts, mapped.
+// Constants that both runtimes share. Registration flag: known to all contexts.
 const PORTABLE: u32 = 1;
 const MAPPED: u32 = 2;
 /// `CU_MEM_ATTACH_GLOBAL`, `hipMemAttachGlobal`
@@ -25,9 +24,9 @@ const CPU: i32 = -1;
 // `CUmemLocationType`, `hipMemLocationType`
 const AT_DEVICE: i32 = 1;
 const AT_NUMA: i32 = 3;
-/// Left free when managed memory is taken: a GPU that runs out of it swaps or hangs.
+/// Bytes kept free when managed memory is allocated: a GPU that runs out of memory swaps or hangs.
 const MANAGED_MARGIN: u64 = 1 << 30;
-/// Bytes that go through the host at a time where no kernel can write a pattern.
+/// Staging bytes where no kernel can write a pattern.
 const STAGE: u64 = 8 << 20;
 
 /// Sets the NUMA policy of this thread.
@@ -39,7 +38,7 @@ fn policy(mode: i32, mask: &[u64]) -> std::io::Result<()> {
     if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// The NUMA policy of this thread; the default one where that is not said.
+/// The NUMA policy of this thread; the default one where the kernel does not report it.
 fn own_policy() -> (i32, Vec<u64>) {
     let (mut mode, mut mask) = (libc::MPOL_DEFAULT, vec![0u64; 16]);
     let bits = mask.len() * 64;
@@ -53,7 +52,7 @@ fn own_policy() -> (i32, Vec<u64>) {
     (mode, mask)
 }
 
-/// Sets the NUMA policy of the pages of a range, before they are there.
+/// Sets the NUMA policy of a range before its pages are allocated.
 fn bind((address, bytes): (u64, u64), numa: u32, page: u64) -> std::io::Result<()> {
     let start = address / page * page;
     let (mask, bits) = (node_mask(numa), 16 * 64 + 1);
@@ -101,12 +100,12 @@ pub(crate) struct GpuBlock {
 pub(crate) struct GpuBlocks(BTreeMap<u64, GpuBlock>);
 
 impl GpuBlocks {
-    /// The buffer that an address lies in, with its start.
+    /// The buffer that contains an address, with its start.
     pub(crate) fn holding(&self, address: u64) -> Option<(u64, &GpuBlock)> {
         let (&start, block) = self.0.range(..=address).next_back()?;
         (address - start < block.bytes).then_some((start, block))
     }
-    /// The same, to change it.
+    /// The same, mutable.
     fn holding_mut(&mut self, address: u64) -> Option<&mut GpuBlock> {
         let (&start, block) = self.0.range_mut(..=address).next_back()?;
         (address - start < block.bytes).then_some(block)
@@ -114,7 +113,7 @@ impl GpuBlocks {
     pub(crate) fn any(&self, is: impl Fn(&GpuBlock) -> bool) -> bool {
         self.0.values().any(is)
     }
-    /// Where memory of GPUs lies.
+    /// Address ranges of GPU memory.
     pub(crate) fn on_gpus(&self) -> Vec<std::ops::Range<u64>> {
         let of_gpu = self.0.iter().filter(|(_, block)| block.place.unit.gpu().is_some());
         of_gpu.map(|(&start, block)| start..start.saturating_add(block.bytes)).collect()
@@ -122,7 +121,7 @@ impl GpuBlocks {
     pub(crate) fn starts(&self) -> Vec<u64> {
         self.0.keys().copied().collect()
     }
-    /// The buffer that holds the whole of a range; none where no buffer starts it.
+    /// The buffer that contains a whole range; `None` if no buffer contains its start.
     fn range(&self, call: &str, address: u64, bytes: u64) -> CallResult<Option<GpuBlock>> {
         let Some((start, block)) = self.holding(address) else { return Ok(None) };
         let left = block.bytes - (address - start);
@@ -147,7 +146,7 @@ impl GpuDriver {
         self.blocks.borrow().range(call, address, bytes.0)?.ok_or_else(|| unknown(call, address))
     }
 
-    /// Whether a range of a copy is memory of this driver; if not, it is pageable memory of the host.
+    /// Whether a range of a copy is memory of this driver; otherwise it is pageable host memory.
     pub(crate) fn reaches_copy(&self, address: u64, bytes: Bytes) -> CallResult<bool> {
         if self.blocks.borrow().range(self.dialect.copy_name(), address, bytes.0)?.is_some() {
             return Ok(true);
@@ -155,7 +154,8 @@ impl GpuDriver {
         self.host.range(self.dialect.copy_name(), address, bytes.0).map(|_| false)
     }
 
-    /// Checks that a kernel of `gpu` may touch a range: a fault would end the process's context.
+    /// Checks that a kernel of `gpu` can access a range: a fault would destroy the process's
+    /// context.
     pub(crate) fn reaches_kernel(&self, gpu: u32, address: u64, bytes: Bytes) -> CallResult<()> {
         let name = self.api.launch.name;
         let Some(block) = self.blocks.borrow().range(name, address, bytes.0)? else {
@@ -187,10 +187,10 @@ impl GpuDriver {
         }
     }
 
-    /// Whether a chain of exactly that span lies there.
+    /// Whether a chain of exactly that size exists there.
     pub(crate) fn has_chain(&self, address: u64, bytes: Bytes) -> bool {
         let laid = self.blocks.borrow().holding(address).and_then(|(_, block)| block.chain);
-        // In its own memory the host lays them, page-locked or not.
+        // In its own memory the host writes the chain, page-locked or not.
         let by_host = || {
             let mapping = self.host.range(self.api.launch.name, address, bytes.0).ok()?;
             mapping.chain().map(|chain| (chain.address, chain.bytes))
@@ -198,7 +198,7 @@ impl GpuDriver {
         laid.or_else(by_host) == Some((address, bytes.0))
     }
 
-    /// Forgets the chain of a buffer that is written; of one that the host allocated, so does the host.
+    /// Marks the chain of a written buffer as lost; in a host buffer the host does the same.
     pub(crate) fn overwritten(&self, address: u64, bytes: Bytes) {
         if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
             block.chain = None;
@@ -215,7 +215,7 @@ impl GpuDriver {
         let thing = || format!("{bytes} at {place}");
         let refuse = |reason: &str| Err(CallError::unsupported("alloc", thing(), reason));
         if bytes.0 == 0 {
-            return refuse("nothing was asked for");
+            return refuse("its size is 0");
         }
         let address = match (place.unit, place.mem) {
             (Unit::Gpu(gpu), MemKind::Vram | MemKind::VramFine) => {
@@ -261,8 +261,8 @@ impl GpuDriver {
         Ok(address)
     }
 
-    /// Makes the context of a GPU of that domain current, if there is one: a driver may take what
-    /// is nearest to its device. Refuses a domain that the host lacks.
+    /// Makes the context of a GPU of that domain current, if there is one: a driver may allocate
+    /// near the current device. Refuses a domain that the host lacks.
     fn near_any_gpu(&self, numa: u32) -> CallResult<()> {
         let name = self.api.host_alloc.name;
         if !self.host.domains().contains(&numa) {
@@ -279,7 +279,7 @@ impl GpuDriver {
         }
         let free = self.host.free(numa);
         if bytes > free.0 {
-            // A bound allocation that finds no page ends a process.
+            // The kernel kills a process whose bound allocation finds no page.
             let reason = format!("numa{numa} has {} free", free.rounded());
             return Err(CallError::new(
                 Severity::Exhausted,
@@ -293,12 +293,12 @@ impl GpuDriver {
         policy(libc::MPOL_BIND, &node_mask(numa))
             .map_err(|e| forbidden("set_mempolicy", thing, &e))?;
         let address = self.pinned(bytes, mem, true, thing);
-        // It was allowed a moment ago; if not, only where later pages lie is affected.
+        // It was allowed a moment ago; a failure affects only the placement of later pages.
         let _ = policy(mode, &mask);
         address
     }
 
-    /// `bound` if the pages are to follow the NUMA policy of this thread.
+    /// `bound` if the pages must follow the NUMA policy of this thread.
     pub(crate) fn pinned(
         &self,
         bytes: u64,
@@ -325,7 +325,7 @@ impl GpuDriver {
         Ok(address)
     }
 
-    /// Managed memory at its home: never more than every open GPU has free.
+    /// Managed memory at its home: at most the free memory of every open GPU.
     fn managed(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         let name = self.api.managed_alloc.name;
         let thing = format!("{bytes} at {place}");
@@ -336,7 +336,7 @@ impl GpuDriver {
         };
         enter()?;
         if !self.devices.iter().all(|d| d.concurrent) {
-            let reason = "host and GPU may not touch managed memory at the same time here";
+            let reason = "host and GPU cannot access managed memory at the same time here";
             return Err(CallError::unsupported(name, thing, reason));
         }
         let held: u64 = self
@@ -356,7 +356,7 @@ impl GpuDriver {
                     .or_try("take smaller sizes"));
             }
         }
-        // Asking the others has entered them.
+        // Querying the other GPUs has made them current.
         enter()?;
         let mut address = 0;
         call!(self, managed_alloc, thing, &raw mut address, bytes.0 as usize, GLOBAL)?;
@@ -377,7 +377,7 @@ impl GpuDriver {
         Ok(address)
     }
 
-    /// Managed memory that is at home on a GPU.
+    /// Sets a GPU as the home of managed memory.
     fn keep_at(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
         let device = self.device(self.api.advise.name, gpu)?.handle;
         let thing = format!("{bytes} to gpu{gpu}");
@@ -455,7 +455,7 @@ impl GpuDriver {
         }
     }
 
-    /// Enqueues the move of managed pages.
+    /// Enqueues the migration of managed pages.
     fn prefetch(
         &self,
         stream: RuntimeHandle,
@@ -473,7 +473,8 @@ impl GpuDriver {
             Unit::Numa(numa) => (AT_NUMA, numa.cast_signed(), CPU),
             Unit::Store(_) => return Err(no_memory(name, to)),
         };
-        // On one domain the older call says the same; it also works where the kernel has no NUMA.
+        // With one domain the older call does the same, and also works where the kernel has no NUMA
+        // support.
         match self.api.prefetch_to.filter(|_| kind == AT_NUMA && self.host.domains().len() > 1) {
             Some(call) => {
                 let at = MemLocation { kind, id };
@@ -514,18 +515,18 @@ impl GpuDriver {
             MigrateHow::Fault => Err(CallError::unsupported(
                 name,
                 thing,
-                "faults of a kernel bring pages to its own GPU",
+                "faults of a kernel move pages to its own GPU",
             )
             .or_try("use migrate[prefetch], or a migration at that GPU")),
         }
     }
 
-    /// Whether the host itself writes and reads a buffer: its pages are there, or come when touched.
+    /// Whether the host reads and writes a buffer itself: its pages exist, or appear on access.
     fn by_host(block: &GpuBlock) -> bool {
         matches!(block.place.unit, Unit::Numa(_))
     }
 
-    /// CPUs of the domain of a host's buffer, and the size of a page.
+    /// CPUs of a host buffer's domain, and its page size.
     fn near(&self, block: &GpuBlock) -> (&[u32], u64) {
         let cpus = block.place.unit.numa().map_or(&[][..], |numa| self.host.cpus(numa));
         (cpus, self.host.page() as u64)
@@ -578,7 +579,7 @@ impl GpuDriver {
         seed: u64,
     ) -> CallResult<Option<u64>> {
         let block = self.own("check", address, bytes)?;
-        // The processor reads write-combined memory a hundred times slower than a GPU does.
+        // The CPU reads write-combined memory a hundred times slower than a GPU does.
         let slow = block.place.mem == MemKind::PinnedWc && self.compiler.is_some();
         if Self::by_host(&block) && !slow {
             let (cpus, page) = self.near(&block);
@@ -616,16 +617,16 @@ impl GpuDriver {
         Ok(wrong)
     }
 
-    /// Copies bytes of the host to the GPU that was entered, and waits until they are there: the call
-    /// by itself returns while they are on their way (CUDA driver API, "API synchronization
-    /// behavior"), and streams of this driver are not ordered with it.
+    /// Copies host bytes to the current GPU and waits for their arrival: the call alone may return
+    /// earlier (CUDA driver API, "API synchronization behavior"), and this driver's streams are not
+    /// ordered with it.
     pub(crate) fn copy_in(&self, thing: &str, to: u64, from: &[u8]) -> CallResult<()> {
         call!(self, copy_in, thing, to, from.as_ptr().cast::<c_void>(), from.len())?;
         const LEGACY_STREAM: RuntimeHandle = 0;
         call!(self, stream_wait, thing, LEGACY_STREAM)
     }
 
-    /// Goes over a range of device memory piece by piece with a buffer of the host. Pieces start on
+    /// Processes a range of device memory piece by piece through a host buffer. Pieces start on
     /// multiples of 8.
     fn through_host(
         &self,
@@ -644,7 +645,7 @@ impl GpuDriver {
         Ok(())
     }
 
-    /// Lays a pointer chain.
+    /// Writes a pointer chain.
     fn lay(&self, block: &GpuBlock, address: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let refuse = |reason| {
             Err(CallError::unsupported(

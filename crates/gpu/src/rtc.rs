@@ -1,4 +1,4 @@
-//! The run-time compilers in this process.
+//! Run-time compilers in this process.
 
 use std::ffi::{CString, c_char};
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use pathline_dylib::{SharedLibrary, announce_in};
 #[derive(Debug, Clone)]
 pub(crate) struct BoundCompiler {
     api: Rtc,
-    /// What it says of itself. hipRTC says 9.0 in every version from 5.2 to 7.2.
+    /// Its reported version. hipRTC reports 9.0 in every version from 5.2 to 7.2.
     pub(crate) version: (i32, i32),
     /// The file of its library.
     pub(crate) path: PathBuf,
-    /// Whether it only stands in for the real one, and has no code generator.
+    /// Whether it is a stand-in without a code generator.
     pub(crate) stands_in: bool,
 }
 
@@ -37,12 +37,12 @@ impl BoundCompiler {
         Ok(Self { api, version: (major, minor), path: library.path, stands_in })
     }
 
-    /// What it does not compile for, and why.
+    /// The error for a target that it does not compile for.
     pub(crate) fn refuse(&self, target: &str, reason: String, way_out: &str) -> CallError {
         CallError::unsupported(self.api.compile.name, target, reason).or_try(way_out)
     }
 
-    /// The numbers of the targets that it knows; none if it does not say.
+    /// The numbers of the targets that it knows; empty if it does not report them.
     pub(crate) fn architectures(&self) -> Vec<i32> {
         let (Some(count), Some(list)) = (self.api.arch_count, self.api.archs) else {
             return Vec::new();
@@ -51,14 +51,14 @@ impl BoundCompiler {
         // SAFETY: stores one number.
         let code = unsafe { (count.at)(&raw mut number) };
         let mut archs = vec![0; usize::try_from(number).unwrap_or(0)];
-        // SAFETY: stores as many numbers as it has just said.
+        // SAFETY: the call stores the number of values that it has just returned.
         if code != 0 || archs.is_empty() || unsafe { (list.at)(archs.as_mut_ptr()) } != 0 {
             return Vec::new();
         }
         archs
     }
 
-    /// Compiles a text. `machine_code` asks for code of a real target, and else for PTX.
+    /// Compiles a text. `machine_code` requests code of a real target, otherwise PTX.
     pub(crate) fn build(
         &self,
         text: &str,
@@ -108,7 +108,7 @@ impl BoundCompiler {
     }
 }
 
-/// A program that is given back.
+/// A program, destroyed on drop.
 struct RtcProgram<'a> {
     api: &'a Rtc,
     handle: RuntimeHandle,
@@ -126,7 +126,8 @@ impl RtcProgram<'_> {
             return None;
         }
         let mut bytes = vec![0u8; length];
-        // SAFETY: the program exists, and as many bytes are stored as it has just said.
+        // SAFETY: the program exists, and the call stores the number of bytes that it has just
+        // returned.
         (unsafe { (get.at)(self.handle, bytes.as_mut_ptr().cast()) } == 0).then_some(bytes)
     }
 }

@@ -1,4 +1,5 @@
-//! The library of a runtime, its compiler and what goes with them, by the runtime's description.
+//! Finds the library of a runtime, its compiler and related libraries, by the runtime's
+//! description.
 
 use std::path::Path;
 
@@ -10,13 +11,13 @@ use super::rtc::BoundCompiler;
 pub use super::runtime_api::{BoundDriver, STAND_IN};
 pub use super::runtimes::{toolkits, trees};
 
-/// The runtime's library with its functions, and how the search went. `asked` is a file or folder;
-/// nothing else is then looked at.
+/// The runtime's library with its functions, and the report of the search. `asked` is a file or
+/// folder and replaces the search.
 pub fn driver(family: RuntimeFamily, asked: Option<&Path>) -> (Option<BoundDriver>, LibraryReport) {
     (family.driver)(asked)
 }
 
-/// The run-time compiler of a runtime, and how the search went.
+/// The run-time compiler of a runtime, and the report of the search.
 pub(crate) fn compiler(
     family: RuntimeFamily,
     query: CompilerQuery<'_>,

@@ -1,14 +1,14 @@
-//! What reads one GPU while it works.
+//! Sensors of one GPU, read during measurements.
 
 use std::fmt::Debug;
 use std::path::Path;
 
 use pathline_schema::{GpuFacts, GpuState};
 
-/// What reports on one GPU. Reading its state takes a few milliseconds at most, since it is read while
-/// copies run. A field that is not reported is none.
+/// The sensors of one GPU. Reading its state takes a few milliseconds at most, since copies run
+/// meanwhile. A field that is not reported is `None`.
 pub(crate) trait GpuSensors: Debug {
-    /// What does not change.
+    /// Constant properties.
     fn facts(&self) -> GpuFacts;
     /// Clocks, power, temperature.
     fn state(&self) -> GpuState;
@@ -16,5 +16,5 @@ pub(crate) trait GpuSensors: Debug {
     fn counters(&self) -> GpuState;
 }
 
-/// Finds what reports on the GPU at a PCI address below a folder of devices, if its driver serves it.
+/// Finds the sensors of the GPU at a PCI address below a folder of devices, if its driver has them.
 pub(crate) type FindSensors = fn(&Path, &str) -> Option<Box<dyn GpuSensors>>;

@@ -1,18 +1,18 @@
-//! Memory that a library fills, with a guard behind it: a write past the end is seen, and it hits
-//! nothing of anybody else's.
+//! Memory that a library fills, followed by a guard: a write past the end is detected and damages
+//! no other data.
 //!
-//! `nvmlDeviceGetFieldValues` of driver 580.159.04 looks at the element behind the array that it is
-//! given, and fills it as well if it looks like a request for an NVLink error counter. Neither the
-//! return code nor a sanitizer shows that, since the library is closed and the heap block behind the
+//! `nvmlDeviceGetFieldValues` of driver 580.159.04 reads the element behind its array argument, and
+//! fills it as well if it resembles a request for an NVLink error counter. Neither the return code
+//! nor a sanitizer shows that, since the library is closed-source and the heap block behind the
 //! array is often free: glibc aborts many calls later.
 
 use std::iter;
 
-/// Bytes behind a value.
+/// Guard bytes behind a value.
 const GUARD_BYTES: usize = 64;
-/// What they hold. Not zero, so that a zero that is written there is seen.
+/// Their content. Not zero, so that a written zero is detected.
 const GUARD_BYTE: u8 = 0xa5;
-/// Elements behind an array.
+/// Guard elements behind an array.
 const GUARD_ELEMENTS: usize = 2;
 
 /// A value that a call stores, and its guard.
@@ -27,20 +27,20 @@ impl<T: Default> GuardedValue<T> {
         Self { value: T::default(), guard: [GUARD_BYTE; GUARD_BYTES] }
     }
 
-    /// Where a call stores the value.
+    /// The address for the call to store to.
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
-        // Of the whole, so that what a call writes into the guard is not assumed away.
+        // Derived from the whole structure, so the compiler cannot assume the guard unchanged.
         (&raw mut *self).cast()
     }
 
-    /// The value; none if the guard was written to.
+    /// The value; `None` if the guard was overwritten.
     pub(super) fn take(self) -> Option<T> {
         (self.guard == [GUARD_BYTE; GUARD_BYTES]).then_some(self.value)
     }
 }
 
-/// An array that a call reads and fills, and its guard. The guard's elements are defaults, and so
-/// no request for anything: a library that looks at them leaves them alone.
+/// An array that a call reads and fills, and its guard. The guard's elements are defaults, which
+/// request nothing: a library that reads them does not change them.
 pub(super) struct GuardedArray<T> {
     elements: Vec<T>,
     count: usize,
@@ -53,12 +53,12 @@ impl<T: Clone + Default + PartialEq> GuardedArray<T> {
         Self { elements: elements.chain(guard).collect(), count }
     }
 
-    /// Where the call finds the elements.
+    /// The address of the elements for the call.
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
         self.elements.as_mut_ptr()
     }
 
-    /// The elements; none if the guard was written to.
+    /// The elements; `None` if the guard was overwritten.
     pub(super) fn take(mut self) -> Option<Vec<T>> {
         let guard = self.elements.split_off(self.count.min(self.elements.len()));
         guard.iter().all(|element| *element == T::default()).then_some(self.elements)
@@ -70,12 +70,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_comes_back_only_if_nothing_is_behind_it() {
+    fn a_value_is_returned_only_with_an_intact_guard() {
         let mut good = GuardedValue::<u32>::new();
         // SAFETY: the room of one number.
         unsafe { good.as_mut_ptr().write(7) };
         assert_eq!(good.take(), Some(7));
-        // A number of 8 bytes where 4 are asked for: zeros in its upper half are seen as well.
+        // A write of 8 bytes to a value of 4: zeros in its upper half are detected as well.
         let mut wide = GuardedValue::<u32>::new();
         // SAFETY: the number ends inside the guard.
         unsafe { wide.as_mut_ptr().cast::<u64>().write_unaligned(7) };
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_comes_back_only_if_nothing_is_behind_it() {
+    fn an_array_is_returned_only_with_an_intact_guard() {
         for (nth, whole) in [(2, true), (3, false), (4, false)] {
             let mut array = GuardedArray::new([1u64, 2, 3].into_iter());
             // SAFETY: three elements, and two of the guard.

@@ -1,6 +1,6 @@
-//! What GPUs report: through NVML, or through files of their driver.
+//! Sensor readings of GPUs, through NVML or through files of their driver.
 //!
-//! Neither makes a context on a GPU. NVML opens the driver's control device.
+//! Neither creates a context on a GPU. NVML opens the driver's control device.
 
 mod guarded;
 mod nvidia;
@@ -23,16 +23,16 @@ use super::sensors::GpuSensors;
 
 const PCI: &str = "/sys/bus/pci/devices";
 
-/// What NVML shows of this host, found without making a context on a GPU.
+/// NVML's view of this host, without a context on a GPU.
 #[derive(Debug)]
 pub struct ManagementLibrary {
-    /// The library.
+    /// The report on the library.
     pub nvml: LibraryReport,
     library: Option<Rc<nvml::NvmlLibrary>>,
     devices: Vec<nvidia::NvidiaDevice>,
 }
 
-/// Looks for NVML and starts it.
+/// Searches for NVML and starts it.
 pub fn management() -> ManagementLibrary {
     let (library, found) = nvml::search();
     ManagementLibrary::of(library, found)
@@ -45,20 +45,20 @@ impl ManagementLibrary {
         Self { nvml, library, devices }
     }
 
-    /// What the library did wrong so far, a line each.
+    /// Errors of the library so far, one per line.
     pub fn warnings(&self) -> Vec<String> {
         self.library.as_ref().map_or_else(Vec::new, |library| library.warnings())
     }
 
-    /// How many GPUs it opens.
+    /// Number of GPUs that NVML opens.
     pub fn gpus(&self) -> usize {
         self.devices.len()
     }
 
-    /// What discovery needs of it, as plain files to lie in a snapshot beside those of /sys:
-    /// `nvml/PCI-ADDRESS/nvlink`, one line a link: `link=0 active=1 version=4 mbps=26562
-    /// remote=switch pci=0000:05:00.0`. What is not known is left out. GPUs without NVLink have no
-    /// file.
+    /// NVML data for discovery, as plain files that a snapshot stores next to the files of /sys:
+    /// `nvml/PCI-ADDRESS/nvlink`, one line a link:
+    /// `link=0 active=1 version=4 mbps=26562 remote=switch pci=0000:05:00.0`. Unknown fields are
+    /// omitted. GPUs without NVLink have no file.
     pub fn files(&self) -> Vec<(String, String)> {
         let file = |device: &nvidia::NvidiaDevice| {
             let ports = device.ports();
@@ -68,7 +68,7 @@ impl ManagementLibrary {
         self.devices.iter().filter_map(file).collect()
     }
 
-    /// What reads the GPUs of a topology while they work; none if nothing reads any.
+    /// A monitor of the GPUs of a topology; `None` if no GPU has sensors.
     pub fn watch(self, gpus: &[Gpu]) -> Option<Box<dyn Monitor>> {
         self.watch_in(gpus, Path::new(PCI))
     }
@@ -105,7 +105,7 @@ fn line(port: &nvidia::NvlinkState) -> String {
     line + "\n"
 }
 
-/// The GPUs of this host by their numbers.
+/// The sensors of this host's GPUs by GPU number.
 struct LiveMonitor {
     sources: BTreeMap<u32, Box<dyn GpuSensors>>,
     library: Option<Rc<nvml::NvmlLibrary>>,

@@ -1,4 +1,4 @@
-//! What NVML says of one GPU. Each call that fails costs its own field.
+//! NVML data of one GPU. A failed call leaves only its own field empty.
 
 use std::rc::Rc;
 
@@ -11,21 +11,21 @@ use super::nvml::{
 use crate::function_table::BoundCall;
 use crate::sensors::GpuSensors;
 
-/// A GPU, and what was found out of it once.
+/// A GPU with its constant properties.
 #[derive(Debug)]
 pub(super) struct NvidiaDevice {
     nvml: Rc<NvmlLibrary>,
     handle: NvmlHandle,
     pub(super) pci: String,
-    /// Links to ask it for.
+    /// Number of links to query.
     links: u32,
     /// Highest generation and width of its PCIe link.
     pcie_max: Option<(u32, u32)>,
-    /// Error counters of links that it has: field and link.
+    /// Error counters that its links have: field and link.
     errors: Vec<(u32, u32)>,
 }
 
-/// One NVLink as the GPU sees it.
+/// One NVLink in the GPU's view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NvlinkState {
     pub(super) link: u32,
@@ -35,7 +35,7 @@ pub(super) struct NvlinkState {
     pub(super) mbps: Option<u64>,
     /// `gpu`, `cpu` or `switch`.
     pub(super) remote: Option<&'static str>,
-    /// Address of the other end.
+    /// PCI address of the remote end.
     pub(super) pci: Option<String>,
 }
 
@@ -82,26 +82,26 @@ impl NvidiaDevice {
         self.nvml.stored(function, |call, out| unsafe { call(self.handle, out) })
     }
 
-    /// A number of a link, a clock or a sensor.
+    /// A number for a link, a clock or a sensor.
     fn number_of<T: Copy>(&self, function: NumberOfCall<T>, of: T) -> Option<u32> {
         // SAFETY: the handle is NVML's own; stores one number.
         self.nvml.stored(function, |call, out| unsafe { call(self.handle, of, out) })
     }
 
-    /// Numbers of its links and whether each carries traffic.
+    /// Link numbers and whether each carries traffic.
     fn links(&self) -> Vec<(u32, bool)> {
         let state = |link| Some((link, self.number_of(self.nvml.api.link_state, link)? != 0));
         (0..self.links).filter_map(state).collect()
     }
 
-    /// The fields asked for, in order.
+    /// The requested fields, in order.
     fn fields(&self, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
         self.nvml.fields(self.handle, asked)
     }
 
     /// Its NVLinks, in order.
     pub(super) fn ports(&self) -> Vec<NvlinkState> {
-        // The common speed is none of an H200's fields.
+        // An H200 has no field for the common speed.
         let one = |field, link| self.fields(&[(field, link)]).into_iter().flatten().next();
         let speed = |link| one(SPEED, link).or_else(|| one(SPEED_COMMON, 0));
         self.links().into_iter().map(|link| self.port(link, speed(link.0))).collect()
@@ -133,24 +133,24 @@ impl NvidiaDevice {
         })
     }
 
-    /// Processes that compute on it and are not of this run.
+    /// Number of compute processes that do not belong to this run.
     fn other_processes(&self) -> Option<u32> {
         let list = self.nvml.stored(self.nvml.api.processes, |call, out: *mut ProcessList| {
             // SAFETY: `out` is a whole list.
             let (count, first) = unsafe { (&raw mut (*out).count, &raw mut (*out).processes) };
-            // SAFETY: the handle is NVML's own; stores as many structures as `count` says at most, for
+            // SAFETY: the handle is NVML's own; the call stores at most `count` structures, for
             // which the list has room, and their number.
             unsafe { call(self.handle, count, first.cast()) }
         })?;
         let pids = list.processes.iter().take(list.count as usize).map(|process| process.pid);
-        // The usual case: to look at every process of a host takes milliseconds.
+        // The usual case: checking every process of a host takes milliseconds.
         if pids.clone().all(|pid| pid == std::process::id()) {
             return Some(0);
         }
         count_others(pids, &pathline_host::own_processes())
     }
 
-    /// A mode that has a current and a pending value.
+    /// A mode with a current and a pending value.
     fn mode(
         &self,
         function: Option<BoundCall<unsafe extern "C" fn(NvmlHandle, *mut u32, *mut u32) -> i32>>,
@@ -190,9 +190,9 @@ impl NvidiaDevice {
     }
 }
 
-/// How many of a GPU's processes are not of this run. In some containers NVML gives numbers of another
-/// namespace or none at all: unless it shows a process of this run, nobody's can be told apart. A GPU
-/// without processes has none of others.
+/// Number of a GPU's processes that do not belong to this run. In some containers NVML reports
+/// process numbers of another namespace or none: unless the list contains a process of this run,
+/// the count is unknown. A GPU without processes has none of others.
 fn count_others(
     pids: impl Iterator<Item = u32>,
     own: &std::collections::BTreeSet<u32>,
@@ -268,19 +268,19 @@ fn watts(milliwatts: u32) -> f64 {
 
 /// `nvmlComputeMode_t`.
 fn compute_mode(mode: u32) -> Option<String> {
-    let word = match mode {
+    let name = match mode {
         0 => "default",
         2 => "prohibited",
         3 => "exclusive process",
         _ => return None,
     };
-    Some(word.to_owned())
+    Some(name.to_owned())
 }
 
-/// Bits of `nvmlClocksEventReasons` in words. Bit 0, an idle GPU, is left out: copy engines work
-/// while the multiprocessors are idle.
+/// Names of the set bits of `nvmlClocksEventReasons`. Bit 0, an idle GPU, is omitted: copy engines
+/// work while the multiprocessors are idle.
 fn why_slow(reasons: u64) -> Vec<String> {
-    const WORDS: [(u64, &str); 8] = [
+    const NAMES: [(u64, &str); 8] = [
         (0x2, "clock setting"),
         (0x4, "power cap"),
         (0x8, "hardware slowdown"),
@@ -290,13 +290,13 @@ fn why_slow(reasons: u64) -> Vec<String> {
         (0x80, "power brake"),
         (0x100, "display clock setting"),
     ];
-    let known = WORDS.iter().filter(|(bit, _)| reasons & bit != 0);
-    let mut words: Vec<String> = known.map(|(_, word)| (*word).to_owned()).collect();
+    let known = NAMES.iter().filter(|(bit, _)| reasons & bit != 0);
+    let mut names: Vec<String> = known.map(|(_, name)| (*name).to_owned()).collect();
     let others = reasons & !0x1ff;
     if others != 0 {
-        words.push(format!("reason {others:#x}"));
+        names.push(format!("reason {others:#x}"));
     }
-    words
+    names
 }
 
 #[cfg(test)]
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_of_others_are_counted_only_where_numbers_are_of_one_namespace() {
+    fn other_processes_are_counted_only_in_the_same_pid_namespace() {
         let own = BTreeSet::from([10, 11]);
         let others = |pids: &[u32]| count_others(pids.iter().copied(), &own);
         assert_eq!(others(&[]), Some(0));

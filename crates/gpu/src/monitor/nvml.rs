@@ -1,7 +1,7 @@
-//! NVML, the management library of NVIDIA's driver, bound at run time: its functions by name.
+//! NVML, the management library of NVIDIA's driver, bound at run time by function name.
 //!
-//! Names, signatures, structures and numbers: `nvml.h`, API version 13. Everything but starting,
-//! counting and finding GPUs is optional; what is missing costs its own field.
+//! Names, signatures, structures and numbers: `nvml.h`, API version 13. Only starting, counting and
+//! finding GPUs is required; any other missing function leaves its own field empty.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_void};
@@ -38,8 +38,8 @@ impl PciInfo {
         Self { domain, bus, device, ids: 0x2335_10de, ..Self::default() }
     }
 
-    /// As /sys spells it; NVML's functions are all number 0. None for what is no address: zeros, or
-    /// ones where a virtual machine hides the other end.
+    /// As /sys spells it; NVML's functions are all number 0. `None` for an invalid address: zeros,
+    /// or ones where a virtual machine hides the remote end.
     pub(super) fn address(&self) -> Option<String> {
         let Self { domain, bus, device, ids, .. } = *self;
         let known = (domain, bus, device, ids) != (0, 0, 0, 0) && bus < 256 && device < 32;
@@ -53,7 +53,7 @@ impl PciInfo {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FieldValue {
     pub(super) field: u32,
-    /// Number of the link, for fields of links.
+    /// Number of the link, for link fields.
     pub(super) scope: u32,
     timestamp: i64,
     latency: i64,
@@ -64,19 +64,19 @@ pub(super) struct FieldValue {
 
 impl FieldValue {
     pub(super) fn ask(field: u32, scope: u32) -> Self {
-        // No kind of NVML's, should the library leave a field alone. Not a code other than 0: with one,
-        // 580 takes the field for done and leaves it.
+        // An invalid kind, in case the library leaves a field unset. The code must stay 0: with
+        // another one, driver 580 treats the field as done.
         Self { field, scope, kind: -1, ..Self::default() }
     }
 
-    /// The number, if the field could be read and is none below 0.
+    /// The number, if the field was read and is not negative.
     pub(super) fn number(&self) -> Option<u64> {
-        let word = u64::from_ne_bytes(self.value);
+        let bits = u64::from_ne_bytes(self.value);
         let [a, b, c, d, ..] = self.value;
         let half = u32::from_ne_bytes([a, b, c, d]);
         let number = match self.kind {
             1 => Some(u64::from(half)),
-            2 | 3 => Some(word),
+            2 | 3 => Some(bits),
             4 => u64::try_from(i64::from_ne_bytes(self.value)).ok(),
             5 => u64::try_from(half as i32).ok(),
             6 => Some(u64::from(u16::from_ne_bytes([a, b]))),
@@ -102,7 +102,7 @@ pub(super) struct FabricInfo {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Utilization {
-    /// Of time in which a kernel ran.
+    /// Percent of time in which a kernel ran.
     pub(super) gpu: u32,
     memory: u32,
 }
@@ -117,7 +117,7 @@ pub(super) struct ProcessInfo {
     compute_instance: u32,
 }
 
-/// Room for the processes of a GPU. With more of them the call fails, and nothing is known.
+/// Space for the processes of a GPU. With more of them the call fails, and nothing is known.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessList {
@@ -147,7 +147,7 @@ impl Default for VersionText {
 }
 
 impl VersionText {
-    /// Bytes that a call may store, which leaves one for the end.
+    /// Bytes that a call may store, which leaves one for the terminator.
     const ROOM: u32 = 95;
 
     fn text(&self) -> String {
@@ -156,19 +156,19 @@ impl VersionText {
     }
 }
 
-/// More GPUs than any host has: a library that counts more counts nothing.
+/// Above the number of GPUs of any host: a library that reports more is not believed.
 const MOST_GPUS: u32 = 1024;
 #[cfg(test)]
 pub(super) const NOT_SUPPORTED: i32 = 3;
-/// `NVML_NVLINK_MAX_LINKS` of the headers up to that of driver 580. Later drivers with GPUs of more
-/// links give their number as a field.
+/// `NVML_NVLINK_MAX_LINKS` of the headers up to driver 580. Later drivers report the number of
+/// links as a field.
 const LINKS: u32 = 18;
-/// The same of the header of driver 610, the largest so far.
+/// The value in the header of driver 610, the largest so far.
 const MOST_LINKS: u32 = 36;
 // Numbers of `nvmlClockType_t`.
 pub(super) const SM: i32 = 1;
 pub(super) const MEMORY: i32 = 2;
-// Numbers of fields; the scope of all is a link, but of the first two.
+// Field numbers; all but the first two have a link as scope.
 pub(super) const SPEED_COMMON: u32 = 90;
 const LINK_COUNT: u32 = 91;
 pub(super) const SPEED: u32 = 164;
@@ -185,10 +185,10 @@ macro_rules! table {
             $(pub(super) $ofield: Option<BoundCall<unsafe extern "C" fn($($oarg),*) -> i32>>,)*
         }
         impl Api {
-            /// Binds all functions that `find` has.
+            /// Binds all functions that `find` finds.
             ///
             /// # Safety
-            /// What `find` gives for a name has the signature that the table states for it.
+            /// A function that `find` returns for a name must have the signature in the table.
             pub(super) unsafe fn bind(
                 find: &dyn Fn(&str) -> Option<NonNull<c_void>>,
             ) -> Result<Self, String> {
@@ -246,11 +246,12 @@ table! {
     }
 }
 
-/// Functions that wrote behind what they were given. They are not called again.
+/// Functions that wrote past their buffers. They are not called again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OverrunLog(Arc<Mutex<BTreeSet<&'static str>>>);
 
-/// Those of this process's library, however often it is bound: for discovery, and for the monitor.
+/// The functions of this process's library, shared by all bindings: for discovery and for the
+/// monitor.
 static OVERRUNS: LazyLock<OverrunLog> = LazyLock::new(OverrunLog::default);
 
 impl OverrunLog {
@@ -259,17 +260,17 @@ impl OverrunLog {
     }
 }
 
-/// A library that was started.
+/// A started library.
 #[derive(Debug, Clone)]
 pub(super) struct NvmlLibrary {
     pub(super) api: Api,
-    /// Version of the driver; empty if it does not say.
+    /// Version of the driver; empty if it is not reported.
     pub(super) version: String,
     overruns: OverrunLog,
 }
 
 impl NvmlLibrary {
-    /// Starts what is bound. NVML counts its starts: a second one costs nothing.
+    /// Starts the bound library. NVML counts its starts: a second one costs nothing.
     pub(super) fn start(api: Api, overruns: OverrunLog) -> Result<Self, String> {
         // SAFETY: takes nothing and may be called at any time.
         let code = unsafe { (api.init.at)() };
@@ -278,15 +279,15 @@ impl NvmlLibrary {
         }
         let mut nvml = Self { api, version: String::new(), overruns };
         let version = nvml.stored(api.driver_version, |call, text: *mut VersionText| {
-            // SAFETY: stores a C string of at most so many bytes.
+            // SAFETY: the call stores a C string of at most the given number of bytes.
             unsafe { call(text.cast(), VersionText::ROOM) }
         });
         nvml.version = version.map_or_else(String::new, |text| text.text());
         Ok(nvml)
     }
 
-    /// What a function stores. None if the library lacks it, if it fails, or if it wrote behind the
-    /// value, now or earlier.
+    /// The value that a function stores. `None` if the library lacks it, if it fails, or if it
+    /// wrote past the value, now or earlier.
     pub(super) fn stored<F: Copy, T: Default>(
         &self,
         function: Option<BoundCall<F>>,
@@ -300,7 +301,7 @@ impl NvmlLibrary {
         (code == 0).then_some(value)
     }
 
-    /// Fields of a GPU, in the order in which they are asked for: their numbers and scopes.
+    /// Fields of a GPU, in the order of the requests: number and scope.
     pub(super) fn fields(&self, handle: NvmlHandle, asked: &[(u32, u32)]) -> Vec<Option<u64>> {
         let answers = self.field_values(handle, asked).unwrap_or_default();
         let answers = answers.iter().map(FieldValue::number).chain(std::iter::repeat(None));
@@ -320,7 +321,7 @@ impl NvmlLibrary {
         (code == 0).then_some(values)
     }
 
-    /// Remembers the function if its guard did not hold.
+    /// Records the function if its guard was overwritten.
     fn unless_overrun<T>(&self, function: &'static str, taken: Option<T>) -> Option<T> {
         if taken.is_none() {
             self.overruns.lock().insert(function);
@@ -328,7 +329,7 @@ impl NvmlLibrary {
         taken
     }
 
-    /// One line for each function that wrote behind what it was given.
+    /// One line for each function that wrote past its buffer.
     pub(super) fn warnings(&self) -> Vec<String> {
         let line = |function: &&str| {
             format!(
@@ -341,14 +342,14 @@ impl NvmlLibrary {
         self.overruns.lock().iter().map(line).collect()
     }
 
-    /// How many links to ask a GPU for: those that all drivers know, and more only where the driver
-    /// itself names a larger number. A GPU of fewer refuses the others by number.
+    /// Number of links to query: the limit of all drivers' headers, or the larger number that the
+    /// driver reports. A GPU with fewer links rejects the rest.
     pub(super) fn links(&self, handle: NvmlHandle) -> u32 {
         let count = self.fields(handle, &[(LINK_COUNT, 0)]).into_iter().flatten().next();
         count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0).clamp(LINKS, MOST_LINKS)
     }
 
-    /// GPUs with their PCI addresses. One that cannot be opened is left out: it may be another
+    /// GPUs with their PCI addresses. A GPU that cannot be opened is omitted: it may be another
     /// user's, or lost.
     pub(super) fn devices(&self) -> Vec<(NvmlHandle, String)> {
         // SAFETY: stores one number.
@@ -366,7 +367,7 @@ impl NvmlLibrary {
     }
 }
 
-/// Of the codes that a start gives.
+/// The text of an error code of `nvmlInit`.
 fn status_text(code: i32) -> &'static str {
     match code {
         4 => "no permission",
@@ -379,7 +380,7 @@ fn status_text(code: i32) -> &'static str {
     }
 }
 
-/// The library, and how the search went.
+/// The library, and the report of the search.
 pub(super) fn search() -> (Option<NvmlLibrary>, LibraryReport) {
     search_at(None)
 }
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_nvml_is_said_with_its_reason() {
+    fn an_unusable_nvml_is_reported_with_its_reason() {
         let why = |asked: &str| {
             let (nvml, report) = search_at(Some(Path::new(asked)));
             assert!(nvml.is_none() && report.path.is_none() && report.version.is_empty());

@@ -1,4 +1,4 @@
-//! NVML by functions of this file: two H200 of an HGX board, and ways in which a library has less.
+//! A stand-in NVML: two H200 of an HGX board, and libraries that lack functions.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -45,9 +45,9 @@ extern "C" fn pci(handle: NvmlHandle, info: *mut PciInfo) -> i32 {
     put(info, PciInfo::new(0, if handle == 100 { 0x19 } else { 0x3b }, 0))
 }
 thread_local! {
-    /// The highest link that was asked for.
+    /// The highest link that was queried.
     static HIGHEST_LINK: Cell<u32> = const { Cell::new(0) };
-    /// Calls for fields.
+    /// Number of field calls.
     static FIELD_CALLS: Cell<u32> = const { Cell::new(0) };
 }
 /// Link 7 of the second GPU is down.
@@ -64,10 +64,10 @@ extern "C" fn link_remote(_: NvmlHandle, _: u32, kind: Number) -> i32 {
 extern "C" fn link_version(_: NvmlHandle, _: u32, version: Number) -> i32 {
     put(version, 4)
 }
-/// Speeds, and one CRC error on each link; counters of Blackwell are not supported. Fields that come
-/// with a code are left as they are, which is what 580.159 did on an H200.
+/// Speeds, and one CRC error on each link; Blackwell's counters are not supported. Fields with a
+/// code are left unchanged, as 580.159 did on an H200.
 extern "C" fn fields(_: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 {
-    // SAFETY: the caller hands over as many as it says.
+    // SAFETY: the caller passes as many elements as `count`.
     let values = unsafe { std::slice::from_raw_parts_mut(values, count as usize) };
     for value in values.iter_mut().filter(|value| value.code == 0) {
         value.kind = 3;
@@ -84,14 +84,14 @@ extern "C" fn fields(_: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 
     }
     0
 }
-/// The same, and it fills the element behind the array as well.
+/// The same, and it also fills the element behind the array.
 extern "C" fn fields_and_one_more(handle: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 {
     FIELD_CALLS.set(FIELD_CALLS.get() + 1);
     // SAFETY: there is room, or this test shows that there is none.
     unsafe { values.add(count as usize).write(FieldValue::ask(161, 0)) };
     fields(handle, count, values)
 }
-/// The same, and it has so many links as no header.
+/// The same, with more links than any header allows.
 extern "C" fn fields_of_many_links(handle: NvmlHandle, count: i32, values: *mut FieldValue) -> i32 {
     let code = fields(handle, count, values);
     // SAFETY: at least one element.
@@ -101,7 +101,7 @@ extern "C" fn fields_of_many_links(handle: NvmlHandle, count: i32, values: *mut 
     }
     code
 }
-/// Two numbers where one is asked for.
+/// Stores two numbers where one is expected.
 extern "C" fn power_and_more(_: NvmlHandle, number: Number) -> i32 {
     put(number.cast(), [214_500u32, 0])
 }
@@ -111,7 +111,7 @@ extern "C" fn clock(_: NvmlHandle, which: i32, number: Number) -> i32 {
 extern "C" fn max_clock(_: NvmlHandle, which: i32, number: Number) -> i32 {
     put(number, if which == 1 { 1980 } else { 3201 })
 }
-/// Idle, by the multiprocessors, and held by the power cap.
+/// Idle multiprocessors, and held by the power cap.
 extern "C" fn throttle(_: NvmlHandle, reasons: *mut u64) -> i32 {
     put(reasons, 0x1 | 0x4)
 }
@@ -177,7 +177,7 @@ fn whole(name: &str) -> Option<NonNull<c_void>> {
     NonNull::new(at.cast_mut())
 }
 
-/// What starts, counts and names GPUs, and nothing else: a virtual machine at its worst.
+/// Only the functions that start, count and name GPUs, as in a restricted virtual machine.
 fn bare(name: &str) -> Option<NonNull<c_void>> {
     const LEFT: [&str; 4] = [
         "nvmlInit_v2",
@@ -245,7 +245,7 @@ fn the_state_of_a_gpu_is_read_by_its_number() {
 }
 
 #[test]
-fn a_library_with_nothing_but_gpus_says_nothing_of_them() {
+fn a_library_with_only_required_functions_gives_no_state() {
     assert!(management(&bare).files().is_empty());
     let monitor = management(&bare).watch_in(&[gpu(0, "0000:19:00.0")], Path::new("/none"));
     let monitor = monitor.unwrap();
@@ -256,7 +256,7 @@ fn a_library_with_nothing_but_gpus_says_nothing_of_them() {
 }
 
 #[test]
-fn a_driver_that_is_not_loaded_and_a_lost_gpu_are_no_gpus() {
+fn an_unloaded_driver_and_a_lost_gpu_give_no_gpus() {
     let unloaded = |name: &str| match name {
         "nvmlInit_v2" => NonNull::new((init_without_driver as *const c_void).cast_mut()),
         _ => whole(name),
@@ -269,7 +269,7 @@ fn a_driver_that_is_not_loaded_and_a_lost_gpu_are_no_gpus() {
 }
 
 #[test]
-fn a_function_that_writes_behind_its_array_is_named_and_not_called_again() {
+fn a_function_that_overruns_its_array_is_named_and_not_called_again() {
     let find = |name: &str| match name {
         "nvmlDeviceGetFieldValues" => {
             NonNull::new((fields_and_one_more as *const c_void).cast_mut())
@@ -283,7 +283,7 @@ fn a_function_that_writes_behind_its_array_is_named_and_not_called_again() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let line = &warnings[0];
     assert!(line.starts_with("nvmlDeviceGetFieldValues of NVML 550.54.15 wrote behind"), "{line}");
-    // Links are still seen, without what only fields tell of them.
+    // Links are still found, without the data of fields.
     let (_, links) = &management.files()[0];
     assert!(links.starts_with("link=0 active=1 version=4 remote=switch"), "{links}");
     let monitor = management.watch_in(&[gpu(0, "0000:19:00.0")], Path::new("/none")).unwrap();
@@ -293,7 +293,7 @@ fn a_function_that_writes_behind_its_array_is_named_and_not_called_again() {
 }
 
 #[test]
-fn a_function_that_writes_behind_its_number_is_named_and_not_called_again() {
+fn a_function_that_overruns_its_value_is_named_and_not_called_again() {
     let find = |name: &str| match name {
         "nvmlDeviceGetPowerUsage" => NonNull::new((power_and_more as *const c_void).cast_mut()),
         _ => whole(name),
@@ -309,7 +309,7 @@ fn a_function_that_writes_behind_its_number_is_named_and_not_called_again() {
 }
 
 #[test]
-fn links_are_asked_for_up_to_what_headers_have() {
+fn links_are_queried_up_to_the_headers_limit() {
     HIGHEST_LINK.set(0);
     assert_eq!(management(&whole).files()[0].1.lines().count(), 18);
     // Links 0 to 17: NVML_NVLINK_MAX_LINKS is 18 up to driver 580.
@@ -321,6 +321,6 @@ fn links_are_asked_for_up_to_what_headers_have() {
         _ => whole(name),
     };
     management(&many);
-    // A driver that names more is believed up to the largest header's 36.
+    // A larger number from the driver counts up to the largest header's 36.
     assert_eq!(HIGHEST_LINK.get(), 35);
 }

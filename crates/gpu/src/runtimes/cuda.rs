@@ -19,7 +19,7 @@ use crate::runtime_api::{
 use pathline_dylib::{SharedLibrary, announce_in};
 
 crate::function_table!(
-    /// What CUDA has in its own way.
+    /// CUDA's own functions.
     Own {
         required {
             retain = entry_since("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
@@ -119,7 +119,7 @@ pub(super) static CUDA: RuntimeDescription = RuntimeDescription {
     device_files: DeviceFiles {
         paths: &["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu"],
         absent: "the kernel module is not loaded, or the container was not given it",
-        refused: "see its owner and mode",
+        refused: "check its owner and mode",
     },
     driver: cuda_libraries::driver,
     compiler: CompilerDescription {
@@ -150,7 +150,7 @@ const ABOUT: RuntimeHints = RuntimeHints {
     peers: "see `nvidia-smi topo -p2p r`",
     no_fine: "CUDA has one kind of device memory; use gpuN.vram",
     no_batch: ("this driver has no call for a batch of copies", "CUDA 12.8 (driver 570) has one"),
-    no_faults: ("faults of kernels bring no pages here", "use migrate[prefetch]"),
+    no_faults: ("kernel faults do not migrate pages here", "use migrate[prefetch]"),
     no_compiler: (
         "no run-time compiler (NVRTC) was found",
         "pip install nvidia-cuda-nvrtc-cu12, or name its file with --nvrtc; `pathline doctor` shows where it was looked for",
@@ -167,7 +167,7 @@ const WRITE_COMBINED: u32 = 4;
 const WAIT_GEQ: u32 = 0;
 const NOT_SUPPORTED: i32 = 801;
 
-/// CUDA's dialect.
+/// CUDA's implementation.
 #[derive(Debug)]
 pub(crate) struct CudaApi {
     own: Own,
@@ -175,9 +175,9 @@ pub(crate) struct CudaApi {
     contexts: RefCell<BTreeMap<i32, RuntimeHandle>>,
 }
 
-/// Binds every function at its version through `cuGetProcAddress`: plain names in the library itself
-/// are the oldest signatures. Gives the version of CUDA that the driver takes code of, 12040 for
-/// 12.4; 0 if it does not say.
+/// Binds every function at its version through `cuGetProcAddress`: plain names in the library
+/// itself have the oldest signatures. Also returns the CUDA version whose code the driver accepts,
+/// 12040 for 12.4; 0 if it is not reported.
 pub(super) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), String> {
     type PrefetchV2 =
         unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> i32;
@@ -218,8 +218,7 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), Strin
         driver_version(at)
     });
     announce_in(&library.path, "cuGetProcAddress");
-    // Asked for a version that it does not have, a driver gives the newest that it has, which may
-    // take other arguments.
+    // For a version that it lacks, a driver returns its newest one, which may take other arguments.
     let find = |entry: EntryPoint| {
         let too_new = version > 0 && entry.since > version;
         if too_new { None } else { look(entry) }
@@ -230,7 +229,7 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), Strin
 
 const DRIVER_VERSION: EntryPoint = entry_since("cuDriverGetVersion", 2020);
 
-/// What `cuDriverGetVersion` at this address gives; 0 if it does not say.
+/// The result of `cuDriverGetVersion` at this address; 0 if it fails.
 fn driver_version(at: NonNull<c_void>) -> i32 {
     type ContextGetFn = unsafe extern "C" fn(*mut i32) -> i32;
     let mut version = 0;
@@ -248,7 +247,7 @@ pub(super) fn dotted(version: i32) -> String {
     }
 }
 
-/// CUDA in a thread of its own. The driver holds the context as long as copiers are there.
+/// CUDA calls of a separate thread. The driver holds the context while copiers exist.
 #[derive(Debug)]
 struct CudaHands {
     own: Own,
@@ -277,7 +276,7 @@ impl ThreadContext for CudaHands {
 
 impl Own {
     fn api_status_text(&self, code: i32) -> String {
-        let words = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
+        let text_from = |get: unsafe extern "C" fn(i32, *mut *const c_char) -> i32| {
             let mut text: *const c_char = std::ptr::null();
             // SAFETY: stores one pointer; the text is the library's own and static.
             unsafe {
@@ -287,12 +286,12 @@ impl Own {
                 CStr::from_ptr(text).to_string_lossy().into_owned()
             }
         };
-        format!("{}: {}", words(self.error_name.at), words(self.error_text.at))
+        format!("{}: {}", text_from(self.error_name.at), text_from(self.error_text.at))
     }
 }
 
 impl CudaApi {
-    /// The primary context of a device, made if need be.
+    /// The primary context of a device, created on first use.
     fn context(&self, device: i32) -> Result<RuntimeHandle, CallStatus> {
         if let Some(&context) = self.contexts.borrow().get(&device) {
             return Ok(context);
@@ -410,7 +409,7 @@ impl RuntimeApi for CudaApi {
                 "CUDA has no switch that makes its copies run as kernels",
                 "kernel[copy-...] measures the same by a kernel",
             )),
-            // The driver takes an engine or a kernel of its own, and does not say which.
+            // The driver uses an engine or its own kernel, and does not report which.
             (CopyChoice::Auto, CopyEnds::SameGpu) => Ok(self.own.copy.name),
             (CopyChoice::Auto, CopyEnds::Pageable) => Ok("staged copy"),
             (CopyChoice::Auto, CopyEnds::TwoGpus | CopyEnds::Host) => Ok("copy engine"),
@@ -441,7 +440,7 @@ impl RuntimeApi for CudaApi {
         _: bool,
     ) -> Option<CallStatus> {
         let wait = self.own.wait_value?;
-        // SAFETY: a live stream, and a word that lives as long as the driver. With unified
+        // SAFETY: a live stream, and a memory word that lives as long as the driver. With unified
         // addressing the device reaches portable pinned memory by the host's own address.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GEQ) };
         (code != NOT_SUPPORTED).then_some((wait.name, code))
@@ -475,7 +474,7 @@ impl RuntimeApi for CudaApi {
     }
 }
 
-/// How bad a status is. Numbers: `CUresult` in `cuda.h`.
+/// Severity of a status. Numbers: `CUresult` in `cuda.h`.
 fn severity(code: i32) -> Severity {
     match code {
         // CUDA_ERROR_OUT_OF_MEMORY
@@ -501,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_costs_what_it_must() {
+    fn each_status_has_its_severity() {
         let cases = [
             (1, Severity::Transient),
             (2, Severity::Exhausted),

@@ -1,4 +1,4 @@
-//! Where the libraries of CUDA are: the driver, NVRTC, NCCL.
+//! Finds the libraries of CUDA: the driver, NVRTC, NCCL.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryRepor
     })
 }
 
-/// Where libraries that come with NVIDIA's driver may be, in order.
+/// Search places of libraries that come with NVIDIA's driver, in order.
 pub(crate) fn driver_places() -> Vec<SearchPlace<'static>> {
     vec![
         SearchPlace::LinkerPath,
@@ -70,9 +70,10 @@ pub(crate) fn driver_places() -> Vec<SearchPlace<'static>> {
     ]
 }
 
-/// NVRTC of a major that the driver takes: a newer one makes code that the driver does not load.
+/// NVRTC of a major version that the driver accepts: a newer one produces code that the driver does
+/// not load.
 pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, LibraryReport) {
-    // Without a driver the compiler is still shown, whatever its version.
+    // Without a driver the compiler is still reported, of any version.
     let driver_major = u32::try_from(query.major).ok().filter(|&major| major > 0);
     let limit = |major| MaxMajor { major, limit: format!("the driver's CUDA {major}") };
     let spec = LibrarySpec {
@@ -100,7 +101,7 @@ pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, Libr
     })
 }
 
-/// Toolkits that variables name, Python environments, toolkits that are installed.
+/// Toolkits that variables name, Python environments, installed toolkits.
 fn compiler_places() -> Vec<SearchPlace<'static>> {
     const ROOTS: [&str; 3] = ["CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT"];
     let roots = ROOTS.iter().filter_map(|name| environment_path(name));
@@ -117,12 +118,12 @@ fn compiler_places() -> Vec<SearchPlace<'static>> {
     ]
 }
 
-/// `/usr/local/cuda`, then `/usr/local/cuda-12.4` and its like.
+/// `/usr/local/cuda`, then `/usr/local/cuda-12.4` and similar.
 pub fn toolkits() -> Vec<PathBuf> {
     starting_with(Path::new("/usr/local"), "cuda")
 }
 
-/// Machine code of a text, or PTX where NVRTC does not know the target yet.
+/// Compiles to machine code, or to PTX where NVRTC does not know the target yet.
 pub(super) fn code(compiler: &BoundCompiler, text: &str, target: &str) -> CallResult<Vec<u8>> {
     let (arch, real) = nearest_target(compiler, target)?;
     let options =
@@ -130,8 +131,8 @@ pub(super) fn code(compiler: &BoundCompiler, text: &str, target: &str) -> CallRe
     compiler.build(text, &arch, &options, real)
 }
 
-/// The target to compile for, and whether it is a real one: the highest virtual one that this NVRTC
-/// knows serves for a newer GPU.
+/// The target to compile for, and whether it is a real one: for a newer GPU, the highest virtual
+/// target of this NVRTC.
 pub(crate) fn nearest_target(compiler: &BoundCompiler, target: &str) -> CallResult<(String, bool)> {
     let wanted: i32 = target.trim_start_matches("sm_").parse().unwrap_or(0);
     let known = compiler.architectures();
@@ -178,7 +179,7 @@ pub(super) const NCCL: CollectivesDescription = CollectivesDescription {
     },
 };
 
-/// The second library of the compiler that was found. NVRTC opens it itself.
+/// The report on the compiler's second library. NVRTC opens it itself.
 pub(super) fn builtins(compiler: &LibraryReport) -> LibraryReport {
     let spec = LibrarySpec {
         what: "builtins of the compiler (libnvrtc-builtins)",
@@ -201,12 +202,12 @@ pub(super) fn builtins(compiler: &LibraryReport) -> LibraryReport {
     spec.report(file.map(|f| (f.clone(), version(&f))), tried)
 }
 
-/// Loads the compiler's second library from beside it. NVRTC opens it by its bare name, and 13.0
-/// finds it nowhere but in the search path of the linker; once loaded it is found by that name.
+/// Loads the compiler's second library from the compiler's folder. NVRTC opens it by its bare name,
+/// and 13.0 finds it only in the linker's search path; once loaded it is found by that name.
 pub(super) fn keep_builtins(compiler: &Path) {
     let Some(folder) = compiler.parent() else { return };
     for path in starting_with(folder, BUILTINS) {
-        // Where this fails, compiling says so in NVRTC's words.
+        // On failure the compilation reports NVRTC's reason.
         let _ = SharedLibrary::open(&path);
     }
 }
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_driver_is_said_with_its_reason() {
+    fn an_unusable_driver_is_reported_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libcuda.so.1"), "\x7fELF").unwrap();
         let why = |asked: &Path| {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_compiler_is_said_with_its_reason() {
+    fn an_unusable_compiler_is_reported_with_its_reason() {
         let of = |path| {
             compiler(CompilerQuery { asked: Some(Path::new(path)), runtime: None, major: 12 })
         };
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_without_its_builtins_is_told() {
+    fn a_compiler_without_its_builtins_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let compiler = folder.path().join("libnvrtc.so.13");
         std::fs::write(&compiler, "").unwrap();

@@ -19,7 +19,7 @@ use crate::runtime_api::{
 use pathline_dylib::{SharedLibrary, announce_in};
 
 crate::function_table!(
-    /// What HIP has in its own way.
+    /// HIP's own functions.
     Own {
         required {
             runtime_version = entry("hipRuntimeGetVersion") => (*mut i32);
@@ -122,7 +122,7 @@ pub(super) static HIP: RuntimeDescription = RuntimeDescription {
         prepare: |_| (),
         find: hip_libraries::compiler,
         helper: |compiler| hip_libraries::comgr(compiler.path.as_deref().and_then(Path::parent)).1,
-        // hipRTC reports the same version of itself in every release.
+        // hipRTC reports the same version in every release.
         label: |runtime, _| format!("hipRTC of {}", runtime.version),
         code: hip_libraries::code,
         needs_temporary: Some("hiprtcCompileProgram"),
@@ -148,7 +148,7 @@ const ABOUT: RuntimeHints = RuntimeHints {
     no_fine: "this runtime has no hipExtMallocWithFlags; use gpuN.vram",
     no_batch: ("this runtime has no call for a batch of copies", "ROCm 7.1 has one"),
     no_faults: (
-        "faults of kernels bring no pages in this process",
+        "kernel faults do not migrate pages in this process",
         "runs in a process started with HSA_XNACK=1, on GPUs that have it; migrate[prefetch] needs none",
     ),
     no_compiler: (
@@ -157,23 +157,23 @@ const ABOUT: RuntimeHints = RuntimeHints {
     ),
     managed_lies_where_bound: true,
 };
-// Flags of hipHostMalloc. Whether memory is coherent depends on which others are set, unless one of
-// the two is named.
+// Flags of hipHostMalloc. Without one of the two coherence flags, coherence depends on the other
+// flags.
 const PORTABLE: u32 = 1;
 const WRITE_COMBINED: u32 = 4;
-/// Pages follow the NUMA policy of the calling thread and not the nearest domain of the device.
+/// Pages follow the NUMA policy of the calling thread instead of the device's nearest domain.
 const NUMA_USER: u32 = 0x2000_0000;
 const COHERENT: u32 = 0x4000_0000;
 const NON_COHERENT: u32 = 0x8000_0000;
 // Flags of hipExtMallocWithFlags.
 const FINE_GRAINED: u32 = 1;
 const SIGNAL_MEMORY: u32 = 2;
-/// `hipMemcpyDefault`: addresses say where the ends are.
+/// `hipMemcpyDefault`: the addresses decide the direction.
 const COPY_DEFAULT: i32 = 4;
 /// `hipStreamWaitValueGte`
 const WAIT_GTE: u32 = 0;
 
-/// HIP's dialect.
+/// HIP's implementation.
 #[derive(Debug)]
 pub(crate) struct HipApi {
     own: Own,
@@ -184,7 +184,7 @@ pub(crate) struct HipApi {
 
 type HipTextFn = unsafe extern "C" fn(i32) -> *const c_char;
 
-/// Which copies the process was started to give to the SDMA engines.
+/// Which copies the process's environment assigns to the SDMA engines.
 #[derive(Debug, Clone, Copy)]
 struct SdmaEnv {
     any: bool,
@@ -192,7 +192,7 @@ struct SdmaEnv {
 }
 
 impl SdmaEnv {
-    /// As the HSA runtime reads its environment, once, when it starts.
+    /// Reads the variables as the HSA runtime does once at its start.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let on = |name: &str| variable(name).is_none_or(|value| value.trim() != "0");
         Self { any: on("HSA_ENABLE_SDMA"), peers: on("HSA_ENABLE_PEER_SDMA") }
@@ -200,14 +200,14 @@ impl SdmaEnv {
 
     fn engine(self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
         let by_engine = match ends {
-            // Inside one GPU the runtime takes a kernel whatever the environment says.
+            // Inside one GPU the runtime always uses a kernel, whatever the environment sets.
             CopyEnds::SameGpu => false,
             CopyEnds::TwoGpus => self.any && self.peers,
             CopyEnds::Host => self.any,
             CopyEnds::Pageable => return Ok("staged copy"),
         };
         match (asked, by_engine) {
-            // The word of the records for it, here an SDMA engine.
+            // The records' term for an SDMA engine.
             (CopyChoice::Auto, true) => Ok("copy engine"),
             (_, false) => Ok("blit kernel"),
             (CopyChoice::Blit, true) => Err((
@@ -223,11 +223,11 @@ impl SdmaEnv {
     }
 }
 
-/// Binds every function by its name. Gives the version of the runtime as it encodes it, 50221153 for
-/// 5.2.21153; 0 if it does not say.
+/// Binds every function by its name. Also returns the encoded version of the runtime, 50221153 for
+/// 5.2.21153; 0 if it is not reported.
 pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String> {
     let find = |entry: EntryPoint| library.named(entry.name);
-    let words = |name: &str| {
+    let text_call = |name: &str| {
         library.symbol(name).map(|at: NonNull<c_void>| {
             // SAFETY: both functions have this signature in every version.
             unsafe { std::mem::transmute::<*mut c_void, HipTextFn>(at.as_ptr()) }
@@ -235,8 +235,8 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String
     };
     let hip = HipApi {
         own: Own::bind(&find)?,
-        error_name: words("hipGetErrorName"),
-        error_text: words("hipGetErrorString"),
+        error_name: text_call("hipGetErrorName"),
+        error_text: text_call("hipGetErrorString"),
         sdma: SdmaEnv::of(|name| std::env::var(name).ok()),
     };
     let mut version = 0;
@@ -259,12 +259,12 @@ pub(super) fn dotted(version: i32) -> String {
     }
 }
 
-/// The number that the names of the libraries of a release end in.
+/// The number at the end of the library names of a release.
 pub(super) fn major(version: i32) -> i32 {
     parts(version).0
 }
 
-/// HIP in a thread of its own.
+/// HIP calls of a separate thread.
 #[derive(Debug)]
 struct HipHands {
     own: Own,
@@ -295,8 +295,8 @@ impl ThreadContext for HipHands {
 }
 
 impl HipApi {
-    /// The properties of a device name its architecture with its features, and nothing else does.
-    /// The unsuffixed function fills the layout of 5.x in every version.
+    /// The architecture with its features, which only the properties of a device contain. The
+    /// unsuffixed function fills the layout of 5.x in every version.
     fn architecture(&self, device: i32) -> Result<Option<String>, CallStatus> {
         let own = &self.own;
         let layouts =
@@ -328,7 +328,7 @@ impl HipApi {
 
 /// Bytes for the properties of a device, more than any version fills.
 const PROPERTIES: usize = 4096;
-/// Where `gcnArchName` starts in `hipDeviceProp_tR0600` (6.0 and later).
+/// Offset of `gcnArchName` in `hipDeviceProp_tR0600` (6.0 and later).
 const R0600: usize = 1160;
 /// The same in `hipDeviceProp_tR0000`.
 const R0000: usize = 396;
@@ -340,11 +340,11 @@ fn architecture(properties: &[u8], at: usize) -> Option<String> {
     text.starts_with("gfx").then(|| text.to_owned())
 }
 
-fn text_of(words: Option<HipTextFn>, code: i32) -> String {
-    let Some(words) = words else { return "unknown status".to_owned() };
+fn text_of(text_call: Option<HipTextFn>, code: i32) -> String {
+    let Some(text_call) = text_call else { return "unknown status".to_owned() };
     // SAFETY: gives null or a C string that is the library's own and static.
     unsafe {
-        let text = words(code);
+        let text = text_call(code);
         if text.is_null() {
             "unknown status".to_owned()
         } else {
@@ -456,7 +456,7 @@ impl RuntimeApi for HipApi {
         value: u32,
         signal: bool,
     ) -> Option<CallStatus> {
-        // On other memory newer runtimes wait by a kernel, which takes a compute unit.
+        // On other memory newer runtimes wait by a kernel, which occupies a compute unit.
         let wait = self.own.wait_value.filter(|_| signal)?;
         // SAFETY: a live stream, and a signal that lives as long as the driver.
         let code = unsafe { (wait.at)(stream, address, value, WAIT_GTE, u32::MAX) };
@@ -474,7 +474,7 @@ impl RuntimeApi for HipApi {
         }
     }
     fn allow_shared(&self, _: RuntimeHandle, _: u32) -> CallStatus {
-        // A launch may ask for all that there is.
+        // HIP launches need no attribute for more shared memory.
         ("hipModuleLaunchKernel", 0)
     }
     fn load_now(&self, _: RuntimeHandle) -> CallStatus {
@@ -493,8 +493,8 @@ fn host_flags(mem: MemKind, bound: bool) -> Result<u32, &'static str> {
     Ok(if bound { flags | NUMA_USER } else { flags })
 }
 
-/// How bad a status is. Numbers: `hipError_t` in `hip_runtime_api.h`, the same from 5.2 to 7.2 and
-/// those of `CUresult` where the names match.
+/// Severity of a status. Numbers: `hipError_t` in `hip_runtime_api.h`, the same from 5.2 to 7.2,
+/// equal to `CUresult` where the names match.
 fn severity(code: i32) -> Severity {
     match code {
         // hipErrorOutOfMemory
@@ -514,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_costs_what_it_must() {
+    fn each_status_has_its_severity() {
         let cases = [
             (1, Severity::Transient),
             (2, Severity::Exhausted),
@@ -536,13 +536,13 @@ mod tests {
     }
 
     #[test]
-    fn pinned_memory_always_says_whether_it_is_coherent() {
+    fn pinned_memory_always_sets_its_coherence() {
         for mem in [MemKind::Pinned, MemKind::PinnedNonCoherent, MemKind::PinnedWc] {
             for bound in [false, true] {
                 let flags = host_flags(mem, bound).unwrap();
-                let said = [COHERENT, NON_COHERENT].map(|flag| flags & flag != 0);
+                let set = [COHERENT, NON_COHERENT].map(|flag| flags & flag != 0);
                 let coherent = mem != MemKind::PinnedNonCoherent;
-                assert_eq!(said, [coherent, !coherent], "{mem}: {flags:#x}");
+                assert_eq!(set, [coherent, !coherent], "{mem}: {flags:#x}");
                 assert_eq!(flags & NUMA_USER != 0, bound, "{mem}");
                 assert_eq!(flags & WRITE_COMBINED != 0, mem == MemKind::PinnedWc, "{mem}");
             }
@@ -566,7 +566,7 @@ mod tests {
         let older = buffer(396, b"gfx90a:sramecc+:xnack+");
         assert_eq!(architecture(&older, R0000).as_deref(), Some("gfx90a:sramecc+:xnack+"));
         assert_eq!(architecture(&older, R0600), None);
-        // No end, no text, and a buffer that is too short.
+        // No terminator, no text, and a buffer that is too short.
         assert_eq!(architecture(&buffer(396, &[b'g'; 300]), R0000), None);
         assert_eq!(architecture(&buffer(396, b"gfx\xff"), R0000), None);
         assert_eq!(architecture(&[0; 400], R0000), None);
@@ -574,7 +574,7 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_the_runtime_writes_them() {
-        // As 5.2.3, 5.7.1, 6.4.3 and 7.2.4 of Debian say it.
+        // Versions of Debian's 5.2.3, 5.7.1, 6.4.3 and 7.2.4.
         assert_eq!(dotted(50_221_153), "HIP 5.2.21153");
         assert_eq!(dotted(50_731_921), "HIP 5.7.31921");
         assert_eq!(dotted(60_443_484), "HIP 6.4.43484");
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_copies_follows_the_environment_of_the_process() {
+    fn the_copy_engine_follows_the_environment_of_the_process() {
         let sdma = |set: &[(&str, &str)]| {
             let set: Vec<_> = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
             SdmaEnv::of(|name| set.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))

@@ -1,4 +1,4 @@
-//! Where the libraries of HIP are: the runtime, hipRTC with its code generator, RCCL, HSA.
+//! Finds the libraries of HIP: the runtime, hipRTC with its code generator, RCCL, HSA.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(super) const RTC_NAMES: RtcNames = RtcNames {
 const COMPILER: &str = "libhiprtc.so";
 /// Variables that name the root of a ROCm tree.
 const ROOTS: [&str; 3] = ["ROCM_PATH", "HIP_PATH", "ROCM_HOME"];
-/// Folders of a tree that libraries are in.
+/// Library folders of a tree.
 const IN_TREE: [&str; 3] = ["lib", "lib64", "hip/lib"];
 const SYSTEM: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 const WHEELS: [&str; 3] = ["_rocm_sdk_core/lib", "_rocm_sdk_devel/lib", "torch/lib"];
@@ -52,7 +52,7 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryRepor
         },
         asked,
         places: places(),
-        // The oldest one whose numbers of attributes are those of today.
+        // The oldest one with today's attribute numbers.
         min_version: Some((5, 0)),
         ..LibrarySpec::default()
     };
@@ -66,7 +66,7 @@ pub(super) fn driver(asked: Option<&Path>) -> (Option<BoundDriver>, LibraryRepor
     })
 }
 
-/// hipRTC of the release that the runtime is of: from beside it, or in it, where it was until 6.x.
+/// hipRTC of the runtime's release: from its folder, or inside its library, where it was until 6.x.
 pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, LibraryReport) {
     let CompilerQuery { asked, runtime, major: release } = query;
     let of_release_name = format!("{COMPILER}.{release}");
@@ -91,7 +91,7 @@ pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, Libr
     };
     find(&spec, |library| {
         let bound = BoundCompiler::new(&RTC_NAMES, library.clone())?;
-        // What it says of itself is 9.0 in every release.
+        // Its reported version is 9.0 in every release.
         let name = bound.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let version = match name.strip_prefix(COMPILER) {
             Some(number) => number.trim_start_matches('.').to_owned(),
@@ -101,7 +101,7 @@ pub(super) fn compiler(query: CompilerQuery<'_>) -> (Option<BoundCompiler>, Libr
     })
 }
 
-/// Files of the compiler in a folder, those of the runtime's release alone, the highest number first.
+/// Compiler libraries in a folder that belong to the runtime's release, highest number first.
 fn of_release(folder: &Path, release: i32) -> Vec<PathBuf> {
     let number = |file: &PathBuf| -> Option<i32> {
         let rest = file.file_name()?.to_str()?.strip_prefix(COMPILER)?.strip_prefix('.')?;
@@ -113,11 +113,11 @@ fn of_release(folder: &Path, release: i32) -> Vec<PathBuf> {
     files
 }
 
-/// The targets that the code generator knows, as `gfx90a`, and how the search for it went. `beside`
-/// is the folder of the compiler.
-pub(super) fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
+/// The targets that the code generator knows, as `gfx90a`, and the report of the search.
+/// `compiler_folder` is searched first.
+pub(super) fn comgr(compiler_folder: Option<&Path>) -> (Vec<String>, LibraryReport) {
     let mut places = places();
-    places.insert(0, SearchPlace::Found(beside.map(Path::to_owned).into_iter().collect()));
+    places.insert(0, SearchPlace::Found(compiler_folder.map(Path::to_owned).into_iter().collect()));
     let spec = LibrarySpec {
         what: "code generator of hipRTC (libamd_comgr)",
         costs: "no kernel compiles",
@@ -132,7 +132,7 @@ pub(super) fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
     let (sets, report) = find(&spec, |library: &SharedLibrary| {
         let sets = instruction_sets(library);
         if sets.is_empty() {
-            return Err("it does not say which targets it knows".to_owned());
+            return Err("it does not report its targets".to_owned());
         }
         let version = format!("{} targets: {}", sets.len(), sets.join(" "));
         Ok(BoundLibrary { value: sets, version, number: None })
@@ -140,11 +140,11 @@ pub(super) fn comgr(beside: Option<&Path>) -> (Vec<String>, LibraryReport) {
     (sets.unwrap_or_default(), report)
 }
 
-/// Machine code of a text. The code generator must know the target: before ROCm 7 an unknown one ends
-/// the process.
+/// Compiles to machine code. The code generator must know the target: before ROCm 7 an unknown one
+/// ends the process.
 pub(super) fn code(compiler: &BoundCompiler, text: &str, target: &str) -> CallResult<Vec<u8>> {
     if target.is_empty() {
-        let reason = "the runtime does not say what to compile for".to_owned();
+        let reason = "the runtime does not report a compile target".to_owned();
         return Err(compiler.refuse(target, reason, "update ROCm"));
     }
     if !compiler.stands_in {
@@ -161,10 +161,10 @@ pub(super) fn code(compiler: &BoundCompiler, text: &str, target: &str) -> CallRe
     compiler.build(text, target, &options, true)
 }
 
-/// More than any code generator knows.
+/// Above the number of targets of any code generator.
 const MOST_TARGETS: usize = 4096;
 
-/// The targets that AMD's code generator knows, as `gfx90a`; none if it does not say.
+/// The targets that AMD's code generator knows, as `gfx90a`; empty if it does not report them.
 fn instruction_sets(comgr: &SharedLibrary) -> Vec<String> {
     type CountFn = unsafe extern "C" fn(*mut usize) -> i32;
     type NameFn = unsafe extern "C" fn(usize, *mut *const c_char) -> i32;
@@ -202,7 +202,7 @@ fn instruction_sets(comgr: &SharedLibrary) -> Vec<String> {
     (0..number).filter_map(isa).collect()
 }
 
-/// RCCL. That of the runtime's own tree is of its release.
+/// RCCL. The one in the runtime's tree belongs to its release.
 pub(super) const RCCL: CollectivesDescription = CollectivesDescription {
     name: "RCCL",
     spelling: |function| match function {
@@ -235,24 +235,24 @@ pub(super) const RCCL: CollectivesDescription = CollectivesDescription {
     },
 };
 
-/// The library under HIP. Its call that exports memory is older than HIP's own, and also reports where in
-/// the file memory begins.
+/// The library below HIP. Its export call is older than HIP's own, and also returns the offset of
+/// the memory in the file.
 const HSA: &str = "libhsa-runtime64.so.1";
 pub(super) const HSA_EXPORT: &str = "hsa_amd_portable_export_dmabuf";
 
-/// The call of the HSA runtime that is in this process.
+/// The export call of the HSA runtime in this process.
 pub(super) fn hsa_export() -> Option<ExportCall> {
     let at = SharedLibrary::loaded(HSA)?.symbol(HSA_EXPORT)?;
     // SAFETY: the symbol has this signature since ROCm 5.3 (`hsa_ext_amd.h`).
     Some(unsafe { std::mem::transmute::<*mut c_void, ExportCall>(at.as_ptr()) })
 }
 
-/// Roots of the ROCm trees that are installed.
+/// Roots of the installed ROCm trees.
 pub fn trees() -> Vec<PathBuf> {
     installed(Path::new("/opt"))
 }
 
-/// `/opt/rocm`, then `/opt/rocm-7.1.0` and its like, the newest first.
+/// `/opt/rocm`, then `/opt/rocm-7.1.0` and similar, newest first.
 fn installed(opt: &Path) -> Vec<PathBuf> {
     let mut trees = starting_with(opt, "rocm");
     let number = |tree: &PathBuf| -> Vec<u32> {
@@ -267,7 +267,7 @@ fn installed(opt: &Path) -> Vec<PathBuf> {
     trees
 }
 
-/// What a variable names, what the linker finds, what is installed, what Python brought.
+/// Search places: environment variables, the linker's, installed trees, Python packages.
 fn places() -> Vec<SearchPlace<'static>> {
     vec![
         SearchPlace::Variables(&ROOTS, &IN_TREE),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_runtime_is_said_with_its_reason() {
+    fn an_unusable_runtime_is_reported_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let broken = folder.path().join("libamdhip64.so.6");
         std::fs::write(&broken, "\x7fELF").unwrap();

@@ -1,5 +1,6 @@
-//! What the amdgpu driver says of one GPU in /sys. No library is needed and no GPU is woken: files
-//! as `Documentation/gpu/amdgpu` of Linux describes them. Each file that is missing costs its field.
+//! Sensors of one GPU from amdgpu's files in /sys. Needs no library and wakes no GPU: the files are
+//! described in `Documentation/gpu/amdgpu` of Linux. A missing file leaves only its own field
+//! empty.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use pathline_schema::{GpuFacts, GpuState, PcieLink};
 
 use crate::sensors::GpuSensors;
 
-/// The GPU at an address below `devices`, if the driver serves it.
+/// The GPU at an address below `devices`, if amdgpu drives it.
 pub(super) fn find(devices: &Path, pci: &str) -> Option<Box<dyn GpuSensors>> {
     AmdDevice::at(devices, pci).map(|device| Box::new(device) as Box<dyn GpuSensors>)
 }
@@ -18,12 +19,12 @@ pub(super) fn find(devices: &Path, pci: &str) -> Option<Box<dyn GpuSensors>> {
 #[derive(Debug)]
 struct AmdDevice {
     folder: PathBuf,
-    /// Its sensors, if it has some: of an MI250X only one of two GCDs has those of power.
+    /// Folder of its sensors, if any: of an MI250X only one of two GCDs has power sensors.
     sensors: Option<PathBuf>,
 }
 
 impl AmdDevice {
-    /// The GPU at this address below `devices` (`/sys/bus/pci/devices`), if the driver serves it.
+    /// The GPU at this address below `devices` (`/sys/bus/pci/devices`), if amdgpu drives it.
     fn at(devices: &Path, pci: &str) -> Option<Self> {
         let folder = devices.join(pci);
         if !folder.join("pp_dpm_sclk").exists() && !folder.join("gpu_metrics").exists() {
@@ -64,7 +65,7 @@ impl GpuSensors for AmdDevice {
             max_sm_clock_mhz: highest("pp_dpm_sclk"),
             max_memory_clock_mhz: highest("pp_dpm_mclk"),
             power_limit_w: self.sensor("power1_cap").map(watts),
-            // The counter is there if the memory's ECC is on.
+            // The counter exists if the memory's ECC is on.
             ecc: self.text("ras/umc_err_count").map(|_| true),
             busy_percent: self
                 .text("gpu_busy_percent")
@@ -111,8 +112,8 @@ fn watts(microwatts: u64) -> f64 {
     microwatts as f64 / 1e6
 }
 
-/// The clock that is marked as current and the highest, of a table such as
-/// `0: 500Mhz` / `1: 1700Mhz *`, MHz.
+/// The current clock (marked) and the highest one in a table such as `0: 500Mhz` / `1: 1700Mhz *`,
+/// MHz.
 fn clocks(table: &str) -> (Option<u32>, Option<u32>) {
     let line = |line: &str| {
         let (_, rest) = line.split_once(':')?;
@@ -127,7 +128,7 @@ fn clocks(table: &str) -> (Option<u32>, Option<u32>) {
     (now, all.iter().map(|(clock, _)| *clock).max())
 }
 
-/// Uncorrected and corrected errors, of `ue: 0` / `ce: 3`.
+/// Uncorrected and corrected errors, from `ue: 0` / `ce: 3`.
 fn errors(text: &str) -> (Option<u64>, Option<u64>) {
     let count = |key| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(key))?;
@@ -136,16 +137,16 @@ fn errors(text: &str) -> (Option<u64>, Option<u64>) {
     (count("ue:"), count("ce:"))
 }
 
-/// GT/s, of `16.0 GT/s PCIe`.
+/// GT/s, from `16.0 GT/s PCIe`.
 fn gts(text: &str) -> Option<f64> {
     let speed: f64 = text.split_whitespace().next()?.parse().ok()?;
     (speed.is_finite() && speed > 0.0).then_some(speed)
 }
 
-/// Why clocks are held down, of `gpu_metrics` in its format 1.3 (MI200), where the 64 bits at byte
-/// 112 are the same for all products: 16 of power, 16 of current, 24 of temperature, 8 of others
-/// (`gpu_metrics_v1_3` of kgd_pp_interface.h, `SMU_THROTTLER_*` of amdgpu_smu.h). Other formats name
-/// reasons by numbers of their own: none.
+/// Reasons for reduced clocks, from `gpu_metrics` in its format 1.3 (MI200), where the 64 bits at
+/// byte 112 are the same for all products: 16 of power, 16 of current, 24 of temperature, 8 of
+/// others (`gpu_metrics_v1_3` of kgd_pp_interface.h, `SMU_THROTTLER_*` of amdgpu_smu.h). Other
+/// formats number reasons differently: `None`.
 fn why_slow(metrics: &[u8]) -> Option<Vec<String>> {
     if metrics.get(2..4)? != [1, 3] {
         return None;
@@ -162,7 +163,7 @@ fn why_slow(metrics: &[u8]) -> Option<Vec<String>> {
         (0xff << 56, "firmware limit"),
     ];
     let set = GROUPS.iter().filter(|(group, _)| bits & group != 0);
-    Some(set.map(|(_, word)| (*word).to_owned()).collect())
+    Some(set.map(|(_, name)| (*name).to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -193,7 +194,7 @@ mod tests {
         put("max_link_width", b"16\n");
         let mut metrics = [0u8; 120];
         metrics[..4].copy_from_slice(&[120, 0, 1, 3]);
-        // Bit 1, a limit of power, and bit 36, the hot spot.
+        // Bit 1, a power limit, and bit 36, the hot spot.
         metrics[112..].copy_from_slice(&(1u64 << 1 | 1 << 36).to_le_bytes());
         put("gpu_metrics", &metrics);
         AmdDevice::at(folder, "0000:c1:00.0").unwrap()
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_none_and_no_zero() {
+    fn missing_files_give_none_and_not_zero() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("0000:c1:00.0")).unwrap();
         assert!(AmdDevice::at(folder.path(), "0000:c1:00.0").is_none());
@@ -233,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_a_gpu_that_sleeps_are_marked_on_a_line_of_their_own() {
+    fn a_sleeping_gpus_clock_has_a_separate_line() {
         assert_eq!(clocks("S: 19Mhz *\n0: 500Mhz\n1: 2100Mhz\n"), (Some(19), Some(2100)));
         assert_eq!(clocks("0: 500Mhz\n1: 2100Mhz\n"), (None, Some(2100)));
         assert_eq!(clocks("1: 8.0GT/s, x16 *"), (None, None));
     }
 
     #[test]
-    fn formats_of_metrics_that_are_not_known_say_nothing() {
+    fn unknown_metrics_formats_give_nothing() {
         let mut metrics = vec![0u8; 288];
         metrics[2..4].copy_from_slice(&[1, 4]);
         assert_eq!(why_slow(&metrics), None);

@@ -1,4 +1,4 @@
-//! The GPU runtimes, one description each.
+//! The descriptions of the GPU runtimes.
 
 mod cuda;
 mod cuda_libraries;
@@ -16,16 +16,15 @@ pub use hip_libraries::trees;
 pub(crate) use cuda_libraries::nearest_target;
 
 impl RuntimeFamily {
-    /// Every runtime that can be bound. Of two whose GPUs a node has in the same number the first is
-    /// taken.
+    /// Every supported runtime. With equal numbers of GPUs on a node, the first one is selected.
     pub const ALL: [Self; 2] = [Self(&cuda::CUDA), Self(&hip::HIP)];
 
-    /// The runtime of a name: `hip`.
+    /// The runtime with a name: `hip`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name == name)
     }
 
-    /// The runtime of a vendor's GPUs.
+    /// The runtime for a vendor's GPUs.
     pub fn of_vendor(vendor: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.vendor == vendor)
     }

@@ -1,5 +1,5 @@
-//! Kernels and real compilers, without any GPU: everything compiles for every target, and the
-//! instructions that a key promises are in the code.
+//! Kernels and real compilers, without a GPU: everything compiles for every target, and the code
+//! holds the instructions that a key promises.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -13,10 +13,10 @@ use crate::family::CompilerQuery;
 use crate::runtimes::nearest_target;
 use crate::search;
 
-/// A compiler of this machine, whatever its driver; none if there is none. `PATHLINE_TEST_NVRTC` or
-/// `PATHLINE_NVRTC` and `PATHLINE_TEST_HIP` or `PATHLINE_HIP` say where to look, `PATHLINE_PROGRAM`
-/// which program compiles in a process of its own, and `PATHLINE_TEST_REQUIRE` (`cuda`, `hip`) what
-/// must be there.
+/// A compiler of this machine, independent of its driver; `None` if none is found.
+/// `PATHLINE_TEST_NVRTC` or `PATHLINE_NVRTC` and `PATHLINE_TEST_HIP` or `PATHLINE_HIP` set where to
+/// look, `PATHLINE_PROGRAM` the program that compiles in a separate process, and
+/// `PATHLINE_TEST_REQUIRE` (`cuda`, `hip`) which compilers must exist.
 fn compiler(family: &str) -> Option<KernelCompiler> {
     let family = RuntimeFamily::named(family)?;
     let first = |names: [&str; 2]| names.into_iter().find_map(std::env::var_os).map(PathBuf::from);
@@ -42,7 +42,7 @@ fn compiler(family: &str) -> Option<KernelCompiler> {
     Some(KernelCompiler::new(family, bound?, found.version, None, compile))
 }
 
-/// What goes over memory.
+/// Operations over memory.
 const OPS: [KernelOp; 4] = [KernelOp::Read, KernelOp::Write, KernelOp::Copy, KernelOp::Triad];
 
 fn variant(key: &str) -> KernelVariant {
@@ -66,21 +66,21 @@ fn dimensions() -> Vec<KernelVariant> {
     all
 }
 
-/// Every shape that runs take or a search tries.
+/// Every shape that runs use or a search tries.
 fn shapes(ops: &[KernelOp]) -> Vec<KernelVariant> {
     let keys = ops.iter().flat_map(|op| kernel::SHAPES.iter().map(move |s| format!("{op}-{s}")));
-    // There are no triads by bulk copies.
+    // Bulk copies have no triads.
     keys.filter_map(|key| key.parse().ok()).collect()
 }
 
-/// The texts that variants have on a target. Kernels that differ in their grid are one.
+/// The texts of variants on a target. Kernels that differ only in their grid share a text.
 fn sources(target: &str, variants: &[KernelVariant]) -> BTreeSet<String> {
     let mine = variants.iter().filter(|v| kernel::unsupported(v, target).is_none());
     [kernel::PATTERN.to_owned()].into_iter().chain(mine.map(kernel::source)).collect()
 }
 
-/// What runs take and what a search tries, as far as a target has it: all on the target that bulk
-/// copies came with; on the others one of each kind.
+/// The kernels that runs use and a search tries, as far as a target supports them: all on the first
+/// target with bulk copies; on the others one of each kind.
 #[test]
 fn every_kind_of_kernel_compiles_for_nvidia() {
     let Some(compiler) = compiler("cuda") else { return };
@@ -111,17 +111,17 @@ fn every_kind_of_kernel_compiles_for_amd() {
     }
     let error = compiler.code("not a kernel", "gfx90a").unwrap_err();
     assert_eq!(error.code, 6, "{error}");
-    // An architecture that there never was ends the process where nobody asks first.
+    // An unknown architecture ends the process unless it is checked first.
     let error = compiler.code("", "gfx1").unwrap_err();
     assert!(error.reason.contains("does not know gfx1"), "{error}");
-    assert!(compiler.code("", "").unwrap_err().reason.contains("does not say"));
+    assert!(compiler.code("", "").unwrap_err().reason.contains("does not report"));
 }
 
 #[test]
-fn what_a_key_promises_is_in_nvidias_code() {
+fn nvidias_code_has_the_instructions_of_a_key() {
     let Some(compiler) = compiler("cuda") else { return };
-    // Kernel, instruction, and how many there are at least. A tile has all its loads before its
-    // first store; the words that are left over are one more.
+    // Kernel, instruction, and its minimum count. A tile has all its loads before its first store;
+    // the remaining elements need one more.
     let promises = [
         ("copy-w16-u4-b256-g2sm", "ld.global.v4.u32", 5),
         ("copy-w16-u4-b256-g2sm", "st.global.v4.u32", 5),
@@ -148,10 +148,10 @@ fn what_a_key_promises_is_in_nvidias_code() {
         ("copy-bulk16k-s8-b32-g1sm", "cache_hint"),
         ("fma-w4-u8-b256-g4sm", "ld.global"),
     ];
-    // A target that no compiler knows is served in PTX of the newest that it knows.
+    // A target that no compiler knows gets PTX of the newest known one.
     let ptx = |key: &str| {
         let code = compiler.code(&kernel::source(&variant(key)), "sm_9999").unwrap();
-        // Words of integers are u32 or, from NVRTC 13 on, b32.
+        // Integer registers are u32 or, from NVRTC 13 on, b32.
         String::from_utf8(code).unwrap().replace(".b32", ".u32").replace(".b64", ".u64")
     };
     for (key, instruction, least) in promises {
@@ -162,13 +162,13 @@ fn what_a_key_promises_is_in_nvidias_code() {
     for (key, instruction) in absent {
         assert!(!ptx(key).contains(instruction), "{key}: {instruction}");
     }
-    // No load of a chase asks what kind of memory it is in.
+    // No load of a chase checks the kind of its memory.
     let chase = ptx("chase-w8-u1-b1-g1");
     assert!(!chase.contains("ld.u64"), "{chase}");
 }
 
 #[test]
-fn what_a_key_promises_is_in_amds_code() {
+fn amds_code_has_the_instructions_of_a_key() {
     let Some(compiler) = compiler("hip") else { return };
     let Some(tool) = disassembler() else {
         missing("llvm-objdump", "Debian has it in the package llvm");
@@ -210,8 +210,8 @@ fn disassembler() -> Option<&'static str> {
     names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
 }
 
-/// The code object of a GPU: alone, or the largest of a bundle (clang's offload bundle: a magic
-/// word, how many there are, and for each where it lies, how long it is, and its name).
+/// The code object of a GPU: a bare one, or the largest of a clang offload bundle (a magic number,
+/// a count, and for each entry its offset, length and name).
 fn code_object(code: &[u8]) -> Option<&[u8]> {
     if code.starts_with(b"\x7fELF") {
         return Some(code);
@@ -232,9 +232,9 @@ fn code_object(code: &[u8]) -> Option<&[u8]> {
     largest.starts_with(b"\x7fELF").then_some(largest)
 }
 
-/// Nothing here is about code that a target does not have.
+/// Tests that targets without bulk copies get none.
 #[test]
-fn bulk_copies_are_for_those_who_have_them() {
+fn bulk_copies_need_a_target_that_has_them() {
     let bulk = variant("copy-bulk16k-s8-b32-g1sm");
     assert!(matches!(bulk.access, AccessWidth::Bulk { .. }));
     assert!(kernel::unsupported(&bulk, "sm_80").is_some_and(|why| why.contains("sm_90")));
