@@ -42,7 +42,7 @@ impl<'m> ProbeLosses<'m> {
         let off = |probe| monitor.series(probe).any(|s| s.is_slow() || s.is_fast());
         let anything = (0..probes).any(off);
         let probes = if anything { probes } else { 0 };
-        let measured: Vec<Option<f64>> = (0..probes)
+        let mut measured: Vec<Option<f64>> = (0..probes)
             .map(|probe| {
                 let medians: Vec<f64> =
                     monitor.series(probe).filter_map(|s| hodges_lehmann(&s.relative)).collect();
@@ -61,7 +61,16 @@ impl<'m> ProbeLosses<'m> {
                 }
             }
         }
-        Self { monitor, measured, scale, suspects: monitor.suspects() }
+        // A state of one process is no part that is damaged.
+        let (unstable, steady): (Vec<usize>, Vec<usize>) =
+            monitor.suspects().into_iter().partition(|&probe| monitor.is_unstable(probe));
+        let suspects = if steady.is_empty() { unstable.clone() } else { steady };
+        for probe in unstable.iter().filter(|probe| !suspects.contains(probe)) {
+            if let Some(measured) = measured.get_mut(*probe) {
+                *measured = None;
+            }
+        }
+        Self { monitor, measured, scale, suspects }
     }
 
     fn edits(&self) -> &'m [WorldEdit] {
