@@ -55,7 +55,7 @@ pub enum TailKind {
 
 /// Paths that should be equal: those that a symmetry of the node exchanges.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct EqualClass {
+pub struct SymmetryClass {
     /// For a reader: `gpu0→gpu1 and 11 like it, SDMA copy`.
     pub label: String,
     /// Number of paths.
@@ -70,7 +70,7 @@ pub struct HealthPlan {
     /// The probes; times are given in their order.
     pub probes: Vec<HealthProbe>,
     /// Classes of equal paths.
-    pub classes: Vec<EqualClass>,
+    pub classes: Vec<SymmetryClass>,
     /// Parts of the node that no probe sees.
     pub unseen: Vec<String>,
     /// What damage of each part does to the probes.
@@ -132,7 +132,7 @@ impl HealthPlan {
             let label = case_label(topology, &case);
             let class = *numbers.entry(planned.class).or_insert_with(|| {
                 let tail = tail_kind(&case);
-                plan.classes.push(EqualClass { label: label.clone(), paths: 0, tail });
+                plan.classes.push(SymmetryClass { label: label.clone(), paths: 0, tail });
                 plan.classes.len() - 1
             });
             if let Some(class) = plan.classes.get_mut(class) {

@@ -262,7 +262,7 @@ fn power(monitor: &HealthMonitor<'_>) -> TestPower {
 }
 
 fn class_shares(monitor: &HealthMonitor<'_>) -> Vec<ClassShare> {
-    let share = |(nth, class): (usize, &crate::plan::EqualClass)| {
+    let share = |(nth, class): (usize, &crate::plan::SymmetryClass)| {
         let members = monitor.members(nth);
         let times = members.iter().flat_map(|&probe| monitor.series(probe));
         let median_ns = interpolated(&ascending(times.flat_map(|s| s.times.iter().copied())), 0.5);
