@@ -1,6 +1,7 @@
 //! The course of a health check. Nothing here touches a device or waits beyond the budget.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use pathline_flow::Network;
@@ -189,6 +190,25 @@ impl HealthCheck<'_> {
         let mut outcome = self.outcome(Some(view), plan.clone(), paths, None);
         outcome.report = report;
         outcome
+    }
+
+    /// The plan, if it is made within the budget: symmetries of large nodes take time.
+    fn plan(&self, view: &NodeView, process: &ProbeProcess) -> Option<HealthPlan> {
+        let (topology, network) = (view.topology.clone(), self.network(view));
+        let loss = self.request.settings.loss;
+        let make = move || {
+            let plan = HealthPlan::new(&topology, network.as_ref(), loss);
+            // A node whose links are not known has GPUs all the same, which can be compared.
+            if plan.probes.is_empty() { HealthPlan::new(&topology, None, loss) } else { plan }
+        };
+        if self.is_virtual() {
+            return Some(make());
+        }
+        let (send, receive) = channel();
+        let thread = std::thread::Builder::new().name("health-plan".into());
+        // One that is late sends to nobody.
+        let started = thread.spawn(move || drop(send.send(make())));
+        started.ok().and_then(|_| receive.recv_timeout(self.left(Some(process))).ok())
     }
 
     /// Trained links and missing parts.
