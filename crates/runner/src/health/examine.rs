@@ -180,7 +180,14 @@ impl HealthCheck<'_> {
         let mut monitor = HealthMonitor::new(&plan, self.request.settings);
         let mut paths = vec![PathTimes::default(); plan.probes.len()];
         let unmeasured = self.request.shared || self.facts.busy.is_some();
-        if unmeasured || plan.probes.is_empty() {
+        if plan.probes.is_empty() && !unmeasured {
+            self.finish_process(process);
+            self.link_facts(&view);
+            let gpus = view.topology.gpus.len();
+            let why = format!("nothing to judge: how the {gpus} GPUs are joined is not known here");
+            return self.outcome(Some(view), HealthPlan::default(), Vec::new(), Some(why));
+        }
+        if unmeasured {
             self.finish_process(process);
         } else {
             self.measure(process, &plan, &mut monitor, &mut paths);
