@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Cadence, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult, WireOp,
+    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult, WireOp,
 };
 use pathline_stats::MIN_SAMPLES;
 
@@ -214,12 +214,11 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measure
 
 /// Copies whose bytes were not read back. Loops that leave nothing behind are not doubtful.
 fn unverified(run: &RunView) -> Option<String> {
-    let journal = run.journal;
-    if run.simulated().is_some() {
-        // The messages of a model carry no bytes: that is no sign of a fault.
-        return None;
-    }
-    let copies = measured(journal).filter(|m| moves_bytes(&m.case));
+    // The messages of a model carry no bytes: that is no sign of a fault.
+    let is_expected = |case: &Case| {
+        run.simulated().is_some() && case.flows().any(|flow| flow.by.wire().is_some())
+    };
+    let copies = measured(run.journal).filter(|m| moves_bytes(&m.case) && !is_expected(&m.case));
     let mut doubtful = copies.filter_map(|m| match &m.verdict {
         VerifyResult::Unverified(why) => Some(why),
         VerifyResult::Verified => None,

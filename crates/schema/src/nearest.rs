@@ -1,6 +1,6 @@
 //! The name that a user may have meant.
 
-/// The name that is nearest to a text by its letters, if it is near: at most a third of the letters are
+/// The name that is nearest to a text by its letters, if it is near: at most a third of the letters, rounded, are
 /// added, left out, changed or exchanged with their neighbour. Upper case, `-` and `_` do not count.
 pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let text = letters(text);
@@ -9,7 +9,7 @@ pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) ->
     }
     let distance = |name: &'a str| {
         let letters = letters(name);
-        let most = (text.len().max(letters.len()) / 3).max(1);
+        let most = ((text.len().max(letters.len()) + 1) / 3).max(1);
         let changes = changes(&text, &letters);
         (changes <= most).then_some((changes, name))
     };

@@ -47,7 +47,7 @@ pub fn first_screen(
     let trials: Vec<TermPage> = (conclusions.findings.iter().take(MOST_FINDINGS).enumerate())
         .map(|(at, finding)| {
             let mut trial = TermPage::new(page.width, paint);
-            write_finding(&mut trial, at + 1, finding);
+            write_finding(&mut trial, at + 1, &brief(finding));
             trial
         })
         .collect();
@@ -160,6 +160,12 @@ fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usiz
     }
 }
 
+/// A finding with the first clause of its costs; the long form and the page have all.
+fn brief(finding: &Finding) -> Finding {
+    let cost = finding.cost.split("; ").next().unwrap_or_default().to_owned();
+    Finding { cost, ..finding.clone() }
+}
+
 /// A finding: what was observed and its cause, then what to do and what that gains.
 pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Finding) {
     let mark = match finding.severity {
@@ -175,7 +181,7 @@ pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Findin
     }
     page.wrapped(&mark, indent, &first);
     let gain = finding.gain.as_ref().map(describe_gain);
-    let cost = (!finding.cost.is_empty()).then(|| format!("costs {}", sentence(&finding.cost)));
+    let cost = (!finding.cost.is_empty()).then(|| format!("cost: {}", sentence(&finding.cost)));
     let gain: Vec<String> = gain.into_iter().chain(cost).collect();
     let action = sentence(&finding.action);
     let second = match (action.is_empty(), gain.is_empty()) {
