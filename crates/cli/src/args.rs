@@ -3,23 +3,22 @@
 mod health;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{
     Arg, ArgMatches, Args as _, CommandFactory, FromArgMatches, Id, Parser, Subcommand, ValueEnum,
     value_parser,
 };
 use pathline_bench::{GpuRequirement, RandomDraw};
-use pathline_flow::MachineDesc;
 use pathline_gpu::{COMPILE_COMMAND, LibraryOption, library_options};
 use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, StorePlaces, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, Ns, RunSettings, SuiteId};
+use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
+
+use crate::known_name::KnownName;
 
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 
@@ -176,33 +175,6 @@ pub(crate) struct SelectArgs {
     pub(crate) sets: u32,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
-}
-
-/// Parses any text, and lists the names that are known, for help and completions.
-#[derive(Debug, Clone, Copy)]
-struct KnownName {
-    names: fn() -> Vec<&'static str>,
-}
-
-impl KnownName {
-    const SUITES: Self = Self { names: || SuiteId::ALL.iter().map(|suite| suite.word()).collect() };
-    const MACHINES: Self =
-        Self { names: || MachineDesc::presets().iter().map(|(name, _)| *name).collect() };
-}
-
-impl TypedValueParser for KnownName {
-    type Value = String;
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
-    }
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
-    }
 }
 
 /// The suite that needs places for files.

@@ -4,6 +4,7 @@ mod args;
 mod cmd;
 mod files;
 mod kernels;
+mod known_name;
 mod progress;
 mod say;
 
