@@ -195,7 +195,7 @@ fn write_table(
     rows: impl FnOnce(&mut HtmlBuilder),
 ) {
     h.el("div", &[("class", &"scroll")], |h| {
-        h.el("table", &[("class", &"rows beside")], |h| {
+        h.el("table", &[("class", &"rows compare")], |h| {
             h.el("thead", &[], |h| {
                 h.el("tr", &[], |h| {
                     h.leaf("th", &[("scope", &"col")], corner);
@@ -376,7 +376,7 @@ impl PairedCells {
         for (run, figure) in &group.figures {
             let mut seen: BTreeMap<String, usize> = BTreeMap::new();
             for entry in cell::entries(&figure.body) {
-                // Two cells of one name are told apart by their order.
+                // Two cells of one name differ by their order.
                 let nth = seen.entry(entry.place.clone()).or_default();
                 let key = (entry.place.clone(), *nth);
                 *nth += 1;
@@ -419,7 +419,7 @@ impl PairedCells {
                 format!("Side by side: {all}, {} differ beyond their intervals", self.changed);
             h.leaf("summary", &[], text);
             h.el("div", &[("class", &"scroll tall")], |h| {
-                h.el("table", &[("class", &"rows beside")], |h| {
+                h.el("table", &[("class", &"rows compare")], |h| {
                     h.el("thead", &[], |h| {
                         h.el("tr", &[], |h| {
                             h.leaf("th", &[("scope", &"col")], "what");
