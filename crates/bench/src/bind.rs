@@ -1,5 +1,5 @@
-//! Binding: a flow becomes a lane. Copies and kernels on streams and threads on cores are here; what
-//! goes through calls, files or pieces has a file of its own.
+//! Binding: a flow becomes a lane. Copies and kernels on streams and threads on cores are here;
+//! calls, files and messages have separate files.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,9 +23,9 @@ use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
 
-/// Binds a flow, the `nth` of its case: allocates, compiles, opens streams. Its threads leave the CPUs of
-/// the other teams of the case free, as far as there are more. A case with one team has the CPUs that all
-/// such cases have.
+/// Binds the `nth` flow of a case: allocates, compiles, opens streams. If there are enough CPUs,
+/// its threads avoid the CPUs of the other teams of the case. A case with one team uses the same
+/// CPUs as every such case.
 pub(crate) fn bind<'m>(
     pool: &mut BufferPool<'m>,
     flow: &Flow,
@@ -86,10 +86,10 @@ pub(crate) fn bind<'m>(
 }
 
 /// Shortest sample of a GPU's pointer chase: six operations of 1.7 ms over NVLink, each on another
-/// compute unit, so that eight samples have seen 48 units or more. A pass over 2 MiB took as long.
+/// compute unit, so that eight samples cover 48 units or more. A pass over 2 MiB took as long.
 const CHASED: Ns = Ns(10_000_000.0);
 
-/// Equal parts of the bytes; the last has what is left.
+/// Equal parts of the bytes; the last one gets the remainder.
 fn pieces(ends: &FlowBuffers<'_>, bytes: Bytes, copies: u32) -> Vec<(u64, u64, Bytes)> {
     let each = bytes.0 / u64::from(copies);
     let piece = |nth: u32| {
@@ -108,7 +108,7 @@ fn index(at: Unit, flow: &Flow) -> CallResult<u32> {
     at.gpu().ok_or_else(|| no_fit(flow))
 }
 
-/// The buffers of a flow. An end in registers has none.
+/// The buffers of a flow; `None` for an end in registers.
 struct FlowBuffers<'m> {
     src: Option<Rc<MachineBuffer<'m>>>,
     dst: Option<Rc<MachineBuffer<'m>>>,
@@ -146,8 +146,8 @@ impl<'m> FlowBuffers<'m> {
     }
 }
 
-/// Lets `at` address memory of another GPU, where it can be addressed directly; where it cannot,
-/// copies are staged and kernels fail with the runtime's own words.
+/// Lets `at` address memory of another GPU, where the runtime allows it; otherwise copies are
+/// staged, and kernels fail with the runtime's own error.
 fn enable_peer(machine: &Machine, at: u32, unit: Unit) -> CallResult<()> {
     let Unit::Gpu(peer) = unit else { return Ok(()) };
     if peer == at {
@@ -170,10 +170,10 @@ enum GpuWork<'m> {
     Kernel {
         kernel: GpuKernel<'m>,
         launch: KernelLaunch,
-        /// Whether it only reads, so that the sum of what it read is compared.
+        /// Whether it only reads; the check then compares a sum.
         reads: bool,
     },
-    /// Each operation follows [`CHASE_STEPS`] loads from where the last one ended.
+    /// Each operation follows [`CHASE_STEPS`] loads from the end of the last one.
     Chase {
         kernel: GpuKernel<'m>,
         launch: KernelLaunch,
@@ -197,7 +197,7 @@ struct StreamLane<'m> {
     bytes: Bytes,
     home: Place,
     engine: String,
-    /// The call itself waits, so it is made after the gate and timed by the host.
+    /// The call blocks, so it is made after the gate opens and timed by the host.
     blocking: bool,
     isolated: bool,
     verified: bool,
@@ -375,7 +375,7 @@ impl BoundLane for StreamLane<'_> {
         if let GpuWork::Kernel { kernel, launch, reads: true } = &self.job {
             return kernel.check_read(launch, SOURCE_SEED).map(|()| VerifyResult::Verified);
         }
-        // Migrated pages are the same buffer: it must still hold its pattern.
+        // A migration has one buffer, which must still hold its pattern.
         let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());
         match holder.filter(|_| self.verified) {
             Some(buffer) => buffer.check(SOURCE_SEED, self.bytes).map(|()| VerifyResult::Verified),

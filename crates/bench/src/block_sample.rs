@@ -1,23 +1,23 @@
-//! Which blocks of a destination stand for all of it.
+//! The sample of a destination's blocks that is compared in place of every byte.
 
 use pathline_hal::pattern;
 
 /// Size of a block, bytes.
 const BLOCK: u64 = 64 << 10;
-/// Blocks besides the first and the last.
+/// Drawn blocks, in addition to the first and the last.
 const DRAWN: u64 = 4;
 
-/// A part of a destination: where it begins, a multiple of 8, and its bytes.
+/// A part of a destination: offset, a multiple of 8, and bytes.
 pub(crate) type SampledBlock = (u64, u64);
 
-/// The first, the last and four drawn blocks of 64 KiB, in order and without overlap; all of it where
-/// that is hardly more.
+/// The first, the last and four drawn blocks of 64 KiB, in order and without overlap; a single part
+/// for the whole if that is hardly more.
 pub(crate) fn sampled_blocks(bytes: u64, seed: u64) -> Vec<SampledBlock> {
     let whole = bytes / BLOCK;
     if whole < DRAWN + 2 {
         return vec![(0, bytes)];
     }
-    // The last block may overlap the one before by what is missing to a whole block.
+    // The last block may overlap the one before if the size is no multiple of a block.
     let last = (bytes - BLOCK) / 8 * 8;
     let mut starts: Vec<u64> =
         (0..DRAWN).map(|nth| pattern::word(seed, nth) % whole * BLOCK).collect();
@@ -44,7 +44,7 @@ mod tests {
                 assert!(blocks.iter().all(|b| b.0 % 8 == 0 && b.1 <= BLOCK + 8), "{blocks:?}");
             }
         }
-        // Another seed, other blocks: of 1024 four are the same with a probability of 1e-11.
+        // Another seed gives other blocks: of 1024 four are the same with a probability of 1e-11.
         assert_ne!(sampled_blocks(64 << 20, 1), sampled_blocks(64 << 20, 2));
         assert_eq!(sampled_blocks(100, 1), [(0, 100)]);
         assert_eq!(sampled_blocks(6 * BLOCK - 1, 1), [(0, 6 * BLOCK - 1)]);

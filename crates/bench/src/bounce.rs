@@ -1,5 +1,5 @@
-//! Device memory through a library that takes host memory only: out of the GPU into pinned memory,
-//! a message, and into the other GPU. What a program does that has no GPU-aware MPI.
+//! Messages of device memory through a library without GPU support: a copy to pinned memory, a
+//! message, and a copy to the other GPU, as a program does without a GPU-aware MPI.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,39 +12,39 @@ use pathline_schema::{
     Bytes, Collective, MemKind, MessageOp, Place, Rank, Severity, Transport, Unit, WireOp,
 };
 
-/// Whether an error of [`TransportPort::release`] means that memory must not be freed.
+/// Whether an error of [`TransportPort::release`] forbids freeing the memory.
 pub(crate) fn keeps_memory(error: &CallError) -> bool {
     error.severity == Severity::Sticky
 }
 
-/// A case that is bound through the host.
+/// A case bound through host memory.
 pub(crate) struct HostBounce<'m> {
     machine: &'m Machine,
     pace: RepeatMode,
     parts: Vec<BounceHalf<'m>>,
-    /// Exchanges of the port: one, or there and back of a round trip.
+    /// Exchanges of the port: one, or the two directions of a round trip.
     inner: Vec<ExchangeId>,
     streams: BTreeMap<u32, GpuStream<'m>>,
 }
 
-/// Copies: GPU whose stream makes it, destination, source, bytes.
+/// Copies: GPU whose stream is used, destination, source, bytes.
 type BounceCopies = Vec<(u32, u64, u64, Bytes)>;
 
 /// This process's half of one part.
 struct BounceHalf<'m> {
     idle: bool,
-    /// Whether it answers a round trip rather than begins it.
+    /// Whether it answers a round trip rather than starts it.
     answers: bool,
-    /// Those of one repetition, out of and into GPUs.
+    /// The copies of one repetition, from GPUs and to GPUs.
     out: BounceCopies,
     back: BounceCopies,
-    /// Held for the addresses in the copies.
+    /// Keeps the memory of the copies' addresses alive.
     _host: Vec<MachineBuffer<'m>>,
 }
 
 impl<'m> HostBounce<'m> {
-    /// Binds parts of device memory to a port, by way of memory of `numa`; what the other ranks must
-    /// know of it.
+    /// Binds parts of device memory to a port, through memory of `numa`; returns this process's
+    /// offer for the other ranks.
     pub(crate) fn bind(
         machine: &'m Machine,
         numa: u32,
@@ -66,7 +66,7 @@ impl<'m> HostBounce<'m> {
         }
         let round_trip = parts.iter().any(|part| part.wire.op == WireOp::Ping);
         let legs = if round_trip {
-            vec![one_way(&through, false), one_way(&through, true)]
+            vec![one_direction(&through, false), one_direction(&through, true)]
         } else {
             vec![through]
         };
@@ -80,7 +80,7 @@ impl<'m> HostBounce<'m> {
         Ok((Self { machine, pace, parts: halves, inner, streams }, offer))
     }
 
-    /// Takes what every rank gave.
+    /// Joins with the offers of all ranks.
     pub(crate) fn join(&self, port: &mut dyn TransportPort, offers: &[Vec<u8>]) -> CallResult<()> {
         let of_rank =
             |offer: &Vec<u8>| serde_json::from_slice::<Vec<Vec<u8>>>(offer).unwrap_or_default();
@@ -123,11 +123,11 @@ impl<'m> HostBounce<'m> {
         Ok(self.parts.iter().map(of).collect())
     }
 
-    /// Gives it back; as [`TransportPort::release`], which memory of the host stands in for here.
+    /// Releases it; as [`TransportPort::release`], whose memory here is the host's.
     pub(crate) fn release(mut self, port: &mut dyn TransportPort) -> CallResult<()> {
         let mut released = Ok(());
         for &id in &self.inner {
-            // Every leg is given back; the error that keeps memory counts.
+            // Every exchange is released; the error that keeps memory counts.
             let leg = port.release(id);
             let keeps = |result: &CallResult<()>| result.as_ref().is_err_and(keeps_memory);
             if released.is_ok() || (keeps(&leg) && !keeps(&released)) {
@@ -140,7 +140,7 @@ impl<'m> HostBounce<'m> {
         released
     }
 
-    /// What carried the bytes.
+    /// The engine and transport of the bytes, for the record.
     pub(crate) fn engine(&self, port: &dyn TransportPort) -> String {
         let library = self.inner.first().map_or_else(String::new, |&id| port.engine(id));
         format!("copy engine, pinned memory, {library}, pinned memory, copy engine")
@@ -202,7 +202,7 @@ fn half<'m>(
     let wire = MessageOp { via: Transport::Mpi, ..part.wire };
     let mut through = FlowPart { wire, device: false, ..part.clone() };
     let (mut out, mut back) = (Vec::new(), Vec::new());
-    // Each message of a window is copied, as it would be if they were different ones.
+    // Each message of a window is copied, as if their contents differed.
     let times = part.wire.op.window() as usize;
     for (nth, &at) in part.mine.iter().enumerate() {
         let gpu = part.group.get(at).and_then(|(_, unit)| unit.gpu()).unwrap_or(0);
@@ -225,8 +225,8 @@ fn half<'m>(
     Ok((half, through))
 }
 
-/// The way there, or back, of round trips: a broadcast of two has no answer.
-fn one_way(parts: &[FlowPart], back: bool) -> Vec<FlowPart> {
+/// One direction of round trips: a broadcast of two, which has no reply.
+fn one_direction(parts: &[FlowPart], back: bool) -> Vec<FlowPart> {
     let broadcast = WireOp::group(Collective::Broadcast);
     let leg = |part: &FlowPart| {
         let mut leg = FlowPart { wire: MessageOp { op: broadcast, ..part.wire }, ..part.clone() };

@@ -1,4 +1,4 @@
-//! Lanes of runtime calls: what the call itself costs the host.
+//! Lanes of runtime calls: the cost of the call on the host.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -13,24 +13,24 @@ use pathline_schema::{
 
 use crate::lane::{self, BoundLane, LaneSample, nothing_to_compare};
 
-/// Most calls of a sample: what is set up and undone around each of them is not in its time.
+/// Maximum calls of a sample: setup and teardown around each call are not timed.
 const MOST: u64 = 256;
 
-/// What a call needs that is not part of it.
+/// Resources that a call needs but that are not timed.
 enum CallSetup<'m> {
-    /// Memory that is given and taken back.
+    /// Memory to allocate and free.
     Memory(Place),
-    /// Pageable memory that is page-locked and let go.
+    /// Pageable memory to page-lock and unlock.
     Pages(Rc<MachineBuffer<'m>>),
-    /// An idle stream, a kernel, and the memory that the kernel writes.
+    /// An idle stream, a kernel, and the kernel's output buffer.
     Kernel(GpuStream<'m>, GpuKernel<'m>, MachineBuffer<'m>),
     /// An idle stream and an event.
     Stream(GpuStream<'m>, GpuEvent<'m>),
     /// Nothing.
     Gpu(GpuDevice<'m>),
-    /// Device memory that is exported.
+    /// Device memory to export.
     Export(Rc<MachineBuffer<'m>>),
-    /// Memory that an adapter is to reach, and what registers it.
+    /// Memory for an adapter, and its registrar.
     Region(Rc<MachineBuffer<'m>>, &'m dyn MemoryRegistrar, Unit),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct CallLane<'m> {
     pending: u64,
 }
 
-/// Whether adapters of this machine can be asked at all; before memory is taken for it.
+/// Checks that the machine has an adapter, before memory is allocated for it.
 pub(crate) fn has_adapter(machine: &Machine, flow: &Flow) -> CallResult<()> {
     match flow.by {
         Mover::Call { at, call } if call.is_of_adapters() && call != RuntimeCall::ExportDmabuf => {
@@ -55,7 +55,7 @@ pub(crate) fn has_adapter(machine: &Machine, flow: &Flow) -> CallResult<()> {
 }
 
 impl<'m> CallLane<'m> {
-    /// `pages` is the memory of a registration, with a GPU or with an adapter.
+    /// `pages` is the memory to register, with a GPU or with an adapter.
     pub(crate) fn new(
         machine: &'m Machine,
         flow: &Flow,
@@ -116,7 +116,7 @@ impl<'m> CallLane<'m> {
             (CallSetup::Region(pages, registrar, unit), format!("{name} on {adapter}"))
         };
         let made = Self { machine, call, bytes, setting, engine, pending: 0 };
-        // Once, untimed: what is refused is so at the first time.
+        // Once, untimed: a call that is refused fails the first time.
         made.once()?;
         Ok(made)
     }
@@ -127,7 +127,7 @@ impl<'m> CallLane<'m> {
         Ok((self.machine.clock.now() - start, given))
     }
 
-    /// One call, with what must be before it and after it.
+    /// One call, with its setup and teardown.
     fn once(&self) -> CallResult<Ns> {
         match &self.setting {
             CallSetup::Memory(place) => self.memory(*place),
@@ -180,7 +180,7 @@ impl<'m> CallLane<'m> {
     fn memory(&self, place: Place) -> CallResult<Ns> {
         let driver = self.machine.driver()?;
         let (given, address) = self.time(|| driver.alloc(place, self.bytes))?;
-        // Managed pages are there once something has touched them; to free them costs then.
+        // Managed pages exist after the first access, and freeing them costs time only then.
         let touched = match (self.call, place.mem) {
             (RuntimeCall::Free, MemKind::Managed) => driver.fill(address, self.bytes, 0, false),
             _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Cases measured without a journal, for those who want their figures alone.
+//! Measures cases without a journal, for callers that need only the figures.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use crate::task::{CaseTask, TaskEvent};
 /// The figures of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CaseFigures {
-    /// Payload of all timed flows: the sum of their rates.
+    /// Payload rate of all timed flows: the sum of their rates.
     pub rate: Rate,
     /// Time of one operation of the slowest flow; of a chase, of one load.
     pub time: Ns,
 }
 
-/// Figures by case; an error is the reason for which there are none.
+/// Figures by case; the error is why a case has none.
 pub type FigureMap = BTreeMap<Case, Result<CaseFigures, String>>;
 
-/// Measures cases on machines without a spread. `open` gives a machine whose process has the named
-/// environment variables; each environment that the cases need is opened once.
+/// Measures cases on machines without a spread. `open` returns a machine whose process has the
+/// given environment variables; it is called once for each environment of the cases.
 ///
 /// # Errors
-/// Those of `open`.
+/// The errors of `open`.
 pub fn measure_cases<E>(
     cases: Vec<Case>,
     topology: &Topology,
@@ -59,12 +59,12 @@ pub fn measure_cases<E>(
 fn measure_all(machine: &Machine, entries: &[PlannedCase], figures: &mut FigureMap) {
     let about = MachineInfo::of(machine, None, TimerScope::Known);
     let memory = Bytes(machine.topology.numa.iter().map(|n| n.memory.0).sum());
-    // Without a spread the samples are alike, and one visit tells all.
+    // Without a spread the samples are alike, and one visit is enough.
     let settings = RunSettings { min_samples: 1, max_samples: 2, ..default_settings(memory) };
     let mut executor = LocalExecutor::new(machine, about, settings);
     for group in entries.chunk_by(|a, b| a.group == b.group) {
         let task = CaseTask { entries: group.to_vec(), carried: Vec::new() };
-        // The only errors are those of the closure, which has none.
+        // The only possible errors are those of the closure, which has none.
         let _ = executor.measure(&task, &|| None, &mut |event| {
             let TaskEvent::Record(record) = event else { return Ok(()) };
             match record {

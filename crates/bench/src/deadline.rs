@@ -1,4 +1,4 @@
-//! How long a step may take before it is taken for hung.
+//! Timeouts of the steps of a case.
 
 use pathline_schema::{Bytes, CHASE_STEPS, Case, Flow, IoSpec, Mover, Ns, RunSettings};
 
@@ -7,30 +7,31 @@ use crate::needs::needs_runtime;
 use crate::pool;
 use crate::task::TaskStep;
 
-/// Any step may take this long: a first touch of a GPU that was asleep, a machine that swaps.
+/// Minimum for any step: a first touch of a sleeping GPU, a machine that swaps.
 const AT_LEAST: Ns = Ns::secs(20.0);
-/// A kernel that is compiled and loaded: hipRTC takes seconds for one, several at once take turns.
+/// Compiling and loading a kernel: hipRTC takes seconds for one, and several take turns.
 const COMPILE: Ns = Ns::secs(60.0);
-/// A case's time is a soft bound: a visit is not cut, and calibration comes before it is counted.
+/// A case's time budget is a soft limit: a visit is not interrupted, and calibration is not
+/// counted.
 const BUDGETS: f64 = 10.0;
-/// Bytes per ns, 0.25 GB/s: a tenth of what the slowest known path of whole buffers moves, pages
-/// that migrate one fault at a time (2.8 GB/s on MI250X).
+/// Bytes per ns, 0.25 GB/s: a tenth of the slowest known path of whole buffers, pages that migrate
+/// one fault at a time (2.8 GB/s on MI250X).
 const SLOWEST: f64 = 0.25;
 /// Bytes per ns of files that are written before they are read: 50 MB/s.
 const SLOWEST_DISK: f64 = 0.05;
 /// A dependent step; the slowest known takes 1.2 us (a GPU that reads host memory).
 const SLOWEST_STEP: Ns = Ns::us(4.0);
 
-/// How long a step of a case may take, in any state of a working machine. Generous on purpose: a
-/// case that is cut without need costs more than the wait for one that hangs.
+/// Timeout of a step of a case, for any state of a working machine. Generous on purpose: cutting a
+/// good case costs more than waiting for a hung one.
 pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
-    // How often all of its memory is gone through.
+    // Passes over all of its memory.
     let passes = match doing {
-        // Filled, then twice to thrice to calibrate, then until its samples settle.
+        // Fill, two to three passes to calibrate, then until its samples settle.
         TaskStep::Bind => 6.0,
-        // Once more before a visit, and spoilt before one that may be the last.
+        // Once more before a visit, and a spoil before one that may be the last.
         TaskStep::Visit => 7.0,
-        // Spoilt, written, compared.
+        // Spoil, write, compare.
         TaskStep::Verify => 3.0,
     };
     let stored: u64 =

@@ -1,4 +1,4 @@
-//! Failures after which a GPU may be beyond use, counted until it is retired.
+//! Counts failures that may leave a GPU unusable, and retires it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,11 @@ use pathline_schema::{Case, Rank, RankMember, Unit};
 
 use crate::rank::group;
 
-/// Failures that retire a GPU: one may be the case's fault, and the runtime is restarted after it.
+/// Failures that retire a GPU: a single one may be the case's fault, and the runtime is restarted
+/// after it.
 const RETIRED_AFTER: usize = 2;
 
-/// A GPU of one of the hosts that measure together.
+/// A GPU of one of the hosts in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Device {
     /// The host, as [`Member::node`] numbers it; 0 in a run of one process.
@@ -17,7 +18,7 @@ pub(crate) struct Device {
     unit: Unit,
 }
 
-/// Errors after which nothing more worked, with the GPUs that were involved.
+/// Errors after which no call worked, with the GPUs involved.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceFailures {
     members: Vec<RankMember>,
@@ -26,15 +27,14 @@ pub(crate) struct DeviceFailures {
 }
 
 impl DeviceFailures {
-    /// Of the processes that measure together; none in a run of one process.
+    /// For the processes of the run; empty in a run of one process.
     pub(crate) fn new(members: &[RankMember]) -> Self {
         Self { members: members.to_vec(), ..Self::default() }
     }
 
-    /// Counts an error against the GPUs that move the bytes of a case, or hold them before or after.
-    /// An error of some ranks counts against their GPUs alone. An error that a retired GPU explains
-    /// counts against no other. The GPUs that it retires, by name,
-    /// each with the error that showed it first.
+    /// Counts an error for the GPUs that move or hold the bytes of a case; an error of some ranks
+    /// only for their GPUs. If a retired GPU explains the error, no other GPU is charged. Returns
+    /// the names of newly retired GPUs, each with its first error.
     pub(crate) fn count(
         &mut self,
         case: &Case,
@@ -59,7 +59,7 @@ impl DeviceFailures {
         retired.into_iter().map(|(gpu, first)| (self.name(gpu), first)).collect()
     }
 
-    /// A retired GPU that the case needs, by name, with the error that showed it first.
+    /// A retired GPU that the case needs, by name, with its first error.
     pub(crate) fn retired(&self, case: &Case) -> Option<(String, &str)> {
         let of =
             |(_, gpu): (Rank, Device)| Some((self.name(gpu), self.retired.get(&gpu)?.as_str()));
@@ -71,7 +71,7 @@ impl DeviceFailures {
         let units = case.flows().flat_map(|flow| {
             let ends = [(flow.src.rank, flow.by.at()), (flow.src.rank, flow.src.unit)];
             let ends = ends.into_iter().chain([(flow.dst.rank, flow.dst.unit)]);
-            // A collective is named by its first and last rank, and those between take part.
+            // A collective names its first and last rank only; the ranks between take part too.
             ends.chain(group(flow, &self.members).unwrap_or_default())
         });
         let node = |rank: Rank| self.member(rank).map_or(0, |member| member.node);
@@ -137,7 +137,7 @@ mod tests {
         assert!(failures.retired(&to(0, 1)).is_none());
         // It is retired once.
         assert_eq!(failures.count(&to(7, 7), "third", &[]), []);
-        // Both errors are explained by GPU 7: GPUs 0 and 1 have none of their own.
+        // GPU 7 explains both errors: GPUs 0 and 1 have none.
         assert_eq!(failures.count(&to(0, 1), "fourth", &[]), []);
         assert_eq!(failures.count(&to(0, 2), "fifth", &[]), named("gpu0", "fourth"));
     }
@@ -152,7 +152,7 @@ mod tests {
         assert!(failures.retired(&host).is_none());
     }
 
-    /// A collective names GPUs 0 and 2 alone; rank 1, which died in both, has GPU 1.
+    /// A collective names only GPUs 0 and 2; rank 1, which died in both, has GPU 1.
     #[test]
     fn a_rank_that_dies_is_charged_to_its_own_gpu() {
         let mut failures = DeviceFailures::new(&[0, 1, 2].map(|rank| member(rank, 0, rank)));
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(failures.count(&sum, "second", &[Rank(1)]), named("gpu1", "first"));
         assert_eq!(failures.retired(&sum), Some(("gpu1".to_owned(), "first")));
         assert!(failures.retired(&ping).is_none(), "gpu0 and gpu2 did nothing wrong");
-        // A rank without a part in a case does not vouch for the ranks that have one.
+        // A rank without a part in a case does not exonerate the ranks that have one.
         assert_eq!(failures.count(&ping, "third", &[Rank(1)]), []);
         assert_eq!(failures.count(&ping, "fourth", &[Rank(1)]), []);
     }

@@ -1,4 +1,4 @@
-//! Bind, gate, calibrate, warm, sample, verify: for a group of cases in turn.
+//! The engine: binds, calibrates, warms, samples and verifies the cases of a group in turn.
 
 mod calibration;
 mod comparison;
@@ -29,35 +29,35 @@ use crate::task::{CaseTask, EventSink, InterruptCheck, TaskEvent, TaskStep};
 use crate::warm_up::WarmUnits;
 use crate::watch::GpuWatch;
 
-/// Settings of a run without options, with that much memory for buffers.
+/// Settings of a run without options, with `memory` for buffers.
 pub fn default_settings(memory: Bytes) -> RunSettings {
     RunSettings { memory, ..RunSettings::default() }
 }
 
-/// Fewest samples that a case ends with when its budget is spent.
+/// Minimum samples of a case whose budget is spent.
 const MIN_FOR_INTERVAL: usize = 3;
 /// A visit ends at its first sample once it lasts this share of its pace: each sample is then a
-/// visit, which tells more of the machine.
+/// separate visit, which covers more states of the machine.
 const LONG_VISIT: f64 = 0.25;
-/// Most untimed passes between two visits.
+/// Maximum untimed passes between two visits.
 const MAX_PASSES: usize = 1000;
-/// Fewest samples that a record of unfinished cases adds after the first visit.
+/// Minimum new samples for a record of unfinished cases after the first visit.
 const SAMPLED_AT_LEAST: usize = 4;
-/// An operation that takes this long is timed alone: an empty pair of events, 3 us, is 0.3 % of it.
+/// An operation this long is timed alone: an empty pair of events, 3 us, is 0.3 % of it.
 const LONG_ALONE: Ns = Ns(1_000_000.0);
-/// How long the fewer operations of a difference take at least, or one of them. Events have a grid of
-/// 32 ns on NVIDIA GPUs, 0.03 % of it.
+/// Minimum duration of the fewer operations of a difference, or of one operation. Events have a
+/// grid of 32 ns on NVIDIA GPUs, 0.03 % of it.
 const DIFFERENCE: Ns = Ns(100_000.0);
-/// How often a difference is taken again that is not above zero.
+/// Retries of a difference that is not above zero.
 const DIFFERENCE_TRIES: u32 = 4;
-/// How long a reading of the machine's state stands for it at least, ...
+/// Minimum time for which a reading of the machine's state is valid, ...
 const STATE_KEEPS: Ns = Ns::ms(200.0);
-/// ... and how many times as long as it took: readings cost 0.5 % of a run at most.
+/// ... and the factor of its own duration: readings cost 0.5 % of a run at most.
 const STATE_COSTS: f64 = 200.0;
-/// Longer samples do not notice that a reading of the machine's state has streamed 16 MiB through the
-/// caches: to fetch as much again takes a millisecond.
+/// Samples at least this long are unaffected by a state reading, which streams 16 MiB through the
+/// caches: refetching as much takes a millisecond.
 const NOTICES_CACHES: Ns = Ns::ms(20.0);
-/// Ends and mover of a flow, in any size.
+/// Ends and mover of a flow, independent of size.
 type CopyPath = (Place, Place, Mover);
 
 fn copy_path(flow: &Flow) -> CopyPath {
@@ -67,42 +67,42 @@ fn copy_path(flow: &Flow) -> CopyPath {
 /// Bytes of each GPU's memory, and of the host's.
 type ByGpu = BTreeMap<Option<u32>, u64>;
 
-/// What all groups of a run share.
+/// The state that all groups of a run share.
 pub(crate) struct CaseEngine<'a> {
     machine: &'a Machine,
     pool: BufferPool<'a>,
     settings: RunSettings,
     /// Samples that cases of this task already have.
     carried: BTreeMap<Case, SampledCase>,
-    /// The machine's state when it was last read, and until when that stands for it.
+    /// The last reading of the machine's state, and until when it is valid.
     state: Option<(Ns, Conditions)>,
-    /// Whether its reading has streamed through the caches since the last sample.
+    /// Whether a reading has streamed through the caches since the last sample.
     caches_spoilt: Cell<bool>,
     /// Reads the state of GPUs.
     watch: GpuWatch<'a>,
-    /// Engines and teams that this process has loaded.
+    /// Engines and teams that this process has warmed up.
     warm_units: WarmUnits,
-    /// Repetitions that cases of this process found.
+    /// Repetitions found by cases of this process.
     known_reps: KnownReps,
-    /// Number of the case that was sampled last.
+    /// Number of the case sampled last.
     sampled_last: u64,
-    /// Cases that were bound.
+    /// Number of cases bound so far.
     bound: u64,
-    /// Paths of which every byte was compared.
+    /// Paths with every byte compared.
     verified: BTreeSet<CopyPath>,
 }
 
-/// A case that is being sampled.
+/// A case during sampling.
 struct RunningCase<'m> {
     entry: PlannedCase,
     /// Its number in this process.
     number: u64,
     lanes: Vec<Box<dyn BoundLane + 'm>>,
-    /// How many of the lanes are timed; the rest are background.
+    /// Number of timed lanes; the rest are background.
     timed: usize,
     reps: u64,
     background_reps: u64,
-    /// Whether a sample is what as many operations more take, see [`CaseEngine::difference`].
+    /// Whether a sample is the time of additional operations, see [`CaseEngine::difference`].
     differs: bool,
     series: Vec<FlowSeries>,
     /// Samples of each series that the journal already has.
@@ -110,14 +110,14 @@ struct RunningCase<'m> {
     /// Visits of each series that the journal already has.
     written_visits: usize,
     warmup: u32,
-    /// Time in which units that were used for the first time were brought to their working state.
+    /// Time spent on warming up units that were used for the first time.
     load: Ns,
     spent: Ns,
-    /// When the last visit began.
+    /// Start of the last visit.
     visited: Option<Ns>,
     before: Conditions,
     gpus: BTreeMap<Unit, GpuReadings>,
-    /// Seed of the blocks that are compared, if not every byte is.
+    /// Seed of the compared blocks, if not every byte is compared.
     sampled: Option<u64>,
 }
 
@@ -141,28 +141,28 @@ impl<'a> CaseEngine<'a> {
         }
     }
 
-    /// Measures cases in turn. The error is that of `tell`; a case's own error is its outcome.
-    /// Ends early, with what it has, when `interrupt` says so.
+    /// Measures cases in turn. The error is the sink's; a case's own error is its outcome. Ends
+    /// early, with the samples so far, when `interrupt` returns a reason.
     pub(crate) fn measure(
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<()> {
         self.carried = task.carried.iter().map(|s| (s.case.clone(), s.clone())).collect();
         let mut waiting: VecDeque<PlannedCase> = task.entries.iter().cloned().collect();
         while !waiting.is_empty() && interrupt().is_none() {
             let batch = self.take_batch(&mut waiting);
-            let short = self.measure_batch(batch, interrupt, tell)?;
-            // Alone, a case has all memory that there is.
+            let short = self.measure_batch(batch, interrupt, sink)?;
+            // Alone, a case can use all memory.
             for entry in short {
-                self.measure_alone(entry, interrupt, tell)?;
+                self.measure_alone(entry, interrupt, sink)?;
             }
         }
         Ok(())
     }
 
-    /// As many cases as fit into memory together, at least one.
+    /// Takes as many cases as fit into memory together, at least one.
     fn take_batch(&self, waiting: &mut VecDeque<PlannedCase>) -> Vec<PlannedCase> {
         let mut batch = Vec::new();
         let (mut buffers, mut between) = (BTreeMap::new(), BTreeMap::new());
@@ -180,13 +180,13 @@ impl<'a> CaseEngine<'a> {
         batch
     }
 
-    /// Measures cases that fit together. Those that memory ran out for after all, since others use
-    /// the machine, too.
+    /// Measures cases that fit together. Returns the cases for which memory ran out nevertheless,
+    /// since other programs use the machine too.
     fn measure_batch(
         &mut self,
         batch: Vec<PlannedCase>,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<Vec<PlannedCase>> {
         let needed: BTreeMap<_, _> = batch.iter().flat_map(|e| pool::buffers(&e.case)).collect();
         let mut ranks = ByGpu::new();
@@ -195,38 +195,38 @@ impl<'a> CaseEngine<'a> {
         self.pool.begin(&needed, |buffers| fits(machine, memory, buffers, &ranks));
         let (mut running, mut short) = (Vec::new(), Vec::new());
         for entry in batch {
-            now(&entry, TaskStep::Bind, tell)?;
+            now(&entry, TaskStep::Bind, sink)?;
             if interrupt().is_some() {
                 break;
             }
             match self.bind(&entry) {
-                Ok(case) => running.extend(self.take_turn(case, interrupt, tell)?),
+                Ok(case) => running.extend(self.take_turn(case, interrupt, sink)?),
                 Err(error) if error.severity == Severity::Exhausted => short.push(entry),
-                Err(error) => failed(entry, &error, tell)?,
+                Err(error) => failed(entry, &error, sink)?,
             }
         }
-        self.take_turns(running, interrupt, tell)?;
+        self.take_turns(running, interrupt, sink)?;
         Ok(short)
     }
 
-    /// Measures one case in memory that nothing else is in.
+    /// Measures one case with no other buffers in memory.
     fn measure_alone(
         &mut self,
         entry: PlannedCase,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<()> {
-        now(&entry, TaskStep::Bind, tell)?;
+        now(&entry, TaskStep::Bind, sink)?;
         if interrupt().is_some() {
             return Ok(());
         }
         self.pool.free_all();
         match self.bind(&entry) {
             Ok(case) => {
-                let open = self.take_turn(case, interrupt, tell)?;
-                self.take_turns(open.into_iter().collect(), interrupt, tell)
+                let open = self.take_turn(case, interrupt, sink)?;
+                self.take_turns(open.into_iter().collect(), interrupt, sink)
             }
-            Err(error) => failed(entry, &error, tell),
+            Err(error) => failed(entry, &error, sink),
         }
     }
 
@@ -234,41 +234,41 @@ impl<'a> CaseEngine<'a> {
         &mut self,
         mut running: Vec<RunningCase<'a>>,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<()> {
         while !running.is_empty() {
             let mut open = Vec::new();
             for case in running {
-                open.extend(self.take_turn(case, interrupt, tell)?);
+                open.extend(self.take_turn(case, interrupt, sink)?);
             }
             running = open;
         }
         Ok(())
     }
 
-    /// A visit to a case, unless the run is to end; the case again if it needs another.
+    /// Visits a case, unless the run is to end; returns the case if it needs another visit.
     fn take_turn(
         &mut self,
         mut case: RunningCase<'a>,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<Option<RunningCase<'a>>> {
-        now(&case.entry, TaskStep::Visit, tell)?;
-        // Its samples are in the journal, where a resumed run takes them up. To finish it now would
-        // mean to compare its bytes first: seconds, for gigabytes of every open case.
+        now(&case.entry, TaskStep::Visit, sink)?;
+        // Its samples are in the journal, and a resumed run continues from there. Finishing it now
+        // would compare its bytes first: seconds, for gigabytes of every open case.
         if interrupt().is_some() {
             if case.samples() > case.written {
-                tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
+                sink(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
             }
             return Ok(None);
         }
         match self.visit_to_compare(&mut case) {
-            Err(error) => failed(case.entry, &error, tell).map(|()| None),
-            Ok(Some(reason)) => self.finish(case, reason, tell).map(|()| None),
+            Err(error) => failed(case.entry, &error, sink).map(|()| None),
+            Ok(Some(reason)) => self.finish(case, reason, sink).map(|()| None),
             Ok(None) => {
                 let more = case.samples() - case.written.min(case.samples());
                 if case.written == 0 || more >= SAMPLED_AT_LEAST {
-                    tell(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
+                    sink(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
                 }
                 Ok(Some(case))
             }
@@ -303,12 +303,12 @@ impl<'a> CaseEngine<'a> {
         if case.timed > 1 && entry.case.timed.iter().all(known) && case.has_blocks() {
             case.sampled = Some(pattern::word(self.settings.seed, case.number));
         }
-        // Allocation and first touch belong to no case; only repeated work counts against it.
+        // Allocation and first touch are charged to no case; only repeated work counts.
         let bound = self.machine.clock.now();
         let (sample, taken) = self.calibrate(&mut case)?;
         self.load_units(&mut case, bound)?;
         let sample = self.warm(&mut case, sample, taken)?;
-        // Reps of another case, or of a clock that has risen since, may be too few here.
+        // Repetitions from another case, or from before a clock rose, may be too few here.
         if sample.0 < self.shortest(&case) / 2.0 && case.reps < case.most_timed() {
             let sample = self.find_reps(&mut case)? * case.reps as f64;
             self.warm(&mut case, sample, false)?;
@@ -335,8 +335,8 @@ impl<'a> CaseEngine<'a> {
             lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
         }
         if message_lanes::is_between(case) {
-            // The plan lets through what is all between processes, or timed beside it: those flows
-            // come first.
+            // The plan allows only cases that are all messages, or that have messages as
+            // background: those flows come first.
             let cpus = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::cpus);
             let cpus: CpuSet = CpuSet::new(cpus.flat_map(|c| c.as_slice().to_vec()));
             lanes.extend(message_lanes::bind(self.machine, case, &cpus)?);
@@ -344,8 +344,8 @@ impl<'a> CaseEngine<'a> {
         Ok(lanes)
     }
 
-    /// The machine's state, read anew if the last reading is old: a reading takes milliseconds of
-    /// both memory and cores, many times what a short case takes.
+    /// The machine's state, read again if the last reading has expired: a reading uses memory and
+    /// cores for milliseconds, many times the duration of a short case.
     fn conditions(&mut self) -> Conditions {
         let now = self.machine.clock.now();
         let mut state = match &self.state {
@@ -359,7 +359,8 @@ impl<'a> CaseEngine<'a> {
                 state
             }
         };
-        // Probes of a busy host take long and are rare there, but whether it is busy is to be known.
+        // Memory and core probes of a busy host take long and are rare there, but its CPU use must
+        // be known.
         state.0.extend(self.machine.host.cpu_use().0);
         state
     }
@@ -370,14 +371,15 @@ impl<'a> CaseEngine<'a> {
         case.entry.budget.unwrap_or(self.settings.case_budget * budgets)
     }
 
-    /// One sample: everything is enqueued behind gates and released together.
+    /// Takes one sample: queues all operations behind gates and releases them together.
     fn sample(&self, case: &mut RunningCase<'_>) -> CallResult<Vec<LaneSample>> {
         self.caches_spoilt.set(false);
         sample_while(self.machine, case, &mut || ())
     }
 
-    /// Finds how many operations are timed against twice as many, where one alone is so short that an
-    /// empty pair of events is a part of its time: 2.8 of 5.0 us for a copy of 16 B between H200s.
+    /// Chooses how many operations to compare with twice as many, if one operation is so short that
+    /// an empty pair of events is a notable part of its time: 2.8 of 5.0 us for a copy of 16 B
+    /// between H200s.
     fn find_difference(&self, case: &mut RunningCase<'_>, one: Ns) {
         let (timed, background) = case.lanes.split_at(case.timed);
         let adds_up = background.is_empty() && timed.iter().all(|lane| lane.adds_up());
@@ -390,10 +392,10 @@ impl<'a> CaseEngine<'a> {
         case.differs = true;
     }
 
-    /// A sample of which what starting and timing adds was subtracted: of twice the operations less
-    /// as many as count. With it, what the fewer took.
+    /// A sample without the cost of starting and timing: the time of twice the operations less the
+    /// time of half of them. Also returns the time of the fewer ones.
     fn difference(&self, case: &mut RunningCase<'_>) -> CallResult<(Vec<LaneSample>, Vec<Ns>)> {
-        // A machine that does something else meanwhile may make the fewer take longer.
+        // Other load on the machine may make the fewer operations take longer.
         for _ in 0..DIFFERENCE_TRIES {
             let fewer = self.sample(case)?;
             let twice = case.reps * 2;
@@ -413,7 +415,7 @@ impl<'a> CaseEngine<'a> {
             .or_try("something else may use this GPU; run the case again"))
     }
 
-    /// A few samples, not before the pace allows.
+    /// A few samples, no earlier than the pace allows.
     fn visit(&self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let begun = self.machine.clock.now();
         let (budget, spent) = (self.budget(case), case.spent);
@@ -453,12 +455,11 @@ impl<'a> CaseEngine<'a> {
         Ok(())
     }
 
-    /// Runs the operation untimed until a visit may begin. Where other cases have had their turns
-    /// since the last visit, that is at once; a case alone would else take all samples in one state
-    /// of the machine.
+    /// Runs the operation untimed until the next visit may begin. After turns of other cases that
+    /// is at once; a lone case would otherwise take all samples in one state of the machine.
     fn pass_time(&self, case: &mut RunningCase<'_>, pace: Ns) -> CallResult<()> {
         let Some(visited) = case.visited else { return Ok(()) };
-        // Cases that end before six visits have no interval that could be wrong.
+        // Cases with fewer than six visits have no interval that could be wrong.
         if (self.settings.max_samples as usize) < MIN_VISITS {
             return Ok(());
         }
@@ -469,7 +470,7 @@ impl<'a> CaseEngine<'a> {
         let each = (last.fold(0.0, f64::max) / case.reps.max(1) as f64).max(1.0);
         for _ in 0..MAX_PASSES {
             let left = pace.0 - (self.machine.clock.now() - visited).0;
-            // A whole repetition more would delay the others of the group.
+            // A further whole repetition would delay the other cases of the group.
             if left < each {
                 break;
             }
@@ -479,7 +480,7 @@ impl<'a> CaseEngine<'a> {
         Ok(())
     }
 
-    /// Why sampling should end now, if it should. Judged is the figure that reports show, with the
+    /// Why sampling should end now, if so. The criterion is the figure that reports show, with the
     /// interval that they print.
     fn stop(&self, case: &RunningCase<'_>) -> Option<StopReason> {
         let rule = StopRule {
@@ -491,7 +492,7 @@ impl<'a> CaseEngine<'a> {
         let clean = CleanSamples::of(&case.series);
         let times = CaseTimes::slowest_flow(&case.series);
         let progress = rule.check(&times.ns, &times.visits);
-        // Where too few samples are clean, all count, and more may give enough clean ones.
+        // With too few clean samples all count, and more samples may give enough clean ones.
         if clean.enough && progress == SampleProgress::Precise {
             return Some(StopReason::Precise);
         }
@@ -500,27 +501,27 @@ impl<'a> CaseEngine<'a> {
         (spent || full).then_some(StopReason::Budget)
     }
 
-    /// Verifies and writes the case down.
+    /// Verifies the case and writes its record.
     fn finish(
         &mut self,
         mut case: RunningCase<'_>,
         reason: StopReason,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<()> {
-        now(&case.entry, TaskStep::Verify, tell)?;
+        now(&case.entry, TaskStep::Verify, sink)?;
         let verdict = match self.verify(&mut case) {
             Ok(verdict) => verdict,
-            Err(error) => return failed(case.entry, &error, tell),
+            Err(error) => return failed(case.entry, &error, sink),
         };
         for (series, lane) in case.series.iter_mut().zip(&mut case.lanes) {
             match lane.close() {
                 Ok(calls) => series.setup.extend(calls),
-                Err(error) => return failed(case.entry, &error, tell),
+                Err(error) => return failed(case.entry, &error, sink),
             }
         }
         self.watch.after(&mut case.gpus);
         for note in self.watch.new_notes() {
-            tell(TaskEvent::Record(JournalRecord::Note(note)))?;
+            sink(TaskEvent::Record(JournalRecord::Note(note)))?;
         }
         let compared = case.sampled.map(|seed| ComparedBlocks {
             bytes: Bytes(case.blocks(seed).into_iter().flatten().map(|(_, len)| len).sum()),
@@ -546,11 +547,11 @@ impl<'a> CaseEngine<'a> {
             gpus: case.gpus,
             origin: None,
         };
-        tell(TaskEvent::Record(JournalRecord::Measured(Box::new(measured))))
+        sink(TaskEvent::Record(JournalRecord::Measured(Box::new(measured))))
     }
 
-    /// Repetitions that last as long as the GPUs of a case take to be read. None if nothing reads
-    /// them, or no stream of theirs works while the host is free to.
+    /// Repetitions that last as long as reading the case's GPUs. `None` if nothing reads them, or
+    /// no stream of theirs is busy while the host is free.
     fn reps_to_look(&self, case: &RunningCase<'_>) -> Option<u64> {
         let timed = || case.lanes.iter().take(case.timed).zip(&case.series);
         let each = timed()
@@ -565,7 +566,7 @@ impl<'a> CaseEngine<'a> {
         Some(wanted.min(most).max(1))
     }
 
-    /// A sample that is not kept, while which the GPUs are read. A reading that took longer than the
+    /// Takes a discarded sample during which the GPUs are read. A reading that took longer than the
     /// operations is dropped.
     fn look(&mut self, case: &mut RunningCase<'_>, reps: u64) -> CallResult<()> {
         let units: Vec<Unit> = case.gpus.keys().copied().collect();
@@ -585,8 +586,8 @@ impl<'a> CaseEngine<'a> {
     }
 }
 
-/// Whether buffers of this process and of ranks fit into memory: `memory` of the host, and half of each
-/// GPU's.
+/// Whether buffers of this process and of ranks fit into memory: `memory` of the host, and half of
+/// each GPU's.
 fn fits(
     machine: &Machine,
     memory: Bytes,
@@ -608,7 +609,7 @@ fn fits(
     })
 }
 
-/// Adds what the ranks of a case hold, which is not this process's.
+/// Adds the memory that the ranks of a case hold outside this process.
 fn add_ranks(used: &mut ByGpu, entry: &PlannedCase) {
     for flow in entry.case.flows() {
         let Some(wire) = flow.by.wire() else { continue };
@@ -619,16 +620,16 @@ fn add_ranks(used: &mut ByGpu, entry: &PlannedCase) {
     }
 }
 
-fn now(entry: &PlannedCase, step: TaskStep, tell: EventSink<'_>) -> io::Result<()> {
-    tell(TaskEvent::StepStarted { case: entry.case.clone(), step })
+fn now(entry: &PlannedCase, step: TaskStep, sink: EventSink<'_>) -> io::Result<()> {
+    sink(TaskEvent::StepStarted { case: entry.case.clone(), step })
 }
 
-/// What a failed case becomes: a skip if it cannot be done here, else a fault.
-fn failed(entry: PlannedCase, error: &CallError, tell: EventSink<'_>) -> io::Result<()> {
+/// The record of a failed case: a skip if it is not supported here, else a fault.
+fn failed(entry: PlannedCase, error: &CallError, sink: EventSink<'_>) -> io::Result<()> {
     let PlannedCase { case, suites, .. } = entry;
     let (severity, ranks) = (error.severity, error.failed_ranks().to_vec());
     let error = error.to_string();
-    tell(TaskEvent::Record(match severity {
+    sink(TaskEvent::Record(match severity {
         Severity::Unsupported | Severity::Exhausted => {
             JournalRecord::Skipped(SkippedCase { case, suites, why: error })
         }
@@ -638,7 +639,7 @@ fn failed(entry: PlannedCase, error: &CallError, tell: EventSink<'_>) -> io::Res
     }))
 }
 
-/// One sample; something else is done between its release and its end.
+/// Takes one sample; calls a function between its release and its end.
 fn sample_while(
     machine: &Machine,
     case: &mut RunningCase<'_>,
@@ -659,7 +660,7 @@ fn sample_while(
     Ok(laps)
 }
 
-/// A sample of so many repetitions that is not recorded, with background to match.
+/// Takes an unrecorded sample of `reps` repetitions, with a background to match.
 fn once(
     machine: &Machine,
     case: &mut RunningCase<'_>,
@@ -674,7 +675,7 @@ fn once(
 }
 
 impl RunningCase<'_> {
-    /// Sets the repetitions of a sample; a background that was long enough for fewer is made longer.
+    /// Sets the repetitions of a sample; extends a background that would become too short.
     fn repeat(&mut self, reps: u64) {
         let most = self.lanes.iter().skip(self.timed).map(|l| l.most()).min().unwrap_or(1);
         let longer = (reps as f64 / self.reps.max(1) as f64).max(1.0);
@@ -687,7 +688,7 @@ impl RunningCase<'_> {
         self.series.first().map_or(0, |s| s.samples_ns.len())
     }
 
-    /// Relative half width of the interval of the shown figure; 1 where there is none.
+    /// Relative half width of the interval of the shown figure; 1 without an interval.
     fn half_width(&self) -> f64 {
         let times = CaseTimes::slowest_flow(&self.series);
         median_interval(&times.ns, &times.visits).map_or(1.0, |i| i.half_width_rel())
@@ -710,7 +711,7 @@ impl RunningCase<'_> {
         self.series = open.collect();
     }
 
-    /// Takes the samples of a cut run over, and its repetitions with them.
+    /// Takes over the samples and repetitions of an interrupted run.
     fn carry(&mut self, earlier: &SampledCase) {
         let fits = earlier.series.len() == self.series.len()
             && earlier
@@ -761,7 +762,7 @@ mod tests {
     use super::*;
     use pathline_flow::{MachineDesc, RuntimeEnv};
 
-    /// Two buffers of 2^63 B are 2^64 B, which wraps to nothing.
+    /// Two buffers of 2^63 B are 2^64 B, which wraps to 0.
     #[test]
     fn sizes_that_no_machine_has_do_not_fit() {
         let desc = MachineDesc::preset("hgx-h200").expect("a preset");

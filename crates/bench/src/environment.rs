@@ -1,4 +1,5 @@
-//! Variables that GPU runtimes read when they start: cases that need other values need another process.
+//! Environment variables that GPU runtimes read at their start: cases that need different values
+//! need different processes.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +8,33 @@ use pathline_schema::{Case, CopyAgent, FaultHandling, Flow, Topology};
 use crate::needs::page_faults;
 use crate::plan::{RunPlan, number_groups};
 
-/// What a runtime must have been started with for a case.
+/// A setting that a case needs at the start of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RuntimeNeed {
-    /// Copies by copy engine (SDMA) if set, by the runtime's copy kernel if not. On by default.
+    /// Copies by copy engine (SDMA) if true, by the runtime's copy kernel if false. On by default.
     CopyEngine,
-    /// Page faults of a GPU are served if set; if not, managed host memory is read in place.
+    /// GPU page faults are served if true; if false, managed host memory is read in place.
     PageFaults,
 }
 
 impl RuntimeNeed {
-    /// The variable that decides, where the runtime of this node has one.
+    /// The variable of the setting, where the runtime of this node has one.
     fn variable(self, topology: &Topology) -> Option<&'static str> {
         topology.gpu_env(|caps| match self {
             Self::CopyEngine => caps.copy_engine_env,
             Self::PageFaults => caps.page_fault_env,
         })
     }
-    /// The value that a runtime takes by itself, where that is the same everywhere.
+    /// The runtime's default, where it is the same everywhere.
     fn default(self) -> Option<bool> {
         (self == Self::CopyEngine).then_some(true)
     }
 }
 
 impl RunPlan {
-    /// Gives each case the variables that its process must be started with on this node, besides
-    /// those in `set`, which stay as they are; a case that needs two values at once is skipped.
-    /// Cases of one environment follow each other.
+    /// Gives each case the variables that its process needs on this node, except those in `set`,
+    /// which do not change. A case that needs two values at once is skipped. Cases with the same
+    /// environment become adjacent.
     pub fn with_environments(
         mut self,
         topology: &Topology,
@@ -59,7 +60,7 @@ impl RunPlan {
     }
 }
 
-/// The variables that a case needs set to another value than the runtime's default.
+/// The variables that a case needs with other values than the runtime's defaults.
 fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, String>, String> {
     let mut needs: BTreeMap<RuntimeNeed, bool> = BTreeMap::new();
     for (need, value) in case.flows().filter_map(need) {
@@ -80,7 +81,7 @@ fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, Stri
 }
 
 fn need(flow: &Flow) -> Option<(RuntimeNeed, bool)> {
-    // Inside one GPU the runtime copies by a kernel whatever is set.
+    // Inside one GPU the runtime always copies by a kernel.
     let agent = flow.by.facts().copy_agent.filter(|_| flow.src.unit != flow.dst.unit);
     let copies = agent.map(|agent| (RuntimeNeed::CopyEngine, agent == CopyAgent::Engine));
     let faults = |how| (RuntimeNeed::PageFaults, how == FaultHandling::Served);
@@ -99,7 +100,7 @@ mod tests {
     const ZERO_COPY: &str = "numa0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 1MiB";
     const LOCAL: &str = "gpu0.vram > gpu0.vram by blit@gpu0 x 1MiB";
 
-    /// Switches and skip of each case, in order.
+    /// Variables and skip of each case, in order.
     fn plan(vendor: &str, cases: &[&str], set: &[(&str, &str)]) -> Vec<(String, String, bool)> {
         let gpu = |index| Gpu {
             index,
@@ -118,11 +119,11 @@ mod tests {
         let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let plan = RunPlan::new(&scope, &[], &patterns).unwrap().with_environments(&topology, &set);
         let wanted: Vec<Case> = cases.iter().map(|c| c.parse().unwrap()).collect();
-        let of_ours = plan.entries.iter().filter(|e| wanted.contains(&e.case));
+        let planned = plan.entries.iter().filter(|e| wanted.contains(&e.case));
         let switches = |env: &BTreeMap<String, String>| {
             env.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" ")
         };
-        of_ours.map(|e| (e.case.to_string(), switches(&e.env), e.skip.is_some())).collect()
+        planned.map(|e| (e.case.to_string(), switches(&e.env), e.skip.is_some())).collect()
     }
 
     fn switches(vendor: &str, case: &str, set: &[(&str, &str)]) -> String {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_has_set_stays() {
+    fn user_settings_stay() {
         assert_eq!(switches("amd", BLIT, &[("HSA_ENABLE_SDMA", "1")]), "");
         assert_eq!(switches("amd", FAULT, &[("HSA_ENABLE_SDMA", "1")]), "HSA_XNACK=1");
     }

@@ -1,19 +1,19 @@
-//! Cases that differ only in which GPU or NUMA domain they name: an outlier among them may be a state
-//! of the process that measured it, so it is measured again in a new one.
+//! Finds outliers among cases that differ only in the GPU or NUMA domain they name. The cause may
+//! be the state of the measuring process, so an outlier is measured again in a new one.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{Case, CaseTimes, MeasuredCase};
 use pathline_stats::median_interval;
 
-/// Fewest cases of a class: of fewer, it is open which one is the outlier.
+/// Minimum cases of a class: with fewer it is unclear which one is the outlier.
 const MIN_CLASS: usize = 4;
 /// An outlier differs from every other case of its class by more than this share.
 const MIN_DISTANCE: f64 = 0.03;
-/// Most cases of a run that are measured again.
+/// Maximum cases of a run that are measured again.
 const MAX_OUTLIERS: usize = 16;
 
-/// What a case took, in ns an operation of its slowest flow.
+/// Time of a case: ns per operation of its slowest flow.
 #[derive(Debug, Clone, PartialEq)]
 struct CaseTime {
     case: Case,
@@ -23,7 +23,7 @@ struct CaseTime {
 }
 
 impl CaseTime {
-    /// None of too few samples for an interval.
+    /// `None` with too few samples for an interval.
     fn of(measured: &MeasuredCase) -> Option<Self> {
         let times = CaseTimes::slowest_flow(&measured.series);
         let interval = median_interval(&times.ns, &times.visits)?;
@@ -32,7 +32,7 @@ impl CaseTime {
         Some(Self { case: measured.case.clone(), median, half_width })
     }
 
-    /// By which share the slower of the two takes longer, if their intervals do not meet.
+    /// Relative excess of the slower of the two, if their intervals do not overlap.
     fn distance(&self, other: &Self) -> f64 {
         let apart = (self.median - other.median).abs();
         let least = self.median.min(other.median);
@@ -51,7 +51,7 @@ pub(crate) struct OutlierCase {
     pub(crate) case: Case,
     /// ns an operation.
     pub(crate) median: f64,
-    /// How many others its class has, and the least and most time that they took, ns an operation.
+    /// Number of other cases in its class, and their minimum and maximum time in ns an operation.
     pub(crate) others: (usize, f64, f64),
     distance: f64,
 }
@@ -71,14 +71,14 @@ impl OutlierCase {
     }
 }
 
-/// What all cases of a run took, by class.
+/// Times of all cases of a run, by class.
 #[derive(Debug, Default)]
 pub(crate) struct EqualCases {
     classes: BTreeMap<String, Vec<CaseTime>>,
 }
 
 impl EqualCases {
-    /// Notes a measured case; in place of an earlier measurement of the same case.
+    /// Adds a measured case; replaces an earlier measurement of it.
     pub(crate) fn add(&mut self, measured: &MeasuredCase) {
         let Some(time) = CaseTime::of(measured) else { return };
         let class = self.classes.entry(class_of(&time.case)).or_default();
@@ -86,12 +86,12 @@ impl EqualCases {
         class.push(time);
     }
 
-    /// Takes the measurement of a case back.
+    /// Removes the measurement of a case.
     pub(crate) fn forget(&mut self, case: &Case) {
         self.classes.values_mut().for_each(|class| class.retain(|time| time.case != *case));
     }
 
-    /// The farthest from their classes first.
+    /// Outliers, the farthest from their classes first.
     pub(crate) fn outliers(&self) -> Vec<OutlierCase> {
         let mut found: Vec<OutlierCase> =
             self.classes.values().flat_map(|class| outliers_of(class)).collect();
@@ -113,8 +113,8 @@ impl EqualCases {
     }
 }
 
-/// Cases whose distance to the nearest other one of the class is too large. Pairs of GPUs with fewer
-/// links than others are several, so the nearest is one of them.
+/// Cases that are too far from the nearest other one of the class. GPU pairs with fewer links than
+/// the rest come in groups, so each has a close neighbour.
 fn outliers_of(class: &[CaseTime]) -> impl Iterator<Item = OutlierCase> {
     let large = class.len() >= MIN_CLASS;
     class.iter().enumerate().filter(move |_| large).filter_map(|(nth, time)| {

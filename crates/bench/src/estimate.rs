@@ -1,4 +1,4 @@
-//! How long probes will take, before any of them was measured.
+//! Estimates the duration of probes before any is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +9,23 @@ use crate::plan::{PlannedCase, RunPlan};
 use crate::pool;
 use crate::suites::queue;
 
-/// Operations of a case that is soon precise: to calibrate, to warm, samples, the one that is
-/// verified. Paths alone and pairs between GPUs took 14 to 16 on four H200s.
+/// Operations of a case that soon becomes precise: calibration, warm-up, samples, verification.
+/// Lone paths and pairs between GPUs took 14 to 16 on four H200s.
 const OPERATIONS: f64 = 15.0;
-/// The fewest of any case: two to calibrate, three samples, the one that is verified.
+/// Minimum of any case: two to calibrate, three samples, one to verify.
 const FEWEST: f64 = 6.0;
-/// What a case costs besides its operations: streams, spoiling and comparing its bytes, the states of
-/// its GPUs; 451 cases on four H200s took 12 to 20 ms each, page-locking apart.
+/// Cost of a case apart from its operations: streams, spoiling and comparing its bytes, the states
+/// of its GPUs; 451 cases on four H200s took 12 to 20 ms each, without page-locking.
 const HANDLING: Ns = Ns::ms(20.0);
 /// Page-locking, ns a byte: 353 ms a GiB on a node of H200s.
 const LOCKING: f64 = 353e6 / (1u64 << 30) as f64;
 /// Host links whose rates host memory gives at once: four H200s of 55 GB/s got 163 in all.
 const HOST_LINKS: f64 = 3.0;
-/// Rate of a path of which nothing is known, GB/s.
+/// Rate of an unknown path, GB/s.
 const UNKNOWN: Rate = Rate(50.0);
 
-/// How long the probes of a plan will take, where peaks are what the topology says; zero if it has
-/// none. Page-locked buffers are kept, so each is paid for once.
+/// Estimated duration of the probes of a plan, from the peaks in the topology; zero without probes.
+/// Page-locked buffers are kept, so each counts once.
 pub fn probes(plan: &RunPlan, topology: &Topology) -> Ns {
     let network = Network::from_topology(topology);
     let mut rates: BTreeMap<String, Rate> = BTreeMap::new();
@@ -40,7 +40,7 @@ pub fn probes(plan: &RunPlan, topology: &Topology) -> Ns {
         let Some(budget) = budget else { continue };
         let once = once(case, &mut rate);
         let host = case.flows().filter(|f| is_host(f)).count();
-        // Copies that share host memory are seldom precise within their time.
+        // Copies that share host memory rarely become precise within their budget.
         let wanted = if host > 1 { budget.0 } else { (once.0 * OPERATIONS).min(budget.0) };
         let new: u64 = pool::buffers(case)
             .filter(|(key, _)| key.place.mem == MemKind::Pinned && locked.insert(*key))
@@ -78,8 +78,7 @@ fn is_host(flow: &Flow) -> bool {
     [flow.src, flow.dst].iter().any(|place| place.unit.numa().is_some())
 }
 
-/// How long one operation of all flows lasts: what waits in one queue or shares host memory takes
-/// the sum.
+/// Duration of one operation of all flows: flows in one queue, or that share host memory, add up.
 fn once(case: &Case, rate: &mut impl FnMut(&Flow) -> Rate) -> Ns {
     let mut queues: BTreeMap<_, f64> = BTreeMap::new();
     let mut host = 0.0;
@@ -126,8 +125,9 @@ mod tests {
         assert_eq!(estimate(&hgx(8), &["pairs"], &[]), 0.0);
     }
 
-    /// One copy of 64 MiB in over PCIe 5 at its peak of 63 GB/s, or somewhat less by what its packets
-    /// cost: 1.06 to 1.3 ms, 15 times; 20 ms of handling; 64 MiB page-locked at 353 ms a GiB: 22.1 ms.
+    /// One copy of 64 MiB in over PCIe 5 at its peak of 63 GB/s, or somewhat less by its packet
+    /// overhead: 1.06 to 1.3 ms, 15 times; 20 ms of handling; 64 MiB page-locked at 353 ms a GiB:
+    /// 22.1 ms.
     #[test]
     fn of_one_case() {
         let case = "numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB";

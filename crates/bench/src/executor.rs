@@ -1,7 +1,7 @@
-//! Who measures: this process, or another one that does it for this one.
+//! Executors: measure in this process or in another one.
 //!
-//! A session knows what is to be measured and writes down what became of it; a crew has the machine.
-//! What passes between them is data, so that it can pass through a pipe.
+//! A session decides what to measure and writes the outcomes; an executor has the machine. They
+//! exchange data only, which can pass through a pipe.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,34 +18,34 @@ use crate::overhead::{TimerScope, overhead};
 use crate::scope::PlanScope;
 use crate::task::{CaseTask, EventSink, InterruptCheck};
 
-/// A machine as far as it is known: by its plain files, or open.
+/// Facts about a machine: from its plain files, or after it was opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Hardware or model.
     pub world: WorldKind,
-    /// What it is made of, as its GPU runtime completes it.
+    /// Its components, completed by the GPU runtime.
     pub topology: Topology,
-    /// Why nothing on GPUs can be measured; none if a runtime is bound.
+    /// Why no case on GPUs can be measured; `None` if a runtime is bound.
     pub without: Option<String>,
-    /// What an empty operation costs, in ns, by timer.
+    /// Time of an empty operation, in ns, by timer.
     pub overhead_ns: BTreeMap<String, f64>,
-    /// What each GPU reports of itself, where its library answers.
+    /// Facts that each GPU's management library reports.
     pub gpus: BTreeMap<Unit, GpuFacts>,
-    /// The processes that measure together; none in a run of one process.
+    /// The processes of the run; empty in a run of one process.
     #[serde(default)]
     pub ranks: Vec<RankMember>,
-    /// The places for files that the run was given, by number.
+    /// The file stores of the run, by number.
     #[serde(default)]
     pub stores: Vec<StoreFacts>,
-    /// What was seen when it was opened, for the journal.
+    /// Notes from opening it, for the journal.
     #[serde(default)]
     pub notes: Vec<RunNote>,
 }
 
 impl MachineInfo {
-    /// Looks at an open machine. `without` says why its GPUs cannot be measured, if so.
+    /// Describes an open machine. `without` is why its GPUs cannot be measured, if so.
     pub fn of(machine: &Machine, without: Option<String>, how: TimerScope) -> Self {
-        // First: whether a GPU works is that of other programs, before this one has used it.
+        // First: the load on a GPU must come from other programs, before this one uses it.
         let gpus = facts(machine);
         Self {
             world: machine.world.clone(),
@@ -61,7 +61,7 @@ impl MachineInfo {
 }
 
 impl MachineInfo {
-    /// A machine that is not open, and against which nothing is known.
+    /// A machine that is not open, without known restrictions.
     pub fn closed(world: WorldKind, topology: Topology) -> Self {
         Self {
             world,
@@ -75,7 +75,7 @@ impl MachineInfo {
         }
     }
 
-    /// What a plan needs to know of it: plain kernels, no switches set, `memory` for buffers.
+    /// The scope of a plan on it: plain kernels, no variables set, `memory` for buffers.
     pub fn scope(&self, memory: Bytes) -> PlanScope<'_> {
         PlanScope {
             simulated: self.world != WorldKind::Real,
@@ -93,58 +93,58 @@ fn facts(machine: &Machine) -> BTreeMap<Unit, GpuFacts> {
     gpus.filter_map(|g| Some((Unit::Gpu(g.index), monitor.facts(g.index)?))).collect()
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskEnd {
     /// Every case has its outcome, or the run was interrupted.
     Done,
-    /// What measured is lost, and can be had anew for the cases that have no outcome yet.
+    /// The worker is lost; a new one can measure the cases that have no outcome yet.
     Lost(WorkerLoss),
-    /// What measured is lost for good, and why.
+    /// The worker is lost for good; the reason.
     Gone(String),
 }
 
-/// What a lost process costs.
+/// The consequences of a lost process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerLoss {
-    /// The case in flight, which caused the loss or was met by it; none if it has its outcome.
+    /// The case in flight, which caused the loss or suffered from it; `None` if it has its outcome.
     pub case: Option<Case>,
-    /// What happened, and the way out.
+    /// What happened, and what to do.
     pub error: String,
-    /// Whom it is charged to.
+    /// What the loss is charged to.
     pub cause: LossCause,
 }
 
-/// Whom the loss of a process is charged to.
+/// What the loss of a process is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossCause {
-    /// The GPUs of the case in flight, which the process itself was using.
+    /// The GPUs of the case in flight, which the process itself used.
     Machine,
-    /// Whoever ended the process from outside.
+    /// Something outside that ended the process.
     Outside,
     /// This program: the process only coordinated ranks, which use the GPUs.
     Coordinator,
 }
 
-/// Measures cases on a machine that it has opened.
+/// Measures cases on its open machine.
 pub trait Executor {
-    /// The machine as it is now known.
+    /// The current facts about the machine.
     fn about(&self) -> &MachineInfo;
-    /// Time since the machine was opened first.
+    /// Time since the machine was first opened.
     fn now(&self) -> Ns;
-    /// Measures the cases of a task in turn. `tell` gets each step when it begins, and each line of the
-    /// journal when it is known.
+    /// Measures the cases of a task in turn. `sink` receives an event at the start of each step,
+    /// and each journal line as soon as it is known.
     ///
     /// # Errors
-    /// Those of `tell` only: a case's failure is its outcome.
+    /// Errors of `sink` only: a case's failure is its outcome.
     fn measure(
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<TaskEnd>;
-    /// Ends the process that measures, so that the next task has new buffers, contexts and clocks.
-    /// Whether it did: a machine in this process cannot.
+    /// Ends the measuring process, so that the next task has new buffers, contexts and clocks.
+    /// Returns whether it did: a machine in this process cannot.
     fn restart(&mut self) -> bool {
         false
     }
@@ -175,9 +175,9 @@ impl Executor for LocalExecutor<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
-        self.engine.measure(task, interrupt, tell)?;
+        self.engine.measure(task, interrupt, sink)?;
         Ok(TaskEnd::Done)
     }
 }

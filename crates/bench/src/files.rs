@@ -1,4 +1,4 @@
-//! Lanes of I/O: blocks go between files and memory, through host memory where a GPU is the end.
+//! Lanes of I/O: blocks between files and memory, through host memory if the end is a GPU.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,22 +14,22 @@ use pathline_schema::{
 use crate::lane::{BoundLane, LaneSample, SOURCE_SEED, SPOILT_SEED};
 use crate::needs;
 
-/// Shortest sample: a thousand I/Os of a fast device, so that a sample has a distribution. With 100 ms
-/// the median case of two recorded runs ended with 5 and 6 samples, too few for an interval.
+/// Shortest sample: a thousand I/Os of a fast device, so that a sample has a distribution. With 100
+/// ms the median case of two recorded runs ended with 5 and 6 samples, too few for an interval.
 const SAMPLE: Ns = Ns(50_000_000.0);
-/// The same where time is virtual and nothing pauses.
+/// The same in virtual time, which has no pauses.
 const SAMPLE_OF_MODEL: Ns = Ns(5_000_000.0);
 
-/// Case budgets that a case of I/O takes: a second, of which opening, calibration and warm-up take up
-/// to 0.4 s, which leaves about twelve samples.
+/// Case budgets of a case of I/O: a second, of which opening, calibration and warm-up take up to
+/// 0.4 s, which leaves about twelve samples.
 pub(crate) const BUDGETS: f64 = 4.0;
-/// The same where every I/O is an event that is played.
+/// The same in virtual time, where every I/O is a simulated event.
 const BUDGETS_OF_MODEL: f64 = 0.4;
-/// Blocks in flight that this is enough for; with more, samples take longer.
+/// Blocks in flight for which this is enough; with more, samples take longer.
 const IN_FLIGHT_OF_MODEL: Bytes = Bytes::mib(8);
-/// I/Os of a sample for each slot, there. Workers that begin in step at parts of a file that all start
-/// on the same server go through the others one after the other: 8 workers with 8 slots each, and 28
-/// I/Os in all, reached 4 of 8 servers and 7.3 of 11 GB/s.
+/// I/Os of a sample per slot in virtual time. Workers that start together at file parts on the same
+/// server visit the others one after the other: 8 workers with 8 slots each, and 28 I/Os in all,
+/// reached 4 of 8 servers and 7.3 of 11 GB/s.
 const ROUNDS_OF_MODEL: u64 = 16;
 
 /// Host memory while it is page-locked for GPUs.
@@ -51,7 +51,7 @@ impl<'m> PinnedRange<'m> {
         Ok(Self { machine, address, calls })
     }
 
-    /// Lets it go, and says what both calls took.
+    /// Unlocks it; returns the times of both calls.
     fn release(mut self) -> CallResult<BTreeMap<String, CallTally>> {
         let driver = self.machine.driver()?;
         let begun = self.machine.clock.now();
@@ -71,7 +71,7 @@ impl Drop for PinnedRange<'_> {
     }
 }
 
-/// Blocks between files and memory. What was opened ends before the memory that it uses.
+/// Blocks between files and memory. Open files are closed before their memory is freed.
 pub(crate) struct FileLane<'m> {
     open: Option<OpenIo<'m>>,
     registered: Option<PinnedRange<'m>>,
@@ -158,7 +158,7 @@ impl<'m> FileLane<'m> {
         })
     }
 
-    /// What the slots of each file hold: their offset, their bytes, and which file it is.
+    /// The contents of each file's slots: offset, bytes, and number of the file.
     fn parts(&self) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
         let files = self.io.file_count();
         let each = needs::slots(&self.flow, &self.io).0 / files;
@@ -203,7 +203,7 @@ impl BoundLane for FileLane<'_> {
         if self.real { 1 } else { ROUNDS_OF_MODEL * self.io.slots() }
     }
 
-    /// An operation beside it, of whatever other lanes a case has, would undo it.
+    /// Spoiling now would have no effect: operations of the case's other lanes would overwrite it.
     fn spoil(&mut self) -> CallResult<()> {
         Ok(())
     }
@@ -212,7 +212,7 @@ impl BoundLane for FileLane<'_> {
         true
     }
 
-    /// What is written comes from memory that mixed I/O has read into.
+    /// Writes take their data from memory that mixed I/O has read into.
     fn land(&mut self) -> CallResult<()> {
         let open = self.opened()?;
         if self.io.writes() {
@@ -225,7 +225,7 @@ impl BoundLane for FileLane<'_> {
     }
 
     fn check(&self) -> CallResult<VerifyResult> {
-        // Of what is read, whether the files hold the pattern at all; of what is written, all.
+        // After reads, checks that the files hold the pattern; after writes, every byte.
         let verdict = self.opened()?.check(SOURCE_SEED)?;
         if self.io.op != IoOp::Read || verdict != VerifyResult::Verified {
             return Ok(verdict);

@@ -1,4 +1,4 @@
-//! Whether a run whose GPUs cannot be used is still fine.
+//! Whether a run succeeds although its GPUs cannot be used.
 
 use pathline_schema::{RunNote, WorldKind};
 
@@ -6,21 +6,21 @@ use crate::executor::MachineInfo;
 use crate::needs::needs_runtime;
 use crate::plan::RunPlan;
 
-/// What a run must have to be fine.
+/// The GPUs that a run must have to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GpuRequirement {
-    /// The GPUs that discovery sees, unless the suites and cases that were named need none.
+    /// The GPUs that discovery finds, unless the named suites and cases need none.
     #[default]
     Discovered,
-    /// A GPU, also where discovery sees none.
+    /// A GPU, even where discovery finds none.
     Always,
     /// None.
     Never,
 }
 
 impl GpuRequirement {
-    /// The note that a run must have GPUs and cannot use any, with the reason and the way out; none if
-    /// it can, or need not. `named` is whether suites or cases were chosen by name.
+    /// The note that a run needs GPUs and cannot use any, with the reason and the remedy; `None` if
+    /// it can, or needs none. `named` is whether suites or cases were selected by name.
     pub fn unmet(self, about: &MachineInfo, plan: &RunPlan, named: bool) -> Option<RunNote> {
         let why = about.without.as_deref();
         let gpus = &about.topology.gpus;
@@ -33,7 +33,7 @@ impl GpuRequirement {
                 real && why.is_some() && !gpus.is_empty() && needed()
             }
         };
-        let way_out = "`pathline doctor` says what is missing; with --require host a run of the host \
+        let way_out = "`pathline doctor` shows what is missing; with --require host a run of the host \
                        alone is fine";
         let why = why.map_or(String::new(), |why| format!(": {why}"));
         let text = match gpus.as_slice() {

@@ -1,4 +1,4 @@
-//! The file of a journal: one run writes to it at a time, whole lines, at its end.
+//! The file of a journal: one run at a time appends whole lines.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, ErrorKind, Write};
@@ -19,7 +19,7 @@ pub enum JournalFileError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A new journal would replace something.
+    /// A new journal would replace an existing file.
     #[error("{}: there is one already; --resume goes on with it, or name another --out", path.display())]
     Exists {
         /// The file.
@@ -28,17 +28,17 @@ pub enum JournalFileError {
     /// A link, a folder, a pipe or a device.
     #[error("{}: a journal is a plain file, and this is {what}; name the file itself", path.display())]
     NotPlain {
-        /// What was named.
+        /// The named path.
         path: PathBuf,
-        /// What it is.
+        /// Its file type.
         what: &'static str,
     },
-    /// Another run has it.
+    /// Another run holds the lock.
     #[error("{}: another run writes to it: {holder}. Wait until it ends, or end it; `pathline report` shows what it has so far", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
-        /// Process and host of that run, as far as they are known.
+        /// Process and host of that run, as far as known.
         holder: String,
     },
     /// It cannot be read.
@@ -56,37 +56,37 @@ pub enum JournalFileError {
         path: PathBuf,
         /// The first broken line.
         first: BrokenLine,
-        /// How many others there are, if any.
+        /// The number of other broken lines, if any.
         more: String,
-        /// Takes these lines out.
+        /// A sed script that deletes these lines.
         script: String,
     },
 }
 
-/// A journal that is open to be written to, by this process alone.
+/// A journal open for writing by this process alone.
 ///
-/// The lock is that of flock(2). It belongs to the open file: reading the journal by another
-/// descriptor and closing that does not end it, as it would end one of fcntl(2), and `report` needs
-/// none. The kernel ends it with the process, however that ends. Clients of NFS ask the server for
-/// it, so it holds between the nodes of a cluster; a node that crashed keeps it until its lease has
-/// run out (90 s by default) or, with NFS 3, until it is up again. File systems may be mounted
-/// without locks (Lustre without `flock`, NFS with `nolock`): then [`JournalFile::unlocked`] says
-/// why, and what is left is that every line is appended and that a length which is not that of the
-/// last line ends the run.
+/// The lock is that of flock(2). It belongs to the open file: opening and closing the journal again
+/// for reading does not release it, as it would release one of fcntl(2), and `report` needs none.
+/// The kernel releases it at the end of the process. NFS clients request it from the server, so it
+/// holds between the nodes of a cluster; a crashed node keeps it until its lease expires (90 s by
+/// default) or, with NFS 3, until it restarts. File systems may be mounted without locks (Lustre
+/// without `flock`, NFS with `nolock`): then [`JournalFile::unlocked`] gives the reason, and the
+/// remaining protection is that every line is appended and that an unexpected file length ends the
+/// run.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
     file: File,
-    /// How long it is if nobody else writes.
+    /// Its expected length; another one means another writer.
     length: u64,
     unlocked: Option<io::Error>,
 }
 
 impl JournalFile {
-    /// Makes a new journal.
+    /// Creates a journal.
     ///
     /// # Errors
-    /// Something has that name already, be it a link that leads nowhere, or the file cannot be made.
+    /// The name exists already, even as a dangling link, or the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, JournalFileError> {
         let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(
             |error| match (error.kind(), not_plain(path)) {
@@ -103,7 +103,7 @@ impl JournalFile {
         Ok(Self { path: path.to_owned(), file, length: 0, unlocked })
     }
 
-    /// Opens a journal to go on with, and reads it.
+    /// Opens a journal to continue it, and reads it.
     ///
     /// # Errors
     /// Another run writes to it; it is no plain file, is no journal, has broken lines, or cannot be
@@ -113,7 +113,7 @@ impl JournalFile {
             return Err(JournalFileError::NotPlain { path: path.to_owned(), what });
         }
         let mut options = OpenOptions::new();
-        // Of what may have taken its place since, a link is not followed and a pipe not waited for.
+        // If a link or pipe has replaced it since, it is not followed or waited for.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         options.read(true).append(true).custom_flags(flags.bits().cast_signed());
         let file = options.open(path).map_err(|e| at(path, e))?;
@@ -127,17 +127,17 @@ impl JournalFile {
         Ok((Self { path: path.to_owned(), file, length, unlocked }, journal))
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why nothing keeps other runs off, where the file system has no locks.
+    /// Why no lock keeps other runs off, where the file system has no locks.
     pub fn unlocked(&self) -> Option<&io::Error> {
         self.unlocked.as_ref()
     }
 
-    /// Cuts it to its whole lines, without a torn last one.
+    /// Cuts off a torn last line.
     pub(crate) fn cut(&mut self, whole_bytes: u64) -> io::Result<()> {
         self.unchanged()?;
         self.file.set_len(whole_bytes)?;
@@ -145,7 +145,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Appends a line. One write a line, so that a reader and a killed writer see whole lines.
+    /// Appends a line in one write, so that a reader sees only whole lines, even if the writer is
+    /// killed.
     pub(crate) fn append(&mut self, line: &[u8]) -> io::Result<()> {
         self.unchanged()?;
         self.file.write_all(line)?;
@@ -153,7 +154,7 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Whether all of it is what was read or written here.
+    /// Checks that the file has the length of everything read or written here.
     fn unchanged(&self) -> io::Result<()> {
         let (is, was) = (self.file.metadata()?.len(), self.length);
         if is == was {
@@ -167,7 +168,7 @@ impl JournalFile {
     }
 }
 
-/// What something is that is there and is no plain file.
+/// The file type of an existing path that is no plain file.
 fn not_plain(path: &Path) -> Option<&'static str> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     match kind {
@@ -178,7 +179,7 @@ fn not_plain(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Takes the lock. Why there is none, where the file system has no locks.
+/// Takes the lock. Returns the reason if the file system has no locks.
 fn lock(file: &File, path: &Path) -> Result<Option<io::Error>, JournalFileError> {
     match file.try_lock() {
         Ok(()) => Ok(None),
@@ -189,7 +190,7 @@ fn lock(file: &File, path: &Path) -> Result<Option<io::Error>, JournalFileError>
     }
 }
 
-/// Process and host of the run that has the lock: of this host by what the kernel lists, else by the
+/// Process and host of the run with the lock: on this host from the kernel's list, else from the
 /// journal's last begin.
 fn holder(path: &Path) -> String {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -209,13 +210,13 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// The process that has a whole file locked, by the text of `/proc/locks`. Lines of processes
-/// that wait for a lock have an arrow in them.
+/// The process that has a whole file locked, from the text of `/proc/locks`. Lines of waiting
+/// processes contain an arrow.
 fn local_holder(locks: &str, inode: u64) -> Option<u32> {
     let inode = inode.to_string();
     locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let &[_, "FLOCK", _, "WRITE", pid, file, ..] = words.as_slice() else { return None };
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[_, "FLOCK", _, "WRITE", pid, file, ..] = fields.as_slice() else { return None };
         // Major and minor number of a device are those of stat(2) on few file systems.
         let same = file.rsplit(':').next() == Some(inode.as_str());
         pid.parse().ok().filter(|_| same)
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_who_has_a_lock() {
+    fn the_kernel_lists_the_holder_of_a_lock() {
         let locks = "1: POSIX  ADVISORY  WRITE 25 fe:00:42 0 EOF\n\
                      2: FLOCK  ADVISORY  READ 26 fe:00:42 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 27 fe:00:142 0 EOF\n\
@@ -255,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_somebody_else_ends_the_writing() {
+    fn a_line_of_another_program_ends_the_writing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.jsonl");
         let mut mine = JournalFile::create(&path).unwrap();
         mine.append(b"one\n").unwrap();
-        // As a program does that knows of no lock.
+        // As a program without the lock does.
         let mut other = OpenOptions::new().append(true).open(&path).unwrap();
         other.write_all(b"two\n").unwrap();
         let error = mine.append(b"three\n").unwrap_err().to_string();
@@ -289,7 +290,7 @@ mod tests {
         let path = dir.path().join("run.jsonl");
         let first = JournalFile::create(&path).unwrap();
         assert!(first.unlocked().is_none(), "temporary folders have locks");
-        // A reader that comes and goes takes nothing from the writer.
+        // Opening and closing the file for reading does not release the lock.
         drop(File::open(&path).unwrap());
         let error = JournalFile::open(&path).unwrap_err().to_string();
         let me = format!("process {} on ", std::process::id());

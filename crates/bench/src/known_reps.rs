@@ -1,10 +1,10 @@
-//! Repetitions of a sample that one case found and others of its class take over.
+//! Repetitions of a sample, shared within a class of cases.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{Case, Ns};
 
-/// What the first case of a class found.
+/// The result of the first case of a class.
 #[derive(Debug, Clone, Copy)]
 struct ClassReps {
     reps: u64,
@@ -12,13 +12,14 @@ struct ClassReps {
     each: Ns,
 }
 
-/// Repetitions by class of case: what differs only in the numbers of its units is one class.
+/// Repetitions by class of case: cases that differ only in their unit numbers are one class.
 #[derive(Debug, Default)]
 pub(crate) struct KnownReps(BTreeMap<String, ClassReps>);
 
 impl KnownReps {
-    /// Repetitions that a case takes over: those of its class; or one for several flows at once, if one
-    /// of them alone lasts `shortest` in a single repetition, since together they last no less.
+    /// Repetitions that a case takes over: those of its class; or one for several concurrent flows,
+    /// if one of them alone lasts `shortest` in a single repetition, since together they last no
+    /// less.
     pub(crate) fn reps(&self, case: &Case, shortest: Ns) -> Option<u64> {
         if !is_shared(case) {
             return None;
@@ -35,7 +36,7 @@ impl KnownReps {
         own.or_else(alone)
     }
 
-    /// Keeps what a case found. The first of a class counts.
+    /// Stores the repetitions of a case. The first of a class counts.
     pub(crate) fn learn(&mut self, case: &Case, reps: u64, each: Ns) {
         if is_shared(case) {
             self.0.entry(class(case)).or_insert(ClassReps { reps, each });
@@ -43,8 +44,8 @@ impl KnownReps {
     }
 }
 
-/// Whether other cases are like this one in anything but their units. A background has repetitions of
-/// its own; calls, files and messages have few cases of a class.
+/// Whether other cases differ from this one only in their units. A background has separate
+/// repetitions; calls, files and messages have few cases of a class.
 fn is_shared(case: &Case) -> bool {
     let shared = |flow: &pathline_schema::Flow| {
         flow.by.wire().is_none() && flow.by.io().is_none() && flow.by.facts().moves_bytes
@@ -57,7 +58,7 @@ fn class(case: &Case) -> String {
     let text = case.to_string();
     let mut seen: Vec<(&str, &str)> = Vec::new();
     let mut class = String::with_capacity(text.len());
-    // Runs of letters and of digits, and whatever is between them.
+    // Splits into runs of letters, runs of digits, and other characters.
     let kind = |c: char| (c.is_ascii_alphabetic(), c.is_ascii_digit());
     let mut rest = text.as_str();
     let mut last = "";
@@ -106,8 +107,8 @@ mod tests {
         assert_ne!(kernel(0, 2), kernel(0, 4), "a variant is no unit");
     }
 
-    /// 256 MiB take 5 ms alone, so a pair of them takes no less than the 0.5 ms of a sample; of 1 MiB
-    /// (20 us) nothing follows for a pair, which may share a link or not.
+    /// 256 MiB take 5 ms alone, so a pair of them takes no less than the 0.5 ms of a sample; 1 MiB
+    /// (20 us) says nothing about a pair, which may share a link or not.
     #[test]
     fn a_set_takes_one_repetition_where_a_flow_of_it_lasts_long_enough() {
         let mut known = KnownReps::default();

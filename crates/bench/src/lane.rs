@@ -1,4 +1,4 @@
-//! Lanes: a flow that holds its resources and can be issued, waited for and checked.
+//! Lanes: bound flows that can be issued, waited for and checked.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use pathline_schema::{Bytes, CallTally, IoReading, Ns, Rank, TimerKind, VerifyRe
 
 use crate::block_sample::SampledBlock;
 
-/// What a lane did in one sample.
+/// The result of a lane in one sample.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LaneSample {
-    /// How long.
+    /// Duration.
     pub(crate) elapsed: Ns,
     /// Dependent steps.
     pub(crate) steps: u64,
-    /// How long by each of several processes.
+    /// Duration in each of several processes.
     pub(crate) by_rank: BTreeMap<Rank, Ns>,
-    /// What I/O records in addition.
+    /// Additional data of I/O.
     pub(crate) io: Option<IoReading>,
-    /// How long the threads of the host that it was timed on were ready without a CPU.
+    /// Time that the timed host threads were ready without a CPU.
     pub(crate) off_cpu: Option<Ns>,
 }
 
 impl LaneSample {
-    /// One process's.
+    /// The sample of one process.
     pub(crate) fn of(elapsed: Ns, steps: u64) -> Self {
         Self { elapsed, steps, by_rank: BTreeMap::new(), io: None, off_cpu: None }
     }
 }
 
-/// The sample of an operation that the calling thread itself issues and times.
+/// The sample of an operation that the calling thread issues and times.
 pub(crate) fn on_this_thread(
     machine: &Machine,
     steps: u64,
@@ -44,49 +44,49 @@ pub(crate) fn on_this_thread(
 
 /// A flow, bound to a machine.
 pub(crate) trait BoundLane {
-    /// Brings the memory into the state that the operation starts from. Not timed.
+    /// Prepares the memory for the operation. Not timed.
     fn prepare(&mut self) -> CallResult<()> {
         Ok(())
     }
     /// Enqueues `reps` operations behind the gate.
     fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()>;
-    /// After the gate's release: waits for the end.
+    /// Waits for the end after the gate's release.
     fn wait(&mut self) -> CallResult<LaneSample>;
-    /// The GPU whose events time it, and the events at its start and its end.
+    /// The GPU whose events time it, with start and end event.
     fn events(&self) -> Option<(u32, &GpuEvent<'_>, &GpuEvent<'_>)> {
         None
     }
-    /// Which clock times it.
+    /// The clock that times it.
     fn timer(&self) -> TimerKind;
-    /// What moves the bytes, in words for the record.
+    /// The engine of the bytes, as text for the record.
     fn engine(&self) -> String;
-    /// Whether more than one operation can be in a sample.
+    /// Whether a sample can have several operations.
     fn repeats(&self) -> bool {
         true
     }
-    /// Most operations in a sample: a stream that is held takes only so many.
+    /// Maximum operations in a sample: a held stream accepts a limited number.
     fn most(&self) -> u64 {
         MAX_REPS
     }
-    /// Whether operations follow each other in order, one after the other is over, so that one takes
-    /// what each of several more adds. It does not [repeat](Self::repeats) and is so short that what
-    /// starting and timing it adds would count.
+    /// Whether each operation starts after the previous one has ended, so that the time of
+    /// additional operations is their number times that of one. Such a lane does not
+    /// [repeat](Self::repeats), and is so short that the cost of starting and timing would matter.
     fn adds_up(&self) -> bool {
         false
     }
-    /// Fewest operations in a sample, where fewer are no picture of many.
+    /// Minimum operations in a sample, if fewer are not representative.
     fn least(&self) -> u64 {
         1
     }
-    /// Shortest sample, if it needs longer ones than others do.
+    /// Shortest sample, if it needs longer ones than other lanes.
     fn min_sample(&self) -> Ns {
         Ns::ZERO
     }
-    /// Case budgets that a case of it takes.
+    /// Number of case budgets for a case of it.
     fn budgets(&self) -> f64 {
         1.0
     }
-    /// The threads that it has, if it is one of CPU threads.
+    /// Its CPU threads, if any.
     fn team(&self) -> Option<&ThreadTeam<'_>> {
         None
     }
@@ -94,27 +94,27 @@ pub(crate) trait BoundLane {
     fn messages(&self) -> u64 {
         1
     }
-    /// Bytes that one operation goes through, if not those of its flow.
+    /// Bytes that one operation processes, if not those of its flow.
     fn payload(&self) -> Option<Bytes> {
         None
     }
-    /// Makes the destination wrong, so that only the operation can make it right. A lane that lands
-    /// does so then.
+    /// Overwrites the destination with wrong bytes, so that only the operation can correct it. A
+    /// lane that lands does so in `land`.
     fn spoil(&mut self) -> CallResult<()>;
-    /// Whether what is checked is done by [`land`](Self::land), not by an operation of a sample.
+    /// Whether [`land`](Self::land) writes the checked bytes, not an operation of a sample.
     fn lands(&self) -> bool {
         false
     }
-    /// Spoils what an operation of a sample beside it has touched meanwhile, and does once what is
-    /// then checked.
+    /// Spoils memory that concurrent operations have changed, and then runs the checked operation
+    /// once.
     fn land(&mut self) -> CallResult<()> {
         Ok(())
     }
-    /// Whether blocks of its destination can stand for all of it.
+    /// Whether a sample of blocks can represent its destination.
     fn has_blocks(&self) -> bool {
         false
     }
-    /// Makes blocks of the destination wrong.
+    /// Overwrites blocks of the destination with wrong bytes.
     fn spoil_blocks(&mut self, blocks: &[SampledBlock]) -> CallResult<()> {
         let _ = blocks;
         self.spoil()
@@ -126,18 +126,18 @@ pub(crate) trait BoundLane {
     }
     /// Compares every byte of the destination.
     fn check(&self) -> CallResult<VerifyResult>;
-    /// Ends it, and says which calls it took to begin and to end it, by name.
+    /// Closes it; returns the times of its setup and teardown calls, by name.
     fn close(&mut self) -> CallResult<BTreeMap<String, CallTally>> {
         Ok(BTreeMap::new())
     }
 }
 
-/// Most repetitions in one sample.
+/// Maximum repetitions in one sample.
 pub(crate) const MAX_REPS: u64 = 1 << 20;
 
-/// Pattern that sources hold.
+/// Seed of the sources' pattern.
 pub(crate) const SOURCE_SEED: u64 = 0x5061_7468;
-/// Pattern that destinations hold before an operation.
+/// Seed of the destinations' pattern before an operation.
 pub(crate) const SPOILT_SEED: u64 = 0x6c69_6e65;
 
 pub(crate) fn nothing_to_compare() -> VerifyResult {

@@ -1,7 +1,7 @@
-//! Measures: suites make cases, a plan chooses among them, lanes carry them out, the engine samples
-//! until the figure is sure, a session writes it down.
+//! Measurement: suites make cases, a plan selects among them, lanes run them, the engine samples
+//! until the figure is precise, a session writes the journal.
 //!
-//! Names no vendor: everything goes through `pathline_hal`.
+//! Independent of vendors: everything goes through `pathline_hal`.
 
 mod bind;
 mod block_sample;

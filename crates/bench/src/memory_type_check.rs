@@ -1,10 +1,10 @@
-//! What a library takes memory for, held against what it is.
+//! Compares the memory type that a library detects with the actual one.
 
 use std::collections::BTreeSet;
 
 use pathline_schema::{Flow, FlowSeries, MemKind, Transport, WireOp};
 
-/// Kinds of memory that libraries tell apart.
+/// Kinds of memory that libraries distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum MemoryClass {
     Host,
@@ -13,7 +13,7 @@ enum MemoryClass {
 }
 
 impl MemoryClass {
-    /// What a place's memory is. Of pinned memory the processor copies as of any.
+    /// The class of a place's memory. The CPU copies pinned memory like any host memory.
     fn of(mem: MemKind) -> Self {
         match mem {
             MemKind::Vram | MemKind::VramFine => Self::Device,
@@ -22,7 +22,7 @@ impl MemoryClass {
         }
     }
 
-    /// By UCX's name; none of a name that says nothing.
+    /// The class of UCX's name; `None` for a name without information.
     fn named(name: &str) -> Option<Self> {
         match name {
             "host" => Some(Self::Host),
@@ -42,7 +42,7 @@ impl MemoryClass {
     }
 }
 
-/// What follows for a message from or to memory that is one thing and taken for another.
+/// The effect on a message if a library mistakes its memory for another kind.
 fn follows(is: MemoryClass, taken: MemoryClass) -> &'static str {
     match (is, taken) {
         (MemoryClass::Managed, MemoryClass::Host) => {
@@ -66,8 +66,8 @@ fn follows(is: MemoryClass, taken: MemoryClass) -> &'static str {
     }
 }
 
-/// Why a figure is not of the memory that its case names: UCX takes an end for something else.
-pub(crate) fn wrongly(series: &FlowSeries) -> Vec<String> {
+/// Why a figure is not of the memory that its case names: UCX detects another type.
+pub(crate) fn wrong_types(series: &FlowSeries) -> Vec<String> {
     let Some(wire) = series.flow.by.wire().filter(|wire| wire.via == Transport::Ucx) else {
         return Vec::new();
     };
@@ -94,7 +94,7 @@ pub(crate) fn wrongly(series: &FlowSeries) -> Vec<String> {
     texts
 }
 
-/// What memory of one end is: of a message there and back both processes have one of each.
+/// Memory classes of one end: in a round trip each process has both ends.
 fn kinds(flow: &Flow, op: WireOp, source: bool) -> BTreeSet<MemoryClass> {
     let both = [flow.src.mem, flow.dst.mem];
     let own = if source { [flow.src.mem; 2] } else { [flow.dst.mem; 2] };
@@ -102,7 +102,8 @@ fn kinds(flow: &Flow, op: WireOp, source: bool) -> BTreeSet<MemoryClass> {
     mems.into_iter().map(MemoryClass::of).collect()
 }
 
-/// What the processes say of that end: `memory from cuda, to cuda`, the last thing that each says.
+/// The memory types of that end that the processes report: `memory from cuda, to cuda`, the last
+/// report of each.
 fn detected<'a>(engine: &'a str, word: &str) -> BTreeSet<&'a str> {
     let of = |text: &'a str| text.rsplit_once("memory ").map(|(_, ends)| ends);
     let name = |end: &'a str| end.trim().strip_prefix(word)?.strip_prefix(' ');
@@ -124,44 +125,44 @@ mod tests {
         }
     }
 
-    /// As two H200s and a UCX of ROCm would say it: each process has words of its own.
-    fn said(flow: &str, from: &str, to: &str) -> Vec<String> {
+    /// Report of two H200s and a UCX for ROCm: each process has a separate text.
+    fn warnings_of(flow: &str, from: &str, to: &str) -> Vec<String> {
         let engine = format!(
             "UCX 1.22.0: memory to {to} | UCX 1.22.0 with UCX_RNDV_SCHEME=am: tag_send(multi) from \
              host memory length 65536 eager (expects 5.55 us); lanes sysv/memory; memory from {from}"
         );
-        wrongly(&series(flow, &engine))
+        wrong_types(&series(flow, &engine))
     }
 
     #[test]
-    fn what_is_taken_for_what_it_is_is_no_doubt() {
+    fn a_correct_type_gives_no_warning() {
         for (mem, name) in [("vram", "cuda"), ("vram", "rocm"), ("managed", "cuda-managed")] {
             let flow = format!("r0.gpu0.{mem} > r1.gpu1.{mem} by ucx@gpu0[send-w64] x 64KiB");
-            assert!(said(&flow, name, name).is_empty(), "{mem} {name}");
+            assert!(warnings_of(&flow, name, name).is_empty(), "{mem} {name}");
         }
         for mem in ["paged", "pinned", "huge", "registered"] {
             let flow = format!("r0.numa0.{mem} > r1.numa0.{mem} by ucx@numa0[send-w64] x 64KiB");
-            assert!(said(&flow, "host", "host").is_empty(), "{mem}");
+            assert!(warnings_of(&flow, "host", "host").is_empty(), "{mem}");
         }
-        // A name that says nothing is no mistake.
+        // A name without information is no mistake.
         let flow = "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[send-w64] x 64KiB";
-        assert!(said(flow, "memory type 7", "unknown").is_empty());
+        assert!(warnings_of(flow, "memory type 7", "unknown").is_empty());
     }
 
     #[test]
-    fn what_is_taken_for_something_else_is_told_with_what_follows() {
-        // As libucp with ROCm takes what hipMallocManaged gave.
+    fn a_wrong_type_gives_a_warning_with_its_effect() {
+        // As libucp with ROCm detects memory of hipMallocManaged.
         let flow = "r0.gpu0.managed > r1.gpu1.managed by ucx@gpu0[send-w64,rndv-am] x 64KiB";
-        let texts = said(flow, "host", "host");
+        let texts = warnings_of(flow, "host", "host");
         assert_eq!(texts.len(), 2, "{texts:?}");
         assert!(
             texts[0].starts_with("UCX takes the managed memory that messages go from for host")
         );
         assert!(texts[0].contains("pages to the host"), "{texts:?}");
-        // One end alone.
+        // One end only.
         let flow = "r0.gpu0.vram > r1.numa0.paged by ucx@gpu0[send-w64] x 64KiB";
-        assert!(said(flow, "cuda", "host").is_empty());
-        let texts = said(flow, "host", "host");
+        assert!(warnings_of(flow, "cuda", "host").is_empty());
+        let texts = warnings_of(flow, "host", "host");
         assert_eq!(texts.len(), 1, "{texts:?}");
         assert!(texts[0].contains("device memory that messages go from for host memory (host)"));
     }
@@ -170,10 +171,10 @@ mod tests {
     fn ends_of_a_round_trip_are_judged_where_both_are_alike() {
         let engine = "UCX 1.22.0: tag_send from host memory; memory from host, to host";
         let alike = "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[ping] x 8B";
-        assert_eq!(wrongly(&series(alike, engine)).len(), 2);
+        assert_eq!(wrong_types(&series(alike, engine)).len(), 2);
         let differ = "r0.gpu0.vram > r1.numa0.paged by ucx@gpu0[ping] x 8B";
-        assert!(wrongly(&series(differ, engine)).is_empty());
+        assert!(wrong_types(&series(differ, engine)).is_empty());
         let other = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 8B";
-        assert!(wrongly(&series(other, engine)).is_empty());
+        assert!(wrong_types(&series(other, engine)).is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Flows between processes as lanes: those of a case are bound, run and checked as one. They are all
-//! that is timed, or the background of what is.
+//! Lanes of messages between processes: the messages of a case are bound, run and checked as one
+//! exchange. They are all timed flows of a case, or its background.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::lane::{BoundLane, LaneSample};
 /// waits for the GPUs cost 10 to 15 us, 0.4 % of an all_reduce of 1 GiB between two H200s.
 const STREAMED: Ns = Ns(10_000_000.0);
 
-/// What all flows of a case share.
+/// The state that all message flows of a case share.
 struct BoundExchange<'m> {
     ranks: &'m dyn RankGroup,
     id: ExchangeId,
@@ -27,27 +27,27 @@ struct BoundExchange<'m> {
 
 impl Drop for BoundExchange<'_> {
     fn drop(&mut self) {
-        // Ranks that cannot give it back are lost, which the next step finds out.
+        // Ranks that cannot release it are lost, which the next step reports.
         let _ = self.ranks.release(self.id);
     }
 }
 
-/// One flow of it. The first one acts for all.
+/// One message flow. The first one acts for all.
 struct WireLane<'m> {
     exchange: Rc<BoundExchange<'m>>,
     nth: usize,
     wire: MessageOp,
     isolated: bool,
-    /// Whether other flows of the case are timed meanwhile.
+    /// Whether other flows of the case are timed.
     has_other_flows: bool,
 }
 
-/// Whether flows of a case go between processes.
+/// Whether a case has flows between processes.
 pub(crate) fn is_between(case: &Case) -> bool {
     case.flows().any(|flow| flow.by.wire().is_some())
 }
 
-/// Binds those flows of a case that go between processes. Others of it run on the CPUs `beside`.
+/// Binds the flows of a case between processes. Its other flows run on `busy_cpus`.
 pub(crate) fn bind<'m>(
     machine: &'m Machine,
     case: &Case,
@@ -76,7 +76,7 @@ impl BoundLane for WireLane<'_> {
     fn issue(&mut self, _: &StartGate<'_>, reps: u64) -> CallResult<()> {
         let BoundExchange { ranks, id, reps: wanted, .. } = &*self.exchange;
         wanted.set(reps);
-        // A background runs when the gate of the timed flows opens.
+        // A background starts when the gate of the timed flows opens.
         if self.has_other_flows && self.nth == 0 { ranks.begin(*id, reps) } else { Ok(()) }
     }
 
@@ -91,12 +91,12 @@ impl BoundLane for WireLane<'_> {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));
         };
         // Half of a round trip counts.
-        let ways = if self.wire.op == WireOp::Ping { 2.0 } else { 1.0 };
-        let one_way = |ns: Ns| Ns(ns.0 / ways);
+        let directions = if self.wire.op == WireOp::Ping { 2.0 } else { 1.0 };
+        let one_direction = |ns: Ns| Ns(ns.0 / directions);
         let by_rank: BTreeMap<Rank, Ns> =
-            by_rank.into_iter().map(|(rank, ns)| (rank, one_way(ns))).collect();
+            by_rank.into_iter().map(|(rank, ns)| (rank, one_direction(ns))).collect();
         let steps = reps * u64::from(self.wire.op.window());
-        Ok(LaneSample { by_rank, ..LaneSample::of(one_way(elapsed), steps) })
+        Ok(LaneSample { by_rank, ..LaneSample::of(one_direction(elapsed), steps) })
     }
 
     fn timer(&self) -> TimerKind {

@@ -1,6 +1,6 @@
-//! What a case needs: memory, a GPU runtime, a thread.
+//! The needs of a case: memory, a GPU runtime, a thread.
 //!
-//! Pure: known of the case alone.
+//! Pure: computed from the case alone.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
                 let places = ends.into_iter().flatten();
                 places.for_each(|place| need(place.unit, slots(flow, io).0));
             }
-            // What is page-locked is there once; a call about no memory needs none.
+            // Page-locked memory exists once; a call without memory needs none.
             MemoryUse::Subject(_) => {
                 flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
             }
@@ -42,18 +42,18 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
     needs
 }
 
-/// Bytes of the buffer that a flow reads: more than its payload where several arrays lie there.
+/// Bytes of the buffer that a flow reads: more than its payload where it holds several arrays.
 pub(crate) fn source_bytes(flow: &Flow) -> Bytes {
     flow.by.effect(flow.bytes).reads.max(flow.bytes)
 }
 
-/// The end that has a buffer which is written.
+/// The end whose buffer is written.
 pub(crate) fn written(flow: &Flow) -> Option<Place> {
     (flow.by.memory() == MemoryUse::BothEnds).then_some(flow.dst)
 }
 
-/// Bytes that a flow takes, by unit: of host memory all ranks together, of GPUs those that it names.
-/// Those between the two of a collective take as much as these.
+/// Bytes that a flow needs, by unit: of host memory for all ranks together, of GPUs for the named
+/// ones only. The GPUs between the two of a collective need as much as these.
 pub(crate) fn of_wire(flow: &Flow, wire: &MessageOp) -> Vec<(Unit, Bytes)> {
     let (buffers, ends) = match wire.op {
         WireOp::Ping => (2, 2),
@@ -66,19 +66,19 @@ pub(crate) fn of_wire(flow: &Flow, wire: &MessageOp) -> Vec<(Unit, Bytes)> {
         return vec![(flow.src.unit, times(buffers * ends))];
     }
     let mut needs = vec![(flow.src.unit, times(buffers)), (flow.dst.unit, times(buffers))];
-    // A copy by pathline passes pinned memory of either end.
+    // A copy by pathline goes through pinned memory at either end.
     needs
         .extend((wire.via == Transport::MpiStaged).then(|| (Unit::Numa(0), times(buffers * ends))));
     needs
 }
 
-/// Most bytes of memory that its slots may be.
+/// Maximum bytes of its I/O slots.
 pub(crate) fn slots(flow: &Flow, io: &IoSpec) -> Bytes {
     Bytes(flow.bytes.0.saturating_mul(io.slots()))
 }
 
-/// The host memory that blocks pass to or from a GPU, or that they are in themselves;
-/// none for GPU direct. Memory that is to be registered is pageable until then.
+/// The host memory of I/O blocks, as staging for a GPU or as the end itself; `None` for GPU direct.
+/// Memory to be registered is pageable until then.
 pub(crate) fn host_memory(flow: &Flow, io: &IoSpec) -> Option<Place> {
     let (_, memory) = flow.io_ends();
     let place = match io.stage {
@@ -89,25 +89,25 @@ pub(crate) fn host_memory(flow: &Flow, io: &IoSpec) -> Option<Place> {
     Some(Place { mem: place.mem.before_registration(), ..place })
 }
 
-/// The GPU's memory, if it is an end.
+/// The GPU memory of a flow, if one end is a GPU.
 pub(crate) fn gpu_memory(flow: &Flow) -> Option<Place> {
     let (_, memory) = flow.io_ends();
     memory.unit.gpu().map(|_| memory)
 }
 
-/// Whether nothing of a case can be done without a GPU runtime.
+/// Whether the whole case needs a GPU runtime.
 pub(crate) fn needs_runtime(case: &Case) -> bool {
     case.flows().any(needs_driver)
 }
 
-/// Whether nothing of a flow can be done without a GPU runtime.
+/// Whether a flow needs a GPU runtime.
 pub(crate) fn needs_driver(flow: &Flow) -> bool {
     let on_device =
         |p: &Place| !matches!(p.mem, MemKind::Paged | MemKind::Huge | MemKind::Reg | MemKind::File);
     flow.by.at().gpu().is_some() || [flow.src, flow.dst].iter().any(on_device)
 }
 
-/// How page faults must be handled for it; none where that changes nothing.
+/// The page fault handling that a flow needs; `None` where it makes no difference.
 pub(crate) fn page_faults(flow: &Flow) -> Option<FaultHandling> {
     let away = |p: &Place| p.mem == MemKind::Managed && p.unit != flow.by.at();
     flow.by.facts().faults.filter(|handling| match handling {
@@ -116,7 +116,7 @@ pub(crate) fn page_faults(flow: &Flow) -> Option<FaultHandling> {
     })
 }
 
-/// Whether an operation's call returns only when its bytes have arrived.
+/// Whether the call of an operation blocks until its bytes have arrived.
 pub(crate) fn is_blocking(flow: &Flow) -> bool {
     let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
     flow.by.facts().copy_agent.is_some() && (pageable(&flow.src) || pageable(&flow.dst))

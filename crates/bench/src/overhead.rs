@@ -1,4 +1,4 @@
-//! What the harness itself costs.
+//! The cost of the harness itself.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::lane::SOURCE_SEED;
 
-/// Which timers are looked at.
+/// The timers to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimerScope {
-    /// All that the machine has.
+    /// All timers of the machine.
     All,
-    /// Those of the host: for a machine whose GPUs are not to be touched before a case needs them.
+    /// Host timers only: for a machine whose GPUs must stay untouched until a case needs them.
     Host,
-    /// None: it is known.
+    /// None: the costs are known.
     Known,
 }
 
 const TRIES: usize = 15;
 
-/// What a repetition of a pass of CPU threads costs, apart from the pass.
+/// Cost of a repetition of a pass of CPU threads, without the pass.
 pub(crate) const REPETITION: &str = "threads-repetition";
-/// What it costs two threads to meet between two isolated repetitions.
+/// Cost of a barrier of two threads between two isolated repetitions.
 pub(crate) const BARRIER: &str = "threads-barrier";
-/// Repetitions of which such a cost is taken: some 100 us of them.
+/// Repetitions for such a cost: some 100 us in total.
 const REPETITIONS: u64 = 50_000;
 /// Bytes of the smallest block of the plain loop.
 const BLOCK: Bytes = Bytes(64);
 
-/// What an empty operation costs by each timer, in ns: the least of several, so that only the
-/// harness itself is in it. Timers that cannot be measured are left out.
+/// Time of an empty operation by each timer, in ns: the minimum of several, so that it contains
+/// only the harness. Timers that cannot be measured are omitted.
 pub(crate) fn overhead(machine: &Machine, how: TimerScope) -> BTreeMap<String, f64> {
     let (host, gpus) = (how != TimerScope::Known, how == TimerScope::All);
     let threads = host.then(|| of_threads(machine)).flatten().unwrap_or_default();
@@ -59,7 +59,7 @@ fn clock(machine: &Machine) -> Option<f64> {
     })
 }
 
-/// What threads of the first domain cost, in ns.
+/// Costs of threads of the first domain, in ns.
 #[derive(Default)]
 struct ThreadOverhead {
     empty: Option<f64>,
@@ -72,7 +72,7 @@ fn of_threads(machine: &Machine) -> Option<ThreadOverhead> {
     let team = machine.team(domain.id, 1).ok()?;
     let empty = least_of_work(machine, &team, &EMPTY);
     if team.cpus().is_empty() {
-        // Threads of a model repeat for nothing.
+        // Threads of a model repeat at no cost.
         return Some(ThreadOverhead { empty, ..ThreadOverhead::default() });
     }
     let repetition = repetition(machine, domain.id, &team);
@@ -98,7 +98,7 @@ fn least_of_work(machine: &Machine, team: &ThreadTeam<'_>, work: &TeamWork) -> O
     })
 }
 
-/// Where a line through the times of passes over one and two blocks meets no blocks at all.
+/// Extrapolates the times of passes over one and two blocks to zero blocks.
 fn repetition(machine: &Machine, numa: u32, team: &ThreadTeam<'_>) -> Option<f64> {
     let place = Place::new(Unit::Numa(numa), MemKind::Paged);
     let buffer = machine.buffer(place, Bytes(2 * BLOCK.0)).ok()?;
@@ -114,13 +114,13 @@ fn repetition(machine: &Machine, numa: u32, team: &ThreadTeam<'_>) -> Option<f64
 
 fn barrier(machine: &Machine, numa: u32) -> Option<f64> {
     let team = machine.team(numa, 2).ok()?;
-    // Few, since on a machine with more to run than CPUs each can take a time slice.
+    // Few, since each can take a time slice on a machine with more threads than CPUs.
     let reps = 16;
     let work = TeamWork { reps, isolated: true, ..EMPTY };
     Some(least_of_work(machine, &team, &work)? / reps as f64)
 }
 
-/// On the first GPU that answers: one that another process holds has no say.
+/// On the first GPU that works: a GPU that another process holds is passed over.
 fn events(machine: &Machine) -> Option<f64> {
     machine.topology.gpus.iter().find_map(|gpu| {
         let gpu = machine.gpu(gpu.index).ok()?;

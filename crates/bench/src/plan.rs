@@ -1,6 +1,6 @@
-//! Which cases a run takes, in which order, and which of them cannot be done here.
+//! Plans: the cases of a run, their order, and which of them cannot be measured here.
 //!
-//! Pure: nothing is opened or allocated.
+//! Pure: opens and allocates nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::no_match;
 use crate::scope::PlanScope;
 use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander, usual_copies};
 
-/// Most cases that are sampled in turn. More would put the first figure of a group too far away.
+/// Maximum cases sampled in turn. More would delay the first figure of a group too much.
 const GROUP: usize = 16;
 
 /// One case of a run.
@@ -25,13 +25,13 @@ pub struct PlannedCase {
     pub case: Case,
     /// Suites that list it; empty for a pasted case of no suite.
     pub suites: Vec<String>,
-    /// Why it cannot be measured here, if that is known beforehand.
+    /// Why it cannot be measured here, if known beforehand.
     pub skip: Option<String>,
-    /// Cases of one group are sampled in turn, so that drift is not taken for a difference.
+    /// Cases of one group are sampled in turn, so that drift does not look like a difference.
     pub group: usize,
-    /// Environment settings that the process must be started with and does not have.
+    /// Environment variables that the process needs and does not have.
     pub env: BTreeMap<String, String>,
-    /// Its time, if it is a probe; else it has that of the settings.
+    /// Its time budget, if it is a probe; else that of the settings applies.
     #[serde(default)]
     pub budget: Option<Ns>,
 }
@@ -44,12 +44,12 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// Chooses cases: those of `suites` (of the default ones if empty) that some pattern matches
-    /// (any if there are none). A pattern that is a whole case text adds that case even if no
-    /// suite lists it.
+    /// Selects cases: those of `suites` (default suites if empty) that match a pattern (all if
+    /// there are none). A pattern that is a whole case text adds that case even if no suite lists
+    /// it.
     ///
     /// # Errors
-    /// Names a suite that does not exist, or a pattern that chooses nothing.
+    /// A suite does not exist, or a pattern matches nothing.
     pub fn new(
         scope: &PlanScope,
         suites: &[String],
@@ -137,7 +137,7 @@ impl RunPlan {
         Ok(Self { entries })
     }
 
-    /// The same cases with another time for each probe.
+    /// The same cases with another budget for each probe.
     pub fn with_probe_budget(mut self, budget: Ns) -> Self {
         self.entries.iter_mut().filter_map(|e| e.budget.as_mut()).for_each(|b| *b = budget);
         self
@@ -223,7 +223,7 @@ fn list(scope: &PlanScope<'_>, suites: &[&'static SuiteSpec]) -> Vec<(&'static S
     suites.iter().flat_map(cases).collect()
 }
 
-/// Cases that a reader compares with each other: same suite, same kind of work, same sizes.
+/// The comparison key of a case: cases with the same suite, kind of work and sizes are compared.
 fn comparable(entry: &PlannedCase) -> (String, Vec<(&'static str, &'static str, Bytes, bool)>) {
     let kind = |f: &Flow| {
         if f.by.facts().interleaved {
@@ -235,7 +235,7 @@ fn comparable(entry: &PlannedCase) -> (String, Vec<(&'static str, &'static str, 
     (suite, entry.case.timed.iter().map(kind).collect())
 }
 
-/// Numbers the groups: what is compared, up to [`GROUP`] cases, in one environment.
+/// Numbers the groups: comparable cases, up to [`GROUP`], in one environment.
 pub(crate) fn number_groups(entries: &mut [PlannedCase]) {
     let mut group = 0;
     let mut members = 0;
@@ -254,7 +254,7 @@ pub(crate) fn number_groups(entries: &mut [PlannedCase]) {
     }
 }
 
-/// Why a case cannot be measured on such a machine; none if nothing is known against it.
+/// Why a case cannot be measured on such a machine; `None` without a known reason.
 fn cannot(scope: &PlanScope, case: &Case) -> Option<String> {
     let wired = case.flows().filter(|flow| flow.by.wire().is_some()).count();
     if wired > 0 && wired < case.flows().count() {
@@ -303,7 +303,7 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
     if needs_driver(flow)
         && let Some(why) = scope.without_runtime
     {
-        return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+        return Some(format!("no GPU runtime: {why}; `pathline doctor` shows what is missing"));
     }
     flow.by
         .workers()
@@ -312,9 +312,9 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
         .or_else(|| cannot_fault(scope, flow))
 }
 
-/// The user has set the page faults of the runtime to what this flow cannot be measured with.
+/// Why the user's page fault setting excludes this flow.
 fn cannot_fault(scope: &PlanScope, flow: &Flow) -> Option<String> {
-    // A variable counts only where the runtime of a GPU that is here reads it.
+    // A variable counts only if the runtime of a GPU of this node reads it.
     let name = scope.topology.gpu_env(|caps| caps.page_fault_env)?;
     match (page_faults(flow)?, scope.env.get(name)?.as_str()) {
         (FaultHandling::Served, "0") => {
@@ -357,7 +357,7 @@ fn too_many(topology: &Topology, at: Unit, threads: u32) -> Option<String> {
     })
 }
 
-/// Threads of flows that run at once are on different CPUs.
+/// Threads of concurrent flows run on different CPUs.
 fn too_many_threads(topology: &Topology, case: &Case) -> Option<String> {
     let mut of_domain: BTreeMap<Unit, u32> = BTreeMap::new();
     for flow in case.flows() {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_there_once_and_reads_back() {
+    fn every_case_is_listed_once_and_parses() {
         let plan = plan(&topology(), &[], &[]).unwrap();
         let texts: BTreeSet<String> = plan.entries.iter().map(|e| e.case.to_string()).collect();
         assert_eq!(texts.len(), plan.entries.len());
@@ -483,11 +483,12 @@ mod tests {
 
     #[test]
     fn pairs_count() {
-        // 2 ordered pairs x 4 movers one way, 1 unordered pair x 4 movers both ways, 1 class staged.
+        // 2 ordered pairs x 4 movers in one direction, 1 unordered pair x 4 movers in both, 1 class
+        // staged.
         assert_eq!(plan(&topology(), &["pairs"], &[]).unwrap().entries.len(), 2 * 4 + 4 + 1);
     }
 
-    /// Cases of each suite on the node of 8 H200s, whose default run is to end within 180 s.
+    /// Cases of each suite on the node of 8 H200s, whose default run must end within 180 s.
     #[test]
     fn suites_of_eight_gpus_behind_switches() {
         let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
@@ -505,10 +506,10 @@ mod tests {
         // In, out, both, STREAM on 1, 2, 4, 8 GPUs.
         assert_eq!(count("fan"), 4 * 4);
         assert_eq!(count("patterns"), 6 * 2);
-        // 7 ways of 4 sizes.
+        // 7 methods of 4 sizes.
         assert_eq!(count("managed"), 7 * 4);
-        // 5 calls about nothing; 4 kinds x 3 sizes allocated and freed; pages in 3 sizes and huge
-        // pages in 2 locked and let go; 2 batches, each beside the same one by one.
+        // 5 calls without memory; 4 kinds x 3 sizes allocated and freed; pages in 3 sizes and huge
+        // pages in 2 locked and unlocked; 2 batches, each next to the same copies one by one.
         assert_eq!(count("overhead"), 5 + 4 * 3 * 2 + (3 + 2) * 2 + 2 * 2);
         // 5 copies and 2 kernels alone, and 2 cases of each pair of them.
         assert_eq!(count("overlap"), 5 + 2 + 5 * 2 * 2);
@@ -517,7 +518,7 @@ mod tests {
         assert_eq!(plan(&topology, &["routes"], &[]).unwrap().entries.len(), 0);
     }
 
-    /// 14 kinds of paths of all 8 GPUs, and 8 of the first alone: page-locking for each case anew
+    /// 14 kinds of paths of all 8 GPUs, and 8 of the first alone: page-locking again for each case
     /// would take longer than the cases.
     #[test]
     fn host_links_of_all_gpus_are_compared_in_one_group() {
@@ -551,7 +552,7 @@ mod tests {
 
     /// Every probe of 8 GPUs would match such a pattern.
     #[test]
-    fn probes_are_taken_by_name_and_have_a_time_of_their_own() {
+    fn probes_are_selected_by_name_and_have_their_own_budget() {
         let pattern = ["gpu0.* > gpu*.vram by dma"];
         let probes = ["contention", "concurrent"].map(str::to_owned);
         let probe = |e: &&PlannedCase| e.suites.iter().any(|s| probes.contains(s));
@@ -562,7 +563,7 @@ mod tests {
         assert!(named.entries.iter().all(|e| e.budget == Some(PROBE_BUDGET)));
         let other = named.with_probe_budget(Ns::ms(80.0));
         assert!(other.entries.iter().all(|e| e.budget == Some(Ns::ms(80.0))));
-        // The start-up of a pair is a case of both suites: it has the time of the other one.
+        // The start-up of a pair is a case of both suites: it has the budget of the other one.
         let both = plan(&topology(), &["contention", "latency"], &[]).unwrap();
         let shared: Vec<&PlannedCase> =
             both.entries.iter().filter(|e| e.suites.len() == 2).collect();
@@ -571,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_is_pasted_twice_is_there_once() {
+    fn a_case_that_is_pasted_twice_is_planned_once() {
         let pasted = "gpu0.vram > gpu1.vram by dma@gpu0 x 3MiB";
         assert_eq!(plan(&topology(), &[], &[pasted, pasted]).unwrap().entries.len(), 1);
     }
@@ -615,21 +616,21 @@ mod tests {
         let count = |stores: &[StoreFacts]| {
             plan_with(&topology(), stores, &["storage"], &[]).unwrap().entries.len()
         };
-        // 1 and 2 workers x 4 depths, to the host and 3 ways to the first GPU.
+        // 1 and 2 workers x 4 depths, to the host and by 3 stages to the first GPU.
         let random = 2 * 4 * (1 + 3);
-        // Depth 128; 3 more engines x 3 depths; unbatched; 1 and 2 workers of pread; writes and a mix
-        // at 2 depths; files of their own; from the page cache.
+        // Depth 128; 3 more engines x 3 depths; unbatched; 1 and 2 workers of pread; writes and a
+        // mix at 2 depths; separate files; from the page cache.
         let others = 1 + 3 * 3 + 1 + 2 + 2 * 2 + 1 + 1;
-        // Pages and huge pages by 2 engines, a call at a time, cached, 2 workers sharing or not; and
-        // reads of a cold cache.
+        // Pages and huge pages by 2 engines, a call at a time, cached, 2 workers sharing or not;
+        // and reads of a cold cache.
         let sequential = 2 * (2 * 2 + 1 + 1 + 2) + 1;
-        // From pinned memory and 4 ways to the GPU, both ways; GPU direct by 1 and 2 workers; copies
-        // of 2 sizes alone.
+        // From pinned memory and by 4 stages to the GPU, in both directions; GPU direct by 1 and 2
+        // workers; copies of 2 sizes alone.
         let streamed = 2 * (1 + 4) + 2 * 2 + 2 * 2;
         // All GPUs at once.
         let one = random + others + sequential + streamed + 1;
         assert_eq!(count(&[disk()]), one);
-        // A second store has all of it again, but for the copies; then both are read at once.
+        // A second store has the same cases except for the copies; then both are read at once.
         assert_eq!(count(&[disk(), disk()]), 2 * one - 4 + 1);
         let unusable = StoreFacts { without: Some("it is read-only".to_owned()), ..disk() };
         let plan = plan_with(&topology(), &[unusable], &["storage"], &[]).unwrap();
@@ -639,7 +640,7 @@ mod tests {
         assert_eq!(whys.into_iter().collect::<Vec<_>>(), ["/scratch: it is read-only"]);
     }
 
-    /// What a cell of the heat map compares is sampled in turn.
+    /// Cases that a cell of the heat map compares are sampled in turn.
     #[test]
     fn host_and_gpu_are_read_in_one_group() {
         let plan = plan_with(&topology(), &[disk()], &["storage"], &[]).unwrap();

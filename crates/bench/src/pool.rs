@@ -11,8 +11,8 @@ use pathline_schema::{
 use crate::lane::{SOURCE_SEED, SPOILT_SEED};
 use crate::needs;
 
-/// Which end of a flow a buffer serves. Sources of one place and size are never written, so lanes
-/// share them; destinations are shared by lanes that are not timed at once.
+/// The end of a flow that a buffer serves. Sources of one place and size are never written, so
+/// lanes share them; lanes that are not timed at once share destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum BufferRole {
     Source,
@@ -20,38 +20,39 @@ enum BufferRole {
     Destination,
 }
 
-/// What tells one buffer of a group from another.
+/// The identity of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BufferKey {
-    /// Where it lies.
+    /// Its place.
     pub(crate) place: Place,
     bytes: Bytes,
     role: BufferRole,
-    /// Managed memory remembers who used it, in residency and advice: it is not shared between
-    /// kinds of movers or between units.
+    /// Managed memory keeps residency and advice of its user: it is not shared between kinds of
+    /// movers or between units.
     user: Option<(&'static str, Unit)>,
-    /// Number of the lane in its case: lanes of one case run at once and share nothing but device
-    /// memory that all of them read. Host memory is not shared, since the CPUs' caches would serve
-    /// what one has read to the next.
+    /// Number of the lane in its case: lanes of one case run at once and share only device memory
+    /// that all of them read. Host memory is not shared, since data that one lane has read would be
+    /// in the CPU caches for the next.
     nth: usize,
 }
 
-/// A buffer, and the batch that needed it last.
+/// A buffer, and the last batch that needed it.
 struct PooledBuffer<'m> {
     buffer: Rc<MachineBuffer<'m>>,
     batch: u64,
-    /// Bytes in huge pages after it was filled, where it asked for them and it is known.
+    /// Bytes in huge pages after the fill, where it requested them and the kernel reports it.
     huge: Option<Bytes>,
 }
 
-/// Buffers of past and present cases. They stay as long as there is room: page-locking a buffer takes
-/// longer than copying it (353 ms a GiB on a node of H200s), and the 254 batches of one run on four
-/// of them would page-lock 56 GiB if each freed what the next does not need, and 6.7 GiB if none does.
+/// Buffers of past and present cases, kept while memory is left: page-locking a buffer takes longer
+/// than copying it (353 ms a GiB on a node of H200s), and the 254 batches of one run on four of
+/// them would page-lock 56 GiB if each freed the buffers that the next does not need, and 6.7 GiB
+/// if none does.
 pub(crate) struct BufferPool<'m> {
-    /// What they are made on.
+    /// The machine that allocates them.
     pub(crate) machine: &'m Machine,
     buffers: BTreeMap<BufferKey, PooledBuffer<'m>>,
-    /// What the batch at hand needs.
+    /// Buffers of the current batch.
     needed: BTreeSet<BufferKey>,
     batch: u64,
 }
@@ -61,9 +62,9 @@ impl<'m> BufferPool<'m> {
         Self { machine, buffers: BTreeMap::new(), needed: BTreeSet::new(), batch: 0 }
     }
 
-    /// Begins a batch that needs these buffers. Frees idle ones, that of the oldest batch first, until
-    /// `fits` accepts what is then held together with what is needed. Idle managed memory is always
-    /// freed, because it remembers who used it.
+    /// Begins a batch that needs these buffers. Frees idle ones, oldest batch first, until `fits`
+    /// accepts the held and needed buffers together. Idle managed memory is always freed, because
+    /// it keeps the state of its user.
     pub(crate) fn begin(
         &mut self,
         needed: &BTreeMap<BufferKey, Bytes>,
@@ -85,7 +86,7 @@ impl<'m> BufferPool<'m> {
         }
     }
 
-    /// Frees every buffer that the batch at hand does not need. Whether there was one.
+    /// Frees every buffer that the current batch does not need. Returns whether there was one.
     fn free_idle(&mut self) -> bool {
         let before = self.buffers.len();
         self.buffers.retain(|key, _| self.needed.contains(key));
@@ -102,12 +103,12 @@ impl<'m> BufferPool<'m> {
         idle.min_by_key(|(_, pooled)| pooled.batch).map(|(key, _)| *key)
     }
 
-    /// The buffer of a key, filled when it is new: what a source holds stays intact, and a destination
-    /// is spoiled before it is compared.
+    /// The buffer of a key, filled when it is new: a source stays intact, and a destination is
+    /// spoiled before it is compared.
     ///
     /// # Errors
-    /// Those of the allocation and of the fill. Memory that runs out is asked for once more when idle
-    /// buffers could be freed.
+    /// Errors of the allocation and of the fill. If memory runs out, idle buffers are freed and the
+    /// allocation is retried once.
     pub(crate) fn get(&mut self, key: BufferKey) -> CallResult<Rc<MachineBuffer<'m>>> {
         if let Some(pooled) = self.buffers.get(&key) {
             return Ok(Rc::clone(&pooled.buffer));
@@ -133,13 +134,13 @@ impl<'m> BufferPool<'m> {
         Ok(buffer)
     }
 
-    /// Share of the `huge` memory of a flow, the `nth` of its case, that is in huge pages; none where all
-    /// of it is or nothing is known.
+    /// Share of the `huge` memory of a flow, the `nth` of its case, that is in huge pages; `None`
+    /// if it is all of it or unknown.
     pub(crate) fn huge_share(&self, flow: &Flow, nth: usize) -> Option<f64> {
         let ends = [source(flow, nth), destination(flow, nth)];
         let known = ends.into_iter().flatten().filter_map(|key| {
             let granted = self.buffers.get(&key)?.huge?;
-            // A buffer is rounded up to whole pages, and granted those.
+            // A buffer is rounded up to whole pages, and the kernel grants those.
             Some((granted.0.min(key.bytes.0), key.bytes.0))
         });
         let (granted, asked) = known.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -156,7 +157,7 @@ pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (BufferKey, Bytes)> +
         .map(|key| (key, key.bytes))
 }
 
-/// Memory that I/O goes through; what it holds is its lane's affair.
+/// Memory of I/O; its lane manages the contents.
 fn of_io(flow: &Flow, io: &IoSpec, place: Place, nth: usize) -> BufferKey {
     BufferKey {
         place,
@@ -167,13 +168,14 @@ fn of_io(flow: &Flow, io: &IoSpec, place: Place, nth: usize) -> BufferKey {
     }
 }
 
-/// The buffer that a flow comes from, if it needs one; the flow is the `nth` of its case.
+/// The source buffer of a flow, if it needs one; the flow is the `nth` of its case.
 pub(crate) fn source(flow: &Flow, nth: usize) -> Option<BufferKey> {
     let (place, bytes, role) = match flow.by.memory() {
-        // What goes between processes is in their memory, not in this one's.
+        // Messages between processes are in the ranks' memory, not in this process's.
         MemoryUse::Ranks(_) => return None,
         MemoryUse::Slots(io) => return Some(of_io(flow, io, needs::host_memory(flow, io)?, nth)),
-        // Memory that is page-locked and released, or registered; other calls bring their own.
+        // Memory to be page-locked and released, or registered; other calls allocate their memory
+        // themselves.
         MemoryUse::Subject(call) => {
             let locks = matches!(call, RuntimeCall::Register | RuntimeCall::Unregister);
             let place = flow.subject().filter(|_| locks || call.is_of_adapters())?;
@@ -191,8 +193,8 @@ pub(crate) fn source(flow: &Flow, nth: usize) -> Option<BufferKey> {
     (place.mem != MemKind::Reg).then_some(BufferKey { place, bytes, role, user, nth })
 }
 
-/// The buffer that a flow is checked in, if it writes one. Of I/O the source is the host's memory and
-/// the destination the GPU's, in both directions.
+/// The buffer in which a flow is checked, if it writes one. For I/O the source is the host's memory
+/// and the destination the GPU's, in both directions.
 pub(crate) fn destination(flow: &Flow, nth: usize) -> Option<BufferKey> {
     if let MemoryUse::Slots(io) = flow.by.memory() {
         return Some(of_io(flow, io, needs::gpu_memory(flow)?, nth));
@@ -218,7 +220,7 @@ mod tests {
     /// Three batches of 64 MiB in from pinned memory, each 128 MiB with its destination. With room for
     /// 256 MiB the third leaves the second's and frees the first's.
     #[test]
-    fn buffers_stay_until_their_room_is_needed_and_the_oldest_go_first() {
+    fn buffers_stay_until_memory_is_needed_and_the_oldest_are_freed_first() {
         let desc = MachineDesc::preset("hgx-h200").unwrap();
         let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
         let mut pool = BufferPool::new(&machine);

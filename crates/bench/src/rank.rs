@@ -1,4 +1,5 @@
-//! One process's side of what goes between processes: memory, patterns, and the ports that move them.
+//! One process's part of cases between processes: memory, patterns, and the ports that move the
+//! bytes.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ use pathline_schema::{
 use crate::bounce::{HostBounce, keeps_memory};
 use crate::lane::SPOILT_SEED;
 
-/// A process that does its part of each step. Whoever drives it calls the same on every rank, and
-/// each step only after the last one has ended everywhere.
+/// A rank's side of each step. The coordinator makes the same calls on every rank, and each step
+/// only after the last one has ended everywhere.
 pub struct RankSide<'m> {
     machine: &'m Machine,
     me: Rank,
@@ -24,63 +25,62 @@ pub struct RankSide<'m> {
     bound: BTreeMap<ExchangeId, BoundCase<'m>>,
 }
 
-/// A case that is bound.
+/// A bound case.
 struct BoundCase<'m> {
     via: Transport,
     carrier: CaseCarrier<'m>,
     ends: Vec<RankBuffer<'m>>,
-    /// Whether there is something to compare, of all ranks.
+    /// Whether any rank has something to compare.
     moves: bool,
 }
 
-/// What has a case at the port.
+/// The carrier of a case.
 enum CaseCarrier<'m> {
-    /// The port alone, by its own number.
+    /// The port alone, by its exchange number.
     Port(ExchangeId),
-    /// The port with host memory, with copies by pathline to and from it.
+    /// The port with host memory, and copies by pathline to and from it.
     Bounce(HostBounce<'m>),
 }
 
 /// Memory of one position in the group of one flow.
 struct RankBuffer<'m> {
     buffer: MachineBuffer<'m>,
-    /// Stretches to fill before an operation: offset, bytes, seed.
+    /// Ranges to fill before an operation: offset, bytes, seed.
     fills: Vec<(u64, u64, u64)>,
-    /// Stretches to compare afterwards.
+    /// Ranges to compare afterwards.
     checks: Vec<(u64, u64, u64)>,
 }
 
 impl<'m> RankSide<'m> {
-    /// Rank `me`, with the ports that it has.
+    /// Rank `me`, with its ports.
     pub fn new(machine: &'m Machine, me: Rank, ports: Vec<Box<dyn TransportPort + 'm>>) -> Self {
         let ports = ports.into_iter().map(|port| (port.via(), port)).collect();
         Self { machine, me, members: Vec::new(), ports, bound: BTreeMap::new() }
     }
 
-    /// Takes the list of ranks.
+    /// Stores the list of ranks.
     pub fn know(&mut self, members: Vec<RankMember>) {
         self.members = members;
     }
 
-    /// Gives everything back that is bound, where nobody will order it any more.
+    /// Releases everything that is bound, after the coordinator is gone.
     pub fn release_all(&mut self) {
         for id in self.bound.keys().copied().collect::<Vec<_>>() {
-            // What a port cannot give back it keeps; the next binding is another one.
+            // A port keeps what it cannot release; the next binding is independent.
             let _ = self.release(id);
         }
     }
 
-    /// Allocates this rank's memory of a case and fills it; what the others must know of it. The
-    /// number is the same on all ranks. Flows of the case that are not between processes run on the
-    /// CPUs `busy_cpus`.
+    /// Allocates and fills this rank's memory of a case; returns its offer to the others. The
+    /// number is the same on all ranks. The other flows of the case run on the CPUs `busy_cpus`.
     ///
     /// # Errors
-    /// The allocation's or the port's.
+    /// The error of the allocation or of the port.
     pub fn bind(&mut self, id: ExchangeId, case: &Case, busy_cpus: &CpuSet) -> CallResult<Vec<u8>> {
         let no = |why: &str| CallError::unsupported("bind", case.to_string(), why);
         let mut flows = case.flows().filter(|flow| flow.by.wire().is_some()).peekable();
         let first = flows.peek().and_then(|flow| flow.by.wire());
-        let via = first.map(|wire| wire.via).ok_or_else(|| no("no way between processes"))?;
+        let via = first.map(|wire| wire.via).ok_or_else(|| no("no transport between processes"))?;
         let (mut parts, mut ends, mut moves) = (Vec::new(), Vec::new(), false);
         for (nth, flow) in flows.enumerate() {
             let (part, mine) = self.part(flow, nth)?;
@@ -111,10 +111,10 @@ impl<'m> RankSide<'m> {
         Ok(offer)
     }
 
-    /// Takes what all ranks gave.
+    /// Joins with the offers of all ranks.
     ///
     /// # Errors
-    /// The port's.
+    /// The error of the port.
     pub fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
         match self.port("join", id)? {
             (port, CaseCarrier::Port(inner)) => port.join(*inner, offers),
@@ -122,10 +122,10 @@ impl<'m> RankSide<'m> {
         }
     }
 
-    /// Runs it `reps` times; the times of each flow, as the port gives them.
+    /// Runs it `reps` times; returns the times of each flow from the port.
     ///
     /// # Errors
-    /// The port's.
+    /// The error of the port.
     pub fn run(
         &mut self,
         id: ExchangeId,
@@ -138,8 +138,8 @@ impl<'m> RankSide<'m> {
         }
     }
 
-    /// Ends the connections of a case after one of its steps has failed in some rank. Returns the cases
-    /// that must be bound again before they run, which are the same on all ranks.
+    /// Ends the connections of a case after a step has failed in some rank. Returns the cases that
+    /// must be bound again before they run, which are the same on all ranks.
     pub fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
         let Some(via) = self.bound.get(&id).map(|bound| bound.via.carrier()) else {
             return Vec::new();
@@ -149,7 +149,7 @@ impl<'m> RankSide<'m> {
                 let inner = *inner;
                 port.disconnect(inner)
             }
-            // Messages of MPI have no connections that a case makes.
+            // MPI messages have no connections of a single case.
             Ok((_, CaseCarrier::Bounce(_))) | Err(_) => Vec::new(),
         };
         let uses = |bound: &BoundCase<'_>| match &bound.carrier {
@@ -159,14 +159,14 @@ impl<'m> RankSide<'m> {
         self.bound.iter().filter(|(_, bound)| uses(bound)).map(|(&id, _)| id).collect()
     }
 
-    /// Makes every destination wrong and every source right.
+    /// Overwrites every destination with wrong bytes and restores every source.
     ///
     /// # Errors
-    /// The write's.
+    /// The error of the write.
     pub fn spoil(&self, id: ExchangeId) -> CallResult<()> {
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange("spoil", id))?;
         for end in &bound.ends {
-            // A buffer in place is both: what is not filled is wrong.
+            // An in-place buffer is both: bytes that are not filled are wrong.
             if !end.checks.is_empty() {
                 end.buffer.fill(SPOILT_SEED, false)?;
             }
@@ -178,7 +178,7 @@ impl<'m> RankSide<'m> {
     /// Compares every byte of this rank's destinations.
     ///
     /// # Errors
-    /// A byte that is wrong, or a failed read.
+    /// A wrong byte, or a failed read.
     pub fn check(&self, id: ExchangeId) -> CallResult<VerifyResult> {
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange("check", id))?;
         for end in &bound.ends {
@@ -190,7 +190,7 @@ impl<'m> RankSide<'m> {
         Ok(if bound.moves { VerifyResult::Verified } else { nothing() })
     }
 
-    /// What carried the bytes.
+    /// The engine and transport of the bytes, for the record.
     pub fn engine(&self, id: ExchangeId) -> String {
         let Some(bound) = self.bound.get(&id) else { return String::new() };
         let Some(port) = self.ports.get(&bound.via.carrier()) else { return String::new() };
@@ -200,11 +200,11 @@ impl<'m> RankSide<'m> {
         }
     }
 
-    /// Gives everything of it back.
+    /// Releases the case.
     ///
     /// # Errors
-    /// The port's. If that is sticky, the library may still reach the memory, which is never freed
-    /// then; it is given back after any other. What was never bound is none.
+    /// The error of the port. If it is sticky, the library may still access the memory, which then
+    /// is never freed; after any other error it is freed. Releasing an unbound case is no error.
     pub fn release(&mut self, id: ExchangeId) -> CallResult<()> {
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         let Some(port) = self.ports.get_mut(&bound.via.carrier()) else { return Ok(()) };
@@ -228,15 +228,15 @@ impl<'m> RankSide<'m> {
         Ok((port.as_mut(), &bound.carrier))
     }
 
-    /// The domain of this rank.
+    /// The NUMA domain of this rank.
     fn numa(&self) -> u32 {
         self.members.iter().find(|m| m.rank == self.me).map_or(0, |m| m.numa)
     }
 
-    /// This rank's part of a flow, and the memory that it takes.
+    /// This rank's part of a flow, and its memory.
     fn part(&self, flow: &Flow, nth: usize) -> CallResult<(FlowPart, Vec<RankBuffer<'m>>)> {
         let no = |why: &str| CallError::unsupported("bind", flow.to_string(), why);
-        let wire = *flow.by.wire().ok_or_else(|| no("no way between processes"))?;
+        let wire = *flow.by.wire().ok_or_else(|| no("no transport between processes"))?;
         let group = group(flow, &self.members)
             .ok_or_else(|| no("a rank or GPU of its group is not in this run"))?;
         let places: Vec<Place> = (0..group.len()).map(|at| place(flow, &group, at)).collect();
@@ -265,7 +265,7 @@ impl<'m> RankSide<'m> {
             if bytes == 0 {
                 return Ok(LocalMemory::default());
             }
-            // On this rank's node the rank of the place says nothing.
+            // On this rank's node the place needs no rank.
             let place = Place { rank: Rank(0), ..place };
             let buffer = self.machine.buffer(place, Bytes(bytes))?;
             buffer.fill(SPOILT_SEED, false)?;
@@ -293,7 +293,7 @@ impl RankBuffer<'_> {
     }
 }
 
-/// Who takes part in a flow between processes, in order; none if one of them is not in the run.
+/// The participants of a flow between processes, in order; `None` if one of them is not in the run.
 pub(crate) fn group(flow: &Flow, members: &[RankMember]) -> Option<Vec<(Rank, Unit)>> {
     let (src, dst) = (flow.src, flow.dst);
     let here = |rank: Rank| members.iter().find(|m| m.rank == rank);
@@ -328,8 +328,8 @@ fn place(flow: &Flow, group: &[(Rank, Unit)], at: usize) -> Place {
     Place { rank, unit, mem }
 }
 
-/// What one position of a group sends from and receives into, and the bytes that tell whether it
-/// arrived. Stretches are offset, bytes and seed.
+/// The send and receive buffers of one position of a group, and the bytes that prove arrival.
+/// Ranges are offset, bytes and seed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct GroupLayout {
     send: u64,
@@ -341,7 +341,7 @@ struct GroupLayout {
 }
 
 impl GroupLayout {
-    /// None if the bytes cannot be split so.
+    /// `None` if the bytes cannot be split into such parts.
     fn of(op: WireOp, at: usize, n: usize, bytes: u64, flow: usize) -> Option<Self> {
         let at_u = at as u64;
         let one = |from: u64| seed(flow, from, 0);
@@ -429,13 +429,13 @@ impl GroupLayout {
     }
 }
 
-/// The seed of what `from` sends, as part `part`, in the `flow`-th flow. Never that of zeros.
+/// The seed of part `part` from rank `from` in the `flow`-th flow. Never the seed of zeros.
 fn seed(flow: usize, from: u64, part: u64) -> u64 {
     pattern::word(0x7261_6e6b, (flow as u64) << 42 | from << 21 | part) | 1
 }
 
-/// What rank `at` of `n` brings to a sum that is to come out as the pattern: the words of its own
-/// stripe, and zeros. Every rank's stripe is needed once, and twice is as wrong as never.
+/// The contribution of rank `at` of `n` to a sum that must equal the pattern: the elements of its
+/// stripe, and zeros. Each rank's stripe counts exactly once in a correct sum.
 fn share(offset: u64, bytes: u64, seed: u64, at: u64, n: u64) -> Vec<(u64, u64, u64)> {
     let words = bytes / 8;
     let begin = |nth: u64| (words * nth / n) * 8;
@@ -454,7 +454,7 @@ mod tests {
         GroupLayout::of(op.parse().unwrap(), at, n, bytes, 0)
     }
 
-    /// Words that a list of stretches writes, over what lies there.
+    /// The elements that a list of ranges writes.
     fn written(fills: &[(u64, u64, u64)], bytes: u64) -> Vec<u64> {
         let mut words = vec![0xbad; usize::try_from(bytes / 8).unwrap()];
         for &(offset, len, seed) in fills {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_bring_adds_up_to_the_pattern() {
+    fn contributions_add_up_to_the_pattern() {
         for (n, words) in [(2, 1), (3, 7), (8, 64), (8, 5)] {
             let bytes = words * 8;
             let mut sum = vec![0u64; usize::try_from(words).unwrap()];
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_reduce_scatter_have_their_own_pattern() {
-        // Four ranks, 4 words each: what all bring to part 2 adds up to what rank 2 looks for.
+        // Four ranks, 4 elements each: all contributions to part 2 add up to what rank 2 expects.
         let bytes = 4 * 4 * 8;
         let mut sum = [0u64; 16];
         for at in 0..4 {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_sends_the_other_looks_for() {
+    fn a_receiver_expects_the_senders_data() {
         let (a, b) = (layout("ping", 0, 2, 24).unwrap(), layout("ping", 1, 2, 24).unwrap());
         assert_eq!((a.fills.clone(), b.fills.clone()), (b.checks, a.checks));
         let (a, b) =

@@ -1,10 +1,10 @@
-//! Ranks whose GPUs differ, said before anything is measured between them.
+//! Warns before the measurement if the GPUs of ranks differ.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{CpuSet, RankMember, RunNote};
 
-/// Names the ranks of each kind of GPU, where there are several kinds or some ranks have none.
+/// Names the ranks of each kind of GPU, if there are several kinds or some ranks have none.
 pub(crate) fn note(members: &[RankMember]) -> Option<RunNote> {
     // In the order of their first ranks.
     let mut kinds: Vec<String> = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn note(members: &[RankMember]) -> Option<RunNote> {
     }
     let part = |(at, kind): (usize, &String)| {
         let ranks = ranks.get(&at).map_or(&[][..], Vec::as_slice);
-        // Written as lists of CPUs are: 0-3,8.
+        // In the format of CPU lists: 0-3,8.
         let list = CpuSet::new(ranks.iter().copied());
         let (noun, verb) = if ranks.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
         format!("{noun} {list} {verb} {kind}")
@@ -79,13 +79,13 @@ mod tests {
             "ranks 0-1 have H200 of 140GiB, 2 on its host; rank 2 has H100 of 80GiB, 2 on its host: a \
              figure between unlike GPUs is of both, and a collective is as slow as the slowest"
         );
-        // More of the same on one host is another host, too.
+        // Fewer of the same GPUs per host also count as another kind.
         let fewer = Some("H200 of 140GiB, 1 on its host");
         assert!(note(&[member(0, a), member(1, fewer)]).is_some());
     }
 
     #[test]
-    fn a_rank_without_a_gpu_is_named_with_what_it_costs() {
+    fn a_rank_without_a_gpu_is_named_with_the_effect() {
         let gpu = Some("H200 of 140GiB, 1 on its host");
         let note = note(&[member(0, gpu), member(1, None)]).unwrap();
         assert_eq!((note.code.as_str(), note.subject.as_str()), ("unlike-ranks", "ranks"));

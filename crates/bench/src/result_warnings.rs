@@ -9,22 +9,22 @@ use pathline_schema::{
 
 use crate::{memory_type_check, overhead};
 
-/// How many times as long as the others the compared samples may take.
+/// Maximum factor of the compared samples over the others.
 const COMPARED_SLOWER: f64 = 1.1;
-/// Fewest samples before those of the compared visit.
+/// Minimum samples before the compared visit.
 const BEFORE_COMPARED: usize = 4;
-/// A sample should be this many times as long as what its harness costs.
+/// Minimum factor of a sample over the cost of its harness.
 const OVERHEAD_FACTOR: f64 = 50.0;
-/// From this share of disturbed samples on, the clean ones may be a biased choice.
+/// From this share of disturbed samples on, the clean ones may be a biased selection.
 const PREEMPTED: f64 = 1.0 / 3.0;
-/// A trend below this is not worth a reader's time.
+/// Minimum trend that is worth a warning.
 const DRIFT: f64 = 0.05;
-/// Nor is a slow change within this range.
+/// Minimum range of a slow change that is worth a warning.
 const WANDERING: f64 = 0.01;
 
-/// A page fault brings at most this much at once, the largest page of a GPU, ...
+/// Maximum bytes of a page fault, the largest page of a GPU, ...
 const FAULTED: Bytes = Bytes::mib(2);
-/// ... and takes no less than this: faults of an H200 on the host's pages take 270 us for as much.
+/// ... and its minimum time: faults of an H200 on the host's pages take 270 us for as much.
 const FAULT: Ns = Ns::us(10.0);
 
 /// Warnings about a measured case.
@@ -67,23 +67,25 @@ pub(crate) fn about(
             notes.push(note("not-migrated", text));
         }
         notes.extend(
-            memory_type_check::wrongly(series).into_iter().map(|text| note("memory-type", text)),
+            memory_type_check::wrong_types(series)
+                .into_iter()
+                .map(|text| note("memory-type", text)),
         );
     }
     for (unit, readings) in &measured.gpus {
-        let said = [
+        let findings = [
             ("gpu-errors", errors(readings)),
             ("gpu-throttled", throttled(readings, facts.get(unit))),
             ("pcie-below-max", narrow(readings).filter(|_| uses_host_link(measured, *unit))),
         ];
-        for (code, text) in said {
+        for (code, text) in findings {
             notes.extend(text.map(|text| note(code, format!("{unit}: {text}"))));
         }
     }
     notes
 }
 
-/// Counters that grew. Cases of a group are sampled in turn, so that another of them may be it.
+/// Counters that grew. Cases of a group are sampled in turn, so another of them may be the cause.
 fn errors(readings: &GpuReadings) -> Option<String> {
     type WarningCount = fn(&GpuState) -> Option<u64>;
     const COUNTERS: [(&str, WarningCount); 4] = [
@@ -118,7 +120,7 @@ fn throttled(readings: &GpuReadings, facts: Option<&GpuFacts>) -> Option<String>
     ))
 }
 
-/// A PCIe link that is below its highest under load, when no saving of power explains it.
+/// A PCIe link below its maximum under load, without a power saving reason.
 fn narrow(readings: &GpuReadings) -> Option<String> {
     let link = readings.during.as_ref()?.pcie?;
     let (now, most) = (link.peak(), link.max_peak());
@@ -143,7 +145,7 @@ fn uses_host_link(measured: &MeasuredCase, gpu: Unit) -> bool {
     measured.case.flows().any(crosses)
 }
 
-/// That many samples were without a CPU for a while.
+/// The number of samples whose threads lost their CPU.
 fn preempted(clean: &CleanSamples) -> Option<String> {
     let CleanSamples { chosen, all, disturbed, enough, .. } = clean;
     let share = clean.disturbed_share();
@@ -198,7 +200,7 @@ fn small_pages(series: &FlowSeries) -> Option<String> {
     ))
 }
 
-/// A rate that changes more slowly than it was observed: what its interval does not contain.
+/// A rate that changes more slowly than it was observed: its interval does not cover that.
 fn wandering(series: &FlowSeries) -> Option<String> {
     let times = CaseTimes::slowest_flow(std::slice::from_ref(series));
     let found = pathline_stats::wandering(&times.ns, &times.visits, WANDERING)?;
@@ -210,8 +212,8 @@ fn wandering(series: &FlowSeries) -> Option<String> {
     ))
 }
 
-/// Pages that came faster than faults can move them. Two H200s gave 372 GB/s between them, which is
-/// what a kernel reads over their links.
+/// Pages that arrived faster than faults can move them. Two H200s gave 372 GB/s between them, the
+/// rate of a kernel that reads over their links.
 fn stayed(series: &FlowSeries) -> Option<String> {
     let by_faults = matches!(series.flow.by, Mover::Migrate { how: MigrateHow::Fault, .. });
     let middle = pathline_stats::SeriesSummary::of(&series.samples_ns)?.median;
@@ -224,8 +226,8 @@ fn stayed(series: &FlowSeries) -> Option<String> {
     })
 }
 
-/// The bytes of the last visit were compared. If each of its samples took longer than every one before,
-/// earlier ones may have moved fewer bytes.
+/// The bytes of the last visit were compared. If each of its samples took longer than every earlier
+/// one, earlier ones may have moved fewer bytes.
 fn slower_when_compared(series: &FlowSeries) -> Option<String> {
     let compared = *series.visits.last()? as usize;
     let before = series.samples_ns.len().checked_sub(compared).filter(|&n| n >= BEFORE_COMPARED)?;
@@ -251,8 +253,8 @@ fn short(series: &FlowSeries, overhead_ns: &BTreeMap<String, f64>) -> Option<Str
         .then(|| format!("a sample lasts {shortest:.0} ns and its harness costs {overhead:.0} ns"))
 }
 
-/// What threads pay for each repetition: a turn of the loop of passes, or, between isolated ones of
-/// several threads, a barrier.
+/// The cost per repetition of threads: a turn of the loop of passes, or a barrier between isolated
+/// ones of several threads.
 fn short_repetition(
     series: &FlowSeries,
     cadence: Cadence,
@@ -288,7 +290,7 @@ mod tests {
         };
         let text = slower_when_compared(&series([115.0, 116.0, 118.0, 120.0]));
         assert!(text.is_some_and(|t| t.contains("at least 15 % longer")));
-        // The first is cold, which says nothing; and 9 % is what noise may be.
+        // The first sample is cold, which proves nothing; and 9 % may be noise.
         assert_eq!(slower_when_compared(&series([130.0, 100.5, 101.0, 100.0])), None);
         assert_eq!(slower_when_compared(&series([109.0; 4])), None);
         let old = FlowSeries { visits: Vec::new(), ..series([115.0; 4]) };
@@ -348,17 +350,17 @@ mod tests {
             (overhead::REPETITION.to_owned(), 1.0),
             (overhead::BARRIER.to_owned(), 200.0),
         ]);
-        // 500 us are 10,000 times 50 ns: as samples, all of these are long enough. By 12,500
-        // repetitions each lasts 40 ns, less than 50 times 1 ns; by 8,000 it lasts 62.5 ns.
+        // 500 us are 10,000 times 50 ns: as samples, all of these are long enough. With 12,500
+        // repetitions each lasts 40 ns, less than 50 times 1 ns; with 8,000 it lasts 62.5 ns.
         let (short_one, long_one) = (copies(1, 12_500), copies(1, 8_000));
         assert_eq!(short(&short_one, &cost), None);
         let text = short_repetition(&short_one, Cadence::Streaming, &cost).unwrap();
         assert!(text.contains("lasts 40.0 ns") && text.contains("costs 1.0 ns"), "{text}");
         assert_eq!(short_repetition(&long_one, Cadence::Streaming, &cost), None);
-        // Two threads that meet after each pay 200 ns, and 62.5 ns are not 50 times that.
+        // Two threads pay 200 ns for each barrier, and 62.5 ns are not 50 times that.
         assert!(short_repetition(&copies(2, 8_000), Cadence::Isolated, &cost).is_some());
         assert_eq!(short_repetition(&copies(2, 8_000), Cadence::Streaming, &cost), None);
-        // One operation a sample repeats nothing, and older runs did not measure the cost.
+        // A sample of one operation repeats nothing, and older runs did not measure the cost.
         assert_eq!(short_repetition(&copies(1, 1), Cadence::Streaming, &cost), None);
         assert_eq!(short_repetition(&short_one, Cadence::Streaming, &BTreeMap::new()), None);
     }

@@ -1,7 +1,7 @@
-//! Rounds: each of some probes once, a fraction of a millisecond each, in an order that the caller draws.
+//! Rounds: each probe of a set once, a fraction of a millisecond each, in a given order.
 //!
-//! A run asks how fast a path is, and takes its time for it. A health check asks which of many equal paths
-//! is slower than the others, for which all must be timed in the same state of the machine.
+//! A run measures how fast a path is, for as long as precision needs. A health check compares equal
+//! paths, so it must time all of them in the same state of the machine.
 
 use pathline_hal::{CallError, CallResult, Machine, ThreadTeam, pattern};
 use pathline_schema::{Case, Ns};
@@ -11,11 +11,11 @@ use crate::lane::{BoundLane, MAX_REPS};
 use crate::pool::BufferPool;
 use crate::start::StartGates;
 
-/// Shortest time of a probe in a round; an operation that takes longer is timed alone. Device events have
-/// a grid of 0.5 us at worst, 0.25 % of it.
+/// Minimum time of a probe in a round; an operation that takes longer is timed alone. Device events
+/// have a grid of 0.5 us at worst, 0.25 % of it.
 const PROBE_TIME: Ns = Ns(200_000.0);
 
-/// Probes that are bound to a machine.
+/// Probes bound to a machine.
 pub struct ProbeRounds<'m> {
     machine: &'m Machine,
     pool: BufferPool<'m>,
@@ -30,16 +30,16 @@ struct BoundProbe<'m> {
 }
 
 impl<'m> ProbeRounds<'m> {
-    /// Without any probe.
+    /// Without probes.
     pub fn new(machine: &'m Machine) -> Self {
         Self { machine, pool: BufferPool::new(machine), probes: Vec::new() }
     }
 
-    /// Allocates what a case needs, runs it a few times untimed and finds its repetitions. The number of
-    /// the probe, from 0.
+    /// Allocates the buffers of a case, runs it a few times untimed and finds its repetitions.
+    /// Returns the number of the probe, from 0.
     ///
     /// # Errors
-    /// Those of the machine: no memory, no such mover, an operation that failed.
+    /// Errors of the machine: no memory, no such mover, a failed operation.
     pub fn bind(&mut self, case: &Case) -> CallResult<usize> {
         if let Some(flow) = case.flows().find(|flow| flow.by.wire().is_some()) {
             let why = "messages between processes are no probe of a health check";
@@ -52,7 +52,7 @@ impl<'m> ProbeRounds<'m> {
             lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
         }
         let mut probe = BoundProbe { case: case.clone(), lanes, reps: 1 };
-        // The first operation pays for pages and code, the second says how long one takes.
+        // The first operation pays for pages and code; the second gives the time of one.
         probe.sample(self.machine, 1, &mut || ())?;
         let each = probe.sample(self.machine, 1, &mut || ())?;
         if probe.lanes.iter().all(|lane| lane.repeats()) {
@@ -71,8 +71,8 @@ impl<'m> ProbeRounds<'m> {
         self.measure_while(probe, Ns::ZERO, &mut || ())
     }
 
-    /// The same from operations that take at least `time` together, where they can be repeated; `look` is
-    /// called while they run.
+    /// The same from operations that take at least `time` together, if they can be repeated; `look`
+    /// is called while they run.
     ///
     /// # Errors
     /// As [`Self::measure`].
@@ -98,7 +98,7 @@ impl<'m> ProbeRounds<'m> {
 }
 
 impl BoundProbe<'_> {
-    /// Time of one of `reps` operations; of several flows that of the slowest timed one.
+    /// Time of one of `reps` operations; with several flows that of the slowest timed one.
     fn sample(&mut self, machine: &Machine, reps: u64, look: &mut dyn FnMut()) -> CallResult<Ns> {
         for lane in &mut self.lanes {
             lane.prepare()?;
@@ -116,7 +116,7 @@ impl BoundProbe<'_> {
     }
 }
 
-/// The numbers below `count` in an order that `seed` draws, each order as likely as the others.
+/// The numbers below `count` in a random order from `seed`, each order equally likely.
 pub fn drawn_order(count: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
@@ -137,8 +137,8 @@ mod tests {
         pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("a machine")
     }
 
-    /// 64 MiB over 450 GB/s of NVLink take 0.15 to 0.2 ms, so that two operations are timed together at
-    /// most; 64 KiB take 10 us, so that 20 or so are.
+    /// 64 MiB over 450 GB/s of NVLink take 0.15 to 0.2 ms, so at most two operations are timed
+    /// together; 64 KiB take 10 us, so about 20 are.
     #[test]
     fn a_probe_takes_a_fraction_of_a_millisecond() {
         let machine = machine();

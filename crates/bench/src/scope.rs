@@ -1,4 +1,4 @@
-//! What suites and plans know of a machine.
+//! The facts about a machine that suites and plans use.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use pathline_schema::{Bytes, RankMember, StoreFacts, Topology};
 
 use crate::tuned::TunedKernels;
 
-/// What is known of a machine without touching it.
+/// Facts about a machine, known without using it.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanScope<'a> {
-    /// What it is made of.
+    /// Its components.
     pub topology: &'a Topology,
     /// Whether it is a model in virtual time.
     pub simulated: bool,
-    /// Why no GPU runtime can be used; none if one can.
+    /// Why no GPU runtime can be used; `None` if one can.
     pub without_runtime: Option<&'a str>,
-    /// Most host memory for buffers.
+    /// Maximum host memory for buffers.
     pub memory: Bytes,
-    /// Environment switches that were set.
+    /// Environment variables that are set.
     pub env: &'a BTreeMap<String, String>,
-    /// The kernels that suites take.
+    /// The kernels that suites use.
     pub tuned: &'a TunedKernels,
-    /// What random sets are drawn from.
+    /// Seed and number of random sets.
     pub draw: RandomDraw,
-    /// The processes that measure together; none in a run of one process.
+    /// The processes of the run; empty in a run of one process.
     pub ranks: &'a [RankMember],
-    /// The places for files that the run was given, by number.
+    /// The file stores of the run, by number.
     pub stores: &'a [StoreFacts],
 }
 
@@ -33,8 +33,8 @@ static NO_SWITCHES: BTreeMap<String, String> = BTreeMap::new();
 static PLAIN: TunedKernels = TunedKernels::plain();
 
 impl<'a> PlanScope<'a> {
-    /// One process on a real machine: plain kernels, no switches set, no places for files, and
-    /// nothing against a GPU runtime.
+    /// One process on a real machine: plain kernels, no variables set, no stores, and a usable GPU
+    /// runtime.
     pub fn new(topology: &'a Topology, memory: Bytes) -> Self {
         Self {
             topology,
@@ -50,17 +50,17 @@ impl<'a> PlanScope<'a> {
     }
 }
 
-/// What suites draw their random sets from.
+/// Seed and number of suites' random sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RandomDraw {
     /// The same seed gives the same sets.
     pub seed: u64,
-    /// How many sets.
+    /// Number of sets.
     pub sets: u32,
 }
 
 impl Default for RandomDraw {
-    /// 240 sets: with 20 of them beyond it, the 90th percentile of their errors is still known.
+    /// 240 sets: 24 of them lie beyond the 90th percentile of the errors, enough to estimate it.
     fn default() -> Self {
         Self { seed: 1, sets: 240 }
     }

@@ -1,5 +1,5 @@
-//! A run from its first line to its last: plan, journal, resume, time limit, and what a lost crew
-//! costs.
+//! A run from first to last journal line: plan, journal, resume, time limit, and the handling of
+//! lost workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use crate::rank_mismatch;
 use crate::result_warnings;
 use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 
-/// Why a run could not be written down or taken up again.
+/// Why a run could not be written or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The journal cannot be opened or read.
@@ -45,7 +45,7 @@ pub enum SessionError {
         /// World and host of this run.
         here: String,
     },
-    /// The same host shows other GPUs, or in another order.
+    /// The same host has other GPUs, or in another order.
     #[error("{}: its GPUs were {there}, and now they are {here}: figures would be written down for the wrong ones; set the variables that choose GPUs as they were (`env` in the first line of the journal)", path.display())]
     OtherGpus {
         /// The file.
@@ -57,7 +57,7 @@ pub enum SessionError {
     },
 }
 
-/// What happens in a run, for whoever shows it.
+/// An event of a run, for its display.
 #[derive(Debug, Clone, Copy)]
 pub enum RunEvent<'a> {
     /// A case has its outcome.
@@ -73,18 +73,18 @@ pub enum RunEvent<'a> {
     Message(&'a JournalRecord),
 }
 
-/// An open journal with what it already holds.
+/// An open journal with its earlier records.
 pub struct JournalSession {
     file: JournalFile,
     done: BTreeSet<Case>,
     carried: BTreeMap<Case, SampledCase>,
-    /// Whether the journal says already what the machine is made of.
+    /// Whether the journal already has the topology of the machine.
     has_topology: bool,
-    /// What is to be noted before the first case.
+    /// Notes to write before the first case.
     notes: Vec<RunNote>,
 }
 
-/// What a journal says of a run besides its plan and its machine.
+/// Facts of a run for its journal, in addition to plan and machine.
 #[derive(Debug, Clone, Default)]
 pub struct RunHeader {
     /// Name of this host.
@@ -93,13 +93,13 @@ pub struct RunHeader {
     pub version: String,
     /// The process that writes the journal.
     pub pid: u32,
-    /// Which repeat of the run this is; 0 is the first.
+    /// Number of the repeat of the run; 0 is the first.
     pub repeat: u32,
     /// The command line.
     pub command: Vec<String>,
     /// SHA-256 of the description of a simulated machine.
     pub machine_sha256: Option<String>,
-    /// Environment switches that were set.
+    /// Environment variables that are set.
     pub env: BTreeMap<String, String>,
     /// Settings of the engine.
     pub settings: RunSettings,
@@ -109,7 +109,7 @@ impl JournalSession {
     /// Starts a new journal at `path`.
     ///
     /// # Errors
-    /// Something is there already, or the file cannot be made.
+    /// The name exists already, or the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, SessionError> {
         Ok(Self {
             file: JournalFile::create(path)?,
@@ -120,12 +120,12 @@ impl JournalSession {
         })
     }
 
-    /// Goes on with what [`JournalFile::open`] gave: cases that have an outcome in this repeat of the
-    /// run (0 is the first) are not measured again, samples of a case in flight are kept, and a torn
-    /// last line is cut off.
+    /// Continues a journal from [`JournalFile::open`]: cases that have an outcome in this repeat of
+    /// the run (0 is the first) are not measured again, samples of a case in flight are kept, and a
+    /// torn last line is cut off.
     ///
     /// # Errors
-    /// It is of another machine or other GPUs of it, or has changed since it was read.
+    /// It belongs to another machine or other GPUs of it, or has changed since it was read.
     pub fn resume(
         mut file: JournalFile,
         journal: Journal,
@@ -166,18 +166,18 @@ impl JournalSession {
         })
     }
 
-    /// Notes something before the first case.
+    /// Adds a note to write before the first case.
     pub fn with_note(mut self, note: Option<RunNote>) -> Self {
         self.notes.extend(note);
         self
     }
 
-    /// Where the journal lies.
+    /// The path of the journal.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Why nothing keeps other runs off the journal, where the file system has no locks.
+    /// Why no lock keeps other runs off the journal, where the file system has no locks.
     pub fn unlocked(&self) -> Option<&io::Error> {
         self.file.unlocked()
     }
@@ -194,16 +194,16 @@ impl JournalSession {
     /// The journal cannot be written. A case's failure is its outcome, not an error.
     pub fn run(
         mut self,
-        crew: &mut dyn Executor,
+        executor: &mut dyn Executor,
         plan: &RunPlan,
         header: RunHeader,
         now: &dyn Fn() -> String,
         interrupt: InterruptCheck<'_>,
         show: &mut dyn FnMut(RunEvent<'_>),
     ) -> Result<RunEnd, SessionError> {
-        let begun = crew.now();
+        let begun = executor.now();
         let MachineInfo { world, topology, overhead_ns, gpus, ranks, stores, notes, .. } =
-            crew.about().clone();
+            executor.about().clone();
         let begin = RunBegin {
             schema: SCHEMA_VERSION,
             version: header.version,
@@ -228,7 +228,7 @@ impl JournalSession {
         let total = plan.entries.len();
         let written = plan.entries.len() - todo.len();
         let mut run = ActiveRun {
-            crew,
+            executor,
             interrupt,
             writer: JournalWriter {
                 file: &mut self.file,
@@ -261,7 +261,8 @@ impl JournalSession {
             for note in &self.notes {
                 run.writer.put(JournalRecord::Note(note.clone()))?;
             }
-            // Before the first case: whatever cuts the run, its journal says what it could not measure.
+            // Before the first case, so that the journal of an interrupted run lists the skipped
+            // cases too.
             for entry in &todo {
                 run.skip(entry)?;
             }
@@ -278,7 +279,7 @@ impl JournalSession {
             }
             let complete = run.writer.done == total;
             let why = interrupt().filter(|_| !complete);
-            let elapsed = run.crew.now() - begun;
+            let elapsed = run.executor.now() - begun;
             let end = RunEnd { ended: now(), elapsed, complete, why };
             run.writer.put(JournalRecord::End(end.clone()))?;
             Ok(end)
@@ -296,37 +297,37 @@ fn at(path: &Path, source: io::Error) -> SessionError {
     SessionError::Io { path: path.to_owned(), source }
 }
 
-/// A run that goes on.
+/// A run in progress.
 struct ActiveRun<'a, 's> {
-    crew: &'a mut dyn Executor,
+    executor: &'a mut dyn Executor,
     interrupt: InterruptCheck<'a>,
     writer: JournalWriter<'a, 's>,
-    /// Why GPUs cannot be measured any more, though they could when the plan was made.
+    /// Why GPUs cannot be measured any more, although they could when the plan was made.
     without: Option<String>,
-    /// Why nothing can be measured any more.
+    /// Why no case can be measured any more.
     gone: Option<String>,
     overhead_ns: BTreeMap<String, f64>,
-    /// What each GPU says of itself.
+    /// Facts about each GPU.
     gpus: BTreeMap<Unit, GpuFacts>,
     /// Samples of cases without an outcome.
     carried: BTreeMap<Case, SampledCase>,
     finished: BTreeSet<Case>,
-    /// Cases that were in flight when the coordinator of the ranks failed, and were begun again.
+    /// Cases in flight when the coordinator of the ranks failed, which were started again.
     retried: BTreeSet<Case>,
     failures: DeviceFailures,
-    /// What cases took, to find outliers among equal ones.
+    /// Times of cases, to find outliers among equal ones.
     equals: EqualCases,
 }
 
 impl ActiveRun<'_, '_> {
-    /// Gives a case its outcome that the plan rules out.
+    /// Writes the outcome of a case that the plan skips.
     fn skip(&mut self, entry: &PlannedCase) -> io::Result<()> {
         let PlannedCase { case, suites, skip, .. } = entry.clone();
         let skip = skip.map(|why| JournalRecord::Skipped(SkippedCase { case, suites, why }));
         skip.map_or(Ok(()), |skip| self.writer.put(skip))
     }
 
-    /// Measures a group of cases, by as many crews as it takes.
+    /// Measures a group of cases, with a new worker after each loss.
     fn group(&mut self, group: &[&PlannedCase]) -> io::Result<()> {
         let mut left: Vec<PlannedCase> = group.iter().map(|&entry| entry.clone()).collect();
         loop {
@@ -346,13 +347,13 @@ impl ActiveRun<'_, '_> {
         }
     }
 
-    /// Measures cases again, in a new process, that differ from all that should equal them. The later
-    /// figure counts; a note keeps the first.
+    /// Measures outliers among equal cases again, in a new process. The later figure counts; a note
+    /// keeps the first.
     fn measure_outliers(&mut self, plan: &[&PlannedCase]) -> io::Result<()> {
         let outliers = self.equals.outliers();
         let entry = |outlier: &OutlierCase| plan.iter().find(|e| e.case == outlier.case);
         let entries: Vec<&PlannedCase> = outliers.iter().filter_map(entry).copied().collect();
-        if entries.is_empty() || (self.interrupt)().is_some() || !self.crew.restart() {
+        if entries.is_empty() || (self.interrupt)().is_some() || !self.executor.restart() {
             return Ok(());
         }
         self.writer.again = true;
@@ -368,7 +369,7 @@ impl ActiveRun<'_, '_> {
             }
         }
         for first in outliers {
-            // None if it failed, or the run was cut before it.
+            // `None` if it failed, or the run was interrupted before it.
             let Some(again) = self.equals.median(&first.case).map(|ns| ns / 1e3) else { continue };
             let (code, outcome) = match self.equals.outlier(&first.case) {
                 Some(_) => (RunNote::UNLIKE_EQUALS, "so it is no state of one process"),
@@ -383,7 +384,7 @@ impl ActiveRun<'_, '_> {
         Ok(())
     }
 
-    /// Gives the cases that cannot be measured any more their outcome; the others.
+    /// Writes the outcome of cases that cannot be measured any more; returns the others.
     fn usable(&mut self, entries: Vec<PlannedCase>) -> io::Result<Vec<PlannedCase>> {
         if entries.is_empty() {
             return Ok(entries);
@@ -409,13 +410,13 @@ impl ActiveRun<'_, '_> {
     }
 
     fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
-        let Self { crew, writer, carried, finished, failures, equals, .. } = self;
-        let before = crew.about().without.clone();
+        let Self { executor, writer, carried, finished, failures, equals, .. } = self;
+        let before = executor.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
-        let mut tell = |event: TaskEvent| -> io::Result<()> {
+        let mut sink = |event: TaskEvent| -> io::Result<()> {
             let TaskEvent::Record(message) = event else { return Ok(()) };
             match message {
-                // The case has an outcome already, which counts if this one is cut.
+                // The case has an outcome already, which counts if this measurement is interrupted.
                 JournalRecord::Sampled(_) if writer.again => Ok(()),
                 JournalRecord::Sampled(visit) => {
                     match carried.get_mut(&visit.case) {
@@ -448,8 +449,8 @@ impl ActiveRun<'_, '_> {
                 other => writer.put(other),
             }
         };
-        let ended = crew.measure(task, self.interrupt, &mut tell)?;
-        let after = &self.crew.about().without;
+        let ended = executor.measure(task, self.interrupt, &mut sink)?;
+        let after = &self.executor.about().without;
         if let (None, Some(why)) = (before, after) {
             let text = format!("the run goes on without GPUs: {why}");
             self.without = Some(why.clone());
@@ -462,14 +463,14 @@ impl ActiveRun<'_, '_> {
         Ok(ended)
     }
 
-    /// The case in flight has its outcome by that, and its GPUs a failure. Where the coordinator of
-    /// the ranks failed, the case is begun again, once, and no GPU is charged.
+    /// Handles a lost worker: the case in flight gets a fault, and its GPUs a failure. If the
+    /// coordinator of the ranks failed, the case is started again, once, and no GPU is charged.
     fn lost(&mut self, loss: WorkerLoss, left: &mut Vec<PlannedCase>) -> io::Result<()> {
         let Some(at) = left.iter().position(|e| Some(&e.case) == loss.case.as_ref()) else {
             return Ok(());
         };
         if loss.cause == LossCause::Coordinator && self.retried.insert(left[at].case.clone()) {
-            let text = format!("{} is begun again: {}", left[at].case, loss.error);
+            let text = format!("{} is started again: {}", left[at].case, loss.error);
             let (code, subject) = ("coordinator-failed".to_owned(), "run".to_owned());
             return self.writer.put(JournalRecord::Note(RunNote { code, subject, text }));
         }
@@ -497,7 +498,7 @@ impl ActiveRun<'_, '_> {
     }
 }
 
-/// Counts an error against the GPUs of a case, and says which are retired by it.
+/// Counts an error for the GPUs of a case, and writes which ones it retires.
 fn retire(
     failures: &mut DeviceFailures,
     fault: &FaultedCase,
@@ -513,7 +514,7 @@ fn retire(
     Ok(())
 }
 
-/// Writes a line at a time and tells whoever watches.
+/// Writes one line at a time and passes it to the observer.
 struct JournalWriter<'a, 's> {
     file: &'a mut JournalFile,
     show: &'a mut (dyn FnMut(RunEvent<'_>) + 's),

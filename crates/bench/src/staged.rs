@@ -1,4 +1,4 @@
-//! Lanes of copies from GPU to GPU that this program stages through pinned host memory.
+//! Lanes of GPU to GPU copies that this program stages through pinned host memory.
 
 use std::rc::Rc;
 
@@ -14,17 +14,16 @@ use crate::lane::{BoundLane, LaneSample, SOURCE_SEED, SPOILT_SEED};
 /// A wait, a copy and a record: on each stream for every chunk.
 const OPERATIONS: u64 = 3;
 
-/// A chunk of pinned memory and which side may use it.
+/// A chunk of pinned memory and the events that guard it.
 struct StagingSlot<'m> {
     memory: MachineBuffer<'m>,
-    /// Its bytes have come from the source; of the source's GPU.
+    /// Its bytes have arrived from the source; an event of the source's GPU.
     filled: GpuEvent<'m>,
-    /// Its bytes have gone on; of the destination's GPU.
+    /// Its bytes have been copied on; an event of the destination's GPU.
     emptied: GpuEvent<'m>,
 }
 
-/// Two streams that hand chunks to each other: one writes out of the source, one into the
-/// destination.
+/// Two streams that pass chunks to each other: one copies from the source, one to the destination.
 pub(crate) struct StagedLane<'m> {
     machine: &'m Machine,
     out: GpuStream<'m>,
@@ -57,8 +56,8 @@ impl<'m> StagedLane<'m> {
         let (from, to) = (gpu(flow.src.unit)?, gpu(flow.dst.unit)?);
         let most = machine.driver()?.queue_depth() / OPERATIONS;
         if flow.bytes.0.div_ceil(STAGED_CHUNK.0) > most {
-            // The call that enqueues the next one would wait for a gate that is opened after it.
-            let why = "it has more chunks than fit into a stream that is held";
+            // The call that enqueues the next one would wait for a gate that opens after it.
+            let why = "it has more chunks than fit into a held stream";
             let way_out = format!("take at most {}", Bytes(most.saturating_mul(STAGED_CHUNK.0)));
             return Err(CallError::unsupported("bind", flow.to_string(), why).or_try(way_out));
         }
@@ -86,16 +85,16 @@ impl<'m> StagedLane<'m> {
         self.bytes.0.div_ceil(STAGED_CHUNK.0)
     }
 
-    /// All chunks of one operation. A chunk's memory is not written before its last bytes have
-    /// gone on, nor read before its new bytes have come.
+    /// Enqueues all chunks of one operation. A chunk's memory is not written before its last bytes
+    /// were copied on, nor read before its new bytes have arrived.
     fn enqueue(&self) -> CallResult<()> {
         let engine = CopyChoice::Auto;
         for (nth, slot) in (0..self.chunks()).zip(self.slots.iter().cycle()) {
             let offset = nth * STAGED_CHUNK.0;
             let bytes = STAGED_CHUNK.min(Bytes(self.bytes.0 - offset));
             let memory = slot.memory.address();
-            // The first time round the memory is free, and a wait for an event that was never
-            // recorded is none.
+            // In the first round the memory is free, and a wait for an unrecorded event has no
+            // effect.
             self.out.wait_event(&slot.emptied)?;
             self.out.copy(memory, self.src.address() + offset, bytes, engine)?;
             self.out.record(&slot.filled)?;
@@ -115,7 +114,7 @@ impl BoundLane for StagedLane<'_> {
         for _ in 0..reps {
             self.enqueue()?;
         }
-        // Both events are of the GPU that the bytes come from, so that they can be compared.
+        // Both events belong to the source's GPU, so that they can be compared.
         for slot in &self.slots {
             self.out.wait_event(&slot.emptied)?;
         }

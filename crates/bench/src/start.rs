@@ -1,4 +1,5 @@
-//! How the flows of a case start: together, and copies of one engine in the order of the case.
+//! Starts the flows of a case: together, except for copies of one engine, which start in the order
+//! of the case.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,13 @@ use pathline_schema::{Flow, Mover, Ns, Place, Unit};
 
 use crate::lane::{BoundLane, LaneSample};
 
-/// Between copies that ask one engine. A copy engine that serves its streams one after the other
-/// takes whole streams, and of those that wait behind one gate any: the order of three copies of
-/// 256, 512 and 1024 MiB out of an H200 was as random as a coin. Let go 2 to 5 us apart they came in
-/// the order of the case in 52 to 100 of 100 samples, 20 us apart always.
+/// Delay between copies for one engine. A copy engine with several waiting streams behind one gate
+/// takes any of them: the order of three copies of 256, 512 and 1024 MiB out of an H200 was random.
+/// Released 2 to 5 us apart they came in the order of the case in 52 to 100 of 100 samples, 20 us
+/// apart always.
 const APART: Ns = Ns(20_000.0);
 
-/// Gates for the turns of a case's flows, and when each was opened.
+/// Gates for the turns of a case's flows, and the time when each was opened.
 pub(crate) struct StartGates<'m> {
     machine: &'m Machine,
     turns: Vec<usize>,
@@ -32,12 +33,12 @@ impl<'m> StartGates<'m> {
         Ok(Self { machine, turns, gates, opened: Vec::new() })
     }
 
-    /// The gate of each flow, in their order.
+    /// The gate of each flow, in flow order.
     pub(crate) fn gates(&self) -> impl Iterator<Item = &StartGate<'m>> {
         self.turns.iter().filter_map(|&turn| self.gates.get(turn))
     }
 
-    /// Lets the first of every engine go, then the second of every engine, and so on.
+    /// Releases the first flow of every engine, then the second of every engine, and so on.
     pub(crate) fn release(&mut self) -> CallResult<()> {
         for (turn, gate) in self.gates.iter().enumerate() {
             if turn > 0 {
@@ -49,10 +50,10 @@ impl<'m> StartGates<'m> {
         Ok(())
     }
 
-    /// A flow that began when it was let go is timed from there. One that had to wait for its engine
-    /// recorded its start only when its turn came: it is timed from the first start on its GPU. By
-    /// their own starts three copies out of one H200 took 683 us each, which would be 1180 GB/s over
-    /// links of 478.
+    /// Adds waiting times. A flow that started on its release is timed from there. One that waited
+    /// for its engine recorded its start only in its turn: it is timed from the first start on its
+    /// GPU. By their own starts three copies out of one H200 took 683 us each, which would be 1180
+    /// GB/s over links of 478.
     pub(crate) fn count_waits(
         &self,
         lanes: &[Box<dyn BoundLane + '_>],
@@ -77,7 +78,7 @@ impl<'m> StartGates<'m> {
     }
 }
 
-/// How many flows before each one ask the same engine for the same kind of copy.
+/// For each flow, the number of earlier flows that need the same engine for the same kind of copy.
 fn turns<'f>(flows: impl Iterator<Item = &'f Flow>) -> Vec<usize> {
     let on_gpu = |place: Place| place.unit.gpu().is_some();
     let mut before: BTreeMap<(Unit, bool, bool), usize> = BTreeMap::new();
@@ -101,8 +102,8 @@ mod tests {
         case.parse::<Case>().expect("a case").timed
     }
 
-    /// Two into GPU 1 by engines of their own, three out of GPU 0, one in and two out of the host's
-    /// memory; a kernel asks no engine.
+    /// Two into GPU 1 by different engines, three out of GPU 0, one in and two out of the host's
+    /// memory; a kernel needs no engine.
     #[test]
     fn copies_of_one_engine_have_turns() {
         let case = "gpu2.vram > gpu1.vram by dma@gpu2 x 1MiB & gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB \
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(turns(flows(case).iter()), [0, 0, 1, 2, 0, 0, 1, 0]);
     }
 
-    /// A lane that has run.
+    /// A lane with a completed operation.
     struct Ran<'m> {
         start: GpuEvent<'m>,
         end: GpuEvent<'m>,
@@ -155,7 +156,7 @@ mod tests {
         let lane = || Ran { start: gpu.event().unwrap(), end: gpu.event().unwrap() };
         let (first, second) = (lane(), lane());
         for (stream, lane) in streams.iter().zip([&first, &second]) {
-            // The engine takes the second stream when the first is through.
+            // The engine starts the second stream when the first has ended.
             if std::ptr::eq(lane, &second) {
                 stream.wait_event(&first.end).unwrap();
             }
@@ -173,7 +174,7 @@ mod tests {
         let mut starts = StartGates::new(&machine, flows.iter()).unwrap();
         starts.release().unwrap();
         starts.count_waits(&lanes, &mut laps).unwrap();
-        // The first keeps its time; the second has both, and no less.
+        // The first keeps its time; the second has the sum of both.
         assert_eq!(laps[0].elapsed.0, own[0]);
         assert!((laps[1].elapsed.0 / (own[0] + own[1]) - 1.0).abs() < 0.01, "{laps:?} of {own:?}");
     }

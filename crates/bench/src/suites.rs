@@ -1,4 +1,5 @@
-//! The suites, in display order. A suite is a name and the cases it makes of a topology.
+//! The suites, in display order. A suite is a name and a function that makes its cases from a
+//! topology.
 
 mod at_once;
 pub(crate) mod between;
@@ -22,23 +23,23 @@ use payloads::{BULK, CHASED_FAR, PayloadSizes, chased, host_bulk};
 pub struct SuiteSpec {
     /// Its name on the command line and in records.
     pub id: SuiteId,
-    /// What it answers, in one line.
+    /// Its question, in one line.
     pub about: &'static str,
-    /// Whether a run without `--suite` takes it there.
+    /// Whether a run without `--suite` includes it.
     pub by_default: fn(&PlanScope<'_>) -> bool,
-    /// Its cases on a topology, without regard to what can be done there.
+    /// Its cases on a topology, whether or not they can be measured there.
     pub cases: CaseMaker,
 }
 
 /// How a suite makes its cases.
 #[derive(Debug, Clone, Copy)]
 pub enum CaseMaker {
-    /// Each is a figure of its own.
+    /// Each is a separate figure.
     Figures(fn(&Topology) -> Vec<Case>),
-    /// Hundreds that a model is made of or held against. They are taken only if their suite is
-    /// named, not by a pattern, and have [`PROBE_BUDGET`] each.
+    /// Hundreds of cases to fit or test a model. They run only if their suite is named, not by a
+    /// pattern, and have [`PROBE_BUDGET`] each.
     Probes(fn(&Topology, RandomDraw) -> Vec<Case>),
-    /// What depends on more than the node: processes of the run, places for files.
+    /// Cases that depend on more than the node: processes of the run, file stores.
     Scoped(fn(&PlanScope<'_>) -> Vec<Case>),
 }
 
@@ -52,25 +53,25 @@ impl CaseMaker {
         }
     }
 
-    /// Whether they are probes.
+    /// Whether its cases are probes.
     pub const fn are_probes(&self) -> bool {
         matches!(self, Self::Probes(_))
     }
 }
 
-/// Time for one probe, unless `--case-budget` says otherwise: 16 samples of the longest of them
-/// (four H200s take 3.3 ms for copies in of all of them), 40 of a path alone.
+/// Time budget of a probe, unless `--case-budget` sets another: 16 samples of the longest one (four
+/// H200s take 3.3 ms for concurrent copies into all of them), 40 of a lone path.
 pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 
 /// All suites.
 ///
-/// A run without `--suite` on a node of 8 GPUs is to end within 180 s. A bandwidth case takes 60 to
-/// 100 ms there (a sample of 0.7 to 5 ms some ten to twenty times, its buffers, its check), one over
-/// the host link or of page migration up to three times that, a pointer chase 0.2 s. On 8 GPUs behind
-/// NVLink switches with two NUMA domains that makes, in seconds: local 40 x 0.1 + 8 x 0.2 = 6, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency
-/// 80 x 0.05 + 64 x 0.2 = 17, sweep 101 x 0.2 = 20, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed
-/// 28 x 0.2 = 6, overhead 43 x 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu
-/// 36 x 0.15 = 5: 124 s.
+/// A run without `--suite` on a node of 8 GPUs must end within 180 s. A bandwidth case takes 60 to
+/// 100 ms there (a sample of 0.7 to 5 ms some ten to twenty times, its buffers, its check), one
+/// over the host link or of page migration up to three times that, a pointer chase 0.2 s. On 8 GPUs
+/// behind NVLink switches with two NUMA domains that makes, in seconds: local 40 x 0.1 + 8 x 0.2 =
+/// 6, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency 80 x 0.05 + 64 x 0.2 = 17, sweep
+/// 101 x 0.2 = 20, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 = 6, overhead 43 x
+/// 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu 36 x 0.15 = 5: 124 s.
 pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::Host,
@@ -179,7 +180,7 @@ pub const SUITES: &[SuiteSpec] = &[
         id: SuiteId::MpiBothWays,
         about: "MPI bandwidth in both directions at once",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
-        cases: CaseMaker::Scoped(between::mpi_both_ways),
+        cases: CaseMaker::Scoped(between::mpi_bidirectional),
     },
     SuiteSpec {
         id: SuiteId::MpiOneSided,
@@ -249,11 +250,10 @@ pub const SUITES: &[SuiteSpec] = &[
     },
 ];
 
-/// The most GPUs with which the host's own suite has its time in a run of 180 s: it takes a
-/// minute.
-const GPUS_BESIDE_HOST: usize = 4;
+/// Maximum GPUs with which the host's own suite, which takes a minute, fits into a run of 180 s.
+const MAX_GPUS_WITH_HOST: usize = 4;
 
-/// A model's CPU loops say nothing that its description does not: they run when asked for.
+/// A model's CPU loops only repeat its description: they run on request.
 fn host_by_default(scope: &PlanScope<'_>) -> bool {
     if is_group(scope) {
         return false;
@@ -261,11 +261,11 @@ fn host_by_default(scope: &PlanScope<'_>) -> bool {
     let gpus = if scope.without_runtime.is_some() { 0 } else { scope.topology.gpus.len() };
     match scope.simulated {
         true => scope.topology.gpus.is_empty(),
-        false => gpus <= GPUS_BESIDE_HOST,
+        false => gpus <= MAX_GPUS_WITH_HOST,
     }
 }
 
-/// Several processes measure what goes between them, unless a suite of one is named.
+/// Several processes measure the traffic between them, unless a suite of one process is named.
 fn is_group(scope: &PlanScope<'_>) -> bool {
     scope.ranks.len() > 1
 }
@@ -309,8 +309,8 @@ fn sizes(from: Bytes, to: Bytes) -> Vec<Bytes> {
     sizes
 }
 
-/// The same sizes in another order: the largest, which summaries rest on, then every eighth, then those
-/// half-way between, and so on. A run that its time limit cuts then has the whole range, coarsely.
+/// The same sizes in another order: the largest, on which summaries rest, then every eighth, then
+/// those half-way between, and so on. A run with a time limit then covers the whole range coarsely.
 fn coarse_first(sizes: &[Bytes]) -> Vec<Bytes> {
     let mut order: Vec<Bytes> = sizes.last().copied().into_iter().collect();
     for step in [8, 4, 2, 1] {
@@ -328,9 +328,9 @@ fn host(topology: &Topology) -> Vec<Case> {
     let bulk = host_bulk(topology);
     let largest = bulk.max(Bytes::gib(1));
     for (nth, domain) in topology.numa.iter().filter(with_cpus).enumerate() {
-        // Every domain is the same processor: the whole sweep on the first, the ends on the rest. What
-        // summaries rest on comes first; more than that is last, since a GiB that no process had before
-        // takes seconds to touch in a virtual machine.
+        // Every domain has the same processor: the whole sweep runs on the first, its ends on the
+        // rest. The sizes of summaries come first and larger ones last, since the first touch of a
+        // GiB takes seconds in a virtual machine.
         let mut all = coarse_first(&sizes(Bytes::kib(4), bulk));
         all.extend((largest > bulk).then_some(largest));
         let mut rest = vec![largest, bulk];
@@ -356,9 +356,9 @@ fn threads_of(topology: &Topology, id: u32) -> u32 {
     u32::try_from(cpus).unwrap_or(u32::MAX).max(1)
 }
 
-/// Instruction choices of the processor's architecture. Features that this one lacks are skipped
-/// by the plan, with the reason. Where there is AVX-512, the narrower temporal loop and the one
-/// with prefetch say nothing more; a pasted case still runs them.
+/// Instruction choices of the processor's architecture. The plan skips the ones that this processor
+/// lacks, with the reason. With AVX-512, the narrower temporal loop and the one with prefetch add
+/// no information; a pasted case still runs them.
 fn copies(topology: &Topology) -> &'static [CpuHow] {
     use CpuHow::*;
     if topology.host.arch == "aarch64" {
@@ -370,7 +370,7 @@ fn copies(topology: &Topology) -> &'static [CpuHow] {
     }
 }
 
-/// The widest plain loads and stores that the processor has.
+/// The widest plain loads and stores of the processor.
 fn widest(topology: &Topology) -> CpuHow {
     [CpuHow::Avx512, CpuHow::Avx2, CpuHow::Neon]
         .into_iter()
@@ -418,7 +418,7 @@ fn host_sweep(topology: &Topology, id: u32, threads: u32, sizes: &[Bytes], cases
     stores.extend(streaming(simd));
     let ends = ends(threads);
     for &bytes in sizes {
-        // By operation first: what is compared is sampled in turn, in the same buffers.
+        // By operation first: compared cases are sampled in turn, in the same buffers.
         for &how in copies(topology) {
             for &t in &ends {
                 cases.push(Case::single(memory, memory, cpu(id, CpuOp::Copy, how, t), bytes));
@@ -481,14 +481,14 @@ fn local(topology: &Topology) -> Vec<Case> {
     cases
 }
 
-/// The NUMA domain whose memory is nearest to a GPU; the first one if that is not known.
+/// The NUMA domain whose memory is nearest to a GPU; the first one if unknown.
 fn home(topology: &Topology, g: u32) -> u32 {
     let stated = topology.gpus.iter().find(|gpu| gpu.index == g).and_then(|gpu| gpu.numa);
     stated.or_else(|| topology.numa.first().map(|d| d.id)).unwrap_or(0)
 }
 
-/// Kind of path after kind of path, each for all GPUs: they are compared, and share buffers that take
-/// longer to page-lock than to copy (353 ms a GiB on a node of H200s).
+/// Paths by kind, each for all GPUs: they are compared, and share buffers that take longer to
+/// page-lock than to copy (353 ms a GiB on a node of H200s).
 fn host_link(topology: &Topology) -> Vec<Case> {
     let gpus = || topology.gpus.iter().map(|g| g.index);
     let each: Vec<Vec<Case>> = gpus().map(|g| host_link_of(topology, g)).collect();
@@ -537,7 +537,7 @@ fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
     cases
 }
 
-/// What kinds of memory differ by is not the GPU's: the rarer ones once.
+/// Differences between kinds of memory do not depend on the GPU: the rarer kinds run once.
 fn rare_host_link(topology: &Topology, g: u32) -> Vec<Case> {
     let (vram, regs) = (gpu(g, MemKind::Vram), gpu(g, MemKind::Reg));
     let single = |src, dst, by| Case::single(src, dst, by, BULK);
@@ -561,9 +561,9 @@ fn ordered_pairs(topology: &Topology) -> impl Iterator<Item = (u32, u32)> + '_ {
     indices().flat_map(move |a| indices().filter(move |&b| b != a).map(move |b| (a, b)))
 }
 
-/// The ways to move data between two GPUs, as movers for the direction `a` to `b`.
+/// The movers between two GPUs, for the direction `a` to `b`.
 fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
-    // Without a copy kernel to ask for, engines differ by which end issues the copy.
+    // Without a selectable copy kernel, engines differ by the end that issues the copy.
     let other = if topology.any_gpu(|caps| caps.copy_kernel) { blit(a) } else { dma(b) };
     let mut movers = vec![dma(a), other];
     movers.extend([kernel(b, KernelOp::Copy), kernel(a, KernelOp::Copy)]);
@@ -572,8 +572,8 @@ fn pair_movers(topology: &Topology, a: u32, b: u32) -> Vec<Mover> {
 
 fn pairs(topology: &Topology) -> Vec<Case> {
     let payloads = PayloadSizes::of(topology);
-    let flow = |a, b, by, both_ways| {
-        let bytes = payloads.between(&by, both_ways);
+    let flow = |a, b, by, bidirectional| {
+        let bytes = payloads.between(&by, bidirectional);
         Flow { src: gpu(a, MemKind::Vram), dst: gpu(b, MemKind::Vram), by, bytes }
     };
     let by = |(a, b): (u32, u32), nth: usize| pair_movers(topology, a, b).into_iter().nth(nth);
@@ -588,7 +588,7 @@ fn pairs(topology: &Topology) -> Vec<Case> {
         };
         cases.extend(ordered_pairs(topology).filter(|(a, b)| a < b).filter_map(both));
     }
-    // Through the host all pairs are alike, but for what the direct path is.
+    // Through the host all pairs are alike, except for the direct path that they replace.
     for (a, b) in pairs_of_each_class(topology) {
         let via = Unit::Numa(home(topology, a));
         let by = Mover::Staged { at: Unit::Gpu(a), via };
@@ -676,8 +676,8 @@ fn first_of_each_class(
     firsts
 }
 
-/// For every routed pair, its copy alone and with a copy over each link of each route that it
-/// could take: it uses the links that slow it.
+/// For every routed pair, its copy alone and with a copy over each link of each possible route:
+/// links that slow it are on its route.
 fn routes(topology: &Topology) -> Vec<Case> {
     let flow = |a: u32, b: u32| Flow {
         src: gpu(a, MemKind::Vram),
@@ -702,8 +702,8 @@ fn routes(topology: &Topology) -> Vec<Case> {
     cases
 }
 
-/// Links between GPUs, as directed pairs, of the routes from `a` to `b` that are in use, shortest
-/// or widest; none if no GPU lies between.
+/// Links between GPUs, as directed pairs, of the routes in use from `a` to `b`, shortest or widest;
+/// empty if no GPU lies between.
 fn candidate_links(routes: &RouteTable, a: u32, b: u32) -> Vec<(u32, u32)> {
     let (src, dst) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
     let in_use = routes.in_use(src, dst).map(|r| r.paths).unwrap_or_default();
@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_sweep_has_the_whole_range_coarsely() {
+    fn an_interrupted_sweep_covers_the_whole_range_coarsely() {
         let all = sizes(Bytes::kib(4), Bytes::gib(1));
         let order = coarse_first(&all);
         let (first, mut sorted) = (order[..4].to_vec(), order.clone());

@@ -1,5 +1,4 @@
-//! What passes between a session and whoever measures for it: tasks in one direction, events in the
-//! other.
+//! The data between a session and its executor: tasks in one direction, events in the other.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,39 +8,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::PlannedCase;
 
-/// Says why the run must end now, if it must. Asked between visits.
+/// Returns why the run must end now, if so. Called between visits.
 pub type InterruptCheck<'a> = &'a dyn Fn() -> Option<String>;
 
-/// Cases to be sampled in turn: one group, or what is left of it.
+/// Cases to sample in turn: one group, or its remaining part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseTask {
-    /// The cases. All want the same environment.
+    /// The cases. All need the same environment.
     pub entries: Vec<PlannedCase>,
     /// Samples that some of them already have.
     pub carried: Vec<SampledCase>,
 }
 
 impl CaseTask {
-    /// Environment switches that the process must have been started with.
+    /// Environment variables that the process must have been started with.
     pub fn env(&self) -> BTreeMap<String, String> {
         self.entries.first().map(|entry| entry.env.clone()).unwrap_or_default()
     }
 }
 
-/// What is being done with a case.
+/// A step of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskStep {
-    /// Memory is made and filled, kernels are compiled, repetitions are found, the case is warmed.
+    /// Allocates and fills memory, compiles kernels, finds repetitions, warms up the case.
     Bind,
     /// A few samples.
     Visit,
-    /// One more operation, and every byte is compared.
+    /// One more operation, and a comparison of every byte.
     Verify,
 }
 
 impl TaskStep {
-    /// In one word.
+    /// The step's name in messages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Bind => "bind",
@@ -51,12 +50,12 @@ impl TaskStep {
     }
 }
 
-/// What an executor at work reports.
+/// An event from an executor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(clippy::large_enum_variant, reason = "one at a time is on its way, into a file or a pipe")]
+#[allow(clippy::large_enum_variant, reason = "one at a time is in transit, to a file or a pipe")]
 pub enum TaskEvent {
-    /// A step begins: where an executor stopped of which nothing more comes.
+    /// A step begins. The last one shows where a lost executor stopped.
     StepStarted {
         /// The case.
         case: Case,
@@ -67,5 +66,5 @@ pub enum TaskEvent {
     Record(JournalRecord),
 }
 
-/// Takes events. Its error ends the work.
+/// Receives events. Its error ends the work.
 pub type EventSink<'t> = &'t mut dyn FnMut(TaskEvent) -> io::Result<()>;

@@ -1,8 +1,8 @@
-//! A search for the best kernel of each path: every candidate is measured as a case like any other,
-//! the better ones again with more payload, until one is left.
+//! Searches the best kernel of each path: every candidate is measured as an ordinary case, and the
+//! better ones again with more payload, until one is left.
 //!
 //! Rounds grow the payload instead of repeating it: start and drain of a kernel are a share of a
-//! short pass, so a short round tells what is hopeless and only a long one what is best.
+//! short pass, so a short round excludes bad candidates and only a long one finds the best.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,20 +20,20 @@ use crate::scope::PlanScope;
 use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 use crate::tuned::{BestKernel, PathClass, TunedKernels};
 
-/// How many candidates a round leaves to the next.
+/// Number of candidates that each round keeps.
 const LEAVES: [usize; 3] = [8, 3, 1];
-/// What share of the last round's payload a round has, as a divisor.
+/// Divisor of the last round's payload for each round.
 const SHARES: [u64; 3] = [8, 2, 1];
-/// A winner that is no better than this over the plain kernel is chance, and the plain one is kept:
-/// medians of two runs differ by that much.
-const TELLS: f64 = 1.003;
-/// Lost crews after which a round is given up.
+/// Minimum gain of a winner over the plain kernel; below it the plain one is kept, because medians
+/// of two runs differ by as much.
+const MIN_GAIN: f64 = 1.003;
+/// Lost workers after which a round is given up.
 const MOST_LOSSES: usize = 3;
 
-/// Settings of a search.
+/// Date and version to record with winners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchStamp {
-    /// Now, as RFC 3339 has it.
+    /// Now, in RFC 3339 format.
     pub date: String,
     /// Version of pathline.
     pub version: String,
@@ -58,7 +58,7 @@ impl TunePath<'_> {
         Case::together(vec![Flow { src: self.src, dst: self.dst, by, bytes }])
     }
 
-    /// What is tried here, the plain kernel first.
+    /// The candidates, the plain kernel first.
     fn candidates(&self) -> Vec<KernelVariant> {
         let all =
             kernel::SHAPES.iter().filter_map(|shape| format!("{}-{shape}", self.op).parse().ok());
@@ -67,7 +67,7 @@ impl TunePath<'_> {
 }
 
 /// The paths of every kind of GPU: on the first of its kind, to the next GPU and to its own host
-/// memory. None where nothing on GPUs can be measured.
+/// memory. Empty if no case on GPUs can be measured.
 fn paths<'a>(scope: &PlanScope<'a>) -> Vec<TunePath<'a>> {
     if scope.without_runtime.is_some() {
         return Vec::new();
@@ -111,8 +111,8 @@ fn paths<'a>(scope: &PlanScope<'a>) -> Vec<TunePath<'a>> {
     paths
 }
 
-/// Payload of the last round: long beside start and drain, and no more than an eighth of a GPU's
-/// memory or a quarter of what the host's may be used.
+/// Payload of the last round: long compared with start and drain, and at most an eighth of a GPU's
+/// memory or a quarter of the allowed host memory.
 fn payload(scope: &PlanScope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> Bytes {
     let wanted = match (class, op) {
         (PathClass::Local, KernelOp::Triad) => Bytes::gib(1),
@@ -127,18 +127,18 @@ fn payload(scope: &PlanScope<'_>, gpu: &Gpu, class: PathClass, op: KernelOp) -> 
     Bytes(mib.max(1) << 20)
 }
 
-/// How many searches [`tune`] makes on a machine.
+/// Number of searches that [`tune`] makes on a machine.
 pub fn searches(scope: &PlanScope<'_>) -> usize {
     paths(scope).len()
 }
 
-/// Searches every path of the machine that `scope` describes, puts the winners into `tuned`, and
-/// tells each when it is found. What an interrupt cuts is not taken.
+/// Searches every path of the machine that `scope` describes, stores the winners in `tuned`, and
+/// reports each when it is found. An interrupted search stores no winner.
 ///
 /// # Errors
-/// Those of a crew that cannot be spoken to.
+/// Errors of the connection to an executor.
 pub fn tune(
-    crew: &mut dyn Executor,
+    executor: &mut dyn Executor,
     scope: &PlanScope<'_>,
     tuned: &mut TunedKernels,
     stamp: &SearchStamp,
@@ -146,7 +146,7 @@ pub fn tune(
     found: &mut dyn FnMut(&BestKernel),
 ) -> io::Result<()> {
     for path in paths(scope) {
-        let best = search(crew, &path, interrupt, stamp)?;
+        let best = search(executor, &path, interrupt, stamp)?;
         if interrupt().is_some() {
             return Ok(());
         }
@@ -158,9 +158,9 @@ pub fn tune(
     Ok(())
 }
 
-/// The best kernel of a path; none if nothing could be measured there.
+/// The best kernel of a path; `None` if no kernel could be measured there.
 fn search(
-    crew: &mut dyn Executor,
+    executor: &mut dyn Executor,
     path: &TunePath<'_>,
     interrupt: InterruptCheck<'_>,
     stamp: &SearchStamp,
@@ -169,7 +169,7 @@ fn search(
     let mut left = path.candidates();
     let mut figures = BTreeMap::new();
     for (leaves, share) in LEAVES.into_iter().zip(SHARES) {
-        figures = round(crew, path, &left, share, interrupt)?;
+        figures = round(executor, path, &left, share, interrupt)?;
         left.retain(|v| figures.contains_key(v));
         left.sort_by(|a, b| figures[b].total_cmp(&figures[a]));
         let beaten: Vec<KernelVariant> = left.split_off(leaves.min(left.len()));
@@ -178,7 +178,7 @@ fn search(
         }
     }
     let Some((&first, plain_gbs)) = left.first().zip(figures.get(&plain)) else { return Ok(None) };
-    let variant = if figures[&first] > plain_gbs * TELLS { first } else { plain };
+    let variant = if figures[&first] > plain_gbs * MIN_GAIN { first } else { plain };
     Ok(Some(BestKernel {
         gpu: path.gpu.name.clone(),
         arch: path.gpu.arch.clone(),
@@ -192,9 +192,9 @@ fn search(
     }))
 }
 
-/// Rates of kernels on a path, in GB/s of payload. Those that fail have none.
+/// Rates of kernels on a path, in GB/s of payload, without those that fail.
 fn round(
-    crew: &mut dyn Executor,
+    executor: &mut dyn Executor,
     path: &TunePath<'_>,
     variants: &[KernelVariant],
     share: u64,
@@ -212,11 +212,11 @@ fn round(
     let mut figures = BTreeMap::new();
     for _ in 0..=MOST_LOSSES {
         let mut over: Vec<Case> = Vec::new();
-        let mut tell = |event: TaskEvent| {
+        let mut sink = |event: TaskEvent| {
             let TaskEvent::Record(message) = event else { return Ok(()) };
             match message {
                 JournalRecord::Measured(measured) => {
-                    // Only a copy can be compared, and then it has been.
+                    // Only a copy can be compared, and its bytes then are verified.
                     let sound =
                         path.op != KernelOp::Copy || measured.verdict == VerifyResult::Verified;
                     let series = measured.series.first().filter(|_| sound);
@@ -236,7 +236,7 @@ fn round(
             Ok(())
         };
         let task = CaseTask { entries: entries.clone(), carried: Vec::new() };
-        let ended = crew.measure(&task, interrupt, &mut tell)?;
+        let ended = executor.measure(&task, interrupt, &mut sink)?;
         match ended {
             TaskEnd::Done | TaskEnd::Gone(_) => break,
             TaskEnd::Lost(loss) => over.extend(loss.case),
@@ -269,7 +269,7 @@ mod tests {
             );
             all.len()
         };
-        // 14 shapes are bulk copies, which a triad and older or other GPUs have not; 2 hints are
+        // 14 shapes are bulk copies, which triads and older or other GPUs lack; 2 hints are
         // NVIDIA's own.
         assert_eq!(count("sm_90", KernelOp::Copy), 40);
         assert_eq!(count("sm_90", KernelOp::Triad), 26);

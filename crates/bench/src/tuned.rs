@@ -1,34 +1,34 @@
-//! Which kernel a suite takes for a path: what was found best on this GPU, else what was measured
-//! best on GPUs of its kind, else a plain one.
+//! The kernel of a suite for a path: the best one found on this GPU, else the best one measured on
+//! GPUs of its kind, else a plain one.
 
 use pathline_schema::{
     Bytes, Case, Flow, Gpu, KernelOp, KernelVariant, MemKind, Mover, Place, Topology, Unit,
 };
 use serde::{Deserialize, Serialize};
 
-/// Where a kernel's bytes come from and go to, seen from its GPU. A kernel that is best on one
-/// path is not on another: one is limited by the memory, one by packets on a link.
+/// Source and destination of a kernel, in the view of its GPU. The best kernel differs between
+/// paths: one is limited by the memory, one by packets on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathClass {
-    /// Nothing leaves the GPU.
+    /// Within the GPU.
     Local,
-    /// It loads from another GPU.
+    /// Loads from another GPU.
     PeerRead,
-    /// It stores to another GPU.
+    /// Stores to another GPU.
     PeerWrite,
-    /// It loads from the host.
+    /// Loads from the host.
     HostRead,
-    /// It stores to the host.
+    /// Stores to the host.
     HostWrite,
 }
 
 impl PathClass {
-    /// Every class, in the order in which it is searched.
+    /// Every class, in search order.
     pub const ALL: [Self; 5] =
         [Self::Local, Self::PeerRead, Self::PeerWrite, Self::HostRead, Self::HostWrite];
 
-    /// For readers: `from a peer`.
+    /// Display text: `from a peer`.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Local => "within the GPU",
@@ -39,7 +39,7 @@ impl PathClass {
         }
     }
 
-    /// What is searched for on a path of this class.
+    /// The operations that are searched on a path of this class.
     pub const fn ops(self) -> &'static [KernelOp] {
         match self {
             Self::Local => &[KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad],
@@ -48,7 +48,7 @@ impl PathClass {
         }
     }
 
-    /// The class of a kernel's flow. None if both its ends are elsewhere.
+    /// The class of a kernel's flow; `None` if both its ends are remote.
     pub fn of(flow: &Flow) -> Option<Self> {
         let at = flow.by.at();
         let away = |p: &Place| (p.mem != MemKind::Reg && p.unit != at).then_some(p.unit);
@@ -69,25 +69,25 @@ impl PathClass {
 pub struct BestKernel {
     /// Product name of the GPU.
     pub gpu: String,
-    /// Its target.
+    /// Its compile target.
     pub arch: String,
-    /// Where it was measured.
+    /// The class of the measured path.
     pub class: PathClass,
     /// The winner.
     pub variant: KernelVariant,
-    /// Its payload over time, in GB/s.
+    /// Its payload rate, in GB/s.
     pub gbs: f64,
-    /// That of the plain kernel in the same round.
+    /// The rate of the plain kernel in the same round.
     pub plain_gbs: f64,
     /// The payload of the last round.
     pub payload: Bytes,
-    /// When, as RFC 3339 has it.
+    /// Date in RFC 3339 format.
     pub date: String,
     /// Version of pathline that measured it.
     pub version: String,
 }
 
-/// Winners of searches, and whether kinds of GPUs have winners of their own.
+/// Winners of searches, and whether built-in winners for kinds of GPUs apply.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TunedKernels {
     best: Vec<BestKernel>,
@@ -105,7 +105,7 @@ struct TunedFile {
 /// Version of [`TunedFile`].
 const FORMAT: u32 = 1;
 
-/// Kernels of more than one GPU's worth of experience, by target and path.
+/// Built-in winners, by target and path.
 ///
 /// `sm_90`: two H200s of one node, payloads of 2 and 4 GiB, 2026-11-21, GB/s of payload. Copies:
 /// local 2140 (plain kernel 1904), from a peer 376.1 (374.3), to a peer 373.7 (369.6), from the
@@ -126,7 +126,7 @@ const MEASURED: &[(&str, PathClass, &str)] = &[
     ("sm_90", PathClass::HostWrite, "write-w16-u8-b512-g16"),
 ];
 
-/// [`TunedKernels::known`], for who has nothing else.
+/// [`TunedKernels::known`], for callers without a search result.
 pub static KNOWN: TunedKernels = TunedKernels::known();
 
 impl TunedKernels {
@@ -135,15 +135,15 @@ impl TunedKernels {
         Self { best: Vec::new(), measured_elsewhere: false }
     }
 
-    /// What is known of kinds of GPUs, with nothing measured here.
+    /// Built-in winners only.
     pub const fn known() -> Self {
         Self { best: Vec::new(), measured_elsewhere: true }
     }
 
-    /// Winners as [`TunedKernels::text`] wrote them, over what is known of kinds of GPUs.
+    /// Winners from the text of [`TunedKernels::text`], in addition to the built-in ones.
     ///
     /// # Errors
-    /// The text is no such file, or of another version of it.
+    /// The text is no such file, or has another version.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: TunedFile = serde_json::from_str(text).map_err(|e| e.to_string())?;
         if file.format != FORMAT {
@@ -159,19 +159,19 @@ impl TunedKernels {
         serde_json::to_string_pretty(&file).map(|text| text + "\n").unwrap_or_default()
     }
 
-    /// The winners that were measured here.
+    /// The winners measured on this machine.
     pub fn best(&self) -> &[BestKernel] {
         &self.best
     }
 
-    /// Puts a winner in the place of an earlier one of its GPU, path and operation.
+    /// Stores a winner, replacing an earlier one of its GPU, path and operation.
     pub fn set(&mut self, best: BestKernel) {
         let key = |b: &BestKernel| (b.gpu.clone(), b.arch.clone(), b.class, b.variant.op);
         self.best.retain(|b| key(b) != key(&best));
         self.best.push(best);
     }
 
-    /// The kernel to take on a GPU for a path.
+    /// The kernel to use on a GPU for a path.
     pub fn variant_for(&self, gpu: &Gpu, class: PathClass, op: KernelOp) -> KernelVariant {
         let here = self.best.iter().find(|b| {
             (b.gpu.as_str(), b.arch.as_str()) == (gpu.name.as_str(), gpu.arch.as_str())
@@ -186,7 +186,7 @@ impl TunedKernels {
         here.map(|b| b.variant).or_else(elsewhere).unwrap_or(KernelVariant::standard(op))
     }
 
-    /// Puts the kernels to take in the place of the plain ones of a case.
+    /// Replaces the plain kernels of a case by tuned ones.
     pub(crate) fn apply(&self, topology: &Topology, mut case: Case) -> Case {
         for flow in case.timed.iter_mut().chain(&mut case.background) {
             let class = PathClass::of(flow);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_here_comes_before_what_was_measured_elsewhere() {
+    fn local_winners_precede_built_in_ones() {
         let mut tuned = TunedKernels::known();
         tuned.set(best("copy-w16-u2-b128-gt", PathClass::Local));
         tuned.set(best("copy-w16-u8-b128-gt", PathClass::Local));
@@ -279,7 +279,7 @@ mod tests {
             let done = apply(&format!("{flow}[{plain}] x 1GiB"));
             assert!(done.contains(&format!("[{variant}]")), "{done}");
         }
-        // A kernel that somebody chose stays as it is.
+        // An explicitly chosen kernel is not replaced.
         let chosen = apply("gpu0.vram > gpu0.vram by kernel@gpu0[copy-w8-u4-b256-g2sm] x 1GiB");
         assert!(chosen.contains("copy-w8-u4-b256-g2sm"), "{chosen}");
     }

@@ -1,35 +1,36 @@
-//! Warm-up: load for units that a process uses for the first time, then samples until a case settles.
+//! Warm-up: load for units that a process uses for the first time, then samples until a case
+//! settles.
 
 use std::collections::BTreeSet;
 
 use pathline_schema::{Case, Flow, Ns, Unit};
 use pathline_stats::settled;
 
-/// Load that an engine or a team gets before its first counted sample in a process: clocks of GPUs and
+/// Load of an engine or a team before its first counted sample in a process: clocks of GPUs and
 /// frequency governors take some tens of milliseconds to rise.
 const LEAST_LOAD: Ns = Ns(50e6);
-/// Load after which samples that still change are taken as they are.
+/// Load after which samples that still change are accepted.
 const MOST_LOAD: Ns = Ns(400e6);
-/// Fewest samples in which a trend can show; longer ones have less of it.
+/// Minimum samples for a trend.
 const TREND_SAMPLES: usize = 6;
-/// Two samples in a row that agree within this end the warm-up of a case whose units are warm.
+/// Two consecutive samples that agree within this end the warm-up of a case whose units are warm.
 const AGREEMENT: f64 = 0.01;
 
 /// An engine of a GPU, or the threads of a NUMA domain.
 type WarmUnit = (Unit, &'static str, u32);
 
-/// The units that this process has loaded.
+/// The units that this process has warmed up.
 #[derive(Debug, Default)]
 pub(crate) struct WarmUnits(BTreeSet<WarmUnit>);
 
 impl WarmUnits {
-    /// Whether a case uses one that was not loaded yet. Calls, files and messages load no unit for long
-    /// enough to change its clock.
+    /// Whether a case uses a unit that is not warmed up yet. Calls, files and messages load no unit
+    /// long enough to change its clock.
     pub(crate) fn lacks(&self, case: &Case) -> bool {
         case.flows().any(|flow| warm_unit(flow).is_some_and(|unit| !self.0.contains(&unit)))
     }
 
-    /// Counts the units of a case as loaded.
+    /// Records the units of a case as warmed up.
     pub(crate) fn add(&mut self, case: &Case) {
         self.0.extend(case.flows().filter_map(warm_unit));
     }
@@ -47,8 +48,8 @@ pub(crate) fn is_loaded(elapsed: Ns, samples: &[f64]) -> bool {
         || (elapsed >= LEAST_LOAD && (samples.len() < TREND_SAMPLES || settled(samples)))
 }
 
-/// Whether the samples of a case have settled. Where its units are `warm` and other cases of its class
-/// have settled before it, two samples that agree show that.
+/// Whether the samples of a case have settled. If its units are `warm` and other cases of its class
+/// have settled before it, two samples that agree are enough.
 pub(crate) fn is_settled(samples: &[f64], warm: bool) -> bool {
     let agree = match samples {
         [.., a, b] => (a - b).abs() <= AGREEMENT * b.abs(),

@@ -1,36 +1,36 @@
-//! The state of the GPUs that a case uses: error counters around it, clocks while it runs.
+//! The state of the GPUs that a case uses: error counters around it, clocks during it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_hal::Machine;
 use pathline_schema::{Case, GpuReadings, GpuState, Ns, RunNote, Unit};
 
-/// How many times as long as a reading the operations run that it is taken in.
+/// Factor by which the operations outlast a reading.
 const MARGIN: f64 = 2.0;
-/// What a reading of one GPU is taken to last until one was timed.
+/// Assumed duration of a reading of one GPU before the first one.
 const FIRST_GUESS: Ns = Ns(500_000.0);
-/// The most that operations are made to run for a reading of one GPU.
+/// Maximum duration of operations for a reading of one GPU.
 const MOST: Ns = Ns(5_000_000.0);
-/// Counters stand for so many times as long as it took to read them: a GPU costs 2 % at most.
+/// Validity of counters as a factor of their reading time: a GPU costs 2 % at most.
 const COUNTERS_KEEP: f64 = 50.0;
 
-/// A library wrote behind the memory that it was given.
+/// A library wrote past its buffer.
 const OVERRUN: &str = "library-overrun";
 
-/// Counters of a GPU, when they were read, and how long that took.
+/// Counters of a GPU, when they were read, and the duration.
 struct CounterReading {
     at: Ns,
     took: Ns,
     state: GpuState,
 }
 
-/// Reads the GPUs of cases and knows how long that takes.
+/// Reads the GPUs of cases and tracks the duration.
 pub(crate) struct GpuWatch<'a> {
     machine: &'a Machine,
     /// The slowest GPU of the last reading.
     slowest: Option<Ns>,
     counted: BTreeMap<Unit, CounterReading>,
-    /// Warnings of the monitor that the journal has.
+    /// Warnings of the monitor that the journal already has.
     warned: BTreeSet<String>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> GpuWatch<'a> {
         Self { machine, slowest: None, counted: BTreeMap::new(), warned: BTreeSet::new() }
     }
 
-    /// Notes on what disturbs the host, and on what the monitor's library did wrong, since the last
+    /// Notes on disturbances of the host, and on errors of the monitor's library, since the last
     /// call.
     pub(crate) fn new_notes(&mut self) -> Vec<RunNote> {
         let mut warnings = self.machine.monitor.as_ref().map_or_else(Vec::new, |m| m.warnings());
@@ -50,7 +50,7 @@ impl<'a> GpuWatch<'a> {
         notes
     }
 
-    /// Counters of every GPU that the case names and that can be read.
+    /// Counters of every readable GPU that the case names.
     pub(crate) fn before(&mut self, case: &Case) -> BTreeMap<Unit, GpuReadings> {
         let reading = |unit: Unit| {
             let before = self.counters(unit)?;
@@ -79,13 +79,13 @@ impl<'a> GpuWatch<'a> {
         Some(state)
     }
 
-    /// How long operations must run for a reading of `gpus` GPUs to end before they do.
+    /// Minimum duration of operations for a reading of `gpus` GPUs to end before they do.
     pub(crate) fn needs(&self, gpus: usize) -> Ns {
         let each = self.slowest.unwrap_or(FIRST_GUESS) * MARGIN;
         Ns(each.0.min(MOST.0)) * gpus as f64
     }
 
-    /// State of each GPU now, and how long it took to read them all.
+    /// State of each GPU now, and the duration of reading all.
     pub(crate) fn now(&mut self, units: &[Unit]) -> (Vec<Option<GpuState>>, Ns) {
         let begun = self.machine.clock.now();
         let (mut last, mut slowest) = (begun, Ns::ZERO);

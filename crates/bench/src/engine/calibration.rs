@@ -1,4 +1,4 @@
-//! How many repetitions a sample has, and what runs before the first one that counts.
+//! Calibration: the repetitions of a sample, and the warm-up before the first sample that counts.
 
 use pathline_hal::CallResult;
 use pathline_schema::Ns;
@@ -7,27 +7,28 @@ use super::{CaseEngine, RunningCase, once};
 use crate::lane::{BoundLane, LaneSample, MAX_REPS};
 use crate::warm_up;
 
-/// Share of a case's budget that warming up may take.
+/// Maximum share of a case's budget for warm-up.
 const WARM_SHARE: f64 = 0.2;
-/// A repetition that lasts longer outweighs what caches and sleeping threads cost its first sample: up
-/// to 17 % at 1 MiB and 1.6 % for kernels of 1 to 2 ms, in nine of ten visits.
+/// For longer repetitions, cold caches and sleeping threads hardly change the first sample: up to
+/// 17 % at 1 MiB and 1.6 % for kernels of 1 to 2 ms, in nine of ten visits.
 const COLD_COSTS_LITTLE: Ns = Ns::ms(5.0);
-/// How many times as long as later ones a first operation may take: a chase through 1 MiB took 12
-/// times as long, and became a sample of 42 us.
+/// Maximum factor of a first operation over later ones: a chase through 1 MiB took 12 times as
+/// long, and became a sample of 42 us.
 const FIRST_PAYS: f64 = 20.0;
-/// Operations of a background while threads are timed: of one, they could meet its beginning
-/// alone, with what the last sample left in the caches.
+/// Minimum background operations during a sample of threads: with one, the threads could see only
+/// its start, with data of the last sample in the caches.
 const PASSES_OF_BACKGROUND: f64 = 2.0;
-/// How much longer a background flow is made to run than the timed ones.
+/// Factor by which a background flow outlasts the timed ones.
 const BACKGROUND_MARGIN: f64 = 2.0;
 
 impl CaseEngine<'_> {
-    /// The shortest sample that the lanes of a case can do with, in ns.
+    /// The shortest sample that suits all lanes of a case, in ns.
     pub(super) fn shortest(&self, case: &RunningCase<'_>) -> f64 {
         case.lanes.iter().map(|l| l.min_sample().0).fold(self.settings.min_sample.0, f64::max)
     }
 
-    /// Sets the repetitions of a sample: from an earlier case of the class, else by a search. The duration of such a sample, and whether repetitions were taken.
+    /// Sets the repetitions of a sample: from an earlier case of the class, else by a search.
+    /// Returns the duration of such a sample, and whether repetitions came from another case.
     pub(super) fn calibrate(&mut self, case: &mut RunningCase<'_>) -> CallResult<(Ns, bool)> {
         let shortest = Ns(self.shortest(case));
         if let Some(reps) = self.known_reps.reps(&case.entry.case, shortest) {
@@ -40,11 +41,12 @@ impl CaseEngine<'_> {
         Ok((each * case.reps as f64, false))
     }
 
-    /// Finds the repetitions that make a sample long enough for its timer. Duration of one of them.
+    /// Finds the repetitions that make a sample long enough for its timer. Returns the duration of
+    /// one.
     pub(super) fn find_reps(&self, case: &mut RunningCase<'_>) -> CallResult<Ns> {
         let mut found = Ns::ZERO;
-        // What is timed next to messages lasts as long as they have to: that they begin a little
-        // earlier or later then changes nothing.
+        // Flows timed next to messages last as long as needed: small differences in the start of
+        // the messages then do not matter.
         let shortest = self.shortest(case);
         let (timed, background) = case.lanes.split_at(case.timed);
         let (most_timed, most_background) = (most(timed), most(background));
@@ -57,7 +59,7 @@ impl CaseEngine<'_> {
             let repeats = case.lanes[..case.timed].iter().all(|l| l.repeats());
             let one = |l: &LaneSample| l.elapsed.0 / case.background_reps as f64;
             let background = laps[case.timed..].iter().map(one).fold(0.0, f64::max);
-            // Threads that are timed during something see all of it a few times over.
+            // Threads timed during a background must see all of it a few times.
             let threads = case.lanes[..case.timed].iter().all(|l| l.team().is_some());
             let shortest =
                 if threads { shortest.max(background * PASSES_OF_BACKGROUND) } else { shortest };
@@ -69,8 +71,8 @@ impl CaseEngine<'_> {
                 case.background_reps =
                     ((span / slowest.max(1.0)).ceil() as u64).clamp(1, most_background);
             }
-            let tells = round > 0 || longest > shortest * FIRST_PAYS;
-            if wanted <= 1.0 && tells {
+            let is_warm = round > 0 || longest > shortest * FIRST_PAYS;
+            if wanted <= 1.0 && is_warm {
                 break;
             }
             case.reps = (case.reps.saturating_mul(wanted as u64)).clamp(1, most_timed);
@@ -78,8 +80,8 @@ impl CaseEngine<'_> {
         Ok(found)
     }
 
-    /// Keeps engines and teams busy that this process has not used yet, until their clocks have risen.
-    /// The case, bound at `bound`, does not pay for that.
+    /// Loads engines and teams that this process has not used yet until their clocks have risen.
+    /// This time is not charged to the case, which was bound at `bound`.
     pub(super) fn load_units(&mut self, case: &mut RunningCase<'_>, bound: Ns) -> CallResult<()> {
         if !self.warm_units.lacks(&case.entry.case) {
             return Ok(());
@@ -95,9 +97,9 @@ impl CaseEngine<'_> {
         Ok(())
     }
 
-    /// Samples until they stop changing, or a share of the budget is spent. The duration of the last
-    /// one. `first` is that of a sample before; where its repetitions were `taken` from another case of
-    /// the class, that one has warmed the units up.
+    /// Takes samples until they stop changing, or a share of the budget is spent. Returns the
+    /// duration of the last one. `first` is the duration of an earlier sample; if its repetitions
+    /// were `taken` from another case of the class, that case has warmed up the units.
     pub(super) fn warm(
         &self,
         case: &mut RunningCase<'_>,
@@ -108,7 +110,7 @@ impl CaseEngine<'_> {
         let begun = self.machine.clock.now();
         let mut seen: Vec<f64> = taken.then_some(first.0).into_iter().collect();
         let mut last = first;
-        // An operation as long as the share has warmed itself up.
+        // One operation as long as the share is enough warm-up.
         while last < share && self.machine.clock.now() - begun < share {
             let laps = self.sample(case)?;
             case.warmup += 1;
@@ -121,8 +123,8 @@ impl CaseEngine<'_> {
         Ok(last)
     }
 
-    /// An operation that is not recorded, if another case was sampled since the last visit: it has
-    /// emptied the caches, and threads slept.
+    /// Runs an unrecorded operation if another case was sampled since the last visit: the caches
+    /// hold its data, and threads slept.
     pub(super) fn rewarm(&mut self, case: &mut RunningCase<'_>) -> CallResult<()> {
         let others = std::mem::replace(&mut self.sampled_last, case.number) != case.number;
         let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
@@ -136,18 +138,18 @@ impl CaseEngine<'_> {
     }
 }
 
-/// The longest of some lanes.
+/// The longest duration of some lanes.
 fn longest(laps: &[LaneSample]) -> Ns {
     Ns(laps.iter().map(|lap| lap.elapsed.0).fold(0.0, f64::max))
 }
 
-/// Most operations that a sample of all these lanes can have.
+/// Maximum operations in a sample of all these lanes.
 fn most(lanes: &[Box<dyn BoundLane + '_>]) -> u64 {
     lanes.iter().map(|lane| lane.most()).fold(MAX_REPS, u64::min).max(1)
 }
 
 impl RunningCase<'_> {
-    /// Most repetitions of its timed lanes in a sample.
+    /// Maximum repetitions of its timed lanes in a sample.
     pub(super) fn most_timed(&self) -> u64 {
         let repeats = self.lanes.iter().take(self.timed).all(|lane| lane.repeats());
         if repeats { most(&self.lanes[..self.timed]) } else { 1 }

@@ -1,4 +1,4 @@
-//! Which bytes are compared, and when: what is compared was stored by timed operations.
+//! Which bytes are compared, and when: always bytes that timed operations stored.
 
 use pathline_hal::{CallResult, pattern};
 use pathline_schema::{Flow, Ns, StopReason, VerifyResult};
@@ -7,13 +7,13 @@ use pathline_stats::VISIT_SAMPLES;
 use super::{CaseEngine, RunningCase, copy_path, once};
 use crate::block_sample::{SampledBlock, sampled_blocks};
 
-/// An interval at most this many times as wide as wanted may be narrow enough after the next visit.
+/// An interval at most this many times too wide may be narrow enough after the next visit.
 const NEARLY_PRECISE: f64 = 4.0;
 
 impl CaseEngine<'_> {
-    /// A visit; why sampling should end after it, if it should. Before a visit that may be the last
-    /// destinations are spoiled, so that the bytes that are compared were stored by timed operations.
-    /// Where the end comes unforeseen, another visit follows.
+    /// Makes a visit; returns why sampling should end after it, if so. Destinations are spoiled
+    /// before a visit that may be the last, so that timed operations stored the compared bytes.
+    /// After an unexpected end, another visit follows.
     pub(super) fn visit_to_compare(
         &mut self,
         case: &mut RunningCase<'_>,
@@ -34,7 +34,7 @@ impl CaseEngine<'_> {
         Ok(self.stop(case))
     }
 
-    /// Whether the next visit may be the last. A wrong answer costs time only.
+    /// Whether the next visit may be the last. A wrong answer only costs time.
     fn may_stop(&self, case: &RunningCase<'_>) -> bool {
         let samples = case.samples() + VISIT_SAMPLES as usize;
         let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
@@ -46,13 +46,13 @@ impl CaseEngine<'_> {
             || case.spent + visit >= self.budget(case)
     }
 
-    /// Compares destinations with what the last visit should have stored. Messages and files, whose bytes
-    /// depend on how often they went, run once more for that. Then the GPUs are read during operations
-    /// that are not recorded.
+    /// Compares destinations with the data of the last visit. Messages and files, whose bytes
+    /// depend on the number of repetitions, run once more for that. Then the GPUs are read during
+    /// unrecorded operations.
     pub(super) fn verify(&mut self, case: &mut RunningCase<'_>) -> CallResult<VerifyResult> {
         if !case.compares_samples() {
             case.spoil()?;
-            // What all lands needs no operation at the same time.
+            // Lanes that all land need no concurrent operation.
             if !case.lanes.iter().all(|lane| lane.lands()) {
                 once(self.machine, case, 1, &mut || ())?;
             }
@@ -72,24 +72,24 @@ impl CaseEngine<'_> {
 }
 
 impl RunningCase<'_> {
-    /// Whether the bytes that a sample leaves are the same however often it ran.
+    /// Whether a sample leaves the same bytes for any number of repetitions.
     fn compares_samples(&self) -> bool {
         self.entry.case.flows().all(|flow| flow.by.wire().is_none() && flow.by.io().is_none())
     }
 
-    /// Whether blocks of each destination can stand for all of it.
+    /// Whether a sample of blocks can represent each destination.
     pub(super) fn has_blocks(&self) -> bool {
         self.lanes.iter().take(self.timed).all(|lane| lane.has_blocks())
     }
 
-    /// The blocks of each timed flow that are compared.
+    /// The compared blocks of each timed flow.
     pub(super) fn blocks(&self, seed: u64) -> Vec<Vec<SampledBlock>> {
         let of =
             move |(nth, flow): (u64, &Flow)| sampled_blocks(flow.bytes.0, pattern::word(seed, nth));
         (0..).zip(&self.entry.case.timed).map(of).collect()
     }
 
-    /// Makes every destination wrong, or the blocks of it that will be compared.
+    /// Overwrites every destination with wrong bytes, or only its compared blocks.
     fn spoil(&mut self) -> CallResult<()> {
         match self.sampled {
             None => self.lanes.iter_mut().try_for_each(|lane| lane.spoil()),

@@ -1,5 +1,4 @@
-//! Suites of several things at once: fans over host memory, patterns between GPUs, copies during
-//! compute.
+//! Suites of concurrent work: fans over host memory, patterns between GPUs, copies during compute.
 
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{Case, Flow, Gpu, KernelOp, LinkEnd, MemKind, Mover, Topology};
@@ -7,11 +6,11 @@ use pathline_schema::{Case, Flow, Gpu, KernelOp, LinkEnd, MemKind, Mover, Topolo
 use super::{BULK, blit, compute, dma, gpu, home, kernel, ladder, numa, ordered_pairs};
 use pathline_schema::Bytes;
 
-/// The most GPUs for which a ring over links is searched: a search tries every order.
+/// Maximum GPUs for which a ring over links is searched: the search tries every order.
 const MOST_IN_RING: usize = 10;
 
-/// For each group of GPUs: copies in, out and both ways by the copy engines, and STREAM copy over
-/// host memory by kernels.
+/// For each group of GPUs: copies in, out and in both directions by the copy engines, and STREAM
+/// copy over host memory by kernels.
 pub(super) fn fan(topology: &Topology) -> Vec<Case> {
     let host = |g: u32, mem| numa(home(topology, g), mem);
     let into = |g: u32| Flow {
@@ -61,14 +60,13 @@ fn fan_groups(topology: &Topology) -> Vec<Vec<u32>> {
     groups
 }
 
-/// Who sends to whom, and whether a kernel runs where the data comes from.
+/// The pairs of a pattern, and whether a kernel runs on the source GPU.
 struct TrafficPattern {
     edges: Vec<(u32, u32)>,
     push: bool,
 }
 
-/// All GPUs at once, in the patterns that collectives are made of. Two GPUs have none: it would be
-/// a pair.
+/// All GPUs at once, in the patterns of collectives. Two GPUs have none: it would be a pair.
 pub(super) fn patterns(topology: &Topology) -> Vec<Case> {
     let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
     let Some((&first, others)) = gpus.split_first().filter(|(_, rest)| rest.len() > 1) else {
@@ -83,7 +81,7 @@ pub(super) fn patterns(topology: &Topology) -> Vec<Case> {
     let (low, high) = gpus.split_at(gpus.len() / 2);
     let across: Vec<(u32, u32)> = low.iter().copied().zip(high.iter().copied()).collect();
     let halves = [across.clone(), back(&across)].concat();
-    // Kernels of a gather run where the data comes from, so that no GPU runs seven of them.
+    // Kernels of a gather run on the source GPU, so that no GPU runs seven of them.
     let patterns = [
         TrafficPattern { push: true, edges: gather.clone() },
         TrafficPattern { push: false, edges: back(&gather) },
@@ -108,8 +106,7 @@ pub(super) fn patterns(topology: &Topology) -> Vec<Case> {
     cases
 }
 
-/// A ring over direct links, where there is one and it is found in no time; else in the order of
-/// numbers.
+/// A ring over direct links, if one exists and is found quickly; else in the order of numbers.
 fn ring(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
     let routes = RouteTable::of(topology);
     let linked = |a: u32, b: u32| routes.link_count(LinkEnd::Gpu(a), LinkEnd::Gpu(b)) > 0;
@@ -118,17 +115,17 @@ fn ring(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
     found.unwrap_or_else(|| gpus.to_vec())
 }
 
-/// Goes on from the last of `way` through all of `rest` and back to its first.
-fn close(way: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) -> Option<Vec<u32>> {
-    let (&first, &last) = (way.first()?, way.last()?);
+/// Extends `ring` from its last GPU through all of `rest` and back to its first.
+fn close(ring: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) -> Option<Vec<u32>> {
+    let (&first, &last) = (ring.first()?, ring.last()?);
     if rest.is_empty() {
-        return linked(last, first).then(|| way.clone());
+        return linked(last, first).then(|| ring.clone());
     }
     for &next in rest.iter().filter(|&&next| linked(last, next)) {
         let left: Vec<u32> = rest.iter().copied().filter(|&g| g != next).collect();
-        way.push(next);
-        let closed = close(way, &left, linked);
-        way.pop();
+        ring.push(next);
+        let closed = close(ring, &left, linked);
+        ring.pop();
         if closed.is_some() {
             return closed;
         }
@@ -136,7 +133,7 @@ fn close(way: &mut Vec<u32>, rest: &[u32], linked: &dyn Fn(u32, u32) -> bool) ->
     None
 }
 
-/// Copies of the first GPU during kernels of it, one that only computes and one that only waits for
+/// Copies of the first GPU during its kernels, one that only computes and one that only waits for
 /// memory: each alone, the copy while the kernel runs, and the kernel while the copy runs.
 pub(super) fn overlap(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };

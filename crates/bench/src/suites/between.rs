@@ -1,4 +1,4 @@
-//! Suites of what goes between processes: MPI, NCCL and RCCL, UCX, shared memory.
+//! Suites between processes: MPI, NCCL and RCCL, UCX, shared memory.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::scope::PlanScope;
 
 /// OSU's window: messages in flight of a pair.
 const WINDOW: u32 = 64;
-/// A window of large messages: its answer costs nothing in comparison.
+/// A window of large messages: its reply costs nothing in comparison.
 const SMALL_WINDOW: u32 = 4;
 /// Sizes at which groups of any number of ranks are compared.
 const QUOTED: [Bytes; 3] = [Bytes(8), Bytes::mib(1), Bytes::mib(256)];
@@ -70,7 +70,7 @@ fn memories(ranks: &[RankMember]) -> Vec<MemKind> {
     [MemKind::Paged].into_iter().chain(of_gpus.into_iter().filter(|_| gpus)).collect()
 }
 
-/// Memory of a kind of a process.
+/// Memory of a kind for a process.
 fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
     match mem {
         MemKind::Vram | MemKind::Managed => member.gpu_memory(mem),
@@ -78,7 +78,7 @@ fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
     }
 }
 
-/// The first two processes with that memory: a pair that shows what a message costs.
+/// The first two processes with that memory: a pair that shows the cost of a message.
 fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, Place)> {
     let [a, b, ..] = ranks else { return None };
     Some((place(a, mem)?, place(b, mem)?))
@@ -88,8 +88,8 @@ fn messages(from: Bytes, to: Bytes) -> Vec<Bytes> {
     coarse_first(&sizes(from, to))
 }
 
-/// Ways of a library, each with a kind of memory: device memory also staged by pathline, where the
-/// library is an MPI.
+/// Transports of a library, each with a kind of memory: device memory also staged by pathline, if
+/// the library is an MPI.
 fn kinds(ranks: &[RankMember], via: Transport) -> Vec<(Transport, MemKind)> {
     let mut kinds: Vec<(Transport, MemKind)> =
         memories(ranks).into_iter().map(|mem| (via, mem)).collect();
@@ -103,21 +103,21 @@ fn latency(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     let mut cases = Vec::new();
     for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
-        // 8 B is what latency is quoted at.
+        // Latency is usually quoted at 8 B.
         let all = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
         cases.extend(all.map(|bytes| lone_case(flow(a, b, via, WireOp::Ping, bytes))));
     }
     cases
 }
 
-fn bandwidth(scope: &PlanScope<'_>, via: Transport, both_ways: bool) -> Vec<Case> {
+fn bandwidth(scope: &PlanScope<'_>, via: Transport, bidirectional: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         for bytes in messages(Bytes(1), Bytes::gib(1)) {
             let op = WireOp::Send { window: window(bytes) };
             let there = flow(a, b, via, op, bytes);
-            let back = both_ways.then(|| flow(b, a, via, op, bytes));
+            let back = bidirectional.then(|| flow(b, a, via, op, bytes));
             cases.push(Case::together([there].into_iter().chain(back).collect()));
         }
     }
@@ -132,7 +132,7 @@ pub(super) fn mpi_bandwidth(scope: &PlanScope<'_>) -> Vec<Case> {
     bandwidth(scope, Transport::Mpi, false)
 }
 
-pub(super) fn mpi_both_ways(scope: &PlanScope<'_>) -> Vec<Case> {
+pub(super) fn mpi_bidirectional(scope: &PlanScope<'_>) -> Vec<Case> {
     bandwidth(scope, Transport::Mpi, true)
 }
 
@@ -155,9 +155,10 @@ fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     cases
 }
 
-/// Every ordered pair of processes: a small message there and back, and large ones. Of several nodes
-/// the pairs inside each, and between the first processes of each two: alone, and all nodes at once
-/// with the node a fixed number of places on, so that every node sends and receives and none waits.
+/// Every ordered pair of processes: a small round trip, and large messages. With several nodes the
+/// pairs inside each node, and between the first processes of each two nodes: alone, and all nodes
+/// at once, each with the node at a fixed distance, so that every node sends and receives and none
+/// waits.
 pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks = scope.ranks;
     let send = WireOp::Send { window: WINDOW };
@@ -186,7 +187,7 @@ fn firsts(ranks: &[RankMember]) -> Vec<&RankMember> {
     ranks.iter().filter(|m| nodes.insert(m.node)).collect()
 }
 
-/// Ordered pairs of different processes of one node, and of the first ones of different nodes.
+/// Ordered pairs of different processes of one node, and of the first processes of different nodes.
 fn pairs_of(ranks: &[RankMember]) -> Vec<(&RankMember, &RankMember)> {
     let all = ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b)));
     let inside = all.filter(|(a, b)| a.node == b.node && a.rank != b.rank);
@@ -245,7 +246,7 @@ fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
     counts.into_iter().filter_map(|n| Some((first, *all.get(n - 1)?, n))).collect()
 }
 
-/// The next size that all parts of `n` have an equal share of, in whole words.
+/// The next size with equal parts for `n`, in whole 8-byte elements.
 fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
     let unit = match op {
         Collective::Broadcast | Collective::Barrier => return bytes,
@@ -273,7 +274,7 @@ fn collectives(
                 bytes: divisible(op, bytes, n),
             };
             let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
-            // Every size for the whole group, and what is quoted for smaller ones.
+            // Every size for the whole group, and the quoted sizes for smaller groups.
             let chosen = if whole {
                 let all = messages(Bytes(8), Bytes::gib(1));
                 all.into_iter().chain(QUOTED.into_iter().filter(|b| b.0 > 8)).collect()
@@ -355,8 +356,8 @@ pub(super) fn ucx(scope: &PlanScope<'_>) -> Vec<Case> {
     cases
 }
 
-/// What each switch of UCX changes: a small message, and windows of those sizes at which protocols
-/// change, of every kind of memory. Switches of transports for device memory only of such.
+/// The effect of each setting of UCX: a small message, and windows of the sizes at which protocols
+/// change, for every kind of memory. Settings of device-memory transports only for device memory.
 pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     let sizes = [Bytes::kib(8), Bytes::kib(64), Bytes::mib(1), Bytes::mib(16), Bytes::mib(128)];
     let windows = sizes.map(|bytes| (WireOp::Send { window: window(bytes) }, bytes));
@@ -375,32 +376,33 @@ pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     cases
 }
 
-/// The loops and calls by which processes of one node can copy.
-fn ways(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
+/// The copy loops and calls between processes of one node.
+fn copy_methods(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
     let both = |how| ShmCopies::InOut { copy_in: how, copy_out: how };
-    let mut ways: Vec<(Transport, ShmCopies)> =
+    let mut methods: Vec<(Transport, ShmCopies)> =
         copies(scope.topology).iter().map(|&how| (Transport::Shm, both(how))).collect();
-    // Streaming stores on one side only: which side should have the data in its cache afterwards?
-    // And loads past the caches with stores as always: which should not keep the ring in its own?
+    // Streaming stores on one side only show which side should have the data in its cache
+    // afterwards; loads past the caches with plain stores show which side should not keep the ring
+    // in its cache.
     let loading = loading_past(scope);
-    ways.extend(loading.map(|how| (Transport::Shm, both(how))));
+    methods.extend(loading.map(|how| (Transport::Shm, both(how))));
     let one_side = [widest_streaming(scope), prefetching(scope), loading];
     for how in one_side.into_iter().flatten() {
         let memcpy = CpuHow::Memcpy;
-        ways.push((Transport::Shm, ShmCopies::InOut { copy_in: how, copy_out: memcpy }));
-        ways.push((Transport::Shm, ShmCopies::InOut { copy_in: memcpy, copy_out: how }));
+        methods.push((Transport::Shm, ShmCopies::InOut { copy_in: how, copy_out: memcpy }));
+        methods.push((Transport::Shm, ShmCopies::InOut { copy_in: memcpy, copy_out: how }));
     }
-    ways.extend([(Transport::Cma, ShmCopies::Read), (Transport::Cma, ShmCopies::Write)]);
-    ways.push((Transport::Xpmem, ShmCopies::Single(CpuHow::Memcpy)));
-    ways
+    methods.extend([(Transport::Cma, ShmCopies::Read), (Transport::Cma, ShmCopies::Write)]);
+    methods.push((Transport::Xpmem, ShmCopies::Single(CpuHow::Memcpy)));
+    methods
 }
 
-/// Streaming stores as wide as the processor has them.
+/// The widest streaming stores of the processor.
 fn widest_streaming(scope: &PlanScope<'_>) -> Option<CpuHow> {
     super::streaming(super::widest(scope.topology))
 }
 
-/// The same behind loads that leave the caches as they are.
+/// The same with loads that bypass the caches.
 fn prefetching(scope: &PlanScope<'_>) -> Option<CpuHow> {
     match super::widest(scope.topology) {
         CpuHow::Avx512 => Some(CpuHow::Avx512Nta),
@@ -409,7 +411,7 @@ fn prefetching(scope: &PlanScope<'_>) -> Option<CpuHow> {
     }
 }
 
-/// Plain stores behind loads that leave the caches as they are.
+/// Plain stores with loads that bypass the caches.
 fn loading_past(scope: &PlanScope<'_>) -> Option<CpuHow> {
     match super::widest(scope.topology) {
         CpuHow::Avx512 => Some(CpuHow::Avx512Ntl),
@@ -418,8 +420,9 @@ fn loading_past(scope: &PlanScope<'_>) -> Option<CpuHow> {
     }
 }
 
-/// Ways whose latency is of interest: what is usual, the widest, what streams, and single copies.
-fn tells_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) -> bool {
+/// Whether the latency of a copy method is of interest: the usual one, the widest, streaming ones,
+/// and single copies.
+fn wants_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) -> bool {
     let ShmCopies::InOut { copy_in, copy_out } = *copies else { return true };
     let covered =
         [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
@@ -434,8 +437,8 @@ fn distances(scope: &PlanScope<'_>) -> Vec<CoreDistance> {
     near
 }
 
-/// Two processes of one node over shared memory: every method to copy, what a message costs, what its
-/// receiver then pays to load it; several pairs at once; what it costs a bystander.
+/// Two processes of one node over shared memory: every copy method, the cost of a message, the
+/// receiver's cost to load it afterwards; several pairs at once; the effect on a bystander.
 pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks: Vec<&RankMember> = scope.ranks.iter().filter(|m| m.node == 0).collect();
     let [a, b, ..] = ranks[..] else { return Vec::new() };
@@ -444,9 +447,10 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     for near in distances(scope) {
         for bytes in messages(Bytes::kib(4), top) {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
-                let covered =
-                    |way: &(Transport, ShmCopies)| op != WireOp::Ping || tells_latency(scope, way);
-                for (via, copies) in ways(scope).into_iter().filter(covered) {
+                let covered = |method: &(Transport, ShmCopies)| {
+                    op != WireOp::Ping || wants_latency(scope, method)
+                };
+                for (via, copies) in copy_methods(scope).into_iter().filter(covered) {
                     let (copies, near) = (Some(copies), Some(near));
                     let wire = MessageOp { copies, near, ..MessageOp::new(via, op) };
                     let (src, dst) = (a.host_memory(MemKind::Huge), b.host_memory(MemKind::Huge));
@@ -465,7 +469,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     cases
 }
 
-/// Several pairs at once, by the ways that differ.
+/// Several pairs at once, by copy methods that differ.
 fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
     let (first, second) = ranks.split_at(ranks.len() / 2);
     let all = u32::try_from(first.len()).unwrap_or(u32::MAX);
@@ -473,7 +477,7 @@ fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
     if all < 2 {
         return cases;
     }
-    for (via, copies) in ways(scope) {
+    for (via, copies) in copy_methods(scope) {
         for pairs in super::ladder(all).into_iter().filter(|&n| n > 1) {
             let wire = MessageOp {
                 copies: Some(copies),
@@ -491,8 +495,7 @@ fn shm_at_once(scope: &PlanScope<'_>, ranks: &[&RankMember]) -> Vec<Case> {
     cases
 }
 
-/// Why a flow between processes cannot be measured in such a run; none if nothing is known against
-/// it.
+/// Why a flow between processes cannot be measured in such a run; `None` without a known reason.
 pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Option<String> {
     let group: Vec<Rank> = match wire.op.collective() {
         Some(_) => (flow.src.rank.0..=flow.dst.rank.0).map(Rank).collect(),
@@ -526,7 +529,7 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
     let ends = [flow.src, flow.dst];
     let on_gpu = |p: &Place| p.unit.gpu().is_some();
     if wire.via == Transport::MpiStaged && !ends.iter().all(|p| p.mem == MemKind::Vram) {
-        return Some("what is staged goes from device memory to device memory".to_owned());
+        return Some("staged messages go from device memory to device memory".to_owned());
     }
     let host_only = scope.ranks.iter().find_map(|m| m.host_only.get(&wire.via));
     if let Some(why) = host_only.filter(|_| ends.iter().any(on_gpu)) {
@@ -535,7 +538,7 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
     if needs_driver(flow)
         && let Some(why) = scope.without_runtime
     {
-        return Some(format!("no GPU runtime: {why}; `pathline doctor` says what is missing"));
+        return Some(format!("no GPU runtime: {why}; `pathline doctor` shows what is missing"));
     }
     None
 }
@@ -573,7 +576,7 @@ mod tests {
 
     #[test]
     fn sizes_have_equal_parts() {
-        // 1 MiB over 3: parts of 349520 B = 43690 words; 8 B over 8: 8 B for each.
+        // 1 MiB over 3: parts of 349520 B = 43690 elements; 8 B over 8: 8 B for each.
         let gathered = divisible(Collective::AllGather, Bytes::mib(1), 3);
         assert_eq!(gathered, Bytes(3 * 8 * (1_048_576 / 24)));
         assert_eq!(divisible(Collective::AllToAll, Bytes(8), 8), Bytes(64));

@@ -1,9 +1,9 @@
-//! What copies cost a thread that shares their last-level cache and takes no part in them.
+//! The effect of copies on an unrelated thread behind the same last-level cache.
 //!
-//! A thread loads a working set that a cache of its own or the shared one holds, again and again, in
-//! a row or by dependent loads: alone, while a thread of one process copies, and while two processes
-//! pass messages. What is timed is the bystander; the copies are the background, and are timed alone
-//! as well, since a slow copy disturbs less.
+//! A thread repeatedly loads a working set that fits its private cache or the shared one,
+//! sequentially or by dependent loads: alone, while a thread of one process copies, and while two
+//! processes pass messages. The bystander is timed; the copies are the background, and are timed
+//! alone as well, since a slow copy disturbs less.
 
 use std::collections::BTreeSet;
 
@@ -15,22 +15,22 @@ use pathline_schema::{
 use super::{cpu, widest};
 use crate::scope::PlanScope;
 
-/// A message that fits the caches with whatever else is there.
+/// A message that fits the caches together with the working set.
 const SMALL: Bytes = Bytes::mib(1);
-/// Largest one, where a last-level cache is larger still.
+/// Maximum message, where a last-level cache is larger still.
 const LARGEST: Bytes = Bytes::mib(256);
 
-/// Where somebody stands by: a NUMA domain and the caches of its cores.
+/// The place of a bystander: a NUMA domain and the caches of its cores.
 struct BystanderSpot<'s> {
     scope: &'s PlanScope<'s>,
     ends: (Place, Place),
     numa: u32,
-    /// What is loaded again and again.
+    /// Working sets.
     sets: Vec<Bytes>,
 }
 
-/// Bystanders of copies between two processes of one host, and of copies of one process. A model
-/// does not know what others leave of a cache.
+/// Bystanders of copies between two processes of one host, and of copies of one process. Not on a
+/// model, which does not simulate shared caches.
 pub(super) fn cases(scope: &PlanScope<'_>, a: &RankMember, b: &RankMember) -> Vec<Case> {
     if scope.simulated {
         return Vec::new();
@@ -67,8 +67,8 @@ pub(super) fn shared_cache(scope: &PlanScope<'_>) -> Bytes {
     sizes.max().filter(|&b| b > Bytes(0)).unwrap_or(Bytes::mib(32))
 }
 
-/// Whether a case times CPU threads while processes copy: nothing else can be timed while messages
-/// pass.
+/// Whether a case times CPU threads while processes copy: nothing else can be timed during
+/// messages.
 pub(crate) fn is_bystander(case: &Case) -> bool {
     let copies = |flow: &Flow| {
         let wire = flow.by.wire();
@@ -80,9 +80,9 @@ pub(crate) fn is_bystander(case: &Case) -> bool {
     case.timed.iter().all(threads) && case.background.iter().all(copies)
 }
 
-/// Why such a case cannot be measured; none if nothing is known against it.
+/// Why such a case cannot be measured; `None` without a known reason.
 pub(crate) fn cannot_stand_by(scope: &PlanScope<'_>, case: &Case) -> Option<String> {
-    // Ranks of several hosts meet at the coordinator, which waits for the threads.
+    // Ranks of several hosts synchronise at the coordinator, which waits for the threads.
     if scope.ranks.iter().any(|member| member.node != 0) {
         return Some("only processes of one host copy while something else is timed".to_owned());
     }
@@ -93,13 +93,13 @@ pub(crate) fn cannot_stand_by(scope: &PlanScope<'_>, case: &Case) -> Option<Stri
     let domain = scope.topology.numa.iter().find(|domain| domain.id == at)?;
     let (wanted, there) = (threads as usize + ranks, domain.cpus.len());
     (there < wanted).then(|| {
-        format!("who stands by and {ranks} processes need {wanted} cores; numa{at} has {there}")
+        format!("the bystander and {ranks} processes need {wanted} cores; numa{at} has {there}")
     })
 }
 
 impl BystanderSpot<'_> {
-    /// Loads of half of each cache, and of an eighth of the shared one, which others may have part
-    /// of: in a row, and each after the last one.
+    /// Loads of half of each cache, and of an eighth of the shared one, of which other processes
+    /// may occupy a part: sequential, and each dependent on the last.
     fn watched(&self) -> Vec<Flow> {
         let place = |mem| Place { rank: Rank(0), mem, ..self.ends.0 };
         let ops = [(CpuOp::Read, widest(self.scope.topology)), (CpuOp::Chase, CpuHow::Plain)];
@@ -113,7 +113,7 @@ impl BystanderSpot<'_> {
         self.sets.iter().flat_map(|&set| ops.map(|op| flow(set, op))).collect()
     }
 
-    /// Loops that differ in what they leave in caches.
+    /// Loops that differ in their effect on caches.
     fn loops(&self) -> Vec<CpuHow> {
         use CpuHow::{Avx2, Avx2Nt, Avx2Ntl, Avx512, Avx512Nt, Avx512Ntl};
         let wide: &[CpuHow] = match widest(self.scope.topology) {
@@ -125,7 +125,7 @@ impl BystanderSpot<'_> {
         [CpuHow::Memcpy].into_iter().chain(wide.iter().copied()).collect()
     }
 
-    /// One copy by a thread of one process: what a process does that has the other's memory mapped.
+    /// One copy by a thread of one process: a process with the other's memory mapped does the same.
     fn copies(&self, bytes: Bytes) -> Vec<Flow> {
         let memory = Place { rank: Rank(0), ..self.ends.0 };
         let flow =
@@ -136,15 +136,16 @@ impl BystanderSpot<'_> {
     /// Messages through the ring, with the same loop on both sides, and by one call of the kernel.
     fn messages(&self, bytes: Bytes) -> Vec<Flow> {
         let both = |how| (Transport::Shm, ShmCopies::InOut { copy_in: how, copy_out: how });
-        let ways = self.loops().into_iter().map(both).chain([(Transport::Cma, ShmCopies::Read)]);
+        let methods = self.loops().into_iter().map(both).chain([(Transport::Cma, ShmCopies::Read)]);
         let (src, dst) = self.ends;
         let op = WireOp::Send { window: 1 };
-        ways.map(|(via, copies)| {
-            let near = Some(CoreDistance::SameL3);
-            let wire = MessageOp { copies: Some(copies), near, ..MessageOp::new(via, op) };
-            Flow { src, dst, by: Mover::Wire { at: src.unit, wire }, bytes }
-        })
-        .collect()
+        methods
+            .map(|(via, copies)| {
+                let near = Some(CoreDistance::SameL3);
+                let wire = MessageOp { copies: Some(copies), near, ..MessageOp::new(via, op) };
+                Flow { src, dst, by: Mover::Wire { at: src.unit, wire }, bytes }
+            })
+            .collect()
     }
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use crate::RunPlan;
 
-    /// One domain of so many CPUs with 1 MiB each behind 32 MiB.
+    /// One domain of `cpus` CPUs with 1 MiB each behind 32 MiB.
     fn topology(cpus: u32) -> Topology {
         let all: pathline_schema::CpuSet = format!("0-{}", cpus - 1).parse().unwrap_or_default();
         let cache = |level, size, cpus: &str| CacheGroup {
@@ -180,11 +181,11 @@ mod tests {
     }
 
     fn member(rank: u32) -> RankMember {
-        let ways = [Transport::Shm, Transport::Cma].map(|via| (via, String::new()));
+        let transports = [Transport::Shm, Transport::Cma].map(|via| (via, String::new()));
         RankMember {
             rank: Rank(rank),
             host: "here".to_owned(),
-            ways: ways.into(),
+            ways: transports.into(),
             ..RankMember::default()
         }
     }
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn each_working_set_is_watched_beside_each_copy() {
+    fn each_working_set_is_loaded_during_each_copy() {
         let all = planned(&topology(4), &[member(0), member(1)]);
         // Two operations over 512 KiB, 4 MiB and 16 MiB; messages of 1 and 32 MiB; four loops
         // (memcpy, AVX2 plain, streaming, loading past the caches) of one thread and of two
@@ -216,19 +217,19 @@ mod tests {
             let all = planned(&topology(cpus), &[member(0), member(1)]);
             all.into_iter().filter_map(|(_, skip)| skip).collect::<Vec<_>>()
         };
-        // On two, 2 x 3 x 2 times five ways of two processes.
+        // With two, 2 x 3 x 2 times five methods of two processes.
         let two = skips(2);
         assert_eq!(two.len(), 60);
         assert!(two[0].contains("need 3 cores; numa0 has 2"), "{}", two[0]);
         assert!(skips(3).is_empty());
-        // On one, those of one process, too: each thread has a CPU.
+        // With one, also those of one process: each thread needs a CPU.
         let one = skips(1);
         assert_eq!(one.len(), 108);
         assert!(one[0].contains("2 threads on numa0: this process may use 1"), "{}", one[0]);
     }
 
     #[test]
-    fn ranks_of_another_host_would_wait_for_who_is_timed() {
+    fn ranks_of_another_host_would_wait_for_the_timed_threads() {
         let far = RankMember { node: 1, ..member(2) };
         let all = planned(&topology(4), &[member(0), member(1), far]);
         let needs_one_host =

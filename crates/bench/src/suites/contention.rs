@@ -1,8 +1,8 @@
-//! What a twin of a node is fitted from and judged by: every path of the copy engines alone, chosen
-//! sets of them at once (`contention`), and random sets (`concurrent`).
+//! The input to fit and test a twin of a node: every copy-engine path alone, chosen sets of them at
+//! once (`contention`), and random sets (`concurrent`).
 //!
-//! Alone a path shows only its narrowest point. What several paths share shows in pairs where it is
-//! narrower than two of them, and else only in groups: so there are pairs, and groups of every size.
+//! Alone a path shows only its bottleneck. A resource that paths share shows in pairs if it is
+//! narrower than two of them, and otherwise only in groups: hence pairs, and groups of every size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,28 +15,31 @@ use crate::scope::RandomDraw;
 
 /// Payload of a copy between host and GPU: 1.2 ms over PCIe 5. Smaller host buffers contend less
 /// (four H200s fed at once took 163 GB/s in all from buffers of 64 MiB, more from 4 to 16 MiB), so
-/// size is a part of what is measured, and all probes have one.
+/// size matters, and all probes have the same.
 const HOST: Bytes = Bytes::mib(64);
-/// Peak of a host link that nobody states, GB/s: 16 lanes of PCIe 5. It only chooses payloads.
+/// Peak of a host link that the topology does not state, GB/s: 16 lanes of PCIe 5. It only affects
+/// payloads.
 const HOST_PEAK: f64 = 63.0;
-/// The most that a payload between GPUs is larger than one over the host link, in powers of two.
+/// Maximum ratio of a payload between GPUs to one over the host link, in powers of two.
 const MOST_DOUBLINGS: f64 = 4.0;
 /// Payload of an operation that is all start-up.
 const TINY: Bytes = Bytes(16);
 
-/// The most pairs of one kind: on more than 8 GPUs not all are taken, since they grow with the
-/// fourth power of the number of GPUs. On 8 there are 120 pairs of host paths.
+/// Maximum pairs of one kind: with more than 8 GPUs not all are taken, since their number grows
+/// with the fourth power of the number of GPUs. With 8 there are 120 pairs of host paths.
 const MOST_PAIRS: usize = 120;
-/// The same of pairs that share an end or a link; on 8 GPUs there are 48 of each kind of end.
+/// Maximum pairs that share an end or a link; on 8 GPUs there are 48 of each kind of end.
 const MOST_NEIGHBOURS: usize = 64;
-/// Pairs between GPUs that share nothing that is known.
+/// Pairs between GPUs that share no known resource.
 const STRANGERS: usize = 24;
-/// Random groups of GPUs that copy in, as many out, as many both ways, and as many mixed.
+/// Number of random groups of GPUs that copy in, and the same number each for out, both directions,
+/// and mixed.
 const GROUPS: usize = 10;
-/// Seed of what is sampled here: the suite is the same in every run, so that runs can be compared.
+/// Seed of this suite's random choices: the suite is the same in every run, so that runs can be
+/// compared.
 const SAMPLED: u64 = 0x7477_696e;
 
-/// Pseudo-random numbers: the words of a pattern, one after the other.
+/// Pseudo-random numbers from the elements of a pattern.
 struct PatternRandom {
     seed: u64,
     thrown: u64,
@@ -49,13 +52,13 @@ impl PatternRandom {
 
     /// A number below `n`; 0 if there is none.
     fn below(&mut self, n: usize) -> usize {
-        let word = pattern::word(self.seed, self.thrown);
+        let bits = pattern::word(self.seed, self.thrown);
         self.thrown += 1;
-        // The top bits times n: even to 1 in 2^53 for the sizes here.
-        ((u128::from(word) * n as u128) >> 64) as usize
+        // The top bits of the product: even to 1 in 2^53 for the sizes here.
+        ((u128::from(bits) * n as u128) >> 64) as usize
     }
 
-    /// Some of `from` in a random order; all of them if there are not that many.
+    /// Up to `n` of `from` in a random order.
     fn some<T: Copy>(&mut self, from: &[T], n: usize) -> Vec<T> {
         let mut left = from.to_vec();
         let mut taken = Vec::new();
@@ -66,10 +69,10 @@ impl PatternRandom {
     }
 }
 
-/// A set of copies, as numbers into the list of paths, in their order.
+/// A set of copies, as ordered indices into the list of paths.
 type CopySet = Vec<usize>;
 
-/// The paths of the copy engines of a node.
+/// The copy-engine paths of a node.
 struct EnginePaths<'a> {
     topology: &'a Topology,
     routes: RouteTable,
@@ -97,16 +100,14 @@ impl<'a> EnginePaths<'a> {
         paths
     }
 
-    /// A copy between two GPUs, pushed by the one that has the data, as long as one over the host
-    /// link would last.
+    /// A copy between two GPUs, pushed by the source, with the duration of one over the host link.
     fn peer(&self, a: u32, b: u32) -> Flow {
         let (src, dst) = (gpu(a, MemKind::Vram), gpu(b, MemKind::Vram));
         Flow { src, dst, by: dma(a), bytes: Bytes(HOST.0 << self.doublings(a, b)) }
     }
 
-    /// How often [`HOST`] is doubled for a pair: by what the links of its route are faster than the
-    /// host's. None where an
-    /// engine has one rate however wide the links are.
+    /// How often [`HOST`] is doubled for a pair, so that it lasts as long over the faster links of
+    /// its route. 0 where an engine has one rate for all link widths.
     fn doublings(&self, a: u32, b: u32) -> u32 {
         let gpu = self.topology.gpus.iter().find(|g| g.index == a);
         let fixed = gpu.is_some_and(|g| g.caps().fixed_engine_rate);
@@ -117,11 +118,11 @@ impl<'a> EnginePaths<'a> {
         let host =
             peak(LinkEnd::Numa(home(self.topology, a)), LinkEnd::Gpu(a)).unwrap_or(HOST_PEAK);
         let times = (links / host).log2().round().clamp(0.0, MOST_DOUBLINGS);
-        // Of no number, as of 0 / 0, nothing follows.
+        // 0 / 0 gives no ratio.
         if times.is_nan() { 0 } else { times as u32 }
     }
 
-    /// Numbers of the paths that `wanted` accepts.
+    /// Indices of the paths that `wanted` accepts.
     fn which(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<usize> {
         (0..self.flows.len()).filter(|&i| wanted(&self.flows[i])).collect()
     }
@@ -146,8 +147,8 @@ fn into(g: u32, domain: u32) -> Flow {
     Flow { src: numa(domain, MemKind::Pinned), dst: gpu(g, MemKind::Vram), by: dma(g), bytes: HOST }
 }
 fn out(g: u32, domain: u32) -> Flow {
-    let way = into(g, domain);
-    Flow { src: way.dst, dst: way.src, ..way }
+    let inward = into(g, domain);
+    Flow { src: inward.dst, dst: inward.src, ..inward }
 }
 fn is_peer(flow: &Flow) -> bool {
     flow.src.unit.gpu().is_some() && flow.dst.unit.gpu().is_some()
@@ -159,8 +160,8 @@ fn is_out(flow: &Flow) -> bool {
     flow.dst.unit.numa().is_some()
 }
 
-/// The engine queue that a copy waits in: as found on H200s, an engine has one for copies to other
-/// GPUs, one in and one out, each of which serves a stream at a time.
+/// The engine queue of a copy: on H200s an engine has one for copies to other GPUs, one in and one
+/// out, each of which serves a stream at a time.
 pub(crate) fn queue(flow: &Flow) -> (Option<u32>, bool, bool) {
     (flow.by.at().gpu(), is_in(flow), is_out(flow))
 }
@@ -183,10 +184,10 @@ pub(super) fn contention(topology: &Topology, _: RandomDraw) -> Vec<Case> {
     cases
 }
 
-/// The same 16 B copies as of suite `latency`: a case that both list is measured once.
+/// The same 16 B copies as in suite `latency`: a case in both suites is measured once.
 fn start_ups(paths: &EnginePaths<'_>) -> Vec<Case> {
     let near = paths.which(|f| is_peer(f) || paths.at_home(f));
-    // Beyond 8 GPUs they are alike but for their class, which a part of them shows.
+    // With more than 8 GPUs they are alike except for their class, which a part of them shows.
     let near = PatternRandom::new(SAMPLED).some(&near, 2 * MOST_PAIRS);
     let mut near: Vec<usize> = near;
     near.sort_unstable();
@@ -221,8 +222,8 @@ fn host_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     sets
 }
 
-/// Host memory of another domain: with a home path of that domain, with which it shares memory,
-/// and with another far path between the same domains, with which it shares what joins them.
+/// Host memory of another domain: with a home path of that domain, with which it shares memory, and
+/// with another far path between the same domains, with which it shares the link between them.
 fn far_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let domains = |f: &Flow| {
         let host = f.src.unit.numa().or(f.dst.unit.numa())?;
@@ -230,30 +231,30 @@ fn far_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     };
     let mut pairs = Vec::new();
     for inward in [true, false] {
-        let mut by_way: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+        let mut by_domains: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
         for i in paths.which(|f| is_in(f) == inward && !is_peer(f)) {
-            if let Some(way) = domains(&paths.flows[i]) {
-                by_way.entry(way).or_default().push(i);
+            if let Some(pair) = domains(&paths.flows[i]) {
+                by_domains.entry(pair).or_default().push(i);
             }
         }
-        for (&(host, near), ways) in by_way.iter().filter(|((host, near), _)| host != near) {
-            let homes = by_way.get(&(host, host)).and_then(|homes| homes.first());
-            pairs.extend(ways.first().zip(homes).map(|(&a, &b)| (a, b)));
-            pairs.extend(ways.first().zip(ways.get(1)).map(|(&a, &b)| (a, b)));
-            let back = by_way.get(&(near, host)).and_then(|back| back.first());
-            pairs.extend(ways.first().zip(back).map(|(&a, &b)| (a, b)));
+        for (&(host, near), copies) in by_domains.iter().filter(|((host, near), _)| host != near) {
+            let homes = by_domains.get(&(host, host)).and_then(|homes| homes.first());
+            pairs.extend(copies.first().zip(homes).map(|(&a, &b)| (a, b)));
+            pairs.extend(copies.first().zip(copies.get(1)).map(|(&a, &b)| (a, b)));
+            let back = by_domains.get(&(near, host)).and_then(|back| back.first());
+            pairs.extend(copies.first().zip(back).map(|(&a, &b)| (a, b)));
         }
     }
     at_most(&pairs, MOST_NEIGHBOURS)
 }
 
-/// Memory of the home domain and of another one, in one direction: what both have in common is the GPU's
-/// own link and engine. A twin that has not seen them at once takes them for strangers.
+/// Memory of the home domain and of another one, in one direction: both share the GPU's own link
+/// and engine. Without this pair a twin treats them as independent.
 fn near_and_far(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let mut pairs = Vec::new();
     for &g in &paths.gpus {
-        for way in [is_in, is_out] {
-            let of = |f: &Flow| way(f) && paths.of_gpu(f) == Some(g);
+        for is_direction in [is_in, is_out] {
+            let of = |f: &Flow| is_direction(f) && paths.of_gpu(f) == Some(g);
             let near = paths.which(|f| of(f) && paths.at_home(f)).first().copied();
             let far = paths.which(|f| of(f) && !paths.at_home(f)).first().copied();
             pairs.extend(near.zip(far));
@@ -266,7 +267,7 @@ fn near_and_far(paths: &EnginePaths<'_>) -> Vec<CopySet> {
 fn peer_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let peers = paths.which(is_peer);
     let flow = |i: usize| &paths.flows[i];
-    // Which of its copies an engine queues shows from neighbours in a row: a queue is transitive.
+    // Adjacent pairs show which copies an engine queues: queueing is transitive.
     let mut from: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     let mut to: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for &i in &peers {
@@ -275,7 +276,7 @@ fn peer_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     }
     let rows = |of: &BTreeMap<u32, Vec<usize>>| -> Vec<(usize, usize)> {
         of.values()
-            .flat_map(|ways| ways.iter().copied().zip(ways.iter().copied().skip(1)))
+            .flat_map(|copies| copies.iter().copied().zip(copies.iter().copied().skip(1)))
             .collect()
     };
     let opposite =
@@ -294,9 +295,9 @@ fn peer_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     sets
 }
 
-/// For each link that several routes in use pass, in one direction, the first of its copies (the direct one,
-/// where there is one) with each other one. Ports of GPUs at a switch are left out: who shares
-/// one has an end in common.
+/// For each link that several routes use, in one direction, the first of its copies (the direct
+/// one, if any) with each other one. Ports of GPUs at a switch are omitted: copies that share one
+/// share an end.
 fn over_one_link(paths: &EnginePaths<'_>, peers: &[usize]) -> Vec<(usize, usize)> {
     let mut over: BTreeMap<(LinkEnd, LinkEnd), Vec<(usize, usize)>> = BTreeMap::new();
     for &i in peers {
@@ -315,10 +316,10 @@ fn over_one_link(paths: &EnginePaths<'_>, peers: &[usize]) -> Vec<(usize, usize)
         }
     }
     let mut pairs = Vec::new();
-    for ways in over.values_mut() {
-        ways.sort_unstable();
-        ways.dedup_by_key(|&mut (_, i)| i);
-        if let Some((&(_, first), rest)) = ways.split_first() {
+    for copies in over.values_mut() {
+        copies.sort_unstable();
+        copies.dedup_by_key(|&mut (_, i)| i);
+        if let Some((&(_, first), rest)) = copies.split_first() {
             pairs.extend(rest.iter().map(|&(_, i)| (first.min(i), first.max(i))));
         }
     }
@@ -344,7 +345,8 @@ fn mixed_pairs(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     sets
 }
 
-/// Groups of GPUs that copy in, out and both ways: all, halves, quarters, all but one, random ones.
+/// Groups of GPUs that copy in, out and in both directions: all, halves, quarters, all but one,
+/// random ones.
 fn host_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let gpus = &paths.gpus;
     let n = gpus.len();
@@ -365,13 +367,14 @@ fn host_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
         paths.which(|f| paths.at_home(f) && paths.of_gpu(f).is_some_and(|g| wanted(g, f)))
     };
     let mut sets: Vec<CopySet> = Vec::new();
-    for way in [is_in, is_out, |_: &Flow| true] {
-        sets.extend(groups.iter().map(|group| near(&|g, f| group.contains(&g) && way(f))));
+    for is_direction in [is_in, is_out, |_: &Flow| true] {
+        sets.extend(groups.iter().map(|group| near(&|g, f| group.contains(&g) && is_direction(f))));
     }
-    // Each GPU in, out, both ways or not at all, by two bits of a number.
+    // Each GPU in, out, both directions or neither, by two bits of a number.
     for _ in 0..GROUPS {
-        let ways: Vec<usize> = gpus.iter().map(|_| dice.below(4)).collect();
-        let bits = |g: u32| gpus.iter().position(|&other| other == g).and_then(|at| ways.get(at));
+        let choices: Vec<usize> = gpus.iter().map(|_| dice.below(4)).collect();
+        let bits =
+            |g: u32| gpus.iter().position(|&other| other == g).and_then(|at| choices.get(at));
         let chosen =
             |g: u32, f: &Flow| bits(g).is_some_and(|b| b & (1 << usize::from(is_in(f))) != 0);
         sets.push(near(&chosen));
@@ -380,8 +383,8 @@ fn host_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     sets
 }
 
-/// Many GPUs at once: all to one, one to all, permutations in which each engine copies once (the
-/// ring is the first of them), and all of them with all host paths.
+/// Many GPUs at once: all to one, one to all, permutations with one copy per engine (the ring is
+/// the first), and all of them with all host paths.
 fn peer_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
     let n = paths.gpus.len();
     let peers = paths.which(is_peer);
@@ -406,23 +409,23 @@ fn peer_groups(paths: &EnginePaths<'_>) -> Vec<CopySet> {
             shifts.first().map(|ring| with.iter().chain(ring).copied().collect::<CopySet>()),
         );
     }
-    // Halves against each other: copies across what joins two halves, in one direction.
+    // One half to the other: copies across the links between two halves, in one direction.
     sets.push(of(&|from, to| from < n / 2 && to == from + n / 2));
     sets.push(of(&|from, to| to < n / 2 && from == to + n / 2));
     sets.retain(|set| set.len() > 2);
     sets
 }
 
-/// The fewest and the most copies of a random set.
+/// Minimum and maximum copies of a random set.
 const COPIES: (usize, usize) = (2, 16);
-/// How often a set is drawn again that was there already; small nodes run out of sets.
+/// Retries of a set that exists already; small nodes run out of sets.
 const TRIES: u32 = 32;
 /// Number of a set that may have all kinds of copies, none of which waits.
 const ANY_COPIES: u32 = 2;
 
 /// Random sets: a third of them between host and GPUs, a third between GPUs, a third of both; in
-/// three of four no engine queue has two copies, so that none waits for another one to end; payloads
-/// of three octaves.
+/// three of four no engine queue has two copies, so none waits for another one to end; payloads of
+/// three octaves.
 pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
     let paths = EnginePaths::of(topology);
     let mut seen = BTreeSet::new();
@@ -430,7 +433,7 @@ pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
     for nth in 0..draw.sets {
         let mut dice = PatternRandom::new(pattern::word(draw.seed, u64::from(nth)));
         let drawn = (0..2 * TRIES).find_map(|nth_try| {
-            // Two GPUs have 9 sets of copies between them: then it is one of any copies.
+            // Two GPUs have 9 sets of copies between them: after that, the set may have any copies.
             let kind = if nth_try < TRIES { nth } else { ANY_COPIES };
             let case = random_set(&paths, &mut dice, kind)?;
             // The same copies in another order are the same set.
@@ -443,8 +446,8 @@ pub(super) fn concurrent(topology: &Topology, draw: RandomDraw) -> Vec<Case> {
     cases
 }
 
-/// The `nth` set: its number decides which kinds of copies it has and whether they may wait for each
-/// other, so that every number of sets has all kinds in proportion.
+/// The `nth` set: its number decides which kinds of copies it has and whether they may wait for
+/// each other, so that any number of sets has all kinds in proportion.
 fn random_set(paths: &EnginePaths<'_>, dice: &mut PatternRandom, nth: u32) -> Option<Case> {
     let kind = nth % 3;
     let (host, peers) = (kind != 1, kind != 0);
@@ -452,7 +455,7 @@ fn random_set(paths: &EnginePaths<'_>, dice: &mut PatternRandom, nth: u32) -> Op
     let all = paths.which(|f| if is_peer(f) { peers } else { host });
     let mut order = dice.some(&all, all.len());
     if paths.topology.numa.len() > 1 {
-        // Copies of the home domain are what programs do: three of four of the host's.
+        // Programs mostly copy to and from the home domain: three of four host copies.
         let far: Vec<usize> = order
             .iter()
             .copied()
@@ -473,8 +476,8 @@ fn random_set(paths: &EnginePaths<'_>, dice: &mut PatternRandom, nth: u32) -> Op
     for flow in &mut flows {
         flow.bytes = Bytes((flow.bytes.0 / 2) << dice.below(3));
     }
-    // Host copies first and by size: sets so share page-locked buffers, which cost 353 ms a GiB to
-    // make. The others are in the order that was drawn, in which an engine takes them.
+    // Host copies first and by size, so that sets share page-locked buffers, which cost 353 ms a
+    // GiB to make. The others are in drawn order, in which an engine takes them.
     flows.sort_by_key(|f| if is_peer(f) { (2, 0) } else { (u64::from(is_out(f)), f.bytes.0) });
     Some(Case::together(flows))
 }
@@ -485,8 +488,8 @@ mod tests {
     use pathline_flow::MachineDesc;
     use pathline_schema::{Gpu, Link, LinkKind, NumaDomain, Rate};
 
-    /// GPUs behind one NVLink switch of 478 GB/s a port, spread over some domains; nobody says what
-    /// joins them to the host.
+    /// GPUs behind one NVLink switch of 478 GB/s a port, spread over some domains; their host links
+    /// are unknown.
     fn behind_a_switch(gpus: u32, domains: u32) -> Topology {
         let per_domain = gpus.div_ceil(domains);
         let gpu = |index| Gpu {
@@ -519,7 +522,7 @@ mod tests {
         case.timed.iter().any(is_peer) && !case.timed.iter().all(is_peer)
     }
 
-    /// Sets of a suite by how many copies they have: alone and start-up, pairs, groups.
+    /// Sets of a suite by their number of copies: alone, start-up, pairs, groups.
     fn counts(topology: &Topology) -> [usize; 4] {
         let cases = contention(topology, RandomDraw::default());
         let count = |wanted: &dyn Fn(&Case) -> bool| cases.iter().filter(|c| wanted(c)).count();
@@ -543,19 +546,19 @@ mod tests {
         assert_eq!([alone, tiny, pairs], [6, 6, 6 + 1 + 8]);
         assert!((1 + 3..=1 + 4 + 3).contains(&groups), "{groups}");
         // Four: 28 host pairs; 8, 8 and 6 between GPUs; of strangers each 2 of 4 GPUs in 2 x 2
-        // directions, 3 ways to choose: 12; 16 mixed.
+        // directions, 3 choices: 12; 16 mixed.
         let [alone, tiny, pairs, groups] = counts(&behind_a_switch(4, 1));
         assert_eq!([alone, tiny, pairs], [8 + 12, 8 + 12, 28 + 8 + 8 + 6 + 12 + 16]);
         // In, out and both each: all, 4 without one, whose 4 groups of 3 every random one repeats;
-        // both ways also halves, which are 4 paths. Between GPUs: 4 to one, 4 from one, 3 shifts,
-        // 3 with the host. Of 10 mixtures some are empty or there already.
+        // both directions also halves, which are 4 paths. Between GPUs: 4 to one, 4 from one, 3
+        // shifts, 3 with the host. Of 10 mixtures some are empty or exist already.
         let sure = (1 + 4) * 3 + 2 + 4 + 4 + 3 + 3;
         assert!((sure + 3..=sure + GROUPS).contains(&groups), "{groups} of {sure}");
         // Eight: 120 host pairs; 48, 48, 28 and 24 between GPUs; 32 mixed.
         let [alone, tiny, pairs, groups] = counts(&behind_a_switch(8, 1));
         assert_eq!([alone, tiny, pairs], [72, 72, 120 + 48 + 48 + 28 + STRANGERS + 32]);
-        // In and out: all, halves, 8 without one; both ways quarters as well. Between GPUs: 8, 8,
-        // 7 shifts, 3 with the host, 2 halves.
+        // In and out: all, halves, 8 without one; both directions quarters as well. Between GPUs:
+        // 8, 8, 7 shifts, 3 with the host, 2 halves.
         let sure = (1 + 2 + 8) * 3 + 4 + 8 + 8 + 7 + 3 + 2;
         assert!((sure + 3 * GROUPS..=sure + 4 * GROUPS).contains(&groups), "{groups} of {sure}");
         // Sixteen: every kind is at its limit.
@@ -565,27 +568,27 @@ mod tests {
     }
 
     #[test]
-    fn a_single_gpu_has_both_ways_and_none_has_nothing() {
+    fn a_single_gpu_has_both_directions_and_no_gpu_has_no_case() {
         // In, out, their start-ups, both.
         assert_eq!(counts(&behind_a_switch(1, 1)), [2, 2, 1, 0]);
         assert!(contention(&Topology::default(), RandomDraw::default()).is_empty());
         assert!(concurrent(&Topology::default(), RandomDraw::default()).is_empty());
     }
 
-    /// Two domains: each GPU's other one, in and out, alone and beside its own; and of each direction
-    /// between the two domains, in and out: with a home path there, with a neighbour on the way, and
-    /// both ways.
+    /// Two domains: each GPU's other one, in and out, alone and together with its own; and for each
+    /// direction between the two domains, in and out: with a home path there, with a neighbour on
+    /// the same path, and in both directions.
     #[test]
     fn memory_of_other_domains() {
         let [alone_near, _, pairs_near, _] = counts(&behind_a_switch(8, 1));
         let [alone, _, pairs, _] = counts(&behind_a_switch(8, 2));
         assert_eq!(alone, alone_near + 16);
-        // 0 > 1 beside 1 > 0 is found from both sides.
+        // 0 > 1 together with 1 > 0 is found from both sides.
         assert_eq!(pairs, pairs_near + 2 * (2 * 2 + 1) + 16);
     }
 
     #[test]
-    fn every_case_reads_back_and_is_there_once() {
+    fn every_case_parses_and_is_listed_once() {
         let topologies =
             [behind_a_switch(3, 1), behind_a_switch(16, 4), preset("mi250x"), preset("hgx-h200")];
         for topology in topologies {
@@ -602,9 +605,9 @@ mod tests {
         }
     }
 
-    /// 478 / 63 is 7.6, and 8 is nearer to it than 4; an engine of AMD is no faster than a host link.
+    /// 478 / 63 is 7.6, nearer to 8 than to 4; an engine of AMD is no faster than a host link.
     #[test]
-    fn copies_that_meet_last_equally_long() {
+    fn concurrent_copies_last_equally_long() {
         let bytes = |topology: &Topology| {
             let peers = EnginePaths::of(topology).flows.into_iter().filter(is_peer);
             peers.map(|f| f.bytes).collect::<BTreeSet<_>>()
@@ -613,10 +616,10 @@ mod tests {
         assert_eq!(bytes(&preset("mi250x")), BTreeSet::from([HOST]));
     }
 
-    /// On the MI250X node 0 > 2 goes over 0 > 6, 6 > 4 ... or others: whatever a routed copy passes,
-    /// the direct copy over that link is measured beside it.
+    /// On the MI250X node 0 > 2 goes over 0 > 6, 6 > 4 ... or others: for each link of a routed
+    /// copy there is a pair with the direct copy over that link.
     #[test]
-    fn routed_copies_are_measured_beside_those_over_their_links() {
+    fn routed_copies_are_paired_with_direct_ones_over_their_links() {
         let topology = preset("mi250x");
         let paths = EnginePaths::of(&topology);
         let pairs: BTreeSet<(usize, usize)> =
@@ -641,7 +644,7 @@ mod tests {
         let of = |seed, sets| concurrent(&topology, RandomDraw { seed, sets });
         assert_eq!(of(7, 40), of(7, 40));
         assert_ne!(of(7, 40), of(8, 40));
-        // More sets begin with the same ones.
+        // A longer list starts with the same sets.
         assert_eq!(of(7, 40)[..], of(7, 60)[..40]);
         assert_eq!(of(7, 240).len(), 240);
     }

@@ -1,4 +1,4 @@
-//! Suites of memory kinds and runtime calls: managed memory, what calls cost, every NUMA domain.
+//! Suites of memory kinds and runtime calls: managed memory, costs of calls, every NUMA domain.
 
 use pathline_schema::{
     Bytes, Case, Flow, KernelOp, MemKind, MigrateHow, Mover, Place, RuntimeCall, Topology, Unit,
@@ -11,14 +11,14 @@ use super::{BULK, dma, gpu, home, kernel, numa};
 /// Sizes of managed memory: a page, a fault's block of CUDA, a huge page, and bulk.
 const MANAGED: [Bytes; 4] = [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), BULK];
 
-/// Sizes that are allocated, freed and page-locked.
+/// Sizes to allocate, free and page-lock.
 const ALLOCATED: [Bytes; 3] = [Bytes::kib(4), Bytes::mib(2), BULK];
 
 /// Copies of a batch, and bytes of each.
 const BATCHES: [(u32, Bytes); 2] = [(256, Bytes::kib(4)), (256, Bytes::kib(64))];
 
-/// The first GPU and managed memory: in place, on the move by faults and by prefetch, to the host
-/// and to another GPU, and once it is there.
+/// The first GPU and managed memory: in place, migrated by faults and by prefetch, to the host and
+/// to another GPU, and once resident.
 pub(super) fn managed(topology: &Topology) -> Vec<Case> {
     let mut gpus = topology.gpus.iter().map(|g| g.index);
     let Some(first) = gpus.next() else { return Vec::new() };
@@ -26,7 +26,7 @@ pub(super) fn managed(topology: &Topology) -> Vec<Case> {
     let host = numa(home(topology, first), MemKind::Managed);
     let to = |place: Place, how| Mover::Migrate { at: place.unit, how };
     let (fault, prefetch) = (MigrateHow::Fault, MigrateHow::Prefetch);
-    let mut ways = vec![
+    let mut transfers = vec![
         (host, regs, kernel(first, KernelOp::Read)),
         (here, regs, kernel(first, KernelOp::Read)),
         (host, here, to(here, fault)),
@@ -35,16 +35,16 @@ pub(super) fn managed(topology: &Topology) -> Vec<Case> {
     ];
     if let Some(peer) = gpus.next() {
         let there = gpu(peer, MemKind::Managed);
-        ways.extend([(there, here, to(here, fault)), (there, here, to(here, prefetch))]);
+        transfers.extend([(there, here, to(here, fault)), (there, here, to(here, prefetch))]);
     }
-    let way = |&(src, dst, by): &(Place, Place, Mover)| {
+    let cases_of = |&(src, dst, by): &(Place, Place, Mover)| {
         MANAGED.map(|bytes| Case::single(src, dst, by, bytes))
     };
-    ways.iter().flat_map(way).collect()
+    transfers.iter().flat_map(cases_of).collect()
 }
 
-/// What calls of the runtime cost for the first GPU, and many small copies by one call next to the
-/// same one by one.
+/// Costs of runtime calls for the first GPU, and many small copies by one call next to the same
+/// ones one by one.
 pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     let Some(first) = topology.gpus.first().map(|g| g.index) else { return Vec::new() };
     let (regs, h) = (gpu(first, MemKind::Reg), home(topology, first));
@@ -77,7 +77,7 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     for (mem, bytes) in
         [MemKind::Paged, MemKind::Huge].iter().flat_map(|&m| ALLOCATED.map(|b| (m, b)))
     {
-        // Less than a huge page is none.
+        // Less than a huge page gets none.
         if mem == MemKind::Paged || bytes >= Bytes::mib(2) {
             cases.push(one(numa(h, mem), locked, RuntimeCall::Register, bytes));
             cases.push(one(locked, numa(h, mem), RuntimeCall::Unregister, bytes));
@@ -92,12 +92,12 @@ pub(super) fn overhead(topology: &Topology) -> Vec<Case> {
     cases
 }
 
-/// Sizes that are registered with network adapters.
+/// Sizes to register with network adapters.
 const REGISTERED: [Bytes; 6] =
     [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2), Bytes::mib(32), BULK, Bytes::gib(1)];
 
-/// What it costs to have an adapter reach memory, and to take that back: of the host next to the
-/// first adapter, and of the first GPU, by its address and by a file that it is exported as.
+/// Cost of registering memory with an adapter, and of undoing it: memory of the host next to the
+/// first adapter, and of the first GPU, by its address and by an exported file.
 pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
     let topology = scope.topology;
     let adapter = topology.nics.iter().find_map(|nic| nic.numa);
@@ -112,7 +112,7 @@ pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
     let by_address = [RuntimeCall::NicRegister, RuntimeCall::NicDeregister];
     for mem in [MemKind::Paged, MemKind::Huge, MemKind::Pinned] {
         let Some(h) = h.filter(|_| mem != MemKind::Pinned || first.is_some()) else { continue };
-        // Less than a huge page is none.
+        // Less than a huge page gets none.
         let sizes = REGISTERED.into_iter().filter(|&b| mem != MemKind::Huge || b >= Bytes::mib(2));
         cases.extend(sizes.flat_map(|b| by_address.map(|call| of(numa(h, mem), call, b))));
     }
@@ -133,7 +133,7 @@ pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
 
 /// Pinned memory of every NUMA domain and every GPU, in and out by the copy engine. For the first
 /// GPU also pageable memory that was placed by page and page-locked afterwards: the other method to
-/// have pinned memory in a chosen domain.
+/// get pinned memory in a chosen domain.
 pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
     let mut cases = Vec::new();
     let domains = || topology.numa.iter().map(|d| d.id);
@@ -143,7 +143,8 @@ pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
         let (src, dst) = if inward { (host, vram) } else { (vram, host) };
         Case::together(vec![Flow { src, dst, by: dma(g), bytes: BULK }])
     };
-    // Domain after domain: page-locking a buffer takes longer than to copy it, and the GPUs share it.
+    // Domain after domain: page-locking a buffer takes longer than copying it, and the GPUs share
+    // it.
     for inward in [true, false] {
         cases.extend(
             domains().flat_map(|d| gpus().map(move |g| case(d, g, MemKind::Pinned, inward))),

@@ -1,22 +1,22 @@
-//! How large payloads are: past every cache, and long compared with any start-up.
+//! Sizes of payloads: larger than every cache, and long compared with any start-up.
 
 use pathline_schema::{Bytes, Gpu, Mover, NumaDomain, Topology};
 
-/// Payload of a bandwidth case: past most caches, and long compared with any start-up.
+/// Payload of a bandwidth case: larger than most caches, and long compared with any start-up.
 pub(super) const BULK: Bytes = Bytes::mib(256);
 
-/// How many times as large as the last cache a payload is: what is left of it in the cache from one
-/// pass to the next is then less than a quarter.
+/// Minimum ratio of a payload to the last cache: less than a quarter of it remains in the cache
+/// from one pass to the next.
 const PAST_CACHES: u64 = 4;
 
-/// The least payload past a cache: [`BULK`], or four times the cache in steps of that.
+/// Minimum payload for a cache: [`BULK`], or four times the cache in steps of that.
 fn past(cache: Bytes) -> Bytes {
     let wanted = cache.0.saturating_mul(PAST_CACHES).div_ceil(BULK.0).max(1);
     Bytes(wanted.saturating_mul(BULK.0))
 }
 
-/// Payload past the last caches of the cores of any one domain; [`BULK`] where they are not known, and at
-/// most an eighth of the smallest domain's memory, since a triad takes three such buffers.
+/// Payload for the last caches of the cores of any one domain; [`BULK`] where they are unknown, and
+/// at most an eighth of the smallest domain's memory, since a triad needs three such buffers.
 pub(super) fn host_bulk(topology: &Topology) -> Bytes {
     let last = topology.caches.iter().map(|cache| cache.level).max().unwrap_or(0);
     let caches = || topology.caches.iter().filter(|c| c.level == last && c.kind != "Instruction");
@@ -35,22 +35,22 @@ fn gpu_cache(topology: &Topology) -> Bytes {
     topology.gpus.iter().map(Gpu::last_cache).max().unwrap_or_default()
 }
 
-/// Payloads where a GPU moves [`BULK`] in a tenth of a millisecond to a whole one, so that starting
-/// and draining a pass shows. On two H200s it is 6.5 us a pass: a kernel reads 374.6 GB/s from its
-/// peer over 512 MiB, 375.6 over 1 GiB and 376.1 over 2 GiB, an engine copies 395.0 over 256 MiB and
-/// 396.8 over 1 GiB, inside one GPU 4115 over 256 MiB and 4283 over 4 GiB (read + written).
+/// Payloads where a GPU moves [`BULK`] in 0.1 to 1 ms, so that start and drain of a pass show. On
+/// two H200s it is 6.5 us a pass: a kernel reads 374.6 GB/s from its peer over 512 MiB, 375.6 over
+/// 1 GiB and 376.1 over 2 GiB, an engine copies 395.0 over 256 MiB and 396.8 over 1 GiB, inside one
+/// GPU 4115 over 256 MiB and 4283 over 4 GiB (read + written).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PayloadSizes {
     /// Inside one GPU.
     pub(super) local: Bytes,
     /// Between two, by an engine.
     pair: Bytes,
-    /// Between two, by a kernel; by an engine both ways at once.
+    /// Between two, by a kernel; by an engine in both directions at once.
     pair_long: Bytes,
 }
 
 impl PayloadSizes {
-    /// Past the caches where GPUs are smaller or it was not measured what more would show.
+    /// Larger than the caches, for smaller GPUs and GPUs without measurements of larger payloads.
     pub(super) fn of(topology: &Topology) -> Self {
         let large = |m: Bytes| m == Bytes(0) || m >= Bytes::gib(64);
         let fast = |g: &Gpu| g.caps().large_payloads && large(g.memory);
@@ -61,22 +61,22 @@ impl PayloadSizes {
             Self { local: bulk, pair: bulk, pair_long: bulk }
         }
     }
-    pub(super) fn between(&self, by: &Mover, both_ways: bool) -> Bytes {
-        let long = both_ways || matches!(by, Mover::Kernel { .. });
+    pub(super) fn between(&self, by: &Mover, bidirectional: bool) -> Bytes {
+        let long = bidirectional || matches!(by, Mover::Kernel { .. });
         if long { self.pair_long } else { self.pair }
     }
 }
 
-/// Least span of a pointer chase in a GPU's own memory.
+/// Minimum span of a pointer chase in a GPU's own memory.
 const CHASED: Bytes = Bytes::mib(128);
 
-/// Span of a pointer chase in a GPU's own memory: at least twice its last cache, of which a chain in
-/// random order finds nothing there when it comes around.
+/// Span of a pointer chase in a GPU's own memory: at least twice its last cache, so that a chain in
+/// random order finds nothing in the cache when it repeats.
 pub(super) fn chased(topology: &Topology) -> Bytes {
     Bytes(gpu_cache(topology).0.saturating_mul(2).next_multiple_of(CHASED.0)).max(CHASED)
 }
 
-/// Span of a pointer chase over a link, where every load is far whatever the span: that of
+/// Span of a pointer chase over a link, where every load is remote for any span: that of
 /// nvbandwidth.
 pub(super) const CHASED_FAR: Bytes = Bytes::mib(2);
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [Bytes::mib(1536)]);
         topology.numa[1].memory = Bytes::gib(8);
         assert_eq!(host_bulk(&topology), Bytes::gib(1));
-        // 4 x 32 MiB are less than 256 MiB, as is what is not known.
+        // 4 x 32 MiB are less than 256 MiB; the same for unknown caches.
         topology.caches.iter_mut().for_each(|c| c.size = Bytes::mib(16));
         assert_eq!(host_bulk(&topology), BULK);
         assert_eq!(host_bulk(&Topology::default()), BULK);

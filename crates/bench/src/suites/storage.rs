@@ -12,23 +12,23 @@ use crate::scope::PlanScope;
 const PAGE: Bytes = Bytes::kib(4);
 /// Block of sequential I/O.
 const BLOCK: Bytes = Bytes::mib(1);
-/// From this depth on I/Os are submitted and reaped several at a time.
+/// From this depth on, I/Os are submitted and reaped in batches.
 const BATCHED_FROM: u32 = 16;
-/// A call takes this part of the depth. On a virtio disk of one queue that was a third less CPU time an
-/// I/O than one by one; half the depth took 2 % more off at depth 16, and let the device wait for
-/// work: the median latency was 281 us instead of 220.
+/// Fraction of the depth in one call. On a virtio disk of one queue that was a third less CPU time
+/// an I/O than one by one; half the depth took 2 % more off at depth 16, but made the device wait
+/// for work: the median latency was 281 us instead of 220.
 const BATCHES: u32 = 4;
-/// So many at most: more takes little more off.
+/// Maximum batch: larger ones save little more.
 const LARGEST_BATCH: u32 = 8;
 /// Depth of sequential I/O.
 const STREAMED: u32 = 8;
-/// Most workers that a suite takes by itself.
+/// Maximum workers that a suite uses by default.
 const MOST_THREADS: u32 = 8;
-/// Share of reads of mixed I/O, in percent: that of the usual database mix.
+/// Percentage of reads in mixed I/O: the usual database mix.
 const MIX: u8 = 70;
 
 /// The fastest path through host memory: copies overlap the next I/Os, from blocks that the device
-/// has by one request each.
+/// gets by one request each.
 const OVERLAPPED: IoStage = IoStage { pipelined: true, through: MemKind::RegisteredHuge };
 
 /// I/Os of one call.
@@ -36,7 +36,7 @@ fn batch(depth: u32) -> u32 {
     if depth < BATCHED_FROM { 1 } else { (depth / BATCHES).min(LARGEST_BATCH) }
 }
 
-/// What cases of one store share.
+/// Data that the cases of one store share.
 struct StoreScope {
     store: u32,
     numa: u32,
@@ -58,7 +58,7 @@ impl StoreScope {
         Place::new(Unit::Store(self.store), MemKind::File)
     }
 
-    /// Uring, straight to the device, one worker in a file that all share.
+    /// io_uring, direct I/O, one worker in a shared file.
     fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> IoSpec {
         IoSpec {
             engine: IoEngine::Uring,
@@ -86,8 +86,8 @@ impl StoreScope {
         Case::together(vec![self.flow(memory, io, bytes)])
     }
 
-    /// Random reads over depth and workers: host memory, and next to each the same to a GPU, so that
-    /// they are sampled in turn.
+    /// Random reads over depth and workers: to host memory, and next to each the same to a GPU, so
+    /// that they are sampled in turn.
     fn random_reads(&self, gpu_index: Option<u32>, cases: &mut Vec<Case>) {
         for threads in ladder(self.threads) {
             for depth in [1, 4, 16, 32] {
@@ -98,7 +98,7 @@ impl StoreScope {
         }
     }
 
-    /// The ways through host memory to a GPU, or out of it: overlapped, and as elbencho goes, from
+    /// Paths through host memory to a GPU, or from it: overlapped, and as elbencho does, from
     /// pageable and from registered buffers.
     fn staged(&self, index: u32, io: IoSpec, bytes: Bytes) -> Vec<Case> {
         [(true, MemKind::Pinned), (false, MemKind::Paged), (false, MemKind::Registered)]
@@ -119,7 +119,7 @@ impl StoreScope {
                 push(IoSpec { engine, ..self.plain(IoOp::Read, IoOrder::Rand, depth) });
             }
         }
-        // One call an I/O: what batching is worth.
+        // One call an I/O: shows the gain of batching.
         push(IoSpec { batch: 1, ..self.plain(IoOp::Read, IoOrder::Rand, 32) });
         for threads in ladder(self.threads) {
             let engine = IoEngine::Sync;
@@ -170,7 +170,7 @@ impl StoreScope {
         }
     }
 
-    /// Whole blocks to and from a GPU, and what each stage of that takes alone.
+    /// Whole blocks to and from a GPU, and each stage of that alone.
     fn streamed(&self, index: u32, cases: &mut Vec<Case>) {
         let pinned = numa(self.numa, MemKind::Pinned);
         for op in [IoOp::Read, IoOp::Write] {
@@ -207,7 +207,7 @@ impl StoreScope {
 
 /// Every store to host memory and to the first GPU, then all GPUs at once, then all stores at once.
 pub(super) fn storage(scope: &PlanScope<'_>) -> Vec<Case> {
-    // Also of those where nothing can be measured: their cases say why.
+    // Includes unusable stores, whose cases give the reason.
     let stores: Vec<StoreScope> =
         (0..).zip(scope.stores).map(|(store, facts)| StoreScope::of(scope, store, facts)).collect();
     let gpus: Vec<u32> = match scope.without_runtime {
