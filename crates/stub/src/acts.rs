@@ -1,5 +1,5 @@
-//! Blocks of memory, and what operations do to their bytes: in order, when the simulated stream is past
-//! them.
+//! Blocks of memory, and the effects of operations on their bytes: in order, once the simulated
+//! stream has passed them.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) enum StreamAct {
         seed: u64,
         first: u64,
     },
-    /// A pass of a kernel that stores what nobody compares: a constant, or `b + 3 c`.
+    /// A pass of a kernel whose output is not compared: a constant, or `b + 3 c`.
     Pass {
         op: KernelOp,
         word: u8,
@@ -43,21 +43,21 @@ pub(crate) enum StreamAct {
         steps: u64,
         sink: u64,
     },
-    /// What a read kernel adds to a word.
+    /// The sum that a read kernel adds to 8 bytes.
     Sum {
         word: u8,
         src: u64,
         bytes: u64,
         sum: u64,
     },
-    /// What it should add where a pattern lies.
+    /// The expected sum over a pattern.
     PatternSum {
         whole: u64,
         bytes: u64,
         seed: u64,
         sum: u64,
     },
-    /// One wrong byte in the middle of what was written before.
+    /// One wrong byte in the middle of bytes written before.
     Damage {
         dst: u64,
         bytes: u64,
@@ -65,7 +65,7 @@ pub(crate) enum StreamAct {
 }
 
 impl StreamAct {
-    /// What is read, with its length.
+    /// The source range's start.
     fn source(&self) -> Option<u64> {
         match *self {
             Self::Pass { op: KernelOp::Write, .. } => None,
@@ -80,7 +80,7 @@ impl StreamAct {
             | Self::Damage { .. } => None,
         }
     }
-    /// What is written.
+    /// The target address.
     fn target(&self) -> u64 {
         match *self {
             Self::Copy { dst, .. }
@@ -95,10 +95,11 @@ impl StreamAct {
     }
 }
 
-/// A state of a block: how often it was written, and since when nobody else could have written it.
+/// A state of a block: its number of writes, and the epoch since which only this library can have
+/// written it.
 type BlockStamp = (u64, u64);
 
-/// The act that made a block what it is, with the states of source and target behind it.
+/// The act that produced a block's contents, with the states of source and target after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockOrigin {
     act: StreamAct,
@@ -109,15 +110,15 @@ pub(crate) struct BlockOrigin {
 #[derive(Debug)]
 pub(crate) struct NodeBlock {
     pub(crate) bytes: u64,
-    /// Address of its twin.
+    /// Address of its twin in the simulated machine.
     pub(crate) twin: u64,
-    /// As it was asked for.
+    /// The requested place.
     pub(crate) place: Place,
-    /// Bytes that were mapped for it; 0 where they are the caller's.
+    /// Bytes mapped for it; 0 for the caller's memory.
     pub(crate) mapped: usize,
-    /// How often it was written through this library.
+    /// Number of writes through this library.
     pub(crate) version: u64,
-    /// What wrote it last, if all of it is still so.
+    /// The act that last wrote all of it, if still valid.
     pub(crate) made: Option<BlockOrigin>,
 }
 
@@ -128,7 +129,7 @@ impl NodeBlock {
     }
 }
 
-/// All blocks by address, and twins of pageable memory that copies were given.
+/// All blocks by address, and twins of pageable memory in copies.
 #[derive(Debug, Default)]
 pub(crate) struct NodeBlocks {
     pub(crate) by_start: BTreeMap<u64, NodeBlock>,
@@ -137,7 +138,7 @@ pub(crate) struct NodeBlocks {
 }
 
 impl NodeBlocks {
-    /// The block that holds all of a range, with its start.
+    /// The block that contains a whole range, with its start.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<(u64, &NodeBlock)> {
         let (&start, block) = self.by_start.range(..=address).next_back()?;
         let end = (address - start).checked_add(bytes)?;
@@ -147,32 +148,32 @@ impl NodeBlocks {
         let (&start, block) = self.by_start.range_mut(..=address).next_back()?;
         (address - start < block.bytes).then_some(block)
     }
-    /// Somebody else may have written any block.
+    /// Marks every block as possibly written by others.
     pub(crate) fn touch(&mut self) {
         for block in self.by_start.values_mut() {
             block.version += 1;
             block.made = None;
         }
     }
-    /// Whether some block has a byte in a range.
+    /// Whether any block overlaps a range.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
         let before = self.by_start.range(..address.saturating_add(bytes)).next_back();
         before.is_some_and(|(&start, block)| start + block.bytes > address)
     }
 }
 
-/// The state of the block at an address; none if it is no block. The host may write its own memory
-/// between two calls, which is what an epoch is.
+/// The state of the block at an address; `None` outside blocks. The host may write its own memory
+/// between two calls; an epoch is the time between such points.
 fn stamp(blocks: &NodeBlocks, address: u64, epoch: u64) -> Option<BlockStamp> {
     let (_, block) = blocks.find(address, 1)?;
     Some((block.version, if block.is_private() { 0 } else { epoch }))
 }
 
-/// Does it, unless that would change nothing: a sample repeats one copy many times.
+/// Performs an act, unless it would change nothing: a sample repeats one copy many times.
 ///
 /// # Safety
-/// Ranges in blocks were checked when it was enqueued, and no block is freed before its queue is
-/// empty. Memory of the caller is the caller's promise.
+/// Ranges in blocks were checked on enqueue, and no block is freed before its queue is empty. The
+/// caller guarantees its own memory.
 pub(crate) unsafe fn apply(blocks: &mut NodeBlocks, act: StreamAct, epoch: u64) {
     let states = |blocks: &NodeBlocks| {
         let source = act.source().map(|at| stamp(blocks, at, epoch));
@@ -224,7 +225,7 @@ impl StreamAct {
                 Self::Chase { src, steps, sink } => {
                     let mut at = src;
                     for _ in 0..steps {
-                        // Where the chain leads out of memory the hardware would fault.
+                        // Where the chain leaves memory, hardware would fault.
                         if blocks.find(at, 8).is_none() {
                             break;
                         }
@@ -283,7 +284,7 @@ unsafe fn first_wrong(src: u64, bytes: u64, seed: u64) -> Option<u64> {
     }
 }
 
-/// What a write kernel stores: one 32-bit constant over whole words, one byte over the rest.
+/// The data of a write kernel: a 32-bit constant over whole elements, one byte over the rest.
 ///
 /// # Safety
 /// `bytes` at `dst` may be written.
@@ -292,7 +293,7 @@ unsafe fn store(dst: u64, bytes: u64, word: u8) {
     const PIECE: u64 = 4096;
     let piece = WORD.repeat(PIECE as usize / 4);
     let whole = bytes / u64::from(word) * u64::from(word);
-    // SAFETY: all offsets are below `bytes`; a word is a multiple of 4, and so is a piece.
+    // SAFETY: all offsets are below `bytes`; an element is a multiple of 4, and so is a piece.
     unsafe {
         for at in (0..whole).step_by(PIECE as usize) {
             let length = PIECE.min(whole - at) as usize;
@@ -304,8 +305,8 @@ unsafe fn store(dst: u64, bytes: u64, word: u8) {
     }
 }
 
-/// `dst = b + 3 c` with `b` at `src` and `c` behind it: in `float` for words of 4 bytes, in
-/// `double` for longer ones, byte by byte where the payload is no multiple of the word.
+/// `dst = b + 3 c` with `b` at `src` and `c` behind it: in `float` for elements of 4 bytes, in
+/// `double` for longer ones, byte by byte if the payload is no multiple of the element.
 ///
 /// # Safety
 /// `2 * bytes` at `src` may be read and `bytes` at `dst` written.

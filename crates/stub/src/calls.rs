@@ -1,4 +1,4 @@
-//! What calls do, as far as CUDA and HIP do the same.
+//! The calls that CUDA and HIP share.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -23,7 +23,7 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> CallOutcome {
     Ok(())
 }
 
-/// Stores a C string, cut to the room that there is.
+/// Stores a C string, cut to the available space.
 ///
 /// # Safety
 /// `out` is null or points to `room` bytes.
@@ -41,8 +41,8 @@ pub(crate) unsafe fn put_text(out: *mut c_char, room: i32, text: &str) -> CallOu
     Ok(())
 }
 
-// Every function below is `unsafe` for its pointers: they are null or what the vendor's function of
-// the same name takes there.
+// Every function below is `unsafe` for its pointers: they are null or valid for the vendor's
+// function of the same name.
 
 pub(crate) unsafe fn device_count(node: &mut StubNode, out: *mut i32) -> CallOutcome {
     // SAFETY: as above.
@@ -102,7 +102,7 @@ pub(crate) unsafe fn can_access(
     unsafe { put(out, direct.into()) }
 }
 
-/// Lets the current GPU reach another.
+/// Lets the current GPU access another.
 pub(crate) fn enable_peer(node: &mut StubNode, to: u32) -> CallOutcome {
     node.device(to as i32)?;
     let pair = (node.gpu, to);
@@ -194,7 +194,7 @@ pub(crate) fn host_unregister(node: &mut StubNode, address: u64) -> CallOutcome 
     node.unregister(address)
 }
 
-/// A file as large as the memory, which has none of its bytes. Kind 1 is a dma-buf.
+/// A file of the memory's size, without its bytes. Kind 1 is a dma-buf.
 pub(crate) unsafe fn export(
     node: &mut StubNode,
     out: *mut i32,
@@ -228,7 +228,7 @@ pub(crate) unsafe fn host_pointer(
     unsafe { put(out, address) }
 }
 
-/// The block of a GPU's memory that an address lies in.
+/// The block of GPU memory that contains an address.
 pub(crate) unsafe fn range(
     node: &mut StubNode,
     start: *mut u64,
@@ -246,7 +246,7 @@ pub(crate) unsafe fn range(
     }
 }
 
-/// Advice: 3 is the preferred location, 5 who accesses it; the processor is -1.
+/// Advice: 3 is the preferred location, 5 the accessing device; the CPU is -1.
 pub(crate) fn advise(
     node: &mut StubNode,
     address: u64,
@@ -269,7 +269,7 @@ pub(crate) fn advise(
     }
 }
 
-/// To a GPU, or to the processor's memory (-1) that is nearest to the current GPU.
+/// To a GPU, or to the host memory (-1) nearest to the current GPU.
 pub(crate) fn prefetch(
     node: &mut StubNode,
     address: u64,
@@ -328,7 +328,7 @@ pub(crate) fn wait_value(
     flags: u32,
     mask: u32,
 ) -> CallOutcome {
-    // Bit 30 asks for a flush of remote writes.
+    // Bit 30 requests a flush of remote writes.
     if address == 0 || !address.is_multiple_of(4) || flags & !(1 << 30) > 3 {
         return Err(status::INVALID_VALUE);
     }
@@ -472,7 +472,7 @@ pub(crate) unsafe fn launch(
     unsafe { node.launch(function, shape, stream, parameters) }
 }
 
-/// The GPU of a number, if another process does not hold it.
+/// The GPU of a number, unless another process holds it.
 pub(crate) fn may_open(node: &StubNode, gpu: i32) -> CallOutcome<u32> {
     let gpu = node.device(gpu)?.index;
     if node.spec.exclusive { Err(status::UNAVAILABLE) } else { Ok(gpu) }
@@ -484,7 +484,7 @@ pub(crate) fn pci(gpu: &Gpu, nth: usize) -> i32 {
     part.and_then(|hex| i32::from_str_radix(hex, 16).ok()).unwrap_or(0)
 }
 
-/// Holds the primary context of a GPU once more.
+/// Retains the primary context of a GPU.
 pub(crate) fn open(node: &mut StubNode, gpu: i32) -> CallOutcome<StubHandle> {
     let gpu = may_open(node, gpu)?;
     *node.retained.entry(gpu).or_default() += 1;
@@ -492,7 +492,7 @@ pub(crate) fn open(node: &mut StubNode, gpu: i32) -> CallOutcome<StubHandle> {
 }
 
 /// # Safety
-/// The lists have `count` entries; `failed` is null or takes a number.
+/// The lists have `count` entries; `failed` is null or can store a number.
 pub(crate) unsafe fn batch(
     node: &mut StubNode,
     (dsts, srcs, sizes): (*const u64, *const u64, *const usize),

@@ -1,5 +1,5 @@
-//! The CUDA driver API: exported under the names that libcuda has, and found by
-//! `cuGetProcAddress` under the names and versions of its headers.
+//! The CUDA driver API: exported under libcuda's names, and found by `cuGetProcAddress` under the
+//! names and versions of its headers.
 #![allow(non_snake_case)]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -14,15 +14,15 @@ use crate::status;
 use crate::streams::HostFunction;
 use crate::streams::StubHandle;
 
-/// Version of CUDA that the library has unless it is told another.
+/// The default version of CUDA.
 const VERSION: i32 = 13000;
 
 /// A function: name, version of its signature, address.
 type CudaEntry = (&'static str, i32, *const c_void);
 
-/// Defines functions with their bodies, exports them, and makes the table that they are looked up
-/// in. What is exported calls what is in the table and not the other way round: an export that
-/// `lay_out` hides is then missed by nobody inside.
+/// Defines functions with their bodies, exports them, and makes the lookup table. Exports call the
+/// functions of the table, not the reverse, so internal calls do not depend on exports that
+/// `lay_out` hides.
 macro_rules! export {
     ($($symbol:ident = $name:literal @ $version:literal $needs:ident
         ($($arg:ident: $kind:ty),*) => $body:expr;)*) => {
@@ -232,14 +232,14 @@ export! {
          block_z: u32, shared: u32, stream: StubHandle, parameters: *const *const c_void,
          extra: *const *const c_void) => calls::launch;
     cuGetErrorName = "cuGetErrorName" @ 6000 Nothing (code: i32, out: *mut *const c_char) =>
-        |_: &mut StubNode, code, out| word(code, out, |(name, _, _)| name);
+        |_: &mut StubNode, code, out| status_part(code, out, |(name, _, _)| name);
     cuGetErrorString = "cuGetErrorString" @ 6000 Nothing (code: i32, out: *mut *const c_char) =>
-        |_: &mut StubNode, code, out| word(code, out, |(_, _, text)| text);
+        |_: &mut StubNode, code, out| status_part(code, out, |(_, _, text)| text);
 }
 
 /// # Safety
 /// `out` is null or points to a place for a pointer.
-unsafe fn word(
+unsafe fn status_part(
     code: i32,
     out: *mut *const c_char,
     which: impl Fn((&'static CStr, &'static CStr, &'static CStr)) -> &'static CStr,
@@ -270,7 +270,7 @@ fn release(node: &mut StubNode, gpu: i32) -> CallOutcome {
     }
 }
 
-/// The GPU of a context that is held.
+/// The GPU of a retained context.
 fn opened(node: &StubNode, context: StubHandle) -> CallOutcome<u32> {
     let held = |gpu: &u32| node.retained.get(gpu).is_some_and(|held| *held > 0);
     entry::gpu_of(context).filter(held).ok_or(status::INVALID_CONTEXT)
@@ -284,9 +284,9 @@ fn set_current(node: &mut StubNode, context: StubHandle) -> CallOutcome {
     Ok(())
 }
 
-/// Attribute 8 is the most dynamic shared memory.
+/// Attribute 8 is the maximum of dynamic shared memory.
 fn set_attribute(node: &mut StubNode, function: StubHandle, which: i32, value: i32) -> CallOutcome {
-    // What a block of sm_90 can have.
+    // The limit of a block on sm_90.
     const MOST: u32 = 227 << 10;
     known_function(node, function)?;
     let value = u32::try_from(value).map_err(|_| status::INVALID_VALUE)?;
@@ -302,7 +302,7 @@ fn known_function(node: &mut StubNode, function: StubHandle) -> CallOutcome {
     node.functions.contains_key(&function).then_some(()).ok_or(status::INVALID_HANDLE)
 }
 
-/// Numbers of `CUdevice_attribute`; what programs may ask and nobody here knows is 0.
+/// Numbers of `CUdevice_attribute`; other attributes are 0.
 fn attribute(node: &StubNode, which: i32, gpu: i32) -> CallOutcome<i32> {
     let gpu = node.device(gpu)?;
     let arch: i32 = gpu.arch.trim_start_matches("sm_").parse().unwrap_or(0);
@@ -327,7 +327,7 @@ fn attribute(node: &StubNode, which: i32, gpu: i32) -> CallOutcome<i32> {
     })
 }
 
-/// The function of a name whose signature is the newest up to a version.
+/// The function of a name with the newest signature up to a version.
 fn find(node: &StubNode, name: &str, version: i32) -> Option<*const c_void> {
     let newest = version.min(node.spec.driver.unwrap_or(VERSION));
     if node.spec.missing.iter().any(|missing| missing == name) {
@@ -337,11 +337,11 @@ fn find(node: &StubNode, name: &str, version: i32) -> Option<*const c_void> {
     of_name.max_by_key(|(_, v, _)| *v).map(|(.., at)| at)
 }
 
-/// A table that has nothing but its own size in it.
+/// A table that holds only its own size.
 static EMPTY: [usize; 1] = [size_of::<usize>()];
 
-/// A real NVRTC asks the driver of its process for one of NVIDIA's private tables, and takes what
-/// it is given without a look at the status.
+/// A real NVRTC requests one of NVIDIA's private tables from the driver of its process, and uses
+/// the result without checking the status.
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetExportTable(out: *mut *const usize, _which: *const c_void) -> i32 {
@@ -349,10 +349,10 @@ unsafe extern "C" fn cuGetExportTable(out: *mut *const usize, _which: *const c_v
     unsafe { put(out, EMPTY.as_ptr()) }.map_or_else(|code| code, |()| 0)
 }
 
-/// Looks a function up. What is not found is a null pointer and no error.
+/// Looks up a function. For an unknown one the result is a null pointer without an error.
 ///
 /// # Safety
-/// `name` is null or a C string, `out` takes a pointer, `found` is null or takes a number.
+/// `name` is null or a C string, `out` can store a pointer, `found` is null or can store a number.
 unsafe fn look_up(
     name: *const c_char,
     out: *mut *const c_void,
@@ -388,7 +388,7 @@ pub(crate) unsafe extern "C" fn cuGetProcAddress_v2(
     unsafe { look_up(name, out, version, found) }
 }
 
-/// The older one, which does not say how it went.
+/// The older version, which does not return a status of the search.
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetProcAddress(

@@ -1,15 +1,15 @@
-//! cuFile and hipFile: real files into the memory of GPUs and back, as both libraries do it where no
-//! direct way is to be had: `pread` into host memory, then a copy of the runtime beside them.
+//! cuFile and hipFile: real files to and from GPU memory, as both libraries do it without a direct
+//! path: `pread` into host memory, then a copy by the runtime in the same folder.
 //!
-//! What they refuse, and how, is what cuFile 1.15.1 (of CUDA 13) did when it was called so, and what
-//! the sources of hipFile 0.2.0 do.
+//! Refusals follow the observed behaviour of cuFile 1.15.1 (of CUDA 13) and the sources of hipFile
+//! 0.2.0.
 #![allow(non_snake_case)]
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use crate::beside;
+use crate::sibling;
 use crate::spec::{ReportedPath, StubFault, StubSpec};
 use crate::streams::StubHandle;
 
@@ -28,7 +28,7 @@ const MEMORY_NOT_REGISTERED: i32 = 5024;
 const HANDLE_NOT_REGISTERED: i32 = 5027;
 const HANDLE_REGISTERED: i32 = 5028;
 const INTERNAL: i32 = 5030;
-/// Where their own statuses begin.
+/// First number of the libraries' own statuses.
 const BASE: i32 = 5000;
 
 /// `CUfileError_t` and `hipFileError_t`.
@@ -41,14 +41,14 @@ struct StubFileError {
 
 const FINE: StubFileError = StubFileError { own: 0, runtime: 0 };
 
-/// How a call ends, unless it succeeds.
+/// The result of a call.
 type DirectResult<T = ()> = Result<T, StubFileError>;
 
 fn refuse<T>(own: i32) -> DirectResult<T> {
     Err(StubFileError { own, runtime: 0 })
 }
 
-/// Whose library this is.
+/// The vendor of this library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectLibrary {
     CuFile,
@@ -66,18 +66,18 @@ struct StubFileDescr {
     _operations: *const c_void,
 }
 
-/// Counters of one GPU: reads and writes, by way, as words of `CUfilePerGpuStats_t`.
+/// Counters of one GPU, reads and writes by path, in 64-bit fields of `CUfilePerGpuStats_t`.
 const GPU_WORDS: usize = 31;
 const FIRST_GPU: usize = 129;
 const NUMBER_OF_GPUS: usize = 128;
 const ALL_WORDS: usize = 625;
 
-/// What the library holds.
+/// The state of the library.
 struct DirectWorld {
     spec: StubSpec,
     calls: BTreeMap<&'static str, u64>,
     made: StubHandle,
-    /// By handle, the descriptor that was given and the one that is read and written.
+    /// By handle, the given descriptor and the one used for I/O.
     files: BTreeMap<StubHandle, (c_int, c_int)>,
     memory: BTreeMap<u64, usize>,
     level: i32,
@@ -101,7 +101,7 @@ fn with<T>(body: impl FnOnce(&mut DirectWorld) -> T) -> T {
     }))
 }
 
-/// What strikes a call. What lasts is done here, and not under the lock.
+/// The injected fault of a call. Delays and hangs happen here, without the lock.
 fn struck(name: &'static str) -> Option<StubFault> {
     let blow = with(|world| world.spec.strike(&mut world.calls, name));
     match blow {
@@ -127,16 +127,16 @@ fn call(name: &'static str, body: impl FnOnce(&mut DirectWorld) -> DirectResult)
 type DirectCopy = unsafe extern "C" fn(u64, u64, usize) -> i32;
 type DirectRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> i32;
 
-/// A function of the runtime beside this library.
+/// A function of the runtime in the same folder.
 fn runtime(family: DirectLibrary, cuda: &CStr, hip: &CStr) -> DirectResult<usize> {
     let found = match family {
-        DirectLibrary::CuFile => beside::symbol("libcuda.so.1", cuda),
-        DirectLibrary::HipFile => beside::symbol("libamdhip64.so.", hip),
+        DirectLibrary::CuFile => sibling::symbol("libcuda.so.1", cuda),
+        DirectLibrary::HipFile => sibling::symbol("libamdhip64.so.", hip),
     };
     found.ok_or(StubFileError { own: INTERNAL, runtime: 0 })
 }
 
-/// Copies between host memory and a GPU's. The status of the runtime is the error.
+/// Copies between host memory and a GPU's. The error is the runtime's status.
 fn copy(family: DirectLibrary, to_gpu: bool, dst: u64, src: u64, bytes: usize) -> DirectResult {
     let at = match to_gpu {
         true => runtime(family, c"cuMemcpyHtoD_v2", c"hipMemcpyHtoD"),
@@ -147,7 +147,7 @@ fn copy(family: DirectLibrary, to_gpu: bool, dst: u64, src: u64, bytes: usize) -
     if code == 0 { Ok(()) } else { Err(StubFileError { own: RUNTIME_ERROR, runtime: code }) }
 }
 
-/// Bytes of a GPU's memory from an address on.
+/// Bytes of GPU memory from an address on.
 fn room(family: DirectLibrary, address: u64) -> DirectResult<u64> {
     let at = runtime(family, c"cuMemGetAddressRange_v2", c"hipMemGetAddressRange")?;
     let (mut start, mut bytes) = (0u64, 0usize);
@@ -165,14 +165,14 @@ fn room(family: DirectLibrary, address: u64) -> DirectResult<u64> {
 
 fn open_driver(family: DirectLibrary, world: &DirectWorld) -> DirectResult {
     let forbidden = std::env::var("CUFILE_ALLOW_COMPAT_MODE").is_ok_and(|v| v == "false");
-    if family == DirectLibrary::CuFile && forbidden && world.spec.way == ReportedPath::Posix {
+    if family == DirectLibrary::CuFile && forbidden && world.spec.path == ReportedPath::Posix {
         return refuse(NO_DRIVER);
     }
     Ok(())
 }
 
 /// # Safety
-/// Both are null or what the libraries' function takes.
+/// Both are null or valid for the libraries' function.
 unsafe fn register_file(
     family: DirectLibrary,
     world: &mut DirectWorld,
@@ -209,7 +209,7 @@ unsafe fn register_file(
             }
             file.fd
         }
-        // Through the page cache, whatever the program asked for.
+        // Through the page cache, independent of the program's flags.
         DirectLibrary::HipFile => {
             let path = format!("/proc/self/fd/{}\0", file.fd);
             // SAFETY: the path is a C string.
@@ -254,7 +254,7 @@ fn register_memory(
     Ok(())
 }
 
-/// One read or write, as the program asked for it.
+/// One requested read or write.
 #[derive(Debug, Clone, Copy)]
 struct DirectIo {
     family: DirectLibrary,
@@ -267,7 +267,7 @@ struct DirectIo {
     at: i64,
 }
 
-/// How an I/O fails: by an error number of the kernel, or by a status of the library.
+/// The failure of an I/O: an error number of the kernel, or a status of the library.
 enum DirectFailure {
     Number(i32),
     Status(i32),
@@ -280,7 +280,7 @@ impl DirectIo {
             Err(failure) => failure,
         };
         let number = match (failure, self.family) {
-            // cuFile leaves its own statuses in errno.
+            // cuFile stores its own statuses in errno.
             (DirectFailure::Number(number), _)
             | (DirectFailure::Status(number), DirectLibrary::CuFile) => number,
             (DirectFailure::Status(status), DirectLibrary::HipFile) => return -(status as isize),
@@ -346,7 +346,7 @@ impl DirectIo {
         bytes: usize,
     ) -> Result<usize, DirectFailure> {
         let at = stage.address() as *mut c_void;
-        // SAFETY: the stage has so many bytes.
+        // SAFETY: the staging buffer holds the given number of bytes.
         let done = unsafe {
             match self.write {
                 true => libc::pwrite(fd, at, bytes, self.offset),
@@ -394,19 +394,19 @@ impl DirectWorld {
             return;
         }
         let first = if write { 19 } else { 6 };
-        let way = match self.spec.way {
+        let offset = match self.spec.path {
             ReportedPath::PeerToPeer => 1,
             ReportedPath::Driver => 2,
             ReportedPath::Posix => 3,
         };
-        for word in [first, first + way] {
-            self.counted[word] += 1;
+        for field in [first, first + offset] {
+            self.counted[field] += 1;
         }
     }
 }
 
 /// # Safety
-/// `out` is null or takes `CUfileStatsLevel3_t`.
+/// `out` is null or can store `CUfileStatsLevel3_t`.
 unsafe fn statistics(
     family: DirectLibrary,
     world: &mut DirectWorld,
@@ -424,14 +424,14 @@ unsafe fn statistics(
 }
 
 /// # Safety
-/// `out` is null or takes `CUfileDrvProps_t`.
+/// `out` is null or can store `CUfileDrvProps_t`.
 unsafe fn properties(world: &mut DirectWorld, out: *mut u32) -> DirectResult {
     if out.is_null() {
         return refuse(INVALID_VALUE);
     }
-    let driver = if world.spec.way == ReportedPath::Driver { [2, 25] } else { [0, 0] };
-    let peer_to_peer = if world.spec.way == ReportedPath::PeerToPeer { 1 << 11 } else { 0 };
-    // Versions, limits of 8 bytes each, what is supported, that compatibility is allowed, features.
+    let driver = if world.spec.path == ReportedPath::Driver { [2, 25] } else { [0, 0] };
+    let peer_to_peer = if world.spec.path == ReportedPath::PeerToPeer { 1 << 11 } else { 0 };
+    // Versions, limits of 8 bytes each, supported features, compatibility mode allowed, features.
     let words = [driver[0], driver[1], 4, 0, 1024, 0, peer_to_peer, 2, 7, 0, 0, 0, 0, 0];
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), out, words.len()) };
@@ -447,7 +447,7 @@ unsafe fn put<T>(out: *mut T, value: T) -> DirectResult {
     unsafe { crate::calls::put(out, value) }.or(refuse(INVALID_VALUE))
 }
 
-/// Exports what both libraries have, under the names of one.
+/// Exports the functions of both libraries, under the names of one.
 macro_rules! export {
     ($family:ident $open:ident $register:ident $deregister:ident $buffer:ident $no_buffer:ident
      $read:ident $write:ident $statistics:ident) => {

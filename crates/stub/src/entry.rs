@@ -1,4 +1,4 @@
-//! How a call enters: one at a time, counted, struck if that is on order, with its context.
+//! Entry of every call: one at a time, counted, with injected faults, with its context.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,18 +10,18 @@ use crate::spec::StubFault;
 use crate::status;
 use crate::streams::StubHandle;
 
-/// What a call needs before it can do anything.
+/// The state that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallNeeds {
-    /// Nothing: it works before the library is initialised.
+    /// Nothing: it works before initialisation.
     Nothing,
     /// An initialised library.
     Init,
-    /// A context of the calling thread that no error has made useless.
+    /// A context of the calling thread without a sticky error.
     Context,
 }
 
-/// A node that threads share.
+/// A node shared by threads.
 struct SharedNode(Mutex<Option<StubNode>>);
 
 // SAFETY: the parts of a node that are not Send are shared only among themselves: its machine's
@@ -33,7 +33,7 @@ static CUDA: SharedNode = SharedNode(Mutex::new(None));
 static HIP: SharedNode = SharedNode(Mutex::new(None));
 
 thread_local! {
-    /// The thread's context: its GPU and one more; 0 is none.
+    /// The thread's context: its GPU plus one; 0 is none.
     static CURRENT: Cell<StubHandle> = const { Cell::new(0) };
     /// The thread's GPU under HIP.
     static DEVICE: Cell<u32> = const { Cell::new(0) };
@@ -58,7 +58,7 @@ pub(crate) fn current() -> StubHandle {
     CURRENT.get()
 }
 
-/// Runs the body of a call and gives its status.
+/// Runs the body of a call; returns its status.
 pub(crate) fn enter(
     api: StubApi,
     name: &'static str,
@@ -140,7 +140,7 @@ fn admit(node: &mut StubNode, name: &str, needs: CallNeeds) -> CallOutcome {
     }
 }
 
-/// Dies as a fault in a driver makes a process die.
+/// Ends the process as a fault in a driver would.
 pub(crate) fn crash() -> ! {
     loop {
         // SAFETY: the default action is set, and a signal to oneself needs no memory.
@@ -152,7 +152,7 @@ pub(crate) fn crash() -> ! {
 }
 
 impl StubNode {
-    /// As the first call of a library does it.
+    /// Initialises, as the first call of a library does.
     pub(crate) fn initialise(&mut self) -> CallOutcome {
         if self.wrong.is_some() {
             return Err(status::UNKNOWN);

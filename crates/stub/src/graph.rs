@@ -1,11 +1,11 @@
-//! Streams that are recorded, and what becomes of the record.
+//! Recording of streams, and graphs made from the records.
 
 use crate::calls::put;
 use crate::node::{CallOutcome, StubNode};
 use crate::status;
 use crate::streams::StubHandle;
 
-/// Begins to record a stream. Modes: global, of the thread, relaxed.
+/// Starts recording a stream. Modes: global, of the thread, relaxed.
 pub(crate) fn begin(node: &mut StubNode, stream: StubHandle, mode: i32) -> CallOutcome {
     let stream = node.stream(stream)?;
     if !(0..=2).contains(&mode) || node.queues.recording.contains_key(&stream) {
@@ -15,10 +15,10 @@ pub(crate) fn begin(node: &mut StubNode, stream: StubHandle, mode: i32) -> CallO
     Ok(())
 }
 
-/// Ends it.
+/// Ends recording.
 ///
 /// # Safety
-/// `out` is null or takes a handle.
+/// `out` is null or can store a handle.
 pub(crate) unsafe fn end(
     node: &mut StubNode,
     stream: StubHandle,
@@ -32,10 +32,10 @@ pub(crate) unsafe fn end(
     unsafe { put(out, handle) }
 }
 
-/// Makes a graph that can be launched.
+/// Makes a launchable graph.
 ///
 /// # Safety
-/// `out` is null or takes a handle.
+/// `out` is null or can store a handle.
 pub(crate) unsafe fn make(
     node: &mut StubNode,
     out: *mut StubHandle,
@@ -48,13 +48,13 @@ pub(crate) unsafe fn make(
     unsafe { put(out, handle) }
 }
 
-/// Enqueues what was recorded.
+/// Enqueues the recorded operations.
 pub(crate) fn launch(node: &mut StubNode, graph: StubHandle, stream: StubHandle) -> CallOutcome {
     let graph = node.queues.graphs.get(&graph).ok_or(status::INVALID_HANDLE)?.clone();
     graph.into_iter().try_for_each(|(function, data)| node.call(stream, function, data))
 }
 
-/// Forgets one of either kind.
+/// Frees a graph of either kind.
 pub(crate) fn free(node: &mut StubNode, graph: StubHandle) -> CallOutcome {
     node.queues.graphs.remove(&graph).map(|_| ()).ok_or(status::INVALID_HANDLE)
 }

@@ -15,12 +15,12 @@ use crate::status;
 use crate::streams::HostFunction;
 use crate::streams::StubHandle;
 
-/// The major version that is pretended: as told, or as the library's file is called.
+/// The simulated major version: from the spec, else from the library's file name.
 pub(crate) fn major(spec: &StubSpec) -> i32 {
     spec.hip.or_else(by_file_name).unwrap_or(6)
 }
 
-/// The number behind `.so.` of the file that this code was loaded from.
+/// The number behind `.so.` in the file name of this library.
 fn by_file_name() -> Option<i32> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -40,7 +40,7 @@ fn by_file_name() -> Option<i32> {
     name.to_str().ok()?.rsplit_once(".so.")?.1.split('.').next()?.parse().ok()
 }
 
-/// Versions as the runtimes of Debian say them: 5.2.3, 6.4.3, 7.2.4.
+/// Versions that Debian's runtimes report: 5.2.3, 6.4.3, 7.2.4.
 fn version(spec: &StubSpec) -> i32 {
     match major(spec) {
         5 => 50_221_153,
@@ -218,7 +218,7 @@ export! {
         (function: StubHandle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
          block_z: u32, shared: u32, stream: StubHandle, parameters: *const *const c_void,
          extra: *const *const c_void) => calls::launch;
-    // Memory of other processes is not there.
+    // Memory of other processes is not supported.
     hipIpcGetMemHandle = Context (_handle: *mut [u8; 64], _address: u64) =>
         |_: &mut StubNode, _, _| Err(status::NOT_SUPPORTED);
     hipIpcOpenMemHandle = Context (_out: *mut u64, _handle: IpcHandle, _flags: u32) =>
@@ -226,7 +226,7 @@ export! {
     hipIpcCloseMemHandle = Context (_address: u64) => |_: &mut StubNode, _| Err(status::NOT_SUPPORTED);
 }
 
-/// `hipIpcMemHandle_t`, which is passed by value.
+/// `hipIpcMemHandle_t`, passed by value.
 #[repr(C)]
 struct IpcHandle([u8; 64]);
 
@@ -242,8 +242,8 @@ extern "C" fn hipGetErrorString(code: i32) -> *const c_char {
     status::status_texts(code).map_or(c"stub: unknown error", |(_, _, text)| text).as_ptr()
 }
 
-/// `hipMemcpyKind`: host and device in all combinations, as the addresses say, and without a
-/// compute unit.
+/// `hipMemcpyKind`: host and device in all combinations, by the addresses, and without a compute
+/// unit.
 fn known_kind(kind: i32) -> CallOutcome {
     // hipErrorInvalidMemcpyDirection
     if matches!(kind, 0..=4 | 1024) { Ok(()) } else { Err(21) }
@@ -261,7 +261,7 @@ unsafe fn with_flags(node: &mut StubNode, out: *mut u64, bytes: usize, flags: u3
     unsafe { calls::alloc_as(node, out, bytes, unit, mem) }
 }
 
-/// Whether host memory is coherent depends on which flags come together.
+/// Coherence of host memory depends on the combination of flags.
 unsafe fn host_malloc(node: &mut StubNode, out: *mut u64, bytes: usize, flags: u32) -> CallOutcome {
     const PORTABLE: u32 = 1;
     const MAPPED: u32 = 2;
@@ -311,10 +311,10 @@ fn attribute(node: &StubNode, which: i32, gpu: i32) -> CallOutcome<i32> {
     })
 }
 
-/// Fills the properties of a device, as far as anybody reads them: name, memory, architecture.
+/// Fills the properties of a device that programs read: name, memory, architecture.
 ///
 /// # Safety
-/// `out` is null or has room for the layout: 1472 bytes or 792.
+/// `out` is null or has the layout's size: 1472 bytes or 792.
 unsafe fn properties(node: &mut StubNode, out: *mut u8, gpu: i32, newer: bool) -> CallOutcome {
     if out.is_null() {
         return Err(status::INVALID_VALUE);

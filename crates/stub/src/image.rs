@@ -1,4 +1,4 @@
-//! What this library's compiler makes and its loader takes: a target, and the source itself.
+//! The image format of this library's compiler and loader: a target, and the source itself.
 
 use std::ffi::c_void;
 
@@ -19,19 +19,19 @@ pub(crate) fn pack(arch: &str, source: &str) -> Vec<u8> {
     [MAGIC, format!("{arch}\n{}\n{source}", source.len()).as_bytes()].concat()
 }
 
-/// Reads what a program gives to the loader; none if it is something else.
+/// Parses the argument of a load call; `None` if it is no image.
 ///
 /// # Safety
 /// `at` must be null, or point to an image, to machine code or to text that ends with a zero, as
-/// the vendors' functions ask for.
+/// the vendors' functions require.
 pub(crate) unsafe fn unpack(at: *const c_void) -> Option<KernelImage> {
     if at.is_null() {
         return None;
     }
     let mut at = at.cast::<u8>();
     let mut next = || {
-        // SAFETY: reading stops at the first byte that no image has there, at a line's end, or after
-        // as many bytes as the image says that it has.
+        // SAFETY: reading stops at the first byte that does not fit an image, at a line's end, or
+        // after the number of bytes in the image's header.
         let byte = unsafe { at.read() };
         at = at.wrapping_add(1);
         byte
@@ -54,7 +54,7 @@ pub(crate) unsafe fn unpack(at: *const c_void) -> Option<KernelImage> {
     Some(KernelImage { arch, source: String::from_utf8(source).ok()? })
 }
 
-/// The variant that a source is of: its key is a comment line of its own.
+/// The variant of a source: its key is a separate comment line.
 pub(crate) fn variant(source: &str) -> Option<KernelVariant> {
     source.lines().find_map(|line| line.strip_prefix("// ")?.trim().parse().ok())
 }
@@ -65,7 +65,7 @@ mod tests {
     use pathline_schema::{GridSize, KernelOp};
 
     #[test]
-    fn an_image_is_read_back_and_nothing_else_is_one() {
+    fn only_images_are_parsed() {
         let source = pathline_hal::kernel::source(&KernelVariant::standard(KernelOp::Triad));
         let packed = pack("sm_90", &source);
         // SAFETY: an image, and two texts that end with a zero.

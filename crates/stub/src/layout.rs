@@ -1,4 +1,4 @@
-//! Finds the built library and lays it out under the names of the vendors' libraries.
+//! Finds the built library and installs it under the names of the vendors' libraries.
 
 use std::fs;
 use std::io;
@@ -7,30 +7,30 @@ use std::path::{Path, PathBuf};
 /// A set of libraries as a driver and toolkit of one version install them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StubLibraries {
-    /// `libcuda.so.1`, and `libnvrtc.so.13` with its builtins, which have nothing in them.
+    /// `libcuda.so.1`, and `libnvrtc.so.13` with empty builtins.
     Cuda,
-    /// The HIP runtime of a major version: 5 and 6 have the compiler's functions in the runtime's
-    /// library, from 6 on there is one of its own.
+    /// The HIP runtime of a major version: in 5 and 6 the runtime's library has the compiler's
+    /// functions, from 6 on there is a separate one.
     Hip(u32),
-    /// `libnccl.so.2`, in its spelling of functions.
+    /// `libnccl.so.2`, with NCCL's spelling of functions.
     Nccl,
-    /// `librccl.so.1`, in its spelling of functions.
+    /// `librccl.so.1`, with RCCL's spelling of functions.
     Rccl,
     /// `libnvidia-ml.so.1`.
     Nvml,
     /// libibverbs.
     Verbs,
-    /// cuFile, over the CUDA beside it.
+    /// cuFile, on the CUDA library in the same folder.
     CuFile,
-    /// hipFile, over the HIP beside it.
+    /// hipFile, on the HIP library in the same folder.
     HipFile,
-    /// HIP by calls of CUDA (an example of `crates/gpu`, which cargo builds before the tests of that crate) under
-    /// the name of HIP 6, over whatever CUDA the process then finds.
+    /// HIP by calls of CUDA (an example of `crates/gpu`, which cargo builds before the tests of
+    /// that crate) under the name of HIP 6, on the CUDA that the process finds.
     HipOverCuda,
 }
 
 impl StubLibraries {
-    /// File names, each with the prefixes of the functions that it has.
+    /// File names, each with the prefixes of its functions.
     fn files(self) -> Vec<(String, &'static [&'static str])> {
         match self {
             Self::Cuda => vec![
@@ -62,7 +62,7 @@ impl StubLibraries {
         if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             return false;
         }
-        // Those of the runtimes begin with the same letters.
+        // Functions of the runtimes begin with the same letters.
         let of_files = [CUFILE, HIPFILE].iter().any(|file| name.starts_with(file));
         if of_files != matches!(self, Self::CuFile | Self::HipFile) {
             return false;
@@ -84,21 +84,21 @@ impl StubLibraries {
             Self::Rccl => name != "ncclAlltoAll",
             Self::Hip(5) => !newer.contains(&name) && !name.contains("PropertiesR0"),
             Self::Hip(6) => !newer.contains(&name),
-            // The compiler's functions left the runtime's library.
+            // The compiler's functions moved out of the runtime's library.
             Self::Hip(_) => prefixes == ["hiprtc"] || !name.starts_with("hiprtc"),
         }
     }
 }
 
-/// How the functions of cuFile and of hipFile begin.
+/// Prefix of the functions of cuFile.
 const CUFILE: &str = "cuFile";
 const HIPFILE: &str = "hipFile";
 
-/// Names that every library keeps.
+/// Symbols that every library keeps.
 const KEPT: &str = "pathline_stub";
 
-/// Lays the libraries of some vendors out in a folder, without the functions in `missing`. Where
-/// programs look for libraries in `LD_LIBRARY_PATH`, that is what it must name.
+/// Installs the libraries of some vendors in a folder, without the functions in `missing`. If
+/// programs search libraries by `LD_LIBRARY_PATH`, it must name this folder.
 ///
 /// # Errors
 /// The built library is not found, or the folder cannot be written.
@@ -121,11 +121,11 @@ pub fn lay_out(folder: &Path, vendors: &[StubLibraries], missing: &[&str]) -> io
     Ok(())
 }
 
-/// A `cdylib` of this workspace, as cargo built it for the running test: of a dev-dependency, or an
+/// A `cdylib` of this workspace that cargo built for the running test: a dev-dependency, or an
 /// example.
 ///
 /// # Errors
-/// It is not beside the test.
+/// It is not in the test's folder.
 pub fn built(name: &str) -> io::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let file = format!("lib{name}.so");
@@ -137,7 +137,7 @@ pub fn built(name: &str) -> io::Result<PathBuf> {
     })
 }
 
-/// Renames exported functions of a shared object, so that nobody finds them. Layout: System V ABI,
+/// Renames exported functions of a shared object, so that lookups fail. Layout: System V ABI,
 /// chapter 4 (sections) and 5 (the dynamic symbol table); little-endian ELF64.
 fn hide(image: &mut [u8], hidden: impl Fn(&str) -> bool) {
     let number = |image: &[u8], at: usize, length: usize| {
@@ -202,7 +202,7 @@ mod tests {
         }
         assert!(has("libcuda.so.1", "cuGetProcAddress_v2") && !has("libcuda.so.1", "hipMalloc"));
         assert!(!has("libcuda.so.1", "nvrtcVersion") && !has("libcuda.so.1", "cuFuncLoad"));
-        // Each library has its own spelling.
+        // Each library has a different spelling.
         assert!(has("libnccl.so.2", "ncclAlltoAll") && !has("libnccl.so.2", "ncclAllToAll"));
         assert!(has("librccl.so.1", "ncclAllToAll") && !has("librccl.so.1", "ncclAlltoAll"));
         assert!(has("librccl.so.1", "ncclSend") && !has("librccl.so.1", "hipMalloc"));

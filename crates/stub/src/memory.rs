@@ -49,7 +49,7 @@ impl StubNode {
         }
         let twin = self.sim()?.alloc(place, Bytes(bytes)).map_err(|e| status::of(&e))?;
         let (address, mapped) = map(bytes).inspect_err(|_| {
-            // It was made a moment ago.
+            // The twin was allocated a moment ago, so freeing it works.
             let _ = self.sim().map(|sim| sim.free(twin));
         })?;
         let block = NodeBlock { bytes, twin, place, mapped, version: 0, made: None };
@@ -57,7 +57,7 @@ impl StubNode {
         Ok(address)
     }
 
-    /// Frees a block of one of some kinds, after everything that was enqueued has ended, as the
+    /// Frees a block of one of some kinds, after all enqueued operations have ended, as the
     /// runtimes do.
     pub(crate) fn release(&mut self, address: u64, kinds: &[MemKind]) -> CallOutcome {
         let known = self.blocks.by_start.get(&address).map(|b| b.place.mem);
@@ -72,7 +72,7 @@ impl StubNode {
         self.sim()?.free(block.twin).map_err(|e| status::of(&e))
     }
 
-    /// Takes memory of the caller as page-locked.
+    /// Registers memory of the caller as page-locked.
     pub(crate) fn register(&mut self, address: u64, bytes: u64) -> CallOutcome {
         if address == 0 || bytes == 0 {
             return Err(status::INVALID_VALUE);
@@ -90,7 +90,7 @@ impl StubNode {
         Ok(())
     }
 
-    /// Takes `register` back.
+    /// Undoes `register`.
     pub(crate) fn unregister(&mut self, address: u64) -> CallOutcome {
         let known = self.blocks.by_start.get(&address);
         if known.is_none_or(|b| b.place.mem != MemKind::Registered) {
@@ -104,8 +104,8 @@ impl StubNode {
         Ok(())
     }
 
-    /// The simulated NUMA domain that new host memory lies in: the one that the calling thread is
-    /// bound to, else the one that is nearest to its GPU.
+    /// The simulated NUMA domain of new host memory: the one that the calling thread is bound to,
+    /// else the nearest one to its GPU.
     pub(crate) fn near(&self) -> u32 {
         let domains = self.host().domains();
         let bound = bound_to().filter(|numa| domains.iter().any(|d| d.id == *numa));
@@ -113,8 +113,8 @@ impl StubNode {
         bound.or(nearest).unwrap_or(0)
     }
 
-    /// The twin of an address, of a range that a copy may touch: blocks, else pageable memory.
-    /// Whether it is pageable.
+    /// The twin of an address range for a copy: blocks, else pageable memory. Also returns whether
+    /// it is pageable.
     pub(crate) fn twin_for_copy(&mut self, address: u64, bytes: u64) -> CallOutcome<(u64, bool)> {
         if let Some((start, block)) = self.blocks.find(address, bytes) {
             return Ok((block.twin + (address - start), false));
@@ -136,7 +136,7 @@ impl StubNode {
         Ok((twin, true))
     }
 
-    /// The twin of a range that a kernel of `gpu` touches; none where the hardware would fault.
+    /// The twin of a range for a kernel of `gpu`; `None` where hardware would fault.
     pub(crate) fn twin_for_kernel(&self, gpu: u32, address: u64, bytes: u64) -> Option<u64> {
         let (start, block) = self.blocks.find(address, bytes)?;
         if let Unit::Gpu(owner) = block.place.unit
@@ -150,7 +150,7 @@ impl StubNode {
     }
 }
 
-/// The only NUMA domain that the calling thread's memory is bound to, if it is bound to one.
+/// The only NUMA domain that the calling thread's memory is bound to, if any.
 fn bound_to() -> Option<u32> {
     let mut mode = 0i32;
     let mut mask = [0u64; 16];

@@ -1,4 +1,4 @@
-//! The node that a library pretends to drive: a simulated machine, and what was made on it.
+//! The node behind a library: a simulated machine, and the objects made on it.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,24 @@ use crate::spec::{StubFault, StubSpec};
 use crate::status;
 use crate::streams::{StreamQueues, StubHandle};
 
-/// How a call ends: with a status unless it succeeds.
+/// The result of a call; the error is its status.
 pub(crate) type CallOutcome<T = ()> = Result<T, i32>;
 
-/// Whose functions the library has.
+/// The runtime whose functions the library has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StubApi {
     Cuda,
     Hip,
 }
 
-/// Names of GPUs begin so, that nobody takes figures from them for a real one's.
+/// Prefix of GPU names, so that figures are not mistaken for a real GPU's.
 const PREFIX: &str = "stub ";
 
-/// PCI domain of all GPUs: one that no host has, so that nothing under /sys is taken for them.
+/// PCI domain of all GPUs: no host has it, so nothing under /sys matches.
 pub(crate) const PCI_DOMAIN: i32 = 0xfade;
 
-/// Memory of each GPU: its bytes are this process's, and suites take larger payloads of larger GPUs.
+/// Memory of each GPU: its bytes belong to this process, and suites use larger payloads on larger
+/// GPUs.
 const MEMORY: Bytes = Bytes::gib(8);
 
 /// A loaded image.
@@ -37,7 +38,7 @@ pub(crate) struct StubModule {
     pub(crate) source: String,
 }
 
-/// What a function of a module does.
+/// The kind of a module's function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StubKernel {
     Pass(KernelVariant),
@@ -51,7 +52,7 @@ pub(crate) enum StubKernel {
 pub(crate) struct StubFunction {
     pub(crate) module: StubHandle,
     pub(crate) kernel: StubKernel,
-    /// Dynamic shared memory that it may be launched with, in bytes.
+    /// Maximum dynamic shared memory of a launch, in bytes.
     pub(crate) shared: u32,
 }
 
@@ -59,16 +60,16 @@ pub(crate) struct StubFunction {
 pub(crate) struct StubNode {
     pub(crate) api: StubApi,
     pub(crate) spec: StubSpec,
-    /// What is wrong with the spec, if it could not be read.
+    /// The error in the spec, if it could not be read.
     pub(crate) wrong: Option<String>,
     machine: Machine,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) initialised: bool,
     /// GPU of the calling thread's context; set when a call enters.
     pub(crate) gpu: u32,
-    /// How often each primary context is held.
+    /// Reference count of each primary context.
     pub(crate) retained: BTreeMap<u32, u32>,
-    /// GPUs whose context an error has made useless, with its status.
+    /// GPUs whose context has a sticky error, with its status.
     pub(crate) sticky: BTreeMap<u32, i32>,
     pub(crate) blocks: NodeBlocks,
     pub(crate) queues: StreamQueues,
@@ -77,14 +78,14 @@ pub(crate) struct StubNode {
     pub(crate) kernels: BTreeMap<(u32, KernelVariant), KernelId>,
     /// From, to.
     pub(crate) peers: Vec<(u32, u32)>,
-    /// The next operation that is enqueued writes a wrong byte.
+    /// Whether the next enqueued operation writes a wrong byte.
     pub(crate) corrupt: bool,
     calls: BTreeMap<&'static str, u64>,
     made: StubHandle,
 }
 
 impl StubNode {
-    /// The node that the environment describes; as it is by default where that cannot be read.
+    /// The node that the environment describes; the default one if that cannot be read.
     pub(crate) fn new(api: StubApi) -> Self {
         let (spec, mut wrong) = match StubSpec::from_env() {
             Ok(spec) => (spec, None),
@@ -142,24 +143,24 @@ impl StubNode {
         self.machine.host.as_ref()
     }
 
-    /// A handle that nothing else has.
+    /// A new unique handle.
     pub(crate) fn handle(&mut self) -> StubHandle {
         self.made += 8;
         self.made
     }
 
-    /// A GPU by the number that programs give it.
+    /// The GPU of a program's device number.
     pub(crate) fn device(&self, number: i32) -> CallOutcome<&Gpu> {
         let index = usize::try_from(number).map_err(|_| status::INVALID_DEVICE)?;
         self.gpus.get(index).ok_or(status::INVALID_DEVICE)
     }
 
-    /// Counts a call: what strikes it.
+    /// Counts a call; returns its injected fault.
     pub(crate) fn strike(&mut self, call: &'static str) -> Option<StubFault> {
         self.spec.strike(&mut self.calls, call)
     }
 
-    /// The context of a GPU is useless from here on.
+    /// Makes the context of a GPU unusable.
     pub(crate) fn ruin(&mut self, gpu: u32, code: i32) {
         self.sticky.entry(gpu).or_insert(code);
     }

@@ -1,11 +1,10 @@
-//! NVML: what the simulated node has of links, clocks and counters, by the functions that a monitor
-//! calls.
+//! NVML: links, clocks and counters of the simulated node, for the functions that a monitor calls.
 //!
-//! `nvmlDeviceGetFieldValues` can be ordered to do what driver 580.159.04 does on two H100s. Given 18
-//! or 54 requests for the error counters of links (fields 161 to 163), it looks at the element behind
-//! the array. If that holds a request for such a counter with code 0, it is filled as well, and the
-//! return code is 0. It leaves zeros, ones and random bytes there alone; so it does after a single
-//! request, and after 90 whose last ones are for counters that the GPU lacks (208, 215).
+//! `nvmlDeviceGetFieldValues` can be made to behave as driver 580.159.04 on two H100s. With 18 or
+//! 54 requests for the error counters of links (fields 161 to 163), it reads the element behind the
+//! array. If that is a request for such a counter with code 0, it is filled as well, and the return
+//! code is 0. Zeros, ones and random bytes there stay unchanged; the same after a single request,
+//! and after 90 whose last ones are for counters that the GPU lacks (208, 215).
 #![allow(non_snake_case)]
 
 use std::collections::BTreeMap;
@@ -27,14 +26,14 @@ const NO_PERMISSION: i32 = 4;
 const INSUFFICIENT_SIZE: i32 = 7;
 const UNKNOWN: i32 = 999;
 
-/// How a call ends, unless it succeeds.
+/// The result of a call; the error is its status.
 type Outcome<T> = Result<T, i32>;
 
-/// Handles of GPUs begin here.
+/// First handle of the GPUs.
 const FIRST_HANDLE: Handle = 0x6e_0000;
-/// What the driver calls its version.
+/// The driver's version.
 const VERSION: &[u8] = b"580.159.04\0";
-/// Fields of links whose elements the look-ahead fills.
+/// Link fields whose elements the look-ahead fills.
 const LINK_ERRORS: [u32; 5] = [161, 162, 163, 208, 215];
 
 /// `nvmlPciInfo_t`.
@@ -81,9 +80,9 @@ struct FabricInfo {
     state: u8,
 }
 
-/// One NVLink: what it leads to and its line rate.
+/// One NVLink: its remote end and its line rate.
 struct NvLink {
-    /// Number of the switch; none for a GPU.
+    /// Number of the switch; `None` for a GPU.
     switch: Option<u32>,
     mbps: u32,
 }
@@ -96,7 +95,7 @@ struct ManagedGpu {
     host_link: Option<PcieLink>,
 }
 
-/// What the library holds.
+/// The state of the library.
 struct ManagedNode {
     spec: StubSpec,
     gpus: Vec<ManagedGpu>,
@@ -109,7 +108,7 @@ struct ManagedNode {
 static WORLD: Mutex<Option<ManagedNode>> = Mutex::new(None);
 
 impl ManagedNode {
-    /// The node that the environment describes; without GPUs where that cannot be read.
+    /// The node that the environment describes; without GPUs if that cannot be read.
     fn new() -> Outcome<Self> {
         let node = StubNode::new(StubApi::Cuda);
         if node.wrong.is_some() {
@@ -172,7 +171,7 @@ impl ManagedNode {
         self.gpu(handle)?.host_link.ok_or(NOT_SUPPORTED)
     }
 
-    /// What a field has, and its kind.
+    /// A field's value, and its kind.
     fn field(&self, handle: Handle, field: u32, scope: u32) -> Outcome<(i32, u64)> {
         const UNSIGNED: i32 = 1;
         const LONG: i32 = 3;
@@ -186,7 +185,7 @@ impl ManagedNode {
         }
     }
 
-    /// Answers one request as the driver does: one that comes with a code is left alone.
+    /// Answers one request as the driver does: a request with a code is left unchanged.
     fn fill(&self, handle: Handle, value: &mut FieldValue) {
         if value.code != 0 {
             return;
@@ -211,7 +210,7 @@ fn generation(gts: f64) -> u32 {
     (gts / 2.5).log2().round().max(0.0) as u32 + 1
 }
 
-/// Counts a call: what strikes it. What lasts is done here, and not under the lock.
+/// Counts a call; returns its injected fault. Delays and hangs happen here, without the lock.
 fn struck(name: &'static str) -> Outcome<Option<StubFault>> {
     let blow = with(|world| Ok(world.spec.strike(&mut world.calls, name)));
     match blow? {
@@ -241,10 +240,10 @@ fn inside<T>(body: impl FnOnce(&ManagedNode) -> Outcome<T>) -> Outcome<T> {
     with(|world| if world.initialised { body(world) } else { Err(UNINITIALIZED) })
 }
 
-/// Stores what a call gives; with an overrun on order, behind it as well.
+/// Stores the result of a call; with an injected overrun, past the end as well.
 ///
 /// # Safety
-/// `out` is null or takes a value.
+/// `out` is null or can store a value.
 unsafe fn store<T>(
     name: &'static str,
     out: *mut T,
@@ -268,7 +267,7 @@ unsafe fn store<T>(
     stored.err().unwrap_or(0)
 }
 
-/// Functions that store one value, which is their last parameter.
+/// Functions that store one value through their last parameter.
 macro_rules! export {
     ($($name:ident($($arg:ident: $kind:ty),*; $out:ty) = |$world:ident| $body:expr;)*) => {$(
         // SAFETY: the name is NVML's, for which this library stands in.
@@ -360,7 +359,7 @@ unsafe extern "C" fn nvmlSystemGetDriverVersion(text: *mut c_char, room: u32) ->
 /// A mode that has a current and a pending value.
 ///
 /// # Safety
-/// Both are null or take a number.
+/// Both are null or can store a number.
 unsafe fn mode(name: &'static str, gpu: Handle, on: u32, now: *mut u32, next: *mut u32) -> i32 {
     // SAFETY: the caller's promise.
     let code = unsafe { store(name, now, |world| world.gpu(gpu).map(|_| on)) };
@@ -397,7 +396,7 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(
         let count = count.ok_or(INVALID_ARGUMENT)?;
         inside(|world| {
             world.gpu(gpu)?;
-            // SAFETY: the caller hands over so many.
+            // SAFETY: the caller passes `count` elements.
             let asked = unsafe { std::slice::from_raw_parts_mut(values, count) };
             asked.iter_mut().for_each(|value| world.fill(gpu, value));
             let last = asked.last().map_or(0, |value| value.field);
@@ -430,7 +429,7 @@ mod tests {
         FieldValue { field, scope, timestamp: 0, latency: 0, kind: -1, code: 0, value: [0; 8] }
     }
 
-    /// How often the element behind 18 x `fields` requests is written to.
+    /// How often the element behind 18 x `fields` requests is overwritten.
     fn overruns(fields: &[u32], links: u32, behind: (u32, u32)) -> bool {
         let asked = fields.iter().flat_map(|&f| (0..links).map(move |link| request(f, link)));
         let mut values: Vec<FieldValue> = asked.collect();
@@ -444,7 +443,7 @@ mod tests {
 
     /// One process has one library, so this is one test.
     #[test]
-    fn it_looks_ahead_under_the_conditions_that_were_seen_and_no_others() {
+    fn it_looks_ahead_only_under_the_observed_conditions() {
         // SAFETY: takes nothing.
         assert_eq!(unsafe { nvmlInit_v2() }, 0);
         let all = [(161, 0), (162, 3), (163, 5), (208, 1), (215, 2)];
@@ -464,7 +463,7 @@ mod tests {
             assert!(!overruns(&[161], 1, behind), "{behind:?}");
             assert!(!overruns(&[161, 162, 163, 208, 215], 18, behind), "{behind:?}");
         }
-        // Zeros, ones, and what is no request.
+        // Zeros, ones, and invalid requests.
         for behind in [(0, 0), (u32::MAX, u32::MAX), (0x1234_5678, 3), (161, 77)] {
             assert!(!overruns(&[161, 162, 163], 18, behind), "{behind:?}");
         }

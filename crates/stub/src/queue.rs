@@ -1,5 +1,5 @@
-//! Streams and events: what is enqueued is timed by the simulated machine, and what it does to
-//! bytes waits in the stream's own queue until the simulated stream is past it.
+//! Streams and events: the simulated machine times operations; their effects on bytes wait in the
+//! stream's own queue until the simulated stream has passed them.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use crate::streams::{
     HostCall, HostFunction, QueueStep, StreamMark, StubEvent, StubHandle, StubStream, WordWait,
 };
 
-/// Operations that a held stream takes; with one more the call waits for the stream.
+/// Maximum operations of a held stream; with one more, the call waits for the stream.
 const DEPTH: usize = 1024;
 
 fn sim<T>(result: pathline_hal::CallResult<T>) -> CallOutcome<T> {
@@ -38,7 +38,7 @@ impl StubNode {
         Ok(handle)
     }
 
-    /// The stream behind a handle of a program; 0, 1 and 2 are the default ones.
+    /// The stream of a program's handle; 0, 1 and 2 are the default ones.
     pub(crate) fn stream(&mut self, handle: StubHandle) -> CallOutcome<StubHandle> {
         if handle > 2 {
             let known = self.queues.streams.get(&handle).is_some_and(|s| !s.doomed);
@@ -56,8 +56,8 @@ impl StubNode {
         self.queues.streams.get(&stream).ok_or(status::INVALID_HANDLE)
     }
 
-    /// Before an operation is enqueued: the stream with its GPU, ordered with the legacy stream,
-    /// and with room in its queue.
+    /// Prepares an enqueue: returns the stream with its GPU, ordered with the legacy stream, and
+    /// with space in its queue.
     pub(crate) fn ready(&mut self, handle: StubHandle) -> CallOutcome<(StubHandle, u32, StreamId)> {
         let stream = self.stream(handle)?;
         if self.queues.recording.contains_key(&stream) {
@@ -78,7 +78,7 @@ impl StubNode {
         Ok((stream, gpu, self.at(stream)?.sim))
     }
 
-    /// Enqueues what an operation does to bytes.
+    /// Enqueues an operation's effect on bytes.
     pub(crate) fn push(&mut self, stream: StubHandle, act: StreamAct) {
         if let Some(stream) = self.queues.streams.get_mut(&stream) {
             stream.steps.push_back(QueueStep::Act(act));
@@ -93,7 +93,8 @@ impl StubNode {
         self.queues.marks
     }
 
-    /// Opens what the world has opened, and ends what has ended. Done when any call enters.
+    /// Opens gates whose condition holds, and completes finished work. Called on entry of every
+    /// call.
     pub(crate) fn poll(&mut self) -> CallOutcome {
         let over: Vec<WordWait> =
             self.queues.waits.keys().filter(|w| w.is_over()).copied().collect();
@@ -120,8 +121,8 @@ impl StubNode {
         Ok(())
     }
 
-    /// Starts a function of the host when its stream has got there, and lets the stream go on when
-    /// it has returned. The call again if it is not over.
+    /// Starts a host function once its stream reaches it, and lets the stream continue after its
+    /// return. Returns the call if it has not ended.
     fn progress(&mut self, mut call: HostCall) -> CallOutcome<Option<HostCall>> {
         match &call.running {
             Some(over) if over.load(Ordering::Acquire) => {
@@ -150,7 +151,7 @@ impl StubNode {
         Ok(Some(call))
     }
 
-    /// Waits until a stream is idle; for ever, if what holds it never opens.
+    /// Waits until a stream is idle; forever, if its gate never opens.
     pub(crate) fn drain(&mut self, stream: StubHandle) -> CallOutcome {
         let Ok(id) = self.at(stream).map(|s| s.sim) else { return Ok(()) };
         loop {
@@ -188,7 +189,7 @@ impl StubNode {
         Ok(idle)
     }
 
-    /// Does to bytes what a stream does up to a mark.
+    /// Applies a stream's effects up to a mark.
     fn apply(&mut self, stream: StubHandle, until: StreamMark) {
         let epoch = self.queues.epoch;
         while let Some(s) = self.queues.streams.get_mut(&stream) {
@@ -217,7 +218,7 @@ impl StubNode {
         self.poll()
     }
 
-    /// Holds a stream until a word says so.
+    /// Holds a stream until a memory word meets its condition.
     pub(crate) fn hold(&mut self, handle: StubHandle, wait: WordWait) -> CallOutcome {
         let (_, _, id) = self.ready(handle)?;
         if wait.is_over() {
@@ -234,7 +235,7 @@ impl StubNode {
         sim(self.sim()?.gate_hold(gate, id))
     }
 
-    /// Enqueues a call of a function of the host.
+    /// Enqueues a call of a host function.
     pub(crate) fn call(
         &mut self,
         handle: StubHandle,
@@ -301,7 +302,7 @@ impl StubNode {
         Ok(())
     }
 
-    /// Whether an event has happened; one that was never recorded has.
+    /// Whether an event has completed; an unrecorded one has.
     pub(crate) fn event_happened(&mut self, event: StubHandle) -> CallOutcome<bool> {
         let (id, at) = (self.event(event)?.sim, self.event(event)?.at);
         let Some((stream, mark)) = at else { return Ok(true) };
@@ -315,7 +316,7 @@ impl StubNode {
     /// Waits for an event.
     pub(crate) fn event_wait(&mut self, event: StubHandle) -> CallOutcome {
         let Some((stream, _)) = self.event(event)?.at else { return Ok(()) };
-        // Its stream may go on behind it; virtual time lets it, and nobody waits longer for that.
+        // The stream may have work behind the event; in virtual time waiting for it costs nothing.
         self.drain(stream)?;
         self.event_happened(event).map(|_| ())
     }
@@ -337,7 +338,7 @@ impl StubNode {
     }
 }
 
-/// Lets whoever is waited for have the core.
+/// Yields the core to other threads.
 fn rest() {
     std::thread::park_timeout(std::time::Duration::from_micros(50));
 }

@@ -1,4 +1,4 @@
-//! The run-time compilers. One body under two prefixes; what comes out is the source itself.
+//! The run-time compilers. One implementation under two prefixes; the output is the source itself.
 #![allow(non_snake_case)]
 
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ const INVALID_PROGRAM: i32 = 4;
 const INVALID_OPTION: i32 = 5;
 const COMPILATION: i32 = 6;
 
-/// Versions that no real compiler has: what this one makes must not be taken from a cache for what
-/// a real one made.
+/// A version that no real compiler has, so that its output never matches a real compiler's in a
+/// cache.
 const VERSION: (i32, i32) = (13, 999);
 
 /// Targets of CUDA 13.0.
 const ARCHS: [i32; 11] = [75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120];
-/// Targets of ROCm 7 that have a matrix unit, and some that have none.
+/// Targets of ROCm 7 with a matrix unit, and some without.
 const GFX: [&str; 8] =
     ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"];
 
@@ -41,7 +41,7 @@ fn with<T>(body: impl FnOnce(&mut BTreeMap<StubHandle, StubProgram>) -> T) -> T 
     body(&mut PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A compiler's dialect of options.
+/// The option syntax of a compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OptionDialect {
     Cuda,
@@ -49,7 +49,7 @@ enum OptionDialect {
 }
 
 /// # Safety
-/// `source` is null or a C string, `out` null or a place for a handle.
+/// `source` is null or a C string, `out` null or can store a handle.
 unsafe fn create(out: *mut StubHandle, source: *const c_char) -> i32 {
     if out.is_null() || source.is_null() {
         return INVALID_INPUT;
@@ -118,7 +118,7 @@ impl StubProgram {
     }
 }
 
-/// The target that the options name, if they are all known.
+/// The target in the options, if all of them are known.
 fn target(dialect: OptionDialect, options: &[String]) -> Result<String, (i32, String)> {
     let mut target = None;
     let harmless = ["--std=", "-std=", "-default-device", "-D", "-O", "-I", "--use_fast_math"];
@@ -147,7 +147,7 @@ fn target(dialect: OptionDialect, options: &[String]) -> Result<String, (i32, St
             if GFX.contains(&name) {
                 return Ok(target);
             }
-            // Versions before 7 die of a target that they do not know.
+            // Versions before 7 end the process on an unknown target.
             if crate::hip::major(&StubSpec::from_env().unwrap_or_default()) < 7 {
                 crate::entry::crash();
             }
@@ -157,7 +157,7 @@ fn target(dialect: OptionDialect, options: &[String]) -> Result<String, (i32, St
 }
 
 /// # Safety
-/// `size` is null or takes a number.
+/// `size` is null or can store a number.
 unsafe fn size_of(program: StubHandle, size: *mut usize, of: fn(&StubProgram) -> usize) -> i32 {
     let Some(found) = with(|programs| programs.get(&program).map(of)) else {
         return INVALID_PROGRAM;
@@ -170,14 +170,14 @@ unsafe fn size_of(program: StubHandle, size: *mut usize, of: fn(&StubProgram) ->
     0
 }
 
-/// Whether a function is to write behind what it is given.
+/// Whether an overrun is injected into a function.
 fn overruns(name: &str) -> bool {
     let spec = StubSpec::from_env().unwrap_or_default();
     spec.faults.iter().any(|fault| fault.call == name && fault.blow == StubFault::Overruns)
 }
 
 /// # Safety
-/// `out` is null or has as much room as the size function of the same thing says.
+/// `out` is null or has the size that the matching size function returns.
 unsafe fn fetch(
     name: &'static str,
     program: StubHandle,
@@ -220,11 +220,11 @@ fn result_text(code: i32) -> &'static CStr {
     }
 }
 
-/// The functions that both compilers have, under the names of one.
+/// The functions of both compilers, under the names of one.
 macro_rules! export {
     ($dialect:ident $version:expr, $($name:ident)*) => { export!(@ $dialect $version, $($name),*); };
     (@ $dialect:ident $version:expr, $create:ident, $destroy:ident, $compile:ident, $log_size:ident,
-        $log:ident, $numbers:ident, $words:ident) => {
+        $log:ident, $numbers:ident, $error_text:ident) => {
         /// # Safety
         /// As of the vendor's function.
         // SAFETY: the name is the vendor's, for whose library this one stands in.
@@ -291,7 +291,7 @@ macro_rules! export {
         }
         // SAFETY: the name is the vendor's, for whose library this one stands in.
         #[unsafe(no_mangle)]
-        extern "C" fn $words(code: i32) -> *const c_char {
+        extern "C" fn $error_text(code: i32) -> *const c_char {
             result_text(code).as_ptr()
         }
     };
@@ -299,11 +299,11 @@ macro_rules! export {
 
 export!(Cuda VERSION, nvrtcCreateProgram nvrtcDestroyProgram nvrtcCompileProgram
     nvrtcGetProgramLogSize nvrtcGetProgramLog nvrtcVersion nvrtcGetErrorString);
-// Every version of hipRTC says 9.0.
+// Every version of hipRTC reports 9.0.
 export!(Hip (9, 0), hiprtcCreateProgram hiprtcDestroyProgram hiprtcCompileProgram
     hiprtcGetProgramLogSize hiprtcGetProgramLog hiprtcVersion hiprtcGetErrorString);
 
-/// Size and fetch functions of what a compiler makes.
+/// Size and fetch functions of a compiler's outputs.
 macro_rules! results {
     ($($size:ident $fetch:ident $what:ident;)*) => {$(
         /// # Safety
@@ -332,7 +332,7 @@ results! {
 }
 
 /// # Safety
-/// `count` takes a number.
+/// `count` can store a number.
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut i32) -> i32 {
@@ -342,7 +342,7 @@ unsafe extern "C" fn nvrtcGetNumSupportedArchs(count: *mut i32) -> i32 {
 }
 
 /// # Safety
-/// `list` takes as many numbers as the function above says.
+/// `list` can store the number of values that the function above returns.
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvrtcGetSupportedArchs(list: *mut i32) -> i32 {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_compiler_refuses_has_its_code_and_a_log() {
+    fn a_refusal_has_its_code_and_a_log() {
         let source = kernel::source(&KernelVariant::standard(KernelOp::Read));
         let (cuda, hip) = (OptionDialect::Cuda, OptionDialect::Hip);
         for (dialect, text, options, code, log) in [
@@ -379,9 +379,9 @@ mod tests {
             (hip, &source, &["--std=c++17", "-O3"], 6, ""),
             (hip, "int x;", &["--offload-arch=gfx90a:xnack-"], 6, "error"),
         ] {
-            let (found, said) = compile(dialect, text, options).unwrap_err();
-            assert!(found == code && said.contains(log), "{options:?}: {found} {said}");
-            assert!(!log.is_empty() || said.is_empty(), "{said}");
+            let (found, output) = compile(dialect, text, options).unwrap_err();
+            assert!(found == code && output.contains(log), "{options:?}: {found} {output}");
+            assert!(!log.is_empty() || output.is_empty(), "{output}");
         }
     }
 

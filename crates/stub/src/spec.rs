@@ -1,5 +1,4 @@
-//! What the library is told by its environment variable: what it pretends to be, and what goes
-//! wrong.
+//! The library's environment variable: the simulated node and the injected faults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,10 +9,10 @@ use pathline_schema::Bytes;
 /// Name of the environment variable.
 pub const VARIABLE: &str = "PATHLINE_STUB";
 
-/// What strikes a call.
+/// An injected fault of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StubFault {
-    /// It returns this status; one that is sticky stays.
+    /// It returns this status; a sticky one persists.
     Fails(i32),
     /// It never returns.
     Hangs,
@@ -23,13 +22,13 @@ pub(crate) enum StubFault {
     Slow(u64),
     /// It succeeds, and one byte that it writes is wrong.
     Corrupts,
-    /// It moves half of what it was asked for, and says so.
+    /// It moves half of the requested bytes, and returns that number.
     Short,
-    /// It writes behind the memory that it was given as well.
+    /// It also writes past the given memory.
     Overruns,
 }
 
-/// Which way GPU direct says that bytes go. They go through host memory, whatever it says.
+/// The path that GPU direct reports. The bytes always go through host memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ReportedPath {
     #[default]
@@ -38,26 +37,26 @@ pub(crate) enum ReportedPath {
     PeerToPeer,
 }
 
-/// A fault on order.
+/// An injected fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FaultSpec {
-    /// The function, as its manual names it.
+    /// The function, by its name in the manual.
     pub(crate) call: String,
-    /// Calls of that name that are struck, counted from 1.
+    /// First affected call of that name, counted from 1.
     pub(crate) first: u64,
     pub(crate) last: u64,
     pub(crate) blow: StubFault,
 }
 
-/// The whole of it. The text is words between commas:
+/// The whole specification. The text is items between commas:
 ///
-/// | word | what |
+/// | item | meaning |
 /// |---|---|
 /// | `gpus=4` | number of GPUs, at most those of the preset |
 /// | `memory=2GiB` | memory of each GPU; 8 GiB without |
 /// | `machine=mi250x` | preset of the simulator |
 /// | `driver=12040` | version of CUDA; functions that came later are not there |
-/// | `hip=7` | major version of HIP; by the file's name if not said |
+/// | `hip=7` | major version of HIP; without it, from the file's name |
 /// | `layout=r0000` | the only layout of HIP's properties that is filled, whatever the version |
 /// | `no=cuFoo` | a function that cuGetProcAddress does not find, or that is not supported |
 /// | `nodevice`, `perm` | no GPU is there, or none may be opened |
@@ -70,7 +69,7 @@ pub(crate) struct FaultSpec {
 /// | `hang=ncclAllReduce@2` | the call returns, and what it put into the stream never ends |
 /// | `fail=ncclCommGetAsyncError@3:6` | the third look at a communicator finds error 6 |
 /// | `short=cuFileRead@5` | the fifth read of a file moves half of its bytes |
-/// | `gds=nvfs`, `gds=p2p` | which way cuFile and hipFile say that bytes go; the compatible one without |
+/// | `gds=nvfs`, `gds=p2p` | the path that cuFile and hipFile report; the compatible one without |
 /// | `overrun=nvmlFoo@5` | the call writes behind the memory that it was given as well |
 /// | `lookahead` | nvmlDeviceGetFieldValues looks at the element behind its array, and fills it if it is a request for a link's error counter |
 /// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
@@ -92,7 +91,7 @@ pub(crate) struct StubSpec {
     pub(crate) no_peer: bool,
     pub(crate) look_ahead: bool,
     pub(crate) rdma: Vec<String>,
-    pub(crate) way: ReportedPath,
+    pub(crate) path: ReportedPath,
     pub(crate) rank: Option<i32>,
     pub(crate) bytes: Option<usize>,
     pub(crate) once: Option<PathBuf>,
@@ -100,12 +99,12 @@ pub(crate) struct StubSpec {
 }
 
 impl StubSpec {
-    /// Reads the variable; the text that is wrong is the error.
+    /// Reads the variable; the error names the invalid text.
     pub(crate) fn from_env() -> Result<Self, String> {
         std::env::var(VARIABLE).map_or(Ok(Self::default()), |text| text.parse())
     }
 
-    /// Counts a call: what strikes it.
+    /// Counts a call; returns its injected fault.
     pub(crate) fn strike(
         &self,
         calls: &mut BTreeMap<&'static str, u64>,
@@ -116,7 +115,7 @@ impl StubSpec {
         let struck = |f: &&FaultSpec| f.call == call && (f.first..=f.last).contains(nth);
         let blow = self.faults.iter().find(struck)?.blow.clone();
         match &self.once {
-            // Whoever makes the file is struck.
+            // The process that creates the file gets the fault.
             Some(file) => std::fs::File::create_new(file).ok().map(|_| blow),
             None => Some(blow),
         }
@@ -164,11 +163,11 @@ impl FromStr for StubSpec {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let mut spec = Self::default();
-        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        for item in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            let (key, value) = item.split_once('=').unwrap_or((item, ""));
             match key {
                 "gpus" => spec.gpus = Some(number(value)?),
-                "memory" => spec.memory = Some(value.parse().map_err(|_| format!("{word}?"))?),
+                "memory" => spec.memory = Some(value.parse().map_err(|_| format!("{item}?"))?),
                 "machine" => spec.machine = Some(value.to_owned()),
                 "driver" => spec.driver = Some(number(value)?),
                 "hip" => spec.hip = Some(number(value)?),
@@ -176,7 +175,7 @@ impl FromStr for StubSpec {
                     spec.newer_layout = Some(match value {
                         "r0000" => false,
                         "r0600" => true,
-                        _ => return Err(format!("{word}: r0000 or r0600")),
+                        _ => return Err(format!("{item}: r0000 or r0600")),
                     });
                 }
                 "no" => spec.missing.push(value.to_owned()),
@@ -187,11 +186,11 @@ impl FromStr for StubSpec {
                 "lookahead" => spec.look_ahead = true,
                 "rdma" => spec.rdma = value.split('+').map(str::to_owned).collect(),
                 "gds" => {
-                    spec.way = match value {
+                    spec.path = match value {
                         "nvfs" => ReportedPath::Driver,
                         "p2p" => ReportedPath::PeerToPeer,
                         "posix" => ReportedPath::Posix,
-                        _ => return Err(format!("{word}: nvfs, p2p or posix")),
+                        _ => return Err(format!("{item}: nvfs, p2p or posix")),
                     };
                 }
                 "rank" => spec.rank = Some(number(value)?),
@@ -210,7 +209,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn words_are_what_the_table_says() {
+    fn items_follow_the_table() {
         let spec: StubSpec =
             "gpus=4, memory=2GiB,fail=cuMemcpyAsync@120:700,hang=cuStreamSynchronize,\
                           crash=cuLaunchKernel@50+,slow=cuInit@1:20,oom=cuMemAlloc@3,no=cuFuncLoad,\
@@ -251,12 +250,12 @@ mod tests {
         assert_eq!([strike("cuInit"), strike("cuFree")], [None, None]);
         assert_eq!(strike("cuInit"), Some(StubFault::Fails(3)));
         assert_eq!(strike("cuInit"), None);
-        // Another process, after the first one was struck.
+        // Another process, after the fault of the first one.
         assert_eq!(spec.strike(&mut BTreeMap::from([("cuInit", 1)]), "cuInit"), None);
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn invalid_items_are_named() {
         for (text, why) in [
             ("gpus=many", "'many' is no number"),
             ("fail=cuInit", "no ':NUMBER'"),

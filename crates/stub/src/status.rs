@@ -1,4 +1,4 @@
-//! Statuses, which CUDA and HIP share where their names match, and their words.
+//! Statuses, which CUDA and HIP share where their names match, and their texts.
 
 use std::ffi::CStr;
 
@@ -29,7 +29,7 @@ pub(crate) const NOT_SUPPORTED: i32 = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 pub(crate) const UNKNOWN: i32 = 999;
 
-/// Number, name of CUDA, name of HIP, words.
+/// Number, name in CUDA, name in HIP, text.
 type StatusRow = (i32, &'static CStr, &'static CStr, &'static CStr);
 
 const ROWS: &[StatusRow] = &[
@@ -126,12 +126,12 @@ const ROWS: &[StatusRow] = &[
     (999, c"CUDA_ERROR_UNKNOWN", c"hipErrorUnknown", c"stub: unknown error"),
 ];
 
-/// The names of a status under CUDA and HIP, and its words.
+/// The names of a status in CUDA and HIP, and its text.
 pub(crate) fn status_texts(code: i32) -> Option<(&'static CStr, &'static CStr, &'static CStr)> {
     ROWS.iter().find(|row| row.0 == code).map(|&(_, cuda, hip, text)| (cuda, hip, text))
 }
 
-/// Whether a status makes the context useless for good.
+/// Whether a status makes the context unusable for good.
 pub(crate) fn is_sticky(code: i32) -> bool {
     matches!(code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721)
 }

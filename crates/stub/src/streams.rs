@@ -1,4 +1,4 @@
-//! What a node knows of its streams and events.
+//! The state of a node's streams and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use crate::acts::StreamAct;
 /// A context, stream, event, module or function. 0 is none.
 pub(crate) type StubHandle = usize;
 
-/// A place in a stream that was passed or not; later ones are greater.
+/// A position in a stream; later ones are greater.
 pub(crate) type StreamMark = u64;
 
 #[derive(Debug)]
@@ -28,11 +28,11 @@ pub(crate) enum QueueStep {
 pub(crate) struct StubStream {
     pub(crate) gpu: u32,
     pub(crate) sim: StreamId,
-    /// Ordered with the legacy stream of its GPU.
+    /// Whether it is ordered with the legacy stream of its GPU.
     pub(crate) blocking: bool,
     pub(crate) steps: VecDeque<QueueStep>,
     pub(crate) passed: StreamMark,
-    /// Destroyed; it ends when its work has.
+    /// Whether it was destroyed; it ends after its work.
     pub(crate) doomed: bool,
 }
 
@@ -45,7 +45,8 @@ pub(crate) struct StubEvent {
     pub(crate) at: Option<(StubHandle, StreamMark)>,
 }
 
-/// When a word lets a stream go on, as the flags of the vendors' calls number it.
+/// The condition of a memory word that lets a stream continue; comparison numbers are those of the
+/// vendors' flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WordWait {
     pub(crate) address: u64,
@@ -56,7 +57,8 @@ pub(crate) struct WordWait {
 
 impl WordWait {
     pub(crate) fn is_over(&self) -> bool {
-        // SAFETY: who waits for a word promises that it is one, aligned, for as long.
+        // SAFETY: the caller guarantees that the address is an aligned 32-bit integer for the whole
+        // wait.
         let word = unsafe { AtomicU32::from_ptr(self.address as *mut u32) };
         let found = word.load(Ordering::Acquire) & self.mask;
         let value = self.value & self.mask;
@@ -72,16 +74,15 @@ impl WordWait {
 /// `CUhostFn`, `hipHostFn_t`.
 pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-/// What a stream was given while it was recorded: functions of the host, which is what the
-/// library of collectives gives it.
+/// Operations recorded on a stream: only host functions, which the collectives library enqueues.
 pub(crate) type RecordedCalls = Vec<(HostFunction, usize)>;
 
-/// A function of the host that a stream calls and waits for.
+/// A host function that a stream calls and waits for.
 #[derive(Debug)]
 pub(crate) struct HostCall {
     pub(crate) stream: StubHandle,
     pub(crate) mark: StreamMark,
-    /// Happens when the stream gets there.
+    /// Completes when the stream gets there.
     pub(crate) reached: EventId,
     /// Holds the stream until the function returns.
     pub(crate) gate: GateId,
@@ -95,13 +96,13 @@ pub(crate) struct HostCall {
 pub(crate) struct StreamQueues {
     pub(crate) streams: BTreeMap<StubHandle, StubStream>,
     pub(crate) events: BTreeMap<StubHandle, StubEvent>,
-    /// Gates that hold streams until a word says so.
+    /// Gates that hold streams until a memory word meets its condition.
     pub(crate) waits: BTreeMap<WordWait, GateId>,
     pub(crate) calls: Vec<HostCall>,
-    /// The legacy stream of each GPU, once it is used.
+    /// The legacy stream of each GPU, after its first use.
     pub(crate) legacy: BTreeMap<u32, StubHandle>,
     pub(crate) marks: StreamMark,
-    /// Streams that are recorded, and what was recorded.
+    /// Streams in recording, and their operations.
     pub(crate) recording: BTreeMap<StubHandle, RecordedCalls>,
     pub(crate) graphs: BTreeMap<StubHandle, RecordedCalls>,
     /// Counts returns to the host, which may then write its own memory.

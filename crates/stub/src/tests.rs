@@ -1,4 +1,4 @@
-//! The library as a program meets it that does not go through our driver.
+//! The library under a program that does not use pathline's driver.
 
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use crate::cuda::cuGetProcAddress_v2;
 use crate::image;
 use crate::status::*;
 
-/// What `cuGetProcAddress` finds: status, address, and how it went.
+/// The result of `cuGetProcAddress`: status, address, and search status.
 fn look(name: &str, version: i32) -> (i32, *const c_void, i32) {
     let name = CString::new(name).unwrap();
     let (mut at, mut found) = (std::ptr::null(), -1);
@@ -38,7 +38,7 @@ fn functions_are_found_by_name_and_version() {
     let prefetch = look("cuMemPrefetchAsync", 8000).1;
     assert_eq!(look("cuMemPrefetchAsync", 12010).1, prefetch);
     assert_ne!(look("cuMemPrefetchAsync", 12020).1, prefetch);
-    // The name has no suffix, and what is not there is no error.
+    // The name has no suffix, and an unknown one is no error.
     for (name, version) in [("cuMemAlloc_v2", 3020), ("cuMemAlloc", 2000), ("cuNothing", 12000)] {
         assert_eq!(look(name, version), (0, std::ptr::null(), 1), "{name}");
     }
@@ -123,7 +123,7 @@ fn calls_end_with_the_status_that_the_driver_gives() {
     assert_eq!((register(at, 8192), register(at + 4096, 4096)), (0, ALREADY_REGISTERED));
     assert_eq!(unregister(at), 0);
 
-    // Two bytes arrive when the word says so, and not before.
+    // Two bytes arrive when the word allows it, and not before.
     let stream = stream();
     let mut pinned = 0u64;
     let flags = 1u32;
@@ -147,14 +147,14 @@ fn calls_end_with_the_status_that_the_driver_gives() {
     assert_eq!((wait(stream), query()), (0, 0));
     assert_eq!(bytes.load(Ordering::Relaxed), 0x5a5a_5a5a);
 
-    // A kernel needs peer access, once; without it the context is lost, and no other.
+    // A kernel needs peer access, once; without it only its context becomes unusable.
     let function = copy_kernel();
     let arguments = [near, far, 4096, near];
     let enable = || cu!(cuCtxEnablePeerAccess @ 4000 (peer => usize, 0 => u32));
     assert_eq!((enable(), enable()), (0, PEER_ALREADY_ENABLED));
     assert_eq!((launch(function, stream, arguments), wait(stream)), (0, 0));
     assert_eq!(cu!(cuCtxDisablePeerAccess @ 4000 (peer => usize)), 0);
-    assert_eq!(launch(function, stream, arguments), 0, "it is told later");
+    assert_eq!(launch(function, stream, arguments), 0, "the error comes later");
     assert_eq!((wait(stream), free(near)), (ILLEGAL_ADDRESS, ILLEGAL_ADDRESS));
     enter(1);
     assert_eq!(free(far), 0);

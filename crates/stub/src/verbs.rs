@@ -1,4 +1,4 @@
-//! libibverbs: RDMA devices by name, and memory that is registered with them. Nothing is sent.
+//! libibverbs: RDMA devices by name, and registration of memory. Nothing is sent.
 #![allow(non_snake_case)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::spec::{StubFault, StubSpec};
 use crate::streams::StubHandle;
 
-/// What the library holds. A device is the address of its name; contexts, domains and regions are
+/// The state of the library. A device is the address of its name; contexts, domains and regions are
 /// numbers.
 struct VerbsWorld {
     spec: StubSpec,
@@ -16,7 +16,7 @@ struct VerbsWorld {
     calls: BTreeMap<&'static str, u64>,
     made: StubHandle,
     contexts: BTreeSet<StubHandle>,
-    /// By domain its context, and by region its domain.
+    /// The context of each domain, and the domain of each region.
     domains: BTreeMap<StubHandle, StubHandle>,
     regions: BTreeMap<StubHandle, StubHandle>,
 }
@@ -45,7 +45,7 @@ fn world() -> VerbsGuard {
 struct VerbsGuard(MutexGuard<'static, Option<VerbsWorld>>);
 
 impl VerbsGuard {
-    /// Does something with what the library holds; what it fails with is left in `errno`.
+    /// Runs a function with the state; a failure is stored in `errno`.
     fn act<T: Default>(
         mut self,
         name: &'static str,
@@ -72,7 +72,7 @@ impl VerbsWorld {
                 std::thread::park_timeout(std::time::Duration::from_millis(ms));
                 Ok(())
             }
-            // Nothing is written that could be wrong.
+            // There is no data that could be wrong.
             Some(StubFault::Corrupts | StubFault::Short | StubFault::Overruns) | None => Ok(()),
         }
     }
@@ -116,7 +116,7 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *const c_cha
     if list.is_empty() {
         return std::ptr::null_mut();
     }
-    // Never freed: it is a few words.
+    // Never freed: it is only a few bytes.
     Box::leak(list.into_boxed_slice()).as_mut_ptr().cast()
 }
 

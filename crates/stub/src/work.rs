@@ -1,4 +1,4 @@
-//! Copies, kernels and migrations: timed by the simulated machine, with what they do to bytes.
+//! Copies, kernels and migrations: timed by the simulated machine, with their effects on bytes.
 
 use std::ffi::c_void;
 
@@ -13,11 +13,11 @@ use crate::node::{CallOutcome, StubFunction, StubKernel, StubModule, StubNode};
 use crate::status;
 use crate::streams::StubHandle;
 
-/// Dynamic shared memory that a block may have without asking for more.
+/// Dynamic shared memory of a block without an attribute.
 const SHARED: u32 = 48 << 10;
 
 impl StubNode {
-    /// Enqueues an act, with its damage if that is on order.
+    /// Enqueues an act, with its corruption if that fault is injected.
     fn enqueue(&mut self, stream: StubHandle, act: StreamAct, dst: u64, bytes: u64) {
         self.push(stream, act);
         if std::mem::take(&mut self.corrupt) && bytes > 0 {
@@ -25,7 +25,7 @@ impl StubNode {
         }
     }
 
-    /// Enqueues a copy. Where an end is pageable it waits, as the runtimes do.
+    /// Enqueues a copy. With a pageable end it waits, as the runtimes do.
     pub(crate) fn copy(
         &mut self,
         handle: StubHandle,
@@ -51,13 +51,13 @@ impl StubNode {
         bytes: u64,
     ) -> CallOutcome {
         if to == from {
-            // Both ends are pageable: the processor does it.
+            // Both ends are pageable: the CPU copies.
             return self.drain(stream);
         }
         let bytes = Bytes(bytes);
         match self.sim()?.copy(id, to, from, bytes, CopyChoice::Auto) {
             Ok(()) => Ok(()),
-            // It would wait for the stream, and the stream waits for a word.
+            // It would wait for the stream, which waits for a memory word.
             Err(error) if error.severity == Severity::Transient => {
                 self.drain(stream)?;
                 let again = self.sim()?.copy(id, to, from, bytes, CopyChoice::Auto);
@@ -127,7 +127,7 @@ impl StubNode {
         let driver = self.sim()?;
         let mut launched = driver.follow(stream, kernel, &launch, part);
         if launched.is_err() {
-            // The twin of memory that the program has laid a chain in does not know of it.
+            // The twin does not know of a chain that the program has written.
             let laid = driver.fill(twin, bytes, 0, true);
             launched = laid.and_then(|()| driver.follow(stream, kernel, &launch, part));
         }
@@ -171,10 +171,10 @@ impl StubNode {
         Ok(())
     }
 
-    /// Launches a kernel. What it touches and may not makes the context useless, behind the call.
+    /// Launches a kernel. An invalid access makes the context unusable, after the call.
     ///
     /// # Safety
-    /// `parameters` points to as many pointers to words of 8 bytes as the kernel has parameters.
+    /// `parameters` points to a pointer to 8 bytes for each parameter of the kernel.
     pub(crate) unsafe fn launch(
         &mut self,
         function: StubHandle,
@@ -202,7 +202,7 @@ impl StubNode {
         if let StubKernel::Pass(variant) = kernel
             && u64::from(shared) < variant.shared().0
         {
-            // It would run over the end of its shared memory.
+            // It would exceed its shared memory.
             self.ruin(gpu, status::ILLEGAL_ADDRESS);
             return Ok(());
         }
@@ -280,7 +280,7 @@ impl StubNode {
                 let align = variant.align();
                 let odd = |address: u64, bytes: u64| bytes > 0 && !address.is_multiple_of(align);
                 if odd(src, effect.reads.0) || odd(dst, effect.writes.0) {
-                    // A misaligned address; the hardware has a status of its own for it.
+                    // A misaligned address; hardware has a separate status for it.
                     self.ruin(gpu, 716);
                     return Ok(());
                 }
@@ -288,7 +288,7 @@ impl StubNode {
                 let (op, word) = (variant.op, align as u8);
                 let act = match op {
                     KernelOp::Read if dst != 0 => StreamAct::Sum { word, src, bytes, sum: sink },
-                    // A sum that nobody looks at, and arithmetic in registers.
+                    // An unused sum, and arithmetic in registers.
                     KernelOp::Read | KernelOp::Chase | KernelOp::Fma => return Ok(()),
                     KernelOp::Copy => StreamAct::Copy { dst, src, bytes },
                     KernelOp::Write | KernelOp::Triad => {
@@ -301,13 +301,13 @@ impl StubNode {
         Ok(())
     }
 
-    /// Managed memory is to be reached in place by a GPU, from its home on the host.
+    /// Managed memory that a GPU accesses in place, at its home on the host.
     pub(crate) fn stays_home(&mut self, address: u64, bytes: u64, gpu: u32) -> CallOutcome {
         let twin = self.managed(address, bytes)?;
         self.sim()?.advise_zero_copy(twin, Bytes(bytes), gpu).map_err(|e| status::of(&e))
     }
 
-    /// Enqueues the move of managed pages.
+    /// Enqueues the migration of managed pages.
     pub(crate) fn prefetch(
         &mut self,
         handle: StubHandle,

@@ -1,4 +1,4 @@
-//! Blocks of memory: with a page behind them that nobody may touch, or with filling alone.
+//! Blocks of memory, each followed by an inaccessible page, or by filler bytes only.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -6,29 +6,29 @@ use std::ptr::{self, NonNull};
 use crate::message::StderrLine;
 use crate::table;
 
-/// Of x86-64; where pages are larger, every block has filling alone.
+/// Of x86-64; with larger pages, every block has filler only.
 pub(crate) const PAGE: usize = 4096;
-/// Blocks below this have filling alone: a process has too many of them.
+/// Smaller blocks have filler only: a process has too many of them.
 const SMALLEST_PAGED: usize = 64;
-/// Filling behind a block without a page.
+/// Filler bytes behind a block without a page.
 const FILLING: usize = 32;
 const FILL_BYTE: u8 = 0xa5;
 const MAGIC: usize = 0x7061_7468_6c69_6e65;
 
-/// Right before each block.
+/// The header before each block.
 #[repr(C)]
 struct BlockHeader {
-    /// Tells a block from anything else: [`MAGIC`] over its address.
+    /// Identifies a block: [`MAGIC`] combined with its address.
     magic: usize,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     bytes: usize,
-    /// Where the mapping, or the C library's block, begins.
+    /// Start of the mapping, or of the C library's block.
     base: usize,
-    /// Bytes of the mapping with its page; 0 for a block of the C library's.
+    /// Bytes of the mapping with its page; 0 for a block of the C library.
     mapped: usize,
-    /// Number in the table, if it has a page.
+    /// Its number in the table, if it has a page.
     slot: usize,
-    /// Bytes of filling behind the block.
+    /// Filler bytes behind the block.
     filling: usize,
 }
 
@@ -39,14 +39,14 @@ unsafe extern "C" {
     fn __libc_free(at: *mut c_void);
 }
 
-/// A block of that size; none if there is no memory for it. `align` is a power of two of at least 16.
+/// A block of that size; `None` without memory. `align` is a power of two of at least 16.
 pub(crate) fn allocate(bytes: usize, align: usize) -> Option<NonNull<c_void>> {
     let paged = bytes >= SMALLEST_PAGED && align <= PAGE;
     let found = if paged { with_page(bytes, align) } else { None };
     found.or_else(|| with_filling(bytes, align))
 }
 
-/// A block that ends, but for its alignment, where a page begins that nobody may touch.
+/// A block that ends, except for its alignment, where an inaccessible page begins.
 fn with_page(bytes: usize, align: usize) -> Option<NonNull<c_void>> {
     let slot = table::take()?;
     let made = map(bytes, align, slot);
@@ -88,7 +88,7 @@ fn map(bytes: usize, align: usize, slot: usize) -> Option<NonNull<c_void>> {
     NonNull::new(block)
 }
 
-/// A block of the C library's with filling behind it.
+/// A block of the C library, followed by filler.
 fn with_filling(bytes: usize, align: usize) -> Option<NonNull<c_void>> {
     let room = bytes.checked_add(HEADER + align + FILLING)?;
     // SAFETY: it takes any size.
@@ -106,10 +106,10 @@ fn with_filling(bytes: usize, align: usize) -> Option<NonNull<c_void>> {
     NonNull::new(block)
 }
 
-/// The header of a block. Whatever is none ends the process.
+/// The header of a block. An invalid one ends the process.
 ///
 /// # Safety
-/// `at` is a block, or at least an address with as much memory before it as a header takes.
+/// `at` is a block, or at least an address with a header's size of memory before it.
 unsafe fn header(at: NonNull<c_void>) -> NonNull<BlockHeader> {
     let address = at.as_ptr().addr();
     let header = at.as_ptr().wrapping_byte_sub(HEADER).cast::<BlockHeader>();
@@ -128,7 +128,7 @@ unsafe fn header(at: NonNull<c_void>) -> NonNull<BlockHeader> {
     }
 }
 
-/// Bytes that were asked for.
+/// Requested bytes.
 ///
 /// # Safety
 /// `at` is a block.
@@ -137,14 +137,14 @@ pub(crate) unsafe fn requested(at: NonNull<c_void>) -> usize {
     unsafe { header(at).as_ref().bytes }
 }
 
-/// Frees a block, after a look at its filling.
+/// Checks a block's filler and frees the block.
 ///
 /// # Safety
-/// `at` is a block that nobody uses any more.
+/// `at` is a block that is no longer used.
 pub(crate) unsafe fn release(at: NonNull<c_void>) {
     // SAFETY: the caller's promise.
     let header = unsafe { header(at).as_ptr() };
-    // SAFETY: the header was just checked; behind the block there is as much filling as it says.
+    // SAFETY: the header was just checked; `filling` bytes of filler follow the block.
     let (BlockHeader { bytes, base, mapped, slot, filling, .. }, damage) = unsafe {
         let known = header.read();
         let behind = at.as_ptr().cast::<u8>().add(known.bytes);

@@ -1,17 +1,16 @@
-//! An allocator that finds writes behind blocks of memory, also those of libraries whose code nobody
-//! has. A program runs under it by `LD_PRELOAD=libpathline_guard.so`.
+//! An allocator that detects writes past blocks of memory, including those of closed-source
+//! libraries. A program runs under it by `LD_PRELOAD=libpathline_guard.so`.
 //!
-//! A block ends where a page begins that nobody may touch, so that whoever reads or writes behind it
-//! dies of SIGSEGV in that instruction. Before the process dies, one line on standard error says how
-//! far behind which block that was, and by code of which file. Blocks that do not end on a multiple of
-//! their alignment have up to 15 bytes of filling behind them, which is compared when they are freed.
-//! A page of its own costs two of the 65,530 mappings that Linux gives a process, so that blocks past
-//! `table::SLOTS` at a time, and very small ones, have filling alone. The C library's allocator
-//! serves those.
+//! A block ends where an inaccessible page begins, so an access past it ends the process by SIGSEGV
+//! in that instruction. Before that, one line on standard error gives the distance past the block,
+//! the block's size, and the file with the instruction. Blocks whose size is no multiple of their
+//! alignment have up to 15 filler bytes, which are checked when the block is freed. A separate page
+//! costs two of the 65,530 mappings that Linux allows a process, so blocks beyond `table::SLOTS`,
+//! and very small ones, have filler only. The C library's allocator serves those.
 //!
-//! A freed block is unmapped, so that a use after that is found as well.
+//! A freed block is unmapped, which also detects use after free.
 //!
-//! Nothing here allocates by Rust's means: that would come back to here.
+//! This code must not allocate through Rust: that would recurse.
 #![allow(unsafe_code)]
 
 mod block;
@@ -24,7 +23,7 @@ use std::ptr;
 
 use block::{allocate, release, requested};
 
-/// What `malloc` guarantees.
+/// The alignment that `malloc` guarantees.
 const ALIGN: usize = 16;
 
 fn out_of_memory() -> *mut c_void {

@@ -1,6 +1,6 @@
-//! One line on standard error, made without memory.
+//! One line on standard error, built without allocation.
 
-/// A line that grows in place; what is too much is left out.
+/// A line that grows in place; excess text is cut off.
 pub(crate) struct StderrLine {
     text: [u8; 512],
     len: usize,
@@ -14,7 +14,7 @@ impl StderrLine {
     }
 
     fn byte(&mut self, byte: u8) {
-        // One place is kept for the end of the line.
+        // One byte is reserved for the end of the line.
         if self.len + 1 < self.text.len() {
             self.text[self.len] = byte;
             self.len += 1;

@@ -1,4 +1,4 @@
-//! What is said when a process dies in the page behind a block.
+//! The message when a process faults in the page behind a block.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -7,8 +7,8 @@ use std::ptr;
 use crate::message::StderrLine;
 use crate::table;
 
-/// Runs when the library is loaded. A program that sets a handler of its own later is left without
-/// the line, and dies all the same.
+/// Runs when the library is loaded. A program that later sets another handler dies without the
+/// line.
 // SAFETY: the section holds addresses of functions that take nothing, or what they do not look at.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -24,8 +24,8 @@ extern "C" fn start() {
     }
 }
 
-/// Says what was touched. The default action is set by then, so that the instruction, done again, ends
-/// the process.
+/// Reports the fault. The default action is already restored, so the repeated instruction ends the
+/// process.
 extern "C" fn handle(_: c_int, info: *const libc::siginfo_t, context: *const c_void) {
     // SAFETY: the kernel fills it in for a fault.
     let address = unsafe { (*info).si_addr() }.addr();
@@ -61,7 +61,7 @@ fn access(_: *const c_void) -> &'static str {
     "touched"
 }
 
-/// The file that the instruction is of.
+/// The file that contains the instruction.
 #[cfg(target_arch = "x86_64")]
 fn culprit(context: *const c_void) -> Option<&'static CStr> {
     // SAFETY: the kernel hands over such a context. The linker's text stays; a structure of zeros is

@@ -1,11 +1,11 @@
-//! What a collective does to bytes: pure.
+//! The effect of collectives on bytes: pure.
 
 use std::borrow::Cow;
 
 use super::frame::Fields;
 
-/// Bytes of a type, of those that programs of this repository send. Unknown ones have none, so that
-/// nothing is touched.
+/// Bytes of an element, for the types that this repository sends. Unknown types have 0, so that
+/// nothing is written.
 pub(super) fn size_of(kind: i32) -> usize {
     match kind {
         0 | 1 => 1,
@@ -36,7 +36,7 @@ impl Operation {
         Self::AllToAll,
     ];
 
-    /// As the library's log spells it.
+    /// Its spelling in the library's log.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "AllReduce",
@@ -53,14 +53,14 @@ impl Operation {
     }
 }
 
-/// A collective as one rank has asked for it, without its buffers.
+/// One rank's call of a collective, without its buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StubCollective {
     pub(super) operation: Operation,
-    /// Elements, as the library's call counts them: those of one part where there are parts.
+    /// Elements, as counted by the library's call: of one part, if there are parts.
     pub(super) count: usize,
     pub(super) kind: i32,
-    /// How elements are reduced; 0 is the sum.
+    /// Reduction of elements; 0 is the sum.
     pub(super) reduction: i32,
     pub(super) root: i32,
 }
@@ -71,7 +71,7 @@ impl StubCollective {
         self.count * size_of(self.kind)
     }
 
-    /// Bytes that a rank of so many sends.
+    /// Bytes that a rank sends in a communicator of `size`.
     pub(super) fn sends(&self, rank: i32, size: usize) -> usize {
         match self.operation {
             Operation::Broadcast if rank != self.root => 0,
@@ -80,7 +80,7 @@ impl StubCollective {
         }
     }
 
-    /// Bytes that a rank of so many receives.
+    /// Bytes that a rank receives in a communicator of `size`.
     pub(super) fn receives(&self, rank: i32, size: usize) -> usize {
         match self.operation {
             Operation::Reduce if rank != self.root => 0,
@@ -119,17 +119,17 @@ fn sum(inputs: &[&[u8]]) -> Vec<u8> {
     total.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
-/// A collective that all ranks have come to.
+/// A collective that all ranks have called.
 pub(super) struct Completed<'a> {
     call: StubCollective,
     inputs: Vec<&'a [u8]>,
-    /// What the ranks' results are parts of; empty where each has one of its own.
+    /// The common data of the ranks' results; empty if each has separate data.
     common: Vec<u8>,
 }
 
 impl<'a> Completed<'a> {
-    /// Of the ranks' calls and what each sends, by rank. None if they have not all asked for the
-    /// same, or for something that this library cannot do.
+    /// From the ranks' calls and their data, by rank. `None` if the calls differ, or are not
+    /// supported by this library.
     pub(super) fn of(calls: &'a [(StubCollective, Vec<u8>)]) -> Option<Self> {
         let call = calls.first()?.0;
         let size = calls.len();
@@ -151,7 +151,7 @@ impl<'a> Completed<'a> {
         Some(Self { call, inputs, common })
     }
 
-    /// What a rank receives.
+    /// The data that a rank receives.
     pub(super) fn output(&self, rank: i32) -> Cow<'_, [u8]> {
         let (part, nth) = (self.call.part(), usize::try_from(rank).unwrap_or(usize::MAX));
         let of = |all: &'_ [u8]| all.chunks_exact(part).nth(nth).unwrap_or_default().to_vec();
@@ -172,7 +172,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// Results by rank of 64-bit integers, or none where it cannot be done.
+    /// Results by rank of 64-bit integers; `None` if not supported.
     fn results(operation: Operation, count: usize, inputs: &[&[u64]]) -> Option<Vec<Vec<u8>>> {
         let call = StubCollective { operation, count, kind: 5, reduction: 0, root: 1 };
         let calls: Vec<_> = inputs.iter().map(|words| (call, bytes(words))).collect();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_gives_each_rank_what_it_must() {
+    fn every_operation_gives_each_rank_its_result() {
         let of = |operation, count, inputs: &[&[u64]], expected: &[&[u64]]| {
             let expected: Vec<Vec<u8>> = expected.iter().map(|words| bytes(words)).collect();
             assert_eq!(results(operation, count, inputs), Some(expected), "{operation:?}");
@@ -217,7 +217,7 @@ mod tests {
         assert!(with(call));
         assert!(!with(StubCollective { operation: Operation::AllGather, ..call }));
         assert!(!with(StubCollective { count: 2, ..call }));
-        // This library sums 64-bit integers alone.
+        // This library sums only 64-bit integers.
         let floats = StubCollective { kind: 7, ..call };
         assert!(Completed::of(&[(floats, vec![0; 4]), (floats, vec![0; 4])]).is_none());
         let most = StubCollective { reduction: 2, ..call };

@@ -1,4 +1,4 @@
-//! A rank's side of a communicator, and what is done over it.
+//! One rank of a communicator and its operations.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use super::hub::{self, ID_BYTES};
 use super::{INVALID_ARGUMENT, REMOTE, SYSTEM};
 use crate::streams::StubHandle;
 
-/// One operation of a task, with the memory that it is about.
+/// One operation of a task, with its memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CommAct {
     Send { at: u64, bytes: usize, peer: i32 },
@@ -22,7 +22,7 @@ pub(super) enum CommAct {
 }
 
 impl CommAct {
-    /// Bytes that it brings or, of a message that is received, takes.
+    /// Bytes that it sends or, for a received message, receives.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Send { bytes, .. } | Self::Receive { bytes, .. } => *bytes,
@@ -31,7 +31,7 @@ impl CommAct {
     }
 }
 
-/// What is enqueued as one.
+/// Operations enqueued together.
 #[derive(Debug)]
 pub(super) struct CommTask {
     pub(super) communicator: StubHandle,
@@ -46,16 +46,16 @@ pub(super) struct Communicator {
     pub(super) rank: i32,
     pub(super) size: i32,
     stream: UnixStream,
-    /// Held while a task is at work: what is asked and its answer belong together.
+    /// Held while a task runs: a request and its reply belong together.
     at_work: Mutex<()>,
-    /// Held while something is sent, so that an abort does not come in the middle of it.
+    /// Held during a send, so that an abort does not interrupt a frame.
     sending: Mutex<()>,
-    /// The error that it met behind its calls; 0 is none.
+    /// Its asynchronous error; 0 is none.
     error: AtomicI32,
     registered: Mutex<BTreeSet<StubHandle>>,
 }
 
-/// Why a task goes no further. What is to be known of it is with the communicator.
+/// A task ended early; the communicator holds the reason.
 struct Ended;
 
 impl Communicator {
@@ -93,10 +93,10 @@ impl Communicator {
         if registered.remove(&handle) { 0 } else { INVALID_ARGUMENT }
     }
 
-    /// Ends this rank. Once one has aborted, whatever waits in this communicator ends.
+    /// Ends this rank. After one rank's abort, all waits in this communicator end.
     pub(super) fn leave(&self, abort: bool) {
         let kind = if abort { FrameKind::Abort } else { FrameKind::Leave };
-        // Where a task is stuck in the middle of a frame, the socket that closes has to do.
+        // If a task blocks inside a frame, closing the socket must be enough.
         if let Ok(_sending) = self.sending.try_lock() {
             let _ = write_frame(&self.stream, kind, [0; 6], &[]);
         }
@@ -108,7 +108,7 @@ impl Communicator {
         write_frame(&self.stream, kind, fields, bytes)
     }
 
-    /// Asks the hub for something, and waits for the bytes that answer it.
+    /// Sends a request to the hub and waits for its reply.
     fn ask(
         &self,
         kind: FrameKind,
@@ -116,7 +116,7 @@ impl Communicator {
         bytes: &[u8],
         into: &mut [u8],
     ) -> Result<(), Ended> {
-        // The answer says what became of the hub, also where nothing could be sent any more.
+        // The reply gives the state of the hub, even if sending failed.
         let _ = self.send(kind, fields, bytes);
         self.answer(into)
     }
@@ -126,7 +126,7 @@ impl Communicator {
             Ok(Some(header)) if self.read(header.length, into).is_ok() => {
                 (header.kind, i32::try_from(header.fields[0]).unwrap_or(SYSTEM))
             }
-            // The hub's process is gone, or this rank has aborted, which nobody asks about.
+            // The hub's process is gone, or this rank has aborted, which needs no report.
             _ => (FrameKind::Lost, 0),
         };
         let error = match kind {
@@ -140,7 +140,7 @@ impl Communicator {
         if kind == FrameKind::Done && status == 0 { Ok(()) } else { Err(Ended) }
     }
 
-    /// Bytes of a frame, as far as there is a place for them.
+    /// Reads the bytes of a frame; excess ones are dropped.
     fn read(&self, length: usize, into: &mut [u8]) -> io::Result<()> {
         let kept = length.min(into.len());
         let mut stream = &self.stream;
@@ -148,7 +148,7 @@ impl Communicator {
         io::copy(&mut stream.take((length - kept) as u64), &mut io::sink()).map(drop)
     }
 
-    /// Does a task, on the thread that the stream has for functions.
+    /// Runs a task on the stream's thread for host functions.
     ///
     /// # Safety
     /// All its ranges are memory of this process that nothing else uses meanwhile.
@@ -203,7 +203,7 @@ impl Communicator {
 }
 
 impl CommTask {
-    /// Makes a byte wrong, if that is on order.
+    /// Corrupts a byte, if that fault is injected.
     fn damage(&self, bytes: &mut [u8]) {
         let middle = bytes.len() / 2;
         if let Some(byte) = bytes.get_mut(middle).filter(|_| self.corrupts) {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::nccl::collective::Operation;
 
-    /// All ranks of a new communicator, each joined by a thread of its own.
+    /// All ranks of a new communicator, each joined by a separate thread.
     fn joined(size: i32) -> Vec<Arc<Communicator>> {
         let id = hub::open().unwrap();
         let join = |rank| std::thread::spawn(move || Communicator::join(&id, size, rank));
@@ -265,7 +265,7 @@ mod tests {
             std::thread::spawn(move || {
                 let mut words = [nth + 1; 4];
                 let at = words.as_mut_ptr() as u64;
-                // Rank 2 has a byte of it wrong.
+                // Rank 2 gets a wrong byte.
                 let task = task(CommAct::Collective { send: at, receive: at, call }, nth == 2);
                 // SAFETY: the array lives until the task is over, and only it uses it.
                 unsafe { rank.perform(&task) };
@@ -275,7 +275,7 @@ mod tests {
         };
         let all: Vec<_> = (0..size).zip(ranks).map(work).collect();
         let all: Vec<[u64; 4]> = all.into_iter().map(|t| t.join().unwrap()).collect();
-        // 1 + 2 + 3 = 6. Byte 16 is the lowest of word 2: 6 becomes !6 = 249.
+        // 1 + 2 + 3 = 6. Byte 16 is the lowest of element 2: 6 becomes !6 = 249.
         assert_eq!(all, [[6; 4], [6; 4], [6, 6, 249, 6]]);
     }
 
@@ -302,7 +302,7 @@ mod tests {
             // SAFETY: as above.
             unsafe { first.perform(&task) };
         });
-        // What the kernel does for a process that dies.
+        // The kernel does this for a process that dies.
         ranks[1].stream.shutdown(Shutdown::Both).unwrap();
         waits.join().unwrap();
         assert_eq!(ranks[0].error(), REMOTE);

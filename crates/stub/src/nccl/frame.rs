@@ -1,34 +1,34 @@
-//! What a rank of a communicator and its hub send each other: a header of eight 64-bit words in the
-//! byte order of the host, then bytes.
+//! The messages between a rank of a communicator and its hub: a header of eight 64-bit fields in
+//! host byte order, then bytes.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// What a frame asks for or answers.
+/// The kind of a request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
     /// A rank takes its place. Fields: size, rank. Answered once all ranks have.
     Join,
-    /// A rank's part of a collective, with what it sends. Fields: those of `Collective`. Answered
-    /// with what it receives once all ranks have sent theirs.
+    /// A rank's part of a collective, with its data. Fields: those of `Collective`. Answered with
+    /// the rank's result once all ranks have sent theirs.
     Collective,
     /// A message. Field: the receiver. Not answered.
     Send,
-    /// Field: the sender. Answered with the message once it has come.
+    /// Field: the sender. Answered with the message once it has arrived.
     Receive,
     /// Answered once every message of this rank has been received.
     Flush,
-    /// Answered once the communicator has ended early, as everything then is.
+    /// Answered once the communicator has ended early.
     End,
     /// The rank has destroyed its communicator. Not answered.
     Leave,
     /// The rank has aborted its communicator. Not answered.
     Abort,
-    /// The answer. Field: a status.
+    /// The reply. Field: a status.
     Done,
-    /// The answer to everything since a rank has aborted.
+    /// The reply to every request after a rank has aborted.
     Aborted,
-    /// The answer to everything since the process of a rank has ended.
+    /// The reply to every request after the process of a rank has ended.
     Lost,
 }
 
@@ -48,7 +48,7 @@ impl FrameKind {
     ];
 }
 
-/// Numbers that go with a frame; what they mean depends on its kind.
+/// Numbers of a frame; their meaning depends on its kind.
 pub(super) type Fields = [i64; 6];
 
 /// The head of a frame.
@@ -65,22 +65,22 @@ const HEADER_BYTES: usize = 64;
 impl Header {
     fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind = FrameKind::ALL.iter().position(|kind| *kind == self.kind).unwrap_or(0);
-        let mut words = vec![kind as i64];
-        words.extend(self.fields);
-        words.push(self.length as i64);
+        let mut fields = vec![kind as i64];
+        fields.extend(self.fields);
+        fields.push(self.length as i64);
         let mut bytes = [0; HEADER_BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
+        for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_ne_bytes());
         }
         bytes
     }
 
     fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let mut words = [0; HEADER_BYTES / 8];
-        for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = i64::from_ne_bytes(place.try_into().ok()?);
+        let mut numbers = [0; HEADER_BYTES / 8];
+        for (number, place) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+            *number = i64::from_ne_bytes(place.try_into().ok()?);
         }
-        let [kind, fields @ .., length] = words;
+        let [kind, fields @ .., length] = numbers;
         let kind = *FrameKind::ALL.get(usize::try_from(kind).ok()?)?;
         Some(Self { kind, fields, length: usize::try_from(length).ok()? })
     }
@@ -97,7 +97,7 @@ pub(super) fn write_frame(
     to.write_all(bytes)
 }
 
-/// Waits for the head of a frame; its bytes are still to be read. None at the end of the stream.
+/// Waits for a frame's header; its bytes remain to be read. `None` at the end of the stream.
 pub(super) fn read_header(mut from: &UnixStream) -> io::Result<Option<Header>> {
     let mut bytes = [0; HEADER_BYTES];
     match from.read_exact(&mut bytes) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn invalid_frames_are_errors() {
         let (mut a, b) = UnixStream::pair().unwrap();
         a.write_all(&[0xff; HEADER_BYTES]).unwrap();
         assert!(read_header(&b).is_err());

@@ -1,8 +1,8 @@
-//! The hub of a communicator: threads of the process that made its unique id, which the ranks of all
-//! processes find by that id. All bytes pass through it.
+//! The hub of a communicator: threads of the process that made its unique id, by which the ranks of
+//! all processes find it. All bytes pass through it.
 //!
-//! The socket is in Linux's abstract name space, so that nothing is left behind when a process dies;
-//! and a socket that closes says that its process is gone, which shared memory would not.
+//! The socket is in Linux's abstract name space, so nothing remains when a process dies. A closed
+//! socket also shows that its process is gone, which shared memory would not.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
@@ -18,7 +18,8 @@ use super::{INVALID_ARGUMENT, INVALID_USAGE};
 /// Bytes of `ncclUniqueId`.
 pub(super) const ID_BYTES: usize = 128;
 
-/// Opens the hub of a new communicator: its unique id, which is the name of the hub's socket.
+/// Opens the hub of a new communicator; returns its unique id, which is the name of the hub's
+/// socket.
 pub(super) fn open() -> io::Result<[u8; ID_BYTES]> {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -33,7 +34,7 @@ pub(super) fn open() -> io::Result<[u8; ID_BYTES]> {
                 id[..name.len()].copy_from_slice(name.as_bytes());
                 return Ok(id);
             }
-            // A process of another PID name space may have the same number.
+            // A process of another PID namespace may have the same number.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error),
         }
@@ -46,7 +47,7 @@ pub(super) fn connect(id: &[u8; ID_BYTES]) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(&id[..length])?)
 }
 
-/// Takes ranks in until all have come.
+/// Accepts ranks until all have joined.
 fn admit(listener: &UnixListener) {
     let hub = Arc::new(Mutex::new(Hub::default()));
     while let Ok((stream, _)) = listener.accept() {
@@ -83,7 +84,7 @@ fn join(hub: &Mutex<Hub>, stream: UnixStream) -> io::Result<(i32, UnixStream)> {
     }
 }
 
-/// Hears a rank until it leaves, aborts or is lost.
+/// Serves a rank until it leaves, aborts or is lost.
 fn serve(hub: &Mutex<Hub>, rank: i32, mut stream: &UnixStream) {
     loop {
         let Ok(Some(header)) = read_header(stream) else {
@@ -101,7 +102,7 @@ fn serve(hub: &Mutex<Hub>, rank: i32, mut stream: &UnixStream) {
     }
 }
 
-/// What a rank waits for.
+/// The event that a rank waits for.
 #[derive(Debug, Clone, Copy)]
 enum Awaited {
     /// All ranks.
@@ -120,7 +121,7 @@ enum Awaited {
 struct Member {
     stream: UnixStream,
     awaits: Option<Awaited>,
-    /// Collectives that it has come to.
+    /// Number of collectives that it has called.
     collectives: u64,
 }
 
@@ -129,11 +130,11 @@ struct Member {
 struct Hub {
     size: i32,
     members: BTreeMap<i32, Member>,
-    /// How it ended early, if it did; everything is answered so from then on.
+    /// The early end of the communicator, if any; every later request gets it as reply.
     ended: Option<FrameKind>,
-    /// Collectives by number, with what each rank brings.
+    /// Collectives by number, with each rank's data.
     collectives: BTreeMap<u64, BTreeMap<i32, (StubCollective, Vec<u8>)>>,
-    /// Messages on their way, by sender and receiver.
+    /// Messages in flight, by sender and receiver.
     messages: BTreeMap<(i32, i32), VecDeque<Vec<u8>>>,
 }
 
@@ -154,7 +155,7 @@ impl Hub {
         usize::try_from(self.size).is_ok_and(|size| size == self.members.len())
     }
 
-    /// What a rank asks for.
+    /// Handles a rank's request.
     fn take(&mut self, rank: i32, header: Header, bytes: Vec<u8>) {
         let peer = i32::try_from(header.fields[0]).unwrap_or(-1);
         let Some(member) = self.members.get_mut(&rank) else { return };
@@ -177,14 +178,14 @@ impl Hub {
         self.settle();
     }
 
-    /// The communicator is of no use any more: whoever waits, waits in vain.
+    /// Ends the communicator: no later wait can succeed.
     fn end(&mut self, rank: i32, how: FrameKind) {
         self.members.remove(&rank);
         self.ended.get_or_insert(how);
         self.settle();
     }
 
-    /// Answers everybody whose wait is over.
+    /// Answers all ranks whose wait is over.
     fn settle(&mut self) {
         if let Some(how) = self.ended {
             for (_, member) in self.waiting(|_| true) {
@@ -214,7 +215,7 @@ impl Hub {
         }
     }
 
-    /// Hands over messages that somebody waits for, and tells their senders.
+    /// Delivers messages that a rank waits for, and notifies their senders.
     fn deliver(&mut self) {
         let Self { members, messages, .. } = self;
         for (&rank, member) in members.iter_mut() {
@@ -243,8 +244,8 @@ impl Hub {
 }
 
 impl Member {
-    /// A rank reads what it waits for, so this does not block for long. One that has gone is heard
-    /// of by its socket.
+    /// A rank reads while it waits, so this does not block for long. The socket of a lost rank
+    /// reports it.
     fn answer(&mut self, kind: FrameKind, status: i32, bytes: &[u8]) {
         self.awaits = None;
         let _ = write_frame(&self.stream, kind, [status.into(), 0, 0, 0, 0, 0], bytes);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_comes_once_and_all_say_the_same_size() {
+    fn a_rank_joins_once_and_all_give_the_same_size() {
         let id = open().unwrap();
         let first = asked_to_join(&id, 2, 0);
         let refused = |size, rank| answer(&asked_to_join(&id, size, rank));
@@ -307,7 +308,7 @@ mod tests {
         let got = |text: &[u8]| Some((FrameKind::Done, 0, text.to_vec()));
         assert_eq!(ask(&b, FrameKind::Receive, 0, &[]), got(b"first"));
         a.set_nonblocking(true).unwrap();
-        assert!(read_header(&a).is_err(), "the second one is still on its way");
+        assert!(read_header(&a).is_err(), "the second one is still in flight");
         a.set_nonblocking(false).unwrap();
         assert_eq!(ask(&b, FrameKind::Receive, 0, &[]), got(b"second"));
         assert_eq!(answer(&a), DONE);
@@ -318,14 +319,15 @@ mod tests {
         let (a, b) = two();
         let (operation, kind) = (Operation::AllReduce, 5);
         let call = StubCollective { operation, count: 1, kind, reduction: 0, root: 0 };
-        let send = |stream: &UnixStream, call: StubCollective, word: u64| {
-            write_frame(stream, FrameKind::Collective, call.fields(), &word.to_ne_bytes()).unwrap();
+        let send = |stream: &UnixStream, call: StubCollective, value: u64| {
+            write_frame(stream, FrameKind::Collective, call.fields(), &value.to_ne_bytes())
+                .unwrap();
         };
         send(&a, call, 40);
         send(&b, call, 2);
         let sum = Some((FrameKind::Done, 0, 42_u64.to_ne_bytes().to_vec()));
         assert_eq!((answer(&a), answer(&b)), (sum.clone(), sum));
-        // Ranks that do not ask for the same get no bytes.
+        // Ranks with different calls get no bytes.
         send(&a, call, 40);
         send(&b, StubCollective { operation: Operation::AllGather, ..call }, 2);
         let misused = Some((FrameKind::Done, i64::from(INVALID_USAGE), Vec::new()));
@@ -333,18 +335,18 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_rank_that_is_gone_is_told() {
+    fn a_wait_for_a_lost_rank_ends() {
         let ended = |kind| Some((kind, 0, Vec::new()));
         let (a, b) = two();
         write_frame(&a, FrameKind::Receive, [1, 0, 0, 0, 0, 0], &[]).unwrap();
-        // Its process ended: nothing was said before the socket closed.
+        // Its process ended: it sent nothing before the socket closed.
         drop(b);
         assert_eq!(answer(&a), ended(FrameKind::Lost));
         assert_eq!(ask(&a, FrameKind::Flush, 0, &[]), ended(FrameKind::Lost));
         let (a, b) = two();
         write_frame(&b, FrameKind::Abort, [0; 6], &[]).unwrap();
         assert_eq!(ask(&a, FrameKind::Receive, 1, &[]), ended(FrameKind::Aborted));
-        // One that left in order is no error, and whoever waits for it does so for ever.
+        // A rank that left in order causes no error; a wait for it never ends.
         let (a, b) = two();
         write_frame(&b, FrameKind::Leave, [0; 6], &[]).unwrap();
         drop(b);
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_is_lost_before_all_have_come_ends_the_others_wait() {
+    fn a_rank_lost_before_all_have_joined_ends_the_other_waits() {
         let id = open().unwrap();
         let (first, second) = (asked_to_join(&id, 3, 0), asked_to_join(&id, 3, 1));
         drop(second);

@@ -1,8 +1,8 @@
-//! NCCL and RCCL: the functions of either, which both have the same names.
+//! NCCL and RCCL, which share their function names.
 //!
-//! An operation is a function of the host in the stream of each GPU, as `cuLaunchHostFunc` puts it
-//! there. It sends what its rank brings to the hub of the communicator and waits for what the rank
-//! receives; ranks may be of one process or of many.
+//! An operation is a host function in the stream of each GPU, enqueued by `cuLaunchHostFunc`. It
+//! sends its rank's data to the hub of the communicator and waits for the rank's result; ranks may
+//! belong to one or more processes.
 #![allow(non_snake_case)]
 
 mod collective;
@@ -16,7 +16,7 @@ use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::beside;
+use crate::sibling;
 use crate::spec::StubFault;
 use crate::streams::StubHandle;
 use collective::{Operation, StubCollective, size_of};
@@ -37,7 +37,7 @@ const VERSION: i32 = 22803;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StubUniqueId([u8; hub::ID_BYTES]);
 
-/// What this thread has asked for since `ncclGroupStart`.
+/// Calls of this thread since `ncclGroupStart`.
 #[derive(Default)]
 struct OpenGroup {
     depth: u32,
@@ -52,22 +52,22 @@ thread_local! {
 type LaunchHost =
     unsafe extern "C" fn(StubHandle, unsafe extern "C" fn(*mut c_void), *mut c_void) -> i32;
 
-/// The runtime's call that puts a function into a stream, from the library beside this one, which
-/// the process has opened before.
+/// The runtime's call that enqueues a host function, from the library in the same folder, which the
+/// process has opened before.
 fn launcher() -> Option<LaunchHost> {
     static AT: OnceLock<Option<usize>> = OnceLock::new();
     let find = || {
-        let (prefix, name) = match beside::is_called("rccl") {
+        let (prefix, name) = match sibling::is_called("rccl") {
             true => ("libamdhip64.so.", c"hipLaunchHostFunc"),
             false => ("libcuda.so.1", c"cuLaunchHostFunc"),
         };
-        beside::symbol(prefix, name)
+        sibling::symbol(prefix, name)
     };
     // SAFETY: both functions have this signature.
     (*AT.get_or_init(find)).map(|at| unsafe { std::mem::transmute::<usize, LaunchHost>(at) })
 }
 
-/// Puts tasks into their streams.
+/// Enqueues tasks to their streams.
 fn flush(tasks: Vec<((StubHandle, StubHandle), CommTask)>) -> i32 {
     let Some(launch) = launcher() else { return SYSTEM };
     for ((_, stream), task) in tasks {
@@ -84,7 +84,7 @@ fn flush(tasks: Vec<((StubHandle, StubHandle), CommTask)>) -> i32 {
 }
 
 /// # Safety
-/// `task` is a [`CommTask`] that was given to a stream.
+/// `task` is a [`CommTask`] that was enqueued to a stream.
 unsafe extern "C" fn perform(task: *mut c_void) {
     // SAFETY: the caller's promise.
     let task = unsafe { &*task.cast::<CommTask>() };
@@ -95,7 +95,7 @@ unsafe extern "C" fn perform(task: *mut c_void) {
     }
 }
 
-/// Enqueues one operation, or adds it to the group that is open.
+/// Enqueues one operation, or adds it to the open group.
 fn enqueue(name: &'static str, comm: StubHandle, stream: StubHandle, act: CommAct) -> i32 {
     let rank = communicator(comm).map(|c| c.rank);
     let blow = with(|state| state.strike_operation(name, rank, act.bytes()));
@@ -150,7 +150,7 @@ macro_rules! export {
     };
 }
 
-/// Stores a result, or says that there is no place for it.
+/// Stores a result; the status of a null pointer is an error.
 ///
 /// # Safety
 /// `out` is null or points to a place for it.
@@ -159,7 +159,7 @@ unsafe fn put<T>(out: *mut T, value: T) -> i32 {
     unsafe { crate::calls::put(out, value) }.map_or(INVALID_ARGUMENT, |()| 0)
 }
 
-/// What strikes a call of a rank that enqueues nothing.
+/// The injected fault of a rank's call that enqueues nothing.
 fn struck(name: &'static str, rank: Option<i32>) -> Option<i32> {
     match with(|state| state.strike(name, rank)) {
         Some(StubFault::Fails(code)) => Some(code),
@@ -188,7 +188,7 @@ fn leave(name: &'static str, comm: StubHandle, abort: bool) -> i32 {
 
 export! {
     ncclGetVersion(out: *mut i32) {
-        // SAFETY: the caller's promise, here and below: arguments are what `nccl.h` says.
+        // SAFETY: here and below, the caller passes arguments as `nccl.h` requires.
         unsafe { put(out, VERSION) }
     }
     ncclGetUniqueId(out: *mut StubUniqueId) {

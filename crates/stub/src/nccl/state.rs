@@ -1,4 +1,4 @@
-//! What a process has of the library: its communicators, its log, and what goes wrong on order.
+//! The state of the library in a process: communicators, log, injected faults.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) struct NcclState {
 
 static STATE: Mutex<Option<NcclState>> = Mutex::new(None);
 
-/// Does something with the state, under its lock.
+/// Runs a function with the state, under its lock.
 pub(super) fn with<T>(body: impl FnOnce(&mut NcclState) -> T) -> T {
     let mut guard = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     body(guard.get_or_insert_with(|| NcclState {
@@ -33,7 +33,7 @@ pub(super) fn with<T>(body: impl FnOnce(&mut NcclState) -> T) -> T {
     }))
 }
 
-/// The communicator behind a handle.
+/// The communicator of a handle.
 pub(super) fn communicator(handle: StubHandle) -> Option<Arc<Communicator>> {
     with(|state| state.communicators.get(&handle).cloned())
 }
@@ -54,7 +54,7 @@ impl NcclState {
         self.communicators.remove(&handle)
     }
 
-    /// Counts an operation of a rank that brings so many bytes: what strikes it.
+    /// Counts an operation of a rank with this number of bytes; returns its injected fault.
     pub(super) fn strike_operation(
         &mut self,
         call: &'static str,
@@ -67,7 +67,7 @@ impl NcclState {
         self.strike(call, rank)
     }
 
-    /// Counts a call of a rank: what strikes it.
+    /// Counts a call of a rank; returns its injected fault.
     pub(super) fn strike(&mut self, call: &'static str, rank: Option<i32>) -> Option<StubFault> {
         if self.spec.rank.is_some() && self.spec.rank != rank {
             return None;
@@ -80,7 +80,7 @@ impl NcclState {
         let Some(communicator) = self.communicators.get(&task.communicator) else { return };
         let (rank, size) = (communicator.rank, communicator.size);
         let Some(log) = self.log.as_mut().filter(|_| rank == 0) else { return };
-        // Nobody reads what cannot be written.
+        // A log that cannot be written is not needed.
         let _ = writeln!(log, "stub [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/stub");
         for act in &task.acts {
             if let CommAct::Collective { call, .. } = act {

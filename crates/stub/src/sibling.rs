@@ -1,9 +1,9 @@
-//! The libraries that lie in the same folder under their vendors' names, each with a state of its own.
+//! The other stub libraries in the same folder, under their vendors' names. Each has its own state.
 
 use std::ffi::{CStr, CString, c_void};
 use std::path::PathBuf;
 
-/// The file that this code was loaded from.
+/// The file of this library.
 pub(crate) fn own_file() -> Option<PathBuf> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -21,15 +21,15 @@ pub(crate) fn own_file() -> Option<PathBuf> {
     Some(PathBuf::from(name.to_str().ok()?))
 }
 
-/// Whether the file that this code was loaded from is called so.
+/// Whether the name of this library's file contains `part`.
 pub(crate) fn is_called(part: &str) -> bool {
     let file = own_file();
     let name = file.as_deref().and_then(|f| f.file_name()).and_then(|n| n.to_str());
     name.is_some_and(|name| name.contains(part))
 }
 
-/// Where a function is of the library beside this one whose file name begins so; the process has
-/// opened it before.
+/// Address of a function in the library of the same folder whose file name has this prefix. The
+/// process must have opened that library.
 pub(crate) fn symbol(prefix: &str, name: &CStr) -> Option<usize> {
     let mut files = std::fs::read_dir(own_file()?.parent()?).ok()?.flatten().map(|e| e.path());
     let file = files
