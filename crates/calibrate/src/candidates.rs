@@ -1,4 +1,4 @@
-//! What paths might share: groups that a node could have, before any is believed.
+//! Candidates: groups of paths that might share a resource, before the fit accepts any.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use pathline_schema::{LinkEnd, Topology};
 
 use crate::data::{CalibrationData, PathEnds};
 
-/// Where a group is known from.
+/// Source of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupOrigin {
-    /// A part that the topology shows.
+    /// A component in the topology.
     Topology,
-    /// Nothing shows it but that its flows slow each other.
+    /// Only the mutual slowdown of its flows.
     Interference,
 }
 
 impl GroupOrigin {
-    /// Its word in the file.
+    /// Its keyword in the machine file.
     pub fn word(self) -> &'static str {
         match self {
             Self::Topology => "topology",
@@ -26,27 +26,26 @@ impl GroupOrigin {
     }
 }
 
-/// A group of paths that might share something.
+/// A group of paths that might share a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GroupCandidate {
-    /// Name for people.
+    /// Display name.
     pub name: String,
-    /// Where it is known from.
+    /// Its source.
     pub found: GroupOrigin,
     /// Its paths, ascending.
     pub members: Vec<usize>,
-    /// Paths that may or may not belong to it: of several equal routes one passes it.
+    /// Paths that may belong to it: one of their equal routes passes it.
     pub maybe: Vec<usize>,
-    /// The link that it is, and whether it is both directions of it.
+    /// Its link, if it is one, and whether it includes both directions.
     pub link: Option<(LinkEnd, LinkEnd, bool)>,
-    /// How many groups of its family there are: one of many needs more to be believed.
+    /// Number of groups in its family: one of many needs more evidence.
     pub of: usize,
-    /// What else has the very same paths, at another place of the node: no record can tell the two
-    /// apart.
+    /// Another component with exactly the same paths: no record can distinguish the two.
     pub also: Option<String>,
 }
 
-/// Which flows of a group of GPUs are meant.
+/// The flows of a group of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum TrafficKind {
     Host,
@@ -54,7 +53,7 @@ enum TrafficKind {
     All,
 }
 
-/// Which way they go, seen from the GPUs.
+/// Their direction, as seen from the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum TrafficDirection {
     In,
@@ -63,14 +62,14 @@ enum TrafficDirection {
 }
 
 const TRAFFIC: [TrafficKind; 3] = [TrafficKind::Host, TrafficKind::Peers, TrafficKind::All];
-const WAYS: [TrafficDirection; 3] =
+const DIRECTIONS: [TrafficDirection; 3] =
     [TrafficDirection::In, TrafficDirection::Out, TrafficDirection::Both];
-/// All groups of GPUs are tried up to so many; beyond, those that lie side by side.
+/// Maximum number of GPUs for which all groups are tried; beyond it, only adjacent GPUs.
 const ALL_GROUPS: usize = 8;
-/// The most paths of one link whose routes are open that are tried in all combinations.
+/// Maximum number of paths with several routes over one link for which all combinations are tried.
 const MOST_OPEN: usize = 6;
 
-/// All groups worth a try; each set of paths once, under the name that says most.
+/// All groups worth a trial; each set of paths once, under its most informative name.
 pub(crate) fn all(data: &CalibrationData) -> Vec<GroupCandidate> {
     let mut found = Vec::new();
     parts(data, &mut found);
@@ -89,16 +88,16 @@ fn members(data: &CalibrationData, belongs: impl Fn(&PathEnds) -> bool) -> Vec<u
     path.filter(|(_, p)| belongs(&p.ends)).map(|(i, _)| i).collect()
 }
 
-/// Flows between a group of GPUs and what lies outside of it.
+/// Flows between a group of GPUs and the rest of the node.
 fn crossing(
     data: &CalibrationData,
     group: &[u32],
     traffic: TrafficKind,
-    way: TrafficDirection,
+    direction: TrafficDirection,
 ) -> Vec<usize> {
     let inside = |gpu: &u32| group.contains(gpu);
     let (host, peers) = (traffic != TrafficKind::Peers, traffic != TrafficKind::Host);
-    let (into, out) = (way != TrafficDirection::Out, way != TrafficDirection::In);
+    let (into, out) = (direction != TrafficDirection::Out, direction != TrafficDirection::In);
     members(data, |ends| match ends {
         PathEnds::In { gpu, .. } => host && into && inside(gpu),
         PathEnds::Out { gpu, .. } => host && out && inside(gpu),
@@ -109,7 +108,12 @@ fn crossing(
     })
 }
 
-fn say(group: &[u32], all: bool, traffic: TrafficKind, way: TrafficDirection) -> String {
+fn group_name(
+    group: &[u32],
+    all: bool,
+    traffic: TrafficKind,
+    direction: TrafficDirection,
+) -> String {
     let who = match group {
         _ if all => format!("all {} GPUs", group.len()),
         [gpu] => format!("gpu{gpu}"),
@@ -123,26 +127,26 @@ fn say(group: &[u32], all: bool, traffic: TrafficKind, way: TrafficDirection) ->
         (TrafficKind::All, true) => "all traffic",
         (TrafficKind::All, false) => "all traffic from outside",
     };
-    let way = match (way, one) {
+    let direction = match (direction, one) {
         (TrafficDirection::In, true) => " into the GPU",
         (TrafficDirection::In, false) => " into the GPUs",
         (TrafficDirection::Out, true) => " out of the GPU",
         (TrafficDirection::Out, false) => " out of the GPUs",
-        (TrafficDirection::Both, _) => ", both ways",
+        (TrafficDirection::Both, _) => ", both directions",
     };
-    format!("{who}: {what}{way}")
+    format!("{who}: {what}{direction}")
 }
 
-/// What every GPU has: a way in, a way out, engines.
+/// The parts of every GPU: its input, its output, its engines.
 fn parts(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let gpus: Vec<u32> = data.topology.gpus.iter().map(|g| g.index).collect();
     for &gpu in &gpus {
         for traffic in TRAFFIC {
-            for way in WAYS {
+            for direction in DIRECTIONS {
                 found.push(GroupCandidate {
-                    name: say(&[gpu], false, traffic, way),
+                    name: group_name(&[gpu], false, traffic, direction),
                     found: GroupOrigin::Topology,
-                    members: crossing(data, &[gpu], traffic, way),
+                    members: crossing(data, &[gpu], traffic, direction),
                     maybe: Vec::new(),
                     link: None,
                     of: 1,
@@ -165,7 +169,8 @@ fn parts(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     }
 }
 
-/// Paths over one direction of a link between units: surely, and by one of several equal routes.
+/// Paths over one direction of a link between units: certain ones, and ones with several equal
+/// routes.
 type LinkPaths = BTreeMap<(LinkEnd, LinkEnd), (BTreeSet<usize>, BTreeSet<usize>)>;
 
 fn over(data: &CalibrationData) -> LinkPaths {
@@ -178,11 +183,11 @@ fn over(data: &CalibrationData) -> LinkPaths {
         let steps = |nodes: &[LinkEnd]| -> BTreeSet<(LinkEnd, LinkEnd)> {
             nodes.iter().copied().zip(nodes.iter().copied().skip(1)).collect()
         };
-        let ways: Vec<BTreeSet<(LinkEnd, LinkEnd)>> =
+        let route_steps: Vec<BTreeSet<(LinkEnd, LinkEnd)>> =
             used.paths.iter().map(|p| steps(&p.nodes)).collect();
-        let union: BTreeSet<(LinkEnd, LinkEnd)> = ways.iter().flatten().copied().collect();
+        let union: BTreeSet<(LinkEnd, LinkEnd)> = route_steps.iter().flatten().copied().collect();
         for step in union {
-            let sure = used.striped || ways.iter().all(|w| w.contains(&step));
+            let sure = used.striped || route_steps.iter().all(|w| w.contains(&step));
             let (surely, maybe) = over.entry(step).or_default();
             if sure {
                 surely.insert(i)
@@ -194,12 +199,12 @@ fn over(data: &CalibrationData) -> LinkPaths {
     over
 }
 
-/// Links between GPUs and switches that the topology shows: each direction, and both.
+/// Links between GPUs and switches in the topology: each direction, and both.
 fn links(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let over = over(data);
     let list = |set: &BTreeSet<usize>| set.iter().copied().collect::<Vec<_>>();
     for (&(a, b), (surely, maybe)) in &over {
-        // Which of the paths with several equal routes pass it: all answers, where they are few.
+        // Which paths with several equal routes pass it: all combinations, if they are few.
         let open = list(maybe);
         let answers = if open.len() <= MOST_OPEN { 1usize << open.len() } else { 1 };
         for answer in 0..answers {
@@ -219,7 +224,7 @@ fn links(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
         }
         let Some((back, maybe_back)) = over.get(&(b, a)).filter(|_| a < b) else { continue };
         found.push(GroupCandidate {
-            name: format!("link {a}<>{b}, both ways"),
+            name: format!("link {a}<>{b}, both directions"),
             found: GroupOrigin::Topology,
             members: list(&surely.union(back).copied().collect()),
             maybe: list(&maybe.union(maybe_back).copied().collect()),
@@ -230,21 +235,23 @@ fn links(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     }
 }
 
-/// Memories of NUMA domains, and the ways between them that the host's own traffic with a GPU of
-/// another domain takes.
+/// Memories of NUMA domains, and the links between them that host traffic with a GPU of another
+/// domain uses.
 fn domains(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     for domain in &data.topology.numa {
         let id = domain.id;
-        for (way, text) in WAYS.into_iter().zip(["read by GPUs", "written by GPUs", "both ways"]) {
+        for (direction, text) in
+            DIRECTIONS.into_iter().zip(["read by GPUs", "written by GPUs", "both directions"])
+        {
             let of = members(data, |ends| match ends {
-                PathEnds::In { numa, .. } => way != TrafficDirection::Out && *numa == id,
-                PathEnds::Out { numa, .. } => way != TrafficDirection::In && *numa == id,
+                PathEnds::In { numa, .. } => direction != TrafficDirection::Out && *numa == id,
+                PathEnds::Out { numa, .. } => direction != TrafficDirection::In && *numa == id,
                 _ => false,
             });
             found.push(GroupCandidate {
                 name: format!("memory of numa{id}, {text}"),
                 found: GroupOrigin::Topology,
-                also: before_memory(data, &of, way),
+                also: before_memory(data, &of, direction),
                 members: of,
                 maybe: Vec::new(),
                 link: None,
@@ -261,9 +268,11 @@ fn domains(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let steps: BTreeSet<(u32, u32)> =
         data.paths.iter().filter_map(|p| step(&p.ends)).filter(|(a, b)| a != b).collect();
     for &(a, b) in &steps {
-        let ways =
-            [(format!("numa{a}>numa{b}"), false), (format!("numa{a}<>numa{b}, both ways"), true)];
-        for (name, both) in ways {
+        let names = [
+            (format!("numa{a}>numa{b}"), false),
+            (format!("numa{a}<>numa{b}, both directions"), true),
+        ];
+        for (name, both) in names {
             found.push(GroupCandidate {
                 name: format!("between domains {name}"),
                 found: GroupOrigin::Topology,
@@ -279,12 +288,12 @@ fn domains(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     }
 }
 
-/// The GPUs whose host traffic, all of it, is the traffic of a memory: then what they share may as
-/// well be a switch or a link on the way there.
+/// The GPUs whose whole host traffic is the traffic of a memory: the shared resource may then also
+/// be a switch or a link before it.
 fn before_memory(
     data: &CalibrationData,
     members: &[usize],
-    way: TrafficDirection,
+    direction: TrafficDirection,
 ) -> Option<String> {
     let of = |&m: &usize| match data.paths[m].ends {
         PathEnds::In { gpu, .. } | PathEnds::Out { gpu, .. } => Some(gpu),
@@ -292,28 +301,30 @@ fn before_memory(
     };
     let gpus: Vec<u32> =
         members.iter().filter_map(of).collect::<BTreeSet<_>>().into_iter().collect();
-    let same = crossing(data, &gpus, TrafficKind::Host, way) == members;
+    let same = crossing(data, &gpus, TrafficKind::Host, direction) == members;
     let all = gpus.len() == data.topology.gpus.len();
-    (same && !gpus.is_empty()).then(|| say(&gpus, all && gpus.len() > 1, TrafficKind::Host, way))
+    (same && !gpus.is_empty())
+        .then(|| group_name(&gpus, all && gpus.len() > 1, TrafficKind::Host, direction))
 }
 
 fn homes(topology: &Topology) -> BTreeMap<u32, u32> {
     topology.gpus.iter().filter_map(|g| Some((g.index, g.numa?))).collect()
 }
 
-/// Groups of GPUs behind something that nothing shows: a PCIe switch, a socket, a fabric.
+/// Groups of GPUs behind a component that the topology does not show: a PCIe switch, a socket, a
+/// fabric.
 fn hidden(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     let gpus: Vec<u32> = data.topology.gpus.iter().map(|g| g.index).collect();
     let groups = groups(&gpus);
-    // Nine kinds of traffic from outside, and two with what stays inside.
+    // Nine kinds of traffic from outside, and two that include traffic inside.
     let all = 11 * groups.len();
     for group in groups.iter().filter(|g| g.len() > 1) {
         for traffic in TRAFFIC {
-            for way in WAYS {
+            for direction in DIRECTIONS {
                 found.push(GroupCandidate {
-                    name: say(group, group.len() == gpus.len(), traffic, way),
+                    name: group_name(group, group.len() == gpus.len(), traffic, direction),
                     found: GroupOrigin::Interference,
-                    members: crossing(data, group, traffic, way),
+                    members: crossing(data, group, traffic, direction),
                     maybe: Vec::new(),
                     link: None,
                     of: all,

@@ -1,4 +1,4 @@
-//! What the records of runs say of paths and of sets of flows.
+//! The rates and times of paths and sets of flows in the records of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use pathline_stats::{MedianInterval, SeriesSummary, ascending, interpolated, med
 
 use crate::model::ModelFlow;
 
-/// A run, and what to call it in messages.
+/// A run and its name in messages.
 #[derive(Debug, Clone)]
 pub struct NamedRun {
     /// Its file or folder.
@@ -21,23 +21,23 @@ pub struct NamedRun {
     pub journal: Journal,
 }
 
-/// Why nothing can be fitted.
+/// Why no twin can be fitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrateError {
     /// No run was given.
     #[error("no run to calibrate from; expected the folder of at least one run of this node")]
     NoRun,
-    /// Two runs that cannot be put together.
+    /// Two runs of different nodes.
     #[error("{first} and {second} are not runs of one node: {why}; calibrate each by itself")]
     OtherNode {
         /// One run.
         first: String,
         /// The other.
         second: String,
-        /// What differs.
+        /// Their difference.
         why: String,
     },
-    /// There is no flow alone.
+    /// No flow was measured alone.
     #[error(
         "{name} has no path that was measured alone ({left_out}); expected copies of one flow, as \
          `pathline run --suite contention` measures them"
@@ -45,12 +45,12 @@ pub enum CalibrateError {
     NoPaths {
         /// The runs.
         name: String,
-        /// What the runs have instead.
+        /// The cases of the runs instead.
         left_out: String,
     },
 }
 
-/// What lies at the ends of a path: the class that groups of paths are made of.
+/// The ends of a path: the class for groups of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathEnds {
     /// From a NUMA domain into a GPU.
@@ -60,7 +60,7 @@ pub enum PathEnds {
         /// The GPU.
         gpu: u32,
     },
-    /// Out of a GPU into a NUMA domain.
+    /// From a GPU to a NUMA domain.
     Out {
         /// The GPU.
         gpu: u32,
@@ -74,27 +74,27 @@ pub enum PathEnds {
         /// The GPU that is written.
         dst: u32,
     },
-    /// Inside one GPU, or among NUMA domains.
+    /// Inside one GPU, or between NUMA domains.
     Within,
 }
 
-/// A path, and what it does alone.
+/// A path and its measured rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredPath {
-    /// Which.
+    /// Its key.
     pub key: PathKey,
-    /// What lies at its ends.
+    /// Its ends.
     pub ends: PathEnds,
-    /// Rate of its largest payload, GB/s, the start taken off.
+    /// Rate of its largest payload without the start time, GB/s.
     pub gbs: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Time before the first byte, where several sizes say so.
+    /// Time before the first byte, if known from several sizes.
     pub start_ns: Option<f64>,
-    /// Sizes that it was measured at alone, by payload of a repetition; none where it is only known
-    /// beside others, whose `gbs` is then the most that was seen.
+    /// Payloads of a repetition that were measured alone; empty if it was only measured together
+    /// with others, and `gbs` is then the highest rate seen.
     pub sizes: Vec<u64>,
 }
 
@@ -112,14 +112,14 @@ pub struct CalibrationSet {
     pub case: Case,
     /// Its flows, timed ones first.
     pub flows: Vec<ModelFlow>,
-    /// Median end of each timed flow, ns. Where a queue had a choice, of the samples that served
-    /// the commonest order.
+    /// Median end of each timed flow, ns. With a choice in a queue, of the samples with the most
+    /// common order.
     pub ends: Vec<f64>,
     /// Median over the samples of the end of the last flow, ns.
     pub total: f64,
     /// Ends of each timed flow in each sample, ns.
     pub samples: Vec<Vec<f64>>,
-    /// Spread of one sample about its median, relative (1.48 times the median deviation).
+    /// Relative spread of one sample about its median (1.48 times the median deviation).
     pub noise: f64,
 }
 
@@ -130,33 +130,33 @@ impl CalibrationSet {
     }
 }
 
-/// What the runs say.
+/// The data of the runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CalibrationData {
     /// Names of the runs.
     pub runs: Vec<String>,
-    /// How the first run began.
+    /// The begin record of the first run.
     pub begin: RunBegin,
     /// The node.
     pub topology: Topology,
-    /// Paths, in the order of their keys.
+    /// Paths, in key order.
     pub paths: Vec<MeasuredPath>,
     /// Sets of two flows or more.
     pub sets: Vec<CalibrationSet>,
-    /// Cases that say nothing about rates, by reason.
+    /// Number of cases without rate information, by reason.
     pub left_out: BTreeMap<String, usize>,
-    /// What is doubtful about the runs themselves.
-    pub doubts: Vec<String>,
+    /// Warnings about the runs themselves.
+    pub warnings: Vec<String>,
 }
 
-/// Times of a repetition of paths alone, ns, by size.
+/// Times of a repetition of lone paths, ns, by size.
 type SoloTimes = BTreeMap<PathKey, BTreeMap<u64, CaseTimes>>;
 
-/// Samples of a case with these repetitions.
+/// Samples of a case with the same repetitions.
 type PooledSamples = BTreeMap<(String, u64), (Case, Vec<FlowSeries>)>;
 
 impl CalibrationData {
-    /// Takes the records apart.
+    /// Extracts the data from the records.
     ///
     /// # Errors
     /// No run, runs of different nodes, or no path that was measured alone.
@@ -169,7 +169,7 @@ impl CalibrationData {
             paths: Vec::new(),
             sets: Vec::new(),
             left_out: BTreeMap::new(),
-            doubts: Vec::new(),
+            warnings: Vec::new(),
         };
         let mut alone = SoloTimes::new();
         let mut tiny = SoloTimes::new();
@@ -179,7 +179,7 @@ impl CalibrationData {
                 let (first, second) = (first.name.clone(), run.name.clone());
                 return Err(CalibrateError::OtherNode { first, second, why });
             }
-            data.doubt_run(run);
+            data.warn_about(run);
             for (case, series) in data.pool(run).into_values() {
                 let alone = if case.cadence == Cadence::Isolated { &mut tiny } else { &mut alone };
                 match (case.timed.as_slice(), series.as_slice()) {
@@ -211,17 +211,17 @@ impl CalibrationData {
         self.paths.binary_search_by_key(&key, |p| p.key).ok()
     }
 
-    fn doubt_run(&mut self, run: &NamedRun) {
+    fn warn_about(&mut self, run: &NamedRun) {
         let journal = &run.journal;
         let unfinished = journal.partial.len();
         if journal.torn || !journal.end.as_ref().is_some_and(|e| e.complete) {
-            self.doubts.push(format!(
-                "{} was cut short ({unfinished} cases unfinished): what is missing is not known",
+            self.warnings.push(format!(
+                "{} was cut short ({unfinished} cases unfinished): their results are unknown",
                 run.name
             ));
         }
         for broken in &journal.broken {
-            self.doubts.push(format!("{}: {broken}; its case is missing here", run.name));
+            self.warnings.push(format!("{}: {broken}; its case is missing here", run.name));
         }
     }
 
@@ -229,7 +229,7 @@ impl CalibrationData {
         *self.left_out.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Cases of a run whose flows are rates; samples of equal cases together.
+    /// Cases of a run with rates; samples of equal cases are merged.
     fn pool(&mut self, run: &NamedRun) -> PooledSamples {
         let mut pooled = PooledSamples::new();
         for outcome in &run.journal.outcomes {
@@ -255,12 +255,12 @@ impl CalibrationData {
         tiny: &SoloTimes,
         together: &[(Case, Vec<FlowSeries>)],
     ) {
-        let beside = together.iter().flat_map(|(case, _)| case.flows().map(PathKey::of));
-        let keys: BTreeSet<PathKey> = alone.keys().copied().chain(beside).collect();
+        let concurrent = together.iter().flat_map(|(case, _)| case.flows().map(PathKey::of));
+        let keys: BTreeSet<PathKey> = alone.keys().copied().chain(concurrent).collect();
         for key in keys {
             let path = match alone.get(&key) {
                 Some(sizes) => {
-                    // One small copy at a time shows its start where sizes do not.
+                    // A single small copy shows its start time where sizes do not.
                     let smallest = tiny.get(&key).and_then(|t| t.first_key_value());
                     let mut sizes = sizes.clone();
                     if let (Some((&bytes, times)), 1) = (smallest, sizes.len()) {
@@ -303,7 +303,7 @@ impl CalibrationData {
     }
 }
 
-/// The median of times with its interval; of fewer than 6, with their extremes.
+/// The median of times with its interval; with fewer than 6, with minimum and maximum.
 fn interval(times: &CaseTimes) -> Option<MedianInterval> {
     median_interval(&times.ns, &times.visits).or_else(|| {
         let s = SeriesSummary::of(&times.ns)?;
@@ -318,18 +318,18 @@ pub(crate) fn lasts(samples: &[Vec<f64>]) -> Vec<f64> {
     (0..n).map(last).collect()
 }
 
-/// The median; 0 of nothing.
+/// The median; 0 without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// A quantile of the finite ones by linear interpolation; 0 of nothing.
+/// A quantile of the finite values by linear interpolation; 0 without values.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     let finite = ascending(values.iter().copied().filter(|v| v.is_finite()));
     interpolated(&finite, q).unwrap_or(0.0)
 }
 
-/// Why a case says nothing about rates; none if it does.
+/// Why a case has no rate information; `None` if it has.
 fn unusable(m: &MeasuredCase) -> Option<&'static str> {
     let of = |flow: &Flow| {
         let effect = flow.by.effect(flow.bytes);
@@ -347,7 +347,7 @@ fn unusable(m: &MeasuredCase) -> Option<&'static str> {
     if let Some(why) = m.case.flows().find_map(of) {
         return Some(why);
     }
-    if m.case.cadence == Cadence::Isolated && !tells_start(m) {
+    if m.case.cadence == Cadence::Isolated && !is_start_time(m) {
         return Some("one operation at a time, with what the host adds");
     }
     let bad = |s: &FlowSeries| {
@@ -359,17 +359,17 @@ fn unusable(m: &MeasuredCase) -> Option<&'static str> {
     None
 }
 
-/// The largest copy whose time is its start.
+/// The largest copy whose time is its start time.
 const SMALL: u64 = 64 << 10;
 
-/// Whether a case of one operation at a time is a small copy that the GPU itself timed.
-fn tells_start(m: &MeasuredCase) -> bool {
+/// Whether a case of one operation at a time is a small copy timed by the GPU.
+fn is_start_time(m: &MeasuredCase) -> bool {
     let [flow] = m.case.timed.as_slice() else { return false };
     let timed = |s: &FlowSeries| s.timer == TimerKind::DeviceEvents;
     m.case.background.is_empty() && flow.bytes.0 <= SMALL && m.series.iter().all(timed)
 }
 
-/// What makes two journals ones of different nodes.
+/// The difference between the nodes of two journals, if any.
 fn differs(a: &Journal, b: &Journal) -> Option<String> {
     let world = |w: &WorldKind| match w {
         WorldKind::Real => "hardware".to_owned(),
@@ -382,11 +382,11 @@ fn differs(a: &Journal, b: &Journal) -> Option<String> {
         j.topology.gpus.iter().map(|g| (g.index, g.name.clone())).collect()
     };
     if gpus(a) != gpus(b) {
-        let say = |j: &Journal| match j.topology.gpus.first() {
+        let gpus_of = |j: &Journal| match j.topology.gpus.first() {
             Some(gpu) => format!("{} x {}", j.topology.gpus.len(), gpu.name),
             None => "no GPU".to_owned(),
         };
-        return Some(format!("{} and {}", say(a), say(b)));
+        return Some(format!("{} and {}", gpus_of(a), gpus_of(b)));
     }
     let domains = |j: &Journal| -> Vec<u32> { j.topology.numa.iter().map(|n| n.id).collect() };
     if domains(a) != domains(b) {
@@ -396,7 +396,7 @@ fn differs(a: &Journal, b: &Journal) -> Option<String> {
         .then(|| format!("{:?} and {:?}", a.topology.host.cpu_model, b.topology.host.cpu_model))
 }
 
-/// What lies at the ends of a path.
+/// The ends of a path.
 fn ends(key: PathKey) -> PathEnds {
     match (key.src.unit, key.dst.unit) {
         (Unit::Numa(numa), Unit::Gpu(gpu)) => PathEnds::In { numa, gpu },
@@ -406,13 +406,13 @@ fn ends(key: PathKey) -> PathEnds {
     }
 }
 
-/// A start is worked out where the largest payload is at least so many times the smallest.
+/// Minimum ratio of the largest to the smallest payload to compute a start time.
 const APART: f64 = 8.0;
 
 impl MeasuredPath {
-    /// From times of a repetition by size. The rate is that of the largest; what the smallest takes
-    /// beyond its bytes at that rate is the start. Sizes between are not used: on real machines
-    /// they lie on no one line.
+    /// From times of a repetition by size. The rate is that of the largest; the time of the
+    /// smallest beyond its bytes at that rate is the start. Sizes between are not used: on real
+    /// machines they do not lie on one line.
     fn alone_at(key: PathKey, sizes: &BTreeMap<u64, CaseTimes>) -> Option<Self> {
         let of = |(&bytes, times): (&u64, &CaseTimes)| Some((bytes as f64, interval(times)?));
         let (small, first) = sizes.first_key_value().and_then(of)?;
@@ -436,7 +436,7 @@ impl MeasuredPath {
         })
     }
 
-    /// A path that is only known beside others: the most that it was seen to do.
+    /// A path that was only measured together with others: the highest rate seen.
     fn from_concurrent(key: PathKey, together: &[(Case, Vec<FlowSeries>)]) -> Option<Self> {
         let rates = together.iter().flat_map(|(case, series)| {
             let of = case.timed.iter().zip(series).filter(|(f, _)| PathKey::of(f) == key);
@@ -456,7 +456,7 @@ impl MeasuredPath {
 }
 
 impl CalibrationData {
-    /// Links that each path between GPUs passes; 1 where that is not known.
+    /// Number of links of each path between GPUs; 1 if unknown.
     pub(crate) fn hops(&self) -> Vec<u32> {
         let routes = RouteTable::of(&self.topology);
         let hops = |p: &MeasuredPath| match p.ends {

@@ -1,9 +1,9 @@
-//! The search for what paths share.
+//! The search for resources that paths share.
 //!
-//! A set of flows is run forward on what is believed so far, and what was measured later than that
-//! is unexplained. Of all groups of paths that could share something, the one is taken that
-//! explains most for its price; again and again, until none is worth its price. Then what has
-//! become needless is taken out, and capacities, weights and routes are brought to their best.
+//! The model predicts each set of flows; a set measured later than predicted is unexplained. Of all
+//! candidate groups, the one with the largest gain in score over its price is added, repeatedly,
+//! until none is worth its price. Then needless groups are removed, and capacities, weights and
+//! routes are optimised.
 
 mod settle;
 pub(crate) mod uncertainty;
@@ -17,102 +17,103 @@ use crate::model::{FittedModel, FittedResource, SetRunner, SetTimeline};
 use crate::queues::{self, FittedQueue};
 use pathline_schema::LinkEnd;
 
-/// A group that is believed to share something; its capacity and what its paths take are those of
-/// the part of the model with the same index.
+/// An accepted group; its capacity and its paths' shares are in the resource of the model with the
+/// same index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FittedGroup {
-    /// Name for people.
+    /// Display name.
     pub name: String,
-    /// Where it is known from.
+    /// Its source.
     pub found: GroupOrigin,
-    /// How many such groups there are.
+    /// Number of groups in its family.
     pub of: usize,
-    /// Paths that may or may not belong to it, by one of several equal routes.
+    /// Paths that may belong to it, by one of several equal routes.
     pub maybe: Vec<usize>,
-    /// The link that it is, and whether it is both directions of it.
+    /// Its link, if it is one, and whether it includes both directions.
     pub link: Option<(LinkEnd, LinkEnd, bool)>,
     /// Lower end of the 95 % interval of its capacity, GB/s.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Sets that it slows by more than a percent.
+    /// Number of sets that it slows by more than a percent.
     pub slows: usize,
     /// Names of groups that explain the sets about as well.
     pub rivals: Vec<String>,
-    /// What else has the very same paths, at another place of the node.
+    /// Another component with exactly the same paths.
     pub also: Option<String>,
 }
 
-/// What is told while it goes on.
+/// A progress report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitStep {
-    /// What is being done.
+    /// The current phase.
     pub doing: &'static str,
     /// Groups found so far.
     pub groups: usize,
-    /// Median error of the sets so far, as a share.
+    /// Median relative error of the sets so far.
     pub error: f64,
 }
 
 /// A fitted node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FittedNode {
-    /// Rates, queues and what is shared.
+    /// Rates, queues and shared resources.
     pub model: FittedModel,
-    /// What is known of each part of the model that is shared.
+    /// Details of each shared resource of the model.
     pub groups: Vec<FittedGroup>,
     /// Engines that serve one stream at a time.
     pub queues: Vec<FittedQueue>,
 }
 
-/// Spread that is allowed for in the first round, as a share: only what is larger is looked for.
+/// Allowed relative spread in the first round: only larger deviations are explained.
 const COARSE: f64 = 0.03;
-/// What no fit can explain: starts that overlap, clocks of several GPUs.
+/// Minimum spread that no fit can explain: overlapping starts, clocks of several GPUs.
 const FLOOR: f64 = 0.002;
-/// Candidates that are tried out in each round, of those that promise most.
+/// Number of candidates to try in each round, most promising first.
 const TRIED: usize = 12;
-/// Rounds of the search, at most.
+/// Maximum rounds of the search.
 const ROUNDS: usize = 200;
-/// The least that a group must slow some set.
+/// Minimum slowdown of some set by a group.
 const LEAST_EFFECT: f64 = 0.007;
-/// Sets that a group must slow if nothing else shows it: one set is explained by any group.
+/// Minimum number of sets that a group slows if the topology does not show it: any group explains
+/// one set.
 const RESTS_ON: usize = 2;
-/// Scores nearer than this are the same: the likelihoods differ by less than a factor of e.
+/// Scores nearer than this are equal: the likelihoods differ by less than a factor of e.
 const SAME_SCORE: f64 = 2.0;
 
 /// A candidate and the sets that it could slow.
 struct GroupProspect {
     candidate: GroupCandidate,
-    /// Paths that are taken to belong to it.
+    /// Its assumed paths.
     members: Vec<usize>,
-    /// The most that was ever measured to pass it, GB/s: it cannot be less.
+    /// The highest measured load on it, GB/s: a lower bound of its capacity.
     seen: f64,
-    /// Sets whose flows could fill it, with their flows that belong to it as bits.
+    /// Sets whose flows could fill it, with their flows in it as bits.
     sets: Vec<(usize, u64)>,
 }
 
-/// Fitting at work.
+/// The state of a fit.
 pub(crate) struct GroupFitter<'a> {
     data: &'a CalibrationData,
-    /// Sets that count; of the others nothing is asked.
+    /// Sets to fit; the others are ignored.
     used: Vec<bool>,
     pub(crate) model: FittedModel,
     pub(crate) groups: Vec<FittedGroup>,
-    /// For each set: what the model makes of it, and how far off that is.
+    /// For each set: its predicted timeline and its deviation.
     timelines: Vec<SetTimeline>,
     off: Vec<f64>,
-    /// Spread that is allowed for, and the least that it can be, as shares.
+    /// Allowed spread and its minimum, relative.
     spread: f64,
     finest: f64,
     runner: SetRunner,
     timeline: SetTimeline,
-    /// For each group, where in the list of prospects it stands.
+    /// For each group, its index in the list of prospects.
     taken: Vec<usize>,
-    /// Links that each path between GPUs passes.
+    /// Number of links of each path between GPUs.
     hops: Vec<u32>,
 }
 
-/// The model before anything is shared.
+/// The model without shared resources.
 pub(crate) fn bare(data: &CalibrationData, queue_of: &[Option<usize>]) -> FittedModel {
     FittedModel {
         caps: data.paths.iter().map(|p| p.gbs).collect(),
@@ -123,14 +124,14 @@ pub(crate) fn bare(data: &CalibrationData, queue_of: &[Option<usize>]) -> Fitted
     }
 }
 
-/// Which queue each path is served by.
+/// The queue of each path.
 pub(crate) fn queue_of(data: &CalibrationData, queues: &[FittedQueue]) -> Vec<Option<usize>> {
     let of = |path: usize| queues.iter().position(|q| q.paths.contains(&path));
     (0..data.paths.len()).map(of).collect()
 }
 
-/// How far a timeline is from what was measured: the square of the logarithm of the whole duration's
-/// ratio, and the mean of those of the single ends.
+/// The deviation of a timeline from the measurement: the squared logarithm of the ratio of whole
+/// durations, and the mean of those of the single ends.
 fn deviation(data: &CalibrationData, set: usize, timeline: &SetTimeline) -> f64 {
     let measured = &data.sets[set].ends;
     let square = |a: f64, b: f64| (a / b).ln().powi(2);
@@ -139,33 +140,33 @@ fn deviation(data: &CalibrationData, set: usize, timeline: &SetTimeline) -> f64 
     square(last, timeline.total()) + each / measured.len().max(1) as f64
 }
 
-/// Minus twice the logarithm of the likelihood of a deviation, by Cauchy's distribution of this
-/// spread. Its tails are heavy: a set that nothing explains does not rule the fit, and one that is
-/// explained counts as much whatever the others are.
+/// Minus twice the log likelihood of a deviation, by a Cauchy distribution of this spread. With its
+/// heavy tails an unexplained set does not dominate the fit, and an explained one counts
+/// independently of the others.
 fn loss(deviation: f64, spread: f64) -> f64 {
     const MOST: f64 = 1e6;
     2.0 * (deviation / (spread * spread)).min(MOST).ln_1p()
 }
 
-/// Fits; `used` says which sets may be looked at.
+/// Fits a node; `used` selects the sets.
 pub(crate) fn fit(
     data: &CalibrationData,
     queues: &[FittedQueue],
     used: Vec<bool>,
-    tell: &mut dyn FnMut(&FitStep),
+    report: &mut dyn FnMut(&FitStep),
 ) -> FittedNode {
     let queue_of = queue_of(data, queues);
     let mut fitter = GroupFitter::new(data, bare(data, &queue_of), used);
     let prospects = fitter.prospects();
-    fitter.search_all(&prospects, tell);
+    fitter.search_all(&prospects, report);
     if fitter.weigh_classes() {
-        // What seemed to be shared may have been an unequal share: once more from the start.
+        // An apparent shared resource may have been an unequal share: search again from the start.
         fitter.forget_groups();
-        fitter.search_all(&prospects, tell);
+        fitter.search_all(&prospects, report);
     }
     fitter.sharpen();
-    fitter.search_all(&prospects, tell);
-    fitter.settle(&prospects, tell);
+    fitter.search_all(&prospects, report);
+    fitter.settle(&prospects, report);
     fitter.find_uncertainty(&prospects);
     FittedNode { model: fitter.model, groups: fitter.groups, queues: queues.to_vec() }
 }
@@ -197,7 +198,7 @@ impl<'a> GroupFitter<'a> {
         fitter
     }
 
-    /// The figures of a fitted node, fitted anew to some of the sets; its groups as they are.
+    /// Fits the figures of a fitted node again, to some of the sets; keeps its groups.
     pub(crate) fn again(
         data: &'a CalibrationData,
         fitted: &FittedNode,
@@ -216,7 +217,7 @@ impl<'a> GroupFitter<'a> {
         fitter.model
     }
 
-    /// Runs sets anew on the model as it is.
+    /// Runs sets again on the current model.
     fn rerun(&mut self, sets: impl IntoIterator<Item = usize>) {
         for s in sets {
             if self.used[s] {
@@ -234,7 +235,7 @@ impl<'a> GroupFitter<'a> {
         self.used.iter().filter(|u| **u).count() as f64
     }
 
-    /// Allows for no more spread than half of the sets show, or than the samples have.
+    /// Reduces the allowed spread to that of half of the sets, or to that of the samples.
     fn sharpen(&mut self) {
         let used = (0..self.off.len()).filter(|&s| self.used[s]);
         let sizes: Vec<f64> =
@@ -247,12 +248,13 @@ impl<'a> GroupFitter<'a> {
         self.off.iter().zip(&self.used).filter(|(_, u)| **u).map(|(o, _)| o).sum()
     }
 
-    /// The sum of deviations of some sets on the model as it is, which their timelines need not be of.
+    /// The sum of deviations of some sets on the current model, without using their stored
+    /// timelines.
     fn try_sum(&mut self, sets: &[usize]) -> f64 {
         self.try_sum_below(sets, f64::INFINITY)
     }
 
-    /// The same, or once it is above `enough` what it is by then: no deviation is negative.
+    /// The same, but stops once it exceeds `enough`: no deviation is negative.
     fn try_sum_below(&mut self, sets: &[usize], enough: f64) -> f64 {
         let mut sum = 0.0;
         for &s in sets {
@@ -265,8 +267,8 @@ impl<'a> GroupFitter<'a> {
         sum
     }
 
-    /// One trial for each item, by as many threads as there are processors, each with a copy of this;
-    /// results in the order of the items. Trials leave the model as it is.
+    /// Runs one trial for each item, with a thread per CPU, each with a copy of this state; results
+    /// in item order. Trials do not change the model.
     fn trials<T: Send>(
         &self,
         items: &[usize],
@@ -319,7 +321,7 @@ impl<'a> GroupFitter<'a> {
         sets.iter().map(|&s| self.off[s]).sum()
     }
 
-    /// Sets that could fill a pool.
+    /// Sets that could fill a resource.
     fn sets_of(&self, shared: &FittedResource, capacity: f64) -> Vec<usize> {
         let could = |s: usize| {
             let load = |j: &crate::model::ModelFlow| shared.takes[j.path] * self.model.caps[j.path];
@@ -332,7 +334,7 @@ impl<'a> GroupFitter<'a> {
         candidates::all(self.data).into_iter().filter_map(|c| self.prospect(c)).collect()
     }
 
-    /// What was seen of a candidate. None if no set could fill it.
+    /// Evidence for a candidate. `None` if no set could fill it.
     fn prospect(&self, candidate: GroupCandidate) -> Option<GroupProspect> {
         let mut members = candidate.members.clone();
         if members.len() < 2 {
@@ -361,9 +363,9 @@ impl<'a> GroupFitter<'a> {
         (!sets.is_empty() && seen > 0.0).then_some(GroupProspect { candidate, members, seen, sets })
     }
 
-    /// What a prospect promises, by the rates of each set while most of its flows ran: that its
-    /// flows are as late as the load is above what was seen to pass. On the whole they are; where
-    /// shares are unequal some run as if alone, and it is the latest that says so.
+    /// The expected gain of a prospect, from the rates of each set while most of its flows ran:
+    /// assumes that its flows are as late as the load exceeds the measured throughput. On average
+    /// they are; with unequal shares some run as if alone, and only the latest one shows it.
     fn promise(&self, prospect: &GroupProspect, late: LateFlows) -> f64 {
         let mut gain = 0.0;
         for &(s, mask) in &prospect.sets {
@@ -388,8 +390,8 @@ impl<'a> GroupFitter<'a> {
         gain
     }
 
-    /// What a prospect must promise to be tried. The latest flow promises too much, so that what it
-    /// promises must at least pay.
+    /// Minimum expected gain for a trial. The latest flow overestimates the gain, so it must at
+    /// least cover the price.
     fn least_promise(&self, prospect: &GroupProspect, late: LateFlows) -> f64 {
         match late {
             LateFlows::All => SAME_SCORE,
@@ -397,22 +399,22 @@ impl<'a> GroupFitter<'a> {
         }
     }
 
-    /// First what the topology shows, which needs no luck to be there; then all else.
-    fn search_all(&mut self, prospects: &[GroupProspect], tell: &mut dyn FnMut(&FitStep)) {
-        self.search(prospects, Some(GroupOrigin::Topology), tell);
+    /// Searches first the groups in the topology, which need the least evidence; then all others.
+    fn search_all(&mut self, prospects: &[GroupProspect], report: &mut dyn FnMut(&FitStep)) {
+        self.search(prospects, Some(GroupOrigin::Topology), report);
         self.weigh_members();
-        self.search(prospects, None, tell);
+        self.search(prospects, None, report);
     }
 
-    /// Adds groups until none is worth its price. By the latest flow only what is left then is looked
-    /// at: where many things are unexplained, one of a group's flows is late for many reasons.
+    /// Adds groups until none is worth its price. The latest flow decides only at the end: while
+    /// much is unexplained, a flow of a group can be late for many reasons.
     fn search(
         &mut self,
         prospects: &[GroupProspect],
         only: Option<GroupOrigin>,
-        tell: &mut dyn FnMut(&FitStep),
+        report: &mut dyn FnMut(&FitStep),
     ) {
-        // Those that were tried in vain stand back until all others had their turn.
+        // Groups that failed a trial wait until all others were tried.
         let mut vain = vec![false; prospects.len()];
         let (mut again, mut late) = (false, LateFlows::All);
         for _ in 0..ROUNDS {
@@ -447,18 +449,22 @@ impl<'a> GroupFitter<'a> {
             if !tried.is_empty() {
                 again = true;
                 self.take_best(prospects, tried);
-                tell(&FitStep { doing: "search", groups: self.groups.len(), error: self.error() });
+                report(&FitStep {
+                    doing: "search",
+                    groups: self.groups.len(),
+                    error: self.error(),
+                });
             }
         }
     }
 
-    /// Whether a prospect is taken already, or is another answer for a link that is.
+    /// Whether a prospect is already in use, or is an alternative for a link that is.
     fn has(&self, prospects: &[GroupProspect], p: usize) -> bool {
         let link = prospects[p].candidate.link;
         self.taken.contains(&p) || (link.is_some() && self.groups.iter().any(|g| g.link == link))
     }
 
-    /// Median error of the sets as a share.
+    /// Median relative error of the sets.
     fn error(&self) -> f64 {
         let used = (0..self.off.len()).filter(|&s| self.used[s]);
         let errors: Vec<f64> = used
@@ -470,7 +476,7 @@ impl<'a> GroupFitter<'a> {
         median(&errors)
     }
 
-    /// Tries a prospect out: its best capacity, and what it gains.
+    /// Tries a prospect: its best capacity, and its gain.
     fn attempt(&mut self, prospects: &[GroupProspect], p: usize) -> Option<GroupTrial> {
         let prospect = &prospects[p];
         let mut takes = vec![0.0; self.data.paths.len()];
@@ -500,8 +506,8 @@ impl<'a> GroupFitter<'a> {
         (effects >= enough).then_some(GroupTrial { prospect: p, capacity, gain, changed })
     }
 
-    /// The capacity of a shared part that leaves the least unexplained, near `around`, by golden
-    /// section on its logarithm.
+    /// The capacity of a shared resource that leaves the least unexplained, near `around`, by
+    /// golden section on its logarithm.
     fn best_capacity(
         &mut self,
         at: usize,
@@ -518,14 +524,14 @@ impl<'a> GroupFitter<'a> {
         (best.max(least), sum)
     }
 
-    /// The least that a shared part can carry: what its greediest path takes of it alone.
+    /// The minimum capacity of a shared resource: the highest load of a single path.
     fn least(&self, at: usize) -> f64 {
         let takes = self.model.shared[at].takes.iter().zip(&self.data.paths);
         takes.map(|(t, path)| t * path.low.min(path.gbs)).fold(0.0, f64::max)
     }
 
-    /// Takes the best trial and those that touch no set that it changes. Of trials that are as good
-    /// the one of the fewest paths.
+    /// Accepts the best trial, and further trials that touch none of its sets. Among equal trials
+    /// the one with the fewest paths wins.
     fn take_best(&mut self, prospects: &[GroupProspect], mut tried: Vec<GroupTrial>) {
         tried.sort_by(|a, b| b.gain.total_cmp(&a.gain).then(a.prospect.cmp(&b.prospect)));
         let mut touched = vec![false; self.data.sets.len()];
@@ -572,12 +578,12 @@ impl<'a> GroupFitter<'a> {
         self.groups.len() - 1
     }
 
-    /// Whether paths with several equal routes pass this group: what explains more. What passes a
-    /// link in one direction passes both directions together.
+    /// Decides whether paths with several equal routes pass this group: the better explanation. A
+    /// path that passes a link in one direction also belongs to both directions together.
     fn choose_routes(&mut self, at: usize) {
         if let Some((a, b, true)) = self.groups[at].link {
-            let one_way = |l| [Some((a, b, false)), Some((b, a, false))].contains(&l);
-            for g in (0..self.groups.len()).filter(|&g| one_way(self.groups[g].link)) {
+            let one_direction = |l| [Some((a, b, false)), Some((b, a, false))].contains(&l);
+            for g in (0..self.groups.len()).filter(|&g| one_direction(self.groups[g].link)) {
                 for path in self.groups[at].maybe.clone() {
                     if self.model.shared[g].takes[path] > 0.0 {
                         self.model.shared[at].takes[path] = 1.0;
@@ -603,7 +609,7 @@ impl<'a> GroupFitter<'a> {
         }
     }
 
-    /// Brings the capacities of a group, and of those that share paths with it, to their best.
+    /// Optimises the capacities of a group and of the groups that share paths with it.
     fn refine_near(&mut self, at: usize) {
         let touches = |a: &FittedResource, b: &FittedResource| {
             a.takes.iter().zip(&b.takes).filter(|(x, y)| **x > 0.0 && **y > 0.0).count() >= 2
@@ -616,7 +622,7 @@ impl<'a> GroupFitter<'a> {
         }
     }
 
-    /// Brings one capacity to its best.
+    /// Optimises one capacity.
     fn refine(&mut self, at: usize, within: f64, steps: usize) {
         let capacity = self.model.shared[at].capacity;
         let sets = self.sets_of(&self.model.shared[at], capacity * (1.0 - within));
@@ -635,8 +641,8 @@ impl<'a> GroupFitter<'a> {
         self.rerun(0..self.data.sets.len());
     }
 
-    /// Whether flows into GPUs get another share than flows out of them where both wait for the
-    /// same thing: the best weight, if it explains enough.
+    /// Whether flows into GPUs get another share than flows out of them on the same resource: the
+    /// best weight, if it explains enough.
     fn weigh_classes(&mut self) -> bool {
         let is_in = |p: &crate::data::MeasuredPath| matches!(p.ends, PathEnds::In { .. });
         let ins: Vec<usize> =
@@ -660,27 +666,27 @@ impl<'a> GroupFitter<'a> {
     }
 }
 
-/// Which flows of a group must be late for it to promise something.
+/// Which flows of a group must be late for an expected gain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LateFlows {
     /// All of them, on average.
     All,
-    /// One of them.
+    /// The latest one.
     Last,
 }
 
-/// A prospect that was tried out.
+/// The result of a trial.
 struct GroupTrial {
     prospect: usize,
     capacity: f64,
-    /// What the score gains, its price taken off.
+    /// Gain of the score after its price.
     gain: f64,
     /// Sets that it changes.
     changed: Vec<usize>,
 }
 
-/// The most that passed a group in a set, over any time from the common start on: bytes of those
-/// of its flows that had ended, over that time. What it carries cannot be less.
+/// The highest throughput of a group in a set, over any time from the common start on: bytes of its
+/// completed flows over that time. A lower bound of its capacity.
 fn passed(data: &CalibrationData, set: usize, mask: u64) -> f64 {
     let set = &data.sets[set];
     let ended =
@@ -696,9 +702,9 @@ fn passed(data: &CalibrationData, set: usize, mask: u64) -> f64 {
     most
 }
 
-/// The least value of `of` near `around`, on a logarithmic scale: a coarse look at seven points,
-/// then golden section about the best. `of` may give anything above its second argument where its value
-/// is above that: such a point is neither the best nor the better of two, and not looked at again.
+/// The minimum of `of` near `around`, on a logarithmic scale: seven coarse points, then golden
+/// section about the best. `of` may return any value above its second argument if its true value is
+/// above that: such a point loses every comparison and is not evaluated again.
 fn minimum(
     around: f64,
     within: f64,
@@ -738,7 +744,7 @@ fn minimum(
     (best.0.exp(), best.1)
 }
 
-/// Finds queues, gives sets their turns.
+/// Finds queues, and gives the flows of sets their turns.
 pub(crate) fn prepare(data: &mut CalibrationData) -> Vec<FittedQueue> {
     let found = queues::find(data);
     let of = queue_of(data, &found);

@@ -1,4 +1,4 @@
-//! How far a fitted node is off: on the sets that it was made from, and on sets kept from it.
+//! The errors of a fitted node: on the sets of the fit, and on held-out sets.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::fit::{FittedNode, GroupFitter};
 use crate::model::{FittedModel, ModelFlow, SetRunner, SetTimeline};
 use crate::queues::has_choice;
 
-/// Kinds of sets that are judged apart.
+/// Kinds of sets with separate errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetClass {
     /// Only flows between the host and GPUs.
@@ -16,12 +16,12 @@ pub enum SetClass {
     Peers,
     /// Both.
     Mixed,
-    /// Several copies wait for one engine, in an order that is not known beforehand.
+    /// Several copies wait for one engine, in an unknown order.
     Order,
 }
 
 impl SetClass {
-    /// What people call it.
+    /// Display text.
     pub fn label(self) -> &'static str {
         match self {
             Self::Host => "host and GPUs",
@@ -32,14 +32,14 @@ impl SetClass {
     }
 }
 
-/// One set: what was predicted, and what was measured.
+/// A set with its predicted and measured duration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedSet {
     /// Index of the set in the data.
     pub set: usize,
     /// Its kind.
     pub kind: SetClass,
-    /// Predicted duration, ns; over all orders the median.
+    /// Predicted duration, ns; the median over all orders.
     pub predicted: f64,
     /// Shortest and longest prediction over orders.
     pub range: (f64, f64),
@@ -52,18 +52,19 @@ impl JudgedSet {
     pub fn error(&self) -> f64 {
         self.predicted / self.measured - 1.0
     }
-    /// Whether what was measured lies within the predictions of all orders, `by` beyond them.
+    /// Whether the measurement lies within the predictions of all orders, plus a relative margin
+    /// `by`.
     pub fn covered(&self, by: f64) -> bool {
         self.range.0 * (1.0 - by) <= self.measured && self.measured <= self.range.1 * (1.0 + by)
     }
 }
 
-/// Errors of some sets, as shares.
+/// Errors of some sets, relative.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ErrorStats {
-    /// How many sets.
+    /// Number of sets.
     pub n: usize,
-    /// Median of the errors' sizes.
+    /// Median of the absolute errors.
     pub p50: f64,
     /// Their 95th percentile.
     pub p95: f64,
@@ -72,7 +73,7 @@ pub struct ErrorStats {
 }
 
 impl ErrorStats {
-    /// Of some sets.
+    /// The errors of some sets.
     pub fn of<'a>(judged: impl Iterator<Item = &'a JudgedSet>) -> Self {
         let sizes: Vec<f64> = judged.map(|j| j.error().abs()).collect();
         Self {
@@ -84,7 +85,7 @@ impl ErrorStats {
     }
 }
 
-/// Orders that are tried of a set whose queues have a choice.
+/// Number of orders to try for a set whose queues have a choice.
 const ORDERS: usize = 64;
 
 /// Pseudo-random numbers for orders: the same in every run.
@@ -96,8 +97,8 @@ impl OrderRandom {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        (word as usize * n.max(1)) >> 32
+        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        (bits as usize * n.max(1)) >> 32
     }
 }
 
@@ -130,8 +131,7 @@ fn durations(
     (median(&totals), low, high)
 }
 
-/// Judges sets of `data` by a model whose paths are those of `of`. Sets with paths that it does not
-/// have are left out.
+/// Judges sets of `data` by a model with the paths of `of`. Sets with other paths are left out.
 pub fn judge(of: &CalibrationData, model: &FittedModel, data: &CalibrationData) -> Vec<JudgedSet> {
     let mut runner = SetRunner::default();
     let mut judged = Vec::new();
@@ -162,7 +162,7 @@ fn kind(data: &CalibrationData, flows: &[ModelFlow]) -> SetClass {
     }
 }
 
-/// Errors by kind, and of all sets whose timeline is one.
+/// Errors by kind, and of all sets with a single possible timeline.
 pub fn by_kind(judged: &[JudgedSet]) -> (ErrorStats, BTreeMap<SetClass, ErrorStats>) {
     let mut kinds = BTreeMap::new();
     for kind in [SetClass::Host, SetClass::Peers, SetClass::Mixed, SetClass::Order] {
@@ -174,14 +174,14 @@ pub fn by_kind(judged: &[JudgedSet]) -> (ErrorStats, BTreeMap<SetClass, ErrorSta
     (ErrorStats::of(judged.iter().filter(|j| j.kind != SetClass::Order)), kinds)
 }
 
-/// How many parts the sets are split into.
+/// Number of parts for cross-validation.
 const FOLDS: usize = 5;
-/// Fewer sets than this are not split.
+/// Minimum number of sets for cross-validation.
 const FEWEST: usize = 20;
 
-/// Errors on sets kept from the fit: each fifth of the sets is predicted by figures fitted to the
-/// other four. The groups are those that all sets gave; only capacities, weights and shares are
-/// fitted again.
+/// Errors on held-out sets: each fifth of the sets is predicted by figures fitted to the other
+/// four. The groups are those of the whole fit; only capacities, weights and shares are fitted
+/// again.
 pub(crate) fn crossed(data: &CalibrationData, fitted: &FittedNode) -> Option<ErrorStats> {
     if data.sets.len() < FEWEST {
         return None;

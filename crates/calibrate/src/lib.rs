@@ -1,5 +1,5 @@
-//! A twin of a node, fitted from the records of its runs: what each path does alone, and what the
-//! paths share, found from which of them slow each other.
+//! A twin of a node, fitted from the records of its runs: the rate of each path alone, and the
+//! resources that paths share, found from their mutual slowdown.
 //!
 //! Pure: records in, a machine file and a report out.
 

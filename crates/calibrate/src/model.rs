@@ -1,17 +1,17 @@
-//! The model that is fitted, and sets of flows run on it.
+//! The fitted model, and a runner for sets of flows on it.
 
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse};
 
 /// One flow of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFlow {
-    /// Its path, by index.
+    /// Index of its path.
     pub path: usize,
     /// Payload of one repetition.
     pub bytes: f64,
-    /// Repetitions, one after the other, each with its own start.
+    /// Repetitions, one after the other, each with its own start time.
     pub reps: u64,
-    /// Whether it only loads the machine, and does so until all others have ended.
+    /// Whether it is a background load, which runs until all others have ended.
     pub background: bool,
     /// Its turn in its queue: the lowest is served first.
     pub turn: u32,
@@ -24,12 +24,12 @@ impl ModelFlow {
     }
 }
 
-/// Something that several paths take from.
+/// A resource that several paths share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FittedResource {
     /// GB/s.
     pub capacity: f64,
-    /// Bytes of it for a byte of payload, by path; 0 for paths that do not use it.
+    /// Bytes of it per byte of payload, by path; 0 for paths that do not use it.
     pub takes: Vec<f64>,
 }
 
@@ -40,25 +40,25 @@ impl FittedResource {
     }
 }
 
-/// What sets are run on.
+/// The model for sets of flows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FittedModel {
     /// Rate of each path alone, GB/s.
     pub caps: Vec<f64>,
     /// Time before the first byte of each path, ns.
     pub starts: Vec<f64>,
-    /// Weight of each path where rates are shared out.
+    /// Weight of each path in the sharing of rates.
     pub shares: Vec<f64>,
     /// Queue of each path.
     pub queues: Vec<Option<usize>>,
-    /// What paths share.
+    /// Shared resources.
     pub shared: Vec<FittedResource>,
 }
 
-/// When the flows of a set end.
+/// End times of the flows of a set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SetTimeline {
-    /// End of each flow in ns, in the order of the set; infinite for flows of the background.
+    /// End of each flow in ns, in the order of the set; infinite for background flows.
     pub ends: Vec<f64>,
     /// Rates while most flows moved bytes, GB/s.
     pub peak: Vec<f64>,
@@ -71,10 +71,10 @@ impl SetTimeline {
     }
 }
 
-/// More repetitions than this are taken as one with as many starts before it: their starts overlap
-/// with the bytes of others in so many ways that only the mean counts.
+/// More repetitions are modelled as one after the sum of their start times: their starts overlap
+/// with bytes of other flows in so many combinations that only the mean matters.
 const MAX_REPS: u64 = 16;
-/// A resource that would be fuller by no more than this share holds nobody.
+/// A resource that would be exceeded by no more than this relative amount limits no flow.
 const SAME: f64 = 1e-11;
 
 /// Runs sets; keeps its buffers between calls.
@@ -84,10 +84,10 @@ pub struct SetRunner {
     /// Resources of the model that the set can fill, and their capacities.
     fillable: Vec<usize>,
     capacities: Vec<f64>,
-    /// What each flow takes of them: those of flow `i` are `uses[first_use[i]..first_use[i + 1]]`.
+    /// Resource use of each flow: flow `i` has `uses[first_use[i]..first_use[i + 1]]`.
     uses: Vec<ResourceUse>,
     first_use: Vec<usize>,
-    /// Flows of each queue of the model that serves any, in their turns.
+    /// Flows of each queue of the model, in turn order, without empty queues.
     queues: Vec<Vec<usize>>,
 }
 
@@ -113,7 +113,7 @@ impl SetRunner {
         });
     }
 
-    /// Resources that this set can fill, and what its flows take of them.
+    /// Collects the resources that this set can fill, and their use by its flows.
     fn gather(&mut self, model: &FittedModel, set: &[ModelFlow]) {
         let Self { fillable, capacities, uses, first_use, .. } = self;
         fillable.clear();
@@ -139,7 +139,7 @@ impl SetRunner {
         }
     }
 
-    /// Lists the flows of each queue in their turns.
+    /// Lists the flows of each queue in turn order.
     fn line_up(&mut self, model: &FittedModel, set: &[ModelFlow]) {
         self.queues.iter_mut().for_each(Vec::clear);
         for (i, flow) in set.iter().enumerate() {

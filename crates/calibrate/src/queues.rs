@@ -1,8 +1,8 @@
-//! Engines that serve one stream of copies at a time, found from pairs.
+//! Finds engines that serve one stream of copies at a time, from pairs.
 //!
-//! Two copies that share a link end late, both of them. Two that wait for one engine do not: one
-//! runs as if it were alone, and the other ends when both are done. Which of them goes first is
-//! drawn anew, so every sample is looked at by itself.
+//! Two copies on a shared link both end late. Two copies in one engine's queue do not: one runs as
+//! if alone, and the other ends when both are done. Which one is first is random, so every sample
+//! is classified separately.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,28 @@ use crate::model::ModelFlow;
 /// A queue and the paths that it serves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FittedQueue {
-    /// Name for people: `copy engine of gpu0, to GPUs`.
+    /// Display name: `copy engine of gpu0, to GPUs`.
     pub name: String,
     /// Indices of its paths.
     pub paths: Vec<usize>,
-    /// Pairs of its paths that were seen one after the other.
+    /// Pairs of its paths that ran one after the other.
     pub pairs: usize,
-    /// Pairs of its paths that were not measured and are taken to be so.
+    /// Pairs of its paths that were not measured and are assumed to do so.
     pub assumed: usize,
-    /// Pairs of its paths that ran at once.
+    /// Pairs of its paths that ran concurrently.
     pub against: usize,
 }
 
-/// How far the first of two may be from its time alone.
+/// Maximum relative deviation of the first of two from its time alone.
 const FIRST: f64 = 0.10;
-/// How far the second may be from the time of both, one after the other.
+/// Maximum relative deviation of the second from the time of both in sequence.
 const BOTH: f64 = 0.06;
-/// The least part of the time of both that each must have for the two ways to look different.
-const TELLS: f64 = 0.2;
-/// Share of the samples that must show one after the other.
+/// Minimum share of each in the time of both, so that the two cases differ visibly.
+const MIN_PART: f64 = 0.2;
+/// Minimum share of the samples that must show a sequence.
 const MOST: f64 = 0.7;
 
-/// How two flows ran.
+/// The execution order of two flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PairOrder {
     OneByOne,
@@ -50,7 +50,7 @@ fn seen(data: &CalibrationData, set: &CalibrationSet) -> PairOrder {
         flow.reps as f64 * (path.start_ns.unwrap_or(0.0) + flow.bytes / path.gbs)
     };
     let (a, b) = (alone(0), alone(1));
-    if a.min(b) < TELLS * (a + b) {
+    if a.min(b) < MIN_PART * (a + b) {
         return PairOrder::Unclear;
     }
     let (Some(first), Some(second)) = (set.samples.first(), set.samples.get(1)) else {
@@ -68,7 +68,7 @@ fn seen(data: &CalibrationData, set: &CalibrationSet) -> PairOrder {
     if one_by_one as f64 >= MOST * n as f64 { PairOrder::OneByOne } else { PairOrder::AtOnce }
 }
 
-/// The engine class that a copy belongs to: its GPU and which way it goes.
+/// The engine class of a copy: its GPU and direction.
 fn class(data: &CalibrationData, path: usize) -> Option<(Unit, u8)> {
     let p = &data.paths[path];
     let Mover::Dma { at } = p.key.by else { return None };
@@ -81,8 +81,8 @@ fn class(data: &CalibrationData, path: usize) -> Option<(Unit, u8)> {
     }
 }
 
-/// Queues, by class of engine. A class of which most pairs that were measured ran one after the
-/// other is a queue.
+/// Queues, by class of engine. A class is a queue if most of its measured pairs ran one after the
+/// other.
 pub(crate) fn find(data: &CalibrationData) -> Vec<FittedQueue> {
     let mut classes: BTreeMap<(Unit, u8), (Vec<usize>, usize, usize)> = BTreeMap::new();
     for path in 0..data.paths.len() {
@@ -99,14 +99,16 @@ pub(crate) fn find(data: &CalibrationData) -> Vec<FittedQueue> {
             PairOrder::Unclear => {}
         }
     }
-    let queue = |((at, way), (paths, pairs, against)): ((Unit, u8), (Vec<usize>, usize, usize))| {
-        let way = ["into the GPU", "out of the GPU", "to GPUs", "from GPUs"].get(usize::from(way));
-        let name = format!("copy engine of {at}, {}", way.unwrap_or(&""));
-        let n = paths.len();
-        let all = n * n.saturating_sub(1) / 2;
-        let assumed = all.saturating_sub(pairs + against);
-        FittedQueue { name, paths, pairs, assumed, against }
-    };
+    let queue =
+        |((at, direction), (paths, pairs, against)): ((Unit, u8), (Vec<usize>, usize, usize))| {
+            let label = ["into the GPU", "out of the GPU", "to GPUs", "from GPUs"]
+                .get(usize::from(direction));
+            let name = format!("copy engine of {at}, {}", label.unwrap_or(&""));
+            let n = paths.len();
+            let all = n * n.saturating_sub(1) / 2;
+            let assumed = all.saturating_sub(pairs + against);
+            FittedQueue { name, paths, pairs, assumed, against }
+        };
     classes
         .into_iter()
         .filter(|(_, (_, pairs, against))| *pairs > 0 && *pairs > 2 * *against)
@@ -114,9 +116,8 @@ pub(crate) fn find(data: &CalibrationData) -> Vec<FittedQueue> {
         .collect()
 }
 
-/// Gives the flows of each set their turns: in queues by the order in which they were seen to end.
-/// Samples of other orders are left out of the ends, so that what is compared with a prediction of
-/// one order is of that order.
+/// Gives the flows of each set their turns: in queues by the observed order of their ends. Samples
+/// of other orders are excluded, so that predictions and measurements have the same order.
 pub(crate) fn take_turns(data: &mut CalibrationData, queue_of: &[Option<usize>]) {
     for set in &mut data.sets {
         let timed = set.ends.len();
@@ -149,7 +150,7 @@ pub(crate) fn take_turns(data: &mut CalibrationData, queue_of: &[Option<usize>])
     }
 }
 
-/// Whether a queue has a choice in this set, so that its timeline is one of several.
+/// Whether a queue has a choice in this set, so that several timelines are possible.
 pub(crate) fn has_choice(flows: &[ModelFlow], queue_of: &[Option<usize>]) -> bool {
     let queues: Vec<usize> = flows.iter().filter_map(|j| queue_of[j.path]).collect();
     queues.iter().enumerate().any(|(i, q)| queues.iter().skip(i + 1).any(|other| other == q))

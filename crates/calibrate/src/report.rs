@@ -1,4 +1,4 @@
-//! The twin told on the terminal.
+//! The terminal report of a twin.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,15 +9,15 @@ use crate::twin::NodeTwin;
 
 impl fmt::Display for NodeTwin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tell_paths(f)?;
-        self.tell_shared(f)?;
-        self.tell_queues(f)?;
-        self.tell_errors(f)?;
-        self.tell_undecided(f)
+        self.write_paths(f)?;
+        self.write_shared(f)?;
+        self.write_queues(f)?;
+        self.write_errors(f)?;
+        self.write_undecided(f)
     }
 }
 
-/// Classes of paths in the order in which they are told.
+/// Display name of a class of paths.
 fn class(ends: PathEnds) -> &'static str {
     match ends {
         PathEnds::In { .. } => "host to GPU",
@@ -28,7 +28,7 @@ fn class(ends: PathEnds) -> &'static str {
 }
 
 impl NodeTwin {
-    fn tell_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Paths alone")?;
         let mut classes: BTreeMap<(&str, &str), Vec<&crate::data::MeasuredPath>> = BTreeMap::new();
         for path in self.data.paths.iter().filter(|p| p.alone()) {
@@ -50,10 +50,10 @@ impl NodeTwin {
             };
             writeln!(f, "  {:>3} x {class} by {by:<7} {rates} GB/s, {start}", paths.len())?;
         }
-        for (way, word) in [("in", 0), ("out", 1)] {
+        for (direction, which) in [("into", 0), ("out of", 1)] {
             let of = |e: &PathEnds| match e {
-                PathEnds::In { .. } => word == 0,
-                PathEnds::Out { .. } => word == 1,
+                PathEnds::In { .. } => which == 0,
+                PathEnds::Out { .. } => which == 1,
                 _ => false,
             };
             let mut paths = self.data.paths.iter().zip(&self.fitted.model.shares);
@@ -61,15 +61,14 @@ impl NodeTwin {
             if let Some(share) = share {
                 writeln!(
                     f,
-                    "  where flows wait for the same thing, those {way} get {share:.2} of what \
-                     others get"
+                    "  under contention, flows {direction} GPUs get {share:.2}x the share of others"
                 )?;
             }
         }
         Ok(())
     }
 
-    fn tell_shared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_shared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nShared, found from which flows slow each other")?;
         if self.fitted.groups.is_empty() {
             return writeln!(f, "  nothing");
@@ -105,7 +104,7 @@ impl NodeTwin {
         Ok(())
     }
 
-    fn tell_queues(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_queues(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.fitted.queues.is_empty() {
             return Ok(());
         }
@@ -116,7 +115,7 @@ impl NodeTwin {
         Ok(())
     }
 
-    fn tell_errors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_errors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.judged.is_empty() {
             return Ok(());
         }
@@ -149,7 +148,7 @@ impl NodeTwin {
         Ok(())
     }
 
-    fn tell_undecided(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_undecided(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.data.left_out.is_empty() {
             let left: Vec<String> =
                 self.data.left_out.iter().map(|(why, n)| format!("{n} {why}")).collect();

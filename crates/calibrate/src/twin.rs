@@ -1,26 +1,26 @@
-//! The twin: what was fitted, how well, and what the data do not decide.
+//! The twin: the fitted model, its errors, and open questions.
 
 use crate::candidates::GroupOrigin;
 use crate::data::{CalibrateError, CalibrationData, NamedRun, PathEnds};
 use crate::fit::{self, FitStep, FittedNode};
 use crate::judge::{ErrorStats, JudgedSet, by_kind, crossed, judge};
 
-/// A node as its runs show it.
+/// A node, fitted to its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeTwin {
-    /// What the runs say.
+    /// The data of the runs.
     pub data: CalibrationData,
-    /// What was fitted to it.
+    /// The fitted node.
     pub fitted: FittedNode,
-    /// Each set that it was fitted to, judged.
+    /// Each set of the fit, with its error.
     pub judged: Vec<JudgedSet>,
-    /// Errors of those sets whose timeline is one.
+    /// Errors of the sets with a single possible timeline.
     pub errors: ErrorStats,
-    /// Errors on sets kept from the fit; none of too few sets.
+    /// Errors on held-out sets; `None` with too few sets.
     pub crossed: Option<ErrorStats>,
     /// Capacities that were never reached.
     pub at_least: Vec<AtLeast>,
-    /// What the data do not decide, a sentence each.
+    /// Questions that the data leave open, one sentence each.
     pub undecided: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ pub struct NodeTwin {
 pub struct AtLeast {
     /// Its name.
     pub name: String,
-    /// The most that was measured to pass it, GB/s.
+    /// Its highest measured throughput, GB/s.
     pub gbs: f64,
 }
 
@@ -39,12 +39,12 @@ pub struct AtLeast {
 /// No run, runs of different nodes or worlds, or no path that was measured alone.
 pub fn calibrate(
     runs: &[NamedRun],
-    tell: &mut dyn FnMut(&FitStep),
+    report: &mut dyn FnMut(&FitStep),
 ) -> Result<NodeTwin, CalibrateError> {
     let mut data = CalibrationData::of(runs)?;
     let queues = fit::prepare(&mut data);
     let used = vec![true; data.sets.len()];
-    let fitted = fit::fit(&data, &queues, used, tell);
+    let fitted = fit::fit(&data, &queues, used, report);
     let judged = judge(&data, &fitted.model, &data);
     let (errors, _) = by_kind(&judged);
     let crossed = crossed(&data, &fitted);
@@ -53,12 +53,12 @@ pub fn calibrate(
     Ok(NodeTwin { data, fitted, judged, errors, crossed, at_least, undecided })
 }
 
-/// A start that is not known stands for no more than this of a copy.
+/// Maximum number of paths to list.
 const MOST_LISTED: usize = 6;
 
-/// What the data do not decide.
+/// The questions that the data leave open.
 fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) -> Vec<String> {
-    let mut found = data.doubts.clone();
+    let mut found = data.warnings.clone();
     let names = |paths: &[usize]| {
         let texts: Vec<String> =
             paths.iter().take(MOST_LISTED).map(|&p| data.paths[p].key.to_string()).collect();
@@ -68,13 +68,13 @@ fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) 
     let paths = |what: &dyn Fn(&crate::data::MeasuredPath) -> bool| -> Vec<usize> {
         (0..data.paths.len()).filter(|&p| what(&data.paths[p])).collect()
     };
-    let beside = paths(&|p| !p.alone());
-    if !beside.is_empty() {
+    let concurrent = paths(&|p| !p.alone());
+    if !concurrent.is_empty() {
         found.push(format!(
-            "{} paths were not measured alone; the most that they did beside others stands for \
+            "{} paths were not measured alone; their highest concurrent rate stands for \
              their rate: {}",
-            beside.len(),
-            names(&beside)
+            concurrent.len(),
+            names(&concurrent)
         ));
     }
     let startless = paths(&|p| p.alone() && p.start_ns.is_none());
@@ -88,7 +88,7 @@ fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) 
     let noisy = paths(&|p| p.alone() && p.high / p.low > 1.1);
     if !noisy.is_empty() {
         found.push(format!(
-            "the rate of {} paths is known to no better than 10 %: {}",
+            "the rate of {} paths has an uncertainty above 10 %: {}",
             noisy.len(),
             names(&noisy)
         ));
@@ -103,12 +103,12 @@ fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) 
             ));
         }
         if !group.rivals.is_empty() {
-            found.push(format!("{}: might as well be {}", group.name, group.rivals.join(", or ")));
+            found.push(format!("{}: could equally be {}", group.name, group.rivals.join(", or ")));
         }
         if let Some(also) = &group.also {
             found.push(format!(
-                "{}: has the same paths as {also}, so that this memory and a switch or a link on \
-                 the way to it cannot be told apart",
+                "{}: has the same paths as {also}, so the data cannot \
+                 distinguish this memory from a switch or a link before it",
                 group.name
             ));
         }
@@ -118,7 +118,7 @@ fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) 
     }
     for queue in fitted.queues.iter().filter(|q| q.assumed > 0 || q.against > 0) {
         found.push(format!(
-            "{}: {} pairs of its copies ran one after the other, {} at once, {} were not told apart",
+            "{}: {} pairs of its copies ran one after the other, {} at once, {} were not distinguished",
             queue.name, queue.pairs, queue.against, queue.assumed
         ));
     }

@@ -22,7 +22,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// A rate with six digits: finer than anything that is measured.
+/// A rate with six digits: finer than any measurement.
 fn rate(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0.0".to_owned();
@@ -33,7 +33,7 @@ fn rate(value: f64) -> String {
     if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
 }
 
-/// Three rates in order, as they are written: rounding must not turn them round.
+/// Three rates in order, as written to the file: rounding must not reverse them.
 fn interval(low: f64, value: f64, high: f64) -> (String, String, String) {
     let shown = rate(value);
     let near = |end: f64| {
@@ -47,7 +47,7 @@ fn interval(low: f64, value: f64, high: f64) -> (String, String, String) {
     (near(low.min(value)), shown.clone(), near(high.max(value)))
 }
 
-/// A name that a machine file may have.
+/// A valid machine name.
 fn name_of(twin: &NodeTwin) -> String {
     let base = match &twin.data.begin.world {
         WorldKind::Simulated(name) => name.clone(),
@@ -84,8 +84,7 @@ impl NodeTwin {
             "# A twin, made by pathline calibrate from runs of a {what} node: {which}.\n\
              # Rates are payload in GB/s (1e9 B/s); low and high are ends of 95 % intervals.\n\
              # Where a resource is named after what its flows have in common, that is all that is\n\
-             # known of it: found = \"interference\" says that nothing but their slowing each other\n\
-             # shows it.\n\n\
+             # known of it: found = \"interference\" means that only their mutual slowdown shows it.\n\n\
              name = {}\n\
              about = {}\n",
             quoted(&name_of(self)),
@@ -106,7 +105,7 @@ impl NodeTwin {
             Some(format!("  {{ src = {src}, dst = {dst}, via = [{}] }},\n", via.join(", ")))
         });
         let routes: Vec<String> = routes.collect();
-        // A route needs its links, which are left out where their peaks are not known.
+        // A route needs its links, which are omitted if their peaks are unknown.
         if !routes.is_empty() && links.len() == topology.links.len() {
             let _ = writeln!(out, "routes = [\n{}]\n", routes.concat());
         }
@@ -214,7 +213,7 @@ impl NodeTwin {
     fn paths(&self, out: &mut String) {
         for (path, share) in self.data.paths.iter().zip(&self.fitted.model.shares) {
             if !path.alone() {
-                out.push_str("# Not measured alone: the most that it did beside others.\n");
+                out.push_str("# Not measured alone: its highest rate together with others.\n");
             }
             let (low, value, high) = interval(path.low, path.gbs, path.high);
             let _ = writeln!(
@@ -278,7 +277,7 @@ impl NodeTwin {
     }
 }
 
-/// A link as a machine file has it; none where its peak is not known.
+/// A link in the machine file's format; `None` if its peak is unknown.
 fn link(link: &Link) -> Option<String> {
     let peak = link.peak?.gbs();
     let name = |node: LinkEnd| quoted(&node.to_string());

@@ -1,4 +1,4 @@
-//! What was found is brought to its best: needless groups out, better ones in, weights of members.
+//! Refinement of found groups: removal, replacement, weights of members.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,8 @@ use super::{
 use crate::data::PathEnds;
 
 impl GroupFitter<'_> {
-    /// Takes out what is needless, swaps what another group explains better, and refines, until
-    /// nothing changes.
-    pub(super) fn settle(&mut self, prospects: &[GroupProspect], tell: &mut dyn FnMut(&FitStep)) {
+    /// Removes needless groups, replaces groups by better ones, and refines, until nothing changes.
+    pub(super) fn settle(&mut self, prospects: &[GroupProspect], report: &mut dyn FnMut(&FitStep)) {
         for _ in 0..3 {
             let before = self.total_score();
             for g in 0..self.groups.len() {
@@ -26,8 +25,8 @@ impl GroupFitter<'_> {
             self.weigh_members();
             self.prune();
             self.swap(prospects);
-            tell(&FitStep { doing: "settle", groups: self.groups.len(), error: self.error() });
-            self.search(prospects, None, tell);
+            report(&FitStep { doing: "settle", groups: self.groups.len(), error: self.error() });
+            self.search(prospects, None, report);
             if before - self.total_score() < SAME_SCORE {
                 break;
             }
@@ -38,8 +37,8 @@ impl GroupFitter<'_> {
         self.remove_idle();
     }
 
-    /// Removes groups that slow no measured set by more than a percent: noise of that size fits them as
-    /// well, and no prediction changes without them.
+    /// Removes groups that slow no measured set by more than a percent: noise of that size also
+    /// fits them, and they change no prediction.
     fn remove_idle(&mut self) {
         for g in (0..self.groups.len()).rev() {
             if self.slows(g) == 0 {
@@ -80,7 +79,7 @@ impl GroupFitter<'_> {
         }
     }
 
-    /// Puts another group in the place of one where that explains more.
+    /// Replaces a group by another one that explains more.
     fn swap(&mut self, prospects: &[GroupProspect]) {
         for g in 0..self.groups.len() {
             let rivals = self.rivals(prospects, g);
@@ -101,7 +100,7 @@ impl GroupFitter<'_> {
         }
     }
 
-    /// Groups that could stand in the place of one, best first; the gain is over that one.
+    /// Groups that could replace one, best first; the gain is relative to that one.
     pub(super) fn rivals(&mut self, prospects: &[GroupProspect], g: usize) -> Vec<GroupTrial> {
         let shared = self.model.shared[g].clone();
         let old = self.sets_of(&shared, shared.capacity);
@@ -140,9 +139,9 @@ impl GroupFitter<'_> {
         found
     }
 
-    /// Whether a class of a group's paths takes more of it for a byte than the others do: paths
-    /// that go round a corner, or that go the other way. The capacity is fitted to sets that have
-    /// paths of the first class only; then what each other class takes; then all of it.
+    /// Whether a class of a group's paths uses more of it per byte than the others: paths over more
+    /// links, or in the other direction. The capacity is fitted to sets with paths of the first
+    /// class only; then the use of each other class; then all together.
     pub(super) fn weigh_members(&mut self) {
         for g in 0..self.groups.len() {
             let (first, others) = self.classes(g);
@@ -161,8 +160,7 @@ impl GroupFitter<'_> {
                 .copied()
                 .filter(|&s| members(s).len() > 1 && members(s).iter().all(|p| first.contains(p)))
                 .collect();
-            // Weights and capacity trade, so that one is not found without the other: several
-            // capacities are begun from.
+            // Weights and capacity compensate each other, so several initial capacities are tried.
             let top = first.iter().map(|&p| self.model.caps[p]).fold(0.0, f64::max);
             let mut starts = vec![before.capacity, before.capacity.max(top)];
             starts.extend([1.01, 1.02].map(|by| before.capacity * by));
@@ -199,7 +197,7 @@ impl GroupFitter<'_> {
                 |s: &usize| self.data.sets[*s].flows.iter().any(|j| class.contains(&j.path));
             let mixed: Vec<usize> = sets.iter().copied().filter(touches).collect();
             let top = class.iter().map(|&p| self.data.paths[p].low).fold(0.0, f64::max);
-            // Alone each of them was not slowed.
+            // None of them was slowed alone.
             let most = (self.model.shared[g].capacity / top).max(1.0);
             let (take, _) = minimum(1.0, 0.3, 8, &mut |take, enough| {
                 class.iter().for_each(|&p| self.model.shared[g].takes[p] = take.min(most));
@@ -209,7 +207,7 @@ impl GroupFitter<'_> {
         }
     }
 
-    /// Classes of a group's paths, by way and by the number of links passed: the first, the others.
+    /// Classes of a group's paths, by direction and number of links: the first, the others.
     fn classes(&self, g: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
         let mut classes: BTreeMap<(u8, u32), Vec<usize>> = BTreeMap::new();
         for p in self.model.shared[g].members() {

@@ -10,7 +10,8 @@ use crate::model::ModelFlow;
 use crate::twin::AtLeast;
 
 impl GroupFitter<'_> {
-    /// Intervals of the capacities, sets that each slows, groups that explain as much.
+    /// Finds intervals of the capacities, the number of sets that each slows, and groups that
+    /// explain as much.
     pub(super) fn find_uncertainty(&mut self, prospects: &[GroupProspect]) {
         for g in 0..self.groups.len() {
             let (low, high) = self.interval(g);
@@ -25,8 +26,8 @@ impl GroupFitter<'_> {
         }
     }
 
-    /// Where the score of a capacity is worse by 3.84, which 95 % of a chi-square of one degree of
-    /// freedom lies below; the other capacities held.
+    /// The capacities where the score is worse by 3.84, the 95th percentile of a chi-square of one
+    /// degree of freedom; the other capacities are fixed.
     fn interval(&mut self, g: usize) -> (f64, f64) {
         const WORSE: f64 = 3.84;
         let best = self.model.shared[g].capacity;
@@ -49,7 +50,7 @@ impl GroupFitter<'_> {
         (low, high)
     }
 
-    /// Measured sets that take more than a percent longer for a group.
+    /// Number of measured sets that a group slows by more than a percent.
     pub(super) fn slows(&mut self, g: usize) -> usize {
         let sets = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
         let capacity = std::mem::replace(&mut self.model.shared[g].capacity, f64::INFINITY);
@@ -63,8 +64,8 @@ impl GroupFitter<'_> {
     }
 }
 
-/// Parts that the topology shows, and all GPUs together, whose capacity no set reached: the most
-/// that passed them. Those whose paths alone say so already are left out.
+/// Components in the topology, and all GPUs together, whose capacity no set reached: their highest
+/// throughput. Without groups for which lone paths already show it.
 pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLeast> {
     let model = bare(data, &fitted.model.queues);
     let fitter = GroupFitter::new(data, model, vec![true; data.sets.len()]);
@@ -82,7 +83,7 @@ pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLea
             found.push(AtLeast { name, gbs });
         }
     }
-    // A few that say most: the widest groups.
+    // Keeps the few most informative ones: the widest groups.
     found.sort_by(|a, b| b.gbs.total_cmp(&a.gbs).then(a.name.cmp(&b.name)));
     found.truncate(12);
     found

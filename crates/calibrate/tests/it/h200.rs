@@ -103,7 +103,7 @@ fn what_does_not_determine_the_model_is_said() {
     let alone = calibrate(&[part(|i| i < 20)], &mut |_| {}).unwrap();
     assert!(alone.undecided.iter().any(|u| u.contains("no two flows")), "{alone}");
     assert!(alone.fitted.groups.is_empty() && MachineDesc::parse("x", &alone.toml()).is_ok());
-    // One path was never alone: what it did beside others stands for it.
+    // One path was never alone: its highest concurrent rate stands for it.
     let most = calibrate(&[part(|i| i > 0 && i < 60)], &mut |_| {}).unwrap();
     assert!(most.undecided.iter().any(|u| u.contains("1 paths were not measured alone")), "{most}");
     assert!(calibrate(&[], &mut |_| {}).is_err());

@@ -134,7 +134,7 @@ fn check_sockets(noise: f64, bound: f64) {
 fn check_switch(noise: f64, bound: f64) {
     let Outcomes { twin, .. } = check(SWITCH, noise, bound);
     for name in [
-        "memory of numa0, both ways: has the same paths as all 4 GPUs: host traffic, both ways",
+        "memory of numa0, both directions: has the same paths as all 4 GPUs: host traffic, both directions",
         "memory of numa0, read by GPUs: has the same paths as all 4 GPUs: host traffic into the GPUs",
         "memory of numa0, written by GPUs: has the same paths as all 4 GPUs: host traffic out of the GPUs",
     ] {

@@ -25,7 +25,7 @@ fn two_h200s_are_predicted() {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     // Both GPUs at once get 153 GB/s of host traffic, where each alone gets 103 bidirectional.
-    assert!(stdout.contains("memory of numa0, both ways"), "{stdout}");
+    assert!(stdout.contains("memory of numa0, both directions"), "{stdout}");
 
     let seen = fixture("h200-x2-concurrent.jsonl.gz");
     let output = pathline(&["predict", "--machine", twin, "--against", &seen, "--csv", "-"]);
