@@ -50,7 +50,7 @@ pub enum JournalFileError {
         source: JournalError,
     },
     /// Lines before its last are broken.
-    #[error("{}: {first}{more}. Another program wrote into it, or the host crashed. `sed -i.bak '{script}' {}` takes what is broken out and keeps the file as it was under another name; what it said is then measured again", path.display(), path.display())]
+    #[error("{}: {first}{more}. Another program wrote into it, or the host crashed. `sed -i.bak '{script}' {}` deletes the broken lines and keeps the original as a backup; --resume then measures their cases again", path.display(), path.display())]
     Broken {
         /// The file.
         path: PathBuf,

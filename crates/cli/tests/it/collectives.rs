@@ -216,7 +216,7 @@ fn a_coordinator_that_crashes_once_costs_no_case() {
     assert_eq!(measured(&journal).count(), cases.len(), "{:?}", faults(&journal));
     assert_eq!(notes(&journal, "coordinator-failed"), ["run"]);
     let note = journal.notes.iter().find(|n| n.code == "coordinator-failed").unwrap();
-    let words = ["x 16B is begun again", "the process that coordinates the ranks", "SIGABRT"];
+    let words = ["x 16B is started again", "the process that coordinates the ranks", "SIGABRT"];
     assert!(words.iter().all(|w| note.text.contains(w)), "{}", note.text);
 }
 
