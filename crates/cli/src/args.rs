@@ -1,5 +1,6 @@
 //! The command line, as one table. Completions and the man page are derived from it.
 
+mod analysis;
 mod health;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,10 @@ use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
 
 use crate::known_name::KnownName;
 
+pub(crate) use analysis::{
+    CalibrateArgs, DiffArgs, DoctorArgs, MachinesArgs, PredictArgs, ReportArgs, ReportFormat,
+    ValidateArgs,
+};
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -591,199 +596,6 @@ pub(crate) struct SuitesArgs {
 pub(crate) struct CaseArgs {
     /// The case, such as 'gpu0 > gpu1 by dma'.
     pub(crate) text: String,
-}
-
-/// Which run to show, and how.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct ReportArgs {
-    /// The run: its folder or journal. Of several runs the page shows all side by side.
-    #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Write the HTML report here; by default into the run's folder, and of a journal with another name
-    /// than run.jsonl nowhere. Needed for several runs.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write a table with a row a series; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Write a table with a row a raw sample; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv_raw: Option<PathBuf>,
-    /// Print every figure and warning, not the first screen alone.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Write verdict, findings and figures as JSON, for tools (docs/findings.md); `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// Print messages, collectives and I/O as other tools do, for scripts that parse those, and nothing
-    /// else.
-    #[arg(long, value_enum, conflicts_with_all = ["html", "csv", "csv_raw", "json"])]
-    pub(crate) format: Option<ReportFormat>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
-}
-
-/// Whose columns are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// OSU micro-benchmarks: osu_latency, osu_bw, osu_allreduce -f and the others, for MPI.
-    Osu,
-    /// nccl-tests and rccl-tests: all_reduce_perf and the others, for NCCL and RCCL.
-    NcclTests,
-    /// elbencho: its table of first done and last done, for I/O of files.
-    Elbencho,
-}
-
-/// Which runs to compare.
-///
-/// With one run a side the noise between runs is what ships with pathline or what --noise shows; with
-/// three or more it is that of the runs.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    after_help = "Exit codes: 0 nothing is worse; 1 a case is slower, lost, unverified or beyond what \
-                  hardware can carry; 2 runs cannot be compared (real with simulated, no common case) or \
-                  read."
-)]
-pub(crate) struct DiffArgs {
-    /// Runs before, folders or journals; each repeat of a journal counts as a run. Of two runs without
-    /// -- the second is the run after.
-    #[arg(required = true, value_name = "BEFORE")]
-    pub(crate) before: Vec<PathBuf>,
-    /// Runs after, behind --.
-    #[arg(last = true, value_name = "AFTER")]
-    pub(crate) after: Vec<PathBuf>,
-    /// Differences below this many percent count as none.
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = positive)]
-    pub(crate) tolerance: f64,
-    /// Learn the noise between runs from this run of an unchanged machine: a journal made with --repeat,
-    /// or at least three runs of one host. May be given several times.
-    #[arg(long, value_name = "RUN")]
-    pub(crate) noise: Vec<PathBuf>,
-    /// List every case that is not the same.
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Write the comparison as a page.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write every case and every group of changes as JSON; - is standard output, in place of the text.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-}
-
-/// Where to look.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct DoctorArgs {
-    #[command(flatten)]
-    pub(crate) libraries: LibraryArgs,
-    /// Also run the checks that every machine must pass, on the host and its GPUs; seconds.
-    #[arg(long)]
-    pub(crate) conformance: bool,
-    #[command(flatten)]
-    pub(crate) timeout: TimeoutArgs,
-}
-
-/// Which runs to fit to, and where the twin goes.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct CalibrateArgs {
-    /// Runs of one node, folders or journals; suite contention measures what a twin needs.
-    #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Write the machine file here and overwrite an existing one; - is standard output, which then
-    /// has no report. By default machine.toml, which must not be there yet.
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Replace a machine.toml that is there.
-    #[arg(long, conflicts_with = "out")]
-    pub(crate) force: bool,
-    /// Show no progress.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-}
-
-/// The machine and the table to compare, and the errors that are allowed.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct ValidateArgs {
-    /// The machine: a name from `pathline machines`, or a TOML file.
-    #[arg(long, short, value_name = "NAME|FILE", default_value = "mi250x",
-        value_parser = KnownName::MACHINES)]
-    pub(crate) machine: String,
-    /// A table of published values (CSV; docs/validate.md has its columns). By default the one that
-    /// comes with the machine.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) against: Option<PathBuf>,
-    /// Rows of this system are of this machine, too. May be given several times.
-    #[arg(long, value_name = "SYSTEM")]
-    pub(crate) system: Vec<String>,
-    /// What is allowed, in percent: TARGET=MEDIAN[,P95] such as bandwidth=2,6. Targets are bandwidth,
-    /// sweeps, messages, topology. One that is missed ends with exit code 1.
-    #[arg(long, value_name = "TARGET=MEDIAN[,P95]")]
-    pub(crate) within: Vec<String>,
-    /// Show every row, not the farthest only.
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Write a page with pictures of predicted over published values.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write a table with a row a value; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
-}
-
-/// Which flows to predict, or which run to hold predictions against.
-#[derive(Debug, Clone, Parser)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "exchange", "against"]))]
-pub(crate) struct PredictArgs {
-    /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
-    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
-    pub(crate) machine: String,
-    /// Flows that start together, with their sizes, joined by ' & '; flows that run throughout after
-    /// ' while '. May be given several times.
-    #[arg(long, short, value_name = "CASE")]
-    pub(crate) case: Vec<String>,
-    /// An exchange of messages, such as 'all_reduce over gpu0-gpu7 by rccl x 1MiB'. May be given
-    /// several times.
-    #[arg(long, value_name = "EXCHANGE")]
-    pub(crate) exchange: Vec<String>,
-    /// Predict the cases of this run and compare: its folder or journal.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["case", "exchange"])]
-    pub(crate) against: Option<PathBuf>,
-    /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
-    /// given several times.
-    #[arg(long, value_name = "RUN", requires = "against")]
-    pub(crate) only_unseen: Vec<PathBuf>,
-    /// Engines that serve one copy at a time may do so in any order, as they do for a program that
-    /// has all copies ready at one instant. By default they serve in the order of the case.
-    #[arg(long)]
-    pub(crate) any_order: bool,
-    /// Print JSON.
-    #[arg(long, conflicts_with = "against")]
-    pub(crate) json: bool,
-    /// Show every set, not the farthest only.
-    #[arg(long, requires = "against")]
-    pub(crate) all: bool,
-    /// Write a page with pictures of predicted over measured durations.
-    #[arg(long, value_name = "FILE", requires = "against")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write a table with a row a set; `-` is standard output.
-    #[arg(long, value_name = "FILE", requires = "against")]
-    pub(crate) csv: Option<PathBuf>,
-    /// When to use colour.
-    #[arg(long, value_enum, default_value_t = ColourChoice::Auto)]
-    pub(crate) color: ColourChoice,
-}
-
-/// Which description to print.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct MachinesArgs {
-    /// Print the description of this machine, to copy and change.
-    pub(crate) name: Option<String>,
-    /// Print its constants instead, by origin, and how many of them are free. NAME may be a file.
-    #[arg(long, requires = "name")]
-    pub(crate) constants: bool,
 }
 
 /// More than any user waits for; beyond, times in nanoseconds leave what JSON can hold.

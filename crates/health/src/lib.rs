@@ -20,7 +20,7 @@ mod verdict;
 pub use digest::{CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase};
 pub use facts::{NodeFacts, TrainedLink};
 pub use monitor::{HealthMonitor, HealthSettings, NextStep};
-pub use plan::{SymmetryClass, HealthPlan, HealthProbe, TailKind};
+pub use plan::{HealthPlan, HealthProbe, SymmetryClass, TailKind};
 pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
 pub use twin::slower_than_twin;
 pub use unlike_path::{UnlikePath, compared_cases, unlike_paths};

@@ -175,8 +175,13 @@ impl HealthCheck<'_> {
             process.end(Duration::ZERO);
             return self.outcome(Some(view), HealthPlan::default(), Vec::new(), Some(why));
         }
-        let network = self.network(&view);
-        let plan = HealthPlan::new(&view.topology, network.as_ref(), self.request.settings.loss);
+        let Some(plan) = self.plan(&view, &process) else {
+            self.ended += process.elapsed();
+            process.end(Duration::ZERO);
+            let why =
+                "nothing to judge: the budget ended before the probes were planned".to_owned();
+            return self.outcome(Some(view), HealthPlan::default(), Vec::new(), Some(why));
+        };
         let mut monitor = HealthMonitor::new(&plan, self.request.settings);
         let mut paths = vec![PathTimes::default(); plan.probes.len()];
         let unmeasured = self.request.shared || self.facts.busy.is_some();
