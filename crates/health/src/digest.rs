@@ -358,7 +358,7 @@ mod tests {
         let slow = run(9, 0.1).against(&history, 0.03, 1e-5).expect("comparable");
         assert_eq!(slow.slower.len(), 1);
         let first = &slow.slower[0];
-        assert!(first.case.starts_with("gpu2.vram > gpu3.vram"), "{first:?}");
+        assert!(first.case.starts_with("r0.gpu2.vram > r0.gpu3.vram"), "{first:?}");
         assert!((first.loss - 0.1).abs() < 0.002 && slow.significant, "{first:?}");
         // Four runs say what they were, and no probability.
         let few = run(9, 0.1).against(&history[..4], 0.03, 1e-5).expect("comparable");

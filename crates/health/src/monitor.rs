@@ -273,16 +273,36 @@ impl<'p> HealthMonitor<'p> {
         self.series(probe).all(ProbeSeries::is_slow) && processes >= needed && evidence >= asked
     }
 
-    /// Whether it was slow in one process and measured long enough in another without being slow.
+    /// Whether it was slow in some processes and measured long enough in others without being slow. A path
+    /// to the host must be slow in two: one of twenty processes has its pages or CPUs badly placed.
     pub(crate) fn is_unstable(&self, probe: usize) -> bool {
         let fine = |series: &ProbeSeries| series.is_clear() || series.slow.signs() >= MAX_ROUNDS;
-        let slow = self.series(probe).any(ProbeSeries::is_slow);
-        slow && self.series(probe).any(|series| !series.is_slow() && fine(series))
+        let fine = self.series(probe).any(|series| !series.is_slow() && fine(series));
+        let least = if self.depends_on_process(probe) { 2 } else { 1 };
+        fine && self.slow_processes(probe) >= least
+    }
+
+    /// Whether a path to the host was slow in the first process alone, and two fresh processes have shown
+    /// that it loses less than allowed.
+    pub(crate) fn is_one_off(&self, probe: usize) -> bool {
+        let clear = self.series(probe).filter(|series| series.is_clear()).count();
+        self.depends_on_process(probe) && self.slow_processes(probe) == 1 && clear >= 2
+    }
+
+    fn depends_on_process(&self, probe: usize) -> bool {
+        matches!(self.tail(probe), TailKind::HostLink | TailKind::Latency)
+    }
+
+    pub(crate) fn slow_processes(&self, probe: usize) -> usize {
+        self.series(probe).filter(|series| series.is_slow()).count()
     }
 
     /// Whether more processes can change what is known about a suspect.
     fn needs_process(&self, probe: usize) -> bool {
-        self.has_equals(probe) && !self.is_confirmed(probe) && !self.is_unstable(probe)
+        self.has_equals(probe)
+            && !self.is_confirmed(probe)
+            && !self.is_unstable(probe)
+            && !self.is_one_off(probe)
     }
 
     /// Probes together with others of their classes: at least `references` that are no suspects, and

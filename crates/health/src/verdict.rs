@@ -27,8 +27,10 @@ struct Unjudged {
 pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> HealthReport {
     let losses = ProbeLosses::new(monitor);
     let unjudged = unjudged(monitor, &losses);
+    let (one_off, slow): (Vec<usize>, Vec<usize>) =
+        monitor.suspects().into_iter().partition(|&probe| monitor.is_one_off(probe));
     let mut suspects: Vec<SuspectPath> =
-        monitor.suspects().into_iter().filter_map(|probe| suspect(monitor, probe)).collect();
+        slow.into_iter().filter_map(|probe| suspect(monitor, probe)).collect();
     for suspect in &mut suspects {
         let class = monitor.plan.probes.get(suspect.probe).map(|probe| probe.class);
         suspect.confirmed &= class.is_some_and(|class| !unjudged.classes.contains(&class));
@@ -38,6 +40,7 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
     let culprits = losses.culprits();
     let (state, reason) = state(monitor, facts, &faults, &suspects, &unjudged, &culprits);
     let mut notes = notes(facts);
+    notes.extend(one_off.into_iter().filter_map(|probe| one_off_note(monitor, probe)));
     notes.extend(unjudged.reasons);
     let classes = class_shares(monitor);
     notes.extend(classes.iter().filter_map(low_share));
@@ -60,6 +63,18 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
         classes,
         unseen,
     }
+}
+
+/// What a path to the host lost in the one process in which it was slow.
+fn one_off_note(monitor: &HealthMonitor<'_>, probe: usize) -> Option<String> {
+    let slow = monitor.series(probe).find(|series| series.is_slow())?;
+    let loss = 1.0 - interpolated(&ascending(slow.relative.iter().copied()), 0.5)?.exp();
+    Some(format!(
+        "{}: {:.1} % slower than its equals in 1 of {} processes",
+        monitor.plan.probes.get(probe)?.label,
+        loss * 100.0,
+        monitor.series(probe).count()
+    ))
 }
 
 /// A logarithm of times as a share of speed lost, in percent.
@@ -207,7 +222,7 @@ fn state(
     };
     let unstable = suspects.iter().find(|s| judged(s.probe) && monitor.is_unstable(s.probe));
     if let Some(suspect) = unstable {
-        let slow = monitor.series(suspect.probe).filter(|series| series.is_slow()).count();
+        let slow = monitor.slow_processes(suspect.probe);
         let all = monitor.series(suspect.probe).count();
         let path = &suspect.path;
         return (HealthState::Unstable, format!("{path} is slow in {slow} of {all} processes"));
@@ -241,7 +256,8 @@ fn state(
 fn power(monitor: &HealthMonitor<'_>) -> TestPower {
     let clear = |probe: &usize| {
         monitor.has_equals(*probe)
-            && monitor.series(*probe).next().is_some_and(ProbeSeries::is_clear)
+            && (monitor.series(*probe).next().is_some_and(ProbeSeries::is_clear)
+                || monitor.is_one_off(*probe))
     };
     let paths = monitor.plan.probes.len();
     let cleared = (0..paths).filter(clear).count();
