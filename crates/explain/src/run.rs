@@ -511,7 +511,7 @@ impl<'a> RunView<'a> {
 
     /// Whether the arrays of a flow are larger than the caches of its cores: twice as large, or as
     /// large as those of the best case where the run has none so large.
-    pub(crate) fn past_caches(&self, flow: &Flow) -> bool {
+    pub fn past_caches(&self, flow: &Flow) -> bool {
         let best = self.best.get(&(memories(flow).0, flow.by.at())).map_or(0, |b| b.footprint);
         footprint(flow) >= (2 * self.last_cache(flow.by.at())).min(best)
     }
