@@ -51,7 +51,7 @@ fn a_chase_has_the_time_of_one_load() {
 }
 
 #[test]
-fn each_environment_is_opened_once_with_what_its_cases_need() {
+fn each_environment_is_opened_once_with_the_settings_of_its_cases() {
     let fault =
         |gpu: u32| format!("numa3.managed > gpu{gpu}.managed by migrate@gpu{gpu}[fault] x 1MiB");
     let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB";
@@ -64,7 +64,7 @@ fn each_environment_is_opened_once_with_what_its_cases_need() {
 }
 
 #[test]
-fn what_cannot_be_measured_says_why_and_costs_no_other_case() {
+fn an_unmeasurable_case_has_a_reason_and_affects_no_other() {
     let (copy, beyond) =
         ("gpu0.vram > gpu1.vram by dma@gpu0 x 1MiB", "gpu0.vram > gpu9.vram by dma@gpu0 x 1MiB");
     let (map, _) = measure(&[copy, beyond]);

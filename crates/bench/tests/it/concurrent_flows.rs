@@ -1,6 +1,6 @@
-//! Threads that are timed while processes copy: what is begun when, and what is written down.
+//! Threads that are timed while processes copy: the order of calls, and the record.
 
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
@@ -19,21 +19,21 @@ use pathline_schema::{
 const CASE: &str = "numa0.huge > numa0.reg by cpu@numa0[chase-plain-t1] x 1MiB while \
                     r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,memcpy+memcpy] x 1MiB";
 
-/// Two processes that write down what they are asked.
-struct Told {
+/// Two processes that record the calls they get.
+struct CallRecorder {
     members: Vec<RankMember>,
     asked: Rc<RefCell<Vec<String>>>,
-    /// Whether they cannot begin.
+    /// Whether `begin` fails.
     refuses: bool,
 }
 
-impl Told {
-    fn note(&self, word: impl Into<String>) {
-        self.asked.borrow_mut().push(word.into());
+impl CallRecorder {
+    fn note(&self, call: impl Into<String>) {
+        self.asked.borrow_mut().push(call.into());
     }
 }
 
-impl RankGroup for Told {
+impl RankGroup for CallRecorder {
     fn members(&self) -> &[RankMember] {
         &self.members
     }
@@ -49,7 +49,7 @@ impl RankGroup for Told {
         self.note("begin");
         if self.refuses { Err(CallError::unsupported("begin", "all", "no")) } else { Ok(()) }
     }
-    /// 2 ms an operation, whatever was asked.
+    /// 2 ms an operation, for any request.
     fn end(&self, _: ExchangeId) -> CallResult<Vec<FlowTime>> {
         self.note("end");
         Ok(vec![FlowTime { elapsed: Ns::ms(2.0), by_rank: BTreeMap::new() }])
@@ -62,7 +62,7 @@ impl RankGroup for Told {
         Ok(VerifyResult::Verified)
     }
     fn engine(&self, _: ExchangeId) -> String {
-        "told".to_owned()
+        "recorder".to_owned()
     }
     fn release(&self, _: ExchangeId) -> CallResult<()> {
         self.note("release");
@@ -79,14 +79,14 @@ fn member(rank: u32) -> RankMember {
     }
 }
 
-/// The outcome of the case, and what the processes were asked.
+/// The outcome of the case, and the calls of the processes.
 fn measured(refuses: bool) -> (CaseOutcome, Vec<String>) {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let members = vec![member(0), member(1)];
     let asked = Rc::new(RefCell::new(Vec::new()));
-    let told = Told { members: members.clone(), asked: Rc::clone(&asked), refuses };
+    let recorder = CallRecorder { members: members.clone(), asked: Rc::clone(&asked), refuses };
     let machine = Machine {
-        ranks: Some(Box::new(told)),
+        ranks: Some(Box::new(recorder)),
         ..pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap()
     };
     let scope = PlanScope {
@@ -104,10 +104,10 @@ fn measured(refuses: bool) -> (CaseOutcome, Vec<String>) {
         ..Default::default()
     };
     let about = MachineInfo::of(&machine, None, TimerScope::All);
-    let mut crew = LocalExecutor::new(&machine, about, header.settings);
+    let mut executor = LocalExecutor::new(&machine, about, header.settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
+    session.run(&mut executor, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
     let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
     let outcome = Journal::read(file).unwrap().outcomes.remove(0);
     let asked = asked.borrow().clone();
@@ -115,18 +115,18 @@ fn measured(refuses: bool) -> (CaseOutcome, Vec<String>) {
 }
 
 #[test]
-fn processes_are_under_way_while_threads_are_timed() {
+fn processes_run_while_threads_are_timed() {
     let (outcome, asked) = measured(false);
     let CaseOutcome::Measured(measured) = outcome else { panic!("{outcome:?}") };
-    // What is timed is the bystander alone.
+    // Only the bystander is timed.
     assert_eq!(measured.series.len(), 1);
     assert!(measured.series[0].flow.to_string().contains("chase-plain"));
-    // Each sample is begun and waited for, and nothing of it is run by itself.
+    // Each sample calls begin and end; no sample calls run.
     assert_eq!((asked[0].as_str(), asked[asked.len() - 1].as_str()), ("bind", "release"));
     let samples = &asked[1..asked.len() - 1];
     assert!(samples.len() >= 2 * measured.series[0].samples_ns.len());
     assert!(samples.chunks(2).all(|pair| pair == ["begin", "end"]), "{samples:?}");
-    // The shortest sample beside messages is 10 ms.
+    // The shortest sample next to messages is 10 ms.
     assert!(measured.series[0].samples_ns.iter().all(|&ns| ns > 9e6), "{:?}", measured.series);
 }
 

@@ -1,6 +1,7 @@
-//! Predicted durations of sets of flows are those that the engine measures on the simulated machine.
+//! Predicted durations of sets of flows equal the durations that the engine measures on the
+//! simulated machine.
 
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -29,14 +30,14 @@ fn measure(desc: &MachineDesc, cases: &[String]) -> Vec<MeasuredCase> {
         settings: default_settings(Bytes::gib(64)),
         ..RunHeader::default()
     };
-    let mut crew = LocalExecutor::new(
+    let mut executor = LocalExecutor::new(
         &machine,
         MachineInfo::of(&machine, None, TimerScope::All),
         header.settings,
     );
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
+    session.run(&mut executor, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
     let measured = |o| match o {
         CaseOutcome::Measured(m) => *m,
@@ -81,8 +82,8 @@ fn sets(seed: u64, n: usize) -> Vec<String> {
     sets
 }
 
-/// Two programs that share the rates and nothing else: the engine's samples on the simulator's
-/// calendar, and the race. They agree to 4e-12; 1e-6 leaves room for samples of several repetitions,
+/// Compares two programs that share only the rates: the engine's samples in the simulator's event
+/// queue, and the prediction. They agree to 4e-12; 1e-6 allows for samples of several repetitions,
 /// whose starts interleave.
 #[test]
 fn predicted_is_measured() {
@@ -97,8 +98,8 @@ fn predicted_is_measured() {
         for m in &measured {
             let case: &Case = &m.case;
             let predicted = network.durations(case).unwrap();
-            // Copies of one engine are let go 20 us apart, and each is timed from there: where they run
-            // beside each other, that is a difference of so much for each of them.
+            // Copies of one engine are released 20 us apart, and each is timed from its release:
+            // where they overlap, that shifts each of them by this time.
             let movers: Vec<_> = case.timed.iter().map(|f| (f.by, f.dst.unit.gpu())).collect();
             let of_one =
                 |at: usize| movers.iter().filter(|m| m.0 == movers[at].0).count() as f64 - 1.0;

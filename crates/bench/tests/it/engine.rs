@@ -1,6 +1,6 @@
-//! The engine on a simulated node: outcomes, faults on order, cuts and resumes.
+//! The engine on a simulated node: outcomes, injected faults, interrupted and resumed runs.
 
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
@@ -59,8 +59,8 @@ fn run(
     interrupt: &dyn Fn() -> Option<String>,
 ) {
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let mut crew = LocalExecutor::new(machine, about(machine), header().settings);
-    session.run(&mut crew, plan, header(), &now, interrupt, &mut |_: RunEvent<'_>| {}).unwrap();
+    let mut executor = LocalExecutor::new(machine, about(machine), header().settings);
+    session.run(&mut executor, plan, header(), &now, interrupt, &mut |_: RunEvent<'_>| {}).unwrap();
 }
 
 fn read(path: &Path) -> Journal {
@@ -172,14 +172,14 @@ fn without_noise_the_figure_is_the_models() {
     let (_, journal) = journal_of(&exact, &[case]);
     let m = measured(&journal).next().unwrap();
     let rate = m.series[0].rates().next().unwrap().gbs();
-    // The copy engine's cap is about 50.4 GB/s; 256 MiB take 5.3 ms beside 10 us of start-up.
+    // The copy engine's cap is about 50.4 GB/s; 256 MiB take 5.3 ms after 10 us of start-up.
     assert!((50.0..50.5).contains(&rate), "{rate}");
     let spread = m.series[0].samples_ns.iter().map(|&s| s / m.series[0].samples_ns[0] - 1.0);
     assert!(spread.map(f64::abs).fold(0.0, f64::max) < 1e-6);
 }
 
-/// One at a time, a copy of 16 B is what each of k more adds to k: what starting and timing add is not in
-/// it, and both durations are in the journal.
+/// An isolated copy of 16 B has the time that each of k more copies adds: it excludes the cost of
+/// starting and timing, and the journal has both durations.
 #[test]
 fn a_small_copy_alone_is_a_difference() {
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
@@ -195,9 +195,9 @@ fn a_small_copy_alone_is_a_difference() {
     let model = network.predict(&tiny.parse().unwrap()).unwrap()[0].time.0;
     let latency = series.latencies().next().unwrap().0;
     assert!((latency / model - 1.0).abs() < 0.01, "{latency} ns, not {model}");
-    // Nothing that is started takes less than what one more adds.
+    // No started operation takes less than an additional one.
     assert!(series.start_costs().all(|cost| cost.0 > -1.0));
-    // A large one is timed alone: the start is nothing of it.
+    // A large one is timed alone: the start-up is negligible.
     let large = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB isolated";
     let (_, journal) = journal_of(&exact, &[large]);
     let series = &measured(&journal).next().unwrap().series[0];
@@ -226,7 +226,7 @@ fn a_chase_of_a_gpu_goes_on_where_it_ended() {
     assert!((each(&large) / each(&small) - 1.0).abs() < 0.02);
 }
 
-/// What a kernel reads is summed and compared with what lies there.
+/// The sum of the data that a kernel reads is compared with the expected one.
 #[test]
 fn reads_of_a_kernel_are_verified() {
     let case = "gpu1.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 16MiB";
@@ -254,10 +254,10 @@ fn a_background_flow_slows_what_shares_its_link() {
     assert!(apart > 0.95 * alone, "{apart} of {alone}");
 }
 
-/// I/O lands a block for each slot where other lanes do an operation; in one case each does its own,
-/// whichever comes first.
+/// I/O lands a block for each slot where other lanes run an operation; in one case each lane does
+/// so separately, in any order.
 #[test]
-fn io_beside_another_flow_is_verified() {
+fn io_next_to_another_flow_is_verified() {
     let file = "store0.file > gpu0.vram by \
                 uring@numa0[seq-read,direct,shared,1GiB,q4,n1,t1,pipelined-pinned] x 1MiB";
     let written = "numa0.huge > store0.file by \
@@ -281,8 +281,8 @@ fn io_beside_another_flow_is_verified() {
     assert_eq!(verdicts, [(2, &VerifyResult::Verified); 2], "{:?}", journal.outcomes);
 }
 
-/// Whatever call fails, and however, each planned case has exactly one outcome, the run ends as
-/// planned, and only cases that met the fault are lost.
+/// For any failing call and kind of failure, each planned case has exactly one outcome, the run
+/// ends as planned, and only cases that met the fault are lost.
 #[test]
 fn every_fault_costs_its_own_case_only() {
     let calls = [
@@ -350,8 +350,8 @@ fn memory_that_runs_out_once_costs_nothing() {
 
 const KERNELS: &str = "gpu1.vram > gpu0.vram by kernel x 256MiB";
 
-/// Managed pages stay where a migration put them; a zero-copy case after it has pages of its own.
-/// No suite has this size, so that the cases run in the order in which they are given.
+/// Managed pages stay at the destination of a migration; a later zero-copy case has separate pages.
+/// No suite has this size, so the cases run in the given order.
 #[test]
 fn zero_copy_after_a_migration_still_crosses_the_link() {
     let exact = SimOptions { jitter: 0.0, ..SimOptions::default() };
@@ -362,7 +362,7 @@ fn zero_copy_after_a_migration_still_crosses_the_link() {
         let last = measured(&journal).find(|m| m.case.to_string().contains("kernel")).unwrap();
         last.series[0].rates().next().unwrap().gbs()
     };
-    // The host link lets 25.5 GB/s through to a kernel; the GPU's own memory gives 1400.
+    // The host link allows 25.5 GB/s to a kernel; the GPU's own memory gives 1400.
     assert!(rate(&[zero_copy]) < 26.0);
     assert!(rate(&[migrate, zero_copy]) < 26.0);
 }
@@ -465,9 +465,9 @@ fn a_journal_of_other_gpus_of_the_host_is_not_resumed() {
     assert!(resume(&path, &fewer).is_ok());
 }
 
-/// The first line of a run is on disk before the second: what is missing comes with the resumption.
+/// The first line of a run is on disk before the second: a resumed run adds the missing lines.
 #[test]
-fn a_journal_that_was_cut_before_its_topology_gets_it() {
+fn a_journal_without_a_topology_gets_it_on_resume() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let first = machine(&SimOptions::default());

@@ -1,6 +1,6 @@
-//! A session whose crew is lost: what that costs, and what it does not.
+//! A session whose worker is lost: which cases it costs.
 
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -17,21 +17,21 @@ use tempfile::TempDir;
 
 /// How a task ends.
 enum End {
-    /// As it would.
+    /// Normally.
     Well,
-    /// Lost with so many of its cases measured, the next one in flight.
+    /// Lost after `measured` of its cases, with the next one in flight.
     LostAt { measured: usize, cause: LossCause },
-    /// Lost with nothing in flight and nothing measured.
+    /// Lost with no case in flight or measured.
     LostIdle,
-    /// There is nobody any more.
+    /// Lost for good.
     Gone,
 }
 
-/// A crew that is lost on order.
+/// An executor that is lost at given tasks.
 struct Shaky<'m> {
     here: LocalExecutor<'m>,
     ends: VecDeque<End>,
-    /// Cases of each task that it was given.
+    /// Numbers of cases of its tasks.
     tasks: Vec<usize>,
 }
 
@@ -46,20 +46,20 @@ impl Executor for Shaky<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let loss = |case, cause| {
             Ok(TaskEnd::Lost(WorkerLoss { case, error: "the process ended".to_owned(), cause }))
         };
         match self.ends.pop_front().unwrap_or(End::Well) {
-            End::Well => self.here.measure(task, interrupt, tell),
+            End::Well => self.here.measure(task, interrupt, sink),
             End::LostIdle => loss(None, LossCause::Machine),
             End::Gone => Ok(TaskEnd::Gone("nobody can be started".to_owned())),
             End::LostAt { measured, cause } => {
                 let part =
                     CaseTask { entries: task.entries[..measured].to_vec(), carried: Vec::new() };
-                self.here.measure(&part, interrupt, tell)?;
+                self.here.measure(&part, interrupt, sink)?;
                 loss(Some(task.entries[measured].case.clone()), cause)
             }
         }
@@ -88,20 +88,20 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
     let settings = default_settings(memory);
     let about = MachineInfo::of(&machine, None, TimerScope::All);
     let here = LocalExecutor::new(&machine, about, settings);
-    let mut crew = Shaky { here, ends: ends.into(), tasks: Vec::new() };
+    let mut executor = Shaky { here, ends: ends.into(), tasks: Vec::new() };
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
+    session.run(&mut executor, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
     let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
     assert_eq!(journal.outcomes.len(), cases.len());
     assert!(journal.end.as_ref().unwrap().complete);
-    (crew.tasks, journal)
+    (executor.tasks, journal)
 }
 
-/// What became of each case, in the order of the plan: `m`easured, or `f`aulted.
+/// The outcome of each case, in the order of the plan: `m`easured, or `f`aulted.
 fn fates(journal: &Journal) -> String {
     let mut fates: Vec<(String, char)> = journal
         .outcomes
@@ -115,7 +115,7 @@ fn fates(journal: &Journal) -> String {
 }
 
 #[test]
-fn a_lost_crew_costs_the_case_in_flight() {
+fn a_lost_worker_costs_the_case_in_flight() {
     let (tasks, journal) = run(vec![End::LostAt { measured: 2, cause: LossCause::Machine }]);
     assert_eq!(fates(&journal), "mmfmm");
     // The first two have their outcome, the third is lost, one is left of the group.
@@ -132,7 +132,7 @@ fn the_second_loss_retires_the_gpu_and_others_go_on() {
 }
 
 #[test]
-fn who_is_ended_by_others_has_no_strike() {
+fn a_worker_ended_from_outside_has_no_failure() {
     let lost = || End::LostAt { measured: 0, cause: LossCause::Outside };
     let (_, journal) = run(vec![lost(), lost(), lost()]);
     assert_eq!(fates(&journal), "fffmm");
@@ -149,12 +149,12 @@ fn a_coordinator_that_is_lost_costs_its_case_a_second_attempt_and_no_gpu() {
     let notes = |journal: &Journal, code: &str| -> usize {
         journal.notes.iter().filter(|n| n.code == code).count()
     };
-    // Lost once: the same four cases are begun again, and all are measured.
+    // Lost once: the same four cases are started again, and all are measured.
     let (tasks, journal) = run(vec![lost()]);
     assert_eq!((fates(&journal).as_str(), tasks), ("mmmmm", vec![4, 4, 1]));
     assert_eq!((notes(&journal, "coordinator-failed"), notes(&journal, "retired")), (1, 0));
-    // Lost at every attempt: four cases of GPU 0 fail after two attempts each, and one more of
-    // another group. Nothing is charged to GPU 0, or the last two would not have been tried.
+    // Lost at every attempt: four cases of GPU 0 fail after two attempts each, and one of another
+    // group. GPU 0 is not charged, otherwise the last two would not have been tried.
     let (tasks, journal) = run((0..10).map(|_| lost()).collect());
     assert_eq!((fates(&journal).as_str(), tasks), ("fffff", vec![4, 4, 3, 3, 2, 2, 1, 1, 1, 1]));
     assert_eq!((notes(&journal, "coordinator-failed"), notes(&journal, "retired")), (5, 0));
@@ -171,7 +171,7 @@ fn a_loss_with_nothing_in_flight_costs_no_case() {
 }
 
 #[test]
-fn with_nobody_left_every_case_says_so() {
+fn without_a_worker_every_case_has_the_reason() {
     let (tasks, journal) =
         run(vec![End::LostAt { measured: 1, cause: LossCause::Machine }, End::Gone]);
     assert_eq!(fates(&journal), "mffff");

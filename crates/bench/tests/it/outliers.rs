@@ -34,7 +34,7 @@ impl Executor for SlowProcess<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let is_slow = self.is_slow;
@@ -44,9 +44,9 @@ impl Executor for SlowProcess<'_> {
                     let samples = measured.series.iter_mut().flat_map(|s| &mut s.samples_ns);
                     samples.for_each(|ns| *ns *= 1.1);
                 }
-                tell(TaskEvent::Record(JournalRecord::Measured(measured)))
+                sink(TaskEvent::Record(JournalRecord::Measured(measured)))
             }
-            other => tell(other),
+            other => sink(other),
         })
     }
 }

@@ -10,7 +10,7 @@ use pathline_hal::{
 };
 use pathline_schema::{Bytes, CpuSet, Rank, RankMember, Severity, Transport};
 
-/// A port that moves nothing, and what it says when a case is given back.
+/// A port that moves nothing, with the severity of its release error.
 struct Idle {
     released: Severity,
     parts: Rc<RefCell<Vec<FlowPart>>>,
@@ -45,7 +45,7 @@ fn member(rank: u32) -> RankMember {
     RankMember { rank: Rank(rank), gpus: vec![rank], ..RankMember::default() }
 }
 
-/// Whether rank 0's memory of a case can still be written once the case is given back.
+/// Whether rank 0's memory of a case stays allocated after the case is released.
 fn outlives_release(case: &str, released: Severity) -> bool {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();

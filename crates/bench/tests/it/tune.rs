@@ -1,4 +1,4 @@
-//! A search for kernels on models, whose kernels are all alike until one is made faster.
+//! A search for kernels on models, where all kernels are equal until one is made faster.
 
 use std::cell::Cell;
 use std::io;
@@ -12,7 +12,7 @@ use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::Machine;
 use pathline_schema::{Bytes, Case, JournalRecord, KernelOp, KernelVariant, Mover, Ns};
 
-/// A crew that makes one kernel twice as fast as it is, and is lost at another.
+/// An executor that makes one kernel twice as fast, and is lost at another.
 struct Meddler<'m> {
     here: LocalExecutor<'m>,
     fast: KernelVariant,
@@ -39,7 +39,7 @@ impl Executor for Meddler<'_> {
         &mut self,
         task: &CaseTask,
         interrupt: InterruptCheck<'_>,
-        tell: EventSink<'_>,
+        sink: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
         let deadly = task.entries.iter().position(|e| variant(&e.case) == self.deadly);
@@ -52,9 +52,9 @@ impl Executor for Meddler<'_> {
             {
                 let series = measured.series.iter_mut();
                 series.flat_map(|s| &mut s.samples_ns).for_each(|ns| *ns /= 2.0);
-                tell(TaskEvent::Record(JournalRecord::Measured(measured)))
+                sink(TaskEvent::Record(JournalRecord::Measured(measured)))
             }
-            other => tell(other),
+            other => sink(other),
         })?;
         let (error, cause) = ("it ended".to_owned(), LossCause::Machine);
         let loss = |case| WorkerLoss { case: Some(case), error, cause };
@@ -67,7 +67,7 @@ fn machine(name: &str) -> Machine {
     pathline_sim::machine(&desc, RuntimeEnv::default(), 1).expect("it makes a machine")
 }
 
-/// Searches with a meddler; its tasks, the winners, and how many searches there were to be.
+/// Searches with a meddler; its tasks, the winners, and the expected number of searches.
 fn search(
     machine: &Machine,
     fast: &str,
@@ -79,12 +79,14 @@ fn search(
     let topology = about.topology.clone();
     let here = LocalExecutor::new(machine, about, default_settings(memory));
     let deadly = deadly.map(|key| key.parse().expect("a key"));
-    let mut crew = Meddler { here, fast: fast.parse().expect("a key"), deadly, tasks: Vec::new() };
+    let mut executor =
+        Meddler { here, fast: fast.parse().expect("a key"), deadly, tasks: Vec::new() };
     let scope = PlanScope { simulated: true, ..PlanScope::new(&topology, memory) };
     let stamp = SearchStamp { date: "2026-11-21T03:00:00Z".to_owned(), version: "0".to_owned() };
     let mut tuned = TunedKernels::plain();
-    tune(&mut crew, &scope, &mut tuned, &stamp, interrupt, &mut |_| ()).expect("the crew answers");
-    (crew.tasks, tuned, searches(&scope))
+    tune(&mut executor, &scope, &mut tuned, &stamp, interrupt, &mut |_| ())
+        .expect("the executor answers");
+    (executor.tasks, tuned, searches(&scope))
 }
 
 /// 12 paths: 4 operations within a GPU, 2 from and 2 to a peer and the host each. A GPU of AMD has
@@ -106,7 +108,7 @@ fn the_fastest_kernel_wins_and_the_others_stay_plain() {
             let gain = best.gbs / best.plain_gbs;
             assert!((1.8..2.2).contains(&gain), "{best:?}");
         } else {
-            // A model knows of too few loads in flight and of nothing else that tells kernels apart.
+            // A model's kernels differ only by too few loads in flight.
             assert!(best.gbs < best.plain_gbs * 1.05, "{best:?}");
         }
     }
@@ -114,13 +116,13 @@ fn the_fastest_kernel_wins_and_the_others_stay_plain() {
     assert_eq!(tuned.variant_for(gpu, PathClass::PeerWrite, KernelOp::Copy), fast);
 }
 
-/// A kernel that ends the process that measures is out, and the search goes on.
+/// A kernel that ends the measuring process is excluded, and the search continues.
 #[test]
 fn a_kernel_that_kills_its_process_costs_only_itself() {
     let machine = machine("hgx-h200");
     let fast = "copy-bulk16k-s8-b32-g1sm";
     let (tasks, tuned, _) = search(&machine, fast, Some("copy-bulk2k-s1-b32-gt"), &|| None);
-    // 5 searches are of copies: the one that is lost is told in the first round and is out then.
+    // 5 searches are of copies: the lost kernel fails in the first round and is excluded then.
     assert_eq!(tasks.len(), 36);
     let copies = tuned.best().iter().filter(|b| b.variant.op == KernelOp::Copy);
     let winners: Vec<String> = copies.map(|b| b.variant.to_string()).collect();
@@ -129,7 +131,7 @@ fn a_kernel_that_kills_its_process_costs_only_itself() {
 
 /// An interrupt ends it within a search, and no half a search counts.
 #[test]
-fn an_interrupted_search_keeps_what_is_whole() {
+fn an_interrupted_search_keeps_complete_results() {
     let machine = machine("mi250x");
     let asked = Cell::new(0);
     let interrupt = || {

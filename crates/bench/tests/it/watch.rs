@@ -1,6 +1,6 @@
-//! The state of GPUs in the records of a simulated node, and the doubts that follow from it.
+//! The state of GPUs in the records of a simulated node, and the warnings that follow from it.
 
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
@@ -18,18 +18,18 @@ use pathline_schema::{
 };
 use tempfile::TempDir;
 
-/// A monitor that says what it is told, over the simulator's, which takes 20 us a reading.
-struct Told {
+/// A monitor with given readings, on top of the simulator's, which takes 20 us a reading.
+struct GivenReadings {
     inner: Box<dyn Monitor>,
     state: GpuState,
-    /// Readings that one of its own takes.
+    /// Readings of the simulator per reading of this one.
     slow: u32,
-    /// Replays that each reading of counters finds more.
+    /// Replays that each reading of counters adds.
     replays: u64,
     counted: Cell<u64>,
 }
 
-impl Monitor for Told {
+impl Monitor for GivenReadings {
     fn facts(&self, _: u32) -> Option<GpuFacts> {
         Some(GpuFacts { max_sm_clock_mhz: Some(1980), ..GpuFacts::default() })
     }
@@ -66,16 +66,16 @@ fn run(change: impl FnOnce(&mut Machine), case: &str) -> Journal {
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
     let about = MachineInfo::of(&machine, None, TimerScope::All);
-    let mut crew = LocalExecutor::new(&machine, about, header.settings);
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
+    let mut executor = LocalExecutor::new(&machine, about, header.settings);
+    session.run(&mut executor, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap()
 }
 
-fn told(state: GpuState, slow: u32, replays: u64) -> impl FnOnce(&mut Machine) {
+fn with_readings(state: GpuState, slow: u32, replays: u64) -> impl FnOnce(&mut Machine) {
     move |machine| {
         let inner = machine.monitor.take().unwrap();
         let counted = Cell::new(0);
-        machine.monitor = Some(Box::new(Told { inner, state, slow, replays, counted }));
+        machine.monitor = Some(Box::new(GivenReadings { inner, state, slow, replays, counted }));
     }
 }
 
@@ -111,7 +111,7 @@ fn the_gpus_of_a_case_are_read_while_it_runs() {
         assert_eq!(readings.after.ecc_corrected, Some(0));
     }
     assert!(codes(&journal).is_empty(), "{:?}", journal.notes);
-    // What is read changes no figure: samples are those of a machine that nothing reads.
+    // Reading the GPUs changes no figure: the samples equal those of a machine without a monitor.
     let unread = run(|machine| machine.monitor = None, PAIR);
     assert!(measured(&unread).gpus.is_empty() && unread.begin.gpus.is_empty());
     assert_eq!(measured(&unread).series, measured(&journal).series);
@@ -127,12 +127,12 @@ fn a_short_operation_is_repeated_for_the_reading() {
 #[test]
 fn a_reading_that_outlives_the_operations_is_dropped() {
     // 20000 x 20 us = 0.4 s a GPU; operations are made to run for 5 ms a GPU at most.
-    let journal = run(told(GpuState::default(), 20_000, 0), PAIR);
+    let journal = run(with_readings(GpuState::default(), 20_000, 0), PAIR);
     assert!(measured(&journal).gpus.values().all(|r| r.during.is_none()));
 }
 
 #[test]
-fn throttling_and_a_narrow_link_are_doubts() {
+fn throttling_and_a_narrow_link_give_warnings() {
     let link = PcieLink { speed_gts: 16.0, width: 8, max_speed_gts: 32.0, max_width: 16 };
     let state = GpuState {
         sm_clock_mhz: Some(1755),
@@ -140,7 +140,7 @@ fn throttling_and_a_narrow_link_are_doubts() {
         pcie: Some(link),
         ..GpuState::default()
     };
-    let journal = run(told(state.clone(), 1, 0), HOST);
+    let journal = run(with_readings(state.clone(), 1, 0), HOST);
     assert_eq!(codes(&journal), ["gpu-throttled", "pcie-below-max"]);
     let texts: Vec<&str> = journal.notes.iter().map(|n| n.text.as_str()).collect();
     assert_eq!(
@@ -152,12 +152,12 @@ fn throttling_and_a_narrow_link_are_doubts() {
     assert!(texts[1].contains("32 GT/s x16, 63.0 GB/s"), "{}", texts[1]);
     assert_eq!(journal.notes[1].subject, measured(&journal).case.to_string());
     // Between GPUs the PCIe link carries nothing.
-    assert!(!codes(&run(told(state, 1, 0), PAIR)).contains(&"pcie-below-max"));
+    assert!(!codes(&run(with_readings(state, 1, 0), PAIR)).contains(&"pcie-below-max"));
 }
 
 #[test]
-fn counters_that_grow_during_a_case_are_a_doubt() {
-    let journal = run(told(GpuState::default(), 1, 12), HOST);
+fn counters_that_grow_during_a_case_give_a_warning() {
+    let journal = run(with_readings(GpuState::default(), 1, 12), HOST);
     let [note] = journal.notes.as_slice() else { panic!("{:?}", journal.notes) };
     assert_eq!(note.code, "gpu-errors");
     assert!(note.text.starts_with("gpu2: 12 PCIe replays during this case"), "{}", note.text);

@@ -1,6 +1,6 @@
-//! GPUs that are there and cannot be used: what the journal says of them, and when.
+//! GPUs that exist but cannot be used: the notes of the journal, and when they are written.
 
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -32,14 +32,14 @@ fn plan(machine: &Machine, cases: &[&str]) -> RunPlan {
     RunPlan::new(&scope, &[], &patterns).unwrap()
 }
 
-/// A machine that passes for a real one.
+/// A simulated machine that is presented as a real one.
 fn about(machine: &Machine, without: Option<&str>) -> MachineInfo {
     let about = MachineInfo::of(machine, without.map(str::to_owned), TimerScope::Known);
     MachineInfo { world: WorldKind::Real, ..about }
 }
 
 #[test]
-fn gpus_that_cannot_be_used_are_missed_where_the_run_needs_them() {
+fn unusable_gpus_give_a_note_where_the_run_needs_them() {
     let machine = machine();
     let without = about(&machine, Some(WHY));
     let (all, host) = (plan(&machine, &[HOST, GPU]), plan(&machine, &[HOST]));
@@ -49,11 +49,11 @@ fn gpus_that_cannot_be_used_are_missed_where_the_run_needs_them() {
     let discovered = GpuRequirement::Discovered;
     let note = unmet(discovered, &without, &all, false).unwrap();
     assert!(note.lacks_gpus() && note.code == RunNote::GPUS_UNUSABLE);
-    // Eight dies of the preset, the reason, and both ways out.
+    // Eight dies of the preset, the reason, and both remedies.
     for part in ["None of the 8 GPUs on the bus", WHY, "pathline doctor", "--require host"] {
         assert!(note.text.contains(part), "{}", note.text);
     }
-    // Named suites and cases that need none need none; without names all is meant.
+    // Named suites and cases without GPUs need none; without names everything is required.
     assert!(unmet(discovered, &without, &all, true).is_some());
     assert!(unmet(discovered, &without, &host, true).is_none());
     assert!(unmet(discovered, &without, &host, false).is_some());
@@ -67,13 +67,13 @@ fn gpus_that_cannot_be_used_are_missed_where_the_run_needs_them() {
     assert!(unmet(discovered, &none, &all, false).is_none());
     let note = unmet(GpuRequirement::Always, &none, &all, false).unwrap();
     assert!(note.text.starts_with("--require gpus, and no GPU is on the bus"), "{}", note.text);
-    // A model is never missing what it was not given.
+    // A model never lacks GPUs.
     let model = MachineInfo { world: WorldKind::Simulated("mi250x".to_owned()), ..without };
     assert!(unmet(discovered, &model, &all, false).is_none());
 }
 
 #[test]
-fn what_a_plan_rules_out_is_written_before_the_first_case() {
+fn skipped_cases_are_written_before_the_first_measured_case() {
     let machine = machine();
     let others = [GPU, "gpu1.vram > gpu0.vram by dma@gpu1 x 1MiB"];
     let plan = plan(&machine, &[HOST, others[0], others[1]]);

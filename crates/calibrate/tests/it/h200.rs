@@ -61,7 +61,7 @@ fn random_sets_of_four_h200s_are_predicted() {
     println!("{twin}\n{errors:?}\n{kinds:?}");
     assert!(errors.n >= 70, "{errors:?}");
     assert!(errors.p50 <= 0.05 && errors.p95 <= 0.12, "{errors:?} {kinds:?}\n{twin}");
-    // Where an engine chooses, what was measured is one of the orders: seldom outside of them all.
+    // Where an engine has a choice, the measurement is one of the orders: seldom outside of all.
     let order: Vec<_> = judged.iter().filter(|j| j.kind == SetClass::Order).collect();
     let within = order.iter().filter(|j| j.covered(errors.p95)).count();
     println!("{within} of {} within the orders", order.len());
@@ -93,13 +93,13 @@ fn the_file_is_read_back() {
 }
 
 #[test]
-fn what_does_not_determine_the_model_is_said() {
+fn open_questions_are_reported() {
     // Nothing alone.
     let pairs = part(|i| (20..60).contains(&i));
     let error = calibrate(&[pairs], &mut |_| {}).unwrap_err();
     assert!(matches!(error, CalibrateError::NoPaths { .. }), "{error}");
     assert!(error.to_string().contains("measured alone"), "{error}");
-    // No pairs: a twin whose paths share nothing, which it says.
+    // No pairs: a twin without shared resources, which lists that as an open question.
     let alone = calibrate(&[part(|i| i < 20)], &mut |_| {}).unwrap();
     assert!(alone.undecided.iter().any(|u| u.contains("no two flows")), "{alone}");
     assert!(alone.fitted.groups.is_empty() && MachineDesc::parse("x", &alone.toml()).is_ok());

@@ -13,7 +13,7 @@ use pathline_schema::{Case, CaseOutcome};
 const SOCKETS: &str = include_str!("../../../sim/tests/machines/two-sockets.toml");
 const SWITCH: &str = include_str!("../../../sim/tests/machines/one-switch.toml");
 
-/// What a description says to be shared, by the paths that share it.
+/// The shared resources of a description, by their paths.
 fn shared(of: &MeasuredFlows) -> BTreeMap<BTreeSet<PathKey>, &pathline_flow::SharedResource> {
     let members =
         |s: &pathline_flow::SharedResource| s.takes.iter().map(|(p, _)| of.paths[*p].key).collect();
@@ -45,15 +45,15 @@ fn errors(desc: &MachineDesc, run: &NamedRun) -> Vec<(f64, String)> {
     errors
 }
 
-/// A twin as its file says, and what it says in words.
+/// A twin in its machine file, and its report.
 struct Outcomes {
     desc: MachineDesc,
     twin: MachineDesc,
     text: String,
 }
 
-/// Calibrates, and holds the twin's file against the machine: the same things are shared by the
-/// same paths, at the same capacity, and nothing else; unseen sets take as long as predicted.
+/// Calibrates, and compares the twin's file with the machine: the same paths share the same
+/// resources, at the same capacity, and nothing else; unseen sets take as long as predicted.
 fn check(text: &str, noise: f64, bound: f64) -> Outcomes {
     let desc = MachineDesc::parse("machine.toml", text).unwrap();
     let run = crate::common::measure_suite(&desc, "contention", &|_| true, noise, 7);
@@ -111,7 +111,7 @@ fn check(text: &str, noise: f64, bound: f64) -> Outcomes {
     Outcomes { desc, twin, text }
 }
 
-/// Nothing but interference shows what two GPUs of a switch share, or four of a socket.
+/// Only interference shows the resources that two GPUs of a switch share, or four of a socket.
 fn check_sockets(noise: f64, bound: f64) {
     let Outcomes { desc, twin, text } = check(SOCKETS, noise, bound);
     let (truth, found) = (shared(&desc.measured), shared(&twin.measured));
@@ -129,8 +129,8 @@ fn check_sockets(noise: f64, bound: f64) {
     }
 }
 
-/// All host traffic goes through one switch to one memory: the twin cannot know which of the two
-/// it is that is full, and says so.
+/// All host traffic goes through one switch to one memory: the twin cannot know which of the two is
+/// saturated, and reports so.
 fn check_switch(noise: f64, bound: f64) {
     let Outcomes { twin, .. } = check(SWITCH, noise, bound);
     for name in [

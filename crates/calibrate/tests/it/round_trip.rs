@@ -1,5 +1,4 @@
-//! Calibrated from a simulated machine, its twin has that machine's capacities and predicts sets
-//! that it has not seen.
+//! The twin of a simulated machine has that machine's capacities and predicts unseen sets.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its own input has failed")]
 
@@ -94,8 +93,8 @@ fn capacities_back(desc: &MachineDesc, twin: &NodeTwin) -> BTreeMap<String, Back
     back
 }
 
-/// Sets that must fill something for the data to determine it: one or two are explained by any group
-/// of their flows, and which it is remains undecided, as the twin says itself.
+/// Minimum number of sets that must fill a resource for the data to determine it: any group of
+/// their flows explains one or two sets, and the twin then reports the question as open.
 const ENOUGH: usize = 6;
 
 /// A true capacity: sets that fill it, how far it is off, and whether some paths take a little of it
@@ -111,7 +110,7 @@ fn reached(back: &BTreeMap<String, Back>) -> impl Iterator<Item = (&String, &Bac
     back.iter().filter(|(_, back)| back.sets >= ENOUGH)
 }
 
-/// How far it may be off: as far as asked, with two exceptions, which docs/model.md tells.
+/// The allowed error: the given bound, with two exceptions that docs/model.md explains.
 fn allowed(name: &str, back: &Back, bound: f64) -> f64 {
     if back.answers {
         // A path whose answers take a sixteenth of a link is held there to the rate of the payload.

@@ -1,11 +1,11 @@
-//! What HIP says of a device.
+//! Device properties in HIP's form.
 
 use std::ffi::{CStr, c_char};
 
 use crate::names::INVALID_VALUE;
 use crate::{cuda, started, store, store_all};
 
-/// What follows a GPU's name.
+/// Suffix of a GPU's name.
 const SUFFIX: &str = " (HIP over CUDA)";
 pub(crate) fn count(out: *mut i32) -> i32 {
     let code = started(|| cuda!("cuDeviceGetCount" @ 2000 (out => *mut i32)));
@@ -40,9 +40,9 @@ pub(crate) fn name(out: *mut c_char, room: i32, gpu: i32) -> i32 {
     store_all(out.cast(), &name)
 }
 
-/// A target of AMD's with demand faults, as NVIDIA's GPUs have them; then the real one, so that code
-/// which is kept by this name is never taken for that of another GPU. A library below that stands
-/// in for a driver is another target too.
+/// A target of AMD's with page faults, as NVIDIA's GPUs have them, followed by the real one, so
+/// that cached code never matches another GPU's. A stand-in for a driver below gets another target
+/// too.
 fn architecture(name: &str, gpu: i32) -> String {
     let number = |which: i32| {
         let mut value = 0;
@@ -96,8 +96,8 @@ pub(crate) fn attribute(out: *mut i32, which: i32, gpu: i32) -> i32 {
     started(|| cuda!("cuDeviceGetAttribute" @ 2000 (out => *mut i32, which => i32, gpu => i32)))
 }
 
-/// Fills what is read of the properties: name, memory, architecture. In the layout of 6.0 and later
-/// or in the older one.
+/// Fills the properties that programs read: name, memory, architecture. In the layout of 6.0 and
+/// later or in the older one.
 pub(crate) fn properties(out: *mut u8, gpu: i32, newer: bool) -> i32 {
     let (size, memory_at, arch_at) = if newer { (1472, 288, 1160) } else { (792, 256, 396) };
     let name = match name_of(gpu) {

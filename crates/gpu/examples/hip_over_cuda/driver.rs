@@ -34,7 +34,7 @@ pub(crate) fn symbol(library: usize, name: &str) -> usize {
     unsafe { libc::dlsym(library as *mut c_void, name.as_ptr()) as usize }
 }
 
-/// Where the driver has a function of a name and version; 0 if it has none.
+/// Address of the driver's function with this name and version; 0 if it has none.
 pub(crate) fn find(name: &str, version: i32) -> usize {
     static LOOK: OnceLock<usize> = OnceLock::new();
     let look = *LOOK.get_or_init(|| symbol(open("libcuda.so.1"), "cuGetProcAddress_v2"));
@@ -67,7 +67,7 @@ pub(crate) fn init() -> i32 {
     })
 }
 
-/// Version of CUDA that the driver takes code of.
+/// Version of CUDA whose code the driver accepts.
 pub(crate) fn version() -> i32 {
     let mut version = 0;
     let code = cuda!("cuDriverGetVersion" @ 2020 (&raw mut version => *mut i32));
@@ -79,7 +79,7 @@ pub(crate) fn device() -> i32 {
     DEVICE.get()
 }
 
-/// Makes a device the thread's.
+/// Sets the thread's device.
 pub(crate) fn set_device(gpu: i32) -> i32 {
     if let Err(code) = context(gpu) {
         return code;
@@ -88,7 +88,7 @@ pub(crate) fn set_device(gpu: i32) -> i32 {
     current()
 }
 
-/// The primary context of a device, made if need be and kept for the life of the process.
+/// The primary context of a device, created on first use and kept for the life of the process.
 pub(crate) fn context(gpu: i32) -> Result<Handle, i32> {
     static CONTEXTS: Mutex<BTreeMap<i32, Handle>> = Mutex::new(BTreeMap::new());
     match init() {

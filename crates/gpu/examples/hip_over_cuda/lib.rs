@@ -1,13 +1,12 @@
 //! The HIP runtime and hipRTC by calls of CUDA and NVRTC, for tests. Never shipped.
 //!
-//! On a node with NVIDIA GPUs this library, put in the place of `libamdhip64.so.6`, lets the code
-//! that drives AMD GPUs move real bytes: every call of HIP becomes the call of CUDA that does the
-//! same, as far as one does. It says nothing about AMD hardware. The name of each GPU ends in
-//! `(HIP over CUDA)`, and its architecture is a target of AMD's that the compiler exchanges for the
-//! device's own.
+//! On a node with NVIDIA GPUs this library, installed as `libamdhip64.so.6`, lets the code for AMD
+//! GPUs move real bytes: every call of HIP becomes the equivalent call of CUDA, if there is one.
+//! Results do not apply to AMD hardware. The name of each GPU ends in `(HIP over CUDA)`, and its
+//! architecture is a target of AMD's that the compiler replaces by the device's own.
 //!
 //! Both libraries below are opened at run time: `libcuda.so.1` as the dynamic linker finds it, and
-//! NVRTC where `PATHLINE_NVRTC` says (a file or its folder), else by its bare names.
+//! NVRTC from `PATHLINE_NVRTC` (a file or its folder), else by its bare names.
 #![allow(unsafe_code)]
 #![allow(non_snake_case)]
 
@@ -44,8 +43,8 @@ macro_rules! cuda {
 }
 pub(crate) use cuda;
 
-/// Exports functions whose bodies give a status, with the thread's context made current before
-/// those that need one.
+/// Exports functions whose bodies return a status, after making the thread's context current for
+/// functions that need one.
 macro_rules! export {
     (@enter context $body:expr) => {
         match current() { 0 => $body, failed => failed }
@@ -128,7 +127,7 @@ export! {
     context hipStreamQuery(stream: Handle) cuda!("cuStreamQuery" @ 2000 (stream => Handle));
     context hipStreamWaitEvent(stream: Handle, event: Handle, _flags: u32)
         cuda!("cuStreamWaitEvent" @ 3020 (stream => Handle, event => Handle, 0 => u32));
-    // CUDA compares the whole word.
+    // CUDA compares all 32 bits.
     context hipStreamWaitValue32(stream: Handle, address: u64, value: u32, flags: u32, mask: u32)
         if mask == u32::MAX {
             cuda!("cuStreamWaitValue32" @ 11070 (stream => Handle, address => u64, value => u32, flags => u32))
@@ -138,7 +137,8 @@ export! {
     context hipLaunchHostFunc(stream: Handle, function: Handle, data: *mut c_void)
         cuda!("cuLaunchHostFunc" @ 10000 (stream => Handle, function => Handle, data => *mut c_void));
     context hipEventCreate(out: *mut Handle) cuda!("cuEventCreate" @ 2000 (out => *mut Handle, 0 => u32));
-    // What HIP has beside blocking, untimed and interprocess events are fences of AMD's.
+    // HIP's further event flags, apart from blocking, untimed and interprocess, are fences of
+    // AMD's.
     context hipEventCreateWithFlags(out: *mut Handle, flags: u32)
         cuda!("cuEventCreate" @ 2000 (out => *mut Handle, flags & 7 => u32));
     context hipEventDestroy(event: Handle) cuda!("cuEventDestroy" @ 4000 (event => Handle));
@@ -149,7 +149,7 @@ export! {
     context hipEventElapsedTime(out: *mut f32, start: Handle, end: Handle)
         cuda!("cuEventElapsedTime" @ 2000 (out => *mut f32, start => Handle, end => Handle));
 
-    // With one address space a copy's kind says nothing that the addresses do not.
+    // With one address space the addresses already decide a copy's kind.
     context hipMemcpy(dst: u64, src: u64, bytes: usize, _kind: i32)
         cuda!("cuMemcpy" @ 4000 (dst => u64, src => u64, bytes => usize));
     context hipMemcpyAsync(dst: u64, src: u64, bytes: usize, _kind: i32, stream: Handle)
@@ -187,7 +187,7 @@ export! {
     context hipModuleLoadData(out: *mut Handle, code: *const c_void)
         cuda!("cuModuleLoadData" @ 2000 (out => *mut Handle, code => *const c_void));
     context hipModuleUnload(module: Handle) cuda!("cuModuleUnload" @ 2000 (module => Handle));
-    // HIP loads with the module; CUDA may put it off until a launch, which would then wait.
+    // HIP loads with the module; CUDA may defer it until a launch, which would then wait.
     context hipModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char)
         get_function(out, module, name);
     context hipModuleLaunchKernel(
@@ -198,28 +198,28 @@ export! {
             shared => u32, stream => Handle, parameters => *const *const c_void,
             extra => *const *const c_void));
 
-    // Handles of the two runtimes are not each other's.
+    // Handles of the two runtimes are not compatible.
     context hipIpcGetMemHandle(_handle: *mut c_void, _address: u64) NOT_SUPPORTED;
     context hipIpcOpenMemHandle(_out: *mut u64, _handle: IpcHandle, _flags: u32) NOT_SUPPORTED;
     context hipIpcCloseMemHandle(_address: u64) NOT_SUPPORTED;
 }
 
-/// `hipIpcMemHandle_t`, which is passed by value.
+/// `hipIpcMemHandle_t`, passed by value.
 #[repr(C)]
 struct IpcHandle([u8; 64]);
 
-/// HIP 6.4 with a patch level that no release has, so that nobody keeps what is compiled here for
-/// what a real one compiled.
+/// HIP 6.4 with a patch level that no release has, so that cached code never matches a real
+/// release's.
 const VERSION: i32 = 60_499_999;
 
-/// Memory of the host that was given out as signals, which `hipFree` takes back.
+/// Host memory allocated as signals, which `hipFree` frees.
 static SIGNALS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 fn signals<T>(body: impl FnOnce(&mut BTreeSet<u64>) -> T) -> T {
     body(&mut SIGNALS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Stores a result; `out` is null or takes it.
+/// Stores a result; `out` is null or can store it.
 fn store<T>(out: *mut T, value: T) -> i32 {
     if out.is_null() {
         return INVALID_VALUE;
@@ -229,13 +229,13 @@ fn store<T>(out: *mut T, value: T) -> i32 {
     0
 }
 
-/// Stores bytes; `out` is null or takes as many.
+/// Stores bytes; `out` is null or has enough space.
 fn store_all(out: *mut u8, bytes: &[u8]) -> i32 {
     if out.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: the caller of the exported function gave room: for as many as it said, or for the
-    // layout that the function's name says.
+    // SAFETY: the caller of the exported function provides the space: the number of bytes in its
+    // arguments, or the layout that the function's name states.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len()) };
     0
 }
@@ -264,7 +264,7 @@ fn host_malloc(out: *mut u64, bytes: usize, flags: u32) -> i32 {
     cuda!("cuMemHostAlloc" @ 2020 (out => *mut u64, bytes => usize, flags => u32))
 }
 
-/// A signal is a word of the host; all other kinds are the device's one kind of memory.
+/// A signal is 8 bytes of host memory; all other kinds are the device's one kind of memory.
 fn with_flags(out: *mut u64, bytes: usize, flags: u32) -> i32 {
     const SIGNAL: u32 = 2;
     match flags {
@@ -317,5 +317,5 @@ extern "C" fn hipGetErrorName(code: i32) -> *const c_char {
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(code: i32) -> *const c_char {
-    names::words(code).as_ptr()
+    names::status_text(code).as_ptr()
 }

@@ -1,4 +1,4 @@
-//! Statuses of CUDA as HIP numbers and names them, and options that both compilers take.
+//! Statuses of CUDA in HIP's numbers and names, and options that both compilers accept.
 
 use std::ffi::CStr;
 
@@ -9,7 +9,7 @@ pub(crate) const NOT_SUPPORTED: i32 = 801;
 const LAUNCH_FAILURE: i32 = 719;
 const UNKNOWN: i32 = 999;
 
-/// Number, name and words of `hipError_t`.
+/// Number, name and text of `hipError_t`.
 const NAMES: &[(i32, &CStr, &CStr)] = &[
     (0, c"hipSuccess", c"no error"),
     (1, c"hipErrorInvalidValue", c"invalid argument"),
@@ -52,8 +52,8 @@ const NAMES: &[(i32, &CStr, &CStr)] = &[
     (999, c"hipErrorUnknown", c"unknown error"),
 ];
 
-/// A status of CUDA in HIP's numbers: the same where HIP has it, a failed launch for faults of
-/// kernels that HIP does not tell apart, and unknown for the rest.
+/// A status of CUDA in HIP's numbers: the same where HIP has it, a failed launch for kernel faults
+/// that HIP does not distinguish, and unknown for the rest.
 pub(crate) fn from_cuda(code: i32) -> i32 {
     match code {
         714..=718 => LAUNCH_FAILURE,
@@ -69,11 +69,11 @@ fn row(code: i32) -> (&'static CStr, &'static CStr) {
 pub(crate) fn name(code: i32) -> &'static CStr {
     row(code).0
 }
-pub(crate) fn words(code: i32) -> &'static CStr {
+pub(crate) fn status_text(code: i32) -> &'static CStr {
     row(code).1
 }
 
-/// Options that both compilers take.
+/// Whether both compilers accept an option.
 pub(crate) fn is_common(option: &str) -> bool {
     ["--std=", "-std=", "-D", "-I", "-default-device"].iter().any(|known| option.starts_with(known))
 }
@@ -89,7 +89,7 @@ mod tests {
             assert_eq!(from_cuda(cuda), hip, "{cuda}");
         }
         assert_eq!(name(704), c"hipErrorPeerAccessAlreadyEnabled");
-        assert_eq!(words(12345), c"unknown error");
+        assert_eq!(status_text(12345), c"unknown error");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! hipRTC by NVRTC: the target that HIP names is exchanged for that of the thread's device.
+//! hipRTC by NVRTC: replaces HIP's target by that of the thread's device.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn library() -> usize {
     })
 }
 
-/// The file, or those of a folder whose major version the driver takes code of, newest first.
+/// The file, or the files of a folder with a major version that the driver accepts, newest first.
 fn in_place(path: &Path, newest: i32) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];
@@ -38,10 +38,10 @@ fn in_place(path: &Path, newest: i32) -> Vec<PathBuf> {
     files.filter(|file| file.exists()).collect()
 }
 
-/// Opens the compiler after its second library, which some versions do not find by themselves.
+/// Opens the compiler after its second library, which some versions do not find themselves.
 fn with_builtins(file: &Path) -> usize {
-    let beside = file.parent().and_then(|folder| std::fs::read_dir(folder).ok());
-    for entry in beside.into_iter().flatten().flatten() {
+    let siblings = file.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+    for entry in siblings.into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with("libnvrtc-builtins.so") {
             open(&entry.path().to_string_lossy());
         }
@@ -68,7 +68,7 @@ macro_rules! nvrtc {
 
 type Texts = *const *const c_char;
 
-/// Exports functions that are the same but for their names.
+/// Exports functions that differ only in their names.
 macro_rules! export {
     ($($name:ident = $nvrtc:literal ($($arg:ident: $kind:ty),*);)*) => {$(
         // SAFETY: the name is the vendor's, for whose library this one stands in.
@@ -89,7 +89,7 @@ export! {
     hiprtcGetCode = "nvrtcGetCUBIN" (program: Handle, code: *mut c_char);
 }
 
-/// Every version of hipRTC says 9.0; without a compiler below it is an error.
+/// Every version of hipRTC reports 9.0; without a compiler below it is an error.
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn hiprtcVersion(major: *mut i32, minor: *mut i32) -> i32 {
@@ -104,16 +104,16 @@ unsafe extern "C" fn hiprtcVersion(major: *mut i32, minor: *mut i32) -> i32 {
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 extern "C" fn hiprtcGetErrorString(code: i32) -> *const c_char {
-    let words = match code {
+    let text = match code {
         0 => c"HIPRTC_SUCCESS",
         5 => c"HIPRTC_ERROR_INVALID_OPTION",
         6 => c"HIPRTC_ERROR_COMPILATION",
         _ => c"HIPRTC_ERROR_INTERNAL_ERROR",
     };
-    words.as_ptr()
+    text.as_ptr()
 }
 
-/// Compiles for the thread's device, whatever target is named.
+/// Compiles for the thread's device, ignoring the target.
 // SAFETY: the name is the vendor's, for whose library this one stands in.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn hiprtcCompileProgram(program: Handle, count: i32, options: Texts) -> i32 {

@@ -1,4 +1,4 @@
-//! Runs of simulated machines: what is measured, by the engine that measures real ones.
+//! Runs of simulated machines, measured by the engine that measures real ones.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test takes what it needs, and may unwrap")]
 
@@ -16,7 +16,7 @@ use pathline_schema::{
 };
 use pathline_sim::SimOptions;
 
-/// Measures cases on a machine with so much noise: 0.01 is 1 % of each operation's time.
+/// Measures cases on a machine with relative noise: 0.01 is 1 % of each operation's time.
 pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64) -> NamedRun {
     let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
     run(desc, noise, seed, &|scope| {
@@ -24,7 +24,7 @@ pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64)
     })
 }
 
-/// Measures the cases of a suite that `wanted` says.
+/// Measures the cases of a suite that `wanted` accepts.
 pub(crate) fn measure_suite(
     desc: &MachineDesc,
     suite: &str,
@@ -58,10 +58,10 @@ fn run(
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let about = MachineInfo::of(&machine, None, TimerScope::All);
-    let mut crew = LocalExecutor::new(&machine, about, settings);
+    let mut executor = LocalExecutor::new(&machine, about, settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
-    session.run(&mut crew, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
+    session.run(&mut executor, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     let journal = Journal::read(BufReader::new(std::fs::File::open(&path).unwrap())).unwrap();
     NamedRun { name: desc.name.clone(), journal }
 }
@@ -106,19 +106,19 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
     let flows = paths(desc);
     let topology = desc.topology();
     let routes = RouteTable::of(&topology);
-    let one_way = |f: &Flow| -> BTreeSet<(LinkEnd, LinkEnd)> {
+    let one_direction = |f: &Flow| -> BTreeSet<(LinkEnd, LinkEnd)> {
         let (Some(s), Some(d)) = (f.src.unit.gpu(), f.dst.unit.gpu()) else {
             return BTreeSet::new();
         };
         let used = routes.in_use(LinkEnd::Gpu(s), LinkEnd::Gpu(d));
-        let ways = used.map(|u| u.paths).unwrap_or_default();
+        let routes = used.map(|u| u.paths).unwrap_or_default();
         let pair = |p: &pathline_flow::routes::RoutePath| -> Vec<(LinkEnd, LinkEnd)> {
             p.nodes.iter().copied().zip(p.nodes.iter().copied().skip(1)).collect()
         };
-        ways.iter().flat_map(pair).collect()
+        routes.iter().flat_map(pair).collect()
     };
     let steps = |f: &Flow| -> BTreeSet<(LinkEnd, LinkEnd)> {
-        one_way(f).into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect()
+        one_direction(f).into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect()
     };
     let is_host = |f: &Flow| f.src.unit.numa().is_some() || f.dst.unit.numa().is_some();
     let mut cases = Vec::new();
@@ -139,11 +139,12 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
         }
     }
     let gpus = topology.gpus.len() as u32;
-    let host = |way: u8, group: u64| -> Vec<Flow> {
+    let host = |directions: u8, group: u64| -> Vec<Flow> {
         let of = |f: &&Flow| {
             let (src, dst) = (f.src.unit.gpu(), f.dst.unit.gpu());
             let chosen = |g: Option<u32>| g.is_some_and(|g| group >> g & 1 == 1);
-            is_host(f) && ((way & 1 != 0 && chosen(dst)) || (way & 2 != 0 && chosen(src)))
+            is_host(f)
+                && ((directions & 1 != 0 && chosen(dst)) || (directions & 2 != 0 && chosen(src)))
         };
         flows.iter().filter(of).copied().collect()
     };
@@ -155,7 +156,12 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
     }
     groups.extend((0..12).map(|_| rng.u64(1..=whole)));
     for group in groups {
-        cases.extend((1..=3).map(|way| host(way, group)).filter(|f| f.len() > 1).map(|f| case(&f)));
+        cases.extend(
+            (1..=3)
+                .map(|directions| host(directions, group))
+                .filter(|f| f.len() > 1)
+                .map(|f| case(&f)),
+        );
     }
     let peers: Vec<Flow> = flows.iter().filter(|f| !is_host(f)).copied().collect();
     for g in 0..gpus {
@@ -168,10 +174,10 @@ pub(crate) fn probes(desc: &MachineDesc, seed: u64) -> Vec<Case> {
         cases.push(case(&peers.iter().filter(from).copied().collect::<Vec<_>>()));
         cases.push(case(&peers.iter().filter(to).copied().collect::<Vec<_>>()));
     }
-    // What lies on a link, one way and both: all of it, and all but one.
+    // Flows on a link, in one direction and both: all of them, and all but one.
     let links: BTreeSet<(LinkEnd, LinkEnd)> = flows.iter().flat_map(steps).collect();
     for link in links.iter().filter(|(a, b)| a < b) {
-        let passes = |f: &&Flow, link: &(LinkEnd, LinkEnd)| one_way(f).contains(link);
+        let passes = |f: &&Flow, link: &(LinkEnd, LinkEnd)| one_direction(f).contains(link);
         let over: Vec<Flow> = flows.iter().filter(|f| passes(f, link)).copied().collect();
         let back: Vec<Flow> =
             flows.iter().filter(|f| passes(f, &(link.1, link.0))).copied().collect();

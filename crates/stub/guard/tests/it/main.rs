@@ -1,6 +1,6 @@
-//! Processes that run under the allocator, and what becomes of them.
+//! Processes under the allocator, and how they end.
 #![allow(unsafe_code, reason = "writes behind blocks are what is tested")]
-// Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
+// Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use std::process::Command;
 const SIGABRT: i32 = 6;
 const SIGSEGV: i32 = 11;
 
-/// Set in the process that a test runs its body in.
+/// Set in the process that runs the body of a test.
 const INSIDE: &str = "PATHLINE_TEST_INSIDE";
 
 fn library() -> PathBuf {
@@ -20,8 +20,8 @@ fn library() -> PathBuf {
     places.into_iter().find(|file| file.is_file()).expect("cargo builds it before this test")
 }
 
-/// Runs the body of the test of that name in a process under the allocator. The signal that it died
-/// of and what it printed; the body ends this process where it is that one.
+/// Runs the body of the named test in a process under the allocator. Returns the signal that ended
+/// it and its output; in that process, runs the body and exits.
 fn inside(test: &str, body: impl FnOnce()) -> (Option<i32>, String) {
     if std::env::var_os(INSIDE).is_some() {
         body();
@@ -38,7 +38,7 @@ fn inside(test: &str, body: impl FnOnce()) -> (Option<i32>, String) {
     (output.status.signal(), text)
 }
 
-/// A block of so many bytes, and one byte so far from its begin written.
+/// Writes one byte at an offset of a block of `bytes`.
 fn write_at(bytes: usize, offset: usize) {
     let block = black_box(vec![0u8; bytes]);
     // SAFETY: none; the allocator is to find it.
