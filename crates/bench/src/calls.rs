@@ -14,7 +14,7 @@ use pathline_schema::{
 use crate::lane::{self, BoundLane, LaneSample, nothing_to_compare};
 
 /// Maximum calls of a sample: setup and teardown around each call are not timed.
-const MOST: u64 = 256;
+const MAX_CALLS: u64 = 256;
 
 /// Resources that a call needs but that are not timed.
 enum CallSetup<'m> {
@@ -220,7 +220,7 @@ impl BoundLane for CallLane<'_> {
     }
 
     fn most(&self) -> u64 {
-        MOST
+        MAX_CALLS
     }
 
     fn spoil(&mut self) -> CallResult<()> {

@@ -8,7 +8,7 @@ use crate::pool;
 use crate::task::TaskStep;
 
 /// Minimum for any step: a first touch of a sleeping GPU, a machine that swaps.
-const AT_LEAST: Ns = Ns::secs(20.0);
+const MIN_DEADLINE: Ns = Ns::secs(20.0);
 /// Compiling and loading a kernel: hipRTC takes seconds for one, and several take turns.
 const COMPILE: Ns = Ns::secs(60.0);
 /// A case's time budget is a soft limit: a visit is not interrupted, and calibration is not
@@ -45,7 +45,7 @@ pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
     let budget = settings.case_budget.0 * budgets.fold(1.0, f64::max);
     let compiles = doing == TaskStep::Bind && needs_runtime(case);
     let compile = if compiles { COMPILE } else { Ns::ZERO };
-    Ns(AT_LEAST.0 + budget * BUDGETS + compile.0 + through + chased + laid)
+    Ns(MIN_DEADLINE.0 + budget * BUDGETS + compile.0 + through + chased + laid)
 }
 
 /// Bytes of the files that I/O needs.

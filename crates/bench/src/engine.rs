@@ -42,7 +42,7 @@ const LONG_VISIT: f64 = 0.25;
 /// Maximum untimed passes between two visits.
 const MAX_PASSES: usize = 1000;
 /// Minimum new samples for a record of unfinished cases after the first visit.
-const SAMPLED_AT_LEAST: usize = 4;
+const MIN_NEW_SAMPLES: usize = 4;
 /// An operation this long is timed alone: an empty pair of events, 3 us, is 0.3 % of it.
 const LONG_ALONE: Ns = Ns(1_000_000.0);
 /// Minimum duration of the fewer operations of a difference, or of one operation. Events have a
@@ -267,7 +267,7 @@ impl<'a> CaseEngine<'a> {
             Ok(Some(reason)) => self.finish(case, reason, sink).map(|()| None),
             Ok(None) => {
                 let more = case.samples() - case.written.min(case.samples());
-                if case.written == 0 || more >= SAMPLED_AT_LEAST {
+                if case.written == 0 || more >= MIN_NEW_SAMPLES {
                     sink(TaskEvent::Record(JournalRecord::Sampled(case.unwritten())))?;
                 }
                 Ok(Some(case))

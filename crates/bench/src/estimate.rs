@@ -13,7 +13,7 @@ use crate::suites::queue;
 /// Lone paths and pairs between GPUs took 14 to 16 on four H200s.
 const OPERATIONS: f64 = 15.0;
 /// Minimum of any case: two to calibrate, three samples, one to verify.
-const FEWEST: f64 = 6.0;
+const MIN_OPERATIONS: f64 = 6.0;
 /// Cost of a case apart from its operations: streams, spoiling and comparing its bytes, the states
 /// of its GPUs; 451 cases on four H200s took 12 to 20 ms each, without page-locking.
 const HANDLING: Ns = Ns::ms(20.0);
@@ -46,7 +46,8 @@ pub fn probes(plan: &RunPlan, topology: &Topology) -> Ns {
             .filter(|(key, _)| key.place.mem == MemKind::Pinned && locked.insert(*key))
             .map(|(_, Bytes(bytes))| bytes)
             .sum();
-        total = total + Ns((once.0 * FEWEST).max(wanted)) + HANDLING + Ns(new as f64 * LOCKING);
+        total =
+            total + Ns((once.0 * MIN_OPERATIONS).max(wanted)) + HANDLING + Ns(new as f64 * LOCKING);
     }
     total
 }

@@ -60,7 +60,8 @@ pub struct RandomDraw {
 }
 
 impl Default for RandomDraw {
-    /// 240 sets: 24 of them lie beyond the 90th percentile of the errors, enough to estimate it.
+    /// 240 sets: with 20 of them beyond the 90th percentile of their errors, it can still be
+    /// estimated.
     fn default() -> Self {
         Self { seed: 1, sets: 240 }
     }

@@ -21,14 +21,14 @@ use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 use crate::tuned::{BestKernel, PathClass, TunedKernels};
 
 /// Number of candidates that each round keeps.
-const LEAVES: [usize; 3] = [8, 3, 1];
+const SURVIVORS: [usize; 3] = [8, 3, 1];
 /// Divisor of the last round's payload for each round.
 const SHARES: [u64; 3] = [8, 2, 1];
 /// Minimum gain of a winner over the plain kernel; below it the plain one is kept, because medians
 /// of two runs differ by as much.
 const MIN_GAIN: f64 = 1.003;
 /// Lost workers after which a round is given up.
-const MOST_LOSSES: usize = 3;
+const MAX_LOSSES: usize = 3;
 
 /// Date and version to record with winners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +168,7 @@ fn search(
     let plain = KernelVariant::standard(path.op);
     let mut left = path.candidates();
     let mut figures = BTreeMap::new();
-    for (leaves, share) in LEAVES.into_iter().zip(SHARES) {
+    for (leaves, share) in SURVIVORS.into_iter().zip(SHARES) {
         figures = round(executor, path, &left, share, interrupt)?;
         left.retain(|v| figures.contains_key(v));
         left.sort_by(|a, b| figures[b].total_cmp(&figures[a]));
@@ -210,7 +210,7 @@ fn round(
     };
     let mut entries: Vec<PlannedCase> = variants.iter().map(entry).collect();
     let mut figures = BTreeMap::new();
-    for _ in 0..=MOST_LOSSES {
+    for _ in 0..=MAX_LOSSES {
         let mut over: Vec<Case> = Vec::new();
         let mut sink = |event: TaskEvent| {
             let TaskEvent::Record(message) = event else { return Ok(()) };

@@ -8,9 +8,9 @@ use pathline_stats::settled;
 
 /// Load of an engine or a team before its first counted sample in a process: clocks of GPUs and
 /// frequency governors take some tens of milliseconds to rise.
-const LEAST_LOAD: Ns = Ns(50e6);
+const MIN_LOAD: Ns = Ns(50e6);
 /// Load after which samples that still change are accepted.
-const MOST_LOAD: Ns = Ns(400e6);
+const MAX_LOAD: Ns = Ns(400e6);
 /// Minimum samples for a trend.
 const TREND_SAMPLES: usize = 6;
 /// Two consecutive samples that agree within this end the warm-up of a case whose units are warm.
@@ -44,8 +44,8 @@ fn warm_unit(flow: &Flow) -> Option<WarmUnit> {
 /// Whether units that ran these samples back to back for `elapsed` are warm: after 50 ms as soon as
 /// adjacent thirds of the samples agree, and after 400 ms in any case.
 pub(crate) fn is_loaded(elapsed: Ns, samples: &[f64]) -> bool {
-    elapsed >= MOST_LOAD
-        || (elapsed >= LEAST_LOAD && (samples.len() < TREND_SAMPLES || settled(samples)))
+    elapsed >= MAX_LOAD
+        || (elapsed >= MIN_LOAD && (samples.len() < TREND_SAMPLES || settled(samples)))
 }
 
 /// Whether the samples of a case have settled. If its units are `warm` and other cases of its class
@@ -95,7 +95,7 @@ mod tests {
         assert!(is_loaded(Ns::ms(60.0), &[30e6, 29e6]));
         // 1 % a sample never settles: 400 ms end it.
         let rising: Vec<f64> = (0..40).map(|n| 1e7 * 1.01_f64.powi(n)).collect();
-        assert!(!is_loaded(Ns::ms(399.0), &rising) && is_loaded(MOST_LOAD, &rising));
+        assert!(!is_loaded(Ns::ms(399.0), &rising) && is_loaded(MAX_LOAD, &rising));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use pathline_schema::{Case, GpuReadings, GpuState, Ns, RunNote, Unit};
 /// Factor by which the operations outlast a reading.
 const MARGIN: f64 = 2.0;
 /// Assumed duration of a reading of one GPU before the first one.
-const FIRST_GUESS: Ns = Ns(500_000.0);
+const INITIAL_READING_TIME: Ns = Ns(500_000.0);
 /// Maximum duration of operations for a reading of one GPU.
-const MOST: Ns = Ns(5_000_000.0);
+const MAX_READING_TIME: Ns = Ns(5_000_000.0);
 /// Validity of counters as a factor of their reading time: a GPU costs 2 % at most.
 const COUNTERS_KEEP: f64 = 50.0;
 
@@ -81,8 +81,8 @@ impl<'a> GpuWatch<'a> {
 
     /// Minimum duration of operations for a reading of `gpus` GPUs to end before they do.
     pub(crate) fn needs(&self, gpus: usize) -> Ns {
-        let each = self.slowest.unwrap_or(FIRST_GUESS) * MARGIN;
-        Ns(each.0.min(MOST.0)) * gpus as f64
+        let each = self.slowest.unwrap_or(INITIAL_READING_TIME) * MARGIN;
+        Ns(each.0.min(MAX_READING_TIME.0)) * gpus as f64
     }
 
     /// State of each GPU now, and the duration of reading all.

@@ -67,7 +67,7 @@ const DIRECTIONS: [TrafficDirection; 3] =
 /// Maximum number of GPUs for which all groups are tried; beyond it, only adjacent GPUs.
 const ALL_GROUPS: usize = 8;
 /// Maximum number of paths with several routes over one link for which all combinations are tried.
-const MOST_OPEN: usize = 6;
+const MAX_OPEN_PATHS: usize = 6;
 
 /// All groups worth a trial; each set of paths once, under its most informative name.
 pub(crate) fn all(data: &CalibrationData) -> Vec<GroupCandidate> {
@@ -206,7 +206,7 @@ fn links(data: &CalibrationData, found: &mut Vec<GroupCandidate>) {
     for (&(a, b), (surely, maybe)) in &over {
         // Which paths with several equal routes pass it: all combinations, if they are few.
         let open = list(maybe);
-        let answers = if open.len() <= MOST_OPEN { 1usize << open.len() } else { 1 };
+        let answers = if open.len() <= MAX_OPEN_PATHS { 1usize << open.len() } else { 1 };
         for answer in 0..answers {
             let chosen = open.iter().enumerate().filter(|(i, _)| answer >> i & 1 == 1);
             let mut members = list(surely);

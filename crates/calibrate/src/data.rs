@@ -407,7 +407,7 @@ fn ends(key: PathKey) -> PathEnds {
 }
 
 /// Minimum ratio of the largest to the smallest payload to compute a start time.
-const APART: f64 = 8.0;
+const MIN_SIZE_RATIO: f64 = 8.0;
 
 impl MeasuredPath {
     /// From times of a repetition by size. The rate is that of the largest; the time of the
@@ -418,7 +418,7 @@ impl MeasuredPath {
         let (small, first) = sizes.first_key_value().and_then(of)?;
         let (large, last) = sizes.last_key_value().and_then(of)?;
         let mut start_ns = None;
-        if large >= APART * small {
+        if large >= MIN_SIZE_RATIO * small {
             // first = a + small / b and last = a + large / b.
             let per_byte = (last.median - first.median) / (large - small);
             start_ns = Some((first.median - small * per_byte).clamp(0.0, first.median));

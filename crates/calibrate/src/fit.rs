@@ -70,14 +70,14 @@ const COARSE: f64 = 0.03;
 /// Minimum spread that no fit can explain: overlapping starts, clocks of several GPUs.
 const FLOOR: f64 = 0.002;
 /// Number of candidates to try in each round, most promising first.
-const TRIED: usize = 12;
+const MAX_TRIALS: usize = 12;
 /// Maximum rounds of the search.
 const ROUNDS: usize = 200;
 /// Minimum slowdown of some set by a group.
-const LEAST_EFFECT: f64 = 0.007;
+const MIN_EFFECT: f64 = 0.007;
 /// Minimum number of sets that a group slows if the topology does not show it: any group explains
 /// one set.
-const RESTS_ON: usize = 2;
+const MIN_SETS: usize = 2;
 /// Scores nearer than this are equal: the likelihoods differ by less than a factor of e.
 const SAME_SCORE: f64 = 2.0;
 
@@ -425,7 +425,7 @@ impl<'a> GroupFitter<'a> {
                 .filter(|&(promise, p)| promise > self.least_promise(&prospects[p], late))
                 .collect();
             promising.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-            promising.truncate(TRIED);
+            promising.truncate(MAX_TRIALS);
             if promising.is_empty() {
                 if !again && (late == LateFlows::Last || only.is_some()) {
                     break;
@@ -493,7 +493,7 @@ impl<'a> GroupFitter<'a> {
         for &s in &sets {
             self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
             let slower = self.timeline.total() / self.timelines[s].total() - 1.0;
-            effects += usize::from(slower >= LEAST_EFFECT);
+            effects += usize::from(slower >= MIN_EFFECT);
             if slower.abs() > 1e-4 {
                 changed.push(s);
             }
@@ -502,7 +502,7 @@ impl<'a> GroupFitter<'a> {
         let price = self.price(prospect.candidate.of);
         let gain = before - sum - price;
         let enough =
-            if prospect.candidate.found == GroupOrigin::Interference { RESTS_ON } else { 1 };
+            if prospect.candidate.found == GroupOrigin::Interference { MIN_SETS } else { 1 };
         (effects >= enough).then_some(GroupTrial { prospect: p, capacity, gain, changed })
     }
 

@@ -177,13 +177,13 @@ pub fn by_kind(judged: &[JudgedSet]) -> (ErrorStats, BTreeMap<SetClass, ErrorSta
 /// Number of parts for cross-validation.
 const FOLDS: usize = 5;
 /// Minimum number of sets for cross-validation.
-const FEWEST: usize = 20;
+const MIN_SETS: usize = 20;
 
 /// Errors on held-out sets: each fifth of the sets is predicted by figures fitted to the other
 /// four. The groups are those of the whole fit; only capacities, weights and shares are fitted
 /// again.
 pub(crate) fn crossed(data: &CalibrationData, fitted: &FittedNode) -> Option<ErrorStats> {
-    if data.sets.len() < FEWEST {
+    if data.sets.len() < MIN_SETS {
         return None;
     }
     let judged = &|fold: usize| -> Vec<JudgedSet> {

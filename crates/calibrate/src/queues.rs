@@ -27,13 +27,13 @@ pub struct FittedQueue {
 }
 
 /// Maximum relative deviation of the first of two from its time alone.
-const FIRST: f64 = 0.10;
+const MAX_FIRST_DEVIATION: f64 = 0.10;
 /// Maximum relative deviation of the second from the time of both in sequence.
-const BOTH: f64 = 0.06;
+const MAX_BOTH_DEVIATION: f64 = 0.06;
 /// Minimum share of each in the time of both, so that the two cases differ visibly.
 const MIN_PART: f64 = 0.2;
 /// Minimum share of the samples that must show a sequence.
-const MOST: f64 = 0.7;
+const MIN_SEQUENTIAL_SHARE: f64 = 0.7;
 
 /// The execution order of two flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,13 +59,17 @@ fn seen(data: &CalibrationData, set: &CalibrationSet) -> PairOrder {
     let near = |time: f64, expected: f64, by: f64| (time / expected - 1.0).abs() <= by;
     let serial = |(x, y): (&f64, &f64)| {
         let order = |(early, late): (f64, f64), alone: f64| {
-            near(early, alone, FIRST) && near(late, a + b, BOTH)
+            near(early, alone, MAX_FIRST_DEVIATION) && near(late, a + b, MAX_BOTH_DEVIATION)
         };
         order((*x, *y), a) || order((*y, *x), b)
     };
     let n = first.len().min(second.len());
     let one_by_one = first.iter().zip(second).filter(|s| serial(*s)).count();
-    if one_by_one as f64 >= MOST * n as f64 { PairOrder::OneByOne } else { PairOrder::AtOnce }
+    if one_by_one as f64 >= MIN_SEQUENTIAL_SHARE * n as f64 {
+        PairOrder::OneByOne
+    } else {
+        PairOrder::AtOnce
+    }
 }
 
 /// The engine class of a copy: its GPU and direction.

@@ -54,15 +54,15 @@ pub fn calibrate(
 }
 
 /// Maximum number of paths to list.
-const MOST_LISTED: usize = 6;
+const MAX_LISTED: usize = 6;
 
 /// The questions that the data leave open.
 fn undecided(data: &CalibrationData, fitted: &FittedNode, at_least: &[AtLeast]) -> Vec<String> {
     let mut found = data.warnings.clone();
     let names = |paths: &[usize]| {
         let texts: Vec<String> =
-            paths.iter().take(MOST_LISTED).map(|&p| data.paths[p].key.to_string()).collect();
-        let more = paths.len().saturating_sub(MOST_LISTED);
+            paths.iter().take(MAX_LISTED).map(|&p| data.paths[p].key.to_string()).collect();
+        let more = paths.len().saturating_sub(MAX_LISTED);
         texts.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
     };
     let paths = |what: &dyn Fn(&crate::data::MeasuredPath) -> bool| -> Vec<usize> {

@@ -55,27 +55,27 @@ pub(crate) struct FaultSpec {
 /// | `gpus=4` | number of GPUs, at most those of the preset |
 /// | `memory=2GiB` | memory of each GPU; 8 GiB without |
 /// | `machine=mi250x` | preset of the simulator |
-/// | `driver=12040` | version of CUDA; functions that came later are not there |
+/// | `driver=12040` | version of CUDA; later functions are missing |
 /// | `hip=7` | major version of HIP; without it, from the file's name |
-/// | `layout=r0000` | the only layout of HIP's properties that is filled, whatever the version |
+/// | `layout=r0000` | the only layout of HIP's properties that is filled, in every version |
 /// | `no=cuFoo` | a function that cuGetProcAddress does not find, or that is not supported |
-/// | `nodevice`, `perm` | no GPU is there, or none may be opened |
+/// | `nodevice`, `perm` | there is no GPU, or none may be opened |
 /// | `exclusive` | another process holds every GPU |
 /// | `nopeer` | no GPU addresses the memory of another |
-/// | `fail=cuFoo@5:700` | the fifth call returns 700; without `@5` every call, with `@5+` from there on |
-/// | `oom=cuFoo@5` | the same with the status for memory that is used up |
+/// | `fail=cuFoo@5:700` | the fifth call returns 700; without `@5` every call, with `@5+` the fifth and later ones |
+/// | `oom=cuFoo@5` | the same with the out-of-memory status |
 /// | `hang=`, `crash=`, `corrupt=` | the call never returns, kills the process, writes a wrong byte |
 /// | `slow=cuFoo@5:20` | the call takes 20 ms longer |
-/// | `hang=ncclAllReduce@2` | the call returns, and what it put into the stream never ends |
-/// | `fail=ncclCommGetAsyncError@3:6` | the third look at a communicator finds error 6 |
+/// | `hang=ncclAllReduce@2` | the call returns, and its operation in the stream never ends |
+/// | `fail=ncclCommGetAsyncError@3:6` | the third query of a communicator returns error 6 |
 /// | `short=cuFileRead@5` | the fifth read of a file moves half of its bytes |
 /// | `gds=nvfs`, `gds=p2p` | the path that cuFile and hipFile report; the compatible one without |
-/// | `overrun=nvmlFoo@5` | the call writes behind the memory that it was given as well |
-/// | `lookahead` | nvmlDeviceGetFieldValues looks at the element behind its array, and fills it if it is a request for a link's error counter |
+/// | `overrun=nvmlFoo@5` | the call also writes past its buffer |
+/// | `lookahead` | nvmlDeviceGetFieldValues reads the element behind its array, and fills it if it requests a link's error counter |
 /// | `rdma=mlx5_0+mlx5_1` | names of RDMA devices; none without |
-/// | `rank=1` | NCCL's calls are counted and struck only where they are of that rank of a communicator |
-/// | `bytes=16` | operations of NCCL are counted and struck only where a rank brings that many bytes |
-/// | `once=FILE` | faults strike as long as the file is not there, and make it |
+/// | `rank=1` | NCCL's calls count, and get faults, only in that rank of a communicator |
+/// | `bytes=16` | operations of NCCL count, and get faults, only if a rank sends that many bytes |
+/// | `once=FILE` | faults occur while the file does not exist, and create it |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StubSpec {
     pub(crate) gpus: Option<usize>,

@@ -11,10 +11,10 @@ use crate::warm_up;
 const WARM_SHARE: f64 = 0.2;
 /// For longer repetitions, cold caches and sleeping threads hardly change the first sample: up to
 /// 17 % at 1 MiB and 1.6 % for kernels of 1 to 2 ms, in nine of ten visits.
-const COLD_COSTS_LITTLE: Ns = Ns::ms(5.0);
+const LONG_REPETITION: Ns = Ns::ms(5.0);
 /// Maximum factor of a first operation over later ones: a chase through 1 MiB took 12 times as
 /// long, and became a sample of 42 us.
-const FIRST_PAYS: f64 = 20.0;
+const MAX_FIRST_FACTOR: f64 = 20.0;
 /// Minimum background operations during a sample of threads: with one, the threads could see only
 /// its start, with data of the last sample in the caches.
 const PASSES_OF_BACKGROUND: f64 = 2.0;
@@ -71,7 +71,7 @@ impl CaseEngine<'_> {
                 case.background_reps =
                     ((span / slowest.max(1.0)).ceil() as u64).clamp(1, most_background);
             }
-            let is_warm = round > 0 || longest > shortest * FIRST_PAYS;
+            let is_warm = round > 0 || longest > shortest * MAX_FIRST_FACTOR;
             if wanted <= 1.0 && is_warm {
                 break;
             }
@@ -129,7 +129,7 @@ impl CaseEngine<'_> {
         let others = std::mem::replace(&mut self.sampled_last, case.number) != case.number;
         let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
         let each = last.fold(0.0, f64::max) / case.reps.max(1) as f64;
-        if others && each < COLD_COSTS_LITTLE.0 && !case.lanes.iter().any(|lane| lane.lands()) {
+        if others && each < LONG_REPETITION.0 && !case.lanes.iter().any(|lane| lane.lands()) {
             let begun = self.machine.clock.now();
             once(self.machine, case, 1, &mut || ())?;
             case.spent = case.spent + (self.machine.clock.now() - begun);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     FitStep, FittedGroup, FittedResource, GroupCandidate, GroupFitter, GroupProspect, GroupTrial,
-    LEAST_EFFECT, SAME_SCORE, TRIED, minimum,
+    MAX_TRIALS, MIN_EFFECT, SAME_SCORE, minimum,
 };
 use crate::data::PathEnds;
 
@@ -66,7 +66,7 @@ impl GroupFitter<'_> {
             let loses = sum - known;
             let idle = sets.iter().all(|&s| {
                 self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
-                self.timelines[s].total() < (1.0 + LEAST_EFFECT) * self.timeline.total()
+                self.timelines[s].total() < (1.0 + MIN_EFFECT) * self.timeline.total()
             });
             if idle || loses < self.price(self.groups[g].of) {
                 self.groups.remove(g);
@@ -116,7 +116,7 @@ impl GroupFitter<'_> {
             .filter(|(far, _)| *far < 0.25)
             .collect();
         near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        near.truncate(TRIED);
+        near.truncate(MAX_TRIALS);
         let near: Vec<usize> = near.into_iter().map(|(_, p)| p).collect();
         let mut found = self.trials(&near, |fitter, p| {
             let prospect = &prospects[p];

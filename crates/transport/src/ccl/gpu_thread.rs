@@ -27,11 +27,11 @@ const NOT_READY: i32 = 600;
 const THREAD_LOCAL: i32 = 1;
 /// Repetitions of one graph. A launch costs as much as a few calls; over 64 repetitions that is
 /// below 0.1 us each.
-const GRAPH: u64 = 64;
+const GRAPH_REPS: u64 = 64;
 /// Stream polls between two checks of errors and the clock.
-const LOOKS: u32 = 256;
+const POLLS: u32 = 256;
 /// Stream polls before the thread yields its core.
-const PATIENT: u32 = 2048;
+const POLLS_BEFORE_YIELD: u32 = 2048;
 
 /// Settings that all GPU threads of a port share.
 #[derive(Debug, Clone)]
@@ -420,10 +420,10 @@ impl GpuThread {
                 NOT_READY => {}
                 code => return self.of_runtime((query.name, code)),
             }
-            if looks > PATIENT {
+            if looks > POLLS_BEFORE_YIELD {
                 std::thread::yield_now();
             }
-            if !looks.is_multiple_of(LOOKS) {
+            if !looks.is_multiple_of(POLLS) {
                 continue;
             }
             if turn.failed.load(Ordering::Acquire) {
@@ -447,7 +447,7 @@ impl GpuThread {
         let mut all = Vec::new();
         let mut left = reps;
         while left > 0 {
-            let count = left.min(GRAPH);
+            let count = left.min(GRAPH_REPS);
             left -= count;
             all.push(self.graph(id, count)?);
         }

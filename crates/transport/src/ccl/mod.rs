@@ -56,7 +56,7 @@ impl Default for CclAsked {
 }
 
 /// Number of unused communicators to keep.
-const KEPT: usize = 8;
+const MAX_IDLE_GROUPS: usize = 8;
 
 /// Opens the library of a GPU runtime, for all GPUs that the runtime lists.
 ///
@@ -306,10 +306,10 @@ impl CclPort {
         self.known.iter_mut().find(|k| k.group == *group)
     }
 
-    /// Closes the least recently used communicators beyond `KEPT`.
+    /// Closes the least recently used communicators beyond `MAX_IDLE_GROUPS`.
     fn forget(&mut self) -> CallResult<()> {
         let idle = self.known.iter().filter(|k| k.users == 0).count();
-        for _ in KEPT..idle {
+        for _ in MAX_IDLE_GROUPS..idle {
             let Some(at) = self.known.iter().position(|k| k.users == 0) else { break };
             let known = self.known.remove(at);
             if known.mark != 0 {

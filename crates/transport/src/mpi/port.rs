@@ -135,7 +135,7 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
         }
     };
     let facts = inner.facts(abi);
-    if let Some(why) = strangers(&facts, &launch, &candidate) {
+    if let Some(why) = world_mismatch(&facts, &launch, &candidate) {
         return Err(why);
     }
     Ok(MpiPort { inner, facts })
@@ -144,7 +144,7 @@ pub fn open_mpi(asked: Option<&Path>) -> std::result::Result<MpiPort, String> {
 /// Whether a library reports support for GPU memory, or for Cray MPICH the setting that decides it:
 /// without `MPICH_GPU_SUPPORT_ENABLED=1` it supports none, and with it `MPI_Init` has found its
 /// transport layer. Source: intro_mpi(3) of Cray MPICH.
-fn crays_claim(
+fn cray_gpu_claim(
     reported: Option<DeviceClaim>,
     version: &str,
     env: &dyn Fn(&str) -> Option<String>,
@@ -165,7 +165,11 @@ fn crays_claim(
 
 /// Why MPI's world differs from the launch; `None` if it does not. A library that cannot talk to
 /// the launcher silently gives each process a world of one.
-fn strangers(facts: &MpiFacts, launch: &LaunchedRank, candidate: &MpiCandidate) -> Option<String> {
+fn world_mismatch(
+    facts: &MpiFacts,
+    launch: &LaunchedRank,
+    candidate: &MpiCandidate,
+) -> Option<String> {
     let MpiFacts { rank, size, version, .. } = facts;
     let same = launch.size.is_none_or(|n| n == *size) && launch.rank == *rank;
     if same {
@@ -240,8 +244,8 @@ impl<H: MpiHandle> InnerPort for LivePort<H> {
         let (cuda, rocm) = self.world.device_claims();
         let env = |name: &str| std::env::var(name).ok();
         let (cuda, rocm) = (
-            crays_claim(cuda, &self.world.version, &env),
-            crays_claim(rocm, &self.world.version, &env),
+            cray_gpu_claim(cuda, &self.world.version, &env),
+            cray_gpu_claim(rocm, &self.world.version, &env),
         );
         let number = |n: i32| u32::try_from(n).unwrap_or(0);
         MpiFacts {

@@ -91,7 +91,10 @@ impl<H: MpiHandle> MpiWorld<H> {
         let (rank, size, node, abandoned) = (0, 1, (0, 1), false);
         let mut world =
             Self { fns, constants, rank, size, node, version, path, handler, groups, abandoned };
-        world.settle().and_then(|()| world.prove()).map_err(|failed| world.error_text(failed))?;
+        world
+            .settle()
+            .and_then(|()| world.check_results())
+            .map_err(|failed| world.error_text(failed))?;
         Ok(world)
     }
 
@@ -144,7 +147,7 @@ impl<H: MpiHandle> MpiWorld<H> {
     }
 
     /// Small operations with known results: a wrong constant shows here, not as a wrong figure.
-    fn prove(&mut self) -> std::result::Result<(), FailedCall> {
+    fn check_results(&mut self) -> std::result::Result<(), FailedCall> {
         let (f, k, world) = (self.fns, self.constants, self.constants.world);
         let (n, me) = (self.size.max(1) as u64, self.rank.max(0) as u64);
         let each = n as usize;
@@ -186,13 +189,13 @@ impl<H: MpiHandle> MpiWorld<H> {
             ok("MPI_Bcast", (f.bcast)(to(&mut word), 8, k.byte, 0, world))?;
             wrong("MPI_Bcast", word == [0x5a])?;
         }
-        self.prove_ring()?;
+        self.check_ring()?;
         self.unfailed("MPI_Bcast")
     }
 
     /// Sends a u64 from each process to the next, with requests in an array: checks the width of
     /// handles.
-    pub(super) fn prove_ring(&mut self) -> std::result::Result<(), FailedCall> {
+    pub(super) fn check_ring(&mut self) -> std::result::Result<(), FailedCall> {
         let mut requests = [self.constants.no_request; 4];
         // Send and receive buffers; on the heap, so that they can outlive this call.
         let mut buffers = Box::new([[self.rank as u64; 2], [u64::MAX; 2]]);

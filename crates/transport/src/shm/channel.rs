@@ -44,7 +44,7 @@ impl RingLayout {
     pub(super) fn of(bytes: u64, piece: usize) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         let piece = bytes.min(piece);
-        let depth = (RING_BYTES / piece.next_power_of_two()).clamp(LEAST, MOST);
+        let depth = (RING_BYTES / piece.next_power_of_two()).clamp(MIN_PIECES, MOST);
         if piece <= INLINE {
             return Self { piece, depth, flag_stride: LINE, data: RING + 8, data_stride: LINE };
         }
@@ -89,7 +89,7 @@ pub(super) const PAGED_PIECE: usize = 32 << 10;
 /// 11.2, 10.9, 10.3 and 5.3, 6.1, 6.5, 6.5, 6.7, 6.0.
 const RING_BYTES: usize = 256 << 10;
 /// Minimum number of pieces of a ring.
-const LEAST: usize = 4;
+const MIN_PIECES: usize = 4;
 const MOST: usize = 64;
 
 /// One direction between two processes.

@@ -27,7 +27,7 @@ const BEGAN: usize = 8;
 const LEFT: usize = 16;
 
 /// Maximum number of ranks.
-const MOST: u32 = 1 << 16;
+const MAX_RANKS: u32 = 1 << 16;
 
 /// The segment of a barrier, created by one process for all. It must live until all have opened it.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ pub struct MeetingRoom {
 impl MeetingRoom {
     /// For `ranks` processes of this host.
     pub fn create(ranks: u32) -> CallResult<Self> {
-        if ranks == 0 || ranks > MOST {
+        if ranks == 0 || ranks > MAX_RANKS {
             let thing = format!("a barrier of {ranks} ranks");
-            let reason = format!("it can have 1 to {MOST} ranks");
+            let reason = format!("it can have 1 to {MAX_RANKS} ranks");
             return Err(CallError::unsupported("create", thing, reason));
         }
         let segment = ShmSegment::create(SEATS + ranks as usize * LINE)?;

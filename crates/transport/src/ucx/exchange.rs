@@ -16,7 +16,7 @@ use pathline_host::clock::ClockOrigin;
 const MIN_TIMEOUT: f64 = 10e9;
 const SLOWEST: f64 = 0.25;
 /// Polls between two checks of the clock. One takes 10 to 100 ns.
-const LOOKS: u32 = 4096;
+const POLLS: u32 = 4096;
 
 /// A case bound in this process.
 #[derive(Debug)]
@@ -260,7 +260,7 @@ fn until(
     while !done()? {
         worker.progress();
         looks += 1;
-        if looks == LOOKS {
+        if looks == POLLS {
             looks = 0;
             let begun = since.get_or_insert_with(ClockOrigin::now);
             if begun.ns() as f64 > most {

@@ -218,13 +218,13 @@ fn a_failed_check_keeps_its_buffers() {
     // The first send fails, and both receives are in flight.
     let of = |receives_end| Library { failing_send: 1, receives_end, ..Library::default() };
     let mut proven = world(of(true));
-    assert_eq!(proven.prove_ring(), Err(("MPI_Isend", FAILS)));
+    assert_eq!(proven.check_ring(), Err(("MPI_Isend", FAILS)));
     assert!(library(|l| l.made == 2 && l.open.is_empty()));
     drop(proven);
     assert_eq!(library(|l| l.finalised), 1);
     // MPI may write into the buffers until the process ends.
     let mut open = world(of(false));
-    assert_eq!(open.prove_ring(), Err(("MPI_Isend", FAILS)));
+    assert_eq!(open.check_ring(), Err(("MPI_Isend", FAILS)));
     assert!(open.abandoned && library(|l| l.open.len()) == 2);
     drop(open);
     assert_eq!(library(|l| l.finalised), 0);
@@ -239,15 +239,15 @@ fn crays_setting_decides_its_gpu_support() {
     };
     let none = |_: &str| None;
     // A release without the query: only the setting counts.
-    assert_eq!(crays_claim(None, cray, &set("1")), claim(true, "MPICH_GPU_SUPPORT_ENABLED=1"));
-    assert_eq!(crays_claim(None, cray, &set("0")), claim(false, "MPICH_GPU_SUPPORT_ENABLED=0"));
+    assert_eq!(cray_gpu_claim(None, cray, &set("1")), claim(true, "MPICH_GPU_SUPPORT_ENABLED=1"));
+    assert_eq!(cray_gpu_claim(None, cray, &set("0")), claim(false, "MPICH_GPU_SUPPORT_ENABLED=0"));
     let unset = claim(false, "MPICH_GPU_SUPPORT_ENABLED, which is not set,");
-    assert_eq!(crays_claim(None, cray, &none), unset);
+    assert_eq!(cray_gpu_claim(None, cray, &none), unset);
     // The query counts, and the setting names what to change.
     let reported = claim(false, "MPIX_GPU_query_support");
     let both = claim(false, "MPIX_GPU_query_support (MPICH_GPU_SUPPORT_ENABLED=0)");
-    assert_eq!(crays_claim(reported.clone(), cray, &set("0")), both);
+    assert_eq!(cray_gpu_claim(reported.clone(), cray, &set("0")), both);
     // Other libraries do not read it.
-    assert_eq!(crays_claim(None, "MPICH 5.0.2", &set("1")), None);
-    assert_eq!(crays_claim(reported.clone(), "MPICH 5.0.2", &set("1")), reported);
+    assert_eq!(cray_gpu_claim(None, "MPICH 5.0.2", &set("1")), None);
+    assert_eq!(cray_gpu_claim(reported.clone(), "MPICH 5.0.2", &set("1")), reported);
 }
