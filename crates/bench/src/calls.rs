@@ -63,7 +63,7 @@ impl<'m> CallLane<'m> {
         pages: Option<Rc<MachineBuffer<'m>>>,
     ) -> CallResult<Self> {
         let no_fit = || {
-            let why = flow.misfit().unwrap_or("it has nothing to be about");
+            let why = flow.misfit().unwrap_or("it has no memory or GPU");
             CallError::unsupported("bind", flow.to_string(), why)
         };
         let engine = "runtime call".to_owned();

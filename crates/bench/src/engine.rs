@@ -410,7 +410,7 @@ impl<'a> CaseEngine<'a> {
             }
         }
         let what = format!("{} operations", case.reps * 2);
-        let why = format!("they took no longer than half as many, {DIFFERENCE_TRIES} times");
+        let why = format!("twice the operations took no longer, {DIFFERENCE_TRIES} times");
         Err(CallError::new(Severity::Transient, "time", what, why)
             .or_try("something else may use this GPU; run the case again"))
     }

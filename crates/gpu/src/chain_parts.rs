@@ -35,7 +35,7 @@ impl GpuDriver {
             // another length may have migrated to a GPU since.
             let block = self.blocks.borrow().holding(address).map(|(_, block)| *block);
             if block.is_some_and(|block| block.place.mem != MemKind::Registered) {
-                return refuse("it was laid for parts of another length");
+                return refuse("it was written for parts of another length");
             }
             self.note_parts_on_host(address, bytes, part.steps);
         }

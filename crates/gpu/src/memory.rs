@@ -138,7 +138,7 @@ impl GpuBlocks {
 }
 
 fn unknown(call: &str, address: u64) -> CallError {
-    CallError::unsupported(call, format!("{address:#x}"), "no buffer of this driver lies there")
+    CallError::unsupported(call, format!("{address:#x}"), "this driver has no buffer there")
 }
 
 impl GpuDriver {
@@ -231,7 +231,7 @@ impl GpuDriver {
             (Unit::Gpu(_), MemKind::Managed) | (Unit::Numa(_), MemKind::Managed) => {
                 self.managed(place, bytes)?
             }
-            _ => return refuse("the runtime has no such memory there"),
+            _ => return refuse("the runtime has no such memory at that place"),
         };
         self.blocks.borrow_mut().0.insert(address, GpuBlock { bytes: bytes.0, place, chain: None });
         Ok(address)

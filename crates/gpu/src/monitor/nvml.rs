@@ -333,7 +333,7 @@ impl NvmlLibrary {
     pub(super) fn warnings(&self) -> Vec<String> {
         let line = |function: &&str| {
             format!(
-                "{function} of NVML {} wrote behind the memory that it was given. The guard there took \
+                "{function} of NVML {} wrote past its buffer. The guard there took \
                  the write, so nothing else is damaged; the function is not called again, and what it \
                  reads is missing. Another version of the NVIDIA driver may be free of this",
                 self.version

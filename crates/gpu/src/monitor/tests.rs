@@ -282,7 +282,10 @@ fn a_function_that_overruns_its_array_is_named_and_not_called_again() {
     let warnings = management.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let line = &warnings[0];
-    assert!(line.starts_with("nvmlDeviceGetFieldValues of NVML 550.54.15 wrote behind"), "{line}");
+    assert!(
+        line.starts_with("nvmlDeviceGetFieldValues of NVML 550.54.15 wrote past its buffer"),
+        "{line}"
+    );
     // Links are still found, without the data of fields.
     let (_, links) = &management.files()[0];
     assert!(links.starts_with("link=0 active=1 version=4 remote=switch"), "{links}");

@@ -400,7 +400,8 @@ fn an_nvml_that_writes_behind_its_array_is_named_once() {
         let monitor = machine.monitor.as_ref().unwrap();
         let warnings = monitor.warnings();
         assert!(
-            warnings[0].starts_with("nvmlDeviceGetFieldValues of NVML 580.159.04 wrote behind")
+            warnings[0]
+                .starts_with("nvmlDeviceGetFieldValues of NVML 580.159.04 wrote past its buffer")
         );
         for gpu in 0..2 {
             let counters = monitor.counters(gpu).unwrap();

@@ -285,7 +285,7 @@ impl GpuThread {
 
     fn given_up(&self, group: &CommGroup) -> CallError {
         let thing = format!("gpu{} of {}", self.gpu, named(group));
-        let why = "its communicator was given up after an error";
+        let why = "its communicator was aborted after an error";
         CallError::new(Severity::Transient, "ncclCommInitRank", thing, why)
             .or_try("bind the case again")
     }
@@ -433,7 +433,7 @@ impl GpuThread {
             self.set.calls.met(comm, &thing)?;
             if begun.ns() > limit {
                 let why = format!("it did not end within {} s", limit / 1_000_000_000);
-                let way_out = "a rank did not come, or a GPU does not answer; the communicator was ended. NCCL_DEBUG=INFO shows how far it got";
+                let way_out = "a rank is missing, or a GPU does not answer; the communicator was aborted. NCCL_DEBUG=INFO shows how far it got";
                 return Err(
                     CallError::new(Severity::Sticky, query.name, thing(), why).or_try(way_out)
                 );

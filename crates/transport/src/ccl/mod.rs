@@ -68,7 +68,7 @@ pub fn open_ccl(
 ) -> std::result::Result<Box<dyn TransportPort>, String> {
     let family = runtime.family;
     let Some(collectives) = &family.description().collectives else {
-        return Err(format!("no library of collectives is known for {}", family.label));
+        return Err(format!("no collectives library is known for {}", family.label));
     };
     if let Some(why) = &runtime.without {
         return Err(format!("no GPU runtime: {why}; `pathline doctor` shows what is missing"));
@@ -255,9 +255,8 @@ impl CclPort {
     fn lose(&mut self, call: &str, thing: &str) -> CallError {
         let why = format!("{thing} gave no answer in {} s", self.patience.as_secs());
         self.lost = Some(why.clone());
-        CallError::new(Severity::Sticky, call, thing, why).or_try(
-            "another rank may not have come, or a GPU does not answer; a new process is needed",
-        )
+        CallError::new(Severity::Sticky, call, thing, why)
+            .or_try("a rank may be missing, or a GPU does not answer; a new process is needed")
     }
 
     /// Runs a request on several GPU threads at the same time and returns their replies.

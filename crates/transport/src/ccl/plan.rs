@@ -104,7 +104,7 @@ pub(super) fn build(parts: &[FlowPart]) -> CallResult<CclPlan> {
         let mut seats = Vec::new();
         for (nth, &position) in part.mine.iter().enumerate() {
             let member = *part.group.get(position).ok_or_else(|| {
-                refused(format!("position {position}"), "the group has no such one", "")
+                refused(format!("position {position}"), "the group has no such position", "")
             })?;
             mine.insert(member);
             let seat = plan.seat(member, at)?;
@@ -185,7 +185,7 @@ fn steps(
     let (sends, peer) = match (position, &part.group[..]) {
         (0, &[_, to]) => (true, rank_of(to)),
         (1, &[from, _]) => (false, rank_of(from)),
-        _ => return Err(refused(thing(), "a message goes between two", "")),
+        _ => return Err(refused(thing(), "a message needs two members", "")),
     };
     let peer = peer.ok_or_else(|| refused(thing(), "its peer is in no group", ""))?;
     match (part.wire.op, sends) {
@@ -202,7 +202,7 @@ fn steps(
         }
         _ => Err(refused(
             thing(),
-            "NCCL and RCCL have messages that both sides take part in and collectives",
+            "NCCL and RCCL have two-sided messages and collectives only",
             "ucx and mpi put and get",
         )),
     }

@@ -330,7 +330,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         let (Some(create), Some(lock), Some(handler), Some(set)) =
             (f.win_create, f.win_lock_all, f.win_create_errhandler, f.win_set_errhandler)
         else {
-            return Err(refused(part, "the library lacks MPI_Win_create or what goes with it"));
+            return Err(refused(part, "the library lacks MPI_Win_create or a related function"));
         };
         let (base, bytes) = exposed.unwrap_or((std::ptr::null_mut(), 0));
         let bytes = isize::try_from(bytes).unwrap_or(isize::MAX);

@@ -31,10 +31,10 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
     }
     match part.wire.op {
         WireOp::Put { .. } | WireOp::Get { .. } if !has_windows => {
-            return no("the library lacks MPI_Win_create or what goes with it".to_owned());
+            return no("the library lacks MPI_Win_create or a related function".to_owned());
         }
         WireOp::Consume if part.group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_))) => {
-            return no("a CPU does not load from a GPU's memory".to_owned());
+            return no("a CPU cannot load from GPU memory".to_owned());
         }
         WireOp::Group { op: Collective::ReduceScatter, in_place: true, .. } => {
             return no(
