@@ -335,8 +335,8 @@ impl<'a> CaseEngine<'a> {
             lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
         }
         if message_lanes::is_between(case) {
-            // The plan allows only cases that are all messages, or that have messages as
-            // background: those flows come first.
+            // Of cases with messages, the plan allows only ones without other flows or with
+            // messages as background: the message flows come first.
             let cpus = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::cpus);
             let cpus: CpuSet = CpuSet::new(cpus.flat_map(|c| c.as_slice().to_vec()));
             lanes.extend(message_lanes::bind(self.machine, case, &cpus)?);

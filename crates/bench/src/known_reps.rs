@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// 256 MiB take 5 ms alone, so a pair of them takes no less than the 0.5 ms of a sample; 1 MiB
-    /// (20 us) says nothing about a pair, which may share a link or not.
+    /// (20 us) gives no bound for a pair, which may share a link or not.
     #[test]
     fn a_set_takes_one_repetition_where_a_flow_of_it_lasts_long_enough() {
         let mut known = KnownReps::default();

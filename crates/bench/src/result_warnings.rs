@@ -127,7 +127,7 @@ fn narrow(readings: &GpuReadings) -> Option<String> {
     let PcieLink { speed_gts, width, max_speed_gts, max_width } = link;
     (now.gbs() < most.gbs() * 0.99).then(|| {
         format!(
-            "its PCIe link is at {speed_gts} GT/s x{width} under load, {:.1} GB/s each way, and \
+            "its PCIe link is at {speed_gts} GT/s x{width} under load, {:.1} GB/s per direction, and \
              could be at {max_speed_gts} GT/s x{max_width}, {:.1} GB/s: see that it is seated well \
              and what its slot can do",
             now.gbs(),

@@ -310,7 +310,8 @@ fn sizes(from: Bytes, to: Bytes) -> Vec<Bytes> {
 }
 
 /// The same sizes in another order: the largest, on which summaries rest, then every eighth, then
-/// those half-way between, and so on. A run with a time limit then covers the whole range coarsely.
+/// the middle ones between them, and so on. A run with a time limit then covers the whole range
+/// coarsely.
 fn coarse_first(sizes: &[Bytes]) -> Vec<Bytes> {
     let mut order: Vec<Bytes> = sizes.last().copied().into_iter().collect();
     for step in [8, 4, 2, 1] {

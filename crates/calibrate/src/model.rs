@@ -72,7 +72,7 @@ impl SetTimeline {
 }
 
 /// More repetitions are modelled as one after the sum of their start times: their starts overlap
-/// with bytes of other flows in so many combinations that only the mean matters.
+/// with bytes of other flows in too many combinations, so only the mean matters.
 const MAX_REPS: u64 = 16;
 /// A resource that would be exceeded by no more than this relative amount limits no flow.
 const SAME: f64 = 1e-11;

@@ -90,7 +90,7 @@ impl CompileWorker {
         Ok(Self { process, requests, replies, output, readers })
     }
 
-    /// The outcome of a compilation. The error tells how the worker ended before it replied; the
+    /// The outcome of a compilation. The error is how the worker ended before it replied; the
     /// worker cannot be used again.
     pub(crate) fn compile(
         &mut self,

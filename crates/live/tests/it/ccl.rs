@@ -406,7 +406,7 @@ fn ranks_that_differ_in_communicators_report_it_and_start_again() {
         let error = port.join(id, &[own.clone(), other]).unwrap_err();
         assert!(error.reason.contains("not all its ranks"), "{error}");
         let error = port.join(id, &[own, Vec::new()]).unwrap_err();
-        assert!(error.reason.contains("rank 1 said nothing"), "{error}");
+        assert!(error.reason.contains("rank 1 sent no offer"), "{error}");
         port.release(id).unwrap();
     });
 }
