@@ -586,7 +586,7 @@ fn weighted(case: &Case) -> Option<f64> {
 }
 
 /// Whether a flow is a loop of the processor over memory, as STREAM has them.
-fn is_stream(flow: &Flow) -> bool {
+pub(crate) fn is_stream(flow: &Flow) -> bool {
     match &flow.by {
         Mover::Cpu { work, .. } => !matches!(work.op, CpuOp::Chase | CpuOp::Touch),
         _ => false,
@@ -607,7 +607,8 @@ fn footprint(flow: &Flow) -> u64 {
     (flow.bytes.as_f64() * arrays(flow)) as u64
 }
 
-fn stream_name(flow: &Flow) -> String {
+/// `copy-memcpy, 1 thread, 1GiB`.
+pub(crate) fn stream_name(flow: &Flow) -> String {
     match &flow.by {
         Mover::Cpu { work, threads, .. } => {
             format!("{work}, {}, {}", crate::fmt::threads(*threads), flow.bytes)

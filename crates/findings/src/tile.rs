@@ -173,8 +173,8 @@ fn memory_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
         .filter_map(|entry| {
             let flow = entry.lone()?;
             let Mover::Cpu { work, threads, .. } = flow.by else { return None };
-            let streams = !matches!(work.op, CpuOp::Chase | CpuOp::Touch)
-                && evidence.run.past_caches(flow);
+            let streams =
+                !matches!(work.op, CpuOp::Chase | CpuOp::Touch) && evidence.run.past_caches(flow);
             let value = evidence.value(entry, CaseQuantity::Traffic).filter(|_| streams)?;
             Some((flow.bytes, work, threads, value))
         })

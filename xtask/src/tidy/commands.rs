@@ -7,8 +7,10 @@ use syn::visit::{self, Visit};
 use super::{Finding, Tree};
 use crate::TASKS;
 
-/// Where the command line is defined.
+/// Where the command line is defined, ...
 const ARGS: &str = "crates/cli/src/args.rs";
+/// ... and the arguments of some commands.
+const MORE_ARGS: &str = "crates/cli/src/args/";
 /// Where the GPU runtimes are described, with the options that name their libraries.
 const RUNTIMES: &str = "crates/gpu/src/runtimes/";
 
@@ -88,7 +90,9 @@ impl<'ast> Visit<'ast> for Cli {
 pub(super) fn commands(tree: &Tree) -> Vec<Finding> {
     let mut cli = Cli::default();
     let runtimes = tree.ending(".rs").filter(|(path, _)| path.starts_with(RUNTIMES));
-    for text in tree.get(ARGS).into_iter().chain(runtimes.map(|(_, text)| text)) {
+    let more = tree.files().filter(|(path, _)| path.starts_with(MORE_ARGS));
+    let texts = runtimes.chain(more).map(|(_, text)| text);
+    for text in tree.get(ARGS).into_iter().chain(texts) {
         if let Ok(file) = syn::parse_file(text) {
             cli.visit_file(&file);
         }

@@ -34,7 +34,7 @@ use crate::figure::{
     Headline, HeadlineTone, MatrixBody, extremes,
 };
 use crate::fmt;
-use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
+use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_name};
 
 pub use storage::StorageSummary;
 pub(crate) use storage::{conditions as storage_conditions, warnings as storage_warnings};
@@ -239,8 +239,17 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     if rest.is_empty() {
         return None;
     }
+    // A loop over memory of its own NUMA domain is known by its name; the case text of many is cut where
+    // they begin to differ.
+    let local = |flow: &&Flow| {
+        let at = flow.by.at();
+        is_stream(flow) && flow.src.unit == at && flow.dst.unit == at
+    };
     let bar = |e: &&RunEntry| FigureBar {
-        label: e.case.to_string(),
+        label: match e.lone().filter(local) {
+            Some(flow) => format!("{}: {}", flow.by.at(), stream_name(flow)),
+            None => e.case.to_string(),
+        },
         cell: run.cell(e, CaseQuantity::Payload),
     };
     let bars: Vec<FigureBar> = rest.iter().take(MOST_OTHERS).map(bar).collect();
