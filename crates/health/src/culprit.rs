@@ -61,11 +61,14 @@ impl<'m> ProbeLosses<'m> {
                 }
             }
         }
-        // A state of one process is no part that is damaged.
+        // A state of some processes is no part that is damaged.
+        let (one_off, slow): (Vec<usize>, Vec<usize>) =
+            monitor.suspects().into_iter().partition(|&probe| monitor.is_one_off(probe));
         let (unstable, steady): (Vec<usize>, Vec<usize>) =
-            monitor.suspects().into_iter().partition(|&probe| monitor.is_unstable(probe));
+            slow.into_iter().partition(|&probe| monitor.is_unstable(probe));
         let suspects = if steady.is_empty() { unstable.clone() } else { steady };
-        for probe in unstable.iter().filter(|probe| !suspects.contains(probe)) {
+        let states = unstable.iter().chain(&one_off);
+        for probe in states.filter(|probe| !suspects.contains(probe)) {
             if let Some(measured) = measured.get_mut(*probe) {
                 *measured = None;
             }
