@@ -138,7 +138,8 @@ fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
         let first = monitor.processes.first();
         let off = |probe: &&usize| {
             let series = first.and_then(|series| series.get(**probe));
-            series.is_some_and(|series| series.is_slow() || series.is_fast())
+            let differs = series.is_some_and(|series| series.is_slow() || series.is_fast());
+            differs && !monitor.is_one_off(**probe)
         };
         let off: Vec<usize> = monitor.members(nth).iter().filter(off).copied().collect();
         if class.paths == 2 && !off.is_empty() {
