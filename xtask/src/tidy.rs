@@ -6,7 +6,7 @@ pub(crate) mod names;
 mod source;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -70,9 +70,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The text files of the repository, by path relative to its root.
+/// The files of the repository, by path relative to its root.
 #[derive(Default)]
-pub(crate) struct Tree(BTreeMap<String, String>);
+pub(crate) struct Tree {
+    texts: BTreeMap<String, String>,
+    /// Pictures and archives.
+    others: BTreeSet<String>,
+}
 
 impl Tree {
     fn read(root: &Path) -> Result<Self> {
@@ -96,7 +100,9 @@ impl Tree {
             } else if kind.is_dir() {
                 self.add(root, &path)?;
             } else if let Ok(text) = fs::read_to_string(entry.path()) {
-                self.0.insert(path, text);
+                self.texts.insert(path, text);
+            } else {
+                self.others.insert(path);
             }
         }
         Ok(())
@@ -108,24 +114,30 @@ impl Tree {
     }
 
     fn files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+        self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     fn get(&self, path: &str) -> Option<&str> {
-        self.0.get(path).map(String::as_str)
+        self.texts.get(path).map(String::as_str)
     }
 
     /// Whether there is a file or a folder of this path.
     fn exists(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
-            || self.0.contains_key(path)
-            || self.0.range(folder.clone()..).next().is_some_and(|(p, _)| p.starts_with(&folder))
+            || self.texts.contains_key(path)
+            || self.others.contains(path)
+            || self
+                .texts
+                .range(folder.clone()..)
+                .next()
+                .is_some_and(|(p, _)| p.starts_with(&folder))
     }
 
     #[cfg(test)]
     fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
-        Self(files.map(|(path, text)| (path.to_owned(), text.to_owned())).into())
+        let texts = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+        Self { texts, others: BTreeSet::new() }
     }
 }
 
@@ -169,7 +181,7 @@ pub(crate) fn run(root: &Path, _args: &[String]) -> Result<()> {
     if count > 0 {
         bail!("{count} findings");
     }
-    println!("tidy: {} rules hold over {} files", RULES.len(), tree.0.len());
+    println!("tidy: {} rules hold over {} files", RULES.len(), tree.texts.len());
     Ok(())
 }
 
