@@ -42,10 +42,11 @@ pub(super) fn run() -> Result<ExitKind> {
         "  pathline run --machine mi250x    the same on a simulated node: {}",
         machines.join(", ")
     );
+    outln!("  pathline health                  whether its GPUs and links are healthy, in 5 s");
     outln!("  pathline topo                    what this node is made of; --svg for a picture");
     outln!("  pathline suites, plan            what is measured, in which cases, for how long");
     outln!("  pathline report RUN              a run again; --full, --html, --csv");
-    outln!("  pathline diff BEFORE AFTER       two runs, case by case");
+    outln!("  pathline diff BEFORE AFTER       two runs, case by case; digest keeps a history");
     outln!(
         "  pathline predict, validate       a model's times, and how far they are from published ones"
     );

@@ -50,7 +50,7 @@ const QUICK: &str = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 64Ki
 fn without_a_command_a_screen_of_commands() {
     let output = pathline(&[]);
     assert_eq!(code(&output), 0, "{}", err(&output));
-    assert_eq!(out(&output).lines().count(), 12, "{}", out(&output));
+    assert_eq!(out(&output).lines().count(), 13, "{}", out(&output));
     assert!(out(&output).contains("pathline run"));
 }
 
