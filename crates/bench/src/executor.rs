@@ -78,7 +78,7 @@ impl MachineInfo {
     /// The scope of a plan on it: plain kernels, no variables set, `memory` for buffers.
     pub fn scope(&self, memory: Bytes) -> PlanScope<'_> {
         PlanScope {
-            simulated: self.world != WorldKind::Real,
+            simulated: self.world.is_model(),
             without_runtime: self.without.as_deref(),
             ranks: &self.ranks,
             stores: &self.stores,

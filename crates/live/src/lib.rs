@@ -53,7 +53,7 @@ pub fn open_with(
             complete(&mut topology, &infos, gpu.about());
             // A library on top of a stand-in is recognized by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
-                world = WorldKind::Simulated("stub".into());
+                world = WorldKind::Simulated(WorldKind::STAND_INS.into());
             }
             driver = (!infos.is_empty()).then(|| Box::new(gpu) as Box<dyn Driver>);
         }

@@ -43,8 +43,19 @@ pub enum JournalRecord {
 pub enum WorldKind {
     /// Hardware.
     Real,
-    /// The simulator, running this machine description.
+    /// The simulator, running this machine description; or stand-ins for vendor libraries, which are real
+    /// processes and libraries over simulated devices.
     Simulated(String),
+}
+
+impl WorldKind {
+    /// Name of the world of stand-in libraries.
+    pub const STAND_INS: &str = "stub";
+
+    /// Whether it is a model in virtual time, which has only what the model covers.
+    pub fn is_model(&self) -> bool {
+        matches!(self, Self::Simulated(name) if name != Self::STAND_INS)
+    }
 }
 
 /// How a run began.

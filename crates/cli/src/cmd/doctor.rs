@@ -58,7 +58,9 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     if machine.listed > 0 {
         device_memory(args);
     }
-    if let Some(why) = machine.without.as_ref().filter(|_| gpus > 0) {
+    // On a host without GPUs and without a runtime for them there is nothing to explain.
+    let asked = gpus > 0 || !brief || found.runtime.driver.path.is_some();
+    if let Some(why) = machine.without.as_ref().filter(|_| asked) {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
     let wanted = machine.listed > 0 || topology.gpus.iter().any(|g| !g.vendor.is_empty());

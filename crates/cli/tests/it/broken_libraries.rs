@@ -295,7 +295,6 @@ fn a_driver_that_does_not_start_is_named_with_its_first_call() {
     assert_eq!(output.status.code(), Some(1), "{doctor}");
     let found = format!("HIP runtime (libamdhip64): HIP 6.4.43484 ({})", hip.display());
     assert!(doctor.contains(&found), "{doctor}");
-    let last = doctor.lines().last().unwrap_or_default();
     let why = format!("none can be measured: {}: hipInit does not return (8 s)", hip.display());
-    assert!(last.ends_with(&why), "{doctor}");
+    assert!(doctor.lines().any(|line| line.ends_with(&why)), "{doctor}");
 }

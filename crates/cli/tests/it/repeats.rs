@@ -37,7 +37,8 @@ fn repeats_are_in_one_journal_and_give_an_interval_of_the_node() {
     // Other times in each repeat, which is what seeds are for.
     let first = |n: usize| &whole.repeats[n].outcomes[0];
     assert!(first(0) != first(1) && first(1) != first(2));
-    let shown = pathline(dir.path(), &["report", "r", "--csv", "t.csv", "--html", "p.html"]);
+    let shown =
+        pathline(dir.path(), &["report", "r", "--full", "--csv", "t.csv", "--html", "p.html"]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(text.contains("4 repeats in new processes"), "{text}");
     let page = fs::read_to_string(dir.path().join("p.html")).unwrap();

@@ -124,11 +124,8 @@ fn a_broken_line_is_named_and_the_rest_is_shown() {
     let shown = pathline(dir.path(), &["report", "d", "--csv", "t.csv"]);
     ends(&shown, 1, &[&line, "run.jsonl"]);
     let summary = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let headline = format!(
-        "1 line of the journal cannot be read and what they said is missing here; \
-                            the first is line {}",
-        at + 1
-    );
+    let headline =
+        format!("FAULTY: 1 line of the journal cannot be read, the first is line {}", at + 1);
     let flat = summary.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains(&headline), "{summary}");
     assert!(fs::read_to_string(dir.path().join("d/report.html")).unwrap().contains("broken-line"));
