@@ -218,10 +218,15 @@ impl Visitor {
     /// Reads what there is, and answers it.
     pub(super) fn advance(&mut self, credentials: &Credentials) -> HandshakeStep {
         let mut some = [0; MAX_LINE];
+        let left = |asked: bool| {
+            let when = if asked { "after" } else { "before" };
+            HandshakeStep::Stranger(format!("it left {when} its hello"))
+        };
         match self.socket.read(&mut some) {
-            Ok(0) => {
-                let when = if self.asked.is_some() { "after" } else { "before" };
-                return HandshakeStep::Stranger(format!("it left {when} its hello"));
+            Ok(0) => return left(self.asked.is_some()),
+            // It closed its socket with the challenge unread.
+            Err(e) if e.kind() == ErrorKind::ConnectionReset && self.asked.is_some() => {
+                return left(true);
             }
             Ok(count) => self.read.extend_from_slice(&some[..count]),
             Err(e) if is_pending(&e) || e.kind() == ErrorKind::Interrupted => {}
