@@ -50,9 +50,10 @@ const LONG_ALONE: Ns = Ns(1_000_000.0);
 const DIFFERENCE: Ns = Ns(100_000.0);
 /// Retries of a difference that is not above zero.
 const DIFFERENCE_TRIES: u32 = 4;
-/// Minimum time for which a reading of the machine's state is valid, ...
+/// Minimum time for which a reading of the machine's state is valid.
 const STATE_KEEPS: Ns = Ns::ms(200.0);
-/// ... and the factor of its own duration: readings cost 0.5 % of a run at most.
+/// A reading stays valid for at least this multiple of the time it took, which limits readings to 0.5 % of a
+/// run.
 const STATE_COSTS: f64 = 200.0;
 /// Samples at least this long are unaffected by a state reading, which streams 16 MiB through the
 /// caches: refetching as much takes a millisecond.

@@ -192,7 +192,7 @@ fn search(
     }))
 }
 
-/// Rates of kernels on a path, in GB/s of payload, without those that fail.
+/// Rates of the kernels that ran on a path, in GB/s of payload. Failed kernels are left out.
 fn round(
     executor: &mut dyn Executor,
     path: &TunePath<'_>,

@@ -59,8 +59,8 @@ pub(crate) const fn direction(inward: bool) -> &'static str {
     if inward { "H2D" } else { "D2H" }
 }
 
-/// Transfers between each GPU and the host memory of its own NUMA domain, or of any where its domain is
-/// not known, in the order of the run.
+/// Transfers between each GPU and its local host memory, in the order of the run. If the NUMA domain of a GPU
+/// is unknown, transfers with every domain are included.
 pub(crate) fn host_transfers<'a>(evidence: &Evidence<'a>) -> Vec<HostTransfer<'a>> {
     let near = |gpu: u32, domain: u32| {
         evidence.gpu(gpu).and_then(|gpu| gpu.numa).is_none_or(|home| home == domain)

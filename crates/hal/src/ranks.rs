@@ -216,9 +216,9 @@ pub trait TransportPort {
     /// What carried the bytes, as far as the library reports it: protocol, algorithm, channels.
     fn engine(&self, id: ExchangeId) -> String;
     /// Ends the connections of an exchange that failed in some process, where the library keeps
-    /// connections for later cases. All processes do so: one that kept its end would wait at the next
-    /// case for those that gave up theirs. Returns the exchanges that used a connection that ended;
-    /// each must be bound again before it runs.
+    /// connections for later cases. Every process must call this: a process that keeps its connection
+    /// waits in the next case for peers that have disconnected. Returns the exchanges that used a closed
+    /// connection; each must be bound again before it runs.
     fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
         let _ = id;
         Vec::new()

@@ -1,4 +1,4 @@
-//! Which classes of paths to measure, so that every part of a node is seen and told from the others.
+//! Chooses the classes of paths to measure, so that damage to each part of a node is detected and located.
 
 use std::collections::{BTreeMap, BTreeSet};
 

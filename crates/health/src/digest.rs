@@ -42,7 +42,7 @@ pub struct RunDigest {
     pub software: String,
     /// Cases by their text.
     pub cases: BTreeMap<String, CaseDigest>,
-    /// Cases by class: those that differ in the numbers of units only. The text of the class and how many.
+    /// Number of cases by class. Cases of a class differ only in unit numbers.
     #[serde(default)]
     pub classes: BTreeMap<String, usize>,
 }

@@ -42,7 +42,7 @@ pub(super) fn has(scope: &PlanScope<'_>, via: Transport) -> bool {
     !scope.ranks.is_empty() && scope.ranks.iter().all(|m| m.ways.contains_key(&via))
 }
 
-/// Whether models know such an exchange: those that they refuse are no part of their plans.
+/// Whether models cover such an exchange. Plans for a model leave out the others.
 pub(crate) fn has_model(case: &Case) -> bool {
     let known = |flow: &Flow| {
         let Some(wire) = flow.by.wire() else { return true };

@@ -239,8 +239,8 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     if rest.is_empty() {
         return None;
     }
-    // A loop over memory of its own NUMA domain is known by its name; the case text of many is cut where
-    // they begin to differ.
+    // A loop over local memory needs only its name. Full case texts are cut on a terminal before the part in
+    // which they differ.
     let local = |flow: &&Flow| {
         let at = flow.by.at();
         is_stream(flow) && flow.src.unit == at && flow.dst.unit == at

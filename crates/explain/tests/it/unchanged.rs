@@ -110,7 +110,7 @@ fn what_no_run_could_show_is_said() {
     assert!(copies.deviation < 0.001, "{copies:?}");
 }
 
-/// A run of 40 loops of the host whose process is off by a state of its own: 1 % of deviation.
+/// A run of 40 host loops with a deviation of 1 % between processes.
 fn host_run(process: u64, factor: f64) -> Journal {
     let outcomes = (1..=40)
         .map(|n| {
