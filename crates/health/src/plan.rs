@@ -53,7 +53,7 @@ pub enum TailKind {
     Latency,
 }
 
-/// Paths that should be equal: those that a symmetry of the node exchanges.
+/// Symmetry-equivalent paths, which should be equally fast.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SymmetryClass {
     /// For a reader: `gpu0→gpu1 and 11 like it, SDMA copy`.
@@ -192,7 +192,7 @@ fn skipped_pairs(topology: &Topology) -> Option<String> {
     (measured < pairs).then(|| format!("{} of {pairs} pairs of GPUs", pairs - measured))
 }
 
-/// Ordered pairs of GPUs, nearest numbers first on nodes of so many that not all are measured.
+/// Ordered pairs of GPUs. On nodes with too many GPUs to measure all pairs, GPUs with near numbers first.
 fn gpu_pairs(topology: &Topology) -> Vec<(u32, u32)> {
     let numbers: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();
     let n = numbers.len();

@@ -46,9 +46,9 @@ pub fn wake(word: &AtomicU32) {
 /// Set in the number of arrivals when not all will come.
 const CANCELLED: u32 = 1 << 31;
 
-/// How long a thread at a start line offers its core to others before it sleeps, in ns. Without other
-/// work the rest of a team arrives within some 100 us; with more threads than cores a single yield is
-/// gone for a time slice, and each further one would take a slice from those that are still to come.
+/// Time for which a waiting thread yields its core before it sleeps, in ns. On an idle machine the other
+/// threads arrive within about 100 us. With more threads than cores one yield lasts a time slice, and further
+/// yields would delay the threads that have not arrived.
 const YIELD_NS: u64 = 200_000;
 
 /// A line that threads start from together: the last to arrive lets all go.

@@ -67,8 +67,8 @@ fn wrong_triad(stored: &[u8], b: &[u8], c: &[u8]) -> Option<usize> {
     wrong.map(|word| word * 8).or_else(rest)
 }
 
-/// Whether `stored` is `b + 3 c`, rounded once or twice, or with subnormal numbers taken as zero: operands
-/// are where the processor is told so, and results.
+/// Whether `stored` is `b + 3 c`, rounded once or twice. Subnormal operands and results may be zero, as the
+/// processor modes DAZ and FTZ make them.
 fn is_triad(stored: f64, b: f64, c: f64) -> bool {
     let normal = |x: f64| if x.is_subnormal() { 0.0 } else { x };
     [(b, c), (normal(b), normal(c))].into_iter().any(|(b, c)| {

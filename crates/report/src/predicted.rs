@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use pathline_explain::fmt;
 
-/// Where an interval comes from, or that there is none.
-pub fn doubt(doubt: &TimeUncertainty) -> String {
-    let orders = doubt.orders;
+/// States what an interval rests on, or that there is none.
+fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
+    let orders = uncertainty.orders;
     let mut from = Vec::new();
     if orders.tried > 1 {
         let of = if orders.tried < orders.possible {
@@ -19,10 +19,10 @@ pub fn doubt(doubt: &TimeUncertainty) -> String {
         };
         from.push(format!("{of} in which engines may serve"));
     }
-    if doubt.capacities {
+    if uncertainty.capacities {
         from.push("the intervals of what was measured".to_owned());
     }
-    if let Some(error) = doubt.error {
+    if let Some(error) = uncertainty.error {
         let error = fmt::percent(error);
         from.push(format!("the {error} that the description errs by on its own sets (p95)"));
     }
@@ -34,7 +34,7 @@ pub fn doubt(doubt: &TimeUncertainty) -> String {
     if from.is_empty() {
         return format!("no uncertainty known: a preset states no intervals{served}");
     }
-    let only = doubt.error.is_none() && !doubt.capacities;
+    let only = uncertainty.error.is_none() && !uncertainty.capacities;
     let note = if only { "; the machine states no other intervals" } else { "" };
     format!("interval from {}{note}{served}", fmt::list(&from))
 }
@@ -86,7 +86,7 @@ pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigi
     text += &format!(
         "{together} {}; {}.{}\n",
         span(set.typical, set.low, set.high),
-        doubt(&durations.uncertainty),
+        describe_uncertainty(&durations.uncertainty),
         origin_note(origin)
     );
     text
@@ -199,16 +199,16 @@ pub fn json(
             })
         })
         .collect();
-    let doubt = durations.uncertainty;
+    let uncertainty = durations.uncertainty;
     json!({
         "case": case.to_string(),
         "duration": span(&durations.set),
         "flows": flows,
         "interval_from": {
-            "orders_possible": doubt.orders.possible,
-            "orders_tried": doubt.orders.tried,
-            "capacities": doubt.capacities,
-            "error_p95": doubt.error,
+            "orders_possible": uncertainty.orders.possible,
+            "orders_tried": uncertainty.orders.tried,
+            "capacities": uncertainty.capacities,
+            "error_p95": uncertainty.error,
         },
         "measured_from": network.measured().from,
         "origin": origin,

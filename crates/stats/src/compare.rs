@@ -89,7 +89,7 @@ fn transient(durations: &[f64]) -> usize {
     (1..=most).rev().find(is_transient).unwrap_or(0)
 }
 
-/// The samples of each visit from sample `start` on, of those that have samples left.
+/// The samples of each visit from sample `start` on, without empty visits.
 fn blocks<'a>(durations: &'a [f64], visits: &[u32], start: usize) -> Vec<&'a [f64]> {
     let sizes: Vec<usize> = visits.iter().map(|&v| v as usize).filter(|v| *v > 0).collect();
     let total = sizes.iter().fold(0_usize, |sum, size| sum.saturating_add(*size));
@@ -165,7 +165,7 @@ impl RunComparison {
     /// With two runs on a side, the variance between runs is that of the runs, with `noise` as
     /// `noise.freedom` further runs' worth of knowledge (G. K. Smyth, "Linear models and empirical
     /// Bayes methods", Stat. Appl. Genet. Mol. Biol. 3, 2004). With one a side it is `noise` alone,
-    /// and what each run knows of its own error is added.
+    /// plus the error that each run estimates for itself.
     pub fn of(
         before: &[RunEstimate],
         after: &[RunEstimate],

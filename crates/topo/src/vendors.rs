@@ -60,7 +60,7 @@ pub(crate) fn gpu_product(vendor: u32, device: u32) -> (&'static str, Option<Gpu
     known.map_or(("", None), |known| (known.name, (known.product)(device)))
 }
 
-/// The GPUs of all vendors whose GPUs are not read with their links, after those that are known.
+/// Appends the GPUs of vendors whose GPUs are not read together with their links.
 pub(crate) fn add_gpus(snapshot: &HostSnapshot, pci: &[PciDevice], gpus: &mut Vec<Gpu>) {
     for read in VENDORS.iter().filter_map(|vendor| vendor.gpus) {
         let first = u32::try_from(gpus.len()).unwrap_or(u32::MAX);

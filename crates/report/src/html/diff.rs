@@ -7,8 +7,8 @@ use super::build::HtmlBuilder;
 use super::page::document;
 use super::scores::head;
 
-/// A page of its own: which runs, what changed, the noise that was allowed for. Every case that is not
-/// the same has a row.
+/// Renders a comparison as a page: runs, changes, noise allowance, and a row for each case that is not the
+/// same.
 pub fn page(diff: &RunDiff) -> String {
     let [before, after] = &diff.sides;
     let title = format!("{} compared with {}", after.host, before.host);

@@ -233,8 +233,8 @@ pub(super) fn heat_map(
     Some(lines)
 }
 
-/// A table: each column is as wide as its widest cell, those that do not fit are dropped, the highest
-/// `rank` first; the order stays.
+/// A table whose columns are as wide as their widest cells. Columns that do not fit are dropped, the highest
+/// `rank` first.
 pub(super) struct TermTable {
     columns: Vec<TermColumn>,
 }

@@ -66,8 +66,8 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     // No other sentence rests on it.
     let others = report.headlines.iter().skip(1).filter(|h| h.text.contains("5030"));
     assert_eq!(others.count(), 0, "{:?}", report.headlines);
-    let doubt = report.warnings.iter().find(|n| n.code == "beyond-ceiling").expect("a doubt");
-    assert!(doubt.subject.ends_with(WIDE.split_once("> ").unwrap().1), "{doubt:?}");
+    let warning = report.warnings.iter().find(|n| n.code == "beyond-ceiling").expect("a warning");
+    assert!(warning.subject.ends_with(WIDE.split_once("> ").unwrap().1), "{warning:?}");
     let text = terminal::summary(&report, &RunConclusions::default(), 120, false);
     assert!(text.contains(" 5030!") && text.contains("!: more than hardware can carry"), "{text}");
     let page = html::render(&report, &RunConclusions::default(), &refuted.topology, "");
