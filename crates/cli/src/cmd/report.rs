@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
+use pathline_explain::figure::RunReport;
 use pathline_explain::judge::judge;
+use pathline_findings::RunConclusions;
 use pathline_flow::Network;
 use pathline_report::html::{MOST_RUNS, PageRun, render_several};
 use pathline_report::terminal;
@@ -14,6 +16,39 @@ use super::{ExitKind, colour, repeat};
 use crate::args::{ReportArgs, ReportFormat};
 use crate::files;
 use crate::say::{self, errln, out, outln};
+
+/// What a run shows, and what follows from it.
+struct ConcludedRun {
+    report: RunReport,
+    conclusions: RunConclusions,
+}
+
+impl ConcludedRun {
+    fn new(journal: &Journal, network: &Network) -> Self {
+        let arguments = repeat::arguments(&journal.begin);
+        let report =
+            pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
+        let conclusions = pathline_findings::conclude(journal, Some(network), &report);
+        Self { report, conclusions }
+    }
+
+    fn render(&self, journal: &Journal, form: SummaryForm) -> RenderedRun {
+        let Self { report, conclusions } = self;
+        let map = pathline_report::map::svg(&journal.topology);
+        let summary = if form.full { terminal::summary } else { terminal::first_screen };
+        RenderedRun {
+            page: pathline_report::html::render(report, conclusions, &journal.topology, &map),
+            summary: summary(report, conclusions, say::width(), form.colour),
+        }
+    }
+
+    /// Everything that is derived from a run, as JSON.
+    fn to_json(&self, journal: &Journal) -> Result<String> {
+        let derived = pathline_findings::DerivedRun::new(journal, &self.report, &self.conclusions);
+        let json = serde_json::to_string_pretty(&derived)?;
+        Ok(plain_text(&json).into_owned() + "\n")
+    }
+}
 
 /// The rendered forms of a run.
 pub(super) struct RenderedRun {
@@ -34,16 +69,7 @@ pub(super) struct SummaryForm {
 
 /// Renders a run.
 pub(super) fn render_run(journal: &Journal, network: &Network, form: SummaryForm) -> RenderedRun {
-    let arguments = repeat::arguments(&journal.begin);
-    let report =
-        pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
-    let conclusions = pathline_findings::conclude(journal, Some(network), &report);
-    let map = pathline_report::map::svg(&journal.topology);
-    let summary = if form.full { terminal::summary } else { terminal::first_screen };
-    RenderedRun {
-        page: pathline_report::html::render(&report, &conclusions, &journal.topology, &map),
-        summary: summary(&report, &conclusions, say::width(), form.colour),
-    }
+    ConcludedRun::new(journal, network).render(journal, form)
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
@@ -65,7 +91,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
     let network = network(&journal, &path)?;
     let colour = colour(args.color);
     let form = SummaryForm { full: args.full, colour };
-    let RenderedRun { page: html, summary } = render_run(&journal, &network, form);
+    let concluded = ConcludedRun::new(&journal, &network);
+    let RenderedRun { page: html, summary } = concluded.render(&journal, form);
     let page = match &args.html {
         Some(named) => {
             files::write(named, &html)?;
@@ -86,7 +113,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         files::write(file, &pathline_report::csv::export_raw(&journal))?;
     }
     if let Some(file) = &args.json {
-        files::write(file, &derived_json(&journal, &network)?)?;
+        files::write(file, &concluded.to_json(&journal)?)?;
     }
     let piped =
         [&args.csv, &args.csv_raw, &args.json].into_iter().flatten().any(|f| f == Path::new("-"));
@@ -98,17 +125,6 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitKind> {
         }
     }
     Ok(judge(&journal).into())
-}
-
-/// Everything that is derived from a run, as JSON.
-fn derived_json(journal: &Journal, network: &Network) -> Result<String> {
-    let arguments = repeat::arguments(&journal.begin);
-    let report =
-        pathline_explain::run_report::build_with(journal, Some(network), arguments.as_deref());
-    let conclusions = pathline_findings::conclude(journal, Some(network), &report);
-    let derived = pathline_findings::DerivedRun::new(journal, &report, &conclusions);
-    let json = serde_json::to_string_pretty(&derived)?;
-    Ok(plain_text(&json).into_owned() + "\n")
 }
 
 /// A page that shows runs side by side.
@@ -129,21 +145,15 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
     for run in runs {
         let journal = files::read(run)?;
         let network = network(&journal, &files::journal_path(run))?;
-        let arguments = repeat::arguments(&journal.begin);
-        let report = pathline_explain::run_report::build_with(
-            &journal,
-            Some(&network),
-            arguments.as_deref(),
-        );
-        let conclusions = pathline_findings::conclude(&journal, Some(&network), &report);
         if matches!(exit, ExitKind::Fine) {
             exit = judge(&journal).into();
         }
-        reports.push((run.display().to_string(), report, conclusions));
+        let concluded = ConcludedRun::new(&journal, &network);
+        reports.push((run.display().to_string(), concluded));
     }
     let shown: Vec<PageRun<'_>> = reports
         .iter()
-        .map(|(source, report, conclusions)| PageRun { source, report, conclusions })
+        .map(|(source, run)| PageRun { source, report: &run.report, conclusions: &run.conclusions })
         .collect();
     files::write(page, &render_several(&shown))?;
     outln!("{}", page.display());
