@@ -279,7 +279,7 @@ fn write_tiles(h: &mut HtmlBuilder, runs: &[PageRun<'_>]) {
         }
     });
     let note = "▲ and ▼ mark differences to A beyond both 95 % intervals of the median. Processes differ \
-                by more than that: `pathline diff` compares with the noise between runs.";
+                by more than that; pathline diff allows for the noise between runs.";
     h.leaf("p", &[("class", &"prose")], note);
 }
 
