@@ -10,6 +10,7 @@ mod edits;
 mod facts;
 mod labels;
 mod monitor;
+mod next_step;
 mod plan;
 mod report;
 mod symmetry;
@@ -19,7 +20,8 @@ mod verdict;
 
 pub use digest::{CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase};
 pub use facts::{NodeFacts, TrainedLink};
-pub use monitor::{HealthMonitor, HealthSettings, NextStep};
+pub use monitor::{HealthMonitor, HealthSettings};
+pub use next_step::NextStep;
 pub use plan::{HealthPlan, HealthProbe, SymmetryClass, TailKind};
 pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
 pub use twin::slower_than_twin;

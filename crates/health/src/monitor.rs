@@ -1,13 +1,10 @@
-//! Takes times of the probes and decides when enough is known.
+//! Collects the times of the probes as evidence, by process.
 
 use std::cell::OnceCell;
 
 use pathline_stats::{SignEvidence, ascending, interpolated};
 
-use crate::facts::NodeFacts;
 use crate::plan::{HealthPlan, TailKind};
-use crate::report::HealthReport;
-use crate::verdict::{judge_node, unjudged_classes};
 
 /// Evidence of one process against a path is 1000:1.
 const SUSPECT_LEVEL: f64 = 1e-3;
@@ -19,9 +16,9 @@ const MIN_ROUNDS: u32 = 12;
 /// more would not help.
 const MAX_ROUNDS: u32 = 64;
 /// Most processes in which suspects are measured.
-const MAX_PROCESSES: usize = 10;
+pub(crate) const MAX_PROCESSES: usize = 10;
 /// Equals that are measured with a suspect in a fresh process, at least.
-const REFERENCES: usize = 8;
+pub(crate) const REFERENCES: usize = 8;
 
 /// How sure a verdict must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,17 +62,6 @@ impl HealthSettings {
     }
 }
 
-/// What to measure next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NextStep {
-    /// Another round of these probes in the same process.
-    MoreRounds(Vec<usize>),
-    /// Rounds of these probes in a new process with new buffers: suspects and some of their equals.
-    FreshProcess(Vec<usize>),
-    /// Nothing more can change the verdict.
-    Decided,
-}
-
 /// What one process showed about one probe.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ProbeSeries {
@@ -106,7 +92,7 @@ impl ProbeSeries {
         !self.is_slow() && settled && self.clear.rejects_at(CLEAR_LEVEL)
     }
     /// Whether more rounds can decide.
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !self.is_slow() && !self.is_clear() && self.slow.signs() < MAX_ROUNDS
     }
 }
@@ -122,7 +108,7 @@ pub struct HealthMonitor<'p> {
     members: Vec<Vec<usize>>,
     pub(crate) rounds: usize,
     /// Classes in which no path can be judged, once the first process is over.
-    unjudged: OnceCell<Vec<usize>>,
+    pub(crate) unjudged: OnceCell<Vec<usize>>,
 }
 
 impl<'p> HealthMonitor<'p> {
@@ -194,54 +180,6 @@ impl<'p> HealthMonitor<'p> {
         (0..self.plan.probes.len()).filter(undecided).collect()
     }
 
-    /// What to measure next.
-    pub fn next_step(&self) -> NextStep {
-        let Some(first) = self.processes.first() else {
-            let comparable = (0..self.plan.probes.len()).any(|probe| self.has_equals(probe));
-            let all = (0..self.plan.probes.len()).collect();
-            return if comparable { NextStep::MoreRounds(all) } else { NextStep::Decided };
-        };
-        let open = |series: &[ProbeSeries], probe: usize| {
-            self.has_equals(probe) && series.get(probe).is_some_and(ProbeSeries::is_open)
-        };
-        if self.processes.len() == 1 {
-            let open: Vec<usize> =
-                (0..self.plan.probes.len()).filter(|&probe| open(first, probe)).collect();
-            if !open.is_empty() {
-                return NextStep::MoreRounds(self.with_class(&open, usize::MAX));
-            }
-        }
-        let mut wanted: Vec<usize> =
-            self.suspects().into_iter().filter(|&probe| self.needs_process(probe)).collect();
-        if !wanted.is_empty() {
-            // More processes do not tell which of a wrong class is right. The first one shows all of
-            // each class, and is over.
-            let unjudged = self.unjudged.get_or_init(|| unjudged_classes(self));
-            let class = |probe: &usize| self.plan.probes.get(*probe).map(|probe| probe.class);
-            wanted.retain(|probe| class(probe).is_some_and(|class| !unjudged.contains(&class)));
-        }
-        if self.processes.len() > 1
-            && let Some(last) = self.processes.last()
-        {
-            let began = |&probe: &usize| {
-                open(last, probe) && last.get(probe).is_some_and(|s| !s.times.is_empty())
-            };
-            let open: Vec<usize> = wanted.iter().copied().filter(began).collect();
-            if !open.is_empty() {
-                return NextStep::MoreRounds(self.with_class(&open, REFERENCES));
-            }
-        }
-        if wanted.is_empty() || self.processes.len() >= MAX_PROCESSES {
-            return NextStep::Decided;
-        }
-        NextStep::FreshProcess(self.with_class(&wanted, REFERENCES))
-    }
-
-    /// The verdict on what is known so far.
-    pub fn report(&self, facts: &NodeFacts) -> HealthReport {
-        judge_node(self, facts)
-    }
-
     /// What each process that measured a probe showed about it.
     pub(crate) fn series(&self, probe: usize) -> impl Iterator<Item = &ProbeSeries> {
         let of_process = move |series: &'_ Vec<ProbeSeries>| -> bool {
@@ -295,37 +233,6 @@ impl<'p> HealthMonitor<'p> {
 
     pub(crate) fn slow_processes(&self, probe: usize) -> usize {
         self.series(probe).filter(|series| series.is_slow()).count()
-    }
-
-    /// Whether more processes can change what is known about a suspect.
-    fn needs_process(&self, probe: usize) -> bool {
-        self.has_equals(probe)
-            && !self.is_confirmed(probe)
-            && !self.is_unstable(probe)
-            && !self.is_one_off(probe)
-    }
-
-    /// Probes together with others of their classes: at least `references` that are no suspects, and
-    /// twice as many as the probes of the class, where there are as many.
-    fn with_class(&self, probes: &[usize], references: usize) -> Vec<usize> {
-        let suspects = self.suspects();
-        let mut all = probes.to_vec();
-        let classes: std::collections::BTreeSet<usize> = probes
-            .iter()
-            .filter_map(|&probe| self.plan.probes.get(probe).map(|probe| probe.class))
-            .collect();
-        for class in classes {
-            let others = self.members(class).iter().filter(|probe| !probes.contains(probe));
-            let (slow, fine): (Vec<usize>, Vec<usize>) =
-                others.copied().partition(|probe| suspects.contains(probe));
-            let own = self.members(class).len() - fine.len() - slow.len();
-            let wanted = references.max(2 * own);
-            let few = fine.len() < wanted;
-            all.extend(fine.into_iter().take(wanted));
-            all.extend(slow.into_iter().filter(|_| few));
-        }
-        all.sort_unstable();
-        all
     }
 }
 
