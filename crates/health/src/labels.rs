@@ -2,7 +2,21 @@
 
 use pathline_schema::{Case, Flow, KernelOp, MemKind, Mover, Topology, Unit};
 
-use crate::plan::TailKind;
+use serde::Serialize;
+
+/// How far the times of healthy paths spread, which differs by what they are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TailKind {
+    /// Between GPUs: set by the clocks of links.
+    GpuLink,
+    /// A GPU's own memory and kernels: depends on power and temperature.
+    Local,
+    /// Between a GPU and the host: depends on where pages and CPUs lie, by process.
+    HostLink,
+    /// Short operations, whose time is latency, and memory that migrates.
+    Latency,
+}
 
 /// Largest payload whose time is latency rather than rate.
 const LATENCY_BYTES: u64 = 64 << 10;

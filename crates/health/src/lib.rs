@@ -20,9 +20,10 @@ mod verdict;
 
 pub use digest::{CaseDigest, DigestError, HistoryComparison, MIN_HISTORY, RunDigest, SlowerCase};
 pub use facts::{NodeFacts, TrainedLink};
+pub use labels::TailKind;
 pub use monitor::{HealthMonitor, HealthSettings};
 pub use next_step::NextStep;
-pub use plan::{HealthPlan, HealthProbe, SymmetryClass, TailKind};
+pub use plan::{HealthPlan, HealthProbe, SymmetryClass};
 pub use report::{ClassShare, Culprit, HealthReport, HealthState, SuspectPath, TestPower};
 pub use twin::slower_than_twin;
 pub use unlike_path::{UnlikePath, compared_cases, unlike_paths};

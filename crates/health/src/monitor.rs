@@ -4,7 +4,8 @@ use std::cell::OnceCell;
 
 use pathline_stats::{SignEvidence, ascending, interpolated};
 
-use crate::plan::{HealthPlan, TailKind};
+use crate::labels::TailKind;
+use crate::plan::HealthPlan;
 
 /// Evidence of one process against a path is 1000:1.
 const SUSPECT_LEVEL: f64 = 1e-3;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::coverage::{CandidateClass, choose_classes};
 use crate::edits::{FlowShape, WorldEdit, element_edits, general_edits};
-use crate::labels::{case_label, tail_kind};
+use crate::labels::{TailKind, case_label, tail_kind};
 use crate::report::as_text;
 use crate::symmetry::equal_groups;
 
@@ -37,20 +37,6 @@ pub struct HealthProbe {
     pub class: usize,
     /// For a reader: `gpu2→gpu3, SDMA copy`.
     pub label: String,
-}
-
-/// How far the times of healthy paths spread, which differs by what they are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TailKind {
-    /// Between GPUs: set by the clocks of links.
-    GpuLink,
-    /// A GPU's own memory and kernels: depends on power and temperature.
-    Local,
-    /// Between a GPU and the host: depends on where pages and CPUs lie, by process.
-    HostLink,
-    /// Short operations, whose time is latency, and memory that migrates.
-    Latency,
 }
 
 /// Symmetry-equivalent paths, which should be equally fast.

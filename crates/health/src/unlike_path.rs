@@ -6,8 +6,7 @@ use pathline_schema::{Case, CaseOutcome, CaseTimes, Journal, MeasuredCase, Mover
 use pathline_stats::{MedianInterval, ascending, interpolated, median_interval};
 use serde::Serialize;
 
-use crate::labels::{case_label, ends_label, mover_label, tail_kind};
-use crate::plan::TailKind;
+use crate::labels::{TailKind, case_label, ends_label, mover_label, tail_kind};
 use crate::report::as_text;
 use crate::symmetry::equal_groups;
 
