@@ -98,30 +98,23 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
         }
         let (Some(first), Some(last)) = (wins.first(), wins.last()) else { continue };
         let change = wins.windows(2).find(|w| w[0].1.via != w[1].1.via).map(|w| w[1]);
-        texts.push(match change {
+        let [at_first, at_last] = [first, last].map(|(bytes, best, worst, _)| {
+            let (best, worst) = (fmt::number(best.time.value), fmt::number(worst.time.value));
+            (best, worst, bytes.rounded())
+        });
+        let winner = match change {
             Some((from, winner, ..)) => format!(
-                "{op}: {} below {}, {} from there on ({} us against {} at {}; {} against {} at {})",
+                "{} below {}, {} from there on",
                 name(first.1.via),
                 from.rounded(),
-                name(winner.via),
-                fmt::number(first.1.time.value),
-                fmt::number(first.2.time.value),
-                first.0.rounded(),
-                fmt::number(last.1.time.value),
-                fmt::number(last.2.time.value),
-                last.0.rounded(),
+                name(winner.via)
             ),
-            None => format!(
-                "{op}: {} ({} us against {} at {}; {} against {} at {})",
-                name(first.1.via),
-                fmt::number(first.1.time.value),
-                fmt::number(first.2.time.value),
-                first.0.rounded(),
-                fmt::number(last.1.time.value),
-                fmt::number(last.2.time.value),
-                last.0.rounded(),
-            ),
-        });
+            None => name(first.1.via),
+        };
+        texts.push(format!(
+            "{op}: {winner} ({} us against {} at {}; {} against {} at {})",
+            at_first.0, at_first.1, at_first.2, at_last.0, at_last.1, at_last.2
+        ));
         for (_, best, worst, factor) in [first, last] {
             factors.push(*factor);
             weight = weight.max(lost(&best.rate, &worst.rate));
