@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests; a helper that fails is a test that fails")]
 
 use std::cell::RefCell;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -217,18 +217,42 @@ fn figures(side: &mut Side) -> String {
     )
 }
 
+/// The name under which the test harness runs the test that a closure was written in.
+fn test_of<F>(_: &F) -> &'static str {
+    let path = std::any::type_name::<F>();
+    let (_crate, path) = path.split_once("::").unwrap();
+    path.strip_suffix("::{{closure}}").unwrap()
+}
+
 /// Starts this test binary as rank 1 of the named test.
 fn second(test: &str, socket: &std::path::Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("ucx::tests::{test}"), "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(SECOND, socket)
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
 }
 
+/// Waits until the second process connects. A process that ends before fails the test.
+fn accept(listener: &UnixListener, child: &mut Child) -> UnixStream {
+    listener.set_nonblocking(true).unwrap();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return stream;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("accept: {error}"),
+        }
+        assert!(child.try_wait().unwrap().is_none(), "rank 1 ended before it connected");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Runs `first` here and `other` in a second process.
-fn two(test: &str, first: impl FnOnce(Side, &mut Child), other: impl FnOnce(Side)) {
+fn two<O: FnOnce(Side)>(first: impl FnOnce(Side, &mut Child), other: O) {
     let Some(library) = library() else { return };
     let port = open(Some(&library)).unwrap();
     if let Some(socket) = std::env::var_os(SECOND) {
@@ -237,10 +261,9 @@ fn two(test: &str, first: impl FnOnce(Side, &mut Child), other: impl FnOnce(Side
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
-    let mut child = second(test, &socket);
-    let (stream, _) = listener.accept().unwrap();
-    let patience = Some(Duration::from_secs(60));
-    stream.set_read_timeout(patience).unwrap();
+    let mut child = second(test_of(&other), &socket);
+    let stream = accept(&listener, &mut child);
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     first(Side::new(0, port, stream), &mut child);
     // The child may have been killed by the test already.
     let _ = child.kill();
@@ -250,7 +273,6 @@ fn two(test: &str, first: impl FnOnce(Side, &mut Child), other: impl FnOnce(Side
 #[test]
 fn bytes_arrive_by_messages_and_by_reaching_memory() {
     two(
-        "bytes_arrive_by_messages_and_by_reaching_memory",
         |mut side, child| {
             all(&mut side);
             eprintln!("{}: {}", side.port.library(), figures(&mut side));
@@ -267,7 +289,6 @@ fn bytes_arrive_by_messages_and_by_reaching_memory() {
 #[test]
 fn a_process_that_is_lost_is_an_error_and_no_hang() {
     two(
-        "a_process_that_is_lost_is_an_error_and_no_hang",
         |mut side, child| {
             let part = side.part("ping", 0, 8);
             let (id, offer) = side.port.bind(&[part], RepeatMode::Streaming).unwrap();
@@ -380,7 +401,6 @@ impl Side {
 #[test]
 fn a_setting_applies_to_its_case_only() {
     two(
-        "a_switch_is_of_its_case_alone",
         |mut side, child| {
             all_switches(&mut side);
             let mut parts = [side.part("send-w2", 0, 8), side.part("send-w2", 1, 8)];
