@@ -16,7 +16,7 @@ use pathline_stub::need::missing;
 
 use super::worker::UcxWorker;
 use super::{UcxPort, open, settings};
-use pathline_host::clock::ClockOrigin;
+use pathline_host::clock::{ClockOrigin, pause};
 
 const SECOND: &str = "PATHLINE_TEST_UCX_SECOND";
 /// Bytes of all buffers: the size of the largest message.
@@ -247,7 +247,7 @@ fn accept(listener: &UnixListener, child: &mut Child) -> UnixStream {
             Err(error) => panic!("accept: {error}"),
         }
         assert!(child.try_wait().unwrap().is_none(), "rank 1 ended before it connected");
-        std::thread::sleep(Duration::from_millis(5));
+        pause(Duration::from_millis(5));
     }
 }
 
