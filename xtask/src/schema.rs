@@ -155,6 +155,7 @@ fn begin() -> RunBegin {
             node: 0,
             pid: 4242,
             gpus: vec![0],
+            gpu_identities: vec![GpuIdentity { pci: "0000:c1:00.0".to_owned(), host_index: 4 }],
             gpu: Some(String::new()),
             numa: 0,
             cpus: "0-7".to_owned(),
@@ -329,6 +330,10 @@ fn topology() -> Result<Topology> {
             hops: 3,
             via: vec![vec![LinkEnd::Gpu(0), LinkEnd::Gpu(6)]],
         }],
+        hidden: HiddenGpus {
+            gpus: vec![Gpu { index: 1, pci: "0000:c6:00.0".to_owned(), ..Gpu::default() }],
+            ..HiddenGpus::default()
+        },
         warnings: vec![TopologyWarning {
             code: "pcie-degraded".to_owned(),
             subject: "gpu1".to_owned(),

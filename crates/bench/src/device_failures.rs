@@ -110,6 +110,7 @@ mod tests {
     /// A process with one GPU.
     fn member(rank: u32, node: u32, gpu: u32) -> RankMember {
         RankMember {
+            gpu_identities: Vec::new(),
             rank: Rank(rank),
             host: format!("host{node}"),
             node,

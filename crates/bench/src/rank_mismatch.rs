@@ -1,11 +1,11 @@
-//! Warns before the measurement if the GPUs of ranks differ.
+//! Warns before the measurement if the GPUs of ranks differ, or if ranks share one.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{CpuSet, RankMember, RunNote};
 
 /// Names the ranks of each kind of GPU, if there are several kinds or some ranks have none.
-pub(crate) fn note(members: &[RankMember]) -> Option<RunNote> {
+pub(crate) fn unlike_gpus(members: &[RankMember]) -> Option<RunNote> {
     // In the order of their first ranks.
     let mut kinds: Vec<String> = Vec::new();
     let mut ranks: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
@@ -45,9 +45,37 @@ pub(crate) fn note(members: &[RankMember]) -> Option<RunNote> {
     })
 }
 
+/// Names the ranks that use the same GPU of a host, by its PCI address.
+pub(crate) fn shared_gpus(members: &[RankMember]) -> Option<RunNote> {
+    let mut users: BTreeMap<(u32, &str), Vec<u32>> = BTreeMap::new();
+    for member in members {
+        // Cases use the first.
+        if let Some(first) = member.gpu_identities.first() {
+            users.entry((member.node, &first.pci)).or_default().push(member.rank.0);
+        }
+    }
+    let shared = users.iter().filter(|(_, ranks)| ranks.len() > 1);
+    let parts: Vec<String> = shared
+        .map(|((_, pci), ranks)| {
+            let list = CpuSet::new(ranks.iter().copied());
+            format!("ranks {list} use the GPU at {pci}")
+        })
+        .collect();
+    (!parts.is_empty()).then(|| RunNote {
+        code: "shared-gpu".to_owned(),
+        subject: "ranks".to_owned(),
+        text: format!(
+            "{}: their messages stay inside it, and NCCL and RCCL refuse it; start one rank for each \
+             GPU, or select another GPU for each rank (--gpus-per-task=1, CUDA_VISIBLE_DEVICES, \
+             ROCR_VISIBLE_DEVICES)",
+            parts.join("; ")
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use pathline_schema::Rank;
+    use pathline_schema::{GpuIdentity, Rank};
 
     use super::*;
 
@@ -59,6 +87,7 @@ mod tests {
             pid: 0,
             gpus: gpu.map(|_| rank).into_iter().collect(),
             gpu: gpu.map(str::to_owned),
+            gpu_identities: Vec::new(),
             numa: 0,
             cpus: String::new(),
             ways: [].into(),
@@ -72,8 +101,8 @@ mod tests {
     fn ranks_of_other_gpus_are_named() {
         let (a, b) = (Some("H200 of 140GiB, 2 on its host"), Some("H100 of 80GiB, 2 on its host"));
         let all = [member(0, a), member(1, a), member(2, b)];
-        assert_eq!(note(&all[..2]), None);
-        let text = note(&all).unwrap().text;
+        assert_eq!(unlike_gpus(&all[..2]), None);
+        let text = unlike_gpus(&all).unwrap().text;
         assert_eq!(
             text,
             "ranks 0-1 have H200 of 140GiB, 2 on its host; rank 2 has H100 of 80GiB, 2 on its host: a \
@@ -81,16 +110,31 @@ mod tests {
         );
         // Fewer of the same GPUs per host also count as another kind.
         let fewer = Some("H200 of 140GiB, 1 on its host");
-        assert!(note(&[member(0, a), member(1, fewer)]).is_some());
+        assert!(unlike_gpus(&[member(0, a), member(1, fewer)]).is_some());
+    }
+
+    #[test]
+    fn ranks_on_one_gpu_are_named() {
+        let at = |rank, pci: &str| {
+            let identity = GpuIdentity { pci: pci.to_owned(), host_index: 0 };
+            RankMember { gpu_identities: vec![identity], ..member(rank, Some("H200")) }
+        };
+        let all = [at(0, "0000:19:00.0"), at(1, "0000:3b:00.0"), at(2, "0000:19:00.0")];
+        let text = shared_gpus(&all).unwrap().text;
+        assert!(text.starts_with("ranks 0,2 use the GPU at 0000:19:00.0: their"), "{text}");
+        assert_eq!(shared_gpus(&all[..2]), None);
+        // The same address on another host is another GPU.
+        let far = RankMember { node: 1, ..at(2, "0000:19:00.0") };
+        assert_eq!(shared_gpus(&[at(0, "0000:19:00.0"), far]), None);
     }
 
     #[test]
     fn a_rank_without_a_gpu_is_named_with_the_effect() {
         let gpu = Some("H200 of 140GiB, 1 on its host");
-        let note = note(&[member(0, gpu), member(1, None)]).unwrap();
+        let note = unlike_gpus(&[member(0, gpu), member(1, None)]).unwrap();
         assert_eq!((note.code.as_str(), note.subject.as_str()), ("unlike-ranks", "ranks"));
         assert!(note.text.contains("; rank 1 has no GPU: messages of device"), "{}", note.text);
         let none = [member(0, None), member(1, None)];
-        assert_eq!(super::note(&none), None);
+        assert_eq!(unlike_gpus(&none), None);
     }
 }

@@ -221,7 +221,8 @@ impl JournalSession {
             ranks,
             stores,
         };
-        let unlike = rank_mismatch::note(&begin.ranks);
+        let ranks = &begin.ranks;
+        let of_ranks = [rank_mismatch::unlike_gpus(ranks), rank_mismatch::shared_gpus(ranks)];
         let path = self.file.path().to_owned();
         let todo: Vec<&PlannedCase> =
             plan.entries.iter().filter(|e| !self.done.contains(&e.case)).collect();
@@ -251,7 +252,7 @@ impl JournalSession {
             run.writer.put(JournalRecord::Begin(Box::new(begin.clone())))?;
             if !self.has_topology {
                 run.writer.put(JournalRecord::Topology(Box::new(topology.clone())))?;
-                if let Some(note) = &unlike {
+                for note in of_ranks.iter().flatten() {
                     run.writer.put(JournalRecord::Note(note.clone()))?;
                 }
             }

@@ -405,6 +405,9 @@ pub struct RunIdentity {
     /// Which part of which package each GPU is: `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`. Empty
     /// where each GPU is a package.
     pub packages: String,
+    /// Which GPU of its host each rank's GPU is: `r0.gpu0 = GPU 4 of its host (0000:c1:00.0)`. Empty
+    /// where each process numbers them as its host does.
+    pub rank_gpus: String,
     /// Model of the processor.
     pub processor: String,
     /// Driver of the GPUs: `driver 580.159.04`. Empty for a model.

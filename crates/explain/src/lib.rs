@@ -19,5 +19,6 @@ mod beyond_ceiling;
 mod busy;
 mod headlines;
 mod plain_report;
+mod rank_gpus;
 mod repeats;
 mod run_identity;

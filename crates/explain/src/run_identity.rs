@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pathline_schema::{Gpu, Journal, Topology, WorldKind};
 
 use crate::figure::RunIdentity;
+use crate::rank_gpus::name_rank_gpus;
 use crate::{fmt, shell_quote};
 
 /// Options of a command line whose values are counted if there are more than [`MOST_VALUES`].
@@ -25,6 +26,7 @@ pub(crate) fn identify(journal: &Journal) -> RunIdentity {
         node,
         gpus: count_gpus(topology),
         packages: name_packages(topology),
+        rank_gpus: name_rank_gpus(&begin.ranks),
         processor: topology.host.cpu_model.clone(),
         driver: driver(journal),
         ranks: begin.ranks.len(),

@@ -1,12 +1,14 @@
 //! The machine that a process runs on: host, GPU runtime, storage and adapters put together.
 
+mod listed_gpus;
+
 use std::rc::Rc;
 
-use pathline_gpu::{GpuDriver, GpuRuntime, RuntimeHints, management};
-use pathline_hal::{DeviceInfo, Driver, FileStorage, Machine, MemoryRegistrar};
+use pathline_gpu::{GpuDriver, GpuRuntime, management};
+use pathline_hal::{Driver, FileStorage, Machine, MemoryRegistrar};
 use pathline_host::LiveHost;
 use pathline_host::clock::{ClockOrigin, LiveClock};
-use pathline_schema::{Gpu, Link, LinkEnd, Topology, TopologyWarning, WorldKind};
+use pathline_schema::{Topology, TopologyWarning, WorldKind};
 use pathline_storage::{LiveStorage, StoreRequest};
 use pathline_transport::VerbsLibrary;
 
@@ -50,7 +52,8 @@ pub fn open_with(
                 // A driver of no devices would be asked for gates, which the host has as well.
                 without = Some(no_device(&gpu));
             }
-            complete(&mut topology, &infos, gpu.about());
+            let about = gpu.about();
+            listed_gpus::merge(&mut topology, &infos, about.vendor, about.visible);
             // A library on top of a stand-in is recognized by the names of its GPUs.
             if stands_in || infos.iter().any(|i| i.name.starts_with(STAND_IN_NAME)) {
                 world = WorldKind::Simulated(WorldKind::STAND_INS.into());
@@ -107,64 +110,6 @@ fn assemble(
         ranks: None,
         storage,
     }
-}
-
-/// Puts the GPUs that a runtime lists in place of all that discovery found: it may use fewer
-/// (`RuntimeHints::visible`), and it knows their memory and targets.
-fn complete(topology: &mut Topology, infos: &[DeviceInfo], about: &RuntimeHints) {
-    if infos.is_empty() {
-        return;
-    }
-    let found = std::mem::take(&mut topology.gpus);
-    let hidden = found.iter().filter(|g| infos.iter().all(|i| i.pci != g.pci)).count();
-    topology.gpus = infos
-        .iter()
-        .map(|info| {
-            let known = found.iter().find(|g| g.pci == info.pci).cloned();
-            let known =
-                known.unwrap_or_else(|| Gpu { vendor: about.vendor.into(), ..Gpu::default() });
-            Gpu {
-                index: info.index,
-                name: info.name.clone(),
-                arch: info.arch.clone(),
-                pci: info.pci.clone(),
-                numa: known.numa.or(info.numa),
-                memory: info.memory,
-                memory_peak: known.memory_peak.or(info.memory_peak),
-                compute_units: info.compute_units,
-                ..known
-            }
-        })
-        .collect();
-    renumber(&mut topology.links, &found, &topology.gpus);
-    if hidden > 0 {
-        topology.warnings.push(TopologyWarning {
-            code: "gpus-not-listed".into(),
-            subject: "gpus".into(),
-            text: format!(
-                "GPUs on the bus that the runtime does not list: {hidden}; see {}",
-                about.visible
-            ),
-        });
-    }
-}
-
-/// Gives links the numbers that their GPUs now have; links of GPUs that are gone go with them.
-fn renumber(links: &mut Vec<Link>, before: &[Gpu], after: &[Gpu]) {
-    let now = |node: LinkEnd| match node {
-        LinkEnd::Gpu(old) => {
-            let pci = &before.iter().find(|g| g.index == old)?.pci;
-            Some(LinkEnd::Gpu(after.iter().find(|g| g.pci == *pci)?.index))
-        }
-        other => Some(other),
-    };
-    links.retain_mut(|link| match (now(link.a), now(link.b)) {
-        (Some(a), Some(b)) => {
-            (link.a, link.b) = (a, b);
-            true
-        }
-        _ => false,
-    });
 }
 
 /// The RDMA adapters of a machine.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Rank, RankMember, Topology};
+use pathline_schema::{GpuIdentity, Rank, RankMember, Topology};
 
 use crate::env::hostname;
 
@@ -14,8 +14,11 @@ pub(crate) fn describe(rank: u32, (local, locals): (u32, u32), topology: &Topolo
         let name = if gpu.name.is_empty() { &gpu.arch } else { &gpu.name };
         format!("{name} of {}, {} on its host", gpu.memory.rounded(), topology.gpus.len())
     });
+    let identities: Option<Vec<GpuIdentity>> =
+        gpus.iter().map(|gpu| topology.gpu_identity(*gpu)).collect();
     RankMember {
         rank: Rank(rank),
+        gpu_identities: identities.unwrap_or_default(),
         host: hostname(),
         node: 0,
         pid: std::process::id(),

@@ -10,6 +10,7 @@ mod case_times;
 mod clean_samples;
 mod gpu;
 mod gpu_caps;
+mod hidden_gpus;
 mod io;
 mod journal;
 mod journal_limits;
@@ -37,6 +38,7 @@ pub use case_times::CaseTimes;
 pub use clean_samples::CleanSamples;
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use gpu_caps::GpuCaps;
+pub use hidden_gpus::{GpuIdentity, HiddenGpus};
 pub use io::{
     CallTally, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading, IoSpec, IoStage,
     StoreFacts,

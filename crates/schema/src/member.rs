@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MemKind, Place, Rank, Transport, Unit};
+use crate::{GpuIdentity, MemKind, Place, Rank, Transport, Unit};
 
 /// A process that takes part in a run, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -20,6 +20,10 @@ pub struct RankMember {
     /// Its GPUs by the numbers of its host, first the one that its cases use. All GPUs of the host,
     /// if it is the only process there.
     pub gpus: Vec<u32>,
+    /// The identity of each of `gpus`, in the same order, whatever number the process has for it.
+    /// Empty where addresses are unknown, for a model, and in runs of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_identities: Vec<GpuIdentity>,
     /// The first of them, and the number on its host: `NVIDIA H200 of 140GiB, 8 on its host`;
     /// `None` without one, for a model, and in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +49,11 @@ impl RankMember {
     /// Its host memory.
     pub fn host_memory(&self, mem: MemKind) -> Place {
         Place { rank: self.rank, unit: Unit::Numa(self.numa), mem }
+    }
+    /// The identity of one of its GPUs, by its own number for it.
+    pub fn identity(&self, gpu: u32) -> Option<&GpuIdentity> {
+        let nth = self.gpus.iter().position(|own| *own == gpu)?;
+        self.gpu_identities.get(nth)
     }
     /// Memory of its first GPU, if it has one.
     pub fn gpu_memory(&self, mem: MemKind) -> Option<Place> {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::place::number;
-use crate::{Bytes, ParseError, Rate, Unit, serde_as_text, words};
+use crate::{Bytes, HiddenGpus, ParseError, Rate, Unit, serde_as_text, words};
 
 /// One node: its parts, the links between them, and warnings about both.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct Topology {
     /// Routes that the fabric uses between GPUs, where a source states them. Ordered pairs.
     #[serde(default)]
     pub routes: Vec<GpuRoute>,
+    /// GPUs on the bus that this process may not use.
+    #[serde(default, skip_serializing_if = "HiddenGpus::is_empty")]
+    pub hidden: HiddenGpus,
     /// Impossible or contradictory facts of the sources.
     #[serde(default)]
     pub warnings: Vec<TopologyWarning>,

@@ -200,6 +200,7 @@ fn members(
                 ways,
                 without,
                 gpu: None,
+                gpu_identities: Vec::new(),
                 host_only: BTreeMap::new(),
                 device_memory: BTreeMap::new(),
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Gpu, Link, LinkEnd, LinkKind, Topology};
+use pathline_schema::{Gpu, HiddenGpus, Link, LinkEnd, LinkKind, Topology};
 
 use crate::error::{TopoError, excerpt};
 use crate::links::{MAX_WIDTH, add_mi250x_routes, distrust_flat_counts, join_domains};
@@ -58,6 +58,7 @@ pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
         caches,
         gpus,
         pci,
+        hidden: HiddenGpus::default(),
         warnings,
     };
     if !nvlink::add(&mut topology, snapshot) {

@@ -52,8 +52,8 @@ pub(super) fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
     let known: Vec<&str> =
         parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     h.leaf("p", &[("class", &"identity")], known.join(" · "));
-    if !id.packages.is_empty() {
-        h.leaf("p", &[("class", &"packages")], &id.packages);
+    for line in [&id.packages, &id.rank_gpus].into_iter().filter(|line| !line.is_empty()) {
+        h.leaf("p", &[("class", &"packages")], line);
     }
     super::write_command(h, &id.command);
 }

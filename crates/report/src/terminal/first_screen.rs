@@ -86,7 +86,7 @@ fn count_fitting(trials: &[TermPage], room: usize) -> usize {
 
 /// Node, devices, driver, date; what puts all figures into question.
 pub(super) fn head(page: &mut TermPage, report: &RunReport) {
-    let RunIdentity { node, gpus, packages, processor, driver, .. } = &report.identity;
+    let RunIdentity { node, gpus, packages, rank_gpus, processor, driver, .. } = &report.identity;
     let RunIdentity { ranks, started, duration, version, .. } = &report.identity;
     if let Some(busy) = &report.busy {
         page.wrapped(&page.paint.warn("BUSY:"), 5, &busy.text());
@@ -119,8 +119,8 @@ pub(super) fn head(page: &mut TermPage, report: &RunReport) {
     if !facts.is_empty() {
         page.line(&page.paint.dim(&page.cut(&facts.join(" · "))));
     }
-    if !packages.is_empty() {
-        page.line(&page.paint.dim(&page.cut(packages)));
+    for line in [packages, rank_gpus].into_iter().filter(|line| !line.is_empty()) {
+        page.line(&page.paint.dim(&page.cut(line)));
     }
     if let Some(machine) = &report.simulated {
         let text = format!("SIMULATED: a model of {machine}, not measured on hardware");

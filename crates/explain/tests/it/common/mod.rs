@@ -426,6 +426,7 @@ pub(crate) fn h200_run() -> Journal {
 /// A rank with a GPU, and libraries between processes.
 pub(crate) fn member(rank: u32) -> RankMember {
     RankMember {
+        gpu_identities: Vec::new(),
         rank: Rank(rank),
         host: "nid001".into(),
         node: 0,

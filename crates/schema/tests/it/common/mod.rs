@@ -257,6 +257,7 @@ pub fn begin() -> impl Strategy<Value = RunBegin> {
             overhead_ns,
             gpus: BTreeMap::from([(Unit::Gpu(3), facts())]),
             ranks: Vec::from([RankMember {
+                gpu_identities: Vec::new(),
                 rank: Rank(0),
                 host: "node1".to_owned(),
                 node: 0,
