@@ -155,8 +155,11 @@ fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usiz
             page.append(trial);
         }
     }
-    if report.headlines.is_empty() && findings == 0 {
-        page.line("No figures.");
+    if findings == 0 {
+        page.line(match report.figures.is_empty() {
+            true => "No figures.",
+            false => "No finding: no rule found anything to act on.",
+        });
     }
 }
 
