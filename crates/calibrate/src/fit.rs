@@ -16,6 +16,7 @@ use crate::data::{CalibrationData, PathEnds, median};
 use crate::model::{FittedModel, FittedResource, SetRunner, SetTimeline};
 use crate::queues::{self, FittedQueue};
 use pathline_schema::LinkEnd;
+pub use uncertainty::AtLeast;
 
 /// An accepted group; its capacity and its paths' shares are in the resource of the model with the
 /// same index.

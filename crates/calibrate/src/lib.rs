@@ -15,8 +15,8 @@ mod write;
 
 pub use candidates::GroupOrigin;
 pub use data::{CalibrateError, CalibrationData, CalibrationSet, MeasuredPath, NamedRun, PathEnds};
-pub use fit::{FitStep, FittedGroup, FittedNode};
+pub use fit::{AtLeast, FitStep, FittedGroup, FittedNode};
 pub use judge::{ErrorStats, JudgedSet, SetClass, by_kind, judge};
 pub use model::{FittedModel, FittedResource, ModelFlow, SetRunner, SetTimeline};
 pub use queues::FittedQueue;
-pub use twin::{AtLeast, NodeTwin, calibrate};
+pub use twin::{NodeTwin, calibrate};

@@ -2,7 +2,7 @@
 
 use crate::candidates::GroupOrigin;
 use crate::data::{CalibrateError, CalibrationData, NamedRun, PathEnds};
-use crate::fit::{self, FitStep, FittedNode};
+use crate::fit::{self, AtLeast, FitStep, FittedNode};
 use crate::judge::{ErrorStats, JudgedSet, by_kind, crossed, judge};
 
 /// A node, fitted to its runs.
@@ -22,15 +22,6 @@ pub struct NodeTwin {
     pub at_least: Vec<AtLeast>,
     /// Questions that the data leave open, one sentence each.
     pub undecided: Vec<String>,
-}
-
-/// A group whose capacity was never reached.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AtLeast {
-    /// Its name.
-    pub name: String,
-    /// Its highest measured throughput, GB/s.
-    pub gbs: f64,
 }
 
 /// Fits a twin to runs of one node.

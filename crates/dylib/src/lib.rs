@@ -8,15 +8,17 @@
 
 mod announce;
 mod elf;
+mod environment;
 mod library;
 mod linker;
 mod search;
 mod trust;
 
 pub use announce::{Announcement, AnnouncementHook, announce, announce_in, set_announcement_hook};
+pub use environment::{environment_path, path_list};
 pub use library::SharedLibrary;
 pub use linker::resolve;
 pub use search::{
     BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,
-    environment_path, find, find_with, locate, path_list, starting_with,
+    find, find_with, locate, starting_with,
 };

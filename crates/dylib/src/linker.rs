@@ -12,7 +12,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::search::path_list;
+use crate::environment::path_list;
 
 /// The cache of ldconfig, and the most of it that is read.
 const CACHE: &str = "/etc/ld.so.cache";

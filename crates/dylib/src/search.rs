@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::SharedLibrary;
 use crate::announce::announce_search;
 use crate::elf::check_whole;
+use crate::environment::{environment_path, path_list};
 use crate::linker::resolve;
 use crate::trust::{Chosen, check_writers};
 
@@ -383,19 +384,6 @@ fn numbered(folder: &Path, stem: &str) -> Vec<PathBuf> {
 fn major_of(path: &Path, stem: &str) -> Option<u32> {
     let rest = path.file_name()?.to_str()?.strip_prefix(stem)?.strip_prefix('.')?;
     rest.split('.').next()?.parse().ok()
-}
-
-/// Absolute folders of a list as `LD_LIBRARY_PATH` and `PATH` have it. Others would depend on the folder
-/// in which the program is started.
-pub fn path_list(variable: &str) -> Vec<PathBuf> {
-    std::env::var_os(variable)
-        .map(|list| std::env::split_paths(&list).filter(|p| p.is_absolute()).collect())
-        .unwrap_or_default()
-}
-
-/// An absolute path that a variable holds.
-pub fn environment_path(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute())
 }
 
 /// Entries of a folder whose names start with `prefix`, by name.

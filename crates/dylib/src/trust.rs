@@ -13,7 +13,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::path_list;
+use crate::environment::path_list;
 
 /// Names folders that are exempt, as a list like PATH.
 const TRUSTED: &str = "PATHLINE_TRUST";

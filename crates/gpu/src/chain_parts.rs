@@ -4,11 +4,8 @@ use pathline_hal::{CallError, CallResult, ChainPart};
 use pathline_host::chase;
 use pathline_schema::{Bytes, MemKind, Place, Unit};
 
+use super::blocks::GpuBlock;
 use super::driver::GpuDriver;
-use super::memory::GpuBlock;
-
-/// Chains of at least this size must not hit the caches of their GPU.
-pub(crate) const PAST_CACHES: Bytes = Bytes::mib(64);
 
 impl GpuDriver {
     /// Start address of a part of a chain. The chain must exist.

@@ -11,14 +11,14 @@ use pathline_hal::{
 };
 use pathline_schema::{Bytes, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit};
 
+use super::blocks::GpuBlocks;
 use super::compiler::KernelCompiler;
 use super::device::{self, GpuProps};
 use super::error::outcome;
 use super::function_table::CallStatus;
 use super::function_table::{Api, CopyBatch, RuntimeHandle};
 use super::gate::{self, GateSlot, SLOTS, StreamGates};
-use super::kernels::LoadedKernels;
-use super::memory::GpuBlocks;
+use super::loaded_kernels::LoadedKernels;
 use super::runtime_api::{CopyEnds, RuntimeApi, RuntimeHints};
 use pathline_host::memory::HostMemory;
 

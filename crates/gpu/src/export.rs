@@ -6,6 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use pathline_hal::{CallError, CallResult};
 use pathline_schema::{Bytes, MemKind, Severity};
 
+use super::blocks::GpuBlock;
 use super::driver::GpuDriver;
 use super::runtime_api::MemoryExport;
 
@@ -25,7 +26,7 @@ impl GpuDriver {
     pub(super) fn export(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
         let name = self.export_name();
         let block = self.blocks.borrow().holding(address).map(|(start, block)| (start, *block));
-        let within = |(start, block): &(u64, super::memory::GpuBlock)| {
+        let within = |(start, block): &(u64, GpuBlock)| {
             address - start + bytes.0 <= block.bytes
                 && matches!(block.place.mem, MemKind::Vram | MemKind::VramFine)
         };

@@ -1,6 +1,5 @@
 //! Compiles, loads and launches kernels.
 
-use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 
 use pathline_hal::{CallError, CallResult, ChainPart, KernelId, KernelLaunch, kernel};
@@ -28,19 +27,6 @@ fn spread_unit(nth: u64, units: u32) -> u32 {
     let fraction = nth.wrapping_mul(GOLDEN) >> 32;
     // Both factors are below 2^32: the high half of the product is below `units`.
     ((fraction * u64::from(units)) >> 32) as u32
-}
-
-/// What is loaded on the GPUs.
-#[derive(Debug, Default)]
-pub(crate) struct LoadedKernels {
-    /// Kernels in use: GPU, variant, function.
-    pub(crate) kernels: BTreeMap<u64, (u32, KernelVariant, RuntimeHandle)>,
-    /// Module and function by GPU, source and name. Modules stay for the life of the driver.
-    functions: BTreeMap<(u32, String, &'static str), (RuntimeHandle, RuntimeHandle)>,
-    /// A stream and eight bytes per GPU for the driver's own work.
-    own: BTreeMap<u32, (RuntimeHandle, u64)>,
-    /// Number of chain parts followed, which chooses the compute unit of the next one.
-    followed: u64,
 }
 
 impl GpuDriver {

@@ -1,6 +1,7 @@
 //! GPUs through their vendor's runtime, and the management libraries; all are bound at run time.
 #![allow(unsafe_code)]
 
+mod blocks;
 mod cache;
 mod chain_parts;
 mod child;
@@ -15,6 +16,7 @@ mod frame;
 pub mod function_table;
 mod gate;
 mod kernels;
+mod loaded_kernels;
 mod memory;
 mod monitor;
 mod rtc;

@@ -1,12 +1,11 @@
 //! All kinds of GPU-accessible memory: allocation, page migration, and patterns.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use pathline_hal::{CallError, CallResult, Driver, PeerAccess};
 use pathline_schema::{Bytes, CHASE_STEPS, MemKind, MigrateHow, Place, Severity, Unit};
 
-use super::chain_parts::PAST_CACHES;
+use super::blocks::{GpuBlock, PAST_CACHES};
 use super::driver::{GpuDriver, call, no_such};
 use super::function_table::{MemLocation, RuntimeHandle};
 use pathline_host::{chase, limits, pattern, spread};
@@ -84,57 +83,6 @@ fn forbidden(call: &str, thing: &str, error: &std::io::Error) -> CallError {
     CallError::unsupported(call, thing, error.to_string())
         .with_code(error.raw_os_error().unwrap_or(0).into())
         .or_try("container runtimes forbid it: run under numactl --membind, or allow set_mempolicy and mbind")
-}
-
-/// A buffer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GpuBlock {
-    pub(crate) bytes: u64,
-    pub(crate) place: Place,
-    /// Start and bytes of the pointer chain in it.
-    chain: Option<(u64, u64)>,
-}
-
-/// All buffers by address.
-#[derive(Debug, Default)]
-pub(crate) struct GpuBlocks(BTreeMap<u64, GpuBlock>);
-
-impl GpuBlocks {
-    /// The buffer that contains an address, with its start.
-    pub(crate) fn holding(&self, address: u64) -> Option<(u64, &GpuBlock)> {
-        let (&start, block) = self.0.range(..=address).next_back()?;
-        (address - start < block.bytes).then_some((start, block))
-    }
-    /// The same, mutable.
-    fn holding_mut(&mut self, address: u64) -> Option<&mut GpuBlock> {
-        let (&start, block) = self.0.range_mut(..=address).next_back()?;
-        (address - start < block.bytes).then_some(block)
-    }
-    pub(crate) fn any(&self, is: impl Fn(&GpuBlock) -> bool) -> bool {
-        self.0.values().any(is)
-    }
-    /// Address ranges of GPU memory.
-    pub(crate) fn on_gpus(&self) -> Vec<std::ops::Range<u64>> {
-        let of_gpu = self.0.iter().filter(|(_, block)| block.place.unit.gpu().is_some());
-        of_gpu.map(|(&start, block)| start..start.saturating_add(block.bytes)).collect()
-    }
-    pub(crate) fn starts(&self) -> Vec<u64> {
-        self.0.keys().copied().collect()
-    }
-    /// The buffer that contains a whole range; `None` if no buffer contains its start.
-    fn range(&self, call: &str, address: u64, bytes: u64) -> CallResult<Option<GpuBlock>> {
-        let Some((start, block)) = self.holding(address) else { return Ok(None) };
-        let left = block.bytes - (address - start);
-        if bytes <= left {
-            return Ok(Some(*block));
-        }
-        let thing = format!("{} at {address:#x}", Bytes(bytes));
-        Err(CallError::unsupported(
-            call,
-            thing,
-            format!("the buffer there ends {} after that", Bytes(left)),
-        ))
-    }
 }
 
 fn unknown(call: &str, address: u64) -> CallError {
@@ -708,21 +656,5 @@ mod tests {
         assert_eq!(own_policy(), bound);
         policy(before.0, &before.1).unwrap();
         assert_eq!(own_policy(), before);
-    }
-
-    #[test]
-    fn an_address_finds_its_buffer() {
-        let mut blocks = GpuBlocks::default();
-        let place = Place::new(Unit::Gpu(0), MemKind::Vram);
-        blocks.0.insert(1000, GpuBlock { bytes: 100, place, chain: None });
-        blocks.0.insert(2000, GpuBlock { bytes: 1, place, chain: None });
-        assert_eq!(blocks.holding(1099).map(|(s, _)| s), Some(1000));
-        assert!(blocks.holding(999).is_none() && blocks.holding(1100).is_none());
-        assert!(blocks.holding_mut(1099).is_some() && blocks.holding_mut(1100).is_none());
-        assert!(blocks.range("x", 1000, 100).unwrap().is_some());
-        assert!(blocks.range("x", 1500, 1).unwrap().is_none());
-        let error = blocks.range("x", 1050, 51).unwrap_err();
-        assert!(error.reason.contains("ends 50B after"), "{error}");
-        assert!(blocks.range("x", 1050, u64::MAX).is_err());
     }
 }

@@ -5,12 +5,11 @@
 
 use std::collections::HashMap;
 
-use pathline_schema::{Case, Flow, LinkEnd, Mover, Topology, Unit};
+use pathline_schema::{Case, Flow, LinkEnd, Mover, Unit};
 
 use crate::metric::PublishedMetric;
 use crate::number::MachineQuery;
 use crate::row::{ParsedRow, RowBase, RowSubject, RowUsage};
-use crate::shipped::ShippedTable;
 use crate::table::PublishedRow;
 
 /// Who published a value.
@@ -89,11 +88,6 @@ struct TableRow {
 }
 
 impl PublishedTable {
-    /// The values that hold for a node: those of its kind, if its links are numbered alike.
-    pub fn for_node(topology: &Topology) -> Option<&'static Self> {
-        ShippedTable::for_node(topology).map(ShippedTable::lookup)
-    }
-
     /// The values of a table whose units are found by their numbers.
     pub fn of_rows(rows: &[PublishedRow]) -> Self {
         Self::new(rows, UnitNaming::Numbers)
@@ -224,7 +218,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use pathline_flow::MachineDesc;
-    use pathline_schema::Gpu;
+    use pathline_schema::{Gpu, Topology};
 
     use super::*;
     use crate::shipped::SHIPPED;

@@ -89,6 +89,13 @@ impl ShippedTable {
     }
 }
 
+impl PublishedTable {
+    /// The values for a node. `None` unless its GPUs, links and numbering are those of a source.
+    pub fn for_node(topology: &Topology) -> Option<&'static Self> {
+        ShippedTable::for_node(topology).map(ShippedTable::lookup)
+    }
+}
+
 fn archs(topology: &Topology) -> Vec<&str> {
     topology.gpus.iter().map(|gpu| gpu.arch.as_str()).collect()
 }

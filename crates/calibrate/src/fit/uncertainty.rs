@@ -7,7 +7,15 @@ use super::{
 use crate::candidates;
 use crate::data::CalibrationData;
 use crate::model::ModelFlow;
-use crate::twin::AtLeast;
+
+/// A group whose capacity was never reached.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AtLeast {
+    /// Its name.
+    pub name: String,
+    /// Its highest measured throughput, GB/s.
+    pub gbs: f64,
+}
 
 impl GroupFitter<'_> {
     /// Finds intervals of the capacities, the number of sets that each slows, and groups that

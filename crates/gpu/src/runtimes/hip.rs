@@ -1,20 +1,18 @@
 //! The HIP runtime.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::path::Path;
 use std::ptr::NonNull;
 
 use pathline_hal::CopyChoice;
 use pathline_schema::{MemKind, Severity};
 
-use super::{hip_libraries, hip_sensors};
-use crate::family::{CompilerDescription, DeviceFiles, LibraryOption, RuntimeDescription};
 use crate::function_table::{
     Api, ApiNames, BoundCall, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle,
     entry,
 };
 use crate::runtime_api::{
-    AttributeNumbers, CallRefusal, CopyEnds, MemoryExport, RuntimeApi, RuntimeHints, ThreadContext,
+    AttributeNumbers, CallRefusal, CopyEnds, ExportCall, MemoryExport, RuntimeApi, RuntimeHints,
+    ThreadContext,
 };
 use pathline_dylib::{SharedLibrary, announce_in};
 
@@ -91,45 +89,8 @@ const API_NAMES: ApiNames = ApiNames {
     prefetch_to: EntryPoint::NONE,
 };
 
-/// HIP.
-pub(super) static HIP: RuntimeDescription = RuntimeDescription {
-    name: "hip",
-    label: "HIP",
-    vendor: "amd",
-    maker: "AMD",
-    options: &[LibraryOption {
-        name: "hip",
-        variable: "PATHLINE_HIP",
-        help: "Measure by HIP, with this runtime",
-        value: "The file libamdhip64.so.N or its folder; `search` looks for it",
-    }],
-    variables: &["HSA_", "HIP_", "ROCR_", "GPU_", "AMD_", "RCCL_"],
-    hiding: &[
-        "ROCR_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "CUDA_VISIBLE_DEVICES",
-        "GPU_DEVICE_ORDINAL",
-    ],
-    device_files: DeviceFiles {
-        paths: &["/dev/kfd"],
-        absent: "amdgpu is not loaded, or the container was not given it",
-        refused: "this user has to be of the groups render and video",
-    },
-    driver: hip_libraries::driver,
-    compiler: CompilerDescription {
-        names: &hip_libraries::RTC_NAMES,
-        option: None,
-        prepare: |_| (),
-        find: hip_libraries::compiler,
-        helper: |compiler| hip_libraries::comgr(compiler.path.as_deref().and_then(Path::parent)).1,
-        // hipRTC reports the same version in every release.
-        label: |runtime, _| format!("hipRTC of {}", runtime.version),
-        code: hip_libraries::code,
-        needs_temporary: Some("hiprtcCompileProgram"),
-    },
-    collectives: Some(hip_libraries::RCCL),
-    sensors: Some(hip_sensors::find),
-};
+/// The name of the runtime in options, journals and [`RuntimeFamily::named`](crate::RuntimeFamily::named).
+pub(super) const NAME: &str = "hip";
 
 /// Numbers of `hipDeviceAttribute_t`, the same from 5.0 on.
 const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
@@ -355,7 +316,7 @@ fn text_of(text_call: Option<HipTextFn>, code: i32) -> String {
 
 impl RuntimeApi for HipApi {
     fn name(&self) -> &'static str {
-        HIP.name
+        NAME
     }
     fn attributes(&self) -> &'static AttributeNumbers {
         &ATTRIBUTES
@@ -464,8 +425,8 @@ impl RuntimeApi for HipApi {
     }
     fn export(&self) -> MemoryExport {
         MemoryExport {
-            name: hip_libraries::HSA_EXPORT,
-            call: hip_libraries::hsa_export(),
+            name: HSA_EXPORT,
+            call: hsa_export(),
             refusal: (
                 "neither HIP nor the HSA runtime under it has a call for it",
                 "take ROCm 5.5 or later",
@@ -480,6 +441,18 @@ impl RuntimeApi for HipApi {
     fn load_now(&self, _: RuntimeHandle) -> CallStatus {
         ("hipModuleLoadData", 0)
     }
+}
+
+/// The library below HIP. Its export call is older than HIP's own, and also returns the offset of
+/// the memory in the file.
+const HSA: &str = "libhsa-runtime64.so.1";
+const HSA_EXPORT: &str = "hsa_amd_portable_export_dmabuf";
+
+/// The export call of the HSA runtime in this process.
+fn hsa_export() -> Option<ExportCall> {
+    let at = SharedLibrary::loaded(HSA)?.symbol(HSA_EXPORT)?;
+    // SAFETY: the symbol has this signature since ROCm 5.3 (`hsa_ext_amd.h`).
+    Some(unsafe { std::mem::transmute::<*mut c_void, ExportCall>(at.as_ptr()) })
 }
 
 /// Flags of hipHostMalloc for a kind of memory.

@@ -1,4 +1,4 @@
-//! Finds the libraries of HIP: the runtime, hipRTC with its code generator, RCCL, HSA.
+//! Finds the libraries of HIP: the runtime, hipRTC with its code generator, RCCL.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::hip;
 use crate::family::{CollectivesDescription, CompilerQuery};
 use crate::function_table::{EntryPoint, RtcNames, entry};
 use crate::rtc::BoundCompiler;
-use crate::runtime_api::{BoundDriver, ExportCall, STAND_IN};
+use crate::runtime_api::{BoundDriver, STAND_IN};
 
 /// The functions of hipRTC.
 pub(super) const RTC_NAMES: RtcNames = RtcNames {
@@ -234,18 +234,6 @@ pub(super) const RCCL: CollectivesDescription = CollectivesDescription {
         ..LibrarySpec::default()
     },
 };
-
-/// The library below HIP. Its export call is older than HIP's own, and also returns the offset of
-/// the memory in the file.
-const HSA: &str = "libhsa-runtime64.so.1";
-pub(super) const HSA_EXPORT: &str = "hsa_amd_portable_export_dmabuf";
-
-/// The export call of the HSA runtime in this process.
-pub(super) fn hsa_export() -> Option<ExportCall> {
-    let at = SharedLibrary::loaded(HSA)?.symbol(HSA_EXPORT)?;
-    // SAFETY: the symbol has this signature since ROCm 5.3 (`hsa_ext_amd.h`).
-    Some(unsafe { std::mem::transmute::<*mut c_void, ExportCall>(at.as_ptr()) })
-}
 
 /// Roots of the installed ROCm trees.
 pub fn trees() -> Vec<PathBuf> {

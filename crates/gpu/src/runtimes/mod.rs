@@ -1,8 +1,10 @@
 //! The descriptions of the GPU runtimes.
 
 mod cuda;
+mod cuda_family;
 mod cuda_libraries;
 mod hip;
+mod hip_family;
 mod hip_libraries;
 mod hip_sensors;
 
@@ -17,7 +19,7 @@ pub(crate) use cuda_libraries::nearest_target;
 
 impl RuntimeFamily {
     /// Every supported runtime. With equal numbers of GPUs on a node, the first one is selected.
-    pub const ALL: [Self; 2] = [Self(&cuda::CUDA), Self(&hip::HIP)];
+    pub const ALL: [Self; 2] = [Self(&cuda_family::CUDA), Self(&hip_family::HIP)];
 
     /// The runtime with a name: `hip`.
     pub fn named(name: &str) -> Option<Self> {
