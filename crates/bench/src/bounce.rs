@@ -98,16 +98,16 @@ impl<'m> HostBounce<'m> {
         &self,
         port: &mut dyn TransportPort,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         let mut times = Vec::new();
-        meeting.meet()?;
+        barrier.wait()?;
         let clock = &self.machine.clock;
         let mut begun = clock.now();
         for rep in 0..reps {
             if self.pace == RepeatMode::Isolated {
                 if rep > 0 {
-                    meeting.meet()?;
+                    barrier.wait()?;
                 }
                 begun = clock.now();
             }
@@ -204,7 +204,7 @@ fn half<'m>(
     let (mut out, mut back) = (Vec::new(), Vec::new());
     // Each message of a window is copied, as if their contents differed.
     let times = part.wire.op.window() as usize;
-    for (nth, &at) in part.mine.iter().enumerate() {
+    for (nth, &at) in part.positions.iter().enumerate() {
         let gpu = part.group.get(at).and_then(|(_, unit)| unit.gpu()).unwrap_or(0);
         let (send, recv) = (part.send[nth], part.recv[nth]);
         let sends = host_copy_of(send)?;
@@ -220,7 +220,7 @@ fn half<'m>(
         }
         (through.send[nth], through.recv[nth]) = (sends, receives);
     }
-    let answers = part.wire.op == WireOp::Ping && part.mine.contains(&1);
+    let answers = part.wire.op == WireOp::Ping && part.positions.contains(&1);
     let half = BounceHalf { idle: part.is_idle(), answers, out, back, _host: host };
     Ok((half, through))
 }
@@ -232,9 +232,9 @@ fn one_direction(parts: &[FlowPart], back: bool) -> Vec<FlowPart> {
         let mut leg = FlowPart { wire: MessageOp { op: broadcast, ..part.wire }, ..part.clone() };
         if back {
             leg.group.reverse();
-            leg.mine.iter_mut().for_each(|at| *at = 1 - (*at).min(1));
+            leg.positions.iter_mut().for_each(|at| *at = 1 - (*at).min(1));
         }
-        for (nth, &at) in leg.mine.iter().enumerate() {
+        for (nth, &at) in leg.positions.iter().enumerate() {
             let none = LocalMemory::default();
             if at == 0 { leg.recv[nth] = none } else { leg.send[nth] = none }
         }

@@ -107,7 +107,7 @@ impl<'m> CallLane<'m> {
         } else {
             let registrar = machine.host.registrar()?;
             let adapter = registrar.adapter(unit)?;
-            let [register, by_file, deregister] = registrar.calls();
+            let [register, by_file, deregister] = registrar.call_names();
             let name = match call {
                 RuntimeCall::NicRegister => register,
                 RuntimeCall::NicRegisterDmabuf => by_file,

@@ -99,7 +99,7 @@ impl<'m> RankSide<'m> {
         let (machine, numa) = (self.machine, self.numa());
         let port = self.ports.get_mut(&via.carrier());
         let port = port.ok_or_else(|| no("no library for it in this rank"))?.as_mut();
-        port.keep_off(busy_cpus);
+        port.avoid_cpus(busy_cpus);
         let (carrier, offer) = if via == Transport::MpiStaged {
             let (bounce, offer) = HostBounce::bind(machine, numa, port, &parts, pace)?;
             (CaseCarrier::Bounce(bounce), offer)
@@ -130,11 +130,11 @@ impl<'m> RankSide<'m> {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         match self.port("run", id)? {
-            (port, CaseCarrier::Port(inner)) => port.run(*inner, reps, meeting),
-            (port, CaseCarrier::Bounce(bounce)) => bounce.run(port, reps, meeting),
+            (port, CaseCarrier::Port(inner)) => port.run(*inner, reps, barrier),
+            (port, CaseCarrier::Bounce(bounce)) => bounce.run(port, reps, barrier),
         }
     }
 
@@ -251,7 +251,10 @@ impl<'m> RankSide<'m> {
             recv.push(receives);
         }
         let device = places.iter().all(|place| place.mem == MemKind::Vram);
-        Ok((FlowPart { wire, bytes: flow.bytes.0, group, mine, send, recv, device }, ends))
+        Ok((
+            FlowPart { wire, bytes: flow.bytes.0, group, positions: mine, send, recv, device },
+            ends,
+        ))
     }
 
     fn allocate(
@@ -441,8 +444,8 @@ fn share(offset: u64, bytes: u64, seed: u64, at: u64, n: u64) -> Vec<(u64, u64, 
     let begin = |nth: u64| (words * nth / n) * 8;
     let (from, to) = (begin(at), begin(at + 1));
     let whole = (offset, bytes, seed);
-    let before = (offset, from, pattern::ZERO);
-    let after = (offset + to, bytes - to, pattern::ZERO);
+    let before = (offset, from, pattern::ZERO_SEED);
+    let after = (offset + to, bytes - to, pattern::ZERO_SEED);
     [whole, before, after].into_iter().filter(|&(_, bytes, _)| bytes > 0).collect()
 }
 

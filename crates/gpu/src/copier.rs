@@ -58,11 +58,11 @@ impl OneCopier {
 }
 
 impl BlockCopier for OneCopier {
-    fn call(&self) -> &'static str {
+    fn call_name(&self) -> &'static str {
         self.hands.copy_name()
     }
 
-    fn blocking_call(&self, to_gpu: bool) -> &'static str {
+    fn blocking_call_name(&self, to_gpu: bool) -> &'static str {
         if to_gpu { self.api.copy_in.name } else { self.api.copy_out.name }
     }
 
@@ -88,7 +88,7 @@ impl BlockCopier for OneCopier {
         call!(self, self.api.event_record, event, stream)
     }
 
-    fn ended(&mut self, slot: usize) -> CallResult<bool> {
+    fn is_done(&mut self, slot: usize) -> CallResult<bool> {
         let event = self.event(slot)?;
         let Some(query) = self.api.event_query else { return self.wait(slot).map(|()| true) };
         // SAFETY: an event of this copier.

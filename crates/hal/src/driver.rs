@@ -1,5 +1,5 @@
-//! The thin, object-safe face of a GPU runtime. Handles are plain words; the facade gives them
-//! owners.
+//! The object-safe interface of a GPU runtime. Handles are plain integers; the facade adds types
+//! that release them.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +17,7 @@ macro_rules! handle {
 handle!(
     /// A queue of operations of one GPU.
     StreamId,
-    /// A point in a stream that can be waited for and timed.
+    /// A point in a stream, to wait for or to take a time at.
     EventId,
     /// A kernel that is loaded on one GPU.
     KernelId,
@@ -25,10 +25,10 @@ handle!(
     GateId
 );
 
-/// The properties that a GPU reports.
+/// Properties that a GPU's runtime reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
-    /// Its number.
+    /// Number among the GPUs of the runtime, from 0.
     pub index: u32,
     /// Product name.
     pub name: String,
@@ -36,11 +36,12 @@ pub struct DeviceInfo {
     pub arch: String,
     /// PCI address.
     pub pci: String,
-    /// NUMA domain that it hangs on, if known.
+    /// NUMA domain that it is attached to, if known.
     pub numa: Option<u32>,
     /// Device memory.
     pub memory: Bytes,
-    /// Theoretical peak of its memory, from its clock and bus; none if the runtime does not say.
+    /// Theoretical peak bandwidth of its memory, from clock and bus width. `None` if the runtime
+    /// does not report them.
     pub memory_peak: Option<Rate>,
     /// Compute units or multiprocessors.
     pub compute_units: u32,
@@ -69,21 +70,21 @@ pub enum CopyChoice {
 /// One kernel launch: a pass of the variant over `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelLaunch {
-    /// Address of what is loaded; 0 if nothing is.
+    /// Source address; 0 if the kernel loads nothing.
     pub src: u64,
-    /// Address of what is stored; 0 if nothing is.
+    /// Destination address; 0 if the kernel stores nothing.
     pub dst: u64,
-    /// Payload.
+    /// Payload in bytes.
     pub bytes: Bytes,
 }
 
 /// The part of a pointer chain that one launch of a chase follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainPart {
-    /// Number of the operation, from 0: operation `n` begins `n * steps` loads after the start of the
-    /// chain, and goes around with it.
+    /// Number of the operation, from 0: operation `n` begins `n * steps` loads after the start of
+    /// the chain and wraps around at its end.
     pub nth: u64,
-    /// Dependent loads.
+    /// Number of dependent loads.
     pub steps: u64,
 }
 
@@ -95,41 +96,42 @@ pub struct ChainPart {
 pub trait Driver {
     /// Name of the runtime: `cuda`, `hip`, `sim`.
     fn name(&self) -> &str;
-    /// All GPUs that can be used.
+    /// All usable GPUs, by number.
     fn devices(&self) -> CallResult<Vec<DeviceInfo>>;
     /// Free and total device memory now.
     fn memory(&self, gpu: u32) -> CallResult<(Bytes, Bytes)>;
     /// How `from` reaches memory of `to`.
     fn peer_access(&self, from: u32, to: u32) -> CallResult<PeerAccess>;
-    /// Lets kernels and engines of `from` address memory of `to`; again is fine.
+    /// Lets kernels and copy engines of `from` address memory of `to`. May be called repeatedly.
     fn enable_peer(&self, from: u32, to: u32) -> CallResult<()>;
 
-    /// Allocates device, pinned or managed memory at `place`. Pageable kinds are the host's.
+    /// Allocates device, pinned or managed memory at `place`. Pageable memory comes from
+    /// [`crate::Host`].
     fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64>;
-    /// Frees what `alloc` gave.
+    /// Frees memory of [`Driver::alloc`].
     fn free(&self, address: u64) -> CallResult<()>;
     /// Page-locks host memory and makes it visible to GPUs.
     fn register(&self, address: u64, bytes: Bytes) -> CallResult<()>;
-    /// Names of the calls that register and unregister, for the record.
+    /// Names of the functions that register and unregister, for records.
     fn register_calls(&self) -> (&'static str, &'static str) {
         ("register", "unregister")
     }
-    /// Takes `register` back.
+    /// Reverses [`Driver::register`].
     fn unregister(&self, address: u64) -> CallResult<()>;
-    /// Exports device memory as a file that other drivers understand, and where in it the memory
-    /// begins. Closing the file ends that.
+    /// Exports device memory as a DMA-BUF file for other drivers, with the offset of the memory in
+    /// it. The export ends when the file is closed.
     fn export_dmabuf(&self, address: u64, bytes: Bytes) -> CallResult<(OwnedFd, u64)> {
         let thing = format!("{bytes} at {address:#x}");
         Err(CallError::unsupported("export_dmabuf", thing, "this runtime exports no memory"))
     }
-    /// Name of the call that exports memory, for the record.
+    /// Name of the function that exports memory, for records.
     fn export_call(&self) -> &'static str {
         "export"
     }
     /// Advises that `gpu` accesses managed memory in place (zero-copy) and it stays at its home.
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()>;
 
-    /// A new stream.
+    /// Creates a stream.
     fn stream_create(&self, gpu: u32) -> CallResult<StreamId>;
     /// Destroys a stream; its pending work completes first.
     fn stream_destroy(&self, stream: StreamId) -> CallResult<()>;
@@ -137,32 +139,33 @@ pub trait Driver {
     fn stream_wait(&self, stream: StreamId) -> CallResult<()>;
     /// Whether the stream is idle; does not block.
     fn stream_idle(&self, stream: StreamId) -> CallResult<bool>;
-    /// A new event, with timing.
+    /// Creates an event with timing.
     fn event_create(&self, gpu: u32) -> CallResult<EventId>;
     /// Destroys an event.
     fn event_destroy(&self, event: EventId) -> CallResult<()>;
     /// Enqueues the event.
     fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()>;
-    /// Enqueues a wait for the event in another stream.
+    /// Makes a stream wait for the event.
     fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()>;
-    /// Time between two events that have completed.
+    /// Time between two completed events.
     fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns>;
 
-    /// A new gate, closed.
+    /// Creates a gate, closed.
     fn gate_create(&self) -> CallResult<GateId>;
-    /// Enqueues a wait for the gate.
+    /// Makes a stream wait for the gate.
     fn gate_hold(&self, gate: GateId, stream: StreamId) -> CallResult<()>;
-    /// Most operations that can be enqueued behind a closed gate on one stream. With more, the call
-    /// waits for the gate, and who would open it may wait for the call.
+    /// Maximum number of operations behind a closed gate on one stream. More would block the
+    /// caller, and deadlock if the caller is the thread that opens the gate.
     fn queue_depth(&self) -> u64 {
         u64::MAX
     }
-    /// Opens the gate: everything that waits for it starts.
+    /// Opens the gate and starts everything that waits for it.
     fn gate_release(&self, gate: GateId) -> CallResult<()>;
     /// Destroys a gate, opening it first if it is closed.
     fn gate_destroy(&self, gate: GateId) -> CallResult<()>;
 
-    /// Enqueues a copy. Where either end is pageable the call may block like the runtime's does.
+    /// Enqueues a copy. With pageable memory at either end the call may block, as the runtime's
+    /// does.
     fn copy(
         &self,
         stream: StreamId,
@@ -171,29 +174,30 @@ pub trait Driver {
         bytes: Bytes,
         engine: CopyChoice,
     ) -> CallResult<()>;
-    /// Enqueues many copies, each `(dst, src, bytes)`, by one call of the runtime. They may run in
-    /// any order. Unsupported where the runtime has no such call.
+    /// Enqueues copies `(dst, src, bytes)` by one call of the runtime; their order is undefined.
+    /// Unsupported if the runtime has no such call.
     fn copy_batch(&self, stream: StreamId, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         let thing = format!("{} copies on stream {}", copies.len(), stream.0);
         Err(CallError::unsupported("copy_batch", thing, "this runtime has no call for a batch"))
     }
-    /// A copier with `slots` slots, whose copies to or from a GPU a separate thread makes.
+    /// A copier with `slots` slots for a separate thread that copies to or from a GPU.
     fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         let thing = format!("gpu{gpu}, {slots} slots");
         Err(CallError::unsupported("copier", thing, "this runtime copies from one thread only"))
     }
-    /// The engine of such a copy between this pair, for the record: `copy engine`.
+    /// Name of the engine that carries such a copy between these addresses, for records: `copy
+    /// engine`.
     fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String;
-    /// Compiles if need be and loads a kernel.
+    /// Loads a kernel, compiled first if it is not cached.
     fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId>;
     /// Unloads a kernel.
     fn kernel_unload(&self, kernel: KernelId) -> CallResult<()>;
     /// Enqueues a kernel.
     fn launch(&self, stream: StreamId, kernel: KernelId, launch: &KernelLaunch) -> CallResult<()>;
-    /// Enqueues a chase over the chain that `launch` names, of which it follows a part. Launches one
-    /// after the other run on different compute units, spread over all of them: units differ by 3 %
-    /// in their distance from a link, and a single one is no picture of the GPU. A driver may know the
-    /// parts of [`pathline_schema::CHASE_STEPS`] loads only.
+    /// Enqueues a chase over one part of the chain that `launch` names. Consecutive launches run on
+    /// different compute units, spread over all of them: units differ by 3 % in their distance from
+    /// a link, so that one unit does not represent the GPU. A driver may support only parts of
+    /// [`pathline_schema::CHASE_STEPS`] loads.
     fn follow(
         &self,
         stream: StreamId,
@@ -201,12 +205,12 @@ pub trait Driver {
         launch: &KernelLaunch,
         part: ChainPart,
     ) -> CallResult<()>;
-    /// Runs a read kernel once over memory that holds the pattern `seed` from its start, and waits.
-    /// Whether the sum of all that the kernel read is that of the pattern: bytes that are wrong, missing
-    /// or read twice change it, another order does not.
+    /// Runs a read kernel once over memory that holds the pattern `seed` from its start, and waits
+    /// for it. Returns whether the checksum of all loaded bytes matches the pattern: wrong, missing
+    /// or repeated bytes change it, their order does not.
     fn check_read(&self, kernel: KernelId, launch: &KernelLaunch, seed: u64) -> CallResult<bool>;
-    /// Enqueues the migration of managed memory to `to`; [`MigrateHow::Fault`] by a kernel that
-    /// reads it on the stream's GPU.
+    /// Enqueues the migration of managed memory to `to`. With [`MigrateHow::Fault`] a kernel on the
+    /// stream's GPU reads the memory.
     fn migrate(
         &self,
         stream: StreamId,
@@ -216,10 +220,10 @@ pub trait Driver {
         how: MigrateHow,
     ) -> CallResult<()>;
 
-    /// Writes the pattern `seed` (see [`crate::pattern`]) from the device that holds the memory,
-    /// and waits. For a chase buffer, `chain` lays a cycle of dependent pointers instead.
+    /// Writes the pattern `seed` (see [`crate::pattern`]) from the device that owns the memory, and
+    /// waits. `chain` writes a cycle of dependent pointers instead, for a chase.
     fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()>;
-    /// Reads the pattern back on the device that holds the memory. The offset of the first wrong
-    /// byte, if any.
+    /// Verifies the pattern on the device that owns the memory. Returns the offset of the first
+    /// wrong byte, if any.
     fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>>;
 }

@@ -1,30 +1,29 @@
-//! A failed call, with a remedy.
+//! Failed calls, with a remedy.
 
 use std::fmt;
 
 use pathline_schema::{Rank, Severity};
 
-/// A call to a machine that did not succeed.
+/// A failed call to a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct CallError {
-    /// The function that failed, by the name its manual uses.
+    /// The function that failed, as its manual names it.
     pub call: String,
     /// The object of the call: `8GiB at numa3`.
     pub thing: String,
-    /// The number it returned; 0 if it has none.
+    /// The error code; 0 if there is none.
     pub code: i64,
-    /// The meaning of the number, as text.
+    /// The meaning of the code, as text.
     pub reason: String,
     /// The remedy for the user; empty if none is known.
     pub way_out: String,
-    /// How bad it is.
+    /// Whether to retry, skip or stop.
     pub severity: Severity,
-    /// The ranks that it came from; none where all of a case failed together. In a box, since every
-    /// result has room for an error.
+    /// The ranks that failed. Empty if the whole case failed. Boxed to keep results small.
     pub ranks: Option<Box<FailedRanks>>,
 }
 
-/// The ranks that an error came from.
+/// Ranks whose errors were merged into one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedRanks(Vec<Rank>);
 
@@ -60,7 +59,7 @@ impl CallError {
             ranks: None,
         }
     }
-    /// A thing that this machine or library cannot do.
+    /// An error for something that this machine or library does not support.
     pub fn unsupported(
         call: impl Into<String>,
         thing: impl Into<String>,
@@ -68,21 +67,21 @@ impl CallError {
     ) -> Self {
         Self::new(Severity::Unsupported, call, thing, reason)
     }
-    /// The same with the number that the call returned.
+    /// Adds the code that the call returned.
     pub fn with_code(mut self, code: i64) -> Self {
         self.code = code;
         self
     }
-    /// The same, which came from these ranks.
+    /// Adds the ranks that failed.
     pub fn of_ranks(mut self, ranks: Vec<Rank>) -> Self {
         self.ranks = (!ranks.is_empty()).then(|| Box::new(FailedRanks(ranks)));
         self
     }
-    /// The ranks that it came from; empty where all of a case failed together.
+    /// The ranks that failed. Empty if the whole case failed.
     pub fn failed_ranks(&self) -> &[Rank] {
         self.ranks.as_ref().map_or(&[], |ranks| &ranks.0)
     }
-    /// The same with a remedy for the user.
+    /// Adds a remedy for the user.
     pub fn or_try(mut self, way_out: impl Into<String>) -> Self {
         self.way_out = way_out.into();
         self

@@ -1,6 +1,7 @@
-//! Owners for the plain handles: everything is given back when it goes out of scope.
+//! Typed owners of the plain handles: each releases its handle when dropped.
 //!
-//! A failed release has nobody to tell and nothing to save; the next call on the device reports it.
+//! A failed release is ignored, since `drop` has no caller to report to; the next call on the
+//! device reports it.
 
 use pathline_schema::{
     Bytes, CpuSet, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit,
@@ -12,7 +13,7 @@ use crate::{
 };
 
 impl Machine {
-    /// The GPU runtime, or an error that there is none.
+    /// The GPU runtime, or an error if there is none.
     pub fn driver(&self) -> CallResult<&dyn Driver> {
         self.driver.as_deref().ok_or_else(|| {
             CallError::unsupported("driver", "this machine", "no GPU runtime is loaded")
@@ -22,21 +23,20 @@ impl Machine {
     pub fn gpu(&self, index: u32) -> CallResult<GpuDevice<'_>> {
         Ok(GpuDevice { driver: self.driver()?, index })
     }
-    /// Memory at `place`. Pageable kinds come from the host, registered memory from both, all
-    /// others from the GPU runtime.
+    /// Allocates memory at `place`: pageable memory from the host, registered memory from both, all
+    /// other kinds from the GPU runtime.
     pub fn buffer(&self, place: Place, bytes: Bytes) -> CallResult<MachineBuffer<'_>> {
         MachineBuffer::new(self, place, bytes)
     }
-    /// A gate, closed.
+    /// Creates a gate, closed.
     pub fn gate(&self) -> CallResult<StartGate<'_>> {
         StartGate::new(self)
     }
-    /// Threads pinned to cores of `numa`.
+    /// Starts threads pinned to cores of `numa`.
     pub fn team(&self, numa: u32, threads: u32) -> CallResult<ThreadTeam<'_>> {
         Ok(ThreadTeam { machine: self, id: self.host.team_create(numa, threads)? })
     }
-    /// The same while `others` work: on CPUs that they leave free and behind their last-level caches, as
-    /// far as there are such.
+    /// Starts a team that works at the same time as `others`; see [`crate::Host::team_near`].
     pub fn team_near(
         &self,
         numa: u32,
@@ -59,21 +59,21 @@ impl<'m> GpuDevice<'m> {
     pub fn index(&self) -> u32 {
         self.index
     }
-    /// A new stream.
+    /// Creates a stream.
     pub fn stream(&self) -> CallResult<GpuStream<'m>> {
         Ok(GpuStream { driver: self.driver, id: self.driver.stream_create(self.index)? })
     }
-    /// A new event.
+    /// Creates an event.
     pub fn event(&self) -> CallResult<GpuEvent<'m>> {
         Ok(GpuEvent { driver: self.driver, id: self.driver.event_create(self.index)? })
     }
-    /// A kernel, compiled and loaded.
+    /// Compiles and loads a kernel.
     pub fn kernel(&self, variant: &KernelVariant) -> CallResult<GpuKernel<'m>> {
         Ok(GpuKernel { driver: self.driver, id: self.driver.kernel(self.index, variant)? })
     }
 }
 
-/// A stream.
+/// A queue of operations of one GPU.
 pub struct GpuStream<'m> {
     driver: &'m dyn Driver,
     id: StreamId,
@@ -84,7 +84,7 @@ impl GpuStream<'_> {
     pub fn copy(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> CallResult<()> {
         self.driver.copy(self.id, dst, src, bytes, engine)
     }
-    /// Enqueues copies `(dst, src, bytes)` by one call.
+    /// Enqueues copies `(dst, src, bytes)` by one call of the runtime.
     pub fn copy_batch(&self, copies: &[(u64, u64, Bytes)]) -> CallResult<()> {
         self.driver.copy_batch(self.id, copies)
     }
@@ -92,7 +92,7 @@ impl GpuStream<'_> {
     pub fn launch(&self, kernel: &GpuKernel<'_>, launch: &KernelLaunch) -> CallResult<()> {
         self.driver.launch(self.id, kernel.id, launch)
     }
-    /// Enqueues a chase that follows a part of a chain, see [`Driver::follow`].
+    /// Enqueues a chase over one part of a chain; see [`Driver::follow`].
     pub fn follow(
         &self,
         kernel: &GpuKernel<'_>,
@@ -110,23 +110,23 @@ impl GpuStream<'_> {
     ) -> CallResult<()> {
         self.driver.migrate(self.id, buffer.address, buffer.bytes, to, how)
     }
-    /// Enqueues an event.
+    /// Records an event.
     pub fn record(&self, event: &GpuEvent<'_>) -> CallResult<()> {
         self.driver.event_record(event.id, self.id)
     }
-    /// Enqueues a wait for an event.
+    /// Makes the stream wait for an event.
     pub fn wait_event(&self, event: &GpuEvent<'_>) -> CallResult<()> {
         self.driver.stream_wait_event(self.id, event.id)
     }
-    /// Enqueues a wait for a gate.
+    /// Makes the stream wait for a gate.
     pub fn hold(&self, gate: &StartGate<'_>) -> CallResult<()> {
         gate.on_streams.map_or(Ok(()), |id| self.driver.gate_hold(id, self.id))
     }
-    /// Blocks until idle.
+    /// Blocks until the stream is idle.
     pub fn wait(&self) -> CallResult<()> {
         self.driver.stream_wait(self.id)
     }
-    /// Whether it is idle.
+    /// Whether the stream is idle.
     pub fn is_idle(&self) -> CallResult<bool> {
         self.driver.stream_idle(self.id)
     }
@@ -138,7 +138,7 @@ impl Drop for GpuStream<'_> {
     }
 }
 
-/// An event.
+/// A point in a stream, with its time.
 pub struct GpuEvent<'m> {
     driver: &'m dyn Driver,
     id: EventId,
@@ -164,10 +164,11 @@ pub struct GpuKernel<'m> {
 }
 
 impl GpuKernel<'_> {
-    /// Runs a read kernel once over memory that holds a pattern, and compares the sum of what it read.
+    /// Runs a read kernel once over memory that holds a pattern, and verifies the checksum of the
+    /// loaded bytes.
     ///
     /// # Errors
-    /// The sum is another, or the kernel does not run.
+    /// The checksum is wrong, or the kernel does not run.
     pub fn check_read(&self, launch: &KernelLaunch, seed: u64) -> CallResult<()> {
         if self.driver.check_read(self.id, launch, seed)? {
             return Ok(());
@@ -185,7 +186,7 @@ impl Drop for GpuKernel<'_> {
     }
 }
 
-/// Holds streams and teams, and lets all of them go at once.
+/// Holds streams and teams, and starts all of them at once.
 pub struct StartGate<'m> {
     machine: &'m Machine,
     on_streams: Option<GateId>,
@@ -199,7 +200,7 @@ impl<'m> StartGate<'m> {
         gate.on_streams = machine.driver.as_deref().map(Driver::gate_create).transpose()?;
         Ok(gate)
     }
-    /// Opens it.
+    /// Opens the gate.
     pub fn release(&self) -> CallResult<()> {
         if let (Some(driver), Some(id)) = (self.machine.driver.as_deref(), self.on_streams) {
             driver.gate_release(id)?;
@@ -217,19 +218,19 @@ impl Drop for StartGate<'_> {
     }
 }
 
-/// Pinned threads.
+/// A team of pinned threads.
 pub struct ThreadTeam<'m> {
     machine: &'m Machine,
     id: TeamId,
 }
 
 impl ThreadTeam<'_> {
-    /// Gives it work that starts when the gate opens.
+    /// Submits work that starts when the gate opens.
     pub fn submit(&self, gate: &StartGate<'_>, work: &TeamWork) -> CallResult<()> {
         self.machine.host.submit(self.id, gate.on_teams, work)
     }
-    /// Compares the destination of a write or a triad with what the work stores; a wrong byte is an
-    /// error. False where there is nothing to compare with.
+    /// Verifies the destination of a write or a triad; a wrong byte is an error. Returns false if
+    /// the machine cannot verify it.
     pub fn check_stored(&self, work: &TeamWork) -> CallResult<bool> {
         match self.machine.host.check_stored(work) {
             Ok(None) => Ok(true),
@@ -240,15 +241,15 @@ impl ThreadTeam<'_> {
             Err(error) => Err(error),
         }
     }
-    /// Its handle.
+    /// Handle for [`crate::Host::team_near`].
     pub fn id(&self) -> TeamId {
         self.id
     }
-    /// The CPUs that its threads are pinned to; none where that means nothing.
+    /// CPUs of the threads. Empty if the machine has no real CPUs.
     pub fn cpus(&self) -> CpuSet {
         self.machine.host.team_cpus(self.id)
     }
-    /// Waits for the work to end.
+    /// Waits for the submitted work.
     pub fn reap(&self) -> CallResult<TeamResult> {
         self.machine.host.reap(self.id)
     }
@@ -260,7 +261,7 @@ impl Drop for ThreadTeam<'_> {
     }
 }
 
-/// Memory.
+/// A buffer in host or GPU memory; freed when dropped.
 pub struct MachineBuffer<'m> {
     machine: &'m Machine,
     place: Place,
@@ -295,39 +296,39 @@ impl<'m> MachineBuffer<'m> {
         };
         Ok(Self { machine, place, address, bytes })
     }
-    /// Its place.
+    /// Unit and kind of memory.
     pub fn place(&self) -> Place {
         self.place
     }
-    /// Its address.
+    /// Start address.
     pub fn address(&self) -> u64 {
         self.address
     }
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }
-    fn is_the_hosts(&self) -> bool {
+    fn is_pageable(&self) -> bool {
         matches!(self.place.mem.before_registration(), MemKind::Paged | MemKind::Huge)
     }
-    /// Writes a pattern, or a pointer chain.
+    /// Writes the pattern `seed`, or with `chain` a cycle of dependent pointers.
     pub fn fill(&self, seed: u64, chain: bool) -> CallResult<()> {
-        if self.is_the_hosts() {
+        if self.is_pageable() {
             self.machine.host.fill(self.address, self.bytes, seed, chain)
         } else {
             self.machine.driver()?.fill(self.address, self.bytes, seed, chain)
         }
     }
-    /// Writes a pattern, counted from there, to a part of it.
+    /// Writes a pattern to a part of the buffer. The pattern counts from the start of that part.
     pub fn fill_part(&self, offset: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let address = self.part("fill", offset, bytes)?;
-        if self.is_the_hosts() {
+        if self.is_pageable() {
             self.machine.host.fill(address, bytes, seed, false)
         } else {
             self.machine.driver()?.fill(address, bytes, seed, false)
         }
     }
-    /// The address of a part of it, which must lie inside.
+    /// The address of a part, which must lie inside the buffer.
     fn part(&self, call: &str, offset: u64, bytes: Bytes) -> CallResult<u64> {
         let inside = offset.checked_add(bytes.0).is_some_and(|end| end <= self.bytes.0);
         inside.then_some(self.address + offset).ok_or_else(|| {
@@ -335,14 +336,14 @@ impl<'m> MachineBuffer<'m> {
             CallError::unsupported(call, thing, "that is beyond its end")
         })
     }
-    /// Reads the first `bytes` of a pattern back; a wrong byte is an error.
+    /// Verifies the first `bytes` of a pattern; a wrong byte is an error.
     pub fn check(&self, seed: u64, bytes: Bytes) -> CallResult<()> {
         self.check_part(0, bytes, seed)
     }
-    /// Reads a pattern back that was counted from `offset`; a wrong byte is an error.
+    /// Verifies a pattern that counts from `offset`; a wrong byte is an error.
     pub fn check_part(&self, offset: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let address = self.part("verify", offset, bytes)?;
-        let wrong = if self.is_the_hosts() {
+        let wrong = if self.is_pageable() {
             self.machine.host.check(address, bytes, seed)?
         } else {
             self.machine.driver()?.check(address, bytes, seed)?
@@ -352,13 +353,14 @@ impl<'m> MachineBuffer<'m> {
             Some(at) => Err(wrong_byte(format!("{bytes} at {}", self.place), at, "sent")),
         }
     }
-    /// Reads a part of a pattern back that was counted from the buffer's start, from `offset` on, a
-    /// multiple of 8; a wrong byte is an error.
+    /// Verifies the bytes from `offset` on of a pattern that counts from the start of the buffer;
+    /// `offset` is a multiple of 8. A wrong byte is an error.
     pub fn check_block(&self, offset: u64, bytes: Bytes, seed: u64) -> CallResult<()> {
         let words = i64::try_from(offset / 8).unwrap_or(i64::MAX);
         self.check_part(offset, bytes, pattern::seed_at(seed, words))
     }
-    /// Gives its pages back, so that the next store is a first touch. Pageable memory only.
+    /// Returns the pages to the kernel, so that the next store is a first touch. Pageable memory
+    /// only.
     pub fn discard(&self) -> CallResult<()> {
         self.machine.host.discard(self.address)
     }
@@ -376,7 +378,7 @@ fn wrong_byte(thing: String, offset: u64, what: &str) -> CallError {
 
 impl Drop for MachineBuffer<'_> {
     fn drop(&mut self) {
-        if self.is_the_hosts() {
+        if self.is_pageable() {
             if self.place.mem.is_registered()
                 && let Some(driver) = self.machine.driver.as_deref()
             {

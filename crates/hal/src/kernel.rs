@@ -1,8 +1,8 @@
-//! Kernels as text. A variant is data with three faces: its key, its effect on memory (both in
-//! `schema`) and its source, made here.
+//! Sources of kernels. A variant is data with three forms: its key, its effect on memory (both in
+//! `schema`) and its source, generated here.
 //!
-//! The text is C++ that every run-time compiler of GPU kernels takes without any header, after a
-//! short prelude per compiler (a dialect) that defines:
+//! The source is C++ that every run-time compiler of GPU kernels accepts without headers, after a
+//! short prelude for each compiler (a dialect) that defines:
 //!
 //! | name | what |
 //! |---|---|
@@ -13,11 +13,11 @@
 //! | `PL_MIN(address, value)` | atomic minimum of 64-bit words |
 //! | `PL_XOR(address, value)` | atomic exclusive or of 32-bit words |
 //!
-//! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX and so are for NVIDIA alone:
-//! [`unsupported`] gives the reason elsewhere. The first line of every source is a comment with the
-//! key of its variant for a grid of one block, or with `pattern`.
+//! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX, for NVIDIA alone; [`unsupported`]
+//! gives the reason for other targets. The first line of every source is a comment with the key of
+//! its variant for a grid of one block, or with `pattern`.
 //!
-//! Device memory of one kernel is not written by anybody else while it runs.
+//! Nothing else may write the memory of a kernel while it runs.
 
 use std::fmt::Write as _;
 
@@ -25,24 +25,24 @@ use pathline_schema::{
     AccessWidth, Bytes, CacheHint, FMA_PER_BYTE, GridSize, KernelOp, KernelVariant, TileOrder,
 };
 
-/// Name of the kernel that [`source`] defines. Parameters: source, destination, payload in bytes,
-/// and 8 bytes that take what would otherwise be optimised away. A read kernel has no destination: if
-/// that parameter is not 0, it adds the sum of all that it read to those bytes, by exclusive or.
+/// Name of the kernel in [`source`]. Parameters: source, destination, payload in bytes, and 8 bytes
+/// for values that would otherwise be optimised away. A read kernel has no destination: if that
+/// parameter is not 0, it adds the checksum of all loaded bytes to those 8 bytes, by exclusive or.
 pub const ENTRY: &str = "pathline";
 
-/// Names of the kernels that [`PATTERN`] defines.
+/// Name of the kernel in [`PATTERN`] that writes a pattern.
 pub const FILL: &str = "pathline_fill";
-/// See [`FILL`]. Lowers a 64-bit word to the offset of the first wrong byte.
+/// Verifies a pattern, see [`FILL`]: lowers a 64-bit word to the offset of the first wrong byte.
 pub const CHECK: &str = "pathline_check";
-/// See [`FILL`]. The sum that a read kernel has of a pattern: `(whole, bytes, seed, result)`, where
-/// `whole` is how many of the bytes are in whole words of the kernel.
+/// Computes the checksum that a read kernel has of a pattern, see [`FILL`]. Parameters: `(whole,
+/// bytes, seed, result)`; `whole` bytes lie in whole words of the kernel.
 pub const SUM: &str = "pathline_sum";
 
-/// Threads of a block that [`FILL`] and [`CHECK`] are launched with.
+/// Threads per block for [`FILL`] and [`CHECK`].
 pub const PATTERN_BLOCK: u32 = 256;
 
-/// Writes and checks [`crate::pattern`]: `(address, bytes, seed)` and `(address, bytes, seed, result)`.
-/// Any address; aligned ones are served in whole words.
+/// Kernels that write and verify [`crate::pattern`]: `(address, bytes, seed)` and `(address, bytes,
+/// seed, result)`. Any alignment; aligned ranges are processed in whole words.
 pub const PATTERN: &str = r#"// pattern
 typedef unsigned long long u64;
 static __device__ u64 pl_word(u64 seed, u64 index) {
@@ -90,8 +90,8 @@ extern "C" PL_KERNEL(256) pathline_sum(u64 whole, u64 bytes, u64 seed, unsigned 
 }
 "#;
 
-/// The common part of all passes: whole tiles, taken by the blocks in the order of the variant,
-/// then the words and bytes that are left.
+/// The common part of all passes: whole tiles, assigned to the blocks in the order of the variant,
+/// then the remaining words and bytes.
 const PASS: &str = r#"
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
     const u64 me = blockIdx.x * (u64)blockDim.x + threadIdx.x, all = gridDim.x * (u64)blockDim.x;
@@ -109,7 +109,7 @@ extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u
 
 /// Tiles of a block: `first`, `first + step` and so on below `last`.
 const INTERLEAVED: &str = "const u64 first = blockIdx.x, last = tiles, step = gridDim.x;";
-/// See [`INTERLEAVED`].
+/// Alternative to [`INTERLEAVED`]: contiguous tiles for each block.
 const SEGMENTS: &str =
     "const u64 share = (tiles + gridDim.x - 1) / gridDim.x, first = blockIdx.x * share, step = 1;
     const u64 last = first + share < tiles ? first + share : tiles;";
@@ -120,8 +120,8 @@ const WORDS: &str = "for (u64 t = first; t < last; t += step) {
         PL_TILE
     }";
 
-/// Bulk asynchronous copies of one chunk, and the barriers that loads report to. `PL_HINT`,
-/// `PL_POLICY` and `PL_WITH` are the cache policy, where there is one.
+/// Bulk asynchronous copies of one chunk, and the barriers that count their bytes. `PL_HINT`,
+/// `PL_POLICY` and `PL_WITH` are the cache policy, if any.
 const BULK: &str = r#"
 extern __shared__ __align__(128) char ring[];
 static __device__ unsigned pl_shared(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
@@ -164,7 +164,7 @@ static __device__ u64 pl_policy() {
 /// One thread keeps loads and stores of chunks in flight. A load of chunk `i + PL_AHEAD` takes the
 /// stage of chunk `i + PL_AHEAD - PL_STAGES`, whose store has read it once no more than the
 /// `PL_STAGES - PL_AHEAD` stores after it are pending.
-const DRIVE: [&str; 3] = [
+const BULK_PASSES: [&str; 3] = [
     // copy
     r#"__shared__ u64 full[PL_STAGES];
     if (threadIdx.x == 0) {
@@ -223,11 +223,11 @@ const DRIVE: [&str; 3] = [
     }"#,
 ];
 
-/// The chain is followed through addresses that are known to be of global memory: a generic load
-/// would have to look first. An address that depends on the number of the thread is not loaded through
-/// AMD's scalar cache, which data does not use; a test of that number alone would tell the compiler that
-/// it is 0. One block of the grid follows it, the one whose number
-/// stands in place of a destination: with a block for each compute unit, that chooses the unit.
+/// The chain is followed through addresses in the global address space: a generic load would first
+/// have to determine the space. The address depends on the thread's number, since AMD's scalar
+/// cache would serve a uniform address, but not by a test of that number alone, from which the
+/// compiler would derive that it is 0. One block of the grid follows the chain; its number replaces
+/// the destination parameter: with one block for each compute unit, that selects the unit.
 const CHASE: &str = r#"
 typedef unsigned long long u64;
 #ifdef __CUDACC_RTC__
@@ -248,7 +248,7 @@ extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u
 }
 "#;
 
-/// Chains of fused multiply-adds in registers; the values tend to 2 and none of them is stored.
+/// Chains of fused multiply-adds in registers. The values converge to 2 and are not stored.
 const FMA: &str = r#"
 typedef unsigned long long u64;
 extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u64 *sink) {
@@ -264,13 +264,13 @@ extern "C" PL_KERNEL(PL_BLOCK) pathline(const char *src, char *dst, u64 bytes, u
 }
 "#;
 
-/// The words of a tile, all in flight before the first is used.
+/// Loads all words of a tile before the first is used, so that all are in flight.
 const LOADS: &str = "pl_word v[PL_UNROLL];\n_Pragma(\"unroll\") for (int j = 0; j < PL_UNROLL; j++) v[j] = PL_LOAD(a + at + j * PL_BLOCK);\n";
 
-/// Shapes of kernels that are best somewhere or may be, without their operation: what a search
-/// tries. Each dimension is varied about what is good somewhere: one tile a block in one to eight
-/// words in flight; persistent blocks, from few to as many as fit; hints; contiguous pieces; and
-/// bulk copies from 2 to 64 KiB, in rings and one a block.
+/// Kernel shapes without their operation that a search tries. Each dimension varies around values
+/// that are good on some GPU: one tile per block with one to eight words in flight; persistent
+/// blocks, from few to as many as fit; hints; contiguous pieces; and bulk copies of 2 to 64 KiB, in
+/// rings and one per block.
 pub const SHAPES: [&str; 40] = [
     "w16-u4-b256-g2sm",
     "w16-u1-b128-gt",
@@ -314,8 +314,8 @@ pub const SHAPES: [&str; 40] = [
     "bulk64k-s3-b32-g1sm",
 ];
 
-/// The parts of a pass that its operation decides: begin, tile, one word, one byte.
-fn parts(op: KernelOp) -> [&'static str; 4] {
+/// The parts of a pass that depend on its operation: begin, tile, one word, one byte.
+fn pass_parts(op: KernelOp) -> [&'static str; 4] {
     match op {
         KernelOp::Copy => [
             "",
@@ -344,8 +344,8 @@ fn parts(op: KernelOp) -> [&'static str; 4] {
     }
 }
 
-/// Helpers over one word: a fold to 32 bits, a constant, and `b + 3 c`.
-fn helpers(word: u8) -> &'static str {
+/// Helper functions for one word: fold to 32 bits, constant, and `b + 3 c`.
+fn word_helpers(word: u8) -> &'static str {
     match word {
         16 => {
             "static __device__ unsigned pl_fold(pl_w16 v) { return v.x ^ v.y ^ v.z ^ v.w; }\n\
@@ -365,10 +365,10 @@ fn helpers(word: u8) -> &'static str {
     }
 }
 
-/// Loads and stores that leave no line in the first-level cache, for the words and the numbers of
-/// one size.
+/// Loads and stores that allocate no line in the first-level cache, for integer and floating-point
+/// words of one size.
 fn no_allocate(word: u8) -> String {
-    // Register letter, type and parts of both kinds of word.
+    // Register letter, type and components of integer and floating-point words.
     let kinds: [(&str, &str, &str, &[&str]); 2] = match word {
         16 => [
             ("pl_w16", "r", "v4.u32", &["v.x", "v.y", "v.z", "v.w"]),
@@ -401,8 +401,8 @@ fn no_allocate(word: u8) -> String {
     text
 }
 
-/// The text before a bulk pass: sizes, cache policy and the copies themselves.
-fn bulk(variant: &KernelVariant, chunk: u8, stages: u8) -> String {
+/// Definitions for a bulk pass: sizes, cache policy and the copies.
+fn bulk_prelude(variant: &KernelVariant, chunk: u8, stages: u8) -> String {
     let ahead = if stages == 1 { 1 } else { stages - (stages / 4).max(1) };
     let (hint, operand, with, policy) = match variant.hint {
         CacheHint::Nt => (
@@ -420,14 +420,14 @@ fn bulk(variant: &KernelVariant, chunk: u8, stages: u8) -> String {
     )
 }
 
-/// The source of a variant, to be put behind a dialect. It defines [`ENTRY`].
+/// The source of a variant, without the dialect that must precede it. It defines [`ENTRY`].
 ///
-/// The first line is a comment with the variant's key, so that a cached file and a test library
-/// can tell what they hold. The number of blocks is no part of the text and is 1 there.
+/// The first line is a comment with the variant's key, which identifies cached files and is read by
+/// test libraries. The number of blocks does not affect the source and is 1 there.
 ///
-/// Loads and stores are at `src` and `dst`, which must be multiples of [`KernelVariant::align`]. A triad
-/// reads its second array at `src + bytes`; if that is no multiple of the word, it goes byte by
-/// byte. Launched with [`KernelVariant::shared`] bytes of dynamic shared memory.
+/// `src` and `dst` must be multiples of [`KernelVariant::align`]. A triad reads its second array at
+/// `src + bytes`; if `bytes` is not a multiple of the word, it works byte by byte. Launch it with
+/// [`KernelVariant::shared`] bytes of dynamic shared memory.
 pub fn source(variant: &KernelVariant) -> String {
     let key = KernelVariant { grid: GridSize::Blocks(1), ..*variant };
     let mut text = format!("// {key}\n#define PL_BLOCK {}\n", variant.block);
@@ -446,28 +446,28 @@ pub fn source(variant: &KernelVariant) -> String {
                 "#define PL_FMA_PER_BYTE {FMA_PER_BYTE}\ntypedef {real} pl_real;{FMA}"
             );
         }
-        _ => pass(&mut text, variant, word),
+        _ => append_pass(&mut text, variant, word),
     }
     text
 }
 
-/// Adds a kernel that goes over its payload.
-fn pass(text: &mut String, variant: &KernelVariant, word: u8) {
+/// Appends a kernel that passes over its payload.
+fn append_pass(text: &mut String, variant: &KernelVariant, word: u8) {
     let kind = if variant.op == KernelOp::Triad { 'f' } else { 'w' };
     let words = match variant.op {
         KernelOp::Triad => "((n) % sizeof(pl_word) ? 0 : (n) / sizeof(pl_word))",
         _ => "((n) / sizeof(pl_word))",
     };
-    let [begin, tile, one, byte] = parts(variant.op);
+    let [begin, tile, one, byte] = pass_parts(variant.op);
     let end =
         if variant.op == KernelOp::Read { "if (dst) PL_XOR((unsigned *)sink, sum);" } else { "" };
     let _ = write!(
         text,
         "#define PL_WORDS(n) {words}\n\
          typedef unsigned long long u64;\ntypedef pl_{kind}{word} pl_word;\n{}",
-        helpers(word),
+        word_helpers(word),
     );
-    // The words that bulk copies leave over need no hint.
+    // The remaining words after bulk copies need no hint.
     let suffix = match (variant.access, variant.hint) {
         (AccessWidth::Bulk { .. }, _) | (_, CacheHint::Plain) => "",
         (_, CacheHint::Nt) => "_nt",
@@ -489,11 +489,11 @@ fn pass(text: &mut String, variant: &KernelVariant, word: u8) {
     let (tiles, tile_words) = match variant.access {
         AccessWidth::Words { .. } => (WORDS, "((u64)PL_BLOCK * PL_UNROLL)"),
         AccessWidth::Bulk { chunk, stages } => {
-            text.push_str(&bulk(variant, chunk, stages));
+            text.push_str(&bulk_prelude(variant, chunk, stages));
             let drive = match variant.op {
-                KernelOp::Read => DRIVE[1],
-                KernelOp::Write => DRIVE[2],
-                _ => DRIVE[0],
+                KernelOp::Read => BULK_PASSES[1],
+                KernelOp::Write => BULK_PASSES[2],
+                _ => BULK_PASSES[0],
             };
             (drive, "((u64)PL_CHUNK / sizeof(pl_word))")
         }
@@ -513,7 +513,7 @@ fn pass(text: &mut String, variant: &KernelVariant, word: u8) {
     text.push_str(&pass);
 }
 
-/// Why there is no such kernel for a target (`sm_90`, `gfx90a`); none if there is one.
+/// Why a variant does not exist for a target (`sm_90`, `gfx90a`). `None` if it does.
 pub fn unsupported(variant: &KernelVariant, target: &str) -> Option<&'static str> {
     let nvidia = target.strip_prefix("sm_");
     let generation: u32 = nvidia
@@ -537,14 +537,14 @@ pub fn unsupported(variant: &KernelVariant, target: &str) -> Option<&'static str
     }
 }
 
-/// Number of blocks of a pass over `bytes`: that of the variant, but no more than have work.
+/// Number of blocks for a pass over `bytes`: that of the variant, but at most one per tile.
 pub fn blocks(variant: &KernelVariant, bytes: Bytes, compute_units: u32) -> u32 {
     let wanted = match variant.grid {
         GridSize::Blocks(n) => n,
         GridSize::PerSm(n) => n.saturating_mul(compute_units),
         GridSize::Tiles => u32::MAX,
     };
-    // CUDA takes 2^31 - 1 blocks, HIP 2^32 - 1 threads; the blocks there are take several tiles.
+    // CUDA accepts 2^31 - 1 blocks, HIP 2^32 - 1 threads; fewer blocks process several tiles each.
     let most = u32::MAX / u32::from(variant.block).max(2);
     let useful = u32::try_from(bytes.0.div_ceil(variant.tile().0.max(1))).unwrap_or(u32::MAX);
     wanted.min(useful).min(most).max(1)
@@ -579,7 +579,7 @@ mod tests {
         assert_eq!(blocks(&variant, Bytes::mib(256), 132), 264);
         assert_eq!(blocks(&variant, Bytes::kib(64), 132), 4);
         assert_eq!(blocks(&variant, Bytes(1), 132), 1);
-        // One block a tile: 256 MiB are 16 384 of 16 KiB, and 2^46 B more than can be launched.
+        // One block per tile: 256 MiB are 16 384 tiles of 16 KiB; 2^46 B exceed the maximum launch.
         let tiles = KernelVariant { grid: GridSize::Tiles, ..variant };
         assert_eq!(blocks(&tiles, Bytes::mib(256), 132), 16_384);
         assert_eq!(blocks(&tiles, Bytes(1 << 50), 132), 16_777_215);

@@ -1,7 +1,7 @@
 //! The interface of a machine. No vendor is named here.
 //!
-//! A [`Machine`] holds everything that has time or state. A real and a simulated machine are the
-//! same struct with other boxes inside, and nothing outside them reads a clock.
+//! A [`Machine`] contains everything that has time or state. A real and a simulated machine are the
+//! same struct with different implementations inside; no other code reads a clock.
 
 mod driver;
 mod error;

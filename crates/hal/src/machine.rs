@@ -6,20 +6,20 @@ use crate::{Driver, FileStorage, Host, Monitor, RankGroup};
 
 /// A clock of the host: real or virtual.
 pub trait Clock {
-    /// Time since the machine was made. Monotonic. Reading it costs at least 1 ns of virtual time,
-    /// so that a polling loop ends.
+    /// Time since the machine was created. Monotonic. Each reading takes at least 1 ns of virtual
+    /// time, so that a polling loop ends.
     fn now(&self) -> Ns;
-    /// Lets time pass.
+    /// Waits, or advances virtual time.
     fn sleep(&self, time: Ns);
-    /// Name, for the record.
+    /// Name of the clock, for records.
     fn name(&self) -> &str;
 }
 
 /// A node with its clock, host and GPUs, real or simulated.
 pub struct Machine {
-    /// Whether figures from it are hardware's or the model's.
+    /// Whether figures come from hardware or from a model.
     pub world: WorldKind,
-    /// Its parts.
+    /// Topology of the node.
     pub topology: Topology,
     /// Its clock.
     pub clock: Box<dyn Clock>,
@@ -27,12 +27,12 @@ pub struct Machine {
     pub host: Box<dyn Host>,
     /// Its GPU runtime, if it has one.
     pub driver: Option<Box<dyn Driver>>,
-    /// The reader of its GPUs' state, if there is one.
+    /// Reader of the GPUs' state, if there is one.
     pub monitor: Option<Box<dyn Monitor>>,
-    /// The processes that measure together, if there are several or if one opens libraries between
-    /// GPUs.
+    /// The processes that measure together: several ranks, or one that opens libraries for
+    /// communication between GPUs.
     pub ranks: Option<Box<dyn RankGroup>>,
-    /// The files that it may read and write, if it was given places for them.
+    /// Access to files, if the user named stores.
     pub storage: Option<Box<dyn FileStorage>>,
 }
 

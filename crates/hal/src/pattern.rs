@@ -1,27 +1,31 @@
-//! The bytes that are written before a copy and looked for after it.
+//! The test pattern that is written before a copy and verified after it.
 //!
 //! Every 8-byte word depends on its position and a seed, so that a shifted, repeated, stale or
 //! half-copied buffer differs from a correct one.
 
-/// The seed of the pattern whose bytes are all zero: what a rank brings to a sum where another has
-/// the bytes.
-pub const ZERO: u64 = 0;
+/// The seed of the pattern whose bytes are all zero: the contribution of a rank to a sum in which
+/// only one rank has a nonzero pattern.
+pub const ZERO_SEED: u64 = 0;
 
-/// Added to the seed from word to word.
+/// Increment of the seed from one 8-byte word to the next.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The seed of the pattern whose word 0 is the word `words` of the pattern `seed`: a part of a buffer
-/// is compared by it as if it were a whole one.
+/// The seed with which a part of a buffer verifies like a whole one: word 0 of its pattern is word
+/// `words` of the pattern `seed`. May be negative.
 pub const fn seed_at(seed: u64, words: i64) -> u64 {
-    if seed == ZERO { ZERO } else { seed.wrapping_add(words.cast_unsigned().wrapping_mul(STEP)) }
+    if seed == ZERO_SEED {
+        ZERO_SEED
+    } else {
+        seed.wrapping_add(words.cast_unsigned().wrapping_mul(STEP))
+    }
 }
 
-/// The word at `index` (8-byte words from the start of the buffer) of the pattern `seed`.
+/// The 8-byte word at `index`, counted from the start of the buffer, of the pattern `seed`.
 ///
-/// The finalizer is splitmix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-/// Generators, OOPSLA 2014).
+/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+/// OOPSLA 2014).
 pub const fn word(seed: u64, index: u64) -> u64 {
-    if seed == ZERO {
+    if seed == ZERO_SEED {
         return 0;
     }
     let mut z = seed.wrapping_add((index.wrapping_add(1)).wrapping_mul(STEP));
@@ -46,6 +50,6 @@ mod tests {
             assert!((0..4).all(|i| word(part, i) == word(7, i + words.cast_unsigned())));
             assert_eq!(seed_at(part, -words), 7);
         }
-        assert_eq!(seed_at(ZERO, 5), ZERO);
+        assert_eq!(seed_at(ZERO_SEED, 5), ZERO_SEED);
     }
 }

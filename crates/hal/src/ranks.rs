@@ -1,5 +1,5 @@
-//! Processes that measure together: the whole as the engine sees it ([`RankGroup`]), and what one
-//! process can do with one library ([`TransportPort`]).
+//! Processes that measure together: all of them as the engine uses them ([`RankGroup`]), and the
+//! calls of one process to one library ([`TransportPort`]).
 //!
 //! All control flow is collective and in one place: the implementation of [`RankGroup`] sends every
 //! rank each step and continues when all have answered. A port therefore never decides whether to
@@ -14,30 +14,30 @@ use pathline_schema::{
 
 use crate::{CallError, CallResult};
 
-/// A case that ranks have bound.
+/// A case that the ranks have bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExchangeId(pub u64);
 
-/// Time of a timed flow of a case in one sample.
+/// Time of one flow of a case in one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowTime {
-    /// Sum over the repetitions of the time of the rank that was last in each. Streaming
-    /// repetitions are timed as one.
+    /// Sum over the repetitions of the time of the slowest rank in each. Streaming repetitions are
+    /// timed as one.
     pub elapsed: Ns,
-    /// The time of each rank that took part, all repetitions.
+    /// Time of each participating rank, over all repetitions.
     pub by_rank: BTreeMap<Rank, Ns>,
 }
 
-/// The processes of a run. Every call is about all of them.
+/// The processes of a run. Each call involves all of them.
 pub trait RankGroup {
     /// Descriptions of the processes, by rank.
     fn members(&self) -> &[RankMember];
-    /// Observations of their start that a reader of the run must know.
+    /// Observations during startup that a reader of the report must know.
     fn notes(&self) -> Vec<RunNote> {
         Vec::new()
     }
-    /// Allocates the memory of a case's flows between processes, fills what is sent, and connects.
-    /// Other flows of the case run on the CPUs `busy_cpus`, which the processes leave to them.
+    /// Allocates the memory of a case's flows between processes, fills the send buffers, and
+    /// connects. The processes avoid `busy_cpus`, on which other flows of the case run.
     fn bind(&self, case: &Case, busy_cpus: &CpuSet) -> CallResult<ExchangeId>;
     /// Runs the bound exchange `reps` times, and returns the time of each flow between processes.
     fn run(&self, id: ExchangeId, reps: u64) -> CallResult<Vec<FlowTime>>;
@@ -55,57 +55,56 @@ pub trait RankGroup {
     fn end(&self, id: ExchangeId) -> CallResult<Vec<FlowTime>> {
         Err(no_exchange("end", id))
     }
-    /// Makes every destination wrong, and every source right.
+    /// Overwrites every destination with wrong bytes, and every source with its pattern.
     fn spoil(&self, id: ExchangeId) -> CallResult<()>;
     /// Compares every byte of every destination.
     fn check(&self, id: ExchangeId) -> CallResult<VerifyResult>;
     /// The engine that carried the bytes, for the record: library, protocol, algorithm.
     fn engine(&self, id: ExchangeId) -> String;
-    /// Gives back what was bound.
+    /// Releases a bound exchange.
     fn release(&self, id: ExchangeId) -> CallResult<()>;
 }
 
 /// A piece of memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LocalMemory {
-    /// Its address; 0 if this rank has none for this end.
+    /// Address; 0 if this rank has no memory for this end.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// One process's part of a timed flow.
+/// The part of one process in a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowPart {
     /// The operation.
     pub wire: MessageOp,
-    /// Payload: of a message, or of a collective the larger of a rank's two buffers, as nccl-tests
-    /// counts.
+    /// Payload in bytes. Of a collective the larger of a rank's two buffers, as in nccl-tests.
     pub bytes: u64,
-    /// The members, in order: sender and receiver, or all of a collective, the root first.
-    /// A process with several GPUs is named once for each.
+    /// Members in order: sender and receiver, or all members of a collective, the root first. A
+    /// process with several GPUs has one entry for each.
     pub group: Vec<(Rank, Unit)>,
-    /// Positions of this process in the group; none if it takes no part.
-    pub mine: Vec<usize>,
-    /// Send memory of each of these.
+    /// Positions of this process in the group. Empty if it does not participate.
+    pub positions: Vec<usize>,
+    /// Send buffer for each position.
     pub send: Vec<LocalMemory>,
-    /// Receive memory of each of these. The same as its send memory, if the operation is in place.
-    /// In a [`pathline_schema::WireOp::Ping`] both ends have both.
+    /// Receive buffer for each position; equals the send buffer if the operation is in place. In a
+    /// [`pathline_schema::WireOp::Ping`] both ends have both.
     pub recv: Vec<LocalMemory>,
-    /// Whether that is memory of GPUs' own, which no CPU can address.
+    /// Whether the buffers are device memory, which no CPU can address.
     pub device: bool,
 }
 
 impl FlowPart {
-    /// The collective, if it is one.
+    /// The collective, unless the flow is a message.
     pub fn collective(&self) -> Option<Collective> {
         self.wire.op.collective()
     }
-    /// Whether this process has anything to do.
+    /// Whether this process does not participate.
     pub fn is_idle(&self) -> bool {
-        self.mine.is_empty()
+        self.positions.is_empty()
     }
-    /// Bytes that a position of the group sends from and receives into.
+    /// Bytes in the send and receive buffers of a position.
     fn needs(&self, position: usize) -> (u64, u64) {
         let (all, n) = (self.bytes, self.group.len().max(1) as u64);
         let first = |yes: bool| if yes { all } else { 0 };
@@ -124,10 +123,10 @@ impl FlowPart {
             },
         }
     }
-    /// Why a buffer of this process is too small for its part; none if all are large enough. A library
-    /// that is handed such a buffer writes behind it.
+    /// Reason if a buffer of this process is too small for its part. A library would write past its
+    /// end.
     pub fn short_buffer(&self) -> Option<String> {
-        self.mine.iter().enumerate().find_map(|(nth, &position)| {
+        self.positions.iter().enumerate().find_map(|(nth, &position)| {
             let (send, recv) = self.needs(position);
             let sides = [("send", &self.send, send), ("receive", &self.recv, recv)];
             let short = sides.into_iter().find_map(|(what, spans, bytes)| {
@@ -142,88 +141,89 @@ impl FlowPart {
     }
 }
 
-/// How the repetitions of a sample follow each other.
+/// Order and timing of the repetitions of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepeatMode {
     /// Back to back, timed as one: one time for each part.
     Streaming,
-    /// All ranks meet before each repetition, untimed; a time for each repetition.
+    /// A barrier of all ranks, untimed, precedes each repetition: one time for each repetition.
     Isolated,
     /// Launched back to back as a recorded graph, timed as one.
     Graph,
 }
 
-/// A place where all ranks of a case meet. Nobody leaves it before all have come.
+/// A barrier for all ranks of a case.
 pub trait RankBarrier {
-    /// Comes and waits. An error if somebody does not come in time.
-    fn meet(&self) -> CallResult<()>;
-    /// Has every rank that waits here, now or later, fail at once: this one will not come.
+    /// Returns when all ranks have called it.
+    fn wait(&self) -> CallResult<()>;
+    /// Fails the present and future waits of all ranks at once, since this rank will not arrive.
     fn cancel(&self) {}
 }
 
-/// The barrier that does not wait, for exchanges that messages themselves order.
+/// A barrier that does not wait, for exchanges whose messages already order the ranks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoBarrier;
 
 impl RankBarrier for NoBarrier {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         Ok(())
     }
 }
 
-/// What a message library reports about memory of GPUs.
+/// What a message library reports about its support for device memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceClaim {
-    /// Whether it takes such memory.
-    pub takes: bool,
-    /// The call or setting that reports it: `MPIX_Query_rocm_support`.
-    pub by: String,
+    /// Whether the library accepts device memory.
+    pub is_supported: bool,
+    /// The function or setting that reports it: `MPIX_Query_rocm_support`.
+    pub source: String,
 }
 
-/// What one process can do with one transport.
+/// The calls of one process to one transport.
 ///
-/// Binding takes two steps, so that processes can exchange addresses and keys: each gives its
-/// offer, and each receives the offers of all.
+/// Binding takes two steps, so that processes can exchange addresses and keys: each returns an
+/// offer, and then receives the offers of all.
 pub trait TransportPort {
-    /// The transport that it serves.
+    /// The transport that this port implements.
     fn via(&self) -> Transport;
-    /// Library, version and file, for the record.
+    /// Library, version and file, for records.
     fn library(&self) -> String;
-    /// What the library reports about memory of a vendor's GPUs, as
-    /// [`pathline_schema::Gpu::vendor`] names vendors; `None` if it reports nothing.
+    /// What the library reports about memory of a vendor's GPUs, with vendors as in
+    /// [`pathline_schema::Gpu::vendor`]. `None` if it reports nothing.
     fn device_claim(&self, vendor: &str) -> Option<DeviceClaim> {
         let _ = vendor;
         None
     }
-    /// CPUs that others use while what is bound next runs, to be kept off.
-    fn keep_off(&mut self, cpus: &CpuSet) {
+    /// CPUs to avoid in the next exchange that is bound, since others use them.
+    fn avoid_cpus(&mut self, cpus: &CpuSet) {
         let _ = cpus;
     }
-    /// Makes this process's part of a case, timed parts in order. Every process receives every
-    /// part, also parts in which it does nothing.
+    /// Binds this process's part of a case, parts in the order of the timed flows. Every process
+    /// receives every part, also parts without a position of this process. Returns the offer.
     fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)>;
-    /// Takes what every rank gave, by rank. Afterwards the exchange can run.
+    /// Accepts the offers of all ranks, by rank. The exchange can run afterwards.
     fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()>;
-    /// Meets the others, runs all parts concurrently `reps` times, and gives for each part the
-    /// times in ns: one for all repetitions, or of [`RepeatMode::Isolated`] one for each. No times
-    /// for parts that this process has no part in. A ping's time is that of the whole round trip.
+    /// Waits at the barrier, runs all parts concurrently `reps` times, and returns the times of
+    /// each part in ns: one for all repetitions, or with [`RepeatMode::Isolated`] one for each.
+    /// Parts without a position of this process have none. A ping's time is that of the round trip.
     fn run(
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>>;
-    /// What carried the bytes, as far as the library reports it: protocol, algorithm, channels.
+    /// The engine that carried the bytes, as far as the library reports it: protocol, algorithm,
+    /// channels.
     fn engine(&self, id: ExchangeId) -> String;
-    /// Ends the connections of an exchange that failed in some process, where the library keeps
-    /// connections for later cases. Every process must call this: a process that keeps its connection
-    /// waits in the next case for peers that have disconnected. Returns the exchanges that used a closed
-    /// connection; each must be bound again before it runs.
+    /// Closes the connections of an exchange that failed in some process, if the library keeps
+    /// connections for later cases. Every process must call this: one that keeps its connection
+    /// waits in the next case for peers that have disconnected. Returns the exchanges that used a
+    /// closed connection; each must be bound again before it runs.
     fn disconnect(&mut self, id: ExchangeId) -> Vec<ExchangeId> {
         let _ = id;
         Vec::new()
     }
-    /// Gives back what was bound. All ranks do so, after the last of them has run.
+    /// Releases a bound exchange. All ranks do so, after the last of them has run.
     ///
     /// # Errors
     /// [`pathline_schema::Severity::Sticky`] means that the library or a peer may still read and
@@ -231,7 +231,7 @@ pub trait TransportPort {
     fn release(&mut self, id: ExchangeId) -> CallResult<()>;
 }
 
-/// The error of an exchange that was never bound.
+/// The error for an exchange that is not bound.
 pub fn no_exchange(call: &str, id: ExchangeId) -> CallError {
     CallError::unsupported(call, format!("exchange {}", id.0), "it is not bound")
 }

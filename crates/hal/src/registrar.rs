@@ -1,4 +1,4 @@
-//! Adapters that read and write memory by themselves, once it is registered with them.
+//! Network adapters that access memory directly, once it is registered with them.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,20 +12,21 @@ pub struct RegionId(pub u64);
 
 /// Registers memory of this process with network adapters.
 pub trait MemoryRegistrar {
-    /// The adapter for memory of a unit, by name: the nearest one.
+    /// Name of the adapter nearest to a unit's memory.
     ///
     /// # Errors
     /// There is none, or it cannot be opened.
     fn adapter(&self, unit: Unit) -> CallResult<String>;
-    /// Registers memory of a unit with its adapter, to be read and written by itself and by others.
+    /// Registers memory of a unit with its adapter, for local and remote access.
     ///
     /// # Errors
-    /// The adapter's, such as a limit of locked memory, or device memory that it cannot reach.
+    /// The adapter refuses, for example because of a limit on locked memory, or cannot reach device
+    /// memory.
     fn register(&self, unit: Unit, address: u64, bytes: Bytes) -> CallResult<RegionId>;
-    /// The same with the file that the memory was exported as; it begins at `offset` in there.
+    /// Registers memory by the DMA-BUF file of its export, in which it begins at `offset`.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`MemoryRegistrar::register`].
     fn register_dmabuf(
         &self,
         unit: Unit,
@@ -34,11 +35,11 @@ pub trait MemoryRegistrar {
         file: BorrowedFd<'_>,
         offset: u64,
     ) -> CallResult<RegionId>;
-    /// Takes either back.
+    /// Deregisters memory.
     ///
     /// # Errors
-    /// Nothing is registered under that number, or the adapter's.
+    /// No memory is registered under that number, or the adapter refuses.
     fn deregister(&self, region: RegionId) -> CallResult<()>;
-    /// Names of the calls that register, register by a file and deregister, for the record.
-    fn calls(&self) -> [&'static str; 3];
+    /// Names of the functions that register, register by a file, and deregister, for records.
+    fn call_names(&self) -> [&'static str; 3];
 }

@@ -6,56 +6,57 @@ use pathline_schema::{Bytes, CallTally, IoReading, IoSpec, Ns, StoreFacts, Verif
 
 use crate::{CallError, CallResult, GateId, LocalMemory, Machine, StartGate};
 
-/// I/O that has been opened.
+/// An open I/O job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IoId(pub u64);
 
-/// Copies between host memory and one GPU, made by one worker in its own thread.
+/// Copies between host memory and one GPU, for one worker in its own thread.
 pub trait BlockCopier: Send {
-    /// The name of its calls, for the record: `cuMemcpyAsync`.
-    fn call(&self) -> &'static str;
-    /// The name of its synchronous calls: `cuMemcpyHtoD`.
-    fn blocking_call(&self, to_gpu: bool) -> &'static str {
+    /// Name of the function that enqueues a copy, for records: `cuMemcpyAsync`.
+    fn call_name(&self) -> &'static str;
+    /// Name of the function that copies synchronously: `cuMemcpyHtoD`.
+    fn blocking_call_name(&self, to_gpu: bool) -> &'static str {
         let _ = to_gpu;
-        self.call()
+        self.call_name()
     }
-    /// Makes the calling thread the one that copies. Before anything else, by that thread.
+    /// Attaches the calling thread to the GPU. That thread must call this first, and makes all
+    /// other calls.
     fn enter(&mut self) -> CallResult<()>;
-    /// Starts a copy of a slot and returns, as far as the memory's kind lets it. A slot has one copy
-    /// at a time.
+    /// Starts a copy of a slot and returns, unless the kind of memory makes the call block. A slot
+    /// has at most one copy in flight.
     fn start(&mut self, slot: usize, dst: u64, src: u64, bytes: Bytes) -> CallResult<()>;
-    /// Whether the copy of a slot has ended.
-    fn ended(&mut self, slot: usize) -> CallResult<bool>;
+    /// Whether the copy of a slot is complete.
+    fn is_done(&mut self, slot: usize) -> CallResult<bool>;
     /// Waits for the copy of a slot.
     fn wait(&mut self, slot: usize) -> CallResult<()>;
-    /// Copies by the call that returns when the bytes have arrived.
+    /// Copies and returns when the bytes have arrived.
     fn copy(&mut self, dst: u64, src: u64, bytes: Bytes) -> CallResult<()>;
 }
 
-/// The GPU's end of I/O.
+/// The GPU that an I/O job reads from or writes to.
 pub struct GpuEnd {
     /// Number of the GPU.
     pub gpu: u32,
-    /// Its memory: a block for each slot of each worker, in the order of [`IoJob::host`].
+    /// GPU memory: one block for each slot of each worker, in the order of [`IoJob::host`].
     pub memory: LocalMemory,
-    /// A copier for each worker; none where the library of GPU direct itself moves the bytes.
+    /// One copier for each worker. Empty if the library of GPU direct moves the bytes itself.
     pub copiers: Vec<Box<dyn BlockCopier>>,
 }
 
-/// I/O to be opened.
+/// Description of an I/O job.
 pub struct IoJob {
-    /// The I/O to do.
+    /// Operation, engine, depth and so on.
     pub io: IoSpec,
-    /// In which store.
+    /// Number of the store.
     pub store: u32,
     /// Bytes of one block.
     pub block: Bytes,
-    /// NUMA domain whose cores run the workers.
+    /// NUMA domain of the workers' cores.
     pub numa: u32,
-    /// Host memory that is read into and written from: a block for each slot of each worker, worker
-    /// by worker. Of writes it holds the pattern already. Empty for GPU direct.
+    /// Buffers in host memory: one block for each slot of each worker, worker by worker. For writes
+    /// they already hold the pattern. Empty for GPU direct.
     pub host: LocalMemory,
-    /// The GPU that the bytes go on to, or come from.
+    /// The GPU at the other end of the path, if any.
     pub gpu: Option<GpuEnd>,
 }
 
@@ -69,56 +70,57 @@ impl std::fmt::Debug for IoJob {
 /// Results of the workers in one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IoDone {
-    /// From the start behind the gate to the last worker's end.
+    /// Time from the start behind the gate to the last worker's end.
     pub elapsed: Ns,
-    /// I/Os that were done: all that were submitted.
+    /// Number of completed I/Os; equals the number submitted.
     pub ops: u64,
-    /// The rest.
+    /// Latencies and other figures of the job.
     pub reading: IoReading,
 }
 
-/// The files that a machine may read and write. It writes only to files that it made or
-/// that the user named for writing, and removes the files that it made.
+/// The files that a machine may read and write. It writes only to files that it created or that the
+/// user named for writing, and removes the files that it created.
 ///
-/// Content of files: file `w` of worker `w` (file 0, if they share one) the pattern
-/// `seed + w` of [`crate::pattern`], counted from the file's start.
+/// Content of file `w` of worker `w` (file 0 if workers share one): the pattern `seed + w` of
+/// [`crate::pattern`], counted from the file's start.
 pub trait FileStorage {
-    /// The places for files, by number, and what is under them.
+    /// Stores with their file systems and devices, by number.
     fn stores(&self) -> Vec<StoreFacts>;
-    /// Why such I/O cannot be done here; none if nothing is known against it. Opens nothing.
+    /// Why this machine cannot do such I/O. `None` if no reason is known. Opens nothing.
     fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String>;
-    /// Makes the files, with the pattern of `seed` where they are read, and starts the workers.
+    /// Creates the files, with the pattern of `seed` if they are read, and starts the workers.
     fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId>;
-    /// Gives the workers `ops` I/Os, shared out evenly, that start when the gate opens. Returns
-    /// immediately.
+    /// Submits `ops` I/Os, distributed evenly over the workers, that start when the gate opens.
+    /// Returns at once.
     fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()>;
-    /// Waits for their end.
+    /// Waits for the submitted I/Os.
     fn reap(&self, id: IoId) -> CallResult<IoDone>;
-    /// Makes the first `threads * depth` blocks of the files wrong, past the engine. For writes.
+    /// Overwrites the first `threads * depth` blocks of the files with wrong bytes, bypassing the
+    /// engine. For writes.
     fn spoil(&self, id: IoId) -> CallResult<()>;
-    /// Does one I/O for each slot, so that slot `s` of worker `w` has the block that it would have
-    /// if the slots of a file lay back to back from its start. By the engine, in whole: with a GPU
-    /// the bytes take the complete path. Mixed I/O only writes.
+    /// Does one I/O for each slot, for verification: slot `s` of worker `w` gets the block at its
+    /// position if the slots of a file were contiguous from its start. The engine carries it over
+    /// the complete path, GPU included. Mixed I/O only writes.
     fn land(&self, id: IoId) -> CallResult<()>;
-    /// Reads those blocks back past the engine and compares them with the pattern, after writes. Of
-    /// files that are read only: whether they hold the pattern at all, as files do not that were
-    /// named and may not be written to.
+    /// After writes: reads those blocks, bypassing the engine, and compares them with the pattern.
+    /// For files that are only read: whether they hold the pattern at all, which files named by the
+    /// user without permission to write do not.
     fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult>;
-    /// The calls and settings that really carry the I/O, for the record: `io_uring, registered
-    /// buffers and files`; `cuFile, compatibility mode (not direct)`.
+    /// The functions and settings that carry the I/O, for records: `io_uring, registered buffers
+    /// and files`; `cuFile, compatibility mode (not direct)`.
     fn engine(&self, id: IoId) -> String;
-    /// Ends the workers, and returns the calls that opening and closing took, by name. Files stay
+    /// Ends the workers, and returns the durations of opening and closing calls by name. Files stay
     /// for the next case until the machine is dropped.
     fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>>;
 }
 
-/// The error of I/O that was never opened.
+/// The error for an I/O job that is not open.
 pub fn no_io(call: &str, id: IoId) -> CallError {
     CallError::unsupported(call, format!("I/O {}", id.0), "it is not open")
 }
 
 impl Machine {
-    /// Opens files, with the pattern of `seed` where they are read.
+    /// Opens an I/O job; see [`FileStorage::open`].
     pub fn open_io(&self, job: IoJob, seed: u64) -> CallResult<OpenIo<'_>> {
         let storage = self.storage.as_deref().ok_or_else(|| {
             CallError::unsupported("open", format!("{job:?}"), "this run was given no files")
@@ -128,7 +130,7 @@ impl Machine {
     }
 }
 
-/// I/O that is open until it is dropped.
+/// An open I/O job; closes when dropped.
 pub struct OpenIo<'m> {
     storage: &'m dyn FileStorage,
     id: Option<IoId>,

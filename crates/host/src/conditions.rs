@@ -1,5 +1,5 @@
-//! The machine's state, read in a few milliseconds: what tells two samples of one case apart when
-//! nothing else does.
+//! The machine's state, measured in a few milliseconds. It explains differences between samples of
+//! one case.
 
 use std::arch::asm;
 use std::cell::{Cell, OnceCell};
@@ -16,35 +16,35 @@ use crate::machine_load::LoadProbe;
 use crate::memory::HostMemory;
 use crate::{cpus, files};
 
-/// Round trips of a line between two cores: 2 ms at 50 ns one way.
+/// Round trips of a cache line between two cores: 2 ms at 50 ns per direction.
 const TRIPS: u32 = 20_000;
-/// Round trips of a batch.
+/// Round trips per batch.
 const BATCH: u32 = 200;
-/// Looks at the line before a core is offered to others, and the clock is looked at.
+/// Polls of the line before the thread yields its core and reads the clock.
 const SPINS: u32 = 1000;
-/// Longest time for the round trips, should another process have one of the cores.
+/// Maximum time for the round trips, in ns, in case another process uses one of the cores.
 const TRIPS_MOST_NS: u64 = 10_000_000;
-/// What each thread of the memory probe streams: beyond any second-level cache.
+/// Bytes that each thread of the memory probe streams: larger than any second-level cache.
 const STREAM: Bytes = Bytes::mib(8);
 /// Dependent additions of the clock rate probe: 30 us at 3 GHz.
 const ADDS: u64 = 6250 * 16;
 
-/// Takes the readings and keeps what they are compared with.
+/// Takes the readings, and keeps earlier ones for comparison.
 pub(crate) struct ConditionProbe {
     origin: ClockOrigin,
-    /// Up to two CPUs of different cores, where that is known.
+    /// Up to two CPUs, of different cores if that is known.
     cpus: Vec<u32>,
     numa: u32,
     slew: ClockSlew,
-    /// Stolen and all jiffies at the last reading.
+    /// Stolen and total jiffies at the last reading.
     steal: Cell<Option<(u64, u64)>>,
     buffer: OnceCell<Option<u64>>,
     load: LoadProbe,
 }
 
 impl ConditionProbe {
-    /// A probe that runs on up to two of `cpus`, with memory of `numa`.
-    /// This process may use the CPUs `allowed`.
+    /// A probe that runs on up to two of `cpus`, with memory of `numa`. This process may use the
+    /// CPUs `allowed`.
     pub(crate) fn new(origin: ClockOrigin, cpus: &[u32], numa: u32, allowed: CpuSet) -> Self {
         let cpus = cpus.iter().copied().take(2).collect();
         let (steal, buffer) = (Cell::new(stolen()), OnceCell::new());
@@ -52,12 +52,12 @@ impl ConditionProbe {
         Self { origin, cpus, numa, slew: ClockSlew::begin(), steal, buffer, load }
     }
 
-    /// What was seen since the last call that disturbs a measurement.
+    /// Observations since the last call that can disturb a measurement.
     pub(crate) fn new_notes(&self) -> Vec<RunNote> {
         self.load.new_note().into_iter().collect()
     }
 
-    /// Who used the CPUs lately; nothing before the first half second is over.
+    /// Recent use of the CPUs. Empty in the first half second.
     pub(crate) fn cpu_use(&self) -> Conditions {
         let Some(load) = self.load.read() else { return Conditions::default() };
         let readings = [
@@ -70,7 +70,7 @@ impl ConditionProbe {
         Conditions(readings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// Times the probe loops and reads what the kernel says; a reading that fails is left out.
+    /// Times the probe loops and reads the kernel's counters; failed readings are omitted.
     pub(crate) fn read(&self, memory: &HostMemory) -> Conditions {
         let readings = [
             ("core_to_core_ns", self.core_to_core()),
@@ -85,9 +85,9 @@ impl ConditionProbe {
         Conditions(known.collect())
     }
 
-    /// Time for a line to go from one core to another: half a round trip, best of the batches, since
-    /// whatever interrupts one only adds to it. Where another process has one of the cores, the round
-    /// trips that were done within [`TRIPS_MOST_NS`] count as one batch.
+    /// Time to transfer a cache line from one core to another: half a round trip of the fastest
+    /// batch, since interrupts only add to it. If another process uses one of the cores, the round
+    /// trips completed within [`TRIPS_MOST_NS`] count as one batch.
     fn core_to_core(&self) -> Option<f64> {
         let &[a, b] = self.cpus.as_slice() else { return None };
         #[repr(align(128))]
@@ -96,8 +96,8 @@ impl ConditionProbe {
         let over = AtomicBool::new(false);
         let start = StartLine::new(2);
         let origin = self.origin;
-        // Looks at the clock only where the other core lets it wait: a trip of 50 ns stays one. The next
-        // value of the line; none when time is over.
+        // The next value of the line; `None` after the time limit. Reads the clock only when the
+        // other core makes it wait, so that a trip still takes 50 ns.
         let wait = |from: u32, deadline: u64| {
             let mut spins = 0;
             loop {
@@ -117,7 +117,7 @@ impl ConditionProbe {
         };
         let answer = || {
             let pinned = cpus::pin(b).is_ok();
-            if !start.meet() {
+            if !start.wait() {
                 return;
             }
             let deadline = origin.ns() + TRIPS_MOST_NS;
@@ -130,7 +130,7 @@ impl ConditionProbe {
         let ask = || {
             let pinned = cpus::pin(a).is_ok();
             let mut batches = Vec::new();
-            if !start.meet() || !pinned {
+            if !start.wait() || !pinned {
                 over.store(true, Ordering::Release);
                 return batches;
             }
@@ -169,8 +169,8 @@ impl ConditionProbe {
         batches.into_iter().min_by(f64::total_cmp)
     }
 
-    /// Clock rate of a core from a chain of additions, one a cycle on every core since 2000: best
-    /// of three, so that an interrupt does not count.
+    /// Clock rate of a core from a chain of additions, which take one cycle each on every core
+    /// since 2000. Best of three, which excludes interrupts.
     fn clock_rate(&self) -> Option<f64> {
         let once = || {
             let start = self.origin.ns();
@@ -181,7 +181,7 @@ impl ConditionProbe {
         Some(ADDS as f64 * 1e3 / best as f64)
     }
 
-    /// Streaming stores to memory by up to two cores at once: shows a cap on memory traffic.
+    /// Rate of streaming stores by up to two cores at once: reveals a cap on memory traffic.
     fn stream(&self, memory: &HostMemory) -> Option<f64> {
         let choices = [CpuHow::Avx512Nt, CpuHow::Avx2Nt, CpuHow::NeonNt];
         let body =
@@ -194,8 +194,8 @@ impl ConditionProbe {
         let pass = |part: usize| {
             let dst = (address + part as u64 * STREAM.0) as *mut u8;
             let span = LoopSpan { dst, src: dst, other: dst, len: STREAM.0 as usize };
-            // SAFETY: part < number of CPUs, so the span lies in the buffer, which is held and is
-            // this probe's alone; each thread has its own part.
+            // SAFETY: part < number of CPUs, so the span lies in the buffer, which this probe alone
+            // holds; each thread has its own part.
             unsafe { body.passes(span, 1) };
         };
         let start = StartLine::new(self.cpus.len() as u32);
@@ -208,7 +208,7 @@ impl ConditionProbe {
                     if first {
                         pass(part);
                     }
-                    if !start.meet() {
+                    if !start.wait() {
                         return None;
                     }
                     let begin = origin.ns();
@@ -230,7 +230,7 @@ impl ConditionProbe {
         Some(bytes.as_f64() / (end - begin).max(1) as f64)
     }
 
-    /// Share of CPU time that the hypervisor took since the last reading.
+    /// Share of CPU time that the hypervisor stole since the last reading.
     fn steal_since(&self) -> Option<f64> {
         let now = stolen()?;
         let before = self.steal.replace(Some(now))?;
@@ -247,7 +247,7 @@ fn stolen() -> Option<(u64, u64)> {
     parse_stolen(&files::text("/proc/stat")?)
 }
 
-/// Stolen and all jiffies of all CPUs. Guest time is part of user time and not added again.
+/// Stolen and total jiffies of all CPUs. Guest time is part of user time and not added again.
 fn parse_stolen(stat: &str) -> Option<(u64, u64)> {
     let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let fields: Vec<u64> = fields.map(|f| f.parse().ok()).collect::<Option<_>>()?;
@@ -255,7 +255,7 @@ fn parse_stolen(stat: &str) -> Option<(u64, u64)> {
     Some((*fields.get(7)?, sum))
 }
 
-/// `ADDS` additions, each of which needs the one before.
+/// `ADDS` additions, each dependent on the one before.
 #[cfg(target_arch = "x86_64")]
 fn dependent_adds() -> Option<()> {
     // SAFETY: registers only. Register operands: recent cores skip additions of small constants.
@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn steal_is_the_eighth_field() {
-        // 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 = 36, of which 8 stolen; 100 of guest time is in user's.
+        // 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 = 36, of which 8 stolen; 100 of guest time are part of user
+        // time.
         assert_eq!(parse_stolen("cpu  1 2 3 4 5 6 7 8 100 0\ncpu0 1"), Some((8, 36)));
         assert_eq!(parse_stolen("cpu  1 2 3"), None);
         assert_eq!(parse_stolen(""), None);

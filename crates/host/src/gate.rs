@@ -1,5 +1,5 @@
-//! Meeting points of threads. All of them spin for a moment and then let others run: on a machine with
-//! fewer cores than threads whoever is waited for needs the core.
+//! Synchronisation of threads. All waits spin briefly and then yield: with fewer cores than
+//! threads, the thread waited for needs the core.
 
 use std::hint;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,10 +8,10 @@ use rustix::thread::futex;
 
 use crate::clock::ClockOrigin;
 
-/// Pauses before the core is offered to others: 20 to 70 us on x86-64.
+/// Spins before the thread yields its core: 20 to 70 us on x86-64.
 const SPINS: u32 = 1000;
 
-/// Waits for a condition that another running thread makes true.
+/// Waits for a condition that another running thread will make true.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let mut spins = 0;
     while !condition() {
@@ -24,7 +24,7 @@ pub fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Sleeps until the word is no longer `value`, after `spins` looks at it.
+/// Sleeps until the word differs from `value`, after polling it `spins` times.
 pub fn sleep_while(word: &AtomicU32, value: u32, spins: u32) {
     for _ in 0..spins {
         if word.load(Ordering::Acquire) != value {
@@ -33,17 +33,17 @@ pub fn sleep_while(word: &AtomicU32, value: u32, spins: u32) {
         hint::spin_loop();
     }
     while word.load(Ordering::Acquire) == value {
-        // An interrupted or outdated wait ends early; the loop looks again.
+        // An interrupted or outdated wait returns early; the loop polls again.
         let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
     }
 }
 
-/// Wakes everyone who sleeps on the word.
+/// Wakes all threads that sleep on the word.
 pub fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
 }
 
-/// Set in the number of arrivals when not all will come.
+/// Set in the number of arrivals if some threads will not arrive.
 const CANCELLED: u32 = 1 << 31;
 
 /// Time for which a waiting thread yields its core before it sleeps, in ns. On an idle machine the other
@@ -51,31 +51,31 @@ const CANCELLED: u32 = 1 << 31;
 /// yields would delay the threads that have not arrived.
 const YIELD_NS: u64 = 200_000;
 
-/// A line that threads start from together: the last to arrive lets all go.
+/// A line that threads start from together: the last to arrive releases all.
 #[derive(Debug)]
 pub struct StartLine {
     expected: u32,
     arrived: AtomicU32,
-    /// Threads that have gone to sleep here, or are about to.
+    /// Threads that sleep here or are about to.
     sleepers: AtomicU32,
-    /// Threads that know that all have come.
+    /// Threads that have observed all arrivals.
     awake: AtomicU32,
 }
 
 impl StartLine {
-    /// For `expected` threads.
+    /// A line for `expected` threads.
     pub fn new(expected: u32) -> Self {
         let [arrived, sleepers, awake] = [(); 3].map(|()| AtomicU32::new(0));
         Self { expected, arrived, sleepers, awake }
     }
 
-    /// Waits for all. Whether they came.
-    pub fn meet(&self) -> bool {
+    /// Waits for all threads. Returns false if the line was cancelled.
+    pub fn wait(&self) -> bool {
         if self.arrived.fetch_add(1, Ordering::SeqCst) + 1 >= self.expected {
             self.wake_sleepers();
         } else if !self.wait_awake() {
-            // Announced before the last look at `arrived`, and looked for after the last arrival: the
-            // last one sees this thread, or this thread sees that all have come.
+            // Announced before the last read of `arrived`, and read after the last arrival: either
+            // the last thread sees this sleeper, or this thread sees that all have arrived.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             loop {
                 let arrived = self.arrived.load(Ordering::SeqCst);
@@ -85,13 +85,13 @@ impl StartLine {
                 let _ = futex::wait(&self.arrived, futex::Flags::PRIVATE, arrived, None);
             }
         }
-        // A sleeper is tens of us late, so nobody starts before all are awake.
+        // A sleeper wakes tens of us late, so no thread starts before all are awake.
         self.awake.fetch_add(1, Ordering::AcqRel);
         wait_until(|| self.is_cancelled() || self.awake.load(Ordering::Acquire) >= self.expected);
         !self.is_cancelled()
     }
 
-    /// Waits with pauses and yields, for a while. Whether all have come.
+    /// Spins and yields for a limited time. Returns whether all have arrived.
     fn wait_awake(&self) -> bool {
         let all = || self.arrived.load(Ordering::Acquire) >= self.expected;
         for _ in 0..SPINS {
@@ -117,14 +117,14 @@ impl StartLine {
         self.arrived.load(Ordering::Acquire) & CANCELLED != 0
     }
 
-    /// Lets all go who wait, since a thread that was expected could not be started.
+    /// Releases all waiting threads, since an expected thread could not be started.
     pub fn cancel(&self) {
         self.arrived.fetch_or(CANCELLED, Ordering::SeqCst);
         self.wake_sleepers();
     }
 }
 
-/// A barrier that can be used again and again.
+/// A reusable barrier.
 #[derive(Debug)]
 pub struct ThreadBarrier {
     threads: u32,
@@ -133,12 +133,12 @@ pub struct ThreadBarrier {
 }
 
 impl ThreadBarrier {
-    /// For `threads` threads, each of which must come to every round.
+    /// A barrier for `threads` threads, all of which must arrive in every round.
     pub fn new(threads: u32) -> Self {
         Self { threads, arrived: AtomicU32::new(0), round: AtomicU32::new(0) }
     }
-    /// Returns when all threads of this round have come.
-    pub fn meet(&self) {
+    /// Returns when all threads of this round have arrived.
+    pub fn wait(&self) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
@@ -155,14 +155,14 @@ mod tests {
 
     #[test]
     fn a_cancelled_start_holds_nobody() {
-        // Two of three came; the third could not be started.
+        // Two of three arrived; the third could not be started.
         let line = StartLine::new(3);
         std::thread::scope(|scope| {
-            let threads = [scope.spawn(|| line.meet()), scope.spawn(|| line.meet())];
+            let threads = [scope.spawn(|| line.wait()), scope.spawn(|| line.wait())];
             line.cancel();
             assert!(threads.into_iter().all(|t| !t.join().unwrap()));
         });
-        assert!(StartLine::new(1).meet());
+        assert!(StartLine::new(1).wait());
     }
 
     #[test]
@@ -170,24 +170,24 @@ mod tests {
         let line = StartLine::new(2);
         std::thread::scope(|scope| {
             let early = scope.spawn(|| {
-                let come = line.meet();
+                let come = line.wait();
                 (come, crate::cpus::used())
             });
-            // 100 ms after 200 us of yields: a thread that yields all the time uses most of them, if it
-            // gets a CPU at all.
+            // 100 ms after 200 us of yields: a thread that only yielded would use most of them, if
+            // it got a CPU at all.
             while line.sleepers.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
             crate::clock::pause(std::time::Duration::from_millis(100));
-            assert!(line.meet());
+            assert!(line.wait());
             let (come, (user, system)) = early.join().unwrap();
             assert!(come);
             assert!(user + system < 50e6, "{user} ns + {system} ns of CPU time");
         });
-        // A thread that sleeps is woken by a cancel, too.
+        // A cancel also wakes a sleeping thread.
         let line = StartLine::new(2);
         std::thread::scope(|scope| {
-            let early = scope.spawn(|| line.meet());
+            let early = scope.spawn(|| line.wait());
             while line.sleepers.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn nobody_leaves_a_round_before_all_have_come() {
-        // More threads than this machine has cores, pinned together or not: it must end.
+        // More threads than this machine has cores, pinned together or not: the test must end.
         let (threads, rounds) = (5, 200);
         let barrier = ThreadBarrier::new(threads);
         let line = StartLine::new(threads);
@@ -206,12 +206,12 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    line.meet();
+                    line.wait();
                     for round in 1..=rounds {
                         count.fetch_add(1, Ordering::Relaxed);
-                        barrier.meet();
+                        barrier.wait();
                         assert!(count.load(Ordering::Relaxed) >= round * threads);
-                        barrier.meet();
+                        barrier.wait();
                     }
                 });
             }

@@ -1,4 +1,4 @@
-//! Threads that are pinned to CPUs, sleep between jobs, and start a job together.
+//! Threads pinned to CPUs that sleep between jobs and start each job together.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -14,39 +14,39 @@ use crate::memory::MappedMemory;
 use crate::round_pool::{self, PoolRound, RoundPool};
 use crate::{chase, cpus, thread_clock};
 
-/// Looks at the word for the next job before a thread sleeps, where another core is left for the
-/// thread that submits: 20 to 70 us on x86-64, about twice what waking up costs.
+/// Polls for the next job before a thread sleeps, if another core is free for the thread that
+/// submits: 20 to 70 us on x86-64, about twice the time of a wake-up.
 const IDLE_SPINS: u32 = 1000;
 
-/// What each thread of a job does.
+/// The work of each thread of a job.
 pub(crate) enum ThreadTask {
-    /// Nothing but meetings between isolated repetitions: what the harness costs.
+    /// Only the barriers between isolated repetitions: the overhead of the harness.
     Nothing,
     /// Passes of a loop.
     Pass(CpuLoop),
-    /// Steps of a chain that starts at the source.
+    /// Steps along a chain that starts at the source.
     Chase {
-        /// Loads, each of which needs the one before.
+        /// Number of loads, each dependent on the one before.
         steps: u64,
     },
-    /// A store into every page of memory that was given back.
+    /// A store into every page of discarded memory.
     Touch {
-        /// Bytes from one store to the next.
+        /// Bytes between two stores.
         page: usize,
     },
 }
 
-/// A thread's part, as offsets into the whole.
+/// A thread's piece, as offsets into the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadPiece {
-    /// Bytes from the start.
+    /// Offset in bytes.
     pub(crate) offset: u64,
-    /// Bytes; 0 if there is nothing left for this thread.
+    /// Size in bytes; 0 if this thread has no work.
     pub(crate) len: u64,
 }
 
-/// Splits `bytes` evenly over threads on multiples of `grain`; the last part takes the tail. With
-/// more threads than grains some parts are empty.
+/// Splits `bytes` evenly over threads at multiples of `grain`; the last piece includes the tail.
+/// With more threads than grains some pieces are empty.
 pub(crate) fn split(bytes: u64, threads: u32, grain: u64) -> Vec<ThreadPiece> {
     let grains = u128::from(bytes.div_ceil(grain));
     let edge = |i: u32| {
@@ -61,13 +61,13 @@ pub(crate) fn split(bytes: u64, threads: u32, grain: u64) -> Vec<ThreadPiece> {
 struct ThreadStamps {
     start: AtomicU64,
     end: AtomicU64,
-    /// Time on a CPU from just before the start to just after the end, ns; 0 if it is not known.
+    /// CPU time from just before the start to just after the end, ns; 0 if unknown.
     on_cpu: AtomicU64,
 }
 
 impl ThreadStamps {
-    /// Time without a CPU since the team's `start`, ns: late at the start, and within its own part.
-    /// None if its time on a CPU is not known.
+    /// Time without a CPU since the team's `start`, ns: late at the start, or within its own piece.
+    /// `None` if its CPU time is unknown.
     fn off_cpu(&self, start: u64) -> Option<u64> {
         let [own_start, end, on_cpu] =
             [&self.start, &self.end, &self.on_cpu].map(|stamp| stamp.load(Ordering::Relaxed));
@@ -77,9 +77,9 @@ impl ThreadStamps {
     }
 }
 
-/// Work of a team. It holds the memory that it runs over.
+/// Work of a team. Holds its memory.
 pub(crate) struct TeamJob {
-    /// What each thread does.
+    /// The work of each thread.
     pub(crate) task: ThreadTask,
     /// Address of the source.
     pub(crate) src: u64,
@@ -87,37 +87,37 @@ pub(crate) struct TeamJob {
     pub(crate) other: u64,
     /// Address of the destination.
     pub(crate) dst: u64,
-    /// Each thread's part.
+    /// The piece of each thread.
     pub(crate) pieces: Vec<ThreadPiece>,
-    /// Passes.
+    /// Number of passes.
     pub(crate) reps: u64,
     /// Whether threads wait for each other between passes.
     pub(crate) isolated: bool,
-    /// Memory that it loads from.
+    /// Memory that it loads from, kept mapped.
     pub(crate) reads: Vec<Arc<MappedMemory>>,
-    /// Memory that it stores to.
+    /// Memory that it stores to, kept mapped.
     pub(crate) writes: Option<Arc<MappedMemory>>,
-    /// What times are divided by: passes, or steps of a chain.
+    /// Divisor of times: passes, or steps of a chain.
     pub(crate) steps: u64,
-    /// Where threads meet between isolated passes.
+    /// The barrier between isolated passes.
     pub(crate) between: ThreadBarrier,
-    /// Where threads start together; set when its gate opens.
+    /// The start line of the threads; set when the gate opens.
     pub(crate) line: OnceLock<Arc<StartLine>>,
-    /// Times and checksums.
+    /// Times and checksums of the threads.
     pub(crate) run: TeamRun,
 }
 
-/// What threads leave behind.
+/// Results of the threads.
 pub(crate) struct TeamRun {
     origin: ClockOrigin,
     stamps: Vec<ThreadStamps>,
-    /// Where checksums go, so that no load is without a use.
+    /// Sum of the checksums, so that every load has a use.
     sink: AtomicU64,
     refused: AtomicBool,
 }
 
 impl TeamRun {
-    /// Nothing measured yet; times count from `origin`.
+    /// Without results; times count from `origin`.
     pub(crate) fn new(origin: ClockOrigin, threads: u32) -> Self {
         Self {
             origin,
@@ -129,7 +129,7 @@ impl TeamRun {
 }
 
 impl TeamJob {
-    /// Sets what the job stores to, and says so there until the job is gone.
+    /// Sets the memory that the job stores to, and marks it as in use until the job is dropped.
     pub(crate) fn will_write(&mut self, mapping: Arc<MappedMemory>) {
         mapping.writers.fetch_add(1, Ordering::AcqRel);
         self.writes = Some(mapping);
@@ -137,9 +137,9 @@ impl TeamJob {
 
     fn execute(&self, index: usize, line: &StartLine) {
         if let Some(piece) = self.pieces.get(index) {
-            line.meet();
-            // Not before the line, where threads wait for each other without a CPU. A switch at the end of
-            // either call is outside of both readings.
+            line.wait();
+            // Not before the line, where threads wait without a CPU. A switch at the end of either
+            // call is outside both readings.
             let before = thread_clock::on_cpu_ns();
             let (start, end) = match self.task {
                 ThreadTask::Touch { page } => self.touch(*piece, page),
@@ -171,17 +171,19 @@ impl TeamJob {
                 let (calls, passes) = if self.isolated { (self.reps, 1) } else { (1, self.reps) };
                 for call in 0..calls {
                     if call > 0 {
-                        self.between.meet();
+                        self.between.wait();
                     }
-                    // SAFETY: `submit` found the spans inside mappings that this job holds, without
-                    // overlap, and the loop among those of this processor; pieces are disjoint.
+                    // SAFETY: `submit` has checked that the spans lie inside mappings that this job
+                    // holds, without overlap, and that the processor supports the loop; pieces are
+                    // disjoint.
                     sum ^= unsafe { body.passes(span, passes) };
                 }
             }
-            // SAFETY: `submit` found a whole chain there, and refuses whatever would write to it.
+            // SAFETY: `submit` found a complete chain there, and refuses jobs that would overwrite
+            // it.
             ThreadTask::Chase { steps } => sum = unsafe { chase::follow(self.src, steps) },
             ThreadTask::Nothing if self.isolated => {
-                (1..self.reps).for_each(|_| self.between.meet())
+                (1..self.reps).for_each(|_| self.between.wait())
             }
             ThreadTask::Nothing | ThreadTask::Touch { .. } => {}
         }
@@ -190,7 +192,7 @@ impl TeamJob {
         (start, end)
     }
 
-    /// Touches fresh pages. Each pass first gives them back, which is not timed.
+    /// Touches fresh pages. Each pass first discards them, untimed.
     fn touch(&self, piece: ThreadPiece, page: usize) -> (u64, u64) {
         let Some(mapping) = &self.writes else { return (0, 0) };
         let start = (self.dst + piece.offset) as usize;
@@ -201,14 +203,14 @@ impl TeamJob {
             if back > 0 && mapping.give_back(start, back).is_err() {
                 self.run.refused.store(true, Ordering::Relaxed);
             }
-            self.between.meet();
+            self.between.wait();
             let begin = self.run.origin.ns();
             for at in (0..len).step_by(page) {
                 // SAFETY: inside this thread's piece of a mapping that this job holds.
                 unsafe { ((start + at) as *mut u8).write_volatile(1) };
             }
             spent += self.run.origin.ns() - begin;
-            self.between.meet();
+            self.between.wait();
         }
         (0, spent)
     }
@@ -219,14 +221,14 @@ impl TeamJob {
             return Err(CallError::unsupported("madvise", "first touch", reason)
                 .or_try("reserved huge pages need Linux 5.18: enable transparent ones"));
         }
-        // A part without bytes has no say in when the work began or ended.
+        // Empty pieces do not affect the start or the end of the work.
         let busy = |piece: &ThreadPiece| piece.len > 0 || matches!(self.task, ThreadTask::Nothing);
         let stamps =
             || self.run.stamps.iter().zip(&self.pieces).filter(|(_, p)| busy(p)).map(|(s, _)| s);
         let start = stamps().map(|s| s.start.load(Ordering::Relaxed)).min().unwrap_or(0);
         let end = stamps().map(|s| s.end.load(Ordering::Relaxed)).max().unwrap_or(0);
         let off_cpu = stamps().map(|s| s.off_cpu(start)).collect::<Option<Vec<u64>>>();
-        // The time of a first touch is a sum of parts, of which the pages are given back between them.
+        // The time of first touches is a sum of passes, between which the pages are discarded.
         let whole = !matches!(self.task, ThreadTask::Touch { .. });
         let off_cpu = off_cpu.filter(|_| whole).and_then(|all| all.into_iter().max());
         Ok(TeamResult {
@@ -259,9 +261,9 @@ impl PoolRound for TeamJob {
     }
 }
 
-/// Pinned threads.
+/// A team of pinned threads.
 pub(crate) struct PinnedTeam {
-    /// What its threads wait for.
+    /// The pool that its threads serve.
     pub(crate) pool: Arc<RoundPool<TeamJob>>,
     /// The CPU of each thread.
     pub(crate) cpus: Vec<u32>,
@@ -269,7 +271,7 @@ pub(crate) struct PinnedTeam {
 }
 
 impl PinnedTeam {
-    /// Starts a thread on each of `cpus`. `spare` tells that a core is left for the thread that submits.
+    /// Starts a thread on each of `cpus`. `spare`: a core is left for the thread that submits.
     pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> CallResult<Self> {
         let spins = if spare { IDLE_SPINS } else { 0 };
         let pool = Arc::new(RoundPool::new(cpus.len() as u32, spins));
@@ -296,7 +298,7 @@ impl PinnedTeam {
         Ok(team)
     }
 
-    /// Waits for the job that was given, which must have been started.
+    /// Waits for the submitted job, which must have been started.
     pub(crate) fn reap(&self) -> CallResult<TeamResult> {
         self.pool.reap("team", TeamJob::reaped)
     }
@@ -319,9 +321,9 @@ mod tests {
             end: end.into(),
             on_cpu: on_cpu.into(),
         };
-        // The team starts at 100: 20 late, and 50 of the 300 of its part.
+        // The team starts at 100: 20 late, and 50 of the 300 of its piece.
         assert_eq!(stamps(120, 420, 250).off_cpu(100), Some(70));
-        // The readings are outside of the part, so that time on a CPU may exceed it.
+        // The readings are outside the piece, so that CPU time may exceed it.
         assert_eq!(stamps(100, 400, 301).off_cpu(100), Some(0));
         assert_eq!(stamps(100, 400, 0).off_cpu(100), None);
     }
@@ -342,7 +344,7 @@ mod tests {
                 }
             }
         }
-        // 1 MiB + 17 B over 2 in pages: 257 pages begun, 128 and 129 of them, the last one of 17 B.
+        // 1 MiB + 17 B over 2 in pages: 257 started pages, 128 and 129 of them, the last with 17 B.
         let lens: Vec<u64> = split((1 << 20) + 17, 2, 4096).iter().map(|p| p.len).collect();
         assert_eq!(lens, [128 * 4096, 128 * 4096 + 17]);
     }

@@ -32,15 +32,15 @@ struct SimCopier {
 impl SimCopier {
     fn no_thread<T>(&self) -> CallResult<T> {
         let reason = "the workers of a model copy in virtual time, with their I/O";
-        Err(CallError::unsupported(self.call(), "a separate thread", reason))
+        Err(CallError::unsupported(self.call_name(), "a separate thread", reason))
     }
 }
 
 impl BlockCopier for SimCopier {
-    fn call(&self) -> &'static str {
+    fn call_name(&self) -> &'static str {
         self.calls[0]
     }
-    fn blocking_call(&self, to_gpu: bool) -> &'static str {
+    fn blocking_call_name(&self, to_gpu: bool) -> &'static str {
         self.calls[if to_gpu { 1 } else { 2 }]
     }
     fn enter(&mut self) -> CallResult<()> {
@@ -49,7 +49,7 @@ impl BlockCopier for SimCopier {
     fn start(&mut self, _slot: usize, _dst: u64, _src: u64, _bytes: Bytes) -> CallResult<()> {
         self.no_thread()
     }
-    fn ended(&mut self, _slot: usize) -> CallResult<bool> {
+    fn is_done(&mut self, _slot: usize) -> CallResult<bool> {
         self.no_thread()
     }
     fn wait(&mut self, _slot: usize) -> CallResult<()> {

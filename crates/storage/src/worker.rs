@@ -252,8 +252,8 @@ impl IoWorker {
                 (std::mem::take(&mut self.copies), std::mem::take(&mut self.waits));
             let copier = &staging.copier;
             let call = match (staging.pipelined, self.io.op) {
-                (true, _) => copier.call(),
-                (false, op) => copier.blocking_call(op == IoOp::Read),
+                (true, _) => copier.call_name(),
+                (false, op) => copier.blocking_call_name(op == IoOp::Read),
             };
             report.calls.push((call, copies));
             if waits.count > 0 {
@@ -546,7 +546,7 @@ impl IoWorker {
     fn take_copies(&mut self, progress: &RoundProgress, done: &mut u64) -> CallResult<()> {
         while let Some(&slot) = self.copying.front() {
             let Some(staging) = self.staging.as_mut() else { return Ok(()) };
-            match staging.copier.ended(slot as usize) {
+            match staging.copier.is_done(slot as usize) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(error) => {

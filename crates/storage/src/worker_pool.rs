@@ -56,7 +56,7 @@ impl WorkerRound {
         let workers = self.progress.done.len() as u32;
         let ops =
             if self.landing { u64::from(depth) } else { share(self.ops, workers, worker.index) };
-        line.meet();
+        line.wait();
         let report = worker.round(&self.progress, ops, self.landing);
         if report.abandoned {
             // Never unmapped: the kernel may still write to it.

@@ -1,4 +1,4 @@
-//! From a snapshot to the whole picture; what all sources have in common.
+//! Builds a topology from a snapshot, and completes one from any source.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::snapshot::HostSnapshot;
 use crate::warn::{numa_distances, numa_memory, pcie_degraded, warning};
 use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci, vendors};
 
-/// The most GPUs, domains and switches of one node that are believed.
+/// Maximum number of GPUs, domains and switches of a node.
 const MAX_UNITS: usize = 1024;
-/// The longest PCI address in bytes; NCCL has `fffffff:ffff:ff` where a system has 12 to 16.
+/// Maximum length of a PCI address in bytes; NCCL writes `fffffff:ffff:ff`, systems 12 to 16 bytes.
 const MAX_ADDRESS: usize = 64;
 
-/// The topology of a snapshot. `source` names it in the result: `live`, or a file's name.
+/// The topology of a snapshot. `source` is recorded in it: `live`, or a file name.
 pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
     let mut warnings = Vec::new();
     if !snapshot.iter().any(|(path, _)| path.starts_with("sys/")) {
@@ -68,7 +68,7 @@ pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
     topology
 }
 
-/// AMD GPUs by PCI alone.
+/// AMD GPUs from PCI devices alone.
 fn amd_without_kfd(snapshot: &HostSnapshot, pci: &[pathline_schema::PciDevice]) -> Vec<Gpu> {
     let drawn: BTreeSet<String> = snapshot
         .children("sys/class/drm")
@@ -94,8 +94,8 @@ fn amd_without_kfd(snapshot: &HostSnapshot, pci: &[pathline_schema::PciDevice]) 
         .collect()
 }
 
-/// Derives facts from the parts of any source: host links, nearness, links between
-/// domains, routes, warnings.
+/// Derives facts that no source contains: host links, nearest GPUs, links between domains, routes,
+/// warnings.
 pub(crate) fn finish(topology: &mut Topology) {
     join_host_links(topology);
     near_gpus(&topology.pci, &topology.gpus, &mut topology.nics);
@@ -108,7 +108,7 @@ pub(crate) fn finish(topology: &mut Topology) {
     topology.links.sort_by_key(|link| (link.a, link.b));
 }
 
-/// Joins every GPU to its domain over PCIe, unless a source has joined it by something else.
+/// Links every GPU to its domain over PCIe, unless its source has another link.
 fn join_host_links(topology: &mut Topology) {
     let domains: Vec<u32> = topology.numa.iter().map(|domain| domain.id).collect();
     let mut apus = Vec::new();
@@ -138,7 +138,7 @@ fn join_host_links(topology: &mut Topology) {
                 let claimed = claimed.map_or("no NUMA domain".into(), |n| format!("domain {n}"));
                 let text = format!(
                     "the system names {claimed} for it on a host of {} domains: which memory is near \
-                     is unknown. The firmware should say; numactl --cpunodebind has to be set by hand",
+                     is unknown. The firmware should report it; set numactl --cpunodebind by hand",
                     domains.len()
                 );
                 topology.warnings.push(warning("gpu-no-numa", format!("gpu{}", gpu.index), text));
@@ -160,8 +160,8 @@ fn join_host_links(topology: &mut Topology) {
     }
 }
 
-/// Whether a topology hangs together, wherever it came from: every number once, every link and
-/// route between units that exist, widths and rates positive and finite, sizes bounded.
+/// Checks that a topology is consistent: unique numbers, links and routes only between existing
+/// units, positive and finite widths and rates, bounded sizes.
 pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
     let bad = |what: String, expected: &str| Err(TopoError::new(file, what, expected));
     let gpus: BTreeSet<u32> = topology.gpus.iter().map(|gpu| gpu.index).collect();

@@ -1,4 +1,4 @@
-//! Block devices that have hardware behind them.
+//! Block devices with hardware: disks, but not loop, RAM or mapper devices.
 
 use pathline_schema::{BlockDevice, Bytes, PciDevice};
 
@@ -8,10 +8,10 @@ use crate::snapshot::HostSnapshot;
 const BLOCK: &str = "sys/block";
 /// Vendor number of all virtio devices (Virtual I/O Device Specification 1.2, 4.1.2).
 const VIRTIO: u32 = 0x1af4;
-/// `size` counts sectors of 512 bytes, whatever the device's own sector is.
+/// The unit of `size` in bytes, for any sector size of the device.
 const SECTOR: u64 = 512;
 
-/// Disks, by NUMA domain and name. Loop, RAM and mapper devices are left out.
+/// Disks, by NUMA domain and name.
 pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<BlockDevice> {
     let mut disks: Vec<BlockDevice> =
         snapshot.children(BLOCK).into_iter().filter_map(|name| disk(snapshot, pci, name)).collect();
@@ -34,12 +34,12 @@ fn disk(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str) -> Option<BlockD
         numa: pci.iter().find(|d| d.address == address).and_then(|d| d.numa),
         pci: address,
         size: Bytes(size),
-        // The driver of virtual disks reports 1 for any disk of the host.
+        // The driver of virtual disks reports 1 for every disk of the host.
         rotational: !is_virtual && line("queue/rotational") == Some("1"),
     })
 }
 
-/// Whether a disk is on the virtio bus: by its path, or by the vendor of its controller.
+/// Whether a disk is on the virtio bus, by its path or by its controller's vendor.
 fn is_virtio(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str, address: &str) -> bool {
     let on_bus = snapshot
         .target(&format!("{BLOCK}/{name}"))
@@ -47,7 +47,8 @@ fn is_virtio(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str, address: &s
     on_bus || pci.iter().any(|d| d.address == address && d.vendor == VIRTIO)
 }
 
-/// With native multipath, `nvme3n1` lies below a virtual subsystem; its controller is `nvme3`.
+/// The PCI controller of a disk. With native multipath `nvme3n1` is below a virtual subsystem, and
+/// its controller is `nvme3`.
 fn controller(snapshot: &HostSnapshot, name: &str) -> Option<String> {
     let digits = name.strip_prefix("nvme")?;
     let end = digits.find('n')?;

@@ -9,11 +9,11 @@ use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
 const CPUS: &str = "sys/devices/system/cpu";
-/// More groups than 8192 CPUs have would be an invented tree.
+/// More than a host with 8192 CPUs can have.
 const MAX_GROUPS: usize = 32_768;
 
-/// The caches that the system shows, each group once, by level and first CPU. Where it shows
-/// none, the size in `/proc/cpuinfo` stands for the last level.
+/// The caches in sysfs, each group of CPUs once, by level and first CPU. If sysfs has none, the
+/// size in `/proc/cpuinfo` gives the last level.
 pub(crate) fn read(
     snapshot: &HostSnapshot,
     host: &HostInfo,

@@ -1,4 +1,5 @@
-//! Live host, or a tree saved from one, to [`HostSnapshot`]. The only file here that reads.
+//! Reads a live host, or a tree saved from one, into a [`HostSnapshot`]. The only file here that
+//! reads.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,12 +9,12 @@ use crate::error::TopoError;
 use crate::snapshot::{HostSnapshot, MAX_FILE, MAX_TOTAL, TARGET};
 use crate::vendors::{DriverFile, VENDORS};
 
-/// The most names taken from one directory.
+/// Maximum number of names in a directory.
 const MAX_NAMES: usize = 20_000;
-/// The most places looked at; a node of 512 CPUs, 16 GPUs and 1000 PCI functions has 40000.
+/// Maximum number of look-ups; a node of 512 CPUs, 16 GPUs and 1000 PCI functions needs 40000.
 const MAX_LOOKS: usize = 200_000;
 
-/// Files read as they are, if they exist.
+/// Files to read unchanged, if they exist.
 const FILES: &[&str] = &[
     "proc/meminfo",
     "proc/self/cgroup",
@@ -33,8 +34,8 @@ const FILES: &[&str] = &[
     "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 ];
 
-/// Directories, a word that the names in it start with, and files to read below each of them. A
-/// `*` stands for every name of that level.
+/// Directories, a prefix of the names in it, and files to read below each. A `*` stands for every
+/// name at that level.
 const TREES: &[(&str, &str, &[&str])] = &[
     (
         "sys/devices/system/cpu",
@@ -73,17 +74,16 @@ const TREES: &[(&str, &str, &[&str])] = &[
     ("sys/class/net", "", &["speed", "type", "operstate"]),
     ("sys/class/infiniband", "", &["ports/1/rate", "ports/1/state"]),
     ("sys/class/nvme", "nvme", &["model"]),
-    // Not of the system: `pathline topo --save` adds it.
+    // Not a system file: `pathline topo --save` adds it.
     ("nvml", "", &["nvlink"]),
     ("sys/block", "", &["size", "device/model", "queue/rotational"]),
 ];
 
 impl HostSnapshot {
-    /// Reads what pathline uses of a host. `root` is `/`, or a directory that holds copies of its
-    /// `proc` and `sys`, such as one that [`HostSnapshot::save_dir`] wrote. What is missing or cannot
-    /// be read is left out: a container shows less than a host. Time and size are bounded by
-    /// 200000 looks and 64 MiB read, and nothing outside of `root` is read, whatever symbolic
-    /// links lie in it.
+    /// Reads what pathline uses of a host. `root` is `/`, or a directory with copies of its `proc`
+    /// and `sys`, such as [`HostSnapshot::save_dir`] writes. Missing and unreadable files are
+    /// omitted: a container shows less than a host. Time and size are bounded by 200000 look-ups
+    /// and 64 MiB, and nothing outside `root` is read, whatever symbolic links it contains.
     pub fn collect(root: &Path) -> Self {
         let whole = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
         let mut reader = TreeReader { root: whole, snapshot: Self::default(), bytes: 0, looks: 0 };
@@ -96,12 +96,12 @@ impl HostSnapshot {
         for DriverFile { folder, name, lines } in VENDORS.iter().flat_map(|v| v.driver_files) {
             for gpu in reader.names(folder) {
                 reader.trimmed(&format!("{folder}/{gpu}/{name}"), |text| {
-                    lines.iter().map(|word| lines_with(text, word)).collect()
+                    lines.iter().map(|part| lines_with(text, part)).collect()
                 });
             }
         }
-        for (dir, word, below) in TREES {
-            for name in reader.names(dir).iter().filter(|name| name.starts_with(word)) {
+        for (dir, prefix, below) in TREES {
+            for name in reader.names(dir).iter().filter(|name| name.starts_with(prefix)) {
                 let path = format!("{dir}/{name}");
                 reader.link(&path);
                 reader.link(&format!("{path}/device"));
@@ -150,9 +150,9 @@ pub(crate) fn read_input(path: &Path, limit: usize) -> Result<String, TopoError>
 struct TreeReader {
     root: PathBuf,
     snapshot: HostSnapshot,
-    /// Bytes read so far, kept or not.
+    /// Bytes read so far, including discarded ones.
     bytes: usize,
-    /// Places looked at so far.
+    /// Look-ups so far.
     looks: usize,
 }
 
@@ -164,9 +164,9 @@ impl TreeReader {
         }
     }
 
-    /// The target of a path, unless it is outside the root, missing, or beyond the limit of
-    /// look-ups. Links of a live host go all over `/sys`; those of a saved tree must not lead to
-    /// the files of the machine that reads it.
+    /// The target of a path. `None` if it is missing, outside the root, or beyond the limit of
+    /// look-ups. Links of a live host lead all over `/sys`; those of a saved tree must not lead to
+    /// files of the machine that reads it.
     fn inside(&mut self, path: &str) -> Option<PathBuf> {
         self.looks += 1;
         if self.looks > MAX_LOOKS || self.bytes > MAX_TOTAL {
@@ -176,8 +176,8 @@ impl TreeReader {
         real.starts_with(&self.root).then_some(real)
     }
 
-    /// The text of a plain file, up to `limit` bytes. Never waits: a pipe in a saved tree is no
-    /// file.
+    /// The text of a plain file, up to `limit` bytes. Never blocks: pipes in a saved tree are
+    /// ignored.
     fn read(&mut self, path: &str, limit: usize) -> Option<String> {
         let real = self.inside(path)?;
         if !fs::metadata(&real).ok()?.is_file() {
@@ -190,7 +190,7 @@ impl TreeReader {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A whole file; one that is larger than any of its kind is left out.
+    /// Adds a whole file, unless it exceeds the maximum size.
     fn file(&mut self, path: &str) {
         if let Some(text) = self.read(path, MAX_FILE + 1) {
             self.bytes = self.bytes.saturating_sub(text.len());
@@ -198,14 +198,14 @@ impl TreeReader {
         }
     }
 
-    /// A file of which only a part is useful, or may be disclosed.
+    /// Adds the part of a file that is useful and may be disclosed.
     fn trimmed(&mut self, path: &str, cut: impl Fn(&str) -> String) {
         if let Some(text) = self.read(path, 16 * MAX_FILE) {
             self.keep(path, cut(&text));
         }
     }
 
-    /// The text of a symbolic link: of a real one, or as saved.
+    /// Adds the target of a symbolic link, real or saved.
     fn link(&mut self, path: &str) {
         let saved = format!("{path}{TARGET}");
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -216,7 +216,7 @@ impl TreeReader {
         }
     }
 
-    /// Names in a directory, sorted; links as saved lose their ending. Empty if it cannot be read.
+    /// Names in a directory, sorted, saved links without their suffix. Empty if it is unreadable.
     fn names(&mut self, dir: &str) -> Vec<String> {
         let entries = self.inside(dir).and_then(|dir| fs::read_dir(dir).ok());
         let mut names: Vec<String> = entries
@@ -233,7 +233,7 @@ impl TreeReader {
         names
     }
 
-    /// Files below `dir` that `pattern` names, where `*` is any name.
+    /// Adds the files below `dir` that match `pattern`, in which `*` is any name.
     fn pattern(&mut self, dir: &str, pattern: &str) {
         match pattern.split_once("/*/") {
             None => self.file(&format!("{dir}/{pattern}")),
@@ -245,7 +245,7 @@ impl TreeReader {
         }
     }
 
-    /// Limits of the control groups that hold this process, up to the root of each mount.
+    /// Adds limits of the cgroups of this process, up to the root of each mount.
     fn cgroups(&mut self) {
         let groups = self.snapshot.get("proc/self/cgroup").unwrap_or_default().to_owned();
         for line in groups.lines().take(64) {
@@ -262,7 +262,7 @@ impl TreeReader {
     }
 }
 
-/// Files of a mounted controller that hold limits.
+/// Files with limits of a mounted controller.
 pub(crate) fn cgroup_files(
     controllers: &str,
 ) -> &'static [(&'static str, &'static [&'static str])] {
@@ -281,7 +281,7 @@ pub(crate) fn cgroup_files(
     }
 }
 
-/// `/a/b`, `/a` and the empty path of the mount itself. A path with `..` (a group outside of the
+/// `/a/b`, `/a` and the empty path of the mount itself. A path with `..` (a cgroup outside the
 /// namespace) counts as the mount.
 pub(crate) fn ancestors(path: &str) -> Vec<&str> {
     let mut path = path.trim_end_matches('/');
@@ -296,7 +296,7 @@ pub(crate) fn ancestors(path: &str) -> Vec<&str> {
     all
 }
 
-/// The first processor in full; of the others, the CPU and socket numbers.
+/// Keeps the first processor in full, and the CPU and socket numbers of the others.
 fn cut_cpuinfo(text: &str) -> String {
     let mut cut = String::new();
     let mut first = true;
@@ -311,7 +311,7 @@ fn cut_cpuinfo(text: &str) -> String {
     cut
 }
 
-/// The base page size; the rest of the file is this process's memory map.
+/// Keeps the base page size; the rest of the file is this process's memory map.
 fn cut_smaps(text: &str) -> String {
     text.lines()
         .find(|line| line.starts_with("KernelPageSize:"))
@@ -319,6 +319,6 @@ fn cut_smaps(text: &str) -> String {
         .unwrap_or_default()
 }
 
-fn lines_with(text: &str, word: &str) -> String {
-    text.lines().filter(|line| line.contains(word)).flat_map(|line| [line, "\n"]).collect()
+fn lines_with(text: &str, part: &str) -> String {
+    text.lines().filter(|line| line.contains(part)).flat_map(|line| [line, "\n"]).collect()
 }

@@ -1,13 +1,13 @@
-//! Errors of inputs, with their place.
+//! Errors of inputs, with their positions.
 
 use std::fmt;
 
-/// An unusable input: its name, the place in it, the error and the expected form.
+/// An unusable input: its name, position, error and expected form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopoError {
     /// File or directory.
     pub file: String,
-    /// Line, 1 is the first; none where lines mean nothing.
+    /// Line, from 1; `None` if the error concerns the whole file or a binary format.
     pub line: Option<usize>,
     /// The error.
     pub what: String,
@@ -28,17 +28,17 @@ impl fmt::Display for TopoError {
 impl std::error::Error for TopoError {}
 
 impl TopoError {
-    /// About a whole file.
+    /// An error that concerns a whole file.
     pub(crate) fn new(
         file: impl Into<String>,
         what: impl Into<String>,
         expected: impl Into<String>,
     ) -> Self {
-        // Messages of other libraries echo what they met, of any length.
-        let what = cut(&what.into(), LONGEST);
+        // Messages of libraries quote their input, at any length.
+        let what = cut(&what.into(), MAX_EXCERPT);
         Self { file: file.into(), line: None, what, expected: expected.into() }
     }
-    /// About one line of it.
+    /// An error in one line.
     pub(crate) fn at(
         file: impl Into<String>,
         line: usize,
@@ -49,17 +49,17 @@ impl TopoError {
     }
 }
 
-/// The longest error text, in characters.
-const LONGEST: usize = 300;
+/// Maximum length of an error text, in characters.
+const MAX_EXCERPT: usize = 300;
 
-/// A text from outside, cut to a length that fits a message.
+/// Shortens an external text to the length of a message.
 pub(crate) fn excerpt(text: &str) -> String {
     let cut: String = text.chars().take(60).flat_map(char::escape_debug).collect();
     if text.chars().nth(60).is_some() { format!("'{cut}…'") } else { format!("'{cut}'") }
 }
 
-/// A name from outside, cut and without control characters.
-pub(crate) fn name(text: &str) -> String {
+/// Shortens an external name and removes control characters.
+pub(crate) fn display_name(text: &str) -> String {
     cut(text, 60)
 }
 

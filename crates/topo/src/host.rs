@@ -1,4 +1,4 @@
-//! The host itself: processor, memory, limits, what it runs on.
+//! The host: processor, memory, limits, virtualization.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ const FEATURES: &[&str] = &[
     "tsc_known_freq",
 ];
 
-/// Cgroup limits of a petabyte and more mean none: v1 writes 2^63 rounded down to a page.
+/// Cgroup limits of a petabyte or more mean no limit: v1 writes 2^63 rounded down to a page.
 const NO_LIMIT: u64 = 1 << 50;
 
 /// Reads the host.
@@ -79,8 +79,9 @@ pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>)
     host
 }
 
-/// Governor, driver and boost of the first CPU; all CPUs of a node are set alike. Drivers that leave the
-/// rate to the processor call their usual governor `powersave`; with others that is the lowest rate.
+/// Governor, driver and boost of the first CPU; all CPUs of a node have the same settings. Drivers
+/// that leave the clock rate to the processor call their usual governor `powersave`; with other
+/// drivers it is the lowest rate.
 fn cpu_clock(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>) -> String {
     const CPUS: &str = "sys/devices/system/cpu";
     let line = |file: &str| snapshot.line(&format!("{CPUS}/{file}"));
@@ -114,7 +115,7 @@ fn cpus(snapshot: &HostSnapshot, cpuinfo: &str) -> CpuSet {
     })
 }
 
-/// x86 names the model; ARM gives numbers of implementer and part.
+/// The processor's model: x86 has its name, ARM the numbers of implementer and part.
 fn model(cpuinfo: &str) -> String {
     if let Some(name) = field(cpuinfo, "model name") {
         return name.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -165,10 +166,10 @@ fn virtualization(snapshot: &HostSnapshot, cpuinfo: &str) -> Option<String> {
     (!kinds.is_empty()).then(|| kinds.join(", "))
 }
 
-/// The word in brackets: `always [madvise] never`.
+/// The choice in brackets: `always [madvise] never`.
 fn bracketed(text: &str) -> String {
     let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    inside.map(|(word, _)| word.to_owned()).unwrap_or_default()
+    inside.map(|(choice, _)| choice.to_owned()).unwrap_or_default()
 }
 
 fn huge_pages(snapshot: &HostSnapshot, transparent: &str) -> Vec<Bytes> {
@@ -189,7 +190,7 @@ fn huge_pages(snapshot: &HostSnapshot, transparent: &str) -> Vec<Bytes> {
     sizes.into_iter().map(Bytes).collect()
 }
 
-/// The tightest memory limit of the groups around this process, and the least room below one.
+/// The lowest memory limit of the cgroups around this process, and the least headroom.
 fn memory_limit(snapshot: &HostSnapshot) -> (Option<u64>, Option<u64>) {
     let (mut limit, mut room) = (None::<u64>, None::<u64>);
     for group in groups(snapshot) {
@@ -197,7 +198,7 @@ fn memory_limit(snapshot: &HostSnapshot) -> (Option<u64>, Option<u64>) {
         let max = number("memory.max").or_else(|| number("memory.limit_in_bytes"));
         let Some(max) = max.filter(|&max| max < NO_LIMIT) else { continue };
         let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"));
-        // Inactive file pages are dropped before the limit hurts.
+        // The kernel drops inactive file pages before the limit has an effect.
         let stat = snapshot.get(&format!("{group}/memory.stat")).unwrap_or_default();
         let cache = field_int(stat, "total_inactive_file")
             .or_else(|| field_int(stat, "inactive_file"))
@@ -209,7 +210,7 @@ fn memory_limit(snapshot: &HostSnapshot) -> (Option<u64>, Option<u64>) {
     (limit, room)
 }
 
-/// CPUs of time that the tightest quota grants.
+/// Number of CPUs that the lowest quota grants.
 fn cpu_quota(snapshot: &HostSnapshot) -> Option<f64> {
     let quota = |group: &String| {
         let line = |file: &str| snapshot.line(&format!("{group}/{file}"));

@@ -1,4 +1,4 @@
-//! XML files of hwloc (`lstopo --of xml`), versions 1 and 2.
+//! Reads XML files of hwloc (`lstopo --of xml`), versions 1 and 2.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::peaks::amd_product;
 use crate::vendors::gpu_product;
 use crate::xml::XmlElement;
 
-/// Kinds of operating system devices (`osdev_type` of hwloc 1 and 2).
+/// Types of operating system devices (`osdev_type` of hwloc 1 and 2).
 const BLOCK: &str = "0";
 const GPU: &str = "1";
 const NETWORK: &str = "2";
@@ -27,7 +27,7 @@ struct HwlocReader<'a> {
     file: &'a str,
     topology: Topology,
     packages: BTreeSet<String>,
-    /// PCI link speeds in GB/s, which is all that hwloc records of a link.
+    /// PCI link speeds in GB/s; hwloc records nothing else about a link.
     speeds: Vec<(String, f64)>,
     /// Operating system devices: kind, name, subtype, size in KiB, PCI address, domain.
     devices: Vec<HwlocDevice>,
@@ -170,7 +170,7 @@ impl HwlocReader<'_> {
         address: &str,
         around: ObjectPlace<'_>,
     ) -> Result<(), TopoError> {
-        // `0302 [10de:2330] [10de:16c1] a1`: class, device, subsystem, revision.
+        // Class, device, subsystem and revision: `0302 [10de:2330] [10de:16c1] a1`.
         let text = object.get("pci_type").unwrap_or_default();
         let hex = |text: &str| u32::from_str_radix(text, 16).ok();
         let class = text.get(..4).and_then(hex).unwrap_or(0);
@@ -216,7 +216,7 @@ impl HwlocReader<'_> {
     fn finish(mut self, root: &XmlElement, machine: &XmlElement) -> Result<Topology, TopoError> {
         self.topology.numa.sort_by_key(|domain| domain.id);
         if self.topology.numa.is_empty() {
-            // hwloc 1 writes no NUMANode for a machine of one domain.
+            // hwloc 1 writes no NUMANode if the machine has one domain.
             let cpus = self.topology.host.cpus.clone();
             let memory = Bytes(self.number(machine, "local_memory")?.unwrap_or(0));
             self.topology.numa.push(NumaDomain { cpus, memory, ..NumaDomain::default() });
@@ -232,7 +232,7 @@ impl HwlocReader<'_> {
             self.topology.nics.extend(nic(device));
             self.topology.blocks.extend(block(device));
         }
-        // An RDMA adapter is also a network interface; its RDMA name counts.
+        // An RDMA adapter is also a network interface; its RDMA name takes precedence.
         let rdma: BTreeSet<String> = self
             .devices
             .iter()
@@ -249,14 +249,15 @@ impl HwlocReader<'_> {
         Ok(self.topology)
     }
 
-    /// Distances: `<distances2>` below the root in version 2, `<distances>` with a factor below
-    /// the machine in version 1. A table of another size than the domains is left out.
+    /// Distances: `<distances2>` below the root in version 2; `<distances>` with a factor below the
+    /// machine in version 1. Ignores a table whose size differs from the number of domains.
     fn distances(&mut self, root: &XmlElement, machine: &XmlElement) {
         let size = self.topology.numa.len();
         let mut values: Vec<u32> = Vec::new();
         for table in root.named("distances2").filter(|t| t.get("name") == Some("NUMALatency")) {
-            values =
-                split_attribute(table, "u64values").filter_map(|word| word.parse().ok()).collect();
+            values = split_attribute(table, "u64values")
+                .filter_map(|value| value.parse().ok())
+                .collect();
         }
         for table in machine.named("distances") {
             let base = table.get("latency_base").and_then(|b| b.parse::<f64>().ok());
@@ -273,7 +274,7 @@ impl HwlocReader<'_> {
         }
     }
 
-    /// Bandwidth tables between GPUs, which hwloc 2 takes from NVML and ROCm SMI, in MB/s.
+    /// Bandwidth tables between GPUs in MB/s, which hwloc 2 gets from NVML and ROCm SMI.
     fn gpu_links(&mut self, root: &XmlElement) {
         let mut claims = LinkClaims::default();
         for table in root.named("distances2") {
@@ -282,11 +283,12 @@ impl HwlocReader<'_> {
                 Some("NVLinkBandwidth") => LinkKind::Nvlink,
                 _ => continue,
             };
-            // Indexes of operating system devices mean nothing outside of hwloc; the table is
-            // taken only where it has a row for every GPU, in their order.
+            // Indexes of operating system devices have no meaning outside hwloc. The table is used
+            // only if it has one row per GPU; the rows are then in GPU order.
             let size = self.topology.gpus.len();
-            let values: Vec<u64> =
-                split_attribute(table, "u64values").filter_map(|word| word.parse().ok()).collect();
+            let values: Vec<u64> = split_attribute(table, "u64values")
+                .filter_map(|value| value.parse().ok())
+                .collect();
             if size == 0 || values.len() != size * size {
                 continue;
             }
@@ -305,7 +307,7 @@ impl HwlocReader<'_> {
         self.topology.links.append(&mut links);
     }
 
-    /// The narrowest speed above a GPU, for its link to the host.
+    /// Sets the peak of each GPU's host link to the lowest speed above the GPU.
     fn host_link_peaks(&mut self) {
         for link in self.topology.links.iter_mut().filter(|l| l.kind == LinkKind::Pcie) {
             let LinkEnd::Gpu(index) = link.a else { continue };
@@ -319,19 +321,19 @@ impl HwlocReader<'_> {
     }
 }
 
-/// Words of the texts of a table's children of one name.
+/// Items in the texts of a table's children with one name.
 fn split_attribute<'a>(table: &'a XmlElement, name: &'a str) -> impl Iterator<Item = &'a str> {
     table.named(name).flat_map(|child| child.text.split_whitespace())
 }
 
-/// The value of an `<info>` below an object.
+/// The value of an `<info>` element of an object.
 fn info<'a>(object: &'a XmlElement, name: &str) -> &'a str {
     let found = object.named("info").find(|info| info.get("name") == Some(name));
     found.and_then(|info| info.get("value")).unwrap_or_default()
 }
 
-/// The domain of an object, if its node set names exactly one: memory is a leaf in version 2,
-/// a sibling of the devices of its domain.
+/// The domain of an object, if its node set names exactly one: memory is a leaf in version 2, a
+/// sibling of the domain's devices.
 fn domain_of(object: &XmlElement) -> Option<u32> {
     let nodes = cpu_mask(object.get("nodeset")?)?;
     if let [only] = nodes.as_slice() { Some(*only) } else { None }

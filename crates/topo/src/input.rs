@@ -1,4 +1,4 @@
-//! Any file or directory that describes a node.
+//! Reads every supported file or directory that describes a node.
 
 use std::path::Path;
 
@@ -10,16 +10,16 @@ use crate::error::{TopoError, excerpt};
 use crate::snapshot::{HostSnapshot, MAX_TOTAL};
 use crate::{hwloc, kfd, nccl, xml};
 
-/// Numbers that all CPU sets of one topology may hold together. A text of ten bytes can name
-/// thousands, so this is what bounds the memory of a hostile file.
+/// Maximum total size of the CPU sets in a topology. Ten bytes of text can name thousands of CPUs,
+/// so this bounds the memory that a hostile file uses.
 const MAX_CPU_NUMBERS: u64 = 16 << 20;
 
 const FORMS: &str = "a snapshot of pathline (directory or file), its topology as JSON, a topology \
                      file of NCCL or RCCL (<system>), hwloc XML (<topology>), or a CSV of KFD \
                      io_links";
 
-/// Reads a topology from a path, whatever form it has: see [`from_text`] for files; a directory
-/// is taken as a snapshot tree with `sys` and `proc` inside.
+/// Reads a topology from a path. A directory is a snapshot tree with `sys` and `proc` inside; for
+/// files see [`from_text`].
 pub fn from_path(path: &Path) -> Result<Topology, TopoError> {
     let name = path.display().to_string();
     if path.is_dir() {
@@ -34,9 +34,10 @@ pub fn from_path(path: &Path) -> Result<Topology, TopoError> {
     from_text(&name, &read_input(path, MAX_TOTAL)?)
 }
 
-/// Reads a topology from the text of a file; `name` is its source and stands in errors. What it
-/// is shows in its beginning: `<system` (NCCL, RCCL), `<topology` (hwloc), a CSV header, or a
-/// JSON object (snapshot or topology). The result is valid in the sense of [`validate`].
+/// Reads a topology from the text of a file. `name` becomes its source and appears in errors. The
+/// first characters determine the format: `<system` (NCCL, RCCL), `<topology` (hwloc), a CSV
+/// header, or a JSON object (snapshot or topology). The result is valid in the sense of
+/// [`validate`].
 pub fn from_text(name: &str, text: &str) -> Result<Topology, TopoError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let start = text.trim_start();
@@ -75,7 +76,7 @@ fn from_json(name: &str, text: &str) -> Result<Topology, TopoError> {
     let bad = |error: serde_json::Error, expected: &str| {
         TopoError::at(name, error.line(), error.to_string(), expected)
     };
-    // As a tree first: it shows which of the two formats it is, and its size is bounded by the
+    // Parsed to an untyped tree first, which determines the format: its size is bounded by the
     // text's, while CPU sets expand.
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| bad(error, "a snapshot or topology as JSON"))?;
@@ -93,7 +94,7 @@ fn from_json(name: &str, text: &str) -> Result<Topology, TopoError> {
         .map_err(|error| bad(error, "a topology saved by pathline topo --json"))
 }
 
-/// Count of the numbers in the CPU sets below, without expanding them.
+/// Number of CPUs in all CPU sets below a value, without expanding them.
 fn cpu_numbers(value: &serde_json::Value) -> u64 {
     match value {
         serde_json::Value::Array(items) => items.iter().map(cpu_numbers).sum(),

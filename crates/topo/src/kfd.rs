@@ -1,4 +1,4 @@
-//! AMD's KFD topology: from sysfs, or from a table of its io_links.
+//! Reads AMD's KFD topology from sysfs, or from a table of its io_links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,12 @@ const HOP: u64 = 15;
 const HYPERTRANSPORT: u32 = 1;
 const PCIE: u32 = 2;
 const XGMI: u32 = 11;
-/// The driver's figure for any link of a GCD to the CPU, in MB/s.
+/// What the driver reports for any link from a GCD to the CPU, in MB/s.
 const HOST_CLAIM: u64 = 50_000;
 const MAX_NODES: usize = 1024;
 const MAX_LINKS: usize = 65_536;
 
-/// One direction of a link, as the KFD states it.
+/// One direction of a link, as reported by the KFD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct IoLink {
     kind: u32,
@@ -36,7 +36,7 @@ struct IoLink {
     max_mbs: u64,
 }
 
-/// The KFD's facts about a node.
+/// What the KFD reports about a node.
 #[derive(Debug, Default)]
 pub(crate) struct KfdTopology {
     pub(crate) gpus: Vec<Gpu>,
@@ -45,7 +45,7 @@ pub(crate) struct KfdTopology {
 }
 
 impl KfdTopology {
-    /// Leaves out links to domains that the system does not show.
+    /// Removes links to domains that do not exist in sysfs.
     pub(crate) fn drop_unknown_domains(
         &mut self,
         numa: &[NumaDomain],
@@ -71,7 +71,7 @@ impl KfdTopology {
     }
 }
 
-/// Units by KFD node number. An APU is both.
+/// Units by KFD node number. An APU is both a CPU and a GPU.
 #[derive(Debug, Default)]
 struct KfdUnits {
     gpus: BTreeMap<u32, u32>,
@@ -79,7 +79,7 @@ struct KfdUnits {
 }
 
 impl KfdUnits {
-    /// The ends that a link has: between an APU and something else, its GPU counts.
+    /// The ends of a link. An APU, both GPU and domain, counts as its GPU.
     fn ends(&self, link: &IoLink) -> Option<(LinkEnd, LinkEnd)> {
         let unit = |id: u32| {
             let gpu = self.gpus.get(&id).map(|&n| LinkEnd::Gpu(n));
@@ -89,8 +89,7 @@ impl KfdUnits {
     }
 }
 
-/// Reads the KFD tree. Domains are the NUMA domains with CPUs, in the order of the KFD's CPU
-/// nodes.
+/// Reads the KFD tree. The KFD's CPU nodes correspond, in order, to the NUMA domains with CPUs.
 pub(crate) fn read(
     snapshot: &HostSnapshot,
     numa: &[NumaDomain],
@@ -123,7 +122,7 @@ pub(crate) fn read(
         }
     }
     let links: Vec<IoLink> = ids.iter().flat_map(|&id| io_links(snapshot, id)).collect();
-    put_together(gpus, &units, &links, warnings)
+    assemble_units(gpus, &units, &links, warnings)
 }
 
 fn gpu(snapshot: &HostSnapshot, id: u32, index: u32, table: &str) -> Gpu {
@@ -135,7 +134,7 @@ fn gpu(snapshot: &HostSnapshot, id: u32, index: u32, table: &str) -> Gpu {
         .children(&format!("{NODES}/{id}/mem_banks"))
         .iter()
         .filter_map(|bank| snapshot.get(&format!("{NODES}/{id}/mem_banks/{bank}/properties")))
-        // Heaps 1 and 2 are the public and the private part of the frame buffer.
+        // Heaps 1 and 2 are the public and private parts of the frame buffer.
         .filter(|bank| matches!(field_int(bank, "heap_type"), Some(1 | 2)))
         .collect();
     let sizes = banks.iter().filter_map(|bank| field_int(bank, "size_in_bytes"));
@@ -168,7 +167,7 @@ fn target(version: u64) -> String {
     format!("gfx{}{:x}{:x}", version / 10_000, version / 100 % 100, version % 100)
 }
 
-/// Width x clock x 2 transfers a clock. Only for gfx9 with HBM: other memories count clocks
+/// Width x clock x 2 transfers per clock. Only for gfx9 with HBM: other memories count clocks
 /// differently.
 fn hbm_peak(arch: &str, bank: &str) -> Option<Rate> {
     let (bits, mhz) = (field_int(bank, "width")?, field_int(bank, "mem_clk_max")?);
@@ -194,7 +193,7 @@ fn io_links(snapshot: &HostSnapshot, id: u32) -> Vec<IoLink> {
     snapshot.children(&dir).into_iter().take(MAX_NODES).filter_map(read).collect()
 }
 
-fn put_together(
+fn assemble_units(
     mut gpus: Vec<Gpu>,
     units: &KfdUnits,
     io_links: &[IoLink],
@@ -251,7 +250,7 @@ fn put_together(
     KfdTopology { gpus, links, routes }
 }
 
-/// The driver claims 50 GB/s for the link of a GCD to its CPU; the link carries 36.
+/// Corrects the peak of GCD to CPU links: the driver reports 50 GB/s, the link carries 36.
 fn correct_host_links(gpus: &[Gpu], links: &mut [Link], warnings: &mut Vec<TopologyWarning>) {
     let quads = has_quads(links);
     let mut wrong = Vec::new();
@@ -275,12 +274,12 @@ fn correct_host_links(gpus: &[Gpu], links: &mut [Link], warnings: &mut Vec<Topol
     }
 }
 
-/// Reads a table of io_links, one row a link, with a header line naming the columns as the KFD
-/// does. GPUs and domains are numbered in the order of their KFD nodes.
+/// Reads a table of io_links, one row per link, with a header line of the KFD's column names. GPUs
+/// and domains are numbered in the order of their KFD nodes.
 pub(crate) fn read_csv(file: &str, text: &str) -> Result<Topology, TopoError> {
     let links = csv_links(file, text)?;
     let ids: BTreeSet<u32> = links.iter().flat_map(|l| [l.from, l.to]).collect();
-    // CPU nodes are joined by HyperTransport; a lone one is node 0, for the KFD lists CPUs first.
+    // HyperTransport connects CPU nodes; a single one is node 0, since the KFD lists CPUs first.
     let mut cpus: BTreeSet<u32> = links
         .iter()
         .filter(|link| link.kind == HYPERTRANSPORT)
@@ -300,7 +299,7 @@ pub(crate) fn read_csv(file: &str, text: &str) -> Result<Topology, TopoError> {
     let gpu = |&index: &u32| Gpu { index, vendor: "amd".into(), ..Gpu::default() };
     let mut warnings = Vec::new();
     let gpus = units.gpus.values().map(gpu).collect();
-    let mut kfd = put_together(gpus, &units, &links, &mut warnings);
+    let mut kfd = assemble_units(gpus, &units, &links, &mut warnings);
     if kfd.gpus.iter().all(|gpu| gpu.package.is_some()) {
         for gpu in &mut kfd.gpus {
             gpu.arch = "gfx90a".into();
@@ -320,7 +319,7 @@ pub(crate) fn read_csv(file: &str, text: &str) -> Result<Topology, TopoError> {
 const COLUMNS: [&str; 6] =
     ["type", "node_from", "node_to", "weight", "min_bandwidth", "max_bandwidth"];
 
-/// Whether the first line is the header of such a table.
+/// Whether a line is the header of such a table.
 pub(crate) fn is_csv_header(line: &str) -> bool {
     let columns: Vec<&str> = line.trim().split(',').map(str::trim).collect();
     COLUMNS.iter().take(4).all(|column| columns.contains(column))
@@ -363,8 +362,8 @@ fn csv_links(file: &str, text: &str) -> Result<Vec<IoLink>, TopoError> {
     Ok(links)
 }
 
-/// Where the KFD and the PCI tree name different domains for a GPU, the KFD counts: it knows the
-/// link.
+/// Compares the GPUs' domains in the KFD and the PCI tree. If they differ, the KFD's counts, since
+/// it reports the link.
 pub(crate) fn compare_domains(
     gpu: &mut Gpu,
     pci_domain: Option<u32>,

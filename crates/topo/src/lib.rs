@@ -1,9 +1,9 @@
-//! Discovery: from a live host, or a file about one, to a [`Topology`](pathline_schema::Topology).
+//! Discovery: reads a live host or a file about one into a [`Topology`](pathline_schema::Topology).
 //!
-//! Only [`HostSnapshot::collect`] reads the plain files of `/proc` and `/sys`; other knowledge of a
-//! host is added to them as files. Everything after it is pure, so a snapshot saved on one machine
-//! gives the same picture on another. All inputs are taken as hostile: sizes, depths and counts are
-//! bounded, and errors name file, line and the expected form.
+//! Only [`HostSnapshot::collect`] reads `/proc` and `/sys`; further facts about a host are added as
+//! files. Everything after it is pure, so a saved snapshot gives the same topology on every
+//! machine. All inputs count as hostile: sizes, depths and counts are bounded, and errors name
+//! file, line and expected form.
 
 mod assemble;
 mod block;
@@ -38,8 +38,8 @@ pub use input::{from_path, from_text};
 pub use nccl_write::write_nccl_xml;
 pub use snapshot::HostSnapshot;
 
-/// The host that this runs on, and more plain files about it: paths and texts, as the management
-/// library of a vendor gives them (`nvml/PCI-ADDRESS/nvlink`).
+/// A snapshot of this host, with further files: paths and texts, such as `nvml/PCI-ADDRESS/nvlink`
+/// from a vendor's management library.
 pub fn live(more: impl IntoIterator<Item = (String, String)>) -> HostSnapshot {
     let mut snapshot = HostSnapshot::collect(Path::new("/"));
     for (path, text) in more {

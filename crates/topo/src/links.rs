@@ -1,4 +1,4 @@
-//! From the claims of both ends of a link to links, packages and routes.
+//! Derives links, packages and routes from the reports of both ends of each link.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use pathline_schema::{Gpu, GpuRoute, Link, LinkEnd, LinkKind, Rate, Topology, To
 
 use crate::warn::warning;
 
-/// The most links of one bundle that are believed; the widest that exists has 18.
+/// Maximum width of a bundle; the widest real one has 18 links.
 pub(crate) const MAX_WIDTH: u32 = 1024;
 
-/// The claim of one end about a link.
+/// What one end reports about a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LinkClaim {
     pub(crate) kind: LinkKind,
@@ -17,12 +17,12 @@ pub(crate) struct LinkClaim {
     pub(crate) peak: Option<Rate>,
 }
 
-/// Claims by ordered pair.
+/// Reports by ordered pair of ends.
 #[derive(Debug, Default)]
 pub(crate) struct LinkClaims(BTreeMap<(LinkEnd, LinkEnd), LinkClaim>);
 
 impl LinkClaims {
-    /// Adds a claim; several for one pair are one bundle.
+    /// Adds a report; several for one pair form a bundle.
     pub(crate) fn add(&mut self, from: LinkEnd, to: LinkEnd, claim: LinkClaim) {
         self.0
             .entry((from, to))
@@ -33,7 +33,7 @@ impl LinkClaims {
             .or_insert(claim);
     }
 
-    /// Joins the claims of both ends; where they differ, the smaller one counts.
+    /// Merges the reports of both ends. If they differ, the smaller value counts.
     pub(crate) fn into_links(self, warnings: &mut Vec<TopologyWarning>) -> Vec<Link> {
         let mut links = Vec::new();
         for (&(a, b), &there) in &self.0 {
@@ -79,12 +79,13 @@ fn xgmi(links: &[Link]) -> BTreeMap<(u32, u32), u32> {
     widths
 }
 
-/// Whether GPUs are joined in pairs by bundles of four: only the two GCDs of an MI250(X) are.
+/// Whether bundles of four connect the GPUs in pairs, which only the two GCDs of an MI250(X) have.
 pub(crate) fn has_quads(links: &[Link]) -> bool {
     xgmi(links).values().any(|&width| width == 4)
 }
 
-/// Numbers the packages of GPUs that share one: bundles of four links, one for each GPU.
+/// Numbers the packages that several GPUs share: those joined by bundles of four, one bundle per
+/// GPU.
 pub(crate) fn number_packages(gpus: &mut [Gpu], links: &[Link]) {
     let widths = xgmi(links);
     let quads = |gpu: u32| -> Vec<u32> {
@@ -105,8 +106,8 @@ pub(crate) fn number_packages(gpus: &mut [Gpu], links: &[Link]) {
     }
 }
 
-/// Domains of one host are joined somehow: without a better source, each with each, width and
-/// peak unknown. NCCL assumes the same.
+/// Connects each domain with every other, with unknown width and peak, if no source reports their
+/// links. NCCL assumes the same.
 pub(crate) fn join_domains(topology: &mut Topology) {
     let known = topology.links.iter().any(|link| link.kind == LinkKind::Cpu);
     if known || topology.numa.len() > 64 {
@@ -122,9 +123,9 @@ pub(crate) fn join_domains(topology: &mut Topology) {
     topology.links.sort_by_key(|link| (link.a, link.b));
 }
 
-/// On MI250X the fabric prefers a wider route of three links to a narrower one of two: a KFD
-/// dump of a LUMI node gives weight 45 = 3 x 15 for exactly the pairs (1-7 and 3-5 there) where
-/// such a route exists. Sources that state widths but no routes are completed by that rule.
+/// Adds the routes of an MI250X fabric, which prefers a wider route of three links to a narrower
+/// one of two: a KFD dump of a LUMI node has weight 45 = 3 x 15 for exactly the pairs (1-7 and 3-5
+/// there) with such a route. For sources that report widths but no routes.
 pub(crate) fn add_mi250x_routes(topology: &mut Topology) {
     let widths = xgmi(&topology.links);
     let is_mi250x = topology.gpus.iter().all(|gpu| gpu.arch == "gfx90a" && gpu.package.is_some());
@@ -143,7 +144,7 @@ pub(crate) fn add_mi250x_routes(topology: &mut Topology) {
     }
 }
 
-/// Links of the shortest route over bundles of at least `width`.
+/// Number of links of the shortest route over bundles of at least `width`.
 fn hops(widths: &BTreeMap<(u32, u32), u32>, src: u32, dst: u32, width: u32) -> Option<u32> {
     let mut reached = BTreeSet::from([src]);
     for hops in 0.. {
@@ -163,8 +164,8 @@ fn hops(widths: &BTreeMap<(u32, u32), u32>, src: u32, dst: u32, width: u32) -> O
     None
 }
 
-/// Warns of a gfx90a node whose bundles all claim one link: a known error of such files, not a real
-/// machine. Removes the peaks, since they would follow from the widths.
+/// Warns of a gfx90a node on which every bundle claims one link: a known error of such files, not a
+/// real machine. Removes the peaks, since they would follow from the widths.
 pub(crate) fn distrust_flat_counts(topology: &mut Topology) {
     const MI210: &str = "MI210";
     let arch = |wanted: &[&str]| {

@@ -1,4 +1,4 @@
-//! Topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`): reading.
+//! Reads topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`).
 
 use pathline_schema::{
     CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, PcieLink, Topology,
@@ -16,18 +16,18 @@ use crate::peaks::{
 use crate::warn::warning;
 use crate::xml::XmlElement;
 
-/// Address that NCCL writes for a switch that a virtual machine hides.
+/// The address that NCCL writes for a switch if a virtual machine hides it.
 pub(crate) const HIDDEN_SWITCH: &str = "fffffff:ffff:ff";
 const SWITCH_CLASS: u32 = 0x06_8000;
-/// A faster adapter than 3.2 Tbit/s does not exist; such a figure is in kbit/s.
+/// No adapter is faster than 3.2 Tbit/s; a higher value is in kbit/s.
 const FASTEST_NIC: u64 = 3_200_000;
 
 struct NcclReader<'a> {
     file: &'a str,
     topology: Topology,
-    /// Switches by what names them in the file.
+    /// Switches by their names in the file.
     switches: Vec<String>,
-    /// Links as written: GPU, kind, target, target class, count, line.
+    /// Links of the file: GPU, kind, target, target class, count, line.
     links: Vec<(u32, LinkKind, String, u32, u32, usize)>,
     odd_speeds: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl NcclReader<'_> {
         Err(TopoError::at(self.file, line, what, expected))
     }
 
-    /// A number that may be left out.
+    /// An optional number.
     fn number(&self, element: &XmlElement, name: &str) -> Result<Option<u32>, TopoError> {
         let Some(text) = element.get(name).filter(|text| !text.trim().is_empty()) else {
             return Ok(None);
@@ -71,7 +71,7 @@ impl NcclReader<'_> {
     }
 
     fn cpu(&mut self, cpu: &XmlElement) -> Result<(), TopoError> {
-        // NCCL writes -1 where the system names no domain, which is then the only one.
+        // NCCL writes -1 if the system has no domain numbers; there is then one domain.
         let id = match cpu.get("numaid").map(str::trim) {
             Some("-1") => 0,
             _ => match self.number(cpu, "numaid")? {
@@ -163,7 +163,7 @@ impl NcclReader<'_> {
             arch: stated.or(product.map(|(_, arch)| arch.into())).unwrap_or_default(),
             pci: pci.address.clone(),
             numa: Some(domain),
-            // RCCL puts the number of compute units where NCCL puts the capability.
+            // RCCL writes the number of compute units where NCCL writes the compute capability.
             compute_units: sm.filter(|_| is_amd).unwrap_or(0),
             ..Gpu::default()
         });
@@ -240,7 +240,7 @@ impl NcclReader<'_> {
         Ok(topology)
     }
 
-    /// The unit that a link's target names: a GPU or switch by PCI address, a CPU by its class.
+    /// The unit that a link's target names: a GPU or switch by PCI address, a CPU by class.
     fn target(&self, target: &str, class: u32, line: usize) -> Result<LinkEnd, TopoError> {
         if let Some(gpu) = self.topology.gpus.iter().find(|gpu| gpu.pci == target) {
             return Ok(LinkEnd::Gpu(gpu.index));
@@ -257,7 +257,7 @@ impl NcclReader<'_> {
         Ok(LinkEnd::Switch(at as u32))
     }
 
-    /// Switches by address; switches that a virtual machine hides come last.
+    /// Numbers switches by address; those hidden by a virtual machine come last.
     fn number_switches(&mut self) {
         for (_, _, target, class, _, _) in &self.links {
             let is_gpu = self.topology.gpus.iter().any(|gpu| gpu.pci == *target);
@@ -280,7 +280,7 @@ impl NcclReader<'_> {
     }
 }
 
-/// `910` of early RCCL is gfx90a; later files write the target itself.
+/// `910` of early RCCL is gfx90a; later files contain the target itself.
 fn gcn_target(gcn: &str) -> String {
     match gcn.trim() {
         "910" => "gfx90a".into(),
@@ -289,7 +289,7 @@ fn gcn_target(gcn: &str) -> String {
     }
 }
 
-/// On a Trento host the GCDs hang on xGMI, whatever their PCI functions report.
+/// On a Trento host the GCDs are attached by xGMI, whatever their PCI functions report.
 fn trento_host_links(topology: &mut Topology) {
     if !is_trento(&topology.host.cpu_model) {
         return;

@@ -1,4 +1,4 @@
-//! Topology files of NCCL and RCCL: writing, for `NCCL_TOPO_FILE`.
+//! Writes topology files of NCCL and RCCL, for `NCCL_TOPO_FILE`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,11 +12,11 @@ use crate::xml::escape;
 
 const SWITCH_CLASS: u32 = 0x06_8000;
 
-/// The topology as NCCL and RCCL read it: CPUs, the PCI tree above GPUs and adapters, links
-/// between GPUs. What the format has no place for (caches, disks, memory, peaks, routes) is left
-/// out; a GPU or adapter of no known domain is put under the first one, and one that hangs on the
-/// bridge of another domain next to the others there. GPUs without a PCI address have no name in
-/// this format and are left out; GPUs that share one have no links to each other.
+/// The topology in the format of NCCL and RCCL: CPUs, the PCI tree above GPUs and adapters, links
+/// between GPUs. Omits what the format cannot express: caches, disks, memory, peaks, routes. A GPU
+/// or adapter of an unknown domain is listed under the first domain, and one below the bridge of
+/// another domain with the others of that bridge. GPUs without a PCI address cannot be named and
+/// are omitted; GPUs that share an address have no links to each other.
 pub fn write_nccl_xml(topology: &Topology) -> String {
     let mut writer = NcclWriter::new(topology);
     let mut out = String::from("<system version=\"1\">\n");
@@ -35,14 +35,14 @@ pub fn write_nccl_xml(topology: &Topology) -> String {
 
 struct NcclWriter<'a> {
     topology: &'a Topology,
-    /// PCI functions above and of GPUs and adapters, by address.
+    /// PCI functions of GPUs and adapters and of the bridges above them, by address.
     shown: BTreeMap<&'a str, &'a PciDevice>,
-    /// Those below each of them.
+    /// Children of each function.
     below: BTreeMap<&'a str, Vec<&'a str>>,
     switches: Vec<&'a str>,
     domains: BTreeSet<u32>,
     first: u32,
-    /// Functions written: none is twice, whatever circles the tree has.
+    /// Functions already written; each is written once, even if the tree has cycles.
     written: BTreeSet<&'a str>,
 }
 
@@ -73,16 +73,16 @@ impl<'a> NcclWriter<'a> {
 
     fn cpu(&mut self, out: &mut String, domain: &NumaDomain) {
         let host = &self.topology.host;
-        let (vendor, family, model) = cpu_words(&host.cpu_model);
+        let (vendor, family, model) = cpu_identity(&host.cpu_model);
         let _ = writeln!(
             out,
             "  <cpu numaid=\"{}\" affinity=\"{}\" arch=\"{}\" vendor=\"{}\" familyid=\"{}\" modelid=\"{}\">",
             domain.id,
             mask_text(&domain.cpus),
-            word(&host.arch),
-            word(vendor),
-            word(family),
-            word(model)
+            short_attribute(&host.arch),
+            short_attribute(vendor),
+            short_attribute(family),
+            short_attribute(model)
         );
         let here = |numa: Option<u32>| {
             numa.filter(|id| self.domains.contains(id)).unwrap_or(self.first) == domain.id
@@ -97,14 +97,15 @@ impl<'a> NcclWriter<'a> {
             |end: &'a str| chain(&topology.pci, end).last().map_or(end, |top| top.address.as_str());
         let roots: BTreeSet<&str> = ends.iter().map(|end| root(end)).collect();
         write_nics(out, &alone, 2);
-        // An end that its root does not lead to, for depth or in a circle, stands by itself.
+        // An end that is unreachable from its root, because of depth or a cycle, is written without
+        // parents.
         for address in roots.into_iter().chain(ends) {
             self.function(out, address, 2);
         }
         out.push_str("  </cpu>\n");
     }
 
-    /// A PCI function with what is on it and below it, unless it is written already.
+    /// Writes a PCI function with its devices and children, unless it is already written.
     fn function(&mut self, out: &mut String, address: &'a str, depth: usize) {
         if depth > MAX_DEPTH || !self.written.insert(address) {
             return;
@@ -143,11 +144,12 @@ impl<'a> NcclWriter<'a> {
         let pad = "  ".repeat(depth);
         let is_amd = gpu.vendor == "amd";
         let sm = match gpu.arch.strip_prefix("sm_") {
-            // `sm_90a` is a target of the same capability.
+            // `sm_90a` has the same compute capability as `sm_90`.
             Some(target) => leading_number(target).to_string(),
             None => gpu.compute_units.to_string(),
         };
-        let gcn = if is_amd { format!(" gcn=\"{}\"", word(&gpu.arch)) } else { String::new() };
+        let gcn =
+            if is_amd { format!(" gcn=\"{}\"", short_attribute(&gpu.arch)) } else { String::new() };
         let index = gpu.index;
         let _ =
             writeln!(out, "{pad}<gpu dev=\"{index}\" sm=\"{sm}\"{gcn} rank=\"{index}\" gdr=\"1\">");
@@ -158,7 +160,7 @@ impl<'a> NcclWriter<'a> {
                 (false, true) => link.a,
                 _ => continue,
             };
-            let word = match link.kind {
+            let element = match link.kind {
                 LinkKind::Xgmi => "xgmi",
                 LinkKind::Nvlink => "nvlink",
                 LinkKind::Pcie | LinkKind::Cpu => continue,
@@ -167,7 +169,7 @@ impl<'a> NcclWriter<'a> {
             if let Some((target, class)) = target {
                 let _ = writeln!(
                     out,
-                    "{pad}  <{word} target=\"{}\" count=\"{}\" tclass=\"0x{class:06x}\"/>",
+                    "{pad}  <{element} target=\"{}\" count=\"{}\" tclass=\"0x{class:06x}\"/>",
                     escape(target),
                     link.width
                 );
@@ -176,7 +178,7 @@ impl<'a> NcclWriter<'a> {
         let _ = writeln!(out, "{pad}</gpu>");
     }
 
-    /// Bus id and class of a link's other end. The format has no link to a domain.
+    /// Bus address and class of a link's other end. The format has no links to NUMA domains.
     fn target(&self, node: LinkEnd) -> Option<(&'a str, u32)> {
         match node {
             LinkEnd::Gpu(n) => {
@@ -209,19 +211,19 @@ fn write_nics(out: &mut String, nics: &[&Nic], depth: usize) {
     let _ = writeln!(out, "{pad}</nic>");
 }
 
-/// A text that is written many times over, as far as a real one goes.
-fn word(text: &str) -> String {
+/// Shortens a text that the file repeats many times to the length of real ones.
+fn short_attribute(text: &str) -> String {
     escape(&text.chars().take(64).collect::<String>())
 }
 
-/// The number that a text begins with, 0 without one.
+/// The number at the start of a text; 0 if there is none.
 fn leading_number(text: &str) -> u32 {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text.get(..end).and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Vendor, family and model of a processor: as read from such a file, or by its name.
-fn cpu_words(model: &str) -> (&str, &str, &str) {
+/// Vendor, family and model of a processor, from a topology file or from its name.
+fn cpu_identity(model: &str) -> (&str, &str, &str) {
     if let [vendor, "family", family, "model", number] =
         model.split(' ').collect::<Vec<_>>().as_slice()
     {

@@ -1,4 +1,4 @@
-//! Network adapters that have a device behind them.
+//! Network adapters with a hardware device.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::snapshot::HostSnapshot;
 const NET: &str = "sys/class/net";
 const INFINIBAND: &str = "sys/class/infiniband";
 
-/// One adapter for each PCI function: under its RDMA name if it has one (the name that NCCL, MPI
-/// and UCX use), else under its interface name. Virtual interfaces are left out.
+/// One adapter for each PCI function: by its RDMA name if it has one (the name in NCCL, MPI and
+/// UCX), otherwise by its interface name. Virtual interfaces are omitted.
 pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<Nic> {
     let mut nics: BTreeMap<String, Nic> = BTreeMap::new();
     let nic = |name: &str, address: &str, speed: Option<u64>| Nic {

@@ -6,10 +6,10 @@ use crate::parse::{cpu_list, field_int};
 use crate::snapshot::HostSnapshot;
 
 const NODES: &str = "sys/devices/system/node";
-/// Linux builds for at most 1024.
+/// Maximum number of domains; Linux supports at most 1024.
 pub(crate) const MAX_DOMAINS: usize = 1024;
 
-/// The domains that the system shows; a host that shows none is one domain.
+/// The domains in sysfs; a host without any has one domain.
 pub(crate) fn read(snapshot: &HostSnapshot, host: &HostInfo) -> Vec<NumaDomain> {
     let mut domains: Vec<NumaDomain> = snapshot
         .numbered(NODES, "node")

@@ -1,4 +1,4 @@
-//! NVIDIA GPUs and NVSwitches, as far as PCI and the driver's files in `/proc` show them.
+//! NVIDIA GPUs and NVSwitches, as far as PCI and the driver's files in `/proc` report them.
 
 use pathline_schema::{Gpu, LinkEnd, LinkKind, PciDevice, Rate, Topology, TopologyWarning};
 
@@ -10,8 +10,8 @@ use crate::warn::warning;
 
 pub(crate) const GPUS: &str = "proc/driver/nvidia/gpus";
 
-/// GPUs by PCI address, as NVML counts them and CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID.
-/// Numbers start at `first`.
+/// GPUs by PCI address, the order of NVML and of CUDA with CUDA_DEVICE_ORDER=PCI_BUS_ID. Numbers
+/// start at `first`.
 pub(crate) fn gpus(snapshot: &HostSnapshot, pci: &[PciDevice], first: u32) -> Vec<Gpu> {
     pci.iter()
         .filter(|device| device.vendor == NVIDIA && is_gpu_class(device.class))
@@ -33,8 +33,8 @@ pub(crate) fn gpus(snapshot: &HostSnapshot, pci: &[PciDevice], first: u32) -> Ve
         .collect()
 }
 
-/// Joins SXM GPUs to the NVSwitches that PCI shows. How many links each has is the product's
-/// figure, spread evenly: only NVML can read the real ones, as the warning states.
+/// Joins SXM GPUs to the NVSwitches on the PCI bus. The number of links is the product's,
+/// distributed evenly: only NVML reports the real ones, as the warning states.
 pub(crate) fn add_switch_links(topology: &mut Topology) {
     let switches =
         topology.pci.iter().filter(|d| d.vendor == NVIDIA && is_switch_class(d.class)).count();
@@ -77,7 +77,8 @@ pub(crate) fn add_switch_links(topology: &mut Topology) {
     topology.links.append(&mut new);
 }
 
-/// `total` links over `switches`, the first ones taking what is left over: 18 over 4 is 5 5 4 4.
+/// Distributes `total` links over `switches`, the remainder to the first ones: 18 over 4 is 5 5 4
+/// 4.
 fn spread(total: u32, switches: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..switches).filter_map(move |switch| {
         let width = total.checked_div(switches)? + u32::from(switch < total % switches);

@@ -1,7 +1,7 @@
-//! NVLinks as NVML states them: `nvml/PCI-ADDRESS/nvlink` of a snapshot, one line a link.
+//! NVLinks as reported by NVML: `nvml/PCI-ADDRESS/nvlink` of a snapshot, one line per link.
 //!
-//! `link=0 active=1 version=4 mbps=26562 remote=switch pci=0000:05:00.0`; what is not known is left
-//! out. `mbps` is the line rate of the link per direction in 1e6 B/s, as it is trained.
+//! `link=0 active=1 version=4 mbps=26562 remote=switch pci=0000:05:00.0`; unknown fields are
+//! omitted. `mbps` is the trained line rate of the link per direction in 1e6 B/s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,24 @@ use crate::peaks::nvlink_link;
 use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
 
-/// The most lines of a file that are read; a GPU has 18 links, NVML counts up to 36.
+/// Maximum number of lines in a file; a GPU has 18 links, and NVML counts up to 36.
 const MAX_LINES: usize = 64;
 
-/// One link as its GPU sees it.
+/// A link as reported for its GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct NvlinkPort<'a> {
     active: bool,
     mbps: Option<u32>,
     /// `gpu`, `cpu` or `switch`.
     remote: Option<&'a str>,
-    /// Address of the other end.
+    /// PCI address of the other end.
     pci: Option<&'a str>,
 }
 
 fn port(line: &str) -> Option<NvlinkPort<'_>> {
     let mut port = NvlinkPort::default();
     let mut is_link = false;
-    for (key, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
+    for (key, value) in line.split_whitespace().filter_map(|field| field.split_once('=')) {
         match key {
             "link" => is_link = value.parse::<u32>().is_ok(),
             "active" => port.active = value == "1",
@@ -42,7 +42,7 @@ fn port(line: &str) -> Option<NvlinkPort<'_>> {
     is_link.then_some(port)
 }
 
-/// Adds the links that NVML states. False, and nothing is done, if it states none.
+/// Adds the links that NVML reports. Returns false, and changes nothing, if it reports none.
 pub(crate) fn add(topology: &mut Topology, snapshot: &HostSnapshot) -> bool {
     let nvidia = topology.gpus.iter().filter(|gpu| gpu.vendor == "nvidia");
     let stated: Vec<(&Gpu, Vec<NvlinkPort<'_>>)> = nvidia
@@ -73,12 +73,12 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &HostSnapshot) -> bool {
                 None => hidden += 1,
             }
         }
-        // A GPU by itself has nothing to copy to.
-        warnings.extend(down(gpu, ports).filter(|_| topology.gpus.len() > 1));
+        // A single GPU has no peer.
+        warnings.extend(down_links_warning(gpu, ports).filter(|_| topology.gpus.len() > 1));
     }
     let guessed = stated.iter().flat_map(|s| &s.1).filter(|p| p.active && p.remote.is_none());
     if guessed.filter(|p| p.pci.is_none_or(|pci| !gpus.contains_key(pci))).count() > 0 {
-        let text = "NVML does not say what is at the other end of NVLinks, as in some virtual \
+        let text = "NVML does not report the other end of NVLinks, as in some virtual \
                     machines: they are taken to lead to switches that join all GPUs";
         warnings.push(warning("nvlink-end-unknown", "links", text));
     }
@@ -94,7 +94,7 @@ pub(crate) fn add(topology: &mut Topology, snapshot: &HostSnapshot) -> bool {
     true
 }
 
-/// The unit at the other end; `None` if it is no unit of this system.
+/// The unit at the other end; `None` if it is not a unit of this node.
 fn far_end(
     gpu: &Gpu,
     port: &NvlinkPort<'_>,
@@ -111,7 +111,7 @@ fn far_end(
 }
 
 /// A warning about links that are down.
-fn down(gpu: &Gpu, ports: &[NvlinkPort<'_>]) -> Option<TopologyWarning> {
+fn down_links_warning(gpu: &Gpu, ports: &[NvlinkPort<'_>]) -> Option<TopologyWarning> {
     let (all, active) = (ports.len(), ports.iter().filter(|port| port.active).count());
     let text = if active == all {
         return None;
@@ -130,17 +130,17 @@ fn down(gpu: &Gpu, ports: &[NvlinkPort<'_>]) -> Option<TopologyWarning> {
     Some(warning("nvlink-down", format!("gpu{}", gpu.index), text))
 }
 
-/// Switches by number.
+/// Numbers of switches.
 struct SwitchNumbers<'a> {
-    /// Numbers by address. Empty if the addresses do not show how the GPUs are joined: a fabric is
-    /// then one switch.
+    /// Numbers by address. Empty if the addresses do not show the wiring: the fabric then counts as
+    /// one switch.
     numbers: BTreeMap<Option<&'a str>, u32>,
 }
 
 impl<'a> SwitchNumbers<'a> {
-    /// Addresses are trusted if every two GPUs share a switch. They do not where a machine numbers
-    /// the switches separately for each GPU, or has tiers of switches: then, too, all GPUs are
-    /// joined, and each by all of its links.
+    /// Addresses are used only if every two GPUs share a switch. They do not if a machine numbers
+    /// the switches separately for each GPU, or has tiers of switches. All GPUs are then connected
+    /// too, each by all of its links.
     fn new(stated: &[(&Gpu, Vec<NvlinkPort<'a>>)], gpus: &BTreeMap<&str, u32>) -> Self {
         let is_switch = |p: &&NvlinkPort<'a>| {
             let gpu = p.pci.is_some_and(|pci| gpus.contains_key(pci));
@@ -227,7 +227,7 @@ mod tests {
         // 18 x 26.562 = 478.116 GB/s.
         assert!((topology.links[7].peak.unwrap().gbs() - 478.116).abs() < 1e-9);
         assert!(topology.warnings.is_empty());
-        // Each GPU sees different switches: still one fabric.
+        // Each GPU reports different switches: still one fabric.
         let own = |g| lines(4, |l| format!("active=1 remote=switch pci=0000:{g:02x}:0{l}.0"));
         let (topology, _) = node(3, own);
         assert!(topology.links.iter().all(|l| l.b == LinkEnd::Switch(0) && l.width == 4));
@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn direct_links_join_gpus_and_a_cpu() {
-        // 0 and 1 by two links, and 0 to its CPU by three; 1 has a fourth to a GPU not shown.
+        // GPUs 0 and 1 share two links, and 0 has three to its CPU; 1 has a fourth link to a
+        // missing GPU.
         let (topology, _) = node(2, |gpu| match gpu {
             0 => lines(5, |l| match l {
                 0 | 1 => "active=1 mbps=25781 remote=gpu pci=0000:1a:00.0".into(),
@@ -274,7 +275,7 @@ mod tests {
         let (topology, _) = node(2, |_| lines(18, |_| "active=1 mbps=26562".into()));
         assert_eq!(widths(&topology).len(), 2);
         assert_eq!(topology.warnings[0].code, "nvlink-end-unknown");
-        // An address of a GPU means that GPU, even without further information.
+        // The address of a GPU identifies it, without further fields.
         let (topology, _) =
             node(2, |g| lines(4, |_| format!("active=1 pci=0000:{:02x}:00.0", 0x1a - g)));
         assert_eq!(widths(&topology), [(LinkEnd::Gpu(0), LinkEnd::Gpu(1), 4)]);

@@ -1,11 +1,11 @@
-//! Small texts of Linux and of topology files: numbers, masks, addresses, tables.
+//! Parsers for short texts of Linux and of topology files: numbers, masks, addresses, tables.
 
 use pathline_schema::CpuSet;
 
-/// The highest CPU number that is believed; Linux builds for at most 8192.
+/// Maximum CPU number, exclusive; Linux supports at most 8192 CPUs.
 pub(crate) const MAX_CPUS: u32 = 8192;
 
-/// A decimal number, or a hexadecimal one after `0x`.
+/// A decimal number, or a hexadecimal one with `0x`.
 pub(crate) fn int(text: &str) -> Option<u64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -14,14 +14,14 @@ pub(crate) fn int(text: &str) -> Option<u64> {
     }
 }
 
-/// A CPU list such as `0-7,16`, if all of it is below [`MAX_CPUS`].
+/// A CPU list such as `0-7,16`. `None` if a number is not below [`MAX_CPUS`].
 pub(crate) fn cpu_list(text: &str) -> Option<CpuSet> {
     let highest = text
         .split([',', '-'])
         .filter_map(|part| part.trim().parse::<u32>().ok())
         .max()
         .unwrap_or(0);
-    // Parsing expands ranges, so the bound comes first; the number of parts is bounded by the text.
+    // Bounds are checked first, since parsing expands ranges; the text bounds the number of parts.
     if highest >= MAX_CPUS || text.matches(',').count() > MAX_CPUS as usize {
         return None;
     }
@@ -50,7 +50,7 @@ pub(crate) fn cpu_mask(text: &str) -> Option<CpuSet> {
     Some(CpuSet::new(cpus))
 }
 
-/// The mask of a set, as NCCL writes it: words of eight digits, at least one.
+/// The mask of a set in NCCL's format: 32-bit words of eight digits, at least one.
 pub(crate) fn mask_text(cpus: &CpuSet) -> String {
     let words = cpus.as_slice().last().map_or(1, |last| last / 32 + 1);
     let word = |w: u32| {
@@ -74,7 +74,7 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The number in front of a text such as `16.0 GT/s PCIe` or `200 Gb/sec (4X HDR)`; finite and
+/// The number at the start of a text such as `16.0 GT/s PCIe` or `200 Gb/sec (4X HDR)`; finite and
 /// not negative.
 pub(crate) fn leading_float(text: &str) -> Option<f64> {
     let text = text.trim();
@@ -93,7 +93,7 @@ pub(crate) fn is_pci_address(text: &str) -> bool {
     hex(domain, 4..=8) && hex(bus, 2..=2) && hex(device, 2..=2) && hex(function, 1..=1)
 }
 
-/// Values of a table of lines `key value` or `key: value`, as KFD and the kernel write them.
+/// The value of a key in lines `key value` or `key: value`, the format of the KFD and the kernel.
 pub(crate) fn field<'a>(table: &'a str, key: &str) -> Option<&'a str> {
     table.lines().find_map(|line| {
         let rest = line.trim_start().strip_prefix(key)?;
@@ -103,7 +103,7 @@ pub(crate) fn field<'a>(table: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// The same as a number.
+/// The value of a key as a number.
 pub(crate) fn field_int(table: &str, key: &str) -> Option<u64> {
     int(field(table, key)?.split_whitespace().next()?)
 }

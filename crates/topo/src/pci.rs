@@ -1,4 +1,4 @@
-//! PCI functions, their links and the tree that they form.
+//! PCI functions, their links, and the tree of bridges.
 
 use pathline_schema::{Gpu, Nic, PciDevice, PcieLink};
 
@@ -6,7 +6,7 @@ use crate::parse::{int, is_pci_address, leading_float};
 use crate::snapshot::HostSnapshot;
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// Deeper nesting of bridges than any real machine has, and than XML may have that is read.
+/// Maximum nesting of bridges, above that of any real machine and below the XML limit.
 pub(crate) const MAX_DEPTH: usize = 48;
 
 pub(crate) const AMD: u32 = 0x1002;
@@ -22,7 +22,7 @@ fn device(snapshot: &HostSnapshot, address: &str) -> PciDevice {
     let line = |file: &str| snapshot.line(&format!("{DEVICES}/{address}/{file}"));
     let number = |file: &str| line(file).and_then(int).and_then(|n| u32::try_from(n).ok());
     let speed = |file: &str| line(file).and_then(leading_float).unwrap_or(0.0);
-    // The kernel reports 255 for a width that it cannot read.
+    // The kernel reports 255 for an unreadable width.
     let width = |file: &str| number(file).filter(|&lanes| lanes <= 32).unwrap_or(0);
     let link = PcieLink {
         speed_gts: speed("current_link_speed"),
@@ -41,15 +41,15 @@ fn device(snapshot: &HostSnapshot, address: &str) -> PciDevice {
     }
 }
 
-/// The last but one PCI address in `../../../devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0`; nothing
-/// is above itself.
+/// The last but one PCI address in `../../../devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0`: the
+/// parent. Never the function itself.
 fn parent_in(target: &str) -> Option<String> {
     let mut addresses = target.split('/').rev().filter(|part| is_pci_address(part));
     let own = addresses.next()?;
     addresses.next().filter(|parent| *parent != own).map(str::to_owned)
 }
 
-/// The last PCI address in the text of a link, which is the device that something belongs to.
+/// The last PCI address in a link's target: the device that owns it.
 pub(crate) fn owner_in(target: &str) -> Option<String> {
     target.split('/').rev().find(|part| is_pci_address(part)).map(str::to_owned)
 }
@@ -69,7 +69,7 @@ pub(crate) fn chain<'a>(pci: &'a [PciDevice], address: &str) -> Vec<&'a PciDevic
     chain
 }
 
-/// The narrowest link between a function and the root of its tree.
+/// The slowest link between a function and the root of its tree.
 pub(crate) fn narrowest(pci: &[PciDevice], address: &str) -> Option<PcieLink> {
     chain(pci, address)
         .iter()
@@ -77,17 +77,17 @@ pub(crate) fn narrowest(pci: &[PciDevice], address: &str) -> Option<PcieLink> {
         .min_by(|a, b| a.peak().gbs().total_cmp(&b.peak().gbs()))
 }
 
-/// Display and processing accelerator classes: VGA, 3D, other display, accelerator.
+/// Whether a class is that of a GPU: VGA, 3D, other display, or accelerator.
 pub(crate) fn is_gpu_class(class: u32) -> bool {
     matches!(class >> 8, 0x0300 | 0x0302 | 0x0380 | 0x1200)
 }
 
-/// Other bridges, which is what NVSwitches are.
+/// Whether a class is that of an NVSwitch: other bridge.
 pub(crate) fn is_switch_class(class: u32) -> bool {
     class >> 8 == 0x0680
 }
 
-/// Names for every adapter the one GPU with which it shares the lowest bridge, if it is one.
+/// Sets the nearest GPU of each adapter: the only GPU below the lowest bridge above both.
 pub(crate) fn near_gpus(pci: &[PciDevice], gpus: &[Gpu], nics: &mut [Nic]) {
     let above = |address: &str| -> Vec<String> {
         chain(pci, address).iter().skip(1).map(|d| d.address.clone()).collect()
@@ -98,7 +98,7 @@ pub(crate) fn near_gpus(pci: &[PciDevice], gpus: &[Gpu], nics: &mut [Nic]) {
         let nearest = above(&nic.pci).iter().find_map(|bridge| {
             let mut below = chains.iter().filter(|(_, chain)| chain.contains(bridge));
             let first = below.next()?;
-            // Several GPUs at the same bridge: none is nearer than the others.
+            // Several GPUs share the bridge: none is nearest.
             Some(below.next().is_none().then_some(first.0))
         });
         nic.near_gpu = nearest.flatten();

@@ -1,4 +1,4 @@
-//! Figures of data sheets: what one link carries, which product a PCI number is.
+//! Data sheet values: the peak rate of a link, the product with a PCI number.
 
 use pathline_schema::Rate;
 
@@ -80,8 +80,8 @@ pub(crate) fn nvidia_product(device: u32) -> Option<(&'static str, &'static str)
     })
 }
 
-/// Whether the CPU is AMD's third-generation EPYC "Trento", whose GCDs hang on xGMI: family 19h
-/// (NCCL writes base and extended family as one byte, 0xaf = 175), model 30h.
+/// Whether the CPU is AMD's third-generation EPYC "Trento", whose GCDs are attached by xGMI: family
+/// 19h (NCCL writes base and extended family as one byte, 0xaf = 175), model 30h.
 pub(crate) fn is_trento(cpu_model: &str) -> bool {
     cpu_model == "AuthenticAMD family 175 model 48" || cpu_model.contains("EPYC 7A53")
 }

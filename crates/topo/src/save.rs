@@ -1,4 +1,4 @@
-//! A snapshot as files again.
+//! Writes a snapshot to files.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ use crate::error::TopoError;
 use crate::snapshot::HostSnapshot;
 
 impl HostSnapshot {
-    /// Writes the files below a directory, which is made if it is not there. The text of a
-    /// symbolic link becomes a file of its name and `.target`. Links that lie in the directory are not
-    /// followed: nothing outside of it is written.
+    /// Writes the files below a directory, which is created if needed. The target of a symbolic
+    /// link becomes a file with the suffix `.target`. Symbolic links in the directory are not
+    /// followed: nothing outside it is written.
     pub fn save_dir(&self, dir: &Path) -> Result<(), TopoError> {
         let failed = |path: &Path, error: io::Error| {
             TopoError::new(
@@ -35,7 +35,7 @@ impl HostSnapshot {
         Ok(())
     }
 
-    /// Writes the one-file form.
+    /// Writes the single-file format.
     pub fn save_file(&self, file: &Path) -> Result<(), TopoError> {
         fs::write(file, self.to_text()).map_err(|error| {
             let what = format!("cannot write: {error}");
@@ -44,7 +44,7 @@ impl HostSnapshot {
     }
 }
 
-/// Writes a plain file below `root`, folder by folder, so that no link on the path is followed.
+/// Writes a plain file below `root`, folder by folder, so that no symbolic link is followed.
 fn write_below(root: &File, path: &str, text: &str) -> io::Result<()> {
     let mut dir = root.try_clone()?;
     let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -58,7 +58,7 @@ fn write_below(root: &File, path: &str, text: &str) -> io::Result<()> {
         dir = File::from(below.map_err(|error| refused(&dir, folder, error))?);
     }
     let create = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    // A pipe without a reader is refused and not waited for.
+    // The open fails for a pipe without a reader and does not block.
     let flags = create | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(&dir, name, flags, Mode::from_raw_mode(0o666));
     let mut file = File::from(file.map_err(|error| refused(&dir, name, error))?);
@@ -68,7 +68,7 @@ fn write_below(root: &File, path: &str, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Why something could not be opened: a link is named as such.
+/// The reason for a failed open, with symbolic links named as such.
 fn refused(dir: &File, name: &str, error: Errno) -> io::Error {
     let is_link = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);

@@ -1,4 +1,4 @@
-//! The plain files of a host, by path. Everything after this is pure.
+//! The files that describe a host, by path. All analysis after this is pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TopoError;
 
-/// Format of the one-file form.
+/// Version of the single-file format.
 const VERSION: u32 = 1;
-/// The largest single file kept; `/proc/cpuinfo` of 1000 CPUs, cut down, is about 50 kB.
+/// Maximum size of a file in bytes; `/proc/cpuinfo` of 1000 CPUs, shortened, has about 50 kB.
 pub(crate) const MAX_FILE: usize = 1 << 20;
-/// The most bytes of a snapshot; a node of 16 GPUs and 512 CPUs has about 2 MB.
+/// Maximum size of a snapshot in bytes; a node of 16 GPUs and 512 CPUs has about 2 MB.
 pub(crate) const MAX_TOTAL: usize = 64 << 20;
-/// The most files of a snapshot.
+/// Maximum number of files in a snapshot.
 pub(crate) const MAX_FILES: usize = 200_000;
-/// Ending of the entry that holds the text of a symbolic link.
+/// Suffix of the entry with the target of a symbolic link.
 pub(crate) const TARGET: &str = ".target";
 
-/// Plain files of `/proc` and `/sys`, by path without the leading slash. The text of a symbolic
-/// link is the entry of its path and `.target`.
+/// Plain files of `/proc` and `/sys`, by path without the leading slash. The target of a symbolic
+/// link is stored under its path with the suffix `.target`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostSnapshot {
     files: BTreeMap<String, String>,
@@ -32,8 +32,8 @@ struct SnapshotFile {
 }
 
 impl HostSnapshot {
-    /// Adds a file. Beyond the limits of a snapshot (1 MiB a file, 64 MiB, 200000 files) it is
-    /// left out, and the answer is false.
+    /// Adds a file. Returns false, and ignores the file, beyond the limits of a snapshot: 1 MiB per
+    /// file, 64 MiB, 200000 files.
     pub fn insert(&mut self, path: impl Into<String>, text: impl Into<String>) -> bool {
         let (path, text) = (path.into(), text.into());
         let fits = text.len() <= MAX_FILE && self.files.len() < MAX_FILES;
@@ -46,15 +46,15 @@ impl HostSnapshot {
     pub fn get(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
-    /// The text of a file without white space around it, if there is any.
+    /// The text of a file without surrounding white space; `None` if that is empty.
     pub fn line(&self, path: &str) -> Option<&str> {
         self.get(path).map(str::trim).filter(|text| !text.is_empty())
     }
-    /// The text of a symbolic link.
+    /// The target of a symbolic link.
     pub fn target(&self, path: &str) -> Option<&str> {
         self.line(&format!("{path}{TARGET}"))
     }
-    /// Names directly below a directory, sorted, numbers by value: `cpu2` before `cpu10`.
+    /// Names directly below a directory, sorted with numbers by value: `cpu2` before `cpu10`.
     pub fn children(&self, dir: &str) -> Vec<&str> {
         let prefix = format!("{dir}/");
         let mut names: Vec<&str> = self
@@ -66,15 +66,15 @@ impl HostSnapshot {
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
-        names.sort_by_key(|name| number_after_word(name));
+        names.sort_by_key(|name| split_number(name));
         names
     }
-    /// Numbers `N` of the children named `wordN`, ascending.
-    pub fn numbered(&self, dir: &str, word: &str) -> Vec<u32> {
+    /// Numbers `N` of the children named `{prefix}N`, ascending.
+    pub fn numbered(&self, dir: &str, prefix: &str) -> Vec<u32> {
         let mut numbers: Vec<u32> = self
             .children(dir)
             .iter()
-            .filter_map(|name| name.strip_prefix(word)?.parse().ok())
+            .filter_map(|name| name.strip_prefix(prefix)?.parse().ok())
             .collect();
         numbers.sort_unstable();
         numbers
@@ -87,16 +87,16 @@ impl HostSnapshot {
     pub fn len(&self) -> usize {
         self.files.len()
     }
-    /// Whether there is none.
+    /// Whether it has no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
-    /// All of it as one text: JSON, one line a file.
+    /// The single-file format: JSON, one line per file.
     pub fn to_text(&self) -> String {
         let container = SnapshotFile { pathline_snapshot: VERSION, files: self.files.clone() };
         serde_json::to_string_pretty(&container).unwrap_or_default() + "\n"
     }
-    /// Reads what [`HostSnapshot::to_text`] wrote; `file` is named in errors.
+    /// Parses the output of [`HostSnapshot::to_text`]. Errors name `file`.
     pub fn from_text(file: &str, text: &str) -> Result<Self, TopoError> {
         if text.len() > MAX_TOTAL {
             let what = format!("{} bytes of snapshot", text.len());
@@ -120,11 +120,11 @@ impl HostSnapshot {
     }
 }
 
-/// Splits `cpu10` into the word and the number, for sorting.
-fn number_after_word(name: &str) -> (&str, u64, &str) {
-    let word = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let number = name.get(word.len()..).and_then(|n| n.parse().ok()).unwrap_or(0);
-    (word, number, name)
+/// Splits `cpu10` into prefix and number, for sorting.
+fn split_number(name: &str) -> (&str, u64, &str) {
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = name.get(prefix.len()..).and_then(|n| n.parse().ok()).unwrap_or(0);
+    (prefix, number, name)
 }
 
 #[cfg(test)]

@@ -10,35 +10,35 @@ use crate::snapshot::HostSnapshot;
 /// Name and compiler target of a product.
 pub(crate) type GpuProduct = (&'static str, &'static str);
 
-/// How a vendor's GPUs are recognised.
+/// How to recognise and read a vendor's GPUs.
 pub(crate) struct GpuVendor {
-    /// As [`Gpu::vendor`] has it.
+    /// Name, as in [`Gpu::vendor`].
     pub(crate) name: &'static str,
-    /// The vendor's number on the PCI bus (pci.ids).
+    /// Vendor number on the PCI bus (pci.ids).
     pub(crate) pci: u32,
-    /// The product of a PCI device number, where it is known.
+    /// Product by PCI device number, if known.
     pub(crate) product: fn(u32) -> Option<GpuProduct>,
-    /// The GPUs that a snapshot shows, numbered from the last argument on; none if they are read with their
-    /// links, as those of the KFD are.
+    /// Reads the GPUs of a snapshot, numbered from the last argument. `None` if they are read
+    /// together with their links, as from the KFD.
     pub(crate) gpus: Option<GpuReader>,
-    /// Files of the driver that a snapshot takes besides those of `/sys`.
+    /// Driver files that a snapshot contains in addition to `/sys`.
     pub(crate) driver_files: &'static [DriverFile],
 }
 
-/// Reads the GPUs of a snapshot from its PCI devices; the first has the number of the last argument.
+/// Reads the GPUs of a snapshot from its PCI devices; the last argument is the first number.
 type GpuReader = fn(&HostSnapshot, &[PciDevice], u32) -> Vec<Gpu>;
 
-/// A file that a driver has for each GPU, below `/proc` or `/sys`.
+/// A file for each GPU that a driver creates below `/proc` or `/sys`.
 pub(crate) struct DriverFile {
-    /// The folder with a folder for each GPU.
+    /// The folder with a subfolder for each GPU.
     pub(crate) folder: &'static str,
-    /// Its name in the folder of a GPU.
+    /// File name in a GPU's folder.
     pub(crate) name: &'static str,
-    /// Words of the lines that are taken: the rest may name this one device, such as its UUID.
+    /// Substrings of the lines to keep: other lines may identify the device, for example by UUID.
     pub(crate) lines: &'static [&'static str],
 }
 
-/// Every vendor that is recognised. GPUs are numbered in this order.
+/// All known vendors. GPUs are numbered in this order.
 pub(crate) const VENDORS: &[GpuVendor] = &[
     GpuVendor { name: "amd", pci: AMD, product: amd_product, gpus: None, driver_files: &[] },
     GpuVendor {
@@ -54,7 +54,7 @@ pub(crate) const VENDORS: &[GpuVendor] = &[
     },
 ];
 
-/// The vendor of a GPU by its PCI numbers, with the product if it is known.
+/// Vendor of a GPU by its PCI numbers, with the product if known.
 pub(crate) fn gpu_product(vendor: u32, device: u32) -> (&'static str, Option<GpuProduct>) {
     let known = VENDORS.iter().find(|known| known.pci == vendor);
     known.map_or(("", None), |known| (known.name, (known.product)(device)))

@@ -1,4 +1,4 @@
-//! Things that cannot be, or that contradict each other. Codes are stable.
+//! Warnings about impossible or contradictory facts. Codes are stable.
 
 use pathline_schema::{Bytes, NumaDomain, PciDevice, Topology, TopologyWarning};
 
@@ -11,7 +11,7 @@ pub(crate) fn warning(
     TopologyWarning { code: code.into(), subject: subject.into(), text: text.into() }
 }
 
-/// Distances that no machine has. ACPI SLIT: 10 is local, everything else is more than 10.
+/// Warns of impossible distances. ACPI SLIT: 10 is local, all others are greater than 10.
 pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<TopologyWarning>) {
     for (row, domain) in numa.iter().enumerate() {
         if domain.distances.is_empty() {
@@ -45,8 +45,8 @@ pub(crate) fn numa_distances(numa: &[NumaDomain], warnings: &mut Vec<TopologyWar
     }
 }
 
-/// Domains that hold much less memory than the host reports, or more. Where there is only one
-/// domain, the host's figure is its figure.
+/// Warns if the domains' memory differs much from the host's. If there is only one domain, it gets
+/// the host's value.
 pub(crate) fn numa_memory(topology: &mut Topology) {
     let domains: u64 = topology.numa.iter().map(|d| d.memory.0).fold(0, u64::saturating_add);
     let host = topology.host.memory.0;
@@ -68,7 +68,7 @@ pub(crate) fn numa_memory(topology: &mut Topology) {
     topology.warnings.push(warning("numa-memory", "host", text));
 }
 
-/// Links of devices that matter, trained below what they could have.
+/// Warns of device links trained below their maximum.
 pub(crate) fn pcie_degraded(topology: &mut Topology) {
     let mut warnings = Vec::new();
     let mut check = |name: String, address: &str, pci: &[PciDevice]| {

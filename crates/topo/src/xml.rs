@@ -1,29 +1,29 @@
-//! A bounded XML tree: enough for topology files, hostile ones included.
+//! A bounded XML tree, sufficient for topology files and safe for hostile ones.
 //!
-//! No entity of a DTD is ever expanded, so an entity bomb has nothing to grow; depth, number of
-//! elements and number of attributes are limited, so that memory is bounded by the input.
+//! Entities of a DTD are never expanded, which excludes entity bombs. Depth, number of elements and
+//! number of attributes are limited, so that the input's size bounds the memory.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::error::{TopoError, excerpt, name};
+use crate::error::{TopoError, display_name, excerpt};
 
-/// The largest XML file that is read. A 1000-GPU NCCL file is about 2 MB.
+/// Maximum size of an XML file in bytes. A 1000-GPU NCCL file has about 2 MB.
 pub(crate) const MAX_XML: usize = 16 << 20;
-/// Nesting: hwloc trees are about 20 deep.
+/// Maximum nesting depth; hwloc trees are about 20 deep.
 const MAX_DEPTH: usize = 64;
 const MAX_ELEMENTS: usize = 200_000;
 const MAX_ATTRIBUTES: usize = 64;
 
-/// One element.
+/// An element with its attributes and children.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct XmlElement {
     pub(crate) name: String,
     pub(crate) attributes: Vec<(String, String)>,
     pub(crate) children: Vec<XmlElement>,
-    /// Text directly inside, joined.
+    /// Text directly inside, concatenated.
     pub(crate) text: String,
-    /// Line of its start, 1 is the first.
+    /// Line of its start tag, from 1.
     pub(crate) line: usize,
 }
 
@@ -32,7 +32,7 @@ impl XmlElement {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
-    /// Children of that name.
+    /// Children with that name.
     pub(crate) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a XmlElement> {
         self.children.iter().filter(move |child| child.name == name)
     }
@@ -45,7 +45,7 @@ struct XmlLines<'a> {
 }
 
 impl XmlLines<'_> {
-    /// Line of a byte position that is not before the last one asked for.
+    /// Line of a byte position. Positions must not decrease between calls.
     fn line_at(&mut self, position: usize) -> usize {
         let end = position.min(self.text.len());
         if let Some(passed) = self.text.get(self.at..end) {
@@ -56,7 +56,7 @@ impl XmlLines<'_> {
     }
 }
 
-/// Parses a document to its root element.
+/// Parses a document and returns its root element.
 pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
     if text.len() > MAX_XML {
         return Err(TopoError::new(
@@ -99,10 +99,10 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
                 Some(element(file, start, &tag)?)
             }
             Event::End(_) => open.pop(),
-            Event::Text(words) => {
+            Event::Text(text) => {
                 if let Some(inner) = open.last_mut() {
-                    inner.text.push_str(&String::from_utf8_lossy(&words));
-                } else if !words.iter().all(u8::is_ascii_whitespace) && *words != *b"\xef\xbb\xbf" {
+                    inner.text.push_str(&String::from_utf8_lossy(&text));
+                } else if !text.iter().all(u8::is_ascii_whitespace) && *text != *b"\xef\xbb\xbf" {
                     return bad(start, "text outside of any element".into(), "an XML document");
                 }
                 None
@@ -131,8 +131,11 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
     }
     let end = lines.line_at(usize::MAX);
     if let Some(unclosed) = open.last() {
-        let what =
-            format!("the file ends inside <{}> of line {}", name(&unclosed.name), unclosed.line);
+        let what = format!(
+            "the file ends inside <{}> of line {}",
+            display_name(&unclosed.name),
+            unclosed.line
+        );
         return Err(TopoError::at(file, end, what, "its end tag; is the file cut off?"));
     }
     root.ok_or_else(|| TopoError::at(file, end, "no element", "an XML document"))
@@ -141,10 +144,10 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
 fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<XmlElement, TopoError> {
     let tag_name = String::from_utf8_lossy(tag.name().as_ref()).into_owned();
     let mut attributes = Vec::new();
-    // The library's own check for repeats is quadratic in their number; the first one counts.
+    // The library's own check for duplicates takes quadratic time; the first one counts.
     for attribute in tag.attributes().with_checks(false) {
         let bad = |what: String| {
-            let what = format!("<{}>: {what}", name(&tag_name));
+            let what = format!("<{}>: {what}", display_name(&tag_name));
             Err(TopoError::at(file, line, what, "name=\"value\" pairs"))
         };
         let attribute = match attribute {
@@ -157,13 +160,13 @@ fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<XmlElement, 
         let key = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
         match attribute.unescape_value() {
             Ok(value) => attributes.push((key, value.into_owned())),
-            Err(error) => return bad(format!("broken value of {}: {error}", name(&key))),
+            Err(error) => return bad(format!("broken value of {}: {error}", display_name(&key))),
         }
     }
     Ok(XmlElement { name: tag_name, attributes, line, ..XmlElement::default() })
 }
 
-/// A text as it may stand inside an attribute.
+/// Escapes a text for an attribute.
 pub(crate) fn escape(text: &str) -> String {
     quick_xml::escape::escape(text).into_owned()
 }
@@ -214,7 +217,7 @@ mod tests {
             assert!(error.len() < 500, "{} bytes of message", error.len());
         }
         assert!(parse("f", "").is_err());
-        assert!(parse("f", "words").is_err());
+        assert!(parse("f", "no markup").is_err());
         assert!(parse("f", "<a></b>").is_err());
         assert!(parse("f", "<a/><a/>").is_err());
     }

@@ -332,7 +332,7 @@ impl MemoryRegistrar for VerbsLibrary {
         }
     }
 
-    fn calls(&self) -> [&'static str; 3] {
+    fn call_names(&self) -> [&'static str; 3] {
         [REGISTER, REGISTER_DMABUF, DEREGISTER]
     }
 }

@@ -36,8 +36,8 @@ pub(super) const CHECKS: &[NamedCheck] = &[
 
 type GpuCheckResult = Result<(), CheckFailure>;
 
-/// The runtime, its first GPU, and the NUMA domain nearest to that.
-fn first(machine: &Machine) -> Result<(&dyn Driver, u32, u32), CheckFailure> {
+/// The runtime, its first GPU, and the nearest NUMA domain to that GPU.
+fn first_gpu(machine: &Machine) -> Result<(&dyn Driver, u32, u32), CheckFailure> {
     let driver = machine.driver()?;
     let device: Option<DeviceInfo> = driver.devices()?.into_iter().next();
     let device = device.ok_or_else(|| CheckFailure("the driver lists no device".into()))?;
@@ -58,13 +58,13 @@ fn memory<'m>(
     Ok(machine.buffer(place, Bytes(bytes))?)
 }
 
-/// Looks for the pattern in a buffer of either owner.
-fn expect(buffer: &MachineBuffer<'_>, seed: u64, what: &str) -> GpuCheckResult {
+/// Verifies a pattern in a buffer of the host or the runtime.
+fn expect_pattern(buffer: &MachineBuffer<'_>, seed: u64, what: &str) -> GpuCheckResult {
     buffer.check(seed, buffer.bytes()).map_err(|e| CheckFailure(format!("{what}: {e}")))
 }
 
-/// Writes into the middle of a buffer of either owner.
-fn put(
+/// Writes a pattern into a part of a buffer of the host or the runtime.
+fn write_part(
     machine: &Machine,
     buffer: &MachineBuffer<'_>,
     offset: u64,
@@ -74,14 +74,14 @@ fn put(
     let at = buffer.address() + offset;
     match buffer.place().mem {
         MemKind::Paged | MemKind::Huge | MemKind::Registered | MemKind::RegisteredHuge => {
-            machine.host.put(at, bytes, seed)?
+            machine.host.write(at, bytes, seed)?
         }
-        _ => machine.driver()?.put(at, bytes, seed)?,
+        _ => machine.driver()?.write(at, bytes, seed)?,
     }
     Ok(())
 }
 
-fn wrong(
+fn first_wrong(
     machine: &Machine,
     buffer: &MachineBuffer<'_>,
     offset: u64,
@@ -91,14 +91,14 @@ fn wrong(
     let at = buffer.address() + offset;
     Ok(match buffer.place().mem {
         MemKind::Paged | MemKind::Huge | MemKind::Registered | MemKind::RegisteredHuge => {
-            machine.host.wrong(at, bytes, seed)?
+            machine.host.first_wrong(at, bytes, seed)?
         }
-        _ => machine.driver()?.wrong(at, bytes, seed)?,
+        _ => machine.driver()?.first_wrong(at, bytes, seed)?,
     })
 }
 
 fn devices(machine: &Machine) -> GpuCheckResult {
-    let (driver, ..) = first(machine)?;
+    let (driver, ..) = first_gpu(machine)?;
     ensure!(!driver.name().is_empty(), "the driver has no name");
     for (expected, device) in (0..).zip(driver.devices()?) {
         ensure!(device.index == expected, "gpu{} is listed as number {expected}", device.index);
@@ -110,7 +110,7 @@ fn devices(machine: &Machine) -> GpuCheckResult {
 }
 
 fn accounting(machine: &Machine) -> GpuCheckResult {
-    let (driver, gpu, _) = first(machine)?;
+    let (driver, gpu, _) = first_gpu(machine)?;
     let bytes = Bytes::mib(64);
     let (before, _) = driver.memory(gpu)?;
     let address = driver.alloc(vram(gpu), bytes)?;
@@ -124,7 +124,7 @@ fn accounting(machine: &Machine) -> GpuCheckResult {
 }
 
 fn impossible_allocations(machine: &Machine) -> GpuCheckResult {
-    let (driver, gpu, _) = first(machine)?;
+    let (driver, gpu, _) = first_gpu(machine)?;
     let (_, total) = driver.memory(gpu)?;
     ensure!(driver.alloc(vram(gpu), Bytes(0)).is_err(), "0 B were allocated");
     ensure!(driver.alloc(vram(u32::MAX), Bytes(64)).is_err(), "gpu{} exists", u32::MAX);
@@ -140,7 +140,7 @@ fn impossible_allocations(machine: &Machine) -> GpuCheckResult {
 }
 
 fn fill_and_check(machine: &Machine) -> GpuCheckResult {
-    let (driver, gpu, numa) = first(machine)?;
+    let (driver, gpu, numa) = first_gpu(machine)?;
     let (on_gpu, on_host) = (Unit::Gpu(gpu), Unit::Numa(numa));
     let kinds = [
         (on_gpu, MemKind::Vram),
@@ -166,7 +166,7 @@ fn fill_and_check(machine: &Machine) -> GpuCheckResult {
 }
 
 fn copy(machine: &Machine) -> GpuCheckResult {
-    let (driver, gpu, numa) = first(machine)?;
+    let (driver, gpu, numa) = first_gpu(machine)?;
     let host = |mem| Place::new(Unit::Numa(numa), mem);
     let mut ends = vec![
         (vram(gpu), vram(gpu)),
@@ -202,12 +202,12 @@ fn copy_once(
     engine: CopyChoice,
     bytes: u64,
 ) -> GpuCheckResult {
-    let (driver, gpu, _) = first(machine)?;
+    let (driver, gpu, _) = first_gpu(machine)?;
     let src = memory(machine, from, bytes)?;
     let dst = memory(machine, to, bytes + TAIL)?;
     src.fill(31, false)?;
-    put(machine, &dst, 0, bytes, 32)?;
-    put(machine, &dst, bytes, TAIL, 33)?;
+    write_part(machine, &dst, 0, bytes, 32)?;
+    write_part(machine, &dst, bytes, TAIL, 33)?;
     let stream = machine.gpu(gpu)?.stream()?;
     let name = driver.copy_engine_name(dst.address(), src.address(), engine);
     ensure!(!name.is_empty(), "what copies has no name");
@@ -216,16 +216,17 @@ fn copy_once(
         return Ok(());
     }
     stream.wait()?;
-    let found = wrong(machine, &dst, 0, bytes, 31)?;
+    let found = first_wrong(machine, &dst, 0, bytes, 31)?;
     ensure!(found.is_none(), "byte {found:?} did not arrive");
-    let found = wrong(machine, &dst, bytes, TAIL, 33)?;
+    let found = first_wrong(machine, &dst, bytes, TAIL, 33)?;
     ensure!(found.is_none(), "byte {found:?} past the end was written");
-    expect(&src, 31, "the source changed")
+    expect_pattern(&src, 31, "the source changed")
 }
 
-/// Three copies of different lengths by one call, with gaps between them that stay as they were.
+/// Copies three ranges of different lengths by one call, and verifies that the gaps between them
+/// stay unchanged.
 fn batch(machine: &Machine) -> GpuCheckResult {
-    let (_, gpu, numa) = first(machine)?;
+    let (_, gpu, numa) = first_gpu(machine)?;
     let (at, lengths) = ([0_u64, 40_000, 90_000], [33_333_u64, 1, 10_007]);
     let bytes = 100_007;
     let src = memory(machine, Place::new(Unit::Numa(numa), MemKind::Pinned), bytes)?;
@@ -233,29 +234,29 @@ fn batch(machine: &Machine) -> GpuCheckResult {
     dst.fill(34, false)?;
     let mut copies = Vec::new();
     for ((&at, &length), seed) in at.iter().zip(&lengths).zip(35..) {
-        put(machine, &src, at, length, seed)?;
-        put(machine, &dst, at, length, seed + 10)?;
+        write_part(machine, &src, at, length, seed)?;
+        write_part(machine, &dst, at, length, seed + 10)?;
         copies.push((dst.address() + at, src.address() + at, Bytes(length)));
     }
     let stream = machine.gpu(gpu)?.stream()?;
     let gap = 40_001..90_000;
     let kept = Bytes(gap.end - gap.start);
-    put(machine, &dst, gap.start, kept.0, 99)?;
+    write_part(machine, &dst, gap.start, kept.0, 99)?;
     if or_unsupported(stream.copy_batch(&copies))?.is_none() {
         return Ok(());
     }
     stream.wait()?;
     for ((&at, &length), seed) in at.iter().zip(&lengths).zip(35..) {
-        let found = wrong(machine, &dst, at, length, seed)?;
+        let found = first_wrong(machine, &dst, at, length, seed)?;
         ensure!(found.is_none(), "byte {found:?} of the copy at {at} did not arrive");
     }
-    let found = wrong(machine, &dst, gap.start, kept.0, 99)?;
+    let found = first_wrong(machine, &dst, gap.start, kept.0, 99)?;
     ensure!(found.is_none(), "byte {found:?} between two copies was written");
     Ok(())
 }
 
 fn stream_order(machine: &Machine) -> GpuCheckResult {
-    let (_, gpu, _) = first(machine)?;
+    let (_, gpu, _) = first_gpu(machine)?;
     let bytes = 1 << 20;
     let [a, b, c] = [0; 3].map(|_| memory(machine, vram(gpu), bytes));
     let (a, b, c) = (a?, b?, c?);
@@ -266,12 +267,12 @@ fn stream_order(machine: &Machine) -> GpuCheckResult {
         stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     }
     stream.wait()?;
-    expect(&c, 41, "the second copy ran before the first")?;
-    expect(&a, 41, "the third copy ran before the second")
+    expect_pattern(&c, 41, "the second copy ran before the first")?;
+    expect_pattern(&a, 41, "the third copy ran before the second")
 }
 
 fn event_orders_streams(machine: &Machine) -> GpuCheckResult {
-    let (_, index, _) = first(machine)?;
+    let (_, index, _) = first_gpu(machine)?;
     let gpu = machine.gpu(index)?;
     let bytes = 8 << 20;
     let [a, b, c] = [0; 3].map(|_| memory(machine, vram(index), bytes));
@@ -287,11 +288,11 @@ fn event_orders_streams(machine: &Machine) -> GpuCheckResult {
     second.copy(c.address(), b.address(), Bytes(bytes), CopyChoice::Auto)?;
     gate.release()?;
     second.wait()?;
-    expect(&c, 43, "the second stream did not wait for the event")
+    expect_pattern(&c, 43, "the second stream did not wait for the event")
 }
 
 fn event_times(machine: &Machine) -> GpuCheckResult {
-    let (_, index, _) = first(machine)?;
+    let (_, index, _) = first_gpu(machine)?;
     let gpu = machine.gpu(index)?;
     let bytes = 4 << 20;
     let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
@@ -318,7 +319,7 @@ fn event_times(machine: &Machine) -> GpuCheckResult {
 }
 
 fn gate(machine: &Machine) -> GpuCheckResult {
-    let (_, index, _) = first(machine)?;
+    let (_, index, _) = first_gpu(machine)?;
     let bytes = 10_007;
     let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
     src.fill(51, false)?;
@@ -331,14 +332,14 @@ fn gate(machine: &Machine) -> GpuCheckResult {
     gate.release()?;
     stream.wait()?;
     ensure!(stream.is_idle()?, "the stream is busy after it was waited for");
-    expect(&dst, 51, "the copy behind the gate")?;
-    // Work that comes after the gate has opened is not held.
+    expect_pattern(&dst, 51, "the copy behind the gate")?;
+    // Work enqueued after the gate has opened is not held.
     stream.hold(&gate)?;
     Ok(stream.wait()?)
 }
 
 fn polling(machine: &Machine) -> GpuCheckResult {
-    let (_, index, _) = first(machine)?;
+    let (_, index, _) = first_gpu(machine)?;
     let bytes = 1 << 20;
     let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
     let stream = machine.gpu(index)?.stream()?;
@@ -350,8 +351,8 @@ fn polling(machine: &Machine) -> GpuCheckResult {
     Ok(())
 }
 
-/// Kernels of every other order, hint, grid and access, with chunks and tiles that the
-/// lengths of the checks are no multiples of.
+/// Kernels with every other order, hint, grid and access, with chunks and tiles that do not divide
+/// the test lengths.
 const KERNEL_SHAPES: [&str; 10] = [
     "copy-w8-u2-nt-seg-b64-g3",
     "copy-w16-u1-b128-gt",
@@ -366,7 +367,7 @@ const KERNEL_SHAPES: [&str; 10] = [
 ];
 
 fn kernels(machine: &Machine) -> GpuCheckResult {
-    let (_, index, _) = first(machine)?;
+    let (_, index, _) = first_gpu(machine)?;
     let gpu = machine.gpu(index)?;
     let standard = [KernelOp::Copy, KernelOp::Read, KernelOp::Write, KernelOp::Triad]
         .map(KernelVariant::standard);
@@ -374,7 +375,7 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
     for variant in standard.into_iter().chain([KernelVariant::compute()]).chain(shapes) {
         let op = variant.op;
         let kernel = match gpu.kernel(&variant) {
-            // Some are instructions of some GPUs only.
+            // Some GPUs lack some instructions.
             Err(e) if e.severity == Severity::Unsupported && !standard.contains(&variant) => {
                 continue;
             }
@@ -384,9 +385,9 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
         for bytes in LENGTHS {
             let src = memory(machine, vram(index), 2 * bytes)?;
             let dst = memory(machine, vram(index), bytes + TAIL)?;
-            put(machine, &src, 0, 2 * bytes, 61)?;
-            put(machine, &dst, 0, bytes, 62)?;
-            put(machine, &dst, bytes, TAIL, 63)?;
+            write_part(machine, &src, 0, 2 * bytes, 61)?;
+            write_part(machine, &dst, 0, bytes, 62)?;
+            write_part(machine, &dst, bytes, TAIL, 63)?;
             let (from, to) = match op {
                 KernelOp::Read | KernelOp::Chase => (src.address(), 0),
                 KernelOp::Fma => (0, 0),
@@ -395,27 +396,27 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
             };
             stream.launch(&kernel, &KernelLaunch { src: from, dst: to, bytes: Bytes(bytes) })?;
             stream.wait()?;
-            let found = wrong(machine, &dst, bytes, TAIL, 63)?;
+            let found = first_wrong(machine, &dst, bytes, TAIL, 63)?;
             ensure!(found.is_none(), "{op} of {bytes} B wrote byte {found:?} past the end");
             if op == KernelOp::Read {
                 let launch = KernelLaunch { src: from, dst: 0, bytes: Bytes(bytes) };
                 kernel.check_read(&launch, 61)?;
-                put(machine, &src, bytes - 1, 1, seed_that_differs(61, bytes - 1))?;
+                write_part(machine, &src, bytes - 1, 1, seed_that_differs(61, bytes - 1))?;
                 let error = kernel.check_read(&launch, 61).err().map(|e| e.severity);
                 ensure!(
                     error == Some(Severity::Corrupt),
                     "{variant} of {bytes} B does not see that the last byte is wrong: {error:?}"
                 );
-                put(machine, &src, 0, 2 * bytes, 61)?;
+                write_part(machine, &src, 0, 2 * bytes, 61)?;
             }
-            let found = wrong(machine, &src, 0, 2 * bytes, 61)?;
+            let found = first_wrong(machine, &src, 0, 2 * bytes, 61)?;
             ensure!(found.is_none(), "{op} of {bytes} B changed byte {found:?} of its source");
             let expected = match op {
                 KernelOp::Copy => 61,
                 KernelOp::Read | KernelOp::Chase => 62,
                 KernelOp::Write | KernelOp::Triad | KernelOp::Fma => continue,
             };
-            let found = wrong(machine, &dst, 0, bytes, expected)?;
+            let found = first_wrong(machine, &dst, 0, bytes, expected)?;
             ensure!(found.is_none(), "{op} of {bytes} B: byte {found:?} of its destination");
         }
     }
@@ -423,7 +424,7 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
 }
 
 fn chase(machine: &Machine) -> GpuCheckResult {
-    let (_, index, _) = first(machine)?;
+    let (_, index, _) = first_gpu(machine)?;
     let gpu = machine.gpu(index)?;
     let bytes = 1 << 20;
     let buffer = memory(machine, vram(index), bytes)?;
@@ -436,9 +437,10 @@ fn chase(machine: &Machine) -> GpuCheckResult {
     stream.wait()?;
     let steps = KernelVariant::chase().effect(Bytes(bytes)).chain;
     let step = end.since(&start)? * (1.0 / steps as f64);
-    // One cycle of a fast clock is the least that a dependent load can take.
+    // A dependent load takes at least one cycle of a fast clock.
     ensure!(step > Ns(0.2), "{step} a step: the chain is not followed");
-    // 8,192 loads are four parts, which take about as long as the whole, and a fifth goes around.
+    // 8,192 loads are four parts, which together take about as long as the whole; a fifth part
+    // wraps around.
     let (whole, parts) = (end.since(&start)?, steps / CHASE_STEPS);
     let launch = KernelLaunch { src: buffer.address(), dst: 0, bytes: Bytes(bytes) };
     stream.record(&start)?;
@@ -453,7 +455,7 @@ fn chase(machine: &Machine) -> GpuCheckResult {
 }
 
 fn peers(machine: &Machine) -> GpuCheckResult {
-    let (driver, here, _) = first(machine)?;
+    let (driver, here, _) = first_gpu(machine)?;
     let count = driver.devices()?.len() as u32;
     let (gpu, bytes) = (machine.gpu(here)?, 100_003);
     for peer in (0..count).filter(|&peer| peer != here) {
@@ -473,7 +475,7 @@ fn peers(machine: &Machine) -> GpuCheckResult {
                 KernelLaunch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
             stream.launch(&kernel, &launch)?;
             stream.wait()?;
-            expect(&dst, 65, &format!("gpu{from} > gpu{to} by a kernel at gpu{here}"))?;
+            expect_pattern(&dst, 65, &format!("gpu{from} > gpu{to} by a kernel at gpu{here}"))?;
         }
     }
     ensure!(driver.peer_access(here, count).is_err(), "gpu{count} is a peer");
@@ -482,7 +484,7 @@ fn peers(machine: &Machine) -> GpuCheckResult {
 }
 
 fn migration(machine: &Machine) -> GpuCheckResult {
-    let (driver, index, numa) = first(machine)?;
+    let (driver, index, numa) = first_gpu(machine)?;
     let home = Place::new(Unit::Numa(numa), MemKind::Managed);
     let there = Place::new(Unit::Gpu(index), MemKind::Managed);
     let Some(buffer) = or_unsupported(machine.buffer(home, Bytes::mib(2)))? else { return Ok(()) };
@@ -491,7 +493,7 @@ fn migration(machine: &Machine) -> GpuCheckResult {
     for how in [MigrateHow::Prefetch, MigrateHow::Fault] {
         buffer.fill(71, false)?;
         for to in [there, home] {
-            // A kernel's faults bring pages to its GPU; the return is always an explicit prefetch.
+            // Kernel faults migrate pages to the GPU; the return is always an explicit prefetch.
             let how = if to == home { MigrateHow::Prefetch } else { how };
             match stream.migrate(&buffer, to, how) {
                 Ok(()) => ensure!(faults || how == MigrateHow::Prefetch, "faults do not work"),
@@ -502,14 +504,14 @@ fn migration(machine: &Machine) -> GpuCheckResult {
                 }
             }
             stream.wait()?;
-            expect(&buffer, 71, &format!("{how} to {to}"))?;
+            expect_pattern(&buffer, 71, &format!("{how} to {to}"))?;
         }
     }
     Ok(())
 }
 
 fn zero_copy(machine: &Machine) -> GpuCheckResult {
-    let (_, index, numa) = first(machine)?;
+    let (_, index, numa) = first_gpu(machine)?;
     let home = Place::new(Unit::Numa(numa), MemKind::Managed);
     let bytes = 1 << 20;
     let Some(src) = or_unsupported(machine.buffer(home, Bytes(bytes)))? else { return Ok(()) };
@@ -525,11 +527,11 @@ fn zero_copy(machine: &Machine) -> GpuCheckResult {
     let launch = KernelLaunch { src: src.address(), dst: dst.address(), bytes: Bytes(bytes) };
     stream.launch(&kernel, &launch)?;
     stream.wait()?;
-    expect(&dst, 72, "zero-copy")
+    expect_pattern(&dst, 72, "zero-copy")
 }
 
 fn registered(machine: &Machine) -> GpuCheckResult {
-    let (_, index, numa) = first(machine)?;
+    let (_, index, numa) = first_gpu(machine)?;
     let place = Place::new(Unit::Numa(numa), MemKind::Registered);
     let bytes = 100_003;
     let Some(src) = or_unsupported(machine.buffer(place, Bytes(bytes)))? else { return Ok(()) };
@@ -538,11 +540,11 @@ fn registered(machine: &Machine) -> GpuCheckResult {
     let stream = machine.gpu(index)?.stream()?;
     stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
     stream.wait()?;
-    expect(&dst, 73, "from registered memory")
+    expect_pattern(&dst, 73, "from registered memory")
 }
 
 fn bad_handles(machine: &Machine) -> GpuCheckResult {
-    let (driver, gpu, _) = first(machine)?;
+    let (driver, gpu, _) = first_gpu(machine)?;
     let count = driver.devices()?.len() as u32;
     let (stream, event) = (driver.stream_create(gpu)?, driver.event_create(gpu)?);
     let gate = driver.gate_create()?;

@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("host: buffers do not overlap and are freed once", buffers),
     ("host: impossible allocations are errors", impossible_allocations),
     ("host: fill and check, every length", fill_and_check),
-    ("host: nothing is reached outside a buffer", outside),
+    ("host: nothing is reached outside a buffer", range_errors),
     ("host: copy moves exactly the bytes, every instruction", copy),
     ("host: read, write and triad, every instruction", loops),
     ("host: chase follows its chain", chase),
@@ -70,9 +70,9 @@ fn buffers(machine: &Machine) -> HostCheckResult {
         let b = host.alloc(numa, mem, Bytes(bytes))?;
         ensure!(a.abs_diff(b) >= bytes, "buffers at {a:#x} and {b:#x} overlap");
         ensure!(a.is_multiple_of(4096) && b.is_multiple_of(4096), "{a:#x}, {b:#x}: not aligned");
-        host.put(a, bytes, 1)?;
-        host.put(b, bytes, 2)?;
-        let found = host.wrong(a, bytes, 1)?;
+        host.write(a, bytes, 1)?;
+        host.write(b, bytes, 2)?;
+        let found = host.first_wrong(a, bytes, 1)?;
         ensure!(found.is_none(), "writing one buffer changed the other at {found:?}");
         host.free(a)?;
         ensure!(host.free(a).is_err(), "freeing twice is no error");
@@ -107,15 +107,15 @@ fn fill_and_check(machine: &Machine) -> HostCheckResult {
     Ok(())
 }
 
-fn outside(machine: &Machine) -> HostCheckResult {
+fn range_errors(machine: &Machine) -> HostCheckResult {
     let host = machine.host.as_ref();
     let bytes = 64 << 10;
     let buffer = buffer(machine, MemKind::Paged, bytes)?;
     let at = buffer.address();
-    ensure!(host.put(at, bytes + (4 << 20), 1).is_err(), "filled 4 MiB past the end");
-    ensure!(host.wrong(at, bytes + (4 << 20), 1).is_err(), "checked 4 MiB past the end");
-    ensure!(host.put(at, u64::MAX, 1).is_err(), "filled the whole address space");
-    ensure!(host.put(8, 8, 1).is_err(), "filled address 8");
+    ensure!(host.write(at, bytes + (4 << 20), 1).is_err(), "filled 4 MiB past the end");
+    ensure!(host.first_wrong(at, bytes + (4 << 20), 1).is_err(), "checked 4 MiB past the end");
+    ensure!(host.write(at, u64::MAX, 1).is_err(), "filled the whole address space");
+    ensure!(host.write(8, 8, 1).is_err(), "filled address 8");
     let team = machine.team(first_domain(machine)?.id, 1)?;
     let gate = machine.gate()?;
     for (src, dst, bytes) in [(8, at, 64), (at, 8, 64), (at, at + 4096, 8 << 20), (at, 0, 64)] {
@@ -131,8 +131,8 @@ fn work(op: CpuOp, how: CpuHow, src: u64, dst: u64, bytes: u64) -> TeamWork {
     TeamWork { work, src, dst, bytes: Bytes(bytes), reps: 1, isolated: false }
 }
 
-/// Runs work on a new team to its end. `None` if the machine does not support it.
-fn run(
+/// Runs work on a new team and waits for it. `None` if the machine does not support it.
+fn run_team(
     machine: &Machine,
     threads: u32,
     work: &TeamWork,
@@ -156,20 +156,21 @@ fn copy(machine: &Machine) -> HostCheckResult {
             let src = buffer(machine, MemKind::Paged, bytes)?;
             let dst = buffer(machine, MemKind::Paged, bytes + TAIL)?;
             let tail = dst.address() + bytes;
-            host.put(src.address(), bytes, 3)?;
-            host.put(dst.address(), bytes, 4)?;
-            host.put(tail, TAIL, 5)?;
+            host.write(src.address(), bytes, 3)?;
+            host.write(dst.address(), bytes, 4)?;
+            host.write(tail, TAIL, 5)?;
             for threads in [1, threads] {
                 let mut work = work(CpuOp::Copy, how, src.address(), dst.address(), bytes);
                 (work.reps, work.isolated) = (3, threads > 1);
-                let reaped = run(machine, threads, &work)?;
+                let reaped = run_team(machine, threads, &work)?;
                 let steps = reaped.map(|r| r.steps);
                 ensure!(steps == Some(3), "{how}: {steps:?} steps, not 3");
-                let found = host.wrong(dst.address(), bytes, 3)?;
+                let found = host.first_wrong(dst.address(), bytes, 3)?;
                 ensure!(found.is_none(), "{how}, {bytes} B, {threads} threads: byte {found:?}");
-                host.put(dst.address(), bytes, 4)?;
+                host.write(dst.address(), bytes, 4)?;
             }
-            let (read, behind) = (host.wrong(src.address(), bytes, 3)?, host.wrong(tail, TAIL, 5)?);
+            let (read, behind) =
+                (host.first_wrong(src.address(), bytes, 3)?, host.first_wrong(tail, TAIL, 5)?);
             ensure!(read.is_none(), "{how}, {bytes} B: the source changed at {read:?}");
             ensure!(behind.is_none(), "{how}, {bytes} B: wrote {behind:?} past the end");
         }
@@ -184,36 +185,36 @@ fn loops(machine: &Machine) -> HostCheckResult {
             let src = buffer(machine, MemKind::Paged, 2 * bytes)?;
             let dst = buffer(machine, MemKind::Paged, bytes + TAIL)?;
             let tail = dst.address() + bytes;
-            host.put(src.address(), 2 * bytes, 6)?;
-            host.put(tail, TAIL, 7)?;
+            host.write(src.address(), 2 * bytes, 6)?;
+            host.write(tail, TAIL, 7)?;
             let (from, to) = (src.address(), dst.address());
             for (op, from, to) in
                 [(CpuOp::Read, from, 0), (CpuOp::Write, 0, to), (CpuOp::Triad, from, to)]
             {
                 let mut work = work(op, how, from, to, bytes);
                 work.reps = 2;
-                match run(machine, 1, &work)? {
+                match run_team(machine, 1, &work)? {
                     Some(reaped) => {
                         ensure!(reaped.steps == 2, "{op}-{how}: {reaped:?}");
                         if op != CpuOp::Read {
-                            stored(host, &work)?;
+                            expect_stored(host, &work)?;
                         }
                     }
                     None => ensure!(how != CpuHow::Plain, "{op}-{how} is not supported"),
                 }
-                let behind = host.wrong(tail, TAIL, 7)?;
+                let behind = host.first_wrong(tail, TAIL, 7)?;
                 ensure!(behind.is_none(), "{op}-{how}, {bytes} B: wrote {behind:?} past the end");
             }
-            let found = host.wrong(from, 2 * bytes, 6)?;
+            let found = host.first_wrong(from, 2 * bytes, 6)?;
             ensure!(found.is_none(), "{how}, {bytes} B: the source changed at {found:?}");
         }
     }
     Ok(())
 }
 
-/// What a loop stored is right, and wrong after a pattern was written over it; or the machine cannot
-/// know.
-fn stored(host: &dyn crate::Host, work: &TeamWork) -> HostCheckResult {
+/// Verifies what a loop stored, then overwrites it and expects an error. A machine may be unable to
+/// verify.
+fn expect_stored(host: &dyn crate::Host, work: &TeamWork) -> HostCheckResult {
     let Some(wrong) = or_unsupported(host.check_stored(work))? else { return Ok(()) };
     ensure!(
         wrong.is_none(),
@@ -221,7 +222,7 @@ fn stored(host: &dyn crate::Host, work: &TeamWork) -> HostCheckResult {
         work.work,
         work.bytes
     );
-    host.put(work.dst, work.bytes.0, 8)?;
+    host.write(work.dst, work.bytes.0, 8)?;
     let wrong = host.check_stored(work)?;
     ensure!(work.bytes.0 < 8 || wrong.is_some(), "{}: a pattern passes for its bytes", work.work);
     Ok(())
@@ -234,7 +235,7 @@ fn chase(machine: &Machine) -> HostCheckResult {
         let mut work = work(CpuOp::Chase, CpuHow::Plain, buffer.address(), 0, bytes);
         work.reps = 4;
         let chain = work.work.effect(work.bytes).chain;
-        let Some(reaped) = run(machine, 1, &work)? else {
+        let Some(reaped) = run_team(machine, 1, &work)? else {
             return Err(CheckFailure("a plain chase is not supported".into()));
         };
         let least = 4 * chain;
@@ -250,11 +251,11 @@ fn discard_and_touch(machine: &Machine) -> HostCheckResult {
         let buffer = buffer(machine, mem, bytes)?;
         buffer.fill(10, false)?;
         buffer.discard()?;
-        let found = host.wrong(buffer.address(), bytes, 10)?;
+        let found = host.first_wrong(buffer.address(), bytes, 10)?;
         ensure!(found.is_some(), "{mem}: the pattern outlives the pages");
         buffer.discard()?;
         let touch = work(CpuOp::Touch, CpuHow::Plain, 0, buffer.address(), bytes);
-        let Some(reaped) = run(machine, 1, &touch)? else {
+        let Some(reaped) = run_team(machine, 1, &touch)? else {
             return Err(CheckFailure("touch is not supported".into()));
         };
         ensure!(reaped.steps >= 1, "{mem}: no page was touched");
@@ -276,11 +277,11 @@ fn gate(machine: &Machine) -> HostCheckResult {
     team.submit(&gate, &work(CpuOp::Copy, CpuHow::Plain, src.address(), dst.address(), bytes))?;
     let pause = Ns::ms(30.0);
     machine.clock.sleep(pause);
-    let found = host.wrong(dst.address(), bytes, 13)?;
+    let found = host.first_wrong(dst.address(), bytes, 13)?;
     ensure!(found.is_none(), "byte {found:?} was written before the gate opened");
     gate.release()?;
     let reaped = team.reap()?;
-    let found = host.wrong(dst.address(), bytes, 12)?;
+    let found = host.first_wrong(dst.address(), bytes, 12)?;
     ensure!(found.is_none(), "byte {found:?} was not written after the gate opened");
     ensure!(reaped.elapsed < pause, "the time behind the gate counts: {}", reaped.elapsed);
     Ok(())
@@ -305,12 +306,12 @@ fn team_again(machine: &Machine) -> HostCheckResult {
     let domain = first_domain(machine)?;
     let team = machine.team(domain.id, domain.threads.min(2))?;
     for seed in 20..25 {
-        host.put(src.address(), bytes, seed)?;
+        host.write(src.address(), bytes, seed)?;
         let gate = machine.gate()?;
         team.submit(&gate, &work(CpuOp::Copy, CpuHow::Plain, src.address(), dst.address(), bytes))?;
         gate.release()?;
         team.reap()?;
-        let found = host.wrong(dst.address(), bytes, seed)?;
+        let found = host.first_wrong(dst.address(), bytes, seed)?;
         ensure!(found.is_none(), "round {}: byte {found:?}", seed - 20);
     }
     Ok(())

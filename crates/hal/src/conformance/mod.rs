@@ -1,4 +1,4 @@
-//! Requirements on every machine, simulated or real.
+//! Requirements that every machine must meet, simulated or real.
 //!
 //! Each check is a function over a [`Machine`]; a machine's crate runs them as its tests:
 //!
@@ -31,27 +31,28 @@ impl From<CallError> for CheckFailure {
     }
 }
 
-/// A check by its name, `host: gate holds until released`.
+/// The name of a check, `host: gate holds until released`, and its function.
 pub type NamedCheck = (&'static str, fn(&Machine) -> std::result::Result<(), CheckFailure>);
 
-/// The checks that apply to `machine`: those of the clock, the host's memory and its threads, and
-/// those of the GPU runtime and of files where it has them.
+/// The checks that apply to `machine`: clock, host memory and threads, and those of the GPU runtime
+/// and of files if it has them.
 pub fn checks(machine: &Machine) -> impl Iterator<Item = &'static NamedCheck> {
     let gpu = if machine.driver.is_some() { gpu::CHECKS } else { &[] };
     let storage = if machine.storage.is_some() { storage::CHECKS } else { &[] };
     host::CHECKS.iter().chain(gpu).chain(storage)
 }
 
-/// Runs all of them. One line for each failure, with the name of the check.
+/// Runs all checks. Returns one line for each failure, with the name of the check.
 pub fn failures(machine: &Machine) -> Vec<String> {
     checks(machine)
         .filter_map(|(name, check)| Some(format!("{name}: {}", check(machine).err()?)))
         .collect()
 }
 
-/// Lengths that catch mistakes at the ends of loops: below, at and above words, lines and pages.
+/// Lengths that expose errors at the ends of loops: below, at and above the sizes of words, lines
+/// and pages.
 const LENGTHS: [u64; 10] = [1, 7, 8, 63, 64, 65, 4096, 4097, 100_003, (1 << 20) + 13];
-/// Bytes behind a destination that nobody may touch.
+/// Bytes after a destination that must stay unchanged.
 const TAIL: u64 = 257;
 
 macro_rules! ensure {
@@ -64,31 +65,31 @@ macro_rules! ensure {
 }
 use ensure;
 
-/// Memory as both the host and the driver let it be written and read back.
+/// Memory of the host or the driver, as both can write and verify it.
 trait CheckedMemory {
-    fn put(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()>;
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>>;
+    fn write(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()>;
+    fn first_wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>>;
 }
 
 impl CheckedMemory for dyn crate::Host + '_ {
-    fn put(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
+    fn write(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
         self.fill(address, Bytes(bytes), seed, false)
     }
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
+    fn first_wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
         self.check(address, Bytes(bytes), seed)
     }
 }
 
 impl CheckedMemory for dyn crate::Driver + '_ {
-    fn put(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
+    fn write(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
         self.fill(address, Bytes(bytes), seed, false)
     }
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
+    fn first_wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
         self.check(address, Bytes(bytes), seed)
     }
 }
 
-/// A seed whose pattern starts with another byte than `seed`'s pattern has at `offset`.
+/// A seed whose pattern starts with a different byte than the pattern of `seed` has at `offset`.
 fn seed_that_differs(seed: u64, offset: u64) -> u64 {
     let right = crate::pattern::byte(seed, offset);
     let mut other = seed ^ 0x5eed;
@@ -110,8 +111,8 @@ fn or_unsupported<T>(result: CallResult<T>) -> std::result::Result<Option<T>, Ch
     }
 }
 
-/// Fills, reads back, and plants one wrong byte at the start, in the middle and at the end of
-/// `bytes` at `address`: exactly that byte must be found.
+/// Fills and verifies `bytes` at `address`, then writes one wrong byte at the start, in the middle
+/// and at the end: exactly that byte must be found.
 fn finds_wrong_bytes<S: CheckedMemory + ?Sized>(
     store: &S,
     address: u64,
@@ -119,16 +120,16 @@ fn finds_wrong_bytes<S: CheckedMemory + ?Sized>(
 ) -> std::result::Result<(), CheckFailure> {
     let seed = 11 + bytes;
     for offset in [0, bytes / 2, bytes - 1] {
-        store.put(address, bytes, seed)?;
-        let found = store.wrong(address, bytes, seed)?;
+        store.write(address, bytes, seed)?;
+        let found = store.first_wrong(address, bytes, seed)?;
         ensure!(found.is_none(), "{bytes} B as filled: byte {found:?} is called wrong");
-        store.put(address + offset, 1, seed_that_differs(seed, offset))?;
-        let found = store.wrong(address, bytes, seed)?;
+        store.write(address + offset, 1, seed_that_differs(seed, offset))?;
+        let found = store.first_wrong(address, bytes, seed)?;
         ensure!(found == Some(offset), "{bytes} B, byte {offset} wrong: found {found:?}");
     }
     if bytes >= 8 {
-        store.put(address, bytes, seed)?;
-        let found = store.wrong(address, bytes, seed + 1)?;
+        store.write(address, bytes, seed)?;
+        let found = store.first_wrong(address, bytes, seed + 1)?;
         ensure!(found.is_some(), "{bytes} B of seed {seed} pass for another seed");
     }
     Ok(())

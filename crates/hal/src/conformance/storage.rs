@@ -1,4 +1,4 @@
-//! Checks of files: bytes, counts and refusals. They take place in store 0, on files of 1 MiB.
+//! Checks of file I/O: bytes, counts and refusals. They use store 0 and files of 1 MiB.
 
 use pathline_schema::{
     Bytes, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec, IoStage, MemKind, Ns, Place, Unit,
@@ -11,16 +11,16 @@ use crate::{
 };
 
 pub(super) const CHECKS: &[NamedCheck] = &[
-    ("storage: stores say what they are", facts),
+    ("storage: stores report their facts", store_facts),
     ("storage: reads bring what the files hold, every engine", reads),
     ("storage: writes reach the files, every engine", writes),
-    ("storage: every I/O is counted", counts),
+    ("storage: every I/O is counted", io_counts),
     ("storage: the gate holds the workers", gate),
-    ("storage: fewer I/Os than workers, and sample after sample", few),
+    ("storage: fewer I/Os than workers, and sample after sample", repeated_samples),
     ("storage: two sets of files at once", two_at_once),
     ("storage: files hold the pattern that is asked for, also after writes", patterns),
-    ("storage: blocks go on to a GPU and come from it", staged),
-    ("storage: nonsense is refused", nonsense),
+    ("storage: blocks go on to a GPU and come from it", staged_io),
+    ("storage: invalid jobs are refused", invalid_jobs),
     ("storage: bad handles are errors", bad_handles),
 ];
 
@@ -28,10 +28,10 @@ type StorageCheckResult = Result<(), CheckFailure>;
 
 /// Seed of the files.
 const SEED: u64 = 1009;
-/// Seed of memory that nothing has come to.
+/// Seed of memory that no I/O has written.
 const STALE: u64 = 5;
 const BLOCK: Bytes = Bytes::kib(4);
-/// A pause that no I/O of a few pages in memory takes.
+/// A pause longer than any I/O of a few cached pages.
 const PAUSE: Ns = Ns(200_000_000.0);
 
 const ENGINES: [IoEngine; 5] =
@@ -41,7 +41,7 @@ fn storage(machine: &Machine) -> Result<&dyn FileStorage, CheckFailure> {
     machine.storage.as_deref().ok_or_else(|| CheckFailure("there are no files".into()))
 }
 
-/// The domain that most threads can run on, and how many of them are used.
+/// The domain with the most threads, and how many of them the checks use.
 fn domain(machine: &Machine) -> Result<(u32, u32), CheckFailure> {
     let domains = machine.host.domains();
     let usable = domains.into_iter().filter(|d| d.threads > 0).max_by_key(|d| d.threads);
@@ -49,7 +49,7 @@ fn domain(machine: &Machine) -> Result<(u32, u32), CheckFailure> {
     Ok((usable.id, usable.threads.min(2)))
 }
 
-/// Reads of host memory by `engine`, a few at a time.
+/// Reads into host memory by `engine`, a few at a time.
 fn io(engine: IoEngine, op: IoOp, threads: u32) -> IoSpec {
     let (depth, batch) = if engine.is_asynchronous() { (4, 2) } else { (1, 1) };
     IoSpec {
@@ -66,7 +66,7 @@ fn io(engine: IoEngine, op: IoOp, threads: u32) -> IoSpec {
     }
 }
 
-/// I/O that is open, and its memory. Fields in this order, so that it closes first.
+/// An open I/O job and its memory. Field order matters: the job closes first.
 struct IoUnderTest<'m> {
     open: OpenIo<'m>,
     host: MachineBuffer<'m>,
@@ -75,7 +75,7 @@ struct IoUnderTest<'m> {
     io: IoSpec,
 }
 
-/// Opens; `None` if the machine does not support it.
+/// Opens a job. `None` if the machine does not support it.
 fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'_>>, CheckFailure> {
     if let Some(why) = storage(machine)?.cannot(0, &io, BLOCK) {
         ensure!(!why.is_empty(), "[{io}] cannot be, without a reason");
@@ -102,7 +102,7 @@ fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'
         }
         None => None,
     };
-    for (offset, part, file) in parts(&io) {
+    for (offset, part, file) in slot_blocks(&io) {
         let seed = if io.writes() { seed + file } else { STALE };
         gpu.as_ref().unwrap_or(&host).fill_part(offset, part, seed)?;
     }
@@ -111,8 +111,8 @@ fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'
     Ok(opened.map(|open| IoUnderTest { open, host, gpu, machine, io }))
 }
 
-/// The slots of each file: offset in memory, bytes, number of the file.
-fn parts(io: &IoSpec) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
+/// The blocks of each slot: offset in memory, bytes, number of the file.
+fn slot_blocks(io: &IoSpec) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
     let files = if io.files == IoFiles::Own { u64::from(io.threads) } else { 1 };
     let each = BLOCK.0 * io.slots() / files;
     (0..files).map(move |file| (file * each, Bytes(each), file))
@@ -149,11 +149,11 @@ impl IoUnderTest<'_> {
         Ok(done)
     }
 
-    /// The verification by the engine after the samples.
+    /// Verifies through the engine, as after samples.
     fn verify(&self, seed: u64) -> StorageCheckResult {
         let (io, end) = (&self.io, self.end());
         if io.writes() {
-            for (offset, part, file) in parts(io) {
+            for (offset, part, file) in slot_blocks(io) {
                 end.fill_part(offset, part, seed + file)?;
             }
             self.open.spoil()?;
@@ -165,11 +165,11 @@ impl IoUnderTest<'_> {
             ensure!(other.is_err(), "[{io}]: files of seed {seed} pass for another");
             return Ok(());
         }
-        for (offset, part, _) in parts(io) {
+        for (offset, part, _) in slot_blocks(io) {
             end.fill_part(offset, part, STALE)?;
         }
         self.open.land()?;
-        for (offset, part, file) in parts(io) {
+        for (offset, part, file) in slot_blocks(io) {
             end.check_part(offset, part, seed + file)?;
         }
         Ok(())
@@ -182,7 +182,7 @@ impl IoUnderTest<'_> {
     }
 }
 
-fn facts(machine: &Machine) -> StorageCheckResult {
+fn store_facts(machine: &Machine) -> StorageCheckResult {
     let stores = storage(machine)?.stores();
     ensure!(!stores.is_empty(), "there is no store");
     for store in stores {
@@ -193,8 +193,9 @@ fn facts(machine: &Machine) -> StorageCheckResult {
     Ok(())
 }
 
-/// All of an operation: every engine, order and use of the page cache, one file and several.
-fn every(machine: &Machine, op: IoOp) -> StorageCheckResult {
+/// Checks an operation with every engine, order and use of the page cache, and with one file and
+/// several.
+fn check_variants(machine: &Machine, op: IoOp) -> StorageCheckResult {
     let (_, threads) = domain(machine)?;
     let mut opened = 0;
     for engine in ENGINES {
@@ -221,16 +222,16 @@ fn every(machine: &Machine, op: IoOp) -> StorageCheckResult {
 }
 
 fn reads(machine: &Machine) -> StorageCheckResult {
-    every(machine, IoOp::Read)
+    check_variants(machine, IoOp::Read)
 }
 
 fn writes(machine: &Machine) -> StorageCheckResult {
-    every(machine, IoOp::Write)?;
-    every(machine, IoOp::Mix { reads: 40 })
+    check_variants(machine, IoOp::Write)?;
+    check_variants(machine, IoOp::Mix { reads: 40 })
 }
 
-/// The first engine that opens `io`, the plainest last.
-fn any(
+/// Opens `io` with the first engine that supports it; the simplest engine comes last.
+fn open_first(
     machine: &Machine,
     change: impl Fn(IoSpec) -> IoSpec,
     seed: u64,
@@ -245,8 +246,8 @@ fn any(
     Err(CheckFailure("no engine reads files".into()))
 }
 
-/// A number of I/Os that neither workers nor batches divide: none lost and none twice.
-fn counts(machine: &Machine) -> StorageCheckResult {
+/// The number of I/Os divides neither by workers nor by batches: none may be lost or repeated.
+fn io_counts(machine: &Machine) -> StorageCheckResult {
     let (_, threads) = domain(machine)?;
     for engine in ENGINES {
         for op in [IoOp::Read, IoOp::Write, IoOp::Mix { reads: 50 }] {
@@ -261,7 +262,7 @@ fn counts(machine: &Machine) -> StorageCheckResult {
 }
 
 fn gate(machine: &Machine) -> StorageCheckResult {
-    let case = any(machine, |io| io, SEED)?;
+    let case = open_first(machine, |io| io, SEED)?;
     case.sample(8)?;
     let gate = machine.gate()?;
     let begun = machine.clock.now();
@@ -276,8 +277,8 @@ fn gate(machine: &Machine) -> StorageCheckResult {
     case.close()
 }
 
-fn few(machine: &Machine) -> StorageCheckResult {
-    let case = any(machine, |io| io, SEED)?;
+fn repeated_samples(machine: &Machine) -> StorageCheckResult {
+    let case = open_first(machine, |io| io, SEED)?;
     for ops in [1, 2, 1, 40, 1] {
         let gate = machine.gate()?;
         case.open.submit(&gate, ops)?;
@@ -291,8 +292,12 @@ fn few(machine: &Machine) -> StorageCheckResult {
 }
 
 fn two_at_once(machine: &Machine) -> StorageCheckResult {
-    let a = any(machine, |io| IoSpec { files: IoFiles::Own, ..io }, SEED)?;
-    let b = any(machine, |io| IoSpec { files: IoFiles::Shared, order: IoOrder::Seq, ..io }, SEED)?;
+    let a = open_first(machine, |io| IoSpec { files: IoFiles::Own, ..io }, SEED)?;
+    let b = open_first(
+        machine,
+        |io| IoSpec { files: IoFiles::Shared, order: IoOrder::Seq, ..io },
+        SEED,
+    )?;
     let gate = machine.gate()?;
     a.open.submit(&gate, 30)?;
     b.open.submit(&gate, 50)?;
@@ -307,16 +312,16 @@ fn two_at_once(machine: &Machine) -> StorageCheckResult {
 
 fn patterns(machine: &Machine) -> StorageCheckResult {
     for seed in [SEED, 31, SEED] {
-        let read = any(machine, |io| io, seed)?;
+        let read = open_first(machine, |io| io, seed)?;
         read.verify(seed)?;
         read.close()?;
-        let write = any(machine, |io| IoSpec { op: IoOp::Write, ..io }, seed)?;
+        let write = open_first(machine, |io| IoSpec { op: IoOp::Write, ..io }, seed)?;
         write.sample(60)?;
         write.close()?;
     }
-    // A larger file than there was, and a smaller one.
+    // First a larger file than before, then a smaller one.
     for span in [Bytes::mib(3), Bytes::kib(64)] {
-        let read = any(machine, |io| IoSpec { span, files: IoFiles::Shared, ..io }, SEED)?;
+        let read = open_first(machine, |io| IoSpec { span, files: IoFiles::Shared, ..io }, SEED)?;
         read.sample(20)?;
         read.verify(SEED)?;
         read.close()?;
@@ -324,7 +329,7 @@ fn patterns(machine: &Machine) -> StorageCheckResult {
     Ok(())
 }
 
-fn staged(machine: &Machine) -> StorageCheckResult {
+fn staged_io(machine: &Machine) -> StorageCheckResult {
     if machine.driver.is_none() {
         return Ok(());
     }
@@ -353,7 +358,7 @@ fn staged(machine: &Machine) -> StorageCheckResult {
     Ok(())
 }
 
-fn nonsense(machine: &Machine) -> StorageCheckResult {
+fn invalid_jobs(machine: &Machine) -> StorageCheckResult {
     let files = storage(machine)?;
     let (numa, threads) = domain(machine)?;
     let host = machine.buffer(Place::new(Unit::Numa(numa), MemKind::Paged), Bytes::mib(1))?;
@@ -394,7 +399,7 @@ fn bad_handles(machine: &Machine) -> StorageCheckResult {
     ensure!(files.close(none).is_err(), "what was never open was closed");
     machine.host.gate_destroy(gate)?;
 
-    let case = any(machine, |io| io, SEED)?;
+    let case = open_first(machine, |io| io, SEED)?;
     ensure!(case.open.reap().is_err(), "reaped what was not submitted");
     let gate = machine.gate()?;
     case.open.submit(&gate, 4)?;

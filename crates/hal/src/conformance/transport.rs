@@ -1,5 +1,5 @@
-//! Requirements on every transport, for any library: MPI, NCCL and RCCL, UCX, shared
-//! memory. All ranks of a job run the checks together, in the same order.
+//! Requirements that every transport must meet: MPI, NCCL and RCCL, UCX, shared memory. All ranks
+//! of a job run the checks together, in the same order.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -11,42 +11,42 @@ use super::CheckFailure;
 use crate::ranks::{ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
 use crate::{CallError, CallResult, Driver, pattern};
 
-/// Bytes behind each buffer that nobody may touch.
+/// Bytes after each buffer that must stay unchanged.
 const TAIL: u64 = 64;
-/// The pattern of everything that nothing has arrived in.
+/// Seed of memory that nothing has been received into.
 const SPOILT: u64 = 0xdead;
 
-/// How ranks find each other besides the transport under test.
+/// Communication between ranks without the transport under test.
 pub trait RankLink: RankBarrier {
-    /// Gives every rank what each rank gives, by rank.
+    /// Exchanges data: returns what each rank passed, by rank.
     ///
     /// # Errors
-    /// A rank does not come.
+    /// A rank does not arrive.
     fn share(&self, mine: &[u8]) -> CallResult<Vec<Vec<u8>>>;
 }
 
-/// Memory that messages are sent from and received into.
+/// Memory for send and receive buffers.
 pub trait TransportMemory {
-    /// Memory of a unit.
+    /// Allocates memory of a unit.
     ///
     /// # Errors
-    /// The unit has no room.
+    /// The unit has too little free memory.
     fn alloc(&self, unit: Unit, bytes: u64) -> CallResult<u64>;
-    /// Frees it.
+    /// Frees memory.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The runtime fails.
     fn free(&self, address: u64) -> CallResult<()>;
     /// Writes a pattern.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The runtime fails.
     fn fill(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()>;
-    /// Offset of the first byte that is not of the pattern.
+    /// Offset of the first byte that differs from the pattern.
     ///
     /// # Errors
-    /// The runtime's.
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>>;
+    /// The runtime fails.
+    fn first_wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>>;
 }
 
 impl TransportMemory for &dyn Driver {
@@ -60,12 +60,12 @@ impl TransportMemory for &dyn Driver {
     fn fill(&self, address: u64, bytes: u64, seed: u64) -> CallResult<()> {
         Driver::fill(*self, address, Bytes(bytes), seed, false)
     }
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
+    fn first_wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
         Driver::check(*self, address, Bytes(bytes), seed)
     }
 }
 
-/// Memory of this process, `offset` bytes behind a boundary of 64.
+/// Heap memory of this process, `offset` bytes after a 64-byte boundary.
 #[derive(Debug)]
 pub struct HeapMemory {
     offset: u64,
@@ -73,7 +73,7 @@ pub struct HeapMemory {
 }
 
 impl HeapMemory {
-    /// Without a buffer yet.
+    /// Creates an allocator without buffers.
     pub fn new(offset: u64) -> Self {
         Self { offset, buffers: RefCell::default() }
     }
@@ -83,7 +83,7 @@ impl HeapMemory {
         (buffer.as_ptr().addr() as u64).next_multiple_of(64) + self.offset
     }
 
-    /// Runs `act` over the bytes of a range.
+    /// Calls `act` with the bytes of a range.
     fn bytes<T>(&self, at: u64, len: u64, act: impl FnOnce(&[AtomicU8]) -> T) -> CallResult<T> {
         let buffers = self.buffers.borrow();
         let holds = |buffer: &[AtomicU8]| {
@@ -118,7 +118,7 @@ impl TransportMemory for HeapMemory {
             all.iter().enumerate().for_each(|(at, b)| b.store(byte(at), Ordering::Relaxed));
         })
     }
-    fn wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
+    fn first_wrong(&self, address: u64, bytes: u64, seed: u64) -> CallResult<Option<u64>> {
         let is_wrong = |(at, b): (usize, &AtomicU8)| {
             b.load(Ordering::Relaxed) != pattern::byte(seed, at as u64)
         };
@@ -128,28 +128,28 @@ impl TransportMemory for HeapMemory {
     }
 }
 
-/// A message or collective to be checked.
+/// A message or collective to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedFlow {
     /// The operation.
     pub wire: MessageOp,
-    /// Payload, as [`FlowPart::bytes`] counts it.
+    /// Payload in bytes, as in [`FlowPart::bytes`].
     pub bytes: u64,
-    /// Positions in [`TransportRank::seats`]: sender and receiver, or all of a collective, the root
-    /// first.
+    /// Positions in [`TransportRank::seats`]: sender and receiver, or all members of a collective,
+    /// the root first.
     pub group: Vec<usize>,
-    /// The member that brings the pattern to a sum; the others bring zeros.
+    /// The member that contributes the pattern to a sum; the others contribute zeros.
     pub brings: usize,
 }
 
 impl CheckedFlow {
-    /// Between the first two seats, or back.
+    /// A message between the first two seats, from the second to the first with `back`.
     pub fn message(wire: MessageOp, bytes: u64, back: bool) -> Self {
         let group = if back { vec![1, 0] } else { vec![0, 1] };
         Self { wire, bytes, group, brings: 0 }
     }
 
-    /// Of all seats.
+    /// A collective of all seats.
     pub fn collective(wire: MessageOp, bytes: u64, seats: usize, brings: usize) -> Self {
         Self { wire, bytes, group: (0..seats).collect(), brings }
     }
@@ -158,7 +158,7 @@ impl CheckedFlow {
 /// A pattern in memory: address, bytes, seed.
 type PatternSpan = (u64, u64, u64);
 
-/// Buffers of some flows, with what is written before and expected afterwards.
+/// Buffers of some flows, with the patterns written before and expected afterwards.
 #[derive(Debug, Default)]
 struct CheckedBuffers {
     parts: Vec<FlowPart>,
@@ -180,29 +180,29 @@ pub struct ExchangeReport {
 pub struct TransportRank<'m> {
     /// This process.
     pub me: Rank,
-    /// Processes with the unit that each sends from and receives into. A process with several GPUs
-    /// stands here once for each.
+    /// Processes, each with the unit whose memory it uses. A process with several GPUs has one
+    /// entry for each.
     pub seats: Vec<(Rank, Unit)>,
     /// The port under test.
     pub port: &'m mut dyn TransportPort,
     /// Memory of this process's units.
     pub memory: &'m dyn TransportMemory,
-    /// How it reaches the other ranks.
+    /// Communication with the other ranks.
     pub link: &'m dyn RankLink,
-    /// Messages that the transport carries.
+    /// Messages that the transport supports.
     pub messages: Vec<MessageOp>,
-    /// Collectives that it does.
+    /// Collectives that the transport supports.
     pub collectives: Vec<MessageOp>,
-    /// How repetitions may follow each other.
+    /// Supported modes of repetition.
     pub modes: Vec<RepeatMode>,
     /// Sizes of messages, in bytes.
     pub sizes: Vec<u64>,
 }
 
-/// Runs all checks up to the first that fails: a rank that goes on would wait for one that does not.
+/// Runs all checks up to the first failure: a rank that continued would wait for one that did not.
 ///
 /// # Errors
-/// The check by its name, and what failed.
+/// The name of the check, and the reason.
 pub fn check_transport(rank: &mut TransportRank<'_>) -> Result<(), CheckFailure> {
     type RankCheck = (&'static str, fn(&mut TransportRank<'_>) -> Result<(), CheckFailure>);
     const CHECKS: [RankCheck; 5] = [
@@ -219,7 +219,7 @@ pub fn check_transport(rank: &mut TransportRank<'_>) -> Result<(), CheckFailure>
     Ok(())
 }
 
-/// Whether this end of a one-sided operation does nothing.
+/// Whether this end of a one-sided operation is passive.
 fn is_passive(op: WireOp, position: usize) -> bool {
     match op {
         WireOp::Put { .. } => position == 1,
@@ -260,7 +260,7 @@ impl TransportRank<'_> {
         }
         let device = group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_)));
         let (wire, bytes) = (flow.wire, flow.bytes);
-        buffers.parts.push(FlowPart { wire, bytes, group, mine, send, recv, device });
+        buffers.parts.push(FlowPart { wire, bytes, group, positions: mine, send, recv, device });
         Ok(())
     }
 
@@ -283,10 +283,10 @@ impl TransportRank<'_> {
         for &(at, bytes, seed) in &buffers.fill {
             self.memory.fill(at, bytes, seed)?;
         }
-        self.link.meet()?;
+        self.link.wait()?;
         let times = self.port.run(id, reps, self.link)?;
         let engine = self.port.engine(id);
-        self.link.meet()?;
+        self.link.wait()?;
         Ok(ExchangeReport { times, engine })
     }
 
@@ -312,7 +312,7 @@ impl TransportRank<'_> {
             let _ = write!(text, " {mode:?}, rank {}", self.me.0);
         };
         for &(at, bytes, seed) in &buffers.expect {
-            if let Some(offset) = self.memory.wrong(at, bytes, seed)? {
+            if let Some(offset) = self.memory.first_wrong(at, bytes, seed)? {
                 let mut text = format!("byte {offset} of {bytes} is wrong:");
                 about(&mut text);
                 return Err(CheckFailure(text));
@@ -321,7 +321,7 @@ impl TransportRank<'_> {
         for part in &buffers.parts {
             let of = report.times.get(buffers.parts.iter().position(|p| p == part).unwrap_or(0));
             let times = of.map_or(&[][..], Vec::as_slice);
-            let active = part.mine.iter().any(|&at| !is_passive(part.wire.op, at));
+            let active = part.positions.iter().any(|&at| !is_passive(part.wire.op, at));
             let each = if mode == RepeatMode::Isolated { reps as usize } else { 1 };
             let count = if active { each } else { 0 };
             if times.len() != count || times.iter().any(|&ns| ns <= 0.0 || !ns.is_finite()) {
@@ -331,7 +331,7 @@ impl TransportRank<'_> {
             }
         }
         if report.engine.is_empty() && buffers.parts.iter().any(|part| !part.is_idle()) {
-            return Err(CheckFailure("it does not say what carried the bytes".to_owned()));
+            return Err(CheckFailure("it does not report what carried the bytes".to_owned()));
         }
         buffers.memory.iter().try_for_each(|&at| self.memory.free(at))?;
         Ok(report)
@@ -339,7 +339,7 @@ impl TransportRank<'_> {
 
     fn in_all_modes(&mut self, flows: &[CheckedFlow]) -> Result<(), CheckFailure> {
         for mode in self.modes.clone() {
-            // In place a second repetition works on the result of the first.
+            // In place, a second repetition works on the result of the first.
             let in_place =
                 |f: &CheckedFlow| matches!(f.wire.op, WireOp::Group { in_place: true, .. });
             let reps = if flows.iter().any(in_place) { 1 } else { 3 };
@@ -362,7 +362,7 @@ impl TransportRank<'_> {
 
     fn crossing_messages_arrive(&mut self) -> Result<(), CheckFailure> {
         for (wire, bytes) in self.products() {
-            // A consumer is no source at the same time.
+            // A consumer cannot be a source at the same time.
             if wire.op == WireOp::Consume {
                 continue;
             }
@@ -386,7 +386,7 @@ impl TransportRank<'_> {
             };
             self.exchange(&flow(1, 0), RepeatMode::Streaming, 1)?;
             self.exchange(&flow(8192, n - 1), RepeatMode::Streaming, 1)?;
-            // 15 words for each, which no power of two divides.
+            // 15 words for each member, which no power of two divides.
             for brings in 0..if sums { n } else { 1 } {
                 self.in_all_modes(&flow(15, brings))?;
             }
@@ -394,7 +394,7 @@ impl TransportRank<'_> {
         Ok(())
     }
 
-    /// Every process receives every part, also parts of others.
+    /// Every process receives every part, also parts of other processes.
     fn idle_part(&mut self) -> Result<(), CheckFailure> {
         let Some(&wire) = self.messages.first() else { return Ok(()) };
         let ends = [self.seats[0].0, self.seats[1].0];
@@ -433,7 +433,7 @@ impl TransportRank<'_> {
     }
 }
 
-/// Both ends of a message have both buffers in a ping; else each has its own.
+/// Both ends of a ping have both buffers; otherwise each end has its own.
 fn message_ends(
     buffers: &mut CheckedBuffers,
     flow: &CheckedFlow,
@@ -457,7 +457,7 @@ fn message_ends(
     (span(sends, from), span(receives, into))
 }
 
-/// Send and receive memory of a seat of a collective.
+/// Send and receive buffers of a seat of a collective.
 fn collective_ends(
     buffers: &mut CheckedBuffers,
     flow: &CheckedFlow,
@@ -468,7 +468,7 @@ fn collective_ends(
     let (bytes, each) = (flow.bytes, flow.bytes / n as u64);
     let in_place = from == into;
     let part = |base: u64, at: usize| base + at as u64 * each;
-    let brings = |seed: u64| if me == flow.brings { seed } else { pattern::ZERO };
+    let brings = |seed: u64| if me == flow.brings { seed } else { pattern::ZERO_SEED };
     let span = |address: u64, bytes: u64| LocalMemory { address, bytes };
     let none = LocalMemory::default();
     let CheckedBuffers { fill, expect, .. } = buffers;

@@ -7,12 +7,12 @@ use pathline_schema::{Bytes, Collective, MessageOp, Rank, Transport, Unit, WireO
 /// Content of a spoilt destination.
 const SPOILT: u64 = 0xdead;
 /// The pattern of zeroes, which adds nothing to a sum.
-const ZERO: u64 = pathline_hal::pattern::ZERO;
+const ZERO: u64 = pathline_hal::pattern::ZERO_SEED;
 
-/// A meeting of one process.
+/// A barrier of one process.
 pub(crate) struct Alone;
 impl RankBarrier for Alone {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -127,7 +127,7 @@ fn part(
         wire: MessageOp::new(Transport::Ccl, op),
         bytes,
         group,
-        mine,
+        positions: mine,
         send,
         recv,
         device: true,

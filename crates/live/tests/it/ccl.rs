@@ -94,12 +94,12 @@ fn once(
     memory: &Memory<'_>,
     check: &Check,
     (pace, reps): (RepeatMode, u64),
-    meeting: &dyn RankBarrier,
+    barrier: &dyn RankBarrier,
 ) -> CallResult<(Vec<Vec<f64>>, String)> {
     let (id, offer) = port.bind(&check.parts, pace)?;
     let outcome = port.join(id, &[offer]).and_then(|()| {
         lay(memory, check)?;
-        let times = port.run(id, reps, meeting)?;
+        let times = port.run(id, reps, barrier)?;
         Ok((times, port.engine(id)))
     });
     port.release(id)?;
@@ -113,7 +113,7 @@ fn once(
 struct OneProcess;
 
 impl RankBarrier for OneProcess {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -363,7 +363,7 @@ fn a_wrong_byte_is_seen() {
 
 struct Absent;
 impl RankBarrier for Absent {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         Err(CallError::new(Severity::Transient, "meet", "rank 1", "it did not come"))
     }
 }
@@ -395,7 +395,7 @@ fn ranks_that_differ_in_communicators_report_it_and_start_again() {
             wire: MessageOp::new(Transport::Ccl, op),
             bytes: 8,
             group: vec![(Rank(0), Unit::Gpu(0)), (Rank(1), Unit::Gpu(1))],
-            mine: vec![0],
+            positions: vec![0],
             send: vec![span],
             recv: vec![span],
             device: true,

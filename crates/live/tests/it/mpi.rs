@@ -20,7 +20,7 @@ use pathline_hal::{
 };
 use pathline_schema::{Collective, MessageOp, Rank, Transport, Unit, WireOp};
 use pathline_stub::need::missing;
-use pathline_transport::{MeetingRoom, MpiPort, SharedMeeting, open_mpi};
+use pathline_transport::{BarrierSegment, MpiPort, SharedBarrier, open_mpi};
 
 /// The role of a process of the test.
 const ROLE: &str = "PATHLINE_TEST_MPI_ROLE";
@@ -216,15 +216,15 @@ fn part(port: &MpiPort, op: WireOp, bytes: usize, group: &[u32]) -> FlowPart {
         send: vec![LocalMemory::default(); mine.len()],
         recv: vec![LocalMemory::default(); mine.len()],
         device: false,
-        mine,
+        positions: mine,
     }
 }
 
 /// How ranks meet besides MPI. It carries no offers: every rank knows as much as the others.
 struct Meeting {
     ranks: usize,
-    meeting: SharedMeeting,
-    _room: Option<MeetingRoom>,
+    barrier: SharedBarrier,
+    _room: Option<BarrierSegment>,
 }
 
 impl Meeting {
@@ -232,7 +232,7 @@ impl Meeting {
     fn open(port: &MpiPort) -> Self {
         let (me, size) = port.rank_size();
         let file = PathBuf::from(std::env::var_os(MEETING).unwrap());
-        let room = (me == 0).then(|| MeetingRoom::create(size).unwrap());
+        let room = (me == 0).then(|| BarrierSegment::create(size).unwrap());
         if let Some(room) = &room {
             let part = file.with_extension("part");
             std::fs::write(&part, room.address()).unwrap();
@@ -244,14 +244,14 @@ impl Meeting {
             }
             std::thread::yield_now();
         };
-        let meeting = SharedMeeting::open(&address, Rank(me), Duration::from_secs(60)).unwrap();
-        Self { ranks: size as usize, meeting, _room: room }
+        let barrier = SharedBarrier::open(&address, Rank(me), Duration::from_secs(60)).unwrap();
+        Self { ranks: size as usize, barrier, _room: room }
     }
 }
 
 impl RankBarrier for Meeting {
-    fn meet(&self) -> CallResult<()> {
-        self.meeting.meet()
+    fn wait(&self) -> CallResult<()> {
+        self.barrier.wait()
     }
 }
 

@@ -15,7 +15,7 @@ use pathline_hal::{
     TransportPort,
 };
 use pathline_schema::{MessageOp, Ns, Rank, Transport, Unit, WireOp};
-use pathline_transport::{MeetingRoom, SharedMeeting, cma_port, shm_port};
+use pathline_transport::{BarrierSegment, SharedBarrier, cma_port, shm_port};
 
 const LONG: Duration = Duration::from_secs(60);
 const ROLE: &str = "PATHLINE_TEST_ROLE";
@@ -56,7 +56,7 @@ fn part(me: u32, wire: MessageOp, bytes: u64, memory: &HeapMemory) -> FlowPart {
         wire,
         bytes,
         group: vec![(Rank(0), Unit::Numa(0)), (Rank(1), Unit::Numa(0))],
-        mine: vec![me as usize],
+        positions: vec![me as usize],
         send: vec![span()],
         recv: vec![span()],
         device: false,
@@ -68,16 +68,16 @@ trait Wires {
     fn swap(&self, offer: &[u8]) -> Vec<u8>;
 }
 
-/// A rank's meeting with what carries offers.
+/// A rank's barrier with what carries offers.
 struct RankLinks<'l> {
     me: u32,
-    meeting: &'l SharedMeeting,
+    barrier: &'l SharedBarrier,
     wires: &'l dyn Wires,
 }
 
 impl RankBarrier for RankLinks<'_> {
-    fn meet(&self) -> CallResult<()> {
-        self.meeting.meet()
+    fn wait(&self) -> CallResult<()> {
+        self.barrier.wait()
     }
 }
 
@@ -204,9 +204,9 @@ fn bind(
 }
 
 /// The checks of both ranks.
-fn check(me: u32, meeting: &SharedMeeting, wires: &dyn Wires) {
+fn check(me: u32, barrier: &SharedBarrier, wires: &dyn Wires) {
     let (mut ports, memory) = (Ports::open(me, LONG), HeapMemory::new(1));
-    let link = RankLinks { me, meeting, wires };
+    let link = RankLinks { me, barrier, wires };
     let mut check = |via| {
         check_transport(&mut TransportRank {
             me: Rank(me),
@@ -246,8 +246,8 @@ fn acts_as_a_rank_where_it_is_one() {
     let address = inside.hear();
     match role.as_str() {
         "exchanges" => {
-            let meeting = SharedMeeting::open(&address, Rank(1), LONG).unwrap();
-            check(1, &meeting, &inside);
+            let barrier = SharedBarrier::open(&address, Rank(1), LONG).unwrap();
+            check(1, &barrier, &inside);
             inside.tell("done");
         }
         "joins" => {
@@ -255,15 +255,15 @@ fn acts_as_a_rank_where_it_is_one() {
             let memory = HeapMemory::new(1);
             let parts = [part(1, ping(), 65_536, &memory)];
             bind(ports.port(Transport::Shm), 1, &parts, RepeatMode::Streaming, &inside);
-            let _seat = SharedMeeting::open(&address, Rank(1), LONG).unwrap();
+            let _seat = SharedBarrier::open(&address, Rank(1), LONG).unwrap();
             inside.tell("joined");
             inside.hear();
         }
         rank => {
             let me = Rank(rank.parse().unwrap());
-            let meeting = SharedMeeting::open(&address, me, LONG).unwrap();
+            let barrier = SharedBarrier::open(&address, me, LONG).unwrap();
             for _ in 0..ROUNDS {
-                meeting.meet().unwrap();
+                barrier.wait().unwrap();
             }
             inside.tell("done");
         }
@@ -272,11 +272,11 @@ fn acts_as_a_rank_where_it_is_one() {
 
 #[test]
 fn every_byte_arrives_by_every_method_and_operation() {
-    let room = MeetingRoom::create(2).unwrap();
+    let room = BarrierSegment::create(2).unwrap();
     let other = Other::start("exchanges");
     other.tell(&room.address());
-    let meeting = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
-    check(0, &meeting, &other);
+    let barrier = SharedBarrier::open(&room.address(), Rank(0), LONG).unwrap();
+    check(0, &barrier, &other);
     assert_eq!(other.hear(), "done");
 }
 
@@ -284,14 +284,14 @@ const ROUNDS: u32 = 300;
 
 #[test]
 fn four_processes_meet_on_however_few_cores() {
-    let room = MeetingRoom::create(4).unwrap();
+    let room = BarrierSegment::create(4).unwrap();
     let mut others: Vec<Other> = (1..4).map(|rank| Other::start(&rank.to_string())).collect();
     for other in &mut others {
         other.tell(&room.address());
     }
-    let meeting = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
+    let barrier = SharedBarrier::open(&room.address(), Rank(0), LONG).unwrap();
     for _ in 0..ROUNDS {
-        meeting.meet().unwrap();
+        barrier.wait().unwrap();
     }
     // All others have come as often: none waits any more.
     for other in &mut others {
@@ -301,23 +301,23 @@ fn four_processes_meet_on_however_few_cores() {
 
 #[test]
 fn a_killed_rank_is_named_long_before_the_deadline() {
-    let room = MeetingRoom::create(2).unwrap();
+    let room = BarrierSegment::create(2).unwrap();
     let mut other = Other::start("joins");
     other.tell(&room.address());
     let mut ports = Ports::open(0, LONG);
     let memory = HeapMemory::new(1);
     let id = joined(&mut other, &mut ports, &memory);
     assert_eq!(other.hear(), "joined");
-    let meeting = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
+    let barrier = SharedBarrier::open(&room.address(), Rank(0), LONG).unwrap();
     other.child.kill().unwrap();
     let clock = pathline_live::live(pathline_schema::Topology::default()).clock;
     let begun = clock.now();
     // Not yet asked about, so a zombie, as the child of a launcher may be for long.
-    let from_meeting = meeting.meet().unwrap_err().to_string();
+    let from_barrier = barrier.wait().unwrap_err().to_string();
     let from_port = ports.shm.run(id, 1, &NoBarrier).unwrap_err().to_string();
     assert!(clock.now() - begun < Ns(30e9));
     let pid = other.child.id();
-    for text in [&from_meeting, &from_port] {
+    for text in [&from_barrier, &from_port] {
         assert!(text.contains(&format!("rank 1 (process {pid})")), "{text}");
         assert!(text.contains("has ended"), "{text}");
     }
@@ -328,7 +328,7 @@ fn a_killed_rank_is_named_long_before_the_deadline() {
 
 #[test]
 fn a_rank_that_hangs_is_named_at_the_deadline() {
-    let room = MeetingRoom::create(2).unwrap();
+    let room = BarrierSegment::create(2).unwrap();
     let mut other = Other::start("joins");
     other.tell(&room.address());
     let mut ports = Ports::open(0, Duration::from_millis(200));

@@ -26,8 +26,8 @@ pub(crate) struct MemoryClaim {
 }
 
 impl From<DeviceClaim> for MemoryClaim {
-    fn from(DeviceClaim { takes, by }: DeviceClaim) -> Self {
-        Self { takes, by }
+    fn from(claim: DeviceClaim) -> Self {
+        Self { takes: claim.is_supported, by: claim.source }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
 use pathline_schema::{Case, CpuSet, Ns, Rank, RankMember, RunNote, Severity, VerifyResult};
 
-use pathline_transport::MeetingRoom;
+use pathline_transport::BarrierSegment;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::component::{LostLibraries, RankComponent};
@@ -64,7 +64,7 @@ pub(crate) struct RankProcesses {
     /// Cases whose connections ended with another case that failed.
     disconnected: RefCell<BTreeSet<ExchangeId>>,
     /// The barrier of ranks of one node.
-    room: RefCell<Option<MeetingRoom>>,
+    room: RefCell<Option<BarrierSegment>>,
     made: Cell<u64>,
     /// Timeout of a step, if the user set one.
     limit: Option<Duration>,
@@ -220,7 +220,7 @@ impl RankProcesses {
             return self.send_all(&RankOrder::Meet(None), OPEN_TIMEOUT).map(drop);
         }
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
-        let room = MeetingRoom::create(count)?;
+        let room = BarrierSegment::create(count)?;
         self.send_all(&RankOrder::Meet(Some(room.address())), OPEN_TIMEOUT)?;
         self.room.replace(Some(room));
         Ok(())

@@ -11,7 +11,7 @@ use pathline_gpu::library_options;
 use pathline_hal::{CallError, ExchangeId, Machine, RankBarrier, TransportPort};
 use pathline_host::keep_to_share;
 use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
-use pathline_transport::{LaunchedRank, PortContext, SharedMeeting, ports};
+use pathline_transport::{LaunchedRank, PortContext, SharedBarrier, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::component::{LostLibraries, RankComponent};
@@ -273,18 +273,18 @@ fn serve(
     side: &mut RankSide<'_>,
     enter: &RankEntry,
 ) -> Result<CoordinatorEnd> {
-    let mut meeting: Box<dyn RankBarrier + '_> = Box::new(OverLink(link));
+    let mut barrier: Box<dyn RankBarrier + '_> = Box::new(OverLink(link));
     loop {
         let received = link.borrow_mut().listen()?;
         let LinkRecv::Line(order) = received else { break };
         let answer = match order {
             RankOrder::Meet(None) => {
-                meeting = Box::new(OverLink(link));
+                barrier = Box::new(OverLink(link));
                 Ok(RankAnswer::Done)
             }
             RankOrder::Meet(Some(room)) => {
-                SharedMeeting::open(&room, Rank(enter.rank), MEET_TIMEOUT).map(|place| {
-                    meeting = Box::new(place);
+                SharedBarrier::open(&room, Rank(enter.rank), MEET_TIMEOUT).map(|place| {
+                    barrier = Box::new(place);
                     RankAnswer::Done
                 })
             }
@@ -298,9 +298,9 @@ fn serve(
             }
             RankOrder::Begin(id, reps) => {
                 link.borrow_mut().send(&RankAnswer::Begun)?;
-                run(side, ExchangeId(id), reps, meeting.as_ref())
+                run(side, ExchangeId(id), reps, barrier.as_ref())
             }
-            RankOrder::Run(id, reps) => run(side, ExchangeId(id), reps, meeting.as_ref()),
+            RankOrder::Run(id, reps) => run(side, ExchangeId(id), reps, barrier.as_ref()),
             RankOrder::Spoil(id) => side.spoil(ExchangeId(id)).map(|()| RankAnswer::Done),
             RankOrder::Check(id) => side.check(ExchangeId(id)).map(RankAnswer::Checked),
             RankOrder::Engine(id) => Ok(RankAnswer::Engine(side.engine(ExchangeId(id)))),
@@ -327,16 +327,16 @@ fn run(
     side: &mut RankSide<'_>,
     id: ExchangeId,
     reps: u64,
-    meeting: &dyn RankBarrier,
+    barrier: &dyn RankBarrier,
 ) -> pathline_hal::CallResult<RankAnswer> {
-    side.run(id, reps, meeting).map(RankAnswer::Ran).inspect_err(|_| meeting.cancel())
+    side.run(id, reps, barrier).map(RankAnswer::Ran).inspect_err(|_| barrier.cancel())
 }
 
 /// Ranks of several nodes meet at their coordinator.
 struct OverLink<'l>(&'l RefCell<LineLink>);
 
 impl RankBarrier for OverLink<'_> {
-    fn meet(&self) -> pathline_hal::CallResult<()> {
+    fn wait(&self) -> pathline_hal::CallResult<()> {
         let lost = |why: &str| CallError::new(Severity::Transient, "meet", "the ranks", why);
         let mut link = self.0.borrow_mut();
         link.send(&RankAnswer::Here).map_err(|error| lost(&error.to_string()))?;

@@ -50,7 +50,7 @@ proptest! {
         check(&spoil(file(at), &flips));
     }
 
-    /// Digits stay digits, so that most inputs still parse and say something else.
+    /// Digits stay digits, so that most inputs still parse with other values.
     #[test]
     fn other_numbers(
         at in 0..FILES.len(),

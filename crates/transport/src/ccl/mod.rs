@@ -197,7 +197,7 @@ impl CclOffer {
 struct SelfBarrier;
 
 impl RankBarrier for SelfBarrier {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         Ok(())
     }
 }
@@ -392,7 +392,7 @@ impl CclPort {
     fn sample(
         &mut self,
         sample: SampleMode,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         let Some(exchange) = self.exchanges.get(&sample.id) else {
             return Err(no_exchange("run", ExchangeId(sample.id)));
@@ -417,7 +417,7 @@ impl CclPort {
         drop(sender);
         let limit = Duration::from_nanos(sample.limit) + self.patience;
         let mut round = SampleRound { events, gpus: &gpus, over: vec![false; gpus.len()], limit };
-        let outcome = round.all(rounds, &turn, meeting);
+        let outcome = round.all(rounds, &turn, barrier);
         if outcome.is_err() {
             turn.failed.store(true, Ordering::Release);
         }
@@ -529,7 +529,7 @@ impl SampleRound<'_> {
         &mut self,
         rounds: u64,
         turn: &SampleSync,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<u64>>> {
         let (count, begun) = (self.gpus.len(), ClockOrigin::now());
         let mut ready = 0;
@@ -538,7 +538,7 @@ impl SampleRound<'_> {
         }
         let mut all = Vec::new();
         for round in 1..=rounds {
-            meeting.meet()?;
+            barrier.wait()?;
             turn.go.store(round, Ordering::Release);
             let (begun, mut times, mut done) = (ClockOrigin::now(), vec![0; count], 0);
             while done < count {
@@ -628,7 +628,7 @@ impl TransportPort for CclPort {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         self.alive("run")?;
         let Some(exchange) = self.exchanges.get(&id.0) else {
@@ -638,7 +638,7 @@ impl TransportPort for CclPort {
         if exchange.plan.seats.is_empty() {
             // Every process must reach the barrier equally often, also without a part.
             let rounds = if pace == RepeatMode::Isolated { reps } else { 1 };
-            (0..rounds).try_for_each(|_| meeting.meet())?;
+            (0..rounds).try_for_each(|_| barrier.wait())?;
             return Ok(vec![Vec::new(); exchange.plan.parts.len()]);
         }
         if !joined {
@@ -646,7 +646,7 @@ impl TransportPort for CclPort {
         }
         let groups = exchange.plan.groups.clone();
         let limit = self.limit(exchange.plan.bytes, reps);
-        let outcome = self.sample(SampleMode { id: id.0, reps, pace, limit }, meeting);
+        let outcome = self.sample(SampleMode { id: id.0, reps, pace, limit }, barrier);
         if outcome.is_err() {
             groups.iter().for_each(|group| self.give_up(group));
         }

@@ -102,7 +102,7 @@ pub(super) fn build(parts: &[FlowPart]) -> CallResult<CclPlan> {
         });
         plan.bytes += part.bytes * u64::from(part.wire.op.window());
         let mut seats = Vec::new();
-        for (nth, &position) in part.mine.iter().enumerate() {
+        for (nth, &position) in part.positions.iter().enumerate() {
             let member = *part.group.get(position).ok_or_else(|| {
                 refused(format!("position {position}"), "the group has no such position", "")
             })?;
@@ -281,7 +281,7 @@ mod tests {
             wire: MessageOp::new(Transport::Ccl, op),
             bytes,
             group: group.to_vec(),
-            mine: mine.to_vec(),
+            positions: mine.to_vec(),
             send: span(0x1000).collect(),
             recv: span(0x2000).collect(),
             device: true,

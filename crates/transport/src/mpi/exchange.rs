@@ -142,12 +142,12 @@ impl<H: MpiHandle> MpiExchange<H> {
         let parts = std::mem::take(&mut self.parts);
         let mut steps = RankSteps::default();
         for (nth, part) in parts.iter().enumerate() {
-            let Some(&me) = part.mine.first() else { continue };
+            let Some(&me) = part.positions.first() else { continue };
             self.add(&mut steps, world, nth, part, me)?;
         }
         if let [part] = &parts[..]
             && part.wire.op == WireOp::Ping
-            && let Some(&me) = part.mine.first()
+            && let Some(&me) = part.positions.first()
         {
             let (begins, out, back) = match me {
                 0 => (true, steps.send.first(), steps.receive_late.first()),
@@ -360,13 +360,13 @@ impl<H: MpiHandle> MpiExchange<H> {
         world: &MpiWorld<H>,
         clock: ClockOrigin,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         let samples = if self.pace == RepeatMode::Isolated { reps } else { 1 };
         let mut times = Vec::with_capacity(usize::try_from(samples).unwrap_or(0));
         let inside = reps / samples.max(1);
         for _ in 0..samples {
-            meeting.meet()?;
+            barrier.wait()?;
             match self.sample(world, clock, inside) {
                 Ok(time) => times.extend(time),
                 Err(failed) => {
@@ -376,7 +376,8 @@ impl<H: MpiHandle> MpiExchange<H> {
                 }
             }
         }
-        let timed = |part: &FlowPart| part.mine.first().is_some_and(|&me| !is_passive(part, me));
+        let timed =
+            |part: &FlowPart| part.positions.first().is_some_and(|&me| !is_passive(part, me));
         Ok(self.parts.iter().map(|p| if timed(p) { times.clone() } else { Vec::new() }).collect())
     }
 

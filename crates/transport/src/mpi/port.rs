@@ -156,10 +156,12 @@ fn cray_gpu_claim(
         Some(value) => format!("{GPU_SWITCH}={}", value.trim()),
         None => format!("{GPU_SWITCH}, which is not set,"),
     };
-    let takes = setting.ends_with("=1");
+    let is_supported = setting.ends_with("=1");
     match reported {
-        None => Some(DeviceClaim { takes, by: setting }),
-        Some(claim) => Some(DeviceClaim { by: format!("{} ({setting})", claim.by), ..claim }),
+        None => Some(DeviceClaim { is_supported, source: setting }),
+        Some(claim) => {
+            Some(DeviceClaim { source: format!("{} ({setting})", claim.source), ..claim })
+        }
     }
 }
 
@@ -309,11 +311,11 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         self.usable("run")?;
         let exchange = self.exchanges.get_mut(&id.0).ok_or_else(|| no_exchange("run", id))?;
-        let ran = exchange.run(&self.world, self.clock, reps, meeting);
+        let ran = exchange.run(&self.world, self.clock, reps, barrier);
         if let (Err(error), Some(why)) = (&ran, exchange.in_use()) {
             self.broken = Some(format!("{why} since {error}"));
             self.world.abandoned = true;
@@ -393,9 +395,9 @@ impl TransportPort for MpiPort {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
-        self.inner.run(id, reps, meeting)
+        self.inner.run(id, reps, barrier)
     }
     fn engine(&self, id: ExchangeId) -> String {
         self.inner.engine(id)

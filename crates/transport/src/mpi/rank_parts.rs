@@ -25,8 +25,8 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
         return no("a process of MPI takes part once, not for each of its GPUs".to_owned());
     }
     let position = part.group.iter().position(|(r, _)| i64::from(r.0) == i64::from(rank));
-    if part.mine != Vec::from_iter(position) {
-        let mine = &part.mine;
+    if part.positions != Vec::from_iter(position) {
+        let mine = &part.positions;
         return no(format!("rank {rank} was given position {mine:?} of {:?}", part.group));
     }
     match part.wire.op {

@@ -313,7 +313,8 @@ impl<H: MpiHandle> MpiWorld<H> {
     pub(super) fn device_claims(&self) -> (Option<DeviceClaim>, Option<DeviceClaim>) {
         let f = &self.fns;
         type QuerySupportFn = Option<unsafe extern "C" fn() -> c_int>;
-        let claim = |takes, by: &str| DeviceClaim { takes, by: by.to_owned() };
+        let claim =
+            |is_supported, source: &str| DeviceClaim { is_supported, source: source.to_owned() };
         let plain = |ask: QuerySupportFn, name: &str| {
             // SAFETY: it takes nothing.
             ask.map(|ask| claim(unsafe { ask() } == 1, name))

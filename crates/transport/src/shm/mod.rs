@@ -1,10 +1,10 @@
 //! Transports between processes of one node by shared memory: the barrier, and pathline's own
 //! copies.
 
+mod barrier;
 mod channel;
 mod channel_ends;
 mod core_choice;
-mod meeting;
 mod offer;
 mod peer_process;
 mod port;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use pathline_hal::LocalMemory;
 use pathline_schema::{Rank, Transport};
 
-pub use meeting::{MeetingRoom, SharedMeeting};
+pub use barrier::{BarrierSegment, SharedBarrier};
 
 use channel_ends::{KernelCopy, PeerMemory, carry};
 use port::NodePort;

@@ -204,7 +204,7 @@ impl NodePort {
         made: &mut BoundMemory,
     ) -> CallResult<()> {
         for &direction in directions(part.wire.op) {
-            let Some(&position) = part.mine.first() else { continue };
+            let Some(&position) = part.positions.first() else { continue };
             let receives = position != direction;
             if receives {
                 // The ring lies in the receiver's domain, independent of where this thread runs.
@@ -249,7 +249,7 @@ impl NodePort {
         made: &BoundMemory,
         offers: &BTreeMap<Rank, ShmOffer>,
     ) -> CallResult<Option<ShmRole>> {
-        let Some(&position) = part.mine.first() else { return Ok(None) };
+        let Some(&position) = part.positions.first() else { return Ok(None) };
         let other = part.group[1 - position].0;
         let missing = |what: &str| {
             let reason = format!("rank {} offered no {what} for part {nth}", other.0);
@@ -466,7 +466,7 @@ impl TransportPort for NodePort {
         self.library.clone()
     }
 
-    fn keep_off(&mut self, cpus: &CpuSet) {
+    fn avoid_cpus(&mut self, cpus: &CpuSet) {
         self.off = cpus.clone();
     }
 
@@ -519,7 +519,7 @@ impl TransportPort for NodePort {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         let most = self.most;
         let exchange = self.exchanges.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
@@ -551,7 +551,7 @@ impl TransportPort for NodePort {
         };
         let mut times = vec![Vec::new(); exchange.parts.len()];
         for _ in 0..rounds {
-            meeting.meet()?;
+            barrier.wait()?;
             let begun = ClockOrigin::now();
             if let Err(error) = exchange.drive(each, begun, &patience) {
                 exchange.broken = true;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pathline_hal::{FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
 use pathline_schema::{CpuHow, MessageOp, Rank, ShmCopies, Transport, Unit, WireOp};
 
-use super::meeting::{MeetingRoom, SharedMeeting};
+use super::barrier::{BarrierSegment, SharedBarrier};
 use super::port::NodePort;
 use super::xpmem::{XpmemAddr, XpmemApi};
 
@@ -65,31 +65,31 @@ fn rank(
         },
         bytes: BYTES as u64,
         group: [0, 1].map(|rank| (Rank(rank), Unit::Numa(0))).to_vec(),
-        mine: vec![me as usize],
+        positions: vec![me as usize],
         send: vec![span(&mut send)],
         recv: vec![span(&mut recv)],
         device: false,
     };
     let mut port = NodePort::new(Transport::Xpmem, Rank(me), "a test".into(), MOST);
     port.xpmem = Some(CALLS);
-    let meeting = SharedMeeting::open(address, Rank(me), MOST).unwrap();
+    let barrier = SharedBarrier::open(address, Rank(me), MOST).unwrap();
     let (id, mine) = port.bind(&[part], RepeatMode::Streaming).unwrap();
     to_peer.send(mine.clone()).unwrap();
     let theirs = from_peer.recv().unwrap();
     port.join(id, &if me == 0 { [mine, theirs] } else { [theirs, mine] }).unwrap();
-    let times = port.run(id, 5, &meeting).unwrap();
+    let times = port.run(id, 5, &barrier).unwrap();
     assert!(times.len() == 1 && times[0].len() == 1 && times[0][0] > 0.0, "{times:?}");
-    meeting.meet().unwrap();
+    barrier.wait().unwrap();
     // Each exposes its own memory and attaches the other's: 2 x (make + get + attach).
     assert_eq!(HELD.load(Relaxed), 6);
-    meeting.meet().unwrap();
+    barrier.wait().unwrap();
     port.release(id).unwrap();
     recv
 }
 
 #[test]
 fn attached_memory_is_copied_and_given_back() {
-    let room = MeetingRoom::create(2).unwrap();
+    let room = BarrierSegment::create(2).unwrap();
     let address = room.address();
     let ((to_1, from_0), (to_0, from_1)) = (channel(), channel());
     let received = std::thread::scope(|scope| {

@@ -137,18 +137,18 @@ impl UcxExchange {
     pub(super) fn run(
         &mut self,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         let mut times = vec![Vec::new(); self.parts];
         let Some(worker) = self.worker.clone() else {
-            let meetings = if self.pace == RepeatMode::Isolated { reps } else { 1 };
-            (0..meetings).try_for_each(|_| meeting.meet())?;
+            let rounds = if self.pace == RepeatMode::Isolated { reps } else { 1 };
+            (0..rounds).try_for_each(|_| barrier.wait())?;
             return Ok(times);
         };
         let begun = ClockOrigin::now();
         if self.pace == RepeatMode::Isolated {
             for _ in 0..reps {
-                meeting.meet()?;
+                barrier.wait()?;
                 let start = begun.ns();
                 self.repeat(&worker, Some(begun))?;
                 for (part, times) in times.iter_mut().enumerate() {
@@ -161,7 +161,7 @@ impl UcxExchange {
             }
             return Ok(times);
         }
-        meeting.meet()?;
+        barrier.wait()?;
         let start = begun.ns();
         for _ in 0..reps {
             self.repeat(&worker, None)?;

@@ -122,7 +122,7 @@ pub(super) fn drafts(
 ) -> CallResult<Vec<(DraftLane, Option<LocalMemory>)>> {
     let no = |why: &str| CallError::unsupported("bind", format!("ucx {}", part.wire.op), why);
     let mut drafts = Vec::new();
-    for (at, &here) in part.mine.iter().enumerate() {
+    for (at, &here) in part.positions.iter().enumerate() {
         let (role, exposed) = UcxRole::of(part.wire.op, here).ok_or_else(|| {
             no("libucp has no such operation").or_try("mpi and ccl have collectives, shm consumes")
         })?;

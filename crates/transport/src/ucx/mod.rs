@@ -154,13 +154,13 @@ impl TransportPort for UcxPort {
         &mut self,
         id: ExchangeId,
         reps: u64,
-        meeting: &dyn RankBarrier,
+        barrier: &dyn RankBarrier,
     ) -> CallResult<Vec<Vec<f64>>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
         let exchange = self.bound.get_mut(&id).ok_or_else(|| no_exchange("run", id))?;
-        let ran = exchange.run(reps, meeting);
+        let ran = exchange.run(reps, barrier);
         match &ran {
             // No operation was in flight when a process missed the barrier.
             Err(error) if error.call == "meet" => ran,

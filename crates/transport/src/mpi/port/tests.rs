@@ -143,7 +143,7 @@ fn both_directions(memory: &mut [u8; 16]) -> Vec<FlowPart> {
             wire: MessageOp::new(Transport::Mpi, WireOp::Send { window: 4 }),
             bytes: 8,
             group: vec![(Rank(from), Unit::Numa(0)), (Rank(1 - from), Unit::Numa(0))],
-            mine: vec![mine],
+            positions: vec![mine],
             send: of(mine == 0),
             recv: of(mine == 1),
             device: false,
@@ -233,7 +233,8 @@ fn a_failed_check_keeps_its_buffers() {
 #[test]
 fn crays_setting_decides_its_gpu_support() {
     let cray = "CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)";
-    let claim = |takes, by: &str| Some(DeviceClaim { takes, by: by.to_owned() });
+    let claim =
+        |is_supported, source: &str| Some(DeviceClaim { is_supported, source: source.to_owned() });
     let set = |value: &'static str| {
         move |name: &str| (name == "MPICH_GPU_SUPPORT_ENABLED").then(|| value.to_owned())
     };

@@ -52,7 +52,7 @@ impl Other {
 }
 
 impl RankBarrier for Other {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         self.give(&[]);
         self.take();
         Ok(())
@@ -66,8 +66,8 @@ struct OrderedLink<'o> {
 }
 
 impl RankBarrier for OrderedLink<'_> {
-    fn meet(&self) -> CallResult<()> {
-        self.other.meet()
+    fn wait(&self) -> CallResult<()> {
+        self.other.wait()
     }
 }
 
@@ -113,7 +113,7 @@ impl Side {
             wire: MessageOp::new(Transport::Ucx, op),
             bytes: bytes as u64,
             group: vec![rank(from), rank(1 - from)],
-            mine: vec![here],
+            positions: vec![here],
             send: vec![of(both || here == 0, &self.send)],
             recv: vec![of(both || here == 1, &self.recv)],
             device: false,
@@ -133,12 +133,12 @@ impl Side {
         let theirs = self.other.take();
         let offers = if self.me == 0 { [offer, theirs] } else { [theirs, offer] };
         self.port.join(id, &offers).unwrap();
-        self.other.meet().unwrap();
+        self.other.wait().unwrap();
         // Overwrites the data of the connecting repetition.
         self.recv.fill(0xee);
         let times = self.port.run(id, reps, &self.other).unwrap();
         let engine = self.port.engine(id);
-        self.other.meet().unwrap();
+        self.other.wait().unwrap();
         self.port.release(id).unwrap();
         (times, engine)
     }
@@ -177,7 +177,8 @@ fn all(side: &mut Side) {
         assert_eq!(engine.contains("lanes "), side.me == teller, "{op}: {engine}");
     }
     // A part without this rank: it still takes part in the barrier.
-    let idle = FlowPart { mine: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };
+    let idle =
+        FlowPart { positions: vec![], send: vec![], recv: vec![], ..side.part("ping", 0, 8) };
     let (times, engine) = side.exchange(&[idle], RepeatMode::Isolated, 3);
     assert_eq!((times, engine), (vec![vec![]], String::new()));
     // An operation that UCX lacks.
@@ -201,7 +202,7 @@ fn figures(side: &mut Side) -> String {
             .collect();
         times.sort_by(f64::total_cmp);
         let engine = side.port.engine(id);
-        side.other.meet().unwrap();
+        side.other.wait().unwrap();
         side.port.release(id).unwrap();
         (times[0], times[50], engine)
     };
@@ -326,7 +327,7 @@ fn a_process_that_is_lost_is_an_error_and_no_hang() {
 struct Met;
 
 impl RankBarrier for Met {
-    fn meet(&self) -> CallResult<()> {
+    fn wait(&self) -> CallResult<()> {
         Ok(())
     }
 }

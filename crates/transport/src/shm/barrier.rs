@@ -31,11 +31,11 @@ const MAX_RANKS: u32 = 1 << 16;
 
 /// The segment of a barrier, created by one process for all. It must live until all have opened it.
 #[derive(Debug)]
-pub struct MeetingRoom {
+pub struct BarrierSegment {
     segment: ShmSegment,
 }
 
-impl MeetingRoom {
+impl BarrierSegment {
     /// For `ranks` processes of this host.
     pub fn create(ranks: u32) -> CallResult<Self> {
         if ranks == 0 || ranks > MAX_RANKS {
@@ -49,7 +49,7 @@ impl MeetingRoom {
         Ok(Self { segment })
     }
 
-    /// The address for the other processes: [`SharedMeeting::open`].
+    /// The address for the other processes: [`SharedBarrier::open`].
     pub fn address(&self) -> String {
         self.segment.address()
     }
@@ -66,14 +66,14 @@ fn seat(rank: u32, field: usize) -> usize {
 /// missing rank needs it. The error names a rank that has died, has left or does not arrive in
 /// time; after that the barrier fails for all.
 #[derive(Debug)]
-pub struct SharedMeeting {
+pub struct SharedBarrier {
     segment: ShmSegment,
     me: Rank,
     ranks: u32,
     patience: SpinWait,
 }
 
-impl SharedMeeting {
+impl SharedBarrier {
     /// Joins as rank `me`, with a timeout of `most` for each wait.
     pub fn open(address: &str, me: Rank, most: Duration) -> CallResult<Self> {
         let segment = ShmSegment::open(address)?;
@@ -156,8 +156,8 @@ impl SharedMeeting {
     }
 }
 
-impl RankBarrier for SharedMeeting {
-    fn meet(&self) -> CallResult<()> {
+impl RankBarrier for SharedBarrier {
+    fn wait(&self) -> CallResult<()> {
         self.broken()?;
         let round = self.segment.word(ROUND);
         let next = round.load(Acquire).wrapping_add(1);
@@ -176,7 +176,7 @@ impl RankBarrier for SharedMeeting {
     }
 }
 
-impl Drop for SharedMeeting {
+impl Drop for SharedBarrier {
     fn drop(&mut self) {
         self.segment.word(seat(self.me.0, LEFT)).store(1, Release);
     }
@@ -196,18 +196,18 @@ mod tests {
     fn no_rank_leaves_a_round_before_all_have_arrived() {
         // Five ranks on any number of cores: it must end, and count right in each round.
         let (ranks, rounds) = (5, 200);
-        let room = MeetingRoom::create(ranks).unwrap();
+        let room = BarrierSegment::create(ranks).unwrap();
         let (address, count) = (room.address(), AtomicU32::new(0));
         thread::scope(|scope| {
             for rank in 0..ranks {
                 let (address, count) = (&address, &count);
                 scope.spawn(move || {
-                    let meeting = SharedMeeting::open(address, Rank(rank), LONG).unwrap();
+                    let barrier = SharedBarrier::open(address, Rank(rank), LONG).unwrap();
                     for round in 1..=rounds {
                         count.fetch_add(1, Relaxed);
-                        meeting.meet().unwrap();
+                        barrier.wait().unwrap();
                         assert!(count.load(Relaxed) >= round * ranks);
-                        meeting.meet().unwrap();
+                        barrier.wait().unwrap();
                     }
                 });
             }
@@ -217,32 +217,32 @@ mod tests {
 
     #[test]
     fn a_missing_rank_is_named_and_the_barrier_fails_for_all() {
-        let room = MeetingRoom::create(3).unwrap();
+        let room = BarrierSegment::create(3).unwrap();
         let short = Duration::from_millis(60);
-        let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), short).unwrap();
+        let open = |rank| SharedBarrier::open(&room.address(), Rank(rank), short).unwrap();
         let (first, second) = (open(0), open(1));
         let begun = ClockOrigin::now();
-        let error = first.meet().unwrap_err();
+        let error = first.wait().unwrap_err();
         assert!(begun.ns() >= 60_000_000);
         let text = error.to_string();
         assert!(text.contains("rank 1 (process "), "{text}");
         assert!(text.contains("rank 2 (never joined the barrier)"), "{text}");
         assert!(text.contains("0.06 s") && error.severity == Severity::Sticky, "{text}");
         let begun = ClockOrigin::now();
-        let text = second.meet().unwrap_err().to_string();
+        let text = second.wait().unwrap_err().to_string();
         assert!(text.contains("rank 0 gave up"), "{text}");
         assert!(begun.ns() < 60_000_000, "at once, not after its own time");
     }
 
     #[test]
     fn a_rank_that_cancels_is_not_waited_for() {
-        let room = MeetingRoom::create(2).unwrap();
+        let room = BarrierSegment::create(2).unwrap();
         let address = room.address();
-        let open = |rank| SharedMeeting::open(&address, Rank(rank), LONG).unwrap();
+        let open = |rank| SharedBarrier::open(&address, Rank(rank), LONG).unwrap();
         let second = open(1);
         let begun = ClockOrigin::now();
         thread::scope(|scope| {
-            let waits = scope.spawn(|| open(0).meet().unwrap_err().to_string());
+            let waits = scope.spawn(|| open(0).wait().unwrap_err().to_string());
             second.cancel();
             let text = waits.join().unwrap();
             assert!(text.contains("rank 1 gave up"), "{text}");
@@ -252,26 +252,26 @@ mod tests {
 
     #[test]
     fn a_rank_that_left_is_not_waited_for() {
-        let room = MeetingRoom::create(2).unwrap();
-        let first = SharedMeeting::open(&room.address(), Rank(0), LONG).unwrap();
-        drop(SharedMeeting::open(&room.address(), Rank(1), LONG).unwrap());
+        let room = BarrierSegment::create(2).unwrap();
+        let first = SharedBarrier::open(&room.address(), Rank(0), LONG).unwrap();
+        drop(SharedBarrier::open(&room.address(), Rank(1), LONG).unwrap());
         let begun = ClockOrigin::now();
-        let text = first.meet().unwrap_err().to_string();
+        let text = first.wait().unwrap_err().to_string();
         assert!(text.contains("rank 1") && text.contains("has left"), "{text}");
         assert!(begun.ns() < 30_000_000_000);
     }
 
     #[test]
     fn a_rank_joins_once() {
-        let room = MeetingRoom::create(2).unwrap();
-        let open = |rank| SharedMeeting::open(&room.address(), Rank(rank), LONG);
+        let room = BarrierSegment::create(2).unwrap();
+        let open = |rank| SharedBarrier::open(&room.address(), Rank(rank), LONG);
         let _seat = open(1).unwrap();
         let taken = open(1).unwrap_err().to_string();
         assert!(taken.contains("already is rank 1"), "{taken}");
         let none = open(2).unwrap_err().to_string();
         assert!(none.contains("its 2 ranks"), "{none}");
-        assert!(MeetingRoom::create(0).is_err());
+        assert!(BarrierSegment::create(0).is_err());
         let strange = ShmSegment::create(LINE).unwrap();
-        assert!(SharedMeeting::open(&strange.address(), Rank(0), LONG).is_err());
+        assert!(SharedBarrier::open(&strange.address(), Rank(0), LONG).is_err());
     }
 }
