@@ -258,7 +258,7 @@ impl GpuDriver {
             .dialect
             .host_flags(mem, bound)
             .map_err(|reason| CallError::unsupported(self.api.host_alloc.name, thing, reason))?;
-        let free = limits::anywhere().unwrap_or(u64::MAX);
+        let free = limits::free_anywhere().unwrap_or(u64::MAX);
         if bytes > free {
             return Err(CallError::new(
                 Severity::Exhausted,
@@ -607,7 +607,7 @@ impl GpuDriver {
         }
         if Self::by_host(block) {
             // SAFETY: the range lies in a live buffer that the host may write; aligned, long enough.
-            let laid = unsafe { chase::lay(address as *mut u8, bytes, seed) };
+            let laid = unsafe { chase::write_chain(address as *mut u8, bytes, seed) };
             if !laid {
                 return refuse("a chain covers at most 512 GiB");
             }

@@ -1,19 +1,19 @@
-//! A chain of dependent loads: laying it and following it.
+//! Creates and follows chains of dependent loads.
 
 use pathline_schema::Bytes;
 
-/// Distance of two elements: two lines of 64 B, so that the neighbouring-line prefetcher brings
-/// nothing that is wanted. The effect of a chase in `schema` counts by the same distance.
+/// Distance of two elements in bytes: two lines of 64 B, so that the adjacent-line prefetcher loads
+/// no other element. The effect of a chase in `schema` counts by the same distance.
 pub const STRIDE: u64 = 128;
 
-/// Elements of a chain over `bytes`, at least one.
+/// Number of elements of a chain over `bytes`, at least one.
 pub fn elements(bytes: Bytes) -> u64 {
     (bytes.0 / STRIDE).max(1)
 }
 
-/// For each element the one that follows it: one cycle through all of them, by Sattolo's
-/// algorithm (S. Sattolo, An algorithm to generate a random cyclic permutation, Information
-/// Processing Letters 22, 1986). None beyond 2^32 elements (512 GiB).
+/// The successor of each element: one cycle through all of them, by Sattolo's algorithm (S.
+/// Sattolo, An algorithm to generate a random cyclic permutation, Information Processing Letters
+/// 22, 1986). `None` beyond 2^32 elements (512 GiB).
 pub fn cycle(elements: u64, seed: u64) -> Option<Vec<u32>> {
     let mut next: Vec<u32> = (0..u32::try_from(elements).ok()?).collect();
     for i in (1..next.len()).rev() {
@@ -25,11 +25,11 @@ pub fn cycle(elements: u64, seed: u64) -> Option<Vec<u32>> {
     Some(next)
 }
 
-/// Writes the chain: each element holds the address of the next. False beyond 512 GiB.
+/// Writes the chain: each element holds the address of the next. Returns false beyond 512 GiB.
 ///
 /// # Safety
 /// `base` must be a multiple of 8 and writable for `bytes`, at least 8.
-pub unsafe fn lay(base: *mut u8, bytes: Bytes, seed: u64) -> bool {
+pub unsafe fn write_chain(base: *mut u8, bytes: Bytes, seed: u64) -> bool {
     let Some(next) = cycle(elements(bytes), seed) else { return false };
     for (i, next) in next.iter().enumerate() {
         let target = base as u64 + u64::from(*next) * STRIDE;
@@ -39,10 +39,10 @@ pub unsafe fn lay(base: *mut u8, bytes: Bytes, seed: u64) -> bool {
     true
 }
 
-/// Follows the chain for `steps` loads from `start` and gives the address where it ends.
+/// Follows the chain for `steps` loads from `start` and returns the final address.
 ///
 /// # Safety
-/// `start` must be an element of a chain that was laid whole and not written since.
+/// `start` must be an element of a complete chain that was not overwritten.
 pub unsafe fn follow(start: u64, steps: u64) -> u64 {
     let mut at = start;
     let load = |at: u64| {

@@ -1,4 +1,4 @@
-//! The host's clock. `Instant` is read nowhere else.
+//! The host's clock, the only user of `Instant`.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use pathline_schema::Ns;
 
 use crate::files;
 
-/// A point in time that clocks of all threads share.
+/// A time origin shared by the clocks of all threads.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockOrigin(Instant);
 
 impl ClockOrigin {
-    /// Time zero is now.
+    /// Sets the origin to the present.
     pub fn now() -> Self {
         Self(Instant::now())
     }
-    /// Nanoseconds since then. Wraps after 584 years.
+    /// Nanoseconds since the origin. Wraps after 584 years.
     pub fn ns(self) -> u64 {
         let elapsed = self.0.elapsed();
         elapsed
@@ -34,8 +34,8 @@ pub struct LiveClock {
 }
 
 impl LiveClock {
-    /// Starts at zero. Its name tells the kernel's clock source, since one that is not the
-    /// processor's own counter (`hpet`, `acpi_pm`) costs microseconds a reading.
+    /// Starts at zero. Its name contains the kernel's clock source, since one other than the
+    /// processor's own counter (`hpet`, `acpi_pm`) takes microseconds per reading.
     pub fn new(origin: ClockOrigin) -> Self {
         let source =
             files::text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -47,15 +47,15 @@ impl LiveClock {
     }
 }
 
-/// A thread that sleeps wakes 50 us late or more: the kernel's timer slack. Shorter waits spin.
-const OVERSLEPT: Ns = Ns(100_000.0);
+/// A sleeping thread wakes at least 50 us late, the kernel's timer slack. Shorter waits spin.
+const MIN_SLEEP: Ns = Ns(100_000.0);
 
 impl Clock for LiveClock {
     fn now(&self) -> Ns {
         Ns(self.origin.ns() as f64)
     }
     fn sleep(&self, time: Ns) {
-        if time < OVERSLEPT {
+        if time < MIN_SLEEP {
             let begun = self.now();
             while self.now() - begun < time {
                 std::hint::spin_loop();
@@ -69,8 +69,8 @@ impl Clock for LiveClock {
     }
 }
 
-/// How fast the monotonic clock runs against the undisciplined one: what time synchronisation is
-/// doing to the measurements.
+/// Rate of the monotonic clock relative to the undisciplined one: the effect of time
+/// synchronisation on measurements.
 #[derive(Debug)]
 pub struct ClockSlew {
     monotonic: f64,
@@ -78,12 +78,12 @@ pub struct ClockSlew {
 }
 
 impl ClockSlew {
-    /// Reads both clocks.
+    /// Reads both clocks for the first time.
     pub fn begin() -> Self {
         Self { monotonic: read(libc::CLOCK_MONOTONIC), raw: read(libc::CLOCK_MONOTONIC_RAW) }
     }
-    /// Parts per million since the beginning; none before 100 ms, where one late reading would
-    /// count for more than the slew.
+    /// Slew in parts per million since the first reading. `None` before 100 ms, when one late
+    /// reading would outweigh the slew.
     pub fn ppm(&self) -> Option<f64> {
         let now = Self::begin();
         let raw = now.raw - self.raw;
@@ -98,7 +98,7 @@ fn read(clock: libc::clockid_t) -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Waits for something outside of this process that nobody tells the end of.
+/// Sleeps between polls of something outside this process that sends no notification.
 pub fn pause(time: std::time::Duration) {
     std::thread::sleep(time);
 }

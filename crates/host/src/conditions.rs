@@ -23,7 +23,7 @@ const BATCH: u32 = 200;
 /// Polls of the line before the thread yields its core and reads the clock.
 const SPINS: u32 = 1000;
 /// Maximum time for the round trips, in ns, in case another process uses one of the cores.
-const TRIPS_MOST_NS: u64 = 10_000_000;
+const MAX_TRIPS_NS: u64 = 10_000_000;
 /// Bytes that each thread of the memory probe streams: larger than any second-level cache.
 const STREAM: Bytes = Bytes::mib(8);
 /// Dependent additions of the clock rate probe: 30 us at 3 GHz.
@@ -87,7 +87,7 @@ impl ConditionProbe {
 
     /// Time to transfer a cache line from one core to another: half a round trip of the fastest
     /// batch, since interrupts only add to it. If another process uses one of the cores, the round
-    /// trips completed within [`TRIPS_MOST_NS`] count as one batch.
+    /// trips completed within [`MAX_TRIPS_NS`] count as one batch.
     fn core_to_core(&self) -> Option<f64> {
         let &[a, b] = self.cpus.as_slice() else { return None };
         #[repr(align(128))]
@@ -120,7 +120,7 @@ impl ConditionProbe {
             if !start.wait() {
                 return;
             }
-            let deadline = origin.ns() + TRIPS_MOST_NS;
+            let deadline = origin.ns() + MAX_TRIPS_NS;
             let mut turn = 0;
             while pinned && let Some(next) = wait(turn, deadline) {
                 turn = next + 1;
@@ -135,7 +135,7 @@ impl ConditionProbe {
                 return batches;
             }
             let begin = origin.ns();
-            let deadline = begin + TRIPS_MOST_NS;
+            let deadline = begin + MAX_TRIPS_NS;
             let (mut turn, mut last) = (0, begin);
             while turn < 2 * TRIPS && last < deadline {
                 let mut trips = 0;

@@ -1,10 +1,10 @@
-//! Which CPUs threads may run on, in which order they are taken, and pinning to one of them.
+//! CPUs that threads may run on, their order of assignment, and pinning.
 
 use std::io;
 
 use pathline_schema::{CpuSet, Topology};
 
-/// Words of an affinity mask: 8192 CPUs, Linux's own limit.
+/// 64-bit words of an affinity mask: 8192 CPUs, the limit of Linux.
 const MASK: usize = 128;
 
 /// CPUs that this thread may use.
@@ -29,7 +29,7 @@ pub fn pin(cpu: u32) -> io::Result<()> {
     restrict(&CpuSet::new([cpu]))
 }
 
-/// Lets this thread run on `cpus` only.
+/// Restricts this thread to `cpus`.
 pub fn restrict(cpus: &CpuSet) -> io::Result<()> {
     let mut mask = [0_u64; MASK];
     for &cpu in cpus.as_slice() {
@@ -43,15 +43,15 @@ pub fn restrict(cpus: &CpuSet) -> io::Result<()> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The number of this thread, as `/proc/self/task` lists it.
-pub fn thread() -> u32 {
+/// The thread number of this thread, as in `/proc/self/task`.
+pub fn thread_id() -> u32 {
     // The C library of old systems has no function for it.
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// Time that this thread has spent in user mode and in the kernel, in ns.
-pub fn used() -> (f64, f64) {
-    // SAFETY: plain numbers, for which all zeros are a value.
+/// CPU time of this thread in user mode and in the kernel, in ns.
+pub fn cpu_times() -> (f64, f64) {
+    // SAFETY: plain numbers, for which all zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel stores one structure, which lives through the call.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
@@ -59,8 +59,9 @@ pub fn used() -> (f64, f64) {
     (ns(usage.ru_utime), ns(usage.ru_stime))
 }
 
-/// The usable CPUs of a domain: one of each core first, then their SMT siblings.
-pub fn order(topology: &Topology, cpus: &CpuSet) -> Vec<u32> {
+/// The usable CPUs of a domain in order of assignment: one of each core first, then their SMT
+/// siblings.
+pub fn assignment_order(topology: &Topology, cpus: &CpuSet) -> Vec<u32> {
     let core = |cpu: u32| {
         let of_core = |c: &&pathline_schema::CacheGroup| {
             c.level == 1 && c.kind != "Instruction" && c.cpus.contains(cpu)
@@ -76,13 +77,13 @@ pub fn order(topology: &Topology, cpus: &CpuSet) -> Vec<u32> {
     order
 }
 
-/// Restricts this thread, and those that it starts, to one of `shares` equal shares of a domain's
-/// usable CPUs, cores before their SMT siblings; to a CPU that others use, too, if there are fewer
-/// than shares. The CPUs.
+/// Restricts this thread, and threads that it starts, to one of `shares` equal shares of a domain's
+/// usable CPUs, cores before their SMT siblings. With fewer CPUs than shares, a CPU belongs to
+/// several shares. Returns the CPUs.
 ///
 /// # Errors
 /// The domain has no usable CPU, or the kernel refuses.
-pub fn keep_to_share(
+pub fn restrict_to_share(
     topology: &Topology,
     numa: u32,
     nth: usize,
@@ -90,7 +91,7 @@ pub fn keep_to_share(
 ) -> io::Result<CpuSet> {
     let none = || io::Error::other(format!("numa{numa} has no CPU that may be used"));
     let domain = topology.numa.iter().find(|d| d.id == numa).ok_or_else(none)?;
-    let cpus = share(&order(topology, &domain.cpus.intersect(&allowed()?)), nth, shares);
+    let cpus = share(&assignment_order(topology, &domain.cpus.intersect(&allowed()?)), nth, shares);
     if cpus.is_empty() {
         return Err(none());
     }
@@ -117,7 +118,7 @@ mod tests {
         let cpus = [0, 2, 4, 6, 1, 3, 5];
         assert_eq!(share(&cpus, 0, 3), CpuSet::new([0, 2]));
         assert_eq!(share(&cpus, 2, 3), CpuSet::new([1, 3]));
-        // Nine shares of seven: the eighth has the first's.
+        // Nine shares of seven: the eighth equals the first.
         assert_eq!(share(&cpus, 7, 9), CpuSet::new([0]));
         assert!(share(&[], 0, 2).is_empty());
     }
@@ -132,11 +133,11 @@ mod tests {
             ..Default::default()
         };
         let topology = Topology { caches: vec![l1([0, 2]), l1([1, 3])], ..Default::default() };
-        assert_eq!(order(&topology, &CpuSet::new([0, 1, 2, 3])), [0, 1, 2, 3]);
+        assert_eq!(assignment_order(&topology, &CpuSet::new([0, 1, 2, 3])), [0, 1, 2, 3]);
         let topology = Topology { caches: vec![l1([0, 1]), l1([2, 3])], ..Default::default() };
-        assert_eq!(order(&topology, &CpuSet::new([0, 1, 2, 3])), [0, 2, 1, 3]);
-        // 0 may not be used: 1 is then the first of its core.
-        assert_eq!(order(&topology, &CpuSet::new([1, 2, 3])), [1, 2, 3]);
+        assert_eq!(assignment_order(&topology, &CpuSet::new([0, 1, 2, 3])), [0, 2, 1, 3]);
+        // CPU 0 is not usable: 1 is then the first of its core.
+        assert_eq!(assignment_order(&topology, &CpuSet::new([1, 2, 3])), [1, 2, 3]);
     }
 
     #[test]

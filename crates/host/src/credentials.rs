@@ -1,28 +1,28 @@
-//! Which process is at the other end of a socket of this host.
+//! Identifies the process at the other end of a local socket.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A process at the other end of a Unix socket, as the kernel noted it: of a visitor when it connected,
-/// of a listener when it began to listen.
+/// The process at the other end of a Unix socket, as recorded by the kernel: of a client when it
+/// connected, of a server when it began to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// Its process number; 0 if it has none in this namespace.
+    /// Process number; 0 if it has none in this namespace.
     pub pid: u32,
-    /// Its effective user.
+    /// Effective user.
     pub uid: u32,
 }
 
-/// Asks the kernel who is at the other end (`SO_PEERCRED`).
+/// Asks the kernel for the process at the other end (`SO_PEERCRED`).
 ///
 /// # Errors
-/// The socket is no Unix socket, or is not connected.
+/// The socket is not a Unix socket, or is not connected.
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let whole = size_of_val(&found) as libc::socklen_t;
     let mut len = whole;
-    // SAFETY: the kernel stores at most `len` bytes into `found`, and how many into `len`; both live
-    // through the call.
+    // SAFETY: the kernel stores at most `len` bytes into `found`, and their number into `len`; both
+    // live through the call.
     let code = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,32 +1,32 @@
-//! Small files of /proc and /sys, read with a bound and never trusted.
+//! Reads small files of /proc and /sys, with a size limit.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The most of a file that is read: `/proc/self/smaps` of a large process fits.
-const MOST: u64 = 64 << 20;
+/// Maximum bytes to read: `/proc/self/smaps` of a large process fits.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// The text of a file, or nothing where it is absent, unreadable or no text.
+/// The text of a file. `None` if it is absent, unreadable or not UTF-8.
 pub fn text(path: impl AsRef<Path>) -> Option<String> {
     let mut text = String::new();
-    File::open(path).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+    File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
-/// Up to `most` bytes of a file, or nothing where it is absent or unreadable.
+/// Up to `most` bytes of a file. `None` if it is absent or unreadable.
 pub fn bytes(path: impl AsRef<Path>, most: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// The one number that a file holds.
+/// The only number in a file.
 pub fn number(path: impl AsRef<Path>) -> Option<u64> {
     text(path)?.trim().parse().ok()
 }
 
-/// The bytes that a line `KEY  N kB` of a `meminfo`-like text states.
+/// Bytes of a line `KEY  N kB` in a text like `meminfo`.
 pub fn kilobytes(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let rest = &line[line.find(key)?..];

@@ -171,7 +171,7 @@ mod tests {
         std::thread::scope(|scope| {
             let early = scope.spawn(|| {
                 let come = line.wait();
-                (come, crate::cpus::used())
+                (come, crate::cpus::cpu_times())
             });
             // 100 ms after 200 us of yields: a thread that only yielded would use most of them, if
             // it got a CPU at all.

@@ -1,4 +1,4 @@
-//! Gates of this process, and the threads that each one holds back.
+//! Gates of this process, and the threads that each holds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,20 +8,20 @@ use pathline_hal::{CallError, CallResult, GateId};
 
 use crate::gate::StartLine;
 
-/// Threads that a gate can hold back.
+/// Threads that a gate can hold.
 pub trait GateWaiter {
     /// Number of threads that start together.
     fn threads(&self) -> u32;
-    /// Starts them from a line that they share with everything else behind the gate.
+    /// Starts them from a line shared with everything else behind the gate.
     fn start(&self, line: &Arc<StartLine>);
 }
 
 /// One gate.
 #[derive(Default)]
 struct HeldGate {
-    /// An open gate holds nothing back.
+    /// Whether the gate is open; an open gate holds nothing.
     open: bool,
-    /// Pools that have work.
+    /// Pools with submitted work.
     waiters: Vec<Arc<dyn GateWaiter>>,
 }
 
@@ -30,20 +30,20 @@ struct HeldGate {
 pub struct GateTable(RefCell<BTreeMap<GateId, HeldGate>>);
 
 impl GateTable {
-    /// Adds a gate, which is closed.
+    /// Adds a gate, closed.
     pub fn create(&self, gate: GateId) {
         self.0.borrow_mut().insert(gate, HeldGate::default());
     }
 
-    /// That a call names a gate of this table.
+    /// Checks that a gate is in this table.
     ///
     /// # Errors
-    /// It does not.
+    /// No gate has this number.
     pub fn find(&self, call: &str, gate: GateId) -> CallResult<()> {
         self.0.borrow().contains_key(&gate).then_some(()).ok_or_else(|| no_gate(call))
     }
 
-    /// Makes a gate hold back threads that have work; behind an open gate they start at once.
+    /// Makes a gate hold threads with work. Behind an open gate they start at once.
     ///
     /// # Errors
     /// No gate has this number.
@@ -57,7 +57,7 @@ impl GateTable {
         Ok(())
     }
 
-    /// Takes these threads from behind every gate.
+    /// Removes these threads from every gate.
     pub fn release<W: GateWaiter>(&self, waiter: &Arc<W>) {
         let at = Arc::as_ptr(waiter).cast::<()>();
         for gate in self.0.borrow_mut().values_mut() {
@@ -65,7 +65,7 @@ impl GateTable {
         }
     }
 
-    /// Opens a gate: all threads that it holds back start together.
+    /// Opens a gate: all threads that it holds start together.
     ///
     /// # Errors
     /// No gate has this number.
@@ -75,7 +75,7 @@ impl GateTable {
         Ok(())
     }
 
-    /// Removes a gate, which opens it.
+    /// Opens and removes a gate.
     ///
     /// # Errors
     /// No gate has this number.

@@ -1,5 +1,5 @@
-//! The live host: memory of chosen pages on a chosen NUMA domain, threads pinned to cores, the loops
-//! that they run, each in the instructions that it is named after, and the real clock.
+//! The live host: memory of chosen page sizes on a chosen NUMA domain, threads pinned to cores, CPU
+//! loops that each use the instructions in their name, and the real clock.
 #![allow(unsafe_code)]
 
 pub mod chase;
@@ -22,7 +22,7 @@ mod stored_check;
 mod team;
 mod thread_clock;
 
-pub use cpus::keep_to_share;
+pub use cpus::restrict_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};
 pub use live_host::{FindRegistrar, LiveHost};
 pub use machine_load::own_processes;

@@ -1,4 +1,4 @@
-//! How much memory may still be taken: of a NUMA domain, of the machine, of each enclosing cgroup.
+//! Available memory: of a NUMA domain, of the machine, of each enclosing cgroup.
 
 use std::path::{Path, PathBuf};
 
@@ -8,30 +8,30 @@ use crate::files;
 #[derive(Debug, PartialEq, Eq)]
 struct CgroupTree {
     v2: bool,
-    /// Where it is mounted.
+    /// Mount point.
     mount: PathBuf,
     /// The cgroup of this process, relative to the mount.
     path: PathBuf,
 }
 
-/// Memory that can be taken on `numa` now, or on the machine where the kernel does not tell
-/// domains apart. None if nothing is known.
+/// Bytes available on `numa` now, or on the machine if the kernel does not distinguish domains.
+/// `None` if unknown.
 pub fn free(numa: u32) -> Option<u64> {
     let node = files::text(format!("/sys/devices/system/node/node{numa}/meminfo"))
         .and_then(|t| node_free(&t));
-    [node, anywhere()].into_iter().flatten().min()
+    [node, free_anywhere()].into_iter().flatten().min()
 }
 
-/// Memory that can be taken on the machine now, wherever it lies. A virtual machine that grows as
-/// it is used counts here what it will be given, and in no domain.
-pub fn anywhere() -> Option<u64> {
+/// Bytes available on the machine now, on any domain. If a virtual machine grows on demand, this
+/// includes its future memory, which belongs to no domain yet.
+pub fn free_anywhere() -> Option<u64> {
     let all = files::text("/proc/meminfo").and_then(|t| {
         files::kilobytes(&t, "MemAvailable").or_else(|| files::kilobytes(&t, "MemFree"))
     });
     [all, cgroup_headroom()].into_iter().flatten().min()
 }
 
-/// A node's meminfo has no MemAvailable: free pages, and those that hold clean or soon clean file
+/// A domain's meminfo has no MemAvailable: adds free pages and those with clean or soon clean file
 /// contents.
 fn node_free(text: &str) -> Option<u64> {
     let free = files::kilobytes(text, "MemFree")?;
@@ -46,7 +46,7 @@ fn cgroup_headroom() -> Option<u64> {
     hierarchies(&groups, &mounts).iter().filter_map(headroom).min()
 }
 
-/// Joins `/proc/self/cgroup` and `/proc/self/mountinfo`. A mount may show only a part of the
+/// Joins `/proc/self/cgroup` and `/proc/self/mountinfo`. A mount may contain only a part of the
 /// hierarchy (`root`), as inside a container.
 fn hierarchies(groups: &str, mounts: &str) -> Vec<CgroupTree> {
     let mut found = Vec::new();
@@ -77,8 +77,8 @@ fn hierarchies(groups: &str, mounts: &str) -> Vec<CgroupTree> {
     found
 }
 
-/// The least that any cgroup from this process's up to the mount leaves. Pages of files that
-/// nobody uses count against a limit but give way.
+/// Least headroom of any cgroup from this process's up to the mount. Unused pages of files count
+/// against a limit but are reclaimed first.
 fn headroom(hierarchy: &CgroupTree) -> Option<u64> {
     let (limit, usage, cached) = if hierarchy.v2 {
         ("memory.max", "memory.current", "inactive_file ")
@@ -110,7 +110,7 @@ mod tests {
             std::fs::create_dir_all(&group).unwrap();
             std::fs::write(group.join(name), text).unwrap();
         };
-        // Inner: no limit. Outer: 1000 - (700 - 100 that give way) = 400.
+        // Inner: no limit. Outer: 1000 - (700 - 100 reclaimable) = 400.
         write("outer", "memory.max", "1000\n");
         write("outer", "memory.current", "700\n");
         write("outer", "memory.stat", "anon 600\ninactive_file 100\n");

@@ -1,4 +1,4 @@
-//! The host that this process runs on, behind `hal::Host`.
+//! The host of this process, as a [`pathline_hal::Host`].
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -22,47 +22,47 @@ use crate::stored_check::StoredSpan;
 use crate::team::{PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
 use crate::{chase, cpus, loops, round_pool, spread, stored_check, thread_clock};
 
-/// CPUs of a domain that this process may use, in the order in which they are taken.
+/// CPUs of a domain that this process may use, in the order of assignment to threads.
 struct CpuDomain {
     id: u32,
     cpus: Vec<u32>,
 }
 
-/// Opens the adapters of a machine; the error says why none can be had.
+/// Opens the network adapters of a machine. The error states why there are none.
 pub type FindRegistrar = fn(&Topology) -> std::result::Result<Box<dyn MemoryRegistrar>, String>;
 
-/// The host that this process runs on.
+/// The host of this process.
 pub struct LiveHost {
     origin: ClockOrigin,
     domains: Vec<CpuDomain>,
-    /// All its buffers.
+    /// All buffers.
     pub memory: Rc<HostMemory>,
     teams: RefCell<BTreeMap<TeamId, PinnedTeam>>,
-    /// All its gates.
+    /// All gates.
     pub gates: Rc<GateTable>,
     made: RefCell<u64>,
     probe: ConditionProbe,
-    /// CPUs behind each last-level cache.
+    /// CPUs of each last-level cache.
     l3: Vec<CpuSet>,
-    /// Adapters are looked for at the first use: what this was made from, and what became of it.
+    /// What to open adapters with at the first use, and the result.
     topology: Topology,
     find_registrar: FindRegistrar,
     registrar: OnceCell<std::result::Result<Box<dyn MemoryRegistrar>, String>>,
 }
 
 impl LiveHost {
-    /// A host of these domains and CPUs; one domain if `topology` names none that this process may use.
-    /// `find_registrar` is called when memory is first registered with an adapter.
+    /// A host with the domains and CPUs of a topology; one domain if this process may use none of
+    /// them. `find_registrar` runs when memory is first registered with an adapter.
     pub fn new(topology: &Topology, origin: ClockOrigin, find_registrar: FindRegistrar) -> Self {
         let allowed = cpus::allowed().unwrap_or_else(|_| topology.host.cpus.clone());
         let domain = |id: u32, all: &CpuSet| CpuDomain {
             id,
-            cpus: cpus::order(topology, &all.intersect(&allowed)),
+            cpus: cpus::assignment_order(topology, &all.intersect(&allowed)),
         };
         let mut domains: Vec<CpuDomain> =
             topology.numa.iter().map(|d| domain(d.id, &d.cpus)).collect();
         if domains.iter().all(|d| d.cpus.is_empty()) {
-            // The topology knows nothing of CPUs that this process may use: one domain of all.
+            // The topology has none of the CPUs that this process may use: one domain for all.
             let id = domains.first().map_or(0, |d| d.id);
             domains = vec![domain(id, &allowed)];
         }
@@ -95,9 +95,9 @@ impl LiveHost {
         })
     }
 
-    /// Threads on the first CPUs of a domain, so that cases of as many threads differ by what they do and
-    /// not by where they run: CPUs of a virtual machine are not equal, nor are fast and efficient cores.
-    /// Of those CPUs, what `others` have is taken last, and what is behind their last-level cache first.
+    /// Starts threads on the first CPUs of a domain, so that cases with the same number of threads
+    /// use the same CPUs: virtual CPUs differ, and so do fast and efficient cores. CPUs behind the
+    /// last-level caches of `others` come first, CPUs of `others` last.
     fn team(&self, numa: u32, threads: u32, others: &[TeamId]) -> CallResult<TeamId> {
         let domain = self.domain("team_create", numa)?;
         let usable = domain.cpus.len();
@@ -125,7 +125,7 @@ impl LiveHost {
         let mut cpus = domain.cpus.clone();
         cpus.sort_by_key(|&cpu| (used(cpu), far(cpu)));
         cpus.truncate(threads as usize);
-        // Teams of other cases sleep while this one works.
+        // Teams of other cases sleep during this one's work.
         let all: usize = self.domains.iter().map(|d| d.cpus.len()).sum();
         let team = PinnedTeam::new(cpus, theirs.len() + (threads as usize) < all)?;
         let id = TeamId(self.id());
@@ -138,7 +138,7 @@ impl LiveHost {
         *self.made.borrow()
     }
 
-    /// Checks a piece of work against the memory it names and makes a job of it.
+    /// Checks work against the memory that it names, and makes a job of it.
     fn job(&self, threads: u32, work: &TeamWork) -> CallResult<TeamJob> {
         let mut job = TeamJob {
             task: ThreadTask::Nothing,
@@ -187,7 +187,7 @@ impl LiveHost {
             }
             job.will_write(self.target(dst, effect.writes.0)?);
         }
-        // Whole pages, where there are enough of them: no page is then touched by two threads.
+        // Whole pages if there are enough of them: two threads then never touch the same page.
         let pages = work.bytes.0 / u64::from(threads) >= 16 * self.memory.page() as u64;
         let grain = if pages { self.memory.page() as u64 } else { 64 };
         job.pieces = split(work.bytes.0, threads, grain);
@@ -228,8 +228,8 @@ impl LiveHost {
         }
         let page = self.memory.page();
         let mapping = self.target(work.dst, work.bytes.0)?;
-        // The pages are given back first: nobody else may be reading them.
-        memory::idle("submit", &mapping)?;
+        // The pages are discarded first: no other job may read them.
+        memory::check_idle("submit", &mapping)?;
         if !(work.dst - mapping.base as u64).is_multiple_of(mapping.grain as u64) {
             let thing = format!("{} at {:#x}", work.work, work.dst);
             return Err(CallError::unsupported("submit", thing, "a first touch starts on a page"));
@@ -258,8 +258,8 @@ impl LiveHost {
     fn target(&self, address: u64, bytes: u64) -> CallResult<Arc<MappedMemory>> {
         let mapping = self.memory.range("submit", address, bytes)?;
         if mapping.chain().is_some() {
-            // A chase that runs over it would follow whatever is written.
-            memory::idle("submit", &mapping)?;
+            // A chase over it would follow the overwritten pointers.
+            memory::check_idle("submit", &mapping)?;
         }
         Ok(mapping)
     }
@@ -268,7 +268,7 @@ impl LiveHost {
 const NO_CONTENT: &str = "what it stores is no function of what it loads";
 
 fn no_loop(work: CpuWork) -> CallError {
-    let choices = loops::choices(work.op);
+    let choices = loops::supported_variants(work.op);
     CallError::unsupported(
         "submit",
         work.to_string(),
@@ -321,12 +321,12 @@ impl Host for LiveHost {
 
     fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {
         let mapping = self.memory.range("fill", address, bytes.0)?;
-        memory::idle("fill", &mapping)?;
+        memory::check_idle("fill", &mapping)?;
         mapping.note_written(address + bytes.0);
         let base = address as usize;
         if !chain {
             let grain = mapping.grain as u64;
-            // SAFETY: the range lies in a mapping that is held and that no job uses.
+            // SAFETY: the range lies in a mapping that is held and not used by a job.
             unsafe { spread::fill(self.memory.cpus(mapping.numa), address, bytes.0, grain, seed) };
             return Ok(());
         }
@@ -340,8 +340,9 @@ impl Host for LiveHost {
         if bytes.0 < 8 || !address.is_multiple_of(8) {
             return refuse("a chain needs 8 bytes on a boundary of 8");
         }
-        // SAFETY: in a mapping that is held and that no job uses; aligned and long enough.
-        if !unsafe { chase::lay(base as *mut u8, bytes, seed) } {
+        // SAFETY: the range lies in a mapping that is held and not used by a job; aligned and long
+        // enough.
+        if !unsafe { chase::write_chain(base as *mut u8, bytes, seed) } {
             return refuse("a chain covers at most 512 GiB");
         }
         mapping.set_chain(Some(ChaseChain { address, bytes: bytes.0 }));
@@ -350,9 +351,9 @@ impl Host for LiveHost {
 
     fn check(&self, address: u64, bytes: Bytes, seed: u64) -> CallResult<Option<u64>> {
         let mapping = self.memory.range("check", address, bytes.0)?;
-        memory::at_rest("check", &mapping)?;
+        memory::check_not_written("check", &mapping)?;
         let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
-        // SAFETY: the range lies in a mapping that is held and that no running job stores to.
+        // SAFETY: the range lies in a mapping that is held, and no running job stores to it.
         Ok(unsafe { spread::check(cpus, address, bytes.0, grain, seed) })
     }
 
@@ -370,16 +371,16 @@ impl Host for LiveHost {
             }
         };
         let mapping = self.memory.range("check_stored", work.dst, bytes)?;
-        memory::at_rest("check_stored", &mapping)?;
+        memory::check_not_written("check_stored", &mapping)?;
         let read = (sources > 0)
             .then(|| self.memory.range("check_stored", work.src, bytes.saturating_mul(sources)))
             .transpose()?;
         if let Some(read) = &read {
-            memory::at_rest("check_stored", read)?;
+            memory::check_not_written("check_stored", read)?;
         }
         let span = StoredSpan { dst: work.dst, src: work.src, other: work.src + bytes, bytes };
         let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
-        // SAFETY: the ranges lie in mappings that are held and that no running job stores to.
+        // SAFETY: the ranges lie in mappings that are held, and no running job stores to them.
         Ok(unsafe { stored_check::first_wrong(cpus, op, span, grain) })
     }
 
@@ -408,14 +409,14 @@ impl Host for LiveHost {
         let teams = self.teams.borrow();
         let team = teams.get(&team).ok_or_else(|| no_such("submit", "team"))?;
         if team.pool.is_busy() {
-            return Err(round_pool::not_reaped("team"));
+            return Err(round_pool::not_reaped_error("team"));
         }
         let mut job = self.job(team.cpus.len() as u32, work)?;
         if let Some(mapping) = job.writes.as_ref() {
             mapping.note_written(work.dst + work.bytes.0);
         }
         job.isolated &= job.reps > 1;
-        team.pool.give("team", job)?;
+        team.pool.submit("team", job)?;
         self.gates.hold(gate, &team.pool)
     }
 

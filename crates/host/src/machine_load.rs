@@ -1,7 +1,8 @@
-//! What other processes take of this host's CPUs: all CPU time less that of this run's own processes.
+//! Load of other processes on this host's CPUs: total CPU time less that of this run's own
+//! processes.
 //!
-//! Each reading looks at `/proc/stat` and at the `stat` of every process, so that it is taken once a
-//! second at most, and never more often than 400 times what it costs: 0.25 % of a run.
+//! Each reading reads `/proc/stat` and the `stat` of every process. It is therefore taken at most
+//! once a second, and at most every 400 times its cost: 0.25 % of a run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,74 +14,73 @@ use pathline_schema::{CpuSet, RunNote};
 use crate::clock::ClockOrigin;
 use crate::{files, thread_clock};
 
-/// Shortest time between two readings, but for the first: 100 ticks of each CPU.
+/// Minimum time between two readings after the first: 100 ticks of each CPU.
 const WINDOW_NS: u64 = 1_000_000_000;
-/// Shortest time from the start to the first reading.
+/// Minimum time from the start to the first reading.
 const FIRST_WINDOW_NS: u64 = 500_000_000;
-/// A reading is taken when this many times its cost have passed.
+/// Minimum time between readings, as a multiple of the cost of one.
 const COST_FACTOR: u64 = 400;
-/// What a reading is taken to cost where a thread's clock cannot be read.
+/// Assumed cost of a reading if a thread's clock is unreadable.
 const DEFAULT_COST_NS: u64 = 20_000_000;
-/// Ticks in a second of the times in /proc: `USER_HZ`, 100 on every architecture of Linux that is
-/// supported here.
+/// Ticks per second of the times in /proc: `USER_HZ`, 100 on every supported architecture of Linux.
 const TICKS: f64 = 100.0;
-/// The processes that are named.
-const MOST_NAMED: usize = 3;
-/// The most processes that are looked at.
-const MOST_PROCESSES: usize = 100_000;
-/// Launchers and shells above a run are few.
-const MOST_ANCESTORS: usize = 16;
-/// The parent of kernel threads.
+/// Maximum number of processes to name.
+const MAX_NAMED: usize = 3;
+/// Maximum number of processes to read.
+const MAX_PROCESSES: usize = 100_000;
+/// Maximum number of launchers and shells above a run.
+const MAX_ANCESTORS: usize = 16;
+/// Process number of the parent of kernel threads.
 const KTHREADD: u32 = 2;
 
-/// What CPUs did since the host was started, in ticks.
+/// Use of a CPU since the host started, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct CpuTicks {
-    /// Of processes and of the kernel for them; interrupts are no process's.
+    /// Used by processes, or by the kernel on their behalf; without interrupts.
     busy: u64,
-    /// Taken by the hypervisor.
+    /// Stolen by the hypervisor.
     stolen: u64,
 }
 
-/// A process as its `stat` describes it.
+/// A process according to its `stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProcessStat {
     name: String,
     parent: u32,
-    /// CPU time, that of its ended children included, in ticks.
+    /// CPU time in ticks, including its ended children.
     ticks: u64,
 }
 
-/// All that is compared with the next reading.
+/// Counters for comparison with the next reading.
 #[derive(Debug, Clone, Default)]
 struct LoadReading {
     at: u64,
     /// CPUs that this process may use.
     allowed: CpuTicks,
-    /// The others.
+    /// All other CPUs of the host.
     others: CpuTicks,
     /// Ticks of this run's processes.
     own: u64,
-    /// Ticks of other processes, by their number.
+    /// Ticks of other processes, by process number.
     foreign: BTreeMap<u32, (u64, String)>,
 }
 
-/// Means since the reading before, each in CPUs.
+/// Means since the previous reading, in CPUs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct MachineLoad {
     /// This run's processes.
     pub(crate) own: f64,
     /// Other processes on the CPUs that this process may use.
     pub(crate) foreign: f64,
-    /// Whatever runs on other CPUs of the host.
+    /// Everything on other CPUs of the host.
     pub(crate) elsewhere: f64,
-    /// Taken by the hypervisor from the CPUs that this process may use.
+    /// Stolen by the hypervisor from the CPUs that this process may use.
     pub(crate) stolen: f64,
-    /// The greatest among the other processes: `rustc (pid 4711) 0.97`.
+    /// The other processes with the highest load: `rustc (pid 4711) 0.97`.
     pub(crate) named: Vec<String>,
 }
 
-/// Reads the load and keeps what it is compared with.
+/// Reads the load and keeps the previous reading for comparison.
 pub(crate) struct LoadProbe {
     origin: ClockOrigin,
     proc: PathBuf,
@@ -88,15 +88,15 @@ pub(crate) struct LoadProbe {
     allowed: CpuSet,
     last: RefCell<LoadReading>,
     known: RefCell<Option<MachineLoad>>,
-    /// CPU time of the last reading.
+    /// CPU time of the last reading, in ns.
     cost_ns: Cell<u64>,
     readings: Cell<u64>,
-    /// Whether a note names the other processes already.
+    /// Whether a note has already named the other processes.
     noted: Cell<bool>,
 }
 
 impl LoadProbe {
-    /// Begins to look at the host of this process, which may use the CPUs `allowed`.
+    /// Starts to observe the host of this process, which may use the CPUs `allowed`.
     pub(crate) fn new(origin: ClockOrigin, allowed: CpuSet) -> Self {
         Self::at(origin, Path::new("/proc"), std::process::id(), allowed)
     }
@@ -118,8 +118,8 @@ impl LoadProbe {
         probe
     }
 
-    /// The load since the last reading, or the one before where that was too short a time ago. None
-    /// where /proc does not give it.
+    /// The load since the previous reading, or since the one before if that is too recent. `None`
+    /// if /proc does not report it.
     pub(crate) fn read(&self) -> Option<MachineLoad> {
         let since = self.origin.ns().saturating_sub(self.last.borrow().at);
         let window = if self.readings.get() < 2 { FIRST_WINDOW_NS } else { WINDOW_NS };
@@ -132,12 +132,13 @@ impl LoadProbe {
         self.known.borrow().clone()
     }
 
-    /// What all readings so far took, in ms, as an estimate from the last one.
+    /// Estimated cost of all readings so far in ms, from the last one.
     pub(crate) fn cost_ms(&self) -> f64 {
         self.cost_ns.get() as f64 * self.readings.get() as f64 / 1e6
     }
 
-    /// Names other processes once, when they first take more than [`busy_cpus`](pathline_schema::busy_cpus).
+    /// Names other processes once, when they first use more than
+    /// [`busy_cpus`](pathline_schema::busy_cpus).
     pub(crate) fn new_note(&self) -> Option<RunNote> {
         let load = self.known.borrow();
         let load = load.as_ref().filter(|_| !self.noted.get())?;
@@ -160,7 +161,7 @@ impl LoadProbe {
     }
 
     fn reading(&self) -> LoadReading {
-        // Time on a CPU: a reading on a busy host waits for one, which is no cost to the host.
+        // CPU time: on a busy host a reading waits for a CPU, which is no cost to the host.
         let begun = thread_clock::on_cpu_ns();
         let mut reading = LoadReading { at: self.origin.ns(), ..LoadReading::default() };
         for (cpu, ticks) in cpu_ticks(&files::text(self.proc.join("stat")).unwrap_or_default()) {
@@ -188,7 +189,7 @@ impl LoadProbe {
 }
 
 impl LoadReading {
-    /// The mean load from this reading to a later one.
+    /// Mean load between this reading and a later one.
     fn until(&self, later: &Self) -> Option<MachineLoad> {
         let seconds = later.at.checked_sub(self.at).filter(|&ns| ns > 0)? as f64 / 1e9;
         let cpus = |ticks: u64| ticks as f64 / TICKS / seconds;
@@ -204,7 +205,8 @@ impl LoadReading {
                 let before = self.foreign.get(&pid).map_or(0, |(ticks, _)| *ticks);
                 (ticks.saturating_sub(before), pid, name.as_str())
             })
-            // A process that is only now seen may be an old one of another namespace: not its whole life.
+            // A process seen for the first time may be an old one of another namespace: its whole
+            // life does not count.
             .filter(|&(ticks, ..)| ticks > 0 && cpus(ticks) < 4096.0)
             .collect();
         named.sort_by_key(|&(ticks, pid, _)| (std::cmp::Reverse(ticks), pid));
@@ -216,40 +218,41 @@ impl LoadReading {
             foreign: cpus(busy.saturating_sub(own)),
             elsewhere: cpus(grown(|r| r.others.busy)),
             stolen: cpus(grown(|r| r.allowed.stolen)),
-            named: named.iter().take(MOST_NAMED).map(name).collect(),
+            named: named.iter().take(MAX_NAMED).map(name).collect(),
         })
     }
 }
 
-/// The ticks of each CPU of a `/proc/stat`. Guest time is part of user time and not added again.
+/// Ticks of each CPU in a `/proc/stat`. Guest time is part of user time and not added again.
 fn cpu_ticks(stat: &str) -> BTreeMap<u32, CpuTicks> {
     let line = |line: &str| {
         let (cpu, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
         let fields: Vec<u64> =
             fields.split_whitespace().map(|f| f.parse().ok()).collect::<Option<_>>()?;
         let field = |at: usize| fields.get(at).copied().unwrap_or(0);
-        // User, nice, system; idle, waiting for I/O, two kinds of interrupts; stolen.
+        // Fields: user, nice, system; idle, waiting for I/O, two kinds of interrupts; stolen.
         let busy = field(0).saturating_add(field(1)).saturating_add(field(2));
         Some((cpu.parse().ok()?, CpuTicks { busy, stolen: field(7) }))
     };
     stat.lines().filter_map(line).collect()
 }
 
-/// Every process that can be seen.
+/// All visible processes.
 fn processes(proc: &Path) -> BTreeMap<u32, ProcessStat> {
     let Ok(entries) = fs::read_dir(proc) else { return BTreeMap::new() };
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    let pids = entries.filter_map(Result::ok).filter_map(pid).take(MOST_PROCESSES);
+    let pids = entries.filter_map(Result::ok).filter_map(pid).take(MAX_PROCESSES);
     let stat = |pid: u32| parse_stat(&files::text(proc.join(pid.to_string()).join("stat"))?);
     pids.filter_map(|pid| Some((pid, stat(pid)?))).collect()
 }
 
-/// The name of a process may hold anything, parentheses included.
+/// The name of a process may contain any character, parentheses included.
 fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (head, fields) = text.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    // Field 3 of proc(5) is the first here: parent 4, user 14, system 15, those of ended children.
+    // The first field here is field 3 of proc(5): parent 4, user 14, system 15, those of ended
+    // children.
     let number = |at: usize| fields.get(at - 3)?.parse::<u64>().ok();
     let parent = u32::try_from(number(4)?).ok()?;
     let ticks = [14, 15, 16, 17].into_iter().map(number).collect::<Option<Vec<_>>>()?;
@@ -257,15 +260,15 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
     Some(ProcessStat { name: pathline_schema::plain_line(name).into_owned(), parent, ticks })
 }
 
-/// The processes of a run: its topmost process of the same program, all below that one, and ranks that a
-/// launcher started next to it with the same command line.
+/// The processes of a run: its topmost process of the same program, all its descendants, and ranks
+/// that a launcher started next to it with the same command line.
 fn own_family(proc: &Path, processes: &BTreeMap<u32, ProcessStat>, pid: u32) -> BTreeSet<u32> {
     let parent = |pid: u32| processes.get(&pid).map(|p| p.parent).filter(|&parent| parent > 1);
     let program = |pid: u32| fs::read_link(proc.join(pid.to_string()).join("exe")).ok();
     let command = |pid: u32| files::bytes(proc.join(pid.to_string()).join("cmdline"), 1 << 20);
     let same = program(pid);
     let mut root = pid;
-    for _ in 0..MOST_ANCESTORS {
+    for _ in 0..MAX_ANCESTORS {
         match parent(root).filter(|&above| same.is_some() && program(above) == same) {
             Some(above) => root = above,
             None => break,
@@ -283,7 +286,7 @@ fn own_family(proc: &Path, processes: &BTreeMap<u32, ProcessStat>, pid: u32) -> 
     if line.is_some() && same.is_some() {
         own.extend(processes.keys().copied().filter(started_with));
     }
-    // A child may have a smaller number than its parent, so until nothing is added.
+    // A child may have a smaller number than its parent, so repeat until nothing is added.
     loop {
         let below = |(pid, p): (&u32, &ProcessStat)| {
             (own.contains(&p.parent) && !own.contains(pid)).then_some(*pid)
@@ -296,7 +299,7 @@ fn own_family(proc: &Path, processes: &BTreeMap<u32, ProcessStat>, pid: u32) -> 
     }
 }
 
-/// The processes of this run that can be seen on this host.
+/// The visible processes of this run on this host.
 pub fn own_processes() -> BTreeSet<u32> {
     let proc = Path::new("/proc");
     own_family(proc, &processes(proc), std::process::id())
@@ -320,7 +323,7 @@ mod tests {
         fn path(&self) -> &Path {
             self.folder.path()
         }
-        /// Sets user ticks of both CPUs, and stolen ones of the first.
+        /// Sets user ticks of both CPUs, and stolen ticks of the first.
         fn cpus(&self, user: [u64; 2], stolen: u64) {
             let text = format!(
                 "cpu  9 9 9 9 9 9 9 9\ncpu0 {} 1 2 500 0 77 88 {stolen} 0 0\n\
@@ -366,7 +369,8 @@ mod tests {
         };
         put(100);
         let probe = fake.probe(7, "0-1");
-        // 180 + 18 ticks of 200 in the 2 s are the worker's and the kernel's: 2 are of somebody else.
+        // 180 + 18 ticks of 200 in the 2 s are the worker's and the kernel's: 2 belong to another
+        // process.
         put(280);
         fake.cpus([1100, 1100], 0);
         let load = fake.load(&probe);
@@ -382,7 +386,7 @@ mod tests {
         fake.cpus([1000, 1000], 50);
         let put = |spin: u64, run: u64| {
             fake.process(50, 1, "bash", 10);
-            // A spinner of the same shell, and of the same process group, is not of the run.
+            // A spinning process of the same shell and process group does not belong to the run.
             fake.process(51, 50, "spin", spin);
             fake.process(60, 50, "pathline run", run);
         };
@@ -436,7 +440,7 @@ mod tests {
         for _ in 0..1000 {
             probe.read();
         }
-        // The first, another after half a second, and one a second from then on.
+        // The first reading, another after half a second, then one per second.
         let seconds = probe.origin.ns() / WINDOW_NS;
         assert!(probe.readings.get() <= 2 + seconds, "{}", probe.readings.get());
         assert!(probe.cost_ns.get() > 0);

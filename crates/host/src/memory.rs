@@ -1,4 +1,4 @@
-//! Pageable memory of chosen page size on a chosen NUMA domain.
+//! Pageable memory with a chosen page size on a chosen NUMA domain.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,73 +12,73 @@ use pathline_schema::{Bytes, MemKind, Severity};
 
 use crate::{files, limits};
 
-/// Buffers start on a boundary of this size, whatever their pages, so that figures of two page
-/// sizes differ by the pages alone.
+/// Buffers are aligned to this size for every page size, so that figures of two page sizes differ
+/// only by the pages.
 const ALIGN: usize = 2 << 20;
-/// What is left to others: below this the kernel starts to reclaim and figures are its, not ours.
+/// Bytes left free: with less, the kernel reclaims pages, which would affect the figures.
 const RESERVE: u64 = 64 << 20;
 
-/// A pointer chain that lies at the start of a buffer.
+/// A pointer chain at the start of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChaseChain {
-    /// Where the first element lies.
+    /// Address of the first element.
     pub address: u64,
-    /// Bytes that the elements are spread over.
+    /// Bytes over which the elements are spread.
     pub bytes: u64,
 }
 
-/// Mapped memory. It is unmapped when the last holder lets go: the map of buffers, or a job that
-/// still runs over it.
+/// Mapped memory. Unmapped when the last holder releases it: the map of buffers, or a job that
+/// still uses it.
 #[derive(Debug)]
 pub struct MappedMemory {
-    /// The reserved range, with a guard page at least on each side, so that neighbouring buffers
-    /// stay two entries of smaps.
+    /// The reserved range, with at least one guard page on each side, which keeps neighbouring
+    /// buffers separate in smaps.
     whole: (usize, usize),
-    /// First address.
+    /// Start address.
     pub base: usize,
-    /// Bytes, whole pages.
+    /// Size in bytes, whole pages.
     pub len: usize,
-    /// What was asked for; `len` is rounded up to pages.
+    /// Requested size in bytes; `len` is rounded up to pages.
     asked: u64,
-    /// The domain that its pages are bound to.
+    /// NUMA domain of its pages.
     pub numa: u32,
-    /// How far from the base something has been written.
+    /// Bytes from the base up to the end of the highest write.
     backed: AtomicU64,
     chain: Mutex<Option<ChaseChain>>,
-    /// Size of the pages that were asked for.
+    /// Requested page size.
     pub grain: usize,
-    /// Jobs that store to it and have not been reaped.
+    /// Jobs that store to it and are not yet reaped.
     pub writers: AtomicU32,
-    /// Those of them that have been started.
+    /// Started jobs among them.
     pub running: AtomicU32,
 }
 
 impl MappedMemory {
-    /// Notes that bytes up to `end` (an address) are backed by pages of their own.
+    /// Records that bytes up to the address `end` have pages.
     pub fn note_written(&self, end: u64) {
         self.backed.fetch_max(end.saturating_sub(self.base as u64), Ordering::Relaxed);
         self.set_chain(None);
     }
-    /// Whether all bytes up to `end` have been written. Memory that has not is the kernel's one
+    /// Whether all bytes up to `end` have been written. Unwritten memory maps the kernel's single
     /// zero page, and reading it measures a cache.
     pub fn is_backed(&self, end: u64) -> bool {
         self.backed.load(Ordering::Relaxed) >= end.saturating_sub(self.base as u64)
     }
-    /// Notes that a pointer chain was written, or overwritten.
+    /// Records that a pointer chain was written, or overwritten.
     pub fn set_chain(&self, chain: Option<ChaseChain>) {
         *self.chain.lock().unwrap_or_else(PoisonError::into_inner) = chain;
     }
-    /// The pointer chain that lies here now.
+    /// The present pointer chain.
     pub fn chain(&self) -> Option<ChaseChain> {
         *self.chain.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Gives the pages of a range, which must lie inside, back to the system.
-    pub fn give_back(&self, address: usize, len: usize) -> io::Result<()> {
+    /// Returns the pages of a range inside the mapping to the kernel.
+    pub fn discard_range(&self, address: usize, len: usize) -> io::Result<()> {
         if address < self.base || address + len > self.base + self.len {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        // SAFETY: the range lies in this mapping, which holds no Rust values, only bytes that are
-        // reached through raw pointers; after the call they read as zero.
+        // SAFETY: the range lies in this mapping, which holds no Rust values, only bytes accessed
+        // through raw pointers; after the call they read as zero.
         let code = unsafe { libc::madvise(address as *mut _, len, libc::MADV_DONTNEED) };
         if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -86,7 +86,7 @@ impl MappedMemory {
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `reserve` and nobody else unmaps it; the last holder is
+        // SAFETY: the range was mapped by `reserve` and is unmapped only here; the last holder is
         // gone, so no pointer into it is used any more.
         unsafe { libc::munmap(self.whole.0 as *mut _, self.whole.1) };
     }
@@ -104,12 +104,12 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// For the CPUs of each domain; with a single domain no policy is set, so that nothing depends
-    /// on `mbind`, which container runtimes often forbid.
+    /// Takes the CPUs of each domain. With a single domain no policy is set, to avoid `mbind`,
+    /// which container runtimes often forbid.
     pub fn new(cpus: BTreeMap<u32, Vec<u32>>) -> Self {
         let domains = cpus.keys().copied().collect();
         let huge = files::number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
-        // 512 MiB, with base pages of 64 KiB, is no size to round buffers up to.
+        // Buffers are not rounded up to 512 MiB, the huge page size with base pages of 64 KiB.
         let huge = huge.filter(|h| h.is_power_of_two() && *h <= 32 << 20).unwrap_or(2 << 20);
         Self { buffers: RefCell::default(), domains, cpus, page: page_size(), huge: huge as usize }
     }
@@ -117,7 +117,7 @@ impl HostMemory {
     pub fn domains(&self) -> &[u32] {
         &self.domains
     }
-    /// CPUs of a domain that this process may use; none if there is no such domain.
+    /// CPUs of a domain that this process may use. Empty if the domain does not exist.
     pub fn cpus(&self, numa: u32) -> &[u32] {
         self.cpus.get(&numa).map_or(&[], Vec::as_slice)
     }
@@ -125,8 +125,8 @@ impl HostMemory {
     pub fn page(&self) -> usize {
         self.page
     }
-    /// Memory that can still be promised on a domain: what is free, less what was allocated and
-    /// not written yet, less a reserve.
+    /// Memory still available on a domain: free bytes, less those allocated but not yet written,
+    /// less a reserve.
     pub fn free(&self, numa: u32) -> Bytes {
         let free = limits::free(numa).unwrap_or(0);
         let promised = |m: &Arc<MappedMemory>| {
@@ -140,8 +140,8 @@ impl HostMemory {
         Bytes(free.saturating_sub(promised).saturating_sub(RESERVE))
     }
 
-    /// Maps memory of one kind of pages on a domain and gives its address. Pages are backed when they are
-    /// first written.
+    /// Maps memory with one page size on a domain and returns its address. The first write of each
+    /// page allocates it.
     ///
     /// # Errors
     /// The domain has too little free memory, the host has no such pages, or `mmap` or `mbind` fails.
@@ -214,7 +214,8 @@ impl HostMemory {
         map_pages(base as *mut _, len, writable, fixed).map_err(|e| ("mmap", e))?;
         let mut reserved = false;
         let advice = if mem == MemKind::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-        // SAFETY: the range was mapped above and is this mapping's alone; advice changes no bytes.
+        // SAFETY: the range was mapped above and belongs to this mapping alone; advice changes no
+        // bytes.
         let advised = unsafe { libc::madvise(base as *mut _, len, advice) } == 0;
         if mem == MemKind::Huge
             && !(advised && transparent_pages())
@@ -234,7 +235,7 @@ impl HostMemory {
         Ok(mapping)
     }
 
-    /// Unmaps a buffer once no job runs over it.
+    /// Unmaps a buffer when no job uses it.
     ///
     /// # Errors
     /// No buffer starts there.
@@ -248,7 +249,7 @@ impl HostMemory {
     pub fn buffer(&self, call: &str, address: u64) -> CallResult<Arc<MappedMemory>> {
         self.buffers.borrow().get(&address).cloned().ok_or_else(|| unknown(call, address))
     }
-    /// The buffer that holds the whole of a range.
+    /// The buffer that contains a whole range.
     pub fn range(&self, call: &str, address: u64, bytes: u64) -> CallResult<Arc<MappedMemory>> {
         let buffers = self.buffers.borrow();
         let mapping = buffers
@@ -271,14 +272,14 @@ impl HostMemory {
         }
         Ok(Arc::clone(mapping))
     }
-    /// Gives a buffer's pages back to the kernel: the next store to each faults.
+    /// Returns a buffer's pages to the kernel: the next store to each page faults.
     ///
     /// # Errors
-    /// No buffer starts there, a job runs over it, or `madvise` fails.
+    /// No buffer starts there, a job uses it, or `madvise` fails.
     pub fn discard(&self, address: u64) -> CallResult<()> {
         let mapping = self.buffer("discard", address)?;
-        idle("discard", &mapping)?;
-        mapping.give_back(mapping.base, mapping.len).map_err(|error| {
+        check_idle("discard", &mapping)?;
+        mapping.discard_range(mapping.base, mapping.len).map_err(|error| {
             CallError::unsupported("madvise", format!("buffer at {address:#x}"), error.to_string())
                 .with_code(error.raw_os_error().unwrap_or(0).into())
                 .or_try("reserved huge pages cannot be given back before Linux 5.18: enable transparent ones")
@@ -287,7 +288,7 @@ impl HostMemory {
         mapping.set_chain(None);
         Ok(())
     }
-    /// Bytes of a buffer in huge pages, transparent or reserved, as smaps counts them.
+    /// Bytes of a buffer in huge pages, transparent or reserved, according to smaps.
     pub fn huge_bytes(&self, address: u64) -> Option<Bytes> {
         let mapping = self.buffer("huge_bytes", address).ok()?;
         let smaps = files::text("/proc/self/smaps")?;
@@ -295,17 +296,17 @@ impl HostMemory {
     }
 }
 
-/// Refuses what would change memory under a running job.
-pub fn idle(call: &str, mapping: &Arc<MappedMemory>) -> CallResult<()> {
-    // One holder is the map of buffers, the other the caller's own.
+/// Refuses to change memory while a job uses it.
+pub fn check_idle(call: &str, mapping: &Arc<MappedMemory>) -> CallResult<()> {
+    // One holder is the map of buffers, the other the caller.
     if Arc::strong_count(mapping) <= 2 {
         return Ok(());
     }
     Err(in_use(call, mapping))
 }
 
-/// Refuses to look at memory while a running job stores to it.
-pub fn at_rest(call: &str, mapping: &MappedMemory) -> CallResult<()> {
+/// Refuses to read memory while a running job stores to it.
+pub fn check_not_written(call: &str, mapping: &MappedMemory) -> CallResult<()> {
     if mapping.running.load(Ordering::Acquire) == 0 { Ok(()) } else { Err(in_use(call, mapping)) }
 }
 
@@ -319,23 +320,23 @@ fn unknown(call: &str, address: u64) -> CallError {
     CallError::unsupported(call, format!("{address:#x}"), "no buffer of this host lies there")
 }
 
-/// Size of a base page, in bytes; 4096 if the kernel does not say.
+/// Size of a base page, in bytes; 4096 if the kernel does not report it.
 pub fn page_size() -> usize {
-    // SAFETY: sysconf reads no memory of ours.
+    // SAFETY: sysconf accesses no memory of this process.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(page).ok().filter(|p| p.is_power_of_two()).unwrap_or(4096)
 }
 
 fn map_pages(at: *mut libc::c_void, len: usize, access: i32, flags: i32) -> io::Result<usize> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: anonymous memory. With MAP_FIXED, which callers give only with an address inside a
-    // range that they have just reserved, it replaces pages that nobody uses.
+    // SAFETY: anonymous memory. With MAP_FIXED, which callers pass only with an address inside a
+    // range that they have just reserved, it replaces unused pages.
     let start = unsafe { libc::mmap(at, len, access, flags, -1, 0) };
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start as usize) }
 }
 
-/// Sets the policy of a range: this domain only. Reserved huge pages are only preferred there,
-/// since a bound fault that finds none ends the process with SIGBUS.
+/// Binds a range to this domain only. Reserved huge pages are merely preferred there, since a fault
+/// without a free bound page ends the process with SIGBUS.
 fn bind(base: usize, len: usize, numa: u32, reserved: bool) -> io::Result<()> {
     let mut mask = [0_u64; 16];
     let word = mask
@@ -343,18 +344,18 @@ fn bind(base: usize, len: usize, numa: u32, reserved: bool) -> io::Result<()> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     *word = 1 << (numa % 64);
     let mode = if reserved { libc::MPOL_PREFERRED } else { libc::MPOL_BIND };
-    // The kernel takes one from the number of bits that it is given.
+    // The kernel subtracts one from the number of bits.
     let bits = mask.len() * 64 + 1;
-    // SAFETY: the range is a mapping of the caller's; the kernel reads the mask, which lives
-    // through the call.
+    // SAFETY: the range is a mapping of the caller; the kernel reads the mask, which lives through
+    // the call.
     let code = unsafe { libc::syscall(libc::SYS_mbind, base, len, mode, mask.as_ptr(), bits, 0) };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether this process gets transparent huge pages where it asks for them.
+/// Whether this process gets transparent huge pages when it requests them.
 fn transparent_pages() -> bool {
     let mode = files::text("/sys/kernel/mm/transparent_hugepage/enabled");
-    // Whoever started it may have forbidden them (PR_SET_THP_DISABLE).
+    // Its parent may have disabled them (PR_SET_THP_DISABLE).
     let forbidden = rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(false);
     !forbidden && mode.is_some_and(|m| !m.contains("[never]"))
 }
@@ -367,7 +368,7 @@ fn reserved_pages(numa: u32, size: usize) -> u64 {
         .unwrap_or(0)
 }
 
-/// Sums the huge pages of the entries of smaps that lie in a range. None if none does.
+/// Sums the huge pages of the smaps entries in a range. `None` if there are no entries.
 fn huge_in(smaps: &str, base: u64, len: u64) -> Option<u64> {
     let (mut inside, mut sum) = (false, None);
     for line in smaps.lines() {
@@ -385,7 +386,7 @@ fn huge_in(smaps: &str, base: u64, len: u64) -> Option<u64> {
     sum
 }
 
-/// The range of a line that starts an entry: `7f00-7f10 rw-p ...`.
+/// The range in the first line of an entry: `7f00-7f10 rw-p ...`.
 fn entry(line: &str) -> Option<(u64, u64)> {
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
@@ -444,7 +445,7 @@ mod tests {
         let before = memory.free(0).0;
         let address = memory.alloc(0, MemKind::Paged, Bytes::gib(1)).unwrap();
         let after = memory.free(0).0;
-        // Others on the machine allocate too: half of the promise is enough to show it.
+        // Other processes allocate too: half of the allocation suffices to show it.
         assert!(before.saturating_sub(after) > 1 << 29, "{before} {after}");
         memory.free_buffer(address).unwrap();
     }

@@ -1,11 +1,11 @@
-//! Writing and checking `hal::pattern` at memory speed.
+//! Writes and verifies `hal::pattern` at memory speed.
 
 use pathline_hal::pattern;
 
-/// Words compared before it is looked whether one of them differs.
+/// Words per comparison: differences are accumulated over this many and tested once.
 const BLOCK: usize = 512;
 
-/// The body is compiled three times so that the compiler may use wide multiplies where they exist.
+/// The body is compiled three times, so that the compiler can use wide multiplies where they exist.
 macro_rules! widened {
     ($name:ident, $body:ident($($arg:ident: $t:ty),*) $(-> $out:ty)?) => {
         unsafe fn $name($($arg: $t),*) $(-> $out)? {
@@ -13,24 +13,24 @@ macro_rules! widened {
             {
                 #[target_feature(enable = "avx512f,avx512dq")]
                 unsafe fn avx512($($arg: $t),*) $(-> $out)? {
-                    // SAFETY: the caller's promise is passed on.
+                    // SAFETY: the caller's guarantee holds here too.
                     unsafe { $body($($arg),*) }
                 }
                 #[target_feature(enable = "avx2")]
                 unsafe fn avx2($($arg: $t),*) $(-> $out)? {
-                    // SAFETY: the caller's promise is passed on.
+                    // SAFETY: the caller's guarantee holds here too.
                     unsafe { $body($($arg),*) }
                 }
                 if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-                    // SAFETY: the features are there; the caller's promise is passed on.
+                    // SAFETY: the features were detected; the caller's guarantee holds here too.
                     return unsafe { avx512($($arg),*) };
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: the feature is there; the caller's promise is passed on.
+                    // SAFETY: the feature was detected; the caller's guarantee holds here too.
                     return unsafe { avx2($($arg),*) };
                 }
             }
-            // SAFETY: the caller's promise is passed on.
+            // SAFETY: the caller's guarantee holds here too.
             unsafe { $body($($arg),*) }
         }
     };
@@ -42,7 +42,7 @@ widened!(differs, differs_body(at: *const u64, words: usize, seed: u64, first: u
 unsafe fn fill_body(at: *mut u64, words: usize, seed: u64, first: u64) {
     for i in 0..words {
         let word = pattern::word(seed, first + i as u64).to_le();
-        // SAFETY: the caller vouches for `words` words.
+        // SAFETY: the caller guarantees `words` words.
         unsafe { at.add(i).write_unaligned(word) };
     }
 }
@@ -51,7 +51,7 @@ unsafe fn fill_body(at: *mut u64, words: usize, seed: u64, first: u64) {
 unsafe fn differs_body(at: *const u64, words: usize, seed: u64, first: u64) -> bool {
     let mut difference = 0;
     for i in 0..words {
-        // SAFETY: the caller vouches for `words` words.
+        // SAFETY: the caller guarantees `words` words.
         let word = unsafe { at.add(i).read_unaligned() };
         difference |= word ^ pattern::word(seed, first + i as u64).to_le();
     }
@@ -73,7 +73,7 @@ pub unsafe fn fill(base: *mut u8, from: usize, len: usize, seed: u64) {
     }
 }
 
-/// The offset from `base` of the first byte in `from..from + len` that differs.
+/// Offset from `base` of the first byte in `from..from + len` that differs from the pattern.
 ///
 /// # Safety
 /// That range must be readable.
@@ -99,20 +99,20 @@ pub unsafe fn check(base: *const u8, from: usize, len: usize, seed: u64) -> Opti
 /// Fills `part` with the pattern's bytes from `offset` on, a multiple of 8.
 pub fn fill_part(part: &mut [u8], offset: u64, seed: u64) {
     let words = part.len() / 8;
-    // SAFETY: so many words lie in the slice.
+    // SAFETY: the slice has at least `words * 8` bytes.
     unsafe { fill_words(part.as_mut_ptr().cast(), words, seed, offset / 8) };
     for (byte, at) in part.iter_mut().zip(offset..).skip(words * 8) {
         *byte = pattern::byte(seed, at);
     }
 }
 
-/// The place in the pattern of the first byte of `part` that differs from its bytes from `offset` on,
-/// a multiple of 8.
+/// Position in the pattern of the first byte of `part` that differs from it. `part` begins at
+/// `offset` of the pattern, a multiple of 8.
 pub fn check_part(part: &[u8], offset: u64, seed: u64) -> Option<u64> {
     let (mut at, step) = (offset, BLOCK * 8);
     for piece in part.chunks(step) {
         let whole = piece.len() == step;
-        // SAFETY: so many words lie in the slice.
+        // SAFETY: the words lie in the slice.
         let same = whole && !unsafe { differs(piece.as_ptr().cast(), BLOCK, seed, at / 8) };
         let wrong = |(byte, at): (&u8, u64)| (*byte != pattern::byte(seed, at)).then_some(at);
         if !same && let Some(wrong) = piece.iter().zip(at..).find_map(wrong) {

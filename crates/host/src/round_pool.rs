@@ -1,5 +1,5 @@
-//! Threads that sleep between rounds of work and start each round together: those of a team, which run
-//! CPU loops, and those of an open I/O.
+//! Threads that sleep between rounds of work and start each round together: teams, which run CPU
+//! loops, and workers of an I/O job.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,29 +12,30 @@ use pathline_schema::Severity;
 use crate::gate::{self, StartLine};
 use crate::gate_table::GateWaiter;
 
-/// What all threads of a pool do next.
+/// One round of work for all threads of a pool.
 pub trait PoolRound: Send + Sync + 'static {
-    /// Set when the round may start.
+    /// The start line; set when the round may start.
     fn line(&self) -> &OnceLock<Arc<StartLine>>;
-    /// Called once, before its threads are woken.
+    /// Called once, before the threads are woken.
     fn on_start(&self) {}
 }
 
-/// What the threads of a pool look at.
+/// The state that a pool shares with its threads.
 pub struct RoundPool<R> {
-    /// Grows with each round that starts.
+    /// Incremented when a round starts.
     epoch: AtomicU32,
     stop: AtomicBool,
-    /// From `give` to the end of `reap`.
+    /// The current round, from `submit` to the end of `reap`.
     round: Mutex<Option<Arc<R>>>,
-    /// Threads that have ended the round and let go of it.
+    /// Threads that have finished the round and released it.
     done: AtomicU32,
     threads: u32,
     spins: u32,
 }
 
 impl<R: PoolRound> RoundPool<R> {
-    /// For `threads` threads, each of which looks for the next round `spins` times before it sleeps.
+    /// For `threads` threads, each of which polls `spins` times for the next round before it
+    /// sleeps.
     pub fn new(threads: u32, spins: u32) -> Self {
         Self {
             epoch: AtomicU32::new(0),
@@ -50,31 +51,31 @@ impl<R: PoolRound> RoundPool<R> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has a round that was not reaped.
+    /// Whether a round is not yet reaped.
     pub fn is_busy(&self) -> bool {
         self.slot().is_some()
     }
 
-    /// Readies a round, which begins with `start`. `thing` names the pool in an error.
+    /// Prepares a round, which begins with `start`. `thing` names the pool in an error.
     ///
     /// # Errors
-    /// The round before was not reaped.
-    pub fn give(&self, thing: &str, round: R) -> CallResult<()> {
+    /// The previous round is not yet reaped.
+    pub fn submit(&self, thing: &str, round: R) -> CallResult<()> {
         let mut slot = self.slot();
         if slot.is_some() {
-            return Err(not_reaped(thing));
+            return Err(not_reaped_error(thing));
         }
         *slot = Some(Arc::new(round));
         Ok(())
     }
 
-    /// Takes back a round that has not started.
-    pub fn take_back(&self) {
+    /// Removes a round that has not started.
+    pub fn withdraw(&self) {
         *self.slot() = None;
     }
 
-    /// What each thread of the pool runs: `work` once a round, until the pool stops. Memory that a
-    /// round holds is free when the round counts as done.
+    /// The loop of each thread: calls `work` once per round, until the pool stops. The memory of a
+    /// round is released before the round counts as done.
     pub fn serve(&self, mut work: impl FnMut(Arc<R>, &StartLine)) {
         let mut seen = 0;
         loop {
@@ -105,10 +106,10 @@ impl<R: PoolRound> RoundPool<R> {
         }
     }
 
-    /// Waits for the end of the round and gives it to `sum_up` while nobody else can start one.
+    /// Waits for the end of the round and passes it to `sum_up`, before another round can start.
     ///
     /// # Errors
-    /// There is no round, its gate is closed, or what `sum_up` says.
+    /// There is no round, its gate is closed, or `sum_up` fails.
     pub fn reap<T>(&self, thing: &str, sum_up: impl FnOnce(&R) -> CallResult<T>) -> CallResult<T> {
         let round = self.slot().clone();
         let Some(round) = round else {
@@ -148,10 +149,10 @@ impl<R: PoolRound> GateWaiter for RoundPool<R> {
 
     fn start(&self, line: &Arc<StartLine>) {
         let slot = self.slot();
-        // A round starts once: a second line would be ignored, and is never given.
+        // A round starts once: a second line would be ignored, and never occurs.
         let Some(round) = slot.as_ref().filter(|round| round.line().set(Arc::clone(line)).is_ok())
         else {
-            // Nobody will come for its part of the line.
+            // Its threads will not arrive at the line.
             line.cancel();
             return;
         };
@@ -163,17 +164,17 @@ impl<R: PoolRound> GateWaiter for RoundPool<R> {
     }
 }
 
-/// That a pool was given work before its round was reaped.
-pub fn not_reaped(thing: &str) -> CallError {
+/// The error for work submitted before the previous round was reaped.
+pub fn not_reaped_error(thing: &str) -> CallError {
     let reason = "it has work that was not reaped";
     CallError::new(Severity::Transient, "submit", thing, reason).or_try("reap it first")
 }
 
-/// Starts a thread of a pool. `thing` names it in an error; `stack` is in bytes, the system's default if
-/// none.
+/// Starts a thread of a pool. `thing` names it in an error; `stack` is in bytes, `None` for the
+/// system's default.
 ///
 /// # Errors
-/// The system has no room for another thread.
+/// The system cannot start another thread.
 pub fn spawn(
     name: String,
     stack: Option<usize>,
@@ -191,9 +192,9 @@ pub fn spawn(
     })
 }
 
-/// That a thread could not be pinned to its CPU: unpinned it would measure another path than the case
-/// names.
-pub fn unpinned(thing: &str, error: &io::Error) -> CallError {
+/// The error for a thread that could not be pinned: unpinned it would measure another path than the
+/// case names.
+pub fn pin_error(thing: &str, error: &io::Error) -> CallError {
     CallError::new(Severity::Transient, "sched_setaffinity", thing, error.to_string())
         .with_code(error.raw_os_error().unwrap_or(0).into())
         .or_try("the CPUs of this process have changed since it began: start again")

@@ -1,5 +1,5 @@
-//! Patterns in host memory by all cores of a domain: one core fills or compares a few GB/s, and the
-//! buffers of a run are tens of gigabytes.
+//! Patterns in host memory with all cores of a domain: one core processes a few GB/s, and the
+//! buffers of a run have tens of gigabytes.
 
 use std::io;
 use std::thread::ScopedJoinHandle;
@@ -7,13 +7,14 @@ use std::thread::ScopedJoinHandle;
 use crate::team::{ThreadPiece, split};
 use crate::{cpus, pattern};
 
-/// Below this the calling thread does it: starting others costs more.
-const ALONE: u64 = 4 << 20;
+/// Bytes below which the calling thread works alone, since starting others costs more.
+const MIN_SHARED_BYTES: u64 = 4 << 20;
 
-/// Writes a pattern from `address` on. Pieces start on multiples of `grain`, itself one of 8.
+/// Writes a pattern from `address` on. Pieces start at multiples of `grain`, itself a multiple of
+/// 8.
 ///
 /// # Safety
-/// The range must be writable, and nobody else may use it meanwhile.
+/// The range must be writable, and nothing else may use it during the call.
 pub unsafe fn fill(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u64) {
     spread(cpus, bytes, grain, |ThreadPiece { offset, len }| {
         // SAFETY: pieces are disjoint and lie in the caller's range.
@@ -21,11 +22,11 @@ pub unsafe fn fill(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u64
     });
 }
 
-/// The offset from `address` of the first byte that differs from a pattern. Pieces start on multiples
-/// of `grain`, itself one of 8.
+/// Offset from `address` of the first byte that differs from a pattern. Pieces start at multiples
+/// of `grain`, itself a multiple of 8.
 ///
 /// # Safety
-/// The range must be readable, and nobody may write to it meanwhile.
+/// The range must be readable, and nothing may write to it during the call.
 pub unsafe fn check(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u64) -> Option<u64> {
     let wrong = spread(cpus, bytes, grain, |ThreadPiece { offset, len }| {
         // SAFETY: pieces lie in the caller's range.
@@ -34,15 +35,15 @@ pub unsafe fn check(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u6
     wrong.into_iter().flatten().min()
 }
 
-/// Runs `part` over pieces of `bytes` that start on multiples of `grain`, each on one of `cpus`; each
-/// gives a result, in order.
+/// Runs `part` over pieces of `bytes` that start at multiples of `grain`, each on one of `cpus`.
+/// Returns the results in order.
 pub(crate) fn spread<T: Send>(
     cpus: &[u32],
     bytes: u64,
     grain: u64,
     part: impl Fn(ThreadPiece) -> T + Sync,
 ) -> Vec<T> {
-    if bytes < ALONE || cpus.len() < 2 {
+    if bytes < MIN_SHARED_BYTES || cpus.len() < 2 {
         return vec![part(ThreadPiece { offset: 0, len: bytes })];
     }
     let pieces = split(bytes, cpus.len() as u32, grain);
@@ -50,17 +51,17 @@ pub(crate) fn spread<T: Send>(
         let thread = |(piece, &cpu): (ThreadPiece, &u32)| {
             let part = &part;
             let pinned = move || {
-                // Unpinned it is as right, only slower.
+                // An unpinned thread is correct too, only slower.
                 let _ = cpus::pin(cpu);
                 part(piece)
             };
             (piece, std::thread::Builder::new().spawn_scoped(scope, pinned))
         };
         let threads: Vec<_> = pieces.into_iter().zip(cpus).map(thread).collect();
-        // Where no more threads may be started, this one does their parts.
+        // If no more threads can start, this one processes their pieces.
         let join =
             |(piece, thread): (ThreadPiece, io::Result<ScopedJoinHandle<'_, T>>)| match thread {
-                // A piece that nobody compared must not pass for one without a difference.
+                // A piece that was not compared must not count as correct.
                 Ok(thread) => {
                     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 }
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn many_threads_write_the_pattern_of_one_and_find_the_first_wrong_byte() {
-        let (len, cpus) = (ALONE as usize + 4099, [0, 0, 0]);
+        let (len, cpus) = (MIN_SHARED_BYTES as usize + 4099, [0, 0, 0]);
         let (mut one, mut many) = (vec![0_u8; len], vec![0_u8; len]);
         // SAFETY: vectors of that length.
         unsafe {

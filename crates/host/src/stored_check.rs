@@ -1,32 +1,32 @@
-//! Comparing what write and triad loops stored with what they should have.
+//! Verifies what write and triad loops stored.
 
 use pathline_schema::CpuOp;
 
-use crate::loops::{SCALE, WRITTEN};
+use crate::loops::{SCALE, WRITE_BYTE};
 use crate::spread;
 
-/// Below this a result may have been flushed to zero, or made of a product that was.
+/// Results below this may be zero, or computed from a product flushed to zero.
 const FLUSHED: f64 = 4.0 * f64::MIN_POSITIVE;
 
-/// Where a loop loaded and stored.
+/// The memory of a loop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredSpan {
     /// Address of the destination.
     pub(crate) dst: u64,
     /// Address of the first source of a triad.
     pub(crate) src: u64,
-    /// Address of the second one.
+    /// Address of the second source of a triad.
     pub(crate) other: u64,
-    /// Bytes stored.
+    /// Size of the destination, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// The offset of the first byte that a write or a triad would not have stored, by threads on `cpus` over
-/// pieces of multiples of `grain`, itself one of 8.
+/// Offset of the first byte that a write or a triad would not have stored. Threads on `cpus`
+/// compare pieces of a multiple of `grain`, itself a multiple of 8.
 ///
 /// # Safety
-/// The destination, and for a triad both sources, must be readable over the span, and nobody may write
-/// to them meanwhile.
+/// The destination, and for a triad both sources, must be readable over the span, and nothing may
+/// write to them during the call.
 pub(crate) unsafe fn first_wrong(
     cpus: &[u32],
     op: CpuOp,
@@ -42,7 +42,7 @@ pub(crate) unsafe fn first_wrong(
             };
             let at = match op {
                 CpuOp::Triad => wrong_triad(slice(span.dst), slice(span.src), slice(span.other)),
-                _ => slice(span.dst).iter().position(|&byte| byte != WRITTEN),
+                _ => slice(span.dst).iter().position(|&byte| byte != WRITE_BYTE),
             };
             at.map(|at| piece.offset + at as u64)
         }
@@ -50,7 +50,7 @@ pub(crate) unsafe fn first_wrong(
     wrong.into_iter().flatten().min()
 }
 
-/// Bytes that make no whole double are those of the first source.
+/// Trailing bytes, less than a double, equal those of the first source.
 fn wrong_triad(stored: &[u8], b: &[u8], c: &[u8]) -> Option<usize> {
     let (stored, stored_rest) = stored.as_chunks::<8>();
     let (b, b_rest) = b.as_chunks::<8>();
@@ -67,8 +67,8 @@ fn wrong_triad(stored: &[u8], b: &[u8], c: &[u8]) -> Option<usize> {
     wrong.map(|word| word * 8).or_else(rest)
 }
 
-/// Whether `stored` is `b + 3 c`, rounded once or twice. Subnormal operands and results may be zero, as the
-/// processor modes DAZ and FTZ make them.
+/// Whether `stored` is `b + 3 c`, rounded once or twice. Subnormal operands and results may be
+/// zero, because of the processor modes DAZ and FTZ.
 fn is_triad(stored: f64, b: f64, c: f64) -> bool {
     let normal = |x: f64| if x.is_subnormal() { 0.0 } else { x };
     [(b, c), (normal(b), normal(c))].into_iter().any(|(b, c)| {
@@ -88,8 +88,8 @@ mod tests {
     use crate::loops::{self, LoopSpan};
     use crate::pattern;
 
-    /// Every write and triad loop of this processor over patterns, which as doubles are numbers of any
-    /// size, infinities, tiny ones and no numbers; then with one byte changed.
+    /// Every write and triad loop of this processor over patterns, which are doubles of any size,
+    /// infinities, subnormals and NaN; then with one byte changed.
     #[test]
     fn what_loops_store_is_right_and_a_changed_byte_is_found() {
         const LEN: usize = 64 << 10;
@@ -123,7 +123,8 @@ mod tests {
                     unsafe { first_wrong(&[0], op, span, 4096) }
                 };
                 assert_eq!(wrong(&stored), None, "{op}");
-                // The highest byte of a double that is a number, and the last byte, of no double.
+                // The highest byte of a double that is a number, and the last byte, which is part
+                // of no double.
                 let number = (0..LEN / 8).rfind(|word| {
                     let bytes = stored[word * 8..word * 8 + 8].try_into().unwrap();
                     f64::from_ne_bytes(bytes).is_normal()
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn one_and_two_roundings_and_flushed_numbers_are_triads() {
-        // 0.1 + 3 x 0.1: 0.4 rounded once, 0.4000000000000001 by way of 0.30000000000000004.
+        // 0.1 + 3 x 0.1: 0.4 rounded once, 0.4000000000000001 with 0.30000000000000004 in between.
         assert!(is_triad(0.1 + 3.0 * 0.1, 0.1, 0.1) && is_triad(3_f64.mul_add(0.1, 0.1), 0.1, 0.1));
         assert!(!is_triad(0.41, 0.1, 0.1));
         assert!(

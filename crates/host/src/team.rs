@@ -200,7 +200,7 @@ impl TeamJob {
         let back = len.next_multiple_of(mapping.grain).min(mapping.base + mapping.len - start);
         let mut spent = 0;
         for _ in 0..self.reps {
-            if back > 0 && mapping.give_back(start, back).is_err() {
+            if back > 0 && mapping.discard_range(start, back).is_err() {
                 self.run.refused.store(true, Ordering::Relaxed);
             }
             self.between.wait();
@@ -276,14 +276,14 @@ impl PinnedTeam {
         let spins = if spare { IDLE_SPINS } else { 0 };
         let pool = Arc::new(RoundPool::new(cpus.len() as u32, spins));
         let mut team = Self { pool, cpus, threads: Vec::new() };
-        let (tell, hear) = mpsc::channel();
+        let (ready, started) = mpsc::channel();
         for (index, &cpu) in team.cpus.iter().enumerate() {
-            let (pool, tell) = (Arc::clone(&team.pool), tell.clone());
+            let (pool, ready) = (Arc::clone(&team.pool), ready.clone());
             let body = move || {
                 let pinned = cpus::pin(cpu);
                 let failed = pinned.is_err();
-                let _ = tell.send(pinned.map_err(|error| (cpu, error)));
-                drop(tell);
+                let _ = ready.send(pinned.map_err(|error| (cpu, error)));
+                drop(ready);
                 if !failed {
                     pool.serve(|job: Arc<TeamJob>, line| job.execute(index, line));
                 }
@@ -291,9 +291,9 @@ impl PinnedTeam {
             let (name, thing) = (format!("pathline-cpu{cpu}"), format!("cpu{cpu}"));
             team.threads.push(round_pool::spawn(name, None, &thing, body)?);
         }
-        drop(tell);
-        for pinned in hear {
-            pinned.map_err(|(cpu, error)| round_pool::unpinned(&format!("cpu{cpu}"), &error))?;
+        drop(ready);
+        for pinned in started {
+            pinned.map_err(|(cpu, error)| round_pool::pin_error(&format!("cpu{cpu}"), &error))?;
         }
         Ok(team)
     }

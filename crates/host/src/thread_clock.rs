@@ -1,4 +1,4 @@
-//! How long the calling thread had a CPU, and how long it was ready without one.
+//! Time that the calling thread had a CPU, and time that it was ready without one.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use pathline_schema::Ns;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time that the calling thread was on a CPU since it began, ns. Time that the hypervisor took is not in
-/// it where the kernel knows of it. A reading takes 0.1 to 0.6 us. The number of involuntary switches,
-/// which `getrusage` gives, is no substitute: with lazy preemption a thread is switched at the end of the
-/// reading itself, which was so of five in six samples with a switch.
+/// CPU time of the calling thread since its start, in ns, without time that the hypervisor stole if
+/// the kernel knows it. A reading takes 0.1 to 0.6 us. The number of involuntary switches from
+/// `getrusage` is no substitute: with lazy preemption a thread is switched at the end of the
+/// reading itself, which occurred in five of six samples with a switch.
 pub(crate) fn on_cpu_ns() -> Option<u64> {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?;
@@ -18,12 +18,12 @@ pub(crate) fn on_cpu_ns() -> Option<u64> {
 }
 
 thread_local! {
-    /// `schedstat` of the thread, open: to open it takes ten times as long as to read it.
+    /// The open `schedstat` of the thread: opening it takes ten times as long as reading it.
     static SCHEDSTAT: OnceCell<Option<File>> = const { OnceCell::new() };
 }
 
-/// Time that the calling thread was ready to run and had no CPU since it began. None where the kernel
-/// does not count it.
+/// Time that the calling thread was ready to run without a CPU since its start. `None` if the
+/// kernel does not count it.
 pub(crate) fn run_delay() -> Option<Ns> {
     SCHEDSTAT.with(|file| {
         let file = file.get_or_init(|| File::open("/proc/thread-self/schedstat").ok()).as_ref()?;
@@ -33,7 +33,7 @@ pub(crate) fn run_delay() -> Option<Ns> {
     })
 }
 
-/// The second of three numbers: ns on a CPU, ns ready without one, slices.
+/// The second of three numbers: ns on a CPU, ns ready without one, time slices.
 fn parse_run_delay(text: &[u8]) -> Option<Ns> {
     let text = std::str::from_utf8(text).ok()?;
     let delay: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
@@ -56,7 +56,7 @@ mod tests {
         let slept = on_cpu_ns().unwrap();
         assert!(slept - begun < 5_000_000, "{} ns on a CPU", slept - begun);
         let wall = ClockOrigin::now();
-        // At most as long as it takes, whoever else has the CPU meanwhile.
+        // At most the elapsed time, whatever else uses the CPU.
         while on_cpu_ns().unwrap() - slept < 2_000_000 {
             black_box(wall.ns());
         }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn two_readings_take_less_than_a_hundredth_of_the_shortest_sample() {
-        // Best of batches: what interrupts one only adds to it. The shortest sample is 500 us.
+        // Best of batches, since interrupts only add to it. The shortest sample takes 500 us.
         let batch = || {
             let begun = ClockOrigin::now();
             for _ in 0..100 {
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(parse_run_delay(b"4711 250 3\n"), Some(Ns(250.0)));
         assert_eq!(parse_run_delay(b"4711"), None);
         assert_eq!(parse_run_delay(b"a b c"), None);
-        // It grows, where the kernel counts it.
+        // It increases, if the kernel counts it.
         let (first, second) = (run_delay(), run_delay());
         assert_eq!(first.is_some(), second.is_some());
         assert!(first.zip(second).is_none_or(|(a, b)| b.0 >= a.0));

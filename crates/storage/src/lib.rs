@@ -209,7 +209,7 @@ impl LiveStorage {
             // Pages left in the page cache would disturb direct and cold I/O.
             let file = entry.open(false, false)?;
             if job.io.cache == IoCache::Cached && job.io.op != IoOp::Write {
-                let room = pathline_host::limits::anywhere().unwrap_or(u64::MAX);
+                let room = pathline_host::limits::free_anywhere().unwrap_or(u64::MAX);
                 if span.saturating_mul(files.len() as u64) > room / 2 {
                     let thing = entry.path.display().to_string();
                     let reason = format!(
@@ -305,10 +305,10 @@ impl FileStorage for LiveStorage {
                 }
             }
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
-            open.threads.give(ops, false, memory)?;
+            open.threads.submit(ops, false, memory)?;
             let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
             open.requests.set(facts::requests(device));
-            self.gates.hold(gate, &open.threads.pool).inspect_err(|_| open.threads.pool.take_back())
+            self.gates.hold(gate, &open.threads.pool).inspect_err(|_| open.threads.pool.withdraw())
         })
     }
 
@@ -343,7 +343,7 @@ impl FileStorage for LiveStorage {
     fn land(&self, id: IoId) -> CallResult<()> {
         self.with("land", id, |open| {
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
-            open.threads.give(open.io.slots(), true, memory)?;
+            open.threads.submit(open.io.slots(), true, memory)?;
             open.threads.pool.start(&Arc::new(StartLine::new(open.threads.pool.threads())));
             open.threads.reap().map(drop)
         })

@@ -186,7 +186,7 @@ impl IoWorker {
         self.landing = landing;
         self.free.clear();
         self.free.extend((0..self.io.depth).rev());
-        let (user, system) = cpus::used();
+        let (user, system) = cpus::cpu_times();
         let start = progress.origin.ns();
         let outcome = match self.staging {
             None => self.run(progress, ops),
@@ -202,7 +202,7 @@ impl IoWorker {
             }
         }
         report.end = progress.origin.ns();
-        let (user_then, system_then) = cpus::used();
+        let (user_then, system_then) = cpus::cpu_times();
         if ops > 0 {
             let _ = progress.first.set((report.end, progress.sum()));
         }

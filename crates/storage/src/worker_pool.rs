@@ -131,10 +131,10 @@ impl WorkerThreads {
                 // Unpinned it would measure another path than the case names.
                 let pinned = cpu.map_or(Ok(()), cpus::pin);
                 let pinned =
-                    pinned.map_err(|e| round_pool::unpinned(&format!("worker {index}"), &e));
+                    pinned.map_err(|e| round_pool::pin_error(&format!("worker {index}"), &e));
                 match pinned.and_then(|()| recruit.make(&mut calls)) {
                     Ok(mut worker) => {
-                        let helped = worker.engine.has_helpers().then(cpus::thread);
+                        let helped = worker.engine.has_helpers().then(cpus::thread_id);
                         let description = worker.engine.describe();
                         let _ = sender.send(Ok(WorkerReady { index, description, helped, calls }));
                         drop(sender);
@@ -172,14 +172,14 @@ impl WorkerThreads {
     }
 
     /// Readies a round, which starts with its line.
-    pub(super) fn give(
+    pub(super) fn submit(
         &self,
         ops: u64,
         landing: bool,
         memory: Option<Arc<MappedMemory>>,
     ) -> CallResult<()> {
         let workers = self.pool.threads() as usize;
-        self.pool.give(
+        self.pool.submit(
             "I/O",
             WorkerRound {
                 ops,

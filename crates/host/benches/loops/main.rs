@@ -1,5 +1,5 @@
-//! The CPU loops of this crate against the same loops in C, in pairs: `cargo xtask loops` compiles the C
-//! and starts this.
+//! Compares the CPU loops of this crate with the same loops in C, in pairs. `cargo xtask loops`
+//! compiles the C and starts this.
 #![allow(unsafe_code, clippy::print_stdout)]
 
 use std::env;
@@ -16,18 +16,18 @@ use pathline_stats::{MedianInterval, SeriesSummary, median_interval};
 
 /// Default number of pairs: the 95 % interval of the median lies between ranks 181 and 221 of 401.
 const PAIRS: usize = 401;
-/// Length of each side of a pair, in ns. Long against a clock reading (25 to 50 ns), short against a time
-/// slice (1 to 4 ms), so that most pairs are free of preemption.
+/// Length of each side of a pair, in ns. Long compared with a clock reading (25 to 50 ns), short
+/// compared with a time slice (1 to 4 ms), so that most pairs are free of preemption.
 const SIDE_NS: f64 = 100_000.0;
 /// Length of a sample of a run, in ns: `min_sample` of the settings.
 const SAMPLE_NS: f64 = 500_000.0;
-/// Pairs that choose between the two C forms.
+/// Pairs that select one of the two C forms.
 const TRIALS: usize = 31;
 
 type ReferenceLoop =
     unsafe extern "C" fn(*mut u8, *const u8, *const u8, len: usize, reps: usize) -> u64;
 
-/// The compiled C, which stays loaded.
+/// The compiled C library, which stays loaded.
 struct CLibrary(*mut c_void);
 
 impl CLibrary {
@@ -38,7 +38,7 @@ impl CLibrary {
         if !handle.is_null() {
             return Ok(Self(handle));
         }
-        // SAFETY: after a failure it gives a text that lives until the next call.
+        // SAFETY: after a failure it returns a text that lives until the next call.
         let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
         Err(reason.to_string_lossy().into_owned())
     }
@@ -53,7 +53,7 @@ impl CLibrary {
     }
 }
 
-/// What the command line chose.
+/// Choices of the command line.
 struct BenchOptions {
     library: String,
     pairs: usize,

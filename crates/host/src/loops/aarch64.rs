@@ -5,9 +5,9 @@ use std::arch::asm;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{CpuLoop, LoopBody, SCALE, WRITTEN};
+use super::{CpuLoop, LoopBody, SCALE, WRITE_BYTE};
 
-/// Bytes of a turn: four pairs.
+/// Bytes per block: four pairs.
 const BLOCK: usize = 128;
 
 pub(super) fn available(how: CpuHow) -> bool {
@@ -28,7 +28,7 @@ pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
     Some(CpuLoop::new(body, BLOCK, 64))
 }
 
-/// Four pairs from or to memory.
+/// Loads or stores four pairs.
 macro_rules! pairs {
     ($op:literal, $at:literal, $a:literal, $b:literal, $c:literal, $d:literal) => {
         concat!(
@@ -84,8 +84,8 @@ macro_rules! vector_asm {
 macro_rules! copy_loop {
     ($fn:ident, $load:literal, $store:literal) => {
         unsafe fn $fn(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
-            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's ranges, at least one, in
-            // each of at least one pass.
+            // SAFETY: len / BLOCK blocks, at least one, lie inside the caller's ranges, in each of
+            // at least one pass.
             unsafe {
                 vector_asm!(
                     "2:",
@@ -112,8 +112,8 @@ macro_rules! copy_loop {
 copy_loop!(copy, "ldp", "stp");
 copy_loop!(copy_nt, "ldnp", "stnp");
 
-/// A pair of vectors of a triad. Pair by pair, since a row of loads, then of multiplications, then of
-/// stores keeps only some of a core's units busy at a time.
+/// One pair of vectors of a triad. Pair by pair, since sequences of loads, then multiplications,
+/// then stores keep only some of a core's units busy at a time.
 macro_rules! triad {
     ($load:literal, $store:literal; $a:literal $b:literal $c:literal $d:literal at $at:literal) => {
         concat!(
@@ -210,7 +210,7 @@ macro_rules! write_loop {
                     end = in(reg) dst.add(len),
                     len = in(reg) len,
                     reps = inout(reg) reps => _,
-                    word = in(reg) u64::from_ne_bytes([WRITTEN; 8]),
+                    word = in(reg) u64::from_ne_bytes([WRITE_BYTE; 8]),
                 );
             }
         }

@@ -1,5 +1,5 @@
-//! The loops that CPU threads run. Each is written in the instructions that it is named after, so
-//! that no compiler turns one into another.
+//! The loops of CPU threads. Each uses the instructions in its name, so that no compiler turns one
+//! loop into another.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -9,12 +9,12 @@ mod x86;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-/// The byte that a write loop stores everywhere.
-pub const WRITTEN: u8 = 0xa5;
-/// The `s` of the triad `a = b + s * c`.
+/// The byte that a write loop stores.
+pub const WRITE_BYTE: u8 = 0xa5;
+/// The factor `s` of the triad `a = b + s * c`.
 pub const SCALE: f64 = 3.0;
 
-/// What a loop passes over.
+/// The memory of a loop.
 #[derive(Debug, Clone, Copy)]
 pub struct LoopSpan {
     /// Destination of a write, copy or triad.
@@ -23,12 +23,12 @@ pub struct LoopSpan {
     pub src: *const u8,
     /// Second source of a triad.
     pub other: *const u8,
-    /// Bytes.
+    /// Size of each, in bytes.
     pub len: usize,
 }
 
 impl LoopSpan {
-    /// What follows the first `bytes` bytes.
+    /// The span after the first `bytes` bytes.
     fn skip(self, bytes: usize) -> Self {
         Self {
             dst: self.dst.wrapping_add(bytes),
@@ -39,35 +39,35 @@ impl LoopSpan {
     }
 }
 
-/// The compiler takes all memory for changed here, so that it drops or merges no pass.
+/// Makes the compiler assume that all memory has changed, so that it drops or merges no pass.
 fn memory_barrier() {
     // SAFETY: no instruction.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
 }
 
-/// The part of a loop that runs over whole blocks. The last two arguments are a number of bytes, a
-/// multiple of the block, and the number of passes over them.
+/// The part of a loop for whole blocks. The last two arguments are a number of bytes, a multiple of
+/// the block, and the number of passes over them.
 #[derive(Clone, Copy)]
 pub enum LoopBody {
-    /// Gives the exclusive or of all words that it loaded, in all passes.
+    /// Reads; returns the exclusive or of all loaded words, over all passes.
     Read(unsafe fn(*const u8, usize, u64) -> u64),
-    /// Stores to a destination.
+    /// Writes to a destination.
     Write(unsafe fn(*mut u8, usize, u64)),
-    /// Takes destination and source.
+    /// Copies; arguments: destination, source.
     Copy(unsafe fn(*mut u8, *const u8, usize, u64)),
-    /// Takes destination, first and second source.
+    /// Triad; arguments: destination, first and second source.
     Triad(unsafe fn(*mut u8, *const u8, *const u8, usize, u64)),
 }
 
-/// A loop: a body over whole blocks, and bytes before and after them one by one.
+/// A loop: a body for whole blocks, and bytewise code before and after them.
 #[derive(Clone, Copy)]
 pub struct CpuLoop {
     body: LoopBody,
-    /// Bytes of one turn of the body; a multiple of 8, or 1. These three are powers of two.
+    /// Bytes per block; a multiple of 8, or 1. This and the next two are powers of two.
     block: usize,
-    /// What the address of the destination must be a multiple of.
+    /// Required alignment of the destination, in bytes.
     align: usize,
-    /// What all addresses must be a multiple of, or all bytes go one by one.
+    /// Required alignment of all addresses, in bytes; otherwise all bytes are processed one by one.
     words: usize,
 }
 
@@ -77,26 +77,26 @@ impl CpuLoop {
         Self { body, block, align, words: 1 }
     }
 
-    /// Passes over the span `reps` times. A read gives the exclusive or of what its passes give, each
-    /// that of the span's 8-byte words, the last filled up with zeros: 0 for an even number of passes.
-    /// All others give 0.
+    /// Runs `reps` passes over the span. A read returns the exclusive or of its passes' results,
+    /// each that of the span's 8-byte words with the last padded by zeros; hence 0 for an even
+    /// number of passes. Other loops return 0.
     ///
-    /// The body repeats whole blocks itself: a call for each pass of 4 KiB cost 4 ns of 26.
+    /// The body itself repeats whole blocks: a call for each pass of 4 KiB cost 4 ns of 26.
     ///
     /// # Safety
     /// The span must be readable at its sources and writable at its destination as far as the
     /// operation uses them, without overlap, and the processor must have the loop's instructions.
     pub unsafe fn passes(&self, span: LoopSpan, reps: u64) -> u64 {
-        let (head, blocks) = self.cut(span);
+        let (head, blocks) = self.head_and_blocks(span);
         if blocks == span.len {
-            // SAFETY: all of the span, in whole blocks from an aligned destination.
+            // SAFETY: the whole span, in whole blocks from an aligned destination.
             return unsafe { self.blocks(span, blocks, reps) };
         }
         let mut sum = 0;
         for _ in 0..reps {
             memory_barrier();
-            // SAFETY: the head, the blocks and what follows them make up the span. `blocks` is a multiple
-            // of the block, and the destination after the head one of the alignment.
+            // SAFETY: head, blocks and tail make up the span. `blocks` is a multiple of the block,
+            // and the destination after the head is aligned.
             unsafe {
                 sum ^= self.bytes(span, head);
                 sum ^= self.blocks(span.skip(head), blocks, 1);
@@ -115,7 +115,7 @@ impl CpuLoop {
         if len == 0 || reps == 0 {
             return 0;
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match self.body {
                 LoopBody::Read(body) => return body(src, len, reps),
@@ -127,7 +127,7 @@ impl CpuLoop {
         0
     }
 
-    /// A pass over the first `len` bytes of a span without the body.
+    /// Processes the first `len` bytes of a span one by one.
     ///
     /// # Safety
     /// As for `passes`; `len` is within the span.
@@ -136,7 +136,7 @@ impl CpuLoop {
         if len == 0 {
             return 0;
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match self.body {
                 LoopBody::Read(_) => return plain::read_rest(src, len),
@@ -148,9 +148,9 @@ impl CpuLoop {
         0
     }
 
-    /// How many bytes go before the blocks, and how many in blocks. Divisions by what the compiler
-    /// does not know would take three times 15 ns on a Xeon, and blocks are powers of two.
-    fn cut(&self, span: LoopSpan) -> (usize, usize) {
+    /// Number of bytes before the blocks, and in blocks. Blocks are powers of two, since three
+    /// divisions by values unknown to the compiler would take 15 ns each on a Xeon.
+    fn head_and_blocks(&self, span: LoopSpan) -> (usize, usize) {
         let reads = matches!(self.body, LoopBody::Read(_));
         let head = if reads { 0 } else { (span.dst as usize).wrapping_neg() & (self.align - 1) };
         let whole_doubles = !matches!(self.body, LoopBody::Triad(_)) || head.is_multiple_of(8);
@@ -167,8 +167,8 @@ impl CpuLoop {
     }
 }
 
-/// The loop for a piece of work, if there is one and this processor has the instructions. Chase
-/// and touch are not among them.
+/// The loop for a kind of work, if it exists and this processor has the instructions. `None` for
+/// chase and touch.
 pub fn find(work: CpuWork) -> Option<CpuLoop> {
     if !available(work.how) {
         return None;
@@ -183,7 +183,7 @@ pub fn find(work: CpuWork) -> Option<CpuLoop> {
     })
 }
 
-/// Whether this processor has the instructions.
+/// Whether this processor supports the instructions.
 pub fn available(how: CpuHow) -> bool {
     match how {
         CpuHow::Plain | CpuHow::Memcpy => true,
@@ -196,8 +196,8 @@ pub fn available(how: CpuHow) -> bool {
     }
 }
 
-/// The choices with which an operation can be done here, for an error message.
-pub fn choices(op: CpuOp) -> String {
+/// The supported instruction variants of an operation, for an error message.
+pub fn supported_variants(op: CpuOp) -> String {
     let words = CpuHow::ALL.iter().filter(|&&how| match op {
         CpuOp::Chase | CpuOp::Touch => how == CpuHow::Plain,
         _ => find(CpuWork { op, how }).is_some(),

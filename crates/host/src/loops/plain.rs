@@ -1,12 +1,12 @@
-//! Loops for any processor, and the bytes around the blocks of all others.
+//! Loops for any processor, and the bytes around the blocks of all other loops.
 
 use std::ptr;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{CpuLoop, LoopBody, SCALE, WRITTEN, memory_barrier};
+use super::{CpuLoop, LoopBody, SCALE, WRITE_BYTE, memory_barrier};
 
-/// Words of one turn.
+/// 8-byte words per block.
 const WORDS: usize = 8;
 const BLOCK: usize = WORDS * 8;
 
@@ -25,13 +25,13 @@ pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
 unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
     for _ in 0..reps {
         memory_barrier();
-        // SAFETY: the caller vouches for both ranges and that they do not overlap.
+        // SAFETY: the caller guarantees both ranges, without overlap.
         unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
     }
 }
 
-// Volatile accesses are neither widened to vectors, recognised as a copy or a fill, nor dropped where a
-// pass repeats one.
+// Volatile accesses are neither vectorised, recognised as a copy or a fill, nor dropped if a pass
+// repeats one.
 
 unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
     let src = src.cast::<u64>();
@@ -47,7 +47,7 @@ unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
     sums.iter().fold(0, |a, b| a ^ b)
 }
 
-/// Calls `turn` with the index of each word of `len` bytes, `reps` times over.
+/// Calls `turn` with the index of each word of `len` bytes, `reps` times.
 #[inline(always)]
 fn each_word(len: usize, reps: u64, turn: impl Fn(usize)) {
     for _ in 0..reps {
@@ -63,7 +63,7 @@ unsafe fn write(dst: *mut u8, len: usize, reps: u64) {
     let dst = dst.cast::<u64>();
     each_word(len, reps, |at| {
         // SAFETY: inside the caller's range; the address is a multiple of 8.
-        unsafe { dst.add(at).write_volatile(u64::from_ne_bytes([WRITTEN; 8])) };
+        unsafe { dst.add(at).write_volatile(u64::from_ne_bytes([WRITE_BYTE; 8])) };
     });
 }
 
@@ -91,7 +91,7 @@ pub(super) unsafe fn read_rest(src: *const u8, len: usize) -> u64 {
     let mut sum = 0;
     for word in 0..len.div_ceil(8) {
         let mut bytes = [0; 8];
-        // SAFETY: from word * 8 on at most the rest of the caller's range is read.
+        // SAFETY: from word * 8 on at most the remainder of the caller's range is read.
         unsafe {
             ptr::copy_nonoverlapping(src.add(word * 8), bytes.as_mut_ptr(), (len - word * 8).min(8))
         };
@@ -102,7 +102,7 @@ pub(super) unsafe fn read_rest(src: *const u8, len: usize) -> u64 {
 
 pub(super) unsafe fn write_rest(dst: *mut u8, len: usize) {
     // SAFETY: the caller's range.
-    unsafe { ptr::write_bytes(dst, WRITTEN, len) };
+    unsafe { ptr::write_bytes(dst, WRITE_BYTE, len) };
 }
 
 pub(super) unsafe fn copy_rest(dst: *mut u8, src: *const u8, len: usize) {
@@ -110,7 +110,7 @@ pub(super) unsafe fn copy_rest(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { ptr::copy_nonoverlapping(src, dst, len) };
 }
 
-/// Bytes that make no whole double are taken from the first source.
+/// Copies trailing bytes, less than a double, from the first source.
 pub(super) unsafe fn triad_rest(dst: *mut u8, src: *const u8, other: *const u8, len: usize) {
     for at in (0..len / 8).map(|i| i * 8) {
         // SAFETY: 8 bytes at `at` lie inside the caller's ranges.

@@ -1,9 +1,9 @@
-//! Every loop against a reference, over lengths and alignments around its block.
+//! Compares every loop with a reference, over lengths and alignments around its block size.
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 use proptest::prelude::*;
 
-use super::{CpuLoop, LoopSpan, SCALE, WRITTEN, find};
+use super::{CpuLoop, LoopSpan, SCALE, WRITE_BYTE, find};
 
 const LENGTHS: [usize; 15] = [
     0,
@@ -17,13 +17,13 @@ const LENGTHS: [usize; 15] = [
     4095,
     4096,
     4096 + 127,
-    // Around the four pages of a `-nt4` loop, and two turns with a rest of blocks and bytes.
+    // Around the four pages of a `-nt4` loop, and two blocks with a remainder of blocks and bytes.
     4 * 4096,
     4 * 4096 + 63,
     8 * 4096 + 512 + 65,
     (1 << 20) + 17,
 ];
-/// Bytes around the destination that must stay as they were.
+/// Bytes around the destination that must stay unchanged.
 const FENCE: usize = 64;
 const UNTOUCHED: u8 = 0x11;
 
@@ -57,9 +57,9 @@ fn expected_read(src: &[u8]) -> u64 {
     src.chunks(8).fold(0, |sum, bytes| sum ^ word(bytes))
 }
 
-/// Runs `reps` passes of a loop with its destination and sources that far beyond a multiple of 64, and
-/// compares.
-fn try_one(
+/// Runs `reps` passes of a loop and compares the result. Destination and sources lie the given
+/// numbers of bytes after a multiple of 64.
+fn check_loop(
     op: CpuOp,
     body: &CpuLoop,
     reps: u64,
@@ -85,11 +85,11 @@ fn try_one(
         other: other[other_at..].as_ptr(),
         len,
     };
-    // SAFETY: three separate vectors with room for len bytes from there; `find` gave the loop.
+    // SAFETY: three separate vectors with at least len bytes from there; `find` returned the loop.
     let sum = unsafe { body.passes(span, reps) };
     let wanted = match op {
         CpuOp::Read => vec![UNTOUCHED; len],
-        CpuOp::Write => vec![WRITTEN; len],
+        CpuOp::Write => vec![WRITE_BYTE; len],
         CpuOp::Copy => b.clone(),
         _ => expected_triad(&b, &c),
     };
@@ -119,9 +119,10 @@ fn every_loop_is_right_to_the_byte_at_every_length_and_alignment() {
         for (how, body) in loops(op) {
             for len in LENGTHS {
                 for (dst_off, src_off) in [(0, 0), (8, 8), (8, 16), (1, 0), (0, 3), (33, 32)] {
-                    // Long ones once: their blocks and rests were tried in turn before.
+                    // Long lengths use one alignment: blocks and remainders are tested at short
+                    // lengths.
                     for reps in 1..=if len < 1 << 20 { 3 } else { 1 } {
-                        if let Err(error) = try_one(op, &body, reps, len, dst_off, src_off) {
+                        if let Err(error) = check_loop(op, &body, reps, len, dst_off, src_off) {
                             panic!("{reps} {op}-{how}, {len} B, {dst_off}, {src_off}: {error}");
                         }
                         tried += 1;
@@ -130,7 +131,7 @@ fn every_loop_is_right_to_the_byte_at_every_length_and_alignment() {
             }
         }
     }
-    // Plain has four operations and memcpy one on any processor.
+    // Every processor has four plain operations and one by memcpy.
     assert!(tried >= 5 * 6 * (3 * (LENGTHS.len() - 1) + 1));
 }
 
@@ -142,7 +143,7 @@ proptest! {
     ) {
         for op in OPS {
             for (how, body) in loops(op) {
-                let outcome = try_one(op, &body, reps, len, dst_off, src_off);
+                let outcome = check_loop(op, &body, reps, len, dst_off, src_off);
                 prop_assert!(outcome.is_ok(), "{op}-{how}: {outcome:?}");
             }
         }
@@ -164,7 +165,7 @@ fn the_processor_has_what_its_name_says() {
             assert_eq!(super::available(how), listed, "{how}");
         }
     }
-    // Every processor of it has them: the loops are tried above.
+    // Every such processor has them; the test above runs the loops.
     #[cfg(target_arch = "aarch64")]
     {
         assert!(super::available(CpuHow::Neon) && super::available(CpuHow::NeonNt));
@@ -174,7 +175,7 @@ fn the_processor_has_what_its_name_says() {
 
 #[test]
 fn an_operation_names_the_choices_it_has() {
-    assert!(super::choices(CpuOp::Copy).starts_with("plain, memcpy"));
-    assert_eq!(super::choices(CpuOp::Chase), "plain");
+    assert!(super::supported_variants(CpuOp::Copy).starts_with("plain, memcpy"));
+    assert_eq!(super::supported_variants(CpuOp::Chase), "plain");
     assert!(find(CpuWork { op: CpuOp::Read, how: CpuHow::Memcpy }).is_none());
 }

@@ -1,9 +1,9 @@
 //! AVX2, AVX-512 and string instructions.
 //!
-//! Eight vectors a turn. In a copy all loads come first, then all stores: on every core since Haswell
-//! that keeps both load ports busy and lets whole lines of stores drain together. A triad goes vector by
-//! vector: eight loads, eight multiplications and eight stores in a row reached 0.78 of gcc's loop within
-//! the first cache.
+//! Eight vectors per block. A copy does all loads, then all stores: on every core since Haswell
+//! that keeps both load ports busy and lets whole lines of stores drain together. A triad goes
+//! vector by vector: eight loads, eight multiplications and eight stores in sequence reached only
+//! 0.78 of gcc's loop in the first-level cache.
 //!
 //! Passes repeat inside the assembly.
 
@@ -11,7 +11,7 @@ use std::arch::asm;
 
 use pathline_schema::{CpuHow, CpuOp, CpuWork};
 
-use super::{CpuLoop, LoopBody, SCALE, WRITTEN};
+use super::{CpuLoop, LoopBody, SCALE, WRITE_BYTE};
 
 pub(super) fn available(how: CpuHow) -> bool {
     match how {
@@ -66,8 +66,8 @@ pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
 
 unsafe fn movsb(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
     for _ in 0..reps {
-        // SAFETY: the caller vouches for both ranges; the direction flag is clear, as the calling
-        // convention demands.
+        // SAFETY: the caller guarantees both ranges; the direction flag is clear, as the calling
+        // convention requires.
         unsafe {
             asm!(
                 "rep movsb",
@@ -79,21 +79,21 @@ unsafe fn movsb(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
 }
 
 /// Flush-to-zero and denormals-are-zero on top of the default control word, all exceptions masked.
-/// One pattern word in 1024 is a denormal as a double, and each would cost a microcode assist.
+/// One pattern word in 1024 is a denormal double, each of which would cost a microcode assist.
 const FLUSH: u32 = 0x1f80 | 0x8040;
 
-/// What the assembly of a triad loads and stores apart from its vectors.
+/// Values that the assembly of a triad loads and stores in addition to its vectors.
 #[repr(C)]
 struct TriadState {
     scale: f64,
-    /// At offset 8: control word of floating point while it runs.
+    /// At offset 8: floating-point control word during the loop.
     flush: u32,
-    /// At offset 12: that of the caller.
+    /// At offset 12: floating-point control word of the caller.
     kept: u32,
 }
 
-/// How far ahead of its loads a `-nta` loop prefetches, in bytes. Of 256 to 16384, 512 was fastest
-/// on a Xeon with AMX (by 10 % over 1024, 60 % over 4096 and beyond), in a busy virtual machine.
+/// Prefetch distance of a `-nta` loop, in bytes. Of 256 to 16384, 512 was fastest on a Xeon with
+/// AMX (by 10 % over 1024, 60 % over 4096 and beyond), in a busy virtual machine.
 macro_rules! ahead {
     ($at:literal; $($line:literal)*) => {
         concat!($("prefetchnta [{", $at, "} + 512 + ", $line, "*64]\n"),*)
@@ -111,7 +111,7 @@ macro_rules! store {
         concat!($($op, " [{d} + ", $i, "*", $w, "], ", $v, $i, "\n"),*)
     };
 }
-/// Stores of vector 0 to the places of vectors by number.
+/// Stores of vector 0 at the offsets of vectors by number.
 macro_rules! splat {
     ($op:literal, $v:literal, $w:literal; $($i:literal)*) => {
         concat!($($op, " [{d} + ", $i, "*", $w, "], ", $v, "0\n"),*)
@@ -123,7 +123,7 @@ macro_rules! fold {
         concat!($($op, " ", $v, $i, ", ", $v, $i, ", [{s} + ", $i, "*", $w, "]\n"),*)
     };
 }
-/// `d = s + scale * c` vector by vector, the scale being in vector 8.
+/// `d = s + scale * c` vector by vector, with the scale in vector 8.
 macro_rules! fma {
     ($load:literal, $store:literal, $v:literal, $w:literal; $($i:literal)*) => {
         concat!($(
@@ -133,8 +133,9 @@ macro_rules! fma {
         ),*)
     };
 }
-/// Assembly that uses some vector registers and ends with `vzeroupper`. That clears the upper halves of
-/// 0 to 15, so all of them are declared, whichever the loop uses; a name stands for the whole register.
+/// Assembly that uses some vector registers and ends with `vzeroupper`. That clears the upper
+/// halves of registers 0 to 15, so all of them are declared as clobbered; a name stands for the
+/// whole register.
 macro_rules! vector_asm {
     ($($part:tt)*) => {
         asm!(
@@ -152,8 +153,8 @@ macro_rules! copy_loop {
     ($fn:ident, $feature:literal, $w:literal, $end:literal; $($turn:expr),+) => {
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn $fn(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
-            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's ranges, at least one, in
-            // each of at least one pass; prefetches do not fault.
+            // SAFETY: len / BLOCK blocks, at least one, lie inside the caller's ranges, in each of
+            // at least one pass; prefetches do not fault.
             unsafe {
                 vector_asm!(
                     ".p2align 6",
@@ -179,15 +180,15 @@ macro_rules! copy_loop {
         }
     };
 }
-/// Bytes of a page of a `-nt4` loop.
+/// Bytes per page of a `-nt4` loop.
 const PAGE: usize = 4096;
 
-/// Streaming copies that go through four pages at once, a line or two of each in turn. A row of
-/// DRAM is open for every page then, and reads and writes collide in fewer of its banks; glibc's
-/// `large_memcpy` does so from 3/4 of the last-level cache. One thread, 8 MiB at a time
-/// out of 512 MiB, on a Xeon with AMX, medians in GB/s: one page 10.1, two 12.6, four 13.1, eight
-/// 12.5, and with `prefetchnta` 256 to 2048 bytes ahead 7.3 to 9.8. 64 bytes of a page in turn
-/// are best with AVX-512 (128: 12.6), 128 with AVX2 (13.4; 64: 12.5).
+/// Streaming copies of four pages at once, a line or two of each in turn. A row of DRAM is then
+/// open for every page, and reads and writes collide in fewer of its banks; glibc's `large_memcpy`
+/// does the same from 3/4 of the last-level cache. One thread, 8 MiB at a time out of 512 MiB, on a
+/// Xeon with AMX, medians in GB/s: one page 10.1, two 12.6, four 13.1, eight 12.5, and with
+/// `prefetchnta` 256 to 2048 bytes ahead 7.3 to 9.8. 64 bytes of a page in turn are best with
+/// AVX-512 (128: 12.6), 128 with AVX2 (13.4; 64: 12.5).
 macro_rules! paged_loop {
     (
         $feature:literal, $load:literal, $v:literal, $line:literal;
@@ -195,7 +196,7 @@ macro_rules! paged_loop {
     ) => {
         #[target_feature(enable = $feature)]
         unsafe fn pages(dst: *mut u8, src: *const u8, groups: usize, reps: u64) {
-            // SAFETY: the caller vouches for that many times four pages, at least once.
+            // SAFETY: the caller guarantees `groups` times four pages, at least once.
             unsafe {
                 vector_asm!(
                     "2:",
@@ -239,8 +240,8 @@ macro_rules! paged_loop {
         pub(super) unsafe fn copy_nt4(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
             let groups = len / (4 * PAGE);
             let paged = groups * 4 * PAGE;
-            // SAFETY: both parts lie inside the caller's ranges, and the second is a multiple of the
-            // block, as all of it is.
+            // SAFETY: both parts lie inside the caller's ranges, and the second is a multiple of
+            // the block, since the whole is.
             unsafe {
                 if groups == 0 {
                     copy_nt(dst, src, len, reps);
@@ -267,9 +268,9 @@ macro_rules! triad_loop {
             reps: u64,
         ) {
             let mut state = TriadState { scale: SCALE, flush: FLUSH, kept: 0 };
-            // SAFETY: as for a copy. The control word of floating point is put back before compiled
-            // code runs again. To change it takes as long as a third of a pass over 4 KiB, so it is
-            // changed once for all passes.
+            // SAFETY: as for a copy. The floating-point control word is restored before compiled
+            // code runs again. Changing it takes a third of a pass over 4 KiB, so it is changed
+            // once for all passes.
             unsafe {
                 vector_asm!(
                     "stmxcsr [{state} + 12]",
@@ -307,9 +308,9 @@ macro_rules! write_loop {
     ($fn:ident, $feature:literal, $v:literal, $w:literal, $store:literal, $end:literal) => {
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn $fn(dst: *mut u8, len: usize, reps: u64) {
-            let word = u64::from_ne_bytes([WRITTEN; 8]);
-            // SAFETY: len / BLOCK turns of BLOCK bytes lie inside the caller's range, at least one, in
-            // each of at least one pass.
+            let word = u64::from_ne_bytes([WRITE_BYTE; 8]);
+            // SAFETY: len / BLOCK blocks, at least one, lie inside the caller's range, in each of
+            // at least one pass.
             unsafe {
                 vector_asm!(
                     concat!("vbroadcastsd ", $v, "0, qword ptr [{word}]"),
@@ -365,8 +366,8 @@ macro_rules! read_loop {
         }
     };
 }
-/// All loops of one register width. `near` and `far` are the lines of the halves of a turn: a
-/// `-nta` loop goes by halves, so that prefetches are spread between streaming stores.
+/// All loops of one register width. `near` and `far` are the cache lines of the halves of a block:
+/// a `-nta` loop goes by halves, so that prefetches are spread between streaming stores.
 macro_rules! family {
     (
         $name:ident, $feature:literal, $v:literal, $w:literal, $load:literal, $xor:literal,
@@ -375,7 +376,7 @@ macro_rules! family {
         mod $name {
             use super::*;
 
-            /// Bytes of a turn.
+            /// Bytes per block.
             pub(super) const BLOCK: usize = 8 * $w;
             copy_loop!(copy, $feature, $w, "";
                 load!($load, $v, $w, "s"; 0 1 2 3 4 5 6 7),
@@ -429,7 +430,7 @@ mod tests {
     use super::*;
     use std::arch::x86_64::__m256i;
 
-    /// Seven vectors that are in registers before a loop's assembly and are stored after it. With only
+    /// Keeps seven vectors in registers across a loop's assembly and then stores them. With only
     /// vectors 0 to 8 declared, the compiler keeps them in 9 to 15.
     #[target_feature(enable = "avx2")]
     unsafe fn across(values: &[[u64; 4]; 7], out: &mut [[u64; 4]; 7]) {
@@ -453,7 +454,7 @@ mod tests {
             )*};
         }
         read!(a = 0 b = 1 c = 2 d = 3 e = 4 f = 5 g = 6);
-        // SAFETY: touches registers alone.
+        // SAFETY: uses registers only.
         unsafe { vector_asm!("vzeroupper",) };
         write!(a = 0 b = 1 c = 2 d = 3 e = 4 f = 5 g = 6);
     }
@@ -494,7 +495,7 @@ mod tests {
                 other: c.as_ptr().cast(),
                 len: 512,
             };
-            // SAFETY: three arrays with room for 512 bytes; `find` gave the loop.
+            // SAFETY: three arrays of at least 512 bytes; `find` returned the loop.
             unsafe { body.passes(span, 2) };
             // A denormal source counts as 0, and 0 + 3 x 0 is 0.
             assert!(a[skip..skip + 64].iter().all(|v| v.to_bits() == 0), "{how}");

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use pathline_bench::RankSide;
 use pathline_gpu::library_options;
 use pathline_hal::{CallError, ExchangeId, Machine, RankBarrier, TransportPort};
-use pathline_host::keep_to_share;
+use pathline_host::restrict_to_share;
 use pathline_schema::{Gpu, Rank, RankMember, Severity, Topology, Transport};
 use pathline_transport::{LaunchedRank, PortContext, SharedBarrier, ports};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -364,7 +364,7 @@ fn keep_near(
 ) {
     let is_near = |of: &u32| share_of(topology, *of, locals).1 == member.numa;
     let (nth, shares) = ((0..local).filter(is_near).count(), (0..locals).filter(is_near).count());
-    match keep_to_share(topology, member.numa, nth, shares) {
+    match restrict_to_share(topology, member.numa, nth, shares) {
         Ok(cpus) => member.cpus = cpus.to_string(),
         Err(error) => {
             (hooks.warn)(&format!("rank {}: not kept to its CPUs: {error}", member.rank.0));

@@ -372,7 +372,7 @@ fn find(op: CpuOp, how: CpuHow) -> CallResult<CpuLoop> {
     loops::find(CpuWork { op, how }).ok_or_else(|| {
         let reason = format!("this processor has no {op} by {how}");
         CallError::unsupported("bind", how.to_string(), reason)
-            .or_try(format!("choose one of {}", loops::choices(op)))
+            .or_try(format!("choose one of {}", loops::supported_variants(op)))
     })
 }
 
