@@ -235,23 +235,40 @@ fn comparable(entry: &PlannedCase) -> (String, Vec<(&'static str, &'static str, 
     (suite, entry.case.timed.iter().map(kind).collect())
 }
 
-/// Numbers the groups: comparable cases, up to [`GROUP`], in one environment.
+/// Numbers the groups: comparable cases, up to [`GROUP`], in one environment. Neighbouring sets of
+/// comparable cases share a group while they fit into it: samples of others then fill the time between two
+/// visits of a case. A case alone repeats its operation untimed for that long, on all CPUs if it uses them.
 pub(crate) fn number_groups(entries: &mut [PlannedCase]) {
-    let mut group = 0;
-    let mut members = 0;
-    if let Some(first) = entries.first_mut() {
-        first.group = group;
-    }
-    for i in 1..entries.len() {
-        members += 1;
-        let together =
-            |a: &PlannedCase, b: &PlannedCase| a.env == b.env && comparable(a) == comparable(b);
-        if members == GROUP || !together(&entries[i], &entries[i - 1]) {
+    let together =
+        |a: &PlannedCase, b: &PlannedCase| a.env == b.env && comparable(a) == comparable(b);
+    let sets: Vec<usize> = entries
+        .chunk_by(together)
+        .flat_map(|set| set.chunks(GROUP).map(<[PlannedCase]>::len))
+        .collect();
+    let (mut group, mut from, mut members) = (0, 0, 0);
+    for len in sets {
+        let joins = from > 0 && members + len <= GROUP && mixes(&entries[from - 1], &entries[from]);
+        if !joins && from > 0 {
             group += 1;
             members = 0;
         }
-        entries[i].group = group;
+        members += len;
+        entries[from..from + len].iter_mut().for_each(|entry| entry.group = group);
+        from += len;
     }
+}
+
+/// Whether two cases that are not comparable may be sampled in turn: operations of one suite within a
+/// process. A set is compared by blocks once each of its flows was verified alone, so it is bound after
+/// single flows have finished. Probes come in hundreds, each with separate buffers; files and messages keep
+/// states between their samples.
+fn mixes(a: &PlannedCase, b: &PlannedCase) -> bool {
+    let within = |e: &PlannedCase| {
+        e.budget.is_none() && e.case.flows().all(|f| f.by.wire().is_none() && f.by.io().is_none())
+    };
+    let flows = |e: &PlannedCase| (e.case.timed.len(), e.case.background.len());
+    let alike = a.env == b.env && a.suites.first() == b.suites.first() && flows(a) == flows(b);
+    alike && within(a) && within(b)
 }
 
 /// Why a case cannot be measured on such a machine; `None` without a known reason.
@@ -518,14 +535,15 @@ mod tests {
         assert_eq!(plan(&topology, &["routes"], &[]).unwrap().entries.len(), 0);
     }
 
-    /// 14 kinds of paths of all 8 GPUs, and 8 of the first alone: page-locking again for each case
-    /// would take longer than the cases.
+    /// Of the 14 kinds of paths of all 8 GPUs two fill a group of 16: 5 kinds of one flow are 3 groups, 2 of
+    /// two flows one, and 7 of one flow with 8 paths of the first GPU alone 4. Page-locking again for each
+    /// case would take longer than the cases.
     #[test]
     fn host_links_of_all_gpus_are_compared_in_one_group() {
         let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
         let plan = plan(&topology, &["host-link"], &[]).unwrap();
         let groups: BTreeSet<usize> = plan.entries.iter().map(|e| e.group).collect();
-        assert_eq!(groups.len(), 14 + 8);
+        assert_eq!(groups.len(), 3 + 1 + 4);
     }
 
     #[test]
@@ -690,11 +708,35 @@ mod tests {
         assert!(!why("nvidia", "0", migrate) && !why("nvidia", "1", zero_copy));
     }
 
+    /// The host's 27 cases of a size: 16 copies (8 variants by 1 and all CPUs), which fill a group, or less
+    /// on processors with fewer variants; reads, writes, triads and a chase share one with neighbours.
     #[test]
-    fn groups_hold_what_is_compared() {
+    fn comparable_cases_share_a_group_and_small_groups_are_filled() {
         let plan = plan(&topology(), &["host"], &[]).unwrap();
-        for pair in plan.entries.windows(2).filter(|p| p[0].group == p[1].group) {
-            assert_eq!(comparable(&pair[0]), comparable(&pair[1]));
+        let groups: Vec<&[PlannedCase]> =
+            plan.entries.chunk_by(|a, b| a.group == b.group).collect();
+        assert!(groups.iter().all(|group| group.len() <= GROUP));
+        // Two neighbours that fit into one group would be one.
+        assert!(groups.windows(2).all(|pair| {
+            let first = pair[1].chunk_by(|a, b| comparable(a) == comparable(b)).next().unwrap();
+            pair[0].len() + first.len() > GROUP
+        }));
+        let split = |pair: &[&[PlannedCase]]| {
+            comparable(pair[0].last().unwrap()) == comparable(&pair[1][0])
+        };
+        assert!(!groups.windows(2).any(split), "no set of more than 16 is in this suite");
+    }
+
+    /// Files and messages keep groups of one kind, and so do probes.
+    #[test]
+    fn probes_and_files_are_not_mixed() {
+        let storage = plan_with(&topology(), &[disk()], &["storage"], &[]).unwrap();
+        let probes = plan(&topology(), &["contention"], &[]).unwrap();
+        for plan in [storage, probes] {
+            for pair in plan.entries.windows(2).filter(|p| p[0].group == p[1].group) {
+                let calls = pair.iter().all(|e| e.budget.is_none() && mixes(e, e));
+                assert!(calls || comparable(&pair[0]) == comparable(&pair[1]), "{}", pair[1].case);
+            }
         }
     }
 }

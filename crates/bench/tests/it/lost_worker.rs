@@ -66,7 +66,7 @@ impl Executor for Shaky<'_> {
     }
 }
 
-/// Runs four cases of GPU 0 and one between 1 and 2, in one group each; the tasks and the journal.
+/// Runs four cases of GPU 0 and one between 1 and 2 during another copy, in one group each; the tasks and the journal.
 fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
@@ -81,7 +81,7 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         "gpu0.vram > gpu4.vram by dma@gpu0 x 10MiB",
         "gpu0.vram > gpu5.vram by dma@gpu0 x 10MiB",
         "gpu0.vram > gpu6.vram by dma@gpu0 x 10MiB",
-        "gpu1.vram > gpu2.vram by dma@gpu1 x 11MiB",
+        "gpu1.vram > gpu2.vram by dma@gpu1 x 11MiB while gpu2.vram > gpu1.vram by dma@gpu2 x 11MiB",
     ];
     let plan = RunPlan::new(&scope, &[], &cases.map(|c| c.parse().unwrap())).unwrap();
     assert_eq!(plan.entries.iter().map(|e| e.group).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
