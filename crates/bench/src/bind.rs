@@ -10,7 +10,7 @@ use pathline_hal::{
 };
 use pathline_schema::{
     Bytes, CHASE_STEPS, Cadence, CpuOp, FaultHandling, Flow, KernelOp, KernelVariant, MemKind,
-    MigrateHow, Mover, Ns, Place, TimerKind, Unit, VerifyResult,
+    MigrateHow, Mover, Ns, Place, Severity, TimerKind, Unit, VerifyResult,
 };
 
 use crate::block_sample::SampledBlock;
@@ -49,8 +49,7 @@ pub(crate) fn bind<'m>(
                 let work = GpuWork::Chase { kernel, launch, followed: Cell::new(0) };
                 return streamed(at, ends, work, false);
             }
-            let reads = variant.op == KernelOp::Read;
-            let work = GpuWork::Kernel { kernel, launch, reads };
+            let work = GpuWork::Kernel { kernel, launch, op: variant.op };
             streamed(at, ends, work, variant.op == KernelOp::Copy)
         }
         Mover::Migrate { at, how } => {
@@ -170,8 +169,8 @@ enum GpuWork<'m> {
     Kernel {
         kernel: GpuKernel<'m>,
         launch: KernelLaunch,
-        /// Whether it only reads; the check then compares a sum.
-        reads: bool,
+        /// What it does, which decides what is compared.
+        op: KernelOp,
     },
     /// Each operation follows [`CHASE_STEPS`] loads from the end of the last one.
     Chase {
@@ -372,8 +371,15 @@ impl BoundLane for StreamLane<'_> {
     }
 
     fn check(&self) -> CallResult<VerifyResult> {
-        if let GpuWork::Kernel { kernel, launch, reads: true } = &self.job {
-            return kernel.check_read(launch, SOURCE_SEED).map(|()| VerifyResult::Verified);
+        if let GpuWork::Kernel { kernel, launch, op } = &self.job {
+            let compared = match op {
+                KernelOp::Read => Some(kernel.check_read(launch, SOURCE_SEED)),
+                KernelOp::Write | KernelOp::Triad => Some(kernel.check_stored(launch)),
+                KernelOp::Copy | KernelOp::Chase | KernelOp::Fma => None,
+            };
+            if let Some(compared) = compared {
+                return verdict_of(compared);
+            }
         }
         // A migration has one buffer, which must still hold its pattern.
         let holder = self.ends.dst.as_ref().or(self.ends.src.as_ref());
@@ -381,6 +387,18 @@ impl BoundLane for StreamLane<'_> {
             Some(buffer) => buffer.check(SOURCE_SEED, self.bytes).map(|()| VerifyResult::Verified),
             None => Ok(nothing_to_compare()),
         }
+    }
+}
+
+/// The verdict of a comparison by a kernel. A comparison that cannot run here, for want of a compiler
+/// that takes it, costs the case its verdict and not its figure.
+fn verdict_of(compared: CallResult<()>) -> CallResult<VerifyResult> {
+    match compared {
+        Ok(()) => Ok(VerifyResult::Verified),
+        Err(error) if error.severity == Severity::Unsupported => {
+            Ok(VerifyResult::Unverified(format!("it could not be compared: {error}")))
+        }
+        Err(error) => Err(error),
     }
 }
 

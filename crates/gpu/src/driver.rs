@@ -459,6 +459,9 @@ impl Driver for GpuDriver {
     fn check_read(&self, kernel: KernelId, launch: &KernelLaunch, seed: u64) -> CallResult<bool> {
         self.sum_is_right(kernel, launch, seed)
     }
+    fn check_stored(&self, kernel: KernelId, launch: &KernelLaunch) -> CallResult<Option<u64>> {
+        self.first_not_stored(kernel, launch)
+    }
     fn migrate(
         &self,
         stream: StreamId,

@@ -32,7 +32,12 @@ fn spread_unit(nth: u64, units: u32) -> u32 {
 impl GpuDriver {
     /// The function of a source on a GPU. Loaded at once, since the driver's lazy loading would
     /// wait for streams that a gate may hold.
-    fn function(&self, gpu: u32, source: &str, name: &'static str) -> CallResult<RuntimeHandle> {
+    pub(crate) fn function(
+        &self,
+        gpu: u32,
+        source: &str,
+        name: &'static str,
+    ) -> CallResult<RuntimeHandle> {
         let key = (gpu, source.to_owned(), name);
         if let Some(&(_, function)) = self.loaded.borrow().functions.get(&key) {
             return Ok(function);
@@ -89,13 +94,14 @@ impl GpuDriver {
             self.outcome(status, &|| format!("{variant} on gpu{gpu}"))?;
         }
         self.own_work(gpu)?;
+        self.ready_to_compare(gpu, variant);
         let id = self.id();
         self.loaded.borrow_mut().kernels.insert(id, (gpu, *variant, function));
         Ok(KernelId(id))
     }
 
     /// The driver's own stream and eight scratch bytes on a GPU.
-    fn own_work(&self, gpu: u32) -> CallResult<(RuntimeHandle, u64)> {
+    pub(crate) fn own_work(&self, gpu: u32) -> CallResult<(RuntimeHandle, u64)> {
         if let Some(&own) = self.loaded.borrow().own.get(&gpu) {
             return Ok(own);
         }
@@ -122,7 +128,7 @@ impl GpuDriver {
     }
 
     /// Launches with up to four parameters of 8 bytes.
-    fn enqueue(
+    pub(crate) fn enqueue(
         &self,
         stream: RuntimeHandle,
         function: RuntimeHandle,
@@ -255,7 +261,7 @@ impl GpuDriver {
         self.run(gpu, stream, (&variant, function), &KernelLaunch { src: address, dst: 0, bytes })
     }
 
-    fn pattern_shape(&self, gpu: u32) -> CallResult<(u32, u32, u32)> {
+    pub(crate) fn pattern_shape(&self, gpu: u32) -> CallResult<(u32, u32, u32)> {
         Ok((
             self.device("fill", gpu)?.info.compute_units.max(1) * PATTERN_BLOCKS,
             kernel::PATTERN_BLOCK,

@@ -24,6 +24,7 @@ pub mod runtime_api;
 mod runtimes;
 pub mod search;
 mod sensors;
+mod stored_check;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

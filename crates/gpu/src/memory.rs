@@ -474,6 +474,26 @@ impl GpuDriver {
         matches!(block.place.unit, Unit::Numa(_))
     }
 
+    /// Whether the host compares a buffer. It reads write-combined memory a hundred times slower than a
+    /// GPU does.
+    fn compared_by_host(&self, block: &GpuBlock) -> bool {
+        let slow = block.place.mem == MemKind::PinnedWc && self.compiler.is_some();
+        Self::by_host(block) && !slow
+    }
+
+    /// The CPUs that compare a buffer of the host, and its page size; `None` if a GPU compares it, or it
+    /// is no buffer of this driver.
+    pub(crate) fn cpus_that_compare(&self, address: u64) -> Option<(&[u32], u64)> {
+        let blocks = self.blocks.borrow();
+        let (_, block) = blocks.holding(address)?;
+        self.compared_by_host(block).then(|| self.near(block))
+    }
+
+    /// The GPU whose memory a buffer is in.
+    pub(crate) fn gpu_that_holds(&self, address: u64) -> Option<u32> {
+        self.blocks.borrow().holding(address)?.1.place.unit.gpu()
+    }
+
     /// CPUs of a host buffer's domain, and its page size.
     fn near(&self, block: &GpuBlock) -> (&[u32], u64) {
         let cpus = block.place.unit.numa().map_or(&[][..], |numa| self.host.cpus(numa));
@@ -527,9 +547,7 @@ impl GpuDriver {
         seed: u64,
     ) -> CallResult<Option<u64>> {
         let block = self.own("check", address, bytes)?;
-        // The CPU reads write-combined memory a hundred times slower than a GPU does.
-        let slow = block.place.mem == MemKind::PinnedWc && self.compiler.is_some();
-        if Self::by_host(&block) && !slow {
+        if self.compared_by_host(&block) {
             let (cpus, page) = self.near(&block);
             // SAFETY: the range lies in a live buffer that the host may read.
             return Ok(unsafe { spread::check(cpus, address, bytes.0, page, seed) });

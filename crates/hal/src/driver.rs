@@ -209,6 +209,14 @@ pub trait Driver {
     /// for it. Returns whether the checksum of all loaded bytes matches the pattern: wrong, missing
     /// or repeated bytes change it, their order does not.
     fn check_read(&self, kernel: KernelId, launch: &KernelLaunch, seed: u64) -> CallResult<bool>;
+    /// Compares the destination of a write or triad kernel with what one pass of it stores, once the
+    /// pass has ended; the sources of a triad must still hold the bytes that it read. The offset of the
+    /// first wrong element, if any. Written memory is compared where it lies, a triad by the kernel's
+    /// GPU.
+    ///
+    /// # Errors
+    /// The kernel is neither, or the comparison does not run.
+    fn check_stored(&self, kernel: KernelId, launch: &KernelLaunch) -> CallResult<Option<u64>>;
     /// Enqueues the migration of managed memory to `to`. With [`MigrateHow::Fault`] a kernel on the
     /// stream's GPU reads the memory.
     fn migrate(

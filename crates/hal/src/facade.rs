@@ -178,6 +178,19 @@ impl GpuKernel<'_> {
         Err(CallError::new(Severity::Corrupt, "verify", thing, why)
             .or_try("rerun this case alone; if it repeats, suspect the memory or link it names"))
     }
+    /// Compares the destination of a write or triad kernel with what it stores; a wrong byte is an error.
+    ///
+    /// # Errors
+    /// As [`Driver::check_stored`].
+    pub fn check_stored(&self, launch: &KernelLaunch) -> CallResult<()> {
+        match self.driver.check_stored(self.id, launch)? {
+            None => Ok(()),
+            Some(at) => {
+                let thing = format!("{} at {:#x}", launch.bytes, launch.dst);
+                Err(wrong_byte(thing, at, "stored"))
+            }
+        }
+    }
 }
 
 impl Drop for GpuKernel<'_> {

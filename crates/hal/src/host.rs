@@ -77,11 +77,8 @@ pub trait Host {
     /// work stores.
     ///
     /// # Errors
-    /// The machine does not store real bytes, or the work is neither a write nor a triad.
-    fn check_stored(&self, work: &TeamWork) -> CallResult<Option<u64>> {
-        let why = "a model computes nothing of what loops store";
-        Err(CallError::unsupported("check_stored", work.work.to_string(), why))
-    }
+    /// The work is neither a write nor a triad.
+    fn check_stored(&self, work: &TeamWork) -> CallResult<Option<u64>>;
 
     /// Starts `threads` threads pinned to different cores of `numa`. Teams of the same size use the
     /// same cores.

@@ -12,17 +12,25 @@
 //! | `pl_load_nt`, `pl_store_nt` | streaming load and store of any of these words |
 //! | `PL_MIN(address, value)` | atomic minimum of 64-bit words |
 //! | `PL_XOR(address, value)` | atomic exclusive or of 32-bit words |
+//! | `PL_FMA4(a, b, c)`, `PL_FMA8(a, b, c)` | `a * b + c` of `float` or `double`, rounded once |
 //!
 //! Bulk copies and [`CacheHint::NoAllocate`] are written in PTX, for NVIDIA alone; [`unsupported`]
 //! gives the reason for other targets. The first line of every source is a comment with the key of
-//! its variant for a grid of one block, or with `pattern`.
+//! its variant for a grid of one block, or with `pattern` or `stored`.
 //!
 //! Nothing else may write the memory of a kernel while it runs.
+
+mod stored;
 
 use std::fmt::Write as _;
 
 use pathline_schema::{
     AccessWidth, Bytes, CacheHint, FMA_PER_BYTE, GridSize, KernelOp, KernelVariant, TileOrder,
+};
+
+pub use stored::{
+    STORED, TRIAD_BYTES, TRIAD_DOUBLES, TRIAD_FLOATS, WRITTEN, WRITTEN_BYTE, WRITTEN_WORD,
+    stored_entry, whole_words,
 };
 
 /// Name of the kernel in [`source`]. Parameters: source, destination, payload in bytes, and 8 bytes
@@ -38,7 +46,7 @@ pub const CHECK: &str = "pathline_check";
 /// bytes, seed, result)`; `whole` bytes lie in whole words of the kernel.
 pub const SUM: &str = "pathline_sum";
 
-/// Threads per block for [`FILL`] and [`CHECK`].
+/// Threads per block for the kernels of [`PATTERN`] and [`STORED`].
 pub const PATTERN_BLOCK: u32 = 256;
 
 /// Kernels that write and verify [`crate::pattern`]: `(address, bytes, seed)` and `(address, bytes,

@@ -35,6 +35,42 @@ pub unsafe fn check(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u6
     wrong.into_iter().flatten().min()
 }
 
+/// The offset from `address` of the first byte that is not of `value.0`, repeated over `bytes.0`, or
+/// of `value.1` from there to `bytes.1`. `bytes.0` is a multiple of 4, and pieces start on multiples of
+/// `grain`, itself one of 4.
+///
+/// # Safety
+/// The range must be readable, and nobody may write to it meanwhile.
+pub unsafe fn check_words(
+    cpus: &[u32],
+    address: u64,
+    bytes: (u64, u64),
+    grain: u64,
+    value: (u32, u8),
+) -> Option<u64> {
+    let word = value.0.to_ne_bytes();
+    let wrong = spread(cpus, bytes.0, grain, |ThreadPiece { offset, len }| {
+        // SAFETY: pieces lie in the caller's range.
+        let piece =
+            unsafe { std::slice::from_raw_parts((address + offset) as *const u8, len as usize) };
+        let (words, _) = piece.as_chunks::<4>();
+        let differs = words.iter().position(|stored| *stored != word)?;
+        let byte =
+            words.get(differs)?.iter().zip(word).position(|(stored, right)| *stored != right)?;
+        Some(offset + differs as u64 * 4 + byte as u64)
+    });
+    let rest = || {
+        // SAFETY: the rest of the caller's range.
+        let rest = unsafe {
+            let len = bytes.1.saturating_sub(bytes.0) as usize;
+            std::slice::from_raw_parts((address + bytes.0) as *const u8, len)
+        };
+        let at = rest.iter().position(|byte| *byte != value.1)?;
+        Some(bytes.0 + at as u64)
+    };
+    wrong.into_iter().flatten().min().or_else(rest)
+}
+
 /// Runs `part` over pieces of `bytes` that start at multiples of `grain`, each on one of `cpus`.
 /// Returns the results in order.
 pub(crate) fn spread<T: Send>(
@@ -94,6 +130,25 @@ mod tests {
         for at in [len - 1, 4097] {
             many[at] ^= 1;
             assert_eq!(wrong(&many), Some(at as u64));
+        }
+    }
+
+    #[test]
+    fn a_repeated_word_and_its_rest_are_compared_byte_by_byte() {
+        let whole = MIN_SHARED_BYTES as usize + 4096 + 4;
+        let word = 0x5061_7468_u32;
+        let mut bytes = word.to_ne_bytes().repeat(whole / 4);
+        bytes.extend([0x50; 3]);
+        let wrong = |bytes: &[u8]| {
+            let (at, lengths) = (bytes.as_ptr() as u64, (whole as u64, bytes.len() as u64));
+            // SAFETY: a slice of that length.
+            unsafe { check_words(&[0, 0, 0], at, lengths, 4096, (word, 0x50)) }
+        };
+        assert_eq!(wrong(&bytes), None);
+        // The last byte of the rest, the last one of the words, and one in the first piece.
+        for at in [whole + 2, whole - 1, 4098] {
+            bytes[at] ^= 1;
+            assert_eq!(wrong(&bytes), Some(at as u64));
         }
     }
 }

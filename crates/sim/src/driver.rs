@@ -13,7 +13,7 @@ use pathline_schema::{
     Severity, Unit,
 };
 
-use crate::memory::{self, BufferSpot};
+use crate::memory::{self, BufferSpot, StoredForm};
 use crate::timeline::LaneOwner;
 use crate::world::{EffectKind, LoadedKernel, MemoryEffect, SimWorld, TransferLoad, no_such};
 
@@ -213,6 +213,16 @@ pub(crate) fn out_of_memory(
     CallError::new(Severity::Exhausted, call, thing, reason).or_try("choose smaller sizes")
 }
 
+/// What a kernel stores that does not copy, if anything.
+fn stored_form(variant: KernelVariant) -> Option<StoredForm> {
+    let word = variant.align();
+    match variant.op {
+        KernelOp::Write => Some(StoredForm::Constant { word }),
+        KernelOp::Triad => Some(StoredForm::Triad { word }),
+        KernelOp::Copy | KernelOp::Read | KernelOp::Chase | KernelOp::Fma => None,
+    }
+}
+
 impl SimDriver {
     /// Enqueues a kernel; of a chase, `part` loads, or a whole pass if none.
     fn enqueue_kernel(
@@ -256,9 +266,8 @@ impl SimDriver {
         let operation = world.operation("launch", flow)?;
         world.charge(self.rank, operation.call.0);
         let does = match variant.op {
-            KernelOp::Read | KernelOp::Chase | KernelOp::Fma => EffectKind::Read,
             KernelOp::Copy => EffectKind::Copy,
-            KernelOp::Write | KernelOp::Triad => EffectKind::Scramble,
+            _ => stored_form(variant).map_or(EffectKind::Read, EffectKind::Store),
         };
         let load = match run.chain {
             0 => TransferLoad::once(launch.bytes),
@@ -659,6 +668,22 @@ impl Driver for SimDriver {
         }
         let spot = world.find("check_read", launch.src, launch.bytes)?;
         Ok(world.check(self.rank, spot, launch.bytes, seed).is_none())
+    }
+
+    fn check_stored(&self, kernel: KernelId, launch: &KernelLaunch) -> CallResult<Option<u64>> {
+        let mut world = self.world.borrow_mut();
+        let variant = world.kernels.get(&kernel.0).map(|loaded| loaded.variant);
+        let form = variant.and_then(stored_form);
+        let (Some(variant), Some(form)) = (variant, form) else {
+            return Err(no_such("check_stored", &format!("write or triad kernel {}", kernel.0)));
+        };
+        let dst = world.find("check_stored", launch.dst, launch.bytes)?;
+        let reads = variant.effect(launch.bytes).reads;
+        let src = match reads {
+            Bytes(0) => None,
+            reads => Some(world.find("check_stored", launch.src, reads)?),
+        };
+        Ok(world.check_stored(self.rank, (dst, src), launch.bytes, form))
     }
 
     fn migrate(

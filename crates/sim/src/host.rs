@@ -9,9 +9,14 @@ use pathline_schema::{
 };
 
 use crate::driver::{is_chain, out_of_memory};
-use crate::memory::{self, BufferSpot, SimBuffer};
+use crate::memory::{self, BufferSpot, SimBuffer, StoredForm};
 use crate::timeline::{LaneOp, LaneOwner};
 use crate::world::{EffectKind, MemoryEffect, SimWorld, TeamTask, TransferLoad, no_such};
+
+/// Loops store bytes, and triads of doubles.
+const WRITTEN: StoredForm = StoredForm::Constant { word: 1 };
+/// See [`WRITTEN`].
+const TRIAD: StoredForm = StoredForm::Triad { word: 8 };
 
 /// The host as one rank sees it.
 pub(crate) struct SimHost {
@@ -196,6 +201,25 @@ impl Host for SimHost {
         Ok(world.check(self.rank, spot, bytes, seed))
     }
 
+    fn check_stored(&self, work: &TeamWork) -> CallResult<Option<u64>> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.check_stored", None)?;
+        let dst = world.find("host.check_stored", work.dst, work.bytes)?;
+        let (form, src) = match work.work.op {
+            CpuOp::Write => (WRITTEN, None),
+            CpuOp::Triad => {
+                let reads = work.work.effect(work.bytes).reads;
+                (TRIAD, Some(world.find("host.check_stored", work.src, reads)?))
+            }
+            _ => {
+                let why = "only writes and triads store what they compute";
+                let thing = work.work.to_string();
+                return Err(CallError::unsupported("host.check_stored", thing, why));
+            }
+        };
+        Ok(world.check_stored(self.rank, (dst, src), work.bytes, form))
+    }
+
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.team_create", None)?;
@@ -255,7 +279,9 @@ impl Host for SimHost {
         let does = match work.work.op {
             CpuOp::Read | CpuOp::Chase => EffectKind::Read,
             CpuOp::Copy => EffectKind::Copy,
-            CpuOp::Write | CpuOp::Triad | CpuOp::Touch => EffectKind::Scramble,
+            CpuOp::Write => EffectKind::Store(WRITTEN),
+            CpuOp::Triad => EffectKind::Store(TRIAD),
+            CpuOp::Touch => EffectKind::Scramble,
         };
         let effect =
             MemoryEffect { src: ends.src, dst: ends.dst, bytes: work.bytes.0, does, damages };

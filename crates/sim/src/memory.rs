@@ -54,6 +54,15 @@ impl RangeContent {
     }
 }
 
+/// What a kernel or a loop stores that does not copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredForm {
+    /// A constant, in words of so many bytes.
+    Constant { word: u64 },
+    /// `b + 3 c` of two arrays, one behind the other.
+    Triad { word: u64 },
+}
+
 /// The allocator of a buffer, which alone may free it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferOwner {
@@ -235,6 +244,47 @@ impl SimMemory {
             RangeContent::Pattern { seed, base }
         };
         self.set(at, bytes, content);
+    }
+    /// The seed of the pattern that stands for what a kernel or a loop stores: the same for the same
+    /// form and sources, and another one otherwise. `bytes` are those of the destination.
+    pub(crate) fn stored_seed(&self, src: Option<BufferSpot>, bytes: u64, form: StoredForm) -> u64 {
+        let mix = |seed: u64, value: u64| pattern::word(seed ^ value, 0) | 1;
+        let (op, word) = match form {
+            StoredForm::Constant { word } => (1, word),
+            StoredForm::Triad { word } => (2, word),
+        };
+        let start = mix(mix(0x0073_746f_7265, op), word);
+        let read = src.filter(|_| op == 2);
+        let Some((at, buffer)) = read.and_then(|at| Some((at, self.buffers.get(&at.base)?))) else {
+            return start;
+        };
+        // The second array begins where the first one ends.
+        let arrays = [0, bytes].map(|behind| at.offset.saturating_add(behind));
+        let stretches = arrays.into_iter().flat_map(|from| {
+            let inside = buffer.contents.iter(from, from.saturating_add(bytes));
+            inside.map(move |(start, _, content)| {
+                (start - from, content.shifted(from.wrapping_neg()).rebased())
+            })
+        });
+        stretches.fold(start, |seed, (offset, content)| {
+            let (kind, of, base) = match content {
+                RangeContent::Zero | RangeContent::Blank => (0, 0, 0),
+                RangeContent::Pattern { seed, base } => (1, seed, base),
+                RangeContent::Chain { seed, base } => (2, seed, base),
+            };
+            [offset, kind, of, base].into_iter().fold(seed, mix)
+        })
+    }
+    /// Writes what a kernel or a loop stores.
+    pub(crate) fn store(
+        &mut self,
+        dst: BufferSpot,
+        src: Option<BufferSpot>,
+        bytes: u64,
+        form: StoredForm,
+    ) {
+        let seed = self.stored_seed(src, bytes, form);
+        self.fill(dst, bytes, seed, false);
     }
     /// Writes unknown content.
     pub(crate) fn scramble(&mut self, at: BufferSpot, bytes: u64) {

@@ -13,7 +13,7 @@ use pathline_schema::{
 use crate::SimOptions;
 use crate::fault::FaultScript;
 use crate::machine_faults::ActingFaults;
-use crate::memory::{BufferSpot, SimMemory};
+use crate::memory::{BufferSpot, SimMemory, StoredForm};
 use crate::timeline::{LaneOp, LaneOwner, LaneTransfer, SimTimeline};
 
 /// The effect of a transfer on memory when it ends.
@@ -34,6 +34,8 @@ pub(crate) enum EffectKind {
     Read,
     /// It is the same.
     Copy,
+    /// It holds what the operation computes.
+    Store(StoredForm),
     /// Its value is never compared.
     Scramble,
     /// The pages of the source change their place. That they do is known from the time of issue
@@ -243,6 +245,10 @@ impl SimWorld {
                 self.memory.copy(dst, src, effect.bytes);
                 Some(dst)
             }
+            (EffectKind::Store(form), src, Some(dst)) => {
+                self.memory.store(dst, src, effect.bytes, form);
+                Some(dst)
+            }
             (EffectKind::Scramble, _, Some(dst)) => {
                 self.memory.scramble(dst, effect.bytes);
                 Some(dst)
@@ -446,6 +452,19 @@ impl SimWorld {
         let time = self.sweep_time(spot, bytes, false);
         self.charge(rank, time);
         self.memory.check(spot, bytes.0, seed)
+    }
+
+    /// The offset of the first byte of `at.0` that is not what an operation on the sources `at.1` stores.
+    pub(crate) fn check_stored(
+        &mut self,
+        rank: Rank,
+        at: (BufferSpot, Option<BufferSpot>),
+        bytes: Bytes,
+        form: StoredForm,
+    ) -> Option<u64> {
+        self.catch_up(rank);
+        let seed = self.memory.stored_seed(at.1, bytes.0, form);
+        self.check(rank, at.0, bytes, seed)
     }
 
     /// A lane ends, after its work where that can end.

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::pattern;
+use pathline_hal::{kernel, pattern};
 use pathline_schema::{KernelOp, MemKind, Place};
+
+use crate::node::StoredElement;
 
 /// One operation on real bytes. Ranges lie in blocks or, for copies, in memory of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub(crate) enum StreamAct {
         seed: u64,
         first: u64,
     },
-    /// A pass of a kernel whose output is not compared: a constant, or `b + 3 c`.
+    /// A pass of a kernel that stores a constant, or `b + 3 c`.
     Pass {
         op: KernelOp,
         word: u8,
@@ -57,6 +59,15 @@ pub(crate) enum StreamAct {
         seed: u64,
         sum: u64,
     },
+    /// Lowers a word to the offset of the first wrong element of what such a pass stored. For a constant
+    /// `src` is the number of bytes in whole words.
+    Compare {
+        element: StoredElement,
+        src: u64,
+        dst: u64,
+        bytes: u64,
+        first: u64,
+    },
     /// One wrong byte in the middle of bytes written before.
     Damage {
         dst: u64,
@@ -69,6 +80,8 @@ impl StreamAct {
     fn source(&self) -> Option<u64> {
         match *self {
             Self::Pass { op: KernelOp::Write, .. } => None,
+            // It reads two ranges, of which the stored one decides.
+            Self::Compare { dst, .. } => Some(dst),
             Self::Copy { src, .. }
             | Self::Check { src, .. }
             | Self::Pass { src, .. }
@@ -88,7 +101,7 @@ impl StreamAct {
             | Self::Fill { dst, .. }
             | Self::Pass { dst, .. }
             | Self::Damage { dst, .. } => dst,
-            Self::Check { first, .. } => first,
+            Self::Check { first, .. } | Self::Compare { first, .. } => first,
             Self::Chase { sink, .. } => sink,
             Self::Sum { sum, .. } | Self::PatternSum { sum, .. } => sum,
         }
@@ -248,6 +261,12 @@ impl StreamAct {
                     let all = (0..whole / 4).map(word).chain(rest);
                     sum.write_unaligned(all.fold(sum.read_unaligned(), |a, b| a ^ b));
                 }
+                Self::Compare { element, src, dst, bytes, first } => {
+                    let first = first as *mut u64;
+                    if let Some(wrong) = first_not_stored(element, src, dst, bytes) {
+                        first.write_unaligned(wrong.min(first.read_unaligned()));
+                    }
+                }
                 Self::Damage { dst, bytes } => {
                     let at = (dst + bytes / 2) as *mut u8;
                     at.write(!at.read());
@@ -289,7 +308,7 @@ unsafe fn first_wrong(src: u64, bytes: u64, seed: u64) -> Option<u64> {
 /// # Safety
 /// `bytes` at `dst` may be written.
 unsafe fn store(dst: u64, bytes: u64, word: u8) {
-    const WORD: [u8; 4] = 0x5061_7468u32.to_le_bytes();
+    const WORD: [u8; 4] = kernel::WRITTEN_WORD.to_le_bytes();
     const PIECE: u64 = 4096;
     let piece = WORD.repeat(PIECE as usize / 4);
     let whole = bytes / u64::from(word) * u64::from(word);
@@ -300,7 +319,7 @@ unsafe fn store(dst: u64, bytes: u64, word: u8) {
             std::ptr::copy_nonoverlapping(piece.as_ptr(), (dst + at) as *mut u8, length);
         }
         for at in whole..bytes {
-            ((dst + at) as *mut u8).write(0x50);
+            ((dst + at) as *mut u8).write(kernel::WRITTEN_BYTE);
         }
     }
 }
@@ -329,5 +348,43 @@ unsafe fn triad(src: u64, dst: u64, bytes: u64, word: u8) {
         }
         4 => over!(f32, |b: f32, c: f32| b + 3.0 * c),
         _ => over!(f64, |b: f64, c: f64| b + 3.0 * c),
+    }
+}
+
+/// The offset of the first element at `dst` that is not what a write stores, `src` bytes of it in whole
+/// words, or a triad of the arrays at `src`. A NaN is as good as another.
+///
+/// # Safety
+/// `bytes` at `dst` may be read, and for a triad `2 * bytes` at `src`.
+unsafe fn first_not_stored(element: StoredElement, src: u64, dst: u64, bytes: u64) -> Option<u64> {
+    let byte = |at: u64| {
+        // SAFETY: offsets are in the caller's ranges.
+        unsafe { (at as *const u8).read() }
+    };
+    macro_rules! differs {
+        ($kind:ty) => {
+            (0..bytes / size_of::<$kind>() as u64).map(|n| n * size_of::<$kind>() as u64).find(
+                |at| {
+                    let load = |at: u64| {
+                        // SAFETY: an element that begins below `bytes` lies in the caller's ranges.
+                        unsafe { (at as *const $kind).read_unaligned() }
+                    };
+                    let [z, b, c] = [dst + at, src + at, src + bytes + at].map(load);
+                    let right: $kind = b + 3.0 * c;
+                    z != right && !(z.is_nan() && right.is_nan())
+                },
+            )
+        };
+    }
+    match element {
+        StoredElement::Constant => (0..bytes).find(|&at| {
+            let word = kernel::WRITTEN_WORD.to_le_bytes()[(at % 4) as usize];
+            byte(dst + at) != if at < src { word } else { kernel::WRITTEN_BYTE }
+        }),
+        StoredElement::Triad { word: 1 } => (0..bytes).find(|at| {
+            byte(dst + at) != byte(src + at).wrapping_add(byte(src + bytes + at).wrapping_mul(3))
+        }),
+        StoredElement::Triad { word: 4 } => differs!(f32),
+        StoredElement::Triad { .. } => differs!(f64),
     }
 }

@@ -45,6 +45,16 @@ pub(crate) enum StubKernel {
     Fill,
     Check,
     Sum,
+    Stored(StoredElement),
+}
+
+/// What a comparison of stored bytes looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredElement {
+    /// The constant of a write.
+    Constant,
+    /// `b + 3 c` in bytes, `float` or `double`.
+    Triad { word: u8 },
 }
 
 /// A function of a module.

@@ -107,7 +107,8 @@ unsafe fn compile(
 impl StubProgram {
     fn compile(&mut self, dialect: OptionDialect, options: &[String]) -> Result<(), (i32, String)> {
         let target = target(dialect, options)?;
-        let ours = self.source.contains(kernel::FILL) || image::variant(&self.source).is_some();
+        let own = [kernel::FILL, kernel::WRITTEN].iter().any(|name| self.source.contains(name));
+        let ours = own || image::variant(&self.source).is_some();
         if !ours || !self.source.contains("extern \"C\"") {
             let line = self.source.lines().next().unwrap_or_default();
             return Err((COMPILATION, format!("pathline.cu(1): error: '{line}' is no kernel")));

@@ -9,12 +9,23 @@ use pathline_schema::{
 
 use crate::acts::StreamAct;
 use crate::image;
-use crate::node::{CallOutcome, StubFunction, StubKernel, StubModule, StubNode};
+use crate::node::{CallOutcome, StoredElement, StubFunction, StubKernel, StubModule, StubNode};
 use crate::status;
 use crate::streams::StubHandle;
 
 /// Dynamic shared memory of a block without an attribute.
 const SHARED: u32 = 48 << 10;
+
+/// The elements that a kernel of `kernel::STORED` compares.
+fn stored_element(name: &str) -> Option<StoredElement> {
+    match name {
+        kernel::WRITTEN => Some(StoredElement::Constant),
+        kernel::TRIAD_BYTES => Some(StoredElement::Triad { word: 1 }),
+        kernel::TRIAD_FLOATS => Some(StoredElement::Triad { word: 4 }),
+        kernel::TRIAD_DOUBLES => Some(StoredElement::Triad { word: 8 }),
+        _ => None,
+    }
+}
 
 impl StubNode {
     /// Enqueues an act, with its corruption if that fault is injected.
@@ -156,7 +167,7 @@ impl StubNode {
             kernel::FILL => source.contains(kernel::FILL).then_some(StubKernel::Fill),
             kernel::CHECK => source.contains(kernel::CHECK).then_some(StubKernel::Check),
             kernel::SUM => source.contains(kernel::SUM).then_some(StubKernel::Sum),
-            _ => None,
+            _ => stored_element(name).filter(|_| source.contains(name)).map(StubKernel::Stored),
         };
         let kernel = kernel.ok_or(status::NOT_FOUND)?;
         let handle = self.handle();
@@ -194,7 +205,9 @@ impl StubNode {
         }
         let most = match kernel {
             StubKernel::Pass(variant) => u32::from(variant.block),
-            StubKernel::Fill | StubKernel::Check | StubKernel::Sum => kernel::PATTERN_BLOCK,
+            StubKernel::Fill | StubKernel::Check | StubKernel::Sum | StubKernel::Stored(_) => {
+                kernel::PATTERN_BLOCK
+            }
         };
         if block.iter().product::<u32>() > most {
             return Err(status::OUT_OF_RESOURCES);
@@ -253,6 +266,16 @@ impl StubNode {
                 twin(self, first, 8)?;
                 self.timed(id, gpu, KernelVariant::standard(KernelOp::Read), (from, 0), bytes)?;
                 self.push(stream, StreamAct::Check { src, bytes, seed, first });
+            }
+            StubKernel::Stored(element) => {
+                let (src, dst, bytes, first) = (a, b, c, d);
+                let read = twin(self, dst, bytes)?;
+                if element != StoredElement::Constant {
+                    twin(self, src, 2 * bytes)?;
+                }
+                twin(self, first, 8)?;
+                self.timed(id, gpu, KernelVariant::standard(KernelOp::Read), (read, 0), bytes)?;
+                self.push(stream, StreamAct::Compare { element, src, dst, bytes, first });
             }
             StubKernel::Sum => {
                 let (whole, bytes, seed, sum) = (a, b, c, d);

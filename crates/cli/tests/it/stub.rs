@@ -9,7 +9,7 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use pathline_schema::{CaseOutcome, Journal, MeasuredCase, VerifyResult, WorldKind};
+use pathline_schema::{CaseOutcome, Journal, MeasuredCase, Severity, VerifyResult, WorldKind};
 use pathline_stub::{StubLibraries, VARIABLE, built, lay_out};
 use tempfile::TempDir;
 
@@ -254,6 +254,36 @@ fn failures_are_named() {
         let journal = Node::new(spec).run(&cases, code);
         let reason = trouble(&journal);
         assert!(words.iter().all(|w| reason.contains(w)), "{spec}: {reason}");
+    }
+}
+
+/// The byte that a launch damages is the one in the middle: 1 MiB / 2. A double begins there.
+#[test]
+fn what_kernels_write_and_compute_is_compared() {
+    let runtimes =
+        [(StubLibraries::Cuda, "cuLaunchKernel"), (StubLibraries::Hip(6), "hipModuleLaunchKernel")];
+    let cases = [
+        "gpu0.reg > gpu0.vram by kernel@gpu0[write-w16-u4-b256-g2sm] x 1MiB",
+        "gpu0.reg > gpu1.vram by kernel@gpu0[write-w8-u4-b256-g2sm] x 1MiB",
+        "gpu0.reg > numa0.pinned by kernel@gpu0[write-w16-u4-b256-g2sm] x 1MiB",
+        "gpu0.vram > gpu0.vram by kernel@gpu0[triad-w16-u4-b256-g2sm] x 1MiB",
+        "gpu0.vram > gpu0.vram by kernel@gpu0[triad-w4-u4-b256-g2sm] x 1MiB",
+    ];
+    for (runtime, call) in runtimes {
+        let wanted: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
+        let journal = Node::of(runtime, "", &[]).run(&wanted, 0);
+        assert_eq!(measured(&journal).count(), cases.len(), "{}", trouble(&journal));
+        let verified = |m: &MeasuredCase| m.verdict == VerifyResult::Verified;
+        let unverified = measured(&journal).find(|m| !verified(m));
+        assert_eq!(unverified.map(|m| (&m.case, &m.verdict)), None, "{call}");
+        let journal = Node::of(runtime, &format!("corrupt={call}@12+"), &[]).run(&wanted, 1);
+        assert_eq!(measured(&journal).count(), 0, "{call}");
+        for outcome in &journal.outcomes {
+            let CaseOutcome::Faulted(fault) = outcome else { continue };
+            assert_eq!(fault.severity, Severity::Corrupt, "{}", fault.error);
+            assert!(fault.error.contains("offset 524288 "), "{call}: {}", fault.error);
+            assert!(fault.error.contains("stored"), "{call}: {}", fault.error);
+        }
     }
 }
 

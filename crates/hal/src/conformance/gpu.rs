@@ -9,8 +9,8 @@ use super::{
     or_unsupported, seed_that_differs,
 };
 use crate::{
-    ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, Machine,
-    MachineBuffer, StreamId,
+    ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, GpuKernel, GpuStream, KernelId,
+    KernelLaunch, Machine, MachineBuffer, StreamId, pattern,
 };
 
 pub(super) const CHECKS: &[NamedCheck] = &[
@@ -353,11 +353,12 @@ fn polling(machine: &Machine) -> GpuCheckResult {
 
 /// Kernels with every other order, hint, grid and access, with chunks and tiles that do not divide
 /// the test lengths.
-const KERNEL_SHAPES: [&str; 10] = [
+const KERNEL_SHAPES: [&str; 11] = [
     "copy-w8-u2-nt-seg-b64-g3",
     "copy-w16-u1-b128-gt",
     "copy-w16-u2-na-b64-g2",
     "triad-w8-u2-na-seg-b32-g5",
+    "triad-w4-u2-b64-g3",
     "copy-bulk1k-s1-b32-g2",
     "copy-bulk1k-s5-seg-b64-g3",
     "copy-bulk16k-s8-nt-b32-g1sm",
@@ -409,6 +410,11 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
                 );
                 write_part(machine, &src, 0, 2 * bytes, 61)?;
             }
+            if matches!(op, KernelOp::Write | KernelOp::Triad) {
+                let launch = KernelLaunch { src: from, dst: to, bytes: Bytes(bytes) };
+                stored(machine, &stream, &kernel, &launch, &dst)
+                    .map_err(|e| CheckFailure(format!("{variant}: {e}")))?;
+            }
             let found = first_wrong(machine, &src, 0, 2 * bytes, 61)?;
             ensure!(found.is_none(), "{op} of {bytes} B changed byte {found:?} of its source");
             let expected = match op {
@@ -421,6 +427,37 @@ fn kernels(machine: &Machine) -> GpuCheckResult {
         }
     }
     Ok(())
+}
+
+/// What a write or triad kernel stored is right, and wrong once the last byte of its first or last word
+/// is another one.
+fn stored(
+    machine: &Machine,
+    stream: &GpuStream<'_>,
+    kernel: &GpuKernel<'_>,
+    launch: &KernelLaunch,
+    dst: &MachineBuffer<'_>,
+) -> GpuCheckResult {
+    let bytes = launch.bytes.0;
+    kernel.check_stored(launch)?;
+    for at in [bytes.min(8) - 1, bytes - 1] {
+        let mut found = false;
+        // At least one of two bytes is not the stored one. As the last byte of a double, both make an
+        // ordinary number, which no rule for NaN or flushed numbers lets pass.
+        for byte in [0x3f, 0x41] {
+            let seed = (1..).find(|&seed| pattern::byte(seed, 0) == byte).unwrap_or_default();
+            write_part(machine, dst, at, 1, seed)?;
+            match kernel.check_stored(launch) {
+                Ok(()) => {}
+                Err(error) if error.severity == Severity::Corrupt => found = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        ensure!(found, "a wrong byte at {at} of {bytes} B passes for one that was stored");
+        stream.launch(kernel, launch)?;
+        stream.wait()?;
+    }
+    Ok(kernel.check_stored(launch)?)
 }
 
 fn chase(machine: &Machine) -> GpuCheckResult {
@@ -578,6 +615,7 @@ fn bad_handles(machine: &Machine) -> GpuCheckResult {
         ("kernel", driver.kernel(count, &KernelVariant::chase()).err()),
         ("kernel_unload", driver.kernel_unload(KernelId(u64::MAX)).err()),
         ("launch", driver.launch(stream, KernelId(u64::MAX), &launch).err()),
+        ("check_stored", driver.check_stored(KernelId(u64::MAX), &launch).err()),
         ("fill", driver.fill(nowhere, bytes, 0, false).err()),
         ("check", driver.check(nowhere, bytes, 0).err()),
     ];

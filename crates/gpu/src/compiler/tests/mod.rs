@@ -76,7 +76,8 @@ fn shapes(ops: &[KernelOp]) -> Vec<KernelVariant> {
 /// The texts of variants on a target. Kernels that differ only in their grid share a text.
 fn sources(target: &str, variants: &[KernelVariant]) -> BTreeSet<String> {
     let mine = variants.iter().filter(|v| kernel::unsupported(v, target).is_none());
-    [kernel::PATTERN.to_owned()].into_iter().chain(mine.map(kernel::source)).collect()
+    let own = [kernel::PATTERN, kernel::STORED].map(str::to_owned);
+    own.into_iter().chain(mine.map(kernel::source)).collect()
 }
 
 /// The kernels that runs use and a search tries, as far as a target supports them: all on the first
