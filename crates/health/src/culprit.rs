@@ -62,12 +62,12 @@ impl<'m> ProbeLosses<'m> {
             }
         }
         // A state of some processes is no part that is damaged.
-        let (one_off, slow): (Vec<usize>, Vec<usize>) =
-            monitor.suspects().into_iter().partition(|&probe| monitor.is_one_off(probe));
+        let (states_of_few, slow): (Vec<usize>, Vec<usize>) =
+            monitor.suspects().into_iter().partition(|&probe| monitor.is_process_state(probe));
         let (unstable, steady): (Vec<usize>, Vec<usize>) =
             slow.into_iter().partition(|&probe| monitor.is_unstable(probe));
         let suspects = if steady.is_empty() { unstable.clone() } else { steady };
-        let states = unstable.iter().chain(&one_off);
+        let states = unstable.iter().chain(&states_of_few);
         for probe in states.filter(|probe| !suspects.contains(probe)) {
             if let Some(measured) = measured.get_mut(*probe) {
                 *measured = None;

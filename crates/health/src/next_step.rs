@@ -34,14 +34,18 @@ impl HealthMonitor<'_> {
                 return NextStep::MoreRounds(self.with_class(&open, usize::MAX));
             }
         }
-        let mut wanted: Vec<usize> =
-            self.suspects().into_iter().filter(|&probe| self.needs_process(probe)).collect();
+        let mut wanted: Vec<usize> = (0..self.plan.probes.len())
+            .filter(|&probe| self.needs_process(probe) || self.hides_others(probe))
+            .collect();
         if !wanted.is_empty() {
-            // More processes do not tell which of a wrong class is right. The first one shows all of
-            // each class, and is over.
+            // More processes do not tell which of a wrong class of GPUs is right. The first one shows all
+            // of each class, and is over.
             let unjudged = self.unjudged.get_or_init(|| unjudged_classes(self));
             let class = |probe: &usize| self.plan.probes.get(*probe).map(|probe| probe.class);
-            wanted.retain(|probe| class(probe).is_some_and(|class| !unjudged.contains(&class)));
+            wanted.retain(|probe| {
+                self.by_process(self.tail(*probe))
+                    || class(probe).is_some_and(|class| !unjudged.contains(&class))
+            });
         }
         if self.processes.len() > 1
             && let Some(last) = self.processes.last()
@@ -63,14 +67,6 @@ impl HealthMonitor<'_> {
     /// The verdict on what is known so far.
     pub fn report(&self, facts: &NodeFacts) -> HealthReport {
         judge_node(self, facts)
-    }
-
-    /// Whether more processes can change what is known about a suspect.
-    fn needs_process(&self, probe: usize) -> bool {
-        self.has_equals(probe)
-            && !self.is_confirmed(probe)
-            && !self.is_unstable(probe)
-            && !self.is_one_off(probe)
     }
 
     /// Probes together with others of their classes: at least `references` that are no suspects, and

@@ -27,8 +27,8 @@ struct Unjudged {
 pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> HealthReport {
     let losses = ProbeLosses::new(monitor);
     let unjudged = unjudged(monitor, &losses);
-    let (one_off, slow): (Vec<usize>, Vec<usize>) =
-        monitor.suspects().into_iter().partition(|&probe| monitor.is_one_off(probe));
+    let (states, slow): (Vec<usize>, Vec<usize>) =
+        monitor.suspects().into_iter().partition(|&probe| monitor.is_process_state(probe));
     let mut suspects: Vec<SuspectPath> =
         slow.into_iter().filter_map(|probe| suspect(monitor, probe)).collect();
     for suspect in &mut suspects {
@@ -40,7 +40,7 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
     let culprits = losses.culprits();
     let (state, reason) = state(monitor, facts, &faults, &suspects, &unjudged, &culprits);
     let mut notes = notes(facts);
-    notes.extend(one_off.into_iter().filter_map(|probe| one_off_note(monitor, probe)));
+    notes.extend(states.into_iter().filter_map(|probe| state_note(monitor, probe)));
     notes.extend(unjudged.reasons);
     let classes = class_shares(monitor);
     notes.extend(classes.iter().filter_map(low_share));
@@ -65,14 +65,16 @@ pub(crate) fn judge_node(monitor: &HealthMonitor<'_>, facts: &NodeFacts) -> Heal
     }
 }
 
-/// What a path to the host lost in the one process in which it was slow.
-fn one_off_note(monitor: &HealthMonitor<'_>, probe: usize) -> Option<String> {
-    let slow = monitor.series(probe).find(|series| series.is_slow())?;
-    let loss = 1.0 - interpolated(&ascending(slow.relative.iter().copied()), 0.5)?.exp();
+/// What a path lost in the few processes in which it was slow.
+fn state_note(monitor: &HealthMonitor<'_>, probe: usize) -> Option<String> {
+    let slow = monitor.series(probe).filter(|series| series.is_slow());
+    let relative = slow.flat_map(|series| series.relative.iter().copied());
+    let loss = 1.0 - interpolated(&ascending(relative), 0.5)?.exp();
     Some(format!(
-        "{}: {:.1} % slower than its equals in 1 of {} processes",
+        "{}: {:.1} % slower than its equals in {} of {} processes",
         monitor.plan.probes.get(probe)?.label,
         loss * 100.0,
+        monitor.slow_processes(probe),
         monitor.series(probe).count()
     ))
 }
@@ -134,12 +136,14 @@ pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
 fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
     let mut found = Unjudged::default();
     for (nth, class) in monitor.plan.classes.iter().enumerate() {
-        // Later processes measure suspects with few others: only the first shows the whole class.
-        let first = monitor.processes.first();
+        // Later processes measure suspects with few others: only the first shows the whole class. Where
+        // times depend on the process, what is equal by design differs in some processes only.
+        let every = if monitor.by_process(class.tail) { usize::MAX } else { 1 };
         let off = |probe: &&usize| {
-            let series = first.and_then(|series| series.get(**probe));
-            let differs = series.is_some_and(|series| series.is_slow() || series.is_fast());
-            differs && !monitor.is_one_off(**probe)
+            let differs = |series: &ProbeSeries| series.is_slow() || series.is_fast();
+            let measured = monitor.series(**probe).take(every);
+            let mut decided = measured.filter(|s| differs(s) || s.is_fine()).peekable();
+            decided.peek().is_some() && decided.all(differs) && !monitor.is_process_state(**probe)
         };
         let off: Vec<usize> = monitor.members(nth).iter().filter(off).copied().collect();
         if class.paths == 2 && !off.is_empty() {
@@ -258,7 +262,7 @@ fn power(monitor: &HealthMonitor<'_>) -> TestPower {
     let clear = |probe: &usize| {
         monitor.has_equals(*probe)
             && (monitor.series(*probe).next().is_some_and(ProbeSeries::is_clear)
-                || monitor.is_one_off(*probe))
+                || monitor.is_process_state(*probe))
     };
     let paths = monitor.plan.probes.len();
     let cleared = (0..paths).filter(clear).count();
