@@ -50,7 +50,7 @@ pub(crate) struct HealthArgs {
     /// Measure a simulated machine in processes, in real time.
     #[arg(long, hide = true, requires = "machine")]
     pub(crate) worker: bool,
-    /// Let something go wrong in a probe process: WHAT STEP[@PROCESS].
+    /// Let something go wrong in a probe process: WHAT STEP[@PROCESS] [FILE].
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Vec<ProbeFault>,
     #[command(flatten)]

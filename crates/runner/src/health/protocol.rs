@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use pathline_schema::{Case, GpuFacts, GpuState, Severity, Topology, WorldKind};
@@ -96,13 +97,16 @@ pub struct NodeView {
     pub counters: BTreeMap<u32, GpuState>,
 }
 
-/// A fault to inject in a probe process, `WHAT STEP[@PROCESS]`: it happens before the machine is opened
-/// (step 0) or before the given step that uses devices, in every process or in one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A fault to inject in a probe process, `WHAT STEP[@PROCESS] [FILE]`: it happens before the machine is
+/// opened (step 0) or before the given step that uses devices, in every process or in one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeFault {
     what: ProbeFaultKind,
     step: u64,
     process: Option<u32>,
+    /// What [`ProbeFaultKind::Block`] opens.
+    #[serde(default)]
+    file: PathBuf,
 }
 
 /// What a faulty process does.
@@ -121,16 +125,20 @@ pub(crate) enum ProbeFaultKind {
     Garbage,
     /// It sends bytes without the end of a line, for ever.
     Drip,
+    /// It opens a file, such as one of a file system that does not answer: a call into the kernel that no
+    /// signal ends.
+    Block,
 }
 
 impl ProbeFaultKind {
-    const ALL: [(&str, Self); 6] = [
+    const ALL: [(&str, Self); 7] = [
         ("crash", Self::Crash),
         ("exit", Self::Exit),
         ("hang", Self::Hang),
         ("stop", Self::Stop),
         ("garbage", Self::Garbage),
         ("drip", Self::Drip),
+        ("block", Self::Block),
     ];
 }
 
@@ -140,17 +148,22 @@ impl FromStr for ProbeFault {
         let bad = || {
             format!(
                 "'{text}' is no fault: expected crash|exit|hang|stop|garbage|drip and a step, such as \
-                 'hang 12' or 'hang 12@0' for the first process only"
+                 'hang 12', 'hang 12@0' for the first process only, or 'block 12 FILE'"
             )
         };
         let (what, step) = text.split_once(' ').ok_or_else(bad)?;
+        let (step, file) = step.split_once(' ').unwrap_or((step, ""));
         let kind = ProbeFaultKind::ALL.iter().find(|(name, _)| *name == what);
         let (step, process) = match step.split_once('@') {
             Some((step, process)) => (step, Some(process.parse().map_err(|_| bad())?)),
             None => (step, None),
         };
         let step = step.parse().map_err(|_| bad())?;
-        Ok(Self { what: kind.ok_or_else(bad)?.1, step, process })
+        let what = kind.ok_or_else(bad)?.1;
+        if (what == ProbeFaultKind::Block) == file.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { what, step, process, file: PathBuf::from(file) })
     }
 }
 
@@ -158,14 +171,19 @@ impl fmt::Display for ProbeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = ProbeFaultKind::ALL.iter().find(|(_, kind)| *kind == self.what);
         write!(f, "{} {}", name.map_or("", |(name, _)| *name), self.step)?;
-        self.process.map_or(Ok(()), |process| write!(f, "@{process}"))
+        self.process.map_or(Ok(()), |process| write!(f, "@{process}"))?;
+        match self.file.as_os_str().is_empty() {
+            true => Ok(()),
+            false => write!(f, " {}", self.file.display()),
+        }
     }
 }
 
 impl ProbeOpening {
     /// The fault to inject before a step.
-    pub(crate) fn fault_at(&self, step: u64) -> Option<ProbeFaultKind> {
+    pub(crate) fn fault_at(&self, step: u64) -> Option<(ProbeFaultKind, &Path)> {
         let here = |f: &&ProbeFault| f.process.is_none_or(|process| process == self.process);
-        self.faults.iter().filter(here).find(|f| f.step == step).map(|fault| fault.what)
+        let fault = self.faults.iter().filter(here).find(|f| f.step == step)?;
+        Some((fault.what, &fault.file))
     }
 }

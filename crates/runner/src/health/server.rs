@@ -183,7 +183,7 @@ fn inject(
     link: &mut LineLink,
     hooks: ProcessHooks,
 ) -> io::Result<()> {
-    let Some(fault) = opening.fault_at(step) else { return Ok(()) };
+    let Some((fault, file)) = opening.fault_at(step) else { return Ok(()) };
     (hooks.warn)("pathline: a fault on order");
     match fault {
         ProbeFaultKind::Crash => (hooks.abort)(),
@@ -197,5 +197,6 @@ fn inject(
             link.send_bytes(b"{")?;
             std::thread::sleep(std::time::Duration::from_millis(2));
         },
+        ProbeFaultKind::Block => std::fs::File::open(file).map(drop),
     }
 }
