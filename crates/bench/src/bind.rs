@@ -22,6 +22,7 @@ use crate::lane::{
 use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
+use crate::suites::host_bulk;
 
 /// Binds the `nth` flow of a case: allocates, compiles, opens streams. If there are enough CPUs,
 /// its threads avoid the CPUs of the other teams of the case. A case with one team uses the same
@@ -77,11 +78,22 @@ pub(crate) fn bind<'m>(
                 bytes: flow.bytes,
                 reps: 1,
                 isolated: cadence == Cadence::Isolated,
+                chase_steps: is_chase_in_parts(machine, flow).then_some(CPU_CHASE_STEPS),
             };
             let team = machine.team_near(numa, threads, others)?;
             Ok(Box::new(ThreadLane { team, ends, work }))
         }
     }
+}
+
+/// Loads of one operation of a CPU's pointer chase past every cache: 6 to 10 ms. All of a chain of 1 GiB
+/// takes a second, so that three samples of it were four times the time budget of a case.
+const CPU_CHASE_STEPS: u64 = 1 << 16;
+
+/// Whether a chase of a CPU follows a part of its chain in each operation. Where caches hold a part of the
+/// chain, a sample must see all of it.
+fn is_chase_in_parts(machine: &Machine, flow: &Flow) -> bool {
+    flow.by.is_chase() && flow.bytes >= host_bulk(&machine.topology)
 }
 
 /// Shortest sample of a GPU's pointer chase: six operations of 1.7 ms over NVLink, each on another
@@ -441,6 +453,10 @@ impl BoundLane for ThreadLane<'_> {
 
     fn repeats(&self) -> bool {
         self.work.work.op != CpuOp::Touch
+    }
+
+    fn payload(&self) -> Option<Bytes> {
+        self.work.chase_steps.map(KernelVariant::chase_bytes)
     }
 
     fn spoil(&mut self) -> CallResult<()> {

@@ -87,6 +87,7 @@ const EMPTY: TeamWork = TeamWork {
     bytes: Bytes(0),
     reps: 1,
     isolated: false,
+    chase_steps: None,
 };
 
 fn least_of_work(machine: &Machine, team: &ThreadTeam<'_>, work: &TeamWork) -> Option<f64> {

@@ -36,6 +36,9 @@ pub struct TeamWork {
     pub reps: u64,
     /// Whether all threads wait for each other between passes.
     pub isolated: bool,
+    /// Dependent loads of one pass of a chase: it follows only this part of the chain, and continues where
+    /// the last chase of this team over the same chain ended. None follows the whole chain.
+    pub chase_steps: Option<u64>,
 }
 
 /// The result of a team.

@@ -138,8 +138,9 @@ impl LiveHost {
         *self.made.borrow()
     }
 
-    /// Checks work against the memory that it names, and makes a job of it.
-    fn job(&self, threads: u32, work: &TeamWork) -> CallResult<TeamJob> {
+    /// Checks a piece of work against the memory it names and makes a job of it.
+    fn job(&self, team: &PinnedTeam, work: &TeamWork) -> CallResult<TeamJob> {
+        let threads = team.cpus.len() as u32;
         let mut job = TeamJob {
             task: ThreadTask::Nothing,
             src: work.src,
@@ -159,7 +160,7 @@ impl LiveHost {
             return Ok(job);
         }
         match work.work.op {
-            CpuOp::Chase => self.chase(work, threads, &mut job)?,
+            CpuOp::Chase => self.chase(work, team, &mut job)?,
             CpuOp::Touch => self.touch(work, threads, &mut job)?,
             CpuOp::Read | CpuOp::Write | CpuOp::Copy | CpuOp::Triad => {
                 self.pass(work, threads, &mut job)?;
@@ -195,7 +196,7 @@ impl LiveHost {
         Ok(())
     }
 
-    fn chase(&self, work: &TeamWork, threads: u32, job: &mut TeamJob) -> CallResult<()> {
+    fn chase(&self, work: &TeamWork, team: &PinnedTeam, job: &mut TeamJob) -> CallResult<()> {
         let thing = format!("{} over {}", work.work, work.bytes);
         let refuse = |reason: &str, way_out: &str| {
             Err(CallError::unsupported("submit", thing.as_str(), reason).or_try(way_out))
@@ -203,7 +204,7 @@ impl LiveHost {
         if work.work.how != CpuHow::Plain {
             return Err(no_loop(work.work));
         }
-        if threads != 1 {
+        if team.cpus.len() != 1 {
             return refuse("a chain is followed by one thread", "use -t1");
         }
         let mapping = self.source(work.src, work.bytes.0)?;
@@ -214,9 +215,13 @@ impl LiveHost {
                 "fill the buffer with a chain first",
             );
         }
-        let steps = chase::elements(work.bytes).saturating_mul(work.reps);
+        let each = work.chase_steps.unwrap_or_else(|| chase::elements(work.bytes));
+        let steps = each.saturating_mul(work.reps);
+        // Every chain of this span has its elements at the same addresses, so the end is one of them.
+        let ended = team.chase_end.get().filter(|end| end.chain == wanted);
+        let start = ended.filter(|_| work.chase_steps.is_some()).map_or(work.src, |end| end.at);
         job.pieces = vec![ThreadPiece { offset: 0, len: work.bytes.0 }];
-        job.task = ThreadTask::Chase { steps };
+        job.task = ThreadTask::Chase { chain: wanted, start, steps };
         job.steps = steps;
         job.reads.push(mapping);
         Ok(())
@@ -411,7 +416,7 @@ impl Host for LiveHost {
         if team.pool.is_busy() {
             return Err(round_pool::not_reaped_error("team"));
         }
-        let mut job = self.job(team.cpus.len() as u32, work)?;
+        let mut job = self.job(team, work)?;
         if let Some(mapping) = job.writes.as_ref() {
             mapping.note_written(work.dst + work.bytes.0);
         }
@@ -452,5 +457,41 @@ impl Host for LiveHost {
 
     fn run_delay(&self) -> Option<Ns> {
         thread_clock::run_delay()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A chain of 8 elements, followed by 3 loads at a time: 3 has no divisor in common with 8, so 8 parts
+    /// that follow each other end at 8 elements, and at one if each starts where the chain does.
+    #[test]
+    fn parts_of_a_chain_follow_each_other() {
+        let none: FindRegistrar = |_| Err("not in this test".to_owned());
+        let host = LiveHost::new(&Topology::default(), ClockOrigin::now(), none);
+        let bytes = Bytes(8 * chase::STRIDE);
+        let src = host.alloc(0, MemKind::Paged, bytes).unwrap();
+        host.fill(src, bytes, 1, true).unwrap();
+        let work = CpuWork { op: CpuOp::Chase, how: CpuHow::Plain };
+        let part =
+            TeamWork { work, src, dst: 0, bytes, reps: 1, isolated: false, chase_steps: Some(3) };
+        let team = host.team_near(0, 1, &[]).unwrap();
+        let end = |work: &TeamWork| {
+            let gate = host.gate_create().unwrap();
+            host.submit(team, gate, work).unwrap();
+            host.gate_release(gate).unwrap();
+            let steps = host.reap(team).unwrap().steps;
+            (steps, host.teams.borrow()[&team].chase_end.get().unwrap().at)
+        };
+        let ends: BTreeSet<(u64, u64)> = (0..8).map(|_| end(&part)).collect();
+        assert_eq!(ends.len(), 8);
+        assert!(
+            ends.iter().all(|&(steps, at)| steps == 3 && (at - src).is_multiple_of(chase::STRIDE))
+        );
+        // All of it starts at the first element and ends there.
+        assert_eq!(end(&TeamWork { chase_steps: None, ..part }), (8, src));
     }
 }

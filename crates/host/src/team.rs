@@ -1,5 +1,6 @@
 //! Threads pinned to CPUs that sleep between jobs and start each job together.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -10,7 +11,7 @@ use pathline_schema::Ns;
 use crate::clock::ClockOrigin;
 use crate::gate::{StartLine, ThreadBarrier};
 use crate::loops::{CpuLoop, LoopSpan};
-use crate::memory::MappedMemory;
+use crate::memory::{ChaseChain, MappedMemory};
 use crate::round_pool::{self, PoolRound, RoundPool};
 use crate::{chase, cpus, thread_clock};
 
@@ -24,8 +25,12 @@ pub(crate) enum ThreadTask {
     Nothing,
     /// Passes of a loop.
     Pass(CpuLoop),
-    /// Steps along a chain that starts at the source.
+    /// Steps along a chain.
     Chase {
+        /// The chain.
+        chain: ChaseChain,
+        /// Address of the element at which it starts.
+        start: u64,
         /// Number of loads, each dependent on the one before.
         steps: u64,
     },
@@ -179,9 +184,9 @@ impl TeamJob {
                     sum ^= unsafe { body.passes(span, passes) };
                 }
             }
-            // SAFETY: `submit` found a complete chain there, and refuses jobs that would overwrite
-            // it.
-            ThreadTask::Chase { steps } => sum = unsafe { chase::follow(self.src, steps) },
+            // SAFETY: `submit` found a whole chain there with `start` among its elements, and refuses
+            // whatever would write to it.
+            ThreadTask::Chase { start, steps, .. } => sum = unsafe { chase::follow(start, steps) },
             ThreadTask::Nothing if self.isolated => {
                 (1..self.reps).for_each(|_| self.between.wait())
             }
@@ -213,6 +218,17 @@ impl TeamJob {
             self.between.wait();
         }
         (0, spent)
+    }
+
+    /// Where its chase has ended, if it was one.
+    fn chase_end(&self) -> Option<ChaseEnd> {
+        match self.task {
+            // Its one thread leaves the address there.
+            ThreadTask::Chase { chain, .. } => {
+                Some(ChaseEnd { chain, at: self.run.sink.load(Ordering::Relaxed) })
+            }
+            _ => None,
+        }
     }
 
     fn reaped(&self) -> CallResult<TeamResult> {
@@ -261,12 +277,23 @@ impl PoolRound for TeamJob {
     }
 }
 
+/// Where a chase has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChaseEnd {
+    /// Its chain.
+    pub(crate) chain: ChaseChain,
+    /// Address of the element that it reached.
+    pub(crate) at: u64,
+}
+
 /// A team of pinned threads.
 pub(crate) struct PinnedTeam {
     /// The pool that its threads serve.
     pub(crate) pool: Arc<RoundPool<TeamJob>>,
     /// The CPU of each thread.
     pub(crate) cpus: Vec<u32>,
+    /// Where its last chase has ended.
+    pub(crate) chase_end: Cell<Option<ChaseEnd>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -275,7 +302,7 @@ impl PinnedTeam {
     pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> CallResult<Self> {
         let spins = if spare { IDLE_SPINS } else { 0 };
         let pool = Arc::new(RoundPool::new(cpus.len() as u32, spins));
-        let mut team = Self { pool, cpus, threads: Vec::new() };
+        let mut team = Self { pool, cpus, chase_end: Cell::new(None), threads: Vec::new() };
         let (ready, started) = mpsc::channel();
         for (index, &cpu) in team.cpus.iter().enumerate() {
             let (pool, ready) = (Arc::clone(&team.pool), ready.clone());
@@ -300,7 +327,10 @@ impl PinnedTeam {
 
     /// Waits for the submitted job, which must have been started.
     pub(crate) fn reap(&self) -> CallResult<TeamResult> {
-        self.pool.reap("team", TeamJob::reaped)
+        self.pool.reap("team", |job| {
+            self.chase_end.set(job.chase_end().or(self.chase_end.get()));
+            job.reaped()
+        })
     }
 }
 

@@ -97,7 +97,8 @@ impl SimHost {
         let whole = TransferLoad { passes: reps, amount: work.bytes.as_f64() * reps, steps: 0.0 };
         match work.work.op {
             CpuOp::Chase => {
-                let steps = work.work.effect(work.bytes).chain.saturating_mul(work.reps);
+                let chain = work.work.effect(work.bytes).chain;
+                let steps = work.chase_steps.unwrap_or(chain).saturating_mul(work.reps);
                 let each = steps as f64 / f64::from(threads);
                 (TransferLoad { amount: 0.0, steps: each, ..whole }, steps)
             }

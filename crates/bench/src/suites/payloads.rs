@@ -17,7 +17,7 @@ fn past(cache: Bytes) -> Bytes {
 
 /// Payload for the last caches of the cores of any one domain; [`BULK`] where they are unknown, and
 /// at most an eighth of the smallest domain's memory, since a triad needs three such buffers.
-pub(super) fn host_bulk(topology: &Topology) -> Bytes {
+pub(crate) fn host_bulk(topology: &Topology) -> Bytes {
     let last = topology.caches.iter().map(|cache| cache.level).max().unwrap_or(0);
     let caches = || topology.caches.iter().filter(|c| c.level == last && c.kind != "Instruction");
     let of = |domain: &NumaDomain| {

@@ -128,7 +128,7 @@ fn range_errors(machine: &Machine) -> HostCheckResult {
 
 fn work(op: CpuOp, how: CpuHow, src: u64, dst: u64, bytes: u64) -> TeamWork {
     let work = CpuWork { op, how };
-    TeamWork { work, src, dst, bytes: Bytes(bytes), reps: 1, isolated: false }
+    TeamWork { work, src, dst, bytes: Bytes(bytes), reps: 1, isolated: false, chase_steps: None }
 }
 
 /// Runs work on a new team and waits for it. `None` if the machine does not support it.
@@ -240,6 +240,9 @@ fn chase(machine: &Machine) -> HostCheckResult {
         };
         let least = 4 * chain;
         ensure!(reaped.steps >= least, "{} steps, not {least}", reaped.steps);
+        work.chase_steps = Some(3);
+        let steps = run_team(machine, 1, &work)?.map(|reaped| reaped.steps);
+        ensure!(steps == Some(4 * 3), "{steps:?} steps of 4 parts of 3 loads");
     }
     Ok(())
 }

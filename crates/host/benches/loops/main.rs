@@ -230,7 +230,15 @@ fn run(options: &BenchOptions) -> Result<(), Box<dyn std::error::Error>> {
                     other: (src + size.0) as *const u8,
                     len: size.0 as usize,
                 };
-                let work = TeamWork { work, src, dst, bytes: size, reps: 1, isolated: false };
+                let work = TeamWork {
+                    work,
+                    src,
+                    dst,
+                    bytes: size,
+                    reps: 1,
+                    isolated: false,
+                    chase_steps: None,
+                };
                 let pair = LoopPair { host: &host, team, work, body, span };
                 println!("{:16} | {size} | {}", work.work, compare(&pair, &forms, options.pairs)?);
             }

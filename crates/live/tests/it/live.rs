@@ -23,6 +23,7 @@ fn work(op: CpuOp, how: CpuHow) -> TeamWork {
         bytes: Bytes(0),
         reps: 1,
         isolated: false,
+        chase_steps: None,
     }
 }
 

@@ -47,7 +47,10 @@ fn everything(m: &Machine) -> CallResult<()> {
     let team = m.team(3, 1)?;
     let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Plain };
     let (src, dst) = (registered.address(), paged.address());
-    team.submit(&gate, &TeamWork { work, src, dst, bytes: BYTES, reps: 1, isolated: false })?;
+    team.submit(
+        &gate,
+        &TeamWork { work, src, dst, bytes: BYTES, reps: 1, isolated: false, chase_steps: None },
+    )?;
     gate.release()?;
     stream.wait()?;
     team.reap()?;

@@ -103,7 +103,7 @@ proptest! {
                 }
                 _ => {
                     let work = CpuWork { op: LOOPS[usize::from(b % 6)], how: CpuHow::Plain };
-                    let work = TeamWork { work, src, dst, bytes, reps: y % 4, isolated: false };
+                    let work = TeamWork { work, src, dst, bytes, reps: y % 4, isolated: false, chase_steps: None };
                     drop(h.submit(TeamId(pick(&teams, x)), GateId(pick(&team_gates, y)), &work));
                 }
             }

@@ -384,7 +384,15 @@ fn first_touch() {
     let buffer = m.buffer(host(MemKind::Paged), bytes).unwrap();
     let team = m.team(3, 1).unwrap();
     let work = CpuWork { op: CpuOp::Touch, how: CpuHow::Plain };
-    let work = TeamWork { work, src: 0, dst: buffer.address(), bytes, reps: 1, isolated: false };
+    let work = TeamWork {
+        work,
+        src: 0,
+        dst: buffer.address(),
+        bytes,
+        reps: 1,
+        isolated: false,
+        chase_steps: None,
+    };
     let touch = || {
         let gate = m.gate().unwrap();
         team.submit(&gate, &work).unwrap();
