@@ -66,7 +66,10 @@ impl<'m> ProbeLosses<'m> {
             monitor.suspects().into_iter().partition(|&probe| monitor.is_process_state(probe));
         let (unstable, steady): (Vec<usize>, Vec<usize>) =
             slow.into_iter().partition(|&probe| monitor.is_unstable(probe));
-        let suspects = if steady.is_empty() { unstable.clone() } else { steady };
+        let (confirmed, steady): (Vec<usize>, Vec<usize>) =
+            steady.into_iter().partition(|&probe| monitor.is_confirmed(probe));
+        let by_certainty = [confirmed, steady, unstable.clone()];
+        let suspects = by_certainty.into_iter().find(|list| !list.is_empty()).unwrap_or_default();
         let states = unstable.iter().chain(&states_of_few);
         for probe in states.filter(|probe| !suspects.contains(probe)) {
             if let Some(measured) = measured.get_mut(*probe) {
@@ -165,14 +168,20 @@ impl<'m> ProbeLosses<'m> {
         })
     }
 
-    /// All edits, and pairs of the best where no single one explains the suspects; best first.
+    /// Edits that explain the suspects. If none does alone, all edits, and pairs of the best. Best first.
+    ///
+    /// The damage that fits best to a part that has nothing to do with the suspects is one that slows no
+    /// probe: it has the likelihood of no damage, and a greater prior than a path that is slow by itself.
     fn ranked(&self) -> Vec<FittedEdit> {
         let edits = self.edits().iter().enumerate();
         let mut ranked: Vec<FittedEdit> =
             edits.filter_map(|(nth, edit)| self.fitted(nth, edit)).collect();
         let order = |a: &FittedEdit, b: &FittedEdit| b.ln_probability.total_cmp(&a.ln_probability);
         ranked.sort_by(order);
-        if ranked.first().is_some_and(|best| !self.explains(best, &self.suspects)) {
+        let explains = |fitted: &FittedEdit| self.explains(fitted, &self.suspects);
+        if ranked.iter().any(explains) {
+            ranked.retain(explains);
+        } else {
             let best: Vec<FittedEdit> = ranked.iter().take(PAIRED).cloned().collect();
             let priors = |edits: &[usize]| -> f64 {
                 edits.iter().filter_map(|&edit| self.edits().get(edit)).map(|e| e.ln_prior).sum()
@@ -191,12 +200,14 @@ impl<'m> ProbeLosses<'m> {
         ranked
     }
 
-    /// Whether one damaged part explains all that is off in a class, given by index of its probes.
+    /// Whether one damaged part explains all that is off in a class, given by index of its probes. Other
+    /// suspects, such as paths in a state of their process, need not follow from it.
     pub(crate) fn one_part_explains(&self, probes: &[usize]) -> bool {
-        let is_part = |fitted: &FittedEdit| {
-            fitted.edits.len() == 1 && fitted.ln_probability > 0.0 && self.explains(fitted, probes)
-        };
-        self.ranked().first().is_some_and(is_part)
+        let mut edits = self.edits().iter().enumerate();
+        edits.any(|(nth, edit)| {
+            let fitted = self.fitted(nth, edit);
+            fitted.is_some_and(|f| f.ln_probability > 0.0 && self.explains(&f, probes))
+        })
     }
 
     /// The parts that explain the suspects, the most probable first.

@@ -287,6 +287,11 @@ impl<'p> HealthMonitor<'p> {
         self.series(probe).filter(|series| series.is_slow()).count()
     }
 
+    /// Whether a process has measured it long enough without finding it slow.
+    pub(crate) fn was_fine(&self, probe: usize) -> bool {
+        self.fine_processes(probe) > 0
+    }
+
     fn fine_processes(&self, probe: usize) -> usize {
         self.series(probe).filter(|series| series.is_fine()).count()
     }

@@ -34,9 +34,15 @@ impl HealthMonitor<'_> {
                 return NextStep::MoreRounds(self.with_class(&open, usize::MAX));
             }
         }
-        let mut wanted: Vec<usize> = (0..self.plan.probes.len())
-            .filter(|&probe| self.needs_process(probe) || self.hides_others(probe))
-            .collect();
+        let probes = 0..self.plan.probes.len();
+        let mut wanted: Vec<usize> = if probes.clone().any(|probe| self.is_confirmed(probe)) {
+            // The verdict is known. Others that are always slow help to find the part.
+            let always = |&probe: &usize| self.needs_process(probe) && !self.was_fine(probe);
+            probes.filter(always).collect()
+        } else {
+            let open = |&probe: &usize| self.needs_process(probe) || self.hides_others(probe);
+            probes.filter(open).collect()
+        };
         if !wanted.is_empty() {
             // More processes do not tell which of a wrong class of GPUs is right. The first one shows all
             // of each class, and is over.

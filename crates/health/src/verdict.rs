@@ -126,9 +126,16 @@ fn notes(facts: &NodeFacts) -> Vec<String> {
     errors.chain(idle).collect()
 }
 
-/// Classes in which no path can be judged, by index.
+/// Classes in which no path can be judged, by index, and in which more processes would not change that:
+/// one of two differing paths of a larger class may be in a state of its process.
 pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
-    unjudged(monitor, &ProbeLosses::new(monitor)).classes
+    let mut found = unjudged(monitor, &ProbeLosses::new(monitor)).classes;
+    found.retain(|&class| {
+        let members = monitor.members(class);
+        let slow = members.iter().filter(|&&probe| monitor.slow_processes(probe) > 0).count();
+        members.len() == 2 || slow > 2
+    });
+    found
 }
 
 /// Classes of which a third or more differs without one part that explains it, and classes of two that
@@ -136,13 +143,11 @@ pub(crate) fn unjudged_classes(monitor: &HealthMonitor<'_>) -> Vec<usize> {
 fn unjudged(monitor: &HealthMonitor<'_>, losses: &ProbeLosses<'_>) -> Unjudged {
     let mut found = Unjudged::default();
     for (nth, class) in monitor.plan.classes.iter().enumerate() {
-        // Later processes measure suspects with few others: only the first shows the whole class. Where
-        // times depend on the process, what is equal by design differs in some processes only.
-        let every = if monitor.by_process(class.tail) { usize::MAX } else { 1 };
+        // What is equal by design differs in some processes only.
         let off = |probe: &&usize| {
             let differs = |series: &ProbeSeries| series.is_slow() || series.is_fast();
-            let measured = monitor.series(**probe).take(every);
-            let mut decided = measured.filter(|s| differs(s) || s.is_fine()).peekable();
+            let series = monitor.series(**probe);
+            let mut decided = series.filter(|s| differs(s) || s.is_fine()).peekable();
             decided.peek().is_some() && decided.all(differs) && !monitor.is_process_state(**probe)
         };
         let off: Vec<usize> = monitor.members(nth).iter().filter(off).copied().collect();
