@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::MachineDesc;
+use pathline_flow::Network;
 use pathline_flow::routes::RouteTable;
-use pathline_schema::{Collective, LinkEnd, Ns};
+use pathline_schema::{
+    Bytes, Collective, Flow, LinkEnd, MemKind, Mover, Ns, Place, Topology, Unit,
+};
 
 use crate::exchange::{ExchangeMember, ExchangeOp, ExchangeSpec};
-use crate::scene::{ByteCarrier, NodeParts};
 
 /// A stretch between two units, one direction.
 type UnitStep = (LinkEnd, LinkEnd);
@@ -35,9 +36,9 @@ pub struct TimeBounds {
     pub flow_by: String,
 }
 
-/// Peaks of the machine, and the smallest latency of a copy.
+/// Peaks of a node, and the smallest latency of a copy, from which lower bounds follow.
 #[derive(Debug)]
-pub(crate) struct MachinePeaks {
+pub struct MachinePeaks {
     routes: RouteTable,
     parts: Mutex<HashMap<(u32, u32), PairShares>>,
     smallest_copy_ns: f64,
@@ -48,16 +49,17 @@ pub(crate) struct MachinePeaks {
 }
 
 impl MachinePeaks {
-    pub(crate) fn new(desc: &MachineDesc, machine: &NodeParts) -> Self {
-        let topology = desc.topology();
+    /// Of a node whose flows `network` describes. A network without latencies, as that of a
+    /// discovered topology, gives no latency bound (0).
+    pub fn new(topology: &Topology, network: &Network) -> Self {
         let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
         let pairs = gpus.iter().flat_map(|&a| gpus.iter().map(move |&b| (a, b)));
         let latencies = pairs
             .filter(|(a, b)| a != b)
-            .filter_map(|(a, b)| machine.peer(ByteCarrier::Engine, a, b).ok())
-            .map(|path| path.alpha);
+            .filter_map(|(a, b)| network.operation(&engine_copy(a, b)).ok())
+            .map(|operation| operation.alpha.0);
         let smallest = latencies.fold(f64::INFINITY, f64::min);
-        let routes = machine.network.routes();
+        let routes = network.routes();
         let links = gpus
             .iter()
             .map(|&g| {
@@ -82,8 +84,9 @@ impl MachinePeaks {
         }
     }
 
-    /// The bounds of one operation; of a window for each of its messages.
-    pub(crate) fn bounds(&self, exchange: &ExchangeSpec) -> TimeBounds {
+    /// The bounds of one operation; of a window for each of its messages. The library makes no
+    /// difference.
+    pub fn bounds(&self, exchange: &ExchangeSpec) -> TimeBounds {
         let bytes = exchange.bytes.as_f64();
         let (passes, (flow, flow_by)) = match &exchange.what {
             ExchangeOp::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
@@ -235,9 +238,16 @@ impl MachinePeaks {
     }
 }
 
+/// The runtime's copy between two GPUs; its latency does not depend on the size.
+fn engine_copy(src: u32, dst: u32) -> Flow {
+    let place = |gpu| Place::new(Unit::Gpu(gpu), MemKind::Vram);
+    let by = Mover::Dma { at: Unit::Gpu(src) };
+    Flow { src: place(src), dst: place(dst), by, bytes: Bytes::mib(1) }
+}
+
 /// How often the data crosses the group: a result that depends on all and goes to all needs two
 /// passes, in the paper's count also where parts are gathered or scattered.
-const fn passes(op: Collective) -> u32 {
+pub const fn passes(op: Collective) -> u32 {
     match op {
         Collective::Broadcast | Collective::Reduce => 1,
         _ => 2,

@@ -39,7 +39,7 @@ impl MessageLayer {
         // The exchange decides whether copy engines are used.
         let network = Network::new(desc, RuntimeEnv::default())?;
         let machine = NodeParts::new(desc, network);
-        let peaks = MachinePeaks::new(desc, &machine);
+        let peaks = MachinePeaks::new(&machine.topology, &machine.network);
         let (software, file) = (desc.software.clone(), desc.file.clone());
         Ok(Self { machine, software, file, peaks, rings: Mutex::default() })
     }

@@ -7,6 +7,7 @@
 mod bounds;
 mod ccl;
 mod exchange;
+mod exchange_case;
 mod exchange_time;
 mod layer;
 mod mpi;
@@ -15,8 +16,9 @@ mod scene;
 mod schedule;
 mod transfer;
 
-pub use bounds::TimeBounds;
+pub use bounds::{MachinePeaks, TimeBounds, passes};
 pub use exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW};
+pub use exchange_case::exchange_of;
 pub use exchange_time::ExchangeTime;
 pub use layer::MessageLayer;
 pub use rings::{GpuRing, rings};

@@ -7,12 +7,9 @@ use std::rc::Rc;
 
 use pathline_flow::{DescError, MachineDesc, MessageSoftware, RuntimeEnv};
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
-use pathline_message::{
-    BufferPlace, ExchangeMember as Seat, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary,
-};
+use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
 use pathline_schema::{
-    Cadence, Case, CpuSet, Flow, MemKind, Ns, Place, Rank, RankMember, Topology, Transport, Unit,
-    VerifyResult, WireOp,
+    Cadence, Case, CpuSet, Ns, Rank, RankMember, Topology, Transport, VerifyResult, WireOp,
 };
 
 use crate::world::SimWorld;
@@ -79,32 +76,6 @@ impl SimRanks {
         }
     }
 
-    /// The place of a process in the model: at its GPU, with host buffers near it.
-    fn seat(&self, place: Place) -> Option<Seat> {
-        let member = self.members.iter().find(|m| m.rank == place.rank)?;
-        match place.unit {
-            Unit::Gpu(gpu) => member.gpus.contains(&gpu).then_some(Seat::here(gpu)),
-            Unit::Numa(_) => member.gpus.first().map(|&gpu| Seat::here(gpu)),
-            Unit::Store(_) => None,
-        }
-    }
-
-    /// The members of a collective, in order.
-    fn group(&self, flow: &Flow) -> Option<Vec<(Rank, Seat)>> {
-        let (src, dst) = (flow.src, flow.dst);
-        if src.rank == dst.rank {
-            let gpus = &self.members.iter().find(|m| m.rank == src.rank)?.gpus;
-            let at = |unit: Unit| gpus.iter().position(|&gpu| Unit::Gpu(gpu) == unit);
-            let between = gpus.get(at(src.unit)?..=at(dst.unit)?)?;
-            return Some(between.iter().map(|&gpu| (src.rank, Seat::here(gpu))).collect());
-        }
-        let seat = |rank: Rank| {
-            let member = self.members.iter().find(|m| m.rank == rank)?;
-            Some((rank, Seat::here(*member.gpus.first()?)))
-        };
-        (src.rank.0..=dst.rank.0).map(|rank| seat(Rank(rank))).collect()
-    }
-
     /// The exchange that all timed flows of a case are, and the ranks of each flow.
     fn exchange(&self, case: &Case) -> std::result::Result<(ExchangeSpec, Vec<Vec<Rank>>), String> {
         let first = case.timed.first().ok_or("a case without flows")?;
@@ -115,59 +86,16 @@ impl SimRanks {
         if case.cadence == Cadence::Graph {
             return Err("the model does not know what a graph saves of a launch".into());
         }
-        let alike = |f: &Flow| {
-            f.by.wire() == Some(wire) && f.bytes == first.bytes && f.src.mem == first.src.mem
-        };
-        if !case.timed.iter().all(alike) || case.flows().any(|f| f.src.mem != f.dst.mem) {
-            return Err("the model has messages at once of one library, size and memory".into());
-        }
-        let via = wire.via;
-        let by = self.library(via).ok_or_else(|| format!("no {via} in this model"))?;
-        let buffers = match first.src.mem {
-            MemKind::Vram => BufferPlace::Vram,
-            // A core copies pinned memory as it copies any.
-            MemKind::Paged
-            | MemKind::Huge
-            | MemKind::Pinned
-            | MemKind::Registered
-            | MemKind::Reg => BufferPlace::Host,
-            mem => return Err(format!("messages of {mem} memory are not modelled")),
-        };
-        let not_here = || "a process or GPU of it is not in this run".to_owned();
-        let pairs = || -> std::result::Result<Vec<(Seat, Seat)>, String> {
-            let pair = |f: &Flow| Some((self.seat(f.src)?, self.seat(f.dst)?));
-            case.timed.iter().map(|f| pair(f).ok_or_else(not_here)).collect()
-        };
-        let mut ranks: Vec<Vec<Rank>> =
-            case.timed.iter().map(|f| vec![f.src.rank, f.dst.rank]).collect();
-        let what = match wire.op {
-            WireOp::Ping => ExchangeOp::Ping { pairs: pairs()? },
-            WireOp::Send { window } => ExchangeOp::Send { pairs: pairs()?, window },
+        let by = self.library(wire.via).ok_or_else(|| format!("no {} in this model", wire.via))?;
+        match wire.op {
             WireOp::Group { in_place: true, .. } => {
                 return Err("the model does not distinguish operations in place".into());
             }
             WireOp::Group { unregistered: true, .. } => {
                 return Err("the model does not distinguish unregistered buffers".into());
             }
-            WireOp::Group { op, .. } => {
-                if case.timed.len() > 1 {
-                    return Err("several collectives at once are not modelled".into());
-                }
-                let group = self.group(first).ok_or_else(not_here)?;
-                ranks = vec![group.iter().map(|(rank, _)| *rank).collect()];
-                ExchangeOp::Collective {
-                    op,
-                    over: group.into_iter().map(|(_, seat)| seat).collect(),
-                }
-            }
-            WireOp::Put { .. } | WireOp::Get { .. } => {
-                return Err("one-sided operations are not modelled".into());
-            }
-            WireOp::Consume => {
-                return Err("what a receiver pays to load its message is not modelled".into());
-            }
-        };
-        Ok((ExchangeSpec { what, by, bytes: first.bytes, buffers }, ranks))
+            _ => exchange_of(case, &self.members, by),
+        }
     }
 }
 
