@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use pathline_message::{ExchangeMember, ExchangeOp, ExchangeSpec};
 use pathline_schema::{Case, Flow, LinkEnd, Mover, Unit};
 
 use crate::metric::PublishedMetric;
@@ -68,6 +69,8 @@ pub struct PublishedTable {
     rows: HashMap<(String, PublishedMetric), Vec<TableRow>>,
     /// Hops between two GPUs, the lower number first.
     hops: HashMap<(u32, u32), PublishedValue>,
+    /// Values of message libraries, by the text of the exchange.
+    exchanges: HashMap<(String, PublishedMetric), PublishedValue>,
     naming: UnitNaming,
 }
 
@@ -126,7 +129,17 @@ impl PublishedTable {
                 self.hops.insert((*a.min(b), *a.max(b)), published);
             }
             RowSubject::Queries(queries) => {
-                let [MachineQuery::Case(case)] = queries.as_slice() else { return };
+                let case = match queries.as_slice() {
+                    [MachineQuery::Case(case)] => case,
+                    [MachineQuery::Exchange(exchange)] if parsed.base == RowBase::None => {
+                        if parsed.metric.exchange_unit() == Some(row.unit.as_str()) {
+                            let key = (exchange_key(exchange, self.naming), parsed.metric);
+                            self.exchanges.entry(key).or_insert(published);
+                        }
+                        return;
+                    }
+                    _ => return,
+                };
                 let in_unit = parsed.metric.report_unit() == Some(row.unit.as_str());
                 let sized = parsed.metric.is_sized_for_reports(case) && case.background.is_empty();
                 if in_unit && sized && is_of_one_gpu(&parsed.base) {
@@ -159,6 +172,16 @@ impl PublishedTable {
         rows.iter().find(fits).map(|row| row.published.clone())
     }
 
+    /// The value of a message library for an exchange of exactly this size and window, if one was
+    /// published: in GB/s or us.
+    pub fn lookup_exchange(
+        &self,
+        exchange: &ExchangeSpec,
+        metric: PublishedMetric,
+    ) -> Option<PublishedValue> {
+        self.exchanges.get(&(exchange_key(exchange, self.naming), metric)).cloned()
+    }
+
     /// Hops of the route between two GPUs, in either order.
     pub fn hops(&self, a: u32, b: u32) -> Option<&PublishedValue> {
         self.hops.get(&(a.min(b), a.max(b)))
@@ -183,6 +206,29 @@ fn is_of_one_gpu(base: &RowBase) -> bool {
             matches!(base.as_slice(), [MachineQuery::Case(case)] if case.timed.len() == 1)
         }
     }
+}
+
+/// The key of an exchange: its text, with its GPUs numbered by their order where all are equal.
+fn exchange_key(exchange: &ExchangeSpec, naming: UnitNaming) -> String {
+    if naming == UnitNaming::Numbers {
+        return exchange.to_string();
+    }
+    let mut seen: Vec<ExchangeMember> = Vec::new();
+    let mut rename = |member: &mut ExchangeMember| {
+        let nth = seen.iter().position(|known| known == member).unwrap_or_else(|| {
+            seen.push(*member);
+            seen.len() - 1
+        });
+        member.gpu = u32::try_from(nth).unwrap_or(u32::MAX);
+    };
+    let mut renamed = exchange.clone();
+    match &mut renamed.what {
+        ExchangeOp::Send { pairs, .. } | ExchangeOp::Ping { pairs } => {
+            pairs.iter_mut().flat_map(|(a, b)| [a, b]).for_each(&mut rename);
+        }
+        ExchangeOp::Collective { over, .. } => over.iter_mut().for_each(&mut rename),
+    }
+    renamed.to_string()
 }
 
 /// The key of a case: its flows without sizes, a kernel's variant cut to its operation.
@@ -291,6 +337,30 @@ mod tests {
             value("gpu0.vram > gpu1.vram by dma@gpu1 x 256MiB", PublishedMetric::Bandwidth, ""),
             None
         );
+    }
+
+    #[test]
+    fn a_message_has_the_value_of_its_library_setting_and_size() {
+        let table = PublishedTable::for_node(&node()).unwrap();
+        let value = |text: &str, metric| {
+            table.lookup_exchange(&text.parse().unwrap(), metric).map(|p| p.value)
+        };
+        let bandwidth = |text: &str| value(text, PublishedMetric::Bandwidth);
+        let send = "send over gpu0>gpu1 by cray-mpich";
+        assert_eq!(bandwidth(&format!("{send} x 16MiB window 64")), Some(49.0));
+        assert_eq!(bandwidth(&format!("{send}[blit] x 16MiB window 64")), Some(142.0));
+        // Neither another size, window, pair nor library.
+        for text in [
+            "send over gpu0>gpu1 by cray-mpich x 1GiB window 64",
+            "send over gpu0>gpu1 by cray-mpich x 16MiB window 4",
+            "send over gpu1>gpu0 by cray-mpich x 16MiB window 64",
+            "send over gpu0>gpu1 by rccl x 16MiB window 64",
+        ] {
+            assert_eq!(bandwidth(text), None, "{text}");
+        }
+        let over = "all_reduce over gpu0-gpu7 by cray-mpich x 8B";
+        assert_eq!(value(over, PublishedMetric::MeanLatency), Some(1.24));
+        assert_eq!(value(over, PublishedMetric::Latency), None);
     }
 
     #[test]

@@ -120,6 +120,15 @@ impl PublishedMetric {
         })
     }
 
+    /// The unit in which reports show it of a message library; none if they do not.
+    pub(crate) fn exchange_unit(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Bandwidth | Self::BusBandwidth => "GB/s",
+            Self::Latency | Self::MeanLatency => "us",
+            _ => return None,
+        })
+    }
+
     /// Whether a case is of a kind that reports compare with published values.
     pub(crate) fn is_comparable(self, case: &Case) -> bool {
         let cadence = match self {
