@@ -200,6 +200,9 @@ pub enum LossKind {
     Limit,
     /// Flows of the same case that share a resource.
     Contention,
+    /// What a message library takes beyond the transfers themselves: start, handshake, pieces. Its
+    /// level is the measured value.
+    Message,
 }
 
 /// Paths of one class with what they lose: a row of the table that explains a figure. Rates are in

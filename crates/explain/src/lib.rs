@@ -18,6 +18,8 @@ pub mod shown_value;
 mod beyond_ceiling;
 mod busy;
 mod headlines;
+mod message_path;
+mod message_published;
 mod plain_report;
 mod rank_gpus;
 mod repeats;

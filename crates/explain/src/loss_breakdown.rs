@@ -10,7 +10,7 @@ use crate::figure::{FigureCell, LossBreakdown, LossClassRow, LossKind, LossStep,
 use crate::fmt;
 
 /// Steps smaller than this share of the peak are rounding.
-const STEP: f64 = 1e-3;
+pub(crate) const SMALLEST_STEP: f64 = 1e-3;
 
 /// A step that takes less than this share of the rate before it does not set the rate.
 const SMALL: f64 = 0.02;
@@ -42,7 +42,7 @@ pub(crate) fn loss_breakdown(network: &Network, case: &Case, factor: f64) -> Opt
         0..=2 => first.narrowest.clone(),
         _ => general(&first.narrowest),
     };
-    Some(LossBreakdown { route: route(&first.route), narrowest, losses: steps.losses })
+    Some(LossBreakdown { route: route_text(&first.route), narrowest, losses: steps.losses })
 }
 
 fn sum(all: &[FlowCeiling], of: impl Fn(&FlowCeiling) -> f64) -> Option<f64> {
@@ -64,7 +64,7 @@ fn stage_label(stage: &PathStage, narrowest: &str) -> String {
 }
 
 /// `0-1-5` between GPUs, `numa3-gpu0` otherwise.
-fn route(nodes: &[LinkEnd]) -> String {
+pub(crate) fn route_text(nodes: &[LinkEnd]) -> String {
     let gpus = nodes.iter().all(|n| matches!(n, LinkEnd::Gpu(_)));
     let name = |node: &LinkEnd| match node {
         LinkEnd::Gpu(n) if gpus => n.to_string(),
@@ -80,7 +80,7 @@ struct LossSteps {
 
 impl LossSteps {
     fn down_to(&mut self, level: f64, kind: LossKind, why: impl FnOnce() -> String) {
-        if level.is_finite() && level > 0.0 && level < self.level * (1.0 - STEP) {
+        if level.is_finite() && level > 0.0 && level < self.level * (1.0 - SMALLEST_STEP) {
             self.losses.push(LossStep { from: self.level, to: level, kind, why: why() });
             self.level = level;
         }
@@ -136,7 +136,8 @@ pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<Loss
         };
         let level = |kind: LossKind| path.losses.iter().rev().find(|l| l.kind <= kind);
         let after = level(LossKind::Protocol).map_or(peak, |l| l.to);
-        let limit = path.losses.iter().rev().find(|l| l.kind > LossKind::Protocol).map(|l| l.to);
+        let is_limit = |l: &&LossStep| matches!(l.kind, LossKind::Limit | LossKind::Contention);
+        let limit = path.losses.iter().rev().find(is_limit).map(|l| l.to);
         // Switches forward every path of their GPUs alike.
         let forwarded = path.route.matches('-').count() > 1 && !path.route.contains("switch");
         let key = (general(&path.narrowest), forwarded, held_by(&path.losses));
@@ -172,6 +173,7 @@ fn held_by(losses: &[LossStep]) -> String {
     match losses.iter().rev().find(|l| l.share() >= SMALL) {
         None => String::new(),
         Some(step) if step.kind == LossKind::Protocol => "packet overhead".to_owned(),
+        Some(step) if step.kind == LossKind::Message => "message protocol".to_owned(),
         Some(step) => general(&step.why),
     }
 }

@@ -1,6 +1,6 @@
 //! Cells of a matrix that the hardware should make equal, and how far each is from its equals.
 
-use crate::figure::{BetterWhen, FigureCell, MatrixBody};
+use crate::figure::{BetterWhen, FigureCell, LossKind, MatrixBody};
 use crate::loss_breakdown::general;
 
 /// The least number of cells that can be compared with each other.
@@ -67,7 +67,9 @@ impl PeerView {
 fn path_class(cell: &FigureCell) -> String {
     let Some(path) = &cell.path else { return String::new() };
     let hops = path.route.matches('-').count();
-    let level = path.losses.last().map(|loss| loss.to).or(cell.ceiling).unwrap_or(0.0);
+    // The level of a message step is a measured value, which differs between equal paths.
+    let known = path.losses.iter().rev().find(|loss| loss.kind != LossKind::Message);
+    let level = known.map(|loss| loss.to).or(cell.ceiling).unwrap_or(0.0);
     format!("{} {hops} {level:.1}", general(&path.narrowest))
 }
 

@@ -12,6 +12,7 @@ use pathline_schema::{
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
 use crate::busy::{BusyCases, busy_cases};
 use crate::figure::{FigureCell, LossBreakdown, NodeInterval, PublishedValue, Suspicion};
+use crate::message_path::ExchangeBounds;
 use crate::message_records::library_name;
 use crate::repeats::RepeatIndex;
 use crate::shell_quote;
@@ -187,7 +188,8 @@ pub struct RunView<'a> {
     pub journal: &'a Journal,
     /// Every case with an outcome or with samples.
     pub entries: Vec<RunEntry<'a>>,
-    network: Option<&'a Network>,
+    pub(crate) network: Option<&'a Network>,
+    pub(crate) exchange_bounds: ExchangeBounds,
     published: Option<&'static PublishedTable>,
     best: BTreeMap<(Unit, Unit), BestMemory>,
     /// What figures of this run depend on, as arguments of `pathline run`.
@@ -231,8 +233,19 @@ impl<'a> RunView<'a> {
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
         let (beyond, busy) = (beyond_ceiling(journal), busy_cases(journal));
         let repeats = RepeatIndex::of(journal);
-        let mut run =
-            Self { journal, entries, network, published, best, arguments, beyond, busy, repeats };
+        let exchange_bounds = ExchangeBounds::default();
+        let mut run = Self {
+            journal,
+            entries,
+            network,
+            exchange_bounds,
+            published,
+            best,
+            arguments,
+            beyond,
+            busy,
+            repeats,
+        };
         run.best = run.find_best();
         run
     }
@@ -249,8 +262,19 @@ impl<'a> RunView<'a> {
         let Self { journal, network, published, .. } = *self;
         let (best, beyond, busy) = (BTreeMap::new(), self.beyond.clone(), self.busy.clone());
         let (arguments, repeats) = (self.arguments.clone(), self.repeats.clone());
-        let mut run =
-            Self { journal, entries, network, published, best, arguments, beyond, busy, repeats };
+        let exchange_bounds = ExchangeBounds::default();
+        let mut run = Self {
+            journal,
+            entries,
+            network,
+            exchange_bounds,
+            published,
+            best,
+            arguments,
+            beyond,
+            busy,
+            repeats,
+        };
         run.best = run.find_best();
         run
     }
@@ -324,7 +348,12 @@ impl<'a> RunView<'a> {
             (EntryState::Sampled(_), None) => Some("no usable sample".to_owned()),
             (EntryState::Sampled(_), Some(_)) => None,
         };
-        let (ceiling, bound) = self.limits(entry.case, quantity);
+        let message = self.message_limits(entry, quantity);
+        let (ceiling, bound) = match &message {
+            Some(limits) => (limits.ceiling, limits.bound),
+            None if entry.case.flows().any(|flow| flow.by.wire().is_some()) => (None, None),
+            None => self.limits(entry.case, quantity),
+        };
         FigureCell {
             value: shown.map(|s| s.value),
             half_width: match entry.origin {
@@ -336,8 +365,13 @@ impl<'a> RunView<'a> {
             node: self.node_interval(entry.case, quantity),
             ceiling,
             bound,
-            path: self.path(entry.case, quantity, ceiling),
-            published: self.published(entry, quantity.metric()),
+            path: match message {
+                Some(limits) => Some(limits.path),
+                None => self.path(entry.case, quantity, ceiling),
+            },
+            published: self
+                .published(entry, quantity.metric())
+                .or_else(|| self.published_message(entry, quantity)),
             absent,
             case: Some(entry.case.clone()),
             gpus: entry.gpus.map(crate::gpus::during).unwrap_or_default(),
@@ -381,6 +415,11 @@ impl<'a> RunView<'a> {
         Some(path)
     }
 
+    /// Published values of nodes like this one.
+    pub(crate) fn published_table(&self) -> Option<&'static PublishedTable> {
+        self.published
+    }
+
     /// What somebody has published for a case.
     pub(crate) fn published(
         &self,
@@ -411,7 +450,7 @@ impl<'a> RunView<'a> {
     }
 
     /// What the network allows: the sum of the flows' peaks, and what they get of it together.
-    fn network_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {
+    pub(crate) fn network_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {
         let Some(network) = self.network else { return (None, None) };
         let mut peak = 0.0;
         let mut alone = None;

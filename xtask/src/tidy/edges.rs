@@ -75,7 +75,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "explain",
-        uses: &["schema", "stats", "flow", "published"],
+        uses: &["schema", "stats", "flow", "message", "published"],
         tests_use: &[],
         unsafe_in: &[],
     },

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use pathline_published::PublishedMetric;
 use pathline_schema::{Bytes, Cadence, Collective, MemKind, SuiteId, Transport};
 
+use super::latency_bounds::LatencyBounds;
 use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
 use super::{BetterWhen, Figure, FigureCell, SuiteFindings, published_clause};
 use crate::fmt;
@@ -49,7 +51,15 @@ impl CollectiveEntry<'_, '_> {
         let cell = run.cell(self.sent.entry, CaseQuantity::Payload);
         let factor = self.op.bus_factor(self.n);
         let by = |v: Option<f64>| v.map(|v| v * factor);
-        FigureCell { value: by(cell.value), half_width: cell.half_width * factor, ..cell }
+        // The cut bounds the rate of the algorithm; times the factor it would be no peak of a link.
+        FigureCell {
+            value: by(cell.value),
+            half_width: cell.half_width * factor,
+            ceiling: None,
+            path: None,
+            published: run.published_exchange(self.sent.entry, PublishedMetric::BusBandwidth),
+            ..cell
+        }
     }
 }
 
@@ -131,7 +141,8 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (d.op.to_string(), d.sent.size().as_f64(), cell)
         });
-        chart.draw(run, points, |lines| {
+        let bounds = LatencyBounds::of(run, self.whole().map(|d| (d.op, d.sent.entry.case)));
+        let figure = chart.draw(run, points, |lines| {
             let small: Vec<String> = lines
                 .iter()
                 .filter_map(|l| {
@@ -141,11 +152,13 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
                 .collect();
             let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
             format!(
-                "Until the last rank is done, smallest sizes: {} us.{}",
+                "Until the last rank is done, smallest sizes: {} us.{}{}",
                 fmt::list(&small),
+                bounds.text(),
                 published_clause(all)
             )
-        })
+        });
+        figure.map(|figure| bounds.drawn_in(figure))
     }
 
     fn bus(&self) -> Option<Figure> {
@@ -195,6 +208,8 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (d.op.to_string(), d.n as f64, cell)
         });
+        let of_size = || self.all.iter().filter(|d| d.is_of(SIZE) && d.is_usual());
+        let bounds = LatencyBounds::of(run, of_size().map(|d| (d.op, d.sent.entry.case)));
         let figure = chart.draw(run, points, |lines| {
             let growth: Vec<String> = lines
                 .iter()
@@ -207,11 +222,13 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
                 .collect();
             let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
             format!(
-                "From the fewest ranks to the most the time changes by the factors {}.{}",
+                "From the fewest ranks to the most the time changes by the factors {}.{}{}",
                 fmt::list(&growth),
+                bounds.text(),
                 published_clause(all)
             )
         })?;
+        let figure = bounds.drawn_in(figure);
         let super::FigureBody::Curves(curves) = &figure.body else { return None };
         curves.lines.iter().any(|l| l.points.len() > 1).then_some(figure)
     }
@@ -240,7 +257,12 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let counted = sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::of);
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
-                1 => other_tool_cell(done.sent.entry, counted.map(|c| c.mean)),
+                1 => FigureCell {
+                    published: self
+                        .run
+                        .published_exchange(done.sent.entry, PublishedMetric::MeanLatency),
+                    ..other_tool_cell(done.sent.entry, counted.map(|c| c.mean))
+                },
                 2 => other_tool_cell(done.sent.entry, counted.map(|c| c.min)),
                 _ => other_tool_cell(done.sent.entry, counted.map(|c| c.max)),
             }

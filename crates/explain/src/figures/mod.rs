@@ -7,6 +7,7 @@ pub mod fan;
 pub mod host;
 mod host_link;
 mod latency;
+mod latency_bounds;
 mod local;
 mod managed;
 mod messages;

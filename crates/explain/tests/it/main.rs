@@ -7,6 +7,7 @@ mod between;
 mod busy;
 mod diff;
 mod every_suite;
+mod message_paths;
 mod report;
 mod storage;
 mod suites;
