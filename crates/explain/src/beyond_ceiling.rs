@@ -1,4 +1,4 @@
-//! Results that are more than hardware can carry.
+//! Results above the limits of the hardware.
 
 use pathline_flow::Network;
 use pathline_schema::{Case, CaseOutcome, FlowSeries, Journal, Rank, Rate};
@@ -6,18 +6,18 @@ use pathline_stats::SeriesSummary;
 
 use crate::fmt;
 
-/// Above this share of a hard peak a result is refuted; below, timers and clocks may be that far off.
+/// Share of a hard peak above which a result is refuted; errors of timers and clocks may reach it.
 const TOLERANCE: f64 = 1.05;
 
-/// A result that cannot be right.
+/// An impossible result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BeyondCeiling {
     pub(crate) case: Case,
-    /// Of its flow that is the farthest beyond, GB/s.
+    /// Rate of the flow with the largest excess, GB/s.
     rate: f64,
-    /// The most that hardware carries there, GB/s.
+    /// Maximum of the hardware there, GB/s.
     peak: f64,
-    /// Where.
+    /// Place of the limit.
     stretch: String,
 }
 
@@ -30,14 +30,14 @@ impl BeyondCeiling {
         format!("{rate_text} is {share} of the {peak_text} that {stretch} can carry")
     }
 
-    /// The same, and what follows.
+    /// The text with its consequence.
     pub(crate) fn text(&self) -> String {
         let claim = self.claim();
         format!("{claim}: a clock, a count of bytes or the description of this stretch is wrong")
     }
 }
 
-/// The results of a run that are beyond a hard peak of the hardware in its journal, the farthest first.
+/// Results above a hard peak of the hardware in the journal, in descending order of excess.
 pub(crate) fn beyond_ceiling(journal: &Journal) -> Vec<BeyondCeiling> {
     let network = Network::from_topology(&journal.topology);
     let measured = journal.outcomes.iter().filter_map(|outcome| match outcome {
@@ -55,7 +55,7 @@ pub(crate) fn beyond_ceiling(journal: &Journal) -> Vec<BeyondCeiling> {
 
 fn of_case(network: &Network, case: &Case, series: &[FlowSeries]) -> Option<BeyondCeiling> {
     let of_flow = |series: &FlowSeries| {
-        // The units of another rank may be those of another host.
+        // The units of another rank may belong to another host.
         if [series.flow.src.rank, series.flow.dst.rank].iter().any(|rank| *rank != Rank(0)) {
             return None;
         }

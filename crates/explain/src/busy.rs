@@ -1,6 +1,6 @@
-//! Whether other programs disturbed a run: which results are affected, and whether the machine was busy
-//! as a whole. All of it follows from the readings and samples in the journal, so that a journal of an
-//! older run, which has load averages and steal alone, is judged as well.
+//! Disturbance of a run by other programs: affected results, and whether the whole machine was
+//! busy. Uses only readings and samples in the journal, so that journals of older runs, which have
+//! load averages and steal only, can be judged too.
 
 use std::collections::BTreeMap;
 
@@ -11,73 +11,74 @@ use pathline_schema::{
 
 use crate::fmt;
 
-/// Share of a class of results that must be affected for the machine to count as busy: a job that runs
-/// once a minute for a second costs a few results, not the run.
+/// Share of a class of results that must be affected for the machine to count as busy: a job that
+/// runs once a minute for a second affects a few results, not the run.
 const BUSY_RESULTS: f64 = 0.05;
-/// Share of the CPU time that ran or should have run from which on steal disturbs. A quiet virtual machine
-/// whose 32 CPUs all worked lost 4.5 %.
+/// Minimum steal that disturbs, as a share of the CPU time that ran or should have run. A quiet
+/// virtual machine with 32 busy CPUs lost 4.5 %.
 const STOLEN: f64 = 0.05;
-/// Fewest CPUs that count as stolen: on an idle host a tick is a large share of nothing.
+/// Minimum number of CPUs that count as stolen: on an idle host a tick is a large share.
 const LEAST_STOLEN: f64 = 0.03;
-/// The same of all CPU time, idle included, in percent. A tick of a 200 ms reading of two CPUs is 2.5.
+/// Minimum steal in percent of all CPU time, idle included. A tick in a 200 ms reading of two CPUs
+/// is 2.5.
 const OLD_STEAL_PERCENT: f64 = 5.0;
-/// From this share of busy CPUs on, CPUs outside the affinity mask of a run disturb the shared memory.
+/// Share of busy CPUs outside the affinity mask of a run from which they disturb the shared memory.
 const ELSEWHERE: f64 = 0.25;
-/// Share of a case's samples that must be disturbed for its median to be.
+/// Share of a case's samples that must be disturbed for its median to be affected.
 const DISTURBED: f64 = 0.5;
-/// Share of the median sample that a thread must lose for the result to be off by more than its interval.
-/// Of 32 threads on a quiet node of 32 CPUs one loses 0.3 % (90th percentile over cases: 1.2 %).
+/// Share of the median sample that a thread must lose for the error to exceed the interval. Of 32
+/// threads on a quiet node of 32 CPUs one loses 0.3 % (90th percentile over cases: 1.2 %).
 const LOST: f64 = 0.03;
-/// Fewest readings of a probe whose spread is judged.
+/// Minimum number of probe readings to judge their spread.
 const PROBES: usize = 8;
-/// Ratio of the 90th to the 10th percentile of a memory probe beyond which its readings contradict each
-/// other. The runs of fixtures, on quiet nodes, have 1.06 to 1.34.
+/// Maximum ratio of the 90th to the 10th percentile of a memory probe; above it the readings are
+/// contradictory. The runs in fixtures, on quiet nodes, have 1.06 to 1.34.
 const MEMORY_SPREAD: f64 = 2.0;
-/// The same of the time of a line from core to core: 1.05 to 1.54 in the same runs.
+/// The same for the core-to-core time: 1.05 to 1.54 in these runs.
 const CORE_SPREAD: f64 = 10.0;
-/// Share of the last second from which on a GPU works for another program before a run: what is left of
-/// a run that has just ended is less.
+/// Load of a GPU in the last second before a run from which another program is assumed. A run that
+/// has just ended leaves less.
 const GPU_BUSY_PERCENT: u32 = 25;
 
-/// That a machine was busy: the first line of a report.
+/// Reasons why a machine counts as busy: the first line of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusyReport {
-    /// Observations with their figures: `other processes used 1.9 of 2 CPUs (load 7.0)`.
+    /// Observations in numbers: `other processes used 1.9 of 2 CPUs (load 7.0)`.
     pub reasons: Vec<String>,
-    /// What follows for the results, a clause: `40 of 50 host results are lower bounds`.
+    /// Consequence for the results, a clause: `40 of 50 host results are lower bounds`.
     pub effect: String,
-    /// What to do, a sentence.
+    /// Action, a sentence.
     pub action: String,
 }
 
 impl BusyReport {
-    /// Everything behind the word BUSY.
+    /// The text after the word BUSY.
     pub fn text(&self) -> String {
         let Self { reasons, effect, action } = self;
         format!("{}: {effect}. {action}", reasons.join(", "))
     }
 }
 
-/// What disturbed one case; 0 is nothing.
+/// Disturbances of one case; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct CaseDisturbance {
     /// CPUs that other processes used, of the CPUs that the run may use.
     foreign: f64,
-    /// CPUs at work that the run may not use.
+    /// Busy CPUs that the run may not use.
     elsewhere: f64,
-    /// Share of CPU time that the hypervisor took.
+    /// Share of CPU time that the hypervisor stole.
     stolen: f64,
-    /// Load average beyond what the run itself can cause.
+    /// Load average in excess of the run's own maximum.
     load: f64,
-    /// Share of samples whose threads had no CPU for a while.
+    /// Share of samples whose threads were without a CPU for some time.
     preempted: f64,
     /// Other processes on its GPUs.
     gpu_processes: u32,
-    /// Percent of time that its GPUs worked before the run.
+    /// Percent of time that its GPUs were busy before the run.
     gpu_busy: u32,
 }
 
-/// CPUs of a host, and how many the affinity mask of the run allows.
+/// Number of CPUs of a host, and of those in the affinity mask of the run.
 #[derive(Debug, Clone, Copy)]
 struct HostCpus {
     all: usize,
@@ -87,14 +88,14 @@ struct HostCpus {
 /// The results of a run that other programs disturbed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BusyCases {
-    /// Why, by the text of the case.
+    /// Reasons, by case text.
     by_case: BTreeMap<String, String>,
-    /// Whether the machine was busy as a whole.
+    /// Set if the whole machine was busy.
     pub(crate) report: Option<BusyReport>,
 }
 
 impl BusyCases {
-    /// Why a result is affected, a clause.
+    /// Reason if a result is affected, a clause.
     pub(crate) fn reason(&self, case: &Case) -> Option<&str> {
         if self.by_case.is_empty() {
             return None;
@@ -103,7 +104,7 @@ impl BusyCases {
     }
 }
 
-/// Judges a run. A model has no other programs.
+/// Judges a run. A simulated machine has no other programs.
 pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
     if journal.begin.world != WorldKind::Real {
         return BusyCases::default();
@@ -139,7 +140,7 @@ pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
         }
         reasons.extend(seen);
         reasons.extend(probes);
-        // Nothing was read while these ran: what disturbed the others may have disturbed them.
+        // Nothing was read during these: the disturbances of the others may apply to them too.
         let unread = on_host.iter().filter(|m| !has_load(&m.before) && !has_load(&m.after));
         let partial = journal.partial.iter().filter(|p| is_of_host(&p.case, &p.series));
         let unknown = unread.map(|m| &m.case).chain(partial.map(|p| &p.case));
@@ -184,7 +185,7 @@ fn effect(class: &str, affected: usize, all: usize) -> String {
     format!("{of} {class} results are lower bounds")
 }
 
-/// Whether threads of the host move the bytes, or time the case.
+/// Whether host threads move the bytes, or time the case.
 fn is_of_host(case: &Case, series: &[FlowSeries]) -> bool {
     series.iter().any(|s| s.timer != TimerKind::DeviceEvents)
         || case.flows().any(|flow| matches!(flow.by, Mover::Cpu { .. }))
@@ -194,7 +195,7 @@ fn reading(conditions: &Conditions, name: &str) -> Option<f64> {
     conditions.0.get(name).copied().filter(|value| value.is_finite() && *value >= 0.0)
 }
 
-/// Whether the load was read, by any means.
+/// Whether the load was read in some form.
 fn has_load(conditions: &Conditions) -> bool {
     reading(conditions, "foreign_cpus").is_some()
 }
@@ -219,7 +220,7 @@ impl CaseDisturbance {
             };
             all.stolen = all.stolen.max(stolen);
             if foreign.is_none() {
-                // All its threads, and the one that waits for them, are the run's own.
+                // All its threads, and the one that waits for them, belong to the run.
                 let own = cpus.all as f64 + 1.0;
                 all.load = all.load.max(over(read("load_1min").filter(|l| *l > own), own));
             }
@@ -245,35 +246,38 @@ impl CaseDisturbance {
 
     fn reasons(self, cpus: HostCpus) -> Vec<String> {
         let mut reasons = Vec::new();
-        let mut say = |is: bool, text: String| reasons.extend(is.then_some(text));
+        let mut note = |is: bool, text: String| reasons.extend(is.then_some(text));
         let Self { foreign, elsewhere, stolen, load, preempted, gpu_processes, gpu_busy } = self;
         let HostCpus { all, allowed } = cpus;
-        say(
+        note(
             foreign > 0.0,
             format!("other processes used {} of {allowed} CPUs", fmt::number(foreign)),
         );
         let others = all.saturating_sub(allowed);
-        say(
+        note(
             elsewhere > 0.0,
             format!(
                 "{} of the {others} CPUs that this run may not use were busy",
                 fmt::number(elsewhere)
             ),
         );
-        say(stolen > 0.0, format!("the hypervisor stole {} of the CPU time", fmt::percent(stolen)));
-        say(load > 0.0, format!("the load was {} on {all} CPUs", fmt::number(load)));
-        say(
+        note(
+            stolen > 0.0,
+            format!("the hypervisor stole {} of the CPU time", fmt::percent(stolen)),
+        );
+        note(load > 0.0, format!("the load was {} on {all} CPUs", fmt::number(load)));
+        note(
             preempted > 0.0,
             format!("threads lost their CPU in {} of samples", fmt::percent(preempted)),
         );
-        say(
+        note(
             gpu_processes > 0,
             format!(
                 "{} on a GPU that was measured",
                 fmt::count(gpu_processes as usize, "other program")
             ),
         );
-        say(gpu_busy > 0, format!("a GPU was {gpu_busy} % busy before the run"));
+        note(gpu_busy > 0, format!("a GPU was {gpu_busy} % busy before the run"));
         reasons
     }
 }
@@ -282,7 +286,8 @@ fn gpu_busy(journal: &Journal, unit: Unit) -> Option<u32> {
     journal.begin.gpus.get(&unit)?.busy_percent
 }
 
-/// The median of each kind of disturbance among the cases that have it. A kind that few have is none.
+/// The median of each kind of disturbance over the cases that have it. Kinds with few cases are
+/// ignored.
 fn typical(all: &[CaseDisturbance]) -> CaseDisturbance {
     let typical = |of: fn(&CaseDisturbance) -> f64| {
         let mut values: Vec<f64> = all.iter().map(of).filter(|v| *v > 0.0).collect();
@@ -308,7 +313,7 @@ fn median_load(measured: &[&MeasuredCase]) -> Option<f64> {
     loads.get(loads.len() / 2).copied()
 }
 
-/// Probes of one run that contradict each other.
+/// Contradictory probes of a run.
 fn probe_reasons(measured: &[&MeasuredCase]) -> Vec<String> {
     let spread = |name: &str| {
         let mut values: Vec<f64> = measured
@@ -316,7 +321,7 @@ fn probe_reasons(measured: &[&MeasuredCase]) -> Vec<String> {
             .flat_map(|m| [&m.before, &m.after])
             .filter_map(|conditions| reading(conditions, name))
             .collect();
-        // A reading stands for several cases.
+        // A reading covers several cases.
         values.dedup();
         values.sort_by(f64::total_cmp);
         let at = |share: f64| values.get(((values.len() - 1) as f64 * share).round() as usize);

@@ -1,29 +1,29 @@
-//! What a report shows, as data: the terminal, the HTML page and the CSV render the same figures.
+//! Contents of a report as data: the terminal, the HTML page and the CSV render the same figures.
 
 pub use pathline_published::{PublishedValue, SourceKind};
 use pathline_schema::{Case, Conditions, ConstantOrigin};
 
 pub use crate::busy::BusyReport;
 
-/// Data for a picture with its table, its finding and the command that measures it.
+/// A figure: its data, its finding and the command that measures it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// Stable anchor: `pairs-dma`.
     pub id: String,
-    /// Suite that it shows.
+    /// Suite whose results it shows.
     pub suite: String,
-    /// One line.
+    /// Title, one line.
     pub title: String,
     /// Result in numbers: two or three sentences.
     pub finding: String,
-    /// The command that measures just this.
+    /// Command that repeats only these measurements.
     pub command: String,
     /// The data.
     pub body: FigureBody,
 }
 
 impl Figure {
-    /// Every cell.
+    /// All cells.
     pub fn cells(&self) -> Box<dyn Iterator<Item = &FigureCell> + '_> {
         match &self.body {
             FigureBody::Matrix(m) => Box::new(m.cells.iter().flatten()),
@@ -40,7 +40,7 @@ impl Figure {
             }
         }
     }
-    /// Whether at least one cell was measured.
+    /// Whether at least one cell has a value.
     pub fn has_value(&self) -> bool {
         self.cells().any(|c| c.value.is_some())
     }
@@ -57,60 +57,60 @@ pub enum FigureBody {
     Bars(BarsBody),
     /// Values of several units by row.
     Sheet(SheetBody),
-    /// Parts of a whole, one whole a row.
+    /// Parts of a whole, one whole per row.
     Stacks(StacksBody),
-    /// Differences by row and column, one panel a statistic.
+    /// Differences by row and column, one panel per statistic.
     Gaps(GapsBody),
 }
 
-/// Whether more or less is better.
+/// Whether higher or lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BetterWhen {
     /// Bandwidth.
     Higher,
     /// Latency.
     Lower,
-    /// Neither: a number of hops.
+    /// Neither, such as a number of hops.
     Neither,
 }
 
-/// One value with everything that judges it.
+/// A value with its bounds, its uncertainty and its warnings.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FigureCell {
     /// The value, in the figure's unit: the median.
     pub value: Option<f64>,
-    /// Half width of its 95 % interval, in the figure's unit; the value itself where it has none, of too
-    /// few samples or of a simulated value that rests on an assumed constant.
+    /// Half width of the 95 % interval, in the figure's unit. Equals the value if there is no
+    /// interval: too few samples, or a simulated value that rests on an assumed constant.
     pub half_width: f64,
-    /// Number of samples, where they are too few for an interval.
+    /// Number of samples, if too few for an interval.
     pub few: Option<usize>,
-    /// The interval between processes, in the figure's unit; of a run with at least 3 repeats.
+    /// Interval between processes, in the figure's unit; only for a run with at least 3 repeats.
     pub node: Option<NodeInterval>,
-    /// What bounds it, in the figure's unit: the peak of its narrowest hop, or a best of the
-    /// machine that was measured.
+    /// Upper bound (lower for latencies), in the figure's unit: the peak of the narrowest hop, or
+    /// the best that was measured on this machine.
     pub ceiling: Option<f64>,
-    /// A tighter bound, where one is known (engine, protocol).
+    /// A tighter bound, if known (engine, protocol).
     pub bound: Option<f64>,
-    /// Route and losses on it; none if the machine description does not cover the case.
+    /// Route and losses along it; `None` if the machine description does not cover the case.
     pub path: Option<LossBreakdown>,
     /// Published value for the same case.
     pub published: Option<PublishedValue>,
-    /// Why there is no value: a skip's reason or a fault's error.
+    /// Reason if there is no value: a skip's reason or a fault's error.
     pub absent: Option<String>,
-    /// The case that was measured.
+    /// The measured case.
     pub case: Option<Case>,
-    /// Clocks, power and temperature while it ran, one text a GPU.
+    /// Clocks, power and temperature during the measurement, one text per GPU.
     pub gpus: Vec<String>,
-    /// Why the value is suspect.
+    /// Reason if the value is suspect.
     pub suspect: Option<Suspicion>,
-    /// The weakest origin of the constants that a simulated value rests on.
+    /// The weakest origin of the constants behind a simulated value.
     pub origin: Option<ConstantOrigin>,
 }
 
-/// The 95 % interval of a value of this node, whichever process measures it.
+/// A 95 % interval that includes the differences between processes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeInterval {
-    /// Processes that measured it, each with new buffers and clocks.
+    /// Number of processes that measured it, each with new buffers and clocks.
     pub repeats: usize,
     /// Lower end.
     pub low: f64,
@@ -119,11 +119,11 @@ pub struct NodeInterval {
 }
 
 impl FigureCell {
-    /// Whether its half width is that of an interval.
+    /// Whether the half width is that of an interval.
     pub fn has_interval(&self) -> bool {
         self.value.is_some() && self.few.is_none() && self.origin != Some(ConstantOrigin::Assumed)
     }
-    /// Value over ceiling: 0 to 1, and above where the ceiling is exceeded.
+    /// Value divided by ceiling: 0 to 1, and above if the ceiling is exceeded.
     pub fn share_of_ceiling(&self) -> Option<f64> {
         let ceiling = self.ceiling.filter(|c| *c > 0.0)?;
         Some(self.value? / ceiling)
@@ -133,18 +133,18 @@ impl FigureCell {
 /// Why a value is suspect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Suspicion {
-    /// Above the peak of the hardware: by how much, and where.
+    /// Above the peak of the hardware: excess and place.
     BeyondCeiling(String),
-    /// Other programs used the machine while it was measured: which.
+    /// Other programs used the machine during the measurement: their names.
     Busy(String),
-    /// Its bytes were not compared after the transfer: why not.
+    /// Its bytes were not verified after the transfer: the reason.
     Unverified(String),
-    /// A simulated value that rests on a constant of the model that nobody measured or stated.
+    /// A simulated value that rests on an assumed constant of the model.
     Assumed,
 }
 
 impl Suspicion {
-    /// Mark behind the value on a terminal.
+    /// Mark after the value on a terminal.
     pub fn mark(&self) -> char {
         match self {
             Self::BeyondCeiling(_) => '!',
@@ -166,14 +166,14 @@ impl Suspicion {
     }
 }
 
-/// Route of a case, and the steps from its peak down to what the model predicts.
+/// Route of a case, and the steps from its peak down to the model's prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossBreakdown {
-    /// Units passed by the first flow, ends included: `0-1-5`, `numa3-gpu0`.
+    /// Units along the first flow's route, ends included: `0-1-5`, `numa3-gpu0`.
     pub route: String,
     /// The hop with the least theoretical peak.
     pub narrowest: String,
-    /// From the peak down to what the model lets through; empty for a latency.
+    /// Steps from the peak down to the model's rate; empty for a latency.
     pub losses: Vec<LossStep>,
 }
 
@@ -184,16 +184,16 @@ pub struct LossStep {
     pub from: f64,
     /// Rate after it.
     pub to: f64,
-    /// What kind of cause it is.
+    /// Kind of cause.
     pub kind: LossKind,
     /// Cause of the loss.
     pub why: String,
 }
 
-/// What kind of cause lowers a rate.
+/// Kinds of causes that lower a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LossKind {
-    /// Headers of packets, and forwarding by other units.
+    /// Packet headers, and forwarding by other units.
     #[default]
     Protocol,
     /// An engine or a resource that is slower than the links.
@@ -205,11 +205,11 @@ pub enum LossKind {
     Message,
 }
 
-/// Paths of one class with what they lose: a row of the table that explains a figure. Rates are in
-/// the figure's unit, as the least and the greatest of the class.
+/// Paths of one class with their losses: a row of the table that explains a figure. Rates are in
+/// the figure's unit, as minimum and maximum of the class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossClassRow {
-    /// The hop with the least peak: `xGMI, 1 link`.
+    /// The narrowest hop: `xGMI, 1 link`.
     pub hop: String,
     /// Whether other GPUs forward.
     pub forwarded: bool,
@@ -217,20 +217,20 @@ pub struct LossClassRow {
     pub paths: usize,
     /// Theoretical peak of the hop.
     pub peak: (f64, f64),
-    /// What packets and forwarding leave of it.
+    /// Peak less packet overhead and forwarding.
     pub after_protocol: (f64, f64),
-    /// What an engine or shared resource allows, if that is less.
+    /// Limit by an engine or shared resource, if lower.
     pub limit: Option<(f64, f64)>,
     /// Measured rates.
     pub measured: (f64, f64),
-    /// Median of measured rate over peak: 0 to 1, and above where the peak is exceeded.
+    /// Median of measured rate divided by peak: 0 to 1, and above if the peak is exceeded.
     pub share: f64,
-    /// What sets the rate: `packet overhead`, `copy engine`; empty if the peak is reached.
+    /// Main cause of the loss: `packet overhead`, `copy engine`; empty if the peak is reached.
     pub held_by: String,
 }
 
 impl LossStep {
-    /// Lost share of the rate before, 0 to 1.
+    /// Share of the previous rate that is lost, 0 to 1.
     pub fn share(&self) -> f64 {
         1.0 - self.to / self.from
     }
@@ -241,9 +241,9 @@ impl LossStep {
 pub struct MatrixBody {
     /// `GB/s`, `us`, `hops`.
     pub unit: String,
-    /// What the rows are: `from`.
+    /// Heading of the rows: `from`.
     pub row_axis: String,
-    /// What the columns are: `to`.
+    /// Heading of the columns: `to`.
     pub col_axis: String,
     /// Row labels.
     pub rows: Vec<String>,
@@ -251,11 +251,11 @@ pub struct MatrixBody {
     pub cols: Vec<String>,
     /// Cells, `cells[row][col]`.
     pub cells: Vec<Vec<FigureCell>>,
-    /// Whether more or less is better.
+    /// Whether higher or lower is better.
     pub better: BetterWhen,
 }
 
-/// Values over size (or threads), both axes logarithmic unless all values are of one decade.
+/// Values over size or threads; both axes are logarithmic unless all values are in one decade.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurvesBody {
     /// Unit of the horizontal axis: `B`, `threads`.
@@ -264,11 +264,11 @@ pub struct CurvesBody {
     pub y_unit: String,
     /// Lines, in legend order.
     pub lines: Vec<ChartLine>,
-    /// Horizontal lines: name and height.
+    /// Horizontal lines: name and value.
     pub ceilings: Vec<(String, f64)>,
-    /// Vertical lines: place and label, such as a cache size or a crossover.
+    /// Vertical lines: position and label, such as a cache size or a crossover.
     pub marks: Vec<(f64, String)>,
-    /// Whether more or less is better.
+    /// Whether higher or lower is better.
     pub better: BetterWhen,
 }
 
@@ -284,86 +284,86 @@ pub struct ChartLine {
 /// Values side by side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BarsBody {
-    /// Unit.
+    /// Unit of the values.
     pub unit: String,
     /// Bars, top to bottom.
     pub bars: Vec<FigureBar>,
-    /// Whether more or less is better.
+    /// Whether higher or lower is better.
     pub better: BetterWhen,
 }
 
 /// One bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FigureBar {
-    /// Its name.
+    /// Label.
     pub label: String,
     /// Its value.
     pub cell: FigureCell,
 }
 
-/// Values of several units: one quantity a column.
+/// Values with different units: one quantity per column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SheetBody {
-    /// What the rows are.
+    /// Heading of the rows.
     pub row_axis: String,
     /// Quantities, left to right.
     pub columns: Vec<SheetColumn>,
-    /// Rows, top to bottom, each with a cell a column.
+    /// Rows, top to bottom, each with one cell per column.
     pub rows: Vec<(String, Vec<FigureCell>)>,
 }
 
 /// One quantity of a sheet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SheetColumn {
-    /// What it is: `p99`.
+    /// Heading: `p99`.
     pub name: String,
-    /// Its unit; empty of a mere number.
+    /// Unit; empty for a plain number.
     pub unit: String,
-    /// Whether more or less is better.
+    /// Whether higher or lower is better.
     pub better: BetterWhen,
 }
 
-/// Parts of a whole, one whole a row.
+/// Parts of a whole, one whole per row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StacksBody {
-    /// What the whole is: `time in calls`.
+    /// Name of the whole: `time in calls`.
     pub whole: String,
     /// Rows, top to bottom.
     pub stacks: Vec<FigureStack>,
 }
 
-/// One whole.
+/// One whole with its parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FigureStack {
-    /// Its name.
+    /// Label.
     pub label: String,
-    /// Its parts, the greatest first.
+    /// Parts in descending order.
     pub parts: Vec<StackPart>,
 }
 
 /// A part of a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackPart {
-    /// Its name: a function's.
+    /// Name of the part, such as a function.
     pub name: String,
     /// Number and time of the calls: `1280 calls of 41.2 us`.
     pub detail: String,
-    /// Its share in percent.
+    /// Share in percent.
     pub cell: FigureCell,
 }
 
-/// What one thing takes more than another, by row and column, of several statistics.
+/// Differences between two kinds of cases by row and column, for several statistics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GapsBody {
     /// `us`.
     pub unit: String,
-    /// What is subtracted: `host`.
+    /// Name of the subtrahend: `host`.
     pub base: String,
-    /// From what: `gpu0`.
+    /// Name of the minuend: `gpu0`.
     pub other: String,
-    /// What the rows are: `threads`.
+    /// Heading of the rows: `threads`.
     pub row_axis: String,
-    /// What the columns are: `depth`.
+    /// Heading of the columns: `depth`.
     pub col_axis: String,
     /// Row labels.
     pub rows: Vec<String>,
@@ -373,40 +373,41 @@ pub struct GapsBody {
     pub panels: Vec<(String, Vec<Vec<PairedGap>>)>,
 }
 
-/// One difference, from samples taken in turn.
+/// A difference between alternating samples of two cases.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PairedGap {
-    /// The median of the paired differences, and its interval.
+    /// Median of the paired differences, with its interval.
     pub cell: FigureCell,
-    /// What is subtracted, of all samples together.
+    /// The subtrahend, over all samples.
     pub base: Option<f64>,
-    /// From what.
+    /// The minuend, over all samples.
     pub other: Option<f64>,
-    /// Pairs of samples.
+    /// Number of sample pairs.
     pub pairs: usize,
     /// Whether the interval contains zero.
     pub is_zero: bool,
-    /// Why the difference is a queue's and not the copy's: one of the two is saturated.
+    /// Reason if the difference is due to a queue and not the copy: one of the two cases is
+    /// saturated.
     pub saturated: Option<String>,
 }
 
 impl PairedGap {
-    /// The difference over what is subtracted.
+    /// The difference relative to the subtrahend.
     pub fn relative(&self) -> Option<f64> {
         let base = self.base.filter(|b| *b > 0.0)?;
         Some(self.cell.value? / base)
     }
 }
 
-/// Which node a run measured, with what, and when. Empty texts are unknown.
+/// Identity of a run: node, devices, versions, time. Unknown texts are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunIdentity {
     /// Name of the host, or of the machine description: `machine mi250x`.
     pub node: String,
-    /// GPUs as their vendor counts them: `4 x AMD Instinct MI250X, 8 GCDs`. Empty without GPUs.
+    /// GPUs in their vendor's units: `4 x AMD Instinct MI250X, 8 GCDs`. Empty without GPUs.
     pub gpus: String,
-    /// Which part of which package each GPU is: `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`. Empty
-    /// where each GPU is a package.
+    /// Part and package of each GPU: `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`. Empty if each
+    /// GPU is a package.
     pub packages: String,
     /// Which GPU of its host each rank's GPU is: `r0.gpu0 = GPU 4 of its host (0000:c1:00.0)`. Empty
     /// where each process numbers them as its host does.
@@ -417,28 +418,28 @@ pub struct RunIdentity {
     pub driver: String,
     /// Number of processes that measured together; 0 for a run of one process.
     pub ranks: usize,
-    /// When it began: `2026-11-22 05:04 UTC`.
+    /// Start of the run: `2026-11-22 05:04 UTC`.
     pub started: String,
-    /// How long it took: `41.3 s`. Empty for a run that was cut off.
+    /// Duration: `41.3 s`. Empty for an incomplete run.
     pub duration: String,
-    /// Version of pathline that measured.
+    /// Version of pathline during the measurement.
     pub version: String,
-    /// The command line, with few of the values of an option that is repeated often.
+    /// The command line; if an option is repeated often, only some of its values.
     pub command: String,
 }
 
-/// Everything that a report shows of one run.
+/// The contents of a run's report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
     /// `this host` or the machine description's title.
     pub title: String,
     /// Node, devices, date and command.
     pub identity: RunIdentity,
-    /// Name of the simulated machine, if figures are the model's.
+    /// Name of the simulated machine; `None` for hardware.
     pub simulated: Option<String>,
-    /// That other programs disturbed the run; the first line of every form of the report.
+    /// Set if other programs disturbed the run; every form of the report begins with it.
     pub busy: Option<BusyReport>,
-    /// Headline findings, best first: one sentence each, with its figures.
+    /// Headline findings, best first: one sentence each.
     pub headlines: Vec<Headline>,
     /// Figures in suite order.
     pub figures: Vec<Figure>,
@@ -450,15 +451,15 @@ pub struct RunReport {
     pub conditions: Vec<(String, String)>,
     /// GPUs, and their clocks, limits and links.
     pub gpus: Vec<(String, String)>,
-    /// State of the machine over the run: first and last reading.
+    /// State of the machine during the run: first and last reading.
     pub state: Option<(Conditions, Conditions)>,
     /// Whether the run ended as planned.
     pub complete: bool,
 }
 
 impl RunReport {
-    /// Warnings by their code, the most frequent first; of each code the one that names the greatest
-    /// percentage first.
+    /// Warnings by code, the most frequent first; those of a code in descending order of the
+    /// greatest percentage in their texts.
     pub fn warnings_by_code(&self) -> Vec<(&str, Vec<&RunWarning>)> {
         let mut groups: Vec<(&str, Vec<&RunWarning>)> = Vec::new();
         for warning in &self.warnings {
@@ -477,7 +478,7 @@ impl RunReport {
     }
 }
 
-/// The greatest percentage in a text, whatever its sign; 0 if there is none.
+/// The greatest percentage in a text, ignoring signs; 0 if there is none.
 fn greatest_percentage(text: &str) -> f64 {
     let parts = text.split('%').map(str::trim_end);
     let number = |part: &str| {
@@ -493,29 +494,29 @@ fn greatest_percentage(text: &str) -> f64 {
 pub struct Headline {
     /// One sentence.
     pub text: String,
-    /// How it is marked.
+    /// Its severity.
     pub tone: HeadlineTone,
 }
 
-/// How a headline is meant.
+/// Severity of a headline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadlineTone {
-    /// As it should be.
+    /// As expected.
     Good,
-    /// Worth knowing.
+    /// Informative.
     Plain,
-    /// Worth a closer look.
+    /// Needs attention.
     Warn,
 }
 
 /// A warning about a result or about the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunWarning {
-    /// Short name of its kind: `bimodal`, `drift`, `topology`.
+    /// Code of its kind: `bimodal`, `drift`, `topology`.
     pub code: String,
-    /// What it is about: a case, a device, the run.
+    /// The case, device or run concerned.
     pub subject: String,
-    /// What was seen and what follows.
+    /// Observation and consequence.
     pub text: String,
 }
 
@@ -526,13 +527,13 @@ pub struct MissingCase {
     pub case: Case,
     /// Suites that list it.
     pub suites: Vec<String>,
-    /// Whether it failed, rather than could not be tried.
+    /// Whether it failed; otherwise it was skipped.
     pub faulted: bool,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// The least and the greatest value; of none, `(inf, -inf)`.
+/// Minimum and maximum; `(inf, -inf)` for no values.
 pub fn extremes(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);

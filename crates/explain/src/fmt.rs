@@ -4,7 +4,7 @@ use pathline_schema::Case;
 
 use crate::figure::FigureCell;
 
-/// Three figures without a unit: `50.3`, `174`, `8.72`, `1256`.
+/// Three significant digits without a unit: `50.3`, `174`, `8.72`, `1256`.
 pub fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1e6 => format!("{value:.0e}"),
@@ -19,7 +19,8 @@ pub fn gbs(value: f64) -> String {
     format!("{} GB/s", number(value))
 }
 
-/// ` ±0.4 %`, ` (n=3)` of too few samples for an interval, or ` (assumed)`; empty without a value.
+/// ` ±0.4 %`, ` (n=3)` with too few samples for an interval, or ` (assumed)`; empty without a
+/// value.
 pub(crate) fn uncertainty(cell: &FigureCell) -> String {
     match (cell.value, cell.few) {
         (None, _) => String::new(),
@@ -29,13 +30,13 @@ pub(crate) fn uncertainty(cell: &FigureCell) -> String {
     }
 }
 
-/// `50.3 GB/s ±0.4 %`: a rate with its interval; none without a value.
+/// `50.3 GB/s ±0.4 %`: a rate with its interval; `None` without a value.
 pub(crate) fn gbs_within(cell: &FigureCell) -> Option<String> {
     let value = cell.value?;
     Some(format!("{}{}", gbs(value), uncertainty(cell)))
 }
 
-/// `84000`: a count without the digits that its interval leaves open, and at most three.
+/// `84000`: a count with the digits that its interval supports, at most three.
 pub(crate) fn count_within(value: f64, half_width: f64) -> String {
     let power = |digits: f64| 10_f64.powf(digits.max(0.0));
     let open = power(half_width.max(1.0).log10().floor());
@@ -43,7 +44,7 @@ pub(crate) fn count_within(value: f64, half_width: f64) -> String {
     format!("{:.0}", (value / unit).round() * unit)
 }
 
-/// `37.1-37.6`, or one number if both read alike.
+/// `37.1-37.6`, or one number if both are formatted equally.
 pub fn range(low: f64, high: f64) -> String {
     let (low, high) = (number(low), number(high));
     if low == high { low } else { format!("{low}-{high}") }
@@ -80,14 +81,14 @@ pub fn list(items: &[String]) -> String {
     }
 }
 
-/// A reason without the case that it is about, so that equal reasons read alike.
+/// A reason without the case that it names, so that equal reasons have equal texts.
 pub fn reason<'a>(case: &Case, why: &'a str) -> &'a str {
     let about = |text: &str| why.split_once(&format!("{text}: ")).map(|(_, rest)| rest);
     let flows = case.timed.iter().find_map(|flow| about(&flow.to_string()));
     flows.or_else(|| about(&case.to_string())).unwrap_or(why)
 }
 
-/// A reason without its numbers: reasons that differ in those alone have one cause.
+/// A reason without its numbers: reasons that differ only in numbers have one cause.
 pub fn cause(why: &str) -> String {
     let mut cause = String::with_capacity(why.len());
     for c in why.chars() {
@@ -115,7 +116,8 @@ mod tests {
 
     #[test]
     fn counts_show_the_digits_that_are_known() {
-        // 6778 leaves thousands open; 12 would leave tens, but three digits are enough.
+        // 6778 makes thousands uncertain; 12 would make tens uncertain, but three digits are the
+        // maximum.
         assert_eq!(count_within(83_682.0, 6_778.0), "84000");
         assert_eq!(count_within(83_682.0, 12.0), "83700");
         assert_eq!(count_within(7.0, 0.1), "7");

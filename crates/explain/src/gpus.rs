@@ -8,25 +8,25 @@ use pathline_schema::{
 
 use crate::fmt;
 
-/// The most GPUs of one case that are listed.
+/// Maximum number of listed GPUs of a case.
 const MOST: usize = 4;
 
 /// Facts of the run's GPUs; GPUs with equal facts share a row: `gpu0-6`.
 pub(crate) fn rows(journal: &Journal) -> Vec<(String, String)> {
     let mut rows: Vec<(String, Vec<u32>)> = Vec::new();
     for (unit, facts) in &journal.begin.gpus {
-        let (Some(gpu), Some(words)) = (unit.gpu(), facts_of(&journal.topology, *unit, facts))
+        let (Some(gpu), Some(row_facts)) = (unit.gpu(), facts_of(&journal.topology, *unit, facts))
         else {
             continue;
         };
-        match rows.iter_mut().find(|(known, _)| *known == words) {
+        match rows.iter_mut().find(|(known, _)| *known == row_facts) {
             Some((_, gpus)) => gpus.push(gpu),
-            None => rows.push((words, vec![gpu])),
+            None => rows.push((row_facts, vec![gpu])),
         }
     }
-    // A set of numbers prints as ranges, whatever is numbered.
+    // A set of numbers prints as ranges, also for GPUs.
     let name = |gpus: Vec<u32>| format!("gpu{}", CpuSet::new(gpus));
-    rows.into_iter().map(|(words, gpus)| (name(gpus), words)).collect()
+    rows.into_iter().map(|(row_facts, gpus)| (name(gpus), row_facts)).collect()
 }
 
 fn facts_of(topology: &Topology, unit: Unit, facts: &GpuFacts) -> Option<String> {
@@ -81,11 +81,11 @@ pub fn describe_gpu(topology: &Topology, gpu: u32, facts: &GpuFacts, now: &GpuSt
     }
 }
 
-/// States while a case ran, one text a GPU: `gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C`.
+/// States during a case, one text per GPU: `gpu0 1980 MHz, memory 3201 MHz, 214 W, 41 °C`.
 pub(crate) fn during(readings: &BTreeMap<Unit, GpuReadings>) -> Vec<String> {
     let one = |(unit, of): (&Unit, &GpuReadings)| {
-        let words = state(of.during.as_ref()?);
-        (!words.is_empty()).then(|| format!("{unit} {words}"))
+        let text = state(of.during.as_ref()?);
+        (!text.is_empty()).then(|| format!("{unit} {text}"))
     };
     let mut texts: Vec<String> = readings.iter().filter_map(one).collect();
     let all = texts.len();
@@ -116,7 +116,7 @@ mod tests {
     use pathline_schema::{Gpu, Link, PcieLink, Rate};
 
     #[test]
-    fn states_are_told_in_order_and_only_as_far_as_known() {
+    fn states_are_listed_in_order_as_far_as_known() {
         let full = GpuState {
             sm_clock_mhz: Some(1755),
             memory_clock_mhz: Some(3201),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_are_down_are_told_with_what_is_left() {
+    fn down_links_are_listed_with_the_remaining_rate() {
         let link = |gpu, width: u32| Link {
             a: LinkEnd::Gpu(gpu),
             b: LinkEnd::Switch(0),

@@ -1,4 +1,4 @@
-//! The sentences that come first: what one wants to know of a node, in figures of this run.
+//! The first sentences of a report: the most relevant results of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, moves_bytes};
 use crate::shell_quote::quote;
 
-/// Agreement with a published value that is called good.
+/// Maximum deviation from a published value that counts as good agreement.
 const AGREES: f64 = 0.1;
 
-/// All headlines, in order of interest: what makes a run wrong, `sentences` of figures, then what the
-/// run has as a whole. A run of a few cases has a sentence for each instead.
+/// All headlines, in order of relevance: errors of the run, `sentences` of figures, then facts
+/// about the whole run. A run of a few cases has a sentence for each instead.
 pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -> Vec<Headline> {
     let journal = run.journal;
     let with = |tone| move |text: String| Headline { text, tone };
@@ -47,22 +47,22 @@ pub(crate) fn all(run: &RunView, figures: &[Figure], sentences: Vec<Headline>) -
     all
 }
 
-/// Copies of up to as many bytes are shown by their time.
+/// Maximum bytes of copies that are shown by their time.
 const TINY: u64 = 1024;
 
-/// Up to this many cases have a sentence each.
+/// Maximum number of cases with a sentence each.
 const FEW: usize = 4;
 
-/// Each case in a sentence, of a run of a few.
+/// One sentence per case, for a run with few cases.
 fn single(run: &RunView) -> Vec<String> {
     let sampled = || run.entries.iter().filter(|e| matches!(e.state, EntryState::Sampled(_)));
     if sampled().count() > FEW {
         return Vec::new();
     }
-    let tell = |entry: &RunEntry| {
+    let describe = |entry: &RunEntry| {
         let isolated = entry.case.cadence == Cadence::Isolated;
         let ping = |f: &Flow| f.by.wire().is_some_and(|w| w.op == WireOp::Ping);
-        // Of a tiny copy the rate would be 0.00 GB/s: its time is what counts.
+        // The rate of a tiny copy would be 0.00 GB/s: its time is relevant.
         let tiny = |f: &Flow| f.bytes.0 <= TINY && f.by.has_rate();
         let step = isolated
             || entry.case.timed.iter().any(|f| f.by.is_chase() || ping(f))
@@ -91,12 +91,12 @@ fn single(run: &RunView) -> Vec<String> {
             entry.case
         ))
     };
-    sampled().filter_map(tell).collect()
+    sampled().filter_map(describe).collect()
 }
 
-/// How the figures compare with published ones.
+/// Comparison of the figures with published values.
 fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
-    // A path counts once, however many figures and sizes show it.
+    // A path counts once, in however many figures and sizes it appears.
     let mut seen = BTreeSet::new();
     let mut pairs: Vec<(f64, &FigureCell)> = figures
         .iter()
@@ -140,7 +140,7 @@ fn published(run: &RunView, figures: &[Figure]) -> Option<Headline> {
     Some(Headline { text, tone })
 }
 
-/// `128 paper, 42 vendor`: how many values are of which kind of source.
+/// `128 paper, 42 vendor`: number of values by kind of source.
 fn source_kinds<'a>(values: impl Iterator<Item = &'a PublishedValue>) -> String {
     let mut kinds: BTreeMap<SourceKind, usize> = BTreeMap::new();
     for value in values {
@@ -156,14 +156,14 @@ fn faults(journal: &Journal) -> Option<String> {
         .outcomes
         .iter()
         .filter_map(|o| if let CaseOutcome::Faulted(f) = o { Some(f) } else { None })
-        // What the journal cannot say of a case is no failure of it.
+        // A case without this information is not a failure.
         .filter(|f| !journal.rejected.iter().any(|r| r.case == f.case.to_string()))
         .collect();
     let first = faults.first()?;
     Some(format!("{} failed, the first with: {}", fmt::count(faults.len(), "case"), first.error))
 }
 
-/// Results that are more than hardware can carry.
+/// Results above the limits of the hardware.
 fn beyond(run: &RunView) -> Option<String> {
     let worst = run.beyond.first()?;
     Some(format!(
@@ -174,7 +174,7 @@ fn beyond(run: &RunView) -> Option<String> {
     ))
 }
 
-/// Records that no clock and no machine gives.
+/// Impossible records.
 fn rejected(journal: &Journal) -> Option<String> {
     let first = journal.rejected.first()?;
     Some(format!(
@@ -186,9 +186,9 @@ fn rejected(journal: &Journal) -> Option<String> {
     ))
 }
 
-/// Skips by their most frequent reason.
+/// Skips, with their most frequent reason.
 fn skips(journal: &Journal) -> Option<String> {
-    // Reasons that differ in numbers alone are one cause; its first text stands for it.
+    // Reasons that differ only in numbers count as one, shown by its first text.
     let mut causes: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     for outcome in &journal.outcomes {
         if let CaseOutcome::Skipped(skip) = outcome {
@@ -212,27 +212,27 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &pathline_schema::Measure
     })
 }
 
-/// Copies whose bytes were not read back. Loops that leave nothing behind are not doubtful.
+/// Copies whose bytes were not verified. Loops that leave no bytes do not count.
 fn unverified(run: &RunView) -> Option<String> {
-    // The messages of a model carry no bytes: that is no sign of a fault.
+    // Messages of a model carry no bytes, which is not a fault.
     let is_expected = |case: &Case| {
         run.simulated().is_some() && case.flows().any(|flow| flow.by.wire().is_some())
     };
     let copies = measured(run.journal).filter(|m| moves_bytes(&m.case) && !is_expected(&m.case));
-    let mut doubtful = copies.filter_map(|m| match &m.verdict {
+    let mut unverified = copies.filter_map(|m| match &m.verdict {
         VerifyResult::Unverified(why) => Some(why),
         VerifyResult::Verified => None,
     });
-    let first = doubtful.next()?;
-    let total = doubtful.count() + 1;
+    let first = unverified.next()?;
+    let total = unverified.count() + 1;
     Some(format!("{} moved bytes that were not verified: {first}", fmt::count(total, "case")))
 }
 
-/// Results whose time budget ended before the wanted precision, or before the least number of samples.
+/// Results whose time budget ended before the precision goal or the minimum number of samples.
 fn unsettled(run: &RunView) -> Option<String> {
     let journal = run.journal;
     if run.simulated().is_some() {
-        // The spread of a model's times is drawn, and says nothing of a machine.
+        // The spread of a model's times is random and shows nothing about a machine.
         return None;
     }
     let precision = journal.settings().precision;
@@ -278,21 +278,22 @@ fn noted(journal: &Journal) -> Option<String> {
     }
     let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} {code}")).collect();
     let total = fmt::count(codes.values().sum(), "warning");
-    (!texts.is_empty()).then(|| format!("{total}: {}; --full says what follows.", texts.join(", ")))
+    (!texts.is_empty())
+        .then(|| format!("{total}: {}; --full lists the consequences.", texts.join(", ")))
 }
 
-/// That the run must have GPUs and could not use them, from its beginning or from some case on.
+/// Required GPUs that could not be used, from the start or from some case on.
 fn lacking_gpus(journal: &Journal) -> Option<String> {
     let note = journal.notes.iter().find(|note| note.lacks_gpus())?;
     Some(fmt::sentence(&note.text))
 }
 
-/// Lines of the journal that cannot be read. Comes first: results are missing.
+/// Unreadable journal lines. Comes first, since results are missing.
 fn broken(journal: &Journal) -> Option<String> {
     let first = journal.broken.first()?;
     let lines = fmt::count(journal.broken.len(), "line");
     Some(format!(
-        "{lines} of the journal cannot be read and what they said is missing here; the first is line {}: {}.",
+        "{lines} of the journal cannot be read and their contents are missing here; the first is line {}: {}.",
         first.line, first.reason
     ))
 }

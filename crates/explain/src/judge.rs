@@ -1,17 +1,18 @@
-//! How a run went, from its journal alone. `pathline run` and `pathline report` exit by it.
+//! Verdict on a run, from its journal alone. It determines the exit code of `pathline run` and
+//! `pathline report`.
 
 use pathline_schema::{CaseOutcome, Journal, RunNote};
 
 use crate::beyond_ceiling::beyond_ceiling;
 
-/// What the outcomes of a run come to.
+/// Verdict on the outcomes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunVerdict {
-    /// Something was measured and nothing is wrong, even if a time limit cut the run.
+    /// There are results and no errors, even if a time limit cut the run.
     Fine,
-    /// Something failed, or GPUs that the run must have cannot be used, or a figure cannot be right: more
-    /// than hardware carries, or what no clock gives. Or lines of the journal are broken and what they
-    /// held is not known.
+    /// A case failed, required GPUs cannot be used, or a result is impossible: above the hardware's
+    /// limits, or not a duration of a clock. Or journal lines are broken and their contents
+    /// unknown.
     Wrong,
     /// No case has a figure.
     CouldNotJudge,
@@ -42,13 +43,13 @@ mod tests {
     use crate::headlines;
     use crate::run::RunView;
 
-    /// A run whose one case was measured, with a note.
+    /// A run with one measured case and a note.
     fn journal(code: &str, text: &str) -> Journal {
         let note = RunNote { code: code.into(), subject: "gpus".into(), text: text.into() };
         let note = serde_json::to_string(&JournalRecord::Note(note)).unwrap();
         let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/records.md");
         let document = std::fs::read_to_string(document).unwrap();
-        // The example of the document has a line of each kind.
+        // The document's example has a line of each kind.
         let is = |line: &&str, kind: &str| line.starts_with(&format!("{{\"type\":\"{kind}\""));
         let kinds = ["begin", "topology", "measured"];
         let lines = document.lines().filter(|line| kinds.iter().any(|kind| is(line, kind)));
@@ -69,7 +70,7 @@ mod tests {
             let first = all.first().map_or("", |headline| headline.text.as_str());
             let lacks = verdict == RunVerdict::Wrong;
             assert_eq!(first == "None of the 8 GPUs can be used.", lacks, "{first}");
-            // The fault is not counted among the warnings.
+            // The fault does not count as a warning.
             let warnings = all.iter().find(|headline| headline.text.contains("warning"));
             assert_eq!(warnings.is_none(), lacks, "{warnings:?}");
         }

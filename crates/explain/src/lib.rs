@@ -1,4 +1,5 @@
-//! From records to findings: ceilings, figures as data, comparison. Renders nothing, reaches no device.
+//! Analysis of records: ceilings, figures as data, comparison. Neither renders nor accesses a
+//! device.
 
 pub mod diff;
 pub mod figure;

@@ -1,5 +1,5 @@
-//! Where the bandwidth of a case is lost: from the peak of the narrowest hop on its route down
-//! to what the model of the machine lets through. Every step is taken from the network's stages.
+//! Losses of bandwidth: the steps from the peak of the narrowest hop on a case's route down to the
+//! rate in the model of the machine, taken from the network's stages.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use pathline_schema::{Case, LinkEnd};
 use crate::figure::{FigureCell, LossBreakdown, LossClassRow, LossKind, LossStep, extremes};
 use crate::fmt;
 
-/// Steps smaller than this share of the peak are rounding.
+/// Steps smaller than this share of the peak are rounding errors.
 pub(crate) const SMALLEST_STEP: f64 = 1e-3;
 
-/// A step that takes less than this share of the rate before it does not set the rate.
+/// A step that costs less than this share of the previous rate does not determine the rate.
 const SMALL: f64 = 0.02;
 
-/// Losses of `case`; `factor` turns payload into the figure's unit. None if the network knows no
+/// Losses of `case`; `factor` converts payload to the figure's unit. `None` if the network knows no
 /// peak for one of the flows.
 pub(crate) fn loss_breakdown(network: &Network, case: &Case, factor: f64) -> Option<LossBreakdown> {
     let all: Vec<FlowCeiling> =
@@ -50,7 +50,7 @@ fn sum(all: &[FlowCeiling], of: impl Fn(&FlowCeiling) -> f64) -> Option<f64> {
     (sum.is_finite() && sum > 0.0).then_some(sum)
 }
 
-/// The stretch that lets the least through.
+/// The segment with the lowest rate.
 fn stage(explanation: &FlowCeiling) -> Option<&PathStage> {
     explanation.stages.iter().min_by(|a, b| a.cap.gbs().total_cmp(&b.cap.gbs()))
 }
@@ -87,8 +87,8 @@ impl LossSteps {
     }
 }
 
-/// A name without the numbers of its units, so that equal causes read alike:
-/// `copy engine`, `both directions of xGMI x1`, `xGMI, 1 link`.
+/// A name without the numbers of its units, so that equal causes have equal names: `copy engine`,
+/// `both directions of xGMI x1`, `xGMI, 1 link`.
 pub(crate) fn general(name: &str) -> String {
     let mut plain = String::with_capacity(name.len());
     let mut rest = name;
@@ -114,7 +114,7 @@ pub(crate) fn general(name: &str) -> String {
         }
     }
     plain
-        // A share that rounds to all of it is no cause.
+        // A share that rounds to 100 % is not a cause.
         .replace(", 100 % of that through another GPU", "")
         .replace("shared: ", "")
         .replace(" of gpu", "")
@@ -123,11 +123,11 @@ pub(crate) fn general(name: &str) -> String {
         .replace("numa DDR", "DDR")
 }
 
-/// A cell of a class: value, peak, after protocol, limit.
+/// A cell of a class: value, peak, rate after protocol, limit.
 type ClassCell = (f64, f64, f64, Option<f64>);
 
-/// Classes of paths of a figure by their narrowest hop, whether they are forwarded, and what holds
-/// them; the fastest peak last. Cells without a peak or a route do not count.
+/// Classes of a figure's paths by narrowest hop, forwarding and limit, in ascending order of peak.
+/// Ignores cells without peak or route.
 pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<LossClassRow> {
     let mut classes: BTreeMap<(String, bool, String), Vec<ClassCell>> = BTreeMap::new();
     for cell in cells {
@@ -138,7 +138,7 @@ pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<Loss
         let after = level(LossKind::Protocol).map_or(peak, |l| l.to);
         let is_limit = |l: &&LossStep| matches!(l.kind, LossKind::Limit | LossKind::Contention);
         let limit = path.losses.iter().rev().find(is_limit).map(|l| l.to);
-        // Switches forward every path of their GPUs alike.
+        // Switches forward every path of their GPUs equally.
         let forwarded = path.route.matches('-').count() > 1 && !path.route.contains("switch");
         let key = (general(&path.narrowest), forwarded, held_by(&path.losses));
         classes.entry(key).or_default().push((value, peak, after, limit));
@@ -168,7 +168,7 @@ pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<Loss
     rows
 }
 
-/// The cause that sets the rate: the last step that takes [`SMALL`] or more.
+/// The main cause: the last step that costs [`SMALL`] or more.
 fn held_by(losses: &[LossStep]) -> String {
     match losses.iter().rev().find(|l| l.share() >= SMALL) {
         None => String::new(),
@@ -178,8 +178,8 @@ fn held_by(losses: &[LossStep]) -> String {
     }
 }
 
-/// The classes as a sentence, those of most paths first:
-/// ` 12 over xGMI, 1 link reach 75 % of peak (packet overhead); 1 more class.`
+/// The classes as a sentence, those with the most paths first: ` 12 over xGMI, 1 link reach 75 % of
+/// peak (packet overhead); 1 more class.`
 pub fn losses<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     const SHOWN: usize = 3;
     let mut rows = loss_classes(cells);
@@ -225,12 +225,12 @@ mod tests {
 
     #[test]
     fn a_single_link_loses_to_the_protocol_and_four_links_to_the_engine() {
-        // One link of 50 GB/s: what the engine's packets leave is below what the engine moves.
+        // One link of 50 GB/s: the rate after packet overhead is below the engine's limit.
         let single = path("gpu0.vram > gpu2.vram by dma@gpu0 x 256MiB");
         assert_eq!((single.route.as_str(), single.losses.len()), ("0-2", 1));
         assert_eq!(single.losses[0].from, 50.0);
         assert!(single.losses[0].why.contains("is payload"), "{single:?}");
-        // Four links of 50 GB/s: the engine's cap is far below both peak and payload.
+        // Four links of 50 GB/s: the engine's limit is far below both peak and payload.
         let quad = path("gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB");
         assert_eq!(quad.losses[0].from, 200.0);
         assert_eq!(quad.losses[1].from, quad.losses[0].to);
@@ -254,8 +254,8 @@ mod tests {
         assert!(last.why.starts_with("shared: "), "{two:?}");
     }
 
-    /// Of MI250X pairs by SDMA: one link of 50 GB/s keeps 64 of 85 B (37.6); two and four links are
-    /// held by the engine at about 50 GB/s.
+    /// MI250X pairs by SDMA: one link of 50 GB/s keeps 64 of 85 B (37.6); for two and four links
+    /// the engine's limit is about 50 GB/s.
     #[test]
     fn pairs_of_a_node_fall_into_classes_by_links_and_cause() {
         let cell = |case: &str, value: f64| {

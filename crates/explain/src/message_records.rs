@@ -1,10 +1,10 @@
-//! What records of messages and collectives say: participants, library, times of single ranks.
+//! Records of messages and collectives: participants, library, times of single ranks.
 
 use pathline_schema::{Flow, FlowSeries, Journal, Rank, Transport};
 
 use crate::figure::extremes;
 
-/// How many take part in a collective: ranks from first to last, or GPUs of the one process.
+/// Number of members in a collective: ranks from first to last, or GPUs of the only process.
 pub fn participants(flow: &Flow) -> usize {
     let between = |a: u32, b: u32| b.saturating_sub(a) as usize + 1;
     match (flow.src.unit.gpu(), flow.dst.unit.gpu()) {
@@ -13,7 +13,7 @@ pub fn participants(flow: &Flow) -> usize {
     }
 }
 
-/// Name and version of the library behind a transport, as the first rank that has it records them.
+/// Name and version of the library behind a transport, from the first rank that records it.
 pub fn library_name(journal: &Journal, via: Transport) -> String {
     let members = &journal.begin.ranks;
     let recorded = members.iter().find_map(|m| m.ways.get(&via.carrier()));
@@ -30,24 +30,24 @@ pub fn library_name(journal: &Journal, via: Transport) -> String {
     }
 }
 
-/// Times of one operation as OSU and nccl-tests count them, from each rank's own time; us. A window
-/// is one operation.
+/// Times in us of one operation as in OSU and nccl-tests, from each rank's own time. A window is
+/// one operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountedTimes {
-    /// Of rank 0, or the first that took part: what OSU's programs of two ranks print.
+    /// Of rank 0, or of the first participating rank: the result of OSU's two-rank programs.
     pub first: f64,
-    /// Over ranks, of each rank's mean.
+    /// Mean over ranks of each rank's mean.
     pub mean: f64,
-    /// The least of them.
+    /// Minimum over ranks.
     pub min: f64,
-    /// The greatest of them.
+    /// Maximum over ranks.
     pub max: f64,
-    /// Operations in all.
+    /// Total number of operations.
     pub operations: u64,
 }
 
 impl CountedTimes {
-    /// Without times of single ranks, the sample, which is the time of the slowest, stands for all.
+    /// If times of single ranks are missing, the sample, the time of the slowest, counts for all.
     pub fn of(series: &FlowSeries) -> Option<Self> {
         let reps = series.reps.max(1) as f64;
         let mean = |samples: &[f64]| {

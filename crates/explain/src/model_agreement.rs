@@ -1,4 +1,4 @@
-//! Predicted durations of sets of flows compared with those that a run measured.
+//! Compares predicted durations of sets of flows with measured ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,31 @@ use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Ns}
 
 use crate::fmt;
 
-/// Smaller flows are left out: their time is start-up cost, which a rate does not describe.
+/// Smaller flows are skipped: start-up cost dominates their time, which a rate does not describe.
 const LEAST: Bytes = Bytes::mib(1);
-/// Sets by number of flows: from, to, name.
+/// Classes of sets by number of flows: minimum, maximum, name.
 const BY_FLOWS: [(usize, usize, &str); 4] =
     [(1, 1, "1 flow"), (2, 2, "2 flows"), (3, 4, "3 or 4 flows"), (5, 8, "5 to 8 flows")];
-/// Larger sets.
+/// Name of the class of larger sets.
 const MANY: &str = "9 and more flows";
 
-/// What a set is made of.
+/// Composition of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AgreementKind {
     /// One flow.
     Alone,
-    /// Between host and GPUs only.
+    /// Flows between host and GPUs only.
     Host,
-    /// Between or inside GPUs only.
+    /// Flows between or inside GPUs only.
     Device,
-    /// Both.
+    /// Flows of both kinds.
     Mixed,
-    /// Some engine has several flows that it serves one after the other.
+    /// An engine has several flows, which it serves one after the other.
     Queued,
 }
 
 impl AgreementKind {
-    /// For people.
+    /// Display text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -61,32 +61,32 @@ impl AgreementKind {
 /// One set, predicted and measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgreementSet {
-    /// What ran.
+    /// The measured case.
     pub case: Case,
-    /// What it is made of.
+    /// Composition.
     pub kind: AgreementKind,
-    /// What was expected.
+    /// The prediction.
     pub predicted: SetDurations,
-    /// From the start to the last end, the median over the samples, for one repetition.
+    /// Time from the start to the last end for one repetition, median over the samples.
     pub measured: Ns,
-    /// To the end of each flow, as above.
+    /// Time to the end of each flow, median over the samples.
     pub flows: Vec<Ns>,
-    /// Of the times over all orders that were tried, the one that is nearest to the measured.
+    /// Predicted duration, over all tried orders of the flows the nearest to the measured one.
     pub nearest: Ns,
 }
 
 impl AgreementSet {
-    /// Whether the measured duration lies in the predicted interval.
+    /// Whether the measured duration is in the predicted interval.
     pub fn inside(&self) -> bool {
         let set = self.predicted.set;
         set.low <= self.measured && self.measured <= set.high
     }
-    /// Relative and signed.
+    /// Relative error of the prediction, with sign.
     pub fn error(&self) -> f64 {
         self.predicted.set.typical.0 / self.measured.0 - 1.0
     }
 
-    /// What binds its flows, each thing once.
+    /// Limits of its flows, without repetitions.
     pub fn bounds(&self) -> String {
         let flows = self.predicted.flows.iter();
         let all: BTreeSet<&str> = flows.map(|f| f.bound_by.as_str()).collect();
@@ -118,43 +118,43 @@ impl AgreementSet {
     }
 }
 
-/// A class of sets, and how well it was predicted.
+/// Accuracy of the predictions for a class of sets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgreementClass {
     /// Errors of the sets' durations.
     pub sets: ClassErrors,
-    /// Of each flow's.
+    /// Errors of the flows' durations.
     pub flows: Option<ClassErrors>,
-    /// Share of the sets whose duration lies in the predicted interval; none where the machine
-    /// states none.
+    /// Share of the sets whose duration is in the predicted interval; `None` if the machine states
+    /// none.
     pub inside: Option<f64>,
 }
 
 /// A run compared with a machine description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelAgreement {
-    /// The machine.
+    /// Name of the machine.
     pub machine: String,
-    /// Where its figures are from, if it was measured.
+    /// Source of its figures, if it was measured.
     pub from: String,
-    /// All sets that were predicted, the farthest first.
+    /// All predicted sets, in descending order of error.
     pub sets: Vec<AgreementSet>,
-    /// By what the sets are made of.
+    /// Classes by composition.
     pub kinds: Vec<AgreementClass>,
-    /// By number of flows, of sets with no more than one flow of each engine.
+    /// Classes by number of flows, for sets with at most one flow per engine.
     pub sizes: Vec<AgreementClass>,
-    /// All sets of several flows with no more than one of each engine.
+    /// All sets of several flows with at most one per engine.
     pub known: Option<AgreementClass>,
-    /// Cases that could not be predicted, and why.
+    /// Cases without prediction, with reasons.
     pub left_out: Vec<(Case, String)>,
-    /// Cases that were left out since the description was made from them.
+    /// Number of cases skipped because the description was made from them.
     pub seen: usize,
 }
 
 /// Why a run cannot be compared with a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeldError {
-    /// Another node.
+    /// The run is from another node.
     #[error("the run is of a node of {run} GPUs and {machine} has {described}: another node")]
     OtherNode {
         /// GPUs in the run.
@@ -164,20 +164,20 @@ pub enum HeldError {
         /// GPUs in its description.
         described: usize,
     },
-    /// Nothing to compare.
+    /// No case can be predicted.
     #[error("no case of the run can be predicted{}", why.as_ref().map_or_else(String::new, |w| format!("; the first: {w}")))]
     Nothing {
-        /// Why the first was left out.
+        /// Reason of the first case.
         why: Option<String>,
     },
 }
 
-/// Predicts every case of `journal` that moves bytes, but those that `seen` has, too. With
-/// `any_order` engines may have served flows in any order: in runs before copies of one engine were
-/// let go one after the other.
+/// Predicts every case of `journal` that moves bytes, except cases also in `seen`. With `any_order`
+/// engines may have served flows in any order, as in runs before copies of one engine were
+/// serialised.
 ///
 /// # Errors
-/// The run is of another node, or nothing of it can be predicted.
+/// The run is from another node, or no case can be predicted.
 pub fn hold(
     machine: &str,
     network: &Network,
@@ -264,12 +264,12 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
     })
 }
 
-/// Whether the case is about bytes on the move, and enough of them.
+/// Whether the case moves enough bytes.
 fn moves_bytes(case: &Case) -> bool {
     case.flows().all(|flow| flow.by.has_rate() && flow.bytes >= LEAST)
 }
 
-/// The same set, in whatever order it is written.
+/// The same set in a canonical order.
 fn key(case: &Case) -> Vec<Flow> {
     let mut flows: Vec<Flow> = case.flows().copied().collect();
     flows.sort_unstable();
@@ -313,7 +313,7 @@ fn set(predictor: &mut SetPredictor<'_>, m: &MeasuredCase) -> Result<AgreementSe
 }
 
 impl ModelAgreement {
-    /// What is compared, in a sentence.
+    /// The comparison in a sentence.
     pub fn lead(&self) -> String {
         let mut text = fmt::count(self.sets.len(), "set");
         if !self.left_out.is_empty() {
@@ -329,11 +329,11 @@ impl ModelAgreement {
         text + ". Durations in us, from the common start to the last end; medians."
     }
 
-    /// Why cases were left out: how many for each reason, the most frequent first.
+    /// Reasons for skipped cases: number of cases for each, the most frequent first.
     pub fn reasons(&self) -> Vec<(String, usize)> {
         let mut by: BTreeMap<&str, (String, usize)> = BTreeMap::new();
         for (_, why) in &self.left_out {
-            // What is named differs from case to case; what is the matter does not.
+            // Only the names differ from case to case.
             let matter = why.split(':').next().unwrap_or(why);
             by.entry(matter).or_insert_with(|| (why.clone(), 0)).1 += 1;
         }

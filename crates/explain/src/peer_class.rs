@@ -1,25 +1,26 @@
-//! Cells of a matrix that the hardware should make equal, and how far each is from its equals.
+//! Classes of matrix cells with equal expected values, and the deviation of each cell from its
+//! class.
 
 use crate::figure::{BetterWhen, FigureCell, LossKind, MatrixBody};
 use crate::loss_breakdown::general;
 
-/// The least number of cells that can be compared with each other.
+/// Minimum number of cells to compare.
 const LEAST: usize = 3;
 
 /// Peers of the cells of a matrix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerView {
-    /// Speed of each cell divided by the median speed of its class, `cells[row][col]`; none without a
-    /// value, or where fewer than three cells are of a class.
+    /// Speed of each cell divided by the median speed of its class, `cells[row][col]`; `None`
+    /// without a value, or with fewer than three cells in the class.
     pub speeds: Vec<Vec<Option<f64>>>,
-    /// Parallel links of the narrowest hop, `cells[row][col]`; none where the hop has no such number.
+    /// Parallel links of the narrowest hop, `cells[row][col]`; `None` if unknown.
     pub links: Vec<Vec<Option<u32>>>,
 }
 
 impl PeerView {
-    /// Compares the cells of a matrix. Cells are of a class if they have the same narrowest hop but for
-    /// the numbers of its units, as many hops and the same bound; in a matrix whose rows are not its
-    /// columns also the same row.
+    /// Compares the cells of a matrix. A class has the same narrowest hop except for the numbers of
+    /// its units, the same number of hops and the same bound; in a matrix whose rows and columns
+    /// differ, also the same row.
     pub fn of(matrix: &MatrixBody) -> Self {
         let square = matrix.rows == matrix.cols;
         let class = |row: usize, cell: &FigureCell| {
@@ -54,7 +55,7 @@ impl PeerView {
         }
     }
 
-    /// Numbers of parallel links that occur, the most first.
+    /// Numbers of parallel links in descending order.
     pub fn widths(&self) -> Vec<u32> {
         let mut widths: Vec<u32> = self.links.iter().flatten().flatten().copied().collect();
         widths.sort_unstable_by(|a, b| b.cmp(a));
@@ -63,7 +64,7 @@ impl PeerView {
     }
 }
 
-/// What should make two cells equal, as text.
+/// Key of a cell's class.
 fn path_class(cell: &FigureCell) -> String {
     let Some(path) = &cell.path else { return String::new() };
     let hops = path.route.matches('-').count();

@@ -1,8 +1,8 @@
-//! A report without anything that steers a terminal.
+//! Removes terminal control characters from a report.
 //!
-//! A journal may come by mail, and its texts are anybody's: names of machines and GPUs, reasons of
-//! skips, errors of libraries. They are made plain here, once, before terminal and page add colours
-//! and tags of their own. A field that is added to a report does not compile until it is listed.
+//! A journal may come from anywhere, and its texts are untrusted: names of machines and GPUs,
+//! reasons of skips, errors of libraries. They are cleaned here, once, before terminal and page add
+//! colours and tags. A new field of a report does not compile until it is listed.
 
 use pathline_schema::{GpuCaps, plain_line};
 
@@ -13,13 +13,13 @@ use crate::figure::{
     StacksBody, Suspicion,
 };
 
-/// What holds texts.
+/// A value that contains texts.
 pub(crate) trait EachText {
     /// Edits every text.
     fn each_text(&mut self, edit: &mut dyn FnMut(&mut String));
 }
 
-/// Replaces in every text what steers a terminal; line ends become spaces.
+/// Replaces control characters in every text; line ends become spaces.
 pub(crate) fn make_plain(texts: &mut impl EachText) {
     texts.each_text(&mut |text| {
         if let std::borrow::Cow::Owned(plain) = plain_line(text) {
@@ -28,7 +28,7 @@ pub(crate) fn make_plain(texts: &mut impl EachText) {
     });
 }
 
-/// Names things as the vendor of the GPUs does: journals and models use one term for all vendors.
+/// Uses the GPU vendor's names: journals and models use one term for all vendors.
 pub(crate) fn use_vendor_terms(texts: &mut impl EachText, caps: &GpuCaps) {
     texts.each_text(&mut |text| {
         for (generic, term) in caps.terms {

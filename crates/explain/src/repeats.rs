@@ -1,4 +1,4 @@
-//! What lies between the processes of a run that measured everything several times.
+//! Differences between the processes of a run with repeats.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::figure::NodeInterval;
 use crate::fmt;
 use crate::shown_value::ShownValue;
 
-/// The series of each case in all repeats of a run; empty for a run without repeats.
+/// The series of each case in all repeats; empty for a run without repeats.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RepeatIndex<'a>(BTreeMap<&'a Case, Vec<&'a [FlowSeries]>>);
 
@@ -24,8 +24,8 @@ impl<'a> RepeatIndex<'a> {
         Self(index)
     }
 
-    /// The 95 % interval of a case's value between processes, from the medians of the repeats; none with
-    /// fewer than 3. `shown` gives what one of them shows.
+    /// The 95 % interval of a case's value between processes, from the medians of the repeats;
+    /// `None` with fewer than 3. `shown` computes the value of one repeat.
     pub(crate) fn interval(
         &self,
         case: &Case,
@@ -37,7 +37,7 @@ impl<'a> RepeatIndex<'a> {
         Some(NodeInterval { repeats: medians.len(), low, high })
     }
 
-    /// How much the repeats of a case differ, in a sentence for a report; none without repeats.
+    /// A sentence about the differences between repeats of a case; `None` without repeats.
     pub(crate) fn sentence(&self, planned: u32) -> Option<String> {
         let repeats = self.0.values().map(Vec::len).max()?;
         if repeats < 3 {

@@ -18,21 +18,21 @@ use crate::repeats::RepeatIndex;
 use crate::shell_quote;
 use crate::shown_value::ShownValue;
 
-/// Which value of a case.
+/// A quantity of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseQuantity {
-    /// Payload of all its timed flows over the time of the slowest, GB/s.
+    /// Payload of all its timed flows divided by the time of the slowest, GB/s.
     Payload,
     /// Bytes read and written at the memories, as STREAM counts them, GB/s.
     Traffic,
     /// Time of one dependent step of the slowest flow, ns.
     StepNs,
-    /// The same in us.
+    /// Time of one dependent step of the slowest flow, us.
     StepUs,
 }
 
 impl CaseQuantity {
-    /// Its unit, as figures write it.
+    /// Unit in figures.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Payload | Self::Traffic => "GB/s",
@@ -50,12 +50,12 @@ impl CaseQuantity {
     }
 }
 
-/// What became of a case.
+/// Outcome of a case.
 #[derive(Debug, Clone, Copy)]
 pub enum EntryState<'a> {
-    /// Samples, one series a timed flow; of an unfinished case as many as there are.
+    /// Samples, one series per timed flow; an unfinished case may have fewer than planned.
     Sampled(&'a [FlowSeries]),
-    /// A skip or a fault, and why.
+    /// A skip or a fault, with its reason.
     Absent(&'a str),
 }
 
@@ -65,32 +65,32 @@ pub struct RunEntry<'a> {
     /// The case.
     pub case: &'a Case,
     pub(crate) suites: &'a [String],
-    /// Samples, or why there are none.
+    /// Samples, or the reason why there are none.
     pub state: EntryState<'a>,
     /// State of its GPUs.
     pub(crate) gpus: Option<&'a BTreeMap<Unit, GpuReadings>>,
-    /// Whether its bytes arrived, where it was measured to its stop.
+    /// Result of the verification, if it was measured to its stop.
     verdict: Option<&'a VerifyResult>,
-    /// The weakest origin of the constants that a simulated result rests on.
+    /// The weakest origin of the constants behind a simulated result.
     origin: Option<ConstantOrigin>,
 }
 
 impl<'a> RunEntry<'a> {
-    /// The only timed flow, of a case without background.
+    /// The only timed flow, if the case has no background.
     pub fn lone(&self) -> Option<&'a Flow> {
         match self.case.timed.as_slice() {
             [flow] if self.case.background.is_empty() => Some(flow),
             _ => None,
         }
     }
-    /// Its samples, one series a timed flow; none of a skip or a fault.
+    /// Its samples, one series per timed flow; empty for a skip or a fault.
     pub fn series(&self) -> &'a [FlowSeries] {
         match self.state {
             EntryState::Sampled(series) => series,
             EntryState::Absent(_) => &[],
         }
     }
-    /// Both timed flows, of a case that sends in both directions between two units.
+    /// Both timed flows, if the case is bidirectional between two units.
     pub fn both_ways(&self) -> Option<(&'a Flow, &'a Flow)> {
         match self.case.timed.as_slice() {
             [there, back]
@@ -104,36 +104,36 @@ impl<'a> RunEntry<'a> {
             _ => None,
         }
     }
-    /// Whether a simulated result rests on a constant of the model that nobody measured or stated.
+    /// Whether a simulated result rests on an assumed constant of the model.
     pub fn is_assumed(&self) -> bool {
         self.origin == Some(ConstantOrigin::Assumed)
     }
-    /// Whether a suite of this name lists it.
+    /// Whether a suite with this name lists it.
     pub fn of(&self, suite: SuiteId) -> bool {
         self.suites.iter().any(|s| s == suite.word())
     }
-    /// What moved the bytes of the first flow, as far as the record knows.
+    /// The mover of the first flow, as far as recorded.
     pub fn engine(&self) -> &'a str {
         match self.state {
             EntryState::Sampled([first, ..]) => &first.engine,
             _ => "",
         }
     }
-    /// Why its bytes were not compared, though it moves some.
+    /// Reason if its bytes were not verified, though it moves some.
     fn unverified(&self) -> Option<&'a str> {
         match self.verdict? {
             VerifyResult::Unverified(why) if moves_bytes(self.case) => Some(why),
             _ => None,
         }
     }
-    /// The value of a case with its interval; none without a usable sample.
+    /// The value of a case with its interval; `None` without a usable sample.
     pub fn shown(&self, quantity: CaseQuantity) -> Option<ShownValue> {
         let EntryState::Sampled(series) = self.state else { return None };
         shown_value(series, quantity)
     }
 }
 
-/// The value of a case with its interval; none without a usable sample.
+/// The value of a case with its interval; `None` without a usable sample.
 fn shown_value(series: &[FlowSeries], quantity: CaseQuantity) -> Option<ShownValue> {
     let times = match quantity {
         CaseQuantity::Payload | CaseQuantity::Traffic => CaseTimes::slowest_flow(series),
@@ -147,7 +147,7 @@ fn shown_value(series: &[FlowSeries], quantity: CaseQuantity) -> Option<ShownVal
     }
 }
 
-/// Whether a case leaves bytes that can be compared: loops that read or write alone leave none.
+/// Whether a case leaves bytes to verify: read-only and write-only loops leave none.
 pub(crate) fn moves_bytes(case: &Case) -> bool {
     case.timed.iter().any(|f| {
         let effect = f.by.effect(f.bytes);
@@ -164,19 +164,19 @@ fn traffic(series: &[FlowSeries]) -> f64 {
     series.iter().map(|s| s.moved_bytes.as_f64() * arrays(&s.flow)).sum()
 }
 
-/// Bytes read and written for a byte of payload: 1 for a read, 2 for a copy, 3 for a triad.
+/// Bytes read and written per byte of payload: 1 for a read, 2 for a copy, 3 for a triad.
 pub(crate) fn arrays(flow: &Flow) -> f64 {
     let effect = flow.by.effect(flow.bytes);
     let moved = effect.reads.as_f64() + effect.writes.as_f64();
     if flow.bytes.0 == 0 { 1.0 } else { moved / flow.bytes.as_f64() }
 }
 
-/// The best that the machine was seen to do at a memory, by the cores that did it.
+/// The best measured rate of a memory, by the cores that used it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BestMemory {
     /// Read + written, GB/s.
     pub(crate) rate: f64,
-    /// What reached it: `read-avx512, 2 threads, 256MiB`.
+    /// The case that reached it: `read-avx512, 2 threads, 256MiB`.
     pub(crate) by: String,
     footprint: u64,
     past_caches: bool,
@@ -192,18 +192,18 @@ pub struct RunView<'a> {
     pub(crate) exchange_bounds: ExchangeBounds,
     published: Option<&'static PublishedTable>,
     best: BTreeMap<(Unit, Unit), BestMemory>,
-    /// What figures of this run depend on, as arguments of `pathline run`.
+    /// Arguments of `pathline run` that affect the figures of this run.
     arguments: Vec<String>,
-    /// Results that are more than hardware can carry, the farthest first.
+    /// Results above the limits of the hardware, in descending order of excess.
     pub(crate) beyond: Vec<BeyondCeiling>,
     /// Results that other programs disturbed.
     pub(crate) busy: BusyCases,
-    /// What each repeat of the run measured; empty without repeats.
+    /// Results of each repeat; empty without repeats.
     pub(crate) repeats: RepeatIndex<'a>,
 }
 
 impl<'a> RunView<'a> {
-    /// `network` is the machine as the model knows it, for ceilings.
+    /// `network` is the machine in the model, for ceilings.
     pub fn new(journal: &'a Journal, network: Option<&'a Network>) -> Self {
         let mut entries: Vec<RunEntry> = journal
             .outcomes
@@ -250,8 +250,8 @@ impl<'a> RunView<'a> {
         run
     }
 
-    /// The run without results that cannot be right, that other programs disturbed or that rest on
-    /// assumed constants of a model: no sentence rests on them.
+    /// The run without impossible and disturbed results and those that rest on assumed constants of
+    /// a model: no sentence rests on these.
     pub fn sound(&self) -> Self {
         let is_sound = |entry: &&RunEntry| {
             self.busy.reason(entry.case).is_none()
@@ -279,7 +279,7 @@ impl<'a> RunView<'a> {
         run
     }
 
-    /// The same with the arguments that it was begun with, for the commands that repeat parts of it.
+    /// The same with the arguments of its command line, for commands that repeat parts of it.
     pub(crate) fn with_arguments(mut self, arguments: Option<&[String]>) -> Self {
         if let Some(arguments) = arguments {
             self.arguments = arguments.to_vec();
@@ -302,8 +302,8 @@ impl<'a> RunView<'a> {
         self.published?.hops(a, b).cloned()
     }
 
-    /// Whether the model of a simulated machine carries the figure of a case as data: the time of
-    /// a smallest copy among GPUs.
+    /// Whether the model of a simulated machine contains the value of a case as data: the time of a
+    /// smallest copy between GPUs.
     pub(crate) fn carries(&self, case: &Case) -> bool {
         let on_gpu = |place: &pathline_schema::Place| place.unit.gpu().is_some();
         let smallest = |f: &pathline_schema::Flow| {
@@ -317,7 +317,7 @@ impl<'a> RunView<'a> {
         alone && case.timed.iter().all(smallest) && model.is_some_and(Network::carries_latencies)
     }
 
-    /// Name of the simulated machine.
+    /// Name of the simulated machine; `None` for hardware.
     pub fn simulated(&self) -> Option<&'a str> {
         match &self.journal.begin.world {
             WorldKind::Real => None,
@@ -325,7 +325,7 @@ impl<'a> RunView<'a> {
         }
     }
 
-    /// What became of a case.
+    /// Outcome of a case.
     pub fn entry(&self, case: &Case) -> Option<&RunEntry<'a>> {
         self.entries.iter().find(|e| e.case == case)
     }
@@ -335,12 +335,12 @@ impl<'a> RunView<'a> {
         self.entries.iter().filter(move |e| e.of(name))
     }
 
-    /// Median of what a case gave.
+    /// Median of a case.
     pub fn value(&self, entry: &RunEntry, quantity: CaseQuantity) -> Option<f64> {
         entry.shown(quantity).map(|shown| shown.value)
     }
 
-    /// What a case gave, with everything that judges it.
+    /// Value of a case with ceilings, uncertainty and warnings.
     pub fn cell(&self, entry: &RunEntry, quantity: CaseQuantity) -> FigureCell {
         let shown = entry.shown(quantity);
         let absent = match (entry.state, &shown) {
@@ -357,7 +357,7 @@ impl<'a> RunView<'a> {
         FigureCell {
             value: shown.map(|s| s.value),
             half_width: match entry.origin {
-                // The spread of times is the simulator's and says nothing about the constant.
+                // The spread of times is the simulator's and shows nothing about the constant.
                 Some(ConstantOrigin::Assumed) => shown.map_or(0.0, |s| s.value),
                 _ => shown.map_or(0.0, |s| s.half_width()),
             },
@@ -385,8 +385,8 @@ impl<'a> RunView<'a> {
         self.repeats.interval(case, |series| shown_value(series, quantity))
     }
 
-    /// Why results of a case are suspect. Messages of a simulated machine carry no bytes, which is no
-    /// reason to mark each of them.
+    /// Reason if results of a case are suspect. Messages of a simulated machine carry no bytes,
+    /// which does not make each of them suspect.
     pub fn suspicion(&self, entry: &RunEntry) -> Option<Suspicion> {
         let beyond = self.beyond.iter().find(|b| b.case == *entry.case);
         let unverified = entry.unverified().filter(|_| self.simulated().is_none());
@@ -420,7 +420,7 @@ impl<'a> RunView<'a> {
         self.published
     }
 
-    /// What somebody has published for a case.
+    /// Published value for a case.
     pub(crate) fn published(
         &self,
         entry: &RunEntry,
@@ -429,7 +429,7 @@ impl<'a> RunView<'a> {
         self.published?.lookup(entry.case, metric?, entry.engine())
     }
 
-    /// The ceiling of a case, and the tighter bound where one is known.
+    /// The ceiling of a case, and a tighter bound if known.
     pub(crate) fn limits(&self, case: &Case, quantity: CaseQuantity) -> (Option<f64>, Option<f64>) {
         let factor = match quantity {
             CaseQuantity::StepNs | CaseQuantity::StepUs => return (None, None),
@@ -449,7 +449,7 @@ impl<'a> RunView<'a> {
         (ceiling.map(|c| c * factor), bound.map(|b| b * factor))
     }
 
-    /// What the network allows: the sum of the flows' peaks, and what they get of it together.
+    /// Limits by the network: the sum of the flows' peaks, and their joint rate.
     pub(crate) fn network_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {
         let Some(network) = self.network else { return (None, None) };
         let mut peak = 0.0;
@@ -470,15 +470,15 @@ impl<'a> RunView<'a> {
         (Some(peak), bound.filter(|b| b.is_finite() && *b > 0.0 && *b < peak * 0.9999))
     }
 
-    /// What a flow gets alone by the description of the machine, GB/s, and what holds it there.
+    /// Rate of a single flow in the machine description, GB/s, and its limit.
     pub fn bound(&self, flow: &Flow) -> Option<(f64, String)> {
         let ceiling = self.network?.explain(flow).ok()?;
         let (rate, why) = ceiling.bound.unwrap_or((ceiling.peak, ceiling.narrowest));
         Some((rate.gbs(), why))
     }
 
-    /// What flows that all last as long can move at once, by the peaks of the links alone and by
-    /// what is known beyond them: as often the slowest flow as there are flows.
+    /// Rate of flows that all last equally long, by the peaks of the links alone and by all known
+    /// limits: number of flows times the slowest flow.
     pub(crate) fn slowest_limits(&self, case: &Case) -> (Option<f64>, Option<f64>) {
         let all = |network: &Network| {
             let flows = network.predict(case).ok()?;
@@ -490,7 +490,7 @@ impl<'a> RunView<'a> {
         (peak, bound.filter(|b| peak.is_none_or(|peak| *b < peak * 0.9999)))
     }
 
-    /// Payload that the peak of a GPU's own memory allows, for a case that stays inside it.
+    /// Payload that the peak of a GPU's own memory permits, for a case inside it.
     fn own_memory_peak(&self, case: &Case) -> Option<f64> {
         let [flow] = case.timed.as_slice() else { return None };
         let at = flow.by.at();
@@ -503,8 +503,8 @@ impl<'a> RunView<'a> {
         (peak.is_finite() && peak > 0.0).then(|| peak / arrays(flow))
     }
 
-    /// Payload that the best measured rate of host memory allows, for a case of the processor
-    /// whose data is too large for the caches.
+    /// Payload that the best measured rate of host memory permits, for a case of the processor with
+    /// data larger than the caches.
     fn measured_limit(&self, case: &Case) -> Option<f64> {
         let [flow] = case.timed.as_slice() else { return None };
         let at = flow.by.at();
@@ -548,8 +548,8 @@ impl<'a> RunView<'a> {
         best
     }
 
-    /// Whether the arrays of a flow are larger than the caches of its cores: twice as large, or as
-    /// large as those of the best case where the run has none so large.
+    /// Whether the arrays of a flow exceed the caches of its cores: twice as large, or as large as
+    /// those of the best case if the run has none so large.
     pub fn past_caches(&self, flow: &Flow) -> bool {
         let best = self.best.get(&(memories(flow).0, flow.by.at())).map_or(0, |b| b.footprint);
         footprint(flow) >= (2 * self.last_cache(flow.by.at())).min(best)
@@ -584,19 +584,19 @@ impl<'a> RunView<'a> {
     /// The command that repeats part of this run.
     pub(crate) fn command(&self, suite: SuiteId, pattern: &str) -> String {
         let given = self.arguments.iter().map(String::as_str);
-        let mut words: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
-        words.extend(["--suite", suite.word()]);
+        let mut arguments: Vec<&str> = ["pathline", "run"].into_iter().chain(given).collect();
+        arguments.extend(["--suite", suite.word()]);
         if !pattern.is_empty() {
-            words.extend(["--case", pattern]);
+            arguments.extend(["--case", pattern]);
         }
-        let command = shell_quote::join(words);
-        // Ranks that pathline did not start came from a launcher, whose name is not known.
+        let command = shell_quote::join(arguments);
+        // Ranks that pathline did not start have an unknown launcher.
         let ranks = self.journal.begin.ranks.len();
-        let launched = ranks > 0 && !self.arguments.iter().any(|word| word == "--ranks");
+        let launched = ranks > 0 && !self.arguments.iter().any(|argument| argument == "--ranks");
         if launched { format!("mpirun -n {ranks} {command}") } else { command }
     }
 
-    /// GPUs that cases name, ascending.
+    /// GPUs of the cases, ascending.
     pub(crate) fn gpus<'b>(&self, entries: impl Iterator<Item = &'b RunEntry<'b>>) -> Vec<u32> {
         let units = entries.flat_map(|e| e.case.timed.iter());
         let units = units.flat_map(|f| [f.src.unit, f.dst.unit, f.by.at()]);
@@ -604,27 +604,27 @@ impl<'a> RunView<'a> {
     }
 }
 
-/// Arguments that follow from the records alone, where the command line cannot be read: the machine
-/// and the processes that pathline started.
+/// Arguments from the records alone, if the command line cannot be parsed: the machine and the
+/// processes that pathline started.
 fn usual_arguments(journal: &Journal) -> Vec<String> {
-    let mut words = Vec::new();
+    let mut arguments = Vec::new();
     if let WorldKind::Simulated(machine) = &journal.begin.world {
-        words.extend(["--machine".to_owned(), machine.clone()]);
+        arguments.extend(["--machine".to_owned(), machine.clone()]);
     }
     let ranks = journal.begin.ranks.len();
-    if ranks > 0 && journal.begin.command.iter().any(|word| word.starts_with("--ranks")) {
-        words.extend(["--ranks".to_owned(), ranks.to_string()]);
+    if ranks > 0 && journal.begin.command.iter().any(|argument| argument.starts_with("--ranks")) {
+        arguments.extend(["--ranks".to_owned(), ranks.to_string()]);
     }
-    words
+    arguments
 }
 
-/// The factor from payload to traffic, if all timed flows have the same.
+/// Traffic per byte of payload, if equal for all timed flows.
 fn weighted(case: &Case) -> Option<f64> {
     let factor = arrays(case.timed.first()?);
     case.timed.iter().all(|f| arrays(f) == factor).then_some(factor)
 }
 
-/// Whether a flow is a loop of the processor over memory, as STREAM has them.
+/// Whether a flow is a CPU loop over memory, as in STREAM.
 pub(crate) fn is_stream(flow: &Flow) -> bool {
     match &flow.by {
         Mover::Cpu { work, .. } => !matches!(work.op, CpuOp::Chase | CpuOp::Touch),
@@ -632,7 +632,7 @@ pub(crate) fn is_stream(flow: &Flow) -> bool {
     }
 }
 
-/// The memories of a flow; registers stand for the other end.
+/// The memories of a flow; registers replace the other end.
 fn memories(flow: &Flow) -> (Unit, Unit) {
     match (flow.src.mem, flow.dst.mem) {
         (MemKind::Reg, _) => (flow.dst.unit, flow.dst.unit),
@@ -641,7 +641,7 @@ fn memories(flow: &Flow) -> (Unit, Unit) {
     }
 }
 
-/// Bytes of all arrays that a flow walks over.
+/// Bytes of all arrays of a flow.
 fn footprint(flow: &Flow) -> u64 {
     (flow.bytes.as_f64() * arrays(flow)) as u64
 }
@@ -656,7 +656,7 @@ pub(crate) fn stream_name(flow: &Flow) -> String {
     }
 }
 
-/// Whether every planned case has its outcome and the run ended by itself.
+/// Whether every planned case has an outcome and the run was not stopped.
 pub(crate) fn complete(journal: &Journal) -> bool {
     journal.partial.is_empty() && journal.end.as_ref().is_some_and(|end| end.complete)
 }

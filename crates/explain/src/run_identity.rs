@@ -1,4 +1,4 @@
-//! Which node a run measured, with what, and when: the head of every report.
+//! Identity of a run: node, devices, versions, time. The head of every report.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::figure::RunIdentity;
 use crate::rank_gpus::name_rank_gpus;
 use crate::{fmt, shell_quote};
 
-/// Options of a command line whose values are counted if there are more than [`MOST_VALUES`].
+/// Options whose values are counted if there are more than [`MAX_VALUES`].
 const REPEATABLE: [&str; 2] = ["--case", "-c"];
 
-/// The most values of one repeatable option that a shortened command line shows.
-const MOST_VALUES: usize = 2;
+/// Maximum number of a repeatable option's values in a shortened command line.
+const MAX_VALUES: usize = 2;
 
 /// The identity of a run.
 pub(crate) fn identify(journal: &Journal) -> RunIdentity {
@@ -37,7 +37,7 @@ pub(crate) fn identify(journal: &Journal) -> RunIdentity {
     }
 }
 
-/// `2026-11-22 05:04 UTC` of a time in RFC 3339; any other text as it is.
+/// `2026-11-22 05:04 UTC` for a time in RFC 3339; other texts unchanged.
 fn started(time: &str) -> String {
     let date_and_time = time.strip_suffix('Z').and_then(|time| time.split_once('T'));
     match date_and_time.and_then(|(date, time)| Some((date, time.get(..5)?))) {
@@ -46,7 +46,7 @@ fn started(time: &str) -> String {
     }
 }
 
-/// How long it took; of a model, how long the machine would have taken.
+/// Duration; of a simulated run in virtual time.
 fn duration(journal: &Journal) -> String {
     let Some(end) = &journal.end else { return String::new() };
     match journal.begin.world {
@@ -55,19 +55,19 @@ fn duration(journal: &Journal) -> String {
     }
 }
 
-/// Driver of the GPUs: `driver 580.159.04` where the source of their facts states a version, else
-/// that source. Empty for a model.
+/// Driver of the GPUs: `driver 580.159.04` if the source of their facts states a version, else that
+/// source. Empty for a model.
 fn driver(journal: &Journal) -> String {
     let simulated = matches!(journal.begin.world, WorldKind::Simulated(_));
     let Some(facts) = journal.begin.gpus.values().next().filter(|_| !simulated) else {
         return String::new();
     };
     let version =
-        facts.source.split(' ').find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        facts.source.split(' ').find(|part| part.starts_with(|c: char| c.is_ascii_digit()));
     version.map_or_else(|| facts.source.clone(), |version| format!("driver {version}"))
 }
 
-/// GPUs by package, in order; none if a GPU's package is unknown.
+/// GPUs by package, in order; `None` if a GPU's package is unknown.
 fn packages(topology: &Topology) -> Option<BTreeMap<u32, Vec<&Gpu>>> {
     let mut packages: BTreeMap<u32, Vec<&Gpu>> = BTreeMap::new();
     for gpu in &topology.gpus {
@@ -76,14 +76,14 @@ fn packages(topology: &Topology) -> Option<BTreeMap<u32, Vec<&Gpu>>> {
     (!packages.is_empty()).then_some(packages)
 }
 
-/// Product of a GPU, else its target. Without the name of a part, which some drivers append.
+/// Product of a GPU, else its target. Without the suffix that some drivers append for a part.
 fn product(gpu: &Gpu) -> &str {
     let name = gpu.name.strip_suffix(gpu.caps().part_name).unwrap_or(&gpu.name).trim_end();
     let names = [name, gpu.arch.as_str(), gpu.caps().label];
     names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
 }
 
-/// What one of several GPUs of a package is called: `GCD`.
+/// Name of a part if packages have several GPUs: `GCD`.
 fn part_name(gpus: &[&Gpu]) -> &'static str {
     gpus.first().map_or("GPU", |gpu| gpu.caps().part_name)
 }
@@ -102,8 +102,8 @@ pub(crate) fn count_gpus(topology: &Topology) -> String {
     }
 }
 
-/// `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`: which part of which package each GPU is; empty where
-/// each GPU is a package.
+/// Part and package of each GPU: `gpu0+1 = GCD 0+1 of MI250X #0, gpu2+3 = #1`; empty if each GPU is
+/// a package.
 fn name_packages(topology: &Topology) -> String {
     let Some(all) = packages(topology).filter(|all| all.values().any(|gpus| gpus.len() > 1)) else {
         return String::new();
@@ -115,7 +115,7 @@ fn name_packages(topology: &Topology) -> String {
             return format!("gpu{names} = #{package}");
         }
         let parts = join((0..gpus.len()).map(|part| part.to_string()).collect());
-        // The last word of a product's name is what people call it.
+        // The last word of a product name is its usual short form.
         let name = gpus.first().map_or("", |gpu| product(gpu));
         let name = name.rsplit(' ').next().unwrap_or(name);
         format!("gpu{names} = {} {parts} of {name} #{package}", part_name(gpus))
@@ -123,21 +123,21 @@ fn name_packages(topology: &Topology) -> String {
     all.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// A command line for a shell. Of an option that is repeated often, the first values and the number of
-/// the others.
-pub(crate) fn shorten_command(words: &[String]) -> String {
+/// A command line for a shell. Of an option that is repeated often, the first values and the number
+/// of further ones.
+pub(crate) fn shorten_command(arguments: &[String]) -> String {
     let mut shown: Vec<&str> = Vec::new();
     let (mut values, mut left_out) = (0, 0);
-    let mut rest = words.iter().map(String::as_str);
-    while let Some(word) = rest.next() {
-        if !REPEATABLE.contains(&word) {
-            shown.push(word);
+    let mut rest = arguments.iter().map(String::as_str);
+    while let Some(argument) = rest.next() {
+        if !REPEATABLE.contains(&argument) {
+            shown.push(argument);
             continue;
         }
         let value = rest.next();
         values += 1;
-        if values <= MOST_VALUES {
-            shown.push(word);
+        if values <= MAX_VALUES {
+            shown.push(argument);
             shown.extend(value);
         } else {
             left_out += 1;
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn a_command_of_many_cases_is_shortened() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(shorten_command(&words("pathline run -s pairs")), "pathline run -s pairs");
-        let many = words("pathline run --case a -c b --case d --case e -q");
+        let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(shorten_command(&arguments("pathline run -s pairs")), "pathline run -s pairs");
+        let many = arguments("pathline run --case a -c b --case d --case e -q");
         let short = "pathline run --case a -c b -q ... and 2 more --case (see the journal)";
         assert_eq!(shorten_command(&many), short);
     }

@@ -1,4 +1,4 @@
-//! From a journal to everything that a report shows of it.
+//! Builds a report from a journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use crate::figure::{MissingCase, RunReport, RunWarning};
 use crate::run::RunView;
 use crate::{figures, fmt, headlines, plain_report, run_identity};
 
-/// Builds the report of a run. `network` is the machine as the model knows it, for ceilings; with
-/// none, only ceilings that were measured or that the topology states are shown. Pure: the same
-/// journal always gives the same report.
+/// Builds the report of a run. `network` is the machine in the model, for ceilings; if `None`, only
+/// ceilings that were measured or are in the topology are shown. Pure: equal journals give equal
+/// reports.
 pub fn build(journal: &Journal, network: Option<&Network>) -> RunReport {
     build_with(journal, network, None)
 }
 
-/// The same, whose commands that repeat parts of the run have these arguments of `pathline run`. With
-/// none they name the machine and the number of ranks alone.
+/// The same, with these arguments of `pathline run` in commands that repeat parts of the run. If
+/// `None`, they contain only the machine and the number of ranks.
 pub fn build_with(
     journal: &Journal,
     network: Option<&Network>,
@@ -25,7 +25,7 @@ pub fn build_with(
 ) -> RunReport {
     let run = RunView::new(journal, network).with_arguments(arguments);
     let found = figures::find(&run);
-    // No sentence rests on a result that cannot be right, or that other programs disturbed.
+    // No sentence rests on an impossible or disturbed result.
     let sound = run.sound();
     let all_sound = sound.entries.len() == run.entries.len();
     let sentences = if all_sound { found.sentences } else { figures::find(&sound).sentences };
@@ -91,7 +91,7 @@ fn warnings(run: &RunView) -> Vec<RunWarning> {
         .torn
         .then(|| warning("torn", "journal", "The last line was cut off and is left out."));
     let broken = journal.broken.iter().map(|b| {
-        let text = format!("Broken and left out: {}. What it said is missing here.", b.reason);
+        let text = format!("Broken and left out: {}. Its contents are missing here.", b.reason);
         warning("broken-line", &format!("line {} of the journal", b.line), &text)
     });
     let beyond =
@@ -110,7 +110,7 @@ fn warnings(run: &RunView) -> Vec<RunWarning> {
         .collect()
 }
 
-/// The first reading and the last one.
+/// The first and the last reading.
 fn state(journal: &Journal) -> Option<(Conditions, Conditions)> {
     let measured = || {
         journal.outcomes.iter().filter_map(|o| match o {
@@ -175,7 +175,7 @@ fn conditions(run: &RunView) -> Vec<(String, String)> {
     rows
 }
 
-/// The processes that measured together: how many and where, what each has, and their libraries.
+/// The processes that measured together: number and places, GPUs of each, and their libraries.
 fn processes(ranks: &[RankMember]) -> Vec<(&'static str, String)> {
     if ranks.is_empty() {
         return Vec::new();
@@ -189,17 +189,17 @@ fn processes(ranks: &[RankMember]) -> Vec<(&'static str, String)> {
         let host = if several { format!(" on {}", m.host) } else { String::new() };
         format!("r{}{host}: {gpus}, numa{}, CPUs {}", m.rank.0, m.numa, m.cpus)
     };
-    // Entries on which all ranks agree stand once.
+    // Entries common to all ranks appear once.
     let join_ranks = |of: fn(&RankMember) -> &BTreeMap<Transport, String>| {
-        let mut words: BTreeMap<(Transport, &str), usize> = BTreeMap::new();
+        let mut counts: BTreeMap<(Transport, &str), usize> = BTreeMap::new();
         for (via, text) in ranks.iter().flat_map(of) {
-            *words.entry((*via, text.as_str())).or_default() += 1;
+            *counts.entry((*via, text.as_str())).or_default() += 1;
         }
-        let word = |((via, text), n): ((Transport, &str), usize)| match n == ranks.len() {
+        let describe = |((via, text), n): ((Transport, &str), usize)| match n == ranks.len() {
             true => format!("{via}: {text}"),
             false => format!("{via} ({n} of {}): {text}", ranks.len()),
         };
-        words.into_iter().map(word).collect::<Vec<_>>().join("; ")
+        counts.into_iter().map(describe).collect::<Vec<_>>().join("; ")
     };
     vec![
         ("Processes", format!("{} on {hosts}", ranks.len())),

@@ -1,20 +1,20 @@
-//! Command lines that can be pasted into a shell.
+//! Quotes command lines for POSIX shells.
 
 use std::borrow::Cow;
 
 /// Quotes an argument for POSIX shells: unchanged if it has no special character, else in single
 /// quotes.
-pub fn quote(word: &str) -> Cow<'_, str> {
+pub fn quote(argument: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return Cow::Borrowed(word);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return Cow::Borrowed(argument);
     }
-    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+    Cow::Owned(format!("'{}'", argument.replace('\'', "'\\''")))
 }
 
 /// Quotes and joins arguments.
-pub fn join<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    words.into_iter().map(quote).collect::<Vec<_>>().join(" ")
+pub fn join<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
+    arguments.into_iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn words_come_out_of_a_shell_as_they_went_in() {
-        for word in [
+        for argument in [
             "",
             "plain",
             "/a/b.toml",
@@ -38,9 +38,9 @@ mod tests {
             "a\nb",
             "\\",
         ] {
-            let line = format!("printf %s {}", quote(word));
+            let line = format!("printf %s {}", quote(argument));
             let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), word, "{line}");
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), argument, "{line}");
         }
         assert_eq!(join(["a", "b c", "1GiB"]), "a 'b c' 1GiB");
     }

@@ -1,21 +1,21 @@
-//! A value with its interval, as reports show it.
+//! A value with its interval, as in reports.
 
 use pathline_schema::CaseTimes;
 use pathline_stats::{MedianInterval, SeriesSummary, median_interval};
 
-/// A value as reports show it.
+/// A value as in reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShownValue {
     /// The median; positive and finite.
     pub value: f64,
-    /// Its 95 % interval, of 6 samples or more.
+    /// 95 % interval; needs at least 6 samples.
     pub interval: Option<MedianInterval>,
     /// Number of samples.
     pub samples: usize,
 }
 
 impl ShownValue {
-    /// The median of a case's times or other values. None without a sample.
+    /// The median of a case's times or other values. `None` without samples.
     pub fn new(times: &CaseTimes) -> Option<Self> {
         let interval = median_interval(&times.ns, &times.visits);
         let value = match interval {
@@ -24,8 +24,7 @@ impl ShownValue {
         };
         Some(Self { value, interval, samples: times.ns.len() })
     }
-    /// The rate at which `amount` is done in a case's times, GB/s of bytes. None without a sample, or
-    /// if nothing is done.
+    /// The rate for `amount` bytes in a case's times, GB/s. `None` without samples or bytes.
     pub fn rate(times: &CaseTimes, amount: f64) -> Option<Self> {
         let time = Self::new(times)?;
         let interval = time.interval.and_then(|i| i.inverse(amount));
@@ -36,11 +35,12 @@ impl ShownValue {
         let interval = self.interval.map(|i| i.scaled(factor));
         Self { value: self.value * factor, interval, ..self }
     }
-    /// Half width of the interval; without one, the value itself, so that nothing is sure.
+    /// Half width of the interval; if there is none, the value itself, which counts as complete
+    /// uncertainty.
     pub fn half_width(&self) -> f64 {
         self.interval.map_or(self.value.abs(), |i| i.half_width())
     }
-    /// The number of samples, if they are too few for an interval.
+    /// The number of samples, if too few for an interval.
     pub fn few(&self) -> Option<usize> {
         self.interval.is_none().then_some(self.samples)
     }

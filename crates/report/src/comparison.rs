@@ -1,13 +1,13 @@
-//! A comparison of runs for programs.
+//! A comparison of runs as JSON.
 
 use pathline_explain::diff::{DiffRow, RunDiff, SideIdentity};
 use serde_json::{Value, json};
 
-/// Version of the form; it grows when an older reader would misread a newer file.
+/// Version of the format; incremented when an older reader would misread a newer file.
 const FORMAT: u32 = 1;
 
-/// A comparison as JSON: both sides, groups of changes, noise by class, and every case. Ratios are speed
-/// after over speed before; 1.1 is 10 % faster.
+/// A comparison as JSON: both sides, groups of changes, noise by class, and every case. Ratios are
+/// speed after divided by speed before; 1.1 is 10 % faster.
 pub fn json(diff: &RunDiff) -> Value {
     let [before, after] = &diff.sides;
     let groups: Vec<Value> = diff
@@ -65,7 +65,7 @@ fn side(side: &SideIdentity) -> Value {
 }
 
 fn row(row: &DiffRow) -> Value {
-    // A ratio that divides by nothing is no number, which JSON cannot write.
+    // A ratio with divisor zero is not a number, which JSON cannot represent.
     let ratio = row.effect.filter(|(ratio, ..)| ratio.is_finite());
     json!({
         "case": row.case.to_string(),

@@ -62,20 +62,20 @@ const COLUMNS: [&str; 46] = [
     "origin",
 ];
 
-/// Columns that only I/O has.
+/// Columns for I/O only.
 const OF_IO: usize = 9;
-/// Columns that only runs with repeats have.
+/// Columns for runs with repeats only.
 const OF_REPEATS: usize = 3;
 
 const RAW_COLUMNS: [&str; 10] =
     ["case", "world", "flow", "rank", "timer", "reps", "steps", "moved_bytes", "sample", "ns"];
 
-/// One row a series, and one for every case without figures. A rate is payload in GB/s (1e9 B/s),
-/// a latency is ns a step; `quantity` says which. The ceiling is that of the whole case. I/O of files
-/// has nine columns more, and cases of one flow in a run with at least 3 repeats three: repeats that
-/// measured it, and the interval between their processes. `origin` is the weakest origin of the constants
-/// that a simulated value rests on. A text that a spreadsheet would take for a formula begins with an
-/// apostrophe.
+/// One row per series, and one for every case without figures. Rates are payload in GB/s (1e9 B/s),
+/// latencies ns per step, according to `quantity`. The ceiling is that of the whole case. File I/O
+/// adds nine columns. In a run with at least 3 repeats, cases of one flow add three: number of
+/// repeats that measured it, and the interval between their processes. `origin` is the weakest
+/// origin of the constants behind a simulated value. A text that a spreadsheet would take for a
+/// formula gets an apostrophe in front.
 pub fn export(journal: &Journal, network: Option<&Network>) -> String {
     let run = RunView::new(journal, network);
     let mut table = CsvTable::new(&COLUMNS);
@@ -160,7 +160,7 @@ fn series(
         row.extend(cell.path.map_or_else(Default::default, path));
         row.push(maybe(published.as_ref().map(|p| p.value)));
         row.push(published.map_or(String::new(), |p| format!("{}: {}", p.kind.label(), p.source)));
-        // What a spreadsheet does not see in the figure itself.
+        // Marks what the number alone does not show in a spreadsheet.
         let suspicion = entry.and_then(|e| run.suspicion(e));
         row.push(suspicion.map_or(String::new(), |s| s.text()));
         row.extend(of_io(series).map(maybe));
@@ -170,25 +170,25 @@ fn series(
     }
 }
 
-/// Processes that measured the case, and the interval between them.
+/// Number of processes that measured the case, and the interval between them.
 fn of_node(node: NodeInterval) -> [String; OF_REPEATS] {
     [node.repeats.to_string(), node.low.to_string(), node.high.to_string()]
 }
 
-/// Medians over samples; latencies of all samples together.
+/// Medians over samples; latencies over all samples together.
 fn of_io(series: &FlowSeries) -> [Option<f64>; OF_IO] {
     let Some(io) = StorageSummary::of(series) else { return [None; OF_IO] };
     let [min, half, p99, p999, max] = io.latency;
     [io.iops, io.first_iops, min, half, p99, p999, max, io.cpu_us, io.requests]
 }
 
-/// Route, narrowest hop, and what bounds the case in the end.
+/// Route, narrowest hop, and final limit of the case.
 fn path(path: LossBreakdown) -> [String; 3] {
     let bound_by = path.losses.into_iter().next_back().map_or(String::new(), |l| l.why);
     [path.route, path.narrowest, bound_by]
 }
 
-/// One row a sample: the raw durations in ns of each timed flow, in the order they were taken.
+/// One row per sample: the raw durations in ns of each timed flow, in order of measurement.
 pub fn export_raw(journal: &Journal) -> String {
     let mut table = CsvTable::new(&RAW_COLUMNS);
     let measured = journal.outcomes.iter().filter_map(|o| match o {
@@ -218,7 +218,7 @@ pub fn export_raw(journal: &Journal) -> String {
     table.text()
 }
 
-/// A table with a row a compared value, then a row a value that was left out.
+/// A table with a row per compared value, then a row per skipped value.
 pub fn export_scores(report: &ValidationReport) -> String {
     let mut table = CsvTable::new(&[
         "class",
@@ -269,7 +269,7 @@ pub fn export_scores(report: &ValidationReport) -> String {
     table.text()
 }
 
-/// A table with a row a set, then a row a case that was left out.
+/// A table with a row per set, then a row per skipped case.
 pub fn export_agreement(agreement: &ModelAgreement) -> String {
     let mut table = CsvTable::new(&[
         "class",
@@ -318,7 +318,7 @@ fn world(journal: &Journal) -> String {
     }
 }
 
-/// A table under construction. Whatever program reads it, its texts stay texts.
+/// A table under construction. Its texts stay texts in every program.
 pub(crate) struct CsvTable(::csv::Writer<Vec<u8>>);
 
 impl CsvTable {
@@ -328,7 +328,7 @@ impl CsvTable {
         table
     }
     pub(crate) fn row(&mut self, fields: &[String]) {
-        // Writing to memory cannot fail, and rows may differ in length.
+        // Writing to memory does not fail, and rows may differ in length.
         let _infallible = self.0.write_record(fields.iter().map(|field| inert(field).into_owned()));
     }
     pub(crate) fn text(self) -> String {
@@ -337,9 +337,9 @@ impl CsvTable {
     }
 }
 
-/// A cell that no spreadsheet takes for a formula and no terminal obeys. Quotes do not keep a
-/// spreadsheet from computing what begins with one of these characters; an apostrophe before it
-/// does (OWASP, "CSV Injection"). Numbers stay numbers.
+/// A cell that is neither a formula for a spreadsheet nor a control sequence for a terminal. Quotes
+/// do not prevent a spreadsheet from evaluating texts that start with these characters; an
+/// apostrophe in front does (OWASP, "CSV Injection"). Numbers are unchanged.
 fn inert(cell: &str) -> Cow<'_, str> {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
     let is_number = cell.contains(|c: char| c.is_ascii_digit()) && cell.parse::<f64>().is_ok();

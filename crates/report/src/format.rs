@@ -1,7 +1,8 @@
-//! A run's messages, collectives and I/O as other tools print them, for scripts that parse those.
+//! Messages, collectives and I/O of a run in the output formats of other tools, for scripts that
+//! parse these.
 //!
-//! Numbers are made as the tools make them: means over repetitions of each rank's own time. What a
-//! record does not have is left out or written `N/A`, never made up.
+//! Numbers are computed as in those tools: means over repetitions of each rank's own time. Values
+//! that a record lacks are omitted or written as `N/A`, never invented.
 
 mod elbencho;
 
@@ -17,9 +18,9 @@ use pathline_explain::message_records::{CountedTimes, library_name, participants
 
 pub use elbencho::elbencho;
 
-/// Version of the benchmarks whose columns are printed.
+/// Version of the benchmarks whose format is used.
 const OSU: &str = "7.5";
-/// Bytes of an element: sums are of 64-bit integers.
+/// Bytes per element: sums are of 64-bit integers.
 const ELEMENT: u64 = 8;
 
 /// A measured case between processes.
@@ -28,7 +29,7 @@ struct MessageRow<'a> {
     wire: &'a MessageOp,
     series: &'a [FlowSeries],
     cadence: Cadence,
-    /// None if nothing could be compared.
+    /// Whether the bytes were right; `None` if nothing was compared.
     wrong: Option<u64>,
 }
 
@@ -40,18 +41,18 @@ fn rows(journal: &Journal) -> impl Iterator<Item = MessageRow<'_>> {
     measured.filter_map(|m| {
         let flow = m.case.timed.first()?;
         let wire = flow.by.wire()?;
-        // A wrong byte is a fault and has no figures: what is here was right, or not compared.
+        // A wrong byte is a fault and has no figures: remaining cases were right, or not compared.
         let wrong = matches!(m.verdict, VerifyResult::Verified).then_some(0);
         Some(MessageRow { flow, wire, series: &m.series, cadence: m.case.cadence, wrong })
     })
 }
 
-/// Why nothing can be printed in a format.
+/// Why a run cannot be printed in a format.
 fn nothing(what: &str, suites: &str) -> String {
     format!("this run has no {what} to print; `pathline run --suite {suites}` measures some")
 }
 
-/// One block of OSU's benchmarks.
+/// One block of output of OSU's benchmarks.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct OsuBlock {
     order: u8,
@@ -62,9 +63,9 @@ struct OsuBlock {
     pairs: usize,
 }
 
-/// What the benchmarks of OSU print for the MPI cases of a run: osu_latency, osu_bw, osu_bibw,
-/// osu_mbw_mr, osu_put_bw, osu_get_bw and, with `-f`, the collectives. Sizes are as OSU counts
-/// them. One block after another; each begins with a comment that names its cases.
+/// The output of OSU's benchmarks for the MPI cases of a run: osu_latency, osu_bw, osu_bibw,
+/// osu_mbw_mr, osu_put_bw, osu_get_bw and, with `-f`, the collectives. Sizes are as in OSU. Each
+/// block begins with a comment that names its cases.
 ///
 /// # Errors
 /// The run has no such case.
@@ -101,7 +102,7 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
         WireOp::Group { op, in_place: false, .. } => (8, Some(op)),
         WireOp::Group { .. } | WireOp::Consume => return None,
     };
-    // Of every pair, that of the first two ranks is what OSU's programs of two ranks measure.
+    // Of all pairs, the first two ranks are what OSU's two-rank programs measure.
     let first_two = row.flow.src.rank.0 == 0 && row.flow.dst.rank.0 == 1;
     if op.is_none() && order != 3 && !first_two {
         return None;
@@ -139,7 +140,7 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
         _ => "2 ranks".to_owned(),
     };
     let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{}", world(journal));
-    // The name that the programs have where they were built for GPUs.
+    // The title of the programs if built for GPUs.
     let gpu = match mem {
         MemKind::Vram | MemKind::Managed => gpu_word(journal),
         _ => "",
@@ -228,7 +229,7 @@ fn gpu_word(journal: &Journal) -> &'static str {
     journal.topology.gpus.first().map_or("-CUDA", |gpu| gpu.caps().osu_suffix)
 }
 
-/// No script may take a model for a machine.
+/// Marks simulated values, so that no script takes a model for a machine.
 fn world(journal: &Journal) -> String {
     match &journal.begin.world {
         pathline_schema::WorldKind::Real => String::new(),
@@ -236,7 +237,7 @@ fn world(journal: &Journal) -> String {
     }
 }
 
-/// What nccl-tests prints for the NCCL and RCCL collectives of a run: a table for each operation,
+/// The output of nccl-tests for the NCCL and RCCL collectives of a run: a table for each operation,
 /// number of ranks and cadence, in place next to out of place. Elements are 64-bit integers.
 ///
 /// # Errors
@@ -246,7 +247,7 @@ pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
     let mut tables: BTreeMap<BlockKey, BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>> =
         BTreeMap::new();
     for row in rows(journal).filter(|r| r.wire.via == Transport::Ccl) {
-        // What nccl-tests would register or not is its own option; one table has one of the two.
+        // Registration is an option of nccl-tests, so that each table has one of the two.
         let WireOp::Group { op, in_place, unregistered: false } = row.wire.op else { continue };
         let sizes = tables.entry((op, participants(row.flow), row.cadence)).or_default();
         let places = sizes.entry(row.flow.bytes).or_default();
@@ -324,7 +325,7 @@ fn table(
     let _ = writeln!(text, "#{:>11}{:>14}{:>26}{units}{units}", "(B)", "(elements)", "");
     let mut sum = (0.0, 0u32);
     for (size, places) in sizes {
-        // Of what is split, nccl-tests counts the elements of one rank's part.
+        // For a split buffer, nccl-tests counts the elements of one rank's part.
         let parts = match op {
             Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => n as u64,
             _ => 1,

@@ -1,4 +1,4 @@
-//! What is known of runs and predictions, rendered: terminal, HTML, SVG, CSV, JSON and other tools' tables.
+//! Renders runs and predictions: terminal, HTML, SVG, CSV, JSON and other tools' tables.
 
 pub mod comparison;
 pub mod csv;

@@ -1,4 +1,4 @@
-//! Predictions for flows that start together, and for exchanges by libraries: as tables and as JSON.
+//! Predictions for concurrent flows and for exchanges by libraries, as tables and as JSON.
 
 use pathline_flow::{Network, SetDurations, TimeUncertainty};
 use pathline_message::{ExchangeSpec, ExchangeTime};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use pathline_explain::fmt;
 
-/// States what an interval rests on, or that there is none.
+/// The basis of an interval, or a note that there is none.
 fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     let orders = uncertainty.orders;
     let mut from = Vec::new();
@@ -39,7 +39,7 @@ fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     format!("interval from {}{note}{served}", fmt::list(&from))
 }
 
-/// A count that may be beyond what is counted.
+/// A count that may exceed the counting limit.
 fn many(n: u64) -> String {
     if n >= 1_000_000 { format!("{:.0e}", n as f64) } else { n.to_string() }
 }
@@ -51,7 +51,7 @@ fn span(typical: Ns, low: Ns, high: Ns) -> String {
     format!("{typical} ({low} to {high})")
 }
 
-/// A table of one case: rate alone, duration, rate, what binds; then the set.
+/// A table for one case: rate alone, duration, rate, limit of each flow; then the set.
 pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigin>) -> String {
     let rows: Vec<[String; 5]> = durations
         .flows
@@ -92,10 +92,10 @@ pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigi
     text
 }
 
-/// Resources of an exchange that are named; `--json` has all.
-const MOST_FULL: usize = 4;
+/// Maximum number of listed resources of an exchange; `--json` has all.
+const MAX_FULL: usize = 4;
 
-/// What a prediction rests on, where constants of the description say so.
+/// The constants of the description that a prediction uses.
 fn origin_note(origin: Option<ConstantOrigin>) -> &'static str {
     match origin {
         None => "",
@@ -110,8 +110,8 @@ fn origin_note(origin: Option<ConstantOrigin>) -> &'static str {
     }
 }
 
-/// Prediction for an exchange by a library: rates, time, what holds it, and its share of the bound that no
-/// library can beat.
+/// Prediction for an exchange by a library: rates, time, limits, and its share of the lower bound
+/// for any library.
 pub fn exchange(
     exchange: &ExchangeSpec,
     predicted: &ExchangeTime,
@@ -129,14 +129,14 @@ pub fn exchange(
         text += &format!("  {step}\n");
     }
     if !predicted.bound_by.is_empty() {
-        let mut full: Vec<String> = predicted.bound_by.iter().take(MOST_FULL).cloned().collect();
-        if predicted.bound_by.len() > MOST_FULL {
-            full.push(format!("{} more", predicted.bound_by.len() - MOST_FULL));
+        let mut full: Vec<String> = predicted.bound_by.iter().take(MAX_FULL).cloned().collect();
+        if predicted.bound_by.len() > MAX_FULL {
+            full.push(format!("{} more", predicted.bound_by.len() - MAX_FULL));
         }
         text += &format!("held by {}\n", fmt::list(&full));
     }
     let bounds = &predicted.bounds;
-    // Either of the two bounds holds; the greater one says more.
+    // Both bounds hold; the greater one is tighter.
     let (bound, by) = if bounds.latency.0 > bounds.flow.0 {
         (bounds.latency, "starts of the runtime's copies")
     } else {
@@ -149,7 +149,7 @@ pub fn exchange(
     text + "No uncertainty is known for this prediction." + origin_note(origin) + "\n"
 }
 
-/// The same for programs.
+/// The prediction of a case as JSON.
 pub fn exchange_json(
     exchange: &ExchangeSpec,
     predicted: &ExchangeTime,
@@ -171,7 +171,7 @@ pub fn exchange_json(
     })
 }
 
-/// What is expected of a case, for programs. Times in us, rates in GB/s.
+/// The expected result of a case as JSON. Times in us, rates in GB/s.
 pub fn json(
     network: &Network,
     case: &Case,

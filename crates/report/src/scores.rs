@@ -22,7 +22,7 @@ pub(crate) fn share(error: f64) -> String {
     signed(error).trim_start_matches(['+', '-']).to_owned()
 }
 
-/// A published or measured value: a figure, a range, or a bound.
+/// A published or measured value: a number, a range, or a bound.
 pub(crate) fn value(value: &pathline_published::RowValue) -> String {
     match (value.low.is_finite(), value.high.is_finite()) {
         (true, true) => fmt::range(value.low, value.high),
@@ -37,13 +37,13 @@ pub(crate) fn classes_table(classes: &[ClassErrors]) -> String {
     let mut text = format!("{:<wide$}     n   median      p95    worst\n", "class");
     for c in classes {
         let (median, p95, worst) = (share(c.median), share(c.p95), share(c.worst));
-        // Writing to a string cannot fail.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{:<wide$} {:>5} {median:>8} {p95:>8} {worst:>8}", c.name, c.n);
     }
     text
 }
 
-/// Each target with what is allowed and what there is, and whether it is met.
+/// Each target with its limit and result, and whether it is met.
 pub(crate) fn targets_lines(judged: &[JudgedTarget]) -> Vec<(Option<bool>, String)> {
     let line = |j: &JudgedTarget| {
         let most = |bound: f64| format!(" (at most {})", share(bound));
@@ -59,7 +59,7 @@ pub(crate) fn targets_lines(judged: &[JudgedTarget]) -> Vec<(Option<bool>, Strin
     judged.iter().map(line).collect()
 }
 
-/// Classes of rows that count for no target, with their errors; none if each row counts for one.
+/// Classes of rows without a target, with their errors. `None` if every row has a target.
 pub(crate) fn untargeted(report: &ValidationReport) -> Option<String> {
     let free = |class: &&ClassErrors| {
         report.compared.iter().any(|c| !c.data && c.targets.is_empty() && c.class == class.name)
@@ -73,14 +73,14 @@ pub(crate) fn untargeted(report: &ValidationReport) -> Option<String> {
     (!classes.is_empty()).then(|| format!("without a target: {}", fmt::list(&classes)))
 }
 
-/// Compared values, the farthest first; of equals in their order.
+/// Compared values in descending order of error; equal ones keep their order.
 pub(crate) fn farthest(compared: &[ComparedRow]) -> Vec<&ComparedRow> {
     let mut all: Vec<&ComparedRow> = compared.iter().collect();
     all.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
     all
 }
 
-/// Rows that were left out, by reason: the most frequent first.
+/// Skipped rows by reason, the most frequent first.
 pub(crate) fn reasons(
     report: &ValidationReport,
 ) -> Vec<(&str, Vec<&pathline_published::LeftOutRow>)> {
@@ -95,7 +95,7 @@ pub(crate) fn reasons(
     by_reason
 }
 
-/// A contradiction in a sentence.
+/// One sentence about a contradiction.
 pub(crate) fn contradiction(c: &pathline_published::RowContradiction) -> String {
     let values: Vec<String> = c
         .values

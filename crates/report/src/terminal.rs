@@ -21,23 +21,24 @@ use pathline_explain::fmt;
 use pathline_explain::shell_quote::quote;
 use pathline_findings::RunConclusions;
 
-/// The most kinds of GPUs that are listed; the page has them all.
-const MOST_GPUS: usize = 4;
+/// Maximum number of GPU kinds to list; the page has all.
+const MAX_GPUS: usize = 4;
 
-/// The most kinds of warnings that are shown; the page has them all.
-const MOST_NOTES: usize = 4;
+/// Maximum number of warning kinds to show; the page has all.
+const MAX_NOTES: usize = 4;
 
 /// Longer case texts are shortened to their first flow.
 const LONGEST_CASE: usize = 160;
 
-/// The most figures that a warning names.
-const MOST_AFFECTED: usize = 3;
+/// Maximum number of figures named in a warning.
+const MAX_AFFECTED: usize = 3;
 
-/// The most reasons for skips and faults that are shown.
-const MOST_REASONS: usize = 8;
+/// Maximum number of reasons for skips and faults.
+const MAX_REASONS: usize = 8;
 
-/// The long form: every figure that a terminal can show, at most `width` columns wide (72 to 200), in
-/// ANSI 256 colours if `colour`. Without colour, blocks of eight heights show the same.
+/// The long form: every figure that a terminal can show, at most `width` columns wide (72 to 200),
+/// in ANSI 256 colours if `colour`. Without colour, block characters of eight heights carry the
+/// same information.
 pub fn summary(
     report: &RunReport,
     conclusions: &RunConclusions,
@@ -65,11 +66,11 @@ pub fn summary(
 
 /// Clocks, limits and links of GPUs.
 fn gpus(page: &mut TermPage, report: &RunReport) {
-    for (gpus, facts) in report.gpus.iter().take(MOST_GPUS) {
+    for (gpus, facts) in report.gpus.iter().take(MAX_GPUS) {
         let indent = gpus.chars().count();
         page.wrapped(&page.paint.dim(gpus), indent, facts);
     }
-    more(page, report.gpus.len(), MOST_GPUS, "kind of GPU");
+    more(page, report.gpus.len(), MAX_GPUS, "kind of GPU");
 }
 
 fn headlines(page: &mut TermPage, report: &RunReport) {
@@ -80,7 +81,7 @@ fn headlines(page: &mut TermPage, report: &RunReport) {
     page.gap();
 }
 
-/// A sentence with the mark of its tone.
+/// A sentence with the mark of its severity.
 fn headline(page: &mut TermPage, Headline { text, tone }: &Headline) {
     let mark = match tone {
         HeadlineTone::Good => page.paint.good("+"),
@@ -90,7 +91,7 @@ fn headline(page: &mut TermPage, Headline { text, tone }: &Headline) {
     page.wrapped(&mark, 1, text);
 }
 
-/// Whether a figure is drawn that is no matrix.
+/// Whether a figure other than a matrix is drawn.
 fn is_drawn(figure: &Figure) -> bool {
     figure.has_value() && terminal_use(figure) != TerminalUse::PageOnly
 }
@@ -115,7 +116,7 @@ fn picture(page: &mut TermPage, figure: &Figure) {
     }
 }
 
-/// Curves as rows of eight heights, on one logarithmic scale a figure.
+/// Curves as rows of block characters, with one logarithmic scale per figure.
 fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
     let x = |v: f64| match curves.x_unit.as_str() {
         "B" => pathline_schema::Bytes(v as u64).rounded(),
@@ -179,7 +180,7 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
     }
 }
 
-/// Bars against their ceiling, with the published value where there is one.
+/// Bars compared with their ceiling, with the published value if known.
 fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
     page.heading(&figure.title, &all.unit);
     let longest = all.bars.iter().map(|b| b.label.chars().count()).max().unwrap_or(0);
@@ -205,7 +206,7 @@ fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
             .map_or(String::new(), |p| format!("{} {}", p.kind.label(), fmt::number(p.value)));
         let drawn = page.paint.shaded(&drawn, share);
         let tail = format!("{:>6} {percent:>5}", fmt::number(value));
-        // 44 columns of bar, figures, mark and space; what others published goes where there is room.
+        // 44 columns for bar, value, mark and space; the published value follows if there is room.
         let room = page.width.saturating_sub(44 + longest + 2);
         let mark = bar.cell.suspect.as_ref().map(Suspicion::mark);
         let tail = mark
@@ -215,7 +216,7 @@ fn bars(page: &mut TermPage, figure: &Figure, all: &BarsBody) {
     }
 }
 
-/// Matrices that a terminal shows, in its order.
+/// Matrices that a terminal shows, in this order.
 fn shown_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
     let matrix = |figure| match (terminal_use(figure), &figure.body) {
         (TerminalUse::Matrix(place), FigureBody::Matrix(matrix)) => Some((place, figure, matrix)),
@@ -227,7 +228,7 @@ fn shown_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
     shown.into_iter().map(|(_, figure, matrix)| (figure, matrix)).collect()
 }
 
-/// Heat maps, two abreast where they fit, each with the classes of its paths.
+/// Heat maps, two side by side if they fit, each with the classes of its paths.
 fn matrices(page: &mut TermPage, report: &RunReport) {
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
     let shown = shown_matrices(report);
@@ -239,7 +240,7 @@ fn matrices(page: &mut TermPage, report: &RunReport) {
                 }
                 let width = block.iter().map(|line| line.1).max().unwrap_or(0);
                 let half = page.width.saturating_sub(3) / 2;
-                // A table that is wider than its matrix would leave no room for a second matrix.
+                // A table wider than its matrix would leave no room for a second matrix.
                 let room = if width <= half { half } else { page.width };
                 block.extend(first_screen::loss_table(matrix, room, page.paint));
                 blocks.push(block);
@@ -260,7 +261,7 @@ fn matrices(page: &mut TermPage, report: &RunReport) {
     }
 }
 
-/// Legend of the marks behind values, where there are some.
+/// Legend of the marks after values, if there are any.
 fn marks(page: &mut TermPage, report: &RunReport) {
     let cells = || report.figures.iter().flat_map(Figure::cells);
     let suspects = || cells().filter_map(|c| c.suspect.as_ref());
@@ -278,7 +279,7 @@ fn marks(page: &mut TermPage, report: &RunReport) {
     }
 }
 
-/// Causes by frequency, failures first: how many cases, of which suites, and the first reason.
+/// Reasons by frequency, failures first: number of cases, suites, and the first text.
 fn absences(page: &mut TermPage, report: &RunReport) {
     #[derive(Default)]
     struct CauseGroup<'a> {
@@ -300,17 +301,17 @@ fn absences(page: &mut TermPage, report: &RunReport) {
     page.heading("Not measured", &fmt::count(report.absences.len(), "case"));
     let mut causes: Vec<_> = causes.into_iter().collect();
     causes.sort_by_key(|((skipped, _), group)| (*skipped, std::cmp::Reverse(group.cases)));
-    for ((skipped, _), group) in causes.iter().take(MOST_REASONS) {
+    for ((skipped, _), group) in causes.iter().take(MAX_REASONS) {
         let (mark, ended) = if *skipped { (" ", "skipped") } else { ("!", "failed") };
         let suites: Vec<&str> = group.suites.iter().copied().collect();
         let of =
             if suites.is_empty() { String::new() } else { format!(" of {}", suites.join(", ")) };
         page.wrapped(mark, 1, &format!("{} {ended}: {}{of}", group.cases, group.why));
     }
-    more(page, causes.len(), MOST_REASONS, "cause");
+    more(page, causes.len(), MAX_REASONS, "cause");
 }
 
-/// What follows from a warning of a kind, for its figures.
+/// The consequence of a kind of warning for the affected figures.
 fn consequence(code: &str) -> &'static str {
     match code {
         "bimodal" => "two states; the median shows one of them",
@@ -327,8 +328,8 @@ fn consequence(code: &str) -> &'static str {
     }
 }
 
-/// Warnings by kind: what follows, the figures that are affected, the worst example, and the command
-/// that measures that again.
+/// Warnings by kind: consequence, affected figures, worst example, and the command that repeats the
+/// measurement.
 fn notes(page: &mut TermPage, report: &RunReport) {
     let groups = report.warnings_by_code();
     if groups.is_empty() {
@@ -341,7 +342,7 @@ fn notes(page: &mut TermPage, report: &RunReport) {
             figure_of.entry(case.to_string()).or_insert(figure);
         }
     }
-    for (code, warnings) in groups.iter().take(MOST_NOTES) {
+    for (code, warnings) in groups.iter().take(MAX_NOTES) {
         let Some(worst) = warnings.first() else { continue };
         let mut figures: BTreeMap<&str, usize> = BTreeMap::new();
         for warning in warnings {
@@ -353,10 +354,10 @@ fn notes(page: &mut TermPage, report: &RunReport) {
         figures.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
         let shown: Vec<String> = figures
             .iter()
-            .take(MOST_AFFECTED)
+            .take(MAX_AFFECTED)
             .map(|(title, n)| if *n == 1 { (*title).to_owned() } else { format!("{title} ({n})") })
             .collect();
-        let rest = figures.len().saturating_sub(MOST_AFFECTED);
+        let rest = figures.len().saturating_sub(MAX_AFFECTED);
         let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         let affected =
             if shown.is_empty() { String::new() } else { format!(" in {}", shown.join("; ")) };
@@ -381,7 +382,7 @@ fn notes(page: &mut TermPage, report: &RunReport) {
             page.wrapped(" ", 1, &format!("again: {again}"));
         }
     }
-    more(page, groups.len(), MOST_NOTES, "kind");
+    more(page, groups.len(), MAX_NOTES, "kind");
 }
 
 fn more(page: &mut TermPage, all: usize, shown: usize, noun: &str) {
@@ -392,7 +393,7 @@ fn more(page: &mut TermPage, all: usize, shown: usize, noun: &str) {
     }
 }
 
-/// Where a run's files are: one line of names and paths.
+/// The files of a run: one line of names and paths.
 pub fn files(files: &[(&str, &str)]) -> String {
     files.iter().map(|(name, path)| format!("{name} {path}")).collect::<Vec<_>>().join("   ")
 }

@@ -7,7 +7,7 @@ use pathline_explain::figure::RunReport;
 use pathline_explain::judge::judge;
 use pathline_findings::RunConclusions;
 use pathline_flow::Network;
-use pathline_report::html::{MOST_RUNS, PageRun, render_several};
+use pathline_report::html::{MAX_RUNS, PageRun, render_several};
 use pathline_report::terminal;
 use pathline_runner::{HostMachine, MachineChoice, MachineModel};
 use pathline_schema::{Journal, WorldKind as Recorded, plain_text};
@@ -134,8 +134,8 @@ fn several(runs: &[PathBuf], args: &ReportArgs) -> Result<ExitKind> {
     {
         bail!("--csv, --csv-raw, --json and --format are of one run: give one run each time");
     }
-    if runs.len() > MOST_RUNS {
-        bail!("{} runs, of which a page shows {MOST_RUNS}: give fewer", runs.len());
+    if runs.len() > MAX_RUNS {
+        bail!("{} runs, of which a page shows {MAX_RUNS}: give fewer", runs.len());
     }
     let Some(page) = &args.html else {
         bail!("a page of several runs has no folder: name it with --html FILE");

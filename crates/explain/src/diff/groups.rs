@@ -1,4 +1,4 @@
-//! Changes that share a path or a place, in one line.
+//! Changes with a common path or place, in one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use pathline_schema::{Case, Unit};
 use super::noise::class_of;
 use super::{CaseChange, DiffRow};
 
-/// Share of the compared cases of a place that must have changed for the place to be named.
+/// Share of a place's compared cases that must have changed for the place to be named.
 const MOST: f64 = 0.8;
 
-/// Cases that changed in one direction and have something in common.
+/// Cases with the same direction of change and a common place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangeGroup {
     /// [`CaseChange::Slower`] or [`CaseChange::Faster`].
     pub change: CaseChange,
     /// `gpu2→gpu3`, `gpu2`, a class of cases; empty for all cases.
     pub place: String,
-    /// Cases of the place that changed so.
+    /// Number of cases of the place with this change.
     pub changed: usize,
-    /// Cases of the place that both sides have.
+    /// Number of cases of the place on both sides.
     pub compared: usize,
-    /// Median speed after over speed before.
+    /// Median of speed after divided by speed before.
     pub effect: f64,
-    /// Least and greatest of these.
+    /// Minimum and maximum of these.
     pub range: (f64, f64),
     /// The rows, by their position in [`super::RunDiff::rows`].
     pub rows: Vec<usize>,
@@ -49,7 +49,7 @@ impl ChangeGroup {
     }
 }
 
-/// What cases can have in common, the most specific first.
+/// Possible common places of cases, the most specific first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum SharedPlace {
     Path(Unit, Unit),
@@ -101,7 +101,7 @@ pub(super) fn groups(rows: &[DiffRow]) -> Vec<ChangeGroup> {
         let mut covered: BTreeSet<usize> = BTreeSet::new();
         loop {
             let open = |at: &[usize]| at.iter().filter(|at| !covered.contains(at)).count();
-            // The map is in order of specificity, and the first of the greatest counts.
+            // The map is in order of specificity, and the first of equal ones counts.
             let best = members
                 .iter()
                 .filter(|(_, at)| open(at) > 1)

@@ -1,4 +1,4 @@
-//! Which runs are compared, and what differs about how they were made.
+//! Identities of compared runs, and their differences.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::fmt;
 /// The runs of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideIdentity {
-    /// Runs, with each repeat of a journal counted.
+    /// Number of runs, including each repeat of a journal.
     pub runs: usize,
     /// Host, or hosts.
     pub host: String,
@@ -17,18 +17,18 @@ pub struct SideIdentity {
     pub gpus: String,
     /// Number of GPUs, of the run with the fewest.
     pub gpu_count: usize,
-    /// Driver or what reads the GPUs, with its version.
+    /// GPU driver, or the source of GPU facts, with its version.
     pub driver: String,
     /// Version of pathline.
     pub version: String,
-    /// When the first run began and the last one, RFC 3339 in UTC; the same of one run.
+    /// Start of the first and of the last run, RFC 3339 in UTC; equal for one run.
     pub started: (String, String),
     /// Runs that ended before their last case.
     pub cut: usize,
 }
 
 impl SideIdentity {
-    /// What is known of the runs of a side.
+    /// The identity of a side's runs.
     pub(super) fn of(journals: &[&Journal]) -> Self {
         let repeats = |j: &&Journal| j.repeats.len().max(1);
         let mut starts: Vec<&str> = journals
@@ -72,7 +72,7 @@ impl SideIdentity {
     }
 }
 
-/// The different values of a property, in the order of the runs.
+/// The distinct values of a property, in the order of the runs.
 fn distinct(journals: &[&Journal], of: impl Fn(&Journal) -> String) -> String {
     let mut all: Vec<String> = Vec::new();
     for journal in journals {
@@ -100,7 +100,7 @@ fn driver(begin: &RunBegin) -> String {
     sources.join(", ")
 }
 
-/// What differs: name, before, after.
+/// Differences: name, before, after.
 pub(super) fn conditions(before: &[&Journal], after: &[&Journal]) -> Vec<(String, String, String)> {
     let env = |j: &Journal| {
         let pairs: Vec<String> = j.begin.env.iter().map(|(k, v)| format!("{k}={v}")).collect();

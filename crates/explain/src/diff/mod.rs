@@ -1,4 +1,4 @@
-//! Runs before and runs after, case by case: what changed, and how sure that is.
+//! Compares runs before with runs after, case by case: changes and their significance.
 
 mod groups;
 mod identity;
@@ -18,7 +18,7 @@ pub use noise::ClassNoise;
 use noise::{MIN_RUNS, NoiseTable, class_of};
 use sides::{CaseSide, case_sides, logs_of_runs};
 
-/// False discovery rate: the largest expected share of false changes among the reported ones.
+/// False discovery rate: the maximum expected share of false changes among those reported.
 const FALSE_SHARE: f64 = 0.05;
 
 /// Why runs are not compared.
@@ -34,7 +34,7 @@ pub enum DiffError {
         /// World of the run that differs from it.
         second: String,
     },
-    /// No case has a figure in both.
+    /// No case has a result on both sides.
     #[error(
         "no case has a figure in the runs before and after ({before} before, {after} after): give runs of the same suites; `pathline report RUN` lists what a run has"
     )]
@@ -51,28 +51,28 @@ pub enum DiffError {
     NoRun,
 }
 
-/// What became of a case from the first run to the second.
+/// Change of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaseChange {
-    /// One of its figures is more than hardware can carry: there is nothing to compare.
+    /// One of its results exceeds the hardware's limits: there is nothing to compare.
     BeyondCeiling,
     /// It takes more time.
     Slower,
-    /// It has a figure before, and after it failed or was skipped.
+    /// It has a result before; after, it failed or was skipped.
     Lost,
-    /// Its bytes were verified in the first run and not in the second, however long it takes.
+    /// Its bytes were verified before and not after, whatever its times.
     Unverified,
     /// It takes less time.
     Faster,
-    /// A change larger than the tolerance is neither shown nor excluded.
+    /// A change above the tolerance is neither shown nor excluded.
     Unclear,
-    /// As long, and its bytes were verified in the second run only.
+    /// Unchanged, but its bytes were verified only after.
     Verified,
-    /// Only runs before have it.
+    /// Only runs before contain it.
     OnlyFirst,
-    /// Only runs after have it.
+    /// Only runs after contain it.
     OnlySecond,
-    /// The same within the tolerance.
+    /// Unchanged within the tolerance.
     Same,
 }
 
@@ -111,69 +111,70 @@ impl CaseChange {
 pub struct DiffRow {
     /// The case.
     pub case: Case,
-    /// GB/s, or ns a step for a latency.
+    /// GB/s, or ns per step for a latency.
     pub unit: &'static str,
-    /// Before, in the unit: the median of the run, or the geometric mean of several runs' medians.
+    /// Value before, in the unit: the median of the run, or the geometric mean of several runs'
+    /// medians.
     pub a: Option<f64>,
-    /// The same after.
+    /// Value after.
     pub b: Option<f64>,
-    /// Speed after over speed before, and its 95 % interval: 1.1 is 10 % faster.
+    /// Speed after divided by speed before, with its 95 % interval: 1.1 is 10 % faster.
     pub effect: Option<(f64, f64, f64)>,
     /// Probability of such an effect on a machine that changed by no more than the tolerance.
     pub p_value: f64,
-    /// Samples of all runs before and after.
+    /// Number of samples in all runs before and after.
     pub samples: (usize, usize),
-    /// Runs before and after that measured it.
+    /// Number of runs before and after that measured it.
     pub runs: (usize, usize),
     /// The smallest slowdown that would be found 19 times in 20: 0.12 is 12 %.
     pub visible: f64,
-    /// What follows.
+    /// Conclusion.
     pub change: CaseChange,
-    /// Why one side has no figure.
+    /// Reason if one side has no result.
     pub why: String,
 }
 
-/// How runs are compared.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct DiffOptions<'j> {
-    /// The smallest change of interest: differences up to it are none. 0.02 is 2 %.
+    /// The smallest change of interest; smaller ones count as unchanged. 0.02 is 2 %.
     pub tolerance: f64,
-    /// Runs of an unchanged machine, from which the noise between runs is learnt. Journals of one host
-    /// count as runs of one machine.
+    /// Runs of an unchanged machine, from which to estimate the noise between runs. Journals of one
+    /// host count as runs of one machine.
     pub noise: Vec<&'j Journal>,
 }
 
-/// Runs compared.
+/// A comparison of runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunDiff {
-    /// All cases of all runs, the worst news first.
+    /// All cases of all runs, the most severe changes first.
     pub rows: Vec<DiffRow>,
-    /// Differences up to this share are called the same: 0.02 is 2 %.
+    /// Differences up to this share count as unchanged: 0.02 is 2 %.
     pub tolerance: f64,
-    /// Which runs are before and after.
+    /// Identities of the runs before and after.
     pub sides: [SideIdentity; 2],
-    /// What differs about how the runs were made: name, before, after.
+    /// Differences between the runs' conditions: name, before, after.
     pub conditions: Vec<(String, String, String)>,
-    /// Records that cannot be right: which run, how many, the first of them.
+    /// Impossible records: run, count, the first of them.
     pub rejected: Vec<String>,
-    /// Changes with a path or a place in common, slower first.
+    /// Changes with a common path or place, slower first.
     pub groups: Vec<ChangeGroup>,
     /// Noise between runs that was allowed for, by class of cases.
     pub noise: Vec<ClassNoise>,
-    /// Which effects are significant, given the number of cases.
+    /// Threshold of significance, given the number of cases.
     pub judged: FalseDiscovery,
 }
 
 impl RunDiff {
-    /// How many cases changed so.
+    /// Number of cases with a kind of change.
     pub fn count(&self, change: CaseChange) -> usize {
         self.rows.iter().filter(|r| r.change == change).count()
     }
-    /// Cases that both sides have a figure of.
+    /// Cases with a result on both sides.
     pub fn compared(&self) -> usize {
         self.rows.iter().filter(|r| r.a.is_some() && r.b.is_some()).count()
     }
-    /// Whether a case became slower, lost its figure or its verification, or cannot be right; or GPUs
+    /// Whether a case became slower, lost its result or its verification, or is impossible; or GPUs
     /// are missing after.
     pub fn is_worse(&self) -> bool {
         let worse = [
@@ -189,7 +190,7 @@ impl RunDiff {
     }
 }
 
-/// Compares two runs of one world; differences up to `tolerance` (0.02 is 2 %) are called the same.
+/// Compares two runs of one world; differences up to `tolerance` (0.02 is 2 %) count as unchanged.
 ///
 /// # Errors
 ///
@@ -202,7 +203,7 @@ pub fn diff(first: &Journal, second: &Journal, tolerance: f64) -> Result<RunDiff
 ///
 /// # Errors
 ///
-/// Refuses to mix real with simulated runs, or two simulated machines; no case has a figure on both
+/// Real and simulated runs, or two simulated machines, are mixed; no case has a result on both
 /// sides.
 pub fn diff_runs(
     before: &[&Journal],
@@ -239,7 +240,7 @@ pub fn diff_runs(
             found.push(comparison);
         }
     }
-    // Figures that were rejected are named, which says more than that none is left.
+    // Rejected results are named, which is more informative than an empty comparison.
     let rejects = before.iter().chain(after).any(|journal| !journal.rejected.is_empty());
     if !rejects && !rows.iter().any(|row| row.a.is_some() && row.b.is_some()) {
         return Err(DiffError::NoCommonCase { before: counts.0, after: counts.1 });
@@ -281,7 +282,7 @@ fn learnt_groups(journals: &[&Journal]) -> Vec<(Case, Vec<f64>)> {
     hosts.values().flat_map(|runs| logs_of_runs(&case_sides(runs))).collect()
 }
 
-/// The same of each case and side, of cases that both sides have enough runs of.
+/// Logarithms of the medians of each case and side, for cases with enough runs on both sides.
 fn side_groups(
     a: &BTreeMap<String, CaseSide<'_>>,
     b: &BTreeMap<String, CaseSide<'_>>,
@@ -304,7 +305,7 @@ fn judge_row(row: &mut DiffRow, comparison: Option<&RunComparison>, judged: &Fal
     };
 }
 
-/// What differs in the verification of both sides, and what cannot be right, comes before times.
+/// Differences in verification, and impossible results, take precedence over times.
 fn look_at_verification(row: &mut DiffRow, sides: (Option<&CaseSide>, Option<&CaseSide>)) {
     let beyond =
         |side: Option<&CaseSide>, name: &str| Some(format!("{name}: {}", side?.beyond.as_ref()?));
@@ -329,7 +330,7 @@ fn look_at_verification(row: &mut DiffRow, sides: (Option<&CaseSide>, Option<&Ca
     }
 }
 
-/// The noise that was allowed for, by class, the most cases first.
+/// The noise that was allowed for by class, the classes with the most cases first.
 fn class_noises(rows: &[DiffRow], table: &NoiseTable) -> Vec<ClassNoise> {
     let mut classes: BTreeMap<&str, Vec<&DiffRow>> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.effect.is_some()) {
@@ -365,9 +366,9 @@ fn rejected_records(run: &str, journal: &Journal) -> Option<String> {
     ))
 }
 
-/// Cases of the second run that differ from one of the first in their kernels alone, under the text of
-/// that one; and which kernels those are. Only where either run has one such case is it clear which two
-/// belong together.
+/// Cases of the second run that differ from a case of the first only in their kernels, under the
+/// text of that case; and those kernels. Two cases correspond only if neither run has several such
+/// cases.
 fn other_kernels<'j>(
     a: &BTreeMap<String, CaseSide<'_>>,
     mut b: BTreeMap<String, CaseSide<'j>>,
@@ -390,7 +391,7 @@ fn other_kernels<'j>(
     (pairs, b)
 }
 
-/// Texts of the cases with kernels, by what they are without them.
+/// Texts of the cases with kernels, by their text without them.
 fn by_path(sides: &BTreeMap<String, CaseSide<'_>>) -> BTreeMap<Case, Vec<String>> {
     let mut paths: BTreeMap<Case, Vec<String>> = BTreeMap::new();
     for (text, side) in sides {
@@ -439,7 +440,7 @@ fn row(
     let value = |side: Option<&CaseSide>| {
         let logs = side?.logs();
         let mean = (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
-        // Times are ns a byte for rates and ns a step for latencies.
+        // Times are ns per byte for rates and ns per step for latencies.
         Some(if unit == "ns" { mean.exp() } else { (-mean).exp() })
     };
     let runs = |side: Option<&CaseSide>| side.map_or(0, |s| s.runs.len());
@@ -457,7 +458,7 @@ fn row(
             let (a, b) = (a?, b?);
             let noise = table.of(case).0;
             let found = RunComparison::of(&a.runs, &b.runs, noise, tolerance);
-            // A case that fails now and then has a figure from the runs in which it did not.
+            // A case that sometimes fails has a result from the other runs.
             let fails = b.failed > 0 && a.failed == 0;
             (if fails { CaseChange::Lost } else { CaseChange::Unclear }, found.filter(|_| !fails))
         }
@@ -475,7 +476,7 @@ fn row(
             whys.into_iter().find(|w| !w.is_empty()).unwrap_or("").to_owned()
         }
     };
-    // Time to speed: the ends of the interval change places.
+    // From time to speed: the ends of the interval are exchanged.
     let effect = comparison.map(|c| (1.0 / c.effect, 1.0 / c.high, 1.0 / c.low));
     let row = DiffRow {
         case: case.clone(),

@@ -1,4 +1,4 @@
-//! How much runs of an unchanged machine differ, by class of case.
+//! Differences between runs of an unchanged machine, by class of case.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -6,21 +6,22 @@ use std::sync::OnceLock;
 use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, WorldKind};
 use pathline_stats::RunNoise;
 
-/// Values that ship, with their origin.
+/// Default values, with their origin.
 const SHIPPED: &str = include_str!("../../data/run_noise.csv");
 
-/// From this size on a case is bulk.
+/// Minimum size of a bulk case.
 const BULK: Bytes = Bytes::mib(16);
-/// Fewest runs of a case from which its class's noise is learnt.
+/// Minimum number of runs of a case to estimate the noise of its class.
 pub(super) const MIN_RUNS: usize = 3;
-/// Differences from which tails are taken for normal, and the freedom of more and of fewer.
+/// Number of differences from which tails count as normal, and degrees of freedom for more and for
+/// fewer.
 const MANY: usize = 30;
 const FREEDOM_OF_MANY: f64 = 12.0;
 const FREEDOM_OF_FEW: f64 = 6.0;
-/// Worth of a class, in further runs, where runs of both sides show the noise of each case.
+/// Weight of a class, in further runs, if runs of both sides show the noise of each case.
 const FREEDOM_OF_CLASS: f64 = 4.0;
 
-/// A row of the table of noise between runs.
+/// A row of the noise table.
 #[derive(Debug, Clone, PartialEq)]
 struct NoiseRule {
     class: String,
@@ -38,17 +39,17 @@ struct NoiseRule {
 pub struct ClassNoise {
     /// `GPU copies of 16MiB and more`.
     pub class: String,
-    /// Cases of this class that both sides have.
+    /// Number of cases of this class on both sides.
     pub cases: usize,
     /// Standard deviation from run to run, relative: 0.01 is 1 %.
     pub deviation: f64,
-    /// Where the deviation is from.
+    /// Origin of the deviation.
     pub origin: String,
     /// The smallest slowdown that is found 19 times in 20, of the median case: 0.12 is 12 %.
     pub visible: f64,
 }
 
-/// Where the noise between runs is from.
+/// Origin of the noise between runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NoiseTable {
     learnt: BTreeMap<&'static str, (RunNoise, String)>,
@@ -96,7 +97,7 @@ fn rule_of(case: &Case) -> Option<&'static NoiseRule> {
     })
 }
 
-/// Kind of mover; of a set, the one with the lowest number counts, which is the noisiest.
+/// Kind of mover; of several, the one with the lowest number, which is the noisiest.
 fn mover_kind(flow: &Flow) -> (u8, &'static str) {
     match flow.by {
         Mover::Io { .. } => (0, "io"),
@@ -112,7 +113,7 @@ fn mover_kind(flow: &Flow) -> (u8, &'static str) {
     }
 }
 
-/// Kind of memory; of several, the one with the lowest number counts.
+/// Kind of memory; of several, the one with the lowest number.
 fn memory_kind(flow: &Flow) -> (u8, &'static str) {
     let staged = matches!(flow.by, Mover::Staged { .. });
     let kind = |mem: MemKind| match mem {
@@ -131,13 +132,13 @@ fn memory_kind(flow: &Flow) -> (u8, &'static str) {
 }
 
 impl NoiseTable {
-    /// The values that ship; none at all for a model, whose processes do not differ.
+    /// The default values; none for a model, whose processes do not differ.
     pub(super) fn shipped(world: &WorldKind) -> Self {
         Self { learnt: BTreeMap::new(), is_model: *world != WorldKind::Real }
     }
 
-    /// Replaces values by what runs of unchanged machines show: logarithms of medians, a group for each
-    /// case of one machine.
+    /// Replaces values by those from runs of unchanged machines: logarithms of medians, one group
+    /// per case of one machine.
     pub(super) fn learn(&mut self, groups: &[(Case, Vec<f64>)]) {
         for (class, groups) in by_class(groups) {
             let differences: usize = groups.iter().map(|g| g.len() - 1).sum();
@@ -149,8 +150,7 @@ impl NoiseTable {
         }
     }
 
-    /// Replaces values by the noise of the runs that are compared, where a class has cases with enough
-    /// of them.
+    /// Replaces values by the noise of the compared runs, if a class has cases with enough of them.
     pub(super) fn learn_from_sides(&mut self, groups: &[(Case, Vec<f64>)]) {
         for (class, groups) in by_class(groups) {
             if let Some(noise) = RunNoise::pooled(&groups, FREEDOM_OF_CLASS) {
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn every_row_of_the_table_is_read() {
         let rows = SHIPPED.lines().filter(|l| !l.starts_with('#')).count();
-        // One row has the names of the columns.
+        // One row contains the column names.
         assert_eq!(rules().len(), rows - 1);
         assert!(rules().iter().all(|r| r.noise.deviation > 0.0 && r.noise.freedom >= 4.0));
         let last = rules().last().map(|r| (r.movers.join("|"), r.memories.join("|")));

@@ -1,4 +1,4 @@
-//! What the runs of one side know of each case.
+//! Results of each case in the runs of one side.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ pub(super) struct CaseSide<'a> {
     pub(super) runs: Vec<RunEstimate>,
     /// Runs in which it failed.
     pub(super) failed: usize,
-    /// Why it was skipped or failed, where it was.
+    /// Reason if it was skipped or failed.
     pub(super) why: &'a str,
     /// Runs in which its bytes were verified.
     verified: usize,
-    /// Why its figure cannot be right.
+    /// Reason if its result is impossible.
     pub(super) beyond: Option<String>,
-    /// Whether what starting and timing adds was subtracted from its times.
+    /// Whether the cost of starting and timing was subtracted from its times.
     pub(super) is_difference: bool,
 }
 
@@ -29,13 +29,13 @@ impl CaseSide<'_> {
     pub(super) fn is_verified(&self) -> bool {
         self.verified > 0 && self.verified == self.runs.len()
     }
-    /// Logarithms of the runs' medians, ns a byte or a step.
+    /// Logarithms of the runs' medians, ns per byte or step.
     pub(super) fn logs(&self) -> Vec<f64> {
         self.runs.iter().map(|run| run.log_median).collect()
     }
 }
 
-/// Cases of all runs of a side by their text; each repeat of a journal is a run.
+/// Cases of all runs of a side by text; each repeat of a journal is a run.
 pub(super) fn case_sides<'a>(journals: &[&'a Journal]) -> BTreeMap<String, CaseSide<'a>> {
     let mut sides: BTreeMap<String, CaseSide<'a>> = BTreeMap::new();
     for journal in journals {
@@ -85,18 +85,18 @@ fn add<'a>(sides: &mut BTreeMap<String, CaseSide<'a>>, outcome: &'a CaseOutcome)
     }
 }
 
-/// Logarithms of medians, a group for each case.
+/// Logarithms of medians, one group per case.
 pub(super) fn logs_of_runs(sides: &BTreeMap<String, CaseSide<'_>>) -> Vec<(Case, Vec<f64>)> {
     sides.values().map(|side| (side.case.clone(), side.logs())).collect()
 }
 
-/// Whether the figure of a case is a time of a step and no rate.
+/// Whether the result of a case is the time of a step and not a rate.
 pub(super) fn is_latency(case: &Case) -> bool {
     case.timed.iter().any(|f| f.by.is_chase()) || case.cadence == Cadence::Isolated
 }
 
-/// Time of each sample per byte or per step, of the slowest flow: runs may differ in repetitions.
-/// Without samples that are no time: a clock that steps back gives such.
+/// Time of each sample per byte or per step, of the slowest flow, since runs may differ in
+/// repetitions. Skips samples that are not durations: a clock that steps back gives such.
 fn times(case: &Case, all: &[FlowSeries]) -> CaseTimes {
     if is_latency(case) {
         return CaseTimes::slowest_step(all);

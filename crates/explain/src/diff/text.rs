@@ -6,11 +6,11 @@ use std::fmt::{self as std_fmt, Write as _};
 use super::{CaseChange, ClassNoise, DiffRow, RunDiff};
 use crate::fmt;
 
-/// The most rows of a text without `--all`; the counts cover all.
-const MOST_ROWS: usize = 40;
+/// Maximum rows without `--all`; the counts cover all rows.
+const MAX_ROWS: usize = 40;
 
 impl DiffRow {
-    /// `+10.2 % [+9.8, +10.6]`. Where nothing is known of the noise, a note instead of the interval.
+    /// `+10.2 % [+9.8, +10.6]`. If the noise is unknown, a note instead of the interval.
     pub fn effect_text(&self) -> String {
         let Some((effect, low, high)) = self.effect else { return String::new() };
         let effect = percent_of(effect);
@@ -37,7 +37,7 @@ impl RunDiff {
         format!("{both} in both, tolerance {}: {}", fmt::percent(self.tolerance), counts.join(", "))
     }
 
-    /// How many of the changes may be false.
+    /// Number of changes that may be false.
     pub fn false_changes(&self) -> String {
         let rate = fmt::percent(self.judged.rate);
         match self.judged.found {
@@ -49,7 +49,7 @@ impl RunDiff {
         }
     }
 
-    /// What only one side has, in one line; none if both have the same cases.
+    /// Cases of one side only, in one line; `None` if both have the same cases.
     pub fn one_sided(&self) -> Option<String> {
         let counts = [(CaseChange::OnlyFirst, "before"), (CaseChange::OnlySecond, "after")];
         let parts: Vec<String> = counts
@@ -61,8 +61,8 @@ impl RunDiff {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// Rows that a reader sees first: changes that no group covers, and the largest of each group. All
-    /// rows with `all`.
+    /// Rows to show first: changes outside groups, and the largest of each group; all rows with
+    /// `all`.
     pub fn shown(&self, all: bool) -> Vec<&DiffRow> {
         if all {
             return self.rows.iter().filter(|r| r.change != CaseChange::Same).collect();
@@ -77,10 +77,10 @@ impl RunDiff {
             .collect()
     }
 
-    /// The comparison as text, the answer first; with `all` every case that is not the same.
+    /// The comparison as text, conclusions first; with `all` every case that changed.
     pub fn text(&self, all: bool) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
+        // Writing to a string does not fail.
         let _infallible = self.write(&mut text, all);
         text
     }
@@ -127,7 +127,7 @@ impl RunDiff {
             "\n{:<14} {:>9} {:>9} {:<4}  {:<24} case",
             "", "before", "after", "", "speed [95 %]"
         )?;
-        let most = if all { usize::MAX } else { MOST_ROWS };
+        let most = if all { usize::MAX } else { MAX_ROWS };
         for row in rows.iter().take(most) {
             let value = |v: Option<f64>| v.map_or("-".into(), fmt::number);
             let effect = row.effect_text();
@@ -176,7 +176,7 @@ impl RunDiff {
 }
 
 impl ClassNoise {
-    /// `12 %`; `none` where even a case that takes 200 times as long would not be found.
+    /// `12 %`; `none` if even a case that takes 200 times as long would not be found.
     pub fn visible_text(&self) -> String {
         if self.visible < 0.995 { fmt::percent(self.visible) } else { "none".to_owned() }
     }

@@ -1,4 +1,4 @@
-//! How copies slow another thread that loads memory behind the same last-level cache.
+//! Slowdown of a thread that loads memory behind the same last-level cache as a copy.
 
 use pathline_schema::{Bytes, CpuHow, CpuOp, Flow, Mover, ShmCopies, SuiteId, Transport};
 
@@ -14,16 +14,16 @@ const SUITE: SuiteId = SuiteId::Shm;
 struct BystanderCell<'a> {
     watched: &'a Flow,
     copy: &'a Flow,
-    /// Share of its rate alone, in per cent.
+    /// Remaining share of its rate alone, in percent.
     cell: FigureCell,
 }
 
-/// How a copy stores.
+/// Kind of stores of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BystanderStore {
     Plain,
     Streaming,
-    /// The kernel chooses.
+    /// The kernel's choice.
     Kernel,
 }
 
@@ -79,7 +79,7 @@ fn all<'a>(run: &RunView<'a>) -> Vec<BystanderCell<'a>> {
             };
             Some(BystanderCell { watched, copy, cell: kept(run, SUITE, entry, watched) })
         })
-        .filter(|beside| beside.cell.value.is_some())
+        .filter(|bystander| bystander.cell.value.is_some())
         .collect()
 }
 
@@ -105,8 +105,8 @@ fn figures(run: &RunView) -> Vec<Figure> {
     let (at_row, at_col): (Vec<usize>, Vec<usize>) =
         ((0..rows.len()).collect(), (0..cols.len()).collect());
     let matrix = grid(
-        ("beside", &at_row),
-        ("who stands by", &at_col),
+        ("during", &at_row),
+        ("bystander", &at_col),
         ("% of alone", BetterWhen::Higher),
         (|row: usize| row_label(rows[row]), |col: usize| watched_label(cols[col])),
         |row, col| find(rows[row], cols[col]).map(|b| b.cell.clone()).unwrap_or_default(),
@@ -114,14 +114,14 @@ fn figures(run: &RunView) -> Vec<Figure> {
     vec![Figure {
         id: "shm-bystander".into(),
         suite: SUITE.into(),
-        title: "Copies behind a shared cache: what they leave of the rate of who stands by".into(),
+        title: "Copies behind a shared cache: remaining rate of a bystander".into(),
         finding: sentence(&all).unwrap_or_default(),
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),
     }]
 }
 
-/// The load that is slowed most, and its rate under each kind of copy.
+/// The most affected load, and its rate under each kind of copy.
 fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     let largest: Bytes = all.iter().map(|b| b.copy.bytes).max()?;
     let of_largest = || all.iter().filter(|b| b.copy.bytes == largest);

@@ -17,19 +17,19 @@ const SHOWN: [u64; 7] = [8, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28, 1 << 30
 
 pub(super) const SUITES: [SuiteId; 2] = [SuiteId::MpiCollectives, SuiteId::CclCollectives];
 
-/// A bus factor in full up to 8 ranks: `1.75`, `0.875`, `1`.
+/// An exact bus factor up to 8 ranks: `1.75`, `0.875`, `1`.
 fn format_factor(factor: f64) -> String {
     format!("{factor:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A collective that was measured.
+/// A measured collective.
 #[derive(Clone, Copy)]
 struct CollectiveEntry<'b, 'a> {
     sent: SentFlow<'b, 'a>,
     op: Collective,
     in_place: bool,
     unregistered: bool,
-    /// How many took part.
+    /// Number of members.
     n: usize,
 }
 
@@ -37,11 +37,11 @@ impl CollectiveEntry<'_, '_> {
     fn cadence(&self) -> Cadence {
         self.sent.entry.case.cadence
     }
-    /// Whether it is of the default kind: back to back, out of place, with registered buffers.
+    /// Whether it has the default mode: back to back, out of place, with registered buffers.
     fn is_usual(&self) -> bool {
         !self.in_place && !self.unregistered && self.cadence() == Cadence::Streaming
     }
-    /// Whether its size is what became of `wanted` when all had to have equal parts of it.
+    /// Whether its size is `wanted`, rounded to equal parts for all members.
     fn is_of(&self, wanted: u64) -> bool {
         let (size, unit) = (self.sent.size().0, 8 * self.n as u64);
         size <= wanted.max(unit) && wanted < size + unit
@@ -101,7 +101,7 @@ fn figures(run: &RunView) -> Vec<Figure> {
     figures
 }
 
-/// The collectives of one memory of a suite, and the largest group.
+/// The collectives of a suite with one kind of memory, and the largest group.
 struct CollectiveSet<'b, 'a> {
     run: &'b RunView<'a>,
     suite: SuiteId,
@@ -233,7 +233,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         curves.lines.iter().any(|l| l.points.len() > 1).then_some(figure)
     }
 
-    /// Rows of a table: operation and one of the sizes that are shown.
+    /// Rows of a table: operation and one of the displayed sizes.
     fn rows(&self) -> Vec<&'b CollectiveEntry<'b, 'a>> {
         let ops = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
         ops.flat_map(|&op| SHOWN.iter().map(move |&size| (op, size)))
@@ -320,7 +320,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
     }
 
     /// Busbw of all_reduce with buffers that are registered with the communicator, and with
-    /// others.
+    /// unregistered ones.
     fn registration(&self) -> Option<Figure> {
         let run = self.run;
         let id = format!("{}-registration-{}", self.suite, self.kind.id());
@@ -348,7 +348,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         });
         chart.draw(run, points, |_| {
             let one = |(size, with, without): &(Bytes, FigureCell, FigureCell)| {
-                let same = if apart(with, without) { "" } else { " (not told apart)" };
+                let same = if apart(with, without) { "" } else { " (not distinguishable)" };
                 let (with, without) = (with.value?, without.value?);
                 let times = fmt::number(with / without);
                 Some(format!("{} {times} times{same}", size.rounded()))
@@ -358,7 +358,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         })
     }
 
-    /// What all_reduce of small sizes takes queued, as a graph, one at a time, and in place.
+    /// Time of small all_reduces back to back, as a graph, one at a time, and in place.
     fn cadences(&self) -> Option<Figure> {
         let run = self.run;
         let id = format!("{}-cadence-{}", self.suite, self.kind.id());
@@ -391,7 +391,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let compare = |name: &str| {
                 let (other, alone) = (at(name)?, streaming.value?);
                 let value = fmt::number(other.value?);
-                let same = if apart(other, streaming) { "" } else { ", not told apart" };
+                let same = if apart(other, streaming) { "" } else { ", not distinguishable" };
                 let ratio = fmt::number(other.value? / alone);
                 Some(format!("{name} {value} us ({ratio} times{same})"))
             };
@@ -405,7 +405,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
     }
 }
 
-/// A barrier over the number of ranks.
+/// Time of a barrier over the number of ranks.
 fn barrier(run: &RunView, suite: SuiteId, all: &[CollectiveEntry<'_, '_>]) -> Option<Figure> {
     let barriers = || all.iter().filter(|d| d.op == Collective::Barrier);
     let library = run.library(barriers().next()?.sent.wire.via);
@@ -428,11 +428,11 @@ fn barrier(run: &RunView, suite: SuiteId, all: &[CollectiveEntry<'_, '_>]) -> Op
     })
 }
 
-/// What the largest all_reduce and the smallest take, in one sentence.
+/// Times of the largest and the smallest all_reduce, in one sentence.
 fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
     let all = in_suite(run, suite);
     let n = all.iter().map(|d| d.n).max()?;
-    // Device memory if there is some: what applications reduce.
+    // Device memory if available, since applications reduce it.
     let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == SendKind::of(MemKind::Vram));
     let kind = kind.or(all.first().map(|d| d.sent.kind()))?;
     let reduces = || {

@@ -1,4 +1,4 @@
-//! What paths of the copy engines share: each alone, pairs of the host's, groups, random sets.
+//! Resources shared by copy engine paths: single paths, pairs of host paths, groups, random sets.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,12 @@ use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 const SUITE: SuiteId = SuiteId::Contention;
 const RANDOM: SuiteId = SuiteId::Concurrent;
 
-/// Two paths of which one keeps less than this while the other runs share a resource. On four H200s
-/// both directions of one GPU kept 88 to 92 %, paths of different GPUs, which share host memory, 94 % or more.
-const FELT: f64 = 0.93;
+/// Two paths share a resource if one keeps less than this while the other runs. On four H200s both
+/// directions of one GPU kept 88 to 92 %; paths of different GPUs, which share host memory, 94 % or
+/// more.
+const MIN_INDEPENDENT: f64 = 0.93;
 
-/// Groups of one size whose rates differ by no more than this are alike.
+/// Maximum difference between the rates of groups of one size that count as equal.
 const ALIKE: f64 = 0.97;
 
 /// Direction of a copy between host and GPU.
@@ -66,7 +67,7 @@ impl ContendedPath {
     }
 }
 
-/// What the suite measured.
+/// The suite's results.
 struct ContentionData<'b, 'a> {
     alone: Vec<(&'a Flow, &'b RunEntry<'a>)>,
     /// Several copies at once.
@@ -91,11 +92,11 @@ fn rate(entry: &RunEntry<'_>, nth: usize) -> Option<f64> {
     Some(series.moved_bytes.as_f64() / ns).filter(|r| r.is_finite())
 }
 
-/// What each of two host paths keeps of its rate alone while the other one runs.
+/// Remaining share of each of two host paths' rate while both run.
 struct HostPair<'b, 'a> {
     paths: [ContendedPath; 2],
     keeps: [f64; 2],
-    /// Both together, GB/s.
+    /// Sum of both, GB/s.
     sum: f64,
     entry: &'b RunEntry<'a>,
 }
@@ -129,7 +130,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures.into_iter().flatten(), [together, shared])
 }
 
-/// Every path alone, by where it begins and ends.
+/// Rates of single paths, by their ends.
 fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     let units = sorted(found.alone.iter().flat_map(|(f, _)| [f.src.unit, f.dst.unit]));
     let cell = |from: Unit, to: Unit| {
@@ -154,7 +155,7 @@ fn alone(run: &RunView, found: &ContentionData) -> Option<Figure> {
     })
 }
 
-/// Share of its rate that each host path keeps while another one runs.
+/// Remaining share of each host path's rate while another one runs.
 fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Option<Figure> {
     let paths = sorted(pairs.iter().flat_map(|p| p.paths));
     if paths.is_empty() {
@@ -177,20 +178,20 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
     };
     let matrix = grid(
         ("path", &paths),
-        ("beside", &paths),
+        ("during", &paths),
         ("% of alone", BetterWhen::Higher),
         (label, label),
         cell,
     );
-    let felt = pairs.iter().filter(|p| p.keeps.iter().any(|&k| k < FELT)).count();
+    let sharing = pairs.iter().filter(|p| p.keeps.iter().any(|&k| k < MIN_INDEPENDENT)).count();
     Some(Figure {
         id: "contention-pairs".into(),
         suite: SUITE.into(),
         title: "What a path of the host keeps of its rate during another one".into(),
         finding: format!(
-            "In {felt} of {} one path loses more than {} by the other. {}",
+            "In {sharing} of {} one path loses more than {} by the other. {}",
             fmt::count(pairs.len(), "pair"),
-            fmt::percent(1.0 - FELT),
+            fmt::percent(1.0 - MIN_INDEPENDENT),
             shared.unwrap_or_default()
         )
         .trim()
@@ -200,7 +201,7 @@ fn interference(run: &RunView, pairs: &[HostPair], shared: Option<&str>) -> Opti
     })
 }
 
-/// GPUs of which every two slow each other in one direction, and the sum of two.
+/// GPUs that slow each other pairwise in one direction, and the sum of two.
 fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
     let mut texts = Vec::new();
     for direction in [HostDirection::In, HostDirection::Out] {
@@ -214,7 +215,10 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
                 let gpus = [p.paths[0].gpu, p.paths[1].gpu];
                 gpus.contains(&a) && gpus.contains(&b)
             };
-            same.iter().find(of).filter(|p| p.keeps.iter().sum::<f64>() < 2.0 * FELT).copied()
+            same.iter()
+                .find(of)
+                .filter(|p| p.keeps.iter().sum::<f64>() < 2.0 * MIN_INDEPENDENT)
+                .copied()
         };
         let gpus = sorted(same.iter().flat_map(|p| [p.paths[0].gpu, p.paths[1].gpu]));
         let mut groups: Vec<(Vec<u32>, Vec<f64>)> = Vec::new();
@@ -252,7 +256,7 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
 
 /// GPUs that copy at once with the host, in one direction or both.
 struct GpuGroup<'b, 'a> {
-    ways: &'static str,
+    direction: &'static str,
     gpus: Vec<u32>,
     sum: f64,
     entry: &'b RunEntry<'a>,
@@ -265,30 +269,30 @@ fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<Gpu
         let of = |direction: HostDirection| -> Vec<u32> {
             paths.iter().filter(|p| p.direction == direction).map(|p| p.gpu).collect()
         };
-        let (ways, gpus) = match (of(HostDirection::In), of(HostDirection::Out)) {
+        let (direction, gpus) = match (of(HostDirection::In), of(HostDirection::Out)) {
             (inward, out) if out.is_empty() => ("in", inward),
             (inward, out) if inward.is_empty() => ("out", out),
             (inward, out) if inward == out => ("both ways", inward),
             _ => return None,
         };
-        Some(GpuGroup { ways, gpus, sum: run.value(entry, CaseQuantity::Payload)?, entry })
+        Some(GpuGroup { direction, gpus, sum: run.value(entry, CaseQuantity::Payload)?, entry })
     };
     found
         .sets
         .iter()
         .filter_map(group)
-        .filter(|g| g.gpus.len() > 1 || g.ways == "both ways")
+        .filter(|g| g.gpus.len() > 1 || g.direction == "both ways")
         .collect()
 }
 
 fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> Option<Figure> {
     let mut sizes: BTreeMap<(usize, &str), Vec<&GpuGroup>> = BTreeMap::new();
     for group in groups {
-        sizes.entry((group.gpus.len(), group.ways)).or_default().push(group);
+        sizes.entry((group.gpus.len(), group.direction)).or_default().push(group);
     }
     let mut bars = Vec::new();
-    for ways in ["in", "out", "both ways"] {
-        for ((size, _), of) in sizes.iter().filter(|((_, w), _)| *w == ways) {
+    for direction in ["in", "out", "both ways"] {
+        for ((size, _), of) in sizes.iter().filter(|((_, w), _)| *w == direction) {
             let mut of = of.clone();
             of.sort_by(|a, b| a.sum.total_cmp(&b.sum));
             let (Some(low), Some(high)) = (of.first(), of.last()) else { continue };
@@ -300,10 +304,10 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
                 cell: FigureCell { path: None, ..run.cell(g.entry, CaseQuantity::Payload) },
             };
             if low.sum > ALIKE * high.sum {
-                bars.push(bar(format!("{noun} {ways}"), high));
+                bars.push(bar(format!("{noun} {direction}"), high));
             } else {
-                bars.push(bar(format!("{noun} {ways}, fastest: {}", names(high)), high));
-                bars.push(bar(format!("{noun} {ways}, slowest: {}", names(low)), low));
+                bars.push(bar(format!("{noun} {direction}, fastest: {}", names(high)), high));
+                bars.push(bar(format!("{noun} {direction}, slowest: {}", names(low)), low));
             }
         }
     }
@@ -321,7 +325,7 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
     )
 }
 
-/// All GPUs at once with the host: what they get in all, and of what they have alone.
+/// All GPUs at once with the host: total rate, and its share of the sum of single rates.
 fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String> {
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
     let alone = |direction: HostDirection| -> f64 {
@@ -334,14 +338,14 @@ fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String
         }
         best.into_values().sum()
     };
-    let part = |ways: &str| {
-        let group = groups.iter().find(|g| g.gpus.len() == all && g.ways == ways)?;
-        let most = match ways {
+    let part = |direction: &str| {
+        let group = groups.iter().find(|g| g.gpus.len() == all && g.direction == direction)?;
+        let most = match direction {
             "in" => alone(HostDirection::In),
             "out" => alone(HostDirection::Out),
             _ => alone(HostDirection::In) + alone(HostDirection::Out),
         };
-        Some(format!("{} {ways}, {}", fmt::gbs(group.sum), fmt::percent(group.sum / most)))
+        Some(format!("{} {direction}, {}", fmt::gbs(group.sum), fmt::percent(group.sum / most)))
     };
     let parts: Vec<String> = ["in", "out", "both ways"].into_iter().filter_map(part).collect();
     (!parts.is_empty()).then(|| {
@@ -352,7 +356,7 @@ fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String
     })
 }
 
-/// Random sets by kind and size: the one in the middle of each.
+/// Random sets by kind and size: the median of each.
 fn random(run: &RunView) -> Option<Figure> {
     let sets = found(run, RANDOM).sets;
     let kind = |e: &RunEntry| {

@@ -1,4 +1,4 @@
-//! Several GPUs at once against host memory.
+//! Several GPUs at once with host memory.
 
 use std::collections::BTreeSet;
 
@@ -37,25 +37,25 @@ impl FanDirection {
     }
 }
 
-/// GPUs that stream at once.
+/// A set of concurrently copying GPUs.
 #[derive(Debug, Clone)]
 pub struct GpuFan<'a> {
     /// The GPUs, ascending.
     pub gpus: Vec<u32>,
     /// Whether some of them share a package, and are not all GPUs of the node.
     pub same_package: bool,
-    /// Whether it is known which package each of them is in.
+    /// Whether the packages of all of them are known.
     packaged: bool,
-    /// Over how many NUMA domains their memory is spread.
+    /// Number of NUMA domains with their memory.
     pub domains: usize,
     all: bool,
     /// The case.
     pub entry: RunEntry<'a>,
-    /// Read + written, GB/s.
+    /// Bytes read and written, GB/s.
     value: Option<f64>,
-    /// Direction of copies by copy engines; none for kernels that read and write host memory.
+    /// Direction of copies by copy engines; `None` for kernels that read and write host memory.
     pub direction: Option<FanDirection>,
-    /// Times the rate of the one GPU.
+    /// Multiple of a single GPU's rate.
     ratio: Option<f64>,
 }
 
@@ -86,7 +86,7 @@ fn fans<'a>(run: &RunView<'a>) -> Vec<GpuFan<'a>> {
     fans
 }
 
-/// A case of several GPUs at once; none if it is of another form.
+/// A case of several GPUs at once; `None` for other cases.
 pub fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     let flows = &entry.case.timed;
     let gpus: BTreeSet<u32> = flows.iter().filter_map(|f| f.by.at().gpu()).collect();
@@ -123,7 +123,7 @@ pub fn fan<'a>(run: &RunView<'a>, entry: RunEntry<'a>) -> Option<GpuFan<'a>> {
     })
 }
 
-/// Packages of GPUs, as far as they are known.
+/// Packages of GPUs, as far as known.
 fn packages(topology: &Topology, gpus: &[u32]) -> Vec<u32> {
     let package = |g: &u32| topology.gpus.iter().find(|gpu| gpu.index == *g)?.package;
     gpus.iter().filter_map(package).collect()

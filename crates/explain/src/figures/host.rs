@@ -13,11 +13,11 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Host;
 
-/// Size at which memory domains are compared: past the caches, and not so large that it does not
-/// fit everywhere.
+/// Size at which memory domains are compared: larger than the caches, and small enough to fit
+/// everywhere.
 const COMPARED: Bytes = Bytes::mib(256);
 
-/// A loop of the processor: work, threads, flow.
+/// A CPU loop: work, threads, flow.
 fn loop_of<'a>(entry: &RunEntry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
     let flow = entry.lone()?;
     match flow.by {
@@ -26,7 +26,7 @@ fn loop_of<'a>(entry: &RunEntry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
     }
 }
 
-/// Memory and cores of a flow whose data all lies in one domain.
+/// Domains of the memory and the cores of a flow, if all data is in one domain.
 fn domain(flow: &Flow) -> Option<(Unit, Unit)> {
     let cores = flow.by.at();
     match (flow.src.mem, flow.dst.mem) {
@@ -36,9 +36,8 @@ fn domain(flow: &Flow) -> Option<(Unit, Unit)> {
     }
 }
 
-/// The size at which thread counts and domains are compared: the one that was measured with the most
-/// thread counts, then with the most loops over memory of other domains; the suite chooses it by the
-/// caches.
+/// The size at which thread counts and domains are compared: the one with the most thread counts,
+/// then with the most loops over memory of other domains. The suite derives it from the caches.
 fn compared(run: &RunView) -> Bytes {
     let mut sizes: BTreeMap<Bytes, (BTreeSet<u32>, usize)> = BTreeMap::new();
     let loops = run.entries.iter().filter_map(loop_of);
@@ -53,7 +52,7 @@ fn compared(run: &RunView) -> Bytes {
     most.map_or(COMPARED, |(bytes, _)| bytes)
 }
 
-/// The domain whose own cores were measured over the most sizes.
+/// The domain whose own cores were measured at the most sizes.
 fn main_domain(run: &RunView) -> Option<Unit> {
     let mut sizes: Vec<(Unit, BTreeSet<Bytes>)> = Vec::new();
     for entry in &run.entries {
@@ -64,7 +63,7 @@ fn main_domain(run: &RunView) -> Option<Unit> {
             None => sizes.push((cores, BTreeSet::from([flow.bytes]))),
         }
     }
-    // The first of equals, so that a report does not depend on the order of cases.
+    // The first of equal ones, so that a report does not depend on the order of cases.
     sizes.sort_by_key(|(unit, seen)| (std::cmp::Reverse(seen.len()), *unit));
     sizes.first().map(|(unit, _)| *unit)
 }
@@ -98,7 +97,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     figures.extend(chase(run, &points));
     figures.extend(numa(run));
     figures.extend(touch_figure(run, &touch));
-    // With every core at work, as an application would; the case of one thread is in its figure.
+    // With all cores busy, as in an application; the case with one thread is in its figure.
     let crossover = crossovers.last().map(|c| fmt::sentence(&format!("{}.", c.sentence())));
     let sentences = [rates(run), crossover, load_latency(run, &points), touch.sentence()];
     SuiteFindings::new(figures, sentences)
@@ -107,8 +106,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 /// A rate of the host's memory: threads, cell, name.
 type MemoryRate = (u32, FigureCell, String);
 
-/// The fastest loop over the host's memory, how far ahead of the others it is, and what one thread
-/// gets of it.
+/// The fastest loop over host memory, its lead over the others, and the rate of one thread.
 fn rates(run: &RunView) -> Option<String> {
     let mut rates: Vec<MemoryRate> = Vec::new();
     for entry in run.entries.iter().filter(|e| e.of(SuiteId::Host)) {
@@ -116,7 +114,7 @@ fn rates(run: &RunView) -> Option<String> {
         let Mover::Cpu { work, threads, .. } = flow.by else { continue };
         let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
         let cell = run.cell(entry, CaseQuantity::Traffic);
-        // Rates of blocks that fit into caches are not those of memory.
+        // Blocks that fit into caches do not have memory's rate.
         if limit.is_some() && run.past_caches(flow) && cell.value.is_some() {
             rates.push((threads, cell, format!("{work} over {}", flow.bytes.rounded())));
         }
@@ -148,10 +146,10 @@ fn rates(run: &RunView) -> Option<String> {
     ))
 }
 
-/// A cache counts as seen where a load within it takes less than this share of one in memory.
+/// A cache is visible if a load from it takes less than this share of a load from memory.
 const CACHE_IS_SEEN: f64 = 0.8;
 
-/// Latency within each cache, and in memory.
+/// Latency of each cache, and of memory.
 fn load_latency(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<String> {
     let precise = |(bytes, cell): &(Bytes, FigureCell)| {
         cell.value.filter(|_| is_precise(cell)).map(|ns| (*bytes, ns))
@@ -161,7 +159,7 @@ fn load_latency(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<String>
     let (mut parts, mut unseen) = (Vec::new(), String::new());
     let mut below = Bytes(0);
     for (level, size) in run.cache_levels() {
-        // Half of a cache is surely in it: pages and other data share the rest.
+        // Half of a cache certainly fits: pages and other data share the rest.
         let inside = points.iter().filter(|(b, _)| *b > below && b.0 <= size.0 / 2);
         match inside.max_by_key(|(b, _)| *b) {
             Some((bytes, ns)) if *ns > CACHE_IS_SEEN * memory && *bytes < largest => {
@@ -182,15 +180,15 @@ fn load_latency(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<String>
     Some(format!("A dependent load takes {}{unseen}.", fmt::list(&parts)))
 }
 
-/// Where streaming stores overtake ordinary ones, for one number of threads.
+/// Crossover of streaming and ordinary stores, for one number of threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreCrossover {
     /// Number of threads.
     pub threads: u32,
-    /// Smallest size from which on they stay ahead by more than both 95 % intervals, and their gain
-    /// there; none if they are not so far ahead at the largest.
+    /// Smallest size from which streaming stores stay ahead by more than both 95 % intervals, and
+    /// their gain there; `None` if they are not ahead at the largest size.
     pub at: Option<(Bytes, f64)>,
-    /// Smallest and largest size that both were measured at.
+    /// Smallest and largest size at which both were measured.
     pub sizes: (Bytes, Bytes),
     /// Best streaming copy at the largest size, and its rate.
     pub streaming: (CpuHow, f64),
@@ -198,19 +196,19 @@ pub struct StoreCrossover {
     pub temporal: (CpuHow, f64),
     /// The C library's copy there.
     memcpy: Option<MemcpyRate>,
-    /// Whether the 95 % intervals of the two are apart there.
+    /// Whether the 95 % intervals of the two are disjoint there.
     pub sure: bool,
 }
 
-/// The C library's copy at the largest size. It chooses its stores by size, so it is neither a
-/// streaming copy nor a temporal one.
+/// The C library's copy at the largest size. It selects its stores by size, so it is neither a
+/// streaming nor a temporal copy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct MemcpyRate {
     rate: f64,
-    /// Whether its interval is apart from that of the best other copy.
+    /// Whether its interval and that of the best other copy are disjoint.
     sure: bool,
-    /// Whether glibc takes streaming stores by itself at this size: on x86-64 from about 3/4 of
-    /// the shared cache (sysdeps/x86/dl-cacheinfo.h, `non_temporal_threshold`).
+    /// Whether glibc itself selects streaming stores at this size: on x86-64 from about 3/4 of the
+    /// shared cache (sysdeps/x86/dl-cacheinfo.h, `non_temporal_threshold`).
     streams: bool,
 }
 
@@ -263,8 +261,8 @@ impl StoreCrossover {
     }
 }
 
-/// Where streaming stores overtake ordinary ones, for every number of threads that was measured over
-/// several sizes, the fewest threads first.
+/// Crossovers of streaming and ordinary stores, for every number of threads measured at several
+/// sizes, in ascending order.
 pub fn store_crossovers(run: &RunView) -> Vec<StoreCrossover> {
     crossovers(run, &near(run))
 }
@@ -320,7 +318,8 @@ fn crossover(run: &RunView, loops: &[HostLoop], threads: u32) -> Option<StoreCro
     })
 }
 
-/// Whether glibc's memcpy surely takes streaming stores: each thread calls it for its share of the bytes.
+/// Whether glibc's memcpy certainly selects streaming stores: each thread calls it for its share of
+/// the bytes.
 fn memcpy_streams(run: &RunView, bytes: Bytes, threads: u32) -> bool {
     let cache = main_domain(run).map_or(0, |home| run.last_cache(home));
     run.topology().host.arch == "x86_64" && cache > 0 && bytes.0 / u64::from(threads.max(1)) > cache
@@ -332,7 +331,8 @@ fn cache_marks(run: &RunView) -> Vec<(f64, String)> {
     levels.iter().map(|(n, size)| (size.as_f64(), format!("L{n} {}", size.rounded()))).collect()
 }
 
-/// The measured ceiling of the main domain's memory, for `arrays` bytes moved a byte of payload.
+/// The measured ceiling of the main domain's memory, for `arrays` bytes of traffic per byte of
+/// payload.
 fn ceiling(run: &RunView, arrays: f64) -> Vec<(String, f64)> {
     let best = main_domain(run).and_then(|home| run.best_of(home, home));
     let name = |by: &str| format!("best of this memory, measured: {by}");
@@ -436,7 +436,7 @@ fn threads(run: &RunView, loops: &[HostLoop]) -> Option<Figure> {
     let best = lines.iter().filter_map(|l| {
         let values = l.points.iter().filter_map(|(x, c)| Some((*x, c.value?)));
         let (x, top) = values.clone().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        // The fewest threads within 5 % of the best: more only heat the machine.
+        // The fewest threads within 5 % of the best: more would only consume power.
         let enough = values.clone().find(|(_, v)| *v >= 0.95 * top).map_or(x, |v| v.0);
         Some((&l.name, top, enough))
     });
@@ -513,7 +513,7 @@ fn chase(run: &RunView, points: &[(Bytes, FigureCell)]) -> Option<Figure> {
     })
 }
 
-/// Cores by memory domain, where there is more than one.
+/// Cores by memory domain, if there are several.
 fn numa(run: &RunView) -> Vec<Figure> {
     let named: BTreeSet<Unit> =
         run.entries.iter().filter_map(|e| loop_of(e)?.2.by.at().numa().map(Unit::Numa)).collect();
@@ -596,7 +596,7 @@ fn numa(run: &RunView) -> Vec<Figure> {
     figures
 }
 
-/// First-touch cost: ns for a base page, and for a huge page.
+/// First-touch cost: ns per base page, and per huge page.
 struct FirstTouch {
     page: Bytes,
     huge: Bytes,
@@ -607,7 +607,7 @@ struct FirstTouch {
 fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
     let host = &run.topology().host;
     let page = if host.page.0 == 0 { Bytes::kib(4) } else { host.page };
-    // Transparent huge pages are the smallest ones: 2 MiB on x86-64.
+    // Transparent huge pages have the smallest huge size: 2 MiB on x86-64.
     let huge = host.huge_pages.iter().copied().filter(|h| *h > page).min().unwrap_or(Bytes::mib(2));
     let cost = |mem: pathline_schema::MemKind, page: Bytes| {
         let (.., entry) = loops.iter().find(|(work, _, _, entry)| {
@@ -616,7 +616,7 @@ fn touch_cost(run: &RunView, loops: &[HostLoop]) -> FirstTouch {
         let cell = run.cell(entry, CaseQuantity::Payload);
         let rate = cell.value;
         let relative = rate.map_or(0.0, |r| cell.half_width / r);
-        // A rate that is next to nothing is no sample of a page's cost, whatever the page's size.
+        // A rate near zero is not a sample of a page's cost, for any page size.
         let value = rate.map(|r| page.as_f64() / r).filter(|ns| *ns < f64::MAX / 1e9);
         let half_width = value.map_or(0.0, |v| v * relative).min(f64::MAX / 1e9);
         let small = entry.series().iter().any(|s| s.small_pages().is_some());
@@ -669,7 +669,7 @@ fn touch_figure(run: &RunView, touch: &FirstTouch) -> Option<Figure> {
 }
 
 impl FirstTouch {
-    /// What a page costs and what huge pages save.
+    /// Cost of a page, and savings by huge pages.
     fn sentence(&self) -> Option<String> {
         let page = self.per_page.as_ref().and_then(|c| c.value)?;
         let rate = |bytes: Bytes, ns: f64| fmt::gbs(bytes.as_f64() / ns);

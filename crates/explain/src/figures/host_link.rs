@@ -1,4 +1,4 @@
-//! Between the host's memory and a GPU.
+//! Bandwidth between host memory and a GPU.
 
 use pathline_schema::{Flow, GridSize, KernelOp, MemKind, MigrateHow, Mover, SuiteId};
 
@@ -17,10 +17,10 @@ struct HostPath<'a> {
     gpu: u32,
     label: String,
     entry: RunEntry<'a>,
-    /// Whether the data goes to the GPU, and only there.
+    /// Whether the data goes to the GPU only.
     inward: bool,
     mem: MemKind,
-    /// Whether the pages move, by whatever makes them.
+    /// Whether the pages migrate, by any mechanism.
     migrates: Option<MigrateHow>,
 }
 
@@ -88,12 +88,13 @@ fn figures(run: &RunView, paths: &[HostPath]) -> Vec<Figure> {
     figures
 }
 
-/// What two kernels of one GPU at once say. On H200 the grid of the first one, a block for each tile,
-/// filled all multiprocessors, and the directions had 26 and 47 GB/s in one sample, 40 and 29 in another.
+/// A caution about two concurrent kernels of one GPU. On H200 the grid of the first one, a block
+/// per tile, filled all multiprocessors, and the directions had 26 and 47 GB/s in one sample, 40
+/// and 29 in another.
 const WAITS_FOR_UNITS: &str = " Both ways by kernels, blocks of one copy can wait until those of the other leave a \
      multiprocessor: that is no limit of the link.";
 
-/// Whether a bar is of kernels in both directions whose blocks do not all fit on the GPU at once.
+/// Whether a bar is of kernels in both directions whose blocks exceed the GPU's capacity.
 fn waits_for_units(bar: &FigureBar) -> bool {
     let tiled = |flow: &Flow| match flow.by {
         Mover::Kernel { variant, .. } => variant.grid == GridSize::Tiles,
@@ -143,7 +144,7 @@ fn matrix(
     cell: &impl Fn(&str, u32) -> FigureCell,
 ) -> Figure {
     let matrix = grid(
-        ("way", labels),
+        ("path", labels),
         ("GPU", gpus),
         ("GB/s", BetterWhen::Higher),
         (|label: &str| label.to_owned(), |g: u32| g.to_string()),
@@ -167,7 +168,7 @@ fn matrix(
     }
 }
 
-/// The fastest path in, and the fastest back.
+/// The fastest path in each direction.
 fn best_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let best = |inward: bool| {
         let of: Vec<(&HostPath, f64, FigureCell)> = paths
@@ -196,7 +197,7 @@ fn best_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     ))
 }
 
-/// Pageable memory and page migration compared with the best path in.
+/// Pageable memory and page migration compared with the fastest H2D path.
 fn slow_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let best_of = |want: &dyn Fn(&HostPath) -> bool| {
         let chosen = paths.iter().filter(|w| w.inward && want(w));

@@ -18,7 +18,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures, [sentence.flatten()])
 }
 
-/// The matrix of small copies, one at a time, and its sentence for the summary.
+/// The matrix of small single copies, and its sentence for the summary.
 fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
     let copies: Vec<(&RunEntry, &Flow)> = run
         .suite(SUITE)
@@ -78,8 +78,8 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
     Some((figure, sentence))
 }
 
-/// What a time of operations one at a time has in it of the timer, or has not. A copy that was timed
-/// alone, as in runs before differences were taken, contains an empty pair of events.
+/// Whether times of single operations include the timer. A copy timed alone, as in runs before
+/// differences were used, includes an empty pair of events.
 fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a>>) -> String {
     let sampled = |entry: &'a RunEntry<'a>| match entry.state {
         EntryState::Sampled(series) => series,
@@ -100,7 +100,7 @@ fn start_clause<'a>(run: &RunView, entries: impl Iterator<Item = &'a RunEntry<'a
     }
 }
 
-/// Dependent loads of each GPU from each memory that is not its own.
+/// Dependent loads by each GPU from all other memories.
 fn loads(run: &RunView) -> Option<Figure> {
     let chases: Vec<(&RunEntry, u32, Unit)> = run
         .suite(SUITE)

@@ -11,8 +11,8 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Local;
 
-/// What is done to a GPU's own memory, in display order.
-const WAYS: [(&str, Option<KernelOp>); 5] = [
+/// Operations on a GPU's own memory, in display order.
+const OPERATIONS: [(&str, Option<KernelOp>); 5] = [
     ("copy, runtime", None),
     ("copy, kernel", Some(KernelOp::Copy)),
     ("read", Some(KernelOp::Read)),
@@ -20,7 +20,7 @@ const WAYS: [(&str, Option<KernelOp>); 5] = [
     ("triad", Some(KernelOp::Triad)),
 ];
 
-/// The GPU and the operation of a flow inside one GPU; none is the runtime's copy.
+/// The GPU and the operation of a flow inside one GPU; `None` for the runtime's copy.
 fn path(entry: &RunEntry) -> Option<(u32, Option<KernelOp>)> {
     let flow = entry.lone()?;
     let at = flow.by.at();
@@ -62,7 +62,7 @@ fn bars(
     gpus: usize,
     cell: impl Fn(Option<KernelOp>) -> FigureCell,
 ) -> Option<Figure> {
-    let bars: Vec<FigureBar> = WAYS
+    let bars: Vec<FigureBar> = OPERATIONS
         .iter()
         .map(|&(label, op)| FigureBar { label: label.into(), cell: cell(op) })
         .filter(|b| b.cell.case.is_some())
@@ -92,14 +92,14 @@ fn matrix(
     cell: impl Fn(u32, Option<KernelOp>) -> FigureCell,
 ) -> Figure {
     let matrix = grid(
-        ("operation", &WAYS),
+        ("operation", &OPERATIONS),
         ("GPU", gpus),
         ("GB/s", BetterWhen::Higher),
         (|w: (&str, _)| w.0.to_owned(), |g: u32| g.to_string()),
         |(_, op), g| cell(g, op),
     );
-    // The GPUs should be alike: the operation in which they differ most is named.
-    let spread = matrix.cells.iter().zip(WAYS).filter_map(|(row, (name, _))| {
+    // The GPUs are expected to be equal: names the operation in which they differ most.
+    let spread = matrix.cells.iter().zip(OPERATIONS).filter_map(|(row, (name, _))| {
         let (low, high) = super::extremes(&values(row.iter()));
         (low > 0.0 && high.is_finite()).then(|| (name, high / low - 1.0))
     });

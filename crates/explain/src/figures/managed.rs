@@ -1,4 +1,4 @@
-//! Managed memory: in place, on the move, and once it is there.
+//! Managed memory: in place, during migration, and after it.
 
 use pathline_schema::{Bytes, Flow, MigrateHow, Mover, SuiteId, Unit};
 
@@ -14,7 +14,7 @@ fn path(flow: &Flow) -> Option<String> {
     Some(match flow.by {
         Mover::Migrate { how: MigrateHow::Fault, .. } => format!("{from} to {to}, page faults"),
         Mover::Migrate { how: MigrateHow::Prefetch, .. } => format!("{from} to {to}, prefetch"),
-        Mover::Kernel { at, .. } if at == flow.src.unit => format!("{at} reads what is there"),
+        Mover::Kernel { at, .. } if at == flow.src.unit => format!("{at} reads resident pages"),
         Mover::Kernel { at, .. } => format!("{at} reads the host's in place"),
         _ => return None,
     })
@@ -27,7 +27,7 @@ fn points(run: &RunView) -> Vec<SizedCell> {
     run.suite(SUITE)
         .filter_map(|e| {
             let flow = e.lone()?;
-            // Ceilings differ by path and would be a line each: only the cells have them.
+            // Ceilings differ by path, so only the cells have them.
             Some((path(flow)?, flow.bytes, run.cell(e, CaseQuantity::Payload)))
         })
         .collect()
@@ -70,7 +70,7 @@ fn sentence(points: &[SizedCell]) -> Option<String> {
         ("moved in by faults", value(&|w| w.starts_with("host to") && w.ends_with("faults"))),
         ("by prefetch", value(&|w| w.starts_with("host to") && w.ends_with("prefetch"))),
         ("back by prefetch", value(&|w| w.contains("to host"))),
-        ("read once it is there", value(&|w| w.ends_with("there"))),
+        ("read after migration", value(&|w| w.ends_with("resident pages"))),
     ]
     .into_iter()
     .filter_map(|(what, value)| Some(format!("{} {what}", fmt::gbs(value?))))

@@ -12,7 +12,7 @@ use super::{
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 
-/// A size at which rates are quoted where a run has it.
+/// Preferred size for quoted rates.
 const LARGE: u64 = 1 << 20;
 
 pub(super) const SUITES: &[SuiteId] = &[
@@ -119,7 +119,7 @@ fn bandwidth(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     })
 }
 
-/// The best rate of each line, and where half of it is reached.
+/// The best rate of each line, and the size at half of it.
 fn tops(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
         let best = line
@@ -166,9 +166,9 @@ fn both_ways(run: &RunView) -> Option<Figure> {
                     .find(|s| memory(s.kind()) == line.name && s.size().as_f64() == *x)?;
                 let alone = run.cell(alone.entry, CaseQuantity::Payload);
                 let ratio = both.value? / alone.value?;
-                let doubt = both.half_width / both.value? + alone.half_width / alone.value?;
-                let doubt = format!("{} +-{}", fmt::number(ratio), fmt::number(ratio * doubt));
-                Some(format!("{doubt} times in {}", line.name))
+                let relative = both.half_width / both.value? + alone.half_width / alone.value?;
+                let gain = format!("{} +-{}", fmt::number(ratio), fmt::number(ratio * relative));
+                Some(format!("{gain} times in {}", line.name))
             })
             .collect();
         if !gains.is_empty() {
@@ -197,7 +197,7 @@ fn one_sided(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
     chart.draw(run, points, |lines| fmt::sentence(&tops(lines)))
 }
 
-/// Beside ours what OSU's program prints: the mean of rank 0's own times.
+/// The result of OSU's program next to ours: the mean of rank 0's own times.
 fn osu(run: &RunView, suite: SuiteId, program: &str) -> Option<Figure> {
     let all = sent_flows::in_suite(run, suite);
     let sizes = sorted(all.iter().map(SentFlow::size));
@@ -235,7 +235,7 @@ fn osu(run: &RunView, suite: SuiteId, program: &str) -> Option<Figure> {
     Some(sent_flows::table((&id, suite, title, finding), run, (unit, better), (&rows, &cols), cell))
 }
 
-/// Every ordered pair: small messages there and back, and large ones.
+/// All ordered pairs: round trips of small messages, and large messages.
 fn matrices(run: &RunView, suite: SuiteId) -> Vec<Figure> {
     let all = sent_flows::in_suite(run, suite);
     let kinds: BTreeSet<(bool, SendKind)> =
@@ -255,7 +255,7 @@ fn matrix(
         .filter(|s| (s.wire.op != WireOp::Ping) == large && s.kind() == kind && s.at_once == 1)
         .collect();
     let first = chosen.first()?;
-    // Of one process the GPUs are the partners.
+    // With one process the GPUs are the partners.
     let single = chosen.iter().all(|s| s.flow.src.rank == s.flow.dst.rank);
     let ends = |s: &SentFlow| match (single, s.flow.src.unit.gpu(), s.flow.dst.unit.gpu()) {
         (true, Some(a), Some(b)) => (a, b),
@@ -301,7 +301,7 @@ fn matrix(
     })
 }
 
-/// A rank, with its host where there are several.
+/// A rank, with its host if there are several.
 fn name_of(run: &RunView, rank: u32) -> String {
     let members = &run.journal.begin.ranks;
     let several = members.iter().any(|m| m.node > 0);
@@ -330,27 +330,27 @@ fn concurrent(run: &RunView) -> Option<Figure> {
     chart.draw(run, points, scaling)
 }
 
-/// What all pairs get against as often one pair.
+/// Rate of all pairs compared with the same number of single pairs.
 fn scaling(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
         let ((first, one), (last, all)) = (line.points.first()?, line.points.last()?);
         let ratio = (last > first).then_some(all.value? / one.value?)?;
-        let doubt = all.half_width / all.value? + one.half_width / one.value?;
-        Some((ratio / (last / first), ratio, doubt, *last, line.name.clone()))
+        let relative = all.half_width / all.value? + one.half_width / one.value?;
+        Some((ratio / (last / first), ratio, relative, *last, line.name.clone()))
     };
     let mut gains: Vec<_> = lines.iter().filter_map(one).collect();
     gains.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let say = |(_, ratio, doubt, pairs, name): &(f64, f64, f64, f64, String)| {
+    let describe = |(_, ratio, relative, pairs, name): &(f64, f64, f64, f64, String)| {
         format!(
             "{pairs} pairs get {} +-{} times what one gets ({name})",
             fmt::number(*ratio),
-            fmt::number(ratio * doubt)
+            fmt::number(ratio * relative)
         )
     };
     match gains.as_slice() {
         [] => String::new(),
-        [one] => format!("{}.", fmt::sentence(&say(one))),
-        [least, .., most] => format!("{}; {}.", fmt::sentence(&say(least)), say(most)),
+        [one] => format!("{}.", fmt::sentence(&describe(one))),
+        [least, .., most] => format!("{}; {}.", fmt::sentence(&describe(least)), describe(most)),
     }
 }
 
@@ -391,7 +391,7 @@ fn sentence(run: &RunView, via_: Transport) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Messages by {library}: {}.", parts.join("; ")))
 }
 
-/// Whether a cell is better than another beyond both intervals.
+/// Whether a cell is better than another with disjoint intervals.
 pub(super) fn beats(a: &FigureCell, b: &FigureCell, better: BetterWhen) -> bool {
     let more = a.value > b.value;
     apart(a, b) && (more == (better == BetterWhen::Higher))

@@ -40,12 +40,12 @@ use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_
 pub use storage::StorageSummary;
 pub(crate) use storage::{conditions as storage_conditions, warnings as storage_warnings};
 
-/// What a terminal does with a figure. The page shows all of them.
+/// Treatment of a figure on a terminal. The page shows all figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalUse {
-    /// Curves, bars, sheets and stacks are drawn; matrices are not.
+    /// The default: curves, bars, sheets and stacks are drawn; matrices are not.
     ByForm,
-    /// A matrix that is drawn, the lowest number first.
+    /// A matrix that is drawn, in ascending order of the number.
     Matrix(u8),
     /// Drawn, with its finding below.
     WithFinding,
@@ -53,7 +53,7 @@ pub enum TerminalUse {
     PageOnly,
 }
 
-/// A sentence of the summary: its place among all, and its tone.
+/// A sentence of the summary: its position and its severity.
 struct SentenceSpec {
     place: u16,
     tone: HeadlineTone,
@@ -67,14 +67,14 @@ const fn good(place: u16) -> SentenceSpec {
     SentenceSpec { place, tone: HeadlineTone::Good }
 }
 
-/// What the figures of one file are about, and where they are shown.
+/// Subject and presentation of a group of figures.
 struct FigureSpec {
-    /// Suites whose cases they show.
+    /// Suites whose results they show.
     suites: &'static [SuiteId],
     find: fn(&RunView) -> SuiteFindings,
-    /// For each sentence that `find` returns, in its order.
+    /// For each sentence that `find` returns, in the same order.
     sentences: &'static [SentenceSpec],
-    /// By id, where the terminal does not go by the form.
+    /// By id, for figures without the default treatment on a terminal.
     on_terminal: &'static [(&'static str, TerminalUse)],
 }
 
@@ -90,8 +90,8 @@ impl FigureSpec {
     }
 }
 
-/// What one pass over a run gives: figures in the order of the page, and one entry for each sentence
-/// of the row, none where the run has no data for it.
+/// Result of one pass over a run: figures in the order of the page, and one entry for each sentence
+/// of the row, `None` if the run has no data for it.
 #[derive(Default)]
 struct SuiteFindings {
     figures: Vec<Figure>,
@@ -107,7 +107,8 @@ impl SuiteFindings {
     }
 }
 
-/// All figures but that of other cases, in the order of the page. A new figure is a file and a row.
+/// All figures except that of other cases, in the order of the page. To add one, add a file and a
+/// row.
 const FIGURES: &[FigureSpec] = &[
     FigureSpec::new(&[SuiteId::Host], host::find)
         .sentences(&[plain(100), plain(110), plain(120), plain(130)])
@@ -169,17 +170,17 @@ const FIGURES: &[FigureSpec] = &[
         .on_terminal(&[("storage-stages", WithFinding), ("storage-latency", PageOnly)]),
 ];
 
-/// What a terminal does with a figure.
+/// Treatment of a figure on a terminal.
 pub fn terminal_use(figure: &Figure) -> TerminalUse {
     let mut rows = FIGURES.iter().flat_map(|spec| spec.on_terminal);
     rows.find(|(id, _)| *id == figure.id).map_or(TerminalUse::ByForm, |row| row.1)
 }
 
-/// Figures of a run, and what they say of it.
+/// Figures and sentences of a run.
 pub(crate) struct RunFindings {
-    /// In the order of the table; last what no suite's figure shows.
+    /// In the order of the table; last the cases that no suite's figure shows.
     pub(crate) figures: Vec<Figure>,
-    /// By place.
+    /// In order of position.
     pub(crate) sentences: Vec<Headline>,
 }
 
@@ -206,7 +207,7 @@ pub(crate) fn find(run: &RunView) -> RunFindings {
     }
 }
 
-/// Widest relative 95 % interval, to one side, of a value that a sentence states.
+/// Maximum relative half width of the 95 % interval of a value in a sentence.
 const WIDEST_STATED: f64 = 0.1;
 
 /// Whether a sentence may state the value of a cell.
@@ -214,17 +215,17 @@ fn is_precise(cell: &FigureCell) -> bool {
     cell.value.is_some_and(|value| cell.half_width <= WIDEST_STATED * value)
 }
 
-/// Whether the 95 % intervals of two cells do not meet.
+/// Whether the 95 % intervals of two cells are disjoint.
 fn is_apart(a: &FigureCell, b: &FigureCell) -> bool {
     let distance = a.value.zip(b.value).map(|(a, b)| (a - b).abs());
     distance.is_some_and(|distance| distance > a.half_width + b.half_width)
 }
 
-/// Values that differ by no more than this factor are alike: the first of them is named.
+/// Values within this factor count as equal: the first of them is named.
 const ALIKE: f64 = 0.99;
 
-/// The most cases that the figure of other cases shows; the CSV has them all.
-const MOST_OTHERS: usize = 40;
+/// Maximum number of cases in the figure of other cases; the CSV has all.
+const MAX_OTHERS: usize = 40;
 
 fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     let shown: BTreeSet<&Case> =
@@ -240,8 +241,8 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     if rest.is_empty() {
         return None;
     }
-    // A loop over local memory needs only its name. Full case texts are cut on a terminal before the part in
-    // which they differ.
+    // A loop over local memory needs only its name. A terminal cuts full case texts before the part
+    // in which they differ.
     let local = |flow: &&Flow| {
         let at = flow.by.at();
         is_stream(flow) && flow.src.unit == at && flow.dst.unit == at
@@ -253,8 +254,8 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
         },
         cell: run.cell(e, CaseQuantity::Payload),
     };
-    let bars: Vec<FigureBar> = rest.iter().take(MOST_OTHERS).map(bar).collect();
-    let more = match rest.len().saturating_sub(MOST_OTHERS) {
+    let bars: Vec<FigureBar> = rest.iter().take(MAX_OTHERS).map(bar).collect();
+    let more = match rest.len().saturating_sub(MAX_OTHERS) {
         0 => String::new(),
         more => format!(" {more} more are in the CSV."),
     };
@@ -271,12 +272,12 @@ fn others(run: &RunView, figures: &[Figure]) -> Option<Figure> {
     })
 }
 
-/// Each key once, ascending.
+/// Unique keys, ascending.
 fn sorted<T: Ord>(keys: impl IntoIterator<Item = T>) -> Vec<T> {
     keys.into_iter().collect::<BTreeSet<T>>().into_iter().collect()
 }
 
-/// Each key once, in the order of the run.
+/// Unique keys, in the order of the run.
 fn distinct<T: PartialEq>(keys: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for key in keys {
@@ -322,10 +323,10 @@ fn grid<R: Copy, C: Copy>(
     }
 }
 
-/// Share of its rate alone, in per cent, that the timed flow keeps while the background flows run.
+/// Remaining share of the timed flow's rate while the background flows run, in percent.
 fn kept(run: &RunView, suite: SuiteId, entry: &RunEntry, timed: &Flow) -> FigureCell {
     let alone = run.suite(suite).find(|e| e.lone() == Some(timed));
-    // From times: a kernel that moves no bytes has no rate.
+    // Computed from times: a kernel that moves no bytes has no rate.
     let alone = alone.and_then(|e| run.value(e, CaseQuantity::StepNs));
     let cell = run.cell(entry, CaseQuantity::StepNs);
     let share = alone.zip(cell.value).map(|(alone, now)| 100.0 * alone / now);
@@ -357,7 +358,7 @@ fn shares<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     }
 }
 
-/// How far measured values are from published ones, for the finding of a figure.
+/// Deviation of measured values from published ones, for the finding of a figure.
 fn published_clause<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     let ratios: Vec<f64> = cells
         .filter_map(|c| Some(c.value? / c.published.as_ref()?.value))
@@ -374,7 +375,7 @@ fn published_clause<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> String {
     )
 }
 
-/// A kind of memory as people call it.
+/// Display name of a kind of memory.
 pub fn mem_words(mem: MemKind) -> &'static str {
     match mem {
         MemKind::Vram => "device memory",
@@ -392,12 +393,12 @@ pub fn mem_words(mem: MemKind) -> &'static str {
     }
 }
 
-/// What moves the bytes, as people call it; the record's word where it has one.
+/// Display name of the mover; the record's name if it has one.
 fn mover_words<'a>(mover: &Mover, engine: &'a str) -> &'a str {
     mover.label(engine)
 }
 
-/// A figure of bars, if there is one with a case.
+/// A figure of bars, if it has a case.
 fn bars_figure(
     (id, suite, title): (&str, SuiteId, String),
     finding: String,
@@ -424,7 +425,7 @@ pub(crate) fn is_host(unit: Unit) -> bool {
 mod tests {
     use super::*;
 
-    /// Equal places would leave the order of sentences and of matrices to that of rows.
+    /// With equal positions the order of sentences and matrices would depend on that of the rows.
     #[test]
     fn places_in_the_table_are_unique() {
         let sentences = FIGURES.iter().flat_map(|spec| spec.sentences);

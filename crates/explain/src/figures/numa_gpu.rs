@@ -11,7 +11,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::NumaGpu;
 
-/// Rates that differ by no more than this are alike.
+/// Maximum relative difference of rates that count as equal.
 const ALIKE: f64 = 0.98;
 
 /// A copy between a domain's memory and a GPU.
@@ -109,7 +109,7 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
     })
 }
 
-/// The greatest loss with memory of a domain that is not the GPU's own.
+/// The greatest loss with memory of a remote domain.
 fn sentence(run: &RunView, paths: &[DomainCopy]) -> Option<String> {
     let home = |g: u32| run.topology().gpus.iter().find(|gpu| gpu.index == g)?.numa;
     let mut far: Option<(f64, &DomainCopy, f64, f64)> = None;

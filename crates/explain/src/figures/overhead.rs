@@ -1,4 +1,4 @@
-//! What calls of the runtime cost, and what a batch saves.
+//! Cost of runtime calls, and savings by batches.
 
 use pathline_schema::{Bytes, Flow, MemKind, Mover, RuntimeCall, SuiteId};
 
@@ -42,7 +42,7 @@ fn memory_label(mem: MemKind) -> String {
     }
 }
 
-/// A call with the kind of memory that it is about, its size and its entry.
+/// A call with the kind of memory, size and entry.
 type SizedCall<'b, 'a> = (RuntimeCall, MemKind, Bytes, &'b RunEntry<'a>);
 
 fn sized<'b, 'a>(run: &'b RunView<'a>) -> Vec<SizedCall<'b, 'a>> {
@@ -143,8 +143,8 @@ fn batches(run: &RunView) -> Option<Figure> {
     bars_figure(("overhead-batch", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
 }
 
-/// Milliseconds for the largest size that was measured, and the cost of a launch. Not for a GiB: the time
-/// is not proportional to the size (256 MiB of GPU memory take 7 times as long as 2 MiB).
+/// Milliseconds at the largest measured size, and the cost of a launch. Not per GiB: the time is
+/// not proportional to the size (256 MiB of GPU memory take 7 times as long as 2 MiB).
 fn sentence(run: &RunView, sized: &[SizedCall]) -> Option<String> {
     let largest = sized.iter().map(|s| s.2).max()?;
     let of_largest = |call: RuntimeCall, mem: MemKind| {

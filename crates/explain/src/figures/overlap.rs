@@ -1,4 +1,4 @@
-//! Copies that overlap with kernels of the same GPU: the share of its rate that each keeps.
+//! Copies concurrent with kernels of the same GPU: the remaining share of each rate.
 
 use pathline_schema::{Flow, KernelOp, Mover, SuiteId};
 
@@ -10,7 +10,7 @@ use crate::run::{RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Overlap;
 
-/// A copy and a kernel at once, one of which is timed.
+/// A concurrent copy and kernel, one of which is timed.
 pub struct OverlapCell<'b, 'a> {
     /// The copy.
     pub copy: &'a Flow,
@@ -20,7 +20,7 @@ pub struct OverlapCell<'b, 'a> {
     pub of_copy: bool,
     /// The case.
     pub entry: &'b RunEntry<'a>,
-    /// Share of its rate alone, in per cent.
+    /// Remaining share of its rate alone, in percent.
     pub cell: FigureCell,
 }
 
@@ -29,7 +29,7 @@ fn is_work(flow: &Flow) -> bool {
     op.is_some_and(|op| op != KernelOp::Copy)
 }
 
-/// The kernel: `compute`, `triad`.
+/// Name of the kernel: `compute`, `triad`.
 pub fn work_label(flow: &Flow) -> String {
     match flow.by {
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => "compute".into(),
@@ -72,16 +72,16 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Option<Figure> {
     let mut copies: Vec<(&Flow, String)> = Vec::new();
     let mut works: Vec<&Flow> = Vec::new();
-    for beside in kept.iter().filter(|b| b.of_copy) {
-        if !copies.iter().any(|(flow, _)| *flow == beside.copy) {
-            copies.push((beside.copy, copy_label(beside.copy, beside.entry.engine())));
+    for pair in kept.iter().filter(|b| b.of_copy) {
+        if !copies.iter().any(|(flow, _)| *flow == pair.copy) {
+            copies.push((pair.copy, copy_label(pair.copy, pair.entry.engine())));
         }
-        if !works.contains(&beside.work) {
-            works.push(beside.work);
+        if !works.contains(&pair.work) {
+            works.push(pair.work);
         }
     }
     let rows: Vec<usize> = (0..copies.len()).collect();
-    // Of each kernel two columns: what the copy keeps, and what the kernel keeps.
+    // Two columns per kernel: the remaining rate of the copy, and of the kernel.
     let cols: Vec<(&Flow, bool)> = works.iter().flat_map(|&w| [(w, true), (w, false)]).collect();
     let cell = |row: usize, (work, of_copy): (&Flow, bool)| {
         let wanted = (copies[row].0, work, of_copy);
@@ -110,7 +110,7 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     })
 }
 
-/// The least that a copy keeps of its rate while a kernel runs, and the other way round.
+/// The smallest remaining rate of a copy during a kernel, and of a kernel during a copy.
 fn sentence(kept: &[OverlapCell]) -> Option<String> {
     let least = |by_engine: bool, of_copy: bool| {
         let engine = |f: &Flow| matches!(f.by, Mover::Dma { .. });
@@ -133,5 +133,5 @@ fn sentence(kept: &[OverlapCell]) -> Option<String> {
         .flatten()
         .collect();
     (!parts.is_empty())
-        .then(|| format!("Beside kernels of the same GPU, at the worst {}.", parts.join("; ")))
+        .then(|| format!("Next to kernels of the same GPU, at the worst {}.", parts.join("; ")))
 }

@@ -1,4 +1,4 @@
-//! Between GPUs: bandwidth one way and both ways.
+//! Bandwidth between GPUs, unidirectional and bidirectional.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::fmt;
 use crate::loss_breakdown::losses;
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
-/// What moves data from one GPU to another, and on which side.
+/// Copy mechanism between two GPUs, and the GPU that runs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PairMover {
     /// The runtime's copy, issued at the source.
@@ -23,9 +23,9 @@ pub enum PairMover {
     Blit,
     /// The runtime's copy kernel at the destination.
     BlitPull,
-    /// A kernel at the destination that reads.
+    /// A kernel at the destination that pulls.
     Read,
-    /// A kernel at the source that writes.
+    /// A kernel at the source that pushes.
     Write,
 }
 
@@ -55,7 +55,7 @@ impl PairMover {
             Self::Write => "write",
         }
     }
-    /// The vendor's term first. `engine` is what the journal says of the runtime's copies.
+    /// The vendor's term first. `engine` is the journal's name of the runtime's copies.
     fn title(self, engine: &str, caps: &GpuCaps) -> String {
         let copies = || match engine {
             "copy engine" => {
@@ -86,19 +86,19 @@ impl PairMover {
 /// A measured pair.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasuredPair<'a> {
-    /// What moves the bytes.
+    /// Copy mechanism.
     pub verb: PairMover,
-    /// The GPU that they come from.
+    /// Source GPU.
     pub src: u32,
-    /// The GPU that they go to.
+    /// Destination GPU.
     pub dst: u32,
-    /// Whether as many go back at the same time.
+    /// Whether both directions run at once.
     pub both: bool,
     /// The case.
     pub entry: RunEntry<'a>,
 }
 
-/// What the suite measured, the largest size of each pair.
+/// The suite's results, the largest size of each pair.
 pub fn pairs<'a>(run: &RunView<'a>) -> Vec<MeasuredPair<'a>> {
     let mut found: BTreeMap<(PairMover, bool, u32, u32), MeasuredPair> = BTreeMap::new();
     let size = |p: &MeasuredPair| p.entry.case.timed.first().map(|f| f.bytes);
@@ -150,10 +150,10 @@ fn figures(run: &RunView, pairs: &[MeasuredPair]) -> Vec<Figure> {
     figures
 }
 
-/// A copy that is staged through the host: flow, its rate, and that of the direct copy.
+/// A copy staged through the host: flow, its rate, and the rate of the direct copy.
 type StagedPair = (Flow, FigureCell, Option<FigureCell>);
 
-/// Copies that this program stages through the host, with the direct copy of the same pair.
+/// Copies that pathline stages through the host, with the direct copies of the same pairs.
 fn staged_pairs(run: &RunView) -> Vec<StagedPair> {
     let cell = |e: &RunEntry| run.cell(e, CaseQuantity::Payload);
     let staged = run.suite(SuiteId::Pairs).filter_map(|e| {
@@ -204,7 +204,7 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
     let gpus = run.gpus(pairs.iter().map(|p| &p.entry));
     let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty()).unwrap_or("");
     let find = |a: u32, b: u32| {
-        // Both ways are one value for a pair: it stands in the upper half alone.
+        // A bidirectional rate is one value per pair: only the upper half has it.
         let is_pair = |p: &&&MeasuredPair| match both {
             true => a < b && [(a, b), (b, a)].contains(&(p.src, p.dst)),
             false => (p.src, p.dst) == (a, b),
@@ -247,7 +247,7 @@ fn figure(run: &RunView, verb: PairMover, both: bool, pairs: &[&MeasuredPair]) -
     }
 }
 
-/// `, 256 MiB` if all pairs were measured with copies of one size.
+/// `, 256 MiB` if all pairs have the same size.
 fn size_clause(pairs: &[&MeasuredPair]) -> String {
     let size = |p: &&MeasuredPair| p.entry.case.timed.first().map(|flow| flow.bytes);
     let first = pairs.first().and_then(size);
@@ -257,7 +257,7 @@ fn size_clause(pairs: &[&MeasuredPair]) -> String {
     }
 }
 
-/// Values that lie close together: neighbours in order less than `apart` from each other.
+/// A range of values in which neighbours differ by less than `apart`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ValueLevel {
     low: f64,
@@ -265,7 +265,7 @@ struct ValueLevel {
     count: usize,
 }
 
-/// Sorts values into levels; a step of more than `apart` (0.15 is 15 %) starts a new one.
+/// Sorts values into levels; a step of more than `apart` (0.15 is 15 %) starts the next one.
 fn levels(values: &[f64], apart: f64) -> Vec<ValueLevel> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -300,13 +300,13 @@ pub(super) fn describe_levels(values: &[f64]) -> String {
     }
 }
 
-/// Rates one way, GB/s.
+/// Unidirectional rates, GB/s.
 fn rates(run: &RunView, pairs: &[MeasuredPair], verb: PairMover) -> Vec<f64> {
     let pairs = pairs.iter().filter(|p| p.verb == verb && !p.both);
     pairs.filter_map(|p| run.value(&p.entry, CaseQuantity::Payload)).collect()
 }
 
-/// The levels of the runtime's copies, and what they leave of the widest route.
+/// The levels of the runtime's copies, and their share of the widest route.
 fn copies(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
     let pairs: Vec<_> = pairs.iter().filter(|p| p.verb == PairMover::Dma && !p.both).collect();
     let engine = pairs.iter().map(|p| p.entry.engine()).find(|e| !e.is_empty());
@@ -336,7 +336,7 @@ fn copies(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
     Some(format!("Runtime copies between GPUs{by} come in {}{worst}.", describe_levels(&values)))
 }
 
-/// The tiers of kernels, and how reads compare with writes.
+/// The levels of kernels, and reads compared with writes.
 fn kernels(run: &RunView, pairs: &[MeasuredPair]) -> Option<String> {
     let (reads, writes) = (rates(run, pairs, PairMover::Read), rates(run, pairs, PairMover::Write));
     let values = if reads.is_empty() { &writes } else { &reads };
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_gap_of_thirty_per_cent_makes_two_levels() {
-        // 37.1..37.6 lie within 2 %, 49..50.4 within 3 %; from 37.6 to 49 it is 30 %.
+        // 37.1..37.6 are within 2 %, 49..50.4 within 3 %; from 37.6 to 49 it is 30 %.
         let found = levels(&[50.4, 37.1, 49.0, 37.6], 0.15);
         let level = |low, high| ValueLevel { low, high, count: 2 };
         assert_eq!(found, [level(37.1, 37.6), level(49.0, 50.4)]);

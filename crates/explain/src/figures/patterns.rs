@@ -1,4 +1,4 @@
-//! All GPUs at once, in the patterns that collectives are made of.
+//! All GPUs at once, in the communication patterns of collectives.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Patterns;
 
-/// Name of a communication pattern; none if it is not one of this suite.
+/// Name of a communication pattern; `None` if it is not from this suite.
 fn name(flows: &[Flow]) -> Option<String> {
     let edges: BTreeSet<(u32, u32)> =
         flows.iter().filter_map(|f| Some((f.src.unit.gpu()?, f.dst.unit.gpu()?))).collect();
@@ -50,7 +50,7 @@ fn patterns<'a>(run: &RunView<'a>) -> Vec<PatternCell<'a>> {
             let name = name(&e.case.timed)?;
             let (ceiling, bound) = run.slowest_limits(e.case);
             let cell = run.cell(e, CaseQuantity::Payload);
-            // Losses are relative to the sum of the links, and here flows share links.
+            // Losses are relative to the sum of the links, while flows here share links.
             let path = cell.path.map(|path| LossBreakdown { losses: Vec::new(), ..path });
             Some(PatternCell { name, entry: *e, cell: FigureCell { ceiling, bound, path, ..cell } })
         })
@@ -80,7 +80,7 @@ fn figure(run: &RunView, patterns: &[PatternCell], sentence: Option<&str>) -> Op
     bars_figure((SUITE.word(), SUITE, title), finding.trim().to_owned(), command, unit, bars)
 }
 
-/// The fastest all-to-all, and its share of what the links allow.
+/// The fastest all-to-all, and its share of the links' limit.
 fn sentence(patterns: &[PatternCell]) -> Option<String> {
     let value = |p: &PatternCell| p.cell.value.unwrap_or(0.0);
     let all = patterns.iter().filter(|p| p.name.ends_with("to all") && p.cell.value.is_some());

@@ -54,7 +54,7 @@ fn name(call: RuntimeCall, mem: MemKind) -> String {
     format!("{memory}, {}", overhead::call_name(call))
 }
 
-/// Time at the smallest and the largest size by call, and the cost of a GiB more.
+/// Time at the smallest and the largest size by call, and cost per additional GiB.
 fn finding(lines: &[ChartLine]) -> String {
     let one = |line: &ChartLine| {
         let ((few, least), (many, most)) = (line.points.first()?, line.points.last()?);

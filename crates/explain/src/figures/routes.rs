@@ -1,5 +1,5 @@
-//! How far GPUs are from each other, and which links a routed copy uses: loading one of them slows
-//! it down.
+//! Distances between GPUs, and the links of routed copies: a load on one of these links slows the
+//! copy.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Routes;
 
-/// A load slows a copy from this loss on: well above the noise of a copy, well below the half
-/// that an equal flow on the same link takes.
-const FELT: f64 = 0.1;
+/// Minimum loss of a copy that counts as affected by a load: well above the noise of a copy, well
+/// below the half that an equal flow on the same link takes.
+const MIN_LOSS: f64 = 0.1;
 
-/// A copy while another one loads one link.
+/// A copy during another one that loads a link.
 #[derive(Debug, Clone)]
 pub struct RouteSlowdown<'a> {
     /// The copy that is timed.
     pub timed: &'a Flow,
-    /// The copy that loads a link meanwhile.
+    /// The copy that loads a link.
     pub load: &'a Flow,
     /// The case of both.
     pub entry: RunEntry<'a>,
@@ -35,13 +35,13 @@ pub struct RouteSlowdown<'a> {
 }
 
 impl RouteSlowdown<'_> {
-    /// Whether the load slows the copy: they share a link.
+    /// Whether the load slows the copy, because they share a link.
     pub fn shared(&self) -> bool {
-        self.loaded < (1.0 - FELT) * self.alone
+        self.loaded < (1.0 - MIN_LOSS) * self.alone
     }
 }
 
-/// What the suite measured, in the order of the run.
+/// The suite's results, in the order of the run.
 pub fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
@@ -64,10 +64,10 @@ pub fn slowdowns<'a>(run: &RunView<'a>) -> Vec<RouteSlowdown<'a>> {
         .collect()
 }
 
-/// The most bars of the figure: the loads that are felt come first.
-const MOST_BARS: usize = 48;
+/// Maximum bars of the figure; loads with an effect come first.
+const MAX_BARS: usize = 48;
 
-/// Hops of the routes in use, then what was measured about them.
+/// Hops of the routes in use, then the measurements about them.
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let slowdowns = slowdowns(run);
     let asked = run.suite(SUITE).next().is_some();
@@ -80,7 +80,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 fn hops(run: &RunView) -> Option<Figure> {
     let routes = RouteTable::of(run.topology());
     let gpus: Vec<u32> = run.topology().gpus.iter().map(|g| g.index).collect();
-    // Routes through the host stand for an unknown fabric: their hops are not those of a route.
+    // Routes through the host replace an unknown fabric: their hops are not those of a route.
     let hops = |a: u32, b: u32| {
         let used = routes.in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b))?;
         (a != b && !used.through_host).then_some(used.hops)
@@ -99,13 +99,13 @@ fn hops(run: &RunView) -> Option<Figure> {
         .filter(|&(a, b)| a < b && hops(a, b).is_some_and(|h| f64::from(h) == most))
         .map(|(a, b)| format!("{a}-{b}"))
         .collect();
-    let beside: Vec<&FigureCell> =
+    let compared: Vec<&FigureCell> =
         cells.iter().flatten().filter(|c| c.published.is_some()).collect();
     let same = |c: &&&FigureCell| c.published.as_ref().is_some_and(|p| Some(p.value) == c.value);
-    let published = match beside.len() {
+    let published = match compared.len() {
         0 => String::new(),
         all => {
-            format!(" {} of {all} agree with published ones.", beside.iter().filter(same).count())
+            format!(" {} of {all} agree with published ones.", compared.iter().filter(same).count())
         }
     };
     let labels: Vec<String> = gpus.iter().map(u32::to_string).collect();
@@ -115,7 +115,7 @@ fn hops(run: &RunView) -> Option<Figure> {
         title: "Hops of the route in use".into(),
         finding: format!(
             "At most {most:.0}, between {}.{published}",
-            if far.len() > MOST_NAMED { fmt::count(far.len(), "pair") } else { far.join(", ") }
+            if far.len() > MAX_NAMED { fmt::count(far.len(), "pair") } else { far.join(", ") }
         ),
         command: "pathline topo".into(),
         body: FigureBody::Matrix(MatrixBody {
@@ -130,20 +130,20 @@ fn hops(run: &RunView) -> Option<Figure> {
     })
 }
 
-/// The most pairs that a sentence names.
-const MOST_NAMED: usize = 6;
+/// Maximum number of pairs in a sentence.
+const MAX_NAMED: usize = 6;
 
 fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
     if found.is_empty() {
         return None;
     }
-    let felt = found.iter().filter(|s| s.shared()).count();
+    let slowed = found.iter().filter(|s| s.shared()).count();
     let all = found.len();
     found.sort_by_key(|s| (s.timed.src, s.timed.dst, !s.shared()));
-    found.retain(|s| all <= MOST_BARS || s.shared());
+    found.retain(|s| all <= MAX_BARS || s.shared());
     let bars: Vec<FigureBar> = found
         .iter()
-        .take(MOST_BARS)
+        .take(MAX_BARS)
         .map(|s| FigureBar {
             label: format!(
                 "{} to {} during {} to {}",
@@ -161,17 +161,17 @@ fn loads(run: &RunView, mut found: Vec<RouteSlowdown>) -> Option<Figure> {
         suite: SUITE.into(),
         title: "Copies during a load on one link; the ceiling is the copy alone".into(),
         finding: format!(
-            "{} of {} are felt (more than {} lost): those links lie on the copy's route.",
-            felt,
+            "{} of {} slow the copy by more than {}: those links are on its route.",
+            slowed,
             fmt::count(all, "load"),
-            fmt::percent(FELT)
+            fmt::percent(MIN_LOSS)
         ),
         command: run.command(SUITE, ""),
         body: FigureBody::Bars(BarsBody { unit: "GB/s".into(), bars, better: BetterWhen::Higher }),
     })
 }
 
-/// Routes that are longer than they need be because they are wider.
+/// Routes with more hops than necessary, chosen for their width.
 fn detours(run: &RunView) -> Option<String> {
     let topology = run.topology();
     let of_gpu = |e: &RunEntry| e.case.flows().any(|f| f.by.at().gpu().is_some());
@@ -201,7 +201,7 @@ fn detours(run: &RunView) -> Option<String> {
         }
     };
     let wide = if *width > 0 {
-        format!(", {} wide all the way", fmt::count(*width as usize, "link"))
+        format!(", {} wide on every hop", fmt::count(*width as usize, "link"))
     } else {
         String::new()
     };
@@ -211,12 +211,12 @@ fn detours(run: &RunView) -> Option<String> {
     ))
 }
 
-/// Routes that are confirmed: a load on one link slows a copy of another pair.
+/// Confirmed routes: a load on one link slows a copy of another pair.
 fn loaded_routes(slowdowns: &[RouteSlowdown]) -> Option<String> {
-    let felt: Vec<&RouteSlowdown> = slowdowns.iter().filter(|s| s.shared()).collect();
-    let pairs: BTreeSet<_> = felt.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
-    let (_, most) = extremes(&felt.iter().map(|s| s.alone).collect::<Vec<_>>());
-    let widest = felt.iter().find(|s| s.alone >= ALIKE * most)?;
+    let slowed: Vec<&RouteSlowdown> = slowdowns.iter().filter(|s| s.shared()).collect();
+    let pairs: BTreeSet<_> = slowed.iter().map(|s| (s.timed.src, s.timed.dst)).collect();
+    let (_, most) = extremes(&slowed.iter().map(|s| s.alone).collect::<Vec<_>>());
+    let widest = slowed.iter().find(|s| s.alone >= ALIKE * most)?;
     Some(format!(
         "Loading {}→{} cuts {}→{} to {}, so that copy is routed over it ({} confirmed).",
         widest.load.src.unit,
@@ -235,7 +235,7 @@ fn node_number(node: &LinkEnd) -> String {
     }
 }
 
-/// Links of the narrowest stretch; 0 if a stretch is not listed.
+/// Links of the narrowest hop; 0 if a hop is not listed.
 fn width(topology: &Topology, path: &[LinkEnd]) -> u32 {
     let link = |a: LinkEnd, b: LinkEnd| {
         topology.links.iter().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))

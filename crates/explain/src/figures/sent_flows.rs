@@ -13,7 +13,7 @@ pub(super) struct SentFlow<'b, 'a> {
     /// The first timed flow.
     pub(super) flow: &'a Flow,
     pub(super) wire: &'a MessageOp,
-    /// How many are timed at once.
+    /// Number of concurrently timed flows.
     pub(super) at_once: usize,
 }
 
@@ -24,7 +24,7 @@ impl SentFlow<'_, '_> {
     pub(super) fn size(&self) -> Bytes {
         self.flow.bytes
     }
-    /// How many take part in a collective: ranks, or GPUs of the one process.
+    /// Number of members in a collective: ranks, or GPUs of the only process.
     pub(super) fn participants(&self) -> usize {
         participants(self.flow)
     }
@@ -41,11 +41,11 @@ pub(super) fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<Sent
         .collect()
 }
 
-/// What messages are sent from.
+/// Memory of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SendKind {
     pub(super) mem: MemKind,
-    /// Through host memory by copies of ours, where the library takes nothing else.
+    /// Through host memory by copies of pathline, if the library accepts nothing else.
     pub(super) staged: bool,
 }
 
@@ -59,7 +59,7 @@ impl SendKind {
     }
 }
 
-/// The memory that messages are sent from, as people call it.
+/// Display name of the memory of messages.
 pub(super) fn memory(kind: SendKind) -> &'static str {
     match kind.mem {
         MemKind::Vram if kind.staged => "device memory staged through the host",
@@ -72,7 +72,7 @@ pub(super) fn memory(kind: SendKind) -> &'static str {
     }
 }
 
-/// What a chart is called and how it is judged.
+/// Title and rating of a chart.
 pub(super) struct ChartSpec<'c> {
     pub(super) id: &'c str,
     pub(super) suite: SuiteId,
@@ -83,7 +83,7 @@ pub(super) struct ChartSpec<'c> {
 }
 
 impl ChartSpec<'_> {
-    /// Lines of named points; none if nothing was measured.
+    /// Lines of named points; `None` if nothing was measured.
     pub(super) fn draw(
         &self,
         run: &RunView,
@@ -116,7 +116,7 @@ impl ChartSpec<'_> {
     }
 }
 
-/// Half intervals that do not reach each other.
+/// Whether two intervals are disjoint.
 pub(super) fn apart(a: &FigureCell, b: &FigureCell) -> bool {
     match (a.value, b.value) {
         (Some(x), Some(y)) => (x - y).abs() > a.half_width + b.half_width,
@@ -124,12 +124,12 @@ pub(super) fn apart(a: &FigureCell, b: &FigureCell) -> bool {
     }
 }
 
-/// The samples of an entry, if it has some.
+/// The samples of an entry, if there are any.
 pub(crate) fn samples<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
     if let EntryState::Sampled(series) = entry.state { series } else { &[] }
 }
 
-/// What OSU's program of two ranks would print: us of a ping, GB/s of windows.
+/// The result of OSU's two-rank program: us for a ping, GB/s for windows.
 pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
     let all = samples(entry);
     let first = all.first()?;
@@ -151,7 +151,7 @@ pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
     }
 }
 
-/// A cell of another tool's number for the same case.
+/// A cell with another tool's number for the same case.
 pub(super) fn other_tool_cell(entry: &RunEntry, value: Option<f64>) -> FigureCell {
     FigureCell { value, case: Some(entry.case.clone()), ..FigureCell::default() }
 }

@@ -1,5 +1,5 @@
-//! Copies between two processes of a node: the fastest one at each size, and what it costs the
-//! receiver to load its data afterwards.
+//! Copies between two processes of a node: the fastest one at each size, and its effect on the
+//! receiver's loads of the data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,9 +28,9 @@ fn figures(run: &RunView, all: &[SentFlow<'_, '_>]) -> Vec<Figure> {
     for near in nears {
         let alone = || all.iter().filter(move |s| s.at_once == 1 && s.wire.near == near);
         let ops = [(WireOp::Send { window: 1 }, "rate"), (WireOp::Consume, "consume")];
-        for (op, word) in ops {
+        for (op, name) in ops {
             let chosen: Vec<&SentFlow> = alone().filter(|s| s.wire.op == op).collect();
-            figures.extend(rates(run, near, word, &chosen));
+            figures.extend(rates(run, near, name, &chosen));
         }
         let pings: Vec<&SentFlow> = alone().filter(|s| s.wire.op == WireOp::Ping).collect();
         figures.extend(latency(run, near, &pings));
@@ -56,7 +56,7 @@ fn variant(sent: &SentFlow<'_, '_>) -> String {
     }
 }
 
-/// Whether stores of it bypass the caches, on either side.
+/// Whether its stores bypass the caches, on either side.
 fn streams(sent: &SentFlow<'_, '_>) -> bool {
     let streaming = |how: CpuHow| how.is_streaming();
     match sent.wire.copies {
@@ -74,17 +74,17 @@ fn distance(near: Option<CoreDistance>) -> &'static str {
     }
 }
 
-fn id(word: &str, near: Option<CoreDistance>) -> String {
-    near.map_or_else(|| format!("shm-{word}"), |near| format!("shm-{word}-{near}"))
+fn id(name: &str, near: Option<CoreDistance>) -> String {
+    near.map_or_else(|| format!("shm-{name}"), |near| format!("shm-{name}-{near}"))
 }
 
 fn rates(
     run: &RunView,
     near: Option<CoreDistance>,
-    word: &str,
+    name: &str,
     chosen: &[&SentFlow<'_, '_>],
 ) -> Option<Figure> {
-    let (id, consumes) = (id(word, near), word == "consume");
+    let (id, consumes) = (id(name, near), name == "consume");
     let what = if consumes { "messages that the receiver then loads" } else { "messages" };
     let chart = ChartSpec {
         id: &id,
@@ -137,7 +137,7 @@ fn latency(
     })
 }
 
-/// The best copy of each size, and those whose intervals overlap with it.
+/// The best copy at each size, and those with overlapping intervals.
 fn best<'s, 'b, 'a>(
     run: &RunView,
     chosen: &[&'s SentFlow<'b, 'a>],
@@ -158,8 +158,8 @@ fn best<'s, 'b, 'a>(
     by_size
 }
 
-/// `memcpy up to 256KiB, avx512-nt from 512KiB`: a copy stays named until another one is better
-/// beyond both intervals.
+/// `memcpy up to 256KiB, avx512-nt from 512KiB`: a copy is replaced only by one whose interval is
+/// entirely better.
 fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
     let mut runs: Vec<(String, Bytes, Bytes)> = Vec::new();
     for (size, alike) in best(run, chosen) {
@@ -170,18 +170,18 @@ fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
         }
     }
     const MOST: usize = 6;
-    let say = |(name, from, to): &(String, Bytes, Bytes)| match from == to {
+    let describe = |(name, from, to): &(String, Bytes, Bytes)| match from == to {
         true => format!("{name} at {from}"),
         false => format!("{name} from {from} to {to}"),
     };
-    let mut texts: Vec<String> = runs.iter().take(MOST).map(say).collect();
+    let mut texts: Vec<String> = runs.iter().take(MOST).map(describe).collect();
     if runs.len() > MOST {
         texts.push(format!("{} more changes", runs.len() - MOST));
     }
     (!texts.is_empty()).then(|| fmt::list(&texts))
 }
 
-/// From which size on streaming stores are better than every other loop, beyond both intervals.
+/// Size from which streaming stores are better than every other loop, with disjoint intervals.
 fn overtakes(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
     let loops: Vec<&SentFlow> =
         chosen.iter().filter(|s| s.wire.via == Transport::Shm).copied().collect();
@@ -210,7 +210,7 @@ fn overtakes(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
     })
 }
 
-/// Time that loading the message adds, over the time of the message alone.
+/// Time that loading the message adds to the time of the message alone.
 fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) -> Option<Figure> {
     let id = id("paid", near);
     let chart = ChartSpec {
@@ -236,7 +236,7 @@ fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) ->
             let without = alone.get(&(s.size(), (near, variant(s))))?;
             let value = with.value? - without.value?;
             let half_width = with.half_width.hypot(without.half_width);
-            // A value below its own half width has no place on a logarithmic axis.
+            // A logarithmic axis cannot show a value below its own half width.
             let value = (value > half_width).then_some(value)?;
             Some((
                 variant(s),
@@ -249,7 +249,7 @@ fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) ->
         all.iter().filter(|s| s.wire.op == WireOp::Send { window: 1 }).copied().collect();
     let loads: Vec<&SentFlow> = consumed().copied().collect();
     chart.draw(run, points, |_| {
-        // Where the order of the copies changes when the receiver uses what it got.
+        // Sizes at which the order of the copies changes when the receiver uses the data.
         let (sent, used) = (best(run, &sends), best(run, &loads));
         let changed: Vec<String> = sent
             .iter()
@@ -293,7 +293,7 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
         x_unit: "pairs",
         pattern: "",
     };
-    // One pair on cores of one L3 stands for a pair alone.
+    // One pair on cores of one L3 represents a single pair.
     let alone = all.iter().filter(|s| {
         let send = s.wire.op == WireOp::Send { window: 1 };
         s.at_once == 1 && s.size() == size && send && s.wire.near != Some(CoreDistance::OtherL3)
@@ -315,7 +315,7 @@ fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
     })
 }
 
-/// Which copy is fastest, in one sentence.
+/// The fastest copy, in one sentence.
 fn sentence(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<String> {
     let send = |s: &&SentFlow| s.at_once == 1 && s.wire.op == WireOp::Send { window: 1 };
     let near = all.iter().filter(send).map(|s| s.wire.near).min()?;

@@ -1,4 +1,4 @@
-//! Bandwidth of chosen paths over the size of the transfer.
+//! Bandwidth of selected paths over the size of the transfer.
 
 use pathline_schema::{Flow, KernelOp, MemKind, Mover, SuiteId};
 use pathline_stats::fit_line;
@@ -12,7 +12,7 @@ use crate::run::{CaseQuantity, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Sweep;
 
-/// Which chart a path belongs to.
+/// The chart of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SweepChart {
     Host,
@@ -106,7 +106,7 @@ fn figure(
     })
 }
 
-/// The peaks that the paths have, each drawn once.
+/// The peaks of the paths, without repetitions.
 fn ceilings(lines: &[ChartLine]) -> Vec<(String, f64)> {
     let mut peaks: Vec<f64> = lines
         .iter()
@@ -118,7 +118,7 @@ fn ceilings(lines: &[ChartLine]) -> Vec<(String, f64)> {
     peaks.into_iter().map(|p| (format!("peak {}", fmt::gbs(p)), p)).collect()
 }
 
-/// Fastest and slowest at the largest size, and where half of the rate is reached.
+/// Fastest and slowest path at the largest size, and sizes at half of the rate.
 fn finding(lines: &[ChartLine]) -> String {
     let mut last: Vec<(&ChartLine, f64, f64)> = lines
         .iter()
@@ -132,7 +132,7 @@ fn finding(lines: &[ChartLine]) -> String {
         text += &format!(", {} {}", worst.0.name, fmt::gbs(worst.2));
     }
     text.push('.');
-    // T(n) = alpha + n / beta, where it describes the path to within 5 %.
+    // T(n) = alpha + n / beta, if it describes the path to within 5 %.
     let times: Vec<(f64, f64)> =
         best.0.points.iter().filter_map(|(x, c)| Some((*x, x / c.value?))).collect();
     if let Some(fit) = fit_line(&times).filter(|f| f.misfit < 0.05 && times.len() > 3) {

@@ -1,4 +1,4 @@
-//! What UCX settings change: the protocols that UCX reports, and the measured rates.
+//! Effects of UCX settings: on the protocols that UCX reports, and on the measured rates.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunView};
 
 const SUITE: SuiteId = SuiteId::UcxSwitches;
-/// Less than this between medians is no change, however narrow their intervals: other cases of a
-/// group differ by as much from one visit to the next.
+/// Minimum relative change between medians, however narrow their intervals: other cases of a group
+/// differ by as much from one visit to the next.
 const CHANGE: f64 = 0.05;
 
 /// Effect of a setting at one size.
 struct SettingChange {
     size: Bytes,
-    /// Whether UCX describes the operation otherwise.
+    /// Whether UCX reports a different protocol.
     protocol: bool,
-    /// Gain over the default, if the intervals are apart.
+    /// Gain over the default, if the intervals are disjoint.
     gain: Option<f64>,
 }
 
@@ -113,30 +113,31 @@ fn finding(found: &[(UcxSetting, Vec<SettingChange>)], absent: &BTreeSet<UcxSett
     texts.extend(extreme(found, true).map(|most| format!("Most gained: {most}.")));
     texts.extend(extreme(found, false).map(|most| format!("Most lost: {most}.")));
     let still = |changes: &[SettingChange]| changes.iter().all(|c| c.gain.is_none());
-    let same_words = |changes: &[SettingChange]| changes.iter().all(|c| !c.protocol);
-    let mut say = |names: Vec<String>, text: &str| {
+    let same_protocol = |changes: &[SettingChange]| changes.iter().all(|c| !c.protocol);
+    let mut add = |names: Vec<String>, text: &str| {
         if !names.is_empty() {
             texts.push(format!("{text}: {}.", fmt::list(&names)));
         }
     };
-    say(of(&|c| still(c) && same_words(c)), "Accepted, changes nothing");
-    say(of(&|c| still(c) && !same_words(c)), "Another protocol, as fast");
-    say(
-        of(&|c| !still(c) && same_words(c)),
-        "The same protocol by its words and another figure, so that UCX does not tell all or the \
-         machine was not steady",
+    add(of(&|c| still(c) && same_protocol(c)), "Accepted, changes nothing");
+    add(of(&|c| still(c) && !same_protocol(c)), "Another protocol, as fast");
+    add(
+        of(&|c| !still(c) && same_protocol(c)),
+        "The same protocol according to UCX at another rate, so that UCX does not report everything or \
+         the machine was not steady",
     );
     let absent: Vec<String> = absent.iter().map(UcxSetting::to_string).collect();
-    say(absent, "Not known to this UCX, or so already");
+    add(absent, "Unknown to this UCX, or already set");
     texts.join(" ")
 }
 
-/// The greatest gain or loss whose intervals are apart: `rndv-put, 1.31 times at 1MiB`.
+/// The greatest gain or loss with disjoint intervals: `rndv-put, 1.31 times at 1MiB`.
 fn extreme(found: &[(UcxSetting, Vec<SettingChange>)], gains: bool) -> Option<String> {
     let all = found.iter().flat_map(|(s, changes)| changes.iter().map(move |c| (s, c)));
     let all = all.filter_map(|(s, c)| Some((s, c, c.gain.filter(|&g| (g > 1.0) == gains)?)));
     let order = |a: f64, b: f64| if gains { a.total_cmp(&b) } else { b.total_cmp(&a) };
     let (switch, change, gain) = all.max_by(|a, b| order(a.2, b.2))?;
-    let by = if change.protocol { "another protocol" } else { "the same protocol by its words" };
+    let by =
+        if change.protocol { "another protocol" } else { "the same protocol according to UCX" };
     Some(format!("{switch}, {} times at {} ({by})", fmt::number(gain), change.size))
 }

@@ -89,7 +89,7 @@ fn the_fastest_copy_is_named_by_size_and_by_use() {
     let paid = figure(&report, "shm-paid-same-l3");
     close(point(paid, "avx512-nt", 16_777_216.0).value, 4000.0);
     assert!(paid.finding.contains("16MiB (memcpy instead of avx512-nt)"), "{}", paid.finding);
-    // Ripples of 0.8 % do not tell 1 % apart, so no change of the fastest is claimed.
+    // Ripples of 0.8 % do not resolve 1 %, so no change of the fastest is claimed.
     let close_by: Vec<CaseOutcome> = ["memcpy", "avx512-nt"]
         .iter()
         .zip([1000.0, 1001.0])
@@ -107,22 +107,22 @@ fn the_fastest_copy_is_named_by_size_and_by_use() {
 }
 
 #[test]
-fn what_a_bystander_keeps_is_told_by_how_copies_store() {
+fn a_bystanders_share_is_shown_by_kind_of_stores() {
     let chase = "r0.numa0.huge > r0.numa0.reg by cpu@numa0[chase-plain-t1] x 4MiB";
     let one =
         |how: &str| format!("r0.numa0.huge > r0.numa0.huge by cpu@numa0[copy-{how}-t1] x 32MiB");
     let two = |how: &str| {
         format!("r0.numa0.huge > r1.numa0.huge by shm@numa0[send-w1,{how}+{how},same-l3] x 32MiB")
     };
-    let beside = |copy: String, us| timed("shm", &format!("{chase} while {copy}"), us, &[]);
+    let during = |copy: String, us| timed("shm", &format!("{chase} while {copy}"), us, &[]);
     let outcomes = vec![
         timed("shm", chase, 1000.0, &[]),
         // 32 MiB in 4 ms.
         timed("shm", &one("avx512"), 4000.0, &[]),
-        beside(one("avx512"), 2000.0),
-        beside(one("avx512-ntl"), 1600.0),
-        beside(one("avx512-nt"), 1250.0),
-        beside(two("avx512-nt"), 1500.0),
+        during(one("avx512"), 2000.0),
+        during(one("avx512-ntl"), 1600.0),
+        during(one("avx512-nt"), 1250.0),
+        during(two("avx512-nt"), 1500.0),
     ];
     let report = run_report::build(&run(2, outcomes), None);
     let figure = figure(&report, "shm-bystander");
@@ -140,7 +140,7 @@ fn what_a_bystander_keeps_is_told_by_how_copies_store() {
 }
 
 #[test]
-fn registered_buffers_stand_beside_others() {
+fn registered_buffers_are_shown_next_to_others() {
     let report = run_report::build(&registered_and_not(), None);
     let figure = figure(&report, "ccl-collectives-registration-vram");
     // 268435456 B in 4 ms are 67.1 GB/s, times 1.75 for eight ranks.
@@ -150,14 +150,14 @@ fn registered_buffers_stand_beside_others() {
         figure.finding,
         "Registered buffers have, of the rate of others: 256MiB 1.25 times."
     );
-    // The other figures have those that are registered.
+    // The other figures show registered buffers.
     let bus = self::figure(&report, "ccl-collectives-bus-vram");
     let FigureBody::Curves(curves) = &bus.body else { panic!("{} has no curves", bus.id) };
     assert_eq!(curves.lines.iter().map(|l| l.points.len()).sum::<usize>(), 2);
 }
 
 /// As one would be measured whose operations UCX describes so.
-fn told(case: &str, us: f64, engine: &str) -> CaseOutcome {
+fn rendezvous(case: &str, us: f64, engine: &str) -> CaseOutcome {
     let CaseOutcome::Measured(mut measured) = timed("ucx-switches", case, us, &[]) else {
         panic!("{case} is measured")
     };
@@ -184,14 +184,14 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
         why: "UCX 1.22.0 knows no UCX_ROCM_COPY_DMABUF".into(),
     };
     let outcomes = vec![
-        told(&case("", "1MiB"), 8000.0, reads),
-        told(&case("", "64KiB"), 800.0, reads),
-        // Half the time; as fast, 4 % more; the same words and twice the time.
-        told(&case(",rndv-put", "1MiB"), 4000.0, &set("UCX_RNDV_SCHEME=put_zcopy", &writes)),
-        told(&case(",rndv-am", "1MiB"), 8320.0, &set("UCX_RNDV_SCHEME=am", &writes)),
-        told(&case(",zcopy-never", "1MiB"), 8000.0, &set("UCX_ZCOPY_THRESH=inf", reads)),
-        told(&case(",zcopy-never", "64KiB"), 810.0, &set("UCX_ZCOPY_THRESH=inf", reads)),
-        told(&case(",proto-v1", "64KiB"), 1600.0, &set("UCX_PROTO_ENABLE=n", reads)),
+        rendezvous(&case("", "1MiB"), 8000.0, reads),
+        rendezvous(&case("", "64KiB"), 800.0, reads),
+        // Half the time; as fast, 4 % more; the same protocol and twice the time.
+        rendezvous(&case(",rndv-put", "1MiB"), 4000.0, &set("UCX_RNDV_SCHEME=put_zcopy", &writes)),
+        rendezvous(&case(",rndv-am", "1MiB"), 8320.0, &set("UCX_RNDV_SCHEME=am", &writes)),
+        rendezvous(&case(",zcopy-never", "1MiB"), 8000.0, &set("UCX_ZCOPY_THRESH=inf", reads)),
+        rendezvous(&case(",zcopy-never", "64KiB"), 810.0, &set("UCX_ZCOPY_THRESH=inf", reads)),
+        rendezvous(&case(",proto-v1", "64KiB"), 1600.0, &set("UCX_PROTO_ENABLE=n", reads)),
         CaseOutcome::Skipped(skip),
     ];
     let report = run_report::build(&run(2, outcomes), None);
@@ -199,9 +199,9 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
     assert_eq!(
         figure.finding,
         "Most gained: rndv-put, 2.00 times at 1MiB (another protocol). Most lost: proto-v1, 0.50 \
-         times at 64KiB (the same protocol by its words). Accepted, changes nothing: zcopy-never. \
-         Another protocol, as fast: rndv-am. The same protocol by its words and another figure, so \
-         that UCX does not tell all or the machine was not steady: proto-v1. Not known to this UCX, or so already: rocm-dmabuf."
+         times at 64KiB (the same protocol according to UCX). Accepted, changes nothing: zcopy-never. \
+         Another protocol, as fast: rndv-am. The same protocol according to \
+         UCX at another rate, so that UCX does not report everything or the machine was not steady: proto-v1. Unknown to this UCX, or already set: rocm-dmabuf."
     );
     // 64 x 1 MiB in 4 ms are 16.78 GB/s.
     let put = at(figure, "rndv-put (RNDV_SCHEME=put_zcopy)", "1MiB");
@@ -210,7 +210,7 @@ fn a_switch_that_is_accepted_and_does_nothing_is_said_so() {
 }
 
 #[test]
-fn registration_is_told_by_its_least_and_by_what_a_gib_more_costs() {
+fn registration_is_shown_by_its_minimum_and_its_cost_per_gib() {
     let case = |memory: &str, call: &str, size: &str| {
         let unit = memory.split('.').next().expect("a unit");
         format!("{memory} > {unit}.reg by call@{unit}[{call}] x {size} isolated")

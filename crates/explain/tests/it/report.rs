@@ -1,4 +1,4 @@
-//! What is said of runs whose figures are known by hand.
+//! Reports of runs with known results.
 
 use crate::common::shown::{bar, figure, near};
 use crate::common::*;
@@ -47,7 +47,7 @@ fn memcpy_streams_if_the_share_of_a_thread_is_past_the_cache() {
     assert!(!text.contains("where it streams by itself"), "{text}");
 }
 
-/// Makes the samples of cases whose text contains `part` so many times longer.
+/// Makes the samples of cases whose text contains `part` by a factor.
 fn stretched(journal: &mut pathline_schema::Journal, parts: &[&str], factor: f64) {
     for outcome in &mut journal.outcomes {
         let CaseOutcome::Measured(m) = outcome else { continue };
@@ -214,7 +214,7 @@ fn the_detour_is_named_from_the_topology() {
     let text = headline(&run_report::build(&mi250x_run(), None), "route");
     assert_eq!(
         text,
-        "gpu1 and gpu7 use the route 1-0-6-7, 2 links wide all the way, though 2 hops would do; likewise 3-5 by 3-2-4-5."
+        "gpu1 and gpu7 use the route 1-0-6-7, 2 links wide on every hop, though 2 hops would do; likewise 3-5 by 3-2-4-5."
     );
 }
 
@@ -280,10 +280,10 @@ fn two_of_a_package_are_bound_by_their_memory() {
 }
 
 #[test]
-fn a_load_on_the_route_is_felt() {
+fn a_load_on_the_route_slows_the_copy() {
     let report = run_report::build(&mi250x_run(), None);
     let routes = figure(&report, "routes");
-    assert!(routes.finding.starts_with("1 of 2 loads are felt"), "{}", routes.finding);
+    assert!(routes.finding.starts_with("1 of 2 loads slow the copy"), "{}", routes.finding);
     let cell = bar(routes, "gpu1 to gpu7 during gpu0 to gpu6");
     near(cell.value, 43.5);
     near(cell.ceiling, 87.0);
@@ -299,7 +299,7 @@ fn latency_and_bandwidth_of_a_sweep_are_fitted() {
 }
 
 #[test]
-fn what_is_doubtful_is_said() {
+fn suspect_results_are_listed() {
     let mut journal = mi250x_run();
     journal.end = None;
     if let Some(CaseOutcome::Measured(m)) = journal.outcomes.first_mut() {
@@ -325,7 +325,7 @@ fn what_is_doubtful_is_said() {
 #[test]
 fn few_samples_are_not_called_imprecise() {
     let mut journal = mi250x_run();
-    // The spread of a model is drawn: only of hardware it says something.
+    // The spread of a model is drawn: only on hardware it shows something.
     let model = run_report::build(&journal, None);
     assert!(model.headlines.iter().all(|h| !h.text.contains("samples than wanted")));
     journal.begin.world = WorldKind::Real;
@@ -378,7 +378,7 @@ fn nothing_measured_is_a_report_too() {
 }
 
 #[test]
-fn a_run_of_one_case_is_told_in_a_sentence() {
+fn a_run_of_one_case_is_summarised_in_a_sentence() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
     let journal = journal(WorldKind::Real, mi250x(), vec![at_rate("pairs", case, 50.0)]);
     let report = run_report::build(&journal, Some(&network()));

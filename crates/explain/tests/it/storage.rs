@@ -16,7 +16,7 @@ fn gap<'a>(figure: &'a Figure, panel: &str, threads: &str, depth: &str) -> &'a P
 const GAP: &str = "storage-gap-gpu0-store0-numa0-uring-rand-read-4KiB-direct";
 
 #[test]
-fn rates_and_latencies_stand_beside_each_other() {
+fn rates_and_latencies_are_shown_side_by_side() {
     let report = built(&storage_run());
     // 40 us + 10.7 us x 4 = 82.8 us: 4 / 82.8 us = 48,309 a second.
     let depth = figure(&report, "storage-depth-rand-read-4KiB-direct");
@@ -46,7 +46,7 @@ fn rates_and_latencies_stand_beside_each_other() {
 fn a_gpu_is_held_against_the_host_pair_by_pair() {
     let report = built(&storage_run());
     let pipelined = figure(&report, &format!("{GAP}-pipelined-pinned"));
-    // Each pair differs by 14 us in the median and 0.8 of that in the least, beside 50.7 us.
+    // Each pair differs by 14 us in the median and 0.8 of that in the minimum, next to 50.7 us.
     let alone = gap(pipelined, "p50", "1", "1");
     near_bucket(alone.cell.value, 14.0);
     near_bucket(alone.base, 50.7);
@@ -86,7 +86,7 @@ fn stages_alone_give_the_whole() {
     let stages = figure(&report, "storage-stages");
     let mib = 1_048_576.0 / 1e9;
     let of = |name: &str, column: &str| in_sheet(stages, name, column, "GB/s").value;
-    // 2800 blocks a second from files, with 8 in flight; no case says that one alone takes less than
+    // 2800 blocks a second from files, with 8 in flight; no case shows that a single one takes less than
     // 8 / 2800 s, to which its copy of 1 / 50,000 s adds.
     let name = "gpu0, pipelined, pinned";
     close(of(name, "files alone"), 2800.0 * mib);
@@ -113,8 +113,8 @@ fn stages_alone_give_the_whole() {
     close(in_sheet(pages, row, "requests an I/O, small", "").value, 2.02);
 }
 
-/// What is said of a pipeline of 8 over a file that gives 2800 blocks a second alone, beside others.
-fn told_beside(others: &[(String, Does)], pipeline: f64) -> String {
+/// The limit in the report of a pipeline of 8 over a file with 2800 blocks per second alone, next to other cases.
+fn limit_next_to(others: &[(String, Does)], pipeline: f64) -> String {
     let args = "seq-read,direct,shared,2GiB,q8,n1,t1";
     let does = |iops: f64| Does { requests: 1.0, ..Does::new(iops, 8.0 / iops * 1e6) };
     let gpu = read("gpu0.vram", "uring", &format!("{args},pipelined-pinned"), "1MiB");
@@ -132,28 +132,28 @@ fn told_beside(others: &[(String, Does)], pipeline: f64) -> String {
 fn what_is_not_passed_is_no_limit() {
     let sync = |args: &str| read("numa0.huge", "sync", args, "1MiB");
     let cached = (sync("seq-read,cached,shared,2GiB,q1,n1,t1"), Does::new(2550.0, 392.0));
-    let text = told_beside(std::slice::from_ref(&cached), 2750.0);
+    let text = limit_next_to(std::slice::from_ref(&cached), 2750.0);
     assert!(!text.contains("cache"), "{text}");
     assert!(text.contains("what follows: the device and its file system, 2.94 GB/s."), "{text}");
     // One in flight gives 2600 of 2800 with 8: a power of 0.04, so the device is full.
     let one = (sync("seq-read,direct,shared,2GiB,q1,n1,t1"), Does::new(2600.0, 385.0));
-    let text = told_beside(&[cached, one], 2750.0);
+    let text = limit_next_to(&[cached, one], 2750.0);
     assert!(text.contains("8 in flight give 2.94 GB/s, 1 gave 2.73 GB/s"), "{text}");
     // 32 give 3300 of 2800 with 8.
     let args = "seq-read,direct,shared,2GiB,q32,n8,t1";
     let more = (read("numa0.huge", "uring", args, "1MiB"), Does::new(3300.0, 9700.0));
-    let text = told_beside(&[more], 2750.0);
+    let text = limit_next_to(&[more], 2750.0);
     assert!(text.contains("8 in flight are too few: 32 give 3.46 GB/s"), "{text}");
 }
 
 #[test]
 fn what_nothing_explains_is_said() {
     // 2000 of 2800, where the copy alone would leave 2780.
-    let text = told_beside(&[], 2000.0);
+    let text = limit_next_to(&[], 2000.0);
     assert!(text.contains("72 % of what follows from the device and its file"), "{text}");
     assert!(text.contains("; nothing here explains the rest"), "{text}");
     // 3200 of 2800.
-    let text = told_beside(&[], 3200.0);
+    let text = limit_next_to(&[], 3200.0);
     assert!(text.contains("the stages gave less when they ran alone"), "{text}");
 }
 
@@ -165,24 +165,24 @@ fn the_greatest_calls_are_named() {
     };
     let registered =
         stacks.stacks.iter().find(|s| s.label.contains("blocking, registered")).expect("a bar");
-    // 9 x 1000 calls of 47 us are 423 ms, beside 352 ms and 5 ms once: of 780 ms 54.2, 45.1, 0.6 %.
+    // 9 x 1000 calls of 47 us are 423 ms, next to 352 ms and 5 ms once: of 780 ms 54.2, 45.1, 0.6 %.
     let [first, second, ..] = registered.parts.as_slice() else { panic!("{registered:?}") };
     assert_eq!((first.name.as_str(), second.name.as_str()), ("cudaMemcpy", "cudaHostUnregister"));
     close(first.cell.value, 100.0 * 423.0 / 780.0);
     close(second.cell.value, 100.0 * 352.0 / 780.0);
     assert_eq!(first.detail, "9000 calls of 47.0 us");
-    let told = report.headlines.iter().find(|h| h.text.starts_with("Of the time in calls"));
-    let text = &told.expect("a headline").text;
+    let found = report.headlines.iter().find(|h| h.text.starts_with("Of the time in calls"));
+    let text = &found.expect("a headline").text;
     assert!(text.ends_with("cudaMemcpy takes 54 % and cudaHostUnregister takes 45 %."), "{text}");
 }
 
 #[test]
-fn what_is_doubtful_is_said() {
+fn suspect_results_are_listed() {
     let report = built(&storage_run());
     let of = |code: &str| -> Vec<&RunWarning> {
         report.warnings.iter().filter(|n| n.code == code).collect()
     };
-    // 1.51 s beside a median of 12 ms.
+    // 1.51 s with a median of 12 ms.
     let [outlier] = of("outliers")[..] else { panic!("{:?}", report.warnings) };
     assert!(outlier.text.starts_with("1 of 9001 I/Os took more than 100 times"), "{outlier:?}");
     assert!(!outlier.text.contains("mq-deadline"), "1.51 s is no 500 ms: {outlier:?}");
@@ -201,7 +201,7 @@ fn what_is_doubtful_is_said() {
     let case = read("numa0.huge", "uring", "rand-read,direct,shared,2GiB,q8,n1,t2", "4KiB");
     let late = Does { outlier_us: 510_000.0, ..Does::new(80_000.0, 200.0) };
     let report = built(&run_of(vec![io(&case, &late)]));
-    let text = &report.warnings.iter().find(|n| n.code == "outliers").expect("a doubt").text;
+    let text = &report.warnings.iter().find(|n| n.code == "outliers").expect("a warning").text;
     assert!(text.contains("its scheduler, mq-deadline"), "{text}");
 }
 

@@ -12,11 +12,11 @@ fn run(outcomes: Vec<CaseOutcome>) -> Journal {
     journal(WorldKind::Simulated("mi250x".into()), topology, outcomes)
 }
 
-fn says(report: &RunReport, part: &str) -> bool {
+fn has_sentence(report: &RunReport, part: &str) -> bool {
     report.headlines.iter().any(|h| h.text.contains(part))
 }
 
-/// Cases of nothing much, so that a run is more than a few cases told one by one.
+/// Cases of nothing much, so that a run is more than a few cases listed one by one.
 fn filler() -> Vec<CaseOutcome> {
     (0..5)
         .map(|g| {
@@ -41,14 +41,14 @@ fn calls_have_the_time_of_the_largest_size_that_was_measured() {
     let report = run_report::build(&run(outcomes), None);
     let text = "256MiB: register (pin) 20.0 ms, unregister 10.0 ms, allocate pinned 30.0 ms. Kernel \
                 launch: 2.00 us to issue, 7.00 us round trip.";
-    assert!(says(&report, text), "{:#?}", report.headlines);
+    assert!(has_sentence(&report, text), "{:#?}", report.headlines);
     close(bar(figure(&report, "overhead-calls"), "launch a kernel").value, 2.0);
     let FigureBody::Matrix(m) = &figure(&report, "overhead-memory").body else { panic!() };
     assert_eq!(m.cols, ["4KiB", "256MiB"]);
     assert_eq!(m.rows[2], "allocate pinned memory");
     close(m.cells[2][0].value, 50.0);
     // Calls moved nothing, so that nothing was left unverified.
-    assert!(!says(&report, "not verified"));
+    assert!(!has_sentence(&report, "not verified"));
 }
 
 /// 2.2 us of each of k more copies; k alone took 2.8 us more than k more did.
@@ -64,11 +64,11 @@ fn a_small_copy_says_what_timing_it_adds() {
     outcomes.push(outcome);
     let report = run_report::build(&run(outcomes), None);
     let text = "us queued behind another; to start and time it alone adds 2.80 us.";
-    assert!(says(&report, text), "{:#?}", report.headlines);
+    assert!(has_sentence(&report, text), "{:#?}", report.headlines);
 }
 
 #[test]
-fn a_batch_is_told_by_the_copy() {
+fn a_batch_is_shown_per_copy() {
     let outcomes = vec![
         at_latency("overhead", "numa3.pinned > gpu0.vram by dma@gpu0 x 4KiB", 3_000.0),
         at_latency("overhead", "numa3.pinned > gpu0.vram by batch@gpu0[256] x 1MiB", 256_000.0),
@@ -94,11 +94,11 @@ fn all_to_all_is_as_fast_as_its_slowest_flow() {
     // Of equal routes the two directions take one each, and the busiest link of the node, of 50 GB/s,
     // then carries 3 flows: 56 x 50 / 3.
     close(cell.ceiling, 56.0 * 50.0 / 3.0);
-    assert!(says(&report, "8 GPUs move 560 GB/s by runtime copies, 70.0 GB/s each, 60 %"));
+    assert!(has_sentence(&report, "8 GPUs move 560 GB/s by runtime copies, 70.0 GB/s each, 60 %"));
 }
 
 #[test]
-fn copies_beside_kernels_keep_a_share() {
+fn copies_next_to_kernels_keep_a_share() {
     let copy = "numa3.pinned > gpu0.vram by dma@gpu0 x 256MiB";
     let triad = "gpu0.vram > gpu0.vram by kernel@gpu0[triad-w16-u4-b256-g2sm] x 256MiB";
     let at = |case: String, us: f64| at_latency("overlap", &case, us * 1e3);
@@ -114,11 +114,11 @@ fn copies_beside_kernels_keep_a_share() {
     assert_eq!(m.cols, ["copy during triad", "triad during copy"]);
     close(m.cells[0][0].value, 98.0);
     close(m.cells[0][1].value, 80.0);
-    assert!(says(&report, "runtime copies keep 98 % of their rate, and triad keeps 80 %"));
+    assert!(has_sentence(&report, "runtime copies keep 98 % of their rate, and triad keeps 80 %"));
 }
 
 #[test]
-fn staged_copies_stand_beside_direct_ones() {
+fn staged_copies_are_shown_next_to_direct_ones() {
     let outcomes = vec![
         at_rate("pairs", "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB", 50.0),
         at_rate("pairs", "gpu0.vram > gpu1.vram by staged@gpu0[numa3] x 256MiB", 20.0),
@@ -140,19 +140,19 @@ fn a_far_domain_is_named_where_it_is_slower() {
     outcomes.extend(filler());
     let report = run_report::build(&run(outcomes.clone()), None);
     // gpu0 is at home in domain 3.
-    assert!(says(
+    assert!(has_sentence(
         &report,
         "at least 50 % of the rate: into gpu0 28.0 GB/s at home, 14.0 GB/s with numa0"
     ));
     outcomes[0] = into(0, 28.0);
     let even = run_report::build(&run(outcomes), None);
-    assert!(says(&even, "every NUMA domain is as fast for every GPU: 28.0 GB/s"));
+    assert!(has_sentence(&even, "every NUMA domain is as fast for every GPU: 28.0 GB/s"));
     let FigureBody::Matrix(m) = &figure(&even, "numa-gpu-in").body else { panic!() };
     assert_eq!((m.rows.len(), m.cols.len()), (4, 1));
 }
 
 #[test]
-fn managed_memory_is_told_at_its_largest_size() {
+fn managed_memory_is_shown_at_its_largest_size() {
     let fault = "numa3.managed > gpu0.managed by migrate@gpu0[fault]";
     let read = "gpu0.managed > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm]";
     let mut outcomes = vec![
@@ -162,8 +162,9 @@ fn managed_memory_is_told_at_its_largest_size() {
     ];
     outcomes.extend(filler());
     let report = run_report::build(&run(outcomes), None);
-    let text = "Managed memory, 256MiB: 2.80 GB/s moved in by faults and 1300 GB/s read once it is";
-    assert!(says(&report, text), "{:#?}", report.headlines);
+    let text =
+        "Managed memory, 256MiB: 2.80 GB/s moved in by faults and 1300 GB/s read after migration";
+    assert!(has_sentence(&report, text), "{:#?}", report.headlines);
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn loads_over_links_are_a_matrix_with_the_host_last() {
 
 /// 64 MiB copies; GPUs 0 and 1 share 30 in, 0 and 2 nothing. Alone 25 each.
 #[test]
-fn what_host_paths_share_is_told() {
+fn sharing_host_paths_are_named() {
     let into = |g: u32| format!("numa0.pinned > gpu{g}.vram by dma@gpu{g} x 64MiB");
     let out = |g: u32| format!("gpu{g}.vram > numa0.pinned by dma@gpu{g} x 64MiB");
     let set = |flows: &[String], rate: f64| at_rate("contention", &flows.join(" & "), rate);
@@ -198,7 +199,7 @@ fn what_host_paths_share_is_told() {
     let report = run_report::build(&run(outcomes), None);
     let FigureBody::Matrix(m) = &figure(&report, "contention-pairs").body else { panic!() };
     assert_eq!(m.rows[..3], ["gpu0 in numa0", "gpu1 in numa0", "gpu2 in numa0"]);
-    // 15 of 25, beside each other; 25 of 25; itself.
+    // 15 of 25, concurrently; 25 of 25; itself.
     close(m.cells[0][1].value, 60.0);
     close(m.cells[1][0].value, 60.0);
     close(m.cells[2][0].value, 100.0);
@@ -213,8 +214,12 @@ fn what_host_paths_share_is_told() {
     // 45 of 75; 81 of 75 + 60.
     let text = "Copying with the host at once, 3 GPUs move 45.0 GB/s in, 60 %; 81.0 GB/s both ways, 60 % of \
                 what they have alone.";
-    assert!(says(&report, "gpu0 and gpu1 together get 30.0 GB/s H2D."), "{:#?}", report.headlines);
-    assert!(says(&report, text), "{:#?}", report.headlines);
+    assert!(
+        has_sentence(&report, "gpu0 and gpu1 together get 30.0 GB/s H2D."),
+        "{:#?}",
+        report.headlines
+    );
+    assert!(has_sentence(&report, text), "{:#?}", report.headlines);
     let FigureBody::Matrix(m) = &figure(&report, "contention-alone").body else { panic!() };
     assert_eq!(m.rows, ["gpu0", "gpu1", "gpu2", "numa0"]);
     close(m.cells[3][0].value, 25.0);

@@ -159,7 +159,7 @@ fn ten_per_cent_of_the_host_takes_several_runs() {
         println!("{n:>11} {invented:>13} of 400 {hits:>13} of 400   {:.1} %", visible * 100.0);
         assert!(invented <= 4, "{invented}");
         if n == 1 {
-            // A virtual machine's processes differ by 10 %: the output says what is visible instead.
+            // A virtual machine's processes differ by 10 %: the output states what is visible instead.
             assert!(hits == 0 && visible > 0.3, "{hits} {visible}");
         } else {
             assert!(hits >= 380 && visible < 0.1, "{hits} {visible}");

@@ -1,4 +1,4 @@
-//! I/O of files as elbencho prints it.
+//! File I/O in the output format of elbencho.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,13 +6,13 @@ use pathline_schema::{Bytes, CaseOutcome, FlowSeries, IoHistogram, IoOp, Journal
 
 use super::{nothing, world};
 
-/// What elbencho 3 prints for the I/O of a run: a table for each case, as if each had been a run of
-/// its own, with a comment before that names the case. All samples of a case together are one
-/// phase: their I/Os over the sum of their times. Numbers are cut to whole ones as elbencho cuts
-/// them. Of mixed I/O the record has the sum of reads and writes, so only `total` is printed.
+/// The output of elbencho 3 for the I/O of a run: a table for each case, as if each had been a
+/// separate run, after a comment that names the case. All samples of a case form one phase: their
+/// I/Os divided by the sum of their times. Numbers are truncated to integers as in elbencho. For
+/// mixed I/O the record contains the sum of reads and writes, so only `total` is printed.
 ///
 /// # Errors
-/// The run has no such case.
+/// The run has no file I/O.
 pub fn elbencho(journal: &Journal) -> Result<String, String> {
     let mut text = String::new();
     for outcome in &journal.outcomes {
@@ -75,7 +75,8 @@ fn phase(text: &mut String, journal: &Journal, all: &[FlowSeries]) {
     text.push_str("---\n\n");
 }
 
-/// What had been done when the first worker ended, and in the end. Flows at once end with the slowest.
+/// I/Os completed when the first worker ended, and at the end. Concurrent flows end with the
+/// slowest.
 fn sums(all: &[FlowSeries]) -> (IoSum, IoSum) {
     let (mut first, mut last) = (IoSum::default(), IoSum::default());
     let samples = all.iter().map(|s| s.samples_ns.len()).min().unwrap_or(0);
@@ -89,7 +90,8 @@ fn sums(all: &[FlowSeries]) -> (IoSum, IoSum) {
             let block = series.flow.bytes.as_f64();
             last.ops += series.steps as f64;
             last.bytes += series.moved_bytes.as_f64();
-            // Of another flow it is known only when its own first worker ended: its share until then.
+            // For another flow the count is known only for the end of its own first worker: its
+            // share until then.
             let ops = series.io.get(i).map_or(0.0, |r| r.first_done_ops as f64);
             let ops = if done(series) > 0.0 { ops * begun / done(series) } else { 0.0 };
             first.ops += ops;
@@ -105,8 +107,8 @@ fn merged(all: &[FlowSeries]) -> IoHistogram {
     latency
 }
 
-/// CPU time of the workers alone, as a share of all CPUs of the machine; until the first worker ended
-/// it is known only where there is but one.
+/// CPU time of the workers, as a share of all CPUs of the machine. Until the first worker ended it
+/// is known only if there is one worker.
 fn processor(text: &mut String, journal: &Journal, all: &[FlowSeries], last: &IoSum) {
     let cpus = journal.topology.host.cpus.len().max(1) as f64;
     let used: f64 = all.iter().flat_map(|s| &s.io).map(|r| r.cpu_user_ns + r.cpu_system_ns).sum();

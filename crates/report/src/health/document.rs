@@ -1,11 +1,11 @@
-//! What a health check found, as one value that every format is made of.
+//! The result of a health check, as one value from which every format is rendered.
 
 use std::collections::BTreeMap;
 
 use pathline_health::{HealthReport, HealthState, NodeFacts, RunDigest};
 use serde::Serialize;
 
-/// Format of [`HealthDocument`] as JSON.
+/// Version of [`HealthDocument`] as JSON.
 const SCHEMA: u32 = 1;
 
 /// The verdict, or why there is none.
@@ -25,11 +25,11 @@ pub enum DocumentState {
 }
 
 impl DocumentState {
-    /// All of them.
+    /// All verdicts.
     pub const ALL: [Self; 5] =
         [Self::Pass, Self::Fail, Self::Unstable, Self::Inconclusive, Self::Unusable];
 
-    /// As it is printed.
+    /// The verdict as printed.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -40,7 +40,7 @@ impl DocumentState {
         }
     }
 
-    /// Exit code of the command: 0 fine, 1 something is wrong, 2 unusable, 3 could not judge.
+    /// Exit code of the command: 0 fine, 1 fault found, 2 unusable input, 3 undecided.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Pass => 0,
@@ -72,61 +72,61 @@ impl From<HealthState> for DocumentState {
     }
 }
 
-/// A class of equal paths.
+/// A class of paths with equal expected rates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HealthClass {
-    /// For a reader: `gpu→gpu over 1 xGMI link, SDMA copy`.
+    /// Label: `gpu→gpu over 1 xGMI link, SDMA copy`.
     pub label: String,
     /// Number of its paths.
     pub paths: usize,
-    /// Median time of one operation in seconds; none if not measured.
+    /// Median time of one operation in seconds; `None` if not measured.
     pub median_seconds: Option<f64>,
-    /// Median payload rate in bytes per second; none for latencies and where not measured.
+    /// Median payload rate in bytes per second; `None` for latencies and if not measured.
     pub bytes_per_second: Option<f64>,
     /// Median speed divided by the ceiling of the narrowest hop.
     pub of_ceiling: Option<f64>,
 }
 
-/// A path that was measured.
+/// A measured path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HealthPath {
-    /// For a reader: `gpu2→gpu3, SDMA copy`.
+    /// Label: `gpu2→gpu3, SDMA copy`.
     pub label: String,
     /// The case.
     pub case: String,
     /// Index of its class.
     pub class: usize,
-    /// Median time of one operation in ns of each process that measured it, and its number of rounds.
+    /// For each process that measured it: median time of one operation in ns, and number of rounds.
     pub medians_ns: Vec<(f64, usize)>,
 }
 
-/// Where the time went, seconds; of a simulated machine in virtual time.
+/// Durations of the check's parts in seconds; virtual time on a simulated machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct HealthPhases {
-    /// What was allowed.
+    /// Time budget.
     pub budget: f64,
     /// Until the machine was open.
     pub opening: f64,
     /// Until the probes were bound.
     pub binding: f64,
-    /// All of it.
+    /// Total.
     pub total: f64,
     /// Whether this is virtual time of a simulated machine.
     pub is_virtual: bool,
 }
 
-/// What the node was compared with besides itself.
+/// A comparison with an earlier check or another node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HealthReference {
-    /// Its name: a file or folder.
+    /// The file or folder of the other side.
     pub name: String,
-    /// One sentence on the result.
+    /// The result in one sentence.
     pub result: String,
-    /// Paths that are slower than there, the slowest first: label and share of speed lost.
+    /// Slower paths, the slowest first: label and lost share of the speed.
     pub slower: Vec<(String, f64)>,
 }
 
-/// What a health check found.
+/// The result of a health check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HealthDocument {
     /// Format of this document.
@@ -135,48 +135,49 @@ pub struct HealthDocument {
     pub version: String,
     /// Name of the host.
     pub host: String,
-    /// The simulated machine; none if the node is real.
+    /// Name of the simulated machine; `None` if the node is real.
     pub simulated: Option<String>,
-    /// The node in a line.
+    /// One line about the node.
     pub node: String,
-    /// When the check began, RFC 3339.
+    /// Start of the check, RFC 3339.
     pub started: String,
     /// The verdict.
     pub state: DocumentState,
-    /// Why, in at most 100 characters.
+    /// Reason of the verdict, at most 100 characters.
     pub reason: String,
     /// Exit code of the command.
     pub exit_code: u8,
-    /// Where the time went.
+    /// Durations of its parts.
     pub seconds: HealthPhases,
-    /// Processes that measured.
+    /// Number of processes that measured.
     pub processes: u32,
-    /// The evidence; none if the check could not begin.
+    /// The evidence; `None` if the check could not begin.
     pub report: Option<HealthReport>,
-    /// What the node states about itself.
+    /// States that the node reports, such as error counters.
     pub facts: NodeFacts,
     /// Classes of equal paths.
     pub classes: Vec<HealthClass>,
     /// The paths.
     pub paths: Vec<HealthPath>,
-    /// What it was compared with, if anything.
+    /// The comparison, if one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<HealthReference>,
-    /// What is kept of it to compare later checks with.
+    /// Reference for later checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<RunDigest>,
-    /// Environment variables that change what libraries do.
+    /// Environment variables that affect libraries.
     pub env: BTreeMap<String, String>,
 }
 
 impl HealthDocument {
-    /// Sets the verdict and the exit code that follows from it, in the convention of Nagios or of pathline.
+    /// Sets the verdict and the corresponding exit code, by the convention of Nagios or of
+    /// pathline.
     pub fn set_state(&mut self, state: DocumentState, nagios: bool) {
         self.state = state;
         self.exit_code = if nagios { state.nagios_code() } else { state.exit_code() };
     }
 
-    /// A check that could not begin.
+    /// The document of a check that could not begin.
     pub fn unusable(version: &str, host: &str, started: &str, error: &str) -> Self {
         let state = DocumentState::Unusable;
         Self {

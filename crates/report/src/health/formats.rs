@@ -1,4 +1,4 @@
-//! The formats of monitoring and test systems.
+//! Formats of monitoring and test systems.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use pathline_health::{SuspectPath, TrainedLink};
 
 use super::document::{DocumentState, HealthClass, HealthDocument};
 
-/// The document as JSON, with a line end.
+/// The document as JSON, with a newline.
 pub fn json(document: &HealthDocument) -> String {
     match serde_json::to_string_pretty(document) {
         Ok(text) => text + "\n",
-        // Only a map with keys that are no text could fail.
+        // Serialisation fails only for maps whose keys are not text.
         Err(error) => format!("{{\"state\":\"unusable\",\"reason\":\"{error}\"}}\n"),
     }
 }
@@ -24,7 +24,7 @@ fn suspects_of<'d>(
     suspects.filter(move |suspect| suspect.class == class)
 }
 
-/// JUnit: the node is a suite, each class of paths a case, and links and parts another one.
+/// JUnit: the node is a suite, each class of paths a case, and links and components another case.
 pub fn junit(document: &HealthDocument) -> String {
     let mut cases = String::new();
     let (mut failures, mut skipped) = (0, 0);
@@ -107,7 +107,7 @@ pub fn junit(document: &HealthDocument) -> String {
     )
 }
 
-/// Text in XML, also within quotes.
+/// Escapes text for XML, also within quotes.
 fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -116,7 +116,7 @@ fn xml(text: &str) -> String {
             '<' => escaped += "&lt;",
             '>' => escaped += "&gt;",
             '"' => escaped += "&quot;",
-            // XML 1.0 has no other control characters.
+            // XML 1.0 excludes other control characters.
             '\n' | '\t' => escaped.push(c),
             c if c.is_control() => escaped.push('\u{fffd}'),
             c => escaped.push(c),
@@ -125,8 +125,8 @@ fn xml(text: &str) -> String {
     escaped
 }
 
-/// A file for the textfile collector of Prometheus' node exporter: base units, and no label that grows with
-/// the square of the number of GPUs.
+/// A file for the textfile collector of Prometheus' node exporter. It uses base units; no label's
+/// number of values grows with the square of the number of GPUs.
 pub fn prometheus(document: &HealthDocument) -> String {
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, f64)>| {
@@ -213,7 +213,7 @@ pub fn prometheus(document: &HealthDocument) -> String {
     text
 }
 
-/// Text as the value of a label.
+/// Escapes text for a label value.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }
@@ -244,14 +244,14 @@ pub fn reframe(document: &HealthDocument) -> String {
     text
 }
 
-/// Letters, digits and underscores only.
+/// Replaces everything but letters and digits by underscores.
 fn slug(text: &str) -> String {
     let text = text.replace('→', " to ");
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("_")
 }
 
-/// One line as a Nagios plugin prints it, with performance data.
+/// One line in the format of a Nagios plugin, with performance data.
 pub fn nagios(document: &HealthDocument) -> String {
     let state = match document.state.nagios_code() {
         0 => "OK",

@@ -1,4 +1,4 @@
-//! The result of a health check, for people and for the programs of a cluster.
+//! The result of a health check, for people and for cluster software.
 
 mod document;
 mod formats;

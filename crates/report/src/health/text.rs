@@ -6,12 +6,12 @@ use pathline_health::{HealthReport, SuspectPath};
 
 use super::document::HealthDocument;
 
-/// Suspects and other lists show this many entries.
+/// Maximum entries of suspects and other lists.
 const SHOWN: usize = 5;
-/// Columns that the headings of paragraphs take.
+/// Columns of paragraph headings.
 const HEADING: usize = 10;
 
-/// A summary that fits into `width` columns: identity, verdict, reason, evidence, limits, time.
+/// A summary within `width` columns: identity, verdict, reason, evidence, limits, time.
 pub fn text(document: &HealthDocument, width: usize) -> String {
     let mut page = TextPage { width: width.clamp(40, 200), text: String::new() };
     let identity = match (&document.simulated, document.node.is_empty()) {
@@ -66,7 +66,7 @@ fn evidence(page: &mut TextPage, document: &HealthDocument, report: &HealthRepor
             let _ = write!(line, ", {} to {next}", odds(culprit.odds));
         }
         if let Some(probe) = &culprit.decided_by {
-            let _ = write!(line, "; {probe} would tell them apart");
+            let _ = write!(line, "; {probe} would distinguish them");
         }
         page.paragraph(if nth == 0 { "culprit" } else { "" }, &line);
     }
@@ -116,7 +116,7 @@ struct TextPage {
 }
 
 impl TextPage {
-    /// A text whose second and later lines are indented by `indent`.
+    /// Appends a text whose further lines are indented by `indent`.
     fn lines(&mut self, first: &str, text: &str) {
         let indent = if first.is_empty() { 2 } else { HEADING };
         let mut line = match first.is_empty() {
@@ -147,7 +147,7 @@ impl TextPage {
     }
 
     fn paragraph(&mut self, heading: &str, text: &str) {
-        // A line without a heading belongs to the heading above it.
+        // A line without a heading belongs to the previous heading.
         let heading = if heading.is_empty() { " " } else { heading };
         self.lines(heading, text);
     }

@@ -1,24 +1,24 @@
-//! Cases without figures, grouped by reason so that hundreds can be read.
+//! Cases without figures, grouped by reason.
 
 use super::build::HtmlBuilder;
 use super::number::count;
 use pathline_explain::figure::MissingCase;
 
-/// From this many cases on, a filter is offered.
+/// Number of cases from which a filter is offered.
 const MANY: usize = 12;
 
-/// Cases that failed, or were left out, for one reason.
+/// Failed or skipped cases with the same reason.
 #[derive(Debug, PartialEq)]
 struct AbsenceGroup<'a> {
     faulted: bool,
-    /// The reason of the first.
+    /// The reason of the first case.
     why: &'a str,
     /// Whether all reasons are identical, numbers included.
     same: bool,
     members: Vec<&'a MissingCase>,
 }
 
-/// A reason without its numbers: `needs 3 GPUs` and `needs 5 GPUs` are one group.
+/// A reason without its numbers: `needs 3 GPUs` and `needs 5 GPUs` form one group.
 fn shape(why: &str) -> String {
     let mut shape = String::with_capacity(why.len());
     for c in why.chars() {
@@ -31,7 +31,7 @@ fn shape(why: &str) -> String {
     shape
 }
 
-/// Faults first, then the largest groups; equals stay in the order of the run.
+/// Faults first, then the largest groups; equal ones keep the order of the run.
 fn groups(absences: &[MissingCase]) -> Vec<AbsenceGroup<'_>> {
     let mut index = std::collections::BTreeMap::new();
     let mut groups: Vec<AbsenceGroup<'_>> = Vec::new();
@@ -62,18 +62,18 @@ pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
     }
     let faults = absences.iter().filter(|a| a.faulted).count();
     let groups = groups(absences);
-    let words = format!(
+    let summary = format!(
         "{} failed and {} could not be tried, for {}. A skip is a result with a reason; \
          a fault is a result with an error.",
         count(faults, "case"),
         count(absences.len() - faults, "case"),
         count(groups.len(), "reason"),
     );
-    h.leaf("p", &[("class", &"finding")], words);
+    h.leaf("p", &[("class", &"finding")], summary);
     h.el("div", &[("class", &"absences")], |h| {
         if absences.len() >= MANY {
             h.el("p", &[("class", &"tools js")], |h| {
-                h.trusted("<label>Show only <input type=\"search\" data-filter placeholder=\"words of a case or reason\"></label> <span data-filtered></span>");
+                h.trusted("<label>Show only <input type=\"search\" data-filter placeholder=\"part of a case or reason\"></label> <span data-filtered></span>");
             });
         }
         for group in &groups {
@@ -83,10 +83,10 @@ pub(super) fn write(h: &mut HtmlBuilder, absences: &[MissingCase]) {
 }
 
 fn write_group(h: &mut HtmlBuilder, group: &AbsenceGroup<'_>) {
-    let (class, word) = if group.faulted { ("fault", "fault") } else { ("skip", "skip") };
+    let (class, label) = if group.faulted { ("fault", "fault") } else { ("skip", "skip") };
     h.el("details", &[("class", &"group")], |h| {
         h.el("summary", &[], |h| {
-            h.leaf("span", &[("class", &format!("chip {class}"))], word).text(" ");
+            h.leaf("span", &[("class", &format!("chip {class}"))], label).text(" ");
             h.leaf("b", &[("class", &"n")], group.members.len()).text(" ");
             h.leaf("span", &[], group.why);
             if !group.same {

@@ -1,4 +1,4 @@
-//! Bars: measured against peak, one row each.
+//! Bars: measured values compared with peaks, one row each.
 
 use super::build::{HtmlBuilder, PixelPos};
 use super::cell::{CellJudge, half_width, value};
@@ -6,10 +6,10 @@ use super::number::{num, percent, tick};
 use super::scale::{linear_bounds, linear_ticks};
 use pathline_explain::figure::{BarsBody, FigureBar, FigureCell};
 
-/// Most parts that the axis is divided into.
+/// Maximum number of axis divisions.
 const PARTS: usize = 5;
 
-/// Writes the bars, their axis and the legend.
+/// Writes bars, axis and legend.
 pub(super) fn write(h: &mut HtmlBuilder, bars: &BarsBody, judge: CellJudge<'_>, title: &str) {
     let values: Vec<f64> = bars.bars.iter().flat_map(|b| lengths(&b.cell)).collect();
     if values.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn write(h: &mut HtmlBuilder, bars: &BarsBody, judge: CellJudge<'_>, 
     write_legend(h, bars, judge);
 }
 
-/// All lengths that a row draws.
+/// All lengths in a row.
 fn lengths(cell: &FigureCell) -> impl Iterator<Item = f64> {
     let end = value(cell).map(|v| v + half_width(cell).unwrap_or(0.0));
     let published = cell.published.as_ref().map(|p| p.value);
@@ -44,12 +44,12 @@ struct BarAxis {
 }
 
 impl BarAxis {
-    /// Where a value lies, 0 to 100.
+    /// Position of a value, 0 to 100.
     fn at(self, v: f64) -> f64 {
         let (lo, hi) = self.domain;
         ((v - lo) / (hi - lo)).clamp(0.0, 1.0) * 100.0
     }
-    /// Style of something from `a` to `b`.
+    /// Style of a span from `a` to `b`.
     fn span(self, a: f64, b: f64) -> String {
         let (left, right) = (self.at(a.min(b)), self.at(a.max(b)));
         format!("left:{}%;width:{}%", PixelPos(left), PixelPos(right - left))
@@ -97,7 +97,7 @@ fn write_bar(
                 if let Some((mark, _)) = judge.suspicion(cell) {
                     h.leaf("sup", &[], mark);
                 }
-                // A value in percent is a share already.
+                // A value in percent is already a share.
                 if let Some(share) = judge.share(cell).filter(|_| judge.unit != "%") {
                     h.text(" ").leaf("small", &[], percent(share));
                 }
@@ -143,9 +143,9 @@ fn write_legend(h: &mut HtmlBuilder, bars: &BarsBody, judge: CellJudge<'_>) {
         ("key pub", "published", any(|c| c.published.is_some())),
     ];
     h.el("p", &[("class", &"legend")], |h| {
-        for (class, words, _) in keys.iter().filter(|k| k.2) {
+        for (class, label, _) in keys.iter().filter(|k| k.2) {
             h.el("span", &[("class", &"pair")], |h| {
-                h.el("span", &[("class", class)], |_| {}).text(" ").text(words);
+                h.el("span", &[("class", class)], |_| {}).text(" ").text(label);
             });
             h.text(" ");
         }
@@ -180,7 +180,7 @@ mod tests {
             }),
             ..FigureCell::default()
         }]);
-        // The axis ends at 40: 30 is 75 %, 36 is 90 %, 28 is 70 %; the interval is 28 to 32.
+        // The axis ends at 40: 30 is at 75 %, 36 at 90 %, 28 at 70 %; the interval is 28 to 32.
         assert!(page.contains("class=\"fill\" style=\"left:0%;width:75%\""), "{page}");
         assert!(page.contains("class=\"ceil\" style=\"left:0%;width:100%\""));
         assert!(page.contains("class=\"bound\" style=\"left:90%\""));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn zero_and_negative_values_have_a_place() {
         let of = |v| FigureCell { value: Some(v), ..FigureCell::default() };
-        // -5..10 in steps of 5: zero lies at a third.
+        // -5..10 in steps of 5: zero is at one third.
         let page = html(vec![of(-5.0), of(10.0), of(0.0)]);
         assert!(page.contains("left:33.3%;width:66.7%"), "{page}");
         assert!(page.contains("left:0%;width:33.3%"));

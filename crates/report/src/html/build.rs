@@ -1,4 +1,4 @@
-//! A small HTML and SVG builder. Everything that is not a literal of this crate is escaped.
+//! A small HTML and SVG builder. It escapes everything except literals of this crate.
 
 use std::fmt::{self, Display, Write};
 
@@ -7,27 +7,27 @@ use pathline_schema::is_steering;
 /// Attributes of an element: literal names, any values.
 pub(super) type HtmlAttrs<'a> = &'a [(&'static str, &'a dyn Display)];
 
-/// Markup under construction. Elements are closures, so that they are always closed.
+/// Markup under construction. Closures write the children, so that every element is closed.
 #[derive(Debug, Default)]
 pub(super) struct HtmlBuilder {
     out: String,
 }
 
 impl HtmlBuilder {
-    /// Literal markup or a part that this crate has escaped already.
+    /// Appends literal markup, or a part that this crate has already escaped.
     pub(super) fn trusted(&mut self, markup: &str) -> &mut Self {
         self.out.push_str(markup);
         self
     }
 
-    /// Escaped text.
+    /// Appends escaped text.
     pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
-        // Writing to a string cannot fail.
+        // Writing to a string does not fail.
         let _ = write!(EscapedText(&mut self.out), "{text}");
         self
     }
 
-    /// An element with children.
+    /// Appends an element with children.
     pub(super) fn el(
         &mut self,
         tag: &'static str,
@@ -42,7 +42,7 @@ impl HtmlBuilder {
         self
     }
 
-    /// An element that holds text only.
+    /// Appends an element with text only.
     pub(super) fn leaf(
         &mut self,
         tag: &'static str,
@@ -54,7 +54,7 @@ impl HtmlBuilder {
         })
     }
 
-    /// An element without an end tag, such as `input`.
+    /// Appends an element without end tag, such as `input`.
     pub(super) fn void(&mut self, tag: &'static str, attrs: HtmlAttrs<'_>) -> &mut Self {
         self.out.push('<');
         self.out.push_str(tag);
@@ -67,13 +67,13 @@ impl HtmlBuilder {
         self
     }
 
-    /// The markup.
+    /// The finished markup.
     pub(super) fn finish(self) -> String {
         self.out
     }
 }
 
-/// Escapes what is written through it, for element text and quoted attributes alike.
+/// Escapes text on writing, for element text and quoted attributes.
 struct EscapedText<'a>(&'a mut String);
 
 impl fmt::Write for EscapedText<'_> {
@@ -93,26 +93,26 @@ impl fmt::Write for EscapedText<'_> {
     }
 }
 
-/// Characters that HTML forbids, or that make a text read other than it is written: control
-/// characters and overrides of the writing direction (Unicode Technical Report 36, section 2.9).
+/// Characters that HTML forbids or that disguise a text: control characters and overrides of the
+/// writing direction (Unicode Technical Report 36, section 2.9).
 fn is_disguise(c: char) -> bool {
     is_steering(c) && !matches!(c, '\n' | '\t')
 }
 
-/// A coordinate: at most one decimal, so that pages stay small and equal on every machine.
+/// A coordinate with at most one decimal, which keeps pages small and identical on every machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PixelPos(pub(super) f64);
 
 impl Display for PixelPos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths = (self.0 * 10.0).round();
-        // A negative zero would print as -0.
+        // Negative zero would print as -0.
         let value = if tenths == 0.0 { 0.0 } else { tenths / 10.0 };
         write!(f, "{value}")
     }
 }
 
-/// An anchor: letters, digits and dashes of `text`, made different from those in `taken`.
+/// An anchor: letters, digits and dashes of `text`, unique among `taken`.
 pub(super) fn anchor(text: &str, taken: &mut Vec<String>) -> String {
     let mut slug = String::new();
     for c in text.chars().take(80) {

@@ -1,4 +1,4 @@
-//! One cell: its share of the ceiling, its distance from the published value, its tooltip.
+//! A cell: share of the ceiling, deviation from the published value, tooltip.
 
 use std::collections::BTreeMap;
 
@@ -10,47 +10,47 @@ use pathline_explain::figure::{
 
 use super::number::tick;
 
-/// What all figures of a page share.
+/// Data shared by all figures of a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PageContext<'a> {
-    /// Values come from a model.
+    /// Whether values come from a model.
     pub(super) simulated: bool,
-    /// Warnings by the text of their case.
+    /// Warnings by case text.
     pub(super) warnings: Option<&'a BTreeMap<String, String>>,
 }
 
 impl PageContext<'_> {
-    /// What a value is: `measured`, or `simulated`.
+    /// The participle for values: `measured` or `simulated`.
     pub(super) fn origin(self) -> &'static str {
         if self.simulated { "simulated" } else { "measured" }
     }
 }
 
-/// How the cells of a figure are judged and written.
+/// Rating and format of a figure's cells.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CellJudge<'a> {
     /// Unit of the values.
     pub(super) unit: &'a str,
-    /// Whether more or less is better.
+    /// Whether higher or lower is better.
     pub(super) better: BetterWhen,
-    /// What all figures of the page share.
+    /// Data shared by all figures of the page.
     pub(super) page: PageContext<'a>,
 }
 
 impl<'a> CellJudge<'a> {
-    /// A judge of measured values without warnings.
+    /// A judge for measured values without warnings.
     pub(super) fn new(unit: &'a str, better: BetterWhen) -> Self {
         Self { unit, better, page: PageContext::default() }
     }
 
-    /// The same judge on a page.
+    /// The same judge with a page's data.
     pub(super) fn on(self, page: PageContext<'a>) -> Self {
         Self { page, ..self }
     }
 }
 
 impl CellJudge<'_> {
-    /// Why a value is suspect: a mark and the reason.
+    /// Reason if a value is suspect: a mark and a text.
     pub(super) fn suspicion(&self, cell: &FigureCell) -> Option<(char, String)> {
         if let Some(suspect) = &cell.suspect {
             return Some((suspect.mark(), suspect.text()));
@@ -60,12 +60,13 @@ impl CellJudge<'_> {
         Some(('?', warnings.get(&case.to_string())?.clone()))
     }
 
-    /// How near a value is to what bounds it: 1 is there. For a latency the bound is below.
+    /// A value's share of its ceiling. For latencies the ceiling is a lower bound, and the share is
+    /// its inverse.
     pub(super) fn share(&self, cell: &FigureCell) -> Option<f64> {
         self.share_of(value(cell)?, cell.ceiling?)
     }
 
-    /// The same against any other value.
+    /// A value's share of any other value.
     pub(super) fn share_of(&self, value: f64, limit: f64) -> Option<f64> {
         let share = match self.better {
             BetterWhen::Higher => value / limit,
@@ -75,7 +76,7 @@ impl CellJudge<'_> {
         (share.is_finite() && share >= 0.0).then_some(share)
     }
 
-    /// A value in figures; what is counted, such as hops, has no decimals.
+    /// A formatted value; counts, such as hops, have no decimals.
     pub(super) fn num(&self, v: f64) -> String {
         let counted = self.better == BetterWhen::Neither && v.fract() == 0.0 && v.abs() < 1e6;
         if counted { format!("{v:.0}") } else { num(v) }
@@ -86,8 +87,8 @@ impl CellJudge<'_> {
         format!("{} {}", self.num(v), self.unit)
     }
 
-    /// Everything about a cell, one `label: text` a line below its heading. The page shows it
-    /// next to the cell; without scripts the browser does.
+    /// The tooltip of a cell: one `label: text` per line below its heading. A script shows it next
+    /// to the cell; without scripts the browser does.
     pub(super) fn detail(&self, heading: &str, cell: &FigureCell) -> String {
         let mut lines = vec![heading.to_owned()];
         if let Some(v) = value(cell) {
@@ -135,14 +136,14 @@ impl CellJudge<'_> {
         if let Some(case) = &cell.case {
             lines.push(format!("case: {case}"));
         }
-        // A line break inside a text would pass for a line of its own.
+        // A line break in a text would look like the start of another line.
         let lines: Vec<String> = lines.iter().map(|line| line.replace('\n', " ")).collect();
         lines.join("\n")
     }
 }
 
 impl CellJudge<'_> {
-    /// The route, its narrowest hop, and the loss step by step down to what was measured.
+    /// The route, its narrowest hop, and the steps of loss down to the measured rate.
     fn path(&self, lines: &mut Vec<String>, cell: &FigureCell, path: &LossBreakdown) {
         lines.push(format!("route: {}", path.route));
         lines.push(format!("narrowest hop: {}", path.narrowest));
@@ -158,7 +159,7 @@ impl CellJudge<'_> {
     }
 }
 
-/// The value of a cell, if it is a number.
+/// The value of a cell, if it is finite.
 pub(super) fn value(cell: &FigureCell) -> Option<f64> {
     cell.value.filter(|v| v.is_finite())
 }
@@ -178,29 +179,29 @@ pub(super) fn interval(cell: &FigureCell) -> Option<String> {
     Some(format!("{} to {}{relative}", num(v - half), num(v + half)))
 }
 
-/// Half width of the interval, where there is one.
+/// Half width of the interval, if known.
 pub(super) fn half_width(cell: &FigureCell) -> Option<f64> {
     Some(cell.half_width).filter(|w| cell.has_interval() && w.is_finite() && *w > 0.0)
 }
 
-/// Distance from the published value, relative to it.
+/// Relative deviation from the published value.
 pub(super) fn deviation(cell: &FigureCell) -> Option<f64> {
     let published = cell.published.as_ref()?.value;
     let off = (value(cell)? - published) / published.abs();
     off.is_finite().then_some(off)
 }
 
-/// A cell and where in its figure it stands.
+/// A cell and its position in its figure.
 pub(super) struct CellEntry<'a> {
     /// Row and column, line and size, or the bar's label.
     pub(super) keys: Vec<String>,
-    /// The same as text.
+    /// The position as one text.
     pub(super) place: String,
     /// The cell.
     pub(super) cell: &'a FigureCell,
 }
 
-/// Names of the columns that say where a cell stands.
+/// Headings of the columns with a cell's position.
 pub(super) fn key_names(body: &FigureBody) -> Vec<String> {
     match body {
         FigureBody::Matrix(m) => vec![m.row_axis.clone(), m.col_axis.clone()],
@@ -212,7 +213,7 @@ pub(super) fn key_names(body: &FigureBody) -> Vec<String> {
     }
 }
 
-/// What an axis of this unit shows.
+/// Heading of an axis with this unit.
 pub(super) fn axis_name(unit: &str) -> &str {
     match unit {
         "B" => "size",
@@ -222,7 +223,7 @@ pub(super) fn axis_name(unit: &str) -> &str {
     }
 }
 
-/// All cells of a figure that say something, in reading order.
+/// All non-empty cells of a figure, in reading order.
 pub(super) fn entries(body: &FigureBody) -> Vec<CellEntry<'_>> {
     let all = match body {
         FigureBody::Matrix(m) => matrix_entries(m),
@@ -247,7 +248,7 @@ fn matrix_entries(m: &MatrixBody) -> Vec<CellEntry<'_>> {
     entries
 }
 
-/// Name of a cell of a matrix: `gpu0 to gpu1`, `from 0 to 1`, `copy, GPU 3`.
+/// Name of a matrix cell: `gpu0 to gpu1`, `from 0 to 1`, `copy, GPU 3`.
 pub(super) fn place(m: &MatrixBody, row: usize, col: usize) -> String {
     let row = m.rows.get(row).map_or("", String::as_str);
     let col = m.cols.get(col).map_or("", String::as_str);
@@ -322,12 +323,12 @@ fn gap_entries(g: &GapsBody) -> Vec<CellEntry<'_>> {
     entries
 }
 
-/// Whether a cell stands for nothing, such as the diagonal of a matrix of pairs.
+/// Whether a cell is structurally empty, such as the diagonal of a pair matrix.
 pub(super) fn is_blank(cell: &FigureCell) -> bool {
     cell.value.is_none() && cell.absent.is_none() && cell.case.is_none() && cell.published.is_none()
 }
 
-/// The unit and the direction of a figure.
+/// Unit of a figure, and whether higher is better.
 pub(super) fn judge<'a>(body: &'a FigureBody, page: PageContext<'a>) -> CellJudge<'a> {
     let judge = match body {
         FigureBody::Matrix(m) => CellJudge::new(&m.unit, m.better),
@@ -340,22 +341,22 @@ pub(super) fn judge<'a>(body: &'a FigureBody, page: PageContext<'a>) -> CellJudg
     judge.on(page)
 }
 
-/// How a figure compares with what was published.
+/// Comparison of a figure with published values.
 #[derive(Debug, PartialEq)]
 pub(super) struct PublishedAgreement {
-    /// Values with a published one.
+    /// Number of values with a published one.
     pub(super) count: usize,
     /// Median of the absolute deviations.
     pub(super) median: f64,
-    /// The greatest deviation, with its sign.
+    /// The greatest deviation, with sign.
     pub(super) worst: f64,
-    /// Where that is.
+    /// Cell with the greatest deviation.
     pub(super) at: String,
-    /// Sources, each once.
+    /// Sources without repetitions.
     pub(super) sources: Vec<String>,
 }
 
-/// Compares all cells of a figure with what was published for them.
+/// Compares all cells of a figure with their published values.
 pub(super) fn agreement(entries: &[CellEntry<'_>]) -> Option<PublishedAgreement> {
     let compared: Vec<(&CellEntry<'_>, f64)> =
         entries.iter().filter_map(|e| Some((e, deviation(e.cell)?))).collect();
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_told_step_by_step() {
+    fn the_loss_is_listed_step_by_step() {
         let loss =
             |from, to, why: &str| LossStep { from, to, kind: Default::default(), why: why.into() };
         let path = LossBreakdown {
@@ -463,7 +464,7 @@ mod tests {
 
     #[test]
     fn agreement_names_the_worst_and_where() {
-        let beside = |v, published| FigureCell {
+        let with_published = |v, published| FigureCell {
             published: Some(PublishedValue {
                 value: published,
                 kind: pathline_explain::figure::SourceKind::Paper,
@@ -471,7 +472,12 @@ mod tests {
             }),
             ..cell(v)
         };
-        let cells = [beside(101.0, 100.0), beside(95.0, 100.0), beside(102.0, 100.0), cell(7.0)];
+        let cells = [
+            with_published(101.0, 100.0),
+            with_published(95.0, 100.0),
+            with_published(102.0, 100.0),
+            cell(7.0),
+        ];
         let entry = |(i, cell)| CellEntry { keys: vec![], place: format!("c{i}"), cell };
         let entries: Vec<CellEntry<'_>> = cells.iter().enumerate().map(entry).collect();
         let found = agreement(&entries).unwrap();

@@ -1,14 +1,14 @@
-//! The heat scale: viridis, which rises evenly in lightness and reads the same with any colour
-//! vision (Stefan van der Walt and Nathaniel Smith for matplotlib, 2015, CC0).
+//! The heat scale: viridis, which increases uniformly in lightness and reads the same with any
+//! colour vision (Stefan van der Walt and Nathaniel Smith for matplotlib, 2015, CC0).
 
 use std::fmt::Write;
 
-/// Steps of the scale: one class for each 5 %.
+/// Steps of the scale: one class per 5 %.
 pub(super) const STEPS: usize = 21;
 
 type RgbColour = [f64; 3];
 
-/// Viridis at every tenth.
+/// Viridis in steps of a tenth.
 const VIRIDIS: [RgbColour; 11] = [
     [68.0, 1.0, 84.0],
     [72.0, 36.0, 117.0],
@@ -23,7 +23,7 @@ const VIRIDIS: [RgbColour; 11] = [
     [253.0, 231.0, 37.0],
 ];
 
-/// The step of a share; beyond 0 and 1 it is the first and the last.
+/// The step of a share, clamped to 0..1.
 pub(super) fn step(share: f64) -> usize {
     (share.clamp(0.0, 1.0) * (STEPS - 1) as f64).round() as usize
 }
@@ -33,7 +33,7 @@ fn rgb(step: usize) -> RgbColour {
     between(&VIRIDIS, step)
 }
 
-/// The colour of a step between colours that are given at every tenth of the way.
+/// The colour of a step, interpolated between colours in steps of a tenth.
 fn between(tenths: &[RgbColour; 11], step: usize) -> RgbColour {
     let place = step.min(STEPS - 1) as f64 / (STEPS - 1) as f64 * 10.0;
     let below = (place.floor() as usize).min(9);
@@ -55,7 +55,7 @@ fn contrast(a: f64, b: f64) -> f64 {
     (a.max(b) + 0.05) / (a.min(b) + 0.05)
 }
 
-/// Black or white, whichever is read more easily on a colour.
+/// Black or white, whichever has more contrast with a colour.
 fn ink(rgb: RgbColour) -> &'static str {
     let y = luminance(rgb);
     if contrast(y, 0.0) > contrast(y, 1.0) { "#000" } else { "#fff" }
@@ -66,8 +66,8 @@ fn hex(rgb: RgbColour) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// From far below zero to far above it at every tenth of the way, through a light middle: blue and red of equal
-/// lightness, which differ for the colour-blind as well (after ColorBrewer's RdBu, Cynthia Brewer,
+/// From far below zero to far above in steps of a tenth, with a light middle: blue and red of equal
+/// lightness, which also differ for the colour-blind (after ColorBrewer's RdBu, Cynthia Brewer,
 /// Apache-2.0).
 const DIVERGING: [RgbColour; 11] = [
     [5.0, 48.0, 97.0],
@@ -83,7 +83,7 @@ const DIVERGING: [RgbColour; 11] = [
     [103.0, 0.0, 31.0],
 ];
 
-/// The step of a difference, -1 to 1; beyond these it is the first and the last.
+/// The step of a difference, clamped to -1..1.
 pub(super) fn signed_step(share: f64) -> usize {
     step((share + 1.0) / 2.0)
 }
@@ -93,11 +93,12 @@ fn signed_rgb(step: usize) -> RgbColour {
     between(&DIVERGING, step)
 }
 
-/// Style rules of all steps, and of the legends' gradients. A cell of a matrix has a step in each view:
-/// `q` of its value, which is shown first, `p` of its peak, `v` of its distance from its peers.
+/// Style rules of all steps, and of the legends' gradients. A matrix cell has a step in each view:
+/// `q` for its value, shown first, `p` for its share of the peak, `v` for its difference from its
+/// peers.
 pub(super) fn rules() -> String {
     let mut css = String::new();
-    // Writing to a string cannot fail.
+    // Writing to a string does not fail.
     for i in 0..STEPS {
         let (paper, ink) = (hex(signed_rgb(i)), ink(signed_rgb(i)));
         let _ = writeln!(
@@ -116,7 +117,7 @@ pub(super) fn rules() -> String {
     }
     let gradient = |stops: Vec<String>| format!("linear-gradient(90deg,{})", stops.join(","));
     let signed = gradient((0..STEPS).map(|i| hex(signed_rgb(i))).collect());
-    // Slower than its peers is red, and to the left as everything that is less.
+    // Slower than its peers is red and on the left, like all lower values.
     let slower = gradient((0..STEPS).rev().map(|i| hex(signed_rgb(i))).collect());
     let _ = writeln!(css, ".signed{{--signed:{signed}}}.of-peers .signed{{--signed:{slower}}}");
     let _ = writeln!(
@@ -156,7 +157,7 @@ mod tests {
         }
         let y: Vec<f64> = (0..STEPS).map(|i| luminance(signed_rgb(i))).collect();
         assert!(y[..11].windows(2).all(|w| w[0] < w[1]) && y[10..].windows(2).all(|w| w[0] > w[1]));
-        // Zero is the middle; a quarter of the way up is step 10 + 10 / 4.
+        // Zero is the middle; a quarter of the upper half is step 10 + 10 / 4.
         assert_eq!([signed_step(-1.0), signed_step(0.0), signed_step(0.25)], [0, 10, 13]);
     }
 

@@ -9,30 +9,30 @@ use super::scale::{
 };
 use pathline_explain::figure::{ChartLine, CurvesBody, FigureCell};
 
-/// Drawing units; the picture is as wide as the page lets it.
+/// Width in drawing units; the page scales the picture.
 const WIDTH: f64 = 920.0;
-/// Height of the plot itself.
+/// Height of the plot area.
 const PLOT: f64 = 340.0;
 const LEFT: f64 = 58.0;
-/// Room at the right of a chart without names at the ends of its lines.
+/// Right margin of a chart without names at the ends of its lines.
 const MARGIN: f64 = 16.0;
-/// Place of the names behind the end of the plot.
+/// Right margin for names at the ends of the lines.
 const INDENT: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 /// Height of one row of labels above the plot.
 const ROW: f64 = 15.0;
-/// Width of a character of a label.
+/// Width of a label's character.
 const CHAR: f64 = 6.2;
 /// Width of a character of a line's name, which is bold.
 const BOLD: f64 = 7.1;
-/// Characters of one row of a line's name.
+/// Maximum characters per row of a line's name.
 const NAME: usize = 28;
-/// Height of one row of a line's name.
+/// Height per row of a line's name.
 const NAME_ROW: f64 = 13.0;
-/// Colours and point shapes before they repeat with another dash.
+/// Number of colours and point shapes; further lines repeat them with another dash.
 const INKS: usize = 8;
 
-/// Places of everything in one chart.
+/// Layout of a chart.
 struct CurvePlot<'a> {
     curves: &'a CurvesBody,
     judge: CellJudge<'a>,
@@ -43,14 +43,14 @@ struct CurvePlot<'a> {
     top: f64,
     /// Ceilings: label and pixel.
     ceilings: Vec<(String, f64)>,
-    /// Names at the ends of the lines, each in one row or two; empty where they do not fit.
+    /// Names at the ends of the lines, in one or two rows; empty if they do not fit.
     names: Vec<(usize, Vec<String>)>,
-    /// Right end of the plot.
+    /// Right end of the plot area.
     right: f64,
 }
 
 impl<'a> CurvePlot<'a> {
-    /// Nothing, if no point can be drawn.
+    /// The layout; `None` if no point can be drawn.
     fn new(curves: &'a CurvesBody, judge: CellJudge<'a>) -> Option<Self> {
         let (xs, ys) = (drawn_xs(curves), drawn_ys(curves));
         let x_kind = if curves.x_unit == "B" { ScaleKind::Log } else { kind_for(&xs) };
@@ -83,7 +83,7 @@ impl<'a> CurvePlot<'a> {
         self.top + PLOT
     }
 
-    /// Pixels along all lines, a few between any two points.
+    /// Pixels along all lines, with a few between each two points.
     fn ink(&self) -> Vec<(f64, f64)> {
         const STEPS: usize = 8;
         let mut ink = Vec::new();
@@ -98,19 +98,19 @@ impl<'a> CurvePlot<'a> {
         ink
     }
 
-    /// The pixel of a point, if it can be shown.
+    /// The pixel of a point, if it can be drawn.
     fn place(&self, x: f64, cell: &FigureCell) -> Option<(f64, f64)> {
         Some((self.x.at(x)?, self.y.at(value(cell)?)?))
     }
 }
 
-/// Values of x that have something to show.
+/// Values of x with a drawable point.
 fn drawn_xs(curves: &CurvesBody) -> Vec<f64> {
     let points = curves.lines.iter().flat_map(|l| &l.points);
     points.filter(|(_, cell)| value(cell).is_some()).map(|(x, _)| *x).collect()
 }
 
-/// All heights that the chart must hold.
+/// All values that the vertical axis must include.
 fn drawn_ys(curves: &CurvesBody) -> Vec<f64> {
     let cells = || curves.lines.iter().flat_map(|l| &l.points).map(|(_, cell)| cell);
     let published = cells().filter_map(|c| Some(c.published.as_ref()?.value));
@@ -164,13 +164,13 @@ pub(super) fn write(h: &mut HtmlBuilder, curves: &CurvesBody, judge: CellJudge<'
     let lost = curves.lines.iter().flat_map(|l| &l.points);
     let lost = lost.filter(|(x, c)| c.value.is_some() && plot.place(*x, c).is_none()).count();
     if lost > 0 {
-        let words = format!("{lost} values of zero or less have no place on a logarithmic axis.");
-        h.leaf("p", &[("class", &"nothing")], words);
+        let note = format!("{lost} values of zero or less have no place on a logarithmic axis.");
+        h.leaf("p", &[("class", &"nothing")], note);
     }
 }
 
-fn text(h: &mut HtmlBuilder, class: &str, x: f64, y: f64, words: &str) {
-    h.leaf("text", &[("class", &class), ("x", &PixelPos(x)), ("y", &PixelPos(y))], words);
+fn text(h: &mut HtmlBuilder, class: &str, x: f64, y: f64, label: &str) {
+    h.leaf("text", &[("class", &class), ("x", &PixelPos(x)), ("y", &PixelPos(y))], label);
 }
 
 fn segment(h: &mut HtmlBuilder, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
@@ -186,7 +186,7 @@ fn write_axes(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
         segment(h, "grid", (left, y), (right, y));
         text(h, "end", left - 7.0, y + 4.0, &tick(t, &curves.y_unit));
     }
-    // Between counted things, such as threads, there is nothing.
+    // There is nothing between counts, such as threads.
     let counted = drawn_xs(curves).iter().all(|x| x.fract() == 0.0);
     let x_ticks = x_ticks(plot.x, &curves.x_unit);
     for t in x_ticks.into_iter().filter(|t| !counted || t.fract() == 0.0) {
@@ -217,7 +217,7 @@ fn y_ticks(y: AxisScale) -> Vec<f64> {
     }
 }
 
-/// Whether a unit counts things, which come whole and double.
+/// Whether a unit is a count, for which x is in powers of two.
 fn is_count(unit: &str) -> bool {
     ["threads", "ranks", "pairs", "depth"].contains(&unit)
 }
@@ -240,11 +240,11 @@ fn write_marks(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     }
 }
 
-/// Names of the ceilings, over the lines so that they can be read.
+/// Names of the ceilings, above the lines for legibility.
 fn write_ceiling_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
-    // Above its line, or below it where the plot ends.
-    let beside = |y: f64| if y - 5.0 < plot.top + 10.0 { y + 14.0 } else { y - 5.0 };
-    let wanted: Vec<f64> = plot.ceilings.iter().map(|(_, y)| beside(*y)).collect();
+    // Above its line, or below it at the upper edge of the plot.
+    let label_y = |y: f64| if y - 5.0 < plot.top + 10.0 { y + 14.0 } else { y - 5.0 };
+    let wanted: Vec<f64> = plot.ceilings.iter().map(|(_, y)| label_y(*y)).collect();
     let places = spread(&wanted, 13.0, (plot.top + 10.0, plot.foot() - 4.0));
     let ink = plot.ink();
     let (left, right) = (LEFT + 8.0, plot.right - 8.0);
@@ -257,20 +257,20 @@ fn write_ceiling_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
             ("end halo ceiling-name", right, crowd(right - width)),
             ("mid halo ceiling-name", middle, crowd(middle - width / 2.0)),
         ];
-        // Of equals, the first.
+        // The first of equal ones.
         if let Some((class, x, _)) = choices.iter().min_by_key(|choice| choice.2) {
             text(h, class, *x, y, label);
         }
     }
 }
 
-/// How much of the lines lies in a box.
+/// Number of line pixels in a box.
 fn crowd(ink: &[(f64, f64)], across: (f64, f64), down: (f64, f64)) -> usize {
     let within = |v: f64, (lo, hi): (f64, f64)| v >= lo && v <= hi;
     ink.iter().filter(|(x, y)| within(*x, across) && within(*y, down)).count()
 }
 
-/// Class of a line: what its switch in the legend hides, its ink, and its dash.
+/// Classes of a line: its legend switch, its colour, and its dash.
 fn classes(i: usize) -> String {
     format!("l{i} s{} d{}", i % INKS, (i / INKS) % 3)
 }
@@ -304,7 +304,7 @@ fn stroke(plot: &CurvePlot<'_>, line: &ChartLine) -> String {
     d
 }
 
-/// Intervals that are wide enough to be visible behind their point.
+/// Intervals wide enough to be visible behind their point.
 fn whiskers(plot: &CurvePlot<'_>, line: &ChartLine) -> String {
     let mut d = String::new();
     for (x, cell) in &line.points {
@@ -345,7 +345,7 @@ fn write_point(
     }
 }
 
-/// Filled and hollow shapes in turn, so that colour is not the only difference.
+/// Alternates filled and hollow shapes, so that lines differ by more than colour.
 fn shape_class(i: usize) -> &'static str {
     if (i / 4).is_multiple_of(2) { "dot" } else { "dot hollow" }
 }
@@ -359,8 +359,8 @@ fn shape(i: usize) -> &'static str {
     }
 }
 
-/// Names for the ends of the lines, in rows of at most [`NAME`] characters; none if the chart has not
-/// enough height for all of them.
+/// Names for the ends of the lines, in rows of at most [`NAME`] characters; empty if the chart is
+/// too low for all of them.
 fn end_names(curves: &CurvesBody) -> Vec<(usize, Vec<String>)> {
     let drawn = curves.lines.iter().enumerate();
     let drawn = drawn.filter(|(_, l)| l.points.iter().any(|(_, cell)| value(cell).is_some()));
@@ -368,14 +368,13 @@ fn end_names(curves: &CurvesBody) -> Vec<(usize, Vec<String>)> {
     if names.len() as f64 * name_gap(&names) > PLOT { Vec::new() } else { names }
 }
 
-/// Distance between names that does not let them touch.
+/// Distance between names that avoids overlaps.
 fn name_gap(names: &[(usize, Vec<String>)]) -> f64 {
     let rows = names.iter().map(|(_, rows)| rows.len()).max().unwrap_or(1);
     rows as f64 * NAME_ROW + 2.0
 }
 
-/// A name in one row, or broken into two between words. What does not fit in two rows is in the
-/// legend.
+/// A name in one row, or split between words into two. The legend has names that need more rows.
 fn rows_of(name: &str) -> Vec<String> {
     let mut rows: Vec<String> = vec![String::new()];
     for word in name.split_whitespace() {
@@ -402,7 +401,7 @@ fn rows_of(name: &str) -> Vec<String> {
     rows
 }
 
-/// Names at the ends of the lines, joined to the last points by dotted leaders.
+/// Draws names at the ends of the lines, connected to the last points by dotted leaders.
 fn write_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     let ends: Vec<(usize, &[String], (f64, f64))> = plot
         .names
@@ -428,7 +427,7 @@ fn write_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
     }
 }
 
-/// One switch a line; they work by style alone.
+/// One switch per line; they need no script.
 fn write_legend(h: &mut HtmlBuilder, curves: &CurvesBody) {
     h.el("ul", &[("class", &"legend lines")], |h| {
         for (i, line) in curves.lines.iter().enumerate() {
@@ -460,7 +459,7 @@ fn write_legend(h: &mut HtmlBuilder, curves: &CurvesBody) {
     });
 }
 
-/// Style rules that let the legend's switches hide their lines.
+/// Style rules by which the legend's switches hide their lines.
 pub(super) fn switch_rules(lines: usize) -> String {
     (0..lines)
         .map(|i| format!(".figure:has(.t{i}:not(:checked)) .chart .l{i}{{display:none}}\n"))
@@ -548,7 +547,7 @@ mod tests {
     #[test]
     fn names_at_the_ends_break_between_words_and_have_room() {
         assert_eq!(rows_of("memcpy"), ["memcpy"]);
-        // 28 characters a row: `numa0 pinned to gpu0, copy` has 26, with `engine` 33.
+        // 28 characters per row: `numa0 pinned to gpu0, copy` has 26, with `engine` 33.
         assert_eq!(
             rows_of("numa0 pinned to gpu0, copy engine"),
             ["numa0 pinned to gpu0, copy", "engine"]
@@ -557,7 +556,7 @@ mod tests {
         assert_eq!(rows_of(&long)[0].chars().count(), NAME);
         let c = curves(vec![(4096.0, cell(1.0)), (65536.0, cell(20.0))]);
         let plot = CurvePlot::new(&c, CellJudge::new("GB/s", BetterWhen::Higher)).unwrap();
-        // `memcpy` has 6 characters of 7.1 and 20 units around them.
+        // `memcpy` has 6 characters of 7.1, plus 20 units of margin.
         assert!((WIDTH - plot.right - 62.6).abs() < 1e-9, "{}", plot.right);
     }
 
@@ -566,7 +565,7 @@ mod tests {
         let page = html(&curves(vec![(4096.0, cell(1.0)), (65536.0, cell(20.0))]));
         let leader = page.split("class=\"leader\" d=\"M").nth(1).unwrap();
         let x: f64 = leader.split(' ').next().unwrap().parse().unwrap();
-        // The last point stands 10 before the end of the plot at 920 - 62.6 = 857.4.
+        // The last point is 10 left of the plot's end at 920 - 62.6 = 857.4.
         assert!((x - (857.4 - 10.0 + 9.0)).abs() < 0.1, "{x}");
     }
 

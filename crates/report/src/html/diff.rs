@@ -1,4 +1,4 @@
-//! A comparison of runs as a page.
+//! The page that compares runs.
 
 use pathline_explain::diff::{CaseChange, DiffRow, RunDiff, SideIdentity};
 use pathline_explain::fmt;
@@ -7,8 +7,7 @@ use super::build::HtmlBuilder;
 use super::page::document;
 use super::scores::head;
 
-/// Renders a comparison as a page: runs, changes, noise allowance, and a row for each case that is not the
-/// same.
+/// Renders a comparison: runs, changes, noise allowance, and a row for each case that changed.
 pub fn page(diff: &RunDiff) -> String {
     let [before, after] = &diff.sides;
     let title = format!("{} compared with {}", after.host, before.host);

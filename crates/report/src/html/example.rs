@@ -1,4 +1,4 @@
-//! Invented reports of the shapes that real runs have: a host, and a node of eight GPUs.
+//! Invented reports with the structure of real ones: a host, and a node of eight GPUs.
 
 use pathline_schema::{
     Case, Conditions, Gpu, HostInfo, Link, LinkEnd, LinkKind, Rate, Topology, TopologyWarning,
@@ -94,7 +94,7 @@ fn added() -> Figure {
     figure("storage", "storage-gap", "gpu0 minus host", "gpu0 adds 14 us.", body)
 }
 
-/// A little of everything, the same every time.
+/// A repeatable sequence of small numbers.
 fn jitter(a: usize, b: usize) -> f64 {
     ((a * 7 + b * 13) % 11) as f64 / 11.0 - 0.5
 }
@@ -273,7 +273,7 @@ fn host_link() -> Figure {
     figure("host-link", "host-link", "Between host memory and gpu0", finding, body)
 }
 
-/// Bandwidth of a copy that finds its working set in one cache after another.
+/// Bandwidth of a copy whose working set fits one cache after another.
 fn copy_curve(name: &str, peak: f64, floor: f64, streaming: bool) -> ChartLine {
     let points = (12..=30).map(|p| {
         let size = 2f64.powi(p);
@@ -404,7 +404,7 @@ fn headlines() -> Vec<Headline> {
     ]
 }
 
-/// A run on hardware: a host without GPUs, complete.
+/// A complete run on hardware: a host without GPUs.
 pub(super) fn host() -> (RunReport, Topology) {
     let absences = (0..300).map(|i| MissingCase {
         suites: vec!["pairs".into()],
@@ -462,7 +462,7 @@ fn host_info() -> HostInfo {
     }
 }
 
-/// A simulated run: eight GCDs, cut before its end.
+/// A simulated run of eight GCDs, stopped before its end.
 pub(super) fn node() -> (RunReport, Topology) {
     let fault = |i: usize| MissingCase {
         suites: vec!["pairs".into()],

@@ -1,4 +1,4 @@
-//! Differences over two axes: one map for each statistic, on one scale.
+//! Differences over two axes: one map for each statistic, on a common scale.
 
 use super::build::HtmlBuilder;
 use super::cell::{CellJudge, is_blank, value};
@@ -6,11 +6,11 @@ use super::colour;
 use super::number::{num, percent};
 use pathline_explain::figure::{GapsBody, PairedGap};
 
-/// The least relative difference that the ends of the scale stand for: smaller ones stay pale.
+/// Minimum relative difference at the ends of the scale; smaller ones stay pale.
 const LEAST: f64 = 0.1;
 
-/// What the ends of the scale stand for: the greatest relative difference whose interval excludes zero
-/// and is not of a queue, rounded up to 1, 2 or 5 of a decade; at most 2.
+/// Relative difference at the ends of the scale: the largest one whose interval excludes zero and
+/// whose queue was not saturated, rounded up to 1, 2 or 5 of a decade; at most 2.
 fn reach(gaps: &GapsBody) -> f64 {
     let all = gaps.panels.iter().flat_map(|(_, rows)| rows.iter().flatten());
     let clear = all.filter(|g| !g.is_zero && g.saturated.is_none());
@@ -18,7 +18,7 @@ fn reach(gaps: &GapsBody) -> f64 {
     [0.1, 0.2, 0.5, 1.0].into_iter().find(|end| most <= end * 1.0001).unwrap_or(2.0)
 }
 
-/// Writes the maps and their one legend.
+/// Writes the maps and their common legend.
 pub(super) fn write(h: &mut HtmlBuilder, gaps: &GapsBody, judge: CellJudge<'_>, title: &str) {
     let reach = reach(gaps);
     h.el("div", &[("class", &"gaps")], |h| {
@@ -144,9 +144,9 @@ fn write_legend(h: &mut HtmlBuilder, gaps: &GapsBody, reach: f64) {
     let any = |has: fn(&PairedGap) -> bool| {
         gaps.panels.iter().any(|(_, rows)| rows.iter().flatten().any(has))
     };
-    let key = |h: &mut HtmlBuilder, class: &'static str, words: &str| {
+    let key = |h: &mut HtmlBuilder, class: &'static str, label: &str| {
         h.text(" ").el("span", &[("class", &"pair")], |h| {
-            h.el("span", &[("class", &class)], |_| {}).text(" ").text(words);
+            h.el("span", &[("class", &class)], |_| {}).text(" ").text(label);
         });
     };
     h.el("p", &[("class", &"legend")], |h| {
@@ -155,7 +155,7 @@ fn write_legend(h: &mut HtmlBuilder, gaps: &GapsBody, reach: f64) {
         h.leaf("span", &[], format!("+{}", percent(reach))).text(" ");
         h.leaf("span", &[], format!("of the latency of {}", gaps.base));
         if any(|g| g.is_zero && g.cell.value.is_some()) {
-            key(h, "key zero", "cannot be told from zero");
+            key(h, "key zero", "not distinguishable from zero");
         }
         if any(|g| g.saturated.is_some()) {
             key(h, "key queue", "saturated: it measures throughput, not the copy");
@@ -213,15 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_from_zero_or_saturated_is_marked() {
+    fn indistinct_and_saturated_values_are_marked() {
         let queue = PairedGap { saturated: Some("host: no".into()), ..gap(500.0, 1.0, 400.0) };
         let page = html(vec![gap(2.0, 3.0, 50.0), queue]);
         assert!(page.contains("class=\"tip zero\"") && page.contains("≈ 0"), "{page}");
-        // Neither counts for the scale, which ends at its least of 10 %: the queue's is the last step.
+        // Neither affects the scale, which ends at its minimum of 10 %: the saturated queue gets
+        // the last step.
         assert!(page.contains("class=\"tip v20 queue\"") && page.contains("+10 %</span>"));
         assert!(page.contains("saturated: host: no"));
         assert!(
-            page.contains("cannot be told from zero") && page.contains("it measures throughput")
+            page.contains("not distinguishable from zero")
+                && page.contains("it measures throughput")
         );
     }
 }

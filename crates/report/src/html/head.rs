@@ -1,4 +1,4 @@
-//! The first screen: which node, the verdict, headline values, and what to do.
+//! The first screen: identity of the node, verdict, headline values, and recommended actions.
 
 use pathline_explain::figure::{Headline, HeadlineTone, RunReport};
 use pathline_findings::{
@@ -8,13 +8,13 @@ use pathline_findings::{
 use super::build::{HtmlBuilder, PixelPos};
 use super::number::{count, num, percent};
 
-/// Findings that are shown in the open; the others are folded.
+/// Number of unfolded findings.
 const OPEN: usize = 5;
 
-/// Places of a finding that are named before they are counted.
+/// Maximum number of places named in a finding; further ones are counted.
 const PLACES: usize = 12;
 
-/// Writes the first screen. `link` gives the anchor of a figure by its id, if the page has it.
+/// Writes the first screen. `link` returns the anchor of a figure by its id, if it is on the page.
 pub(super) fn write(
     h: &mut HtmlBuilder,
     report: &RunReport,
@@ -105,7 +105,7 @@ fn write_tile(h: &mut HtmlBuilder, tile: &SummaryTile) {
     h.text(" ").leaf("span", &[("class", &"tile-detail")], &tile.detail);
 }
 
-/// A line of values without axes: its shape alone matters.
+/// A line of values without axes, to show its shape.
 fn write_spark(h: &mut HtmlBuilder, values: &[f64]) {
     const WIDTH: f64 = 100.0;
     const HEIGHT: f64 = 22.0;
@@ -204,8 +204,8 @@ fn gain_text(gain: &ExpectedGain) -> String {
     format!("{range} times as fast; {basis}")
 }
 
-/// Text whose settings and options are code: parts between backticks, or without any, words such as
-/// `HSA_XNACK=1` and `--gpus`.
+/// Text with settings and options as code: parts between backticks, or if there are none, settings
+/// such as `HSA_XNACK=1` and `--gpus`.
 fn write_code(h: &mut HtmlBuilder, text: &str) {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len() > 1 && !parts.len().is_multiple_of(2) {
@@ -229,7 +229,7 @@ fn write_code(h: &mut HtmlBuilder, text: &str) {
     }
 }
 
-/// Whether a word is an option, or an environment variable with its value.
+/// Whether a text is an option, or an environment variable with its value.
 fn is_setting(word: &str) -> bool {
     let is_variable = |name: &str| {
         name.len() > 2
@@ -345,7 +345,7 @@ mod tests {
         };
         assert_eq!(svg(&[1.0]), "");
         assert_eq!(svg(&[0.0, 0.0, f64::NAN]), "");
-        // Half of the most is at 21 - 0.5 x 19 = 11.5, the most at 21 - 19 = 2.
+        // Half of the maximum is at 21 - 0.5 x 19 = 11.5, the maximum at 21 - 19 = 2.
         assert!(svg(&[1.0, 2.0]).contains("d=\"M0 11.5L100 2\""), "{}", svg(&[1.0, 2.0]));
     }
 }

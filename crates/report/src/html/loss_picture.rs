@@ -1,4 +1,5 @@
-//! Where bandwidth is lost: for each class of paths a picture from the peak down to what was measured.
+//! Shows where bandwidth is lost: for each class of paths the steps from the peak down to the
+//! measured rate.
 
 use pathline_explain::figure::LossClassRow;
 use pathline_explain::fmt;
@@ -7,8 +8,8 @@ use super::build::{HtmlBuilder, PixelPos};
 use super::cell::CellJudge;
 use super::number::{count, percent};
 
-/// More classes than this are a table's work.
-const MOST: usize = 8;
+/// Maximum number of classes; more are better in a table.
+const MAX_CLASSES: usize = 8;
 
 /// Drawing units of one picture.
 const WIDTH: f64 = 236.0;
@@ -17,14 +18,14 @@ const TOP: f64 = 16.0;
 const BOTTOM: f64 = 16.0;
 const BAR: f64 = 40.0;
 
-/// A bar: its name, what it shows, the class of its ink.
+/// A bar: name, value, class of its colour.
 type StepBar = (&'static str, (f64, f64), &'static str);
 
 /// Writes a picture for each class.
 pub(super) fn write(h: &mut HtmlBuilder, classes: &[LossClassRow], judge: CellJudge<'_>) {
     let drawn: Vec<&LossClassRow> =
         classes.iter().filter(|c| c.peak.1.is_finite() && c.peak.1 > 0.0).collect();
-    if drawn.is_empty() || drawn.len() > MOST {
+    if drawn.is_empty() || drawn.len() > MAX_CLASSES {
         return;
     }
     h.el("div", &[("class", &"losses")], |h| {
@@ -145,6 +146,6 @@ mod tests {
     fn nothing_is_drawn_without_a_peak_or_with_too_many_classes() {
         assert_eq!(html(&[]), "");
         assert_eq!(html(&[class("a", f64::NAN, None)]), "");
-        assert_eq!(html(&vec![class("a", 60.0, None); MOST + 1]), "");
+        assert_eq!(html(&vec![class("a", 60.0, None); MAX_CLASSES + 1]), "");
     }
 }

@@ -1,51 +1,51 @@
-//! Text about the node next to its map, and the conditions of the run.
+//! Text about the node next to its map, and the conditions during the run.
 
 use pathline_schema::{Conditions, Topology};
 
 use super::build::HtmlBuilder;
 use super::number::{count, num, signed_percent};
 
-/// Writes the map and what the node is made of.
+/// Writes the map and the node's components.
 pub(super) fn write(
     h: &mut HtmlBuilder,
     topology: &Topology,
     gpus: &[(String, String)],
     map_svg: &str,
 ) {
-    // The map is drawn by this program, which escapes its labels; anything else is no picture.
+    // pathline draws the map and escapes its labels; any other text is rejected.
     if let Some(picture) = picture(map_svg) {
         h.el("div", &[("class", &"map scroll")], |h| {
             h.trusted(picture);
         });
     }
     h.el("dl", &[("class", &"facts")], |h| {
-        for (name, words) in facts(topology) {
+        for (name, text) in facts(topology) {
             h.el("div", &[], |h| {
-                h.leaf("dt", &[], name).leaf("dd", &[], words);
+                h.leaf("dt", &[], name).leaf("dd", &[], text);
             });
         }
-        for (name, words) in gpus {
+        for (name, text) in gpus {
             h.el("div", &[], |h| {
-                h.leaf("dt", &[], name).leaf("dd", &[], words);
+                h.leaf("dt", &[], name).leaf("dd", &[], text);
             });
         }
     });
 }
 
-/// The `<svg>` element of a drawing, without the declaration that a file of its own begins with.
+/// The `<svg>` element of a drawing, without the XML declaration at the start of a file.
 fn picture(drawing: &str) -> Option<&str> {
     let drawing = drawing.trim_start();
     let is_drawing = ["<svg", "<?xml"].iter().any(|start| drawing.starts_with(start));
     drawing.get(drawing.find("<svg").filter(|_| is_drawing)?..)
 }
 
-/// What the topology states, in the order from the host outward.
+/// Facts of the topology, from the host outward.
 fn facts(t: &Topology) -> Vec<(&'static str, String)> {
     let host = &t.host;
     let mut facts = Vec::new();
-    let mut add = |name, words: String| {
-        if !words.is_empty() {
-            facts.push((name, words));
+    let mut add = |name, text: String| {
+        if !text.is_empty() {
+            facts.push((name, text));
         }
     };
     add("Host", host.hostname.clone());
@@ -73,7 +73,7 @@ fn joined<const N: usize>(parts: [String; N]) -> String {
     parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// The first few names and how many more there are.
+/// The first names, and the number of further ones.
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const SHOWN: usize = 8;
     let all: Vec<&str> = names.collect();
@@ -84,7 +84,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     text
 }
 
-/// How many of each kind, in order of first sight: `8 x AMD Instinct MI250X (gfx90a)`.
+/// Number of each kind, in order of first occurrence: `8 x AMD Instinct MI250X (gfx90a)`.
 fn tally(kinds: impl Iterator<Item = String>) -> String {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for kind in kinds {
@@ -117,16 +117,16 @@ fn links(t: &Topology) -> String {
     }))
 }
 
-/// Writes the settings of the run, and how the machine's state changed.
+/// Writes the settings of the run, and changes of the machine's state.
 pub(super) fn write_conditions(
     h: &mut HtmlBuilder,
     conditions: &[(String, String)],
     state: Option<&(Conditions, Conditions)>,
 ) {
     h.el("dl", &[("class", &"facts")], |h| {
-        for (name, words) in conditions {
+        for (name, text) in conditions {
             h.el("div", &[], |h| {
-                h.leaf("dt", &[], name).leaf("dd", &[], words);
+                h.leaf("dt", &[], name).leaf("dd", &[], text);
             });
         }
     });

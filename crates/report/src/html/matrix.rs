@@ -1,4 +1,4 @@
-//! Heat maps: a table whose cells carry their value, in up to three colourings.
+//! Heat maps: tables whose cells contain their value, in up to three colourings.
 
 use super::build::HtmlBuilder;
 use super::cell::{CellJudge, deviation, is_blank, place, value};
@@ -7,27 +7,27 @@ use super::number::{percent, signed_percent};
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody, Suspicion};
 use pathline_explain::peer_class::PeerView;
 
-/// Beyond this distance from a published value a cell is marked.
+/// Minimum relative deviation from a published value that is marked.
 pub(super) const FAR: f64 = 0.10;
 
-/// Beyond this share of its ceiling a value is marked: one of the two must be wrong.
+/// Share of its ceiling above which a value is marked: value or ceiling must be wrong.
 const OVER: f64 = 1.02;
 
-/// From this many columns on, cells are set smaller.
+/// Number of columns from which cells use a smaller font.
 const DENSE: usize = 12;
 
-/// The distance from its peers that the ends of the scale stand for.
+/// Relative difference from the peers at the ends of the scale.
 const REACH: f64 = 0.25;
 
-/// Below this share of the best, the colours of values are logarithmic.
+/// Share of the best value below which the colour scale is logarithmic.
 const DECADE: f64 = 0.1;
 
-/// What the colours of a matrix can stand for. Value is always one of them.
+/// Available colourings of a matrix, besides the value itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MatrixViews {
-    /// Ceilings are known.
+    /// Whether ceilings are known.
     pub(super) peak: bool,
-    /// There are cells that the hardware should make equal.
+    /// Whether there are cells with equal expected values.
     pub(super) peers: bool,
 }
 
@@ -35,18 +35,18 @@ impl MatrixViews {
     pub(super) fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
         let cells = || m.cells.iter().flatten();
         Self {
-            // A value in percent is a share already.
+            // A value in percent is already a share.
             peak: m.unit != "%" && cells().any(|c| judge.share(c).is_some()),
             peers: PeerView::of(m).speeds.iter().flatten().any(Option::is_some),
         }
     }
 
-    /// The views that either of two matrices has.
+    /// The union of two matrices' views.
     pub(super) fn or(self, other: Self) -> Self {
         Self { peak: self.peak || other.peak, peers: self.peers || other.peers }
     }
 
-    /// Writes the switches between the views, which work without scripts; `id` is unique on the page.
+    /// Writes the buttons that switch views without scripts; `id` must be unique on the page.
     pub(super) fn write_switches(self, h: &mut HtmlBuilder, id: &str) {
         if !self.peak && !self.peers {
             return;
@@ -66,7 +66,7 @@ impl MatrixViews {
     }
 }
 
-/// One of several buttons that exclude each other. `class` is what style rules look for.
+/// One of several mutually exclusive buttons. Style rules refer to `class`.
 pub(super) fn switch(h: &mut HtmlBuilder, name: &str, class: &str, label: &str, on: bool) {
     h.el("label", &[], |h| {
         let attrs: super::build::HtmlAttrs<'_> =
@@ -79,11 +79,11 @@ pub(super) fn switch(h: &mut HtmlBuilder, name: &str, class: &str, label: &str, 
     });
 }
 
-/// The scale of the values of one matrix: the best is bright.
+/// The colour scale of a matrix: the best value is bright.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ValueScale {
     best: f64,
-    /// The value that is darkest.
+    /// The value with the darkest colour.
     dark: f64,
     log: bool,
     better: BetterWhen,
@@ -91,7 +91,8 @@ struct ValueScale {
 
 impl ValueScale {
     fn of(m: &MatrixBody) -> Option<Self> {
-        // Of a matrix of pairs, the diagonal has transfers inside one unit: it sets no scale.
+        // The diagonal of a pair matrix has transfers inside one unit and does not affect the
+        // scale.
         let diagonal = |r: usize, c: usize| m.rows == m.cols && r == c && m.rows.len() > 1;
         let cells = m.cells.iter().enumerate().flat_map(|(r, row)| {
             let pairs = row.iter().enumerate().filter(move |(c, _)| !diagonal(r, *c));
@@ -104,13 +105,13 @@ impl ValueScale {
         if !(low.is_finite() && high > 0.0) {
             return None;
         }
-        // Fewer hops are better, whatever else a number may mean.
+        // Fewer hops are better.
         let (best, worst) = match m.better {
             BetterWhen::Higher => (high, low),
             BetterWhen::Lower | BetterWhen::Neither => (low, high),
         };
         let share = low / high;
-        // Half of the best at least, so that noise among equals keeps one colour.
+        // At most half of the best, so that noise among equal values keeps one colour.
         let dark = match m.better {
             _ if share < DECADE => worst,
             BetterWhen::Higher if share >= 0.5 => best / 2.0,
@@ -120,7 +121,7 @@ impl ValueScale {
         Some(Self { best, dark, log: share < DECADE, better: m.better })
     }
 
-    /// 0 for the darkest colour to 1 for the brightest.
+    /// Position on the scale, from 0 for the darkest to 1 for the brightest.
     fn at(self, v: f64) -> f64 {
         let share = match self.better {
             BetterWhen::Higher if self.log => (v / self.dark).ln() / (self.best / self.dark).ln(),
@@ -132,7 +133,7 @@ impl ValueScale {
     }
 }
 
-/// Writes a heat map with its switches and its legend.
+/// Writes a heat map with buttons and legend.
 pub(super) fn write(
     h: &mut HtmlBuilder,
     m: &MatrixBody,
@@ -145,7 +146,7 @@ pub(super) fn write(
     });
 }
 
-/// Writes the map and its legends, without switches.
+/// Writes the map and its legends without buttons.
 pub(super) fn write_map(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_>, title: &str) {
     let look = MapLook::of(m, judge);
     let class = if m.cols.len() >= DENSE { "heat dense" } else { "heat" };
@@ -156,7 +157,7 @@ pub(super) fn write_map(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_
             h.el("thead", &[], |h| write_head(h, m, &shown));
             h.el("tbody", &[], |h| {
                 for (r, cells) in m.cells.iter().enumerate() {
-                    // A row or column without a cell says nothing.
+                    // Rows and columns without cells are omitted.
                     if m.cells.len() >= DENSE && cells.iter().all(is_blank) {
                         continue;
                     }
@@ -176,19 +177,19 @@ pub(super) fn write_map(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_
     write_legend(h, m, &look, judge);
 }
 
-/// Columns that are drawn: of a large matrix only those with a cell.
+/// Columns to draw; a large matrix omits those without cells.
 fn shown_columns(m: &MatrixBody) -> Vec<usize> {
     let longest = m.cells.iter().map(Vec::len).max().unwrap_or(0).max(m.cols.len());
     let blank = |c: usize| m.cells.iter().all(|row| row.get(c).is_none_or(is_blank));
     (0..longest).filter(|&c| m.cols.len() < DENSE || !blank(c)).collect()
 }
 
-/// Colours of one matrix.
+/// The colours of a matrix.
 struct MapLook {
     views: MatrixViews,
     scale: Option<ValueScale>,
     peers: PeerView,
-    /// Numbers of parallel links, the most first; empty where all are equal.
+    /// Numbers of parallel links in descending order; empty if all are equal.
     widths: Vec<u32>,
 }
 
@@ -206,7 +207,7 @@ impl MapLook {
         *self.peers.speeds.get(row)?.get(col)?
     }
 
-    /// Rank of the number of links of a cell: 0 for the most.
+    /// Rank of a cell's number of links: 0 for the most links.
     fn width_rank(&self, (row, col): (usize, usize)) -> Option<usize> {
         let links = (*self.peers.links.get(row)?.get(col)?)?;
         self.widths.iter().position(|w| *w == links)
@@ -240,7 +241,7 @@ fn write_cell(
     let speed = look.speed(at);
     let mut detail = judge.detail(heading, cell);
     if let Some(speed) = speed {
-        // Behind the heading and the median.
+        // After the heading and the median.
         let line = format!("\nagainst peers: {}", signed_percent(speed - 1.0));
         let end = detail.match_indices('\n').nth(1).map_or(detail.len(), |(at, _)| at);
         detail.insert_str(end, &line);
@@ -380,7 +381,8 @@ mod tests {
             ],
         );
         let page = html(&m);
-        // Dark is 25, half of 50: 37.5 is in the middle. Of their peaks they reach 75 % and 25 %.
+        // The darkest value is 25, half of 50: 37.5 is in the middle. The values reach 75 % and 25
+        // % of their peaks.
         assert!(
             page.contains("class=\"tip q10 p15\"") && page.contains("class=\"tip q20 p5\""),
             "{page}"
@@ -395,7 +397,7 @@ mod tests {
     fn a_pair_that_is_slower_than_its_peers_is_coloured_so() {
         let row = [40.0, 40.0, 40.0, 35.0].map(|v| cell(v, None)).to_vec();
         let page = html(&matrix(BetterWhen::Higher, vec![row]));
-        // 35 / 40 is 12.5 % below the median, half of the reach of 25 %: step 10 + 10 / 2.
+        // 35 / 40 is 12.5 % below the median, half of the range of 25 %: step 10 + 10 / 2.
         assert!(page.contains("v15\"") && page.contains("<small class=\"vs\">-12.5 %"), "{page}");
         assert!(page.contains("against peers: -12.5 %") && page.contains("to-peers"));
     }
@@ -431,7 +433,7 @@ mod tests {
                 source: "paper".into(),
             })
         };
-        // 52 / 50 = 104 %; 45 is 10.0 % below 50 and not beyond that, 44 is 12 % below.
+        // 52 / 50 = 104 %; 45 is exactly 10.0 % below 50 and not marked, 44 is 12 % below.
         let over = cell(52.0, Some(50.0));
         let near = FigureCell { published: published(50.0), ..cell(45.0, Some(50.0)) };
         let far = FigureCell { published: published(50.0), ..cell(44.0, Some(50.0)) };
@@ -446,7 +448,7 @@ mod tests {
     fn the_shortest_latency_and_the_fewest_hops_are_bright() {
         for better in [BetterWhen::Lower, BetterWhen::Neither] {
             let page = html(&matrix(better, vec![vec![cell(8.0, None), cell(16.0, None)]]));
-            // 8 is the best; 16, twice as much, the darkest.
+            // 8 is the best; 16, twice as much, has the darkest colour.
             assert!(page.contains("tip q20") && page.contains("tip q0"), "{page}");
             assert!(page.contains("(best)"));
         }

@@ -1,7 +1,7 @@
-//! The report as one HTML file that needs no network and, but for comfort, no scripts.
+//! The report as one HTML file that works without network and without scripts; scripts add comfort.
 //!
-//! Everything that comes from records is escaped by `build::HtmlBuilder`; the page also forbids
-//! itself any request, so that a hostile host name or error text can load and send nothing.
+//! `build::HtmlBuilder` escapes everything from records, and the page's policy forbids all
+//! requests, so that a hostile host name or error text can neither load nor send anything.
 
 pub mod diff;
 pub mod model_agreement;
@@ -33,7 +33,7 @@ mod example;
 mod tests;
 
 pub use page::is_page;
-pub use several::{MOST_RUNS, PageRun, render_several};
+pub use several::{MAX_RUNS, PageRun, render_several};
 
 use std::collections::BTreeMap;
 
@@ -51,12 +51,12 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const METHOD: &str = include_str!("method.html");
 
-/// No request of any kind may leave the page.
+/// Forbids all requests.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       img-src data:; base-uri 'none'; form-action 'none'";
 
-/// Renders a report. `map_svg` is the drawing of the node, an `<svg>` element that is taken as it
-/// is; without one the map is left out. The same report gives the same bytes.
+/// Renders a report. `map_svg` is the drawing of the node, an `<svg>` element that is inserted
+/// unchanged; `None` omits the map. Equal reports give identical bytes.
 pub fn render(
     report: &RunReport,
     conclusions: &RunConclusions,
@@ -82,7 +82,7 @@ pub fn render(
     })
 }
 
-/// Style rules of one page, in addition to those of every page.
+/// Style rules of one page, added to those of every page.
 fn style_rules<'a>(reports: impl IntoIterator<Item = &'a RunReport>) -> String {
     let lines = reports.into_iter().flat_map(|r| &r.figures).map(|f| match &f.body {
         FigureBody::Curves(c) => c.lines.len(),
@@ -92,14 +92,14 @@ fn style_rules<'a>(reports: impl IntoIterator<Item = &'a RunReport>) -> String {
     colour::rules() + &pair_maps::rules() + &curves::switch_rules(most)
 }
 
-/// Warnings about single cases, by the case's text.
+/// Warnings about single cases, by case text.
 fn warnings_by_case(report: &RunReport) -> BTreeMap<String, String> {
     let about_case = |w: &&RunWarning| w.subject.contains(" by ");
     let warnings = report.warnings.iter().filter(about_case);
     warnings.map(|w| (w.subject.clone(), format!("{}: {}", w.code, w.text))).collect()
 }
 
-/// What the page shows, with anchors, by suite in the order of the report.
+/// The figures to show, with anchors, by suite in the order of the report.
 struct PagePlan<'a> {
     suites: Vec<SuiteSection<'a>>,
 }
@@ -110,11 +110,11 @@ struct SuiteSection<'a> {
     items: Vec<PageItem<'a>>,
 }
 
-/// One entry of the contents.
+/// An entry of the contents.
 enum PageItem<'a> {
     /// A figure with its anchor.
     Single(String, &'a Figure),
-    /// All maps of GPU pairs: the anchor of the whole, and each map with its own.
+    /// All maps of GPU pairs: the common anchor, and each map with its own.
     PairMaps(String, Vec<(String, &'a Figure)>),
 }
 
@@ -138,7 +138,7 @@ impl PageItem<'_> {
     }
 }
 
-/// Anchors of the sections that every page has.
+/// Anchors of the sections on every page.
 const SECTIONS: [(&str, &str); 5] = [
     ("node", "The node"),
     ("absences", "Skips and faults"),
@@ -147,7 +147,7 @@ const SECTIONS: [(&str, &str); 5] = [
     ("method", "How a number is made"),
 ];
 
-/// Further anchors that every page has.
+/// Further anchors on every page.
 const ANCHORS: [&str; 5] = ["content", "tip", "top", "findings", "contents"];
 
 impl<'a> PagePlan<'a> {
@@ -172,7 +172,7 @@ impl<'a> PagePlan<'a> {
                 _ if !pair_maps::is_pair_map(figure) => {
                     suite.items.push(PageItem::Single(id, figure));
                 }
-                // A figure's name occurs once, unless a report is damaged.
+                // A figure's name is unique, unless a report is damaged.
                 Some(maps) if maps.iter().any(|(_, f)| f.id == figure.id) => {
                     suite.items.push(PageItem::Single(id, figure));
                 }
@@ -186,7 +186,7 @@ impl<'a> PagePlan<'a> {
         Self { suites }
     }
 
-    /// The anchor of a figure.
+    /// The anchor of a figure, if it is on the page.
     fn anchor_of(&self, figure: &str) -> Option<String> {
         let items = self.suites.iter().flat_map(|s| &s.items);
         let mut figures = items.flat_map(PageItem::figures);
@@ -256,7 +256,7 @@ fn write_nav(h: &mut HtmlBuilder, report: &RunReport, plan: &PagePlan<'_>) {
     });
 }
 
-/// What stands above the contents: the name of the program and the filter.
+/// The bar above the contents: program name and filter.
 fn write_nav_head(h: &mut HtmlBuilder) {
     h.leaf("p", &[("class", &"brand")], "pathline");
     h.trusted(
@@ -318,7 +318,7 @@ fn lead(report: &RunReport) -> String {
     .join(" · ")
 }
 
-/// A figure behind its title; only the first of a suite is open.
+/// A figure below its title; only the first of each suite is open.
 fn write_item(h: &mut HtmlBuilder, item: &PageItem<'_>, open: bool, page: PageContext<'_>) {
     let brief = item.figures().first().map_or("", |(_, f)| first_sentence(&f.finding));
     h.el("article", &[("class", &"figure"), ("id", &item.anchor())], |h| {
@@ -344,7 +344,7 @@ fn write_item(h: &mut HtmlBuilder, item: &PageItem<'_>, open: bool, page: PageCo
     });
 }
 
-/// A text up to the end of its first sentence.
+/// The first sentence of a text.
 fn first_sentence(text: &str) -> &str {
     text.find(". ").and_then(|end| text.get(..=end)).unwrap_or(text)
 }
@@ -375,14 +375,14 @@ fn write_figure_body(h: &mut HtmlBuilder, id: &str, figure: &Figure, page: PageC
     write_losses(h, figure, judge);
 }
 
-/// Where the bandwidth of a figure is lost, a picture for each class of paths.
+/// Loss of bandwidth in a figure, one picture for each class of paths.
 fn write_losses(h: &mut HtmlBuilder, figure: &Figure, judge: CellJudge<'_>) {
     if matches!(figure.body, FigureBody::Matrix(_)) && judge.better == BetterWhen::Higher {
         loss_picture::write(h, &loss_classes(figure.cells()), judge);
     }
 }
 
-/// What follows the picture of a figure: published values, the table, the command.
+/// The parts after the picture of a figure: published values, table, command.
 fn write_rest(h: &mut HtmlBuilder, figure: &Figure, judge: CellJudge<'_>) {
     let entries = cell::entries(&figure.body);
     if let Some(agreement) = cell::agreement(&entries) {
@@ -392,7 +392,7 @@ fn write_rest(h: &mut HtmlBuilder, figure: &Figure, judge: CellJudge<'_>) {
     write_command(h, &figure.command);
 }
 
-/// In place of a figure of which nothing was measured: how much that is, and why.
+/// A replacement for a figure without measured values: number of cases and reasons.
 fn write_nothing(h: &mut HtmlBuilder, entries: &[cell::CellEntry<'_>]) {
     let why = |e: &cell::CellEntry<'_>| {
         let why = e.cell.absent.as_deref()?;

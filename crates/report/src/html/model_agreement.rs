@@ -1,4 +1,4 @@
-//! Predicted durations of sets compared with measured ones, as a page.
+//! The page that compares predicted durations of sets with measured ones.
 
 use super::build::HtmlBuilder;
 use super::number::{count, num};
@@ -8,11 +8,11 @@ use crate::scores::{share, signed};
 use pathline_explain::fmt;
 use pathline_explain::model_agreement::{AgreementClass, ModelAgreement};
 
-/// A page of its own: pictures, errors by class, every set. `against` names the run, `world` says
-/// whether it was measured on hardware or on the simulator.
+/// The page: pictures, errors by class, every set. `against` names the run; `world` is hardware or
+/// the simulator.
 pub fn page(agreement: &ModelAgreement, against: &str, world: &str) -> String {
     let note = format!(
-        "Durations are those of the model of {}; what they are held against was measured {world}.",
+        "Predicted durations are those of the model of {}; they are compared with durations measured {world}.",
         agreement.machine
     );
     comparison((&agreement.machine, against), ("Predicted", &note), |h| write_main(h, agreement))

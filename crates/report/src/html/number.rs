@@ -1,8 +1,8 @@
-//! How numbers are written.
+//! Number formats.
 
 use pathline_schema::Bytes;
 
-/// Three figures: `1.42`, `37.8`, `1405`.
+/// Three significant digits: `1.42`, `37.8`, `1405`.
 pub(super) fn num(v: f64) -> String {
     let decimals = match v.abs() {
         a if !a.is_finite() => return "not a number".to_owned(),
@@ -29,7 +29,7 @@ pub(super) fn signed_percent(share: f64) -> String {
     if p == 0.0 { "0.0 %".to_owned() } else { format!("{p:+.1} %") }
 }
 
-/// A place on an axis with its unit; sizes in bytes are binary, `4KiB`.
+/// An axis position with its unit; sizes in bytes are binary, `4KiB`.
 pub(super) fn tick(v: f64, unit: &str) -> String {
     match unit {
         "B" if v >= 0.0 && v < u64::MAX as f64 => Bytes(v.round() as u64).rounded(),
@@ -37,7 +37,7 @@ pub(super) fn tick(v: f64, unit: &str) -> String {
     }
 }
 
-/// A value without needless zeros: `0.05`, `20`, `2.5`.
+/// A value without trailing zeros: `0.05`, `20`, `2.5`.
 fn bare(v: f64) -> String {
     if v != 0.0 && !(1e-4..1e7).contains(&v.abs()) {
         return format!("{v:e}");
@@ -51,7 +51,7 @@ pub(super) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-/// The middle of `values`, which are not empty; of an even number, the mean of the two.
+/// The median of `values`, which must not be empty.
 pub(super) fn median(values: Vec<f64>) -> Option<f64> {
     pathline_stats::interpolated(&pathline_stats::ascending(values), 0.5)
 }

@@ -1,21 +1,21 @@
-//! What all pages have around their content.
+//! The frame of all pages.
 
 use super::build::HtmlBuilder;
 use super::{POLICY, SCRIPT, STYLE};
 
-/// By this pathline knows its own pages again, which it may replace.
+/// Marks pages of pathline, which it may overwrite.
 const GENERATOR: &str = "<meta name=\"generator\" content=\"pathline\">";
-/// How pages began before they had that mark, up to their policy.
+/// The start of pages written before the mark existed, up to their policy.
 const UNMARKED: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
                         <meta http-equiv=\"Content-Security-Policy\"";
 
-/// Whether a file that begins with this is a page of pathline.
+/// Whether a file with this start is a page of pathline.
 pub fn is_page(head: &[u8]) -> bool {
     let has = |text: &str| head.windows(text.len()).any(|w| w == text.as_bytes());
     has(GENERATOR) || (head.starts_with(UNMARKED.as_bytes()) && has(" - pathline</title>"))
 }
 
-/// A whole document. `rules` are styles of this page alone, in addition to those of every page.
+/// A complete document. `rules` are styles of this page, added to those of every page.
 pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut HtmlBuilder)) -> String {
     let mut h = HtmlBuilder::default();
     h.trusted("<!doctype html>\n");
@@ -41,8 +41,8 @@ pub(super) fn document(title: &str, rules: &str, body: impl FnOnce(&mut HtmlBuil
     h.finish()
 }
 
-/// A page that compares predictions of a model of `machine`: a banner that says
-/// so, and no contents.
+/// A page of predictions of a model of `machine`, with a banner that names the model and without
+/// contents.
 pub(super) fn comparison(
     (machine, against): (&str, &str),
     (kind, note): (&str, &str),

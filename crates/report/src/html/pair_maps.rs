@@ -1,4 +1,4 @@
-//! Maps of GPU pairs as one figure: a tab for each mover, one way or both ways.
+//! Maps of GPU pairs as one figure: a tab for each mover, unidirectional or bidirectional.
 
 use super::build::HtmlBuilder;
 use super::cell::{self, PageContext};
@@ -6,7 +6,7 @@ use super::matrix::{self, MatrixViews, switch};
 use super::{write_losses, write_rest};
 use pathline_explain::figure::{Figure, FigureBody, MatrixBody};
 
-/// Movers of pair maps in display order: the id of their figure after `pairs-`, and the tab's label.
+/// Movers in display order: the id of their figure after `pairs-`, and the tab's label.
 const MOVERS: [(&str, &str); 6] = [
     ("dma", "engine"),
     ("dma-pull", "engine, pulled"),
@@ -16,8 +16,8 @@ const MOVERS: [(&str, &str); 6] = [
     ("write", "write"),
 ];
 
-/// Mover and direction of a figure that belongs to the pair maps: its place in [`MOVERS`], and whether
-/// both directions are measured at once.
+/// Mover and direction of a pair map: its index in [`MOVERS`], and whether it is bidirectional.
+/// `None` for other figures.
 fn tab(figure: &Figure) -> Option<(usize, bool)> {
     if !matches!(figure.body, FigureBody::Matrix(_)) {
         return None;
@@ -35,8 +35,8 @@ pub(super) fn is_pair_map(figure: &Figure) -> bool {
     tab(figure).is_some()
 }
 
-/// Writes the tabs, the switches of colour and all maps. `figures` have their anchors; `id` is unique
-/// on the page.
+/// Writes tabs, colour buttons and all maps. `figures` have their anchors; `id` must be unique on
+/// the page.
 pub(super) fn write(
     h: &mut HtmlBuilder,
     figures: &[(String, &Figure)],
@@ -165,7 +165,7 @@ mod tests {
         let figures = [("x".to_owned(), &a), ("y".to_owned(), &b)];
         write(&mut h, &figures, "maps", PageContext::default());
         let page = h.finish();
-        // Two movers and two directions: two maps and two holes.
+        // Two movers and two directions: two maps, and two missing ones.
         assert_eq!(page.matches("name=\"maps-mover\"").count(), 2, "{page}");
         assert_eq!(page.matches("class=\"pane pm").count(), 4);
         assert_eq!(page.matches("Not in the plan").count(), 2);

@@ -1,28 +1,28 @@
-//! Axes: from values to bounds, ticks and pixels.
+//! Axes: bounds, ticks and pixels of values.
 
-/// Whether equal distances are equal differences or equal ratios.
+/// Meaning of equal distances on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScaleKind {
-    /// Differences.
+    /// Equal differences.
     Linear,
-    /// Ratios.
+    /// Equal ratios.
     Log,
 }
 
-/// One axis: what it spans, and the pixels that it spans it on.
+/// An axis: its range of values and of pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AxisScale {
     /// Linear or logarithmic.
     pub(super) kind: ScaleKind,
     /// Lowest and highest value.
     pub(super) domain: (f64, f64),
-    /// Pixels of the two; the first may be the greater.
+    /// Pixels of the two bounds; the first may be greater.
     pub(super) range: (f64, f64),
 }
 
 impl AxisScale {
-    /// The pixel of a value, or none for one that the axis cannot show (nothing at all, or zero
-    /// and less on a logarithmic axis). Values beyond the bounds land on the bound.
+    /// The pixel of a value; `None` for values that the axis cannot show: not finite, or not
+    /// positive on a logarithmic axis. Values beyond the bounds are clamped.
     pub(super) fn at(&self, v: f64) -> Option<f64> {
         let (lo, hi) = self.domain;
         let share = match self.kind {
@@ -36,7 +36,7 @@ impl AxisScale {
     }
 }
 
-/// Logarithmic where positive values span a decade or more.
+/// Logarithmic if positive values span a decade or more.
 pub(super) fn kind_for(values: &[f64]) -> ScaleKind {
     let mut positive = values.iter().copied().filter(|v| v.is_finite() && *v > 0.0);
     let Some(first) = positive.next() else { return ScaleKind::Linear };
@@ -44,7 +44,7 @@ pub(super) fn kind_for(values: &[f64]) -> ScaleKind {
     if hi / lo >= 10.0 { ScaleKind::Log } else { ScaleKind::Linear }
 }
 
-/// Bounds of a linear axis that begins at zero (or below, for negative values) and ends at a tick.
+/// Bounds of a linear axis that includes zero and ends at a tick.
 pub(super) fn linear_bounds(values: &[f64], ticks: usize) -> (f64, f64) {
     let finite = || values.iter().copied().filter(|v| v.is_finite() && v.abs() < 1e300);
     let lo = finite().fold(0.0, f64::min);
@@ -56,7 +56,7 @@ pub(super) fn linear_bounds(values: &[f64], ticks: usize) -> (f64, f64) {
     ((lo / step).floor() * step, (hi / step).ceil() * step)
 }
 
-/// Bounds of an axis that spans just its values; a lone value stands in the middle.
+/// Bounds that just include the values; a single value is in the middle.
 pub(super) fn tight_bounds(values: &[f64], kind: ScaleKind) -> Option<(f64, f64)> {
     let usable = |v: &f64| v.is_finite() && (kind == ScaleKind::Linear || *v > 0.0);
     let mut values = values.iter().copied().filter(usable);
@@ -101,7 +101,8 @@ pub(super) fn linear_ticks((lo, hi): (f64, f64), ticks: usize) -> Vec<f64> {
     (first..=last).map(|i| i as f64 * step).collect()
 }
 
-/// Ticks of a decimal logarithmic axis: 1-2-5 where there is room, else decades, else every nth.
+/// Ticks of a decimal logarithmic axis: 1-2-5 if there is room, else decades, else every nth
+/// decade.
 pub(super) fn decimal_ticks((lo, hi): (f64, f64), most: usize) -> Vec<f64> {
     let (first, last) = (lo.log10().floor() as i32, hi.log10().ceil() as i32);
     let inside = |v: &f64| *v >= lo * (1.0 - 1e-9) && *v <= hi * (1.0 + 1e-9);
@@ -116,20 +117,20 @@ pub(super) fn decimal_ticks((lo, hi): (f64, f64), most: usize) -> Vec<f64> {
     every_nth(decades, most)
 }
 
-/// Ticks at powers of two: all of them where there is room, else every second, third...
+/// Ticks at powers of two: all if there is room, else every second, third...
 pub(super) fn binary_ticks((lo, hi): (f64, f64), most: usize) -> Vec<f64> {
     let (first, last) = (lo.log2().ceil() as i32, hi.log2().floor() as i32);
     every_nth((first..=last).map(|p| 2f64.powi(p)).collect(), most)
 }
 
-/// Thins ticks to at most `most`, keeping the first.
+/// Reduces ticks to at most `most`, keeping the first.
 fn every_nth(ticks: Vec<f64>, most: usize) -> Vec<f64> {
     let n = ticks.len().div_ceil(most.max(1)).max(1);
     ticks.into_iter().step_by(n).collect()
 }
 
-/// Moves labels apart: places in the order given, at least `gap` from each other, within bounds
-/// as far as they fit, and near where they were wanted.
+/// Separates labels: positions in the given order, at least `gap` apart, within bounds if possible,
+/// and near the wanted ones.
 pub(super) fn spread(wanted: &[f64], gap: f64, (lo, hi): (f64, f64)) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]).then(a.cmp(&b)));
@@ -147,7 +148,7 @@ pub(super) fn spread(wanted: &[f64], gap: f64, (lo, hi): (f64, f64)) -> Vec<f64>
     places
 }
 
-/// The row of each label (start, end) such that labels of one row do not touch.
+/// The row of each label (start, end), such that labels in a row do not overlap.
 pub(super) fn stack(labels: &[(f64, f64)]) -> Vec<usize> {
     let mut ends: Vec<f64> = Vec::new();
     let mut order: Vec<usize> = (0..labels.len()).collect();
@@ -237,7 +238,7 @@ mod tests {
     fn binary_ticks_are_thinned_evenly() {
         let all = binary_ticks((4096.0, 2f64.powi(20)), 12);
         assert_eq!(all.len(), 9);
-        // 4KiB..8GiB is 22 powers of two: every second one leaves 11.
+        // 4KiB..8GiB is 22 powers of two; every second one leaves 11.
         let thinned = binary_ticks((4096.0, 2f64.powi(33)), 12);
         assert_eq!(thinned.len(), 11);
         assert_eq!(thinned[1] / thinned[0], 4.0);

@@ -1,4 +1,4 @@
-//! Predictions compared with published values, as a page and a picture.
+//! The page that compares predictions with published values.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,23 @@ use crate::scores::{
     contradiction, farthest, reasons, share, signed, targets_lines, untargeted, value as value_text,
 };
 
-/// Drawing units of a scatter: it is square, so that the line of agreement is at 45 degrees.
+/// Drawing units of a scatter plot: it is square, so that the line of agreement is at 45 degrees.
 const SIDE: f64 = 430.0;
 const LEFT: f64 = 62.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 const RIGHT: f64 = 16.0;
-/// Bars of the histogram of errors: one a percent, up to this many on each side.
+/// Bars of the error histogram: one per percent, up to this many on each side.
 const REACH: i32 = 10;
 const BAR_WIDTH: f64 = 26.0;
 const BAR_HEIGHT: f64 = 180.0;
-/// Errors that are drawn as lines in addition to that of agreement.
+/// Relative errors drawn as lines next to the line of agreement.
 const BAND: f64 = 0.1;
 
-/// A page of its own: targets, pictures, tables. `against` names the table.
+/// The page: targets, pictures, tables. `against` names the table.
 pub fn page(report: &ValidationReport, against: &str) -> String {
-    let note = format!(
-        "Predictions are of the model of {}; what they are held against was published.",
-        report.machine
-    );
+    let note =
+        format!("Predictions of the model of {}, compared with published values.", report.machine);
     comparison((&report.machine, against), ("Simulated", &note), |h| write_main(h, report))
 }
 
@@ -59,7 +57,7 @@ fn write_main(h: &mut HtmlBuilder, report: &ValidationReport) {
         }
     });
     h.leaf("h2", &[], "Predicted against published");
-    // What is known of the wiring lies on the line by construction.
+    // Facts about the wiring are on the line by construction.
     let facts = RowClass::Fact.name();
     let drawn: Vec<ComparedRow> =
         report.compared.iter().filter(|c| c.class != facts).cloned().collect();
@@ -79,7 +77,7 @@ fn write_main(h: &mut HtmlBuilder, report: &ValidationReport) {
 }
 
 /// Pictures of predicted values over `measured` ones (`published`, `measured`): one for each unit,
-/// then the errors of all. Markup to be put into a page with this crate's style.
+/// then the histogram of errors. Markup for a page with this crate's style.
 pub fn picture(compared: &[ComparedRow], measured: &str) -> String {
     let mut classes: Vec<&str> = Vec::new();
     let mut units: BTreeMap<&str, Vec<&ComparedRow>> = BTreeMap::new();
@@ -94,7 +92,7 @@ pub fn picture(compared: &[ComparedRow], measured: &str) -> String {
     units.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     let mut h = HtmlBuilder::default();
     h.el("div", &[("class", &"scatters")], |h| {
-        // Links and hops are whole numbers that a picture adds nothing to.
+        // Links and hops are whole numbers, for which a scatter plot is useless.
         for (unit, rows) in units.iter().filter(|(unit, rows)| !unit.is_empty() && rows.len() > 2) {
             h.el("article", &[("class", &"figure")], |h| {
                 h.leaf("h3", &[], format!("{unit}, {}", count(rows.len(), "value")));
@@ -114,7 +112,7 @@ fn ink_class(at: usize) -> String {
     format!("s{}", at % 8)
 }
 
-/// Filled and hollow shapes in turn, so that colour is not the only difference.
+/// Alternates filled and hollow shapes, so that classes differ by more than colour.
 fn shape(at: usize) -> (&'static str, &'static str) {
     let class = if (at / 4).is_multiple_of(2) { "dot" } else { "dot hollow" };
     let d = match at % 4 {
@@ -175,7 +173,7 @@ fn write_scatter(
             &[("class", &"mid name"), ("transform", &turn)],
             format!("predicted ({unit})"),
         );
-        // On logarithmic axes a relative error is a parallel.
+        // On logarithmic axes a constant relative error is a parallel line.
         for (class, by) in [("axis", 1.0), ("mark", 1.0 + BAND), ("mark", 1.0 - BAND)] {
             let (from, to) = (domain.0.max(domain.0 / by), domain.1.min(domain.1 / by));
             if let (Some(x1), Some(y1), Some(x2), Some(y2)) =
@@ -188,8 +186,8 @@ fn write_scatter(
             write_point(h, c, (x, y), ink(&c.class));
         }
     });
-    let words = format!("Dotted lines are {} off.", share(BAND));
-    h.leaf("p", &[("class", &"agreement")], words);
+    let note = format!("Dotted lines are {} off.", share(BAND));
+    h.leaf("p", &[("class", &"agreement")], note);
 }
 
 fn write_point(h: &mut HtmlBuilder, c: &ComparedRow, (x, y): (AxisScale, AxisScale), ink: usize) {
@@ -219,7 +217,8 @@ fn write_point(h: &mut HtmlBuilder, c: &ComparedRow, (x, y): (AxisScale, AxisSca
     });
 }
 
-/// Errors in steps of a percent, stacked by class; what is beyond lies at the ends.
+/// Histogram of errors in steps of a percent, stacked by class; larger errors are in the outermost
+/// bars.
 fn write_histogram(
     h: &mut HtmlBuilder,
     compared: &[ComparedRow],
@@ -228,7 +227,7 @@ fn write_histogram(
 ) {
     let mut bins: BTreeMap<i32, BTreeMap<usize, usize>> = BTreeMap::new();
     for c in compared.iter().filter(|c| !c.data) {
-        // The bar of 0 holds errors from -0.5 to 0.5 %.
+        // The bar of 0 contains errors from -0.5 to 0.5 %.
         let bin = (c.error() * 100.0).round().clamp(f64::from(-REACH), f64::from(REACH)) as i32;
         *bins.entry(bin).or_default().entry(ink(&c.class)).or_default() += 1;
     }

@@ -1,4 +1,5 @@
-//! Several runs on one page: which they are, their headline values side by side, and each figure by run.
+//! Several runs on one page: their identities, headline values side by side, and each figure by
+//! run.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +12,23 @@ use super::matrix::switch;
 use super::number::{count, num, percent, signed_percent};
 use super::{page, warnings_by_case, write_figure_body};
 
-/// The most runs that have a tab.
-pub const MOST_RUNS: usize = 8;
+/// Maximum number of runs with a tab.
+pub const MAX_RUNS: usize = 8;
 
 /// One run of the page.
 #[derive(Debug, Clone, Copy)]
 pub struct PageRun<'a> {
-    /// Where it was read from.
+    /// File of the run.
     pub source: &'a str,
     /// Its report.
     pub report: &'a RunReport,
-    /// What it comes to.
+    /// Conclusions of the report.
     pub conclusions: &'a RunConclusions,
 }
 
-/// Renders runs side by side; differences are to the first. At most [`MOST_RUNS`] are shown.
+/// Renders runs side by side, with differences from the first. At most [`MAX_RUNS`] are shown.
 pub fn render_several(runs: &[PageRun<'_>]) -> String {
-    let runs = runs.get(..MOST_RUNS).unwrap_or(runs);
+    let runs = runs.get(..MAX_RUNS).unwrap_or(runs);
     let warnings: Vec<BTreeMap<String, String>> =
         runs.iter().map(|run| warnings_by_case(run.report)).collect();
     let contexts: Vec<PageContext<'_>> = runs
@@ -65,21 +66,21 @@ pub fn render_several(runs: &[PageRun<'_>]) -> String {
     })
 }
 
-/// Letter of a run: `A`.
+/// Letter of a run, such as `A`.
 fn letter(run: usize) -> char {
     u8::try_from(run).ok().and_then(|n| b'A'.checked_add(n)).map_or('?', char::from)
 }
 
-/// Figures of one name in all runs.
+/// Figures with the same name in all runs.
 struct FigureGroup<'a> {
     anchor: String,
     suite: &'a str,
     title: &'a str,
-    /// The figure with the number of its run.
+    /// The figures, each with the number of its run.
     figures: Vec<(usize, &'a Figure)>,
 }
 
-/// Figures in the order of the runs, those of one suite together.
+/// Figures in the order of the runs, grouped by suite.
 fn groups<'a>(runs: &[PageRun<'a>]) -> Vec<FigureGroup<'a>> {
     let mut taken: Vec<String> =
         ["content", "tip", "top", "values", "findings", "contents"].map(str::to_owned).to_vec();
@@ -209,11 +210,11 @@ fn write_table(
     });
 }
 
-/// A value with its half width, if it has an interval.
+/// A value with the half width of its interval, if known.
 type MeasuredRange = (f64, Option<f64>);
 
-/// A value compared with the first: relative difference, and whether it is beyond both intervals. Of
-/// values without intervals nothing is known.
+/// Compares a value with the first: relative difference, and whether the intervals are disjoint.
+/// Without intervals the latter is unknown.
 fn difference(first: MeasuredRange, other: MeasuredRange) -> Option<(f64, bool)> {
     let apart = (other.0 - first.0).abs();
     let beyond = first.1.zip(other.1).is_some_and(|(a, b)| apart > a + b);
@@ -221,7 +222,7 @@ fn difference(first: MeasuredRange, other: MeasuredRange) -> Option<(f64, bool)>
     relative.is_finite().then_some((relative, beyond))
 }
 
-/// Writes a value as a cell: its number, and how it differs from the first.
+/// Writes a value as a cell: its number, and its difference from the first.
 fn write_value(
     h: &mut HtmlBuilder,
     at: usize,
@@ -376,7 +377,7 @@ impl PairedCells {
         for (run, figure) in &group.figures {
             let mut seen: BTreeMap<String, usize> = BTreeMap::new();
             for entry in cell::entries(&figure.body) {
-                // Two cells of one name differ by their order.
+                // Cells with the same name are distinguished by their order.
                 let nth = seen.entry(entry.place.clone()).or_default();
                 let key = (entry.place.clone(), *nth);
                 *nth += 1;
@@ -447,7 +448,7 @@ impl PairedCells {
 
 fn tab_rules() -> String {
     let rule = |i: usize| format!(".runs:has(.r{i}:checked) .run:not(.k{i}){{display:none}}\n");
-    (0..MOST_RUNS).map(rule).collect()
+    (0..MAX_RUNS).map(rule).collect()
 }
 
 #[cfg(test)]
@@ -458,7 +459,7 @@ mod tests {
 
     #[test]
     fn only_differences_beyond_both_intervals_are_marked() {
-        // 100 ± 1 and 103 ± 1 are 3 apart, more than 2; 100 ± 1 and 101.5 ± 1 are not.
+        // 100 ± 1 and 103 ± 1 are 3 apart, more than 2; 100 ± 1 and 101.5 ± 1 are closer.
         let mark = |a, b| difference(a, b).map(|(_, beyond)| beyond);
         assert_eq!(mark((100.0, Some(1.0)), (103.0, Some(1.0))), Some(true));
         assert_eq!(mark((100.0, Some(1.0)), (101.5, Some(1.0))), Some(false));

@@ -1,10 +1,10 @@
-//! Quantities of several units side by side; each column has its own scale.
+//! Quantities with different units side by side; each column has its own scale.
 
 use super::build::{HtmlBuilder, PixelPos};
 use super::cell::{CellJudge, PageContext, is_blank, value};
 use pathline_explain::figure::{BetterWhen, FigureCell, SheetBody, SheetColumn};
 
-/// Writes the table: in each cell its figure, and a bar of its share of the column's greatest.
+/// Writes the table: each cell has its value, and a bar of its share of the column's maximum.
 pub(super) fn write(h: &mut HtmlBuilder, sheet: &SheetBody, page: PageContext<'_>, title: &str) {
     if !sheet.rows.iter().flat_map(|r| &r.1).any(|c| value(c).is_some()) {
         h.leaf("p", &[("class", &"nothing")], "There is no value to show.");
@@ -110,7 +110,7 @@ mod tests {
         let mut h = HtmlBuilder::default();
         write(&mut h, &sheet, PageContext::default(), "t");
         let page = h.finish();
-        // 10 of 40 is 25 %, and 2 of 8 as well; the best are 40 and 2.
+        // 10 of 40 is 25 %, and so is 2 of 8; 40 and 2 are the best.
         assert_eq!(page.matches("--w:25%").count(), 2, "{page}");
         assert_eq!(page.matches("class=\"tip top\"").count(), 2);
         assert!(page.contains("class=\"tip top\" style=\"--w:100%\" title=\"a, rate"));

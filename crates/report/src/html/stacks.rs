@@ -1,17 +1,17 @@
-//! Parts of a whole as one bar a row.
+//! Parts of a whole as one bar per row.
 
 use super::build::{HtmlBuilder, PixelPos};
 use super::cell::{CellJudge, PageContext, value};
 use super::number::percent;
 use pathline_explain::figure::{BetterWhen, StacksBody};
 
-/// Inks before they repeat.
+/// Number of colours before they repeat.
 const INKS: usize = 8;
 
-/// Parts from this share on have their name in the bar.
+/// Minimum share of a part whose name is written in the bar.
 const NAMED: f64 = 9.0;
 
-/// Writes the bars; each part has the ink of its name everywhere.
+/// Writes the bars; a part's colour depends on its name only.
 pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, page: PageContext<'_>, title: &str) {
     let mut names: Vec<&str> = Vec::new();
     for part in stacks.stacks.iter().flat_map(|s| &s.parts) {
@@ -94,9 +94,9 @@ mod tests {
             page.contains("flex-basis:54%") && page.contains("<b>hipMemcpy</b> 54 %"),
             "{page}"
         );
-        // The ink of a name is the same in both rows and in the legend.
+        // A name has the same colour in both rows and in the legend.
         assert_eq!(page.matches("part s1\"").count(), 3);
-        // A narrow part has no room for its name: only the legend has it, and the tip.
+        // A narrow part has no room for its name, which is only in the legend and the tooltip.
         assert!(!page.contains("<b>x</b>") && page.contains("calls: 3 calls of 2.00 us"));
     }
 }

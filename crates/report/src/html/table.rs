@@ -1,11 +1,11 @@
-//! The numbers of a figure as a table.
+//! The values of a figure as a table.
 
 use super::build::HtmlBuilder;
 use super::cell::{CellEntry, CellJudge, deviation, half_width, value};
 use super::number::{count, num, percent, signed_percent};
 use pathline_explain::figure::{BetterWhen, FigureCell, Suspicion};
 
-/// From this many rows on, a text that all of them share is not repeated.
+/// Number of rows from which a text common to all of them is not repeated.
 const MANY: usize = 4;
 
 type CellText = Box<dyn Fn(&FigureCell) -> Option<String>>;
@@ -55,7 +55,7 @@ fn columns(judge: CellJudge<'_>) -> Vec<TableColumn> {
     ]
 }
 
-/// Writes the table, folded, without columns that would be empty.
+/// Writes the table, folded, without empty columns.
 pub(super) fn write(
     h: &mut HtmlBuilder,
     entries: &[CellEntry<'_>],
@@ -69,7 +69,7 @@ pub(super) fn write(
         .into_iter()
         .filter(|column| entries.iter().any(|e| (column.text)(e.cell).is_some()))
         .collect();
-    // A text that all rows share stands once, above them.
+    // A text common to all rows appears once, above them.
     let shared = |column: &TableColumn| {
         let first = (column.text)(entries.first()?.cell)?;
         let is_text = column.class != "n" && column.class != "case" && entries.len() >= MANY;

@@ -1,4 +1,4 @@
-//! The page as a whole.
+//! Tests of whole pages.
 
 use pathline_findings::RunConclusions;
 use pathline_schema::{Conditions, Topology, TopologyWarning};
@@ -15,7 +15,7 @@ fn node_page() -> String {
     render(&report, &RunConclusions::default(), &topology, MAP)
 }
 
-/// Start and end tags outside scripts and styles, checked against each other.
+/// Checks that start and end tags outside scripts and styles match.
 pub(super) fn assert_balanced(page: &str) {
     let mut rest = page;
     let mut open: Vec<&str> = Vec::new();
@@ -114,7 +114,7 @@ fn the_same_report_gives_the_same_bytes() {
 const HOSTILE: &str =
     "</style></script><script>alert(1)</script>\"'><img onerror=alert(1)>&\u{202e}";
 
-/// Replaces every text of a report that is not a case.
+/// Replaces every text of a report except cases.
 fn poison(report: &mut RunReport) {
     let bad = || HOSTILE.to_owned();
     report.title = bad();
@@ -292,7 +292,7 @@ fn figures_without_cells_or_with_ragged_rows_are_drawn() {
 fn six_hundred_cases_stay_under_a_megabyte_and_a_half() {
     let (mut report, topology) = example::node();
     let figure = report.figures[1].clone();
-    // 56 cells a matrix: eleven of them are 616 cases.
+    // Each matrix has 56 cells: eleven matrices have 616 cases.
     report.figures = (0..11).map(|_| figure.clone()).collect();
     let size = render(&report, &RunConclusions::default(), &topology, MAP).len();
     assert!(size < 1_500_000, "{size} B");

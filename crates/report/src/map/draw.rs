@@ -1,17 +1,17 @@
-//! SVG, element by element.
+//! Writes SVG elements.
 
 use std::fmt::Write;
 
 use pathline_schema::is_steering;
 
-/// A document under construction. Numbers are written with one decimal, so that the same picture
-/// is the same text everywhere.
+/// A document under construction. Numbers have one decimal, so that equal pictures are identical
+/// texts on every machine.
 #[derive(Debug, Default)]
 pub(super) struct SvgDocument {
     body: String,
 }
 
-/// Which end of a text its position is.
+/// The anchor of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextAnchor {
     Start,
@@ -19,8 +19,8 @@ pub(super) enum TextAnchor {
     End,
 }
 
-/// Colours and type. Plain rules without variables, which some viewers of SVG files do not know;
-/// all below one class, since the picture may stand inside a page.
+/// Colours and fonts. Rules have no variables, which some SVG viewers do not support, and one
+/// common class, since the picture may be part of a page.
 const CSS: &str = "\
 .plmap{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','Liberation Sans',Arial,sans-serif}\
 .plmap text{fill:#15191e;font-size:13px}\
@@ -95,7 +95,7 @@ impl SvgDocument {
         );
     }
 
-    /// A text of 11 pixels centred on a point, on a ground of its own so that lines end at it.
+    /// A text of 11 pixels centred on a point, with a background that covers lines.
     pub(super) fn pill(&mut self, ground: &str, (x, y): (f64, f64), text: &str) {
         let width = text_width(text, 11.0) + 8.0;
         self.rect(ground, (x - width / 2.0, y - 8.0, width, 16.0), 4.0);
@@ -129,15 +129,15 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Mean width of a character of a sans-serif type, in sizes of the type.
+/// Mean width of a sans-serif character, relative to the font size.
 const EM: f64 = 0.53;
 
-/// About how wide a text of `size` pixels is.
+/// Approximate width of a text of `size` pixels.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * EM
 }
 
-/// How many characters of `size` pixels fit into `width`.
+/// Number of characters of `size` pixels that fit into `width`.
 pub(super) fn columns(size: f64, width: f64) -> usize {
     (width / (size * EM)).max(1.0) as usize
 }

@@ -1,4 +1,4 @@
-//! The links between GPUs, and to switches, in the picture.
+//! Links between GPUs, and from GPUs to switches, in the picture.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::draw::{SvgDocument, TextAnchor, text_width};
 use super::parts::{count, kind_name};
 use super::picture::{GPU_H, GPU_W};
 
-/// Where a GPU stands: left upper corner, row in its column, side.
+/// Position of a GPU: upper left corner, row in its column, side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct GpuSpot {
     pub(super) x: f64,
@@ -28,10 +28,10 @@ impl GpuSpot {
     }
 }
 
-/// How a link is drawn.
+/// Shape of a link.
 enum LinkShape {
     Straight((f64, f64), (f64, f64)),
-    /// Between neighbours of one column; whether that is the left one.
+    /// Between neighbours of one column; true for the left one.
     Vertical((f64, f64), (f64, f64), bool),
 }
 
@@ -52,12 +52,12 @@ struct DrawnLink<'a> {
 
 const SWITCH_W: f64 = 84.0;
 
-/// Beyond this many links, labels would cover each other: 16 GPUs of which each is joined to each have
-/// 120 links.
-const MOST_LABELS: usize = 200;
+/// Maximum number of labelled links; more labels would cover each other. Fully connected, 16 GPUs
+/// have 120 links.
+const MAX_LABELS: usize = 200;
 
-/// Beyond this many links there is nothing to see: 256 GPUs of which each is joined to each have 32,640.
-const MOST_LINES: usize = 40_000;
+/// Maximum number of drawn links. Fully connected, 256 GPUs have 32,640, which are not discernible.
+const MAX_LINES: usize = 40_000;
 
 /// Links from GPU to GPU.
 fn direct(topology: &Topology) -> Vec<&Link> {
@@ -65,7 +65,7 @@ fn direct(topology: &Topology) -> Vec<&Link> {
     topology.links.iter().filter(is_direct).collect()
 }
 
-/// Links of each GPU to switches, taken together: width, peak, number of switches.
+/// Sum of the links of each GPU to switches: width, peak, number of switches.
 fn to_switches(topology: &Topology) -> BTreeMap<u32, (u32, Option<Rate>)> {
     let mut totals: BTreeMap<u32, (u32, Option<Rate>)> = BTreeMap::new();
     for link in &topology.links {
@@ -93,7 +93,7 @@ fn switch_count(topology: &Topology) -> usize {
     switches.len()
 }
 
-/// One sentence in place of labels, where all pairs are equal and too many to label.
+/// One sentence instead of labels, if all pairs are equal and too many to label.
 fn uniform<'a>(links: &[&'a Link]) -> Option<&'a Link> {
     let first = links.first()?;
     let alike = |link: &&&Link| {
@@ -102,18 +102,18 @@ fn uniform<'a>(links: &[&'a Link]) -> Option<&'a Link> {
     (links.len() > 5 && links.iter().all(|link| alike(&link))).then_some(*first)
 }
 
-/// The sentence for links that are all alike.
+/// The sentence for identical links.
 pub(super) fn caption(topology: &Topology) -> Option<String> {
     let links = direct(topology);
-    if links.len() > MOST_LINES {
+    if links.len() > MAX_LINES {
         return Some(format!("{} between GPUs: too many to draw", link_count(links.len())));
     }
     let Some(link) = uniform(&links) else {
-        let many = links.len() > MOST_LABELS;
+        let many = links.len() > MAX_LABELS;
         return many.then(|| format!("{}: too many to label", link_count(links.len())));
     };
-    let doubtful = topology.warnings.iter().any(|warning| warning.code.starts_with("xgmi-"));
-    let width = if doubtful {
+    let untrusted = topology.warnings.iter().any(|warning| warning.code.starts_with("xgmi-"));
+    let width = if untrusted {
         "of unknown width".to_owned()
     } else {
         match link.peak {
@@ -134,7 +134,7 @@ fn link_count(links: usize) -> String {
 
 fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, GpuSpot>) -> Vec<DrawnLink<'a>> {
     let links = direct(topology);
-    if links.len() > MOST_LINES {
+    if links.len() > MAX_LINES {
         return Vec::new();
     }
     let mut widths: Vec<u32> = links.iter().map(|link| link.width).collect();
@@ -142,7 +142,7 @@ fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, GpuSpot>) -> Vec<Draw
     widths.dedup();
     widths.reverse();
     let most = widths.first().copied().unwrap_or(1).max(1);
-    // The three widest kinds have a colour each, and all others one.
+    // The three widest kinds have a colour each; all others share one.
     let ranks = |width: u32| widths.iter().take(3).position(|&w| w == width).unwrap_or(3);
     let thickness = |width: u32| match most {
         1 => 2.4,
@@ -166,7 +166,7 @@ fn drawn<'a>(topology: &'a Topology, spots: &BTreeMap<u32, GpuSpot>) -> Vec<Draw
 fn shape(a: &GpuSpot, b: &GpuSpot) -> LinkShape {
     let (a, b) = if a.is_left == b.is_left && a.y > b.y { (b, a) } else { (a, b) };
     if a.is_left != b.is_left {
-        // Ends are spread towards the far end, so that they do not all meet in one point.
+        // Ends are spread towards the far end, so that links do not all end in one point.
         let lean = |from: &GpuSpot, to: &GpuSpot| {
             let rows = to.row as f64 - from.row as f64;
             (rows * 5.0).clamp(-16.0, 16.0)
@@ -178,7 +178,7 @@ fn shape(a: &GpuSpot, b: &GpuSpot) -> LinkShape {
         let ((x, ay), (_, by)) = (a.middle(), b.middle());
         return LinkShape::Vertical((x, ay + GPU_H / 2.0), (x, by - GPU_H / 2.0), a.is_left);
     }
-    // From edge to edge, a little inside the corner, where neighbours on the arc stand clear.
+    // From edge to edge, slightly inside the corner, clear of neighbours on the arc.
     let corner = |spot: &GpuSpot, y: f64| {
         let x = spot.inner().0;
         (if spot.is_left { x - 18.0 } else { x + 18.0 }, y)
@@ -186,7 +186,7 @@ fn shape(a: &GpuSpot, b: &GpuSpot) -> LinkShape {
     LinkShape::Straight(corner(a, a.y + GPU_H), corner(b, b.y))
 }
 
-/// Lines first: boxes and labels go over them. Thin ones over thick ones.
+/// Lines come before boxes and labels, thick ones before thin ones.
 pub(super) fn draw_links(
     svg: &mut SvgDocument,
     topology: &Topology,
@@ -215,7 +215,7 @@ pub(super) fn draw_links(
     svg.text("soft", (middle.0, middle.1 + 12.0), TextAnchor::Middle, &text);
 }
 
-/// Left edge, top and height of the bar that stands for all switches.
+/// Left edge, top and height of the bar that represents all switches.
 fn switch_bar(topology: &Topology, spots: &BTreeMap<u32, GpuSpot>) -> Option<(f64, f64, f64)> {
     let totals = to_switches(topology);
     let joined: Vec<&GpuSpot> = totals.keys().filter_map(|gpu| spots.get(gpu)).collect();
@@ -230,7 +230,7 @@ fn switch_bar(topology: &Topology, spots: &BTreeMap<u32, GpuSpot>) -> Option<(f6
     Some(((left + right - SWITCH_W) / 2.0, top, bottom - top))
 }
 
-/// Labels, each where it covers least.
+/// Labels, each at the position with the least overlap.
 pub(super) fn draw_labels(
     svg: &mut SvgDocument,
     topology: &Topology,
@@ -239,7 +239,7 @@ pub(super) fn draw_labels(
 ) {
     switch_labels(svg, topology, spots);
     let links = direct(topology);
-    if links.len() > MOST_LABELS || uniform(&links).is_some() {
+    if links.len() > MAX_LABELS || uniform(&links).is_some() {
         return;
     }
     let ground = if one_domain { "pill-panel" } else { "pill" };
@@ -280,7 +280,7 @@ pub(super) fn draw_labels(
     }
 }
 
-/// Where along a link its label may stand.
+/// Candidate positions of a link's label.
 const PLACES: [f64; 11] = [0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8];
 
 fn switch_labels(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u32, GpuSpot>) {
@@ -306,7 +306,7 @@ fn trace(shape: &LinkShape) -> Vec<(f64, f64)> {
     (0..=48).map(|i| point(shape, f64::from(i) / 48.0)).collect()
 }
 
-/// How much a label at a point would cover: other labels, and points of other links.
+/// Overlap of a label at a point with other labels and links.
 fn crowding(
     (x, y): (f64, f64),
     width: f64,

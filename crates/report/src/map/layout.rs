@@ -1,37 +1,37 @@
-//! Where GPUs stand in the picture: two columns that face each other, ordered so that links cross
-//! as little as possible and wide links stay short.
+//! Positions of GPUs in the picture: two facing columns, ordered so that links cross as little as
+//! possible and wide links are short.
 
 use std::collections::BTreeMap;
 
 use pathline_schema::{LinkEnd, Topology};
 
-/// Beyond this many GPUs the order is left as it is.
-const MOST_ORDERED: usize = 16;
+/// Maximum number of GPUs to reorder.
+const MAX_ORDERED: usize = 16;
 
-/// Beyond this many pairs of links to look at, over all orders of the domains, these keep theirs: a
-/// tenth of a second.
-const MOST_PAIRS: usize = 20_000_000;
+/// Maximum number of link pairs to examine over all orders of the domains, about a tenth of a
+/// second; beyond it the domains keep their order.
+const MAX_PAIRS: usize = 20_000_000;
 
-/// GPUs of one NUMA domain that stand together.
+/// Adjacent GPUs of one NUMA domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DomainGroup {
-    /// The domain; none where it is unknown.
+    /// The domain; `None` if unknown.
     pub(super) domain: Option<u32>,
     /// Top to bottom.
     pub(super) gpus: Vec<u32>,
 }
 
-/// Groups of the left and of the right column, top to bottom.
+/// Groups of the left and right columns, top to bottom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct GroupColumns {
     pub(super) left: Vec<DomainGroup>,
     pub(super) right: Vec<DomainGroup>,
-    /// Whether all groups are of one domain, which then encloses both columns.
+    /// Whether all groups belong to one domain, which then encloses both columns.
     pub(super) one_domain: bool,
 }
 
 struct LayoutSearch {
-    /// Width of the links of each pair, both orders.
+    /// Width of the links of each pair, in both orders.
     widths: BTreeMap<(u32, u32), u32>,
     packages: BTreeMap<u32, u32>,
 }
@@ -71,7 +71,7 @@ impl GroupColumns {
 }
 
 impl GroupColumns {
-    /// Mirrors the picture so that the lowest number stands at the upper left.
+    /// Mirrors the picture so that the lowest number is at the upper left.
     fn turn(&mut self) {
         let lowest =
             |groups: &[DomainGroup]| groups.iter().flat_map(|g| g.gpus.iter().copied()).min();
@@ -90,7 +90,7 @@ impl GroupColumns {
         }
     }
 
-    /// Whether a link joins two GPUs of one column that are not neighbours.
+    /// Whether a link connects two GPUs of one column that are not adjacent.
     pub(super) fn skips(&self, topology: &Topology) -> bool {
         let row = |column: &[DomainGroup], gpu: u32| {
             column.iter().flat_map(|g| &g.gpus).position(|&other| other == gpu)
@@ -128,7 +128,7 @@ impl LayoutSearch {
         self.improve(start, true)
     }
 
-    /// Several domains: half of them left, half right, in the best of their orders.
+    /// Several domains: half of them left, half right, in the best order.
     fn arrange(&self, groups: &[DomainGroup]) -> GroupColumns {
         let half = groups.len().div_ceil(2);
         let place = |order: &[usize]| {
@@ -140,7 +140,7 @@ impl LayoutSearch {
         };
         let orders = orders(groups.len());
         let links = self.widths.len() / 2;
-        if links.saturating_mul(links).saturating_mul(orders.len()) > MOST_PAIRS {
+        if links.saturating_mul(links).saturating_mul(orders.len()) > MAX_PAIRS {
             return orders.first().map(|order| place(order)).unwrap_or_default();
         }
         let mut best: Option<(u64, GroupColumns)> = None;
@@ -161,7 +161,7 @@ impl LayoutSearch {
             groups.flat_map(|(g, group)| (0..group.gpus.len()).map(move |i| (g, i))).collect()
         };
         let places = places(&columns);
-        if places.len() > MOST_ORDERED || self.widths.is_empty() {
+        if places.len() > MAX_ORDERED || self.widths.is_empty() {
             return columns;
         }
         let mut cost = self.cost(&columns);
@@ -169,7 +169,7 @@ impl LayoutSearch {
             let mut best: Option<(u64, GroupColumns)> = None;
             for (at, &a) in places.iter().enumerate() {
                 for &b in places.iter().skip(at + 1).filter(|b| anywhere || b.0 == a.0) {
-                    // A turned stretch keeps packages together where a swap would part them.
+                    // Reversing a range keeps packages together where a swap would separate them.
                     for changed in [swap(&columns, a, b), turn(&columns, a, b)] {
                         let new = self.cost(&changed);
                         if new < best.as_ref().map_or(cost, |(least, _)| *least) {
@@ -205,7 +205,7 @@ impl LayoutSearch {
             let others = edges.iter().skip(at + 1);
             cost += 8 * others.filter(|&&(c, d, _)| cross((a, b), (c, d))).count() as u64;
         }
-        // The parts of a package are neighbours.
+        // The GPUs of a package are adjacent.
         for (&gpu, &package) in &self.packages {
             for (&other, &(side, row)) in &place {
                 if other > gpu && self.packages.get(&other) == Some(&package) {
@@ -222,7 +222,7 @@ impl LayoutSearch {
 /// Column and row.
 type GridPlace = (usize, i64);
 
-/// Whether two links cross: straight ones between the columns, bows within one.
+/// Whether two links cross: straight ones between the columns, arcs within one.
 fn cross((a, b): (GridPlace, GridPlace), (c, d): (GridPlace, GridPlace)) -> bool {
     let sorted = |p: GridPlace, q: GridPlace| if p <= q { (p, q) } else { (q, p) };
     let ((a, b), (c, d)) = (sorted(a, b), sorted(c, d));
@@ -254,7 +254,7 @@ fn swap(columns: &GroupColumns, a: (usize, usize), b: (usize, usize)) -> GroupCo
     new
 }
 
-/// The stretch from `a` to `b` of one group in the other direction.
+/// Reverses the range from `a` to `b` of one group.
 fn turn(columns: &GroupColumns, a: (usize, usize), b: (usize, usize)) -> GroupColumns {
     let mut new = columns.clone();
     let group = new.left.iter_mut().chain(&mut new.right).nth(a.0);
@@ -265,7 +265,7 @@ fn turn(columns: &GroupColumns, a: (usize, usize), b: (usize, usize)) -> GroupCo
     new
 }
 
-/// All orders of up to five things, the natural one first; of more, only that.
+/// All permutations of up to five items, the identity first; only the identity for more.
 fn orders(n: usize) -> Vec<Vec<usize>> {
     let natural: Vec<usize> = (0..n).collect();
     if n > 5 {

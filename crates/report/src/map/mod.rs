@@ -1,4 +1,4 @@
-//! The map of a node: as text with its matrices, and as a picture.
+//! The map of a node: as text with matrices, and as a picture.
 
 mod draw;
 mod fabric;

@@ -1,33 +1,33 @@
-//! What holds between each two GPUs: links, routes, peaks.
+//! Relations between each two GPUs: links, routes, peaks.
 
 use std::collections::BTreeMap;
 
 use pathline_flow::routes::{InUse, RoutePath, RouteTable};
 use pathline_schema::{LinkEnd, Rate, Topology};
 
-/// The most GPUs that matrices show; more would not fit any screen.
-pub(super) const MOST_GPUS: usize = 64;
+/// Maximum number of GPUs in a matrix; more would not fit on a screen.
+pub(super) const MAX_GPUS: usize = 64;
 
-/// The most detours that are listed; a node of eight GPUs has two.
-const MOST_DETOURS: usize = 64;
+/// Maximum number of listed detours; a node of eight GPUs has two.
+const MAX_DETOURS: usize = 64;
 
-/// One ordered pair.
+/// An ordered pair of GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GpuPair {
-    /// Direct physical links.
+    /// Number of direct physical links.
     pub(super) links: u32,
     /// The route in use.
     pub(super) used: Option<InUse>,
 }
 
-/// A pair where a wider route exists than the shortest one.
+/// A pair with a wider route than the shortest one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RouteDetour {
     pub(super) a: LinkEnd,
     pub(super) b: LinkEnd,
     pub(super) widest: RoutePath,
     pub(super) shortest: Vec<RoutePath>,
-    /// Whether the fabric takes the wider one.
+    /// Whether the fabric uses the wider route.
     pub(super) in_use: bool,
 }
 
@@ -37,18 +37,18 @@ pub(super) struct GpuPairs {
     pub(super) gpus: Vec<u32>,
     pairs: BTreeMap<(u32, u32), GpuPair>,
     pub(super) detours: Vec<RouteDetour>,
-    /// Detours that are not listed.
+    /// Number of unlisted detours.
     pub(super) more_detours: usize,
-    /// Peak of the direct link of a domain and a GPU.
+    /// Peak of the direct link between a domain and a GPU.
     host: BTreeMap<(u32, u32), Option<Rate>>,
-    /// Whether a source's widths are not believed.
-    pub(super) widths_doubtful: bool,
+    /// Whether the widths that a source reports are not trusted.
+    pub(super) widths_untrusted: bool,
 }
 
 impl GpuPairs {
     pub(super) fn of(topology: &Topology) -> Self {
         let routes = RouteTable::of(topology);
-        let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).take(MOST_GPUS).collect();
+        let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).take(MAX_GPUS).collect();
         let mut pairs = BTreeMap::new();
         let mut detours = Vec::new();
         let mut more_detours = 0;
@@ -62,7 +62,7 @@ impl GpuPairs {
                     && let Some(used) = &used
                     && let Some(shortest) = outdone(&routes, used, (from, to), most)
                 {
-                    if detours.len() < MOST_DETOURS {
+                    if detours.len() < MAX_DETOURS {
                         detours.extend(detour(&routes, used, (from, to), shortest));
                     } else {
                         more_detours += 1;
@@ -79,9 +79,9 @@ impl GpuPairs {
                 }
             }
         }
-        let doubt = |code: &str| ["xgmi-count-flat", "xgmi-width-unknown"].contains(&code);
-        let widths_doubtful = topology.warnings.iter().any(|warning| doubt(&warning.code));
-        Self { gpus, pairs, detours, more_detours, host, widths_doubtful }
+        let is_untrusted = |code: &str| ["xgmi-count-flat", "xgmi-width-unknown"].contains(&code);
+        let widths_untrusted = topology.warnings.iter().any(|warning| is_untrusted(&warning.code));
+        Self { gpus, pairs, detours, more_detours, host, widths_untrusted }
     }
 
     /// A pair of different GPUs.
@@ -89,19 +89,19 @@ impl GpuPairs {
         self.pairs.get(&(a, b))
     }
 
-    /// Peak of the direct link of a domain and a GPU; the inner value is none where there is a
-    /// link of unknown peak.
+    /// Peak of the direct link between a domain and a GPU; the inner value is `None` for a link of
+    /// unknown peak.
     pub(super) fn host_peak(&self, domain: u32, gpu: u32) -> Option<Option<Rate>> {
         self.host.get(&(domain, gpu)).copied()
     }
 
-    /// Whether any two GPUs are joined without the host.
+    /// Whether any two GPUs are connected without the host.
     pub(super) fn has_fabric(&self) -> bool {
         self.pairs.values().any(|pair| pair.used.as_ref().is_some_and(|used| !used.through_host))
     }
 }
 
-/// The shortest routes of a pair, if one of width `most` is wider.
+/// The shortest routes of a pair, if a route of width `most` is wider.
 fn outdone(
     routes: &RouteTable,
     used: &InUse,
@@ -124,12 +124,12 @@ fn detour(
 ) -> Option<RouteDetour> {
     let widest = routes.widest(a, b).into_iter().next()?;
     let in_use = used.paths.iter().any(|path| path.width == widest.width);
-    // Routes over all switches of a tier are one route, as wide as all of them.
+    // Routes over all switches of a tier count as one route, as wide as all of them.
     let wider = shortest.iter().all(|path| path.width < widest.width);
     wider.then_some(RouteDetour { a, b, widest, shortest, in_use })
 }
 
-/// `1-0-6-7`; units that are no GPUs by their full names.
+/// `1-0-6-7`; units other than GPUs have their full names.
 pub(super) fn route_text(path: &RoutePath) -> String {
     let name = |node: &LinkEnd| match node {
         LinkEnd::Gpu(n) => n.to_string(),

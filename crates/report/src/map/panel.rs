@@ -8,21 +8,21 @@ use super::parts::{NearParts, block_label, cache_labels, count, nic_label};
 /// Width of a panel next to a column of GPUs.
 pub(super) const PANEL: f64 = 250.0;
 const PAD: f64 = 14.0;
-/// One CPU, drawn, and the distance to the next.
+/// Size of a CPU's square, and the distance to the next.
 const CPU: f64 = 9.0;
 const STEP: f64 = 11.0;
-/// More CPUs than this are a number, not squares.
-const MOST_CPUS: usize = 256;
+/// Maximum number of CPUs drawn as squares.
+const MAX_CPUS: usize = 256;
 const CHIP: f64 = 24.0;
-const MOST_CHIPS: usize = 8;
+const MAX_CHIPS: usize = 8;
 
-/// Text of a panel, laid out for its width.
+/// The texts of a panel, laid out for its width.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DomainPanel {
     name: String,
     memory: String,
     lines: Vec<String>,
-    /// One for each CPU: whether this process may use it.
+    /// For each CPU whether this process may use it.
     cpus: Vec<bool>,
     chips: Vec<(&'static str, String)>,
     width: f64,
@@ -37,9 +37,9 @@ impl DomainPanel {
         });
         let disks = near.blocks.iter().map(|block| ("dot-disk", block_label(block)));
         let mut chips: Vec<_> = nics.chain(disks).collect();
-        if chips.len() > MOST_CHIPS {
-            let more = chips.len() - (MOST_CHIPS - 1);
-            chips.truncate(MOST_CHIPS - 1);
+        if chips.len() > MAX_CHIPS {
+            let more = chips.len() - (MAX_CHIPS - 1);
+            chips.truncate(MAX_CHIPS - 1);
             chips.push(("", format!("and {more} more")));
         }
         let found = topology.numa.iter().find(|d| Some(d.id) == domain);
@@ -56,7 +56,7 @@ impl DomainPanel {
         }
         lines.extend(cache_labels(topology, &found.cpus).pop());
         lines.extend(found.peak.map(|peak| format!("memory {peak}")));
-        let shown = found.cpus.len() <= MOST_CPUS;
+        let shown = found.cpus.len() <= MAX_CPUS;
         Self {
             name: format!("numa{}", found.id),
             memory: if found.memory.0 > 0 { found.memory.rounded() } else { String::new() },
@@ -69,7 +69,7 @@ impl DomainPanel {
 
     fn cpus_a_row(&self) -> usize {
         let room = ((self.width - 2.0 * PAD) / STEP) as usize;
-        // Rows of a power of two are easier to count.
+        // Rows with a power of two are easier to count.
         let row = [64, 32, 16, 8].into_iter().find(|row| *row <= room).unwrap_or(8);
         row.min(self.cpus.len().max(1))
     }
@@ -78,7 +78,7 @@ impl DomainPanel {
         ((self.width - 2.0 * PAD) / 222.0).floor().max(1.0) as usize
     }
 
-    /// How high it has to be.
+    /// Required height.
     pub(super) fn height(&self) -> f64 {
         let cpu_rows = self.cpus.len().div_ceil(self.cpus_a_row());
         let chip_rows = self.chips.len().div_ceil(self.chips_a_row());
@@ -87,7 +87,7 @@ impl DomainPanel {
         34.0 + cpus + self.lines.len() as f64 * 17.0 + chips + 12.0
     }
 
-    /// Draws what is in it; its frame is the caller's.
+    /// Draws the contents; the caller draws the frame.
     pub(super) fn draw(&self, svg: &mut SvgDocument, (x, top): (f64, f64)) {
         let room = self.width - 2.0 * PAD;
         svg.text("name", (x + PAD, top + 24.0), TextAnchor::Start, &self.name);

@@ -1,4 +1,4 @@
-//! Words for the parts of a node, shared by text and picture.
+//! Labels for the components of a node, shared by text and picture.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use pathline_schema::{
     PciDevice, PcieLink, Topology, is_steering,
 };
 
-/// What is near one NUMA domain; of no domain: what is near none.
+/// Components near one NUMA domain, or near none.
 pub(super) struct NearParts<'a> {
     pub(super) gpus: Vec<&'a Gpu>,
     pub(super) nics: Vec<&'a Nic>,
@@ -20,7 +20,7 @@ impl<'a> NearParts<'a> {
             [only] => Some(only.id),
             _ => None,
         };
-        // On a host of one domain everything is near it, whatever the firmware says.
+        // On a host with one domain every component is near it, whatever the firmware reports.
         let here = |numa: Option<u32>| {
             let known = numa.filter(|id| topology.numa.iter().any(|d| d.id == *id));
             known.or(only) == domain
@@ -38,11 +38,11 @@ impl<'a> NearParts<'a> {
 }
 
 /// `1 CPU`, `2 CPUs`.
-pub(super) fn count(n: usize, word: &str) -> String {
-    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
+pub(super) fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
-/// Outside text for one line: nothing that steers a terminal, bounded.
+/// External text for one line: without control characters, shortened.
 pub(super) fn clean(text: &str) -> String {
     let mut cut: String = text.chars().filter(|c| !is_steering(*c)).take(80).collect();
     if text.chars().nth(80).is_some() {
@@ -54,25 +54,25 @@ pub(super) fn clean(text: &str) -> String {
 /// The host in one line: name, processor, size, system.
 pub(super) fn host_facts(topology: &Topology) -> Vec<String> {
     let host = &topology.host;
-    let mut words = vec![clean(&host.arch), clean(&host.cpu_model)];
+    let mut facts = vec![clean(&host.arch), clean(&host.cpu_model)];
     if host.sockets > 0 {
-        words.push(count(host.sockets as usize, "socket"));
+        facts.push(count(host.sockets as usize, "socket"));
     }
     if !host.cpus.is_empty() {
-        words.push(count(host.cpus.len(), "CPU"));
+        facts.push(count(host.cpus.len(), "CPU"));
     }
     if host.memory.0 > 0 {
-        words.push(host.memory.rounded());
+        facts.push(host.memory.rounded());
     }
     if !host.kernel.is_empty() {
-        words.push(format!("Linux {}", clean(&host.kernel)));
+        facts.push(format!("Linux {}", clean(&host.kernel)));
     }
-    words.extend(host.virtualization.as_deref().map(clean));
-    words.retain(|word| !word.is_empty());
-    words
+    facts.extend(host.virtualization.as_deref().map(clean));
+    facts.retain(|fact| !fact.is_empty());
+    facts
 }
 
-/// Name of the host, or of the file that describes it.
+/// Name of the host, or of its description file.
 pub(super) fn title(topology: &Topology) -> String {
     if !topology.host.hostname.is_empty() {
         return clean(&topology.host.hostname);
@@ -81,7 +81,7 @@ pub(super) fn title(topology: &Topology) -> String {
     if file.is_empty() { "node".into() } else { clean(file) }
 }
 
-/// `8 x AMD Instinct MI250X (gfx90a)`, kinds in order of first sight.
+/// `8 x AMD Instinct MI250X (gfx90a)`, in order of first occurrence.
 pub(super) fn gpu_kinds(topology: &Topology) -> Vec<String> {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &topology.gpus {
@@ -94,7 +94,7 @@ pub(super) fn gpu_kinds(topology: &Topology) -> Vec<String> {
     kinds.into_iter().map(|(name, count)| format!("{count} x {name}")).collect()
 }
 
-/// Product and target, as far as known.
+/// Product and target, if known.
 pub(super) fn gpu_name(gpu: &Gpu) -> String {
     let (name, arch) = (clean(&gpu.name), clean(&gpu.arch));
     match (name.is_empty(), arch.is_empty()) {
@@ -125,7 +125,7 @@ pub(super) fn host_link_label(topology: &Topology, gpu: &Gpu) -> Option<String> 
     })
 }
 
-/// How people write a kind of link.
+/// Usual spelling of a kind of link.
 pub(super) fn kind_name(kind: LinkKind) -> &'static str {
     match kind {
         LinkKind::Xgmi => "xGMI",
@@ -135,14 +135,14 @@ pub(super) fn kind_name(kind: LinkKind) -> &'static str {
     }
 }
 
-/// `PCIe 4.0 x8, 15.8 GB/s`, and what it could be.
+/// `PCIe 4.0 x8, 15.8 GB/s`, and its maximum if trained below.
 pub(super) fn pcie_label(link: &PcieLink) -> String {
-    let mut words = format!("{} x{}, {}", generation(link.speed_gts), link.width, link.peak());
+    let mut label = format!("{} x{}, {}", generation(link.speed_gts), link.width, link.peak());
     let slow = link.max_speed_gts > link.speed_gts;
     if slow || link.max_width > link.width {
-        words += &format!(" (of {} x{})", generation(link.max_speed_gts), link.max_width);
+        label += &format!(" (of {} x{})", generation(link.max_speed_gts), link.max_width);
     }
-    words
+    label
 }
 
 /// PCI Express generation by transfer rate.
@@ -176,7 +176,7 @@ pub(super) fn block_label(block: &BlockDevice) -> String {
     format!("{}{size}", clean(&block.name))
 }
 
-/// CPUs, shortened where the list is long.
+/// List of CPUs, shortened if long.
 pub(super) fn cpu_ranges(cpus: &CpuSet) -> String {
     let text = cpus.to_string();
     if text.len() <= 48 { text } else { count(cpus.len(), "CPU") }
@@ -192,7 +192,8 @@ pub(super) fn memory_label(domain: &NumaDomain) -> Option<String> {
     Some(format!("{}{free}", domain.memory.rounded()))
 }
 
-/// The caches of a domain, smallest first: `L1d 32KiB x16`, and of the last level who shares it.
+/// The caches of a domain, smallest first: `L1d 32KiB x16`; with the sharing CPUs of the last
+/// level.
 pub(super) fn cache_labels(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
     let mut kinds: BTreeMap<(u32, &str, Bytes), Vec<&CacheGroup>> = BTreeMap::new();
     for group in &topology.caches {
@@ -201,7 +202,7 @@ pub(super) fn cache_labels(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
         }
     }
     let last = kinds.keys().map(|key| key.0).max();
-    let words = kinds.iter().map(|(&(level, kind, size), groups)| {
+    let labels = kinds.iter().map(|(&(level, kind, size), groups)| {
         let suffix = match (level, kind) {
             (1, "Data") => "d",
             (1, "Instruction") => "i",
@@ -221,17 +222,17 @@ pub(super) fn cache_labels(topology: &Topology, cpus: &CpuSet) -> Vec<String> {
         }
         text
     });
-    words.collect()
+    labels.collect()
 }
 
-/// Whether another GPU is part of the same package.
+/// Whether another GPU is in the same package.
 pub(super) fn shares_package(topology: &Topology, gpu: u32) -> bool {
     let package = topology.gpus.iter().find(|g| g.index == gpu).and_then(|g| g.package);
     let of_package = |g: &&Gpu| g.package.is_some() && g.package == package;
     topology.gpus.iter().filter(of_package).count() > 1
 }
 
-/// Lines of at most `columns` characters, broken at blanks.
+/// Breaks a text at blanks into lines of at most `columns` characters.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ').filter(|word| !word.is_empty()) {

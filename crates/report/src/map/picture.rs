@@ -1,5 +1,5 @@
-//! The map as a picture for a slide: domains as panels, GPUs in two columns that face each other,
-//! links between them as thick as they are wide.
+//! The map as a picture for a slide: domains as panels, GPUs in two facing columns, links with
+//! thickness proportional to width.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use super::parts::{
 };
 
 const MARGIN: f64 = 24.0;
-/// Room for the label of a host link.
+/// Width for the label of a host link.
 const HOST_GAP: f64 = 112.0;
 pub(super) const GPU_W: f64 = 112.0;
 pub(super) const GPU_H: f64 = 48.0;
 const CHANNEL: f64 = 270.0;
-/// Between the parts of a package: room for a link and its label.
+/// Gap inside a package: room for a link and its label.
 const PACKAGE_GAP: f64 = 36.0;
 const GPU_GAP: f64 = 30.0;
 const GROUP_GAP: f64 = 40.0;
 const HEAD: f64 = 90.0;
-/// How far the first and last GPU of a column stand in, where links skip over neighbours.
+/// Indentation of the first and last GPU of a column if links skip neighbours.
 const BULGE: f64 = 84.0;
-/// Inside a frame, above and below a stack of GPUs.
+/// Padding of a frame above and below a stack of GPUs.
 const PAD: f64 = 18.0;
 
-/// A picture of the node as one SVG document: no scripts, no fonts or images from elsewhere, the
-/// same text for the same topology. Dark on light, and light on dark where the viewer prefers it.
+/// A picture of the node as one SVG document without scripts, external fonts or images. Equal
+/// topologies give identical texts. Dark on light, or light on dark if the viewer prefers it.
 pub fn svg(topology: &Topology) -> String {
     if topology.gpus.is_empty() { host_only(topology) } else { with_gpus(topology) }
 }
@@ -66,7 +66,7 @@ fn host_only(topology: &Topology) -> String {
     svg.finish(width, height, &label(topology))
 }
 
-/// One group as it will be drawn.
+/// The layout of one group.
 struct DrawnGroup<'a> {
     group: &'a DomainGroup,
     panel: DomainPanel,
@@ -132,7 +132,7 @@ fn with_gpus(topology: &Topology) -> String {
     svg.finish(width, height, &label(topology))
 }
 
-/// Heights and tops of both columns; rows of equal number stand at equal heights.
+/// Heights and tops of both columns; rows with equal number are at equal heights.
 fn stands<'a>(
     topology: &Topology,
     columns: &'a GroupColumns,
@@ -164,7 +164,7 @@ fn stands<'a>(
     (left, right)
 }
 
-/// The gap below a GPU, to the next one of its group.
+/// The gap between a GPU and the next one of its group.
 fn gap(topology: &Topology, a: u32, b: u32) -> f64 {
     let package = |index: u32| {
         topology.gpus.iter().find(|gpu| gpu.index == index).and_then(|gpu| gpu.package)
@@ -236,7 +236,7 @@ fn packages(svg: &mut SvgDocument, topology: &Topology, spots: &BTreeMap<u32, Gp
         let height = last + GPU_H - first + 20.0;
         svg.rect("package", (x - 10.0, first - 10.0, GPU_W + 20.0, height), 12.0);
         let text = format!("package {package}");
-        // On the half where no link's label stands.
+        // On the half without a link label.
         if is_left {
             svg.text("soft small", (x + GPU_W + 8.0, first - 14.0), TextAnchor::End, &text);
         } else {
@@ -260,7 +260,7 @@ fn gpu_box(svg: &mut SvgDocument, gpu: &Gpu, spot: &GpuSpot) {
     let room = GPU_W - 8.0;
     let exact = describe(if gpu.memory.0 > 0 { gpu.memory.rounded() } else { String::new() });
     let gib = gpu.memory.as_f64() / 2f64.powi(30);
-    // Whole GiB where the exact size has no room: `140GiB · 132 SMs`.
+    // Whole GiB if the exact size does not fit: `140GiB · 132 SMs`.
     let text = match text_width(&exact, 11.0) > room && gib >= 10.0 {
         true => describe(format!("{gib:.0}GiB")),
         false => exact,
@@ -276,7 +276,7 @@ fn gpu_box(svg: &mut SvgDocument, gpu: &Gpu, spot: &GpuSpot) {
     svg.text("soft small", (middle, spot.y + 38.0), TextAnchor::Middle, &text);
 }
 
-/// The line from a GPU outward to its domain, with what it is made of above and its peak below.
+/// The line from a GPU outward to its domain, with its type above and its peak below.
 fn host_link(
     svg: &mut SvgDocument,
     topology: &Topology,
@@ -284,13 +284,13 @@ fn host_link(
     spot: &GpuSpot,
     outer: (f64, f64),
 ) {
-    let Some(words) = host_link_label(topology, gpu) else { return };
+    let Some(label) = host_link_label(topology, gpu) else { return };
     let y = spot.y + GPU_H / 2.0;
     let (from, to) = if spot.is_left { (spot.x, outer.0) } else { (spot.x + GPU_W, outer.1) };
     svg.line("host", (from, y), (to, y), 3.0);
     let middle = if spot.is_left { to + HOST_GAP / 2.0 } else { to - HOST_GAP / 2.0 };
     let (above, below) =
-        words.split_once(", ").or_else(|| words.split_once(' ')).unwrap_or((words.as_str(), ""));
+        label.split_once(", ").or_else(|| label.split_once(' ')).unwrap_or((label.as_str(), ""));
     let above = fit(above, 11.0, HOST_GAP - 8.0);
     svg.text("soft small", (middle, y - 7.0), TextAnchor::Middle, &above);
     svg.text(
@@ -304,15 +304,15 @@ fn host_link(
 fn head(svg: &mut SvgDocument, topology: &Topology, width: f64) {
     let room = width - 2.0 * MARGIN;
     svg.text("title", (MARGIN, 40.0), TextAnchor::Start, &fit(&title(topology), 22.0, room));
-    let mut words = gpu_kinds(topology);
-    words.extend(host_facts(topology));
-    let lines = wrap(&words.join(" · "), columns_of(13.0, room));
+    let mut facts = gpu_kinds(topology);
+    facts.extend(host_facts(topology));
+    let lines = wrap(&facts.join(" · "), columns_of(13.0, room));
     for (line, y) in lines.iter().take(2).zip([62.0, 79.0]) {
         svg.text("", (MARGIN, y), TextAnchor::Start, line);
     }
 }
 
-/// Legend, routes and warnings; returns the height of the picture.
+/// Draws legend, routes and warnings. Returns the height of the picture.
 fn foot(
     svg: &mut SvgDocument,
     topology: &Topology,
@@ -338,7 +338,7 @@ fn foot(
         let wide: Vec<String> = pairs
             .detours
             .iter()
-            .filter(|_| !pairs.widths_doubtful)
+            .filter(|_| !pairs.widths_untrusted)
             .map(|d| {
                 format!("{}{}", route_text(&d.widest), if d.in_use { " (in use)" } else { "" })
             })

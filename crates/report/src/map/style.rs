@@ -1,26 +1,26 @@
-//! Terminal colours, or none.
+//! Terminal colours, if enabled.
 
-/// How a piece of text is set off.
+/// Emphasis of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextTone {
     /// A heading.
     Head,
     /// A unit's name.
     Unit,
-    /// Something of lesser weight.
+    /// A less important text.
     Dim,
     /// A warning.
     Warn,
-    /// The best of a matrix, and steps below it.
+    /// The best value of a matrix, and steps below it.
     Step(u8),
 }
 
-/// Paints, if colours were asked for.
+/// Applies colours if enabled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TextPaint(pub(super) bool);
 
 impl TextPaint {
-    /// The text with its codes. Widths are to be padded before.
+    /// The text with its colour codes. It must be padded before.
     pub(super) fn of(self, tone: TextTone, text: &str) -> String {
         if !self.0 || text.trim().is_empty() {
             return text.to_owned();

@@ -1,4 +1,4 @@
-//! The maps of real and invented nodes. Topologies are the checked results of `topo`'s own tests.
+//! Tests of maps of real and invented nodes, from the golden topologies of `topo`'s tests.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn maps_as_text() {
     }
 }
 
-/// A picture without what may not be in it, its tags balanced.
+/// Checks that a picture is safe and its tags balanced.
 fn check_picture(picture: &str) {
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     for forbidden in ["<script", "http:", "https:", "url(", "@import", "href", "NaN", "inf\""] {
@@ -63,8 +63,8 @@ fn pictures_are_complete_and_the_same_each_time() {
     }
 }
 
-/// Packages keep together, wide links run between neighbours, and the two numberings of the
-/// MI250X graph give pictures of one shape: as many lines of each thickness.
+/// Packages stay together, wide links connect neighbours, and both numberings of the MI250X graph
+/// give pictures with equal numbers of lines of each thickness.
 #[test]
 fn the_mi250x_in_two_numberings() {
     let lines = |name: &str| {
@@ -94,7 +94,7 @@ fn colours_only_when_asked() {
     assert!(!plain.contains('\u{1b}'));
     let mut coloured = text(&topology, true);
     assert!(coloured.contains("\u{1b}[1;36mgpu0"));
-    // Without its codes it is the same text.
+    // Without colour codes the text is the same.
     while let Some(start) = coloured.find('\u{1b}') {
         let end = coloured[start..].find('m').unwrap();
         coloured.replace_range(start..=start + end, "");
@@ -160,7 +160,7 @@ fn any_topology() -> impl Strategy<Value = Topology> {
 }
 
 proptest! {
-    /// Any links, even from a unit to itself or to none that exists.
+    /// Arbitrary links, even from a unit to itself or to a missing one.
     #[test]
     fn any_node_has_a_map(topology in any_topology()) {
         check_picture(&svg(&topology));
@@ -170,7 +170,7 @@ proptest! {
     }
 }
 
-/// Every GPU joined to every other, over four domains; widths are all 1, or all different.
+/// Every GPU connected to every other, over four domains; widths are all 1, or all different.
 fn full_mesh(gpus: u32, alike: bool) -> Topology {
     let pairs = (0..gpus).flat_map(|a| (a + 1..gpus).map(move |b| (a, b)));
     let link = |(width, (a, b))| {
@@ -188,14 +188,14 @@ fn full_mesh(gpus: u32, alike: bool) -> Topology {
     }
 }
 
-/// Time that this thread has been on a CPU, whatever else the machine does.
+/// CPU time of this thread.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
-/// 32,640 links. To search each pair's routes over all of them, and to cross each with each for
-/// every order of the domains, took minutes without optimization and 23 s with it.
+/// 32,640 links. Searching each pair's routes over all of them, and testing each pair of links for
+/// crossings in every order of the domains, took minutes without optimization and 23 s with it.
 #[test]
 fn a_full_mesh_of_256_gpus_has_a_map_soon() {
     for alike in [true, false] {

@@ -1,39 +1,39 @@
-//! The map as text: where everything is, then what holds between each two GPUs.
+//! The map as text: location of every component, then relations between each two GPUs.
 
 use pathline_schema::{Gpu, LinkEnd, LinkKind, Topology, TopologyWarning, is_steering};
 
-use super::pairs::{GpuPairs, MOST_GPUS, rate_cell, route_text};
+use super::pairs::{GpuPairs, MAX_GPUS, rate_cell, route_text};
 use super::parts::{
     NearParts, block_label, cache_labels, clean, count, cpu_ranges, function, gpu_kinds, gpu_name,
     host_facts, host_link_label, memory_label, nic_label, pcie_label, shares_package, title, wrap,
 };
 use super::style::{TextPaint, TextTone};
 
-/// Width that running text is broken at.
+/// Maximum line width of running text.
 const COLUMNS: usize = 96;
-/// What stands for a unit and itself, or for no link.
+/// The cell for a unit and itself, or without a link.
 const NONE: &str = "·";
 
-/// A readable map of the node: the host, each NUMA domain with what is near it, matrices over the
-/// GPUs (hops, direct links, width and theoretical peak of the route in use), routes that are
-/// wider than the shortest, and warnings. With terminal colours only if `colour`.
+/// A readable map of the node: the host, each NUMA domain with its components, matrices over the
+/// GPUs (hops, direct links, width and theoretical peak of the route in use), routes that are wider
+/// than the shortest, and warnings. Terminal colours only if `colour`.
 pub fn text(topology: &Topology, colour: bool) -> String {
     let paint = TextPaint(colour);
     let mut out = Vec::new();
     head(&mut out, paint, topology);
     for domain in &topology.numa {
-        let mut words = vec![cpu_ranges(&domain.cpus)];
-        words.extend(memory_label(domain));
+        let mut parts = vec![cpu_ranges(&domain.cpus)];
+        parts.extend(memory_label(domain));
         if topology.numa.len() > 1 && !domain.distances.is_empty() && topology.numa.len() <= 16 {
             let distances: Vec<String> = domain.distances.iter().map(u32::to_string).collect();
-            words.push(format!("distances {}", distances.join(" ")));
+            parts.push(format!("distances {}", distances.join(" ")));
         }
         if let Some(peak) = domain.peak {
-            words.push(format!("memory {peak}"));
+            parts.push(format!("memory {peak}"));
         }
-        words.retain(|word| !word.is_empty());
+        parts.retain(|part| !part.is_empty());
         let name = format!("numa{}", domain.id);
-        let line = format!("{}  {}", paint.of(TextTone::Unit, &name), words.join("   "));
+        let line = format!("{}  {}", paint.of(TextTone::Unit, &name), parts.join("   "));
         out.push(line.trim_end().to_owned());
         let caches = cache_labels(topology, &domain.cpus);
         if !caches.is_empty() {
@@ -59,10 +59,10 @@ pub fn text(topology: &Topology, colour: bool) -> String {
 }
 
 fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
-    let mut words = host_facts(topology);
-    words.extend(gpu_kinds(topology));
+    let mut parts = host_facts(topology);
+    parts.extend(gpu_kinds(topology));
     out.push(paint.of(TextTone::Head, &title(topology)));
-    for line in wrap(&words.join(" · "), COLUMNS) {
+    for line in wrap(&parts.join(" · "), COLUMNS) {
         out.push(line);
     }
     let host = &topology.host;
@@ -87,7 +87,7 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
         let has = shown.iter().filter(|name| host.features.iter().any(|f| f == *name));
         limits.push(has.copied().collect::<Vec<_>>().join(" "));
     }
-    limits.retain(|word| !word.is_empty());
+    limits.retain(|part| !part.is_empty());
     if !limits.is_empty() {
         out.push(paint.of(TextTone::Dim, &limits.join(" · ")));
     }
@@ -100,43 +100,43 @@ fn near(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, near: &Nea
         out.push(format!("  {} {}", paint.of(TextTone::Unit, &name), gpu_label(topology, gpu)));
     }
     for nic in &near.nics {
-        let mut words = vec![nic_label(nic)];
-        words.extend(nic.near_gpu.map(|gpu| format!("nearest gpu{gpu}")));
+        let mut parts = vec![nic_label(nic)];
+        parts.extend(nic.near_gpu.map(|gpu| format!("nearest gpu{gpu}")));
         let link = function(topology, &nic.pci).and_then(|device| device.link);
-        words.extend(link.map(|link| pcie_label(&link)));
-        words.push(clean(&nic.pci));
-        words.retain(|word| !word.is_empty());
-        out.push(format!("  net     {}", words.join(", ")));
+        parts.extend(link.map(|link| pcie_label(&link)));
+        parts.push(clean(&nic.pci));
+        parts.retain(|part| !part.is_empty());
+        out.push(format!("  net     {}", parts.join(", ")));
     }
     for block in &near.blocks {
-        let mut words = vec![block_label(block), clean(&block.model)];
+        let mut parts = vec![block_label(block), clean(&block.model)];
         let link = function(topology, &block.pci).and_then(|device| device.link);
-        words.extend(link.map(|link| pcie_label(&link)));
-        words.extend(block.rotational.then(|| "rotating".into()));
-        words.push(clean(&block.pci));
-        words.retain(|word| !word.is_empty());
-        out.push(format!("  disk    {}", words.join(", ")));
+        parts.extend(link.map(|link| pcie_label(&link)));
+        parts.extend(block.rotational.then(|| "rotating".into()));
+        parts.push(clean(&block.pci));
+        parts.retain(|part| !part.is_empty());
+        out.push(format!("  disk    {}", parts.join(", ")));
     }
 }
 
 fn gpu_label(topology: &Topology, gpu: &Gpu) -> String {
-    let mut words = vec![gpu_name(gpu)];
+    let mut parts = vec![gpu_name(gpu)];
     if gpu.memory.0 > 0 {
         let peak = gpu.memory_peak.map(|peak| format!(" at {peak}")).unwrap_or_default();
-        words.push(format!("{}{peak}", gpu.memory.rounded()));
+        parts.push(format!("{}{peak}", gpu.memory.rounded()));
     }
     if gpu.compute_units > 0 {
-        words.push(count(gpu.compute_units as usize, gpu.caps().unit_name));
+        parts.push(count(gpu.compute_units as usize, gpu.caps().unit_name));
     }
     let package = gpu.package.filter(|_| shares_package(topology, gpu.index));
-    words.extend(package.map(|package| format!("package {package}")));
-    words.extend(host_link_label(topology, gpu).map(|link| format!("host {link}")));
-    words.push(clean(&gpu.pci));
-    words.retain(|word| !word.is_empty());
-    words.join(", ")
+    parts.extend(package.map(|package| format!("package {package}")));
+    parts.extend(host_link_label(topology, gpu).map(|link| format!("host {link}")));
+    parts.push(clean(&gpu.pci));
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
 }
 
-/// What stands in a place of a table, and how it is painted.
+/// The text of a table cell, and its colour.
 type TextCell = (String, Option<TextTone>);
 
 /// A table of short cells.
@@ -204,14 +204,14 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
         return;
     }
     let unknown = || ("?".to_owned(), Some(TextTone::Warn));
-    let doubt = pairs.widths_doubtful;
+    let untrusted = pairs.widths_untrusted;
     let used = |a, b| pairs.get(a, b).and_then(|pair| pair.used.as_ref());
     let hops = TextMatrix::over("Hops of the route in use", &pairs.gpus, |a, b| match used(a, b) {
         Some(route) if route.through_host => ("host".into(), Some(TextTone::Dim)),
         Some(route) => (route.hops.to_string(), Some(TextTone::Step(route.hops.min(9) as u8 - 1))),
         None => unknown(),
     });
-    let title = if doubt { "Direct links (as claimed)" } else { "Direct links" };
+    let title = if untrusted { "Direct links (as claimed)" } else { "Direct links" };
     let most = |of: &dyn Fn(u32, u32) -> f64| {
         let all = pairs.gpus.iter().flat_map(|&a| pairs.gpus.iter().map(move |&b| (a, b)));
         all.filter(|(a, b)| a != b).map(|(a, b)| of(a, b)).fold(0.0, f64::max)
@@ -226,7 +226,7 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     let broadest = most(&|a, b| f64::from(width_of(a, b).unwrap_or(0)));
     let title = "Width of the route in use, links";
     let width = TextMatrix::over(title, &pairs.gpus, |a, b| match width_of(a, b) {
-        _ if doubt => unknown(),
+        _ if untrusted => unknown(),
         Some(width) => (width.to_string(), Some(step(f64::from(width), broadest))),
         None => (NONE.into(), Some(TextTone::Dim)),
     });
@@ -240,14 +240,14 @@ fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     add_host_rows(&mut peak, topology, &pairs);
     side_by_side(out, paint, &[hops, links]);
     side_by_side(out, paint, &[width, peak]);
-    if topology.gpus.len() > MOST_GPUS {
-        out.push(format!("(the first {MOST_GPUS} of {} GPUs)\n", topology.gpus.len()));
+    if topology.gpus.len() > MAX_GPUS {
+        out.push(format!("(the first {MAX_GPUS} of {} GPUs)\n", topology.gpus.len()));
     }
     switches(out, topology);
     detours(out, paint, &pairs);
 }
 
-/// Peaks of the host links, where there is nothing else to show.
+/// Peaks of the host links, if there is no matrix.
 fn host_peaks(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, pairs: &GpuPairs) {
     let title = "Theoretical peak to and from the host, GB/s";
     let columns = pairs.gpus.iter().map(u32::to_string).collect();
@@ -258,7 +258,7 @@ fn host_peaks(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, pair
     }
 }
 
-/// A row for each domain: peak of its direct links, the same both ways.
+/// A row for each domain: peak of its direct links per direction.
 fn add_host_rows(matrix: &mut TextMatrix, topology: &Topology, pairs: &GpuPairs) {
     for domain in &topology.numa {
         let cells: Vec<_> = pairs
@@ -276,7 +276,7 @@ fn add_host_rows(matrix: &mut TextMatrix, topology: &Topology, pairs: &GpuPairs)
     }
 }
 
-/// Colour step of a value: its halvings below the best.
+/// Colour step of a value: number of halvings below the best.
 fn step(value: f64, best: f64) -> TextTone {
     let halvings = (best / value.max(1e-9)).log2().round().clamp(0.0, 9.0);
     TextTone::Step(halvings as u8)
@@ -329,7 +329,7 @@ fn switches(out: &mut Vec<String>, topology: &Topology) {
 }
 
 fn detours(out: &mut Vec<String>, paint: TextPaint, pairs: &GpuPairs) {
-    if pairs.detours.is_empty() || pairs.widths_doubtful {
+    if pairs.detours.is_empty() || pairs.widths_untrusted {
         return;
     }
     out.push(paint.of(TextTone::Head, "Wider than the shortest route"));

@@ -1,26 +1,26 @@
-//! Lines, heights and shades.
+//! Lines, block characters and shades.
 
 use pathline_schema::plain_line;
 
 use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody};
 use pathline_explain::fmt;
 
-/// Fewest and most columns of a summary.
+/// Minimum and maximum width of a summary, in columns.
 const WIDTHS: (usize, usize) = (72, 200);
 
-/// Eight heights of a block.
+/// Block characters of eight heights.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Columns of a bar.
 const BAR: usize = 24;
 
-/// The block for a share, 0 to 1.
+/// The block character for a share, 0 to 1.
 pub(super) fn height(share: f64) -> char {
     let at = (share.clamp(0.0, 1.0) * 8.0).ceil() as usize;
     HEIGHTS[at.saturating_sub(1).min(7)]
 }
 
-/// Where a value lies between two, by its logarithm.
+/// Position of a value between two others on a logarithmic scale.
 pub(super) fn log_share(value: f64, (low, high): (f64, f64)) -> f64 {
     let span = (high / low).ln();
     if span.is_finite() && span > 0.0 { (value / low).ln() / span } else { 1.0 }
@@ -31,7 +31,7 @@ pub(super) fn bar(share: f64, ceiling: Option<f64>) -> String {
     let cells = |share: f64| (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     let full = cells(share).max(1);
     let up_to = cells(ceiling.unwrap_or(0.0)).max(full);
-    // Not the full block, so that bars below each other stay apart.
+    // Not the full block, so that bars in adjacent lines stay separate.
     format!("{}{}{}", "▆".repeat(full), "·".repeat(up_to - full), " ".repeat(BAR - up_to))
 }
 
@@ -41,8 +41,8 @@ pub(super) struct TermPaint {
     pub(super) colour: bool,
 }
 
-/// Background and text of the five shades, from far below the ceiling to near it: dark violet to
-/// yellow, which also reads for the colour-blind (after the viridis map).
+/// Background and text colours of the five shades, from far below the ceiling to near it: dark
+/// violet to yellow, also legible for the colour-blind (after the viridis map).
 const SHADES: [(u8, u8); 5] = [(54, 255), (61, 255), (30, 255), (71, 16), (227, 16)];
 
 /// Upper ends of the shades, in shares of the ceiling.
@@ -81,8 +81,8 @@ impl TermPaint {
             _ => text.to_owned(),
         }
     }
-    /// A cell of a heat map of `width` columns: in colour the shade says how good it is, without colour
-    /// a block behind the value if `blocks`.
+    /// A heat map cell of `width` columns: with colour the shade shows its rating, without colour a
+    /// block character after the value if `blocks`.
     fn heat(self, text: &str, share: Option<f64>, width: usize, blocks: bool) -> String {
         match (share, self.colour) {
             (Some(share), true) => {
@@ -94,7 +94,7 @@ impl TermPaint {
             _ => format!("{text:>width$} "),
         }
     }
-    /// A difference in the colour of its share of what it is to: blue below, red above.
+    /// A difference in the colour of its relative size: blue below zero, red above.
     pub(super) fn signed(self, text: &str, share: Option<f64>) -> String {
         let Some(share) = share.filter(|_| self.colour) else { return text.to_owned() };
         let (back, front) = match share {
@@ -106,7 +106,7 @@ impl TermPaint {
         };
         format!("\x1b[48;5;{back};38;5;{front}m{text}\x1b[0m")
     }
-    /// What shades and blocks mean, with its visible width.
+    /// Legend of shades and blocks, with its visible width.
     pub(super) fn legend(self) -> (String, usize) {
         if !self.colour {
             let text = "Block height: share of the figure's best value.";
@@ -122,7 +122,7 @@ impl TermPaint {
     }
 }
 
-/// How good a cell is, 0 to 1: compared with the best value of its figure.
+/// Rating of a cell, 0 to 1: compared with the best value of its figure.
 fn goodness(cell: &FigureCell, best: f64, better: BetterWhen) -> Option<f64> {
     match better {
         BetterWhen::Lower => Some(best / cell.value?),
@@ -131,7 +131,7 @@ fn goodness(cell: &FigureCell, best: f64, better: BetterWhen) -> Option<f64> {
     }
 }
 
-/// A text in at most `width` columns: cut behind a word where it is longer.
+/// A text in at most `width` columns, cut after a word.
 pub(super) fn fit(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -141,8 +141,8 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     format!("{}…", head[..end].trim_end_matches([' ', ',']))
 }
 
-/// A text in lines of at most `width` columns, broken between words; of a word that is longer, its
-/// rest stands on the next lines.
+/// A text in lines of at most `width` columns, broken between words; longer words continue on the
+/// next lines.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in plain_line(text).split_whitespace() {
@@ -164,7 +164,8 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A matrix as lines with their visible width; none if it is wider than `width` even without blocks.
+/// A matrix as lines with their visible width; `None` if it is wider than `width` even without
+/// blocks.
 pub(super) fn heat_map(
     title: &str,
     matrix: &MatrixBody,
@@ -174,7 +175,7 @@ pub(super) fn heat_map(
     let corner = format!("{}\\{}", matrix.row_axis, matrix.col_axis);
     let labels = matrix.rows.iter().map(|r| r.chars().count()).max().unwrap_or(0);
     let label = labels.max(corner.chars().count()) + 1;
-    // Names of several words stand on several lines, the last word above the values.
+    // Each word of a heading has its own line; the last is directly above the values.
     let heads: Vec<Vec<&str>> =
         matrix.cols.iter().map(|name| name.split_whitespace().collect()).collect();
     let text = |cell: &FigureCell| match (cell.value, &cell.absent) {
@@ -233,32 +234,32 @@ pub(super) fn heat_map(
     Some(lines)
 }
 
-/// A table whose columns are as wide as their widest cells. Columns that do not fit are dropped, the highest
-/// `rank` first.
+/// A table whose columns are as wide as their widest cells. If it is too wide, columns with the
+/// highest `rank` are dropped first.
 pub(super) struct TermTable {
     columns: Vec<TermColumn>,
 }
 
 /// A column of a table.
 pub(super) struct TermColumn {
-    /// Head of the column; of several words on one line.
+    /// Heading; may have several words, which go on one line.
     pub(super) head: &'static str,
-    /// 0 is never dropped.
+    /// Order of dropping; 0 is never dropped.
     pub(super) rank: u8,
-    /// Whether cells end at the same column, as numbers do.
+    /// Whether cells are aligned right, as numbers are.
     pub(super) right: bool,
-    /// Cells, one a row.
+    /// Cells, one per row.
     pub(super) cells: Vec<String>,
 }
 
 impl TermTable {
-    /// Leaves out columns without a text.
+    /// Removes columns without text.
     pub(super) fn new(columns: impl IntoIterator<Item = TermColumn>) -> Self {
         let has_text = |c: &TermColumn| c.cells.iter().any(|cell| !cell.is_empty());
         Self { columns: columns.into_iter().filter(has_text).collect() }
     }
-    /// Lines with their visible width, the head first. The last column is cut behind a word if it is
-    /// still too wide.
+    /// Lines with their visible width, the heading first. If the last column is still too wide, it
+    /// is cut after a word.
     pub(super) fn lines(mut self, width: usize, paint: TermPaint) -> Vec<(String, usize)> {
         let wide = |c: &TermColumn| {
             let cells = c.cells.iter().map(|cell| cell.chars().count());
@@ -306,7 +307,7 @@ impl TermTable {
     }
 }
 
-/// Text that is being put together.
+/// A text under construction.
 pub(super) struct TermPage {
     pub(super) width: usize,
     pub(super) paint: TermPaint,
@@ -314,7 +315,7 @@ pub(super) struct TermPage {
 }
 
 impl TermPage {
-    /// A page as wide as the terminal, within what is readable.
+    /// A page as wide as the terminal, within the supported range.
     pub(super) fn new(width: usize, paint: TermPaint) -> Self {
         let (least, most) = WIDTHS;
         Self { width: width.clamp(least, most), paint, text: String::new() }
@@ -328,17 +329,17 @@ impl TermPage {
             self.text.push('\n');
         }
     }
-    /// Takes back an empty line at the end.
+    /// Removes an empty line at the end.
     pub(super) fn end_gap(&mut self) {
         if self.text.ends_with("\n\n") {
             self.text.pop();
         }
     }
-    /// Text without colour, made plain and cut behind a word to the width.
+    /// Appends text without colour, without control characters, cut after a word to the width.
     pub(super) fn cut(&self, text: &str) -> String {
         fit(&plain_line(text), self.width)
     }
-    /// A title, and its unit.
+    /// Appends a title with its unit.
     pub(super) fn heading(&mut self, title: &str, unit: &str) {
         let room = self.width.saturating_sub(unit.chars().count() + 2);
         let title = fit(&plain_line(title), room);
@@ -346,7 +347,7 @@ impl TermPage {
             if unit.is_empty() { String::new() } else { self.paint.dim(&format!(", {unit}")) };
         self.line(&format!("{}{unit}", self.paint.bold(&title)));
     }
-    /// A sentence behind a mark, wrapped at words.
+    /// Appends a sentence after a mark, wrapped between words.
     pub(super) fn wrapped(&mut self, mark: &str, mark_width: usize, text: &str) {
         let indent = mark_width + 1;
         let mut line = format!("{mark} ");
@@ -359,7 +360,7 @@ impl TermPage {
         }
         self.line(&line);
     }
-    /// Blocks of lines, two abreast where both fit.
+    /// Appends blocks of lines, two side by side if both fit.
     pub(super) fn side_by_side(&mut self, blocks: &[Vec<(String, usize)>]) {
         let width = |b: &[(String, usize)]| b.iter().map(|l| l.1).max().unwrap_or(0);
         let mut at = 0;
@@ -378,11 +379,11 @@ impl TermPage {
             self.gap();
         }
     }
-    /// Lines so far.
+    /// Number of lines so far.
     pub(super) fn lines(&self) -> usize {
         self.text.lines().count()
     }
-    /// Adds the lines of another page.
+    /// Appends the lines of another page.
     pub(super) fn append(&mut self, other: Self) {
         self.text.push_str(&other.text);
     }

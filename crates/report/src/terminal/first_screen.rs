@@ -1,5 +1,5 @@
-//! The first screen: which node, the verdict, what to do, the headline values and one matrix, in at
-//! most [`MOST_LINES`] lines.
+//! The first screen: identity, verdict, actions, headline values and one matrix, in at most
+//! [`MAX_LINES`] lines.
 
 use pathline_explain::figure::{
     Figure, FigureBody, Headline, HeadlineTone, LossClassRow, MatrixBody, RunIdentity, RunReport,
@@ -13,22 +13,22 @@ use pathline_findings::{
 
 use super::draw::{self, TermColumn, TermPage, TermPaint, TermTable};
 
-/// Lines of the screen; two more follow with the files.
-const MOST_LINES: usize = 38;
+/// Maximum lines of the screen; two lines with file names follow.
+const MAX_LINES: usize = 38;
 
-/// The most findings.
-const MOST_FINDINGS: usize = 5;
+/// Maximum number of findings.
+const MAX_FINDINGS: usize = 5;
 
-/// As many findings leave the details of headline values their place.
+/// Maximum number of findings while details of headline values still need room.
 const ENOUGH_FINDINGS: usize = 3;
 
-/// The most sentences that stand in for findings where there is room.
-const MOST_SENTENCES: usize = 8;
+/// Maximum number of sentences that replace missing findings.
+const MAX_SENTENCES: usize = 8;
 
 /// Lines with their visible width.
 type TermLines = Vec<(String, usize)>;
 
-/// What a run comes to, at most `width` columns wide (72 to 200) and 38 lines long, in ANSI 256
+/// Conclusions of a run, at most `width` columns wide (72 to 200) and 38 lines long, in ANSI 256
 /// colours if `colour`. [`super::summary`] is the long form.
 pub fn first_screen(
     report: &RunReport,
@@ -42,9 +42,9 @@ pub fn first_screen(
     verdict(&mut page, &conclusions.verdict);
     let shown = main_figure(report);
     let last = footer(report, shown.is_some());
-    // Two lines for the last one, and a gap.
-    let most = MOST_LINES.saturating_sub(page.lines() + 3);
-    let trials: Vec<TermPage> = (conclusions.findings.iter().take(MOST_FINDINGS).enumerate())
+    // Two lines for the last sentence, and a gap.
+    let most = MAX_LINES.saturating_sub(page.lines() + 3);
+    let trials: Vec<TermPage> = (conclusions.findings.iter().take(MAX_FINDINGS).enumerate())
         .map(|(at, finding)| {
             let mut trial = TermPage::new(page.width, paint);
             write_finding(&mut trial, at + 1, &brief(finding));
@@ -62,7 +62,7 @@ pub fn first_screen(
     let room = page.lines() + most.saturating_sub(layout.lines());
     page.gap();
     trials.into_iter().take(best).for_each(|trial| page.append(trial));
-    // Sentences repeat part of what findings and tables say: they fill what these leave.
+    // Sentences partly repeat findings and tables: they only fill the remaining lines.
     sentences(&mut page, report, best, room.saturating_sub(layout.below.len()));
     layout.write(&mut page);
     page.gap();
@@ -73,8 +73,8 @@ pub fn first_screen(
     page.finish()
 }
 
-/// Number of findings that fit in `room` lines, the gap before them included. The first one is shown even
-/// if it takes more.
+/// Number of findings that fit in `room` lines, including the gap before them. At least the first
+/// one is shown.
 fn count_fitting(trials: &[TermPage], room: usize) -> usize {
     let mut used = 1;
     let fits = |trial: &&TermPage| {
@@ -84,7 +84,7 @@ fn count_fitting(trials: &[TermPage], room: usize) -> usize {
     trials.iter().take_while(fits).count().max(trials.len().min(1))
 }
 
-/// Node, devices, driver, date; what puts all figures into question.
+/// Node, devices, driver, date, and reasons to distrust all figures.
 pub(super) fn head(page: &mut TermPage, report: &RunReport) {
     let RunIdentity { node, gpus, packages, rank_gpus, processor, driver, .. } = &report.identity;
     let RunIdentity { ranks, started, duration, version, .. } = &report.identity;
@@ -143,12 +143,13 @@ pub(super) fn verdict(page: &mut TermPage, verdict: &RunAnswer) {
     page.wrapped(&format!("{mark}:"), label.chars().count() + 1, &verdict.reason);
 }
 
-/// Sentences on the run in lines up to `end`: warnings, and where there are few findings the others.
+/// Sentences about the run, in lines up to `end`: warnings first, then others if there are few
+/// findings.
 fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usize) {
     let is_warning = |h: &&Headline| h.tone == HeadlineTone::Warn;
     let warnings = report.headlines.iter().filter(is_warning);
     let others = report.headlines.iter().filter(|h| !is_warning(h) && findings < 2);
-    for headline in warnings.chain(others).take(MOST_SENTENCES) {
+    for headline in warnings.chain(others).take(MAX_SENTENCES) {
         let mut trial = TermPage::new(page.width, page.paint);
         super::headline(&mut trial, headline);
         if page.lines() + trial.lines() <= end {
@@ -163,13 +164,13 @@ fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usiz
     }
 }
 
-/// A finding with the first clause of its costs; the long form and the page have all.
+/// A finding with the first clause of its cost; the long form and the page have all.
 fn brief(finding: &Finding) -> Finding {
     let cost = finding.cost.split("; ").next().unwrap_or_default().to_owned();
     Finding { cost, ..finding.clone() }
 }
 
-/// A finding: what was observed and its cause, then what to do and what that gains.
+/// A finding: observation and cause, then action and gain.
 pub(super) fn write_finding(page: &mut TermPage, number: usize, finding: &Finding) {
     let mark = match finding.severity {
         FindingSeverity::Fault => page.paint.warn(&format!("{number}!")),
@@ -208,8 +209,8 @@ fn describe_gain(gain: &ExpectedGain) -> String {
     }
 }
 
-/// The headline values as a table. Of the columns that do not fit the details go last, or first where the
-/// table is narrow.
+/// The headline values as a table. If it is too wide, the details are dropped last; in a narrow
+/// table first.
 fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: bool) -> TermLines {
     if tiles.is_empty() {
         return Vec::new();
@@ -236,7 +237,7 @@ fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: 
     table.lines(width, paint)
 }
 
-/// The classes of paths of a matrix by what holds them, if some do not reach their peak.
+/// The classes of paths in a matrix by their limits, unless all reach their peak.
 pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) -> TermLines {
     let rows = loss_classes(matrix.cells.iter().flatten());
     if rows.is_empty() {
@@ -269,28 +270,28 @@ pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) ->
     table.lines(width, paint)
 }
 
-/// What stands below the findings, and where.
+/// Arrangement of the parts below the findings.
 struct ScreenLayout {
     /// Headline values above the figure.
     above: TermLines,
     figure: TermLines,
-    /// Right of the figure.
+    /// Parts to the right of the figure.
     right: TermLines,
-    /// Below the figure, where there is room.
+    /// Parts below the figure, if there is room.
     below: TermLines,
 }
 
-/// Fewest columns of headline values right of a figure.
+/// Minimum columns for headline values to the right of a figure.
 const LEAST_TILES: usize = 30;
 
-/// Columns of the widest line.
+/// Columns of the longest line.
 fn columns(lines: &TermLines) -> usize {
     lines.iter().map(|line| line.1).max().unwrap_or(0)
 }
 
 impl ScreenLayout {
-    /// Headline values above the figure and classes of its paths right of it or below; or headline
-    /// values right of the figure, which takes fewer lines and columns.
+    /// Headline values above the figure, with the classes of its paths to the right or below; or
+    /// headline values to the right of the figure, which takes fewer lines and columns.
     fn all(
         tiles: &[SummaryTile],
         shown: Option<MainFigure<'_>>,
@@ -314,7 +315,7 @@ impl ScreenLayout {
         let right = tile_table(tiles, room, paint, true);
         vec![first, Self { above: Vec::new(), figure, right, below: losses }]
     }
-    /// Lines with the gaps before them, without those below the figure.
+    /// Number of lines including gaps, without parts below the figure.
     fn lines(&self) -> usize {
         let block = |lines: usize| if lines == 0 { 0 } else { lines + 1 };
         block(self.above.len()) + block(self.figure.len().max(self.right.len()))
@@ -335,7 +336,7 @@ impl ScreenLayout {
             page.end_gap();
         }
         // Lines for the gap and the last sentence, which may take two.
-        if page.lines() + self.below.len() + 3 <= MOST_LINES {
+        if page.lines() + self.below.len() + 3 <= MAX_LINES {
             self.below.iter().for_each(|line| page.line(&line.0));
         }
     }
@@ -357,7 +358,7 @@ impl<'a> MainFigure<'a> {
     }
 }
 
-/// Copies between GPUs if they were measured, else the first matrix, else the first figure.
+/// Copies between GPUs if measured, else the first matrix, else the first figure.
 fn main_figure(report: &RunReport) -> Option<MainFigure<'_>> {
     let shown = super::shown_matrices(report);
     let of_gpus = shown.iter().find(|(figure, _)| figure.id.starts_with("pairs-"));
@@ -396,7 +397,7 @@ fn draw_figure(figure: MainFigure<'_>, width: usize, paint: TermPaint) -> TermLi
     }
 }
 
-/// What the long form and the page have besides.
+/// Further contents of the long form and the page.
 fn footer(report: &RunReport, shown: bool) -> Vec<String> {
     let figures = report.figures.iter().filter(|figure| figure.has_value()).count();
     let figures = figures.saturating_sub(usize::from(shown));

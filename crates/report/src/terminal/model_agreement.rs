@@ -7,13 +7,13 @@ use crate::scores::{share, signed};
 use pathline_explain::fmt;
 use pathline_explain::model_agreement::{AgreementClass, AgreementSet, ModelAgreement};
 
-/// Sets that are shown unless all are asked for.
+/// Default number of sets to show.
 const FARTHEST: usize = 12;
-/// Cases that are left out are counted by reason; this many reasons are shown.
+/// Number of reasons to show for skipped cases.
 const REASONS: usize = 8;
 
 /// A summary at most `width` columns wide (72 to 200), in ANSI colours if `colour`. `against` names
-/// the run; with `all` every set is shown, else the farthest.
+/// the run. With `all` every set is shown, else those with the largest errors.
 pub fn summary(
     agreement: &ModelAgreement,
     against: &str,
@@ -88,7 +88,7 @@ fn write_sets(page: &mut TermPage, agreement: &ModelAgreement, all: bool) {
     page.gap();
 }
 
-/// The set's flows, where they can be read: all of a few, else as many as fit on a line.
+/// The set's flows: all if few, else as many as fit on a line.
 fn write_case(page: &mut TermPage, set: &AgreementSet, all: bool) {
     let text = format!("          {}", set.case);
     page.line(&page.paint.dim(&if all { plain_line(&text).into_owned() } else { page.cut(&text) }));

@@ -11,13 +11,13 @@ use crate::scores::{
 };
 use pathline_explain::fmt;
 
-/// Rows that are shown unless all are asked for.
+/// Default number of rows to show.
 const FARTHEST: usize = 12;
-/// Rows of one reason that are named by their line.
+/// Maximum number of line numbers listed for a reason.
 const LINES: usize = 8;
 
 /// A summary at most `width` columns wide (72 to 200), in ANSI colours if `colour`. `against` names
-/// the table; with `all` every row is shown, else the farthest.
+/// the table. With `all` every row is shown, else those with the largest errors.
 pub fn summary(
     report: &ValidationReport,
     against: &str,
@@ -72,7 +72,7 @@ pub fn summary(
 fn write_rows(page: &mut TermPage, compared: &[ComparedRow], all: bool) {
     let mut rows = farthest(compared);
     if !all {
-        // Those that agree are nothing to look at.
+        // Rows that agree are not shown.
         rows.retain(|c| c.error() != 0.0);
         rows.truncate(FARTHEST);
     }

@@ -6,13 +6,13 @@ use pathline_explain::figure::{
 };
 use pathline_explain::fmt;
 
-/// The most rows of a sheet; the page has them all.
-const MOST_ROWS: usize = 12;
+/// Maximum rows of a sheet; the page has all.
+const MAX_ROWS: usize = 12;
 
-/// The most maps: of the first GPU, for both kinds of staging.
-const MOST_MAPS: usize = 2;
+/// Maximum number of maps: those of the first GPU, for both kinds of staging.
+const MAX_MAPS: usize = 2;
 
-/// A figure in at most five columns.
+/// A value in at most five columns.
 fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 99_999.5 => format!("{:.0}k", value / 1e3),
@@ -20,7 +20,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A table as wide as it fits: columns that have no room are left to the page.
+/// A table as wide as it fits; only the page has the remaining columns.
 pub(super) fn sheet(page: &mut TermPage, figure: &Figure, sheet: &SheetBody) {
     page.heading(&figure.title, "");
     let longest = sheet.rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
@@ -33,7 +33,7 @@ pub(super) fn sheet(page: &mut TermPage, figure: &Figure, sheet: &SheetBody) {
         "" => c.name.clone(),
         unit => format!("{} {unit}", c.name),
     };
-    // Names of two words go on two lines.
+    // Each word of a heading has its own line.
     let heads: Vec<Vec<String>> = sheet.columns.iter().map(|c| draw::wrap(&head(c), 10)).collect();
     let mut shown = 0;
     let mut used = label + 2;
@@ -54,20 +54,20 @@ pub(super) fn sheet(page: &mut TermPage, figure: &Figure, sheet: &SheetBody) {
     let lines = heads.iter().take(shown).map(Vec::len).max().unwrap_or(0);
     for line in 0..lines {
         let cells = heads.iter().zip(&widths).take(shown).map(|(words, width)| {
-            // The last word stands above the figures.
+            // The last line is directly above the values.
             let at = (line + words.len()).checked_sub(lines);
             format!(" {:>width$}", at.and_then(|at| words.get(at)).map_or("", String::as_str))
         });
         let text = format!("  {:<label$}{}", "", cells.collect::<String>());
         page.line(&page.paint.dim(&text));
     }
-    for (name, cells) in sheet.rows.iter().take(MOST_ROWS) {
+    for (name, cells) in sheet.rows.iter().take(MAX_ROWS) {
         let name = draw::fit(name, label);
         let cells = cells.iter().zip(&widths).take(shown);
         let cells: String = cells.map(|(c, width)| format!(" {:>width$}", text(c))).collect();
         page.line(&format!("  {name:<label$}{cells}"));
     }
-    super::more(page, sheet.rows.len(), MOST_ROWS, "row");
+    super::more(page, sheet.rows.len(), MAX_ROWS, "row");
 }
 
 /// Each whole as a bar of its parts and their names.
@@ -77,7 +77,7 @@ pub(super) fn stacks(page: &mut TermPage, figure: &Figure, stacks: &StacksBody) 
     page.heading(&figure.title, "%");
     let longest = stacks.stacks.iter().map(|s| s.label.chars().count()).max().unwrap_or(0);
     let label = longest.min(page.width / 3);
-    for stack in stacks.stacks.iter().take(MOST_ROWS) {
+    for stack in stacks.stacks.iter().take(MAX_ROWS) {
         let shares: Vec<f64> =
             stack.parts.iter().map(|p| p.cell.value.unwrap_or(0.0) / 100.0).collect();
         let mut drawn = String::new();
@@ -95,7 +95,7 @@ pub(super) fn stacks(page: &mut TermPage, figure: &Figure, stacks: &StacksBody) 
         let line = format!("  {name:<label$}  {drawn:<BAR$}  {}", texts.join(", "));
         page.line(&page.cut(&line));
     }
-    super::more(page, stacks.stacks.len(), MOST_ROWS, "case");
+    super::more(page, stacks.stacks.len(), MAX_ROWS, "case");
 }
 
 /// Maps of the first paths to a GPU, one for each statistic.
@@ -106,7 +106,7 @@ pub(super) fn gaps(page: &mut TermPage, report: &RunReport) {
             _ => None,
         })
     };
-    for (figure, gaps) in all().take(MOST_MAPS) {
+    for (figure, gaps) in all().take(MAX_MAPS) {
         page.gap();
         page.heading(&figure.title, &gaps.unit);
         let blocks: Vec<Vec<(String, usize)>> =
@@ -116,16 +116,14 @@ pub(super) fn gaps(page: &mut TermPage, report: &RunReport) {
     }
     let count = all().count();
     if count > 0 {
-        page.line(
-            &page
-                .paint
-                .dim("  ~ cannot be told from zero   q saturated: a queue's time, not the copy's"),
-        );
+        page.line(&page.paint.dim(
+            "  ~ not distinguishable from zero   q saturated: a queue's time, not the copy's",
+        ));
     }
-    super::more(page, count, MOST_MAPS, "map");
+    super::more(page, count, MAX_MAPS, "map");
 }
 
-/// One statistic: figures with their mark behind, one line a row.
+/// One statistic: values followed by marks, one line per row.
 fn map(
     paint: TermPaint,
     gaps: &GapsBody,

@@ -1,4 +1,4 @@
-//! A busy machine is the first thing that each form of a report says.
+//! Every form of a report begins with the busy machine.
 
 use crate::common::*;
 use pathline_explain::run_report;

@@ -1,4 +1,4 @@
-//! Tables and comparisons of runs whose figures are known by hand.
+//! Tables and comparisons of runs with known results.
 
 use crate::common::*;
 use pathline_explain::diff::{DiffError, diff};

@@ -1,7 +1,8 @@
-//! Integration tests of this crate, in one binary: a link each costs more than they take to run.
+//! Integration tests of this crate, in one binary: linking one for each would take longer than
+//! running them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-// Journals made by hand, and how to find what a report shows: explain's own.
+// Helpers of explain's tests: handmade journals, and searches in reports.
 #[path = "../../../explain/tests/it/common/mod.rs"]
 mod common;
 

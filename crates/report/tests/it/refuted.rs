@@ -1,5 +1,5 @@
-//! Figures that cannot be right, and bytes that nobody compared: marked, counted, and no ground for a
-//! sentence.
+//! Impossible values and unverified bytes: they are marked and counted, and no sentence rests on
+//! them.
 
 use crate::common::*;
 use pathline_explain::diff::{CaseChange, diff};
@@ -19,7 +19,7 @@ fn run(outcomes: Vec<CaseOutcome>) -> Journal {
     journal(WorldKind::Real, mi250x(), outcomes)
 }
 
-/// Pairs of the node with the figures of `mi250x_run`, the first of them at another rate.
+/// Pairs of the node with the rates of `mi250x_run`, except for the first.
 fn pairs(first: f64) -> Journal {
     let is_pair = |o: &CaseOutcome| matches!(o, CaseOutcome::Measured(m) if m.suites == ["pairs"]);
     let mut outcomes: Vec<CaseOutcome> =
@@ -43,11 +43,11 @@ fn summary(journal: &Journal) -> String {
         120,
         false,
     );
-    // Sentences are broken where a line ends.
+    // Sentences wrap at the end of a line.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// 5030 of 200 GB/s is 2515 %. What is within 5 % of the peak may be the clock's.
+/// 5030 of 200 GB/s is 2515 %. Values up to 5 % above the peak may result from the clock.
 #[test]
 fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     let (fine, refuted) = (pairs(209.0), pairs(5030.0));
@@ -79,7 +79,7 @@ fn more_than_links_carry_is_marked_and_counts_as_wrong() {
     assert!(marked[0].starts_with("r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 256MiB,"));
 }
 
-/// Of a case with several flows each is held to its own links: 26 of 50, and 120 of 50.
+/// Each flow of a case is compared with its own links: 26 of 50, and 120 of 50.
 #[test]
 fn each_flow_is_compared_with_its_own_links() {
     let both = format!("{NARROW} & gpu2.vram > gpu0.vram by dma@gpu2 x 256MiB");
@@ -99,11 +99,11 @@ fn each_flow_is_compared_with_its_own_links() {
     );
 }
 
-/// A loop over the host's memory has caches before it, whose rate nobody states: it is not refuted.
+/// A loop over host memory may hit caches, whose peak is unknown: it is not refuted.
 #[test]
 fn what_caches_may_hold_is_not_refuted() {
     let read = "gpu0.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 64MiB";
-    // 1600 GB/s is the memory's peak; 64 MiB lie in a cache.
+    // 1600 GB/s is the memory's peak; 64 MiB fit in a cache.
     assert_eq!(judge(&run(vec![at_rate("local", read, 4000.0)])), RunVerdict::Fine);
     let large = read.replace("64MiB", "4GiB");
     // Of 4 GiB a cache keeps a sixteenth: 1600 x 16 / 15 = 1707.
@@ -118,7 +118,7 @@ fn bytes_that_nobody_compared_are_marked() {
     let chase = "gpu0.vram > gpu0.reg by kernel@gpu0[read-w16-u4-b256-g2sm] x 1GiB";
     let mut journal = pairs(50.0);
     journal.outcomes[0] = unverified(journal.outcomes[0].clone());
-    // A loop that only reads leaves nothing to compare.
+    // A loop that only reads leaves no bytes to compare.
     journal.outcomes.push(unverified(at_rate("local", chase, 1300.0)));
     let report = run_report::build(&journal, None);
     let cells: Vec<_> = report
@@ -139,7 +139,7 @@ fn bytes_that_nobody_compared_are_marked() {
     let text = terminal::summary(&report, &RunConclusions::default(), 120, false);
     assert!(text.contains("50.0?") && text.contains("?: its bytes were not verified"), "{text}");
     assert!(text.contains("1 case moved bytes that were not verified"), "{text}");
-    // It is no failure: what it cost is that nobody knows.
+    // It is not a failure: the bytes are unknown.
     assert_eq!(judge(&journal), RunVerdict::Fine);
 }
 
@@ -154,7 +154,7 @@ fn a_comparison_looks_at_verification_too() {
         (found.rows.iter().map(|r| r.change).collect::<Vec<_>>(), found.is_worse())
     };
     assert_eq!(changes(&before, &before), (vec![CaseChange::Same; 2], false));
-    // As fast or faster, but who knows what arrived.
+    // As fast or faster, but the received bytes are unknown.
     assert_eq!(changes(&before, &without(40.0)), (vec![CaseChange::Unverified; 2], true));
     assert_eq!(changes(&before, &without(45.0)), (vec![CaseChange::Unverified; 2], true));
     assert_eq!(changes(&before, &without(30.0)), (vec![CaseChange::Slower; 2], true));

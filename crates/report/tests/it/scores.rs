@@ -1,4 +1,4 @@
-//! Predictions beside what was published: the terminal, the page, the table.
+//! Predictions compared with published values: terminal, page, table.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pathline_published::score::{ComparedRow, ErrorTarget, by_class, judge};
@@ -103,7 +103,7 @@ fn a_page_has_a_point_a_value_and_escapes_what_rows_say() {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("<i>below") && !page.contains("<rows>"));
-    // Three of GB/s and three of us: one of x makes no picture.
+    // Three values in GB/s and three in us: a single one gets no picture.
     assert_eq!(page.matches("class=\"hit\"").count(), 3 + 3);
 }
 

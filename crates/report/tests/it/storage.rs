@@ -60,10 +60,10 @@ fn a_summary_and_a_page_show_all_of_it() {
         &journal.topology,
         &map::svg(&journal.topology),
     );
-    for words in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
-        assert!(page.contains(words), "{words}");
+    for part in ["class=\"gaps\"", "class=\"heat sheet\"", "class=\"bars stacks\"", "≈ 0"] {
+        assert!(page.contains(part), "{part}");
     }
-    // For a look at it.
+    // For manual inspection.
     if let Ok(path) = std::env::var("PATHLINE_PAGE") {
         std::fs::write(path, &page).expect("a page");
     }

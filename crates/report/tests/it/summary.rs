@@ -42,7 +42,7 @@ fn summary_of_a_node() {
     insta::assert_snapshot!(summary(&mi250x_run()));
 }
 
-/// A text without its colours.
+/// A text without colour codes.
 fn bare(coloured: &str) -> String {
     let mut bare = String::new();
     let mut escaped = false;
@@ -64,7 +64,7 @@ fn colour_changes_no_word() {
     let coloured = terminal::summary(&report, &RunConclusions::default(), 200, true);
     let bare = bare(&coloured);
     fits(&bare, 200);
-    let words = |text: &str| {
+    let tokens = |text: &str| {
         let blank = |c: char| if "▁▂▃▄▅▆▇█".contains(c) { ' ' } else { c };
         let text: String =
             text.lines().filter(|l| !l.contains("best value")).collect::<Vec<_>>().join("\n");
@@ -75,15 +75,15 @@ fn colour_changes_no_word() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    assert_eq!(words(&plain), words(&bare));
+    assert_eq!(tokens(&plain), tokens(&bare));
     for width in WIDTHS {
         fits(&terminal::summary(&report, &RunConclusions::default(), width, false), width);
     }
 }
 
-/// A fabric that NVML showed: pairs have their ceiling, GPUs their state.
+/// A fabric reported by NVML: pairs have their ceiling, GPUs their state.
 #[test]
-fn gpus_that_were_read_are_told_with_their_links_and_clocks() {
+fn gpus_are_listed_with_their_links_and_clocks() {
     let journal = h200_run();
     let network = Network::from_topology(&journal.topology);
     let report = run_report::build(&journal, Some(&network));
@@ -112,7 +112,7 @@ fn an_empty_run_has_a_summary() {
     assert!(summary(&empty).contains("No figures."));
 }
 
-/// Conclusions of the most that a first screen shows: five findings of usual length and seven values.
+/// The maximum contents of a first screen: five findings of usual length and seven values.
 fn full_conclusions() -> RunConclusions {
     let finding = |id, severity, gain| Finding {
         id,

@@ -10,10 +10,10 @@ use crate::figures::distinct;
 use crate::fmt;
 use crate::run::RunView;
 
-/// The most cases; the others are in the journal.
+/// Maximum number of cases; the journal has all.
 const MOST: usize = 16;
 
-/// Calls of one case: name, whether of opening and closing, how often and how long.
+/// Calls of a case: name, whether part of opening and closing, count and time.
 pub(super) fn tallies(job: &IoEntry<'_, '_>) -> Vec<(String, bool, CallTally)> {
     let Some(series) = job.series() else { return Vec::new() };
     let mut during: BTreeMap<&str, CallTally> = BTreeMap::new();
@@ -28,7 +28,7 @@ pub(super) fn tallies(job: &IoEntry<'_, '_>) -> Vec<(String, bool, CallTally)> {
     all
 }
 
-/// Shares of each call in the time of all, the greatest first.
+/// Share of each call in the total time, in descending order.
 pub(super) fn shares(job: &IoEntry<'_, '_>) -> Vec<(String, f64)> {
     let all = tallies(job);
     let total: f64 = all.iter().map(|(.., t)| t.ns).sum();
@@ -55,8 +55,8 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     })
 }
 
-/// Of each kind of I/O the case with the least in flight, where calls weigh most; with GPUs, only the
-/// first one's and those of the same I/O without.
+/// For each kind of I/O the case with the fewest in flight, where calls weigh most. With GPUs only
+/// those of the first GPU, and of the same I/O without GPU.
 fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let with = || jobs.iter().filter(|j| !tallies(j).is_empty());
     let gpus = with().any(|j| j.gpu().is_some());

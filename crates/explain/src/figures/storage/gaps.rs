@@ -1,4 +1,4 @@
-//! What a GPU at the end adds to the latency of I/O, over depth and workers.
+//! Latency that a GPU at the end adds to I/O, over depth and workers.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use crate::fmt;
 use crate::run::RunView;
 use crate::shown_value::ShownValue;
 
-/// Throughput that grows with less than this power of what is in flight no longer grows: twice as
-/// many in flight give less than 19 % more.
+/// Exponent of throughput over I/Os in flight below which throughput is saturated: twice as many in
+/// flight give less than 19 % more.
 pub(super) const GROWS: f64 = 0.25;
 
-/// Statistics that are compared.
+/// Compared statistics.
 const PANELS: [(&str, IoQuantity); 4] = [
     ("min", IoQuantity::Min),
     ("p50", IoQuantity::Quantile(0.5)),
@@ -23,7 +23,7 @@ const PANELS: [(&str, IoQuantity); 4] = [
     ("max", IoQuantity::Max),
 ];
 
-/// Whether a case of I/O with a GPU and one without do the same I/O.
+/// Whether a case with a GPU and one without do the same I/O.
 pub(super) fn same_io(gpu: &IoEntry<'_, '_>, host: &IoEntry<'_, '_>) -> bool {
     let plain = |io: &IoSpec| IoSpec { stage: None, batch: 1, engine: IoEngine::Uring, ..*io };
     let engines = gpu.io.engine == host.io.engine || gpu.io.engine == IoEngine::Gds;
@@ -36,7 +36,7 @@ pub(super) fn same_io(gpu: &IoEntry<'_, '_>, host: &IoEntry<'_, '_>) -> bool {
         && gpu.flow.by.at() == host.flow.by.at()
 }
 
-/// The same I/O with host memory at its end: if measured, that through which blocks are staged.
+/// The same I/O with host memory at its end, preferably the memory through which blocks are staged.
 pub(super) fn host_of<'b, 'a>(
     gpu: &IoEntry<'b, 'a>,
     jobs: &[IoEntry<'b, 'a>],
@@ -44,7 +44,7 @@ pub(super) fn host_of<'b, 'a>(
     let unlike = |host: &IoEntry| {
         let memory = match (gpu.io.stage.map(|stage| stage.through), host.flow.io_ends().1.mem) {
             (Some(through), mem) if mem == through => 0,
-            // What is registered was pageable; what is pinned may be of large pages.
+            // Registered memory was pageable; pinned memory may have large pages.
             (Some(through), mem) if mem == through.before_registration() => 1,
             (Some(MemKind::Pinned) | None, MemKind::Huge) => 1,
             (_, MemKind::Paged | MemKind::Huge) => 2,
@@ -55,7 +55,7 @@ pub(super) fn host_of<'b, 'a>(
     jobs.iter().filter(|host| same_io(gpu, host)).min_by_key(|host| unlike(host)).copied()
 }
 
-/// What the cells of one map have in common.
+/// Common properties of a map's cells.
 type GapKey = (Place, Place, IoSpec, pathline_schema::Bytes, Option<IoStage>);
 
 fn key(job: &IoEntry<'_, '_>) -> GapKey {
@@ -86,21 +86,21 @@ fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> O
     let panels: Vec<(String, Vec<Vec<PairedGap>>)> =
         PANELS.iter().map(|(name, asked)| ((*name).to_owned(), panel(*asked))).collect();
     let cells = || panels.iter().flat_map(|p| p.1.iter().flatten());
-    // One cell is no map; the stages tell of it.
+    // A single cell is not a map; the stages show it.
     if cells().filter(|g| g.cell.value.is_some()).count() < 2 * PANELS.len() {
         return None;
     }
     let name = first.memory();
     let staging = first.staging();
     let io = first.io;
-    let word = match (io.stage, io.engine) {
+    let kind = match (io.stage, io.engine) {
         (Some(stage), _) => stage.to_string(),
         (None, engine) => engine.to_string(),
     };
     let at = first.flow.by.at();
     Some(Figure {
         id: format!(
-            "storage-gap-{name}-store{}-{at}-{}-{}-{}-{}-{}-{word}",
+            "storage-gap-{name}-store{}-{at}-{}-{}-{}-{}-{}-{kind}",
             first.store(),
             io.engine,
             io.order,
@@ -125,8 +125,8 @@ fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> O
     })
 }
 
-/// The median of the differences of samples taken in turn, and its interval, which is widened where
-/// neighbours resemble each other.
+/// The median of the differences of alternating samples, with its interval, which is widened by
+/// their autocorrelation.
 fn gap(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> PairedGap {
     let case = Some(job.entry.case.clone());
     let absent = |why: String| PairedGap {
@@ -148,7 +148,7 @@ fn gap(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Pa
     let Some(shown) = ShownValue::new(&CaseTimes::from_values(&apart, visits)) else {
         return absent("no pair of samples has latencies".into());
     };
-    // A difference of few pairs may be none.
+    // A difference of few pairs may be due to chance.
     let is_zero = shown.interval.is_none_or(|i| i.low <= 0.0 && i.high >= 0.0);
     let saturated = saturated(job, jobs)
         .map(|why| format!("{}: {why}", job.memory()))
@@ -169,8 +169,8 @@ fn gap(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Pa
     }
 }
 
-/// Why the latency of a case is that of a queue: against the next fewer in flight it gained little
-/// throughput. None if it gained, or if there is nothing to hold it against.
+/// Reason if the latency of a case is that of a queue: throughput increased little from the next
+/// fewer in flight. `None` if it increased, or if there is no such case.
 pub(super) fn saturated(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let here = job.value(IoQuantity::Iops)?;
     let alike = |other: &&IoEntry| {
@@ -218,7 +218,7 @@ fn finding(
         let Some(gap) = first else { continue };
         let value = gap.cell.value.unwrap_or(0.0);
         parts.push(match gap.is_zero {
-            true => format!("no difference in {statistic} that can be told from zero"),
+            true => format!("no difference in {statistic} distinguishable from zero"),
             false => format!(
                 "{}{} +-{} us in {statistic}",
                 if value >= 0.0 { "+" } else { "" },
@@ -230,7 +230,7 @@ fn finding(
     let all = || panels.iter().flat_map(|p| p.1.iter().flatten());
     let measured = all().filter(|g| g.cell.value.is_some()).count();
     let zero = all().filter(|g| g.is_zero).count();
-    // Saturation is of a cell, whatever the statistic.
+    // Saturation applies to a cell, for all statistics.
     let first = panels.first().map(|p| &p.1);
     let saturated = first.into_iter().flatten().flatten().filter(|g| g.saturated.is_some()).count();
     let cells = first.into_iter().flatten().flatten().filter(|g| g.cell.value.is_some()).count();
@@ -239,8 +239,8 @@ fn finding(
         _ => String::new(),
     };
     let zero = match zero {
-        0 => format!("All {measured} differences can be told from zero."),
-        n => format!("{n} of {measured} differences cannot be told from zero."),
+        0 => format!("All {measured} differences are distinguishable from zero."),
+        n => format!("{n} of {measured} differences are not distinguishable from zero."),
     };
     let queues = match saturated {
         0 => String::new(),

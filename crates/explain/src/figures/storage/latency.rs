@@ -1,4 +1,4 @@
-//! Whole distributions of latency, of chosen cases.
+//! Complete latency distributions of selected cases.
 
 use pathline_schema::IoOrder;
 
@@ -7,16 +7,16 @@ use crate::figure::{BetterWhen, ChartLine, CurvesBody, Figure, FigureBody, Figur
 use crate::fmt;
 use crate::run::RunView;
 
-/// The most lines: more cannot be distinguished in a chart.
+/// Maximum number of lines that can be distinguished in a chart.
 const MOST: usize = 8;
 
-/// Shares of I/Os that take longer than a point of the curve, in percent.
+/// Points of the curve: share of I/Os that take longer, in percent.
 const SLOWER: [f64; 20] = [
     99.9, 99.0, 95.0, 90.0, 75.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01,
     0.005, 0.002, 0.001,
 ];
 
-/// How many I/Os take longer than a time: the tail reads as well as the middle.
+/// Share of I/Os that take longer than a time, which shows the tail as well as the middle.
 pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let chosen = chosen(jobs);
     if chosen.is_empty() {
@@ -46,12 +46,12 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     })
 }
 
-/// With GPUs, host and GPU doing the same I/O with the fewest in flight, and with the most that is no
-/// mere queue; without, the engines.
+/// With GPUs: host and GPU with the same I/O, with the fewest in flight, and with the most before
+/// saturation. Without GPUs: the engines.
 fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let measured = || jobs.iter().filter(|j| !j.latencies().is_empty());
     let random = |j: &&IoEntry| j.io.order == IoOrder::Rand;
-    // Random work is where latency matters; else whatever there is.
+    // Random I/O, for which latency matters; otherwise all.
     let any = measured().any(|j| random(&j));
     let pool: Vec<IoEntry> = measured().filter(|j| !any || random(j)).copied().collect();
     let gpu = pool.iter().filter(|j| gaps::host_of(j, &pool).is_some()).min_by_key(|j| j.gpu());
@@ -86,7 +86,7 @@ fn of_engines<'b, 'a>(pool: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     ends(&alike).into_iter().flat_map(at).take(MOST).collect()
 }
 
-/// The fewest in flight, and the most at which throughput still grew.
+/// The fewest in flight, and the most at which throughput still increased.
 fn ends(jobs: &[IoEntry<'_, '_>]) -> Vec<u64> {
     let slots = || jobs.iter().map(|j| j.io.slots());
     let queue = |slots: u64| {
@@ -113,7 +113,7 @@ fn points(job: &IoEntry<'_, '_>) -> Vec<(f64, FigureCell)> {
             points.push((ns.0 / 1e3, cell(percent)));
         }
     }
-    // All but the longest are shorter than it.
+    // All but the longest are shorter.
     points.push((all.max_ns as f64 / 1e3, cell(100.0 / count)));
     points
 }

@@ -1,5 +1,5 @@
-//! What holds I/O with host memory: told from what is measured beside it, never from what it does
-//! not pass.
+//! Limits of I/O with host memory, derived from other measurements of the run, never from the
+//! case's own maximum.
 
 use pathline_schema::{IoCache, IoEngine, IoSpec};
 
@@ -10,8 +10,8 @@ use crate::run::RunView;
 /// A rate that reaches this share of a limit is bound by it.
 pub(super) const REACHES: f64 = 0.9;
 
-/// Share of a PCIe link's line rate from which the link is full: headers and acknowledgements take
-/// 5 to 20 % of it, by the size of a packet's payload.
+/// Share of a PCIe link's line rate at which it is saturated: headers and acknowledgements use 5 to
+/// 20 %, depending on the payload size of packets.
 const LINK_FULL: f64 = 0.8;
 
 /// Describes the limit of I/O between files and host memory.
@@ -28,7 +28,7 @@ pub(super) fn find_limit(
         .or_else(|| Some(format!("the device and its file system, {}", fmt::gbs(rate))))
 }
 
-/// Workers that are on a core all the time, and do not just look for completions.
+/// Workers that use their cores all the time other than by polling.
 fn cpu(host: &IoEntry<'_, '_>) -> Option<String> {
     let busy = host.busy().filter(|busy| *busy >= REACHES)?;
     let us = host.value(IoQuantity::Cpu).filter(|_| host.io.engine != IoEngine::UringPoll)?;
@@ -43,7 +43,7 @@ fn cpu(host: &IoEntry<'_, '_>) -> Option<String> {
     ))
 }
 
-/// What the description of the machine says, if it describes the store and its limit is met.
+/// The limit in the machine description, if it describes the store and the limit is reached.
 fn described(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     let (limit, why) = run.bound(host.flow)?;
     (rate >= REACHES * limit).then(|| format!("{why}, {}", fmt::gbs(limit)))
@@ -69,7 +69,7 @@ fn link(run: &RunView, host: &IoEntry<'_, '_>, rate: f64) -> Option<String> {
     })
 }
 
-/// The same with more or with fewer in flight.
+/// The same case with more or fewer in flight.
 fn in_flight(host: &IoEntry<'_, '_>, rate: f64, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let slots = host.io.slots();
     let others = || {
@@ -91,7 +91,7 @@ fn in_flight(host: &IoEntry<'_, '_>, rate: f64, jobs: &[IoEntry<'_, '_>]) -> Opt
     })
 }
 
-/// Whether two differ in nothing but how many are in flight and by which calls.
+/// Whether two cases differ only in I/Os in flight and calls.
 fn same_work(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> bool {
     let plain =
         |io: &IoSpec| IoSpec { engine: IoEngine::Uring, depth: 1, batch: 1, threads: 1, ..*io };
@@ -99,8 +99,8 @@ fn same_work(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> bool {
         && (a.flow.src, a.flow.dst, a.flow.bytes) == (b.flow.src, b.flow.dst, b.flow.bytes)
 }
 
-/// How long a block takes that is alone in flight, ns: the mean of such a case, at best of the same
-/// memory and calls; infinite if there is none.
+/// Time of a single block in flight, ns: the mean of such a case, preferably with the same memory
+/// and calls; infinite if there is none.
 pub(super) fn alone(host: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> f64 {
     let ends =
         |job: &IoEntry| (job.flow.src.unit, job.flow.dst.unit, job.flow.bytes, job.flow.by.at());
@@ -117,10 +117,9 @@ pub(super) fn alone(host: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> f64 {
     nearest.map_or(f64::INFINITY, |ns| ns.0)
 }
 
-/// What the workers of a case could do if they did nothing but what takes their own time, blocks a
-/// ns; none where that is not known.
-pub(super) fn of_workers(host: &IoEntry<'_, '_>, beside_ns: f64) -> Option<f64> {
+/// Rate of the workers if only their own time counted, blocks per ns; `None` if unknown.
+pub(super) fn worker_rate(host: &IoEntry<'_, '_>, other_ns: f64) -> Option<f64> {
     let polls = host.io.engine == IoEngine::UringPoll;
     let own = host.value(IoQuantity::Cpu).filter(|us| *us > 0.0 && !polls)? * 1e3;
-    Some(f64::from(host.io.threads) / (own + beside_ns))
+    Some(f64::from(host.io.threads) / (own + other_ns))
 }

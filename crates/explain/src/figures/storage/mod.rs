@@ -40,7 +40,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures, sentences::sentences(run, &jobs))
 }
 
-/// A case of I/O by itself.
+/// A case with a single I/O flow.
 #[derive(Clone, Copy)]
 struct IoEntry<'b, 'a> {
     entry: &'b RunEntry<'a>,
@@ -48,7 +48,7 @@ struct IoEntry<'b, 'a> {
     io: &'a IoSpec,
 }
 
-/// All that are alone, in the order of the run.
+/// All single I/O flows, in the order of the run.
 fn jobs<'b, 'a>(run: &'b RunView<'a>) -> Vec<IoEntry<'b, 'a>> {
     let job = |entry: &'b RunEntry<'a>| {
         let flow = entry.lone()?;
@@ -57,24 +57,24 @@ fn jobs<'b, 'a>(run: &'b RunView<'a>) -> Vec<IoEntry<'b, 'a>> {
     run.entries.iter().filter_map(job).collect()
 }
 
-/// What is asked of I/O.
+/// A quantity of I/O.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum IoQuantity {
-    /// I/Os a second.
+    /// I/Os per second.
     Iops,
     /// Payload, GB/s.
     Rate,
-    /// I/Os a second until the first worker was done.
+    /// I/Os per second until the first worker finished.
     FirstIops,
-    /// Payload until then, GB/s.
+    /// Payload until the first worker finished, GB/s.
     FirstRate,
-    /// Latency, us; the shortest, a share of all, or the longest.
+    /// Latency, us: minimum, a percentile, or maximum.
     Min,
     Quantile(f64),
     Max,
-    /// Time of all workers on a core, us an I/O.
+    /// CPU time of all workers, us per I/O.
     Cpu,
-    /// Requests of the block device an I/O.
+    /// Requests to the block device per I/O.
     Requests,
 }
 
@@ -96,7 +96,7 @@ impl IoQuantity {
         (value.is_finite() && value >= 0.0).then_some(value)
     }
 
-    /// Of latencies, us.
+    /// Value of a latency quantity, us.
     fn of_histogram(self, all: &IoHistogram) -> Option<f64> {
         let us = match self {
             Self::Min => all.min_ns as f64,
@@ -116,7 +116,7 @@ impl<'a> IoEntry<'_, 'a> {
         }
     }
 
-    /// One value a sample, where it has one.
+    /// One value per sample that has one.
     fn values(&self, asked: IoQuantity) -> Vec<f64> {
         let Some(series) = self.series() else { return Vec::new() };
         values(series, asked)
@@ -128,13 +128,13 @@ impl<'a> IoEntry<'_, 'a> {
         CaseTimes::from_values(&self.values(asked), visits)
     }
 
-    /// Latencies of all samples together.
+    /// Latencies over all samples.
     fn latencies(&self) -> IoHistogram {
         self.series().map(merged).unwrap_or_default()
     }
 
-    /// What was asked, with its interval. Latencies are those of all samples together, and their
-    /// interval is that of the samples' own.
+    /// The quantity with its interval. Latencies are over all samples; their interval is that of
+    /// the samples' values.
     fn cell(&self, asked: IoQuantity) -> FigureCell {
         let absent = match self.entry.state {
             EntryState::Absent(why) => Some(why.to_owned()),
@@ -147,7 +147,7 @@ impl<'a> IoEntry<'_, 'a> {
             }
             _ => None,
         };
-        // The extremes of all samples have no interval.
+        // Extremes over all samples have no interval.
         let has_interval = !matches!(asked, IoQuantity::Min | IoQuantity::Max);
         FigureCell {
             value: all.or(shown.map(|s| s.value)),
@@ -159,7 +159,7 @@ impl<'a> IoEntry<'_, 'a> {
         }
     }
 
-    /// The rate with its ceilings, as for any other case.
+    /// The rate with its ceilings, as for other cases.
     fn rate(&self, run: &RunView) -> FigureCell {
         run.cell(self.entry, crate::run::CaseQuantity::Payload)
     }
@@ -168,7 +168,7 @@ impl<'a> IoEntry<'_, 'a> {
         self.cell(asked).value
     }
 
-    /// The GPU that it goes to or comes from.
+    /// The GPU at the other end.
     fn gpu(&self) -> Option<u32> {
         self.flow.io_ends().1.unit.gpu()
     }
@@ -181,7 +181,7 @@ impl<'a> IoEntry<'_, 'a> {
         self.flow.bytes
     }
 
-    /// Share of the time that its workers were on a core, 0 to 1.
+    /// Share of the time that its workers had a CPU, 0 to 1.
     fn busy(&self) -> Option<f64> {
         let series = self.series()?;
         let threads = f64::from(self.io.threads);
@@ -223,7 +223,7 @@ impl<'a> IoEntry<'_, 'a> {
         }
     }
 
-    /// What tells it from others, in the order of a label.
+    /// Its distinguishing properties, in the order of a label.
     fn parts(&self) -> Vec<(LabelPart, String)> {
         let io = self.io;
         let cache = match io.cache {
@@ -231,7 +231,7 @@ impl<'a> IoEntry<'_, 'a> {
             IoCache::Cached => "page cache",
             IoCache::Cold => "page cache, cold",
         };
-        // One file is the rule, and lines are many.
+        // One file is the default and is not stated.
         let files = match io.files {
             IoFiles::Shared => "",
             IoFiles::Own => "a file a worker",
@@ -275,8 +275,7 @@ enum LabelPart {
     Batch,
 }
 
-/// Labels of cases that are shown together: what they have in common is left out, and so are the
-/// parts that something else tells.
+/// Labels of cases shown together, without common parts and without parts that others imply.
 fn labels(jobs: &[IoEntry<'_, '_>], named_elsewhere: &[LabelPart]) -> Vec<String> {
     let parts: Vec<Vec<(LabelPart, String)>> = jobs.iter().map(IoEntry::parts).collect();
     let differs = |part: LabelPart| {
@@ -297,7 +296,7 @@ fn labels(jobs: &[IoEntry<'_, '_>], named_elsewhere: &[LabelPart]) -> Vec<String
         kept.join(", ")
     };
     let plain: Vec<String> = parts.iter().map(|p| label(p, false)).collect();
-    // A batch mostly follows its depth: it is named where nothing else tells two cases apart.
+    // A batch mostly follows its depth: it is named only if two cases are otherwise equal.
     let twice = |text: &String| plain.iter().filter(|t| *t == text).count() > 1;
     let named = parts.iter().zip(&plain).map(|(parts, text)| label(parts, twice(text)));
     named.zip(jobs).map(|(text, job)| if text.is_empty() { job.memory() } else { text }).collect()
@@ -340,23 +339,24 @@ fn merged(series: &FlowSeries) -> IoHistogram {
     all
 }
 
-/// A series of I/O in numbers, besides its rate: medians over samples, latencies of all samples.
+/// Statistics of an I/O series in addition to its rate: medians over samples, latencies over all
+/// samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StorageSummary {
-    /// Operations a second until the last worker is done.
+    /// Operations per second until the last worker finished.
     pub iops: Option<f64>,
-    /// Operations a second until the first worker is done.
+    /// Operations per second until the first worker finished.
     pub first_iops: Option<f64>,
-    /// us: shortest, median, 99th, 99.9th percentile, longest.
+    /// Latencies in us: minimum, median, 99th, 99.9th percentile, maximum.
     pub latency: [Option<f64>; 5],
-    /// us of CPU an operation.
+    /// CPU time per operation, us.
     pub cpu_us: Option<f64>,
-    /// Requests to the device an operation.
+    /// Requests to the device per operation.
     pub requests: Option<f64>,
 }
 
 impl StorageSummary {
-    /// None if the series is not of I/O.
+    /// `None` if the series is not of I/O.
     pub fn of(series: &FlowSeries) -> Option<Self> {
         series.flow.by.io()?;
         let median = |asked| SeriesSummary::of(&values(series, asked)).map(|s| s.median);

@@ -1,4 +1,4 @@
-//! How many I/Os and how many bytes a second, over engine, depth and workers.
+//! IOPS and bandwidth over engine, depth and workers.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
 use crate::shown_value::ShownValue;
 
-/// What is shown in one figure.
+/// Contents of one figure.
 type RateKey = (Bytes, IoOrder, IoOp, IoCache);
 
-/// The most rows of a table; the CSV has them all.
-const MOST_ROWS: usize = 64;
+/// Maximum rows of a table; the CSV has all.
+const MAX_ROWS: usize = 64;
 
-/// Between host memory and files: for each kind of work curves over the depth, and all figures.
+/// I/O between host memory and files: for each kind of work curves over the depth, and a table.
 pub(super) fn figures(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Vec<Figure> {
     let mut kinds: BTreeMap<RateKey, Vec<IoEntry>> = BTreeMap::new();
     for job in jobs.iter().filter(|j| j.gpu().is_none()) {
@@ -46,7 +46,7 @@ pub(super) fn figures(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Vec<Figure> {
     figures
 }
 
-/// A kind of work with at least this many measured cases has a table of its own.
+/// Minimum number of measured cases for a separate table.
 const OWN_TABLE: usize = 4;
 
 fn id(what: &str, (block, order, op, cache): RateKey) -> String {
@@ -63,7 +63,7 @@ fn title(jobs: &[IoEntry<'_, '_>]) -> String {
     fmt::sentence(&format!("{}, {cache}", first.work()))
 }
 
-/// The quantity that such work is quoted in.
+/// The usual quantity for such work.
 fn quantity(key: RateKey) -> (IoQuantity, &'static str) {
     if key.1 == IoOrder::Rand { (IoQuantity::Iops, "IOPS") } else { (IoQuantity::Rate, "GB/s") }
 }
@@ -74,12 +74,12 @@ fn main_cell(run: &RunView, job: &IoEntry<'_, '_>, asked: IoQuantity) -> FigureC
 
 fn curves(run: &RunView, key: RateKey, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let (asked, unit) = quantity(key);
-    // Lines of one point each show nothing that the table does not.
+    // Lines with one point each add nothing to the table.
     let measured = || jobs.iter().filter(|j| j.series().is_some());
     if !measured().any(|a| measured().any(|b| siblings(a, b) && a.io.depth != b.io.depth)) {
         return None;
     }
-    // Where one depth was tried with several batches, the line has the largest.
+    // If a depth was measured with several batches, the line uses the largest.
     let larger = |job: &IoEntry, other: &IoEntry| {
         siblings(job, other) && job.io.depth == other.io.depth && other.io.batch > job.io.batch
     };
@@ -130,7 +130,7 @@ fn how(job: &IoEntry<'_, '_>) -> String {
     format!(" by {engine} at depth {depth} with {}", fmt::threads(threads))
 }
 
-/// From which depth on one worker of the best engine gains little by more.
+/// The depth from which one worker of the best engine gains little.
 fn plateau(jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Option<String> {
     let best = jobs
         .iter()
@@ -140,7 +140,7 @@ fn plateau(jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Option<String> {
     alike.sort_by_key(|j| j.io.depth);
     let mut depths: Vec<u32> = alike.iter().map(|j| j.io.depth).collect();
     depths.dedup();
-    // Two depths show a difference, and not where it begins.
+    // Two depths show a difference, but not where it begins.
     if depths.len() < 3 {
         return None;
     }
@@ -156,7 +156,7 @@ fn plateau(jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Option<String> {
     })
 }
 
-/// Whether two differ in nothing but their depth and batch.
+/// Whether two cases differ only in depth and batch.
 fn siblings(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> bool {
     let plain = |job: &IoEntry| IoSpec { depth: 1, batch: 1, ..*job.io };
     plain(a) == plain(b) && (a.flow.src, a.flow.dst) == (b.flow.src, b.flow.dst)
@@ -166,7 +166,7 @@ fn column(name: &str, unit: &str, better: BetterWhen) -> SheetColumn {
     SheetColumn { name: name.into(), unit: unit.into(), better }
 }
 
-/// Everything of each case.
+/// All statistics of each case.
 fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>) -> Option<Figure> {
     let alike = |a: &IoEntry, b: &IoEntry| {
         (a.io.order, a.io.op, a.io.cache) == (b.io.order, b.io.op, b.io.cache)
@@ -200,7 +200,7 @@ fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>)
         (IoQuantity::Requests, column("requests an I/O", "", BetterWhen::Lower)),
     ];
     quantities.retain(|(asked, _)| jobs.iter().any(|job| job.cell(*asked).value.is_some()));
-    let shown = &jobs[..jobs.len().min(MOST_ROWS)];
+    let shown = &jobs[..jobs.len().min(MAX_ROWS)];
     let rows: Vec<(String, Vec<FigureCell>)> = shown
         .iter()
         .zip(labels(shown, &[]))
@@ -211,7 +211,7 @@ fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>)
     if rows.is_empty() {
         return None;
     }
-    // Of different work none is the best.
+    // Different kinds of work have no common best.
     let column = |column: SheetColumn| match same {
         true => column,
         false => SheetColumn { better: BetterWhen::Neither, ..column },
@@ -225,8 +225,8 @@ fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>)
         suite: SUITE.into(),
         title,
         finding: format!(
-            "Last done: all I/Os over the time until the last worker ended; first done: those that \
-             all had completed when the first one ended. Latencies of all samples together.{}{more}",
+            "Last done: all I/Os over the time until the last worker ended; first done: \
+             I/Os of all workers until the first one ended. Latencies of all samples together.{}{more}",
             processor(&jobs)
         ),
         command: command(run, ""),
@@ -238,7 +238,7 @@ fn sheet(run: &RunView, id: &str, title: String, mut jobs: Vec<IoEntry<'_, '_>>)
     })
 }
 
-/// Least and greatest CPU time an I/O.
+/// Minimum and maximum CPU time per I/O.
 fn processor(jobs: &[IoEntry<'_, '_>]) -> String {
     let mut all: Vec<(f64, &IoEntry)> =
         jobs.iter().filter_map(|j| Some((j.value(IoQuantity::Cpu)?, j))).collect();
@@ -296,7 +296,7 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
         .zip(&pairs)
         .filter_map(|((_, cells), pair)| Some((cells.get(2)?.value?, cells, pair.0)))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
-    // Neighbours that the block layer merges into one request are another matter.
+    // Adjacent blocks, which the block layer merges into one request, are different.
     let requests = match (best.1.get(3).and_then(|c| c.value), best.1.get(4).and_then(|c| c.value))
     {
         (Some(a), Some(b)) if a > b => format!(
@@ -332,7 +332,7 @@ pub(super) fn pages(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     })
 }
 
-/// The ratio of two rates, from samples taken in turn.
+/// The ratio of two rates, from alternating samples.
 fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
     let ratios: Vec<f64> = a
         .values(IoQuantity::Rate)
@@ -352,7 +352,7 @@ fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
     }
 }
 
-/// Several files, stores or GPUs at once, compared with the sum of each alone.
+/// Several files, stores or GPUs at once, compared with the sum of the single rates.
 pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let several = run
         .entries

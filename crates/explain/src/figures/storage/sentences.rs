@@ -7,7 +7,7 @@ use super::{IoEntry, IoQuantity, calls, engine_label, gaps, labels, stages};
 use crate::fmt;
 use crate::run::RunView;
 
-/// What files give to host memory, what to GPUs, and where the calls' time goes.
+/// Rates to host memory and to GPUs, and the distribution of the calls' time.
 pub(super) fn sentences(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> [Option<String>; 3] {
     [host(jobs), gpus(run, jobs), in_calls(jobs)]
 }
@@ -23,8 +23,8 @@ fn best<'j, 'b, 'a>(
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// Of the cases whose 95 % interval reaches into that of the best one, the one with the fewest I/Os in
-/// flight, then threads, and how many others there are. The best of many medians is often chance.
+/// Of the cases whose 95 % interval overlaps that of the best one, the one with the fewest I/Os in
+/// flight, then threads, and the number of others. The best of many medians is often due to chance.
 fn least_effort<'j, 'b, 'a>(
     jobs: &'j [IoEntry<'b, 'a>],
     asked: IoQuantity,
@@ -79,17 +79,17 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
             engine_label(job.io.engine)
         ));
     }
-    for (op, word) in [(IoOp::Read, "read"), (IoOp::Write, "written")] {
+    for (op, participle) in [(IoOp::Read, "read"), (IoOp::Write, "written")] {
         let sequential = |j: &IoEntry| j.io.order == IoOrder::Seq && j.io.op == op;
         if let Some((rate, job)) = best(jobs, IoQuantity::Rate, sequential) {
             let memory = job.memory();
-            parts.push(format!("{} are {word} in sequence ({memory})", fmt::gbs(rate)));
+            parts.push(format!("{} are {participle} in sequence ({memory})", fmt::gbs(rate)));
         }
     }
     (!parts.is_empty()).then(|| format!("Files: {}.", parts.join("; ")))
 }
 
-/// Pipelined and blocking staging against the host's rate.
+/// Pipelined and blocking staging compared with the host's rate.
 fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let all: Vec<stages::StageRates> = stages::all(run, jobs)
         .into_iter()
@@ -102,7 +102,7 @@ fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let one = |(stages, name): (&&stages::StageRates, String)| {
         let name = if chosen.len() == 1 { stages.job.staging() } else { name };
         let rate = stages.measured.value?;
-        // Of any memory: through which one blocks are staged is a choice as well.
+        // With any memory: the memory through which blocks are staged is a choice too.
         let same = |host: &IoEntry| gaps::same_io(&stages.job, host);
         let (host, _) = best(jobs, IoQuantity::Rate, same)?;
         let of_host = fmt::percent(rate / host);
@@ -112,7 +112,7 @@ fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     (!texts.is_empty()).then(|| format!("From files into gpu{first}: {}.", texts.join("; ")))
 }
 
-/// Of staging that blocks, the two calls that take most of the time in calls.
+/// For blocking staging, the two calls with the largest share of the time in calls.
 fn in_calls(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let blocking = |j: &&IoEntry| j.io.stage.is_some_and(|s| !s.pipelined);
     let (job, shares) = jobs
@@ -120,7 +120,7 @@ fn in_calls(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
         .filter(blocking)
         .map(|j| (j, calls::shares(j)))
         .filter(|(_, shares)| !shares.is_empty())
-        // What is registered shows what that costs, too.
+        // Registered memory includes the cost of registration.
         .min_by_key(|(j, _)| j.io.stage.map(|s| s.through) != Some(MemKind::Registered))?;
     let parts: Vec<String> = shares
         .iter()

@@ -1,4 +1,4 @@
-//! Which stage between files and a GPU is the bottleneck: each measured alone, and the rate that follows.
+//! The bottleneck between files and a GPU: each stage measured alone, and the resulting rate.
 
 use pathline_flow::ClosedQueue;
 use pathline_schema::{Cadence, IoEngine, IoOp, IoOrder, IoStage, MemKind, Mover};
@@ -9,7 +9,7 @@ use crate::figure::{BetterWhen, Figure, FigureBody, FigureCell, SheetBody, Sheet
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
-/// A rate that comes so near to that of one stage is that stage's: the others are hidden behind it.
+/// A rate within this share of a stage's rate is limited by that stage, which hides the others.
 const HIDES: f64 = 0.95;
 
 /// Stages of one path between files and a GPU, in GB/s.
@@ -20,22 +20,22 @@ pub(super) struct StageRates<'b, 'a> {
     host: Option<FigureCell>,
     /// The copy of a block between host and GPU alone.
     copy: Option<(f64, FigureCell)>,
-    /// What the workers could do if only their own time counted.
+    /// The rate of the workers if only their own time counted.
     cpu: Option<f64>,
     follows: Option<StageBound>,
 }
 
-/// What follows from the stages.
+/// Prediction from the stages.
 #[derive(Debug, Clone, PartialEq)]
 struct StageBound {
     /// GB/s.
     rate: f64,
-    /// What limits it.
+    /// The limiting stage.
     why: String,
 }
 
 impl StageRates<'_, '_> {
-    /// What follows from the stages together, GB/s.
+    /// Prediction from all stages, GB/s.
     fn predicted(&self) -> Option<f64> {
         Some(self.follows.as_ref()?.rate)
     }
@@ -44,7 +44,7 @@ impl StageRates<'_, '_> {
         self.host.as_ref()?.value
     }
 
-    /// What holds it up, in a sentence.
+    /// The bottleneck, in a sentence.
     fn verdict(&self) -> Option<String> {
         let (measured, host) = (self.measured.value?, self.host_rate()?);
         let of_host = format!("{} of the host's rate", fmt::percent(measured / host));
@@ -97,7 +97,7 @@ fn stages<'b, 'a>(
     let block = job.block().as_f64();
     let cpu = match (&host, &copy) {
         (Some((host, _)), Some((rate, _))) => {
-            limits::of_workers(host, in_copies(&job, block / rate)).map(|blocks| blocks * block)
+            limits::worker_rate(host, in_copies(&job, block / rate)).map(|blocks| blocks * block)
         }
         _ => None,
     };
@@ -108,7 +108,7 @@ fn stages<'b, 'a>(
     StageRates { job, measured: job.rate(run), host: host.map(|h| h.1), copy, cpu, follows }
 }
 
-/// Time of its worker that the copy of a block takes, ns: all of it, or the call that starts it.
+/// Worker time per block for the copy, ns: the whole copy, or the call that starts it.
 fn in_copies(job: &IoEntry<'_, '_>, copy_ns: f64) -> f64 {
     if job.io.stage.is_some_and(|stage| !stage.pipelined) {
         return copy_ns;
@@ -158,8 +158,8 @@ fn follows(
     Some(StageBound { rate: cpu.map_or(rate * block, |cpu| cpu.min(rate * block)), why })
 }
 
-/// How fast blocks are copied alone, of the memory that they pass: one after the other where nobody
-/// waits for each; one at a time where workers do, else from the times that the case recorded of its copies.
+/// Rate of copies of a block alone, with the memory of the path: back to back if no worker waits
+/// for each, one at a time otherwise, or else from the times that the case recorded for its copies.
 fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
     let stage = job.io.stage?;
     let writes = job.io.op == IoOp::Write;
@@ -180,7 +180,7 @@ fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
         let isolated = entry.case.cadence == Cadence::Isolated;
         (
             mem.is_none_or(|m| !alike(m, stage)),
-            // A wait for each copy is no stream of them, nor the other way round.
+            // Copies with a wait for each are not a stream, and vice versa.
             isolated == stage.pipelined,
             numa != Some(job.flow.by.at()),
         )
@@ -205,7 +205,7 @@ fn copy(run: &RunView, job: &IoEntry<'_, '_>) -> Option<(f64, FigureCell)> {
     Some((rate, cell))
 }
 
-/// Whether copies of a kind of memory stand for those that pass a stage.
+/// Whether copies of a kind of memory represent those of a stage.
 fn alike(mem: MemKind, stage: IoStage) -> bool {
     let locked = |mem: MemKind| mem == MemKind::Pinned || mem.is_registered();
     mem == stage.through
@@ -216,7 +216,7 @@ fn alike(mem: MemKind, stage: IoStage) -> bool {
 pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let mut all: Vec<StageRates> =
         all(run, jobs).into_iter().filter(|s| s.host.is_some()).collect();
-    // Stages bound rates; of small blocks it is their number that counts.
+    // Stages limit the rate; for small blocks their number matters.
     let sequential = |s: &StageRates| s.job.io.order == IoOrder::Seq;
     if all.iter().any(sequential) {
         all.retain(sequential);
@@ -226,8 +226,8 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     let mut texts: Vec<String> = Vec::new();
     for (stages, name) in all.iter().zip(&names) {
         rows.push((name.clone(), cells(stages)));
-        // `gpu0` stays as it is written.
-        let unit = name.split(',').any(|word| word.ends_with(|c: char| c.is_ascii_digit()));
+        // `gpu0` keeps its spelling.
+        let unit = name.split(',').any(|part| part.ends_with(|c: char| c.is_ascii_digit()));
         let name = if unit { name.clone() } else { fmt::sentence(name) };
         texts.extend(stages.verdict().map(|verdict| format!("{name}: {verdict}")));
     }
@@ -250,7 +250,7 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
             texts.join(". ")
         ),
         command: command(run, ""),
-        body: FigureBody::Sheet(SheetBody { row_axis: "way".into(), columns: columns(), rows }),
+        body: FigureBody::Sheet(SheetBody { row_axis: "path".into(), columns: columns(), rows }),
     })
 }
 

@@ -9,21 +9,21 @@ use crate::figure::RunWarning;
 use crate::fmt;
 use crate::run::{EntryState, RunView};
 
-/// An I/O that takes more than this many times the median is an outlier.
+/// An I/O that takes more than this multiple of the median is an outlier.
 const FAR: f64 = 100.0;
 
 /// Default time after which mq-deadline must serve a waiting read, ns, with a margin
 /// (Documentation/block/deadline-iosched in Linux: `read_expire` 500 ms).
 const EXPIRY_NS: (f64, f64) = (450e6, 650e6);
 
-/// Requests an I/O from which it is called split.
+/// Requests per I/O from which it counts as split.
 const SPLIT: f64 = 1.2;
 
 fn facts<'a>(run: &RunView<'a>, store: u32) -> Option<&'a StoreFacts> {
     run.journal.begin.stores.get(store as usize)
 }
 
-/// What each store is: its path, file system, device, queues.
+/// Facts about each store: path, file system, device, queues.
 pub(crate) fn conditions(run: &RunView) -> Vec<(String, String)> {
     let stores = run.journal.begin.stores.iter().enumerate();
     stores.map(|(i, facts)| (format!("store{i}"), store_text(facts))).collect()
@@ -110,7 +110,7 @@ pub(crate) fn warnings(run: &RunView) -> Vec<RunWarning> {
     warnings
 }
 
-/// I/Os that took far longer than the median, and what their time looks like.
+/// Warns of I/Os that took far longer than the median, with the likely cause.
 fn outliers(run: &RunView, job: &IoEntry<'_, '_>) -> Option<String> {
     let all = job.latencies();
     let median = all.quantile(0.5)?.0;
@@ -138,7 +138,7 @@ fn outliers(run: &RunView, job: &IoEntry<'_, '_>) -> Option<String> {
     ))
 }
 
-/// GPU direct that is not direct, or of which the library does not tell.
+/// Warns of GPU direct that is not direct, or whose library does not report it.
 fn indirect(job: &IoEntry<'_, '_>) -> Option<String> {
     if job.io.engine != IoEngine::Gds {
         return None;
@@ -152,7 +152,7 @@ fn indirect(job: &IoEntry<'_, '_>) -> Option<String> {
     engine.contains("not told").then(|| format!("{engine}: its rate may be none of GPU direct"))
 }
 
-/// Of each store how many cases are split into several requests, and which of them most.
+/// For each store the number of cases split into several requests, and the most affected one.
 fn split<'j, 'b, 'a>(
     jobs: &'j [IoEntry<'b, 'a>],
 ) -> BTreeMap<u32, (&'j IoEntry<'b, 'a>, f64, usize)> {
@@ -170,7 +170,7 @@ fn split<'j, 'b, 'a>(
     split
 }
 
-/// Why cases that poll for completions have no figures.
+/// Reasons why cases that poll for completions have no figures.
 fn refused(run: &RunView) -> BTreeMap<String, usize> {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let polls = |io: &IoSpec| io.engine == IoEngine::UringPoll;

@@ -12,7 +12,7 @@ pub(crate) fn run(ranks: u32, outcomes: Vec<CaseOutcome>) -> Journal {
     journal
 }
 
-/// One operation of `us` by the latest rank, and of so many us by each rank.
+/// One operation of `us` by the latest rank, and of these times in us by each rank.
 pub(crate) fn timed(suite: &str, case: &str, us: f64, by_rank: &[f64]) -> CaseOutcome {
     let CaseOutcome::Measured(measured) = at_latency(suite, case, us * 1e3) else {
         panic!("{case} is measured")

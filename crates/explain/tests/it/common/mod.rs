@@ -257,11 +257,11 @@ pub(crate) fn mi250x() -> Topology {
         width,
         peak: Some(Rate(50.0 * f64::from(width))),
     };
-    let route = |way: [u32; 4]| GpuRoute {
-        src: LinkEnd::Gpu(way[0]),
-        dst: LinkEnd::Gpu(way[3]),
+    let route = |path: [u32; 4]| GpuRoute {
+        src: LinkEnd::Gpu(path[0]),
+        dst: LinkEnd::Gpu(path[3]),
         hops: 3,
-        via: vec![vec![LinkEnd::Gpu(way[1]), LinkEnd::Gpu(way[2])]],
+        via: vec![vec![LinkEnd::Gpu(path[1]), LinkEnd::Gpu(path[2])]],
     };
     Topology {
         source: "machine mi250x".into(),
@@ -355,8 +355,8 @@ pub(crate) fn mi250x_run() -> Journal {
     let timed = format!("gpu1.vram > gpu7.vram by kernel@gpu7[{copy}] x 256MiB");
     for (load, rate) in [((0, 6), 43.5), ((1, 3), 87.0)] {
         let (c, d) = load;
-        let beside = format!("gpu{c}.vram > gpu{d}.vram by kernel@gpu{d}[{copy}] x 256MiB");
-        outcomes.push(at_rate("routes", &format!("{timed} while {beside}"), rate));
+        let during = format!("gpu{c}.vram > gpu{d}.vram by kernel@gpu{d}[{copy}] x 256MiB");
+        outcomes.push(at_rate("routes", &format!("{timed} while {during}"), rate));
     }
     let wc = "numa3.pinned-wc > gpu0.vram by dma@gpu0 x 256MiB";
     outcomes.push(faulted("host-link", wc, "hipHostMalloc of 256MiB: out of memory (2)"));

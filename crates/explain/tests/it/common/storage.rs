@@ -130,7 +130,7 @@ pub(crate) fn io(case: &str, does: &Does) -> CaseOutcome {
     outcome
 }
 
-/// Latency, us, and I/Os a second of so many in flight.
+/// Latency, us, and I/Os per second with that many in flight.
 fn disk(slots: f64) -> (f64, f64) {
     let us = 40.0 + 10.7 * slots;
     (us, slots / us * 1e6)
@@ -267,7 +267,7 @@ fn sequential(outcomes: &mut Vec<CaseOutcome>) {
     outcomes.push(io(&format!("{} & {}", flow(0, 0), flow(0, 1)), &each));
 }
 
-/// Two GPUs beside the small host.
+/// The small host with two GPUs.
 fn topology() -> Topology {
     let gpu = |index| Gpu {
         index,
