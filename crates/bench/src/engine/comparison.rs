@@ -2,9 +2,9 @@
 
 use pathline_hal::{CallResult, pattern};
 use pathline_schema::{Flow, Ns, StopReason, VerifyResult};
-use pathline_stats::{MIN_VISITS, VISIT_SAMPLES};
+use pathline_stats::{MIN_VISITS, VISIT_PACE, VISIT_SAMPLES};
 
-use super::{CaseEngine, RunningCase, copy_path, once};
+use super::{CaseEngine, LONG_VISIT, MIN_FOR_INTERVAL, RunningCase, copy_path, once};
 use crate::block_sample::{SampledBlock, sampled_blocks};
 
 /// An interval at most this many times too wide may be narrow enough after the next visit: one more of 6
@@ -14,6 +14,8 @@ use crate::block_sample::{SampledBlock, sampled_blocks};
 const NEARLY_PRECISE: f64 = 1.5;
 /// The same at the first visit that may end a case, which ends most cases.
 const NEARLY_PRECISE_AT_FIRST: f64 = 4.0;
+/// Duration of a visit over that of its samples.
+const VISIT_OVERHEAD: f64 = 1.1;
 
 impl CaseEngine<'_> {
     /// Makes a visit; returns why sampling should end after it, if so. Destinations are spoiled
@@ -42,14 +44,16 @@ impl CaseEngine<'_> {
     /// Whether the next visit may be the last. A wrong answer only costs time: a visit more if it ends
     /// unexpectedly, and another fill of the destination if it does not end.
     fn may_stop(&self, case: &RunningCase<'_>) -> bool {
-        let samples = case.samples() + VISIT_SAMPLES as usize;
         let visits = 1 + case.series.first().map_or(0, |s| s.visits.len());
         let last = case.series.iter().filter_map(|s| s.samples_ns.last()).copied();
-        let visit = Ns(last.fold(0.0, f64::max) * f64::from(VISIT_SAMPLES));
+        let (last, budget) = (Ns(last.fold(0.0, f64::max)), self.budget(case));
+        let more = visit_samples(last, budget * VISIT_PACE);
+        let samples = case.samples() + more as usize;
         let enough = visits >= MIN_VISITS && samples >= self.settings.min_samples as usize;
         (enough && is_nearly_precise(case.half_width(), self.settings.precision, visits))
             || samples >= self.settings.max_samples as usize
-            || case.spent + visit >= self.budget(case)
+            || (samples >= MIN_FOR_INTERVAL
+                && case.spent + last * (f64::from(more) * VISIT_OVERHEAD) >= budget)
     }
 
     /// Compares destinations with the data of the last visit. Messages and files, whose bytes
@@ -75,6 +79,11 @@ impl CaseEngine<'_> {
         }
         Ok(verdict)
     }
+}
+
+/// Expected samples of a visit whose samples last as long as the last one.
+fn visit_samples(last: Ns, pace: Ns) -> u32 {
+    if last >= pace * LONG_VISIT { 1 } else { VISIT_SAMPLES }
 }
 
 /// Whether an interval may be narrow enough after the next visit, the `nth` from 1 on.
@@ -137,6 +146,13 @@ impl RunningCase<'_> {
 mod tests {
     use super::*;
     use pathline_stats::median_interval;
+
+    /// The pace of 250 ms is 10 ms: from 2.5 ms on a sample is a visit.
+    #[test]
+    fn a_visit_of_long_samples_has_one() {
+        assert_eq!(visit_samples(Ns::ms(2.4), Ns::ms(10.0)), VISIT_SAMPLES);
+        assert_eq!(visit_samples(Ns::ms(2.5), Ns::ms(10.0)), 1);
+    }
 
     /// Two samples a visit, which step by the golden ratio through 98 to 102: each interval that
     /// another visit narrows to the precision was expected to be narrow enough, and one three times as wide
