@@ -18,13 +18,15 @@ const MIN_ROUNDS: u32 = 12;
 const MAX_ROUNDS: u32 = 64;
 /// Most processes in which suspects are measured.
 pub(crate) const MAX_PROCESSES: usize = 10;
+/// Share of its speed that no healthy path to the host was seen to lose in any process, by far.
+const GREAT_LOSS: f64 = 0.2;
 /// Share of processes in which a damaged path is slow. The others of a small class hide it in a process
 /// where most of them are in a slow state.
 const SLOW_SHARE: f64 = 0.95;
 /// Processes at most in which the state of a process is taken for the reason that a path is slow.
 const MAX_STATES: usize = 2;
 /// Equals that are measured with a suspect in a fresh process, at least.
-pub(crate) const REFERENCES: usize = 8;
+pub(crate) const REFERENCES: usize = 5;
 
 /// How sure a verdict must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,12 +59,13 @@ impl HealthSettings {
         (self.margin * times).clamp(0.0, 0.5)
     }
 
-    /// Share of processes at most in which a healthy path is slow. What a path to the host takes depends
-    /// on where its process has pages and CPUs: one of the 40 medians of recorded runs was 5 % slow. None
-    /// of 144 between GPUs was.
-    pub fn state_share(&self, tail: TailKind) -> f64 {
+    /// Share of processes at most in which a healthy path loses `loss` of its speed, a share. What a path
+    /// to the host takes depends on where its process has pages and CPUs: one of the 40 medians of
+    /// recorded runs was 5 % slow, and none more. None of 144 between GPUs was.
+    pub fn state_share(&self, tail: TailKind, loss: f64) -> f64 {
         match tail {
             TailKind::GpuLink | TailKind::Local => 0.004,
+            TailKind::HostLink | TailKind::Latency if loss > GREAT_LOSS => 0.02,
             TailKind::HostLink | TailKind::Latency => 0.05,
         }
     }
@@ -86,6 +89,10 @@ pub(crate) struct ProbeSeries {
 }
 
 impl ProbeSeries {
+    /// Median share of its speed that it loses against its equals; none without rounds.
+    fn loss(&self) -> Option<f64> {
+        Some(1.0 - interpolated(&ascending(self.relative.iter().copied()), 0.5)?.exp())
+    }
     pub(crate) fn is_slow(&self) -> bool {
         self.slow.rejects_at(SUSPECT_LEVEL)
     }
@@ -217,11 +224,11 @@ impl<'p> HealthMonitor<'p> {
     /// With processes as samples this is an e-process again: the likelihood of a path that is slow in
     /// [`SLOW_SHARE`] of processes, relative to one that is slow in [`HealthSettings::state_share`].
     pub(crate) fn is_confirmed(&self, probe: usize) -> bool {
-        let tail = self.tail(probe);
-        let of_kind = |nth: &usize| self.by_process(self.tail(*nth)) == self.by_process(tail);
-        let paths = (0..self.plan.probes.len()).filter(of_kind).count().max(1) as f64;
+        let paths = self.plan.probes.len().max(1) as f64;
         let asked = (paths / self.settings.alpha.max(1e-300)).log10();
-        let share = self.settings.state_share(tail);
+        let slow = self.series(probe).filter(|series| series.is_slow());
+        let loss = slow.filter_map(ProbeSeries::loss).fold(f64::INFINITY, f64::min);
+        let share = self.settings.state_share(self.tail(probe), loss);
         let (mut agreement, mut greatest, mut evidence) = (0.0, 0.0f64, 0.0);
         for series in self.series(probe) {
             if series.is_slow() {
@@ -274,7 +281,7 @@ impl<'p> HealthMonitor<'p> {
     pub(crate) fn hides_others(&self, probe: usize) -> bool {
         self.by_process(self.tail(probe))
             && self.has_equals(probe)
-            && self.series(probe).any(ProbeSeries::is_fast)
+            && self.series(probe).any(|series| series.fast.rejects_at(CLEAR_LEVEL))
             && self.slow_processes(probe) + self.fine_processes(probe) < 2
     }
 
