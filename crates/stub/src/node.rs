@@ -177,7 +177,14 @@ impl StubNode {
 }
 
 fn build(name: &str) -> Result<Machine, String> {
-    let desc = MachineDesc::preset(name).map_err(|e| e.to_string())?;
+    let desc = match name.strip_suffix(".toml") {
+        Some(_) => {
+            let text = std::fs::read_to_string(name).map_err(|e| format!("{name}: {e}"))?;
+            MachineDesc::parse(name, &text)
+        }
+        None => MachineDesc::preset(name),
+    };
+    let desc = desc.map_err(|e| e.to_string())?;
     let switches = RuntimeEnv::from_env(&std::env::vars().collect());
     pathline_sim::machine(&desc, switches, 1).map_err(|e| e.to_string())
 }

@@ -54,7 +54,7 @@ pub(crate) struct FaultSpec {
 /// |---|---|
 /// | `gpus=4` | number of GPUs, at most those of the preset |
 /// | `memory=2GiB` | memory of each GPU; 8 GiB without |
-/// | `machine=mi250x` | preset of the simulator |
+/// | `machine=mi250x` | preset of the simulator, or a machine file with its faults: `machine=DIR/mine.toml` |
 /// | `driver=12040` | version of CUDA; later functions are missing |
 /// | `hip=7` | major version of HIP; without it, from the file's name |
 /// | `layout=r0000` | the only layout of HIP's properties that is filled, in every version |

@@ -13,6 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use pathline_stub::{StubLibraries, lay_out};
+
 use crate::common::processes;
 use crate::stub::Node;
 
@@ -188,12 +190,12 @@ fn check_once(machine: &str, fault: &str, budget_ms: u64) -> (Value, Duration, i
     (json, late, code)
 }
 
-/// Three GPUs of a node, which are planned and opened in milliseconds by a build without optimisation.
-fn small_node(dir: &Path) -> PathBuf {
+/// Some GPUs of a node, which are planned and opened in milliseconds by a build without optimisation.
+fn small_node(dir: &Path, gpus: usize) -> PathBuf {
     let text = stdout(&pathline(&["machines", "hgx-h200"]));
     let is_link_of = |line: &str| {
         let of_switch = !line.contains("switch") || line.contains("switch0");
-        of_switch && !(3..8).any(|gpu| line.contains(&format!("\"gpu{gpu}\"")))
+        of_switch && !(gpus..8).any(|gpu| line.contains(&format!("\"gpu{gpu}\"")))
     };
     let (head, tables) = text.split_once("[[gpu]]").expect("GPUs");
     let links =
@@ -201,7 +203,7 @@ fn small_node(dir: &Path) -> PathBuf {
     let mut kept = links.collect::<Vec<_>>().join("\n");
     for table in tables.split("[[gpu]]") {
         let (own, rest) = table.find("\n[").map_or((table, ""), |at| table.split_at(at));
-        let is_kept = (0..3).any(|gpu| own.contains(&format!("id = {gpu}\n")));
+        let is_kept = (0..gpus).any(|gpu| own.contains(&format!("id = {gpu}\n")));
         let own = if is_kept { format!("\n[[gpu]]{own}") } else { String::new() };
         kept += &own;
         kept += rest;
@@ -238,7 +240,7 @@ fn random_faults_are_answered_in_time() {
     let many = std::env::var("PATHLINE_TEST_FAULTS").ok().and_then(|n| n.parse().ok());
     let faults: usize = many.unwrap_or(FAULTS);
     let dir = TempDir::new().expect("a folder");
-    let machine = small_node(dir.path());
+    let machine = small_node(dir.path(), 3);
     let machine = machine.to_str().expect("a path");
     // A hanging check waits; three at once leave processors free.
     let threads = 3;
@@ -318,7 +320,7 @@ fn a_process_that_no_signal_ends_is_answered_in_time() {
         return;
     };
     let dir = TempDir::new().expect("a folder");
-    let machine = small_node(dir.path());
+    let machine = small_node(dir.path(), 3);
     let fault = format!("block 20 {}", files.folder.join("file").display());
     let before = workers();
     let (json, _, code, repeated) = timed_check_on(machine.to_str().expect("a path"), &fault, 1500);
@@ -440,16 +442,133 @@ fn unusable_arguments_have_a_result_too() {
 }
 
 #[test]
-fn the_path_of_a_real_machine_works_over_stand_ins() {
+fn stand_ins_whose_links_nvml_states_are_judged_and_a_slow_pair_fails() {
+    let dir = TempDir::new().expect("a folder");
+    let file = small_node(dir.path(), 4);
+    // Stand-ins move every byte, and a probe moves for a millisecond: slow links keep it small.
+    let text = fs::read_to_string(&file).expect("a file");
+    let text = text.replace("each_gbs = 26.5625", "each_gbs = 2");
+    let text = text.replace(
+        "each_gbs = 63, pcie = { gts = 32, lanes = 16 }",
+        "each_gbs = 4, pcie = { gts = 2.5, lanes = 16 }",
+    );
+    let check = |fault: &str| {
+        fs::write(&file, format!("{text}\n{fault}\n")).expect("a file");
+        let node = Node::new(&format!("gpus=4,memory=512MiB,machine={}", file.display()));
+        lay_out(&node.path("lib"), &[StubLibraries::Nvml], &[]).expect("libraries");
+        let output = node.pathline(&["health", "--format", "json", "--budget", "60s"]);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(json["facts"]["failed"], Value::Array(Vec::new()), "{}", json["reason"]);
+        assert!(
+            json["node"].as_str().is_some_and(|n| n.contains("4 x stub NVIDIA H200")),
+            "{json}"
+        );
+        (json, output.status.code().expect("a code"))
+    };
+    let (json, code) = check("");
+    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", json["reason"]);
+    let classes = json["classes"].as_array().expect("classes");
+    let pairs =
+        classes.iter().find(|c| c["label"].as_str().is_some_and(|l| l.starts_with("gpu0→gpu1")));
+    assert_eq!(pairs.expect("pairs of GPUs")["paths"], 12, "4 x 3 ordered pairs: {json}");
+    // One of five links of a GPU is lost, and the driver does not say so: 20 % of its six pairs.
+    let (json, code) =
+        check("[[fault]]\nelement = \"gpu2-switch0\"\nkind = \"width\"\nsilent = true");
+    assert_eq!((json["state"].as_str(), code), (Some("fail"), 1), "{}", json["reason"]);
+    let culprit = json["report"]["culprits"][0]["element"].as_str().unwrap_or_default();
+    assert!(culprit.contains("gpu2"), "{culprit}: {}", json["reason"]);
+}
+
+#[test]
+fn stand_ins_without_links_are_no_failure() {
     let node = Node::new("gpus=4");
     let output = node.pathline(&["health", "--format", "json", "--budget", "30s"]);
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let code = output.status.code().expect("a code");
-    // No link of these GPUs is visible on a host without them: a stated result, and nothing failed.
+    // Without NVML no link of these GPUs is visible: a stated result, and nothing failed.
     assert!([0, 3].contains(&code), "{}", json["reason"]);
     assert!(json["node"].as_str().is_some_and(|n| n.contains("4 x stub NVIDIA H200")), "{json}");
     assert_eq!(json["facts"]["failed"], Value::Array(Vec::new()), "{}", json["reason"]);
     assert_ne!(json["reason"], "nothing to judge: no GPU was found");
+}
+
+#[test]
+fn shared_looks_at_links_and_measures_nothing() {
+    let dir = TempDir::new().expect("a folder");
+    let file = small_node(dir.path(), 3);
+    let path = file.to_str().expect("a path").to_owned();
+    let (json, code) = check(&["--machine", &path, "--shared"]);
+    assert_eq!((json["state"].as_str(), code), (Some("inconclusive"), 3), "{json}");
+    assert!(json["reason"].as_str().is_some_and(|r| r.contains("--shared")), "{}", json["reason"]);
+    assert_eq!(json["report"]["power"]["rounds"], 0, "{json}");
+    // A link that the driver states as lost is a fact.
+    let text = fs::read_to_string(&file).expect("a file");
+    fs::write(&file, format!("{text}\n[[fault]]\nelement = \"gpu1-switch0\"\nkind = \"width\"\n"))
+        .expect("a file");
+    let (json, code) = check(&["--machine", &path, "--shared"]);
+    assert_eq!((json["state"].as_str(), code), (Some("fail"), 1), "{json}");
+    assert!(
+        json["reason"].as_str().is_some_and(|r| r.contains("gpu1 NVLink")),
+        "{}",
+        json["reason"]
+    );
+    assert_eq!(json["report"]["power"]["rounds"], 0, "{json}");
+}
+
+#[test]
+fn a_node_is_compared_with_its_history_a_run_and_a_twin() {
+    let dir = TempDir::new().expect("a folder");
+    let file = small_node(dir.path(), 3);
+    let path = file.to_str().expect("a path").to_owned();
+    let against = |machine: &str, reference: &Path, seed: &str| {
+        let reference = reference.to_str().expect("a path");
+        check(&["--machine", machine, "--seed", seed, "--against", reference])
+    };
+    let result = |json: &Value| json["against"]["result"].as_str().unwrap_or_default().to_owned();
+    // A folder of results, of which five are needed.
+    let history = dir.path().join("history");
+    fs::create_dir(&history).expect("a folder");
+    for seed in 1..=5 {
+        let kept = history.join(format!("{seed}.digest.json"));
+        let (kept, seed) = (kept.to_str().expect("a path"), seed.to_string());
+        let all =
+            ["health", "--machine", &path, "--format", "json", "--seed", &seed, "--out", kept];
+        assert_eq!(pathline(&all).status.code(), Some(0));
+    }
+    let (json, code) = against(&path, &history, "9");
+    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
+    assert!(result(&json).contains('5'), "{}", result(&json));
+    assert_eq!(json["against"]["slower"], Value::Array(Vec::new()), "{}", result(&json));
+    // A run that measured one of the same paths is one earlier run.
+    let case = json["paths"][0]["case"].as_str().expect("a case").to_owned();
+    let run = dir.path().join("run");
+    let out = run.to_str().expect("a path");
+    let output = pathline(&["run", "--quiet", "--machine", &path, "--case", &case, "--out", out]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let (json, code) = against(&path, &run, "9");
+    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
+    assert!(result(&json).contains("5 are needed"), "{}", result(&json));
+    // A twin predicts the same paths.
+    let (json, code) = against(&path, &file, "9");
+    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
+    assert!(result(&json).starts_with("0 of "), "{}", result(&json));
+    // All links of the fabric lose a tenth: all paths are equal.
+    let slow: String = (0..3)
+        .map(|gpu| {
+            format!("\n[[fault]]\nelement = \"gpu{gpu}-switch0\"\nkind = \"speed\"\nshare = 0.9\nsilent = true\n")
+        })
+        .collect();
+    let text = fs::read_to_string(&file).expect("a file");
+    let worn = dir.path().join("worn.toml");
+    fs::write(&worn, text + &slow).expect("a file");
+    let (json, code) = against(worn.to_str().expect("a path"), &history, "9");
+    assert_eq!((json["state"].as_str(), code), (Some("pass"), 0), "{}", result(&json));
+    // Another machine file counts as other software, which a history does not judge.
+    assert!(result(&json).contains("5 of other software left out"), "{}", result(&json));
+    // What is missing is an error with a remedy.
+    let (json, code) = against(&path, &dir.path().join("nothing"), "9");
+    assert_eq!((json["state"].as_str(), code), (Some("unusable"), 2), "{json}");
+    assert!(json["reason"].as_str().is_some_and(|r| r.contains("--against")), "{}", json["reason"]);
 }
 
 #[test]

@@ -193,6 +193,9 @@ impl HealthCheck<'_> {
             return self.outcome(Some(view), HealthPlan::default(), Vec::new(), Some(why));
         }
         if unmeasured {
+            if self.request.shared {
+                self.facts.stopped = Some("--shared measures no times".to_owned());
+            }
             self.finish_process(process);
         } else {
             self.measure(process, &plan, &mut monitor, &mut paths);
