@@ -25,7 +25,7 @@ const OLD_STEAL_PERCENT: f64 = 5.0;
 /// Share of busy CPUs outside the affinity mask of a run from which they disturb the shared memory.
 const ELSEWHERE: f64 = 0.25;
 /// Share of a case's samples that must be disturbed for its median to be affected.
-const DISTURBED: f64 = 0.5;
+const MIN_DISTURBED: f64 = 0.5;
 /// Share of the median sample that a thread must lose for the error to exceed the interval. Of 32
 /// threads on a quiet node of 32 CPUs one loses 0.3 % (90th percentile over cases: 1.2 %).
 const LOST: f64 = 0.03;
@@ -226,7 +226,7 @@ impl CaseDisturbance {
             }
         }
         let clean = CleanSamples::of(&m.series);
-        if !clean.enough && clean.disturbed_share() >= DISTURBED && clean.lost_share >= LOST {
+        if !clean.enough && clean.disturbed_share() >= MIN_DISTURBED && clean.lost_share >= LOST {
             all.preempted = clean.disturbed_share();
         }
         all

@@ -9,7 +9,7 @@ use pathline_schema::{
 use crate::fmt;
 
 /// Maximum number of listed GPUs of a case.
-const MOST: usize = 4;
+const MAX_GPUS: usize = 4;
 
 /// Facts of the run's GPUs; GPUs with equal facts share a row: `gpu0-6`.
 pub(crate) fn rows(journal: &Journal) -> Vec<(String, String)> {
@@ -89,9 +89,9 @@ pub(crate) fn during(readings: &BTreeMap<Unit, GpuReadings>) -> Vec<String> {
     };
     let mut texts: Vec<String> = readings.iter().filter_map(one).collect();
     let all = texts.len();
-    if all > MOST {
-        texts.truncate(MOST);
-        texts.push(fmt::count(all - MOST, "more GPU"));
+    if all > MAX_GPUS {
+        texts.truncate(MAX_GPUS);
+        texts.push(fmt::count(all - MAX_GPUS, "more GPU"));
     }
     texts
 }

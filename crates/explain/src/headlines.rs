@@ -79,7 +79,7 @@ fn single(run: &RunView) -> Vec<String> {
             format!(", {} {} ({})", p.kind.label(), fmt::number(p.value), p.source)
         });
         let io = match entry.state {
-            EntryState::Sampled([series]) => StorageSummary::of(series),
+            EntryState::Sampled([series]) => StorageSummary::from_series(series),
             _ => None,
         };
         let io = io.map_or(String::new(), |io| io.text());

@@ -13,7 +13,7 @@ use crate::fmt;
 pub(crate) const SMALLEST_STEP: f64 = 1e-3;
 
 /// A step that costs less than this share of the previous rate does not determine the rate.
-const SMALL: f64 = 0.02;
+const MIN_CAUSE: f64 = 0.02;
 
 /// Losses of `case`; `factor` converts payload to the figure's unit. `None` if the network knows no
 /// peak for one of the flows.
@@ -168,9 +168,9 @@ pub fn loss_classes<'a>(cells: impl Iterator<Item = &'a FigureCell>) -> Vec<Loss
     rows
 }
 
-/// The main cause: the last step that costs [`SMALL`] or more.
+/// The main cause: the last step that costs [`MIN_CAUSE`] or more.
 fn held_by(losses: &[LossStep]) -> String {
-    match losses.iter().rev().find(|l| l.share() >= SMALL) {
+    match losses.iter().rev().find(|l| l.share() >= MIN_CAUSE) {
         None => String::new(),
         Some(step) if step.kind == LossKind::Protocol => "packet overhead".to_owned(),
         Some(step) if step.kind == LossKind::Message => "message protocol".to_owned(),

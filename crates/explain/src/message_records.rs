@@ -48,7 +48,7 @@ pub struct CountedTimes {
 
 impl CountedTimes {
     /// If times of single ranks are missing, the sample, the time of the slowest, counts for all.
-    pub fn of(series: &FlowSeries) -> Option<Self> {
+    pub fn from_series(series: &FlowSeries) -> Option<Self> {
         let reps = series.reps.max(1) as f64;
         let mean = |samples: &[f64]| {
             let n = samples.len();

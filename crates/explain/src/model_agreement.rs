@@ -10,7 +10,7 @@ use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Ns}
 use crate::fmt;
 
 /// Smaller flows are skipped: start-up cost dominates their time, which a rate does not describe.
-const LEAST: Bytes = Bytes::mib(1);
+const MIN_BYTES: Bytes = Bytes::mib(1);
 /// Classes of sets by number of flows: minimum, maximum, name.
 const BY_FLOWS: [(usize, usize, &str); 4] =
     [(1, 1, "1 flow"), (2, 2, "2 flows"), (3, 4, "3 or 4 flows"), (5, 8, "5 to 8 flows")];
@@ -44,7 +44,7 @@ impl AgreementKind {
         }
     }
 
-    fn of(case: &Case, orders: EngineOrders) -> Self {
+    fn classify(case: &Case, orders: EngineOrders) -> Self {
         let on_host = |flow: &Flow| [flow.src, flow.dst].iter().any(|p| p.unit.numa().is_some());
         let host = case.flows().filter(|flow| on_host(flow)).count();
         let all = case.flows().count();
@@ -266,7 +266,7 @@ fn measured(journal: &Journal) -> impl Iterator<Item = &MeasuredCase> {
 
 /// Whether the case moves enough bytes.
 fn moves_bytes(case: &Case) -> bool {
-    case.flows().all(|flow| flow.by.has_rate() && flow.bytes >= LEAST)
+    case.flows().all(|flow| flow.by.has_rate() && flow.bytes >= MIN_BYTES)
 }
 
 /// The same set in a canonical order.
@@ -304,7 +304,7 @@ fn set(predictor: &mut SetPredictor<'_>, m: &MeasuredCase) -> Result<AgreementSe
         .map_err(|why| why.to_string())?;
     Ok(AgreementSet {
         case: case.clone(),
-        kind: AgreementKind::of(case, orders),
+        kind: AgreementKind::classify(case, orders),
         predicted,
         measured: Ns(measured),
         flows: samples.iter().map(|s| Ns(middle(s).unwrap_or(f64::NAN))).collect(),

@@ -5,7 +5,7 @@ use crate::figure::{BetterWhen, FigureCell, LossKind, MatrixBody};
 use crate::loss_breakdown::general;
 
 /// Minimum number of cells to compare.
-const LEAST: usize = 3;
+const MIN_PEERS: usize = 3;
 
 /// Peers of the cells of a matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ impl PeerView {
     /// Compares the cells of a matrix. A class has the same narrowest hop except for the numbers of
     /// its units, the same number of hops and the same bound; in a matrix whose rows and columns
     /// differ, also the same row.
-    pub fn of(matrix: &MatrixBody) -> Self {
+    pub fn from_matrix(matrix: &MatrixBody) -> Self {
         let square = matrix.rows == matrix.cols;
         let class = |row: usize, cell: &FigureCell| {
             let value = cell.value.filter(|v| v.is_finite() && *v > 0.0)?;
@@ -38,7 +38,7 @@ impl PeerView {
             let (value, class) = cell.as_ref()?;
             let peers = classed.iter().flatten().flatten().filter(|(_, other)| other == class);
             let peers: Vec<f64> = peers.map(|(value, _)| *value).collect();
-            let enough = peers.len() >= LEAST;
+            let enough = peers.len() >= MIN_PEERS;
             let median = pathline_stats::interpolated(&pathline_stats::ascending(peers), 0.5)?;
             let speed = match matrix.better {
                 BetterWhen::Higher => value / median,
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_slow_pair_is_compared_with_pairs_of_as_many_links() {
         let single = |v, a, b| cell(v, &format!("xGMI gpu{a}-gpu{b}, 1 link"));
-        let view = PeerView::of(&square(
+        let view = PeerView::from_matrix(&square(
             BetterWhen::Higher,
             vec![
                 vec![FigureCell::default(), single(40.0, 0, 1), single(40.0, 0, 2)],
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_longer_latency_is_a_lower_speed_and_hops_have_no_speed() {
         let cells = || vec![vec![cell(2.0, "a"), cell(1.0, "a"), cell(1.0, "a")]];
-        let of = |better| PeerView::of(&square(better, cells())).speeds[0][0];
+        let of = |better| PeerView::from_matrix(&square(better, cells())).speeds[0][0];
         assert_eq!(of(BetterWhen::Lower), Some(0.5));
         assert_eq!(of(BetterWhen::Neither), None);
     }
@@ -145,7 +145,7 @@ mod tests {
             vec![vec![cell(10.0, "a"), cell(10.0, "a"), cell(8.0, "a")], vec![cell(90.0, "a")]],
         );
         matrix.cols = vec!["gpu0".into(), "gpu1".into(), "gpu2".into()];
-        let view = PeerView::of(&matrix);
+        let view = PeerView::from_matrix(&matrix);
         assert_eq!((view.speeds[0][2], view.speeds[1][0]), (Some(0.8), None));
     }
 }

@@ -14,7 +14,7 @@ use crate::shown_value::ShownValue;
 pub(crate) struct RepeatIndex<'a>(BTreeMap<&'a Case, Vec<&'a [FlowSeries]>>);
 
 impl<'a> RepeatIndex<'a> {
-    pub(crate) fn of(journal: &'a Journal) -> Self {
+    pub(crate) fn from_journal(journal: &'a Journal) -> Self {
         let mut index: BTreeMap<&Case, Vec<&[FlowSeries]>> = BTreeMap::new();
         for outcome in journal.repeats.iter().flat_map(|r| &r.outcomes) {
             if let CaseOutcome::Measured(m) = outcome {

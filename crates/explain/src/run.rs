@@ -109,7 +109,7 @@ impl<'a> RunEntry<'a> {
         self.origin == Some(ConstantOrigin::Assumed)
     }
     /// Whether a suite with this name lists it.
-    pub fn of(&self, suite: SuiteId) -> bool {
+    pub fn is_in(&self, suite: SuiteId) -> bool {
         self.suites.iter().any(|s| s == suite.word())
     }
     /// The mover of the first flow, as far as recorded.
@@ -232,7 +232,7 @@ impl<'a> RunView<'a> {
         let published = PublishedTable::for_node(&journal.topology);
         let (best, arguments) = (BTreeMap::new(), usual_arguments(journal));
         let (beyond, busy) = (beyond_ceiling(journal), busy_cases(journal));
-        let repeats = RepeatIndex::of(journal);
+        let repeats = RepeatIndex::from_journal(journal);
         let exchange_bounds = ExchangeBounds::default();
         let mut run = Self {
             journal,
@@ -332,7 +332,7 @@ impl<'a> RunView<'a> {
 
     /// Cases of a suite.
     pub fn suite<'b>(&'b self, name: SuiteId) -> impl Iterator<Item = &'b RunEntry<'a>> + 'b {
-        self.entries.iter().filter(move |e| e.of(name))
+        self.entries.iter().filter(move |e| e.is_in(name))
     }
 
     /// Median of a case.
@@ -361,7 +361,7 @@ impl<'a> RunView<'a> {
                 Some(ConstantOrigin::Assumed) => shown.map_or(0.0, |s| s.value),
                 _ => shown.map_or(0.0, |s| s.half_width()),
             },
-            few: shown.and_then(|s| s.few()),
+            few: shown.and_then(|s| s.few_samples()),
             node: self.node_interval(entry.case, quantity),
             ceiling,
             bound,

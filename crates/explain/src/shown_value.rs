@@ -41,7 +41,7 @@ impl ShownValue {
         self.interval.map_or(self.value.abs(), |i| i.half_width())
     }
     /// The number of samples, if too few for an interval.
-    pub fn few(&self) -> Option<usize> {
+    pub fn few_samples(&self) -> Option<usize> {
         self.interval.is_none().then_some(self.samples)
     }
 }
@@ -57,7 +57,7 @@ mod tests {
         let times = CaseTimes { ns, visits: vec![2; 6] };
         let rate = ShownValue::rate(&times, 1025.0).unwrap();
         let interval = rate.interval.unwrap();
-        assert!((rate.value - 10.0).abs() < 1e-9 && rate.few().is_none());
+        assert!((rate.value - 10.0).abs() < 1e-9 && rate.few_samples().is_none());
         assert!((interval.low - 1025.0 / 104.791).abs() < 1e-3, "{interval:?}");
         assert!((interval.high - 1025.0 / 100.209).abs() < 1e-3, "{interval:?}");
         assert!((rate.half_width() - (interval.high - rate.value)).abs() < 1e-12);
@@ -67,7 +67,7 @@ mod tests {
     fn five_samples_have_no_interval_and_nothing_is_sure() {
         let times = CaseTimes { ns: vec![10.0; 5], visits: vec![2, 2, 1] };
         let rate = ShownValue::rate(&times, 100.0).unwrap();
-        assert_eq!((rate.value, rate.interval, rate.few()), (10.0, None, Some(5)));
+        assert_eq!((rate.value, rate.interval, rate.few_samples()), (10.0, None, Some(5)));
         assert_eq!(rate.half_width(), 10.0);
         assert_eq!(ShownValue::new(&CaseTimes::default()), None);
         assert_eq!(ShownValue::rate(&times, 0.0), None);

@@ -177,7 +177,7 @@ fn of_node(node: NodeInterval) -> [String; OF_REPEATS] {
 
 /// Medians over samples; latencies over all samples together.
 fn of_io(series: &FlowSeries) -> [Option<f64>; OF_IO] {
-    let Some(io) = StorageSummary::of(series) else { return [None; OF_IO] };
+    let Some(io) = StorageSummary::from_series(series) else { return [None; OF_IO] };
     let [min, half, p99, p999, max] = io.latency;
     [io.iops, io.first_iops, min, half, p99, p999, max, io.cpu_us, io.requests]
 }

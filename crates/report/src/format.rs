@@ -185,13 +185,14 @@ fn header(text: &mut String, order: u8, op: Option<Collective>) {
 
 fn line(text: &mut String, order: u8, op: Option<Collective>, row: &MessageRow<'_>) {
     let Some(CountedTimes { first, mean, min, max, operations }) =
-        row.series.first().and_then(CountedTimes::of)
+        row.series.first().and_then(CountedTimes::from_series)
     else {
         return;
     };
     let (size, window) = (row.flow.bytes, f64::from(row.wire.op.window()));
-    let slowest =
-        || row.series.iter().filter_map(CountedTimes::of).map(|c| c.max).fold(0.0, f64::max);
+    let slowest = || {
+        row.series.iter().filter_map(CountedTimes::from_series).map(|c| c.max).fold(0.0, f64::max)
+    };
     // Bytes per us are MB/s of 1e6 B.
     let rate = |us: f64| row.series.len() as f64 * window * size.as_f64() / us;
     let _ = match (order, op) {
@@ -339,7 +340,7 @@ fn table(
         let _ = write!(text, "{:>12}{count:>14}{:>10}{redop:>8}{root:>8}", size.0, "int64");
         for place in places {
             let measured = place.as_ref().and_then(|row| {
-                let counted = row.series.first().and_then(CountedTimes::of)?;
+                let counted = row.series.first().and_then(CountedTimes::from_series)?;
                 Some((counted.mean, row.wrong))
             });
             let Some((us, wrong)) = measured else {

@@ -13,7 +13,7 @@ fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     let mut from = Vec::new();
     if orders.tried > 1 {
         let of = if orders.tried < orders.possible {
-            format!("{} of {} orders", orders.tried, many(orders.possible))
+            format!("{} of {} orders", orders.tried, capped_count(orders.possible))
         } else {
             format!("all {} orders", orders.possible)
         };
@@ -40,7 +40,7 @@ fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
 }
 
 /// A count that may exceed the counting limit.
-fn many(n: u64) -> String {
+fn capped_count(n: u64) -> String {
     if n >= 1_000_000 { format!("{:.0e}", n as f64) } else { n.to_string() }
 }
 

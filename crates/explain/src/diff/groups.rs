@@ -8,7 +8,7 @@ use super::noise::class_of;
 use super::{CaseChange, DiffRow};
 
 /// Share of a place's compared cases that must have changed for the place to be named.
-const MOST: f64 = 0.8;
+const MIN_CHANGED: f64 = 0.8;
 
 /// Cases with the same direction of change and a common place.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +96,7 @@ pub(super) fn groups(rows: &[DiffRow]) -> Vec<ChangeGroup> {
             }
         }
         members.retain(|place, at| {
-            at.len() as f64 >= MOST * compared.get(place).copied().unwrap_or(0) as f64
+            at.len() as f64 >= MIN_CHANGED * compared.get(place).copied().unwrap_or(0) as f64
         });
         let mut covered: BTreeSet<usize> = BTreeSet::new();
         loop {

@@ -29,7 +29,7 @@ pub struct SideIdentity {
 
 impl SideIdentity {
     /// The identity of a side's runs.
-    pub(super) fn of(journals: &[&Journal]) -> Self {
+    pub(super) fn from_journals(journals: &[&Journal]) -> Self {
         let repeats = |j: &&Journal| j.repeats.len().max(1);
         let mut starts: Vec<&str> = journals
             .iter()

@@ -260,7 +260,7 @@ pub fn diff_runs(
         .into_iter()
         .flat_map(|(name, runs)| runs.iter().filter_map(move |run| rejected_records(name, run)))
         .collect();
-    let sides = [SideIdentity::of(before), SideIdentity::of(after)];
+    let sides = [SideIdentity::from_journals(before), SideIdentity::from_journals(after)];
     Ok(RunDiff {
         groups: groups::groups(&rows),
         conditions: identity::conditions(before, after),
@@ -339,7 +339,7 @@ fn class_noises(rows: &[DiffRow], table: &NoiseTable) -> Vec<ClassNoise> {
     let mut noises: Vec<ClassNoise> = classes
         .into_iter()
         .filter_map(|(class, rows)| {
-            let (noise, origin) = table.of(&rows.first()?.case);
+            let (noise, origin) = table.case_noise(&rows.first()?.case);
             let mut visible: Vec<f64> = rows.iter().map(|r| r.visible).collect();
             visible.sort_by(f64::total_cmp);
             Some(ClassNoise {
@@ -456,7 +456,7 @@ fn row(
         (Some(_), Some(_)) if other_method => (CaseChange::Unclear, None),
         (Some(_), Some(_)) => {
             let (a, b) = (a?, b?);
-            let noise = table.of(case).0;
+            let noise = table.case_noise(case).0;
             let found = RunComparison::of(&a.runs, &b.runs, noise, tolerance);
             // A case that sometimes fails has a result from the other runs.
             let fails = b.failed > 0 && a.failed == 0;

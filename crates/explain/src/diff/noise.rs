@@ -161,7 +161,7 @@ impl NoiseTable {
     }
 
     /// The noise of a case, and its origin.
-    pub(super) fn of(&self, case: &Case) -> (RunNoise, String) {
+    pub(super) fn case_noise(&self, case: &Case) -> (RunNoise, String) {
         if let Some((noise, origin)) = self.learnt.get(class_of(case)) {
             return (*noise, origin.clone());
         }

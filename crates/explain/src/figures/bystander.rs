@@ -28,7 +28,7 @@ enum BystanderStore {
 }
 
 impl BystanderStore {
-    fn of(copy: &Flow) -> Self {
+    fn from_flow(copy: &Flow) -> Self {
         let streams = |how: CpuHow| if how.is_streaming() { Self::Streaming } else { Self::Plain };
         match &copy.by {
             Mover::Cpu { work, .. } => streams(work.how),
@@ -69,7 +69,7 @@ fn copy_label(flow: &Flow) -> String {
     }
 }
 
-fn all<'a>(run: &RunView<'a>) -> Vec<BystanderCell<'a>> {
+fn bystander_cells<'a>(run: &RunView<'a>) -> Vec<BystanderCell<'a>> {
     run.suite(SUITE)
         .filter_map(|entry| {
             let ([watched], [copy]) =
@@ -88,7 +88,7 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
 }
 
 fn figures(run: &RunView) -> Vec<Figure> {
-    let all = all(run);
+    let all = bystander_cells(run);
     let rows: Vec<&Flow> = distinct(all.iter().map(|b| b.copy));
     let cols: Vec<&Flow> = distinct(all.iter().map(|b| b.watched));
     if all.is_empty() {
@@ -132,7 +132,7 @@ fn sentence(all: &[BystanderCell<'_>]) -> Option<String> {
     }
     let part = |stores: BystanderStore, name: &str| {
         let cells = of_largest()
-            .filter(|b| b.watched == least.watched && BystanderStore::of(b.copy) == stores)
+            .filter(|b| b.watched == least.watched && BystanderStore::from_flow(b.copy) == stores)
             .map(|b| &b.cell);
         let (low, high) = super::extremes(&values(cells));
         (low <= high).then(|| format!("{name} {} %", fmt::range(low, high)))

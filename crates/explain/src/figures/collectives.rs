@@ -117,7 +117,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
     }
 
     /// Those of the whole group, streaming, out of place.
-    fn whole(&self) -> impl Iterator<Item = &'b CollectiveEntry<'b, 'a>> {
+    fn whole_group(&self) -> impl Iterator<Item = &'b CollectiveEntry<'b, 'a>> {
         let n = self.n;
         self.all.iter().filter(move |d| d.n == n && d.is_usual())
     }
@@ -137,11 +137,11 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let id = format!("{}-time-{}", self.suite, self.kind.id());
         let title = format!("{} over {n} ranks, {}: time", self.library(), memory(self.kind));
         let chart = self.chart(&id, title, CaseQuantity::StepUs, "B");
-        let points = self.whole().map(|d| {
+        let points = self.whole_group().map(|d| {
             let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (d.op.to_string(), d.sent.size().as_f64(), cell)
         });
-        let bounds = LatencyBounds::of(run, self.whole().map(|d| (d.op, d.sent.entry.case)));
+        let bounds = LatencyBounds::of(run, self.whole_group().map(|d| (d.op, d.sent.entry.case)));
         let figure = chart.draw(run, points, |lines| {
             let small: Vec<String> = lines
                 .iter()
@@ -168,14 +168,14 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let title = format!("{} over {n} ranks, {memory}: busbw", self.library());
         let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let name = |op: Collective| format!("{op} x {}", format_factor(op.bus_factor(n)));
-        let points = self.whole().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
+        let points = self.whole_group().map(|d| (name(d.op), d.sent.size().as_f64(), d.bus(run)));
         let figure = chart.draw(run, points, |_| String::new());
         figure.map(|figure| Figure { finding: self.bus_summary(), ..figure })
     }
 
     /// `1GiB: all_reduce in 13.5 ms is algbw 79.5 GB/s, times 1.75 busbw 139 GB/s.`
     fn bus_summary(&self) -> String {
-        let largest = self.whole().map(|d| d.sent.size()).max();
+        let largest = self.whole_group().map(|d| d.sent.size()).max();
         let one = |d: &CollectiveEntry| {
             let alg = self.run.cell(d.sent.entry, CaseQuantity::Payload).value?;
             let factor = d.op.bus_factor(d.n);
@@ -189,7 +189,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         };
         let Some(largest) = largest else { return String::new() };
         let last = |d: &&CollectiveEntry| d.is_of(largest.0);
-        let texts: Vec<String> = self.whole().filter(last).filter_map(one).collect();
+        let texts: Vec<String> = self.whole_group().filter(last).filter_map(one).collect();
         format!(
             "Bytes of the larger buffer over the time, times nccl-tests' factor; at {}: {}.",
             largest.rounded(),
@@ -237,7 +237,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
     fn rows(&self) -> Vec<&'b CollectiveEntry<'b, 'a>> {
         let ops = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
         ops.flat_map(|&op| SHOWN.iter().map(move |&size| (op, size)))
-            .filter_map(|(op, size)| self.whole().find(|d| d.op == op && d.is_of(size)))
+            .filter_map(|(op, size)| self.whole_group().find(|d| d.op == op && d.is_of(size)))
             .filter(|d| !sent_flows::samples(d.sent.entry).is_empty())
             .collect()
     }
@@ -254,7 +254,8 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::of);
+            let counted =
+                sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::from_series);
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::StepUs),
                 1 => FigureCell {
@@ -296,7 +297,8 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let cols = ["algbw", "busbw", "nccl-tests algbw", "nccl-tests busbw"].map(str::to_owned);
         let cell = |row: usize, col: usize| {
             let Some(done) = rows.get(row) else { return FigureCell::default() };
-            let counted = sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::of);
+            let counted =
+                sent_flows::samples(done.sent.entry).first().and_then(CountedTimes::from_series);
             let rate = counted.map(|c| done.sent.size().as_f64() / (c.mean * 1e3));
             match col {
                 0 => self.run.cell(done.sent.entry, CaseQuantity::Payload),
@@ -433,7 +435,7 @@ fn sentence(run: &RunView, suite: SuiteId) -> Option<String> {
     let all = in_suite(run, suite);
     let n = all.iter().map(|d| d.n).max()?;
     // Device memory if available, since applications reduce it.
-    let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == SendKind::of(MemKind::Vram));
+    let kind = all.iter().map(|d| d.sent.kind()).find(|k| *k == SendKind::from_kind(MemKind::Vram));
     let kind = kind.or(all.first().map(|d| d.sent.kind()))?;
     let reduces = || {
         all.iter().filter(|d| {

@@ -53,7 +53,7 @@ struct ContendedPath {
 }
 
 impl ContendedPath {
-    fn of(flow: &Flow) -> Option<Self> {
+    fn from_flow(flow: &Flow) -> Option<Self> {
         let Mover::Dma { at: Unit::Gpu(gpu) } = flow.by else { return None };
         match (flow.src.unit, flow.dst.unit) {
             (Unit::Numa(domain), Unit::Gpu(_)) => {
@@ -105,11 +105,11 @@ fn host_pairs<'b, 'a>(found: &ContentionData<'b, 'a>) -> Vec<HostPair<'b, 'a>> {
     let alone: BTreeMap<ContendedPath, f64> = found
         .alone
         .iter()
-        .filter_map(|(f, e)| Some((ContendedPath::of(f)?, rate(e, 0)?)))
+        .filter_map(|(f, e)| Some((ContendedPath::from_flow(f)?, rate(e, 0)?)))
         .collect();
     let pair = |&entry: &&'b RunEntry<'a>| {
         let [a, b] = entry.case.timed.as_slice() else { return None };
-        let paths = [ContendedPath::of(a)?, ContendedPath::of(b)?];
+        let paths = [ContendedPath::from_flow(a)?, ContendedPath::from_flow(b)?];
         let rates = [rate(entry, 0)?, rate(entry, 1)?];
         let keeps = [rates[0] / alone.get(&paths[0])?, rates[1] / alone.get(&paths[1])?];
         Some(HostPair { paths, keeps, sum: rates[0] + rates[1], entry })
@@ -246,9 +246,9 @@ fn shared_sentence(pairs: &[HostPair]) -> Option<String> {
             ));
         }
     }
-    const MOST: usize = 8;
-    let more = texts.len().saturating_sub(MOST);
-    texts.truncate(MOST);
+    const MAX_NAMED: usize = 8;
+    let more = texts.len().saturating_sub(MAX_NAMED);
+    texts.truncate(MAX_NAMED);
     let rest = if more > 0 { format!("; and {more} more groups") } else { String::new() };
     let all = texts.join("; ");
     (!texts.is_empty()).then(|| format!("{all}{rest}."))
@@ -265,7 +265,7 @@ struct GpuGroup<'b, 'a> {
 fn host_groups<'b, 'a>(run: &RunView, found: &ContentionData<'b, 'a>) -> Vec<GpuGroup<'b, 'a>> {
     let group = |&entry: &&'b RunEntry<'a>| {
         let paths: Vec<ContendedPath> =
-            entry.case.timed.iter().map(ContendedPath::of).collect::<Option<_>>()?;
+            entry.case.timed.iter().map(ContendedPath::from_flow).collect::<Option<_>>()?;
         let of = |direction: HostDirection| -> Vec<u32> {
             paths.iter().filter(|p| p.direction == direction).map(|p| p.gpu).collect()
         };
@@ -329,8 +329,10 @@ fn groups_figure(run: &RunView, groups: &[GpuGroup], sentence: Option<&str>) -> 
 fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String> {
     let all = groups.iter().map(|g| g.gpus.len()).max().filter(|&n| n > 1)?;
     let alone = |direction: HostDirection| -> f64 {
-        let rates =
-            found.alone.iter().filter_map(|(f, e)| Some((ContendedPath::of(f)?, rate(e, 0)?)));
+        let rates = found
+            .alone
+            .iter()
+            .filter_map(|(f, e)| Some((ContendedPath::from_flow(f)?, rate(e, 0)?)));
         let mut best: BTreeMap<u32, f64> = BTreeMap::new();
         for (path, rate) in rates.filter(|(p, _)| p.direction == direction) {
             let known = best.entry(path.gpu).or_default();
@@ -360,7 +362,7 @@ fn groups_sentence(found: &ContentionData, groups: &[GpuGroup]) -> Option<String
 fn random(run: &RunView) -> Option<Figure> {
     let sets = found(run, RANDOM).sets;
     let kind = |e: &RunEntry| {
-        let host = e.case.timed.iter().filter(|f| ContendedPath::of(f).is_some()).count();
+        let host = e.case.timed.iter().filter(|f| ContendedPath::from_flow(f).is_some()).count();
         match host {
             0 => "between GPUs",
             n if n == e.case.timed.len() => "with the host",

@@ -15,7 +15,7 @@ const SUITE: SuiteId = SuiteId::Host;
 
 /// Size at which memory domains are compared: larger than the caches, and small enough to fit
 /// everywhere.
-const COMPARED: Bytes = Bytes::mib(256);
+const COMPARED_BYTES: Bytes = Bytes::mib(256);
 
 /// A CPU loop: work, threads, flow.
 fn loop_of<'a>(entry: &RunEntry<'a>) -> Option<(CpuWork, u32, &'a Flow)> {
@@ -46,10 +46,10 @@ fn compared(run: &RunView) -> Bytes {
         counts.insert(threads);
         *far += usize::from(domain(flow).is_some_and(|(memory, cores)| memory != cores));
     }
-    let most = sizes
-        .into_iter()
-        .max_by_key(|(bytes, (counts, far))| (counts.len(), *far, *bytes == COMPARED, *bytes));
-    most.map_or(COMPARED, |(bytes, _)| bytes)
+    let most = sizes.into_iter().max_by_key(|(bytes, (counts, far))| {
+        (counts.len(), *far, *bytes == COMPARED_BYTES, *bytes)
+    });
+    most.map_or(COMPARED_BYTES, |(bytes, _)| bytes)
 }
 
 /// The domain whose own cores were measured at the most sizes.
@@ -109,7 +109,7 @@ type MemoryRate = (u32, FigureCell, String);
 /// The fastest loop over host memory, its lead over the others, and the rate of one thread.
 fn rates(run: &RunView) -> Option<String> {
     let mut rates: Vec<MemoryRate> = Vec::new();
-    for entry in run.entries.iter().filter(|e| e.of(SuiteId::Host)) {
+    for entry in run.entries.iter().filter(|e| e.is_in(SuiteId::Host)) {
         let Some(flow) = entry.lone() else { continue };
         let Mover::Cpu { work, threads, .. } = flow.by else { continue };
         let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);

@@ -363,7 +363,7 @@ fn sentence(run: &RunView, via_: Transport) -> Option<String> {
     };
     let mut parts = Vec::new();
     let staged = SendKind { mem: MemKind::Vram, staged: true };
-    for kind in [SendKind::of(MemKind::Paged), SendKind::of(MemKind::Vram), staged] {
+    for kind in [SendKind::from_kind(MemKind::Paged), SendKind::from_kind(MemKind::Vram), staged] {
         let pings = of_op(run, small, |op| *op == WireOp::Ping);
         let pings = pings.iter().filter(|s| s.wire.via.carrier() == via_ && s.kind() == kind);
         let of_8 = pings.filter(|s| s.size() == Bytes(8));

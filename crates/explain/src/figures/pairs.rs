@@ -33,7 +33,7 @@ impl PairMover {
     const ALL: [Self; 6] =
         [Self::Dma, Self::DmaPull, Self::Blit, Self::BlitPull, Self::Read, Self::Write];
 
-    fn of(flow: &Flow) -> Option<Self> {
+    fn from_flow(flow: &Flow) -> Option<Self> {
         let at = flow.by.at();
         match flow.by {
             Mover::Dma { .. } if at == flow.dst.unit => Some(Self::DmaPull),
@@ -120,7 +120,7 @@ fn pair(entry: RunEntry<'_>) -> Option<MeasuredPair<'_>> {
     let (src, dst) = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
     let streaming = entry.case.cadence == Cadence::Streaming;
     (src != dst && streaming).then_some(MeasuredPair {
-        verb: PairMover::of(flow)?,
+        verb: PairMover::from_flow(flow)?,
         src,
         dst,
         both: both.is_some(),

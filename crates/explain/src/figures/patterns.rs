@@ -104,7 +104,7 @@ fn sentence(patterns: &[PatternCell]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(edges: &[(u32, u32)]) -> Option<String> {
+    fn pattern_name(edges: &[(u32, u32)]) -> Option<String> {
         let flow = |(a, b): &(u32, u32)| {
             format!("gpu{a}.vram > gpu{b}.vram by dma@gpu{a} x 1MiB").parse().unwrap()
         };
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn patterns_have_names() {
-        let name = |edges: &[(u32, u32)]| of(edges).unwrap();
+        let name = |edges: &[(u32, u32)]| pattern_name(edges).unwrap();
         assert_eq!(name(&[(1, 0), (2, 0), (3, 0)]), "3 to one");
         assert_eq!(name(&[(0, 1), (0, 2), (0, 3)]), "one to 3");
         assert_eq!(name(&[(0, 1), (1, 3), (3, 2), (2, 0)]), "ring of 4");
@@ -121,6 +121,6 @@ mod tests {
         let ring = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 0), (2, 1), (3, 2), (0, 3)];
         assert_eq!(name(&ring), "ring of 4, both ways");
         assert_eq!(name(&[(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]), "all 3 to all");
-        assert_eq!(of(&[(0, 1), (1, 0)]), None);
+        assert_eq!(pattern_name(&[(0, 1), (1, 0)]), None);
     }
 }

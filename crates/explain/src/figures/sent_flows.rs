@@ -50,7 +50,7 @@ pub(super) struct SendKind {
 }
 
 impl SendKind {
-    pub(super) const fn of(mem: MemKind) -> Self {
+    pub(super) const fn from_kind(mem: MemKind) -> Self {
         Self { mem, staged: false }
     }
     /// Its part of a figure's anchor.
@@ -133,7 +133,7 @@ pub(crate) fn samples<'a>(entry: &RunEntry<'a>) -> &'a [FlowSeries] {
 pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
     let all = samples(entry);
     let first = all.first()?;
-    let counted = CountedTimes::of(first)?;
+    let counted = CountedTimes::from_series(first)?;
     let wire = first.flow.by.wire()?;
     match wire.op {
         WireOp::Ping => Some(counted.first),
@@ -143,7 +143,7 @@ pub(crate) fn osu_of_two(entry: &RunEntry) -> Option<f64> {
             let messages = f64::from(wire.op.window());
             let slowest = all
                 .iter()
-                .filter_map(CountedTimes::of)
+                .filter_map(CountedTimes::from_series)
                 .map(|c| if all.len() > 1 { c.max } else { c.first })
                 .fold(0.0, f64::max);
             Some(bytes * messages / (slowest * 1e3))

@@ -169,14 +169,14 @@ fn winners(run: &RunView, chosen: &[&SentFlow<'_, '_>]) -> Option<String> {
             _ => runs.push((names.first()?.clone(), size, size)),
         }
     }
-    const MOST: usize = 6;
+    const MAX_NAMED: usize = 6;
     let describe = |(name, from, to): &(String, Bytes, Bytes)| match from == to {
         true => format!("{name} at {from}"),
         false => format!("{name} from {from} to {to}"),
     };
-    let mut texts: Vec<String> = runs.iter().take(MOST).map(describe).collect();
-    if runs.len() > MOST {
-        texts.push(format!("{} more changes", runs.len() - MOST));
+    let mut texts: Vec<String> = runs.iter().take(MAX_NAMED).map(describe).collect();
+    if runs.len() > MAX_NAMED {
+        texts.push(format!("{} more changes", runs.len() - MAX_NAMED));
     }
     (!texts.is_empty()).then(|| fmt::list(&texts))
 }
@@ -267,9 +267,9 @@ fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) ->
                 format!("{text} The fastest copy stays among the fastest when its bytes are used.")
             }
             few => {
-                const MOST: usize = 4;
-                let more = few.len().saturating_sub(MOST);
-                let mut texts: Vec<String> = few.iter().take(MOST).cloned().collect();
+                const MAX_NAMED: usize = 4;
+                let more = few.len().saturating_sub(MAX_NAMED);
+                let mut texts: Vec<String> = few.iter().take(MAX_NAMED).cloned().collect();
                 if more > 0 {
                     texts.push(fmt::count(more, "other size"));
                 }

@@ -26,7 +26,7 @@ impl SweepChart {
         (Self::Copies, "sweep-dma", "Runtime copies between GPUs, by size of the transfer"),
         (Self::Kernels, "sweep-kernel", "Kernels between GPUs, by size of the transfer"),
     ];
-    fn of(flow: &Flow) -> Self {
+    fn from_flow(flow: &Flow) -> Self {
         match flow.by {
             _ if is_host(flow.src.unit) || is_host(flow.dst.unit) => Self::Host,
             Mover::Kernel { .. } => Self::Kernels,
@@ -75,7 +75,7 @@ fn figure(
     id: &str,
     title: &str,
 ) -> Option<Figure> {
-    let chosen = || entries.iter().filter(|(_, f)| SweepChart::of(f) == chart);
+    let chosen = || entries.iter().filter(|(_, f)| SweepChart::from_flow(f) == chart);
     let points = chosen().map(|(entry, flow)| {
         let cell = run.cell(entry, CaseQuantity::Payload);
         (name(flow, entry.engine()), flow.bytes.as_f64(), cell)

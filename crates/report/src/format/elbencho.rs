@@ -62,13 +62,13 @@ fn phase(text: &mut String, journal: &Journal, all: &[FlowSeries]) {
     row(text, ["OPERATION", "RESULT TYPE"], "FIRST DONE", "LAST DONE");
     row(text, ["===========", "================"], "==========", "=========");
     row(text, [&name, "Elapsed time"], elapsed(first.ns), elapsed(last.ns));
-    let iops = |sum: &IoSum| whole(sum.per_second(sum.ops));
+    let iops = |sum: &IoSum| truncated(sum.per_second(sum.ops));
     row(text, ["", if mixed { "IOPS total" } else { "IOPS" }], iops(&first), iops(&last));
     let mib = Bytes::mib(1).as_f64();
-    let rate = |sum: &IoSum| whole(sum.per_second(sum.bytes) / mib);
+    let rate = |sum: &IoSum| truncated(sum.per_second(sum.bytes) / mib);
     let what = if mixed { "MiB/s total" } else { "Throughput MiB/s" };
     row(text, ["", what], rate(&first), rate(&last));
-    row(text, ["", "Total MiB"], whole(first.bytes / mib), whole(last.bytes / mib));
+    row(text, ["", "Total MiB"], truncated(first.bytes / mib), truncated(last.bytes / mib));
     processor(text, journal, all, &last);
     let latency = merged(all);
     latencies(text, &latency);
@@ -115,7 +115,7 @@ fn processor(text: &mut String, journal: &Journal, all: &[FlowSeries], last: &Io
     if last.ns <= 0.0 {
         return;
     }
-    let percent = whole(100.0 * used / (last.ns * cpus));
+    let percent = truncated(100.0 * used / (last.ns * cpus));
     let threads: u32 = all.iter().filter_map(|s| s.flow.by.io()).map(|io| io.threads).sum();
     let first = if threads == 1 { percent.to_string() } else { "N/A".into() };
     row(text, ["", "CPU util %"], first, percent);
@@ -123,7 +123,7 @@ fn processor(text: &mut String, journal: &Journal, all: &[FlowSeries], last: &Io
 
 fn latencies(text: &mut String, all: &IoHistogram) {
     let Some(mean) = all.mean() else { return };
-    let us = |ns: f64| whole(ns / 1e3);
+    let us = |ns: f64| truncated(ns / 1e3);
     let left = |what: &str| format!("{:<11} {what:<17}:", "");
     let _ = writeln!(
         text,
@@ -146,7 +146,7 @@ fn latencies(text: &mut String, all: &IoHistogram) {
     );
 }
 
-fn whole(value: f64) -> u64 {
+fn truncated(value: f64) -> u64 {
     value as u64
 }
 
@@ -166,7 +166,7 @@ fn human(us: u64) -> String {
 
 /// `900ms`, `1.024s`, `2m3.004s`, `1h0m5s`.
 fn elapsed(ns: f64) -> String {
-    let ms = whole(ns / 1e6);
+    let ms = truncated(ns / 1e6);
     let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
     match (h, m, s) {
         (0, 0, 0) => format!("{ms}ms"),

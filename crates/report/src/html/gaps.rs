@@ -7,14 +7,14 @@ use super::number::{num, percent};
 use pathline_explain::figure::{GapsBody, PairedGap};
 
 /// Minimum relative difference at the ends of the scale; smaller ones stay pale.
-const LEAST: f64 = 0.1;
+const MIN_SCALE: f64 = 0.1;
 
 /// Relative difference at the ends of the scale: the largest one whose interval excludes zero and
 /// whose queue was not saturated, rounded up to 1, 2 or 5 of a decade; at most 2.
 fn reach(gaps: &GapsBody) -> f64 {
     let all = gaps.panels.iter().flat_map(|(_, rows)| rows.iter().flatten());
     let clear = all.filter(|g| !g.is_zero && g.saturated.is_none());
-    let most = clear.filter_map(PairedGap::relative).map(f64::abs).fold(LEAST, f64::max);
+    let most = clear.filter_map(PairedGap::relative).map(f64::abs).fold(MIN_SCALE, f64::max);
     [0.1, 0.2, 0.5, 1.0].into_iter().find(|end| most <= end * 1.0001).unwrap_or(2.0)
 }
 

@@ -8,7 +8,7 @@ use pathline_explain::figure::{BetterWhen, FigureCell, MatrixBody, Suspicion};
 use pathline_explain::peer_class::PeerView;
 
 /// Minimum relative deviation from a published value that is marked.
-pub(super) const FAR: f64 = 0.10;
+pub(super) const MAX_DEVIATION: f64 = 0.10;
 
 /// Share of its ceiling above which a value is marked: value or ceiling must be wrong.
 const OVER: f64 = 1.02;
@@ -32,12 +32,12 @@ pub(super) struct MatrixViews {
 }
 
 impl MatrixViews {
-    pub(super) fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
+    pub(super) fn from_matrix(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
         let cells = || m.cells.iter().flatten();
         Self {
             // A value in percent is already a share.
             peak: m.unit != "%" && cells().any(|c| judge.share(c).is_some()),
-            peers: PeerView::of(m).speeds.iter().flatten().any(Option::is_some),
+            peers: PeerView::from_matrix(m).speeds.iter().flatten().any(Option::is_some),
         }
     }
 
@@ -90,7 +90,7 @@ struct ValueScale {
 }
 
 impl ValueScale {
-    fn of(m: &MatrixBody) -> Option<Self> {
+    fn from_matrix(m: &MatrixBody) -> Option<Self> {
         // The diagonal of a pair matrix has transfers inside one unit and does not affect the
         // scale.
         let diagonal = |r: usize, c: usize| m.rows == m.cols && r == c && m.rows.len() > 1;
@@ -141,14 +141,14 @@ pub(super) fn write(
     (id, title): (&str, &str),
 ) {
     h.el("div", &[("class", &"views")], |h| {
-        MatrixViews::of(m, judge).write_switches(h, id);
+        MatrixViews::from_matrix(m, judge).write_switches(h, id);
         write_map(h, m, judge, title);
     });
 }
 
 /// Writes the map and its legends without buttons.
 pub(super) fn write_map(h: &mut HtmlBuilder, m: &MatrixBody, judge: CellJudge<'_>, title: &str) {
-    let look = MapLook::of(m, judge);
+    let look = MapLook::from_matrix(m, judge);
     let class = if m.cols.len() >= DENSE { "heat dense" } else { "heat" };
     let shown = shown_columns(m);
     h.el("div", &[("class", &"scroll")], |h| {
@@ -194,13 +194,18 @@ struct MapLook {
 }
 
 impl MapLook {
-    fn of(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
-        let peers = PeerView::of(m);
+    fn from_matrix(m: &MatrixBody, judge: CellJudge<'_>) -> Self {
+        let peers = PeerView::from_matrix(m);
         let mut widths = peers.widths();
         if widths.len() < 2 {
             widths.clear();
         }
-        Self { views: MatrixViews::of(m, judge), scale: ValueScale::of(m), peers, widths }
+        Self {
+            views: MatrixViews::from_matrix(m, judge),
+            scale: ValueScale::from_matrix(m),
+            peers,
+            widths,
+        }
     }
 
     fn speed(&self, (row, col): (usize, usize)) -> Option<f64> {
@@ -265,7 +270,7 @@ fn write_cell(
     if let Some(rank) = look.width_rank(at) {
         class += &format!(" w{}", rank.min(2));
     }
-    if deviation(cell).is_some_and(|d| d.abs() > FAR) {
+    if deviation(cell).is_some_and(|d| d.abs() > MAX_DEVIATION) {
         class += " far";
     }
     if is_over(cell, judge) {
@@ -319,7 +324,7 @@ fn write_legend(h: &mut HtmlBuilder, m: &MatrixBody, look: &MapLook, judge: Cell
         if cells().any(|c| judge.suspicion(c).is_some()) {
             key(h, "key suspect", "suspect: the reason is in the cell's details");
         }
-        if cells().any(|c| deviation(c).is_some_and(|d| d.abs() > FAR)) {
+        if cells().any(|c| deviation(c).is_some_and(|d| d.abs() > MAX_DEVIATION)) {
             key(h, "key far", "more than 10 % from the published value");
         }
         if cells().any(|c| is_over(c, judge)) {

@@ -63,7 +63,7 @@ pub fn render(
     topology: &Topology,
     map_svg: &str,
 ) -> String {
-    let plan = PagePlan::of(report);
+    let plan = PagePlan::from_report(report);
     let warnings = warnings_by_case(report);
     let page = PageContext { simulated: report.simulated.is_some(), warnings: Some(&warnings) };
     let world = if page.simulated { "SIMULATED, " } else { "" };
@@ -151,7 +151,7 @@ const SECTIONS: [(&str, &str); 5] = [
 const ANCHORS: [&str; 5] = ["content", "tip", "top", "findings", "contents"];
 
 impl<'a> PagePlan<'a> {
-    fn of(report: &'a RunReport) -> Self {
+    fn from_report(report: &'a RunReport) -> Self {
         let mut taken: Vec<String> = SECTIONS.iter().map(|(id, _)| (*id).to_owned()).collect();
         taken.extend(ANCHORS.map(str::to_owned));
         let mut suites: Vec<SuiteSection<'a>> = Vec::new();

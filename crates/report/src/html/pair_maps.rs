@@ -72,8 +72,9 @@ pub(super) fn write(
                     switch(h, &format!("{id}-direction"), &class, label, i == 0);
                 }
             });
-            let views =
-                |m: &PairMap<'_>| MatrixViews::of(m.matrix, cell::judge(&m.figure.body, page));
+            let views = |m: &PairMap<'_>| {
+                MatrixViews::from_matrix(m.matrix, cell::judge(&m.figure.body, page))
+            };
             let all = maps.iter().map(views).fold(MatrixViews::default(), MatrixViews::or);
             all.write_switches(h, id);
         });

@@ -331,7 +331,7 @@ fn write_group(
     open: bool,
     contexts: &[PageContext<'_>],
 ) {
-    let pairs = PairedCells::of(group, contexts.len());
+    let pairs = PairedCells::from_group(group, contexts.len());
     h.el("article", &[("class", &"figure"), ("id", &group.anchor)], |h| {
         let body = |h: &mut HtmlBuilder| {
             h.el("summary", &[], |h| {
@@ -370,7 +370,7 @@ struct PairedCells {
 }
 
 impl PairedCells {
-    fn of(group: &FigureGroup<'_>, runs: usize) -> Self {
+    fn from_group(group: &FigureGroup<'_>, runs: usize) -> Self {
         let range = |cell: &FigureCell| Some((value(cell)?, half_width(cell)));
         let mut rows: Vec<(String, Vec<Option<MeasuredRange>>)> = Vec::new();
         let mut index: BTreeMap<(String, usize), usize> = BTreeMap::new();

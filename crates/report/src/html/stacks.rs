@@ -9,7 +9,7 @@ use pathline_explain::figure::{BetterWhen, StacksBody};
 const INKS: usize = 8;
 
 /// Minimum share of a part whose name is written in the bar.
-const NAMED: f64 = 9.0;
+const MIN_NAMED: f64 = 9.0;
 
 /// Writes the bars; a part's colour depends on its name only.
 pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, page: PageContext<'_>, title: &str) {
@@ -43,7 +43,7 @@ pub(super) fn write(h: &mut HtmlBuilder, stacks: &StacksBody, page: PageContext<
                             let attrs: super::build::HtmlAttrs<'_> =
                                 &[("class", &class), ("style", &style), ("title", &detail)];
                             h.el("span", attrs, |h| {
-                                if v >= NAMED {
+                                if v >= MIN_NAMED {
                                     h.leaf("b", &[], &part.name).text(" ").text(percent(v / 100.0));
                                 }
                             });

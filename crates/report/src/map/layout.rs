@@ -37,7 +37,7 @@ struct LayoutSearch {
 }
 
 impl GroupColumns {
-    pub(super) fn of(topology: &Topology) -> Self {
+    pub(super) fn new(topology: &Topology) -> Self {
         let mut domains: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
         for domain in &topology.numa {
             domains.entry(Some(domain.id)).or_default();
@@ -55,7 +55,7 @@ impl GroupColumns {
             .iter()
             .filter(|(domain, gpus)| gpus.is_empty() && domain.is_some())
             .map(|(&domain, _)| DomainGroup { domain, gpus: Vec::new() });
-        let search = LayoutSearch::of(topology);
+        let search = LayoutSearch::new(topology);
         let mut columns = match with.as_slice() {
             [only] => search.split(only),
             groups => search.arrange(groups),
@@ -106,7 +106,7 @@ impl GroupColumns {
 }
 
 impl LayoutSearch {
-    fn of(topology: &Topology) -> Self {
+    fn new(topology: &Topology) -> Self {
         let mut widths = BTreeMap::new();
         for link in &topology.links {
             if let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (link.a, link.b) {

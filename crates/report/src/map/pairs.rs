@@ -46,7 +46,7 @@ pub(super) struct GpuPairs {
 }
 
 impl GpuPairs {
-    pub(super) fn of(topology: &Topology) -> Self {
+    pub(super) fn new(topology: &Topology) -> Self {
         let routes = RouteTable::of(topology);
         let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).take(MAX_GPUS).collect();
         let mut pairs = BTreeMap::new();

@@ -29,8 +29,8 @@ pub(super) struct DomainPanel {
 }
 
 impl DomainPanel {
-    pub(super) fn of(topology: &Topology, domain: Option<u32>, width: f64) -> Self {
-        let near = NearParts::of(topology, domain);
+    pub(super) fn new(topology: &Topology, domain: Option<u32>, width: f64) -> Self {
+        let near = NearParts::new(topology, domain);
         let nics = near.nics.iter().map(|nic| {
             let gpu = nic.near_gpu.map(|gpu| format!(", at gpu{gpu}")).unwrap_or_default();
             ("dot-net", format!("{}{gpu}", nic_label(nic)))

@@ -15,7 +15,7 @@ pub(super) struct NearParts<'a> {
 }
 
 impl<'a> NearParts<'a> {
-    pub(super) fn of(topology: &'a Topology, domain: Option<u32>) -> Self {
+    pub(super) fn new(topology: &'a Topology, domain: Option<u32>) -> Self {
         let only = match topology.numa.as_slice() {
             [only] => Some(only.id),
             _ => None,

@@ -47,7 +47,7 @@ fn host_only(topology: &Topology) -> String {
     let panels: Vec<DomainPanel> = topology
         .numa
         .iter()
-        .map(|domain| DomainPanel::of(topology, Some(domain.id), panel_width))
+        .map(|domain| DomainPanel::new(topology, Some(domain.id), panel_width))
         .collect();
     let width = 2.0 * MARGIN + per_row as f64 * (panel_width + 20.0) - 20.0;
     let mut svg = SvgDocument::default();
@@ -75,7 +75,7 @@ struct DrawnGroup<'a> {
 }
 
 fn with_gpus(topology: &Topology) -> String {
-    let columns = GroupColumns::of(topology);
+    let columns = GroupColumns::new(topology);
     let mut svg = SvgDocument::default();
     let skips = columns.skips(topology);
     let has_right = columns.right.iter().any(|group| !group.gpus.is_empty());
@@ -89,7 +89,7 @@ fn with_gpus(topology: &Topology) -> String {
     let mut frame = None;
     if columns.one_domain {
         let domain = topology.numa.first().map(|domain| domain.id);
-        let panel = DomainPanel::of(topology, domain, width - 2.0 * MARGIN);
+        let panel = DomainPanel::new(topology, domain, width - 2.0 * MARGIN);
         frame = Some((panel, top));
         top += frame.as_ref().map_or(0.0, |(panel, _)| panel.height()) + 8.0;
     }
@@ -126,7 +126,7 @@ fn with_gpus(topology: &Topology) -> String {
     }
     fabric::draw_labels(&mut svg, topology, &spots, columns.one_domain);
     head(&mut svg, topology, width);
-    let pairs = GpuPairs::of(topology);
+    let pairs = GpuPairs::new(topology);
     let bottom = if frame.is_some() { bottom + 14.0 } else { bottom };
     let height = foot(&mut svg, topology, Some(&pairs), bottom + 8.0, width);
     svg.finish(width, height, &label(topology))
@@ -144,7 +144,7 @@ fn stands<'a>(
     };
     let make = |groups: &'a [DomainGroup]| -> Vec<DrawnGroup<'a>> {
         let stand = |group: &'a DomainGroup| {
-            let panel = DomainPanel::of(topology, group.domain, PANEL);
+            let panel = DomainPanel::new(topology, group.domain, PANEL);
             DrawnGroup { group, height: height(group, &panel), panel, top: 0.0 }
         };
         groups.iter().map(stand).collect()

@@ -21,7 +21,7 @@ pub(super) struct TextPaint(pub(super) bool);
 
 impl TextPaint {
     /// The text with its colour codes. It must be padded before.
-    pub(super) fn of(self, tone: TextTone, text: &str) -> String {
+    pub(super) fn paint(self, tone: TextTone, text: &str) -> String {
         if !self.0 || text.trim().is_empty() {
             return text.to_owned();
         }

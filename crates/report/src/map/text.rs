@@ -33,18 +33,18 @@ pub fn text(topology: &Topology, colour: bool) -> String {
         }
         parts.retain(|part| !part.is_empty());
         let name = format!("numa{}", domain.id);
-        let line = format!("{}  {}", paint.of(TextTone::Unit, &name), parts.join("   "));
+        let line = format!("{}  {}", paint.paint(TextTone::Unit, &name), parts.join("   "));
         out.push(line.trim_end().to_owned());
         let caches = cache_labels(topology, &domain.cpus);
         if !caches.is_empty() {
             out.push(format!("  cache   {}", caches.join(", ")));
         }
-        near(&mut out, paint, topology, &NearParts::of(topology, Some(domain.id)));
+        near(&mut out, paint, topology, &NearParts::new(topology, Some(domain.id)));
         out.push(String::new());
     }
-    let elsewhere = NearParts::of(topology, None);
+    let elsewhere = NearParts::new(topology, None);
     if !elsewhere.is_empty() {
-        out.push(paint.of(TextTone::Warn, "near no known domain"));
+        out.push(paint.paint(TextTone::Warn, "near no known domain"));
         near(&mut out, paint, topology, &elsewhere);
         out.push(String::new());
     }
@@ -61,7 +61,7 @@ pub fn text(topology: &Topology, colour: bool) -> String {
 fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     let mut parts = host_facts(topology);
     parts.extend(gpu_kinds(topology));
-    out.push(paint.of(TextTone::Head, &title(topology)));
+    out.push(paint.paint(TextTone::Head, &title(topology)));
     for line in wrap(&parts.join(" · "), COLUMNS) {
         out.push(line);
     }
@@ -89,7 +89,7 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     }
     limits.retain(|part| !part.is_empty());
     if !limits.is_empty() {
-        out.push(paint.of(TextTone::Dim, &limits.join(" · ")));
+        out.push(paint.paint(TextTone::Dim, &limits.join(" · ")));
     }
     out.push(String::new());
 }
@@ -97,7 +97,7 @@ fn head(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
 fn near(out: &mut Vec<String>, paint: TextPaint, topology: &Topology, near: &NearParts<'_>) {
     for gpu in &near.gpus {
         let name = format!("gpu{:<4}", gpu.index);
-        out.push(format!("  {} {}", paint.of(TextTone::Unit, &name), gpu_label(topology, gpu)));
+        out.push(format!("  {} {}", paint.paint(TextTone::Unit, &name), gpu_label(topology, gpu)));
     }
     for nic in &near.nics {
         let mut parts = vec![nic_label(nic)];
@@ -171,18 +171,18 @@ impl TextMatrix {
         let mut push = |plain: &str, painted: String| {
             lines.push((painted + &" ".repeat(width.saturating_sub(chars(plain))), width));
         };
-        push(&self.title, paint.of(TextTone::Head, &self.title));
+        push(&self.title, paint.paint(TextTone::Head, &self.title));
         let mut header = " ".repeat(label);
         for column in &self.columns {
             header += &format!(" {column:>cell$}");
         }
-        push(&header, paint.of(TextTone::Dim, &header));
+        push(&header, paint.paint(TextTone::Dim, &header));
         for (name, cells) in &self.rows {
             let mut plain = format!("{name:<label$}");
-            let mut painted = paint.of(TextTone::Unit, &plain);
+            let mut painted = paint.paint(TextTone::Unit, &plain);
             for (text, tone) in cells {
                 let padded = format!(" {text:>cell$}");
-                painted += &tone.map_or(padded.clone(), |tone| paint.of(tone, &padded));
+                painted += &tone.map_or(padded.clone(), |tone| paint.paint(tone, &padded));
                 plain += &padded;
             }
             push(&plain, painted);
@@ -192,7 +192,7 @@ impl TextMatrix {
 }
 
 fn matrices(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
-    let pairs = GpuPairs::of(topology);
+    let pairs = GpuPairs::new(topology);
     if !pairs.has_fabric() {
         out.push(if topology.has_warning(TopologyWarning::NVLINK_NOT_READ) {
             "How the GPUs are joined is not known: see the warnings.".into()
@@ -332,7 +332,7 @@ fn detours(out: &mut Vec<String>, paint: TextPaint, pairs: &GpuPairs) {
     if pairs.detours.is_empty() || pairs.widths_untrusted {
         return;
     }
-    out.push(paint.of(TextTone::Head, "Wider than the shortest route"));
+    out.push(paint.paint(TextTone::Head, "Wider than the shortest route"));
     for detour in &pairs.detours {
         let short: Vec<String> = detour.shortest.iter().map(route_text).collect();
         let peak = |peak: Option<pathline_schema::Rate>| {
@@ -367,10 +367,10 @@ fn warnings(out: &mut Vec<String>, paint: TextPaint, topology: &Topology) {
     if topology.warnings.is_empty() {
         return;
     }
-    out.push(paint.of(TextTone::Head, &count(topology.warnings.len(), "warning")));
+    out.push(paint.paint(TextTone::Head, &count(topology.warnings.len(), "warning")));
     for warning in &topology.warnings {
         let name = format!("{} [{}]", clean(&warning.subject), clean(&warning.code));
-        out.push(format!("  {}", paint.of(TextTone::Warn, &name)));
+        out.push(format!("  {}", paint.paint(TextTone::Warn, &name)));
         for line in wrap(&warning.text.replace(is_steering, " "), COLUMNS - 4) {
             out.push(format!("    {line}"));
         }

@@ -51,7 +51,7 @@ pub fn first_screen(
             trial
         })
         .collect();
-    let layouts = ScreenLayout::all(&conclusions.tiles, shown, page.width, paint);
+    let layouts = ScreenLayout::candidates(&conclusions.tiles, shown, page.width, paint);
     // The first layout with room for enough findings, else the one with the most room.
     let fit = |layout: &ScreenLayout| count_fitting(&trials, most.saturating_sub(layout.lines()));
     let enough = layouts.iter().map(fit).max().unwrap_or(0).min(ENOUGH_FINDINGS);
@@ -292,7 +292,7 @@ fn columns(lines: &TermLines) -> usize {
 impl ScreenLayout {
     /// Headline values above the figure, with the classes of its paths to the right or below; or
     /// headline values to the right of the figure, which takes fewer lines and columns.
-    fn all(
+    fn candidates(
         tiles: &[SummaryTile],
         shown: Option<MainFigure<'_>>,
         width: usize,

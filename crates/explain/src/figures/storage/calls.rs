@@ -11,7 +11,7 @@ use crate::fmt;
 use crate::run::RunView;
 
 /// Maximum number of cases; the journal has all.
-const MOST: usize = 16;
+const MAX_CASES: usize = 16;
 
 /// Calls of a case: name, whether part of opening and closing, count and time.
 pub(super) fn tallies(job: &IoEntry<'_, '_>) -> Vec<(String, bool, CallTally)> {
@@ -68,7 +68,7 @@ fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
     let paths = distinct(with().filter(wanted).map(path));
     let of =
         |wanted: &_| with().filter(|j| path(j) == *wanted).min_by_key(|j| j.io.slots()).copied();
-    paths.iter().filter_map(of).take(MOST).collect()
+    paths.iter().filter_map(of).take(MAX_CASES).collect()
 }
 
 fn parts(job: &IoEntry<'_, '_>) -> Vec<figure::StackPart> {

@@ -157,7 +157,7 @@ fn gap(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>], asked: IoQuantity) -> Pa
         cell: FigureCell {
             value: Some(shown.value),
             half_width: shown.half_width(),
-            few: shown.few(),
+            few: shown.few_samples(),
             case,
             ..FigureCell::default()
         },

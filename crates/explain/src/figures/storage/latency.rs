@@ -8,7 +8,7 @@ use crate::fmt;
 use crate::run::RunView;
 
 /// Maximum number of lines that can be distinguished in a chart.
-const MOST: usize = 8;
+const MAX_LINES: usize = 8;
 
 /// Points of the curve: share of I/Os that take longer, in percent.
 const SLOWER: [f64; 20] = [
@@ -70,7 +70,7 @@ fn chosen<'b, 'a>(jobs: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
             let host = here.first().and_then(|j| gaps::host_of(j, &pool));
             host.into_iter().chain(here)
         })
-        .take(MOST)
+        .take(MAX_LINES)
         .collect()
 }
 
@@ -83,7 +83,7 @@ fn of_engines<'b, 'a>(pool: &[IoEntry<'b, 'a>]) -> Vec<IoEntry<'b, 'a>> {
         .copied()
         .collect();
     let at = |slots: u64| alike.iter().filter(move |j| j.io.slots() == slots).copied();
-    ends(&alike).into_iter().flat_map(at).take(MOST).collect()
+    ends(&alike).into_iter().flat_map(at).take(MAX_LINES).collect()
 }
 
 /// The fewest in flight, and the most at which throughput still increased.

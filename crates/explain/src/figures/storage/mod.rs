@@ -80,7 +80,7 @@ enum IoQuantity {
 
 impl IoQuantity {
     /// Value of one sample, from its duration and its reading.
-    fn of(self, ns: f64, reading: Option<&IoReading>, series: &FlowSeries) -> Option<f64> {
+    fn value(self, ns: f64, reading: Option<&IoReading>, series: &FlowSeries) -> Option<f64> {
         let ops = series.steps as f64;
         let block = series.flow.bytes.as_f64();
         let value = match (self, reading) {
@@ -152,7 +152,7 @@ impl<'a> IoEntry<'_, 'a> {
         FigureCell {
             value: all.or(shown.map(|s| s.value)),
             half_width: shown.filter(|_| has_interval).map_or(0.0, |s| s.half_width()),
-            few: shown.filter(|_| has_interval).and_then(|s| s.few()),
+            few: shown.filter(|_| has_interval).and_then(|s| s.few_samples()),
             absent,
             case: Some(self.entry.case.clone()),
             ..FigureCell::default()
@@ -330,7 +330,7 @@ fn engine_label(engine: IoEngine) -> &'static str {
 
 fn values(series: &FlowSeries, asked: IoQuantity) -> Vec<f64> {
     let samples = series.samples_ns.iter().enumerate();
-    samples.filter_map(|(i, ns)| asked.of(*ns, series.io.get(i), series)).collect()
+    samples.filter_map(|(i, ns)| asked.value(*ns, series.io.get(i), series)).collect()
 }
 
 fn merged(series: &FlowSeries) -> IoHistogram {
@@ -357,7 +357,7 @@ pub struct StorageSummary {
 
 impl StorageSummary {
     /// `None` if the series is not of I/O.
-    pub fn of(series: &FlowSeries) -> Option<Self> {
+    pub fn from_series(series: &FlowSeries) -> Option<Self> {
         series.flow.by.io()?;
         let median = |asked| SeriesSummary::of(&values(series, asked)).map(|s| s.median);
         let all = merged(series);

@@ -346,7 +346,7 @@ fn gain(a: &IoEntry<'_, '_>, b: &IoEntry<'_, '_>) -> FigureCell {
     FigureCell {
         value: shown.map(|s| s.value),
         half_width: shown.map_or(0.0, |s| s.half_width()),
-        few: shown.and_then(|s| s.few()),
+        few: shown.and_then(|s| s.few_samples()),
         case: Some(b.entry.case.clone()),
         ..FigureCell::default()
     }

@@ -91,7 +91,7 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
 
 /// Pipelined and blocking staging compared with the host's rate.
 fn gpus(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<String> {
-    let all: Vec<stages::StageRates> = stages::all(run, jobs)
+    let all: Vec<stages::StageRates> = stages::stage_rates(run, jobs)
         .into_iter()
         .filter(|s| s.job.io.order == IoOrder::Seq && s.host_rate().is_some())
         .collect();

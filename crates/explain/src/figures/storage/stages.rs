@@ -66,7 +66,7 @@ impl StageRates<'_, '_> {
 }
 
 /// The fastest case of each path to each GPU.
-pub(super) fn all<'b, 'a>(
+pub(super) fn stage_rates<'b, 'a>(
     run: &'b RunView<'a>,
     jobs: &[IoEntry<'b, 'a>],
 ) -> Vec<StageRates<'b, 'a>> {
@@ -215,7 +215,7 @@ fn alike(mem: MemKind, stage: IoStage) -> bool {
 
 pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> {
     let mut all: Vec<StageRates> =
-        all(run, jobs).into_iter().filter(|s| s.host.is_some()).collect();
+        stage_rates(run, jobs).into_iter().filter(|s| s.host.is_some()).collect();
     // Stages limit the rate; for small blocks their number matters.
     let sequential = |s: &StageRates| s.job.io.order == IoOrder::Seq;
     if all.iter().any(sequential) {
@@ -234,12 +234,12 @@ pub(super) fn figure(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure> 
     if rows.is_empty() {
         return None;
     }
-    const MOST: usize = 4;
-    let more = match texts.len().saturating_sub(MOST) {
+    const MAX_NAMED: usize = 4;
+    let more = match texts.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         n => format!(" And {n} more below."),
     };
-    texts.truncate(MOST);
+    texts.truncate(MAX_NAMED);
     Some(Figure {
         id: "storage-stages".into(),
         suite: SUITE.into(),

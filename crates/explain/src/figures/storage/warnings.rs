@@ -10,7 +10,7 @@ use crate::fmt;
 use crate::run::{EntryState, RunView};
 
 /// An I/O that takes more than this multiple of the median is an outlier.
-const FAR: f64 = 100.0;
+const MIN_OUTLIER: f64 = 100.0;
 
 /// Default time after which mq-deadline must serve a waiting read, ns, with a margin
 /// (Documentation/block/deadline-iosched in Linux: `read_expire` 500 ms).
@@ -115,10 +115,10 @@ fn outliers(run: &RunView, job: &IoEntry<'_, '_>) -> Option<String> {
     let all = job.latencies();
     let median = all.quantile(0.5)?.0;
     let longest = all.max_ns as f64;
-    if longest <= FAR * median || median <= 0.0 {
+    if longest <= MIN_OUTLIER * median || median <= 0.0 {
         return None;
     }
-    let first = pathline_schema::IoHistogram::bucket((FAR * median) as u64);
+    let first = pathline_schema::IoHistogram::bucket((MIN_OUTLIER * median) as u64);
     let far: u64 = all.counts.iter().filter(|(bucket, _)| *bucket > first).map(|(_, n)| n).sum();
     let scheduler = facts(run, job.store()).map_or("", |f| f.scheduler.as_str());
     let at_expiry = longest >= EXPIRY_NS.0 && longest <= EXPIRY_NS.1;
@@ -130,7 +130,7 @@ fn outliers(run: &RunView, job: &IoEntry<'_, '_>) -> Option<String> {
         _ => "",
     };
     Some(format!(
-        "{} of {} took more than {FAR} times the median of {} us, the longest {} ms{like}.",
+        "{} of {} took more than {MIN_OUTLIER} times the median of {} us, the longest {} ms{like}.",
         far.max(1),
         fmt::count(usize::try_from(all.count()).unwrap_or(usize::MAX), "I/O"),
         fmt::number(median / 1e3),
