@@ -47,6 +47,7 @@ impl RunPlan {
         for entry in self.entries.iter_mut().filter(|entry| entry.skip.is_none()) {
             match environment(&entry.case, topology) {
                 Ok(mut env) => {
+                    entry.skip = refused_setting(&entry.case, topology, set);
                     env.retain(|name, _| !set.contains_key(name));
                     entry.env = env;
                 }
@@ -58,6 +59,24 @@ impl RunPlan {
         number_groups(&mut self.entries);
         self
     }
+}
+
+/// Why a message case that names what copies cannot have it: a variable of the user says otherwise,
+/// and MPI's records do not show what copied.
+fn refused_setting(
+    case: &Case,
+    topology: &Topology,
+    set: &BTreeMap<String, String>,
+) -> Option<String> {
+    let need = RuntimeNeed::CopyEngine;
+    let name = need.variable(topology)?;
+    let wanted = case.flows().find_map(|flow| flow.by.wire()?.agent)?;
+    let has_engine = set.get(name)? != "0";
+    let wants_engine = wanted == CopyAgent::Engine;
+    (has_engine != wants_engine).then(|| {
+        let other = if wants_engine { "1" } else { "0" };
+        format!("{name} is set, and this case needs {name}={other}; unset it to measure both")
+    })
 }
 
 /// The variables that a case needs with other values than the runtime's defaults.
@@ -83,6 +102,7 @@ fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, Stri
 fn need(flow: &Flow) -> Option<(RuntimeNeed, bool)> {
     // Inside one GPU the runtime always copies by a kernel.
     let agent = flow.by.facts().copy_agent.filter(|_| flow.src.unit != flow.dst.unit);
+    let agent = agent.or(flow.by.wire().and_then(|wire| wire.agent));
     let copies = agent.map(|agent| (RuntimeNeed::CopyEngine, agent == CopyAgent::Engine));
     let faults = |how| (RuntimeNeed::PageFaults, how == FaultHandling::Served);
     copies.or_else(|| page_faults(flow).map(faults))
@@ -146,6 +166,45 @@ mod tests {
     fn user_settings_stay() {
         assert_eq!(switches("amd", BLIT, &[("HSA_ENABLE_SDMA", "1")]), "");
         assert_eq!(switches("amd", FAULT, &[("HSA_ENABLE_SDMA", "1")]), "HSA_XNACK=1");
+    }
+
+    /// A plan for two processes with a GPU each.
+    fn message(agent: &str, set: &[(&str, &str)]) -> (BTreeMap<String, String>, Option<String>) {
+        let gpu = |index| Gpu { index, vendor: "amd".to_owned(), ..Gpu::default() };
+        let topology = Topology { gpus: vec![gpu(0), gpu(1)], ..Topology::default() };
+        let member = |rank| pathline_schema::RankMember {
+            rank: pathline_schema::Rank(rank),
+            gpus: vec![rank],
+            ways: [(pathline_schema::Transport::Mpi, String::new())].into(),
+            ..Default::default()
+        };
+        let ranks = [member(0), member(1)];
+        let scope = PlanScope { ranks: &ranks, ..PlanScope::new(&topology, Bytes::gib(1)) };
+        let case =
+            format!("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64{agent}] x 1MiB").parse();
+        let set = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let plan = RunPlan::new(&scope, &[], &[case.unwrap()]).unwrap();
+        let plan = plan.with_environments(&topology, &set);
+        let plan =
+            plan.with_launched_ranks("mpirun -n 2", &["pathline".to_owned(), "run".to_owned()]);
+        let entry = plan.entries.first().unwrap();
+        (entry.env.clone(), entry.skip.clone())
+    }
+
+    #[test]
+    fn a_message_that_names_what_copies_has_its_processes() {
+        assert_eq!(message("", &[]), (BTreeMap::new(), None));
+        assert_eq!(message(",engine", &[]).1, None);
+        // The processes of a launcher keep their environment: the reason is the second command.
+        let (env, why) = message(",blit", &[]);
+        assert_eq!(env, BTreeMap::from([("HSA_ENABLE_SDMA".to_owned(), "0".to_owned())]));
+        let again = "env HSA_ENABLE_SDMA=0 mpirun -n 2 pathline run";
+        assert!(why.is_some_and(|why| why.ends_with(again)));
+        // In the second run only these cases can be measured.
+        let set = [("HSA_ENABLE_SDMA", "0")];
+        assert_eq!(message(",blit", &set).1, None);
+        let refused = message(",engine", &set).1;
+        assert!(refused.is_some_and(|why| why.contains("HSA_ENABLE_SDMA=1")));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod gpu_requirement;
 mod journal_file;
 mod known_reps;
 mod lane;
+mod launched_ranks;
 mod memory_type_check;
 mod message_lanes;
 mod needs;

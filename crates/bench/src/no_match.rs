@@ -75,8 +75,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
     use SuiteId::{
         CclCollectives, CclPairs, Concurrent, Contention, Fan, Host, HostLink, Latency, Local,
         Managed, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency, MpiOneSided,
-        MpiPairs, NumaGpu, Overhead, Overlap, Pairs, Patterns, Registration, Routes, Shm, Storage,
-        Sweep, Ucx, UcxSwitches,
+        MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns, Registration, Routes, Shm,
+        Storage, Sweep, Ucx, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -104,6 +104,10 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         Routes => {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }
+        MpiPeers if ranks < 2 => format!("two processes are needed: {}", launch(2)),
+        MpiPeers if scope.ranks.iter().any(|member| member.gpus.is_empty()) => {
+            "each process needs a GPU: start as many as there are GPUs".to_owned()
+        }
         MpiPairs if ranks < 3 => format!("three processes are needed: {}", launch(3)),
         MpiConcurrent if ranks < 4 => format!("four processes are needed: {}", launch(4)),
         MpiLatency | MpiBandwidth | MpiBothWays | MpiOneSided | MpiCollectives if ranks < 2 => {
@@ -116,8 +120,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         MpiOneSided | Ucx | UcxSwitches | Shm | Registration if scope.simulated => {
             "models have no such messages; measure them on a real node".to_owned()
         }
-        MpiLatency | MpiBandwidth | MpiBothWays | MpiOneSided | MpiPairs | MpiConcurrent
-        | MpiCollectives => library("MPI"),
+        MpiLatency | MpiBandwidth | MpiBothWays | MpiOneSided | MpiPairs | MpiPeers
+        | MpiConcurrent | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),
         Ucx | UcxSwitches => library("UCX"),
         Registration => library("RDMA adapter with libibverbs"),

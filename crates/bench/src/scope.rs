@@ -23,6 +23,8 @@ pub struct PlanScope<'a> {
     pub tuned: &'a TunedKernels,
     /// Seed and number of random sets.
     pub draw: RandomDraw,
+    /// Whether suites of one source take all GPUs as sources.
+    pub all_pairs: bool,
     /// The processes of the run; empty in a run of one process.
     pub ranks: &'a [RankMember],
     /// The file stores of the run, by number.
@@ -44,6 +46,7 @@ impl<'a> PlanScope<'a> {
             env: &NO_SWITCHES,
             tuned: &PLAIN,
             draw: RandomDraw::default(),
+            all_pairs: false,
             ranks: &[],
             stores: &[],
         }

@@ -7,6 +7,7 @@ pub(crate) mod bystander;
 mod contention;
 mod memory;
 mod payloads;
+mod peers;
 mod storage;
 
 use crate::scope::{PlanScope, RandomDraw};
@@ -194,6 +195,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "MPI between every ordered pair of ranks: 8 B latency, 1 MiB bandwidth",
         by_default: |scope| scope.ranks.len() >= 3 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_pairs),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiPeers,
+        about: "MPI from GPU 0 to each peer next to direct copies: 8 B, 16 MiB, 1 GiB, SDMA and blit",
+        by_default: peers::by_default,
+        cases: CaseMaker::Scoped(peers::mpi_peers),
     },
     SuiteSpec {
         id: SuiteId::MpiConcurrent,

@@ -178,6 +178,9 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sets: u32,
+    /// Suite mpi-peers from every GPU to every other, not from the first alone.
+    #[arg(long)]
+    pub(crate) all_pairs: bool,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
 }

@@ -9,8 +9,8 @@ use pathline_message::{
     ExchangeMember, ExchangeOp, MachinePeaks, MessageLibrary, TimeBounds, exchange_of,
 };
 use pathline_schema::{
-    Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, MemKind,
-    MessageOp, Mover, Ns, Place, RankMember, ShmCopies, Topology, Transport, Unit,
+    Bytes, Case, CopyAgent, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd,
+    MemKind, MessageOp, Mover, Ns, Place, RankMember, ShmCopies, Topology, Transport, Unit,
 };
 
 use crate::figure::{LossBreakdown, LossKind, LossStep};
@@ -241,6 +241,9 @@ fn legs(topology: &Topology, flow: &Flow, wire: &MessageOp, engine: &str) -> Opt
         }
         (Unit::Gpu(_), Unit::Gpu(_)) if on_device(src) && on_device(dst) => {
             let by = match wire.via {
+                Transport::Mpi | Transport::Ucx if wire.agent == Some(CopyAgent::Kernel) => {
+                    Mover::Blit { at: src.unit }
+                }
                 Transport::Mpi | Transport::Ucx => Mover::Dma { at: src.unit },
                 Transport::Ccl => {
                     let variant = KernelVariant::standard(KernelOp::Copy);

@@ -3,7 +3,7 @@
 use pathline_flow::RuntimeEnv;
 use pathline_message::{MessageLibrary, exchange_of};
 use pathline_published::{PublishedMetric, PublishedValue};
-use pathline_schema::{MessageOp, Transport};
+use pathline_schema::{CopyAgent, MessageOp, Transport};
 
 use crate::run::{CaseQuantity, RunEntry, RunView};
 
@@ -45,7 +45,8 @@ impl RunView<'_> {
             members.iter().find_map(|m| m.ways.get(&wire.via)).map_or("", String::as_str);
         let text = format!("{recorded} {engine}").to_uppercase();
         let env = RuntimeEnv::from_env(&self.journal.begin.env);
-        let sdma = env.sdma != Some(false) && env.peer_sdma != Some(false);
+        let by_default = env.sdma != Some(false) && env.peer_sdma != Some(false);
+        let sdma = wire.agent.map_or(by_default, |agent| agent == CopyAgent::Engine);
         match wire.via {
             Transport::Mpi if text.contains("CRAY MPICH") => {
                 Some(MessageLibrary::CrayMpich { sdma })

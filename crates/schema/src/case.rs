@@ -70,6 +70,10 @@ impl Flow {
 
     fn wire_misfit(&self, at: Unit, wire: &MessageOp) -> Option<&'static str> {
         let (src, dst) = (&self.src, &self.dst);
+        let on_gpu = src.unit.gpu().or(dst.unit.gpu()).is_some();
+        if wire.agent.is_some() && !on_gpu {
+            return Some("a GPU's copy engine or copy kernel carries messages of GPU memory");
+        }
         let Some(op) = wire.op.collective() else {
             let one_process = src.rank == dst.rank && wire.via != Transport::Ccl;
             return (one_process || src == dst || src.unit != at)
@@ -299,6 +303,8 @@ mod tests {
             "r1.numa0.paged > r0.numa0.paged by cma@numa0[consume,read] x 4KiB",
             "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[send-w64,rndv-put] x 1MiB",
             "r0.numa0.paged > r1.numa0.paged by ucx@numa0[ping,same-l3,proto-v1] x 8B",
+            "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 1MiB",
+            "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[ping,same-l3,engine,proto-v1] x 8B",
         ] {
             assert!(!misfit(fits), "{fits}");
             assert_eq!(fits.parse::<Flow>().unwrap().to_string(), fits);
@@ -310,6 +316,8 @@ mod tests {
             "r0.numa0.paged > r3.numa0.paged by mpi@numa0[barrier] x 1B",
             "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 12B",
             "r0.gpu0.vram > r7.gpu7.vram by mpi@gpu0[all_reduce-unregistered] x 16B",
+            // No GPU copies what is in host memory.
+            "r0.numa0.paged > r1.numa0.paged by mpi@numa0[ping,blit] x 8B",
         ] {
             assert!(misfit(wrong), "{wrong}");
         }
@@ -320,6 +328,8 @@ mod tests {
             "cma@numa0[ping,memcpy+memcpy]",
             // Switches are of UCX, one at a time, and stand last.
             "mpi@numa0[ping,rndv-put]",
+            "ccl@gpu0[send-w1,blit]",
+            "ucx@gpu0[ping,rndv-put,blit]",
             "shm@numa0[ping,memcpy+memcpy,rndv-put]",
             "ucx@numa0[ping,rndv-put,proto-v1]",
             "ucx@numa0[ping,rndv-put,same-l3]",

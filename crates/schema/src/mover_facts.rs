@@ -3,16 +3,17 @@
 //! Planning, predicting, calibrating and reporting ask a row and do not match on [`Mover`], so that a
 //! new mover is decided here once and not forgotten there.
 
-use crate::{IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall};
+use crate::{IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall, words};
 
 /// The engine of a copy by the GPU runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CopyAgent {
     /// A DMA copy engine (SDMA).
     Engine,
     /// The runtime's copy kernel (blit).
     Kernel,
 }
+words!(CopyAgent, "agent of copies", { Engine => "engine", Kernel => "blit" });
 
 /// The expectation of a mover if a GPU touches managed pages that it does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

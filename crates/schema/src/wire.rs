@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::number;
-use crate::{Bytes, CpuHow, ParseError, UcxSetting, serde_as_text, words};
+use crate::{Bytes, CopyAgent, CpuHow, ParseError, UcxSetting, serde_as_text, words};
 
 /// A transport between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -265,7 +265,8 @@ pub enum CoreDistance {
 words!(CoreDistance, "nearness", { SameL3 => "same-l3", OtherL3 => "other-l3" });
 
 /// How bytes go from process to process: `mpi@numa0[send-w64]`, `ccl@gpu0[all_reduce]`,
-/// `shm@numa0[ping,avx512-nt+memcpy,same-l3]`, `ucx@gpu0[send-w64,rndv-put]`.
+/// `mpi@gpu0[send-w64,blit]`, `shm@numa0[ping,avx512-nt+memcpy,same-l3]`,
+/// `ucx@gpu0[send-w64,rndv-put]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageOp {
     /// The transport.
@@ -276,6 +277,9 @@ pub struct MessageOp {
     pub copies: Option<ShmCopies>,
     /// Which cores the processes run on; `None` leaves them where they were started.
     pub near: Option<CoreDistance>,
+    /// What the GPU runtime under an MPI or UCX copies device memory with; `None` leaves the runtime
+    /// as it was started.
+    pub agent: Option<CopyAgent>,
     /// The setting of UCX that differs for it; `None` leaves UCX as it was started.
     pub switch: Option<UcxSetting>,
 }
@@ -283,7 +287,7 @@ pub struct MessageOp {
 impl MessageOp {
     /// An operation of a library, on the cores that the ranks were started on.
     pub const fn new(via: Transport, op: WireOp) -> Self {
-        Self { via, op, copies: None, near: None, switch: None }
+        Self { via, op, copies: None, near: None, agent: None, switch: None }
     }
 
     /// Parses the text in brackets.
@@ -293,8 +297,8 @@ impl MessageOp {
                 "operation between processes",
                 args,
                 "an operation such as send-w64; for shm, cma and xpmem who copies \
-                 (memcpy+avx512-nt, read, write); then same-l3 or other-l3; for ucx last a switch \
-                 such as rndv-put",
+                 (memcpy+avx512-nt, read, write); then same-l3 or other-l3; for mpi and ucx \
+                 engine or blit; for ucx last a switch such as rndv-put",
             )
         };
         let mut words = args.split(',');
@@ -304,6 +308,13 @@ impl MessageOp {
             (Transport::Ucx, Some(Ok(switch))) => {
                 rest.pop();
                 Some(switch)
+            }
+            _ => None,
+        };
+        let agent = match (via, rest.last().map(|word| word.parse())) {
+            (Transport::Mpi | Transport::Ucx, Some(Ok(agent))) => {
+                rest.pop();
+                Some(agent)
             }
             _ => None,
         };
@@ -322,7 +333,7 @@ impl MessageOp {
                 | (Transport::Xpmem, Some(ShmCopies::Single(_)))
                 | (Transport::Mpi | Transport::MpiStaged | Transport::Ccl | Transport::Ucx, None)
         );
-        fits.then_some(Self { via, op, copies, near, switch }).ok_or_else(bad)
+        fits.then_some(Self { via, op, copies, near, agent, switch }).ok_or_else(bad)
     }
 }
 
@@ -334,6 +345,9 @@ impl fmt::Display for MessageOp {
         }
         if let Some(near) = self.near {
             write!(f, ",{near}")?;
+        }
+        if let Some(agent) = self.agent {
+            write!(f, ",{agent}")?;
         }
         self.switch.map_or(Ok(()), |switch| write!(f, ",{switch}"))
     }

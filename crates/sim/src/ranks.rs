@@ -9,7 +9,8 @@ use pathline_flow::{DescError, MachineDesc, MessageSoftware, RuntimeEnv};
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
 use pathline_schema::{
-    Cadence, Case, CpuSet, Ns, Rank, RankMember, Topology, Transport, VerifyResult, WireOp,
+    Cadence, Case, CopyAgent, CpuSet, MessageOp, Ns, Rank, RankMember, Topology, Transport,
+    VerifyResult, WireOp,
 };
 
 use crate::world::SimWorld;
@@ -63,9 +64,10 @@ impl SimRanks {
     }
 
     /// The library that carries a transport in the model.
-    fn library(&self, via: Transport) -> Option<MessageLibrary> {
-        let (software, sdma) = (&self.software, self.sdma);
-        match via {
+    fn library(&self, wire: &MessageOp) -> Option<MessageLibrary> {
+        let software = &self.software;
+        let sdma = wire.agent.map_or(self.sdma, |agent| agent == CopyAgent::Engine);
+        match wire.via {
             Transport::Mpi if software.cray_mpich.is_some() => {
                 Some(MessageLibrary::CrayMpich { sdma })
             }
@@ -86,13 +88,13 @@ impl SimRanks {
         if case.cadence == Cadence::Graph {
             return Err("the model does not know what a graph saves of a launch".into());
         }
-        let by = self.library(wire.via).ok_or_else(|| format!("no {} in this model", wire.via))?;
+        let by = self.library(wire).ok_or_else(|| format!("no {} in this model", wire.via))?;
         match wire.op {
             WireOp::Group { in_place: true, .. } => {
-                return Err("the model does not distinguish operations in place".into());
+                Err("the model does not distinguish operations in place".into())
             }
             WireOp::Group { unregistered: true, .. } => {
-                return Err("the model does not distinguish unregistered buffers".into());
+                Err("the model does not distinguish unregistered buffers".into())
             }
             _ => exchange_of(case, &self.members, by),
         }

@@ -12,7 +12,7 @@ use crate::needs::needs_driver;
 use crate::scope::PlanScope;
 
 /// OSU's window: messages in flight of a pair.
-const WINDOW: u32 = 64;
+pub(super) const WINDOW: u32 = 64;
 /// A window of large messages: its reply costs nothing in comparison.
 const SMALL_WINDOW: u32 = 4;
 /// Sizes at which groups of any number of ranks are compared.
@@ -534,6 +534,10 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
     let host_only = scope.ranks.iter().find_map(|m| m.host_only.get(&wire.via));
     if let Some(why) = host_only.filter(|_| ends.iter().any(on_gpu)) {
         return Some(format!("this {} takes host memory only: {why}", wire.via));
+    }
+    let setting = scope.topology.gpu_env(|caps| caps.copy_engine_env);
+    if wire.agent.is_some() && setting.is_none() {
+        return Some("the runtime of these GPUs has no setting for what copies".to_owned());
     }
     if needs_driver(flow)
         && let Some(why) = scope.without_runtime

@@ -257,7 +257,8 @@ fn scope<'a>(
 ) -> PlanScope<'a> {
     let memory = start.request.settings_on(&about.topology).memory;
     let draw = start.args.select.draw();
-    PlanScope { env: &start.switches, tuned, draw, ..about.scope(memory) }
+    let all_pairs = start.args.select.all_pairs;
+    PlanScope { env: &start.switches, tuned, draw, all_pairs, ..about.scope(memory) }
 }
 
 /// Now, RFC 3339 in UTC, to the second.
@@ -281,6 +282,9 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     if model.is_none() {
         // A model gives each case what it needs.
         plan = plan.with_environments(&crew.about().topology, switches);
+        if let Some(RankJob::Joined { count, by, .. }) = &request.job {
+            plan = plan.with_launched_ranks(&launch_command(by, *count), &command_line());
+        }
     }
     let header = RunHeader {
         host: hostname(),
@@ -354,6 +358,18 @@ fn plan_for(scope: &PlanScope<'_>, args: &RunArgs, name: &str) -> Result<RunPlan
         return Err(anyhow!("nothing to measure on {name}: {why}"));
     }
     Ok(plan)
+}
+
+/// How processes of a launcher are started, for commands that a user may copy.
+fn launch_command(by: &str, ranks: u32) -> String {
+    let program = match by {
+        "Slurm" => "srun",
+        "Flux" => "flux run",
+        "JSM" => "jsrun",
+        "PALS" => "mpiexec",
+        _ => "mpirun",
+    };
+    format!("{program} -n {ranks}")
 }
 
 fn command_line() -> Vec<String> {

@@ -16,6 +16,7 @@ mod overhead;
 pub mod overlap;
 pub mod pairs;
 mod patterns;
+mod peers;
 mod registration;
 pub mod routes;
 mod sent_flows;
@@ -155,10 +156,26 @@ const FIGURES: &[FigureSpec] = &[
         .on_terminal(&[("routes", PageOnly)]),
     FigureSpec::new(&[SuiteId::Contention, SuiteId::Concurrent], contention::find)
         .sentences(&[plain(420), plain(430)]),
-    FigureSpec::new(messages::SUITES, messages::find).sentences(&[
-        plain(600),
-        plain(620),
-        plain(640),
+    FigureSpec::new(messages::SUITES, messages::find)
+        .sentences(&[plain(600), plain(620), plain(640)])
+        .on_terminal(&[
+            ("mpi-pairs-rate-vram", Matrix(65)),
+            ("mpi-pairs-latency-vram", Matrix(66)),
+            ("mpi-pairs-rate-paged", Matrix(67)),
+            ("mpi-pairs-latency-paged", Matrix(68)),
+            ("ccl-pairs-rate-vram", Matrix(70)),
+            ("ccl-pairs-latency-vram", Matrix(71)),
+        ]),
+    FigureSpec::new(&[SuiteId::MpiPeers], peers::find).sentences(&[good(605)]).on_terminal(&[
+        ("mpi-peers-1GiB", Matrix(60)),
+        ("mpi-peers-16MiB", Matrix(61)),
+        ("mpi-peers-8B", Matrix(62)),
+        ("mpi-peers-1GiB-mpi-blit", Matrix(55)),
+        ("mpi-peers-1GiB-mpi-engine", Matrix(56)),
+        ("mpi-peers-1GiB-mpi", Matrix(57)),
+        ("mpi-peers-16MiB-mpi-blit", Matrix(58)),
+        ("mpi-peers-16MiB-mpi-engine", Matrix(59)),
+        ("mpi-peers-16MiB-mpi", Matrix(63)),
     ]),
     FigureSpec::new(&[SuiteId::UcxSwitches], switches::find),
     FigureSpec::new(&[SuiteId::Registration], registration::find),

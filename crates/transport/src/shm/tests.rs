@@ -61,6 +61,7 @@ fn rank(
             op: WireOp::Ping,
             copies,
             near: None,
+            agent: None,
             switch: None,
         },
         bytes: BYTES as u64,

@@ -171,10 +171,12 @@ fn wire() -> impl Strategy<Value = MessageOp> {
         how().prop_map(|how| (Transport::Xpmem, Some(ShmCopies::Single(how)))),
     ];
     let switch = option::of(select(UcxSetting::ALL));
-    (transport, wire_op(), option::of(select(CoreDistance::ALL)), switch).prop_map(
-        |((via, copies), op, near, switch)| {
+    let agent = option::of(select(CopyAgent::ALL));
+    (transport, wire_op(), option::of(select(CoreDistance::ALL)), (agent, switch)).prop_map(
+        |((via, copies), op, near, (agent, switch))| {
             let switch = switch.filter(|_| via == Transport::Ucx);
-            MessageOp { via, op, copies, near, switch }
+            let agent = agent.filter(|_| matches!(via, Transport::Mpi | Transport::Ucx));
+            MessageOp { via, op, copies, near, agent, switch }
         },
     )
 }
