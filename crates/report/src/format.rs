@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pathline_schema::{
-    Bytes, Cadence, CaseOutcome, Collective, Flow, FlowSeries, Journal, MemKind, MessageOp,
-    Transport, VerifyResult, WireOp,
+    Bytes, Cadence, CaseOutcome, Collective, CopyAgent, Flow, FlowSeries, Journal, MemKind,
+    MessageOp, Rank, Transport, VerifyResult, WireOp,
 };
 
 use pathline_explain::message_records::{CountedTimes, library_name, participants};
@@ -20,6 +20,8 @@ pub use elbencho::elbencho;
 
 /// Version of the benchmarks whose format is used.
 const OSU: &str = "7.5";
+/// Type of an element of sums between processes of MPI.
+const SUMMED_TYPE: &str = "MPI_UINT64_T";
 /// Bytes per element: sums are of 64-bit integers.
 const ELEMENT: u64 = 8;
 
@@ -59,6 +61,10 @@ struct OsuBlock {
     op: Option<Collective>,
     mem: MemKind,
     staged: bool,
+    /// What the GPU runtime copies with, where the case names it.
+    agent: Option<CopyAgent>,
+    /// Sender and receiver of a program of two ranks.
+    ends: Option<(Rank, Rank)>,
     ranks: usize,
     pairs: usize,
 }
@@ -102,9 +108,8 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
         WireOp::Group { op, in_place: false, .. } => (8, Some(op)),
         WireOp::Group { .. } | WireOp::Consume => return None,
     };
-    // Of all pairs, the first two ranks are what OSU's two-rank programs measure.
-    let first_two = row.flow.src.rank.0 == 0 && row.flow.dst.rank.0 == 1;
-    if op.is_none() && order != 3 && !first_two {
+    let of_two = op.is_none() && order != 3;
+    if of_two && pairs > 1 && order != 2 {
         return None;
     }
     let ranks = if op.is_some() { participants(row.flow) } else { 2 };
@@ -113,13 +118,15 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
         op,
         mem: row.flow.src.mem,
         staged: row.wire.via == Transport::MpiStaged,
+        agent: row.wire.agent,
+        ends: of_two.then_some((row.flow.src.rank, row.flow.dst.rank)),
         ranks,
         pairs,
     })
 }
 
 fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[MessageRow<'_>]) {
-    let OsuBlock { order, op, mem, staged, ranks, pairs } = block;
+    let OsuBlock { order, op, mem, staged, agent, ends, ranks, pairs } = block;
     let name = match (order, op) {
         (0, _) => "Latency Test".to_owned(),
         (1, _) => "Bandwidth Test".to_owned(),
@@ -134,12 +141,14 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
     };
     let library = library_name(journal, Transport::Mpi);
     let staged = if *staged { " staged through the host by pathline" } else { "" };
-    let what = match (order, op) {
+    let what = match (order, ends) {
         (3, _) => format!("{pairs} pairs"),
-        (_, Some(_)) => format!("{ranks} ranks"),
-        _ => "2 ranks".to_owned(),
+        (_, Some((from, to))) => format!("ranks {} and {}", from.0, to.0),
+        (_, None) => format!("{ranks} ranks"),
     };
-    let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{}", world(journal));
+    let setting = agent.map_or(String::new(), |agent| agent_setting(journal, agent));
+    let world = world(journal);
+    let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{setting}{world}");
     // The title of the programs if built for GPUs.
     let gpu = match mem {
         MemKind::Vram | MemKind::Managed => gpu_word(journal),
@@ -147,7 +156,9 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
     };
     let _ = writeln!(text, "# OSU MPI{gpu} {name} v{OSU}");
     if op != &Some(Collective::Barrier) {
-        let _ = writeln!(text, "# Datatype: MPI_CHAR.");
+        // OSU names the type that it sums; bytes are of no other use.
+        let kind = if op.is_some_and(Collective::reduces) { SUMMED_TYPE } else { "MPI_CHAR" };
+        let _ = writeln!(text, "# Datatype: {kind}.");
     }
     if *order == 3 {
         let _ = writeln!(text, "# [ pairs: {pairs} ] [ window size: {} ]", window(rows));
@@ -157,6 +168,13 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
         line(text, *order, *op, row);
     }
     text.push('\n');
+}
+
+/// `, HSA_ENABLE_SDMA=0`: how the runtime was started for a case that names what copies.
+fn agent_setting(journal: &Journal, agent: CopyAgent) -> String {
+    let name = journal.topology.gpu_env(|caps| caps.copy_engine_env);
+    let value = u8::from(agent == CopyAgent::Engine);
+    name.map_or(String::new(), |name| format!(", {name}={value}"))
 }
 
 fn window(rows: &[MessageRow<'_>]) -> String {

@@ -10,6 +10,26 @@ fn osu_prints_its_own_columns() {
 }
 
 #[test]
+fn osu_prints_a_block_for_every_pair_and_setting() {
+    let case = |to: u32, agent: &str| {
+        format!("r0.gpu0.vram > r{to}.gpu{to}.vram by mpi@gpu0[send-w64{agent}] x 16MiB")
+    };
+    // 64 x 16 MiB in 20 ms are 53687 MB/s.
+    let outcomes = [case(1, ",engine"), case(1, ",blit"), case(7, ",blit")]
+        .map(|case| timed("mpi-peers", &case, 20_000.0, &[20_000.0]))
+        .into();
+    let text = format::osu(&run(8, outcomes)).expect("MPI cases");
+    for block in [
+        "ranks 0 and 1, vram, HSA_ENABLE_SDMA=1",
+        "ranks 0 and 1, vram, HSA_ENABLE_SDMA=0",
+        "ranks 0 and 7, vram, HSA_ENABLE_SDMA=0",
+    ] {
+        assert_eq!(text.matches(block).count(), 1, "{text}");
+    }
+    assert_eq!(text.matches("16777216            53687.09").count(), 3, "{text}");
+}
+
+#[test]
 fn nccl_tests_prints_its_own_table() {
     insta::assert_snapshot!(format::nccl_tests(&messages()).expect("collectives"));
 }
