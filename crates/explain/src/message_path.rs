@@ -99,7 +99,8 @@ impl RunView<'_> {
     /// Lower bounds of the time of a collective by any library; none where its ranks are of several
     /// nodes.
     pub(crate) fn time_bounds(&self, case: &Case) -> Option<TimeBounds> {
-        self.exchange_bounds.of(self.topology(), self.network?, &self.journal.begin.ranks, case)
+        let (case, members) = self.by_node_numbers(case);
+        self.exchange_bounds.of(&self.topology().whole_node(), self.network?, &members, &case)
     }
 
     /// What nothing describes of the time of a message. A discovered topology has no efficiencies of
@@ -132,9 +133,30 @@ impl RunView<'_> {
         Some(MessageLimits { ceiling, bound, path })
     }
 
+    /// A case and the ranks by the node's numbers of GPUs: ranks that see one GPU each call it `gpu0`.
+    fn by_node_numbers(&self, case: &Case) -> (Case, Vec<RankMember>) {
+        let topology = self.topology();
+        let (mut case, mut members) = (case.clone(), self.journal.begin.ranks.clone());
+        for flow in case.timed.iter_mut().chain(&mut case.background) {
+            for place in [&mut flow.src, &mut flow.dst] {
+                let member = self.journal.begin.ranks.iter().find(|m| m.rank == place.rank);
+                if let (Some(member), Unit::Gpu(gpu)) = (member, place.unit) {
+                    place.unit = Unit::Gpu(topology.gpu_of_rank(member, gpu));
+                }
+            }
+        }
+        for member in &mut members {
+            let gpus = member.gpus.iter().map(|gpu| topology.gpu_of_rank(member, *gpu)).collect();
+            member.gpus = gpus;
+        }
+        (case, members)
+    }
+
     fn sent_limits(&self, entry: &RunEntry, quantity: CaseQuantity) -> Option<MessageLimits> {
-        let (network, members) = (self.network?, &self.journal.begin.ranks);
-        let carrier = carrier(network, self.topology(), members, entry.case, entry.engine())?;
+        let network = self.network?;
+        let (case, members) = self.by_node_numbers(entry.case);
+        let node = self.topology().whole_node();
+        let carrier = carrier(network, &node, &members, &case, entry.engine())?;
         let known = loss_breakdown(network, &carrier.case, 1.0)?;
         let mut path = LossBreakdown {
             route: if carrier.route.is_empty() { known.route } else { route_text(&carrier.route) },

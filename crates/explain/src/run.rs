@@ -485,7 +485,7 @@ impl<'a> RunView<'a> {
             let slowest = flows.iter().map(|p| p.rate.gbs()).reduce(f64::min)?;
             Some(slowest * flows.len() as f64).filter(|rate| rate.is_finite() && *rate > 0.0)
         };
-        let peak = all(&Network::from_topology(self.topology()));
+        let peak = all(&Network::from_topology(&self.topology().whole_node()));
         let bound = self.network.and_then(all);
         (peak, bound.filter(|b| peak.is_none_or(|peak| *b < peak * 0.9999)))
     }

@@ -136,7 +136,7 @@ impl MachineChoice {
     /// The description makes no network.
     pub fn network(&self, topology: &Topology, env: &BTreeMap<String, String>) -> Result<Network> {
         Ok(match self {
-            Self::Host(_) => Network::from_topology(topology),
+            Self::Host(_) => Network::from_topology(&topology.whole_node()),
             Self::Model(model) => Network::new(&model.desc, RuntimeEnv::from_env(env))?,
         })
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Gpu, GpuRoute, Link, Topology};
+use crate::{Gpu, GpuRoute, Link, RankMember, Topology};
 
 /// GPUs on the bus that the runtime does not list, because a variable such as `ROCR_VISIBLE_DEVICES`
 /// or a container hides them, with their links. Their numbers follow those of the listed GPUs.
@@ -69,6 +69,12 @@ impl Topology {
         let mut all = all.filter(|gpu| !gpu.pci.is_empty());
         all.find(|gpu| gpu.pci == pci).map(|gpu| gpu.index)
     }
+
+    /// The number here of a GPU of a rank on this node. The rank may call it otherwise; `gpu` is its
+    /// number, which also holds here where identities are unknown.
+    pub fn gpu_of_rank(&self, member: &RankMember, gpu: u32) -> u32 {
+        member.identity(gpu).and_then(|identity| self.gpu_at(&identity.pci)).unwrap_or(gpu)
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +104,20 @@ mod tests {
         assert_eq!(topology.gpu_identity(3), None);
         assert_eq!(topology.gpu_at("0000:d6:00.0"), Some(2));
         assert_eq!((topology.gpu_at("0000:00:00.0"), topology.gpu_at("")), (None, None));
+    }
+
+    #[test]
+    fn ranks_that_call_their_gpus_alike_have_different_ones() {
+        let topology = masked();
+        let member = |pci: &str| RankMember {
+            gpus: vec![0],
+            gpu_identities: vec![GpuIdentity { pci: pci.to_owned(), host_index: 0 }],
+            ..RankMember::default()
+        };
+        assert_eq!(topology.gpu_of_rank(&member("0000:c1:00.0"), 0), 0);
+        assert_eq!(topology.gpu_of_rank(&member("0000:d6:00.0"), 0), 2);
+        let unknown = RankMember { gpus: vec![1], ..RankMember::default() };
+        assert_eq!(topology.gpu_of_rank(&unknown, 1), 1);
     }
 
     #[test]

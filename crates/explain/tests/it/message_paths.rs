@@ -6,7 +6,7 @@ use pathline_explain::figure::{FigureBody, FigureCell, LossKind};
 use pathline_explain::run::{CaseQuantity, RunView};
 use pathline_explain::run_report;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_schema::{CaseOutcome, Journal, Transport, WorldKind};
+use pathline_schema::{CaseOutcome, Journal, LinkEnd, Transport, WorldKind};
 
 use crate::common::shown::*;
 use crate::common::*;
@@ -64,6 +64,39 @@ fn a_message_between_gpus_loses_to_packets_engine_and_protocol() {
     assert_eq!(last.why, "message protocol, 9.51 us a message");
     // The slides of source 004: 49 GB/s by SDMA at this size and window.
     assert_eq!(found.published.map(|p| p.value), Some(49.0));
+}
+
+/// The same node for ranks that see one GPU each, as `select_gpu` starts them.
+fn masked(mut journal: Journal) -> Journal {
+    let topology = &mut journal.topology;
+    for gpu in &mut topology.gpus {
+        gpu.pci = format!("0000:c{}:00.0", gpu.index);
+    }
+    for member in &mut journal.begin.ranks {
+        member.gpu_identities = topology.gpu_identity(member.rank.0).into_iter().collect();
+        member.gpus = vec![0];
+    }
+    topology.hidden.gpus = topology.gpus.split_off(1);
+    let is_own = |end: LinkEnd| !matches!(end, LinkEnd::Gpu(gpu) if gpu > 0);
+    let (own, hidden) = topology.links.drain(..).partition(|link| is_own(link.a) && is_own(link.b));
+    (topology.links, topology.hidden.links) = (own, hidden);
+    journal
+}
+
+#[test]
+fn ranks_that_see_one_gpu_each_have_the_routes_of_the_node() {
+    for (case, peak, route) in [
+        ("r0.gpu0.vram > r1.gpu0.vram by mpi@gpu0[send-w64] x 16MiB", 200.0, "0-1"),
+        // One link joins GPU 0 and GPU 2.
+        ("r0.gpu0.vram > r2.gpu0.vram by mpi@gpu0[send-w64] x 16MiB", 50.0, "0-2"),
+    ] {
+        let outcomes = vec![sent(case, 30.0, "")];
+        let journal = masked(run(WorldKind::Real, "CRAY MPICH version 8.1.28", outcomes));
+        let network = Network::from_topology(&journal.topology.whole_node());
+        let found = cell(&journal, &network);
+        assert_eq!(found.ceiling, Some(peak), "{case}");
+        assert_eq!(found.path.expect("a path").route, route);
+    }
 }
 
 #[test]
