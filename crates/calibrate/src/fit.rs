@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::candidates::{self, GroupCandidate, GroupOrigin};
 use crate::data::{CalibrationData, PathEnds, median};
-use crate::model::{FittedModel, FittedResource, SetRunner, SetTimeline};
+use crate::model::{FittedModel, FittedResource, PartRunner, SetRunner, SetTimeline, last_end};
 use crate::queues::{self, FittedQueue};
 use pathline_schema::LinkEnd;
 pub use uncertainty::AtLeast;
@@ -107,7 +107,9 @@ pub(crate) struct GroupFitter<'a> {
     spread: f64,
     finest: f64,
     runner: SetRunner,
-    timeline: SetTimeline,
+    /// Ends on models that are tried.
+    trial: PartRunner,
+    trial_ends: Vec<f64>,
     /// For each group, its index in the list of prospects.
     taken: Vec<usize>,
     /// Number of links of each path between GPUs.
@@ -131,14 +133,14 @@ pub(crate) fn queue_of(data: &CalibrationData, queues: &[FittedQueue]) -> Vec<Op
     (0..data.paths.len()).map(of).collect()
 }
 
-/// The deviation of a timeline from the measurement: the squared logarithm of the ratio of whole
+/// The deviation of predicted ends from the measurement: the squared logarithm of the ratio of whole
 /// durations, and the mean of those of the single ends.
-fn deviation(data: &CalibrationData, set: usize, timeline: &SetTimeline) -> f64 {
+fn deviation(data: &CalibrationData, set: usize, ends: &[f64]) -> f64 {
     let measured = &data.sets[set].ends;
     let square = |a: f64, b: f64| (a / b).ln().powi(2);
     let last = measured.iter().copied().fold(0.0, f64::max);
-    let each: f64 = measured.iter().zip(&timeline.ends).map(|(m, p)| square(*m, *p)).sum();
-    square(last, timeline.total()) + each / measured.len().max(1) as f64
+    let each: f64 = measured.iter().zip(ends).map(|(m, p)| square(*m, *p)).sum();
+    square(last, last_end(ends)) + each / measured.len().max(1) as f64
 }
 
 /// Minus twice the log likelihood of a deviation, by a Cauchy distribution of this spread. With its
@@ -191,7 +193,8 @@ impl<'a> GroupFitter<'a> {
             spread: COARSE.max(finest),
             finest,
             runner: SetRunner::default(),
-            timeline: SetTimeline::default(),
+            trial: PartRunner::default(),
+            trial_ends: Vec::new(),
             taken: Vec::new(),
             hops: data.hops(),
         };
@@ -223,7 +226,7 @@ impl<'a> GroupFitter<'a> {
         for s in sets {
             if self.used[s] {
                 self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timelines[s]);
-                self.off[s] = loss(deviation(self.data, s, &self.timelines[s]), self.spread);
+                self.off[s] = loss(deviation(self.data, s, &self.timelines[s].ends), self.spread);
             }
         }
     }
@@ -240,13 +243,20 @@ impl<'a> GroupFitter<'a> {
     fn sharpen(&mut self) {
         let used = (0..self.off.len()).filter(|&s| self.used[s]);
         let sizes: Vec<f64> =
-            used.map(|s| deviation(self.data, s, &self.timelines[s]).sqrt()).collect();
+            used.map(|s| deviation(self.data, s, &self.timelines[s].ends).sqrt()).collect();
         self.spread = self.finest.max(median(&sizes)).min(COARSE.max(self.finest));
         self.rerun(0..self.data.sets.len());
     }
 
     fn sum(&self) -> f64 {
         self.off.iter().zip(&self.used).filter(|(_, u)| **u).map(|(o, _)| o).sum()
+    }
+
+    /// Runs a set on the model that `trial` has loaded, without using its stored timeline; gives the end of
+    /// its last flow.
+    fn try_set(&mut self, set: usize) -> f64 {
+        self.trial.ends(&self.model, set, &self.data.sets[set].flows, &mut self.trial_ends);
+        last_end(&self.trial_ends)
     }
 
     /// The sum of deviations of some sets on the current model, without using their stored
@@ -258,9 +268,10 @@ impl<'a> GroupFitter<'a> {
     /// The same, but stops once it exceeds `enough`: no deviation is negative.
     fn try_sum_below(&mut self, sets: &[usize], enough: f64) -> f64 {
         let mut sum = 0.0;
+        self.trial.load(&self.model);
         for &s in sets {
-            self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
-            sum += loss(deviation(self.data, s, &self.timeline), self.spread);
+            self.try_set(s);
+            sum += loss(deviation(self.data, s, &self.trial_ends), self.spread);
             if sum > enough {
                 break;
             }
@@ -312,7 +323,8 @@ impl<'a> GroupFitter<'a> {
             spread: self.spread,
             finest: self.finest,
             runner: SetRunner::default(),
-            timeline: SetTimeline::default(),
+            trial: PartRunner::default(),
+            trial_ends: Vec::new(),
             taken: self.taken.clone(),
             hops: self.hops.clone(),
         }
@@ -489,11 +501,11 @@ impl<'a> GroupFitter<'a> {
         let at = self.model.shared.len() - 1;
         let (capacity, sum) = self.best_capacity(at, &sets, prospect.seen, 0.12, 9);
         self.model.shared[at].capacity = capacity;
+        self.trial.load(&self.model);
         let mut effects = 0;
         let mut changed = Vec::new();
         for &s in &sets {
-            self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
-            let slower = self.timeline.total() / self.timelines[s].total() - 1.0;
+            let slower = self.try_set(s) / self.timelines[s].total() - 1.0;
             effects += usize::from(slower >= MIN_EFFECT);
             if slower.abs() > 1e-4 {
                 changed.push(s);

@@ -1,6 +1,10 @@
 //! The fitted model, and a runner for sets of flows on it.
 
+mod parts;
+
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse};
+
+pub(crate) use parts::PartRunner;
 
 /// One flow of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,8 +71,13 @@ pub struct SetTimeline {
 impl SetTimeline {
     /// The end of the last timed flow.
     pub fn total(&self) -> f64 {
-        self.ends.iter().copied().filter(|e| e.is_finite()).fold(0.0, f64::max)
+        last_end(&self.ends)
     }
+}
+
+/// The end of the last timed flow.
+pub(crate) fn last_end(ends: &[f64]) -> f64 {
+    ends.iter().copied().filter(|e| e.is_finite()).fold(0.0, f64::max)
 }
 
 /// More repetitions are modelled as one after the sum of their start times: their starts overlap

@@ -57,7 +57,7 @@ impl RangeContent {
 /// What a kernel or a loop stores that does not copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredForm {
-    /// A constant, in words of so many bytes.
+    /// A constant, in words of this size in bytes.
     Constant { word: u64 },
     /// `b + 3 c` of two arrays, one behind the other.
     Triad { word: u64 },

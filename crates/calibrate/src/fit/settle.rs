@@ -64,10 +64,10 @@ impl GroupFitter<'_> {
             let shared = self.model.shared.remove(g);
             let sum = self.try_sum(&sets);
             let loses = sum - known;
-            let idle = sets.iter().all(|&s| {
-                self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
-                self.timelines[s].total() < (1.0 + MIN_EFFECT) * self.timeline.total()
-            });
+            self.trial.load(&self.model);
+            let idle = sets
+                .iter()
+                .all(|&s| self.timelines[s].total() < (1.0 + MIN_EFFECT) * self.try_set(s));
             if idle || loses < self.price(self.groups[g].of) {
                 self.groups.remove(g);
                 self.taken.remove(g);

@@ -62,10 +62,10 @@ impl GroupFitter<'_> {
     pub(super) fn slows(&mut self, g: usize) -> usize {
         let sets = self.sets_of(&self.model.shared[g], self.model.shared[g].capacity);
         let capacity = std::mem::replace(&mut self.model.shared[g].capacity, f64::INFINITY);
+        self.trial.load(&self.model);
         let mut slows = 0;
         for s in sets {
-            self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timeline);
-            slows += usize::from(self.timelines[s].total() > 1.01 * self.timeline.total());
+            slows += usize::from(self.timelines[s].total() > 1.01 * self.try_set(s));
         }
         self.model.shared[g].capacity = capacity;
         slows
