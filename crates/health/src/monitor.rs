@@ -25,6 +25,11 @@ const GREAT_LOSS: f64 = 0.2;
 const SLOW_SHARE: f64 = 0.95;
 /// Processes at most in which the state of a process is taken for the reason that a path is slow.
 const MAX_STATES: usize = 2;
+/// Share of rounds in which a link that comes and goes is slow, and in which a healthy path is late.
+const FLICKER_SHARE: f64 = 0.3;
+const LATE_SHARE: f64 = 0.03;
+/// Probability at most that the late rounds of a healthy node are taken for such a link.
+const FALSE_FLICKER: f64 = 1e-3;
 /// Equals that are measured with a suspect in a fresh process, at least.
 pub(crate) const REFERENCES: usize = 5;
 
@@ -283,6 +288,25 @@ impl<'p> HealthMonitor<'p> {
             && self.has_equals(probe)
             && self.series(probe).any(|series| series.fast.rejects_at(CLEAR_LEVEL))
             && self.slow_processes(probe) + self.fine_processes(probe) < 2
+    }
+
+    /// Rounds in which a path was slow, and all rounds, of a process in which it was neither always slow
+    /// nor shown to be fine, if they are more than healthy paths have: a link that comes and goes.
+    ///
+    /// Rounds are samples of an e-process, as processes are in [`Self::is_confirmed`].
+    pub(crate) fn flickering_rounds(&self, probe: usize) -> Option<(usize, usize)> {
+        let limit = self.settings.loss.max(2.0 * self.settings.margin_of(self.tail(probe)));
+        let low = (1.0 - limit.clamp(0.0, 0.99)).ln();
+        let asked = (self.plan.probes.len().max(1) as f64 / FALSE_FLICKER).ln();
+        let of_series = |series: &ProbeSeries| {
+            let slow = series.relative.iter().filter(|relative| **relative < low).count();
+            let others = series.relative.len() - slow;
+            let evidence = slow as f64 * (FLICKER_SHARE / LATE_SHARE).ln()
+                + others as f64 * ((1.0 - FLICKER_SHARE) / (1.0 - LATE_SHARE)).ln();
+            let is_open = !series.is_slow() && !series.is_clear();
+            (is_open && evidence >= asked).then_some((slow, series.relative.len()))
+        };
+        self.series(probe).find_map(of_series)
     }
 
     /// Whether the time of healthy paths of a kind depends on the process.

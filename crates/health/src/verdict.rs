@@ -237,6 +237,13 @@ fn state(
         let path = &suspect.path;
         return (HealthState::Unstable, format!("{path} is slow in {slow} of {all} processes"));
     }
+    let flickers = |probe: usize| Some((probe, monitor.flickering_rounds(probe)?));
+    let flickering = (0..monitor.plan.probes.len()).filter(|&probe| judged(probe));
+    if let Some((probe, (slow, all))) = flickering.filter_map(flickers).next() {
+        let path = monitor.plan.probes.get(probe).map_or("a path", |probe| probe.label.as_str());
+        let reason = format!("{path} comes and goes: slow in {slow} of {all} rounds of a process");
+        return (HealthState::Unstable, reason);
+    }
     if monitor.plan.probes.is_empty() {
         return (HealthState::Inconclusive, "nothing to judge: no GPU was found".into());
     }

@@ -161,6 +161,25 @@ fn a_pair_that_is_slow_in_one_process_is_unstable_if_it_lost_more_than_allowed()
 }
 
 #[test]
+fn a_link_that_comes_and_goes_within_a_process_is_unstable() {
+    let node = &test_nodes()[0];
+    let report = |slow_of_four: usize| {
+        let round = std::cell::Cell::new(0);
+        let slow = |_: usize, label: &str| {
+            let is_meant = label.starts_with("gpu2→gpu3, SDMA");
+            round.set(round.get() + usize::from(is_meant));
+            if is_meant && round.get() % 4 < slow_of_four { 1.25 } else { 1.0 }
+        };
+        noiseless(node, slow).0
+    };
+    // 32 slow rounds of 64: 10^32 x 0.72^32 is far above 88 / 1e-3. The path is neither slow nor clear.
+    let half = report(2);
+    assert_eq!(half.state, HealthState::Unstable, "{half:?}");
+    assert!(half.reason.contains("slow in 32 of 64 rounds"), "{}", half.reason);
+    assert_eq!(report(0).state, HealthState::Pass);
+}
+
+#[test]
 fn equals_in_a_slow_state_do_not_hide_a_slow_path() {
     let node = &test_nodes()[0];
     let class = node.plan.probes.iter().find(|p| p.label.starts_with("numa3→gpu0,")).unwrap().class;
