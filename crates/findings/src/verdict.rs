@@ -131,8 +131,14 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         n => format!("; {n} of {} were disturbed", fmt::count(all, "result")),
     };
     if evidence.compared == 0 {
+        let gpus = journal.topology.gpus.len();
+        let next = match (gpus, evidence.run.simulated()) {
+            (0 | 1, _) => String::new(),
+            (_, Some(machine)) => format!("; next: pathline health --machine {machine}"),
+            (_, None) => "; next: pathline health, which measures equal paths in turn".to_owned(),
+        };
         let reason = format!(
-            "{scope}no case failed, but no path of this run has equals to compare it with{busy}"
+            "{scope}no case failed, but no path of this run has equals to compare it with{busy}{next}"
         );
         return RunAnswer::new(VerdictState::Unknown, reason);
     }
