@@ -21,7 +21,7 @@ impl RunView<'_> {
         }
     }
 
-    /// The published value of a message case in a metric of its own figure.
+    /// The published value of a message case in the metric of a figure.
     pub(crate) fn published_exchange(
         &self,
         entry: &RunEntry,
