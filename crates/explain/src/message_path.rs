@@ -107,10 +107,11 @@ impl RunView<'_> {
     /// packets, engines and loops, so they are in it.
     fn unknown_part(&self, case: &Case, known: &[LossStep]) -> &'static str {
         let of_device = case.timed.iter().any(|f| f.src.unit.gpu().or(f.dst.unit.gpu()).is_some());
-        match (self.simulated().is_some() || !known.is_empty(), of_device) {
-            (true, _) => "message protocol",
-            (false, true) => "packets, copy engine and message protocol",
-            (false, false) => "copy loop and message protocol",
+        match (self.simulated().is_some(), of_device, known.is_empty()) {
+            (true, ..) => "message protocol",
+            (false, true, true) => "packets, copies and message protocol",
+            (false, true, false) => "copies and message protocol",
+            (false, false, _) => "copy loop and message protocol",
         }
     }
 

@@ -106,7 +106,7 @@ fn a_discovered_node_has_the_peak_of_the_links_and_no_engine() {
     assert_eq!((found.ceiling, found.bound), (Some(200.0), None));
     let path = found.path.expect("a path");
     assert_eq!(path.losses.len(), 1);
-    assert!(path.losses[0].why.starts_with("packets, copy engine and message protocol"));
+    assert!(path.losses[0].why.starts_with("packets, copies and message protocol"));
     assert_eq!(found.published.map(|p| p.value), Some(49.0));
 }
 
