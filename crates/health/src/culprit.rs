@@ -171,7 +171,7 @@ impl<'m> ProbeLosses<'m> {
     /// Edits that explain the suspects. If none does alone, all edits, and pairs of the best. Best first.
     ///
     /// The damage that fits best to a part that has nothing to do with the suspects is one that slows no
-    /// probe: it has the likelihood of no damage, and a greater prior than a path that is slow by itself.
+    /// probe: it has the likelihood of no damage, and a greater prior than a path that is slow alone.
     fn ranked(&self) -> Vec<FittedEdit> {
         let edits = self.edits().iter().enumerate();
         let mut ranked: Vec<FittedEdit> =
