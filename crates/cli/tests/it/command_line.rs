@@ -271,8 +271,11 @@ fn wait_for_outcomes(run: &Path, wanted: usize) {
 fn killed_and_resumed_nothing_is_lost_or_measured_twice() {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
-    let pattern = "numa0.huge > * by cpu@numa0[*-t1] x 64KiB";
-    let mut child = command(&["run", "--case", pattern, "--out", text(&run)])
+    // More than 16 cases: those of one group end at nearly the same time.
+    let patterns =
+        ["16KiB", "64KiB"].map(|size| format!("numa0.huge > * by cpu@numa0[*-t1] x {size}"));
+    let cases = ["--case", &patterns[0], "--case", &patterns[1]];
+    let mut child = command(&[&["run"], &cases[..], &["--out", text(&run)]].concat())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -291,7 +294,7 @@ fn killed_and_resumed_nothing_is_lost_or_measured_twice() {
     once.sort();
     once.dedup();
     assert_eq!(once.len(), after.len(), "a case was measured twice");
-    let planned = pathline(&["plan", "--case", pattern, "--json"]);
+    let planned = pathline(&[&["plan"], &cases[..], &["--json"]].concat());
     assert_eq!(after.len(), out(&planned).lines().count());
     assert!(journal(&run).end.expect("an end").complete);
 }
