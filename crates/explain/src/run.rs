@@ -250,7 +250,7 @@ impl<'a> RunView<'a> {
         run
     }
 
-    /// The run without impossible and disturbed results and those that rest on assumed constants of
+    /// The run without impossible results, disturbed ones, and ones that rest on assumed constants of
     /// a model: no sentence rests on these.
     pub fn sound(&self) -> Self {
         let is_sound = |entry: &&RunEntry| {

@@ -90,7 +90,7 @@ fn sums(all: &[FlowSeries]) -> (IoSum, IoSum) {
             let block = series.flow.bytes.as_f64();
             last.ops += series.steps as f64;
             last.bytes += series.moved_bytes.as_f64();
-            // For another flow the count is known only for the end of its own first worker: its
+            // For another flow the count is known only up to the end of that flow's first worker: its
             // share until then.
             let ops = series.io.get(i).map_or(0.0, |r| r.first_done_ops as f64);
             let ops = if done(series) > 0.0 { ops * begun / done(series) } else { 0.0 };

@@ -5,7 +5,7 @@ use pathline_explain::run_report;
 use pathline_flow::Network;
 use pathline_schema::Journal;
 
-/// The report of a journal, with the ceilings of its own topology.
+/// The report of a journal, with the ceilings of its topology.
 pub(crate) fn built(journal: &Journal) -> RunReport {
     run_report::build(journal, Some(&Network::from_topology(&journal.topology)))
 }
