@@ -156,7 +156,7 @@ fn sentences(page: &mut TermPage, report: &RunReport, findings: usize, end: usiz
             page.append(trial);
         }
     }
-    if findings == 0 {
+    if findings == 0 && report.headlines.iter().all(|headline| is_warning(&headline)) {
         page.line(match report.figures.is_empty() {
             true => "No figures.",
             false => "No finding: no rule found anything to act on.",
