@@ -18,6 +18,7 @@ use pathline_hal::conformance::transport::{
 use pathline_hal::{
     CallResult, FlowPart, LocalMemory, NoBarrier, RankBarrier, RepeatMode, TransportPort,
 };
+use pathline_host::clock::pause;
 use pathline_schema::{Collective, MessageOp, Rank, Transport, Unit, WireOp};
 use pathline_stub::need::missing;
 use pathline_transport::{BarrierSegment, MpiPort, SharedBarrier, open_mpi};
@@ -417,10 +418,17 @@ fn open(port: &mut MpiPort) {
     receives.recv[0] = span(&mut into);
     let (id, offer) = port.bind(&parts, RepeatMode::Streaming).unwrap();
     port.join(id, &[offer.clone(), offer]).unwrap();
+    if me == 0 {
+        // MPICH 5 over UCX does not report that a message was cut off if it came before its receive
+        // was posted.
+        pause(Duration::from_millis(200));
+    }
     // A wait for several refers to statuses for the reason.
     assert_ne!(port.run(id, 1, &NoBarrier).unwrap_err().code, 0);
     port.release(id).unwrap();
     println!("rank {me}: the memory may go");
+    // A launcher may drop what it has not forwarded when the job is aborted.
+    pause(Duration::from_millis(200));
     port.abort(0);
 }
 
