@@ -54,7 +54,7 @@ pub(crate) struct ExchangeBounds {
 const UNIT_BYTES: Bytes = Bytes::gib(1);
 
 impl ExchangeBounds {
-    fn of(
+    fn find(
         &self,
         topology: &Topology,
         network: &Network,
@@ -100,7 +100,7 @@ impl RunView<'_> {
     /// nodes.
     pub(crate) fn time_bounds(&self, case: &Case) -> Option<TimeBounds> {
         let (case, members) = self.by_node_numbers(case);
-        self.exchange_bounds.of(&self.topology().whole_node(), self.network?, &members, &case)
+        self.exchange_bounds.find(&self.topology().whole_node(), self.network?, &members, &case)
     }
 
     /// What nothing describes of the time of a message. A discovered topology has no efficiencies of
@@ -134,16 +134,20 @@ impl RunView<'_> {
         Some(MessageLimits { ceiling, bound, path })
     }
 
-    /// A case and the ranks by the node's numbers of GPUs: ranks that see one GPU each call it `gpu0`.
+    /// The node's number of the GPU of a place, if it is one: ranks that see one GPU each call it `gpu0`.
+    pub(crate) fn node_gpu(&self, place: Place) -> Option<u32> {
+        let gpu = place.unit.gpu()?;
+        let member = self.journal.begin.ranks.iter().find(|member| member.rank == place.rank);
+        Some(member.map_or(gpu, |member| self.topology().gpu_of_rank(member, gpu)))
+    }
+
+    /// A case and the ranks by the node's numbers of GPUs: see [`Self::node_gpu`].
     fn by_node_numbers(&self, case: &Case) -> (Case, Vec<RankMember>) {
         let topology = self.topology();
         let (mut case, mut members) = (case.clone(), self.journal.begin.ranks.clone());
         for flow in case.timed.iter_mut().chain(&mut case.background) {
             for place in [&mut flow.src, &mut flow.dst] {
-                let member = self.journal.begin.ranks.iter().find(|m| m.rank == place.rank);
-                if let (Some(member), Unit::Gpu(gpu)) = (member, place.unit) {
-                    place.unit = Unit::Gpu(topology.gpu_of_rank(member, gpu));
-                }
+                place.unit = self.node_gpu(*place).map_or(place.unit, Unit::Gpu);
             }
         }
         for member in &mut members {

@@ -141,7 +141,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             let cell = run.cell(d.sent.entry, CaseQuantity::StepUs);
             (d.op.to_string(), d.sent.size().as_f64(), cell)
         });
-        let bounds = LatencyBounds::of(run, self.whole_group().map(|d| (d.op, d.sent.entry.case)));
+        let bounds = LatencyBounds::new(run, self.whole_group().map(|d| (d.op, d.sent.entry.case)));
         let figure = chart.draw(run, points, |lines| {
             let small: Vec<String> = lines
                 .iter()
@@ -209,7 +209,7 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
             (d.op.to_string(), d.n as f64, cell)
         });
         let of_size = || self.all.iter().filter(|d| d.is_of(SIZE) && d.is_usual());
-        let bounds = LatencyBounds::of(run, of_size().map(|d| (d.op, d.sent.entry.case)));
+        let bounds = LatencyBounds::new(run, of_size().map(|d| (d.op, d.sent.entry.case)));
         let figure = chart.draw(run, points, |lines| {
             let growth: Vec<String> = lines
                 .iter()

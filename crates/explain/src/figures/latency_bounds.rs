@@ -17,7 +17,7 @@ pub(super) struct LatencyBounds {
 impl LatencyBounds {
     /// The bounds of the operations of some cases; none of host memory, and none where no latency of a
     /// copy is known.
-    pub(super) fn of<'c>(
+    pub(super) fn new<'c>(
         run: &RunView,
         cases: impl Iterator<Item = (Collective, &'c Case)>,
     ) -> Self {
@@ -39,7 +39,7 @@ impl LatencyBounds {
         let texts: Vec<String> = self
             .levels
             .iter()
-            .map(|(passes, us)| format!("{} us for {}", fmt::number(*us), of_passes(*passes)))
+            .map(|(passes, us)| format!("{} us for {}", fmt::number(*us), pass_count(*passes)))
             .collect();
         match texts.is_empty() {
             true => String::new(),
@@ -51,7 +51,7 @@ impl LatencyBounds {
     pub(super) fn drawn_in(&self, mut figure: Figure) -> Figure {
         if let FigureBody::Curves(curves) = &mut figure.body {
             let line = |(passes, us): &(u32, f64)| {
-                (format!("{} of the smallest copy", of_passes(*passes)), *us)
+                (format!("{} of the smallest copy", pass_count(*passes)), *us)
             };
             curves.ceilings.extend(self.levels.iter().map(line));
         }
@@ -59,6 +59,6 @@ impl LatencyBounds {
     }
 }
 
-fn of_passes(passes: u32) -> String {
+fn pass_count(passes: u32) -> String {
     if passes == 1 { "1 pass".to_owned() } else { format!("{passes} passes") }
 }

@@ -31,7 +31,7 @@ enum PeerMover {
 }
 
 impl PeerMover {
-    fn of(flow: &Flow) -> Option<Self> {
+    fn from_flow(flow: &Flow) -> Option<Self> {
         match (flow.by, flow.by.wire().map(|wire| (wire.via, wire.agent))) {
             (_, Some((Transport::Mpi, agent))) => Some(match agent {
                 None => Self::Mpi,
@@ -91,9 +91,9 @@ fn values<'b, 'a>(run: &'b RunView<'a>) -> Vec<PeerValue<'b, 'a>> {
         let flow = entry.lone()?;
         let device = flow.src.mem == MemKind::Vram && flow.dst.mem == MemKind::Vram;
         Some(PeerValue {
-            by: PeerMover::of(flow).filter(|_| device)?,
-            from: flow.src.unit.gpu()?,
-            to: flow.dst.unit.gpu()?,
+            by: PeerMover::from_flow(flow).filter(|_| device)?,
+            from: run.node_gpu(flow.src)?,
+            to: run.node_gpu(flow.dst)?,
             size: flow.bytes,
             is_ping: flow.by.wire().is_some_and(|wire| wire.op == WireOp::Ping),
             entry,
