@@ -3,73 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, CaseTimes, MeasuredCase};
-use pathline_stats::median_interval;
+use pathline_schema::Case;
+
+use crate::outlier_case::{CaseTime, OutlierCase, OutlierKind};
 
 /// Minimum cases of a class: with fewer it is unclear which one is the outlier.
 const MIN_CLASS: usize = 4;
 /// An outlier differs from every other case of its class by more than this share.
 const MIN_DISTANCE: f64 = 0.03;
-/// Maximum cases of a run that are measured again.
-const MAX_OUTLIERS: usize = 16;
-
-/// Time of a case: ns per operation of its slowest flow.
-#[derive(Debug, Clone, PartialEq)]
-struct CaseTime {
-    case: Case,
-    median: f64,
-    /// Half width of the 95 % interval of the median.
-    half_width: f64,
-}
-
-impl CaseTime {
-    /// `None` with too few samples for an interval.
-    fn of(measured: &MeasuredCase) -> Option<Self> {
-        let times = CaseTimes::slowest_flow(&measured.series);
-        let interval = median_interval(&times.ns, &times.visits)?;
-        let reps = measured.series.iter().map(|s| s.reps).max()?.max(1) as f64;
-        let (median, half_width) = (interval.median / reps, interval.half_width() / reps);
-        Some(Self { case: measured.case.clone(), median, half_width })
-    }
-
-    /// Relative excess of the slower of the two, if their intervals do not overlap.
-    fn distance(&self, other: &Self) -> f64 {
-        let apart = (self.median - other.median).abs();
-        let least = self.median.min(other.median);
-        if apart <= self.half_width + other.half_width || least <= 0.0 {
-            0.0
-        } else {
-            apart / least
-        }
-    }
-}
-
-/// A case that differs from all others of its class.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OutlierCase {
-    /// The case.
-    pub(crate) case: Case,
-    /// ns an operation.
-    pub(crate) median: f64,
-    /// Number of other cases in its class, and their minimum and maximum time in ns an operation.
-    pub(crate) others: (usize, f64, f64),
-    distance: f64,
-}
-
-impl OutlierCase {
-    /// `21 us an operation, where 7 equal cases take 18 to 19 us`.
-    pub(crate) fn claim(&self) -> String {
-        let (count, least, most) = self.others;
-        let us = |ns: f64| format!("{:.4}", ns / 1e3);
-        format!(
-            "{} us an operation, where {count} cases that differ only in the units they name take {} \
-             to {} us",
-            us(self.median),
-            us(least),
-            us(most)
-        )
-    }
-}
 
 /// Times of all cases of a run, by class.
 #[derive(Debug, Default)]
@@ -78,9 +19,8 @@ pub(crate) struct EqualCases {
 }
 
 impl EqualCases {
-    /// Adds a measured case; replaces an earlier measurement of it.
-    pub(crate) fn add(&mut self, measured: &MeasuredCase) {
-        let Some(time) = CaseTime::of(measured) else { return };
+    /// Adds a time; replaces an earlier one of the case.
+    pub(crate) fn add(&mut self, time: CaseTime) {
         let class = self.classes.entry(class_of(&time.case)).or_default();
         class.retain(|earlier| earlier.case != time.case);
         class.push(time);
@@ -91,25 +31,15 @@ impl EqualCases {
         self.classes.values_mut().for_each(|class| class.retain(|time| time.case != *case));
     }
 
-    /// Outliers, the farthest from their classes first.
+    /// Outliers, class by class.
     pub(crate) fn outliers(&self) -> Vec<OutlierCase> {
-        let mut found: Vec<OutlierCase> =
-            self.classes.values().flat_map(|class| outliers_of(class)).collect();
-        found.sort_by(|a, b| b.distance.total_cmp(&a.distance));
-        found.truncate(MAX_OUTLIERS);
-        found
+        self.classes.values().flat_map(|class| outliers_of(class)).collect()
     }
 
     /// The case as an outlier, if it still is one.
     pub(crate) fn outlier(&self, case: &Case) -> Option<OutlierCase> {
         let class = self.classes.get(&class_of(case))?;
         outliers_of(class).find(|outlier| outlier.case == *case)
-    }
-
-    /// Time of a case, ns an operation.
-    pub(crate) fn median(&self, case: &Case) -> Option<f64> {
-        let class = self.classes.get(&class_of(case))?;
-        class.iter().find(|time| time.case == *case).map(|time| time.median)
     }
 }
 
@@ -123,11 +53,19 @@ fn outliers_of(class: &[CaseTime]) -> impl Iterator<Item = OutlierCase> {
         let times = others().map(|other| other.median);
         let least = times.clone().reduce(f64::min)?;
         let most = times.reduce(f64::max)?;
+        let us = |ns: f64| format!("{:.4}", ns / 1e3);
         (distance > MIN_DISTANCE).then(|| OutlierCase {
             case: time.case.clone(),
-            median: time.median,
-            others: (class.len() - 1, least, most),
+            claim: format!(
+                "{} us an operation, where {} cases that differ only in the units they name take {} \
+                 to {} us",
+                us(time.median),
+                class.len() - 1,
+                us(least),
+                us(most)
+            ),
             distance,
+            kind: OutlierKind::UnlikeEquals,
         })
     })
 }
@@ -162,15 +100,15 @@ fn class_of(case: &Case) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use pathline_schema::{
-        Conditions, FlowSeries, Ns, StopInfo, StopReason, TimerKind, VerifyResult,
+        Conditions, FlowSeries, MeasuredCase, Ns, StopInfo, StopReason, TimerKind, VerifyResult,
     };
 
     use super::*;
 
-    /// Eight samples about `us`, 0.1 % to both sides.
-    fn measured(case: &str, us: f64) -> MeasuredCase {
+    /// Eight samples about `us`, 0.02 % to both sides.
+    pub(crate) fn measured(case: &str, us: f64) -> MeasuredCase {
         let case: Case = case.parse().unwrap();
         let samples = (0..8).map(|i| us * 1e3 * (1.0 + 0.0002 * f64::from(i % 3 - 1)));
         let series = FlowSeries {
@@ -202,7 +140,7 @@ mod tests {
         let mut cases = EqualCases::default();
         for (gpu, us) in us.iter().enumerate() {
             let text = format!("numa0.pinned > gpu{gpu}.vram by dma@gpu{gpu} x 256MiB");
-            cases.add(&measured(&text, *us));
+            cases.add(CaseTime::from_measured(&measured(&text, *us)).unwrap());
         }
         cases
     }
@@ -215,7 +153,7 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].case.to_string().contains("gpu0"));
         assert!((found[0].distance - (5243.0 / 4846.0 - 1.0)).abs() < 1e-3, "{found:?}");
-        assert_eq!(found[0].others.0, 7);
+        assert!(found[0].claim.contains("where 7 cases that differ only"), "{}", found[0].claim);
     }
 
     #[test]
@@ -231,9 +169,8 @@ mod tests {
     fn a_later_measurement_takes_the_place_of_the_first() {
         let mut cases = host_links(&[5243.0, 4845.0, 4844.0, 4845.0]);
         let case = cases.outliers()[0].case.clone();
-        cases.add(&measured(&case.to_string(), 4845.0));
+        cases.add(CaseTime::from_measured(&measured(&case.to_string(), 4845.0)).unwrap());
         assert_eq!(cases.outlier(&case), None);
-        assert!((cases.median(&case).unwrap() - 4845e3).abs() < 1e3);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use pathline_schema::{
 };
 
 use crate::device_failures::DeviceFailures;
-use crate::equal_cases::{EqualCases, OutlierCase};
 use crate::executor::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::journal_file::{JournalFile, JournalFileError};
 use crate::needs::needs_runtime;
+use crate::outlier_case::{OutlierCase, OutlierSearch};
 use crate::plan::{PlannedCase, RunPlan};
 use crate::rank_mismatch;
 use crate::result_warnings;
@@ -246,7 +246,7 @@ impl JournalSession {
             finished: BTreeSet::new(),
             retried: BTreeSet::new(),
             failures: DeviceFailures::new(&begin.ranks),
-            equals: EqualCases::default(),
+            results: OutlierSearch::default(),
         };
         let mut all = || -> io::Result<RunEnd> {
             run.writer.put(JournalRecord::Begin(Box::new(begin.clone())))?;
@@ -317,7 +317,7 @@ struct ActiveRun<'a, 's> {
     retried: BTreeSet<Case>,
     failures: DeviceFailures,
     /// Times of cases, to find outliers among equal ones.
-    equals: EqualCases,
+    results: OutlierSearch,
 }
 
 impl ActiveRun<'_, '_> {
@@ -348,10 +348,10 @@ impl ActiveRun<'_, '_> {
         }
     }
 
-    /// Measures outliers among equal cases again, in a new process. The later figure counts; a note
+    /// Measures outliers among equal cases and next sizes again, in a new process. The later figure counts; a note
     /// keeps the first.
     fn measure_outliers(&mut self, plan: &[&PlannedCase]) -> io::Result<()> {
-        let outliers = self.equals.outliers();
+        let outliers = self.results.outliers();
         let entry = |outlier: &OutlierCase| plan.iter().find(|e| e.case == outlier.case);
         let entries: Vec<&PlannedCase> = outliers.iter().filter_map(entry).copied().collect();
         if entries.is_empty() || (self.interrupt)().is_some() || !self.executor.restart() {
@@ -361,7 +361,7 @@ impl ActiveRun<'_, '_> {
         // A task has one environment.
         for group in entries.chunk_by(|a, b| a.env == b.env) {
             let left = self.usable(group.iter().map(|&entry| entry.clone()).collect())?;
-            left.iter().for_each(|entry| self.equals.forget(&entry.case));
+            left.iter().for_each(|entry| self.results.forget(&entry.case));
             let task = CaseTask { entries: left.clone(), carried: Vec::new() };
             match self.measure(&task)? {
                 TaskEnd::Done => (),
@@ -371,15 +371,15 @@ impl ActiveRun<'_, '_> {
         }
         for first in outliers {
             // `None` if it failed, or the run was interrupted before it.
-            let Some(again) = self.equals.median(&first.case).map(|ns| ns / 1e3) else { continue };
-            let (code, outcome) = match self.equals.outlier(&first.case) {
-                Some(_) => (RunNote::UNLIKE_EQUALS, "so it is no state of one process"),
-                None => (RunNote::REMEASURED, "which is what its figure now shows"),
+            let Some(again) = self.results.median(&first.case).map(|ns| ns / 1e3) else { continue };
+            let (code, outcome) = match self.results.is_outlier(&first) {
+                true => (first.kind.code(), "so it is no state of one process"),
+                false => (RunNote::REMEASURED, "which is what its figure now shows"),
             };
             self.writer.put(JournalRecord::Note(RunNote {
                 code: code.to_owned(),
                 subject: first.case.to_string(),
-                text: format!("{}; in a new process {again:.4} us, {outcome}", first.claim()),
+                text: format!("{}; in a new process {again:.4} us, {outcome}", first.claim),
             }))?;
         }
         Ok(())
@@ -411,7 +411,7 @@ impl ActiveRun<'_, '_> {
     }
 
     fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
-        let Self { executor, writer, carried, finished, failures, equals, .. } = self;
+        let Self { executor, writer, carried, finished, failures, results, .. } = self;
         let before = executor.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
         let mut sink = |event: TaskEvent| -> io::Result<()> {
@@ -428,7 +428,7 @@ impl ActiveRun<'_, '_> {
                 }
                 JournalRecord::Measured(mut measured) => {
                     finished.insert(measured.case.clone());
-                    equals.add(&measured);
+                    results.add(&measured);
                     measured.env.clone_from(&env);
                     for note in result_warnings::about(&measured, overhead_ns, gpus) {
                         writer.put(JournalRecord::Note(note))?;

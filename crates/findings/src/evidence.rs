@@ -6,7 +6,7 @@ use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
 use pathline_health::{UnlikePath, compared_cases, unlike_paths};
-use pathline_schema::{Case, Flow, Gpu, GpuCaps, Journal, Topology};
+use pathline_schema::{Case, Flow, Gpu, GpuCaps, Journal, RunNote, Topology};
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
 
@@ -19,8 +19,14 @@ const WIDEST: f64 = 0.1;
 
 /// Warnings whose results no finding rests on: the median is not that of one state, or not of what the
 /// case names.
-const SUSPECT_CODES: [&str; 5] =
-    ["bimodal", "wandering", "not-migrated", "memory-type", "beyond-ceiling"];
+const SUSPECT_CODES: [&str; 6] = [
+    "bimodal",
+    "wandering",
+    "not-migrated",
+    "memory-type",
+    "beyond-ceiling",
+    RunNote::UNLIKE_NEIGHBOURS,
+];
 
 /// A measured run without the results that a finding must not rest on.
 pub(crate) struct Evidence<'a> {

@@ -512,6 +512,8 @@ impl RunNote {
     pub const REMEASURED: &str = "remeasured";
     /// Code of the note that a case differs from its equals in two processes.
     pub const UNLIKE_EQUALS: &str = "unlike-equals";
+    /// Code of the note that a case disagrees with the next sizes of its path in two processes.
+    pub const UNLIKE_NEIGHBOURS: &str = "unlike-neighbours";
 
     /// Whether the run lacks GPUs that it must have.
     pub fn lacks_gpus(&self) -> bool {

@@ -1,4 +1,4 @@
-//! A case that differs from all its equals is measured again in a new process.
+//! A case that differs from all its equals, or from the next sizes, is measured again in a new process.
 
 use std::fs;
 use std::io::{self, BufReader};
@@ -11,9 +11,11 @@ use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_schema::{Bytes, CaseOutcome, Journal, JournalRecord, Ns, RunNote};
 use tempfile::TempDir;
 
-/// An executor whose processes measure GPU 0 slower by a tenth: the first one, or all.
+/// An executor whose processes measure some cases too slow: the first one, or all.
 struct SlowProcess<'m> {
     here: LocalExecutor<'m>,
+    /// A part of the text of slow cases, and the factor of their times.
+    slow: (&'static str, f64),
     is_slow: bool,
     stays_slow: bool,
     tasks: Vec<usize>,
@@ -37,12 +39,12 @@ impl Executor for SlowProcess<'_> {
         sink: EventSink<'_>,
     ) -> io::Result<TaskEnd> {
         self.tasks.push(task.entries.len());
-        let is_slow = self.is_slow;
+        let (is_slow, (text, factor)) = (self.is_slow, self.slow);
         self.here.measure(task, interrupt, &mut |event| match event {
             TaskEvent::Record(JournalRecord::Measured(mut measured)) => {
-                if is_slow && measured.case.to_string().contains("gpu0.") {
+                if is_slow && measured.case.to_string().contains(text) {
                     let samples = measured.series.iter_mut().flat_map(|s| &mut s.samples_ns);
-                    samples.for_each(|ns| *ns *= 1.1);
+                    samples.for_each(|ns| *ns *= factor);
                 }
                 sink(TaskEvent::Record(JournalRecord::Measured(measured)))
             }
@@ -51,25 +53,32 @@ impl Executor for SlowProcess<'_> {
     }
 }
 
-/// Copies from the host to each GPU of a node; sizes of the tasks, and the journal.
+/// Copies from the host to each GPU of a node, GPU 0 slower by a tenth; sizes of the tasks, and the
+/// journal.
 fn run(stays_slow: bool) -> (Vec<usize>, Journal) {
+    let cases = (0..8).map(|gpu| (gpu, "16MiB")).collect::<Vec<_>>();
+    run_cases(&cases, ("gpu0.", 1.1), stays_slow)
+}
+
+/// Copies from the host to GPUs, by GPU and size.
+fn run_cases(
+    cases: &[(u32, &str)],
+    slow: (&'static str, f64),
+    stays_slow: bool,
+) -> (Vec<usize>, Journal) {
     let desc = MachineDesc::preset("mi250x").unwrap();
     let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
     let about = MachineInfo::of(&machine, None, TimerScope::All);
-    let cases: Vec<_> = machine
-        .topology
-        .gpus
-        .iter()
-        .map(|gpu| {
-            let (g, numa) = (gpu.index, gpu.numa.unwrap());
-            format!("numa{numa}.pinned > gpu{g}.vram by dma@gpu{g} x 16MiB").parse().unwrap()
-        })
-        .collect();
+    let text = |(gpu, size): &(u32, &str)| {
+        let numa = machine.topology.gpus[*gpu as usize].numa.unwrap();
+        format!("numa{numa}.pinned > gpu{gpu}.vram by dma@gpu{gpu} x {size}")
+    };
+    let cases: Vec<_> = cases.iter().map(|case| text(case).parse().unwrap()).collect();
     let memory = Bytes::gib(64);
     let plan = RunPlan::new(&about.scope(memory), &[], &cases).unwrap();
     let settings = default_settings(memory);
     let here = LocalExecutor::new(&machine, about, settings);
-    let mut executor = SlowProcess { here, is_slow: true, stays_slow, tasks: Vec::new() };
+    let mut executor = SlowProcess { here, slow, is_slow: true, stays_slow, tasks: Vec::new() };
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
     let header = RunHeader { host: "test".to_owned(), settings, ..RunHeader::default() };
@@ -78,7 +87,7 @@ fn run(stays_slow: bool) -> (Vec<usize>, Journal) {
     let end = session.run(&mut executor, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
     assert!(end.complete);
     let journal = Journal::read(BufReader::new(fs::File::open(&path).unwrap())).unwrap();
-    assert_eq!((journal.outcomes.len(), journal.partial.len()), (8, 0));
+    assert_eq!((journal.outcomes.len(), journal.partial.len()), (cases.len(), 0));
     (executor.tasks, journal)
 }
 
@@ -93,7 +102,7 @@ fn ratio(journal: &Journal) -> f64 {
 }
 
 fn notes(journal: &Journal) -> Vec<&RunNote> {
-    let codes = [RunNote::REMEASURED, RunNote::UNLIKE_EQUALS];
+    let codes = [RunNote::REMEASURED, RunNote::UNLIKE_EQUALS, RunNote::UNLIKE_NEIGHBOURS];
     journal.notes.iter().filter(|note| codes.contains(&note.code.as_str())).collect()
 }
 
@@ -115,4 +124,19 @@ fn an_outlier_in_two_processes_stays_and_is_named() {
     assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (9, Some(&1)), "{tasks:?}");
     assert!((ratio(&journal) - 1.1).abs() < 0.015, "{}", ratio(&journal));
     assert_eq!(notes(&journal)[0].code, RunNote::UNLIKE_EQUALS);
+}
+
+/// At 28 GB/s 16 MiB take 0.6 ms. With half as long again their rate is a third below the next ones.
+#[test]
+fn a_size_that_disagrees_with_the_next_ones_is_measured_again() {
+    let sweep = ["4MiB", "16MiB", "64MiB"].map(|size| (0, size));
+    for (stays_slow, code) in [(false, RunNote::REMEASURED), (true, RunNote::UNLIKE_NEIGHBOURS)] {
+        let (tasks, journal) = run_cases(&sweep, ("x 16MiB", 1.5), stays_slow);
+        assert_eq!((tasks.iter().sum::<usize>(), tasks.last()), (4, Some(&1)), "{tasks:?}");
+        let notes = notes(&journal);
+        assert_eq!(notes.len(), 1);
+        assert_eq!(notes[0].code, code);
+        assert!(notes[0].text.contains("where 4MiB and 64MiB at their rates"), "{}", notes[0].text);
+        assert!(notes[0].subject.ends_with("x 16MiB"), "{}", notes[0].subject);
+    }
 }
