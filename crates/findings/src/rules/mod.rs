@@ -4,6 +4,7 @@ mod collectives;
 mod copy_engine;
 mod gpu_choice;
 mod host_memory;
+mod messages;
 mod numa;
 mod routes;
 mod storage;
@@ -39,6 +40,7 @@ const RULES: &[FindingRule] = &[
     FindingRule { ids: &[gpu_choice::SPREAD, gpu_choice::SHARED], find: gpu_choice::find },
     FindingRule { ids: &[numa::MATTERS, numa::ALIKE], find: numa::find },
     FindingRule { ids: &[routes::FORWARDED, routes::SHARED], find: routes::find },
+    FindingRule { ids: &[messages::ID], find: messages::find },
     FindingRule {
         ids: &[collectives::LIBRARY, collectives::GRAPH, collectives::SHARE],
         find: collectives::find,

@@ -9,9 +9,11 @@ use pathline_findings::{
     conclude,
 };
 use pathline_flow::Network;
-use pathline_schema::{Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase};
+use pathline_schema::{
+    Case, CaseOutcome, GpuReadings, GpuState, Journal, LinkEnd, MeasuredCase, SuiteId,
+};
 
-use crate::common::{conclusions, fixture, made, simulated, text};
+use crate::common::{conclusions, fixture, made, simulated, simulated_ranks, text};
 
 static MI250X: LazyLock<(Journal, Network)> = LazyLock::new(|| simulated("mi250x"));
 static H200S: LazyLock<(Journal, Network)> = LazyLock::new(|| fixture("h200-x4"));
@@ -52,6 +54,22 @@ fn findings_of_a_run_without_gpus() {
     let journal = made::host_run(20.0);
     let network = Network::from_topology(&journal.topology);
     insta::assert_snapshot!("host-only", text(&conclusions(&(journal, network))));
+}
+
+#[test]
+fn an_engine_holds_messages_between_gpus() {
+    let all = conclusions(&simulated_ranks("mi250x", SuiteId::MpiPeers));
+    let finding = find(&all, "engine-limits-messages").unwrap();
+    // From GPU 0, GPU 1 has four links, 6 two, and 7 two that are forwarded. Windows of 16 MiB over one
+    // link take 29 ms, which is too long for six samples in 250 ms, as are those of 1 GiB.
+    let mut places = finding.places.clone();
+    places.sort();
+    assert_eq!(places, ["r0.gpu0→r1.gpu1", "r0.gpu0→r6.gpu6", "r0.gpu0→r7.gpu7"]);
+    assert!(finding.observation.contains("3 of 3 GPU pairs, messages of 16MiB by"), "{finding:?}");
+    assert!(finding.action.contains("HSA_ENABLE_SDMA=0"), "{finding:?}");
+    let gain = finding.gain.as_ref().unwrap();
+    // Source 004 has 142 GB/s by blit kernel and 49 by SDMA over four links: 2.9.
+    assert!((2.8..3.0).contains(&gain.factor.1), "{gain:?}");
 }
 
 #[test]

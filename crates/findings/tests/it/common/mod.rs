@@ -14,29 +14,45 @@ use pathline_bench::{
 };
 use pathline_findings::{Finding, RunConclusions, conclude};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_schema::{Bytes, Journal};
+use pathline_schema::{Bytes, Journal, SuiteId};
+use pathline_sim::SimOptions;
+
+const MEMORY: Bytes = Bytes::gib(64);
 
 /// A run of the default suites on a simulated machine.
 pub(crate) fn simulated(preset: &str) -> (Journal, Network) {
     let desc = MachineDesc::preset(preset).unwrap();
     let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
-    let memory = Bytes::gib(64);
-    let scope = PlanScope { simulated: true, ..PlanScope::new(&machine.topology, memory) };
+    let scope = PlanScope { simulated: true, ..PlanScope::new(&machine.topology, MEMORY) };
     let plan = RunPlan::new(&scope, &[], &[]).unwrap();
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let executor = LocalExecutor::new(&machine, about, default_settings(MEMORY));
+    (run(executor, &plan), Network::new(&desc, RuntimeEnv::default()).unwrap())
+}
+
+/// A run of a suite by eight processes on a simulated machine.
+pub(crate) fn simulated_ranks(preset: &str, suite: SuiteId) -> (Journal, Network) {
+    let desc = MachineDesc::preset(preset).unwrap();
+    let options = SimOptions { ranks: 8, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options).unwrap();
+    let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let plan = RunPlan::new(&about.scope(MEMORY), &[suite.to_string()], &[]).unwrap();
+    let executor = LocalExecutor::new(&machine, about, default_settings(MEMORY));
+    (run(executor, &plan), Network::new(&desc, RuntimeEnv::default()).unwrap())
+}
+
+fn run(mut executor: LocalExecutor, plan: &RunPlan) -> Journal {
     let header = RunHeader {
         host: "test".to_owned(),
-        settings: default_settings(memory),
+        settings: default_settings(MEMORY),
         ..RunHeader::default()
     };
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("run.jsonl");
-    let about = MachineInfo::of(&machine, None, TimerScope::All);
-    let mut executor = LocalExecutor::new(&machine, about, header.settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
     let session = JournalSession::create(&path).unwrap();
-    session.run(&mut executor, &plan, header, &now, &|| None, &mut |_| {}).unwrap();
-    let journal = Journal::read(BufReader::new(File::open(&path).unwrap())).unwrap();
-    (journal, Network::new(&desc, RuntimeEnv::default()).unwrap())
+    session.run(&mut executor, plan, header, &now, &|| None, &mut |_| {}).unwrap();
+    Journal::read(BufReader::new(File::open(&path).unwrap())).unwrap()
 }
 
 /// A kept run of a real machine.

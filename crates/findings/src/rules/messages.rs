@@ -1,0 +1,102 @@
+//! Messages between GPUs that a library moves slower by copy engine than by copy kernel.
+
+use std::collections::BTreeMap;
+
+use pathline_explain::message_records::library_name;
+use pathline_schema::{Bytes, CopyAgent, MemKind, Place, Transport, WireOp};
+
+use crate::evidence::{Evidence, SoundValue, lost, range_text, widest_text};
+use crate::{Finding, FindingSeverity};
+
+pub(super) const ID: &str = "engine-limits-messages";
+
+/// Rates of one message by what copies it.
+#[derive(Debug, Default)]
+struct AgentRates<'a> {
+    engine: Option<SoundValue<'a>>,
+    kernel: Option<SoundValue<'a>>,
+}
+
+/// A pair of GPUs, at the largest size that was measured both ways.
+struct SlowMessage<'a> {
+    src: Place,
+    dst: Place,
+    engine: SoundValue<'a>,
+    kernel: SoundValue<'a>,
+    factor: f64,
+}
+
+pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
+    [Transport::Mpi, Transport::Ucx].into_iter().filter_map(|via| finding(evidence, via)).collect()
+}
+
+/// Rates of windows of messages between GPUs, by pair and size.
+fn rates<'a>(
+    evidence: &Evidence<'a>,
+    via: Transport,
+) -> BTreeMap<(Place, Place), BTreeMap<Bytes, AgentRates<'a>>> {
+    let mut all: BTreeMap<_, BTreeMap<Bytes, AgentRates>> = BTreeMap::new();
+    for (entry, flow) in evidence.lone() {
+        let device = flow.src.mem == MemKind::Vram && flow.dst.mem == MemKind::Vram;
+        let Some(wire) = flow.by.wire().filter(|wire| wire.via == via && device) else { continue };
+        let (WireOp::Send { .. }, Some(agent)) = (wire.op, wire.agent) else { continue };
+        let sizes = all.entry((flow.src, flow.dst)).or_default();
+        let rates = sizes.entry(flow.bytes).or_default();
+        match agent {
+            CopyAgent::Engine => rates.engine = evidence.rate(entry),
+            CopyAgent::Kernel => rates.kernel = evidence.rate(entry),
+        }
+    }
+    all
+}
+
+fn finding(evidence: &Evidence, via: Transport) -> Option<Finding> {
+    let caps = evidence.caps();
+    let setting = caps.copy_engine_env?;
+    let mut compared = 0;
+    let mut slow = Vec::new();
+    for ((src, dst), sizes) in rates(evidence, via) {
+        let both = |rates: &AgentRates<'_>| rates.engine.is_some() && rates.kernel.is_some();
+        let Some((_, rates)) = sizes.into_iter().rfind(|(_, rates)| both(rates)) else { continue };
+        let (Some(engine), Some(kernel)) = (rates.engine, rates.kernel) else { continue };
+        compared += 1;
+        if let Some(factor) = kernel.gain_over(&engine) {
+            slow.push(SlowMessage { src, dst, engine, kernel, factor });
+        }
+    }
+    slow.sort_by(|a, b| b.factor.total_cmp(&a.factor));
+    let most = slow.first()?;
+    let engines: Vec<SoundValue> = slow.iter().map(|m| m.engine).collect();
+    let kernels: Vec<SoundValue> = slow.iter().map(|m| m.kernel).collect();
+    let factors: Vec<f64> = slow.iter().map(|m| m.factor).collect();
+    let (library, size) =
+        (library_name(evidence.run.journal, via), most.engine.case.timed.first()?.bytes.rounded());
+    let observation = format!(
+        "Between {} of {compared} GPU pairs, messages of {size} by {library} reach {} GB/s{} with {}, \
+         {} with blit kernels.",
+        slow.len(),
+        range_text(&engines),
+        widest_text(&engines),
+        caps.engine_name,
+        range_text(&kernels),
+    );
+    let name = |place: Place| format!("r{}.{}", place.rank.0, place.unit);
+    Some(Finding {
+        cause: format!(
+            "The library copies with the runtime, and one {} engine has one rate whatever the links.",
+            caps.engine_name.trim_end_matches(" engine")
+        ),
+        action: format!(
+            "Start the job with {setting}=0, unless its messages must overlap with kernels."
+        ),
+        gain: evidence.gain(&factors),
+        cost: "The copies occupy compute units of the sender.".to_owned(),
+        places: slow.iter().map(|m| format!("{}→{}", name(m.src), name(m.dst))).collect(),
+        arms: vec![
+            most.engine.arm(format!("{} ({setting}=1)", caps.engine_name)),
+            most.kernel.arm(format!("blit kernel ({setting}=0)")),
+        ],
+        weight: slow.iter().map(|m| lost(&m.kernel, &m.engine)).sum(),
+        ..Finding::new(ID, FindingSeverity::Gain, observation)
+    })
+}
