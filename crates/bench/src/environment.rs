@@ -61,8 +61,8 @@ impl RunPlan {
     }
 }
 
-/// Why a message case that names what copies cannot have it: a variable of the user says otherwise,
-/// and MPI's records do not show what copied.
+/// Why a message case that names its copy agent is refused: a variable of the user requests another
+/// agent, and MPI does not report which one copied.
 fn refused_setting(
     case: &Case,
     topology: &Topology,

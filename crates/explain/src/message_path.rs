@@ -252,7 +252,7 @@ fn legs(topology: &Topology, flow: &Flow, wire: &MessageOp, engine: &str) -> Opt
     };
     let staged = wire.via == Transport::MpiStaged || engine.contains(SHARED_MEMORY);
     let leg = |src: Place, dst: Place, by: Mover| Flow { src, dst, by, bytes: flow.bytes };
-    // Ranks count for who sends; the node is one.
+    // Transfers inside a node name units only; ranks have done their part in `by_node_numbers`.
     let (src, dst) =
         (Place::new(flow.src.unit, flow.src.mem), Place::new(flow.dst.unit, flow.dst.mem));
     let host = |unit: Unit| Place::new(unit, MemKind::Pinned);

@@ -259,21 +259,15 @@ impl<'a> RunView<'a> {
                 && self.beyond.iter().all(|b| b.case != *entry.case)
         };
         let entries = self.entries.iter().filter(is_sound).copied().collect();
-        let Self { journal, network, published, .. } = *self;
-        let (best, beyond, busy) = (BTreeMap::new(), self.beyond.clone(), self.busy.clone());
-        let (arguments, repeats) = (self.arguments.clone(), self.repeats.clone());
-        let exchange_bounds = ExchangeBounds::default();
         let mut run = Self {
-            journal,
             entries,
-            network,
-            exchange_bounds,
-            published,
-            best,
-            arguments,
-            beyond,
-            busy,
-            repeats,
+            exchange_bounds: ExchangeBounds::default(),
+            best: BTreeMap::new(),
+            arguments: self.arguments.clone(),
+            beyond: self.beyond.clone(),
+            busy: self.busy.clone(),
+            repeats: self.repeats.clone(),
+            ..*self
         };
         run.best = run.find_best();
         run

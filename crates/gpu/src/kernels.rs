@@ -290,15 +290,24 @@ impl GpuDriver {
         bytes: Bytes,
         seed: u64,
     ) -> CallResult<Option<u64>> {
-        let function = self.function(gpu, kernel::PATTERN, kernel::CHECK)?;
+        self.lowest_offset(gpu, (kernel::PATTERN, kernel::CHECK), [address, bytes.0, seed])
+    }
+
+    /// Runs a kernel that lowers a 64-bit word to the offset of the first wrong byte; `None` if it
+    /// finds none. The word is its last parameter.
+    pub(crate) fn lowest_offset(
+        &self,
+        gpu: u32,
+        (source, entry): (&'static str, &'static str),
+        [a, b, c]: [u64; 3],
+    ) -> CallResult<Option<u64>> {
+        let function = self.function(gpu, source, entry)?;
         let shape = self.pattern_shape(gpu)?;
         let (_, word) = self.own_work(gpu)?;
         self.enter("check", gpu)?;
         let mut first = u64::MAX;
         self.copy_in("8 B", word, &first.to_ne_bytes())?;
-        self.on_stream(gpu, |stream| {
-            self.enqueue(stream, function, shape, &mut [address, bytes.0, seed, word])
-        })?;
+        self.on_stream(gpu, |stream| self.enqueue(stream, function, shape, &mut [a, b, c, word]))?;
         call!(self, copy_out, "8 B", (&raw mut first).cast::<c_void>(), word, 8)?;
         Ok((first != u64::MAX).then_some(first))
     }

@@ -1,12 +1,10 @@
 //! Comparing what write and triad kernels stored with what they should have.
 
-use std::ffi::c_void;
-
 use pathline_hal::{CallResult, KernelId, KernelLaunch, kernel};
 use pathline_host::spread;
 use pathline_schema::{KernelOp, KernelVariant};
 
-use super::driver::{GpuDriver, call, no_such};
+use super::driver::{GpuDriver, no_such};
 
 impl GpuDriver {
     /// The offset of the first element in the destination of a write or triad kernel that the kernel
@@ -58,17 +56,7 @@ impl GpuDriver {
         first_parameter: u64,
         launch: &KernelLaunch,
     ) -> CallResult<Option<u64>> {
-        let function = self.function(gpu, kernel::STORED, entry)?;
-        let shape = self.pattern_shape(gpu)?;
-        let (_, word) = self.own_work(gpu)?;
-        self.enter("check", gpu)?;
-        let mut first = u64::MAX;
-        self.copy_in("8 B", word, &first.to_ne_bytes())?;
-        self.on_stream(gpu, |stream| {
-            let parameters = &mut [first_parameter, launch.dst, launch.bytes.0, word];
-            self.enqueue(stream, function, shape, parameters)
-        })?;
-        call!(self, copy_out, "8 B", (&raw mut first).cast::<c_void>(), word, 8)?;
-        Ok((first != u64::MAX).then_some(first))
+        let parameters = [first_parameter, launch.dst, launch.bytes.0];
+        self.lowest_offset(gpu, (kernel::STORED, entry), parameters)
     }
 }

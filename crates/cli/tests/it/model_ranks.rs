@@ -83,7 +83,7 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
         out.to_str().unwrap(),
     ]);
     assert!(summary.contains("MPI, blit kernel"), "{summary}");
-    assert!(summary.contains("set HSA_ENABLE_SDMA=0 for"), "{summary}");
+    assert!(summary.contains("Start the job with HSA_ENABLE_SDMA=0"), "{summary}");
     let csv = text(&["report", out.to_str().unwrap(), "--csv", "-"]);
     let mut rows = csv::Reader::from_reader(csv.as_bytes());
     let names: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();

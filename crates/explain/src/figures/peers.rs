@@ -1,8 +1,6 @@
 //! MPI between GPUs next to direct copies of the same pairs and sizes, by the agent that copies.
 
-use pathline_schema::{
-    Bytes, CopyAgent, Flow, GpuCaps, MemKind, Mover, SuiteId, Transport, WireOp,
-};
+use pathline_schema::{Bytes, CopyAgent, Flow, MemKind, Mover, SuiteId, Transport, WireOp};
 
 use super::{
     BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, extremes, grid, published_clause,
@@ -268,13 +266,9 @@ fn sentence(run: &RunView, all: &[PeerValue<'_, '_>]) -> Option<String> {
         let less = shares((1.0 - high, 1.0 - low));
         format!(", {less} below direct copies by kernel")
     });
-    let caps = run.topology().gpus.first().map_or(GpuCaps::of_vendor(""), |gpu| gpu.caps());
-    let setting = caps.copy_engine_env.filter(|_| high > 1.1).map_or(String::new(), |env| {
-        format!("; set {env}=0 for large messages unless copies must overlap with kernels")
-    });
     Some(format!(
         "{} between GPUs at {size}: {engine} GB/s by copy engine, {blit} by blit kernels{below}; blit \
-         is {} times the engine{setting}.",
+         is {} times the engine.",
         run.library(Transport::Mpi),
         fmt::range(low, high)
     ))
