@@ -10,7 +10,7 @@ use pathline_hal::{
 };
 use pathline_schema::{
     Bytes, CHASE_STEPS, Cadence, CpuOp, FaultHandling, Flow, KernelOp, KernelVariant, MemKind,
-    MigrateHow, Mover, Ns, Place, Severity, TimerKind, Unit, VerifyResult,
+    MigrateHow, Mover, Ns, Place, Severity, TimerKind, Topology, Unit, VerifyResult,
 };
 
 use crate::block_sample::SampledBlock;
@@ -22,7 +22,7 @@ use crate::lane::{
 use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
-use crate::suites::host_bulk;
+use crate::suites::{core_bulk, core_cache};
 
 /// Binds the `nth` flow of a case: allocates, compiles, opens streams. If there are enough CPUs,
 /// its threads avoid the CPUs of the other teams of the case. A case with one team uses the same
@@ -78,7 +78,7 @@ pub(crate) fn bind<'m>(
                 bytes: flow.bytes,
                 reps: 1,
                 isolated: cadence == Cadence::Isolated,
-                chase_steps: is_chase_in_parts(machine, flow).then_some(CPU_CHASE_STEPS),
+                chase_steps: chase_steps(&machine.topology, flow),
             };
             let team = machine.team_near(numa, threads, others)?;
             Ok(Box::new(ThreadLane { team, ends, work }))
@@ -90,10 +90,20 @@ pub(crate) fn bind<'m>(
 /// takes a second, so that three samples of it were four times the time budget of a case.
 const CPU_CHASE_STEPS: u64 = 1 << 16;
 
-/// Whether a chase of a CPU follows a part of its chain in each operation. Where caches hold a part of the
-/// chain, a sample must see all of it.
-fn is_chase_in_parts(machine: &Machine, flow: &Flow) -> bool {
-    flow.by.is_chase() && flow.bytes >= host_bulk(&machine.topology)
+/// Parts of a chain that is larger than the cache of its core but not past it: eight samples see all of it.
+const CHASE_PARTS: u64 = 8;
+
+/// Loads that one operation of a CPU's pointer chase follows, if not the whole chain: a cache that can hold
+/// the chain must be filled by all of it before a sample counts.
+fn chase_steps(topology: &Topology, flow: &Flow) -> Option<u64> {
+    if !flow.by.is_chase() || flow.bytes <= core_cache(topology) {
+        return None;
+    }
+    if flow.bytes >= core_bulk(topology) {
+        return Some(CPU_CHASE_STEPS);
+    }
+    let elements = flow.bytes.0 / KernelVariant::chase_bytes(1).0;
+    Some((elements / CHASE_PARTS).max(CPU_CHASE_STEPS))
 }
 
 /// Shortest sample of a GPU's pointer chase: six operations of 1.7 ms over NVLink, each on another

@@ -17,8 +17,8 @@ use pathline_schema::{
     Bytes, Case, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, MemKind,
     MigrateHow, Mover, Ns, NumaDomain, Place, SuiteId, Topology, Transport, Unit,
 };
-pub(crate) use payloads::host_bulk;
-use payloads::{BULK, CHASED_FAR, PayloadSizes, chased};
+use payloads::{BULK, CHASED_FAR, PayloadSizes, chased, host_bulk};
+pub(crate) use payloads::{core_bulk, core_cache};
 
 /// A named set of cases.
 #[derive(Debug, Clone, Copy)]

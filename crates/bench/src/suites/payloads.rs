@@ -30,6 +30,19 @@ pub(crate) fn host_bulk(topology: &Topology) -> Bytes {
     past(Bytes(largest)).min(Bytes(most)).max(BULK)
 }
 
+/// The largest last cache of a single core. A thread fills no other core's cache, and VMs report up to ten
+/// caches of 32 MiB in one domain.
+pub(crate) fn core_cache(topology: &Topology) -> Bytes {
+    let last = topology.caches.iter().map(|cache| cache.level).max().unwrap_or(0);
+    let caches = topology.caches.iter().filter(|c| c.level == last && c.kind != "Instruction");
+    caches.map(|cache| cache.size).max().unwrap_or_default()
+}
+
+/// Payload for the last cache of a single core.
+pub(crate) fn core_bulk(topology: &Topology) -> Bytes {
+    past(core_cache(topology))
+}
+
 /// The largest last cache of the GPUs.
 fn gpu_cache(topology: &Topology) -> Bytes {
     topology.gpus.iter().map(Gpu::last_cache).max().unwrap_or_default()
@@ -109,6 +122,8 @@ mod tests {
             ..Topology::default()
         };
         assert_eq!(host_bulk(&topology), Bytes::mib(1536));
+        // One core has one of them: 4 x 192 MiB.
+        assert_eq!(core_bulk(&topology), Bytes::mib(768));
         let sizes: std::collections::BTreeSet<Bytes> = host(&topology)
             .iter()
             .filter(|case| case.timed[0].src.unit == Unit::Numa(1))

@@ -241,6 +241,8 @@ fn a_chase_of_a_cpu_past_its_caches_is_sampled_in_parts() {
     assert_eq!(series.moved_bytes, Bytes(65_536 * 128));
     assert_eq!(large.stop.reason, StopReason::Precise);
     assert!(large.stop.elapsed < Ns::ms(250.0), "{}", large.stop.elapsed);
+    // A cache of 32 MiB holds a quarter of 128 MiB: an eighth of 1,048,576 loads.
+    assert_eq!(chase("128MiB").series[0].steps, 131_072);
     let series = chase("1MiB").series[0].clone();
     assert_eq!(series.steps, series.reps * (1 << 20) / 128);
 }
