@@ -94,7 +94,9 @@ impl SimHost {
         ends: &WorkEnds,
     ) -> (TransferLoad, u64) {
         let reps = work.reps as f64;
-        let whole = TransferLoad { passes: reps, amount: work.bytes.as_f64() * reps, steps: 0.0 };
+        // Threads start once and then loop, unless they wait for each other before every pass.
+        let starts = if work.isolated { reps } else { 1.0 };
+        let whole = TransferLoad { passes: starts, amount: work.bytes.as_f64() * reps, steps: 0.0 };
         match work.work.op {
             CpuOp::Chase => {
                 let chain = work.work.effect(work.bytes).chain;
