@@ -644,18 +644,27 @@ fn sweep(topology: &Topology) -> Vec<Case> {
         paths.push((vram(peer), vram(first), copy));
     }
     // Page-locking or faulting in gigabytes takes longer than to copy them.
-    let largest = |src: Place, dst: Place| match (src.mem, dst.mem) {
-        (MemKind::Vram, MemKind::Vram) => Bytes::gib(8),
-        (_, MemKind::Managed) => BULK,
-        _ => Bytes::gib(1),
+    let between_gpus =
+        |src: Place, dst: Place| src.mem == MemKind::Vram && dst.mem == MemKind::Vram;
+    let largest = |src: Place, dst: Place| match between_gpus(src, dst) {
+        true => Bytes::gib(8),
+        false => Bytes::gib(1),
     };
+    // Last, so that the coarse order of the other sizes stays.
+    let order = coarse_first(&sizes(Bytes(256), Bytes::gib(8))).into_iter().chain([CROSSOVER]);
     let mut cases = Vec::new();
-    for bytes in coarse_first(&sizes(Bytes(256), Bytes::gib(8))) {
-        let fits = paths.iter().filter(|&&(src, dst, _)| bytes <= largest(src, dst));
+    for bytes in order {
+        let fits = paths.iter().filter(|&&(src, dst, _)| {
+            bytes <= largest(src, dst) && (bytes != CROSSOVER || !between_gpus(src, dst))
+        });
         cases.extend(fits.map(|&(src, dst, by)| Case::single(src, dst, by, bytes)));
     }
     cases
 }
+
+/// Size between 16 and 64 MiB at which host paths are swept, too: up to here zero-copy access is as
+/// fast as a copy of pinned memory on an MI250X node (arXiv:2410.00801, figure 3).
+const CROSSOVER: Bytes = Bytes::mib(32);
 
 /// One peer for each width and length of route from `first`, nearest class first.
 fn peers_of_each_class(topology: &Topology, first: u32) -> Vec<u32> {

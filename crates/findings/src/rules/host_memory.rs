@@ -13,6 +13,7 @@ use crate::{Finding, FindingSeverity};
 pub(super) const PAGEABLE: &str = "pageable-copies-slow";
 pub(super) const BY_SIZE: &str = "memory-kind-by-size";
 pub(super) const ZERO_COPY: &str = "zero-copy-for-small";
+pub(super) const CROSSOVER: &str = "zero-copy-crossover";
 pub(super) const FAULTS: &str = "page-faults-slow";
 pub(super) const ALIKE: &str = "pinned-kinds-alike";
 
@@ -26,6 +27,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         by_size(evidence, &all, true),
         by_size(evidence, &all, false),
         zero_copy(evidence, &all),
+        crossover(evidence, &all),
         faults(evidence, &all),
         alike(evidence, &all),
     ]
@@ -322,6 +324,73 @@ fn zero_copy(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
         ],
         weight: lost(&read.rate, &copy.rate),
         ..Finding::new(ZERO_COPY, FindingSeverity::Gain, observation)
+    })
+}
+
+/// Zero-copy access next to the copy of pinned memory at one size.
+struct InPlaceAndCopied<'a> {
+    bytes: Bytes,
+    read: HostTransfer<'a>,
+    copy: HostTransfer<'a>,
+}
+
+/// The size up to which a kernel that reads host memory in place keeps up with a copy of pinned
+/// memory, and the size from which the copy is faster at every size.
+fn crossover(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
+    let gpu = *gpus(all).first()?;
+    let of = || all.iter().filter(|t| t.gpu == gpu && t.inward);
+    let sizes: BTreeSet<Bytes> = of().map(|t| t.bytes).collect();
+    let at = |bytes: Bytes| {
+        let faster = |a: &&HostTransfer, b: &&HostTransfer| a.rate.value.total_cmp(&b.rate.value);
+        let reads =
+            of().filter(|t| t.bytes == bytes && matches!(t.kind, HostPathKind::ZeroCopy(_)));
+        let copy =
+            of().find(|t| t.bytes == bytes && t.kind == HostPathKind::Copy(MemKind::Pinned))?;
+        Some(InPlaceAndCopied { bytes, read: *reads.max_by(faster)?, copy: *copy })
+    };
+    let both: Vec<InPlaceAndCopied> = sizes.into_iter().filter_map(at).collect();
+    let slower = |b: &InPlaceAndCopied| b.copy.rate.gain_over(&b.read.rate);
+    // Both sides of the crossover need a size: one alone does not show where it lies.
+    let first = both.iter().rposition(|b| slower(b).is_none())? + 1;
+    let (last, from) = (both.get(first - 1)?, both.get(first)?);
+    let factors: Vec<f64> = both.iter().skip(first).filter_map(slower).collect();
+    let range = [last.bytes, from.bytes].map(|b| b.rounded());
+    let rates = |b: &InPlaceAndCopied| {
+        format!(
+            "{} against {} GB/s",
+            fmt::number(b.read.rate.value),
+            fmt::number(b.copy.rate.value)
+        )
+    };
+    let observation = format!(
+        "Access in place ({}) keeps up with copies of pinned memory up to {} ({}); from {} on the copy \
+         is faster ({}, gpu{gpu}).",
+        last.read.kind.label(),
+        range[0],
+        rates(last),
+        range[1],
+        rates(from),
+    );
+    Some(Finding {
+        action: format!(
+            "Read inputs of up to {} in place; copy larger ones from pinned memory first.",
+            range[0]
+        ),
+        gain: evidence.gain(&factors),
+        cost: "A copy takes device memory, and ends before the kernel starts.".to_owned(),
+        places: vec![format!("gpu{gpu}")],
+        arms: [last, from]
+            .into_iter()
+            .flat_map(|b| {
+                let size = b.bytes.rounded();
+                [
+                    b.read.rate.arm(format!("{}, {size}", b.read.kind.label())),
+                    b.copy.rate.arm(format!("{} copy, {size}", b.copy.kind.label())),
+                ]
+            })
+            .collect(),
+        weight: lost(&from.copy.rate, &from.read.rate),
+        ..Finding::new(CROSSOVER, FindingSeverity::Gain, observation)
     })
 }
 

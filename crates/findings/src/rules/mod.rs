@@ -32,6 +32,7 @@ const RULES: &[FindingRule] = &[
             host_memory::PAGEABLE,
             host_memory::BY_SIZE,
             host_memory::ZERO_COPY,
+            host_memory::CROSSOVER,
             host_memory::FAULTS,
             host_memory::ALIKE,
         ],
