@@ -38,6 +38,9 @@ pub struct LibraryReport {
     pub costs: Cow<'static, str>,
     /// How to get it.
     pub way_out: Cow<'static, str>,
+    /// Facts about this build that change what can be measured with it, a line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// Names of a library's file.
@@ -144,6 +147,7 @@ impl LibrarySpec<'_> {
             tried,
             costs: self.costs.into(),
             way_out: self.way_out.into(),
+            notes: Vec::new(),
         }
     }
 

@@ -223,6 +223,20 @@ impl GpuRuntime {
         search::compiler(self.family, query)
     }
 
+    /// The call that exports device memory as dma-buf.
+    ///
+    /// # Errors
+    /// The library is not open, or has no such call; why, and what has one.
+    pub fn export_call(&self) -> Result<&'static str, String> {
+        let bound = self.bound.as_ref().ok_or("the runtime's library is not open")?;
+        if let Some(call) = &bound.api.handle_of_range {
+            return Ok(call.name);
+        }
+        let export = bound.dialect.export();
+        let (why, instead) = export.refusal;
+        export.call.map(|_| export.name).ok_or_else(|| format!("{why}; {instead}"))
+    }
+
     /// Reports on its run-time compiler and that compiler's dependency.
     pub fn compilers(&self) -> Vec<LibraryReport> {
         let major = self.bound.as_ref().map_or(0, |bound| bound.major);

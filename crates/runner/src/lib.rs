@@ -34,8 +34,8 @@ pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};
 pub use origins::{ModelVariants, OriginExecutor};
 pub use probe::{
-    DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeError, ProbeLimits,
-    RuntimeAnswer, ask, ask_and_show, serve_probe,
+    AdapterAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeError,
+    ProbeLimits, RuntimeAnswer, ask, ask_and_show, serve_probe,
 };
 pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
 pub use ranks::{MeetingPlace, RankJob, RankKeeper, joined, keep, serve_rank};

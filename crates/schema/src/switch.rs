@@ -58,6 +58,9 @@ switches! {
 }
 
 impl UcxSetting {
+    /// Separates, in the description of a rank's UCX, the variables that its build does not have.
+    pub const INERT: &str = "; inert in this build: ";
+
     /// Whether it is of a transport for device memory, so that messages of host memory do not pass
     /// it.
     pub fn is_of_devices(self) -> bool {

@@ -353,15 +353,17 @@ impl Drop for VerbsLibrary {
     }
 }
 
-/// libibverbs, with the RDMA devices of this machine in place of its version.
-pub fn rdma_library() -> LibraryReport {
+/// libibverbs, with the RDMA devices of this machine in place of its version, and whether it
+/// registers memory by dma-buf; `None` if it was not opened.
+pub fn rdma_library() -> (LibraryReport, Option<bool>) {
     let (api, mut report) = search();
+    let dmabuf = api.as_ref().map(|api| api.register_dmabuf.is_some());
     if let (Some(api), Some(path)) = (api, report.path.clone()) {
         let names = VerbsLibrary::over(api, path, &Topology::default()).names();
         report.version =
             if names.is_empty() { "no RDMA device".to_owned() } else { names.join(", ") };
     }
-    report
+    (report, dmabuf)
 }
 
 #[cfg(test)]

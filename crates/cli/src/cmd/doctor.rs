@@ -1,6 +1,9 @@
 //! `pathline doctor`. No library of a vendor is opened in this process: each is asked in a child that may
 //! crash, hang or end.
 
+mod dmabuf;
+mod kernel_config;
+
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -9,8 +12,8 @@ use anyhow::Result;
 use pathline_dylib::{LibraryReport, TriedPlace};
 use pathline_gpu::{RuntimeFamily, cache_base, chosen_family, kernel_cache, writable};
 use pathline_runner::{
-    DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe, ProbeError, ProbeLimits,
-    RuntimeAnswer, ask, ask_and_show,
+    AdapterAnswer, DirectAnswer, HostAnswer, HostSurvey, LibraryChoice, LibraryProbe, ProbeError,
+    ProbeLimits, RuntimeAnswer, ask, ask_and_show,
 };
 use pathline_schema::Topology;
 use pathline_storage::without_rings;
@@ -52,14 +55,18 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     }
     library(&found.direct.report, brief);
     found.direct.notes.iter().for_each(|note| outln!("    {note}"));
+    // On a host without GPUs and without a runtime for them there is nothing to explain.
+    let asked = gpus > 0 || !brief || found.runtime.driver.path.is_some();
+    if asked {
+        let config = kernel_config::read(Path::new("/"));
+        dmabuf::print(&found.runtime.export, found.registers_dmabuf, config.as_ref());
+    }
     folders();
     choice.iter().chain(&family.numbering_note()).for_each(|note| outln!("note: {note}"));
     let (machine, lost) = machine(args, &found, limits);
     if machine.listed > 0 {
         device_memory(args);
     }
-    // On a host without GPUs and without a runtime for them there is nothing to explain.
-    let asked = gpus > 0 || !brief || found.runtime.driver.path.is_some();
     if let Some(why) = machine.without.as_ref().filter(|_| asked) {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
     }
@@ -90,6 +97,8 @@ struct Findings {
     collectives: Vec<LibraryReport>,
     between: [LibraryReport; 3],
     direct: DirectAnswer,
+    /// Whether libibverbs registers memory by dma-buf; `None` if it was not opened.
+    registers_dmabuf: Option<bool>,
     /// Libraries that ended or held the process that asked them.
     lost: usize,
     /// Whether the GPU runtime is one of them.
@@ -102,8 +111,10 @@ impl Findings {
         let limits = survey.limits;
         let one = |probe| ask::<LibraryReport>(probe, libraries, limits);
         thread::scope(|scope| {
-            let [mpi, ucx, rdma] = [LibraryProbe::Mpi, LibraryProbe::Ucx, LibraryProbe::Rdma]
-                .map(|probe| scope.spawn(move || one(probe)));
+            let [mpi, ucx] =
+                [LibraryProbe::Mpi, LibraryProbe::Ucx].map(|probe| scope.spawn(move || one(probe)));
+            let rdma =
+                scope.spawn(move || ask::<AdapterAnswer>(LibraryProbe::Rdma, libraries, limits));
             let others = scope.spawn(move || {
                 ask::<Vec<LibraryReport>>(LibraryProbe::OtherRuntimes, libraries, limits)
             });
@@ -124,7 +135,8 @@ impl Findings {
                 Ok(answer) => answer,
                 Err(error) => {
                     let without = Some(error.to_string());
-                    RuntimeAnswer { driver: known(Err(error), "GPU runtime"), without }
+                    let export = Err(error.to_string());
+                    RuntimeAnswer { driver: known(Err(error), "GPU runtime"), without, export }
                 }
             };
             let compilers =
@@ -153,11 +165,13 @@ impl Findings {
                 Ok(Err(error)) => vec![known(Err(error), "the other GPU runtime")],
                 Err(_) => Vec::new(),
             };
-            let between = [
-                known(joined(mpi), "MPI"),
-                known(joined(ucx), "UCX"),
-                known(joined(rdma), "libibverbs"),
-            ];
+            let (rdma, registers_dmabuf) = match rdma.join() {
+                Ok(Ok(AdapterAnswer { report, dmabuf })) => (Ok(report), dmabuf),
+                Ok(Err(error)) => (Err(error), None),
+                Err(_) => (Err(ProbeError::NotStarted("its thread was lost".to_owned())), None),
+            };
+            let between =
+                [known(joined(mpi), "MPI"), known(joined(ucx), "UCX"), known(rdma, "libibverbs")];
             let collectives = collectives_libraries(runtime.driver.path.as_deref());
             Self {
                 runtime,
@@ -168,6 +182,7 @@ impl Findings {
                 collectives,
                 between,
                 direct,
+                registers_dmabuf,
                 lost,
                 runtime_lost,
             }
@@ -243,6 +258,7 @@ fn print_library(found: &LibraryReport, brief: bool, more: &str) {
         None if found.tried.iter().all(absent) => outln!("{MISSING} {what}: not found{more}"),
         None => outln!("{BROKEN} {what}: unusable{more}"),
     }
+    found.notes.iter().for_each(|note| outln!("    {note}"));
     if found.path.is_none() && !brief {
         outln!("    so:      {}", found.costs);
         outln!("    do this: {}", found.way_out);

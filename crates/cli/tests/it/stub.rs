@@ -139,6 +139,10 @@ fn a_host_without_rdma_devices_skips_registration() {
     let doctor = text(&node.pathline(&["doctor"]).stdout);
     assert!(doctor.contains("libibverbs: no RDMA device ("), "{doctor}");
     assert!(doctor.contains(" io_uring: "), "{doctor}");
+    for prerequisite in ["GPU runtime exports", "libibverbs registers", "kernel lets adapters"] {
+        let line = format!(" dma-buf: {prerequisite}");
+        assert!(doctor.lines().any(|text| text.contains(&line)), "{line}\n{doctor}");
+    }
     assert!(
         doctor.lines().any(|line| line.contains("] ") && line.contains(" cuFile: ")),
         "{doctor}"

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Bytes, SuiteId, UcxSetting, WireOp};
+use pathline_schema::{Bytes, SuiteId, Transport, UcxSetting, WireOp};
 
 use super::sent_flows::{self, SendKind, SentFlow, apart, memory};
 use super::{BetterWhen, Figure, FigureBody, SuiteFindings, grid};
@@ -66,7 +66,7 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
     };
     let found: Vec<(UcxSetting, Vec<SettingChange>)> =
         rows.iter().flatten().map(|&switch| (switch, changes(switch))).collect();
-    let finding = finding(&found, &absent);
+    let finding = finding(&found, &absent, &inert(run));
     let label = |switch: Option<UcxSetting>| {
         switch.map_or_else(
             || "as started".to_owned(),
@@ -80,7 +80,7 @@ fn figure(run: &RunView, all: &[SentFlow<'_, '_>], sends: bool, kind: SendKind) 
         (label, |size: Bytes| size.to_string()),
         cell,
     );
-    let library = run.library(pathline_schema::Transport::Ucx);
+    let library = run.library(Transport::Ucx);
     let what = if sends { "bandwidth of message windows" } else { "time of a message one way" };
     (!rows.is_empty()).then(|| Figure {
         id: format!("ucx-switches-{}-{}", if sends { "rate" } else { "latency" }, kind.id()),
@@ -104,7 +104,19 @@ fn protocols_of(sent: &SentFlow<'_, '_>) -> BTreeSet<String> {
     sent.entry.engine().split(" | ").map(one).collect()
 }
 
-fn finding(found: &[(UcxSetting, Vec<SettingChange>)], absent: &BTreeSet<UcxSetting>) -> String {
+/// Variables that the UCX of this run does not have, as its first rank describes it.
+fn inert(run: &RunView) -> Vec<String> {
+    let ranks = &run.journal.begin.ranks;
+    let text = ranks.iter().find_map(|m| m.ways.get(&Transport::Ucx));
+    let names = text.and_then(|text| text.split_once(UcxSetting::INERT)).map_or("", |cut| cut.1);
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
+fn finding(
+    found: &[(UcxSetting, Vec<SettingChange>)],
+    absent: &BTreeSet<UcxSetting>,
+    inert: &[String],
+) -> String {
     let mut texts = Vec::new();
     let of = |wanted: &dyn Fn(&[SettingChange]) -> bool| -> Vec<String> {
         let all = found.iter().filter(|(_, changes)| !changes.is_empty() && wanted(changes));
@@ -128,6 +140,7 @@ fn finding(found: &[(UcxSetting, Vec<SettingChange>)], absent: &BTreeSet<UcxSett
     );
     let absent: Vec<String> = absent.iter().map(UcxSetting::to_string).collect();
     add(absent, "Unknown to this UCX, or already set");
+    add(inert.to_vec(), "Without effect, since this build does not have it");
     texts.join(" ")
 }
 
@@ -140,4 +153,18 @@ fn extreme(found: &[(UcxSetting, Vec<SettingChange>)], gains: bool) -> Option<St
     let by =
         if change.protocol { "another protocol" } else { "the same protocol according to UCX" };
     Some(format!("{switch}, {} times at {} ({by})", fmt::number(gain), change.size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_a_build_does_not_have_are_named() {
+        let inert = ["UCX_NT_BUFFER_TRANSFER_MIN".to_owned()];
+        let text = finding(&[], &BTreeSet::new(), &inert);
+        let expected = "Without effect, since this build does not have it";
+        assert_eq!(text, format!("{expected}: UCX_NT_BUFFER_TRANSFER_MIN."));
+        assert_eq!(finding(&[], &BTreeSet::new(), &[]), "");
+    }
 }

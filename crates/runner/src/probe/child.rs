@@ -13,7 +13,8 @@ use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal,
 use serde::Serialize;
 
 use super::{
-    DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeMessage, RuntimeAnswer,
+    AdapterAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeMessage,
+    RuntimeAnswer,
 };
 use crate::choice::LibraryChoice;
 use crate::device_memory;
@@ -44,7 +45,10 @@ pub fn serve_probe(
     match probe {
         LibraryProbe::Mpi => answer(&mpi_library(None)),
         LibraryProbe::Ucx => answer(&ucx_library()),
-        LibraryProbe::Rdma => answer(&rdma_library()),
+        LibraryProbe::Rdma => {
+            let (report, dmabuf) = rdma_library();
+            answer(&AdapterAnswer { report, dmabuf })
+        }
         LibraryProbe::Management => {
             let found = management();
             let (files, gpus, warnings) = (found.files(), found.gpus(), found.warnings());
@@ -52,7 +56,8 @@ pub fn serve_probe(
         }
         LibraryProbe::Runtime => {
             let found = runtime(&host(), &asked);
-            answer(&RuntimeAnswer { driver: found.driver, without: found.without })
+            let export = found.export_call().map(str::to_owned);
+            answer(&RuntimeAnswer { driver: found.driver, without: found.without, export })
         }
         LibraryProbe::OtherRuntimes => {
             answer(&other_runtimes(chosen_family(&host(), &asked).0, &asked))

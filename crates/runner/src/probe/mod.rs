@@ -42,7 +42,7 @@ pub enum LibraryProbe {
     AnyCompiler,
     /// The library of GPU direct: a [`DirectAnswer`].
     Direct,
-    /// libibverbs and its devices: a [`LibraryReport`].
+    /// libibverbs and its devices: an [`AdapterAnswer`].
     Rdma,
     /// Whether MPI takes device memory, tried in further processes: a line, if there is an MPI.
     DeviceMemory,
@@ -72,6 +72,17 @@ pub struct RuntimeAnswer {
     pub driver: LibraryReport,
     /// Why it cannot be opened; `None` if no reason is known.
     pub without: Option<String>,
+    /// The call that exports device memory as dma-buf, or why there is none.
+    pub export: Result<String, String>,
+}
+
+/// libibverbs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AdapterAnswer {
+    /// The library, with its devices.
+    pub report: LibraryReport,
+    /// Whether it registers memory by dma-buf; `None` if it was not opened.
+    pub dmabuf: Option<bool>,
 }
 
 /// The library of GPU direct.

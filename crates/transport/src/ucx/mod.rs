@@ -1,6 +1,7 @@
 //! UCX, bound at run time: messages by tag, and reads and writes of remote memory.
 
 mod api;
+mod build_facts;
 mod engine_label;
 mod exchange;
 mod lane;
@@ -61,9 +62,13 @@ pub(crate) fn open(asked: Option<&Path>) -> std::result::Result<UcxPort, String>
     Ok(UcxPort { bound, workers, ucp, settings, made, broken })
 }
 
-/// The report of the search for libucp. Starts nothing.
+/// The report of the search for libucp, with what its build lacks. Starts nothing.
 pub(crate) fn library(asked: Option<&Path>) -> LibraryReport {
-    search::search(asked).1
+    let (ucp, mut report) = search::search(asked);
+    if ucp.is_some() {
+        report.notes = build_facts::notes();
+    }
+    report
 }
 
 impl UcxPort {
@@ -111,7 +116,15 @@ impl TransportPort for UcxPort {
     fn library(&self) -> String {
         let file = self.ucp.path.display();
         let set = if self.settings.is_empty() { "" } else { ", with " };
-        format!("UCX {} ({file}){set}{}", self.ucp.version, self.settings.join(" "))
+        let inert = build_facts::inert_settings();
+        let names: Vec<&str> = inert.iter().map(|setting| setting.name).collect();
+        let without = if names.is_empty() { "" } else { UcxSetting::INERT };
+        format!(
+            "UCX {} ({file}){set}{}{without}{}",
+            self.ucp.version,
+            self.settings.join(" "),
+            names.join(" ")
+        )
     }
 
     fn bind(&mut self, parts: &[FlowPart], pace: RepeatMode) -> CallResult<(ExchangeId, Vec<u8>)> {

@@ -12,7 +12,7 @@ use super::api::Api;
 /// The library with the functions, and its dependencies in load order. Below them is libucm, which
 /// does not open alone: it needs symbols of libucs.
 const UCP: &str = "libucp.so.0";
-const UCS: &str = "libucs.so.0";
+pub(super) const UCS: &str = "libucs.so.0";
 const BELOW: [&str; 2] = [UCS, "libuct.so.0"];
 
 /// The oldest release with all functions and fields.
