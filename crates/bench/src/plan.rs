@@ -518,8 +518,8 @@ mod tests {
         assert_eq!(count("pairs"), 56 * 4 + 28 * 4 + 1);
         // 16 B: all to all, to and from the host; chases: peers, host.
         assert_eq!(count("latency"), 64 + 2 * 8 + 56 + 8);
-        // 14 sizes of 3 paths within device memory; 12 to 1 GiB of 4 host paths; 11 by faults.
-        assert_eq!(count("sweep"), 14 * 3 + 12 * 4 + 11);
+        // 14 sizes of 3 paths within device memory; 12 to 1 GiB and 32 MiB of 5 host paths.
+        assert_eq!(count("sweep"), 14 * 3 + (12 + 1) * 5);
         // In, out, both, STREAM on 1, 2, 4, 8 GPUs.
         assert_eq!(count("fan"), 4 * 4);
         assert_eq!(count("patterns"), 6 * 2);

@@ -72,8 +72,8 @@ pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 /// over the host link or of page migration up to three times that, a pointer chase 0.2 s. On 8 GPUs
 /// behind NVLink switches with two NUMA domains that makes, in seconds: local 40 x 0.1 + 8 x 0.2 =
 /// 6, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency 80 x 0.05 + 64 x 0.2 = 17, sweep
-/// 101 x 0.2 = 20, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 = 6, overhead 43 x
-/// 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu 36 x 0.15 = 5: 124 s.
+/// 107 x 0.2 = 21, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 = 6, overhead 43 x
+/// 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu 36 x 0.15 = 5: 125 s.
 pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::Host,

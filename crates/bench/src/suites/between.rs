@@ -394,7 +394,28 @@ fn copy_methods(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
     }
     methods.extend([(Transport::Cma, ShmCopies::Read), (Transport::Cma, ShmCopies::Write)]);
     methods.push((Transport::Xpmem, ShmCopies::Single(CpuHow::Memcpy)));
+    methods.extend(ucx_pair(scope).map(|pair| (Transport::Shm, pair)));
+    methods.extend(loading.map(|how| (Transport::Xpmem, ShmCopies::Single(how))));
     methods
+}
+
+/// The loops of UCX from 1.18 on with `UCX_NT_BUFFER_TRANSFER_MIN`: the sender stores past the caches,
+/// the receiver loads past them. Its single copies by xpmem load past them, too.
+fn ucx_pair(scope: &PlanScope<'_>) -> Option<ShmCopies> {
+    let (copy_in, copy_out) = (widest_streaming(scope)?, loading_past(scope)?);
+    Some(ShmCopies::InOut { copy_in, copy_out })
+}
+
+/// Sizes of messages through shared memory: powers of two up to 4 MiB, where methods overtake each other
+/// and whose 128 KiB UCX's authors quote; larger ones in powers of four.
+fn shm_sizes(top: Bytes) -> Vec<Bytes> {
+    const FINE: Bytes = Bytes::mib(4);
+    let from = Bytes::kib(4);
+    let fine = std::iter::successors(Some(from), |b| b.0.checked_mul(2).map(Bytes));
+    let fine = fine.take_while(|&b| b <= FINE.min(top));
+    let mut sizes: BTreeSet<Bytes> = super::sizes(from, top).into_iter().collect();
+    sizes.extend(fine);
+    coarse_first(&sizes.into_iter().collect::<Vec<_>>())
 }
 
 /// The widest streaming stores of the processor.
@@ -421,9 +442,12 @@ fn loading_past(scope: &PlanScope<'_>) -> Option<CpuHow> {
 }
 
 /// Whether the latency of a copy method is of interest: the usual one, the widest, streaming ones,
-/// and single copies.
+/// UCX's pair, and single copies.
 fn wants_latency(scope: &PlanScope<'_>, (_, copies): &(Transport, ShmCopies)) -> bool {
     let ShmCopies::InOut { copy_in, copy_out } = *copies else { return true };
+    if ucx_pair(scope) == Some(*copies) {
+        return true;
+    }
     let covered =
         [Some(CpuHow::Memcpy), Some(super::widest(scope.topology)), widest_streaming(scope)];
     copy_in == copy_out && covered.contains(&Some(copy_in))
@@ -445,7 +469,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     let top = Bytes(bystander::shared_cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
     let mut cases = Vec::new();
     for near in distances(scope) {
-        for bytes in messages(Bytes::kib(4), top) {
+        for bytes in shm_sizes(top) {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
                 let covered = |method: &(Transport, ShmCopies)| {
                     op != WireOp::Ping || wants_latency(scope, method)
@@ -549,6 +573,8 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
 
 #[cfg(test)]
 mod tests {
+    use pathline_schema::{HostInfo, Topology};
+
     use super::*;
 
     fn member(rank: u32, node: u32) -> RankMember {
@@ -576,6 +602,36 @@ mod tests {
             .collect();
         assert_eq!(shifts, [[(0, 2), (2, 4), (4, 0)], [(0, 4), (2, 0), (4, 2)]]);
         assert!(ring_shifts(&ranks[..2]).is_empty());
+    }
+
+    #[test]
+    fn shared_memory_has_every_power_of_two_to_4_mib() {
+        // 4 KiB x 2^0..2^10 are 11 sizes; then 16 and 64 MiB, and the largest, 96 MiB.
+        let mut sizes = shm_sizes(Bytes::mib(96));
+        sizes.sort();
+        let fine = (0..11).map(|n| Bytes::kib(4 << n));
+        let rest = [16, 64, 96].map(Bytes::mib);
+        assert_eq!(sizes, fine.chain(rest).collect::<Vec<_>>());
+        // A small cache ends the row sooner.
+        assert_eq!(shm_sizes(Bytes::kib(8)).len(), 2);
+    }
+
+    #[test]
+    fn ucx_copies_past_the_caches_on_both_sides() {
+        let feature = |name: &str| Topology {
+            host: HostInfo { features: vec![name.to_owned()], ..HostInfo::default() },
+            ..Topology::default()
+        };
+        let methods = |topology: &Topology| {
+            let scope = PlanScope::new(topology, Bytes::gib(1));
+            copy_methods(&scope).iter().map(|(via, c)| format!("{via} {c}")).collect::<Vec<_>>()
+        };
+        let avx2 = methods(&feature("avx2"));
+        assert!(avx2.contains(&"shm avx2-nt+avx2-ntl".to_owned()), "{avx2:?}");
+        assert!(avx2.contains(&"xpmem avx2-ntl".to_owned()), "{avx2:?}");
+        let avx512 = methods(&feature("avx512f"));
+        assert!(avx512.contains(&"shm avx512-nt+avx512-ntl".to_owned()), "{avx512:?}");
+        assert!(!methods(&Topology::default()).iter().any(|text| text.contains("ntl")));
     }
 
     #[test]

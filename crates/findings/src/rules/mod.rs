@@ -7,6 +7,7 @@ mod host_memory;
 mod messages;
 mod numa;
 mod routes;
+mod shared_memory;
 mod storage;
 mod streaming_stores;
 mod unlike;
@@ -47,6 +48,7 @@ const RULES: &[FindingRule] = &[
         find: collectives::find,
     },
     FindingRule { ids: &[streaming_stores::ID], find: streaming_stores::find },
+    FindingRule { ids: &[shared_memory::ID], find: shared_memory::find },
     FindingRule {
         ids: &[storage::SATURATION, storage::STAGING, storage::PAGES, storage::CACHE],
         find: storage::find,
