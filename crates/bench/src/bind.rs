@@ -6,16 +6,16 @@ use std::rc::Rc;
 
 use pathline_hal::{
     CallError, CallResult, ChainPart, CopyChoice, GpuEvent, GpuKernel, GpuStream, KernelLaunch,
-    Machine, MachineBuffer, PeerAccess, StartGate, TeamId, TeamWork, ThreadTeam,
+    Machine, MachineBuffer, PeerAccess, StartGate, TeamId, TeamWork, ThreadTeam, WorkerRange,
 };
 use pathline_schema::{
-    Bytes, CHASE_STEPS, Cadence, CpuOp, FaultHandling, Flow, KernelOp, KernelVariant, MemKind,
-    MigrateHow, Mover, Ns, Place, Severity, TimerKind, Topology, Unit, VerifyResult,
+    Bytes, CHASE_STEPS, Cadence, Case, CpuOp, FaultHandling, Flow, KernelOp, KernelVariant,
+    MemKind, MigrateHow, Mover, Ns, Place, Severity, TimerKind, Topology, Unit, VerifyResult,
 };
 
 use crate::block_sample::SampledBlock;
 use crate::calls::{self, CallLane};
-use crate::files::FileLane;
+use crate::files::{FileLane, worker_range};
 use crate::lane::{
     self, BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare,
 };
@@ -29,12 +29,15 @@ use crate::suites::{core_bulk, core_cache};
 /// CPUs as every such case.
 pub(crate) fn bind<'m>(
     pool: &mut BufferPool<'m>,
-    flow: &Flow,
-    cadence: Cadence,
+    case: &Case,
     nth: usize,
     others: &[TeamId],
 ) -> CallResult<Box<dyn BoundLane + 'm>> {
-    let machine = pool.machine;
+    let (machine, cadence) = (pool.machine, case.cadence);
+    let flow = case.flows().nth(nth).ok_or_else(|| {
+        let reason = format!("it has no flow {nth}");
+        CallError::unsupported("bind", case.to_string(), reason)
+    })?;
     calls::has_adapter(machine, flow)?;
     let ends = FlowBuffers::new(pool, flow, nth)?;
     let streamed = |at, ends, job, verified| -> CallResult<Box<dyn BoundLane + 'm>> {
@@ -67,7 +70,11 @@ pub(crate) fn bind<'m>(
             streamed(at, ends, GpuWork::Batch { copies }, true)
         }
         Mover::Wire { .. } => Err(no_fit(flow)),
-        Mover::Io { io, .. } => Ok(Box::new(FileLane::new(machine, flow, io, ends.src, ends.dst)?)),
+        Mover::Io { io, .. } => {
+            let alone = || WorkerRange::alone(&io);
+            let workers = worker_range(case, nth).unwrap_or_else(alone);
+            Ok(Box::new(FileLane::new(machine, flow, (io, workers), ends.src, ends.dst)?))
+        }
         Mover::Call { call, .. } => Ok(Box::new(CallLane::new(machine, flow, call, ends.src)?)),
         Mover::Cpu { at, work, threads } => {
             let numa = at.numa().ok_or_else(|| no_fit(flow))?;

@@ -330,10 +330,10 @@ impl<'a> CaseEngine<'a> {
     /// A lane for each flow of a case.
     fn lanes(&mut self, case: &Case) -> CallResult<Vec<Box<dyn BoundLane + 'a>>> {
         let mut lanes: Vec<Box<dyn BoundLane + 'a>> = Vec::new();
-        for (nth, flow) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
+        for (nth, _) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
             let teams = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::id);
             let others: Vec<TeamId> = teams.collect();
-            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
+            lanes.push(bind(&mut self.pool, case, nth, &others)?);
         }
         if message_lanes::is_between(case) {
             // Of cases with messages, the plan allows only ones without other flows or with

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use pathline_hal::{
     CallError, CallResult, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
-    StartGate,
+    StartGate, WorkerRange,
 };
 use pathline_schema::{
-    Bytes, CallTally, Flow, IoOp, IoSpec, Ns, TimerKind, Unit, VerifyResult, WorldKind,
+    Bytes, CallTally, Case, Flow, IoOp, IoSpec, Ns, TimerKind, Unit, VerifyResult, WorldKind,
 };
 
 use crate::lane::{BoundLane, LaneSample, SOURCE_SEED, SPOILT_SEED};
@@ -79,15 +79,37 @@ pub(crate) struct FileLane<'m> {
     io: IoSpec,
     engine: String,
     real: bool,
+    /// Number of its first file.
+    first_file: u64,
     host: Option<Rc<MachineBuffer<'m>>>,
     gpu: Option<Rc<MachineBuffer<'m>>>,
+}
+
+/// Position of the `nth` flow's workers among those of a case. Flows with equal files share them; flows on
+/// one NUMA domain take its cores in turn.
+pub(crate) fn worker_range(case: &Case, nth: usize) -> Option<WorkerRange> {
+    let flow = case.flows().nth(nth)?;
+    let own = flow.by.io()?;
+    let before = |same: &dyn Fn(&Flow, &IoSpec) -> bool| -> u32 {
+        let earlier = case.flows().take(nth).filter_map(|f| Some((f, f.by.io()?)));
+        earlier.filter(|(f, io)| same(f, io)).map(|(_, io)| io.threads).sum()
+    };
+    let files = |f: &Flow, io: &IoSpec| {
+        f.io_ends().0 == flow.io_ends().0
+            && f.bytes == flow.bytes
+            && (io.op, io.order, io.files, io.span) == (own.op, own.order, own.files, own.span)
+    };
+    let all = case.flows().filter_map(|f| Some((f, f.by.io()?)));
+    let of = all.filter(|(f, io)| files(f, io)).map(|(_, io)| io.threads).sum();
+    let first_cpu = before(&|f, _| f.by.at() == flow.by.at());
+    Some(WorkerRange { first: before(&files), of, first_cpu })
 }
 
 impl<'m> FileLane<'m> {
     pub(crate) fn new(
         machine: &'m Machine,
         flow: &Flow,
-        io: IoSpec,
+        (io, workers): (IoSpec, WorkerRange),
         host: Option<Rc<MachineBuffer<'m>>>,
         gpu: Option<Rc<MachineBuffer<'m>>>,
     ) -> CallResult<Self> {
@@ -120,6 +142,7 @@ impl<'m> FileLane<'m> {
         };
         let job = IoJob {
             io,
+            workers,
             store,
             block: flow.bytes,
             numa,
@@ -133,13 +156,14 @@ impl<'m> FileLane<'m> {
             io,
             engine: String::new(),
             real: machine.world == WorldKind::Real,
+            first_file: workers.first_file(&io),
             host,
             gpu,
         };
         if io.writes() {
             files.fill(SOURCE_SEED)?;
         }
-        let open = machine.open_io(job, SOURCE_SEED)?;
+        let open = machine.open_io(job, SOURCE_SEED + files.first_file)?;
         files.engine = open.engine();
         files.open = Some(open);
         Ok(files)
@@ -160,9 +184,9 @@ impl<'m> FileLane<'m> {
 
     /// The contents of each file's slots: offset, bytes, and number of the file.
     fn parts(&self) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
-        let files = self.io.file_count();
+        let (files, first) = (self.io.file_count(), self.first_file);
         let each = needs::slots(&self.flow, &self.io).0 / files;
-        (0..files).map(move |file| (file * each, Bytes(each), file))
+        (0..files).map(move |file| (file * each, Bytes(each), first + file))
     }
 
     fn fill(&self, seed: u64) -> CallResult<()> {
@@ -226,7 +250,7 @@ impl BoundLane for FileLane<'_> {
 
     fn check(&self) -> CallResult<VerifyResult> {
         // After reads, checks that the files hold the pattern; after writes, every byte.
-        let verdict = self.opened()?.check(SOURCE_SEED)?;
+        let verdict = self.opened()?.check(SOURCE_SEED + self.first_file)?;
         if self.io.op != IoOp::Read || verdict != VerifyResult::Verified {
             return Ok(verdict);
         }
@@ -243,5 +267,35 @@ impl BoundLane for FileLane<'_> {
             calls.extend(registered.release()?);
         }
         Ok(calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2 + 2 + 1 workers: the first two flows share the data set of 4 workers on the cores of numa0, the
+    /// third has another order on the same cores, and the fourth other cores.
+    #[test]
+    fn flows_share_files_and_cores_in_turn() {
+        let read = |gpu: u32, numa: u32, order: &str, threads: u32| {
+            format!(
+                "store0.file > gpu{gpu}.vram by \
+                 uring@numa{numa}[{order}-read,direct,own,1GiB,q4,n1,t{threads},pipelined-pinned] x 4KiB"
+            )
+        };
+        let flows = [
+            read(0, 0, "seq", 2),
+            read(1, 0, "seq", 2),
+            read(2, 0, "rand", 1),
+            read(3, 1, "seq", 3),
+        ];
+        let case: Case = flows.join(" & ").parse().unwrap();
+        let range = |nth| worker_range(&case, nth).unwrap();
+        assert_eq!(range(0), WorkerRange { first: 0, of: 7, first_cpu: 0 });
+        assert_eq!(range(1), WorkerRange { first: 2, of: 7, first_cpu: 2 });
+        assert_eq!(range(2), WorkerRange { first: 0, of: 1, first_cpu: 4 });
+        assert_eq!(range(3), WorkerRange { first: 4, of: 7, first_cpu: 0 });
+        assert_eq!(worker_range(&case, 4), None);
     }
 }

@@ -46,10 +46,10 @@ impl<'m> ProbeRounds<'m> {
             return Err(CallError::unsupported("bind", flow.to_string(), why));
         }
         let mut lanes: Vec<Box<dyn BoundLane + 'm>> = Vec::new();
-        for (nth, flow) in case.flows().enumerate() {
+        for nth in 0..case.flows().count() {
             let others: Vec<_> =
                 lanes.iter().filter_map(|l| l.team()).map(ThreadTeam::id).collect();
-            lanes.push(bind(&mut self.pool, flow, case.cadence, nth, &others)?);
+            lanes.push(bind(&mut self.pool, case, nth, &others)?);
         }
         let mut probe = BoundProbe { case: case.clone(), lanes, reps: 1 };
         // The first operation pays for pages and code; the second gives the time of one.

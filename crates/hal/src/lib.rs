@@ -31,4 +31,6 @@ pub use ranks::{
     RepeatMode, TransportPort, no_exchange,
 };
 pub use registrar::{MemoryRegistrar, RegionId};
-pub use storage::{BlockCopier, FileStorage, GpuEnd, IoDone, IoId, IoJob, OpenIo, no_io};
+pub use storage::{
+    BlockCopier, FileStorage, GpuEnd, IoDone, IoId, IoJob, OpenIo, WorkerRange, no_io,
+};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, CallTally, IoReading, IoSpec, Ns, StoreFacts, VerifyResult};
+use pathline_schema::{Bytes, CallTally, IoFiles, IoReading, IoSpec, Ns, StoreFacts, VerifyResult};
 
 use crate::{CallError, CallResult, GateId, LocalMemory, Machine, StartGate};
 
@@ -43,10 +43,40 @@ pub struct GpuEnd {
     pub copiers: Vec<Box<dyn BlockCopier>>,
 }
 
+/// Position of a job's workers among those of all jobs of its case. Jobs to several GPUs share one
+/// data set: each worker has its part of the shared file, or its own file, whatever its GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerRange {
+    /// Number of the job's first worker among the workers that use the same files.
+    pub first: u32,
+    /// Number of all workers that use these files, at least `first` and those of the job.
+    pub of: u32,
+    /// Position of the first worker's core among those of its NUMA domain: jobs of one case take
+    /// different cores while there are enough.
+    pub first_cpu: u32,
+}
+
+impl WorkerRange {
+    /// A job that is alone in its case.
+    pub const fn alone(io: &IoSpec) -> Self {
+        Self { first: 0, of: io.threads, first_cpu: 0 }
+    }
+
+    /// Number of the first file: 0 of a shared one.
+    pub const fn first_file(&self, io: &IoSpec) -> u64 {
+        match io.files {
+            IoFiles::Shared => 0,
+            IoFiles::Own => self.first as u64,
+        }
+    }
+}
+
 /// Description of an I/O job.
 pub struct IoJob {
     /// Operation, engine, depth and so on.
     pub io: IoSpec,
+    /// Its workers among those of the case.
+    pub workers: WorkerRange,
     /// Number of the store.
     pub store: u32,
     /// Bytes of one block.
@@ -81,8 +111,9 @@ pub struct IoDone {
 /// The files that a machine may read and write. It writes only to files that it created or that the
 /// user named for writing, and removes the files that it created.
 ///
-/// Content of file `w` of worker `w` (file 0 if workers share one): the pattern `seed + w` of
-/// [`crate::pattern`], counted from the file's start.
+/// Content of file `w` of a job's worker `w` (file 0 if workers share one): the pattern `seed + w` of
+/// [`crate::pattern`], counted from the file's start. Jobs of one case with a file for each worker get
+/// seeds that differ by [`WorkerRange::first_file`].
 pub trait FileStorage {
     /// Stores with their file systems and devices, by number.
     fn stores(&self) -> Vec<StoreFacts>;

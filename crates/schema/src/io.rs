@@ -388,6 +388,9 @@ pub struct IoReading {
     pub first_done_ns: f64,
     /// I/Os that all workers together had completed then.
     pub first_done_ops: u64,
+    /// From the start to the end of each worker, by number; empty with one worker.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worker_ns: Vec<u64>,
     /// Time of all workers in user mode.
     pub cpu_user_ns: f64,
     /// Time of all workers in the kernel.

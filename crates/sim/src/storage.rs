@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_flow::{FlowOperation, IoParts, StoreKind, StoreModel};
-use pathline_hal::{CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, no_io};
+use pathline_hal::{
+    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, WorkerRange, no_io,
+};
 use pathline_schema::{
     Bytes, CallTally, Flow, IoEngine, IoHistogram, IoOp, IoReading, IoSpec, MemKind, Mover, Ns,
     Place, Rank, Rate, Severity, StoreFacts, Unit, VerifyResult,
@@ -40,6 +42,7 @@ struct SimFile {
 /// I/O that is open.
 struct SimOpenIo {
     io: IoSpec,
+    workers: WorkerRange,
     store: u32,
     block: Bytes,
     parts: IoParts,
@@ -80,6 +83,7 @@ impl SimOpenIo {
         let cache = self.parts.cache_rate.map_or(0.0, |rate| rate.time(self.block).0);
         QueueJob {
             io: self.io,
+            workers: self.workers,
             parts: &self.parts,
             block: self.block.0,
             stage: self.stage,
@@ -105,13 +109,19 @@ impl SimStorage {
     }
 
     /// Makes or keeps the files of a job, with the pattern where they are read.
-    fn lay_out(&self, world: &mut SimWorld, io: &IoSpec, store: u32, seed: u64) -> CallResult<u64> {
+    fn lay_out(
+        &self,
+        world: &mut SimWorld,
+        (io, workers): (&IoSpec, WorkerRange),
+        store: u32,
+        seed: u64,
+    ) -> CallResult<u64> {
         let unit = Unit::Store(store);
         let files = &mut self.state.borrow_mut().files;
         let mut made = 0;
         for number in 0..io.file_count() {
             let holds = (io.op != IoOp::Write).then_some(seed + number);
-            let key = (store, io.writes(), number);
+            let key = (store, io.writes(), workers.first_file(io) + number);
             if let Some(old) = files.get(&key).filter(|file| file.span < io.span.0) {
                 world.memory.free(old.address);
                 files.remove(&key);
@@ -143,7 +153,8 @@ impl SimStorage {
     /// The place of each file's contents, in order.
     fn spots(&self, open: &SimOpenIo) -> Vec<BufferSpot> {
         let files = &self.state.borrow().files;
-        let of = |number| files.get(&(open.store, open.io.writes(), number));
+        let first = open.workers.first_file(&open.io);
+        let of = |number| files.get(&(open.store, open.io.writes(), first + number));
         (0..open.io.file_count())
             .filter_map(|number| Some(BufferSpot { base: of(number)?.address, offset: 0 }))
             .collect()
@@ -152,8 +163,9 @@ impl SimStorage {
     /// The files of an open job hold no whole pattern any more.
     fn mark(&self, open: &SimOpenIo) {
         let files = &mut self.state.borrow_mut().files;
+        let first = open.workers.first_file(&open.io);
         for number in 0..open.io.file_count() {
-            if let Some(file) = files.get_mut(&(open.store, open.io.writes(), number)) {
+            if let Some(file) = files.get_mut(&(open.store, open.io.writes(), first + number)) {
                 file.holds = None;
             }
         }
@@ -275,7 +287,7 @@ impl FileStorage for SimStorage {
             CallError::unsupported("storage.open", thing.clone(), why)
                 .or_try("choose another engine, block or --span, or measure it on a real node")
         };
-        let IoJob { io, store, block, numa, host, gpu } = job;
+        let IoJob { io, workers, store, block, numa, host, gpu } = job;
         // Before its memory is looked for: GPU direct has none on the host.
         if let Some(why) = self.cannot(store, &io, block) {
             return Err(no(why));
@@ -294,7 +306,7 @@ impl FileStorage for SimStorage {
         let flow = self.flow(io, store, block, numa, memory);
         let parts = world.io_parts(&flow).map_err(&no)?;
         let operation = FlowOperation::clone(&*world.operation("storage.open", flow)?);
-        let made = self.lay_out(&mut world, &io, store, seed)?;
+        let made = self.lay_out(&mut world, (&io, workers), store, seed)?;
         let time = parts.store.ceiling(true).0.time(Bytes(made));
         let setup = setup(&io, &parts, bytes.0);
         let calls: f64 = setup.values().map(|tally| tally.ns).sum();
@@ -307,6 +319,7 @@ impl FileStorage for SimStorage {
         let (host, gpu, pending) = (spot, on_gpu, None);
         let open = SimOpenIo {
             io,
+            workers,
             store,
             block,
             parts,
@@ -469,9 +482,11 @@ fn done(outcome: QueueOutcome, ops: u64, elapsed: f64) -> IoDone {
         .calls
         .iter()
         .map(|(&name, tally)| (name.to_owned(), CallTally { ns: tally.ns * slower, ..*tally }));
+    let ends = || outcome.ends.iter().map(|ns| (ns * slower).round() as u64).collect();
     let reading = IoReading {
         first_done_ns: outcome.first_done * slower,
         first_done_ops: outcome.first_done_ops,
+        worker_ns: if outcome.ends.len() > 1 { ends() } else { Vec::new() },
         cpu_user_ns: outcome.user,
         cpu_system_ns: outcome.system,
         latency: of(&outcome.latency),

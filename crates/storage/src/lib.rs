@@ -202,9 +202,9 @@ impl LiveStorage {
 
     fn prepare(&self, job: &IoJob, seed: u64) -> CallResult<Vec<Rc<FileEntry>>> {
         let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
-        let files = job.io.file_count();
-        let span = job.io.span.0;
-        let files = place.files(WantedFiles { files, span, writes: job.io.writes(), seed })?;
+        let (first, files) = (job.workers.first_file(&job.io), job.io.file_count());
+        let (span, writes) = (job.io.span.0, job.io.writes());
+        let files = place.files(WantedFiles { first, files, span, writes, seed })?;
         for entry in &files {
             // Pages left in the page cache would disturb direct and cold I/O.
             let file = entry.open(false, false)?;
@@ -277,10 +277,15 @@ impl FileStorage for LiveStorage {
         let files = self.prepare(&job, seed)?;
         let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
         let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
+        let first_cpu = job.workers.first_cpu as usize;
         let recruits = WorkerRecipes::new(job, &files, self.direct, self.origin)?;
-        let cpus = self.memory.cpus(numa);
+        let mut cpus = self.memory.cpus(numa).to_vec();
+        if !cpus.is_empty() {
+            let turn = first_cpu % cpus.len();
+            cpus.rotate_left(turn);
+        }
         let mut threads =
-            WorkerThreads::new(recruits.all, cpus, io.depth, self.origin, worker_recipe::close)?;
+            WorkerThreads::new(recruits.all, &cpus, io.depth, self.origin, worker_recipe::close)?;
         for (name, calls) in recruits.calls {
             threads.opening.entry(name).or_default().add(calls);
         }

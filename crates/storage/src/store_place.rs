@@ -190,6 +190,8 @@ pub(super) fn forget(file: &File, span: u64) {
 /// A request for files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WantedFiles {
+    /// Number of the first file.
+    pub(super) first: u64,
     pub(super) files: u64,
     pub(super) span: u64,
     pub(super) writes: bool,
@@ -234,7 +236,11 @@ impl StorePlace {
         }
         let keys: Vec<FileKey> = (0..wanted.files)
             .map(|file| {
-                if wanted.writes { FileKey::Write(file) } else { FileKey::Read(wanted.seed + file) }
+                if wanted.writes {
+                    FileKey::Write(wanted.first + file)
+                } else {
+                    FileKey::Read(wanted.seed + file)
+                }
             })
             .collect();
         self.make_room(&keys, wanted.span)?;

@@ -22,6 +22,8 @@ pub(super) struct PaddedCounter(pub(super) AtomicU64);
 /// The results of a worker in a round.
 #[derive(Debug, Default)]
 pub(super) struct RoundReport {
+    /// Number of the worker in its job.
+    pub(super) worker: usize,
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) user: f64,
@@ -132,6 +134,8 @@ pub(super) struct IoWorker {
 /// The parts of a worker.
 pub(super) struct WorkerParts {
     pub(super) index: usize,
+    /// Number among all workers of the same files, from which its random offsets follow.
+    pub(super) number: u64,
     pub(super) io: IoSpec,
     pub(super) block: u32,
     pub(super) memory: u64,
@@ -145,7 +149,8 @@ pub(super) struct WorkerParts {
 
 impl IoWorker {
     pub(super) fn new(parts: WorkerParts) -> Self {
-        let WorkerParts { index, io, block, memory, path, file, engine, staging, sync } = parts;
+        let WorkerParts { index, number, io, block, memory, path, file, engine, staging, sync } =
+            parts;
         let depth = io.depth as usize;
         Self {
             index,
@@ -156,7 +161,7 @@ impl IoWorker {
             engine,
             staging,
             sync,
-            dice: BlockRandom::new(0x5107_0000 + index as u64),
+            dice: BlockRandom::new(0x5107_0000 + number),
             next: 0,
             landing: false,
             slots: vec![IoSlot::default(); depth].into_boxed_slice(),
@@ -192,7 +197,7 @@ impl IoWorker {
             None => self.run(progress, ops),
             Some(_) => self.run_staged(progress, ops),
         };
-        let mut report = RoundReport { start, ..RoundReport::default() };
+        let mut report = RoundReport { worker: self.index, start, ..RoundReport::default() };
         match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
             Ok(()) => {}
             Err(error) => {

@@ -240,6 +240,12 @@ fn sum_up(round: &WorkerRound, reports: &[RoundReport]) -> IoDone {
     let (first, ops) = round.progress.first.get().copied().unwrap_or((end, 0));
     let mut reading =
         IoReading { first_done_ns: since(first), first_done_ops: ops, ..IoReading::default() };
+    if reports.len() > 1 {
+        let mut ends: Vec<(usize, u64)> =
+            reports.iter().map(|r| (r.worker, r.end.saturating_sub(start))).collect();
+        ends.sort_unstable();
+        reading.worker_ns = ends.into_iter().map(|(_, ns)| ns).collect();
+    }
     for report in reports {
         reading.cpu_user_ns += report.user;
         reading.cpu_system_ns += report.system;

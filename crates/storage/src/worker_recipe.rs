@@ -21,6 +21,8 @@ use pathline_host::clock::ClockOrigin;
 /// The parts from which a thread makes its worker.
 struct ThreadRecipe {
     index: usize,
+    /// Number among all workers of the same files.
+    number: u64,
     io: IoSpec,
     blocks: WorkerBlocks,
     path: BlockOrder,
@@ -48,7 +50,7 @@ impl WorkerRecipes {
         library: Option<Direct>,
         origin: ClockOrigin,
     ) -> CallResult<Self> {
-        let IoJob { io, block, host, gpu, .. } = job;
+        let IoJob { io, workers, block, host, gpu, .. } = job;
         let bytes = io.slots().saturating_mul(block.0);
         let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
         // GPU direct knows no memory but the GPU's.
@@ -96,13 +98,12 @@ impl WorkerRecipes {
                 }),
                 None => None,
             };
-            let threads = u64::from(io.threads);
+            // Among all workers of these files.
+            let number = u64::from(workers.first) + worker;
+            let of = u64::from(workers.of.max(1));
             // Parts in whole blocks, none of them empty: there are at least as many blocks as slots.
-            let (first, end) = if shared {
-                (all * worker / threads, all * (worker + 1) / threads)
-            } else {
-                (0, all)
-            };
+            let (first, end) =
+                if shared { (all * number / of, all * (number + 1) / of) } else { (0, all) };
             let landing = if shared { worker * u64::from(io.depth) } else { 0 };
             let blocks = WorkerBlocks {
                 file,
@@ -113,6 +114,7 @@ impl WorkerRecipes {
             let path = BlockOrder { all, first, count: end - first, landing };
             recruits.push(Box::new(ThreadRecipe {
                 index,
+                number,
                 io,
                 blocks,
                 path,
@@ -210,9 +212,10 @@ impl WorkerFactory for ThreadRecipe {
         }
         let engine = self.engine(calls)?;
         let flush = self.io.writes() && self.io.cache != IoCache::Direct;
-        let ThreadRecipe { index, io, blocks, path, name, staging, .. } = *self;
+        let ThreadRecipe { index, number, io, blocks, path, name, staging, .. } = *self;
         Ok(IoWorker::new(WorkerParts {
             index,
+            number,
             io,
             block: blocks.block,
             memory: blocks.memory,

@@ -8,6 +8,7 @@ use pathline_schema::{
 use super::{CheckFailure, NamedCheck, ensure, or_unsupported};
 use crate::{
     FileStorage, GpuEnd, IoDone, IoId, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
+    WorkerRange,
 };
 
 pub(super) const CHECKS: &[NamedCheck] = &[
@@ -106,7 +107,8 @@ fn open(machine: &Machine, io: IoSpec, seed: u64) -> Result<Option<IoUnderTest<'
         let seed = if io.writes() { seed + file } else { STALE };
         gpu.as_ref().unwrap_or(&host).fill_part(offset, part, seed)?;
     }
-    let job = IoJob { io, store: 0, block: BLOCK, numa, host: span(&host), gpu: end };
+    let workers = WorkerRange::alone(&io);
+    let job = IoJob { io, workers, store: 0, block: BLOCK, numa, host: span(&host), gpu: end };
     let opened = or_unsupported(machine.open_io(job, seed))?;
     Ok(opened.map(|open| IoUnderTest { open, host, gpu, machine, io }))
 }
@@ -367,6 +369,7 @@ fn invalid_jobs(machine: &Machine) -> StorageCheckResult {
     let beyond = u32::try_from(files.stores().len()).unwrap_or(u32::MAX);
     let job = |store, io: IoSpec, block: Bytes, bytes| IoJob {
         io,
+        workers: WorkerRange::alone(&io),
         store,
         block,
         numa,

@@ -100,7 +100,9 @@ impl<'m> Bench<'m> {
         let memory = LocalMemory { address: gpu, bytes: bytes.0 };
         let end = GpuEnd { gpu: 0, memory, copiers: Vec::new() };
         let host = LocalMemory::default();
-        let job = IoJob { io, store: 0, block: Bytes(BLOCK), numa: 0, host, gpu: Some(end) };
+        let workers = pathline_hal::WorkerRange::alone(&io);
+        let job =
+            IoJob { io, workers, store: 0, block: Bytes(BLOCK), numa: 0, host, gpu: Some(end) };
         let bench = Self { machine, id: pathline_hal::IoId(0), gpu, bytes, io };
         bench.fill(SEED);
         let id = storage(machine).open(job, SEED).inspect_err(|_| driver.free(gpu).unwrap())?;

@@ -1,7 +1,7 @@
 //! CPU time of an I/O that kernel threads do for the worker. Alone in its process, whose time it
 //! compares.
 
-use pathline_hal::{IoJob, LocalMemory};
+use pathline_hal::{IoJob, LocalMemory, WorkerRange};
 use pathline_live::live_with;
 use pathline_schema::{Bytes, Flow, MemKind, Topology};
 use pathline_storage::StoreRequest;
@@ -49,8 +49,9 @@ fn time_of_kernel_threads_is_time_of_the_io() {
     let address = machine.host.alloc(0, MemKind::Paged, Bytes(bytes)).unwrap();
     machine.host.fill(address, Bytes(bytes), 1, false).unwrap();
     let host = LocalMemory { address, bytes };
+    let workers = WorkerRange::alone(&io);
     let id = storage
-        .open(IoJob { io, store: 0, block: flow.bytes, numa: 0, host, gpu: None }, 1)
+        .open(IoJob { io, workers, store: 0, block: flow.bytes, numa: 0, host, gpu: None }, 1)
         .unwrap();
     // 64 copies of 1 MiB take 10 ms at least; this thread sleeps meanwhile. What it does around that,
     // and what each clock rounds, is less than the third that is left out.

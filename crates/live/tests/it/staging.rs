@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
-use pathline_hal::{GpuEnd, IoJob, LocalMemory, Machine};
+use pathline_hal::{GpuEnd, IoJob, LocalMemory, Machine, WorkerRange};
 use pathline_live::{LiveMachine, open_with};
 use pathline_schema::{
     Bytes, Flow, IoOp, IoSpec, MemKind, Place, Severity, Topology, Unit, VerifyResult,
@@ -78,6 +78,7 @@ fn case(machine: &Machine, engine: &str, args: &str) -> Vec<String> {
     let memory = LocalMemory { address: gpu, bytes: bytes.0 };
     let job = IoJob {
         io,
+        workers: WorkerRange::alone(&io),
         store: 0,
         block: Bytes(block),
         numa: 0,

@@ -54,7 +54,8 @@ impl<'m> Bench<'m> {
         let mut bench = Self { machine, id: pathline_hal::IoId(0), address, bytes, io };
         bench.fill(SEED);
         let host = LocalMemory { address, bytes };
-        let job = IoJob { io, store: 0, block: Bytes(block), numa: 0, host, gpu: None };
+        let workers = pathline_hal::WorkerRange::alone(&io);
+        let job = IoJob { io, workers, store: 0, block: Bytes(block), numa: 0, host, gpu: None };
         bench.id = storage(machine).open(job, SEED)?;
         Ok(bench)
     }

@@ -70,6 +70,7 @@ fn phase(text: &mut String, journal: &Journal, all: &[FlowSeries]) {
     row(text, ["", what], rate(&first), rate(&last));
     row(text, ["", "Total MiB"], truncated(first.bytes / mib), truncated(last.bytes / mib));
     processor(text, journal, all, &last);
+    each_worker(text, all);
     let latency = merged(all);
     latencies(text, &latency);
     text.push_str("---\n\n");
@@ -144,6 +145,30 @@ fn latencies(text: &mut String, all: &IoHistogram) {
         at(0.99),
         at(0.999)
     );
+}
+
+/// Time of each worker over all samples, flow by flow, as `--allelapsed` prints it.
+fn each_worker(text: &mut String, all: &[FlowSeries]) {
+    let threads: u32 = all.iter().filter_map(|s| s.flow.by.io()).map(|io| io.threads).sum();
+    let mut times: Vec<u64> = Vec::new();
+    for series in all {
+        let workers = series.flow.by.io().map_or(0, |io| io.threads as usize);
+        let mut sums = vec![0u64; workers];
+        for (reading, ns) in series.io.iter().zip(&series.samples_ns) {
+            // A flow's only worker ends with its flow.
+            let alone = [*ns as u64];
+            let ends = if workers == 1 { alone.as_slice() } else { reading.worker_ns.as_slice() };
+            if ends.len() != workers {
+                return;
+            }
+            sums.iter_mut().zip(ends).for_each(|(sum, ns)| *sum = sum.saturating_add(*ns));
+        }
+        times.extend(sums);
+    }
+    if threads > 1 {
+        let each: String = times.iter().map(|ns| format!("{} ", ns / 1_000_000)).collect();
+        let _ = writeln!(text, "{:<11} {:<17}: [ {each}]", "", "Time ms each");
+    }
 }
 
 fn truncated(value: f64) -> u64 {

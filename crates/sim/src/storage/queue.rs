@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use pathline_flow::IoParts;
-use pathline_hal::pattern;
+use pathline_hal::{WorkerRange, pattern};
 use pathline_schema::{CallTally, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec};
 
 use crate::calendar::EventCalendar;
@@ -33,6 +33,7 @@ pub(super) struct StageCopy {
 /// A sample to simulate.
 pub(super) struct QueueJob<'a> {
     pub(super) io: IoSpec,
+    pub(super) workers: WorkerRange,
     pub(super) parts: &'a IoParts,
     pub(super) block: u64,
     pub(super) stage: Option<StageCopy>,
@@ -51,6 +52,8 @@ pub(super) struct QueueOutcome {
     pub(super) elapsed: f64,
     pub(super) first_done: f64,
     pub(super) first_done_ops: u64,
+    /// End of each worker.
+    pub(super) ends: Vec<f64>,
     pub(super) user: f64,
     pub(super) system: f64,
     pub(super) latency: Vec<f64>,
@@ -188,7 +191,7 @@ pub(super) fn run(job: &QueueJob<'_>) -> QueueOutcome {
         slots: vec![QueueSlot::default(); job.io.slots() as usize],
         finished: 0,
         running: job.io.threads,
-        out: QueueOutcome::default(),
+        out: QueueOutcome { ends: vec![0.0; threads as usize], ..QueueOutcome::default() },
     };
     let room = usize::try_from(job.ops).unwrap_or_default();
     sim.out.latency.reserve(room);
@@ -572,9 +575,10 @@ impl QueueSim<'_> {
         }
         let own = match io.files {
             IoFiles::Own => blocks,
-            IoFiles::Shared => (blocks / u64::from(io.threads)).max(1),
+            IoFiles::Shared => (blocks / u64::from(self.job.workers.of.max(1))).max(1),
         };
-        let first = if io.files == IoFiles::Own { 0 } else { u64::from(worker) * own };
+        let number = u64::from(self.job.workers.first) + u64::from(worker);
+        let first = if io.files == IoFiles::Own { 0 } else { number * own };
         let Some(w) = self.workers.get_mut(worker as usize) else { return 0 };
         let at = first + w.next % own;
         w.next += 1;
@@ -609,6 +613,9 @@ impl QueueSim<'_> {
             (self.out.first_done, self.out.first_done_ops) = (now, self.finished);
         }
         self.running -= 1;
+        if let Some(end) = self.out.ends.get_mut(worker as usize) {
+            *end = now;
+        }
         self.out.elapsed = self.out.elapsed.max(now);
     }
 }

@@ -3,7 +3,7 @@
 
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_hal::{
-    CallResult, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
+    CallResult, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo, WorkerRange,
 };
 use pathline_schema::{Bytes, Case, Flow, IoFiles, IoSpec, MemKind, Place, Severity, Unit};
 use pathline_sim::{FaultOrder, SimOptions, machine_with};
@@ -80,7 +80,8 @@ fn open<'m>(machine: &'m Machine, text: &str) -> CallResult<Bench<'m>> {
         end.fill(SEED, false)?;
     }
     let (store, numa) = (file.unit.store().unwrap(), at.numa().unwrap());
-    let job = IoJob { io, store, block: flow.bytes, numa, host: host_span, gpu };
+    let workers = WorkerRange::alone(&io);
+    let job = IoJob { io, workers, store, block: flow.bytes, numa, host: host_span, gpu };
     Ok(Bench { open: machine.open_io(job, SEED)?, end, _host: host, machine, flow })
 }
 
@@ -382,7 +383,8 @@ fn refusals() {
     let end = GpuEnd { gpu: 0, memory, copiers: Vec::new() };
     let io = *flow(direct).by.io().unwrap();
     let (block, host) = (Bytes::mib(1), LocalMemory::default());
-    let job = IoJob { io, store: 0, block, numa: 0, host, gpu: Some(end) };
+    let workers = WorkerRange::alone(&io);
+    let job = IoJob { io, workers, store: 0, block, numa: 0, host, gpu: Some(end) };
     let error = machine.open_io(job, SEED).map(|_| ()).unwrap_err();
     assert_eq!(error.severity, Severity::Unsupported);
     assert!(error.reason.contains("GPU direct"), "{error}");

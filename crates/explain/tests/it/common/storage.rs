@@ -90,6 +90,12 @@ pub(crate) fn io(case: &str, does: &Does) -> CaseOutcome {
                     // The first of several workers is done a little earlier.
                     first_done_ns: if io.threads > 1 { 0.95 * ns(i) } else { ns(i) },
                     first_done_ops: if io.threads > 1 { OPS * 97 / 100 } else { OPS },
+                    worker_ns: match io.threads {
+                        1 => Vec::new(),
+                        n => (0..n)
+                            .map(|w| (ns(i) * if w == 0 { 0.95 } else { 1.0 }) as u64)
+                            .collect(),
+                    },
                     cpu_user_ns: does.cpu_us.0 * 1e3 * OPS as f64,
                     cpu_system_ns: does.cpu_us.1 * 1e3 * OPS as f64,
                     device: if copied {

@@ -342,6 +342,7 @@ fn io_reading() -> IoReading {
     IoReading {
         first_done_ns: 1.5e6,
         first_done_ops: 96,
+        worker_ns: vec![1_500_000, 1_620_000],
         cpu_user_ns: 2.0e5,
         cpu_system_ns: 4.0e5,
         latency: IoHistogram::of([82_000, 91_000, 383_000]),
