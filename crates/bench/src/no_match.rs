@@ -76,7 +76,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CclCollectives, CclPairs, Concurrent, Contention, Fan, Host, HostLink, Latency, Local,
         Managed, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency, MpiOneSided,
         MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns, Registration, Routes, Shm,
-        Storage, Sweep, Ucx, UcxSwitches,
+        Storage, StorageGrid, Sweep, Ucx, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -125,7 +125,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CclCollectives | CclPairs => library("NCCL or RCCL"),
         Ucx | UcxSwitches => library("UCX"),
         Registration => library("RDMA adapter with libibverbs"),
-        Storage => "no place for files: name a folder with --store DIR".to_owned(),
+        Storage | StorageGrid => "no place for files: name a folder with --store DIR".to_owned(),
         _ => "`pathline topo` shows what this machine is made of".to_owned(),
     };
     format!("{id}: {why}")

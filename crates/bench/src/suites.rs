@@ -9,6 +9,7 @@ mod memory;
 mod payloads;
 mod peers;
 mod storage;
+mod storage_grid;
 
 use crate::scope::{PlanScope, RandomDraw};
 pub(crate) use contention::queue;
@@ -255,6 +256,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "I/O on files of --store: engines, queue depth, workers; to and from GPUs",
         by_default: |scope| !is_group(scope) && !scope.simulated && !scope.stores.is_empty(),
         cases: CaseMaker::Scoped(storage::storage),
+    },
+    SuiteSpec {
+        id: SuiteId::StorageGrid,
+        about: "I/O to host memory and 1, 2, 4, all GPUs: workers, depth, shared or own files",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(storage_grid::storage_grid),
     },
 ];
 

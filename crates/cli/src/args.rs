@@ -178,7 +178,8 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sets: u32,
-    /// Suite mpi-peers from every GPU to every other, not from the first alone.
+    /// Suite mpi-peers from every GPU to every other, not from the first alone; suite storage-grid with
+    /// every combination.
     #[arg(long)]
     pub(crate) all_pairs: bool,
     #[command(flatten)]

@@ -355,6 +355,8 @@ pub struct StackPart {
 /// Differences between two kinds of cases by row and column, for several statistics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GapsBody {
+    /// What is compared: `latency`, `throughput`.
+    pub quantity: String,
     /// `us`.
     pub unit: String,
     /// Name of the subtrahend: `host`.

@@ -94,7 +94,7 @@ texts! {
     StacksBody { whole, stacks; }
     FigureStack { label, parts; }
     StackPart { name, detail, cell; }
-    GapsBody { unit, base, other, row_axis, col_axis, rows, cols, panels; }
+    GapsBody { quantity, unit, base, other, row_axis, col_axis, rows, cols, panels; }
     PairedGap { cell, saturated; base, other, pairs, is_zero }
     FigureCell { path, published, absent, gpus, suspect; value, half_width, few, node, ceiling, bound, case, origin }
     LossBreakdown { route, narrowest, losses; }

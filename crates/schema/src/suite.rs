@@ -36,6 +36,7 @@ pub enum SuiteId {
     Registration,
     Shm,
     Storage,
+    StorageGrid,
 }
 words!(SuiteId, "suite", {
     Host => "host",
@@ -68,6 +69,7 @@ words!(SuiteId, "suite", {
     Registration => "registration",
     Shm => "shm",
     Storage => "storage",
+    StorageGrid => "storage-grid",
 });
 
 impl From<SuiteId> for String {

@@ -9,9 +9,9 @@ use super::{dma, gpu, ladder, numa, threads_of};
 use crate::scope::PlanScope;
 
 /// Block of random I/O.
-const PAGE: Bytes = Bytes::kib(4);
+pub(super) const PAGE: Bytes = Bytes::kib(4);
 /// Block of sequential I/O.
-const BLOCK: Bytes = Bytes::mib(1);
+pub(super) const BLOCK: Bytes = Bytes::mib(1);
 /// From this depth on, I/Os are submitted and reaped in batches.
 const BATCHED_FROM: u32 = 16;
 /// Fraction of the depth in one call. On a virtio disk of one queue that was a third less CPU time
@@ -29,7 +29,8 @@ const MIX: u8 = 70;
 
 /// The fastest path through host memory: copies overlap the next I/Os, from blocks that the device
 /// gets by one request each.
-const OVERLAPPED: IoStage = IoStage { pipelined: true, through: MemKind::RegisteredHuge };
+pub(super) const OVERLAPPED: IoStage =
+    IoStage { pipelined: true, through: MemKind::RegisteredHuge };
 
 /// I/Os of one call.
 fn batch(depth: u32) -> u32 {
@@ -37,15 +38,19 @@ fn batch(depth: u32) -> u32 {
 }
 
 /// Data that the cases of one store share.
-struct StoreScope {
-    store: u32,
-    numa: u32,
-    threads: u32,
-    span: Bytes,
+#[derive(Clone, Copy)]
+pub(super) struct StoreScope {
+    pub(super) store: u32,
+    /// Domain of the workers' cores.
+    pub(super) numa: u32,
+    /// Maximum workers.
+    pub(super) threads: u32,
+    /// Size of each file.
+    pub(super) span: Bytes,
 }
 
 impl StoreScope {
-    fn of(scope: &PlanScope<'_>, store: u32, facts: &StoreFacts) -> Self {
+    pub(super) fn of(scope: &PlanScope<'_>, store: u32, facts: &StoreFacts) -> Self {
         let topology = scope.topology;
         let with_cpus = topology.numa.iter().filter(|d| d.cpus != CpuSet::default());
         let near = with_cpus.clone().find(|d| Some(d.id) == facts.numa);
@@ -59,7 +64,7 @@ impl StoreScope {
     }
 
     /// io_uring, direct I/O, one worker in a shared file.
-    fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> IoSpec {
+    pub(super) fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> IoSpec {
         IoSpec {
             engine: IoEngine::Uring,
             op,
@@ -74,7 +79,7 @@ impl StoreScope {
         }
     }
 
-    fn flow(&self, memory: Place, io: IoSpec, bytes: Bytes) -> Flow {
+    pub(super) fn flow(&self, memory: Place, io: IoSpec, bytes: Bytes) -> Flow {
         let by = Mover::Io { at: Unit::Numa(self.numa), io };
         match io.op {
             IoOp::Write => Flow { src: memory, dst: self.file(), by, bytes },
@@ -82,7 +87,7 @@ impl StoreScope {
         }
     }
 
-    fn case(&self, memory: Place, io: IoSpec, bytes: Bytes) -> Case {
+    pub(super) fn case(&self, memory: Place, io: IoSpec, bytes: Bytes) -> Case {
         Case::together(vec![self.flow(memory, io, bytes)])
     }
 

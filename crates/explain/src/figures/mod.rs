@@ -185,6 +185,9 @@ const FIGURES: &[FigureSpec] = &[
     FigureSpec::new(&[SuiteId::Storage], storage::find)
         .sentences(&[plain(700), plain(710), plain(720)])
         .on_terminal(&[("storage-stages", WithFinding), ("storage-latency", PageOnly)]),
+    FigureSpec::new(&[SuiteId::StorageGrid], storage::find_grid)
+        .sentences(&[plain(730), plain(740)])
+        .on_terminal(&[("storage-grid-workers", WithFinding), ("storage-grid-copies", PageOnly)]),
 ];
 
 /// Treatment of a figure on a terminal.

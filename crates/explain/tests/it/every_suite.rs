@@ -4,7 +4,7 @@ use pathline_explain::run_report;
 use pathline_schema::{CaseOutcome, Journal, SuiteId};
 
 use crate::common::messages::{run, timed};
-use crate::common::storage::storage_run;
+use crate::common::storage::{grid_run, storage_run};
 use crate::common::*;
 
 /// A run of the least that its figure is drawn from. Does not compile until a new suite is here.
@@ -84,6 +84,7 @@ fn journal_of(suite: SuiteId) -> Journal {
             message("shm", "send-w1,memcpy+memcpy,same-l3", "1MiB"),
         ]),
         SuiteId::Storage => storage_run(),
+        SuiteId::StorageGrid => grid_run(),
     }
 }
 

@@ -209,9 +209,78 @@ fn suspect_results_are_listed() {
 fn several_at_once_are_held_against_each_alone() {
     let report = built(&storage_run());
     let at_once = figure(&report, "storage-at-once");
-    let both = "store0 > gpu0, store0 > gpu1, sequential reads of 1MiB, depth 8";
+    let both = "store0 > gpu0, store0 > gpu1, sequential reads of 1MiB, pipelined-pinned, 1 thread each, depth 8";
     // 1500 blocks a second each of 2750 alone.
     close(bar(at_once, both).value, 3000.0 * 1_048_576.0 / 1e9);
     close(bar(at_once, both).ceiling, 5500.0 * 1_048_576.0 / 1e9);
     assert!(at_once.finding.contains("55 %"), "{}", at_once.finding);
+}
+
+/// Cells of the grid are differences to the host with as many workers and the same depth.
+#[test]
+fn the_grid_compares_gpus_with_the_host() {
+    let report = built(&grid_run());
+    let latency = figure(&report, "storage-grid-latency-store0-seq-read-1MiB-shared");
+    let FigureBody::Gaps(gaps) = &latency.body else { panic!("{:?}", latency.body) };
+    assert_eq!(
+        gaps.rows,
+        [
+            "gpu0, blocking-pinned, 1",
+            "gpu0, blocking-pinned, 2",
+            "gpu0, pipelined-registered-huge, 1",
+            "gpu0, pipelined-registered-huge, 2",
+            "2 GPUs, pipelined-registered-huge, 2",
+        ]
+    );
+    assert_eq!((gaps.cols.join(" "), gaps.panels.len()), ("1 8".to_owned(), 4));
+    let cell = |figure: &Figure, panel: usize, row: usize, col: usize| {
+        let FigureBody::Gaps(gaps) = &figure.body else { panic!("{:?}", figure.body) };
+        gaps.panels[panel].1[row][col].clone()
+    };
+    // With 1 in flight the host takes 1 / 2000 s = 500 us and a worker that waits 1 / 1000 s.
+    let p50 = cell(latency, 1, 0, 0);
+    near_bucket(p50.base, 500.0);
+    near_bucket(p50.cell.value, 500.0);
+    // 2 workers, 8 each: 16 / (0.95 x 2909) s less 16 / 2909 s is 5.26 % of 5500 us.
+    near_bucket(cell(latency, 1, 3, 1).cell.value, 16.0 / 2909.1 * 1e6 * (1.0 / 0.95 - 1.0));
+    // 8 times the depth for a worker that waits: still 1000 a second.
+    let queue = cell(latency, 1, 0, 1).saturated.expect("a queue");
+    assert!(queue.starts_with("GPUs: 8 times the depth"), "{queue}");
+    let rate = figure(&report, "storage-grid-throughput-store0-seq-read-1MiB-shared");
+    // Both GPUs get 90 % of 2909 blocks a second: 0.1 x 2909 x 1.048576 MB are missing.
+    let missing = cell(rate, 0, 4, 1);
+    close(missing.cell.value, -0.1 * grid_rate(16.0) * 1_048_576.0 / 1e9);
+    assert_eq!(missing.saturated, None);
+}
+
+/// Of 1 and 2 workers at depth 1 and 8 the fewest that reach 95 % of the best.
+#[test]
+fn the_grid_states_how_many_workers_a_gpu_needs() {
+    let report = built(&grid_run());
+    let workers = figure(&report, "storage-grid-workers");
+    let row = |end: &str| format!("sequential reads of 1MiB, shared file: {end} (store0)");
+    let of = |end: &str, name: &str, unit: &str| in_sheet(workers, &row(end), name, unit).value;
+    // 2824 of 2909 are 97 %.
+    let piped = "gpu0, pipelined-registered-huge";
+    assert_eq!((of(piped, "workers", ""), of(piped, "depth", "")), (Some(1.0), Some(8.0)));
+    close(of(piped, "of the best", "%"), 100.0 * grid_rate(8.0) / grid_rate(16.0));
+    // A worker that waits gives 1000 a second; two give 2000, with 1 in flight each.
+    let waits = "gpu0, blocking-pinned";
+    assert_eq!((of(waits, "workers", ""), of(waits, "depth", "")), (Some(2.0), Some(1.0)));
+    assert!(workers.finding.contains("gpu0 gets 95 % of its best rate with 1 worker at depth 8"));
+    let far = figure(&report, "storage-grid-far");
+    let row = "sequential reads of 1MiB, shared file: host, 1 thread, numa1 for numa0";
+    close(in_sheet(far, row, "far / near", "%").value, 80.0);
+    let gpus = figure(&report, "storage-grid-gpus-store0-seq-1MiB");
+    let line = "reads, shared, pipelined-registered-huge";
+    close(point(gpus, line, 1.0).value, 0.95 * grid_rate(16.0) * 1_048_576.0 / 1e9);
+    close(point(gpus, line, 2.0).value, 0.9 * grid_rate(16.0) * 1_048_576.0 / 1e9);
+    let cached = figure(&report, "storage-grid-cached");
+    let line = "reads, page cache: gpu0, blocking-pinned (store0)";
+    close(point(cached, line, 8.0).value, 1000.0 * 1_048_576.0 / 1e9);
+    // 30 us in the call, of which the engine needs 1 MiB / 52.4 GB/s = 20 us.
+    let copies = figure(&report, "storage-grid-copies");
+    let row = "reads of 1MiB: gpu0, blocking-pinned";
+    close(in_sheet(copies, row, "in the call", "us").value, 30.0);
+    close(in_sheet(copies, row, "engine", "us").value, 1_048_576.0 / 52.4e3);
 }

@@ -79,6 +79,7 @@ fn added() -> Figure {
         saturated: (v > 50.0).then(|| "host: no more".to_owned()),
     };
     let body = FigureBody::Gaps(GapsBody {
+        quantity: "latency".into(),
         unit: "us".into(),
         base: "host".into(),
         other: "gpu0".into(),

@@ -153,7 +153,7 @@ fn write_legend(h: &mut HtmlBuilder, gaps: &GapsBody, reach: f64) {
         h.leaf("span", &[], format!("−{}", percent(reach))).text(" ");
         h.el("span", &[("class", &"ramp signed")], |_| {}).text(" ");
         h.leaf("span", &[], format!("+{}", percent(reach))).text(" ");
-        h.leaf("span", &[], format!("of the latency of {}", gaps.base));
+        h.leaf("span", &[], format!("of the {} of {}", gaps.quantity, gaps.base));
         if any(|g| g.is_zero && g.cell.value.is_some()) {
             key(h, "key zero", "not distinguishable from zero");
         }
@@ -185,6 +185,7 @@ mod tests {
 
     fn html(cells: Vec<PairedGap>) -> String {
         let gaps = GapsBody {
+            quantity: "latency".into(),
             unit: "us".into(),
             base: "host".into(),
             other: "gpu0".into(),

@@ -28,6 +28,11 @@ pub(super) fn tallies(job: &IoEntry<'_, '_>) -> Vec<(String, bool, CallTally)> {
     all
 }
 
+/// Whether a call copies between host and GPU.
+pub(super) fn is_copy(name: &str) -> bool {
+    name.contains("Memcpy")
+}
+
 /// Share of each call in the total time, in descending order.
 pub(super) fn shares(job: &IoEntry<'_, '_>) -> Vec<(String, f64)> {
     let all = tallies(job);

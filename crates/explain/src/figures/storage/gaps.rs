@@ -110,9 +110,16 @@ fn figure(run: &RunView, gpu: &[IoEntry<'_, '_>], jobs: &[IoEntry<'_, '_>]) -> O
         ),
         suite: SUITE.into(),
         title: format!("{name} minus host: latency of {}, {staging}", first.work()),
-        finding: finding(&name, &panels, &depths, &threads),
+        finding: match (threads.first(), depths.first()) {
+            (Some(t), Some(d)) => {
+                let lead = format!("With {} at depth {d}", fmt::threads(*t));
+                finding(&lead, &name, &panels, "us")
+            }
+            _ => String::new(),
+        },
         command: command(run, ""),
         body: FigureBody::Gaps(GapsBody {
+            quantity: "latency".into(),
             unit: "us".into(),
             base: "host".into(),
             other: name,
@@ -194,23 +201,29 @@ pub(super) fn saturated(job: &IoEntry<'_, '_>, jobs: &[IoEntry<'_, '_>]) -> Opti
         let other = other?;
         let more = job.io.slots() as f64 / other.io.slots() as f64;
         let ratio = here / other.value(IoQuantity::Iops)?;
-        let power = ratio.ln() / more.ln();
-        (power < GROWS).then(|| {
-            format!(
-                "{} times the {what} {} the IOPS by {}",
-                fmt::number(more).trim_end_matches(".00").trim_end_matches(".0"),
-                if ratio >= 1.0 { "raise" } else { "lower" },
-                fmt::percent((ratio - 1.0).abs())
-            )
-        })
+        queue_text(more, ratio, what)
     })
 }
 
-fn finding(
+/// Why throughput is saturated that grew by `ratio` with `more` times as many in flight; `None` if it is not.
+pub(super) fn queue_text(more: f64, ratio: f64, what: &str) -> Option<String> {
+    let power = ratio.ln() / more.ln();
+    (power < GROWS).then(|| {
+        format!(
+            "{} times the {what} {} the IOPS by {}",
+            fmt::number(more).trim_end_matches(".00").trim_end_matches(".0"),
+            if ratio >= 1.0 { "raise" } else { "lower" },
+            fmt::percent((ratio - 1.0).abs())
+        )
+    })
+}
+
+/// The difference in the first cell of each panel, introduced by `lead`, and the marks of all cells.
+pub(super) fn finding(
+    lead: &str,
     name: &str,
     panels: &[(String, Vec<Vec<PairedGap>>)],
-    depths: &[u32],
-    threads: &[u32],
+    unit: &str,
 ) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (statistic, rows) in panels {
@@ -220,7 +233,7 @@ fn finding(
         parts.push(match gap.is_zero {
             true => format!("no difference in {statistic} distinguishable from zero"),
             false => format!(
-                "{}{} +-{} us in {statistic}",
+                "{}{} +-{} {unit} in {statistic}",
                 if value >= 0.0 { "+" } else { "" },
                 fmt::number(value),
                 fmt::number(gap.cell.half_width)
@@ -234,10 +247,6 @@ fn finding(
     let first = panels.first().map(|p| &p.1);
     let saturated = first.into_iter().flatten().flatten().filter(|g| g.saturated.is_some()).count();
     let cells = first.into_iter().flatten().flatten().filter(|g| g.cell.value.is_some()).count();
-    let at = match (threads.first(), depths.first()) {
-        (Some(t), Some(d)) => format!("With {} at depth {d}", fmt::threads(*t)),
-        _ => String::new(),
-    };
     let zero = match zero {
         0 => format!("All {measured} differences are distinguishable from zero."),
         n => format!("{n} of {measured} differences are not distinguishable from zero."),
@@ -249,5 +258,5 @@ fn finding(
              throughput, not the copy."
         ),
     };
-    format!("{at} {name} adds {}. {zero}{queues}", fmt::list(&parts))
+    format!("{lead} {name} adds {}. {zero}{queues}", fmt::list(&parts))
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod gaps;
+mod grid;
 mod latency;
 mod limits;
 mod rates;
@@ -21,12 +22,15 @@ use super::{FigureCell, SuiteFindings};
 use crate::run::{EntryState, RunEntry, RunView};
 use crate::shown_value::ShownValue;
 
+pub(super) use grid::find as find_grid;
 pub(crate) use warnings::{conditions, warnings};
 
 const SUITE: SuiteId = SuiteId::Storage;
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
-    let jobs = jobs(run);
+    let mut jobs = jobs(run);
+    // The grid has its own figures.
+    jobs.retain(|job| !is_grid_only(job.entry));
     if jobs.is_empty() {
         return SuiteFindings::default();
     }
@@ -46,6 +50,11 @@ struct IoEntry<'b, 'a> {
     entry: &'b RunEntry<'a>,
     flow: &'a Flow,
     io: &'a IoSpec,
+}
+
+/// Whether only suite storage-grid lists a case.
+fn is_grid_only(entry: &RunEntry) -> bool {
+    !entry.suites.is_empty() && entry.suites.iter().all(|s| s == SuiteId::StorageGrid.word())
 }
 
 /// All single I/O flows, in the order of the run.

@@ -357,7 +357,8 @@ pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure>
     let several = run
         .entries
         .iter()
-        .filter(|e| e.case.timed.len() > 1 && e.case.timed.iter().all(|f| f.by.io().is_some()));
+        .filter(|e| e.case.timed.len() > 1 && e.case.timed.iter().all(|f| f.by.io().is_some()))
+        .filter(|e| !super::is_grid_only(e));
     let mut shares = Vec::new();
     let bars: Vec<FigureBar> = several
         .map(|entry| {
@@ -389,7 +390,8 @@ pub(super) fn at_once(run: &RunView, jobs: &[IoEntry<'_, '_>]) -> Option<Figure>
     )
 }
 
-/// `store0 > gpu0, store1 > gpu1, sequential reads of 1MiB`.
+/// `store0 > gpu0, store1 > gpu1, sequential reads of 1MiB, shared file, pipelined-pinned, 2 threads,
+/// depth 8`: every part in which cases of several flows may differ.
 fn ends(flows: &[pathline_schema::Flow]) -> String {
     let mut texts: Vec<(String, usize)> = Vec::new();
     for flow in flows {
@@ -404,7 +406,17 @@ fn ends(flows: &[pathline_schema::Flow]) -> String {
     let work = flows.first().and_then(|f| {
         let io = f.by.io()?;
         let (order, op) = (super::order_label(io.order), super::op_label(io.op));
-        Some(format!(", {order} {op} of {}, depth {}", f.bytes, io.depth))
+        let stage = io.stage.map_or(String::new(), |stage| format!(", {stage}"));
+        let (files, threads) = match io.files {
+            pathline_schema::IoFiles::Shared => ("", io.threads),
+            pathline_schema::IoFiles::Own => (", a file a worker", io.threads),
+        };
+        Some(format!(
+            ", {order} {op} of {}{files}{stage}, {} each, depth {}",
+            f.bytes,
+            fmt::threads(threads),
+            io.depth
+        ))
     });
     format!("{ends}{}", work.unwrap_or_default())
 }

@@ -114,7 +114,7 @@ fn in_copies(job: &IoEntry<'_, '_>, copy_ns: f64) -> f64 {
         return copy_ns;
     }
     let all = calls::tallies(job);
-    let calls = all.iter().filter(|(name, around, _)| !around && name.contains("Memcpy"));
+    let calls = all.iter().filter(|(name, around, _)| !around && calls::is_copy(name));
     calls.map(|(.., tally)| tally.ns / tally.count.max(1) as f64).sum()
 }
 

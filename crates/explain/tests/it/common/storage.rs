@@ -326,3 +326,68 @@ pub(crate) fn run_of(outcomes: Vec<CaseOutcome>) -> Journal {
     journal.begin.stores = vec![store()];
     journal
 }
+
+/// Blocks of 1 MiB per second that the grid's store reads with that many in flight: 2000 with 1, 2400 with
+/// 2, 2824 with 8, 2909 with 16.
+pub(crate) fn grid_rate(slots: f64) -> f64 {
+    3000.0 * slots / (slots + 0.5)
+}
+
+/// A run of suite `storage-grid` by 1 and 2 workers at depth 1 and 8: gpu0 gets 95 % of the host's rate if
+/// copies overlap; else at most 1000 blocks a second per worker. Both GPUs get 90 %, and the far domain
+/// 80 %, of the host's rate.
+pub(crate) fn grid_run() -> Journal {
+    let mut outcomes = Vec::new();
+    let does = |iops: f64, slots: f64| Does {
+        copy_us: 25.0,
+        calls: vec![("hipMemcpy", OPS, 30.0)],
+        ..Does::new(iops, slots / iops * 1e6)
+    };
+    for cache in ["direct", "cached"] {
+        for threads in [1u32, 2] {
+            for depth in [1u32, 8] {
+                let slots = f64::from(threads * depth);
+                let host = grid_rate(slots);
+                let io_to = |to: &str, numa: u32, each: u32, stage: &str| {
+                    format!(
+                        "store0.file > {to} by uring@numa{numa}[seq-read,{cache},shared,2GiB,q{depth},n1,\
+                         t{each}{stage}] x 1MiB"
+                    )
+                };
+                if cache == "cached" && threads == 2 {
+                    continue;
+                }
+                let (piped, waits) = (",pipelined-registered-huge", ",blocking-pinned");
+                outcomes.push(io(
+                    &io_to("numa0.huge", 0, threads, ""),
+                    &Does { copy_us: 0.0, ..does(host, slots) },
+                ));
+                outcomes
+                    .push(io(&io_to("gpu0.vram", 0, threads, piped), &does(0.95 * host, slots)));
+                let most = 1000.0 * f64::from(threads);
+                outcomes.push(io(
+                    &io_to("gpu0.vram", 0, threads, waits),
+                    &does((0.95 * host).min(most), slots),
+                ));
+                if threads == 2 {
+                    let both =
+                        [0, 1].map(|gpu| io_to(&format!("gpu{gpu}.vram"), 0, 1, piped)).join(" & ");
+                    outcomes.push(io(&both, &does(0.45 * host, slots)));
+                }
+                if cache == "direct" && depth == 8 {
+                    outcomes.push(io(
+                        &io_to("numa1.huge", 1, threads, ""),
+                        &Does { copy_us: 0.0, ..does(0.8 * host, slots) },
+                    ));
+                }
+            }
+        }
+    }
+    outcomes.push(at_rate("storage", "numa0.pinned > gpu0.vram by dma@gpu0 x 1MiB", 52.4));
+    for outcome in &mut outcomes {
+        if let CaseOutcome::Measured(m) = outcome {
+            m.suites = vec!["storage-grid".to_owned()];
+        }
+    }
+    run_of(outcomes)
+}
