@@ -200,7 +200,7 @@ fn half<'m>(
         Ok(LocalMemory { address, bytes: span.bytes })
     };
     let wire = MessageOp { via: Transport::Mpi, ..part.wire };
-    let mut through = FlowPart { wire, device: false, ..part.clone() };
+    let mut through = FlowPart { wire, device: Vec::new(), ..part.clone() };
     let (mut out, mut back) = (Vec::new(), Vec::new());
     // Each message of a window is copied, as if their contents differed.
     let times = part.wire.op.window() as usize;

@@ -98,7 +98,7 @@ pub(crate) fn wrong_types(series: &FlowSeries) -> Vec<String> {
 fn kinds(flow: &Flow, op: WireOp, source: bool) -> BTreeSet<MemoryClass> {
     let both = [flow.src.mem, flow.dst.mem];
     let own = if source { [flow.src.mem; 2] } else { [flow.dst.mem; 2] };
-    let mems = if op == WireOp::Ping { both } else { own };
+    let mems = if op.is_ping() { both } else { own };
     mems.into_iter().map(MemoryClass::of).collect()
 }
 

@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, Machine, RankGroup, StartGate};
-use pathline_schema::{
-    Cadence, Case, CpuSet, MessageOp, Ns, Rank, TimerKind, VerifyResult, WireOp,
-};
+use pathline_schema::{Cadence, Case, CpuSet, MessageOp, Ns, Rank, TimerKind, VerifyResult};
 
 use crate::lane::{BoundLane, LaneSample};
 
@@ -91,7 +89,7 @@ impl BoundLane for WireLane<'_> {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));
         };
         // Half of a round trip counts.
-        let directions = if self.wire.op == WireOp::Ping { 2.0 } else { 1.0 };
+        let directions = if self.wire.op.is_ping() { 2.0 } else { 1.0 };
         let one_direction = |ns: Ns| Ns(ns.0 / directions);
         let by_rank: BTreeMap<Rank, Ns> =
             by_rank.into_iter().map(|(rank, ns)| (rank, one_direction(ns))).collect();

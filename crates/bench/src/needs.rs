@@ -56,13 +56,16 @@ pub(crate) fn written(flow: &Flow) -> Option<Place> {
 /// ones only. The GPUs between the two of a collective need as much as these.
 pub(crate) fn of_wire(flow: &Flow, wire: &MessageOp) -> Vec<(Unit, Bytes)> {
     let (buffers, ends) = match wire.op {
-        WireOp::Ping => (2, 2),
-        WireOp::Group { op: Collective::Barrier, .. } => return Vec::new(),
-        WireOp::Group { .. } => (2, u64::from(flow.dst.rank.0.saturating_sub(flow.src.rank.0)) + 1),
+        op if op.is_ping() => (2, 2),
+        op if op.collective() == Some(Collective::Barrier) => return Vec::new(),
+        op if op.collective().is_some() => {
+            (2, u64::from(flow.dst.rank.0.saturating_sub(flow.src.rank.0)) + 1)
+        }
+        WireOp::Atomic(op) if op.fetches() => (2, 2),
         _ => (1, 2),
     };
     let times = |n: u64| Bytes(flow.bytes.0.saturating_mul(n));
-    if flow.src.unit.gpu().is_none() {
+    if flow.src.unit.gpu().is_none() && flow.dst.unit.gpu().is_none() {
         return vec![(flow.src.unit, times(buffers * ends))];
     }
     let mut needs = vec![(flow.src.unit, times(buffers)), (flow.dst.unit, times(buffers))];

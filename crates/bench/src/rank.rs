@@ -8,8 +8,8 @@ use pathline_hal::{
     RepeatMode, TransportPort, no_exchange, pattern,
 };
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, CpuSet, Flow, MemKind, Place, Rank, RankMember, Transport,
-    Unit, VerifyResult, WireOp,
+    AtomicOp, Bytes, Cadence, Case, Collective, CpuSet, Flow, MemKind, Place, Rank, RankMember,
+    Transport, Unit, VerifyResult, WireOp,
 };
 
 use crate::bounce::{HostBounce, keeps_memory};
@@ -250,7 +250,7 @@ impl<'m> RankSide<'m> {
             send.push(sends);
             recv.push(receives);
         }
-        let device = places.iter().all(|place| place.mem == MemKind::Vram);
+        let device = mine.iter().map(|&at| places[at].mem == MemKind::Vram).collect();
         Ok((
             FlowPart { wire, bytes: flow.bytes.0, group, positions: mine, send, recv, device },
             ends,
@@ -280,7 +280,10 @@ impl<'m> RankSide<'m> {
             None => Ok((make(*send, fills, &[])?, make(*recv, &[], checks)?)),
             Some((send_at, recv_at)) => {
                 let whole = make((send_at + send).max(recv_at + recv), fills, checks)?;
-                let part = |at, bytes| LocalMemory { address: whole.address + at, bytes };
+                let part = |at, bytes| match bytes {
+                    0 => LocalMemory::default(),
+                    bytes => LocalMemory { address: whole.address + at, bytes },
+                };
                 Ok((part(send_at, *send), part(recv_at, *recv)))
             }
         }
@@ -348,11 +351,12 @@ impl GroupLayout {
     fn of(op: WireOp, at: usize, n: usize, bytes: u64, flow: usize) -> Option<Self> {
         let at_u = at as u64;
         let one = |from: u64| seed(flow, from, 0);
-        let WireOp::Group { op, in_place, .. } = op else {
-            let (sends, receives) = match op {
-                WireOp::Ping => (true, true),
-                _ => (at == 0, at == 1),
-            };
+        if let WireOp::Atomic(op) = op {
+            return Some(Self::of_atomic(op, at, bytes, flow));
+        }
+        let in_place = matches!(op, WireOp::Group { in_place: true, .. });
+        let Some(op) = op.collective() else {
+            let (sends, receives) = if op.is_ping() { (true, true) } else { (at == 0, at == 1) };
             let mut layout = Self::default();
             if sends {
                 layout.send = bytes;
@@ -432,6 +436,24 @@ impl GroupLayout {
     }
 }
 
+impl GroupLayout {
+    /// Of the source (position 0) or the target of an atomic operation. Targets of sums and of
+    /// compare-swap are 0 before, so that one operation leaves the source's bytes there.
+    fn of_atomic(op: AtomicOp, at: usize, bytes: u64, flow: usize) -> Self {
+        let new = (0, bytes, seed(flow, 0, 0));
+        let old = match op {
+            AtomicOp::Swap => (0, bytes, seed(flow, 1, 0)),
+            _ => (0, bytes, pattern::ZERO_SEED),
+        };
+        if at > 0 {
+            let (fills, checks) = (vec![old], vec![new]);
+            return Self { recv: bytes, fills, checks, in_place: Some((0, 0)), send: 0 };
+        }
+        let (recv, checks) = if op.fetches() { (bytes, vec![old]) } else { (0, Vec::new()) };
+        Self { send: bytes, recv, fills: vec![new], checks, in_place: None }
+    }
+}
+
 /// The seed of part `part` from rank `from` in the `flow`-th flow. Never the seed of zeros.
 fn seed(flow: usize, from: u64, part: u64) -> u64 {
     pattern::word(0x7261_6e6b, (flow as u64) << 42 | from << 21 | part) | 1
@@ -497,6 +519,23 @@ mod tests {
         let in_place = layout("reduce_scatter-inplace", 2, 4, bytes).unwrap();
         assert_eq!(in_place.in_place, Some((0, 64)));
         assert_eq!(in_place.checks, [(64, 32, third.checks[0].2)]);
+    }
+
+    #[test]
+    fn an_atomic_operation_leaves_the_sources_bytes_at_the_target() {
+        // Sums and compare-swap start from 0, so the source's word is the result; what is fetched
+        // is the previous word.
+        for (op, fetches) in [("accumulate", false), ("fetch-add", true), ("compare-swap", true)] {
+            let (a, b) = (layout(op, 0, 2, 8).unwrap(), layout(op, 1, 2, 8).unwrap());
+            assert_eq!((a.send, a.recv, b.recv), (8, if fetches { 8 } else { 0 }, 8));
+            assert_eq!(b.fills, [(0, 8, pattern::ZERO_SEED)]);
+            assert_eq!(b.checks, a.fills);
+            let fetched: Vec<_> = fetches.then(|| b.fills[0]).into_iter().collect();
+            assert_eq!(a.checks, fetched);
+        }
+        let (a, b) = (layout("swap", 0, 2, 8).unwrap(), layout("swap", 1, 2, 8).unwrap());
+        assert_eq!((a.checks.clone(), b.checks.clone()), (b.fills.clone(), a.fills.clone()));
+        assert_ne!(a.fills, b.fills);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult, WireOp,
+    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult,
 };
 use pathline_stats::MIN_SAMPLES;
 
@@ -61,7 +61,7 @@ fn single(run: &RunView) -> Vec<String> {
     }
     let describe = |entry: &RunEntry| {
         let isolated = entry.case.cadence == Cadence::Isolated;
-        let ping = |f: &Flow| f.by.wire().is_some_and(|w| w.op == WireOp::Ping);
+        let ping = |f: &Flow| f.by.wire().is_some_and(|w| w.op.is_timed_alone());
         // The rate of a tiny copy would be 0.00 GB/s: its time is relevant.
         let tiny = |f: &Flow| f.bytes.0 <= TINY && f.by.has_rate();
         let step = isolated

@@ -89,16 +89,22 @@ pub struct FlowPart {
     /// Send buffer for each position.
     pub send: Vec<LocalMemory>,
     /// Receive buffer for each position; equals the send buffer if the operation is in place. In a
-    /// [`pathline_schema::WireOp::Ping`] both ends have both.
+    /// ping ([`pathline_schema::WireOp::is_ping`]) both ends have both, and the source of an atomic
+    /// operation has both.
     pub recv: Vec<LocalMemory>,
-    /// Whether the buffers are device memory, which no CPU can address.
-    pub device: bool,
+    /// Whether the buffers of each position of this process are device memory, which no CPU can
+    /// address. Positions without an entry have host memory.
+    pub device: Vec<bool>,
 }
 
 impl FlowPart {
     /// The collective, unless the flow is a message.
     pub fn collective(&self) -> Option<Collective> {
         self.wire.op.collective()
+    }
+    /// Whether the buffers of its `nth` position are device memory.
+    pub fn is_device(&self, nth: usize) -> bool {
+        self.device.get(nth).copied().unwrap_or(false)
     }
     /// Whether this process does not participate.
     pub fn is_idle(&self) -> bool {
@@ -109,11 +115,20 @@ impl FlowPart {
         let (all, n) = (self.bytes, self.group.len().max(1) as u64);
         let first = |yes: bool| if yes { all } else { 0 };
         match self.wire.op {
-            WireOp::Ping => (all, all),
-            WireOp::Send { .. } | WireOp::Consume | WireOp::Put { .. } | WireOp::Get { .. } => {
-                (first(position == 0), first(position == 1))
+            WireOp::Ping | WireOp::PersistentPing | WireOp::ActivePing => (all, all),
+            WireOp::Send { .. }
+            | WireOp::Consume
+            | WireOp::Put { .. }
+            | WireOp::Get { .. }
+            | WireOp::PersistentSend { .. }
+            | WireOp::ActiveSend { .. } => (first(position == 0), first(position == 1)),
+            // The source of an atomic operation receives what it fetches.
+            WireOp::Atomic(op) => {
+                (first(position == 0), first(position == 1 || (position == 0 && op.fetches())))
             }
-            WireOp::Group { op, .. } => match op {
+            WireOp::Group { op, .. }
+            | WireOp::Overlapped { op, .. }
+            | WireOp::PersistentGroup { op } => match op {
                 Collective::Broadcast => (first(position == 0), first(position != 0)),
                 Collective::Reduce => (all, first(position == 0)),
                 Collective::AllReduce | Collective::AllToAll => (all, all),

@@ -50,8 +50,19 @@ pub fn exchange_of(
             ranks = vec![group.iter().map(|(rank, _)| *rank).collect()];
             ExchangeOp::Collective { op, over: group.into_iter().map(|(_, at)| at).collect() }
         }
-        WireOp::Put { .. } | WireOp::Get { .. } => {
+        WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Atomic(_) => {
             return Err("one-sided operations are not modelled".into());
+        }
+        WireOp::Overlapped { .. } => {
+            return Err(
+                "what a processor computes while a collective is in flight is not modelled".into(),
+            );
+        }
+        WireOp::PersistentPing | WireOp::PersistentSend { .. } | WireOp::PersistentGroup { .. } => {
+            return Err("what a library saves by messages set up in advance is not modelled".into());
+        }
+        WireOp::ActivePing | WireOp::ActiveSend { .. } => {
+            return Err("active messages are not modelled".into());
         }
         WireOp::Consume => {
             return Err("what a receiver pays to load its message is not modelled".into());

@@ -122,9 +122,10 @@ fn series(
 ) {
     let entry = run.entry(case);
     for series in all {
-        let ping = series.flow.by.wire().is_some_and(|w| w.op == pathline_schema::WireOp::Ping);
-        let step =
-            ping || series.flow.by.is_chase() || case.cadence == pathline_schema::Cadence::Isolated;
+        let timed_alone = series.flow.by.wire().is_some_and(|w| w.op.is_timed_alone());
+        let step = timed_alone
+            || series.flow.by.is_chase()
+            || case.cadence == pathline_schema::Cadence::Isolated;
         let (name, quantity) =
             if step { ("latency", CaseQuantity::StepNs) } else { ("rate", CaseQuantity::Payload) };
         let values: Vec<f64> = if step {

@@ -106,7 +106,15 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
         WireOp::Put { .. } => (6, None),
         WireOp::Get { .. } => (7, None),
         WireOp::Group { op, in_place: false, .. } => (8, Some(op)),
-        WireOp::Group { .. } | WireOp::Consume => return None,
+        WireOp::Group { .. }
+        | WireOp::Consume
+        | WireOp::Overlapped { .. }
+        | WireOp::PersistentPing
+        | WireOp::PersistentSend { .. }
+        | WireOp::PersistentGroup { .. }
+        | WireOp::Atomic(_)
+        | WireOp::ActivePing
+        | WireOp::ActiveSend { .. } => return None,
     };
     let of_two = op.is_none() && order != 3;
     if of_two && pairs > 1 && order != 2 {

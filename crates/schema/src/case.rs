@@ -75,7 +75,18 @@ impl Flow {
             return Some("a GPU's copy engine or copy kernel carries messages of GPU memory");
         }
         let Some(op) = wire.op.collective() else {
-            let one_process = src.rank == dst.rank && wire.via != Transport::Ccl;
+            if let WireOp::Atomic(op) = wire.op {
+                let one_word = op.is_of_one_word() && self.bytes.0 != 8;
+                if one_word || !self.bytes.0.is_multiple_of(8) {
+                    return Some(
+                        "atomic operations are of 64-bit integers: 8 B, or a multiple for \
+                                 accumulate and get-accumulate",
+                    );
+                }
+            }
+            // Loop-back of UCX: two memories of one process.
+            let within = matches!(wire.via, Transport::Ccl | Transport::Ucx);
+            let one_process = src.rank == dst.rank && !within;
             return (one_process || src == dst || src.unit != at)
                 .then_some("a message goes from the unit that it names to another rank");
         };

@@ -31,6 +31,7 @@ mod topology;
 mod units;
 mod variant;
 mod wire;
+mod wire_words;
 
 pub use busy_limit::busy_cpus;
 pub use case::{Cadence, Case, Flow};
@@ -73,6 +74,7 @@ pub use variant::{
 };
 
 pub use wire::{Collective, CoreDistance, MessageOp, ShmCopies, Transport, WireOp};
+pub use wire_words::{AtomicOp, OverlapWork, WindowKind, WindowSync};
 
 /// An error in a text, with the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::place::number;
+use crate::wire_words::{AtomicOp, OverlapWork, WindowKind, WindowSync};
 use crate::{Bytes, CopyAgent, CpuHow, ParseError, UcxSetting, serde_as_text, words};
 
 /// A transport between processes.
@@ -120,15 +121,59 @@ pub enum WireOp {
         /// otherwise are registered where the library has a call for it.
         unregistered: bool,
     },
+    /// The same by a call that returns at once, and a wait for its end.
+    Overlapped {
+        /// The collective, out of place.
+        op: Collective,
+        /// What the process does between the two.
+        work: OverlapWork,
+    },
+    /// A ping whose messages are set up once and started in each repetition.
+    PersistentPing,
+    /// A window of such messages.
+    PersistentSend {
+        /// Messages of a window, at least 1.
+        window: u32,
+    },
+    /// A collective that is set up once and started in each repetition.
+    PersistentGroup {
+        /// The collective, out of place.
+        op: Collective,
+    },
+    /// An atomic operation of the source on the destination's memory.
+    Atomic(AtomicOp),
+    /// A ping of active messages: the receiver's callback takes each.
+    ActivePing,
+    /// A window of active messages.
+    ActiveSend {
+        /// Messages of a window, at least 1.
+        window: u32,
+    },
 }
 
 impl WireOp {
     /// Operations in flight before one waits.
     pub const fn window(self) -> u32 {
         match self {
-            Self::Send { window } | Self::Put { window } | Self::Get { window } => window,
+            Self::Send { window }
+            | Self::Put { window }
+            | Self::Get { window }
+            | Self::PersistentSend { window }
+            | Self::ActiveSend { window } => window,
             _ => 1,
         }
+    }
+    /// Whether each process sends and receives in a repetition, half of whose time counts.
+    pub const fn is_ping(self) -> bool {
+        matches!(self, Self::Ping | Self::PersistentPing | Self::ActivePing)
+    }
+    /// Whether its time is the result, and not its rate.
+    pub const fn is_timed_alone(self) -> bool {
+        self.is_ping() || matches!(self, Self::Atomic(_))
+    }
+    /// Whether one process accesses the memory of the other, which makes no call for it.
+    pub const fn is_one_sided(self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Get { .. } | Self::Atomic(_))
     }
     /// Its word, without windows and places.
     pub const fn kind(self) -> &'static str {
@@ -138,7 +183,14 @@ impl WireOp {
             Self::Put { .. } => "put",
             Self::Get { .. } => "get",
             Self::Consume => "consume",
-            Self::Group { op, .. } => op.word(),
+            Self::Group { op, .. } | Self::Overlapped { op, .. } | Self::PersistentGroup { op } => {
+                op.word()
+            }
+            Self::PersistentPing => "persistent-ping",
+            Self::PersistentSend { .. } => "persistent-send",
+            Self::Atomic(op) => op.word(),
+            Self::ActivePing => "am-ping",
+            Self::ActiveSend { .. } => "am",
         }
     }
     /// A collective out of place, with registered buffers where there is such a thing.
@@ -147,7 +199,12 @@ impl WireOp {
     }
     /// The collective, if it is one.
     pub const fn collective(self) -> Option<Collective> {
-        if let Self::Group { op, .. } = self { Some(op) } else { None }
+        match self {
+            Self::Group { op, .. } | Self::Overlapped { op, .. } | Self::PersistentGroup { op } => {
+                Some(op)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -164,6 +221,13 @@ impl fmt::Display for WireOp {
                 let unregistered = if *unregistered { "-unregistered" } else { "" };
                 write!(f, "{op}{place}{unregistered}")
             }
+            Self::Overlapped { op, work } => write!(f, "i{op}{}", work.suffix()),
+            Self::PersistentPing => f.write_str("persistent-ping"),
+            Self::PersistentSend { window } => write!(f, "persistent-send-w{window}"),
+            Self::PersistentGroup { op } => write!(f, "persistent-{op}"),
+            Self::Atomic(op) => write!(f, "{op}"),
+            Self::ActivePing => f.write_str("am-ping"),
+            Self::ActiveSend { window } => write!(f, "am-w{window}"),
         }
     }
 }
@@ -177,7 +241,9 @@ impl FromStr for WireOp {
                 s,
                 "ping, send-wN, put-wN, get-wN, consume, or a collective such as all_reduce, \
                  with -inplace if the result overwrites, and -unregistered if NCCL's buffers are \
-                 to be so",
+                 to be so; persistent- before ping, send-wN or a collective; iall_reduce and \
+                 others, with -compute or -compute-test; accumulate, get-accumulate, add, \
+                 fetch-add, swap, compare-swap; am-ping, am-wN",
             )
         };
         if let Some((kind, window)) = s.split_once("-w") {
@@ -186,20 +252,34 @@ impl FromStr for WireOp {
                 "send" => Ok(Self::Send { window }),
                 "put" => Ok(Self::Put { window }),
                 "get" => Ok(Self::Get { window }),
+                "persistent-send" => Ok(Self::PersistentSend { window }),
+                "am" => Ok(Self::ActiveSend { window }),
                 _ => Err(bad()),
             };
+        }
+        match s {
+            "ping" => return Ok(Self::Ping),
+            "consume" => return Ok(Self::Consume),
+            "persistent-ping" => return Ok(Self::PersistentPing),
+            "am-ping" => return Ok(Self::ActivePing),
+            _ => {}
+        }
+        if let Ok(op) = s.parse() {
+            return Ok(Self::Atomic(op));
+        }
+        if let Some(op) = s.strip_prefix("persistent-") {
+            return Ok(Self::PersistentGroup { op: op.parse().map_err(|_| bad())? });
+        }
+        if let Some((op, work)) = s.strip_prefix('i').and_then(OverlapWork::split)
+            && let Ok(op) = op.parse()
+        {
+            return Ok(Self::Overlapped { op, work });
         }
         let cut = |s, end| str::strip_suffix(s, end).map_or((s, false), |rest| (rest, true));
         let (op, unregistered) = cut(s, "-unregistered");
         let (op, in_place) = cut(op, "-inplace");
-        match op {
-            "ping" if op == s => Ok(Self::Ping),
-            "consume" if op == s => Ok(Self::Consume),
-            _ => {
-                let op = op.parse().map_err(|_| bad())?;
-                Ok(Self::Group { op, in_place, unregistered })
-            }
-        }
+        let op = op.parse().map_err(|_| bad())?;
+        Ok(Self::Group { op, in_place, unregistered })
     }
 }
 
@@ -275,6 +355,10 @@ pub struct MessageOp {
     pub op: WireOp,
     /// The copies, where pathline itself makes them.
     pub copies: Option<ShmCopies>,
+    /// How MPI makes the window of a one-sided operation; `None` is `MPI_Win_create`.
+    pub window: Option<WindowKind>,
+    /// How one-sided operations of MPI are ended; `None` is `MPI_Win_flush` in one epoch for all.
+    pub sync: Option<WindowSync>,
     /// Which cores the processes run on; `None` leaves them where they were started.
     pub near: Option<CoreDistance>,
     /// What the GPU runtime under an MPI or UCX copies device memory with; `None` leaves the runtime
@@ -287,7 +371,16 @@ pub struct MessageOp {
 impl MessageOp {
     /// An operation of a library, on the cores that the ranks were started on.
     pub const fn new(via: Transport, op: WireOp) -> Self {
-        Self { via, op, copies: None, near: None, agent: None, switch: None }
+        Self {
+            via,
+            op,
+            copies: None,
+            window: None,
+            sync: None,
+            near: None,
+            agent: None,
+            switch: None,
+        }
     }
 
     /// Parses the text in brackets.
@@ -297,13 +390,17 @@ impl MessageOp {
                 "operation between processes",
                 args,
                 "an operation such as send-w64; for shm, cma and xpmem who copies \
-                 (memcpy+avx512-nt, read, write); then same-l3 or other-l3; for mpi and ucx \
+                 (memcpy+avx512-nt, read, write); for one-sided operations of mpi allocate or \
+                 dynamic, then lock, fence or pscw; then same-l3 or other-l3; for mpi and ucx \
                  engine or blit; for ucx last a switch such as rndv-put",
             )
         };
         let mut words = args.split(',');
-        let op = words.next().unwrap_or_default().parse()?;
+        let op: WireOp = words.next().unwrap_or_default().parse()?;
         let mut rest: Vec<&str> = words.collect();
+        let by_window = via == Transport::Mpi && op.is_one_sided();
+        let window = take_first(&mut rest, by_window);
+        let sync = take_first(&mut rest, by_window);
         let switch = match (via, rest.last().map(|word| word.parse())) {
             (Transport::Ucx, Some(Ok(switch))) => {
                 rest.pop();
@@ -333,8 +430,15 @@ impl MessageOp {
                 | (Transport::Xpmem, Some(ShmCopies::Single(_)))
                 | (Transport::Mpi | Transport::MpiStaged | Transport::Ccl | Transport::Ucx, None)
         );
-        fits.then_some(Self { via, op, copies, near, agent, switch }).ok_or_else(bad)
+        fits.then_some(Self { via, op, copies, window, sync, near, agent, switch }).ok_or_else(bad)
     }
+}
+
+/// Takes the first word of a list if it is one of a kind that may stand there.
+fn take_first<T: FromStr>(words: &mut Vec<&str>, may_stand: bool) -> Option<T> {
+    let found = words.first().filter(|_| may_stand)?.parse().ok()?;
+    words.remove(0);
+    Some(found)
 }
 
 impl fmt::Display for MessageOp {
@@ -342,6 +446,12 @@ impl fmt::Display for MessageOp {
         write!(f, "{}", self.op)?;
         if let Some(copies) = self.copies {
             write!(f, ",{copies}")?;
+        }
+        if let Some(window) = self.window {
+            write!(f, ",{window}")?;
+        }
+        if let Some(sync) = self.sync {
+            write!(f, ",{sync}")?;
         }
         if let Some(near) = self.near {
             write!(f, ",{near}")?;

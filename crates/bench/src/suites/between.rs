@@ -52,7 +52,16 @@ pub(crate) fn has_model(case: &Case) -> bool {
             WireOp::Group { in_place, unregistered, .. } => {
                 !in_place && !unregistered && case.timed.len() == 1
             }
-            WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Consume => false,
+            WireOp::Put { .. }
+            | WireOp::Get { .. }
+            | WireOp::Atomic(_)
+            | WireOp::Consume
+            | WireOp::Overlapped { .. }
+            | WireOp::PersistentPing
+            | WireOp::PersistentSend { .. }
+            | WireOp::PersistentGroup { .. }
+            | WireOp::ActivePing
+            | WireOp::ActiveSend { .. } => false,
         };
         let library = matches!(wire.via, Transport::Mpi | Transport::Ccl);
         op && library && memory(flow.src.mem) && memory(flow.dst.mem)

@@ -222,7 +222,7 @@ pub fn check_transport(rank: &mut TransportRank<'_>) -> Result<(), CheckFailure>
 /// Whether this end of a one-sided operation is passive.
 fn is_passive(op: WireOp, position: usize) -> bool {
     match op {
-        WireOp::Put { .. } => position == 1,
+        WireOp::Put { .. } | WireOp::Atomic(_) => position == 1,
         WireOp::Get { .. } => position == 0,
         _ => false,
     }
@@ -258,7 +258,7 @@ impl TransportRank<'_> {
             send.push(ends.0);
             recv.push(ends.1);
         }
-        let device = group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_)));
+        let device = mine.iter().map(|&at| group[at].1.gpu().is_some()).collect();
         let (wire, bytes) = (flow.wire, flow.bytes);
         buffers.parts.push(FlowPart { wire, bytes, group, positions: mine, send, recv, device });
         Ok(())
@@ -441,7 +441,7 @@ fn message_ends(
     (nth, at): (usize, usize),
     (from, into): (u64, u64),
 ) -> (LocalMemory, LocalMemory) {
-    let both = op == WireOp::Ping;
+    let both = op.is_ping();
     let seed = |position: usize| 1000 * (nth as u64 + 1) + position as u64;
     let bytes = flow.bytes;
     let span = |has: bool, address: u64| LocalMemory {

@@ -130,7 +130,7 @@ fn part(
         positions: mine,
         send,
         recv,
-        device: true,
+        device: vec![true],
     }
 }
 

@@ -398,7 +398,7 @@ fn ranks_that_differ_in_communicators_report_it_and_start_again() {
             positions: vec![0],
             send: vec![span],
             recv: vec![span],
-            device: true,
+            device: vec![true],
         };
         let (id, own) = port.bind(&[part], RepeatMode::Streaming).unwrap();
         let mut other = own.clone();

@@ -216,7 +216,7 @@ fn part(port: &MpiPort, op: WireOp, bytes: usize, group: &[u32]) -> FlowPart {
         group: group.iter().map(|&r| (Rank(r), Unit::Numa(0))).collect(),
         send: vec![LocalMemory::default(); mine.len()],
         recv: vec![LocalMemory::default(); mine.len()],
-        device: false,
+        device: Vec::new(),
         positions: mine,
     }
 }

@@ -59,7 +59,7 @@ fn part(me: u32, wire: MessageOp, bytes: u64, memory: &HeapMemory) -> FlowPart {
         positions: vec![me as usize],
         send: vec![span()],
         recv: vec![span()],
-        device: false,
+        device: Vec::new(),
     }
 }
 

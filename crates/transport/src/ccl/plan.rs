@@ -179,6 +179,10 @@ fn steps(
     let thing = || format!("{} of {}", part.wire, Bytes(bytes));
     let from = || end(part, send, bytes, "sends from");
     let into = || end(part, recv, bytes, "receives into");
+    if matches!(part.wire.op, WireOp::Overlapped { .. } | WireOp::PersistentGroup { .. }) {
+        let why = "its calls return at once, and nothing sets them up in advance";
+        return Err(refused(thing(), why, "measure it by mpi"));
+    }
     if let Some(op) = part.collective() {
         return collective(part, op, position, (send, recv)).map(|act| vec![vec![act]]);
     }
@@ -284,7 +288,7 @@ mod tests {
             positions: mine.to_vec(),
             send: span(0x1000).collect(),
             recv: span(0x2000).collect(),
-            device: true,
+            device: vec![true],
         }
     }
 

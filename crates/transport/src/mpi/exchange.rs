@@ -233,6 +233,7 @@ impl<H: MpiHandle> MpiExchange<H> {
             WireOp::Group { op, in_place, .. } => {
                 steps.groups.push(self.group(world, part, me, op, in_place)?);
             }
+            op => return Err(refused(part, format!("MPI has no {op} here"))),
         }
         Ok(())
     }
@@ -585,6 +586,7 @@ impl<H: MpiHandle> MpiExchange<H> {
                     Collective::AllToAll => "MPI_Alltoall",
                     Collective::Barrier => "MPI_Barrier",
                 },
+                _ => "no call",
             })
             .collect();
         calls.sort_unstable();

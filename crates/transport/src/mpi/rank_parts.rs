@@ -29,6 +29,9 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
         let mine = &part.positions;
         return no(format!("rank {rank} was given position {mine:?} of {:?}", part.group));
     }
+    if part.wire.window.is_some() || part.wire.sync.is_some() {
+        return no("only windows of MPI_Win_create with MPI_Win_flush are measured".to_owned());
+    }
     match part.wire.op {
         WireOp::Put { .. } | WireOp::Get { .. } if !has_windows => {
             return no("the library lacks MPI_Win_create or a related function".to_owned());

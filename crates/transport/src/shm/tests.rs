@@ -69,7 +69,7 @@ fn rank(
         positions: vec![me as usize],
         send: vec![span(&mut send)],
         recv: vec![span(&mut recv)],
-        device: false,
+        device: Vec::new(),
     };
     let mut port = NodePort::new(Transport::Xpmem, Rank(me), "a test".into(), MOST);
     port.xpmem = Some(CALLS);

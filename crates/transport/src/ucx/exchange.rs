@@ -67,7 +67,7 @@ impl UcxExchange {
         for (nth, part) in parts.iter().enumerate() {
             bytes += part.bytes as f64 * f64::from(part.wire.op.window());
             for (draft, exposed) in drafts(nth, part)? {
-                made.look_at(worker, &draft, part.device)?;
+                made.look_at(worker, &draft)?;
                 if let Some(span) = exposed {
                     let mapped = worker.map(span)?;
                     offer.exposed.push(UcxExport {
@@ -87,16 +87,11 @@ impl UcxExchange {
 
     /// Queries UCX's memory type of a buffer. UCX addresses host memory from the CPU, which ends
     /// the process if the memory is a GPU's.
-    fn look_at(
-        &mut self,
-        worker: &Rc<UcxWorker>,
-        draft: &DraftLane,
-        device: bool,
-    ) -> CallResult<()> {
+    fn look_at(&mut self, worker: &Rc<UcxWorker>, draft: &DraftLane) -> CallResult<()> {
         let ends = [("from", draft.send), ("to", draft.recv)];
         for (end, span) in ends.into_iter().filter(|(_, span)| span.address != 0) {
             let kind = worker.map(span)?.memory();
-            if device && kind == HOST {
+            if draft.device && kind == HOST {
                 let thing = format!("{} at {:#x}", Bytes(span.bytes), span.address);
                 let reason = "this UCX treats a GPU's memory as host memory";
                 return Err(CallError::unsupported("ucp_mem_query", thing, reason).or_try(

@@ -53,6 +53,8 @@ pub(super) struct DraftLane {
     pub(super) other: usize,
     /// The peer's rank.
     pub(super) rank: usize,
+    /// Whether the buffers are device memory.
+    pub(super) device: bool,
     pub(super) send: LocalMemory,
     pub(super) recv: LocalMemory,
 }
@@ -123,6 +125,7 @@ pub(super) fn drafts(
     let no = |why: &str| CallError::unsupported("bind", format!("ucx {}", part.wire.op), why);
     let mut drafts = Vec::new();
     for (at, &here) in part.positions.iter().enumerate() {
+        let device = part.is_device(at);
         let (role, exposed) = UcxRole::of(part.wire.op, here).ok_or_else(|| {
             no("libucp has no such operation").or_try("mpi and ccl have collectives, shm consumes")
         })?;
@@ -132,8 +135,10 @@ pub(super) fn drafts(
         let (send, recv) = (span(&part.send), span(&part.recv));
         let reached = exposed.then_some(if here == 0 { send } else { recv });
         let window = part.wire.op.window();
-        drafts
-            .push((DraftLane { part: nth, role, window, here, other, rank, send, recv }, reached));
+        drafts.push((
+            DraftLane { part: nth, role, window, here, other, rank, device, send, recv },
+            reached,
+        ));
     }
     Ok(drafts)
 }
@@ -158,7 +163,7 @@ impl UcxLane {
         draft: DraftLane,
         offer: &UcxOffer,
     ) -> CallResult<Self> {
-        let DraftLane { part, role, window, here, other, rank, send, recv } = draft;
+        let DraftLane { part, role, window, here, other, rank, device: _, send, recv } = draft;
         let endpoint = worker.endpoint(&offer.address)?;
         let exposed = offer.exposed.iter().find(|e| (e.part, e.position) == (part, other));
         let remote = match (role, exposed) {

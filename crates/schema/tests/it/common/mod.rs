@@ -145,6 +145,9 @@ fn io() -> impl Strategy<Value = IoSpec> {
     )
 }
 
+const WORKS: &[OverlapWork] =
+    &[OverlapWork::Nothing, OverlapWork::Compute, OverlapWork::ComputeTest];
+
 fn wire_op() -> impl Strategy<Value = WireOp> {
     let window = 1..=u32::MAX;
     prop_oneof![
@@ -152,7 +155,15 @@ fn wire_op() -> impl Strategy<Value = WireOp> {
         Just(WireOp::Consume),
         window.clone().prop_map(|window| WireOp::Send { window }),
         window.clone().prop_map(|window| WireOp::Put { window }),
-        window.prop_map(|window| WireOp::Get { window }),
+        window.clone().prop_map(|window| WireOp::Get { window }),
+        window.clone().prop_map(|window| WireOp::PersistentSend { window }),
+        window.prop_map(|window| WireOp::ActiveSend { window }),
+        Just(WireOp::PersistentPing),
+        Just(WireOp::ActivePing),
+        select(AtomicOp::ALL).prop_map(WireOp::Atomic),
+        select(Collective::ALL).prop_map(|op| WireOp::PersistentGroup { op }),
+        (select(Collective::ALL), select(WORKS))
+            .prop_map(|(op, work)| WireOp::Overlapped { op, work }),
         (select(Collective::ALL), any::<bool>(), any::<bool>())
             .prop_map(|(op, in_place, unregistered)| WireOp::Group { op, in_place, unregistered }),
     ]
@@ -172,11 +183,14 @@ fn wire() -> impl Strategy<Value = MessageOp> {
     ];
     let switch = option::of(select(UcxSetting::ALL));
     let agent = option::of(select(CopyAgent::ALL));
-    (transport, wire_op(), option::of(select(CoreDistance::ALL)), (agent, switch)).prop_map(
-        |((via, copies), op, near, (agent, switch))| {
+    let rma = (option::of(select(WindowKind::ALL)), option::of(select(WindowSync::ALL)));
+    (transport, wire_op(), option::of(select(CoreDistance::ALL)), (agent, switch), rma).prop_map(
+        |((via, copies), op, near, (agent, switch), (window, sync))| {
+            let by_window = via == Transport::Mpi && op.is_one_sided();
+            let (window, sync) = (window.filter(|_| by_window), sync.filter(|_| by_window));
             let switch = switch.filter(|_| via == Transport::Ucx);
             let agent = agent.filter(|_| matches!(via, Transport::Mpi | Transport::Ucx));
-            MessageOp { via, op, copies, near, agent, switch }
+            MessageOp { via, op, copies, window, sync, near, agent, switch }
         },
     )
 }

@@ -146,7 +146,7 @@ fn both_directions(memory: &mut [u8; 16]) -> Vec<FlowPart> {
             positions: vec![mine],
             send: of(mine == 0),
             recv: of(mine == 1),
-            device: false,
+            device: Vec::new(),
         }
     };
     vec![part(0, 0), part(1, 8)]

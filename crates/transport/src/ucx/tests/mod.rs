@@ -116,7 +116,7 @@ impl Side {
             positions: vec![here],
             send: vec![of(both || here == 0, &self.send)],
             recv: vec![of(both || here == 1, &self.recv)],
-            device: false,
+            device: Vec::new(),
         }
     }
 
@@ -422,7 +422,7 @@ fn memory_of_a_gpu_that_ucx_does_not_know_is_refused() {
     let (stream, _other) = UnixStream::pair().unwrap();
     let mut side = Side::new(0, open(Some(&library)).unwrap(), stream);
     // Host memory stands in for GPU memory: UCX treats both as host memory.
-    let part = FlowPart { device: true, ..side.part("send-w1", 0, 8) };
+    let part = FlowPart { device: vec![true], ..side.part("send-w1", 0, 8) };
     let error = side.port.bind(&[part], RepeatMode::Streaming).unwrap_err();
     assert_eq!(error.severity, Severity::Unsupported, "{error}");
     assert!(error.to_string().contains("treats a GPU's memory as host memory"), "{error}");
