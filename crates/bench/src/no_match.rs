@@ -74,9 +74,9 @@ fn explain_mover(text: &str) -> Option<String> {
 pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
     use SuiteId::{
         CclCollectives, CclPairs, Concurrent, Contention, Fan, Host, HostLink, Latency, Local,
-        Managed, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency, MpiOneSided,
-        MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns, Registration, Routes, Shm,
-        Storage, StorageGrid, Sweep, Ucx, UcxSwitches,
+        Managed, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency, MpiMixed,
+        MpiOneSided, MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns, Registration,
+        Routes, Shm, Storage, StorageGrid, Sweep, Ucx, UcxMixed, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -105,25 +105,29 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }
         MpiPeers if ranks < 2 => format!("two processes are needed: {}", launch(2)),
-        MpiPeers if scope.ranks.iter().any(|member| member.gpus.is_empty()) => {
+        MpiPeers | MpiMixed | UcxMixed
+            if scope.ranks.iter().any(|member| member.gpus.is_empty()) =>
+        {
             "each process needs a GPU: start as many as there are GPUs".to_owned()
         }
         MpiPairs if ranks < 3 => format!("three processes are needed: {}", launch(3)),
         MpiConcurrent if ranks < 4 => format!("four processes are needed: {}", launch(4)),
-        MpiLatency | MpiBandwidth | MpiBothWays | MpiOneSided | MpiCollectives if ranks < 2 => {
+        MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiCollectives
+            if ranks < 2 =>
+        {
             format!("two processes are needed: {}", launch(2))
         }
         CclCollectives | CclPairs if ranks == 0 => {
             format!("processes are needed: {}", own(u32::try_from(gpus).unwrap_or(2).clamp(2, 8)))
         }
         Ucx | UcxSwitches | Shm if ranks < 2 => format!("two processes are needed: {}", own(2)),
-        MpiOneSided | Ucx | UcxSwitches | Shm | Registration if scope.simulated => {
+        MpiOneSided | Ucx | UcxMixed | UcxSwitches | Shm | Registration if scope.simulated => {
             "models have no such messages; measure them on a real node".to_owned()
         }
-        MpiLatency | MpiBandwidth | MpiBothWays | MpiOneSided | MpiPairs | MpiPeers
+        MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiPairs | MpiPeers
         | MpiConcurrent | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),
-        Ucx | UcxSwitches => library("UCX"),
+        Ucx | UcxMixed | UcxSwitches => library("UCX"),
         Registration => library("RDMA adapter with libibverbs"),
         Storage | StorageGrid => "no place for files: name a folder with --store DIR".to_owned(),
         _ => "`pathline topo` shows what this machine is made of".to_owned(),

@@ -186,6 +186,12 @@ pub const SUITES: &[SuiteSpec] = &[
         cases: CaseMaker::Scoped(between::mpi_bidirectional),
     },
     SuiteSpec {
+        id: SuiteId::MpiMixed,
+        about: "MPI between unlike memories: D H, H D, M D, D M; latency and bandwidth by size",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(between::mpi_mixed),
+    },
+    SuiteSpec {
         id: SuiteId::MpiOneSided,
         about: "MPI put and get",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
@@ -232,6 +238,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "UCX: tagged messages, put and get, from every kind of memory",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Ucx),
         cases: CaseMaker::Scoped(between::ucx),
+    },
+    SuiteSpec {
+        id: SuiteId::UcxMixed,
+        about: "UCX between unlike memories, of two processes and within one (loop-back)",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(between::ucx_mixed),
     },
     SuiteSpec {
         id: SuiteId::UcxSwitches,

@@ -58,6 +58,10 @@ pub struct MpiModel {
     /// Smallest host message, in bytes, that a CPU copies once, out of the sender's memory.
     #[serde(deserialize_with = "bytes")]
     pub single_copy_from_bytes: u64,
+    /// Pieces, in bytes, in which messages between device and host memory are copied. Without it
+    /// such messages are not modelled.
+    #[serde(default, deserialize_with = "maybe_bytes")]
+    pub fragment_bytes: Option<u64>,
     /// Fan-out of the tree that every broadcast takes. Without it the sizes of MPICH decide.
     #[serde(default, deserialize_with = "maybe_count")]
     pub broadcast_radix: Option<u32>,
@@ -103,6 +107,10 @@ pub struct NetworkCost {
     /// Share of the line rate that is payload.
     #[serde(deserialize_with = "share")]
     pub payload_share: f64,
+}
+
+fn maybe_bytes<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    bytes(d).map(Some)
 }
 
 fn maybe_count<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {

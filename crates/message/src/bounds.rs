@@ -9,7 +9,7 @@ use pathline_schema::{
     Bytes, Collective, Flow, LinkEnd, MemKind, Mover, Ns, Place, Topology, Unit,
 };
 
-use crate::exchange::{ExchangeMember, ExchangeOp, ExchangeSpec};
+use crate::exchange::{BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec};
 
 /// A stretch between two units, one direction.
 type UnitStep = (LinkEnd, LinkEnd);
@@ -88,6 +88,20 @@ impl MachinePeaks {
     /// difference.
     pub fn bounds(&self, exchange: &ExchangeSpec) -> TimeBounds {
         let bytes = exchange.bytes.as_f64();
+        let buffers = exchange.buffers;
+        if buffers != BufferPair::both(BufferPlace::Vram) {
+            let (flow, flow_by) = match &exchange.what {
+                ExchangeOp::Send { pairs, .. } => self.of_host_links(pairs, buffers, bytes),
+                ExchangeOp::Ping { pairs } => {
+                    let each = pairs.iter().map(std::slice::from_ref);
+                    let bounds = each.map(|pair| self.of_host_links(pair, buffers, bytes));
+                    let least = (0.0, NOTHING.to_owned());
+                    bounds.fold(least, |worst, one| if one.0 > worst.0 { one } else { worst })
+                }
+                ExchangeOp::Collective { .. } => (0.0, NOTHING.to_owned()),
+            };
+            return TimeBounds { latency: Ns(0.0), flow: Ns(flow), flow_by };
+        }
         let (passes, (flow, flow_by)) = match &exchange.what {
             ExchangeOp::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
             ExchangeOp::Ping { pairs } => {
@@ -119,6 +133,37 @@ impl MachinePeaks {
         };
         let latency = Ns(f64::from(passes) * self.smallest_copy_ns);
         TimeBounds { latency, flow: Ns(flow), flow_by }
+    }
+
+    /// Bytes of messages with an end in host memory over the host links of their GPUs: the fullest
+    /// one decides.
+    fn of_host_links(
+        &self,
+        pairs: &[(ExchangeMember, ExchangeMember)],
+        buffers: BufferPair,
+        bytes: f64,
+    ) -> (f64, String) {
+        let on_device = |place| matches!(place, BufferPlace::Vram | BufferPlace::Staged);
+        let mut load: BTreeMap<(ExchangeMember, bool), f64> = BTreeMap::new();
+        for &(a, b) in pairs {
+            for (member, place, out) in [(a, buffers.from, true), (b, buffers.to, false)] {
+                if on_device(place) {
+                    *load.entry((member, out)).or_insert(0.0) += bytes;
+                }
+            }
+        }
+        let mut worst = (0.0, NOTHING.to_owned());
+        for ((member, out), bytes) in load {
+            let near = self.links.iter().find(|(gpu, _)| *gpu == member.gpu).map(|(_, near)| near);
+            let of_host = |(end, _): &&(LinkEnd, f64)| matches!(end, LinkEnd::Numa(_));
+            let peak: f64 = near.into_iter().flatten().filter(of_host).map(|(_, gbs)| gbs).sum();
+            if peak > 0.0 && bytes / peak > worst.0 {
+                let gpu = LinkEnd::Gpu(member.gpu);
+                let by = if out { format!("{gpu}>host") } else { format!("host>{gpu}") };
+                worst = (bytes / peak, by);
+            }
+        }
+        worst
     }
 
     /// Every pair's bytes over the fabric's own routes, equal parts where there are equal routes:

@@ -140,19 +140,63 @@ impl FromStr for MessageLibrary {
     }
 }
 
-/// The memory of the buffers.
+/// The memory of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum BufferPlace {
-    /// In the memory of each rank's GPU.
+    /// In the memory of the rank's GPU.
     #[default]
     Vram,
-    /// In host memory near each rank's GPU.
+    /// In host memory near the rank's GPU.
     Host,
+    /// Managed memory.
+    Managed,
+    /// In the memory of the rank's GPU, copied by pathline through pinned memory, so that the
+    /// library sees host memory only.
+    Staged,
+}
+
+impl BufferPlace {
+    const ALL: [Self; 4] = [Self::Vram, Self::Host, Self::Managed, Self::Staged];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Vram => "vram",
+            Self::Host => "host",
+            Self::Managed => "managed",
+            Self::Staged => "staged",
+        }
+    }
+
+    fn read(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|place| place.word() == word)
+    }
+}
+
+/// The memories of a sender's and a receiver's buffers; of a collective both are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BufferPair {
+    /// Of the sender.
+    pub from: BufferPlace,
+    /// Of the receiver.
+    pub to: BufferPlace,
+}
+
+impl BufferPair {
+    /// The same memory at both ends.
+    pub const fn both(place: BufferPlace) -> Self {
+        Self { from: place, to: place }
+    }
+
+    /// Of messages in the other direction.
+    pub const fn reversed(self) -> Self {
+        Self { from: self.to, to: self.from }
+    }
 }
 
 /// A joint operation of ranks: `all_reduce over gpu0-gpu7 by rccl x 1MiB`,
-/// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. The suffix ` from host`
-/// selects host buffers.
+/// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. Buffers are in device
+/// memory, or as a suffix says: ` from host`, ` from managed`, ` from staged`, and with different
+/// ends ` from vram to host`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeSpec {
     /// The operation and its ranks.
@@ -162,7 +206,7 @@ pub struct ExchangeSpec {
     /// Of a message; of a collective the larger of a rank's buffers, as nccl-tests counts.
     pub bytes: Bytes,
     /// The memory of the buffers.
-    pub buffers: BufferPlace,
+    pub buffers: BufferPair,
 }
 
 impl ExchangeSpec {
@@ -175,7 +219,7 @@ impl ExchangeSpec {
     ) -> Self {
         let over = gpus.into_iter().map(ExchangeMember::here).collect();
         let what = ExchangeOp::Collective { op, over };
-        Self { what, by, bytes: b, buffers: BufferPlace::Vram }
+        Self { what, by, bytes: b, buffers: BufferPair::default() }
     }
 
     /// Messages of device memory from one GPU of the described node to another.
@@ -185,7 +229,7 @@ impl ExchangeSpec {
             what: ExchangeOp::Send { pairs, window: WINDOW },
             by,
             bytes,
-            buffers: BufferPlace::Vram,
+            buffers: BufferPair::default(),
         }
     }
 
@@ -211,9 +255,11 @@ impl fmt::Display for ExchangeSpec {
         if let Some(window) = window {
             write!(f, " window {window}")?;
         }
-        match self.buffers {
-            BufferPlace::Vram => Ok(()),
-            BufferPlace::Host => f.write_str(" from host"),
+        let BufferPair { from, to } = self.buffers;
+        match (from, to) {
+            (BufferPlace::Vram, BufferPlace::Vram) => Ok(()),
+            (from, to) if from == to => write!(f, " from {}", from.word()),
+            (from, to) => write!(f, " from {} to {}", from.word(), to.word()),
         }
     }
 }
@@ -224,7 +270,7 @@ impl FromStr for ExchangeSpec {
         let bad = |expected: &str| wrong("exchange", s, expected);
         const FORM: &str = "WHAT over RANKS by LIBRARY x SIZE, such as all_reduce over gpu0-gpu7 by \
                             rccl x 1MiB or send over gpu0>gpu1 by cray-mpich x 16MiB window 64";
-        let words: Vec<&str> = s.split_whitespace().take(13).collect();
+        let words: Vec<&str> = s.split_whitespace().take(15).collect();
         let [word, "over", ranks, "by", by, "x", bytes, rest @ ..] = words.as_slice() else {
             return Err(bad(FORM));
         };
@@ -236,10 +282,18 @@ impl FromStr for ExchangeSpec {
             rest => (None, rest),
         };
         let buffers = match rest {
-            [] => BufferPlace::Vram,
-            ["from", "host"] => BufferPlace::Host,
-            _ => return Err(bad("window N, from host or nothing after the size")),
+            [] => Some(BufferPair::default()),
+            ["from", from] => BufferPlace::read(from).map(BufferPair::both),
+            ["from", from, "to", to] => {
+                let ends = BufferPlace::read(from).zip(BufferPlace::read(to));
+                ends.map(|(from, to)| BufferPair { from, to })
+            }
+            _ => None,
         };
+        let buffers = buffers.ok_or_else(|| {
+            bad("window N, from host, from managed, from staged, from vram to host or nothing \
+                 after the size")
+        })?;
         let op = Collective::ALL.iter().copied().find(|op| op.word() == *word);
         let what = match (*word, op) {
             ("send", _) => {
@@ -255,6 +309,14 @@ impl FromStr for ExchangeSpec {
         };
         if window.is_some() && !matches!(what, ExchangeOp::Send { .. }) {
             return Err(bad("a window only for send"));
+        }
+        let one_memory = buffers.from == buffers.to;
+        if !one_memory && matches!(what, ExchangeOp::Collective { .. }) {
+            return Err(bad("one memory for all buffers of a collective"));
+        }
+        let staged = [buffers.from, buffers.to].contains(&BufferPlace::Staged);
+        if staged && !one_memory {
+            return Err(bad("staged buffers at both ends or at none"));
         }
         let bytes: Bytes = bytes.parse()?;
         if bytes.0 == 0 || bytes.0 > 1 << 50 {
@@ -360,6 +422,9 @@ mod tests {
             "send over gpu0>gpu1 by cray-mpich[blit] x 16MiB window 64",
             "send over gpu0>gpu1,gpu2>n1.gpu3 by ucx[blit] x 1B window 1 from host",
             "ping over gpu7>gpu0 by cray-mpich x 8B",
+            "send over gpu0>gpu1 by ucx x 1MiB window 64 from vram to host",
+            "ping over gpu0>gpu1 by ucx x 8B from managed to vram",
+            "all_reduce over gpu0-gpu7 by cray-mpich x 1MiB from staged",
         ] {
             assert_eq!(text.parse::<ExchangeSpec>().unwrap().to_string(), text);
         }
@@ -393,6 +458,10 @@ mod tests {
             ("send over gpu0>gpu1 by ucx x 1B window 0", "1 to 65536"),
             ("ping over gpu0>gpu1 by ucx x 1B window 2", "only for send"),
             ("ping over gpu0>gpu1 by ucx x 1B from disk", "from host"),
+            ("ping over gpu0>gpu1 by ucx x 1B from vram to disk", "from host"),
+            ("ping over gpu0>gpu1 by ucx x 1B from staged to host", "both ends or at none"),
+            ("reduce over gpu0-gpu1 by ucx x 8B from vram to host", "one memory"),
+            ("send over gpu0>gpu1 by ucx x 1B window 1 from vram to host or else", "from host"),
             ("ping over gpu0>gpu1 by ucx x 1X", "KiB"),
         ] {
             let error = text.parse::<ExchangeSpec>().unwrap_err().to_string();
@@ -410,8 +479,10 @@ mod tests {
             MessageLibrary::Rccl,
             MessageLibrary::Nccl,
         ]);
-        (members, library, 0usize..9, 1u64..1 << 50, 1u32..=1 << 16, any::<bool>()).prop_map(
-            |(members, by, kind, bytes, window, host)| {
+        let place = || prop::sample::select(&BufferPlace::ALL[..]);
+        let places = (place(), place());
+        (members, library, 0usize..9, 1u64..1 << 50, 1u32..=1 << 16, places).prop_map(
+            |(members, by, kind, bytes, window, (from, to))| {
                 let over: Vec<ExchangeMember> =
                     members.into_iter().map(|(node, gpu)| ExchangeMember { node, gpu }).collect();
                 let pairs = over.chunks_exact(2).map(|p| (p[0], p[1])).collect();
@@ -420,7 +491,8 @@ mod tests {
                     8 => ExchangeOp::Ping { pairs },
                     kind => ExchangeOp::Collective { op: Collective::ALL[kind], over },
                 };
-                let buffers = if host { BufferPlace::Host } else { BufferPlace::Vram };
+                let one = kind < 7 || [from, to].contains(&BufferPlace::Staged);
+                let buffers = BufferPair { from, to: if one { from } else { to } };
                 ExchangeSpec { what, by, bytes: Bytes(bytes), buffers }
             },
         )

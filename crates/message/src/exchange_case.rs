@@ -1,15 +1,17 @@
 //! The exchange that a case between processes is.
 
-use pathline_schema::{Case, Flow, MemKind, Place, Rank, RankMember, Unit, WireOp};
+use pathline_schema::{Case, Flow, MemKind, Place, Rank, RankMember, Transport, Unit, WireOp};
 
-use crate::exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary};
+use crate::exchange::{
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
+};
 
 /// The exchange that all timed flows of a case are, and the ranks of each flow in the order of the
 /// exchange's members. In place, unregistered and graph cases count as plain ones: the exchange has
 /// no such options.
 ///
 /// # Errors
-/// The flows are no exchange: of several libraries, sizes or memories, one-sided, or of a process or
+/// The flows are no exchange: of several libraries, sizes or pairs of memories, one-sided, or of a process or
 /// GPU that `members` do not have. The message fits a table cell.
 pub fn exchange_of(
     case: &Case,
@@ -19,19 +21,25 @@ pub fn exchange_of(
     let first = case.timed.first().ok_or("a case without flows")?;
     let wire = first.by.wire().ok_or("a flow that is not between processes")?;
     let alike = |f: &Flow| {
-        f.by.wire() == Some(wire) && f.bytes == first.bytes && f.src.mem == first.src.mem
+        let ends = |f: &Flow| (f.src.mem, f.dst.mem);
+        f.by.wire() == Some(wire) && f.bytes == first.bytes && ends(f) == ends(first)
     };
-    if !case.timed.iter().all(alike) || case.flows().any(|f| f.src.mem != f.dst.mem) {
+    if !case.timed.iter().all(alike) {
         return Err("the model has messages at once of one library, size and memory".into());
     }
-    let buffers = match first.src.mem {
-        MemKind::Vram => BufferPlace::Vram,
+    let staged = wire.via == Transport::MpiStaged;
+    let buffer = |mem: MemKind| match mem {
+        MemKind::Vram if staged => Ok(BufferPlace::Staged),
+        _ if staged => Err("staged messages go from device memory to device memory".to_owned()),
+        MemKind::Vram => Ok(BufferPlace::Vram),
         // A core copies pinned memory as it copies any.
         MemKind::Paged | MemKind::Huge | MemKind::Pinned | MemKind::Registered | MemKind::Reg => {
-            BufferPlace::Host
+            Ok(BufferPlace::Host)
         }
-        mem => return Err(format!("messages of {mem} memory are not modelled")),
+        MemKind::Managed => Ok(BufferPlace::Managed),
+        mem => Err(format!("messages of {mem} memory are not modelled")),
     };
+    let buffers = BufferPair { from: buffer(first.src.mem)?, to: buffer(first.dst.mem)? };
     let not_here = || "a process or GPU of it is not in this run".to_owned();
     let pairs = || -> Result<Vec<(ExchangeMember, ExchangeMember)>, String> {
         let pair = |f: &Flow| Some((member_at(members, f.src)?, member_at(members, f.dst)?));
@@ -146,6 +154,18 @@ mod tests {
             (
                 "r0.gpu0.vram > r2.gpu2.vram by mpi@gpu0[all_reduce] x 1MiB",
                 "all_reduce over gpu0-gpu2 by cray-mpich[blit] x 1MiB",
+            ),
+            (
+                "r0.gpu0.vram > r1.numa3.paged by mpi@gpu0[send-w64] x 1MiB",
+                "send over gpu0>gpu1 by cray-mpich[blit] x 1MiB window 64 from vram to host",
+            ),
+            (
+                "r0.gpu0.managed > r1.gpu1.vram by mpi@gpu0[ping] x 8B",
+                "ping over gpu0>gpu1 by cray-mpich[blit] x 8B from managed to vram",
+            ),
+            (
+                "r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[ping] x 8B",
+                "ping over gpu0>gpu1 by cray-mpich[blit] x 8B from staged",
             ),
         ] {
             assert_eq!(text(case).as_deref(), Ok(exchange));

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pathline_flow::{DescError, MachineDesc, MessageSoftware, Network, NoPath, RuntimeEnv};
 
 use crate::bounds::MachinePeaks;
-use crate::exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary};
+use crate::exchange::{
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
+};
 use crate::exchange_time::ExchangeTime;
 use crate::rings::{GpuRing, rings};
 use crate::scene::{ExchangeScene, NodeParts};
@@ -57,7 +59,9 @@ impl MessageLayer {
         }
         let scene = ExchangeScene::new(&self.machine, &members)?;
         let bounds = self.peaks.bounds(exchange);
-        let (bytes, buffers) = (exchange.bytes.as_f64(), exchange.buffers);
+        let bytes = exchange.bytes.as_f64();
+        let buffers = self.seen_by_libraries(exchange.buffers)?;
+        let staged = buffers.from == BufferPlace::Staged;
         let (outcome, factor) = match exchange.by {
             MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma } => {
                 let found = match exchange.by {
@@ -67,12 +71,23 @@ impl MessageLayer {
                 let mpi = found.as_ref().ok_or_else(|| self.missing(exchange.by))?;
                 let library = mpi::MpiLibrary { scene: &scene, mpi, sdma };
                 match &exchange.what {
+                    ExchangeOp::Send { pairs, window } if staged => {
+                        (library.staged_window(pairs, *window, bytes)?, 1.0)
+                    }
+                    ExchangeOp::Ping { pairs } if staged => {
+                        (library.staged_ping(pairs, bytes)?, 1.0)
+                    }
+                    ExchangeOp::Collective { op, over } if staged => {
+                        let outcome = library.staged_collective(*op, over, bytes)?;
+                        (outcome, op.bus_factor(over.len()))
+                    }
                     ExchangeOp::Send { pairs, window } => {
                         (library.window(pairs, *window, bytes, buffers)?, 1.0)
                     }
                     ExchangeOp::Ping { pairs } => (library.ping(pairs, bytes, buffers)?, 1.0),
                     ExchangeOp::Collective { op, over } => {
-                        let outcome = schedule::collective(&library, *op, over, bytes, buffers)?;
+                        let memory = buffers.from;
+                        let outcome = schedule::collective(&library, *op, over, bytes, memory)?;
                         (outcome, op.bus_factor(over.len()))
                     }
                 }
@@ -83,7 +98,7 @@ impl MessageLayer {
                     _ => &self.software.nccl,
                 };
                 let ccl = found.as_ref().ok_or_else(|| self.missing(exchange.by))?;
-                if buffers == BufferPlace::Host {
+                if buffers != BufferPair::both(BufferPlace::Vram) {
                     return Err(NoPath(format!("{} takes device memory only", exchange.by)));
                 }
                 match &exchange.what {
@@ -99,6 +114,22 @@ impl MessageLayer {
             }
         };
         Ok(outcome.into_time(exchange.bytes, factor, bounds))
+    }
+
+    /// Managed memory as the libraries see it. UCX and Cray MPICH ask the HSA runtime for the owner
+    /// of an address, which for managed memory is no GPU: their core copies it, and its pages come
+    /// to host memory with the first message and stay there.
+    fn seen_by_libraries(&self, buffers: BufferPair) -> Result<BufferPair, NoPath> {
+        let by_amd = self.machine.topology.gpus.iter().all(|gpu| gpu.vendor == "amd");
+        let seen = |place| match place {
+            BufferPlace::Managed if by_amd => Ok(BufferPlace::Host),
+            BufferPlace::Managed => Err(NoPath(format!(
+                "{} does not describe how libraries move managed memory of its GPUs",
+                self.file
+            ))),
+            place => Ok(place),
+        };
+        Ok(BufferPair { from: seen(buffers.from)?, to: seen(buffers.to)? })
     }
 
     fn missing(&self, library: MessageLibrary) -> NoPath {

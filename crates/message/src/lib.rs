@@ -14,10 +14,13 @@ mod mpi;
 mod rings;
 mod scene;
 mod schedule;
+mod staged;
 mod transfer;
 
 pub use bounds::{MachinePeaks, TimeBounds, passes};
-pub use exchange::{BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW};
+pub use exchange::{
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW,
+};
 pub use exchange_case::exchange_of;
 pub use exchange_time::ExchangeTime;
 pub use layer::MessageLayer;

@@ -3,13 +3,15 @@
 //! Small messages of device memory are loaded and stored by the CPU and go through shared memory;
 //! larger ones are copied from GPU to GPU, by the sender's copy engine or by the runtime's copy
 //! kernel there, which writes. Messages between nodes go from memory to memory by the adapters.
+//! Messages between a GPU and host memory go in pieces: the GPU's engine copies to or from pinned
+//! memory, a core copies the other half, and both work at once on different pieces.
 
 use std::sync::Arc;
 
 use pathline_flow::{MpiModel, NoPath, RateDemand};
 use pathline_schema::Bytes;
 
-use crate::exchange::{BufferPlace, ExchangeMember};
+use crate::exchange::{BufferPair, BufferPlace, ExchangeMember};
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::transfer::{TransferRoute, rates};
@@ -45,7 +47,7 @@ impl MpiLibrary<'_> {
         a: ExchangeMember,
         b: ExchangeMember,
         bytes: f64,
-        buffers: BufferPlace,
+        buffers: BufferPair,
     ) -> Result<MessageRoute, NoPath> {
         let mpi = self.mpi;
         let small = mpi.host_message_us * 1e3;
@@ -57,7 +59,7 @@ impl MpiLibrary<'_> {
             // The adapter works through its queue while the next message is announced.
             return Ok(MessageRoute { path, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
         }
-        if buffers == BufferPlace::Host {
+        if buffers == BufferPair::both(BufferPlace::Host) {
             let once = bytes >= mpi.single_copy_from_bytes as f64;
             let path = self.scene.host(a, b, bytes as u64)?;
             let (weight, start, by) = if once {
@@ -78,6 +80,9 @@ impl MpiLibrary<'_> {
             let (start, queued) = (small, small);
             return Ok(MessageRoute { path, weight: 1.0, start, queued, by, by_cpu: true });
         }
+        if buffers != BufferPair::both(BufferPlace::Vram) {
+            return self.half_of_host(a, b, bytes, buffers.from == BufferPlace::Vram);
+        }
         let (hand, by) = match self.sdma {
             true => (ByteCarrier::Engine, "copy engine of the sender"),
             false => (ByteCarrier::Blit, "copy kernel on the sender, which writes"),
@@ -90,13 +95,61 @@ impl MpiLibrary<'_> {
         Ok(MessageRoute { path, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
     }
 
+    /// A message from a GPU to host memory (`out`) or back, of one node. The pieces of one message
+    /// follow each other without a gap.
+    fn half_of_host(
+        &self,
+        a: ExchangeMember,
+        b: ExchangeMember,
+        bytes: f64,
+        out: bool,
+    ) -> Result<MessageRoute, NoPath> {
+        let mpi = self.mpi;
+        let piece = mpi.fragment_bytes.ok_or_else(|| {
+            NoPath(
+                "the description of this library has no fragment_bytes, the pieces of messages \
+                 between a GPU and host memory"
+                    .to_owned(),
+            )
+        })?;
+        let (device, by) = match (out, self.sdma) {
+            (true, true) => (a, "copy engine into pinned memory, and a core out of it"),
+            (true, false) => (a, "copy kernel into pinned memory, and a core out of it"),
+            (false, true) => (b, "a core into pinned memory, and copy engine out of it"),
+            (false, false) => (b, "a core into pinned memory, and copy kernel out of it"),
+        };
+        let staging = self.scene.staging(self.copier(), device, out, bytes as u64)?;
+        let core = self.scene.host(a, b, bytes as u64)?;
+        let path = Arc::new(TransferRoute {
+            uses: staging.uses.iter().chain(&core.uses).copied().collect(),
+            cap: staging.cap.min(core.cap),
+            alpha: staging.alpha,
+            share: staging.share,
+        });
+        // The slower of the two works all along, and the other on one piece before or after it.
+        let other = bytes.min(piece as f64) / staging.cap.max(core.cap);
+        let start = mpi.handshake_us * 1e3 + staging.alpha + other;
+        let queued = self.queued_copy();
+        Ok(MessageRoute { path, weight: 1.0, start, queued, by, by_cpu: true })
+    }
+
+    /// What copies between a GPU and host memory.
+    pub(crate) const fn copier(&self) -> ByteCarrier {
+        if self.sdma { ByteCarrier::Engine } else { ByteCarrier::Blit }
+    }
+
+    /// Start of a copy that is queued behind another, ns.
+    pub(crate) const fn queued_copy(&self) -> f64 {
+        1e3 * if self.sdma { self.mpi.engine_us } else { self.mpi.blit_us }
+    }
+
     /// Windows of messages of all pairs at once, as osu_bw and osu_mbw_mr count them.
     pub(crate) fn window(
         &self,
         pairs: &[(ExchangeMember, ExchangeMember)],
         window: u32,
         bytes: f64,
-        buffers: BufferPlace,
+        buffers: BufferPair,
     ) -> Result<AlgorithmTime, NoPath> {
         let messages: Vec<MessageRoute> = pairs
             .iter()
@@ -139,17 +192,18 @@ impl MpiLibrary<'_> {
         &self,
         pairs: &[(ExchangeMember, ExchangeMember)],
         bytes: f64,
-        buffers: BufferPlace,
+        buffers: BufferPair,
     ) -> Result<AlgorithmTime, NoPath> {
         let mut outcome = AlgorithmTime { pairs: pairs.len(), ..AlgorithmTime::default() };
         let mut times = vec![0.0; pairs.len()];
         for back in [false, true] {
+            let memory = if back { buffers.reversed() } else { buffers };
             let turned =
                 |&(a, b): &(ExchangeMember, ExchangeMember)| if back { (b, a) } else { (a, b) };
             let messages: Vec<MessageRoute> = pairs
                 .iter()
                 .map(turned)
-                .map(|(a, b)| self.message(a, b, bytes, buffers))
+                .map(|(a, b)| self.message(a, b, bytes, memory))
                 .collect::<Result<_, _>>()?;
             let flows: Vec<RateDemand<'_>> = messages.iter().map(|m| m.path.demand()).collect();
             let rates = rates(&self.scene.capacities, &flows);

@@ -130,12 +130,23 @@ impl NodeParts {
         Ok(paths.entry(key).or_insert(path).clone())
     }
 
-    /// Between a GPU and pinned memory of its NUMA domain, by copy engine.
-    pub(crate) fn staging(&self, gpu: u32, out: bool, bytes: u64) -> Result<TransferRoute, NoPath> {
+    /// Between a GPU and pinned memory of its NUMA domain, by copy engine or by the runtime's copy
+    /// kernel.
+    pub(crate) fn staging(
+        &self,
+        hand: ByteCarrier,
+        gpu: u32,
+        out: bool,
+        bytes: u64,
+    ) -> Result<TransferRoute, NoPath> {
         let device = Place::new(Unit::Gpu(gpu), MemKind::Vram);
         let host = Place::new(Unit::Numa(self.home(gpu)?), MemKind::Pinned);
         let (src, dst) = if out { (device, host) } else { (host, device) };
-        let by = Mover::Dma { at: Unit::Gpu(gpu) };
+        let at = Unit::Gpu(gpu);
+        let by = match hand {
+            ByteCarrier::Engine => Mover::Dma { at },
+            ByteCarrier::Blit | ByteCarrier::Kernel => Mover::Blit { at },
+        };
         self.path(&Flow { src, dst, by, bytes: Bytes(bytes.max(1)) })
     }
 
@@ -243,11 +254,12 @@ impl<'a> ExchangeScene<'a> {
     /// Device to host memory near it, or back.
     pub(crate) fn staging(
         &self,
+        hand: ByteCarrier,
         m: ExchangeMember,
         out: bool,
         bytes: u64,
     ) -> Result<Arc<TransferRoute>, NoPath> {
-        Ok(Arc::new(self.on(m.node, &self.machine.staging(m.gpu, out, bytes)?)))
+        Ok(Arc::new(self.on(m.node, &self.machine.staging(hand, m.gpu, out, bytes)?)))
     }
 
     /// Host memory to host memory by the receiver's core, or over the network.

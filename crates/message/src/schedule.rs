@@ -3,9 +3,10 @@
 use pathline_flow::NoPath;
 use pathline_schema::Collective;
 
-use crate::exchange::{BufferPlace, ExchangeMember};
+use crate::exchange::{BufferPair, BufferPlace, ExchangeMember};
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::mpi::MpiLibrary;
+use crate::scene::ByteCarrier;
 use crate::transfer::{ScheduledTransfer, ends};
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
@@ -60,7 +61,7 @@ impl<'a> ScheduleBuilder<'a> {
             if bytes <= 0.0 || a == b {
                 continue;
             }
-            let m = self.library.message(a, b, bytes, self.buffers)?;
+            let m = self.library.message(a, b, bytes, BufferPair::both(self.buffers))?;
             let tail = if sums { self.library.sum(b, bytes)? } else { 0.0 };
             let mut after: Vec<usize> =
                 [from, to].iter().filter_map(|&r| self.ready.get(r)).flatten().copied().collect();
@@ -98,7 +99,7 @@ impl<'a> ScheduleBuilder<'a> {
             let (Some(&m), Some(ready)) = (self.over.get(rank), self.ready.get_mut(rank)) else {
                 continue;
             };
-            let path = self.library.scene.staging(m, out, bytes as u64)?;
+            let path = self.library.scene.staging(ByteCarrier::Engine, m, out, bytes as u64)?;
             let (start, after) = (path.alpha, std::mem::take(ready));
             *ready = vec![self.transfers.len()];
             self.transfers.push(ScheduledTransfer { path, bytes, start, tail: 0.0, after });
@@ -361,7 +362,7 @@ fn all_to_all(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str
     }
     let probe = plan.over.first().zip(plan.over.get(1));
     let by_cpu = match probe {
-        Some((&a, &b)) => plan.library.message(a, b, part, plan.buffers)?.by_cpu,
+        Some((&a, &b)) => plan.library.message(a, b, part, BufferPair::both(plan.buffers))?.by_cpu,
         None => false,
     };
     if part <= ALL_TO_ALL_MEDIUM && !by_cpu {

@@ -60,6 +60,8 @@ struct OsuBlock {
     order: u8,
     op: Option<Collective>,
     mem: MemKind,
+    /// The receiver's memory.
+    to: MemKind,
     staged: bool,
     /// What the GPU runtime copies with, where the case names it.
     agent: Option<CopyAgent>,
@@ -125,6 +127,7 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
         order,
         op,
         mem: row.flow.src.mem,
+        to: row.flow.dst.mem,
         staged: row.wire.via == Transport::MpiStaged,
         agent: row.wire.agent,
         ends: of_two.then_some((row.flow.src.rank, row.flow.dst.rank)),
@@ -134,7 +137,7 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
 }
 
 fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[MessageRow<'_>]) {
-    let OsuBlock { order, op, mem, staged, agent, ends, ranks, pairs } = block;
+    let OsuBlock { order, op, mem: from, to, staged, agent, ends, ranks, pairs } = block;
     let name = match (order, op) {
         (0, _) => "Latency Test".to_owned(),
         (1, _) => "Bandwidth Test".to_owned(),
@@ -156,12 +159,11 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
     };
     let setting = agent.map_or(String::new(), |agent| agent_setting(journal, agent));
     let world = world(journal);
+    let mem = if from == to { from.to_string() } else { format!("{from} to {to}") };
     let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{setting}{world}");
     // The title of the programs if built for GPUs.
-    let gpu = match mem {
-        MemKind::Vram | MemKind::Managed => gpu_word(journal),
-        _ => "",
-    };
+    let of_gpu = |mem: &MemKind| matches!(mem, MemKind::Vram | MemKind::Managed);
+    let gpu = if of_gpu(from) || of_gpu(to) { gpu_word(journal) } else { "" };
     let _ = writeln!(text, "# OSU MPI{gpu} {name} v{OSU}");
     if op != &Some(Collective::Barrier) {
         // OSU names the type that it sums; bytes are of no other use.

@@ -68,10 +68,12 @@ impl SimRanks {
         let software = &self.software;
         let sdma = wire.agent.map_or(self.sdma, |agent| agent == CopyAgent::Engine);
         match wire.via {
-            Transport::Mpi if software.cray_mpich.is_some() => {
+            Transport::Mpi | Transport::MpiStaged if software.cray_mpich.is_some() => {
                 Some(MessageLibrary::CrayMpich { sdma })
             }
-            Transport::Mpi if software.ucx.is_some() => Some(MessageLibrary::Ucx { sdma }),
+            Transport::Mpi | Transport::MpiStaged if software.ucx.is_some() => {
+                Some(MessageLibrary::Ucx { sdma })
+            }
             Transport::Ccl if software.rccl.is_some() => Some(MessageLibrary::Rccl),
             Transport::Ccl if software.nccl.is_some() => Some(MessageLibrary::Nccl),
             _ => None,
@@ -175,8 +177,6 @@ fn transports(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str)
     for via in [Transport::Shm, Transport::Cma, Transport::Xpmem] {
         without.insert(via, NO_SHARED_MEMORY.to_owned());
     }
-    let why = "the model's MPI takes device memory";
-    without.insert(Transport::MpiStaged, why.to_owned());
     let why = "the model has MPI over UCX, and not UCX alone; --suite mpi-latency and others";
     without.insert(Transport::Ucx, why.to_owned());
     (present, without)

@@ -46,7 +46,7 @@ pub(super) fn has(scope: &PlanScope<'_>, via: Transport) -> bool {
 pub(crate) fn has_model(case: &Case) -> bool {
     let known = |flow: &Flow| {
         let Some(wire) = flow.by.wire() else { return true };
-        let memory = |mem: MemKind| !matches!(mem, MemKind::Managed | MemKind::VramFine);
+        let memory = |mem: MemKind| mem != MemKind::VramFine;
         let op = match wire.op {
             WireOp::Ping | WireOp::Send { .. } => true,
             WireOp::Group { in_place, unregistered, .. } => {
@@ -63,7 +63,7 @@ pub(crate) fn has_model(case: &Case) -> bool {
             | WireOp::ActivePing
             | WireOp::ActiveSend { .. } => false,
         };
-        let library = matches!(wire.via, Transport::Mpi | Transport::Ccl);
+        let library = matches!(wire.via.carrier(), Transport::Mpi | Transport::Ccl);
         op && library && memory(flow.src.mem) && memory(flow.dst.mem)
     };
     let wired = case.flows().any(|flow| flow.by.wire().is_some());
@@ -143,6 +143,44 @@ pub(super) fn mpi_bandwidth(scope: &PlanScope<'_>) -> Vec<Case> {
 
 pub(super) fn mpi_bidirectional(scope: &PlanScope<'_>) -> Vec<Case> {
     bandwidth(scope, Transport::Mpi, true)
+}
+
+/// Pairs of unlike memory, as OSU's buffer options name them: D H, H D, M D, D M.
+const MIXED: [(MemKind, MemKind); 4] = [
+    (MemKind::Vram, MemKind::Paged),
+    (MemKind::Paged, MemKind::Vram),
+    (MemKind::Managed, MemKind::Vram),
+    (MemKind::Vram, MemKind::Managed),
+];
+
+/// Round trips and windows of messages between unlike memories, at the sizes of equal ones. Of two
+/// processes, or of one with itself.
+fn mixed(ranks: [&RankMember; 2], via: Transport) -> Vec<Case> {
+    let [a, b] = ranks;
+    let mut cases = Vec::new();
+    for (from, to) in MIXED {
+        let Some((src, dst)) = place(a, from).zip(place(b, to)) else { continue };
+        let latency = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
+        cases.extend(latency.map(|bytes| lone_case(flow(src, dst, via, WireOp::Ping, bytes))));
+        for bytes in messages(Bytes(1), Bytes::gib(1)) {
+            let op = WireOp::Send { window: window(bytes) };
+            cases.push(lone_case(flow(src, dst, via, op, bytes)));
+        }
+    }
+    cases
+}
+
+pub(super) fn mpi_mixed(scope: &PlanScope<'_>) -> Vec<Case> {
+    let [a, b, ..] = scope.ranks else { return Vec::new() };
+    mixed([a, b], Transport::Mpi)
+}
+
+/// Also within one process, as ucx_perftest's loop-back: UCX copies between its memories.
+pub(super) fn ucx_mixed(scope: &PlanScope<'_>) -> Vec<Case> {
+    let [a, ..] = scope.ranks else { return Vec::new() };
+    let mut cases = scope.ranks.get(1).map_or_else(Vec::new, |b| mixed([a, b], Transport::Ucx));
+    cases.extend(mixed([a, a], Transport::Ucx));
+    cases
 }
 
 /// One-sided, between the first two.

@@ -19,11 +19,13 @@ pub(super) const SUITES: &[SuiteId] = &[
     SuiteId::MpiLatency,
     SuiteId::MpiBandwidth,
     SuiteId::MpiBothWays,
+    SuiteId::MpiMixed,
     SuiteId::MpiOneSided,
     SuiteId::MpiPairs,
     SuiteId::MpiConcurrent,
     SuiteId::CclPairs,
     SuiteId::Ucx,
+    SuiteId::UcxMixed,
 ];
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
@@ -39,6 +41,8 @@ fn figures(run: &RunView) -> Vec<Figure> {
     figures.extend(osu(run, SuiteId::MpiBandwidth, "osu_bw"));
     figures.extend(both_ways(run));
     figures.extend(osu(run, SuiteId::MpiBothWays, "osu_bibw"));
+    figures.extend(latency(run, SuiteId::MpiMixed, "mpi-mixed-latency"));
+    figures.extend(bandwidth(run, SuiteId::MpiMixed, "mpi-mixed-bandwidth"));
     figures.extend(one_sided(run, SuiteId::MpiOneSided, "mpi-one-sided"));
     figures.extend(matrices(run, SuiteId::MpiPairs));
     figures.extend(concurrent(run));
@@ -46,6 +50,8 @@ fn figures(run: &RunView) -> Vec<Figure> {
     figures.extend(latency(run, SuiteId::Ucx, "ucx-latency"));
     figures.extend(bandwidth(run, SuiteId::Ucx, "ucx-bandwidth"));
     figures.extend(one_sided(run, SuiteId::Ucx, "ucx-one-sided"));
+    figures.extend(latency(run, SuiteId::UcxMixed, "ucx-mixed-latency"));
+    figures.extend(bandwidth(run, SuiteId::UcxMixed, "ucx-mixed-bandwidth"));
     figures
 }
 
@@ -81,7 +87,7 @@ fn latency(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
         x_unit: "B",
         pattern: "",
     };
-    let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
+    let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
     chart.draw(run, points, |lines| {
         let text = smallest(lines);
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
@@ -112,7 +118,7 @@ fn bandwidth(run: &RunView, suite: SuiteId, id: &str) -> Option<Figure> {
         x_unit: "B",
         pattern: "",
     };
-    let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
+    let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
     chart.draw(run, points, |lines| {
         let all = lines.iter().flat_map(|l| l.points.iter().map(|p| &p.1));
         format!("{}{}", fmt::sentence(&tops(lines)), published_clause(all))
@@ -153,7 +159,7 @@ fn both_ways(run: &RunView) -> Option<Figure> {
         x_unit: "B",
         pattern: "",
     };
-    let points = all.iter().map(|s| point(run, s, memory(s.kind()).into(), chart.quantity));
+    let points = all.iter().map(|s| point(run, s, s.memories(), chart.quantity));
     let one_way = of_op(run, SuiteId::MpiBandwidth, |op| matches!(op, WireOp::Send { .. }));
     chart.draw(run, points, |lines| {
         let mut text = fmt::sentence(&tops(lines));

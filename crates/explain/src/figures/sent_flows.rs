@@ -21,6 +21,22 @@ impl SentFlow<'_, '_> {
     pub(super) fn kind(&self) -> SendKind {
         SendKind { mem: self.flow.src.mem, staged: self.wire.via == Transport::MpiStaged }
     }
+    /// Display name of its memory; of both ends if they differ.
+    pub(super) fn memories(&self) -> String {
+        let name = |mem| memory(SendKind { mem, ..self.kind() });
+        let (from, to) = (self.flow.src.mem, self.flow.dst.mem);
+        let within = if self.flow.src.rank == self.flow.dst.rank && self.wire.via != Transport::Ccl
+        {
+            " of one process"
+        } else {
+            ""
+        };
+        if from == to {
+            name(from).to_owned()
+        } else {
+            format!("{} to {}{within}", name(from), name(to))
+        }
+    }
     pub(super) fn size(&self) -> Bytes {
         self.flow.bytes
     }

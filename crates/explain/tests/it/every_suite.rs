@@ -63,6 +63,7 @@ fn journal_of(suite: SuiteId) -> Journal {
         SuiteId::MpiBandwidth => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiBothWays => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiOneSided => between(vec![message("mpi", "put-w64", "1MiB")]),
+        SuiteId::MpiMixed => rates(&["r0.gpu0.vram > r1.numa3.paged by mpi@gpu0[send-w64] x 1MiB"]),
         SuiteId::MpiPairs => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiPeers => {
             rates(&["r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64,blit] x 16MiB"])
@@ -72,6 +73,7 @@ fn journal_of(suite: SuiteId) -> Journal {
         SuiteId::CclCollectives => between(vec![message("ccl", "all_reduce", "1MiB")]),
         SuiteId::CclPairs => between(vec![message("ccl", "send-w64", "1MiB")]),
         SuiteId::Ucx => between(vec![message("ucx", "ping", "8B")]),
+        SuiteId::UcxMixed => rates(&["r0.gpu0.vram > r0.numa3.paged by ucx@gpu0[send-w64] x 1MiB"]),
         SuiteId::UcxSwitches => between(vec![
             message("ucx", "send-w64", "1MiB"),
             message("ucx", "send-w64,rndv-put", "1MiB"),

@@ -446,3 +446,80 @@ proptest! {
         prop_assert!(outcome.time.0 >= outcome.bounds.flow.0 * (1.0 - 1e-9), "{}: {:?}", text, outcome);
     }
 }
+
+/// Messages between a GPU and host memory: the copy engine over the host link and one core work on
+/// different pieces of 512 KiB, so the slower of the two is the rate, and a lone message waits for
+/// one piece of the other.
+#[test]
+fn messages_to_host_memory_go_in_pieces() {
+    let layer = mi250x();
+    let network =
+        Network::new(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default()).unwrap();
+    let rate = |case: &str| network.predict(&case.parse().unwrap()).unwrap()[0].rate.gbs();
+    let core = rate("numa3.huge > numa3.huge by cpu@numa3[copy-memcpy-t1] x 16MiB");
+    let (size, piece) = (16.0 * MIB as f64, 0.5 * MIB as f64);
+    for (ends, copy) in [
+        ("vram to host", "gpu0.vram > numa3.pinned by dma@gpu0 x 16GiB"),
+        ("host to vram", "numa3.pinned > gpu0.vram by dma@gpu0 x 16GiB"),
+    ] {
+        let engine = rate(copy);
+        let (slow, fast) = (engine.min(core), engine.max(core));
+        // 6.7 us for each queued copy; the reply and the first start are 1/64 of a few us.
+        let window = format!("send over gpu0>gpu1 by cray-mpich x 16MiB window 64 from {ends}");
+        let expected = size / (6_700.0 + size / slow);
+        near(&window, exchange_time(layer, &window).algbw.gbs(), expected, 0.005);
+        // A handshake of 1 us and a start of 8 us.
+        let ping = format!("ping over gpu0>gpu1 by cray-mpich x 16MiB from {ends}");
+        let (out, back) = match ends {
+            "vram to host" => (engine, rate("numa3.pinned > gpu0.vram by dma@gpu0 x 16GiB")),
+            _ => (engine, rate("gpu0.vram > numa3.pinned by dma@gpu0 x 16GiB")),
+        };
+        let one = |engine: f64| 9_000.0 + size / engine.min(core) + piece / engine.max(core);
+        let half = (one(out) + one(back)) / 2.0;
+        near(&ping, exchange_time(layer, &ping).time.0, half, 0.005);
+        assert!(fast > slow);
+    }
+    // Below MPICH_GPU_IPC_THRESHOLD the processor loads and stores: 0.415 us and 8 B of 2.65 GB/s.
+    let small = exchange_time(layer, "ping over gpu0>gpu1 by cray-mpich x 8B from vram to host");
+    near("8 B", small.time.0, 415.0 + 8.0 / 2.65, 1e-6);
+}
+
+/// Messages that pathline stages are a copy out, a message of host memory and a copy in. Of a round
+/// trip nothing overlaps; in a window the sender's copies overlap with the receiver's.
+#[test]
+fn staged_messages_are_copies_around_a_host_message() {
+    let layer = mi250x();
+    let network =
+        Network::new(&MachineDesc::preset("mi250x").unwrap(), RuntimeEnv::default()).unwrap();
+    let rate = |case: &str| network.predict(&case.parse().unwrap()).unwrap()[0].rate.gbs();
+    let out = rate("gpu0.vram > numa3.pinned by dma@gpu0 x 16GiB");
+    let back = rate("numa3.pinned > gpu0.vram by dma@gpu0 x 16GiB");
+    let size = MIB as f64;
+    let time = |text: &str| exchange_time(layer, text).time.0;
+    let host = time("ping over gpu0>gpu1 by cray-mpich x 1MiB from host");
+    let staged = time("ping over gpu0>gpu1 by cray-mpich x 1MiB from staged");
+    near("ping", staged, host + 2.0 * 8_000.0 + size / out + size / back, 0.002);
+    let host = time("send over gpu0>gpu1 by cray-mpich x 1MiB window 64 from host");
+    let staged = time("send over gpu0>gpu1 by cray-mpich x 1MiB window 64 from staged");
+    // 64 copies: a start of 8 us, 63 of 6.7 us, and the slower direction.
+    let copies = (8_000.0 + 63.0 * 6_700.0) / 64.0 + size / out.min(back);
+    near("window", staged, host + copies, 0.002);
+    let host = time("all_reduce over gpu0-gpu7 by cray-mpich x 8B from host");
+    let staged = time("all_reduce over gpu0-gpu7 by cray-mpich x 8B from staged");
+    near("all_reduce", staged, host + 16_000.0, 0.002);
+}
+
+/// What the model does not know is refused, and bounds of host memory are those of host links.
+#[test]
+fn memories_of_messages_have_their_own_bounds() {
+    let layer = mi250x();
+    let refused = |text: &str| layer.time(&text.parse().unwrap()).unwrap_err().to_string();
+    let rccl = refused("send over gpu0>gpu1 by rccl x 1MiB window 1 from vram to host");
+    assert!(rccl.contains("device memory only"), "{rccl}");
+    // 36 GB/s of the host link; nothing bounds messages between two host memories.
+    let out = exchange_time(layer, "send over gpu0>gpu1 by ucx x 36MiB from vram to host");
+    near("bound", out.bounds.flow.0, 36.0 * MIB as f64 / 36.0, 1e-6);
+    assert_eq!(out.bounds.flow_by, "gpu0>host");
+    let host = exchange_time(layer, "send over gpu0>gpu1 by ucx x 36MiB from host");
+    assert_eq!(host.bounds.flow.0, 0.0);
+}
