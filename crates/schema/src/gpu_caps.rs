@@ -40,6 +40,9 @@ pub struct GpuCaps {
     /// The variable that lists the GPUs that a process may use, by number. HIP: "GPU isolation
     /// techniques" of the ROCm documentation; CUDA: "Environment variables" of its programming guide.
     pub visible_env: Option<&'static str>,
+    /// The variable, and its value, that makes [`Self::visible_env`] number GPUs by PCI address. Without one
+    /// the runtime does so already, or has no such setting.
+    pub visible_order_env: Option<(&'static str, &'static str)>,
     /// The variable that lets a GPU's touch of a page that it does not hold be a fault that can be
     /// served (`1`), read when the runtime starts. With `0` managed memory of the host is read in
     /// place. The default depends on the GPU and the kernel. Same source.
@@ -84,6 +87,7 @@ const AMD: GpuCaps = GpuCaps {
     copy_engine_env: Some("HSA_ENABLE_SDMA"),
     peer_engine_env: Some("HSA_ENABLE_PEER_SDMA"),
     visible_env: Some("ROCR_VISIBLE_DEVICES"),
+    visible_order_env: None,
     page_fault_env: Some("HSA_XNACK"),
     fma_per_cycle: [64.0, 64.0],
     clock_ghz: 1.7,
@@ -114,6 +118,7 @@ const NVIDIA: GpuCaps = GpuCaps {
     copy_engine_env: None,
     peer_engine_env: None,
     visible_env: Some("CUDA_VISIBLE_DEVICES"),
+    visible_order_env: Some(("CUDA_DEVICE_ORDER", "PCI_BUS_ID")),
     page_fault_env: None,
     fma_per_cycle: [128.0, 64.0],
     clock_ghz: 1.98,
@@ -136,6 +141,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     fixed_engine_rate: false,
     large_payloads: false,
     visible_env: None,
+    visible_order_env: None,
     management_library: None,
     ..NVIDIA
 };

@@ -85,6 +85,7 @@ const CRATES: &[Crate] = &[
         tests_use: &["hal", "sim", "bench"],
         unsafe_in: &[],
     },
+    Crate { name: "place", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "findings",
         uses: &["schema", "stats", "flow", "message", "published", "explain", "health"],
@@ -139,6 +140,7 @@ const CRATES: &[Crate] = &[
             "runner",
             "explain",
             "health",
+            "place",
             "findings",
             "report",
             "calibrate",

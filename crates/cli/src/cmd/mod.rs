@@ -8,6 +8,7 @@ mod doctor;
 mod health;
 mod hello;
 mod machines;
+mod place;
 mod plan;
 mod predict;
 mod repeat;
@@ -73,6 +74,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
+        Some(Command::Place(args)) => place::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Suites(args)) => suites::run(&args),
         Some(Command::Case(args)) => case::run(&args),

@@ -19,6 +19,7 @@ mod lost_libraries;
 mod model_ranks;
 mod mpi;
 mod origins;
+mod place;
 mod predict;
 mod ranks;
 mod repeats;

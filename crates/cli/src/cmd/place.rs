@@ -1,0 +1,62 @@
+//! `pathline place`.
+
+use anyhow::Result;
+use pathline_place::{LauncherKind, PlaceRequest, PlacementPlan, launch_text, place_ranks};
+use pathline_runner::{HostSurvey, MachineModel};
+use pathline_schema::Topology;
+
+use super::ExitKind;
+use crate::args::{Launcher, PlaceArgs};
+use crate::say::{errln, out, outln};
+
+pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
+    let topology = topology(args)?;
+    let request = PlaceRequest {
+        ranks: args.ranks.unwrap_or(0),
+        skip_first_core: args.skip_first_core,
+        hardware_threads: args.hardware_threads,
+    };
+    let plan = place_ranks(&topology, &request)?;
+    match args.format {
+        Some(launcher) => out!("{}", launch_text(&topology, &plan, kind(launcher))),
+        None => table(&topology, &plan),
+    }
+    Ok(ExitKind::Fine)
+}
+
+fn topology(args: &PlaceArgs) -> Result<Topology> {
+    if let Some(path) = &args.from {
+        return Ok(pathline_topo::from_path(path)?);
+    }
+    if let Some(name) = &args.machine {
+        return Ok(MachineModel::read(name)?.desc().topology());
+    }
+    Ok(HostSurvey::new(args.timeout.call()).topology)
+}
+
+fn kind(launcher: Launcher) -> LauncherKind {
+    match launcher {
+        Launcher::Slurm => LauncherKind::Slurm,
+        Launcher::Openmpi => LauncherKind::OpenMpi,
+        Launcher::Mpich => LauncherKind::Mpich,
+        Launcher::Flux => LauncherKind::Flux,
+        Launcher::Env => LauncherKind::Env,
+    }
+}
+
+fn table(topology: &Topology, plan: &PlacementPlan) {
+    outln!("rank  GPU    PCI address   NUMA  network  CPUs");
+    for place in &plan.ranks {
+        let gpu = place.gpu.map_or_else(|| "-".to_owned(), |gpu| format!("gpu{gpu}"));
+        let pci = topology.gpus.iter().find(|g| Some(g.index) == place.gpu);
+        let pci = pci.map(|gpu| gpu.pci.as_str()).filter(|pci| !pci.is_empty()).unwrap_or("-");
+        let numa = place.numa.map_or_else(|| "-".to_owned(), |numa| numa.to_string());
+        let nic = place.nic.as_deref().unwrap_or("-");
+        let cpus = &place.cpus;
+        outln!("{:<5} {gpu:<6} {pci:<13} {numa:<5} {nic:<8} {cpus}", place.rank);
+    }
+    for warning in &plan.warnings {
+        errln!("! {warning}");
+    }
+    outln!("\n--format slurm, openmpi, mpich, flux or env prints what starts ranks there.");
+}

@@ -1,0 +1,70 @@
+//! `pathline place`: the table, the lines of launchers, and a script that is run.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn place(args: &[&str]) -> Output {
+    let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    Command::new(binary).arg("place").args(args).output().expect("the binary runs")
+}
+
+fn text(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The masks and cores of LUMI's documentation for eight ranks with a GPU each (GPU binding, LUMI-G).
+#[test]
+fn the_masks_of_lumi_follow_from_the_topology() {
+    let text = text(&place(&["--machine", "mi250x", "--skip-first-core", "--format", "slurm"]));
+    let masks = "mask_cpu:fe000000000000,fe00000000000000,fe0000,fe000000,fe,fe00,fe00000000,\
+                 fe0000000000 ";
+    assert!(text.contains(masks), "{text}");
+    assert!(text.contains("map_cpu:49,57,17,25,1,9,33,41\n"), "{text}");
+    assert!(text.contains("\nexport ROCR_VISIBLE_DEVICES=\"$gpu\"\n"), "{text}");
+}
+
+#[test]
+fn the_table_names_gpu_domain_adapter_and_cores() {
+    let text = text(&place(&["--machine", "mi250x", "--ranks", "2"]));
+    let rows: Vec<Vec<&str>> =
+        text.lines().skip(1).take(2).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["0", "gpu0", "0000:c1:00.0", "3", "hsn0", "48-55"]);
+    assert_eq!(rows[1], ["1", "gpu2", "0000:c9:00.0", "1", "hsn1", "16-23"]);
+}
+
+/// The script of this host, started as a launcher starts it: the process may use the planned CPU only.
+#[test]
+fn the_script_pins_a_rank_to_its_cpus() {
+    let dir = TempDir::new().expect("a folder");
+    let script = dir.path().join("place.sh");
+    let plan = place(&["--ranks", "1", "--format", "env"]);
+    fs::write(&script, text(&plan)).expect("a script");
+    let wanted = text(&plan)
+        .lines()
+        .find_map(|line| Some(line.strip_prefix("0) cpus=")?.split(' ').next()?.to_owned()));
+    let run = |rank: &str| {
+        let mut command = Command::new("sh");
+        command.arg(&script).args(["grep", "Cpus_allowed_list", "/proc/self/status"]);
+        // Another launcher's number must not win over the one of the test.
+        for name in ["MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"] {
+            command.env_remove(name);
+        }
+        command.env("OMPI_COMM_WORLD_LOCAL_RANK", rank).output().expect("a shell")
+    };
+    let allowed = text(&run("0"));
+    assert_eq!(allowed.split_whitespace().nth(1), wanted.as_deref(), "{allowed}");
+    let other = run("7");
+    assert_eq!(other.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("no place for rank '7'"));
+}
+
+#[test]
+fn more_ranks_than_cores_are_refused() {
+    let output = place(&["--machine", "mi250x", "--ranks", "100"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("ask for fewer ranks"), "{error}");
+}

@@ -1,0 +1,168 @@
+//! A placement as launchers take it.
+
+use pathline_schema::{CpuSet, Topology};
+
+use crate::{PlacementPlan, RankPlace};
+
+/// The launcher that starts the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LauncherKind {
+    /// Slurm's srun, which binds the ranks itself.
+    Slurm,
+    /// mpirun of Open MPI.
+    OpenMpi,
+    /// mpiexec of MPICH (Hydra) and its derivatives.
+    Mpich,
+    /// flux run.
+    Flux,
+    /// The wrapper script alone.
+    Env,
+}
+
+/// Variables with a rank's number on its node. Slurm's comes last: ranks that mpirun starts within a job
+/// inherit that of mpirun's own daemon.
+const LOCAL_RANKS: [&str; 6] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "PALS_LOCAL_RANKID",
+    "PMI_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "SLURM_LOCALID",
+];
+
+/// File name of the wrapper script in the launcher's line.
+const WRAPPER: &str = "./place.sh";
+
+/// The wrapper script that gives each rank its GPU and its CPUs, and before it, as comments, the line that
+/// starts it with this launcher.
+pub fn launch_text(topology: &Topology, plan: &PlacementPlan, launcher: LauncherKind) -> String {
+    let mut text = "#!/bin/sh\n".to_owned();
+    let variables = gpu_variables(topology);
+    let host = &topology.host.hostname;
+    let of = if host.is_empty() { &topology.source } else { host };
+    text += &format!("# Ranks of a node by pathline place: {}\n", of.replace('\n', " "));
+    for line in launch_lines(plan, launcher) {
+        text += &format!("#   {line}\n");
+    }
+    text += &plan.warnings.iter().map(|w| format!("# Warning: {w}\n")).collect::<String>();
+    let nested = LOCAL_RANKS.iter().rev().fold(String::new(), |rest, name| {
+        if rest.is_empty() { format!("${{{name}-}}") } else { format!("${{{name}-{rest}}}") }
+    });
+    text += &format!("rank={nested}\n");
+    text += "case \"$rank\" in\n";
+    for place in &plan.ranks {
+        text += &format!("{}) cpus={}", place.rank, place.cpus);
+        if let Some(gpu) = place.gpu {
+            text += &format!(" gpu={gpu}");
+        }
+        text += " ;;\n";
+    }
+    text += "*) echo \"$0: no place for rank '$rank' of this node\" >&2; exit 64 ;;\nesac\n";
+    if plan.ranks.iter().any(|place| place.gpu.is_some()) {
+        for (name, value) in variables {
+            text += &format!("export {name}={value}\n");
+        }
+    }
+    // srun has bound the rank by then.
+    text += match launcher {
+        LauncherKind::Slurm => "exec \"$@\"\n",
+        _ => "exec taskset -c \"$cpus\" \"$@\"\n",
+    };
+    text
+}
+
+/// The variables that show a process one GPU.
+fn gpu_variables(topology: &Topology) -> Vec<(&'static str, &'static str)> {
+    let Some(caps) = topology.gpus.first().map(|gpu| gpu.caps()) else { return Vec::new() };
+    let visible = caps.visible_env.map(|name| (name, "\"$gpu\""));
+    caps.visible_order_env.into_iter().filter(|_| visible.is_some()).chain(visible).collect()
+}
+
+fn launch_lines(plan: &PlacementPlan, launcher: LauncherKind) -> Vec<String> {
+    let count = plan.ranks.len();
+    match launcher {
+        LauncherKind::Slurm => {
+            let masks: Vec<String> = plan.ranks.iter().map(|p| mask(&p.cpus)).collect();
+            let first = |place: &RankPlace| {
+                place.cpus.as_slice().first().map(u32::to_string).unwrap_or_default()
+            };
+            let firsts: Vec<String> = plan.ranks.iter().map(first).collect();
+            vec![
+                format!(
+                    "srun --ntasks-per-node={count} --cpu-bind=mask_cpu:{} {WRAPPER} PROGRAM",
+                    masks.join(",")
+                ),
+                format!("one core a rank: --cpu-bind=map_cpu:{}", firsts.join(",")),
+            ]
+        }
+        LauncherKind::OpenMpi => {
+            vec![format!("mpirun --map-by ppr:{count}:node --bind-to none {WRAPPER} PROGRAM")]
+        }
+        LauncherKind::Mpich => {
+            vec![format!("mpiexec -ppn {count} -bind-to none {WRAPPER} PROGRAM")]
+        }
+        LauncherKind::Flux => vec![format!(
+            "flux run --tasks-per-node={count} -o cpu-affinity=off -o gpu-affinity=off {WRAPPER} \
+             PROGRAM"
+        )],
+        LauncherKind::Env => vec![format!("LAUNCHER {WRAPPER} PROGRAM")],
+    }
+}
+
+/// CPUs as a hexadecimal mask, the form of Slurm's `mask_cpu`.
+fn mask(cpus: &CpuSet) -> String {
+    let last = cpus.as_slice().last().copied().unwrap_or_default();
+    let digit = |nth: u32| {
+        let bits = (0..4).filter(|bit| cpus.contains(nth * 4 + bit)).fold(0, |d, bit| d | 1 << bit);
+        char::from_digit(bits, 16).unwrap_or('0')
+    };
+    (0..=last / 4).rev().map(digit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CPUs 49 to 55 are bits 49 to 55: 0xfe and twelve zeros. CPUs 0, 5, 64: 0x21 in the low digits and 1
+    /// in digit 16.
+    #[test]
+    fn masks_are_those_of_slurm() {
+        let of = |cpus: &str| mask(&cpus.parse().unwrap());
+        assert_eq!(of("49-55"), "fe000000000000");
+        assert_eq!(of("57-63"), "fe00000000000000");
+        assert_eq!(of("17-23"), "fe0000");
+        assert_eq!(of("1-7"), "fe");
+        assert_eq!(of("0,5,64"), "10000000000000021");
+    }
+
+    #[test]
+    fn the_wrapper_gives_each_rank_its_gpu_and_cpus() {
+        let place = |rank: u32, cpus: &str| RankPlace {
+            rank,
+            gpu: Some(rank + 4),
+            numa: None,
+            cpus: cpus.parse().unwrap(),
+            nic: None,
+        };
+        let plan = PlacementPlan {
+            ranks: vec![place(0, "1-7"), place(1, "9-15")],
+            warnings: vec!["a warning".to_owned()],
+        };
+        let mut topology = Topology { source: "a test".to_owned(), ..Topology::default() };
+        topology.gpus.push(pathline_schema::Gpu {
+            vendor: "nvidia".to_owned(),
+            ..pathline_schema::Gpu::default()
+        });
+        let text = launch_text(&topology, &plan, LauncherKind::OpenMpi);
+        assert!(text.contains("# Warning: a warning\n"), "{text}");
+        assert!(text.contains("0) cpus=1-7 gpu=4 ;;\n1) cpus=9-15 gpu=5 ;;\n"), "{text}");
+        assert!(
+            text.contains("CUDA_VISIBLE_DEVICES=\"$gpu\"\nexec taskset -c \"$cpus\""),
+            "{text}"
+        );
+        assert!(text.contains("mpirun --map-by ppr:2:node --bind-to none ./place.sh"), "{text}");
+        let text = launch_text(&topology, &plan, LauncherKind::Slurm);
+        assert!(text.contains("--cpu-bind=mask_cpu:fe,fe00 ./place.sh PROGRAM\n"), "{text}");
+        assert!(text.contains("map_cpu:1,9\n") && text.ends_with("exec \"$@\"\n"), "{text}");
+    }
+}
