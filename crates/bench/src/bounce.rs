@@ -207,9 +207,18 @@ fn half<'m>(
     for (nth, &at) in part.positions.iter().enumerate() {
         let gpu = part.group.get(at).and_then(|(_, unit)| unit.gpu()).unwrap_or(0);
         let (send, recv) = (part.send[nth], part.recv[nth]);
-        let sends = host_copy_of(send)?;
-        let overlaps = matches!(part.wire.op, WireOp::Group { in_place: true, .. });
-        let receives = if overlaps { sends } else { host_copy_of(recv)? };
+        let (sends, receives) = if in_one_buffer(part, send, recv) {
+            let begin = send.address.min(recv.address);
+            let end = (send.address + send.bytes).max(recv.address + recv.bytes);
+            let host = host_copy_of(LocalMemory { address: begin, bytes: end - begin })?;
+            let inside = |span: LocalMemory| LocalMemory {
+                address: host.address + (span.address - begin),
+                bytes: span.bytes,
+            };
+            (inside(send), inside(recv))
+        } else {
+            (host_copy_of(send)?, host_copy_of(recv)?)
+        };
         if send.bytes > 0 {
             let copy = (gpu, sends.address, send.address, Bytes(send.bytes));
             out.extend(std::iter::repeat_n(copy, times));
@@ -223,6 +232,12 @@ fn half<'m>(
     let answers = part.wire.op == WireOp::Ping && part.positions.contains(&1);
     let half = BounceHalf { idle: part.is_idle(), answers, out, back, _host: host };
     Ok((half, through))
+}
+
+/// Whether what a position sends and receives share a buffer.
+fn in_one_buffer(part: &FlowPart, send: LocalMemory, recv: LocalMemory) -> bool {
+    let in_place = matches!(part.wire.op, WireOp::Group { in_place: true, .. });
+    in_place && send.bytes > 0 && recv.bytes > 0
 }
 
 /// One direction of round trips: a broadcast of two, which has no reply.

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use pathline_hal::{
-    CallError, CallResult, ExchangeId, FlowPart, LocalMemory, Machine, MachineBuffer, RankBarrier,
-    RepeatMode, TransportPort, no_exchange, pattern,
+    CallError, CallResult, ExchangeId, FlowPart, GroupLayout, LocalMemory, Machine, MachineBuffer,
+    RankBarrier, RepeatMode, TransportPort, no_exchange,
 };
 use pathline_schema::{
-    AtomicOp, Bytes, Cadence, Case, Collective, CpuSet, Flow, MemKind, Place, Rank, RankMember,
-    Transport, Unit, VerifyResult, WireOp,
+    Bytes, Cadence, Case, Collective, CpuSet, Flow, MemKind, Place, Rank, RankMember, Transport,
+    Unit, VerifyResult,
 };
 
 use crate::bounce::{HostBounce, keeps_memory};
@@ -244,8 +244,7 @@ impl<'m> RankSide<'m> {
         let mine: Vec<usize> = (0..group.len()).filter(of_me).collect();
         let (mut send, mut recv, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for &at in &mine {
-            let layout = GroupLayout::of(wire.op, at, group.len(), flow.bytes.0, nth)
-                .ok_or_else(|| no("its bytes have no equal parts for all, in whole words"))?;
+            let layout = GroupLayout::new(&wire, at, group.len(), flow.bytes.0, nth).map_err(no)?;
             let (sends, receives) = self.allocate(&layout, places[at], &mut ends)?;
             send.push(sends);
             recv.push(receives);
@@ -332,222 +331,4 @@ fn place(flow: &Flow, group: &[(Rank, Unit)], at: usize) -> Place {
     let (rank, unit) = group[at];
     let mem = if at == 0 { flow.src.mem } else { flow.dst.mem };
     Place { rank, unit, mem }
-}
-
-/// The send and receive buffers of one position of a group, and the bytes that prove arrival.
-/// Ranges are offset, bytes and seed.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct GroupLayout {
-    send: u64,
-    recv: u64,
-    fills: Vec<(u64, u64, u64)>,
-    checks: Vec<(u64, u64, u64)>,
-    /// Offsets of the two in one buffer, if they share one.
-    in_place: Option<(u64, u64)>,
-}
-
-impl GroupLayout {
-    /// `None` if the bytes cannot be split into such parts.
-    fn of(op: WireOp, at: usize, n: usize, bytes: u64, flow: usize) -> Option<Self> {
-        let at_u = at as u64;
-        let one = |from: u64| seed(flow, from, 0);
-        if let WireOp::Atomic(op) = op {
-            return Some(Self::of_atomic(op, at, bytes, flow));
-        }
-        let in_place = matches!(op, WireOp::Group { in_place: true, .. });
-        let Some(op) = op.collective() else {
-            let (sends, receives) = if op.is_ping() { (true, true) } else { (at == 0, at == 1) };
-            let mut layout = Self::default();
-            if sends {
-                layout.send = bytes;
-                layout.fills = vec![(0, bytes, one(at_u))];
-            }
-            if receives {
-                layout.recv = bytes;
-                layout.checks = vec![(0, bytes, one(1 - at_u.min(1)))];
-            }
-            return Some(layout);
-        };
-        let (parts, root) = (n as u64, at == 0);
-        let each = bytes / parts.max(1);
-        let split =
-            matches!(op, Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll);
-        if (split && each * parts != bytes) || (op.reduces() && !bytes.is_multiple_of(8)) {
-            return None;
-        }
-        let part = |p: u64| p * each;
-        let mut layout = match op {
-            Collective::Barrier => Self::default(),
-            Collective::Broadcast if root => {
-                Self { send: bytes, fills: vec![(0, bytes, one(0))], ..Self::default() }
-            }
-            Collective::Broadcast => {
-                Self { recv: bytes, checks: vec![(0, bytes, one(0))], ..Self::default() }
-            }
-            Collective::Reduce | Collective::AllReduce => {
-                let has = root || op == Collective::AllReduce;
-                let checks = if has { vec![(0, bytes, one(0))] } else { Vec::new() };
-                let recv = if has { bytes } else { 0 };
-                let fills = share(0, bytes, one(0), at_u, parts);
-                Self { send: bytes, recv, fills, checks, in_place: None }
-            }
-            Collective::ReduceScatter => {
-                if !each.is_multiple_of(8) {
-                    return None;
-                }
-                let fills =
-                    (0..parts).flat_map(|p| share(part(p), each, one(p), at_u, parts)).collect();
-                let checks = vec![(0, each, one(at_u))];
-                Self { send: bytes, recv: each, fills, checks, in_place: None }
-            }
-            Collective::AllGather => Self {
-                send: each,
-                recv: bytes,
-                fills: vec![(0, each, one(at_u))],
-                checks: (0..parts).map(|p| (part(p), each, one(p))).collect(),
-                in_place: None,
-            },
-            Collective::AllToAll => Self {
-                send: bytes,
-                recv: bytes,
-                fills: (0..parts).map(|p| (part(p), each, seed(flow, at_u, p))).collect(),
-                checks: (0..parts).map(|p| (part(p), each, seed(flow, p, at_u))).collect(),
-                in_place: None,
-            },
-        };
-        if in_place {
-            let shift = |list: &mut Vec<(u64, u64, u64)>, by| {
-                list.iter_mut().for_each(|stretch| stretch.0 += by);
-            };
-            match op {
-                Collective::AllReduce => layout.in_place = Some((0, 0)),
-                Collective::AllGather => {
-                    shift(&mut layout.fills, part(at_u));
-                    layout.in_place = Some((part(at_u), 0));
-                }
-                Collective::ReduceScatter => {
-                    shift(&mut layout.checks, part(at_u));
-                    layout.in_place = Some((0, part(at_u)));
-                }
-                _ => return None,
-            }
-        }
-        Some(layout)
-    }
-}
-
-impl GroupLayout {
-    /// Of the source (position 0) or the target of an atomic operation. Targets of sums and of
-    /// compare-swap are 0 before, so that one operation leaves the source's bytes there.
-    fn of_atomic(op: AtomicOp, at: usize, bytes: u64, flow: usize) -> Self {
-        let new = (0, bytes, seed(flow, 0, 0));
-        let old = match op {
-            AtomicOp::Swap => (0, bytes, seed(flow, 1, 0)),
-            _ => (0, bytes, pattern::ZERO_SEED),
-        };
-        if at > 0 {
-            let (fills, checks) = (vec![old], vec![new]);
-            return Self { recv: bytes, fills, checks, in_place: Some((0, 0)), send: 0 };
-        }
-        let (recv, checks) = if op.fetches() { (bytes, vec![old]) } else { (0, Vec::new()) };
-        Self { send: bytes, recv, fills: vec![new], checks, in_place: None }
-    }
-}
-
-/// The seed of part `part` from rank `from` in the `flow`-th flow. Never the seed of zeros.
-fn seed(flow: usize, from: u64, part: u64) -> u64 {
-    pattern::word(0x7261_6e6b, (flow as u64) << 42 | from << 21 | part) | 1
-}
-
-/// The contribution of rank `at` of `n` to a sum that must equal the pattern: the elements of its
-/// stripe, and zeros. Each rank's stripe counts exactly once in a correct sum.
-fn share(offset: u64, bytes: u64, seed: u64, at: u64, n: u64) -> Vec<(u64, u64, u64)> {
-    let words = bytes / 8;
-    let begin = |nth: u64| (words * nth / n) * 8;
-    let (from, to) = (begin(at), begin(at + 1));
-    let whole = (offset, bytes, seed);
-    let before = (offset, from, pattern::ZERO_SEED);
-    let after = (offset + to, bytes - to, pattern::ZERO_SEED);
-    [whole, before, after].into_iter().filter(|&(_, bytes, _)| bytes > 0).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn layout(op: &str, at: usize, n: usize, bytes: u64) -> Option<GroupLayout> {
-        GroupLayout::of(op.parse().unwrap(), at, n, bytes, 0)
-    }
-
-    /// The elements that a list of ranges writes.
-    fn written(fills: &[(u64, u64, u64)], bytes: u64) -> Vec<u64> {
-        let mut words = vec![0xbad; usize::try_from(bytes / 8).unwrap()];
-        for &(offset, len, seed) in fills {
-            for i in 0..len / 8 {
-                words[usize::try_from(offset / 8 + i).unwrap()] = pattern::word(seed, i);
-            }
-        }
-        words
-    }
-
-    #[test]
-    fn contributions_add_up_to_the_pattern() {
-        for (n, words) in [(2, 1), (3, 7), (8, 64), (8, 5)] {
-            let bytes = words * 8;
-            let mut sum = vec![0u64; usize::try_from(words).unwrap()];
-            for at in 0..n {
-                let brought = written(&layout("all_reduce", at, n, bytes).unwrap().fills, bytes);
-                sum.iter_mut().zip(brought).for_each(|(s, b)| *s = s.wrapping_add(b));
-            }
-            let expected = layout("all_reduce", 0, n, bytes).unwrap().checks;
-            assert_eq!(sum, written(&expected, bytes), "{n} ranks, {words} words");
-        }
-    }
-
-    #[test]
-    fn parts_of_a_reduce_scatter_have_their_own_pattern() {
-        // Four ranks, 4 elements each: all contributions to part 2 add up to what rank 2 expects.
-        let bytes = 4 * 4 * 8;
-        let mut sum = [0u64; 16];
-        for at in 0..4 {
-            let brought = written(&layout("reduce_scatter", at, 4, bytes).unwrap().fills, bytes);
-            sum.iter_mut().zip(brought).for_each(|(s, b)| *s = s.wrapping_add(b));
-        }
-        let third = layout("reduce_scatter", 2, 4, bytes).unwrap();
-        assert_eq!(third.recv, 32);
-        assert_eq!(sum[8..12], written(&third.checks, 32)[..]);
-        let in_place = layout("reduce_scatter-inplace", 2, 4, bytes).unwrap();
-        assert_eq!(in_place.in_place, Some((0, 64)));
-        assert_eq!(in_place.checks, [(64, 32, third.checks[0].2)]);
-    }
-
-    #[test]
-    fn an_atomic_operation_leaves_the_sources_bytes_at_the_target() {
-        // Sums and compare-swap start from 0, so the source's word is the result; what is fetched
-        // is the previous word.
-        for (op, fetches) in [("accumulate", false), ("fetch-add", true), ("compare-swap", true)] {
-            let (a, b) = (layout(op, 0, 2, 8).unwrap(), layout(op, 1, 2, 8).unwrap());
-            assert_eq!((a.send, a.recv, b.recv), (8, if fetches { 8 } else { 0 }, 8));
-            assert_eq!(b.fills, [(0, 8, pattern::ZERO_SEED)]);
-            assert_eq!(b.checks, a.fills);
-            let fetched: Vec<_> = fetches.then(|| b.fills[0]).into_iter().collect();
-            assert_eq!(a.checks, fetched);
-        }
-        let (a, b) = (layout("swap", 0, 2, 8).unwrap(), layout("swap", 1, 2, 8).unwrap());
-        assert_eq!((a.checks.clone(), b.checks.clone()), (b.fills.clone(), a.fills.clone()));
-        assert_ne!(a.fills, b.fills);
-    }
-
-    #[test]
-    fn a_receiver_expects_the_senders_data() {
-        let (a, b) = (layout("ping", 0, 2, 24).unwrap(), layout("ping", 1, 2, 24).unwrap());
-        assert_eq!((a.fills.clone(), b.fills.clone()), (b.checks, a.checks));
-        let (a, b) =
-            (layout("all_to_all", 1, 3, 48).unwrap(), layout("all_to_all", 2, 3, 48).unwrap());
-        // Part 2 of rank 1 is part 1 of what rank 2 receives.
-        assert_eq!(a.fills[2].2, b.checks[1].2);
-        assert_ne!(a.fills[1].2, a.fills[2].2);
-        assert!(layout("all_gather", 0, 3, 16).is_none());
-        assert!(layout("send-w64", 0, 2, 5).unwrap().checks.is_empty());
-    }
 }

@@ -4,8 +4,10 @@
 //! same struct with different implementations inside; no other code reads a clock.
 
 mod driver;
+mod element_pattern;
 mod error;
 mod facade;
+mod group_layout;
 mod host;
 pub mod kernel;
 mod machine;
@@ -21,8 +23,10 @@ pub use driver::{
     ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, PeerAccess,
     StreamId,
 };
+pub use element_pattern::{ElementPattern, ElementRole};
 pub use error::{CallError, CallResult, FailedRanks};
 pub use facade::{GpuDevice, GpuEvent, GpuKernel, GpuStream, MachineBuffer, StartGate, ThreadTeam};
+pub use group_layout::{GroupLayout, PatternRange};
 pub use host::{Host, HostDomain, TeamId, TeamResult, TeamWork};
 pub use machine::{Clock, Machine};
 pub use monitor::Monitor;

@@ -1,7 +1,10 @@
 //! The test pattern that is written before a copy and verified after it.
 //!
 //! Every 8-byte word depends on its position and a seed, so that a shifted, repeated, stale or
-//! half-copied buffer differs from a correct one.
+//! half-copied buffer differs from a correct one. Some seeds stand for patterns of small numbers of
+//! an element type, whose reductions are exact: [`crate::ElementPattern`].
+
+use crate::element_pattern::ElementPattern;
 
 /// The seed of the pattern whose bytes are all zero: the contribution of a rank to a sum in which
 /// only one rank has a nonzero pattern.
@@ -21,10 +24,20 @@ pub const fn seed_at(seed: u64, words: i64) -> u64 {
 }
 
 /// The 8-byte word at `index`, counted from the start of the buffer, of the pattern `seed`.
+#[inline]
+pub const fn word(seed: u64, index: u64) -> u64 {
+    match ElementPattern::from_seed(seed) {
+        None => random_word(seed, index),
+        Some(elements) => elements.word(index),
+    }
+}
+
+/// [`word`] of a seed that stands for no [`ElementPattern`].
 ///
 /// The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
 /// OOPSLA 2014).
-pub const fn word(seed: u64, index: u64) -> u64 {
+#[inline]
+pub const fn random_word(seed: u64, index: u64) -> u64 {
     if seed == ZERO_SEED {
         return 0;
     }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Case, Collective, CpuSet, MessageOp, Ns, Rank, RankMember, RunNote, Transport, Unit,
-    VerifyResult, WireOp,
+    VerifyResult,
 };
 
+use crate::group_layout::buffer_bytes;
 use crate::{CallError, CallResult};
 
 /// A case that the ranks have bound.
@@ -112,31 +113,7 @@ impl FlowPart {
     }
     /// Bytes in the send and receive buffers of a position.
     fn needs(&self, position: usize) -> (u64, u64) {
-        let (all, n) = (self.bytes, self.group.len().max(1) as u64);
-        let first = |yes: bool| if yes { all } else { 0 };
-        match self.wire.op {
-            WireOp::Ping | WireOp::PersistentPing | WireOp::ActivePing => (all, all),
-            WireOp::Send { .. }
-            | WireOp::Consume
-            | WireOp::Put { .. }
-            | WireOp::Get { .. }
-            | WireOp::PersistentSend { .. }
-            | WireOp::ActiveSend { .. } => (first(position == 0), first(position == 1)),
-            // The source of an atomic operation receives what it fetches.
-            WireOp::Atomic(op) => {
-                (first(position == 0), first(position == 1 || (position == 0 && op.fetches())))
-            }
-            WireOp::Group { op, .. }
-            | WireOp::Overlapped { op, .. }
-            | WireOp::PersistentGroup { op } => match op {
-                Collective::Broadcast => (first(position == 0), first(position != 0)),
-                Collective::Reduce => (all, first(position == 0)),
-                Collective::AllReduce | Collective::AllToAll => (all, all),
-                Collective::ReduceScatter => (all, all / n),
-                Collective::AllGather => (all / n, all),
-                Collective::Barrier => (0, 0),
-            },
-        }
+        buffer_bytes(self.wire.op, position, self.group.len(), self.bytes)
     }
     /// Reason if a buffer of this process is too small for its part. A library would write past its
     /// end.

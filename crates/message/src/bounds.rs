@@ -103,12 +103,14 @@ impl MachinePeaks {
             return TimeBounds { latency: Ns(0.0), flow: Ns(flow), flow_by };
         }
         let (passes, (flow, flow_by)) = match &exchange.what {
-            ExchangeOp::Send { pairs, .. } => (0, self.routed(pairs, bytes)),
+            ExchangeOp::Send { pairs, .. } => {
+                (0, self.routed(pairs.iter().map(|&(a, b)| (a, b, bytes))))
+            }
             ExchangeOp::Ping { pairs } => {
                 // Pairs take turns on a shared link, so each alone bounds it.
                 let mut worst = (0.0, String::new());
                 for pair in pairs {
-                    let one = self.routed(std::slice::from_ref(pair), bytes);
+                    let one = self.routed([(pair.0, pair.1, bytes)].into_iter());
                     if one.0 > worst.0 {
                         worst = one;
                     }
@@ -117,13 +119,9 @@ impl MachinePeaks {
             }
             ExchangeOp::Collective { op, over } => {
                 let mut cut = self.cut(*op, over, bytes);
-                if *op == Collective::AllToAll {
-                    let pairs: Vec<_> = over
-                        .iter()
-                        .flat_map(|&a| over.iter().map(move |&b| (a, b)))
-                        .filter(|(a, b)| a != b)
-                        .collect();
-                    let routed = self.routed(&pairs, bytes / over.len().max(1) as f64);
+                if matches!(op, Collective::AllToAll | Collective::AllToAllV) {
+                    let parts = message_parts(*op, over, bytes);
+                    let routed = self.routed(parts.into_iter());
                     if routed.0 > cut.0 {
                         cut = routed;
                     }
@@ -168,13 +166,13 @@ impl MachinePeaks {
 
     /// Every pair's bytes over the fabric's own routes, equal parts where there are equal routes:
     /// the fullest stretch decides.
-    fn routed(&self, pairs: &[(ExchangeMember, ExchangeMember)], bytes: f64) -> (f64, String) {
+    fn routed(&self, messages: impl Iterator<Item = MessagePart>) -> (f64, String) {
         let mut load: BTreeMap<(u32, UnitStep), (f64, f64)> = BTreeMap::new();
         let mut add = |node: u32, lane: UnitStep, bytes: f64, peak: f64| {
             load.entry((node, lane)).or_insert((0.0, peak)).0 += bytes;
         };
         let mut between = BTreeMap::new();
-        for &(a, b) in pairs {
+        for (a, b, bytes) in messages {
             if a.node != b.node {
                 *between.entry((a.node, true)).or_insert(0.0) += bytes;
                 *between.entry((b.node, false)).or_insert(0.0) += bytes;
@@ -239,8 +237,21 @@ impl MachinePeaks {
                     continue;
                 }
                 let has_root = inside(&root);
+                let held = (0..over.len()).filter(|&at| over.get(at).is_some_and(|m| inside(&m)));
+                let held: f64 = held.map(|at| part_bytes(op, over.len(), at, bytes)).sum();
                 // Bytes that must leave the side and enter it; links are full duplex.
-                let (out, into) = crossing(op, bytes, k, n, has_root);
+                let (out, into) = match op {
+                    Collective::AllToAllV => {
+                        let all = message_parts(op, over, bytes);
+                        let of = |from: bool| {
+                            let crosses =
+                                |(a, b, _): &&MessagePart| inside(&a) == from && inside(&b) != from;
+                            all.iter().filter(crosses).map(|(_, _, bytes)| bytes).sum()
+                        };
+                        (of(true), of(false))
+                    }
+                    _ => crossing(op, bytes, (k, n), held, has_root),
+                };
                 let whole = side.len() == self.links.len();
                 let mut peak = self.boundary(&side);
                 if nodes.len() > 1 && (whole || peak.is_finite()) {
@@ -290,30 +301,68 @@ fn engine_copy(src: u32, dst: u32) -> Flow {
     Flow { src: place(src), dst: place(dst), by, bytes: Bytes::mib(1) }
 }
 
-/// How often the data crosses the group: a result that depends on all and goes to all needs two
-/// passes, in the paper's count also where parts are gathered or scattered.
-pub const fn passes(op: Collective) -> u32 {
-    match op {
-        Collective::Broadcast | Collective::Reduce => 1,
-        _ => 2,
-    }
+/// A message of a collective: from, to, bytes.
+pub(crate) type MessagePart = (ExchangeMember, ExchangeMember, f64);
+
+/// Bytes of a rank's part of the larger buffer.
+pub(crate) fn part_bytes(op: Collective, n: usize, at: usize, bytes: f64) -> f64 {
+    // Shares of a whole that is divisible by all their denominators: 1/n and 1/n².
+    let whole = (n * n) as u64;
+    op.part(n, at, whole).1 as f64 / whole.max(1) as f64 * bytes
 }
 
-/// Bytes that must leave and enter a side with `k` of `n` members.
-fn crossing(op: Collective, bytes: f64, k: f64, n: f64, has_root: bool) -> (f64, f64) {
+/// The messages of an operation in which each rank's parts go straight to their destination.
+pub(crate) fn message_parts(
+    op: Collective,
+    over: &[ExchangeMember],
+    bytes: f64,
+) -> Vec<MessagePart> {
+    let n = over.len();
+    let mut all = Vec::new();
+    for (from, &a) in over.iter().enumerate() {
+        for (to, &b) in over.iter().enumerate().filter(|(_, b)| **b != a) {
+            let part = match op {
+                Collective::Gather | Collective::GatherV => (to == 0).then_some(from),
+                Collective::Scatter | Collective::ScatterV => (from == 0).then_some(to),
+                Collective::AllGather | Collective::AllGatherV => Some(from),
+                _ => Some(op.exchanged(n, from, to).0),
+            };
+            all.extend(part.map(|part| (a, b, part_bytes(op, n, part, bytes))));
+        }
+    }
+    all
+}
+
+/// How often the data crosses the group: a result that depends on all and goes to all needs two
+/// passes, in the paper's count also where parts are gathered by all or from all.
+pub const fn passes(op: Collective) -> u32 {
+    if op.has_root() { 1 } else { 2 }
+}
+
+/// Bytes that must leave and enter a side with `k` of `n` members, which hold `held` bytes of the
+/// parts of the larger buffer.
+fn crossing(
+    op: Collective,
+    bytes: f64,
+    (k, n): (f64, f64),
+    held: f64,
+    has_root: bool,
+) -> (f64, f64) {
     let others = (n - k) / n;
     match op {
         Collective::Broadcast if has_root => (bytes, 0.0),
         Collective::Broadcast => (0.0, bytes),
         Collective::Reduce if has_root => (0.0, bytes),
         Collective::Reduce => (bytes, 0.0),
+        Collective::Gather | Collective::GatherV if has_root => (0.0, bytes - held),
+        Collective::Gather | Collective::GatherV => (held, 0.0),
+        Collective::Scatter | Collective::ScatterV if has_root => (bytes - held, 0.0),
+        Collective::Scatter | Collective::ScatterV => (0.0, held),
         // Each side's sum has to reach the other.
         Collective::AllReduce => (bytes, bytes),
         Collective::Barrier => (0.0, 0.0),
-        Collective::ReduceScatter | Collective::AllGather => {
-            let (a, b) = (others * bytes, k / n * bytes);
-            if op == Collective::AllGather { (b, a) } else { (a, b) }
-        }
-        Collective::AllToAll => (k * others * bytes, k * others * bytes),
+        Collective::AllGather | Collective::AllGatherV => (held, bytes - held),
+        Collective::ReduceScatter => (bytes - held, held),
+        Collective::AllToAll | Collective::AllToAllV => (k * others * bytes, k * others * bytes),
     }
 }

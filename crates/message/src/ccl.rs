@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pathline_flow::{CclModel, NoPath, RateDemand};
 use pathline_schema::Collective;
 
+use crate::bounds::{MessagePart, message_parts};
 use crate::exchange::ExchangeMember;
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::rings::GpuRing;
@@ -73,7 +74,13 @@ pub(crate) fn collective(
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
     match op {
-        Collective::AllToAll => return all_to_all(scene, ccl, over, bytes),
+        Collective::AllToAll
+        | Collective::AllToAllV
+        | Collective::Gather
+        | Collective::GatherV
+        | Collective::Scatter
+        | Collective::ScatterV
+        | Collective::AllGatherV => return by_messages(scene, ccl, op, over, bytes),
         Collective::Barrier => {
             let why = "NCCL and RCCL have no barrier; an all_reduce of 8 B does as much";
             return Err(NoPath(why.into()));
@@ -286,19 +293,16 @@ fn opened(
     Ok(order)
 }
 
-/// Every pair at once, each over its own route.
-fn all_to_all(
+/// All messages of an operation at once, each over its own route. A rank ends with its last message.
+fn by_messages(
     scene: &ExchangeScene<'_>,
     ccl: &CclModel,
+    op: Collective,
     over: &[ExchangeMember],
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
-    let part = bytes / over.len().max(1) as f64;
-    let pairs: Vec<(ExchangeMember, ExchangeMember)> = over
-        .iter()
-        .flat_map(|&a| over.iter().filter(move |&&b| b != a).map(move |&b| (a, b)))
-        .collect();
-    let outcome = direct(scene, ccl, &pairs, part)?;
+    let parts = message_parts(op, over, bytes);
+    let outcome = direct(scene, ccl, &parts)?;
     let each = vec![outcome.time; over.len()];
     Ok(AlgorithmTime { mean: outcome.time, each, pairs: 1, ..outcome })
 }
@@ -311,20 +315,20 @@ pub(crate) fn messages(
     pairs: &[(ExchangeMember, ExchangeMember)],
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
-    direct(scene, ccl, pairs, bytes)
+    let messages: Vec<MessagePart> = pairs.iter().map(|&(a, b)| (a, b, bytes)).collect();
+    direct(scene, ccl, &messages)
 }
 
 /// One kernel for all pairs at once, which writes over their own routes.
 fn direct(
     scene: &ExchangeScene<'_>,
     ccl: &CclModel,
-    pairs: &[(ExchangeMember, ExchangeMember)],
-    part: f64,
+    messages: &[MessagePart],
 ) -> Result<AlgorithmTime, NoPath> {
     let mut best: Option<AlgorithmTime> = None;
     for p in protocols(ccl) {
         let mut transfers = Vec::new();
-        for &(a, b) in pairs {
+        for &(a, b, part) in messages {
             let start = if a.node == b.node { p.step } else { p.net_step };
             // LL moves more than its payload; the rest is flags and waiting.
             let bytes = part / p.share;
@@ -340,7 +344,7 @@ fn direct(
         let moved = time - base;
         let steps = vec![
             format!("launch and channels: {}", us(base)),
-            format!("{} transfers of {part:.0} B at once: {}", transfers.len(), us(moved)),
+            format!("{} transfers of {} at once: {}", transfers.len(), sizes(messages), us(moved)),
         ];
         if best.as_ref().is_none_or(|best| time < best.time) {
             let moves = moved >= 2.0 * p.step;
@@ -348,7 +352,7 @@ fn direct(
                 time,
                 mean: each.iter().sum::<f64>() / each.len().max(1) as f64,
                 each,
-                pairs: pairs.len(),
+                pairs: messages.len(),
                 algorithm: format!("direct, {}", p.name),
                 steps,
                 rings: Vec::new(),
@@ -357,4 +361,11 @@ fn direct(
         }
     }
     best.ok_or_else(|| NoPath("no protocol is known".into()))
+}
+
+/// `128 B`, or `16 to 240 B`.
+fn sizes(messages: &[MessagePart]) -> String {
+    let sizes = || messages.iter().map(|(_, _, bytes)| *bytes);
+    let (least, most) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
+    if least < most { format!("{least:.0} to {most:.0} B") } else { format!("{most:.0} B") }
 }

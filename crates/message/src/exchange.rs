@@ -444,7 +444,7 @@ mod tests {
     fn a_parse_error_names_the_expected_form() {
         for (text, expected) in [
             ("", "WHAT over RANKS"),
-            ("gather over gpu0-gpu1 by rccl x 1B", "send, ping, broadcast"),
+            ("collect over gpu0-gpu1 by rccl x 1B", "send, ping, broadcast"),
             ("reduce over gpu0 by rccl x 1B", "2 to 1024 different ranks"),
             ("reduce over gpu0,gpu0 by rccl x 1B", "2 to 1024 different ranks"),
             ("reduce over gpu1-gpu0 by rccl x 1B", "2 to 1024 different ranks"),
@@ -481,17 +481,18 @@ mod tests {
         ]);
         let place = || prop::sample::select(&BufferPlace::ALL[..]);
         let places = (place(), place());
-        (members, library, 0usize..9, 1u64..1 << 50, 1u32..=1 << 16, places).prop_map(
+        let kinds = 0..Collective::ALL.len() + 2;
+        (members, library, kinds, 1u64..1 << 50, 1u32..=1 << 16, places).prop_map(
             |(members, by, kind, bytes, window, (from, to))| {
                 let over: Vec<ExchangeMember> =
                     members.into_iter().map(|(node, gpu)| ExchangeMember { node, gpu }).collect();
                 let pairs = over.chunks_exact(2).map(|p| (p[0], p[1])).collect();
                 let what = match kind {
-                    7 => ExchangeOp::Send { pairs, window },
-                    8 => ExchangeOp::Ping { pairs },
-                    kind => ExchangeOp::Collective { op: Collective::ALL[kind], over },
+                    0 => ExchangeOp::Send { pairs, window },
+                    1 => ExchangeOp::Ping { pairs },
+                    kind => ExchangeOp::Collective { op: Collective::ALL[kind - 2], over },
                 };
-                let one = kind < 7 || [from, to].contains(&BufferPlace::Staged);
+                let one = kind >= 2 || [from, to].contains(&BufferPlace::Staged);
                 let buffers = BufferPair { from, to: if one { from } else { to } };
                 ExchangeSpec { what, by, bytes: Bytes(bytes), buffers }
             },

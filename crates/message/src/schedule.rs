@@ -3,6 +3,7 @@
 use pathline_flow::NoPath;
 use pathline_schema::Collective;
 
+use crate::bounds::{message_parts, part_bytes};
 use crate::exchange::{BufferPair, BufferPlace, ExchangeMember};
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::mpi::MpiLibrary;
@@ -238,6 +239,18 @@ pub(crate) fn collective(
         Collective::Broadcast => broadcast(&mut plan, bytes)?,
         Collective::AllGather => all_gather(&mut plan, bytes)?,
         Collective::AllToAll => all_to_all(&mut plan, bytes)?,
+        Collective::Gather => gather(&mut plan, bytes, true)?,
+        Collective::Scatter => gather(&mut plan, bytes, false)?,
+        Collective::AllGatherV => all_gatherv(&mut plan, bytes)?,
+        Collective::AllToAllV | Collective::GatherV | Collective::ScatterV => {
+            plan.step("all messages at once");
+            let parts = message_parts(op, over, bytes);
+            let at = |member| over.iter().position(|m| *m == member).unwrap_or(0);
+            let sends: Vec<RoundMessage> =
+                parts.into_iter().map(|(a, b, bytes)| (at(a), at(b), bytes)).collect();
+            plan.round(&sends, false)?;
+            "all at once"
+        }
         Collective::Barrier => barrier(&mut plan)?,
         // Sums are made by the CPU: device buffers go to host memory first, and back after.
         Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter => {
@@ -348,6 +361,52 @@ fn all_gather(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str
     }
     plan.step(format!("{} steps around a ring with {part:.0} B", n - 1));
     plan.shifts(std::iter::repeat_n(1, n - 1), part, false)?;
+    Ok("ring")
+}
+
+/// Parts up a binomial tree to the root, or down from it: a rank at distance d passes the parts of up
+/// to d ranks. MPICH does so at every size.
+fn gather(
+    plan: &mut ScheduleBuilder<'_>,
+    bytes: f64,
+    gathers: bool,
+) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    let part = bytes / n as f64;
+    plan.step(if gathers { "parts up a binomial tree" } else { "parts down a binomial tree" });
+    let mut distances: Vec<usize> =
+        std::iter::successors(Some(1usize), |d| Some(d * 2)).take_while(|d| *d < n).collect();
+    if !gathers {
+        distances.reverse();
+    }
+    for distance in distances {
+        let sends: Vec<RoundMessage> = (0..n)
+            .step_by(2 * distance)
+            .filter(|near| near + distance < n)
+            .map(|near| {
+                let far = near + distance;
+                let bytes = part * distance.min(n - far) as f64;
+                if gathers { (far, near, bytes) } else { (near, far, bytes) }
+            })
+            .collect();
+        plan.round(&sends, false)?;
+    }
+    Ok("binomial tree")
+}
+
+/// Around a ring, in which each rank passes on the part that it received last.
+fn all_gatherv(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    plan.step(format!("{} steps around a ring with uneven parts", n - 1));
+    for step in 0..n - 1 {
+        let sends: Vec<RoundMessage> = (0..n)
+            .map(|rank| {
+                let part = (rank + n - step) % n;
+                (rank, (rank + 1) % n, part_bytes(Collective::AllGatherV, n, part, bytes))
+            })
+            .collect();
+        plan.round(&sends, false)?;
+    }
     Ok("ring")
 }
 

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pathline_schema::{
-    Bytes, Cadence, CaseOutcome, Collective, CopyAgent, Flow, FlowSeries, Journal, MemKind,
-    MessageOp, Rank, Transport, VerifyResult, WireOp,
+    Bytes, Cadence, CaseOutcome, Collective, CopyAgent, ElementReduction, ElementType, Flow,
+    FlowSeries, Journal, MemKind, MessageOp, Rank, ReduceOp, Transport, VerifyResult, WireOp,
 };
 
 use pathline_explain::message_records::{CountedTimes, library_name, participants};
@@ -20,10 +20,6 @@ pub use elbencho::elbencho;
 
 /// Version of the benchmarks whose format is used.
 const OSU: &str = "7.5";
-/// Type of an element of sums between processes of MPI.
-const SUMMED_TYPE: &str = "MPI_UINT64_T";
-/// Bytes per element: sums are of 64-bit integers.
-const ELEMENT: u64 = 8;
 
 /// A measured case between processes.
 struct MessageRow<'a> {
@@ -59,6 +55,7 @@ fn nothing(what: &str, suites: &str) -> String {
 struct OsuBlock {
     order: u8,
     op: Option<Collective>,
+    reduced: ElementReduction,
     mem: MemKind,
     /// The receiver's memory.
     to: MemKind,
@@ -126,6 +123,7 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
     Some(OsuBlock {
         order,
         op,
+        reduced: row.wire.op.reduced(),
         mem: row.flow.src.mem,
         to: row.flow.dst.mem,
         staged: row.wire.via == Transport::MpiStaged,
@@ -137,7 +135,7 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
 }
 
 fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[MessageRow<'_>]) {
-    let OsuBlock { order, op, mem: from, to, staged, agent, ends, ranks, pairs } = block;
+    let OsuBlock { order, op, reduced, mem: from, to, staged, agent, ends, ranks, pairs } = block;
     let name = match (order, op) {
         (0, _) => "Latency Test".to_owned(),
         (1, _) => "Bandwidth Test".to_owned(),
@@ -157,17 +155,20 @@ fn write_block(text: &mut String, journal: &Journal, block: &OsuBlock, rows: &[M
         (_, Some((from, to))) => format!("ranks {} and {}", from.0, to.0),
         (_, None) => format!("{ranks} ranks"),
     };
+    // OSU's programs only sum.
+    let by = if reduced.by == ReduceOp::Sum { String::new() } else { format!(", {}", reduced.by) };
     let setting = agent.map_or(String::new(), |agent| agent_setting(journal, agent));
     let world = world(journal);
     let mem = if from == to { from.to_string() } else { format!("{from} to {to}") };
-    let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{setting}{world}");
+    let _ = writeln!(text, "# pathline: {library}, {what}, {mem}{staged}{setting}{by}{world}");
     // The title of the programs if built for GPUs.
     let of_gpu = |mem: &MemKind| matches!(mem, MemKind::Vram | MemKind::Managed);
     let gpu = if of_gpu(from) || of_gpu(to) { gpu_word(journal) } else { "" };
     let _ = writeln!(text, "# OSU MPI{gpu} {name} v{OSU}");
     if op != &Some(Collective::Barrier) {
         // OSU names the type that it sums; bytes are of no other use.
-        let kind = if op.is_some_and(Collective::reduces) { SUMMED_TYPE } else { "MPI_CHAR" };
+        let reduces = op.is_some_and(Collective::reduces);
+        let kind = reduces.then(|| reduced.element.mpi_name()).flatten().unwrap_or("MPI_CHAR");
         let _ = writeln!(text, "# Datatype: {kind}.");
     }
     if *order == 3 {
@@ -250,6 +251,12 @@ fn osu_name(op: Collective) -> &'static str {
         Collective::ReduceScatter => "Reduce_scatter",
         Collective::AllGather => "Allgather",
         Collective::AllToAll => "All-to-All",
+        Collective::Gather => "Gather",
+        Collective::Scatter => "Scatter",
+        Collective::AllGatherV => "Allgatherv",
+        Collective::AllToAllV => "All-to-Allv",
+        Collective::GatherV => "Gatherv",
+        Collective::ScatterV => "Scatterv",
         Collective::Barrier => "Barrier",
     }
 }
@@ -267,18 +274,20 @@ fn world(journal: &Journal) -> String {
 }
 
 /// The output of nccl-tests for the NCCL and RCCL collectives of a run: a table for each operation,
-/// number of ranks and cadence, in place next to out of place. Elements are 64-bit integers.
+/// type and operation of a reduction, number of ranks and cadence, in place next to out of place.
 ///
 /// # Errors
 /// The run has no such case.
 pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
-    type BlockKey = (Collective, usize, Cadence);
+    type BlockKey = (Collective, ElementReduction, usize, Cadence);
     let mut tables: BTreeMap<BlockKey, BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>> =
         BTreeMap::new();
     for row in rows(journal).filter(|r| r.wire.via == Transport::Ccl) {
         // Registration is an option of nccl-tests, so that each table has one of the two.
-        let WireOp::Group { op, in_place, unregistered: false } = row.wire.op else { continue };
-        let sizes = tables.entry((op, participants(row.flow), row.cadence)).or_default();
+        let WireOp::Group { op, reduced, in_place, unregistered: false } = row.wire.op else {
+            continue;
+        };
+        let sizes = tables.entry((op, reduced, participants(row.flow), row.cadence)).or_default();
         let places = sizes.entry(row.flow.bytes).or_default();
         if let Some(place) = places.get_mut(usize::from(in_place)) {
             *place = Some(row);
@@ -289,7 +298,7 @@ pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
     }
     let mut text = String::new();
     let library = library_name(journal, Transport::Ccl);
-    for ((op, n, cadence), sizes) in &tables {
+    for ((op, reduced, n, cadence), sizes) in &tables {
         let (least, most) = (sizes.keys().next(), sizes.keys().next_back());
         let of = |size: Option<&Bytes>| size.map_or(0, |b| b.0);
         let _ = writeln!(
@@ -305,7 +314,7 @@ pub fn nccl_tests(journal: &Journal) -> Result<String, String> {
             of(most)
         );
         devices(&mut text, journal, *n);
-        table(&mut text, *op, *n, sizes);
+        table(&mut text, (*op, *reduced), *n, sizes);
     }
     Ok(text)
 }
@@ -339,7 +348,7 @@ fn devices(text: &mut String, journal: &Journal, n: usize) {
 
 fn table(
     text: &mut String,
-    op: Collective,
+    (op, reduced): (Collective, ElementReduction),
     n: usize,
     sizes: &BTreeMap<Bytes, [Option<MessageRow<'_>>; 2]>,
 ) {
@@ -355,17 +364,13 @@ fn table(
     let mut sum = (0.0, 0u32);
     for (size, places) in sizes {
         // For a split buffer, nccl-tests counts the elements of one rank's part.
-        let parts = match op {
-            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => n as u64,
-            _ => 1,
-        };
-        let count = size.0 / ELEMENT / parts.max(1);
-        let redop = if op.reduces() { "sum" } else { "none" };
-        let root = match op {
-            Collective::Broadcast | Collective::Reduce => "0",
-            _ => "-1",
-        };
-        let _ = write!(text, "{:>12}{count:>14}{:>10}{redop:>8}{root:>8}", size.0, "int64");
+        let parts = if op.is_split() { n as u64 } else { 1 };
+        let element = element_of(op, reduced);
+        let count = size.0 / element.bytes() / parts.max(1);
+        let redop = if op.reduces() { reduced.by.word() } else { "none" };
+        let root = if op.has_root() { "0" } else { "-1" };
+        let kind = element.nccl_tests_name();
+        let _ = write!(text, "{:>12}{count:>14}{kind:>10}{redop:>8}{root:>8}", size.0);
         for place in places {
             let measured = place.as_ref().and_then(|row| {
                 let counted = row.series.first().and_then(CountedTimes::from_series)?;
@@ -388,6 +393,13 @@ fn table(
     let _ = writeln!(text, "# Out of bounds values : {verdict}");
     let average = if sum.1 > 0 { sum.0 / f64::from(sum.1) } else { 0.0 };
     let _ = writeln!(text, "# Avg bus bandwidth    : {average:.4}\n#\n");
+}
+
+/// The type that a table names: that of the reduction. Other collectives count 8-byte integers, as
+/// sums of no other type do.
+fn element_of(op: Collective, reduced: ElementReduction) -> ElementType {
+    let names_one = op.reduces() && reduced.element != ElementReduction::USUAL.element;
+    if names_one { reduced.element } else { ElementType::Int64 }
 }
 
 /// As many digits as fit: `33.93`, `125.8`, `10052`.

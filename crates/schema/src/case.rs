@@ -100,8 +100,15 @@ impl Flow {
         if (op == Collective::Barrier) != (src.mem == MemKind::Reg) {
             return Some("a barrier is of registers, and other collectives are not");
         }
-        let whole_words = self.bytes.0.is_multiple_of(8);
-        (op.reduces() && !whole_words).then_some("what is summed is a multiple of 8 bytes")
+        let WireOp::Group { reduced, in_place, .. } = wire.op else { return None };
+        if let Some(why) = reduced.misfit(wire.via) {
+            return Some(why);
+        }
+        if in_place && !op.has_in_place(wire.via) {
+            return Some("this collective of this library has no form in place");
+        }
+        let whole = self.bytes.0.is_multiple_of(reduced.element.bytes());
+        (op.reduces() && !whole).then_some("what is reduced is a multiple of its elements' bytes")
     }
 
     /// The end in files, and the one in memory.

@@ -8,6 +8,7 @@ mod case;
 mod case_defaults;
 mod case_times;
 mod clean_samples;
+mod collective;
 mod gpu;
 mod gpu_caps;
 mod hidden_gpus;
@@ -37,6 +38,7 @@ pub use busy_limit::busy_cpus;
 pub use case::{Cadence, Case, Flow};
 pub use case_times::CaseTimes;
 pub use clean_samples::CleanSamples;
+pub use collective::{Collective, ElementReduction, ElementType, ReduceOp};
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
 pub use gpu_caps::GpuCaps;
 pub use hidden_gpus::{GpuIdentity, HiddenGpus};
@@ -73,7 +75,7 @@ pub use variant::{
     KernelVariant, SHARED_KIB, TileOrder,
 };
 
-pub use wire::{Collective, CoreDistance, MessageOp, ShmCopies, Transport, WireOp};
+pub use wire::{CoreDistance, MessageOp, ShmCopies, Transport, WireOp};
 pub use wire_words::{AtomicOp, OverlapWork, WindowKind, WindowSync};
 
 /// An error in a text, with the expected form.

@@ -5,7 +5,10 @@ use std::str::FromStr;
 
 use crate::place::number;
 use crate::wire_words::{AtomicOp, OverlapWork, WindowKind, WindowSync};
-use crate::{Bytes, CopyAgent, CpuHow, ParseError, UcxSetting, serde_as_text, words};
+use crate::{
+    Collective, CopyAgent, CpuHow, ElementReduction, ElementType, ParseError, ReduceOp, UcxSetting,
+    serde_as_text, words,
+};
 
 /// A transport between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,63 +32,6 @@ pub enum Transport {
 words!(Transport, "transport", {
     Mpi => "mpi", MpiStaged => "mpi-staged", Ccl => "ccl", Ucx => "ucx", Shm => "shm", Cma => "cma", Xpmem => "xpmem",
 });
-
-/// An operation of a group of ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Collective {
-    /// The first rank's bytes to all.
-    Broadcast,
-    /// The sum of all ranks' bytes to the first.
-    Reduce,
-    /// The sum to all.
-    AllReduce,
-    /// To each a part of the sum.
-    ReduceScatter,
-    /// To all every rank's part.
-    AllGather,
-    /// From each to each a part.
-    AllToAll,
-    /// Nobody leaves before all have come.
-    Barrier,
-}
-words!(Collective, "collective", {
-    Broadcast => "broadcast", Reduce => "reduce", AllReduce => "all_reduce",
-    ReduceScatter => "reduce_scatter", AllGather => "all_gather", AllToAll => "all_to_all",
-    Barrier => "barrier",
-});
-
-impl Collective {
-    /// nccl-tests' factor from the rate of an algorithm to that of a bus, for `n` ranks.
-    /// Source: nccl-tests, doc/PERFORMANCE.md.
-    pub fn bus_factor(self, n: usize) -> f64 {
-        let n = n.max(1) as f64;
-        match self {
-            Self::Broadcast | Self::Reduce | Self::Barrier => 1.0,
-            Self::AllReduce => 2.0 * (n - 1.0) / n,
-            Self::ReduceScatter | Self::AllGather | Self::AllToAll => (n - 1.0) / n,
-        }
-    }
-    /// Bytes of a case for the size that OSU's benchmark of this operation prints: it counts what
-    /// one rank gives to one other (all_gather, all_to_all), pathline and nccl-tests the larger of
-    /// a rank's two buffers.
-    pub fn of_osu_size(self, size: Bytes, n: usize) -> Bytes {
-        match self {
-            Self::AllGather | Self::AllToAll => Bytes(size.0.saturating_mul(n as u64)),
-            _ => size,
-        }
-    }
-    /// The size that OSU's benchmark prints for a case of this size.
-    pub fn osu_size(self, bytes: Bytes, n: usize) -> Bytes {
-        match self {
-            Self::AllGather | Self::AllToAll => Bytes(bytes.0 / (n as u64).max(1)),
-            _ => bytes,
-        }
-    }
-    /// Whether it computes.
-    pub const fn reduces(self) -> bool {
-        matches!(self, Self::Reduce | Self::AllReduce | Self::ReduceScatter)
-    }
-}
 
 /// An operation of a message library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +61,8 @@ pub enum WireOp {
     Group {
         /// The collective.
         op: Collective,
+        /// Elements of a reduction; [`ElementReduction::USUAL`] of other collectives.
+        reduced: ElementReduction,
         /// Whether a rank's result overwrites what it brought.
         in_place: bool,
         /// Whether buffers are left unregistered with the communicator of NCCL or RCCL, which
@@ -193,9 +141,19 @@ impl WireOp {
             Self::ActiveSend { .. } => "am",
         }
     }
-    /// A collective out of place, with registered buffers where there is such a thing.
+    /// A collective out of place, of 64-bit sums, with registered buffers where a library registers
+    /// any.
     pub const fn group(op: Collective) -> Self {
-        Self::Group { op, in_place: false, unregistered: false }
+        let reduced = ElementReduction::USUAL;
+        Self::Group { op, reduced, in_place: false, unregistered: false }
+    }
+    /// The same of other elements, or with another operation on them.
+    pub const fn reduction(op: Collective, reduced: ElementReduction) -> Self {
+        Self::Group { op, reduced, in_place: false, unregistered: false }
+    }
+    /// Elements of a reduction; [`ElementReduction::USUAL`] of other operations.
+    pub const fn reduced(self) -> ElementReduction {
+        if let Self::Group { reduced, .. } = self { reduced } else { ElementReduction::USUAL }
     }
     /// The collective, if it is one.
     pub const fn collective(self) -> Option<Collective> {
@@ -216,10 +174,17 @@ impl fmt::Display for WireOp {
             Self::Put { window } => write!(f, "put-w{window}"),
             Self::Get { window } => write!(f, "get-w{window}"),
             Self::Consume => f.write_str("consume"),
-            Self::Group { op, in_place, unregistered } => {
+            Self::Group { op, reduced, in_place, unregistered } => {
+                write!(f, "{op}")?;
+                if reduced.element != ElementReduction::USUAL.element {
+                    write!(f, "-{}", reduced.element)?;
+                }
+                if reduced.by != ElementReduction::USUAL.by {
+                    write!(f, "-{}", reduced.by)?;
+                }
                 let place = if *in_place { "-inplace" } else { "" };
                 let unregistered = if *unregistered { "-unregistered" } else { "" };
-                write!(f, "{op}{place}{unregistered}")
+                write!(f, "{place}{unregistered}")
             }
             Self::Overlapped { op, work } => write!(f, "i{op}{}", work.suffix()),
             Self::PersistentPing => f.write_str("persistent-ping"),
@@ -239,11 +204,12 @@ impl FromStr for WireOp {
             ParseError::new(
                 "operation between processes",
                 s,
-                "ping, send-wN, put-wN, get-wN, consume, or a collective such as all_reduce, \
-                 with -inplace if the result overwrites, and -unregistered if NCCL's buffers are \
-                 to be so; persistent- before ping, send-wN or a collective; iall_reduce and \
-                 others, with -compute or -compute-test; accumulate, get-accumulate, add, \
-                 fetch-add, swap, compare-swap; am-ping, am-wN",
+                "ping, send-wN, put-wN, get-wN, consume, or a collective such as all_reduce, of \
+                 reductions with their type and operation (all_reduce-bf16-max), with -inplace if \
+                 the result overwrites, and -unregistered if NCCL's buffers are to be so; \
+                 persistent- before ping, send-wN or a collective; iall_reduce and others, with \
+                 -compute or -compute-test; accumulate, get-accumulate, add, fetch-add, swap, \
+                 compare-swap; am-ping, am-wN",
             )
         };
         if let Some((kind, window)) = s.split_once("-w") {
@@ -278,8 +244,24 @@ impl FromStr for WireOp {
         let cut = |s, end| str::strip_suffix(s, end).map_or((s, false), |rest| (rest, true));
         let (op, unregistered) = cut(s, "-unregistered");
         let (op, in_place) = cut(op, "-inplace");
-        let op = op.parse().map_err(|_| bad())?;
-        Ok(Self::Group { op, in_place, unregistered })
+        let mut reduced = ElementReduction::USUAL;
+        let (op, by) = reduced_suffix::<ReduceOp>(op);
+        reduced.by = by.unwrap_or(reduced.by);
+        let (op, element) = reduced_suffix::<ElementType>(op);
+        reduced.element = element.unwrap_or(reduced.element);
+        let op: Collective = op.parse().map_err(|_| bad())?;
+        if (by.is_some() || element.is_some()) && !op.reduces() {
+            return Err(bad());
+        }
+        Ok(Self::Group { op, reduced, in_place, unregistered })
+    }
+}
+
+/// A text without its last `-word`, and the value of that word; the whole text if it is no such word.
+fn reduced_suffix<T: FromStr>(text: &str) -> (&str, Option<T>) {
+    match text.rsplit_once('-').map(|(rest, word)| (rest, word.parse())) {
+        Some((rest, Ok(value))) => (rest, Some(value)),
+        _ => (text, None),
     }
 }
 
@@ -463,4 +445,4 @@ impl fmt::Display for MessageOp {
     }
 }
 
-serde_as_text!(Transport, Collective, WireOp, CoreDistance);
+serde_as_text!(Transport, Collective, ElementType, ReduceOp, WireOp, CoreDistance);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, Flow, MemKind, MessageOp, Mover, Place,
-    Rank, RankMember, ShmCopies, Transport, UcxSetting, Unit, WireOp,
+    Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, ElementReduction, Flow, MemKind,
+    MessageOp, Mover, Place, Rank, RankMember, ShmCopies, Transport, UcxSetting, Unit, WireOp,
 };
 
 use super::{bystander, coarse_first, copies, sizes};
@@ -17,6 +17,15 @@ pub(super) const WINDOW: u32 = 64;
 const SMALL_WINDOW: u32 = 4;
 /// Sizes at which groups of any number of ranks are compared.
 const QUOTED: [Bytes; 3] = [Bytes(8), Bytes::mib(1), Bytes::mib(256)];
+/// Collectives of all sizes.
+const WHOLE_SWEEP: [Collective; 6] = [
+    Collective::Broadcast,
+    Collective::Reduce,
+    Collective::AllReduce,
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::AllToAll,
+];
 /// From this size on messages are large.
 const LARGE: Bytes = Bytes::mib(8);
 
@@ -295,10 +304,11 @@ fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
 
 /// The next size with equal parts for `n`, in whole 8-byte elements.
 fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
+    let parts = if op.is_split() { n as u64 } else { 1 };
     let unit = match op {
         Collective::Broadcast | Collective::Barrier => return bytes,
-        Collective::Reduce | Collective::AllReduce => 8,
-        _ => 8 * n as u64,
+        op if op.is_uneven() => return bytes,
+        _ => 8 * parts,
     };
     Bytes((bytes.0 / unit).max(1) * unit)
 }
@@ -310,9 +320,9 @@ fn collectives(
     cadences: &[Cadence],
 ) -> Vec<Case> {
     let mut cases = Vec::new();
-    let computing = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
-    for &op in computing {
-        let group = |in_place, unregistered| WireOp::Group { op, in_place, unregistered };
+    for &op in &WHOLE_SWEEP {
+        let reduced = ElementReduction::USUAL;
+        let group = |in_place, unregistered| WireOp::Group { op, reduced, in_place, unregistered };
         for (src, dst, n) in groups(scope.ranks, mem) {
             let of = |bytes, wire_op| Flow {
                 src,

@@ -30,7 +30,8 @@ fn mpi(function: &str, what: &str) -> String {
     let names = "Initialized Finalize Abort Comm_rank Comm_size Comm_group Group_incl Group_free \
                  Comm_create_group Comm_free Comm_create_errhandler Comm_set_errhandler \
                  Error_string Barrier Send Recv Isend Irecv Wait Waitall Bcast Reduce Allreduce \
-                 Reduce_scatter_block Allgather Alltoall Type_contiguous Type_commit Type_free Test Testall \
+                 Reduce_scatter_block Allgather Alltoall Gather Scatter Gatherv Scatterv Allgatherv \
+                 Alltoallv Type_contiguous Type_commit Type_free Test Testall \
                  Cancel Request_free";
     let mut source = HEAD.to_owned();
     for name in names.split_whitespace() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pathline_published::PublishedMetric;
-use pathline_schema::{Bytes, Cadence, Collective, MemKind, SuiteId, Transport};
+use pathline_schema::{Bytes, Cadence, Collective, ElementReduction, MemKind, SuiteId, Transport};
 
 use super::latency_bounds::LatencyBounds;
 use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
@@ -27,6 +27,7 @@ fn format_factor(factor: f64) -> String {
 struct CollectiveEntry<'b, 'a> {
     sent: SentFlow<'b, 'a>,
     op: Collective,
+    reduced: ElementReduction,
     in_place: bool,
     unregistered: bool,
     /// Number of members.
@@ -37,9 +38,13 @@ impl CollectiveEntry<'_, '_> {
     fn cadence(&self) -> Cadence {
         self.sent.entry.case.cadence
     }
-    /// Whether it has the default mode: back to back, out of place, with registered buffers.
+    /// Whether it has the default mode: back to back, out of place, with registered buffers, and a
+    /// reduction sums 64-bit integers.
     fn is_usual(&self) -> bool {
-        !self.in_place && !self.unregistered && self.cadence() == Cadence::Streaming
+        self.reduced.is_usual()
+            && !self.in_place
+            && !self.unregistered
+            && self.cadence() == Cadence::Streaming
     }
     /// Whether its size is `wanted`, rounded to equal parts for all members.
     fn is_of(&self, wanted: u64) -> bool {
@@ -65,10 +70,11 @@ impl CollectiveEntry<'_, '_> {
 
 fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<CollectiveEntry<'b, 'a>> {
     let done = |sent: SentFlow<'b, 'a>| {
-        let pathline_schema::WireOp::Group { op, in_place, unregistered } = sent.wire.op else {
+        let pathline_schema::WireOp::Group { op, reduced, in_place, unregistered } = sent.wire.op
+        else {
             return None;
         };
-        Some(CollectiveEntry { sent, op, in_place, unregistered, n: sent.participants() })
+        Some(CollectiveEntry { sent, op, reduced, in_place, unregistered, n: sent.participants() })
     };
     sent_flows::in_suite(run, suite).into_iter().filter_map(done).collect()
 }
@@ -330,7 +336,8 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let chart = self.chart(&id, title, CaseQuantity::Payload, "B");
         let of_op = |d: &&CollectiveEntry| {
             let streaming = d.cadence() == Cadence::Streaming && !d.in_place;
-            d.op == Collective::AllReduce && d.n == self.n && streaming
+            let whole = d.op == Collective::AllReduce && d.n == self.n;
+            d.reduced.is_usual() && whole && streaming
         };
         let chosen: Vec<&CollectiveEntry> = self.all.iter().filter(of_op).collect();
         let value = |unregistered: bool, size: Bytes| {
@@ -367,7 +374,8 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
         let title = format!("{}: all_reduce by cadence, time", self.library());
         let chart = self.chart(&id, title, CaseQuantity::StepUs, "B");
         let of_op = |d: &&CollectiveEntry| {
-            d.op == Collective::AllReduce && d.n == self.n && !d.unregistered
+            let whole = d.op == Collective::AllReduce && d.n == self.n;
+            d.reduced.is_usual() && whole && !d.unregistered
         };
         let chosen = || self.all.iter().filter(of_op);
         let kinds: BTreeSet<(Cadence, bool)> = chosen()

@@ -45,10 +45,10 @@ fn times<'a>(evidence: &Evidence<'a>) -> Vec<CollectiveTime<'a>> {
     let time = |entry: &pathline_explain::run::RunEntry<'a>| {
         let flow = entry.lone()?;
         let wire = flow.by.wire()?;
-        let WireOp::Group { op, in_place: false, unregistered: false } = wire.op else {
+        let WireOp::Group { op, reduced, in_place: false, unregistered: false } = wire.op else {
             return None;
         };
-        (op != Collective::Barrier).then_some(CollectiveTime {
+        (op != Collective::Barrier && reduced.is_usual()).then_some(CollectiveTime {
             op,
             via: wire.via,
             mem: flow.src.mem,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use pathline_schema::{Bytes, Collective, MessageOp, Rank, Unit, WireOp};
 
 use super::CheckFailure;
+use crate::group_layout::{GroupLayout, PatternRange};
 use crate::ranks::{ExchangeId, FlowPart, LocalMemory, RankBarrier, RepeatMode, TransportPort};
 use crate::{CallError, CallResult, Driver, pattern};
 
@@ -138,20 +139,18 @@ pub struct CheckedFlow {
     /// Positions in [`TransportRank::seats`]: sender and receiver, or all members of a collective,
     /// the root first.
     pub group: Vec<usize>,
-    /// The member that contributes the pattern to a sum; the others contribute zeros.
-    pub brings: usize,
 }
 
 impl CheckedFlow {
     /// A message between the first two seats, from the second to the first with `back`.
     pub fn message(wire: MessageOp, bytes: u64, back: bool) -> Self {
         let group = if back { vec![1, 0] } else { vec![0, 1] };
-        Self { wire, bytes, group, brings: 0 }
+        Self { wire, bytes, group }
     }
 
     /// A collective of all seats.
-    pub fn collective(wire: MessageOp, bytes: u64, seats: usize, brings: usize) -> Self {
-        Self { wire, bytes, group: (0..seats).collect(), brings }
+    pub fn collective(wire: MessageOp, bytes: u64, seats: usize) -> Self {
+        Self { wire, bytes, group: (0..seats).collect() }
     }
 }
 
@@ -249,9 +248,8 @@ impl TransportRank<'_> {
             let from = self.buffer(buffers, unit, flow.bytes)?;
             let into = self.buffer(buffers, unit, flow.bytes)?;
             let ends = match flow.wire.op {
-                WireOp::Group { op, in_place, .. } => {
-                    let into = if in_place { from } else { into };
-                    collective_ends(buffers, flow, op, (at, group.len()), (from, into))
+                WireOp::Group { .. } => {
+                    collective_ends(buffers, flow, (nth, at, group.len()), (from, into))?
                 }
                 op => message_ends(buffers, flow, op, (nth, at), (from, into)),
             };
@@ -376,20 +374,14 @@ impl TransportRank<'_> {
         let n = self.seats.len();
         for wire in self.collectives.clone() {
             let Some(op) = wire.op.collective() else { continue };
-            let sums = matches!(
-                op,
-                Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter
-            );
-            let flow = |words: u64, brings: usize| {
+            let flow = |words: u64| {
                 let bytes = if op == Collective::Barrier { 1 } else { words * 8 * n as u64 };
-                [CheckedFlow::collective(wire, bytes, n, brings)]
+                [CheckedFlow::collective(wire, bytes, n)]
             };
-            self.exchange(&flow(1, 0), RepeatMode::Streaming, 1)?;
-            self.exchange(&flow(8192, n - 1), RepeatMode::Streaming, 1)?;
+            self.exchange(&flow(1), RepeatMode::Streaming, 1)?;
+            self.exchange(&flow(8192), RepeatMode::Streaming, 1)?;
             // 15 words for each member, which no power of two divides.
-            for brings in 0..if sums { n } else { 1 } {
-                self.in_all_modes(&flow(15, brings))?;
-            }
+            self.in_all_modes(&flow(15))?;
         }
         Ok(())
     }
@@ -461,52 +453,20 @@ fn message_ends(
 fn collective_ends(
     buffers: &mut CheckedBuffers,
     flow: &CheckedFlow,
-    op: Collective,
-    (me, n): (usize, usize),
+    (nth, me, n): (usize, usize, usize),
     (from, into): (u64, u64),
-) -> (LocalMemory, LocalMemory) {
-    let (bytes, each) = (flow.bytes, flow.bytes / n as u64);
-    let in_place = from == into;
-    let part = |base: u64, at: usize| base + at as u64 * each;
-    let brings = |seed: u64| if me == flow.brings { seed } else { pattern::ZERO_SEED };
-    let span = |address: u64, bytes: u64| LocalMemory { address, bytes };
-    let none = LocalMemory::default();
-    let CheckedBuffers { fill, expect, .. } = buffers;
-    match op {
-        Collective::Barrier => (none, none),
-        Collective::Broadcast if me == 0 => {
-            fill.push((from, bytes, 5));
-            (span(from, bytes), none)
-        }
-        Collective::Broadcast => {
-            expect.push((into, bytes, 5));
-            (none, span(into, bytes))
-        }
-        Collective::Reduce | Collective::AllReduce => {
-            fill.push((from, bytes, brings(5)));
-            let gets = me == 0 || op == Collective::AllReduce;
-            if gets {
-                expect.push((into, bytes, 5));
-            }
-            (span(from, bytes), if gets { span(into, bytes) } else { none })
-        }
-        Collective::ReduceScatter => {
-            let into = if in_place { part(from, me) } else { into };
-            fill.extend((0..n).map(|p| (part(from, p), each, brings(10 + p as u64))));
-            expect.push((into, each, 10 + me as u64));
-            (span(from, bytes), span(into, each))
-        }
-        Collective::AllGather => {
-            let mine = if in_place { part(from, me) } else { from };
-            fill.push((mine, each, 10 + me as u64));
-            expect.extend((0..n).map(|p| (part(into, p), each, 10 + p as u64)));
-            (span(mine, each), span(into, bytes))
-        }
-        Collective::AllToAll => {
-            let seed = |from: usize, to: usize| 100 + (from * n + to) as u64;
-            fill.extend((0..n).map(|p| (part(from, p), each, seed(me, p))));
-            expect.extend((0..n).map(|p| (part(into, p), each, seed(p, me))));
-            (span(from, bytes), span(into, bytes))
-        }
-    }
+) -> CallResult<(LocalMemory, LocalMemory)> {
+    let layout = GroupLayout::new(&flow.wire, me, n, flow.bytes, nth)
+        .map_err(|why| CallError::unsupported("bind", flow.wire.to_string(), why))?;
+    let GroupLayout { send, recv, fills, checks, in_place } = layout;
+    let into = if in_place.is_some() { from } else { into };
+    let at = |base: u64, &(offset, bytes, seed): &PatternRange| (base + offset, bytes, seed);
+    buffers.fill.extend(fills.iter().map(|range| at(from, range)));
+    buffers.expect.extend(checks.iter().map(|range| at(into, range)));
+    let span = |address: u64, bytes: u64| match bytes {
+        0 => LocalMemory::default(),
+        _ => LocalMemory { address, bytes },
+    };
+    let (send_at, recv_at) = in_place.unwrap_or_default();
+    Ok((span(from + send_at, send), span(into + recv_at, recv)))
 }

@@ -1,13 +1,14 @@
 //! Operations of a library of collectives with the bytes that they are checked by. The tests over
 //! libraries that stand in for it use them as well.
 
-use pathline_hal::{CallResult, Driver, FlowPart, LocalMemory, RankBarrier};
-use pathline_schema::{Bytes, Collective, MessageOp, Rank, Transport, Unit, WireOp};
+use pathline_hal::{CallResult, Driver, FlowPart, GroupLayout, LocalMemory, RankBarrier};
+use pathline_schema::{
+    Bytes, Collective, ElementReduction, ElementType, MessageOp, Rank, ReduceOp, Transport, Unit,
+    WireOp,
+};
 
 /// Content of a spoilt destination.
 const SPOILT: u64 = 0xdead;
-/// The pattern of zeroes, which adds nothing to a sum.
-const ZERO: u64 = pathline_hal::pattern::ZERO_SEED;
 
 /// A barrier of one process.
 pub(crate) struct Alone;
@@ -50,67 +51,35 @@ fn span(address: u64, bytes: u64) -> LocalMemory {
 }
 
 /// A collective of all GPUs.
-pub(crate) fn collective(memory: &Memory<'_>, op: Collective, in_place: bool, bytes: u64) -> Check {
+///
+/// # Panics
+/// The operation has no form in place, or the bytes have no parts of whole elements for all GPUs.
+pub(crate) fn collective(memory: &Memory<'_>, op: WireOp, bytes: u64) -> Check {
     let n = memory.a.len();
-    let each = bytes / n as u64;
+    let wire = MessageOp::new(Transport::Ccl, op);
     let (mut send, mut recv) = (Vec::new(), Vec::new());
     let (mut fill, mut expect) = (Vec::new(), Vec::new());
-    let part_of = |base: u64, part: usize| base + part as u64 * each;
     for me in 0..n {
-        let (a, b) = (memory.a[me], memory.b[me]);
-        // One rank brings the pattern to a sum, the others zeroes.
-        let brings = |seed: u64| if me == n - 1 { seed } else { ZERO };
-        let into = if in_place { a } else { b };
-        match op {
-            Collective::Broadcast => {
-                send.push(span(if me == 0 { a } else { 0 }, bytes));
-                recv.push(span(if me == 0 { 0 } else { b }, bytes));
-                if me == 0 {
-                    fill.push((a, bytes, 5));
-                } else {
-                    expect.push((b, bytes, 5));
-                }
-            }
-            Collective::Reduce | Collective::AllReduce => {
-                let gets = me == 0 || op == Collective::AllReduce;
-                send.push(span(a, bytes));
-                recv.push(span(if gets { into } else { 0 }, bytes));
-                fill.push((a, bytes, brings(5)));
-                if gets {
-                    expect.push((into, bytes, 5));
-                }
-            }
-            Collective::ReduceScatter => {
-                let into = if in_place { part_of(a, me) } else { b };
-                send.push(span(a, bytes));
-                recv.push(span(into, each));
-                fill.extend((0..n).map(|p| (part_of(a, p), each, brings(10 + p as u64))));
-                expect.push((into, each, 10 + me as u64));
-            }
-            Collective::AllGather => {
-                let from = if in_place { part_of(a, me) } else { a };
-                send.push(span(from, each));
-                recv.push(span(into, bytes));
-                fill.push((from, each, 10 + me as u64));
-                expect.extend((0..n).map(|p| (part_of(into, p), each, 10 + p as u64)));
-            }
-            Collective::AllToAll | Collective::Barrier => {
-                send.push(span(a, bytes));
-                recv.push(span(b, bytes));
-                let seed = |from: usize, to: usize| 100 + (from * n + to) as u64;
-                fill.extend((0..n).map(|p| (part_of(a, p), each, seed(me, p))));
-                expect.extend((0..n).map(|p| (part_of(b, p), each, seed(p, me))));
-            }
-        }
+        let layout = match GroupLayout::new(&wire, me, n, bytes, 0) {
+            Ok(layout) => layout,
+            Err(why) => panic!("{op} of {bytes} B over {n} GPUs: {why}"),
+        };
+        let (a, b) =
+            (memory.a[me], if layout.in_place.is_some() { memory.a[me] } else { memory.b[me] });
+        let (send_at, recv_at) = layout.in_place.unwrap_or_default();
+        let some = |at: u64, bytes: u64| span(if bytes > 0 { at } else { 0 }, bytes);
+        send.push(some(a + send_at, layout.send));
+        recv.push(some(b + recv_at, layout.recv));
+        fill.extend(layout.fills.iter().map(|&(at, bytes, seed)| (a + at, bytes, seed)));
+        expect.extend(layout.checks.iter().map(|&(at, bytes, seed)| (b + at, bytes, seed)));
     }
-    let op_of = WireOp::Group { op, in_place, unregistered: false };
     Check {
-        name: op_of.to_string(),
-        parts: vec![part(memory, op_of, &(0..n).collect::<Vec<_>>(), bytes, (send, recv))],
+        name: op.to_string(),
+        parts: vec![part(memory, op, &(0..n).collect::<Vec<_>>(), bytes, (send, recv))],
         fill,
         expect,
         payload: bytes,
-        factor: op.bus_factor(n),
+        factor: op.collective().map_or(1.0, |op| op.bus_factor(n)),
     }
 }
 
@@ -183,17 +152,29 @@ pub(crate) fn wrong(memory: &Memory<'_>, check: &Check) -> CallResult<Option<Str
 /// All of them, of about that many bytes.
 pub(crate) fn all(memory: &Memory<'_>, bytes: u64) -> Vec<Check> {
     let whole = |op: Collective| {
-        let parts = match op {
-            Collective::Broadcast | Collective::Reduce | Collective::AllReduce => 1,
-            _ => memory.a.len() as u64,
-        };
-        (bytes / (8 * parts)).max(1) * 8 * parts
+        let unit = 8 * if op.is_split() { memory.a.len() as u64 } else { 1 };
+        (bytes / unit).max(1) * unit
     };
     let mut all = Vec::new();
     for &op in Collective::ALL.iter().filter(|&&op| op != Collective::Barrier) {
-        all.push(collective(memory, op, false, whole(op)));
-        if matches!(op, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter) {
-            all.push(collective(memory, op, true, whole(op)));
+        let reduced = ElementReduction::USUAL;
+        for in_place in [false, true] {
+            if !in_place || op.has_in_place(Transport::Ccl) {
+                let wire = WireOp::Group { op, reduced, in_place, unregistered: false };
+                all.push(collective(memory, wire, whole(op)));
+            }
+        }
+    }
+    for &element in ElementType::ALL {
+        for &by in ReduceOp::ALL {
+            let exact = by != ReduceOp::Avg
+                || element.float_format().is_none()
+                || memory.a.len().is_power_of_two();
+            if exact {
+                let reduced = ElementReduction { element, by };
+                let op = WireOp::reduction(Collective::AllReduce, reduced);
+                all.push(collective(memory, op, whole(Collective::AllReduce)));
+            }
         }
     }
     let send = |window| WireOp::Send { window };

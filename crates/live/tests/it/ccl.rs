@@ -19,7 +19,8 @@ use pathline_hal::{
 };
 use pathline_live::open;
 use pathline_schema::{
-    Bytes, Collective, MemKind, MessageOp, Place, Rank, Severity, Topology, Transport, Unit, WireOp,
+    Bytes, Collective, ElementReduction, ElementType, MemKind, MessageOp, Place, Rank, ReduceOp,
+    Severity, Topology, Transport, Unit, WireOp,
 };
 use pathline_stub::{StubLibraries, VARIABLE, lay_out};
 use pathline_transport::{CclAsked, open_ccl};
@@ -134,10 +135,11 @@ fn everything(library: &str) {
     let factor = Collective::AllReduce.bus_factor(3);
     assert!((factor - 4.0 / 3.0).abs() < 1e-12, "{factor}");
     let op = |op| MessageOp::new(Transport::Ccl, op);
-    let of = |op, in_place| WireOp::Group { op, in_place, unregistered: false };
+    let reduced = ElementReduction::USUAL;
+    let of = |op, in_place| WireOp::Group { op, reduced, in_place, unregistered: false };
     let all = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
-    let in_place = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
-    let collectives = all.map(|&op| of(op, false)).chain(in_place.map(|op| of(op, true)));
+    let in_place = Collective::ALL.iter().filter(|op| op.has_in_place(Transport::Ccl));
+    let collectives = all.map(|&op| of(op, false)).chain(in_place.map(|&op| of(op, true)));
     let mut rank = TransportRank {
         me: Rank(0),
         seats: (0..3).map(|gpu| (Rank(0), Unit::Gpu(gpu))).collect(),
@@ -152,7 +154,7 @@ fn everything(library: &str) {
         sizes: vec![8, 120, 192 << 10],
     };
     check_transport(&mut rank).unwrap();
-    let sum = CheckedFlow::collective(op(of(Collective::AllReduce, false)), 240, 3, 1);
+    let sum = CheckedFlow::collective(op(of(Collective::AllReduce, false)), 240, 3);
     let send = CheckedFlow::message(op(WireOp::Send { window: 16 }), 64, false);
     for (flow, through) in [(sum, ", ring simple on 4 channels"), (send, "")] {
         let engine = rank.exchange(&[flow], RepeatMode::Streaming, 2).unwrap().engine;
@@ -168,6 +170,52 @@ fn nccl_moves_every_byte() {
 #[test]
 fn rccl_moves_every_byte() {
     inside("rccl_moves_every_byte", &AMD, &[], "gpus=3", || everything("RCCL 2.28.3"));
+}
+
+/// Every operation on every type, over four GPUs: averages over three are not exact.
+#[test]
+fn every_type_is_reduced_by_every_operation() {
+    inside("every_type_is_reduced_by_every_operation", &NVIDIA, &[], "gpus=4", || {
+        let (machine, port) = opened(Duration::from_secs(30));
+        let (mut port, memory) = (port.unwrap(), memory(&machine));
+        let ops = [Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter];
+        for &element in ElementType::ALL {
+            for &by in ReduceOp::ALL {
+                for of in ops {
+                    let op = WireOp::reduction(of, ElementReduction { element, by });
+                    let check = checks::collective(&memory, op, 4 * 8 * 15);
+                    once(&mut *port, &memory, &check, (RepeatMode::Streaming, 1), &Alone).unwrap();
+                }
+            }
+        }
+    });
+}
+
+/// A library that computes another operation, or on another type of the same size.
+#[test]
+fn a_wrong_reduction_is_seen() {
+    inside("a_wrong_reduction_is_seen", &NVIDIA, &[], "gpus=2", || {
+        let (machine, port) = opened(Duration::from_secs(30));
+        let (mut port, memory) = (port.unwrap(), memory(&machine));
+        for (wanted, computed) in [
+            ("all_reduce-float-max", "all_reduce-float"),
+            ("all_reduce-float", "all_reduce-float-max"),
+            ("all_reduce-bf16-prod", "all_reduce-bf16"),
+            ("all_reduce-float-avg", "all_reduce-float"),
+            ("all_reduce-half", "all_reduce-bf16"),
+            ("all_reduce-int8-max", "all_reduce-uint8-max"),
+            ("all_reduce-fp8e4m3", "all_reduce-fp8e5m2"),
+        ] {
+            let mut check = checks::collective(&memory, wanted.parse().unwrap(), 480);
+            check.parts[0].wire.op = computed.parse().unwrap();
+            let (id, offer) = port.bind(&check.parts, RepeatMode::Streaming).unwrap();
+            port.join(id, &[offer]).unwrap();
+            lay(&memory, &check).unwrap();
+            port.run(id, 1, &Alone).unwrap();
+            assert!(wrong(&memory, &check).unwrap().is_some(), "{computed} for {wanted}");
+            port.release(id).unwrap();
+        }
+    });
 }
 
 const STREAMING: (RepeatMode, u64) = (RepeatMode::Streaming, 2);
@@ -207,8 +255,9 @@ fn the_environment_stays_as_it_is_while_the_library_logs() {
 fn unregistered(memory: &Memory<'_>) -> Check {
     let mut check = all_reduce(memory);
     for part in &mut check.parts {
-        part.wire.op =
-            WireOp::Group { op: Collective::AllReduce, in_place: false, unregistered: true };
+        let reduced = ElementReduction::USUAL;
+        let op = Collective::AllReduce;
+        part.wire.op = WireOp::Group { op, reduced, in_place: false, unregistered: true };
     }
     check
 }
@@ -230,7 +279,7 @@ fn buffers_are_registered_or_not_in_one_run() {
 }
 
 fn all_reduce(memory: &Memory<'_>) -> Check {
-    checks::collective(memory, Collective::AllReduce, false, 240)
+    checks::collective(memory, WireOp::group(Collective::AllReduce), 240)
 }
 
 #[test]
@@ -239,7 +288,7 @@ fn all_to_all_without_a_call_for_it_is_messages() {
     inside(test, &NVIDIA, &["ncclAlltoAll", "ncclCommRegister"], "gpus=3", || {
         let (machine, port) = opened(Duration::from_secs(30));
         let (mut port, memory) = (port.unwrap(), memory(&machine));
-        let check = checks::collective(&memory, Collective::AllToAll, false, 240);
+        let check = checks::collective(&memory, WireOp::group(Collective::AllToAll), 240);
         for pace in [RepeatMode::Streaming, RepeatMode::Graph] {
             let (_, engine) = once(&mut *port, &memory, &check, (pace, 2), &Alone).unwrap();
             assert_eq!(engine, "NCCL 2.28.3, via P2P/stub");
@@ -421,7 +470,7 @@ fn more_groups_than_are_kept_come_and_go() {
             for a in 0..6 {
                 for b in a + 1..6 {
                     let pair = pair(&memory, [a, b]);
-                    let check = checks::collective(&pair, Collective::AllGather, false, 64);
+                    let check = checks::collective(&pair, WireOp::group(Collective::AllGather), 64);
                     once(&mut *port, &pair, &check, (RepeatMode::Streaming, 1), &Alone).unwrap();
                 }
             }

@@ -19,7 +19,9 @@ use pathline_hal::{
     CallResult, FlowPart, LocalMemory, NoBarrier, RankBarrier, RepeatMode, TransportPort,
 };
 use pathline_host::clock::pause;
-use pathline_schema::{Collective, MessageOp, Rank, Transport, Unit, WireOp};
+use pathline_schema::{
+    Collective, ElementReduction, ElementType, MessageOp, Rank, ReduceOp, Transport, Unit, WireOp,
+};
 use pathline_stub::need::missing;
 use pathline_transport::{BarrierSegment, MpiPort, SharedBarrier, open_mpi};
 
@@ -274,11 +276,20 @@ fn with_ranks<T>(
     let mut collectives = Vec::new();
     for &of in Collective::ALL {
         collectives.push(op(WireOp::group(of)));
-        let never = [Collective::ReduceScatter, Collective::Barrier, Collective::Broadcast];
-        if !never.contains(&of) {
-            let in_place = WireOp::Group { op: of, in_place: true, unregistered: false };
+        if of.has_in_place(Transport::Mpi) {
+            let reduced = ElementReduction::USUAL;
+            let in_place = WireOp::Group { op: of, reduced, in_place: true, unregistered: false };
             collectives.push(op(in_place));
         }
+    }
+    let reductions = ElementType::ALL
+        .iter()
+        .flat_map(|&element| ReduceOp::ALL.iter().map(move |&by| ElementReduction { element, by }))
+        .filter(|reduced| reduced.misfit(Transport::Mpi).is_none() && !reduced.is_usual());
+    for (nth, reduced) in reductions.enumerate() {
+        // 8 types x 4 operations without the usual one: each by one of the three.
+        let of = [Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter][nth % 3];
+        collectives.push(op(WireOp::reduction(of, reduced)));
     }
     let messages = [
         WireOp::Ping,
@@ -306,12 +317,7 @@ fn with_ranks<T>(
 }
 
 fn flow(op: WireOp, bytes: u64, group: &[usize]) -> CheckedFlow {
-    CheckedFlow {
-        wire: MessageOp::new(Transport::Mpi, op),
-        bytes,
-        group: group.to_vec(),
-        brings: 0,
-    }
+    CheckedFlow { wire: MessageOp::new(Transport::Mpi, op), bytes, group: group.to_vec() }
 }
 
 fn exchange(port: &mut MpiPort, link: &Meeting, flows: &[CheckedFlow]) {
@@ -353,11 +359,11 @@ fn several(port: &mut MpiPort, link: &Meeting) {
 /// Impossible exchanges are refused with the reason, on every rank.
 fn refuse(port: &mut MpiPort) {
     let (_, size) = port.rank_size();
-    let scatter =
-        WireOp::Group { op: Collective::ReduceScatter, in_place: true, unregistered: false };
+    let reduced = ElementReduction { element: ElementType::Half, by: ReduceOp::Sum };
+    let half = WireOp::reduction(Collective::AllReduce, reduced);
     let sum = WireOp::group(Collective::AllReduce);
     for (op, bytes, ranks, why) in [
-        (scatter, 64, vec![0, 1], "at the start of its buffer"),
+        (half, 64, vec![0, 1], "MPI has no type"),
         (sum, 12, vec![0, 1], "multiple of 8"),
         (WireOp::Ping, 8, vec![0, 1, 1], "takes part once"),
         (WireOp::Ping, 8, vec![0], "two ends"),

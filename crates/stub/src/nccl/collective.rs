@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use super::elements::reduced;
 use super::frame::Fields;
 
-/// Bytes of an element, for the types that this repository sends. Unknown types have 0, so that
-/// nothing is written.
+/// Bytes of an element. Unknown types have 0, so that nothing is written.
 pub(super) fn size_of(kind: i32) -> usize {
     match kind {
-        0 | 1 => 1,
+        0 | 1 | 10 | 11 => 1,
+        6 | 9 => 2,
         2 | 3 | 7 => 4,
         4 | 5 | 8 => 8,
         _ => 0,
@@ -24,16 +25,20 @@ pub(super) enum Operation {
     ReduceScatter,
     AllGather,
     AllToAll,
+    Gather,
+    Scatter,
 }
 
 impl Operation {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::AllReduce,
         Self::Reduce,
         Self::Broadcast,
         Self::ReduceScatter,
         Self::AllGather,
         Self::AllToAll,
+        Self::Gather,
+        Self::Scatter,
     ];
 
     /// Its spelling in the library's log.
@@ -45,10 +50,12 @@ impl Operation {
             Self::ReduceScatter => "ReduceScatter",
             Self::AllGather => "AllGather",
             Self::AllToAll => "AlltoAll",
+            Self::Gather => "Gather",
+            Self::Scatter => "Scatter",
         }
     }
 
-    fn sums(self) -> bool {
+    fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::Reduce | Self::ReduceScatter)
     }
 }
@@ -74,8 +81,10 @@ impl StubCollective {
     /// Bytes that a rank sends in a communicator of `size`.
     pub(super) fn sends(&self, rank: i32, size: usize) -> usize {
         match self.operation {
-            Operation::Broadcast if rank != self.root => 0,
-            Operation::ReduceScatter | Operation::AllToAll => self.part() * size,
+            Operation::Broadcast | Operation::Scatter if rank != self.root => 0,
+            Operation::ReduceScatter | Operation::AllToAll | Operation::Scatter => {
+                self.part() * size
+            }
             _ => self.part(),
         }
     }
@@ -83,8 +92,8 @@ impl StubCollective {
     /// Bytes that a rank receives in a communicator of `size`.
     pub(super) fn receives(&self, rank: i32, size: usize) -> usize {
         match self.operation {
-            Operation::Reduce if rank != self.root => 0,
-            Operation::AllGather | Operation::AllToAll => self.part() * size,
+            Operation::Reduce | Operation::Gather if rank != self.root => 0,
+            Operation::AllGather | Operation::AllToAll | Operation::Gather => self.part() * size,
             _ => self.part(),
         }
     }
@@ -108,17 +117,6 @@ impl StubCollective {
     }
 }
 
-/// The sum of 64-bit integers, which wraps.
-fn sum(inputs: &[&[u8]]) -> Vec<u8> {
-    let word = |w: &[u8]| w.try_into().map_or(0, u64::from_ne_bytes);
-    let words = |bytes: &[u8]| bytes.chunks_exact(8).map(word).collect::<Vec<u64>>();
-    let mut total = inputs.first().map(|first| words(first)).unwrap_or_default();
-    for input in inputs.iter().skip(1) {
-        total.iter_mut().zip(input.chunks_exact(8)).for_each(|(a, b)| *a = a.wrapping_add(word(b)));
-    }
-    total.into_iter().flat_map(u64::to_ne_bytes).collect()
-}
-
 /// A collective that all ranks have called.
 pub(super) struct Completed<'a> {
     call: StubCollective,
@@ -136,16 +134,16 @@ impl<'a> Completed<'a> {
         let ranks = || (0_i32..).zip(calls);
         let alike =
             ranks().all(|(rank, (c, input))| *c == call && input.len() == call.sends(rank, size));
-        let can = !call.operation.sums() || (matches!(call.kind, 4 | 5) && call.reduction == 0);
         let root = usize::try_from(call.root).ok().filter(|root| *root < size)?;
-        if !alike || !can || call.part() == 0 {
+        if !alike || call.part() == 0 {
             return None;
         }
         let inputs: Vec<&[u8]> = calls.iter().map(|(_, input)| &input[..]).collect();
         let common = match call.operation {
-            operation if operation.sums() => sum(&inputs),
+            operation if operation.reduces() => reduced(call.kind, call.reduction, &inputs)?,
             Operation::Broadcast => inputs.get(root)?.to_vec(),
-            Operation::AllGather => inputs.concat(),
+            Operation::Scatter => inputs.get(root)?.to_vec(),
+            Operation::AllGather | Operation::Gather => inputs.concat(),
             _ => Vec::new(),
         };
         Some(Self { call, inputs, common })
@@ -156,8 +154,8 @@ impl<'a> Completed<'a> {
         let (part, nth) = (self.call.part(), usize::try_from(rank).unwrap_or(usize::MAX));
         let of = |all: &'_ [u8]| all.chunks_exact(part).nth(nth).unwrap_or_default().to_vec();
         match self.call.operation {
-            Operation::Reduce if rank != self.call.root => Cow::Borrowed(&[]),
-            Operation::ReduceScatter => Cow::Owned(of(&self.common)),
+            Operation::Reduce | Operation::Gather if rank != self.call.root => Cow::Borrowed(&[]),
+            Operation::ReduceScatter | Operation::Scatter => Cow::Owned(of(&self.common)),
             Operation::AllToAll => Cow::Owned(self.inputs.iter().flat_map(|i| of(i)).collect()),
             _ => Cow::Borrowed(&self.common),
         }
@@ -200,6 +198,8 @@ mod tests {
         of(Operation::ReduceScatter, 1, &[&[1, 2], &[10, 20]], &[&[11], &[22]]);
         of(Operation::AllGather, 1, &[&[1], &[2]], &[&[1, 2], &[1, 2]]);
         of(Operation::AllToAll, 1, &[&[1, 2], &[3, 4]], &[&[1, 3], &[2, 4]]);
+        of(Operation::Gather, 1, &[&[1], &[2]], &[&[], &[1, 2]]);
+        of(Operation::Scatter, 1, &[&[], &[1, 2]], &[&[1], &[2]]);
     }
 
     #[test]
@@ -217,11 +217,11 @@ mod tests {
         assert!(with(call));
         assert!(!with(StubCollective { operation: Operation::AllGather, ..call }));
         assert!(!with(StubCollective { count: 2, ..call }));
-        // This library sums only 64-bit integers.
-        let floats = StubCollective { kind: 7, ..call };
-        assert!(Completed::of(&[(floats, vec![0; 4]), (floats, vec![0; 4])]).is_none());
-        let most = StubCollective { reduction: 2, ..call };
-        assert!(Completed::of(&[(most, bytes(&[1])), (most, bytes(&[1]))]).is_none());
+        // The library has no such type, and no such operation.
+        let unknown = StubCollective { kind: 12, ..call };
+        assert!(Completed::of(&[(unknown, vec![0; 8]), (unknown, vec![0; 8])]).is_none());
+        let unknown = StubCollective { reduction: 5, ..call };
+        assert!(Completed::of(&[(unknown, bytes(&[1])), (unknown, bytes(&[1]))]).is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod collective;
 mod communicator;
+mod elements;
 mod frame;
 mod hub;
 mod state;
@@ -283,6 +284,14 @@ export! {
     ncclAlltoAll(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
         let call = StubCollective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };
         collective("ncclAlltoAll", (comm, stream), (send, recv), call)
+    }
+    ncclGather(send: u64, recv: u64, count: usize, kind: i32, root: i32, comm: StubHandle, stream: StubHandle) {
+        let call = StubCollective { operation: Operation::Gather, count, kind, reduction: 0, root };
+        collective("ncclGather", (comm, stream), (send, recv), call)
+    }
+    ncclScatter(send: u64, recv: u64, count: usize, kind: i32, root: i32, comm: StubHandle, stream: StubHandle) {
+        let call = StubCollective { operation: Operation::Scatter, count, kind, reduction: 0, root };
+        collective("ncclScatter", (comm, stream), (send, recv), call)
     }
     ncclAllToAll(send: u64, recv: u64, count: usize, kind: i32, comm: StubHandle, stream: StubHandle) {
         let call = StubCollective { operation: Operation::AllToAll, count, kind, reduction: 0, root: 0 };

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use pathline_hal::{CallError, CallResult};
-use pathline_schema::Severity;
+use pathline_schema::{ElementReduction, ElementType, ReduceOp, Severity};
 
 use pathline_dylib::SharedLibrary;
 use pathline_gpu::CollectivesDescription;
@@ -23,10 +23,40 @@ impl CclUniqueId {
     }
 }
 
-/// Numbers of `ncclDataType_t` and `ncclRedOp_t`, the same in every version.
+/// `ncclUint8`.
 pub(super) const BYTE: i32 = 1;
-pub(super) const WORD: i32 = 5;
-pub(super) const SUM: i32 = 0;
+/// The first version of NCCL with elements of 8 bits of floating point.
+const FP8_SINCE: i32 = 22_400;
+
+/// `ncclDataType_t`, the same in every version that has the type.
+pub(super) const fn data_type(element: ElementType) -> i32 {
+    match element {
+        ElementType::Int8 => 0,
+        ElementType::Uint8 => BYTE,
+        ElementType::Int32 => 2,
+        ElementType::Uint32 => 3,
+        ElementType::Int64 => 4,
+        ElementType::Uint64 => 5,
+        ElementType::Half => 6,
+        ElementType::Float => 7,
+        ElementType::Double => 8,
+        ElementType::Bf16 => 9,
+        ElementType::Fp8E4m3 => 10,
+        ElementType::Fp8E5m2 => 11,
+    }
+}
+
+/// `ncclRedOp_t`, the same in every version.
+pub(super) const fn reduce_op(op: ReduceOp) -> i32 {
+    match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => 2,
+        ReduceOp::Min => 3,
+        ReduceOp::Avg => 4,
+    }
+}
+
 /// `ncclInProgress`.
 const IN_PROGRESS: i32 = 7;
 
@@ -52,8 +82,10 @@ pathline_gpu::function_table!(
             all_gather => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
         }
         optional {
-            // NCCL has it since 2.28, RCCL since its first version.
+            // NCCL has the three since 2.28, RCCL since its first version.
             all_to_all => (u64, u64, usize, i32, RuntimeHandle, RuntimeHandle);
+            gather => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
+            scatter => (u64, u64, usize, i32, i32, RuntimeHandle, RuntimeHandle);
             register => (RuntimeHandle, u64, usize, *mut RuntimeHandle);
             deregister => (RuntimeHandle, RuntimeHandle);
         }
@@ -80,6 +112,8 @@ fn names(library: &CollectivesDescription) -> CclNames {
         reduce_scatter: named("ncclReduceScatter"),
         all_gather: named("ncclAllGather"),
         all_to_all: named("ncclAlltoAll"),
+        gather: named("ncclGather"),
+        scatter: named("ncclScatter"),
         register: named("ncclCommRegister"),
         deregister: named("ncclCommDeregister"),
     }
@@ -99,6 +133,8 @@ pub(super) struct CclApi {
     pub(super) reset_log: Option<ResetFn>,
     /// In the library's encoding.
     version: i32,
+    /// Its name: `NCCL`, `RCCL`.
+    name: &'static str,
 }
 
 /// Binds every function by its name.
@@ -124,7 +160,8 @@ pub(super) fn load(
     if code != 0 {
         return Err(format!("{} gives {code}", ccl.version.name));
     }
-    Ok(CclApi { ccl, error_text, last, reset_log, version })
+    let name = description.name;
+    Ok(CclApi { ccl, error_text, last, reset_log, version, name })
 }
 
 /// `22803` as `2.28.3`. Up to 2.8 the major version counts thousands.
@@ -171,6 +208,22 @@ impl CclApi {
     /// `2.28.3`.
     pub(super) fn version(&self) -> String {
         dotted(self.version)
+    }
+
+    /// Why this version lacks a reduction; `None` if it may have it. RCCL has its own versions, and
+    /// refuses what it lacks.
+    pub(super) fn misfit(&self, reduced: ElementReduction) -> Option<String> {
+        let of_8_bits = matches!(reduced.element, ElementType::Fp8E4m3 | ElementType::Fp8E5m2);
+        let lacks = of_8_bits && self.name == "NCCL" && self.version < FP8_SINCE;
+        lacks.then(|| {
+            let since = dotted(FP8_SINCE);
+            format!(
+                "{} {} has no {}, which came with {since}",
+                self.name,
+                self.version(),
+                reduced.element
+            )
+        })
     }
 
     /// The outcome of a call, with the library's own error text.

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pathline_hal::{CallError, CallResult, RepeatMode};
-use pathline_schema::Severity;
+use pathline_schema::{ElementReduction, Severity};
 
-use super::api::{BYTE, CclApi, CclUniqueId, SUM, WORD};
+use super::api::{BYTE, CclApi, CclUniqueId, data_type, reduce_op};
 use super::plan::{CclCall, CommGroup, GpuSteps, named};
 use pathline_gpu::CallStatus;
 use pathline_gpu::RuntimeFamily;
@@ -117,7 +117,10 @@ struct CommStream<'a> {
 impl CommStream<'_> {
     fn act(&self, act: CclCall) -> CallStatus {
         let (ccl, comm, stream) = (&self.calls.ccl, self.comm, self.stream);
-        let words = |bytes: u64| (bytes / 8) as usize;
+        let counted = |bytes: u64, reduced: ElementReduction| {
+            let count = (bytes / reduced.element.bytes()) as usize;
+            (count, data_type(reduced.element), reduce_op(reduced.by))
+        };
         // SAFETY: a live communicator and stream of this thread's GPU, and ranges whose sizes were
         // checked when they were bound; whoever bound them keeps them until they are released.
         unsafe {
@@ -128,21 +131,24 @@ impl CommStream<'_> {
                 CclCall::Recv { from, at, bytes } => {
                     (ccl.recv.name, (ccl.recv.at)(at, bytes as usize, BYTE, from, comm, stream))
                 }
-                CclCall::AllReduce { send, recv, bytes } => {
+                CclCall::AllReduce { send, recv, bytes, reduced } => {
                     let BoundCall { name, at } = ccl.all_reduce;
-                    (name, at(send, recv, words(bytes), WORD, SUM, comm, stream))
+                    let (count, kind, op) = counted(bytes, reduced);
+                    (name, at(send, recv, count, kind, op, comm, stream))
                 }
-                CclCall::Reduce { send, recv, bytes } => {
+                CclCall::Reduce { send, recv, bytes, reduced } => {
                     let BoundCall { name, at } = ccl.reduce;
-                    (name, at(send, recv, words(bytes), WORD, SUM, 0, comm, stream))
+                    let (count, kind, op) = counted(bytes, reduced);
+                    (name, at(send, recv, count, kind, op, 0, comm, stream))
                 }
                 CclCall::Broadcast { send, recv, bytes } => {
                     let BoundCall { name, at } = ccl.broadcast;
                     (name, at(send, recv, bytes as usize, BYTE, 0, comm, stream))
                 }
-                CclCall::ReduceScatter { send, recv, each } => {
+                CclCall::ReduceScatter { send, recv, each, reduced } => {
                     let BoundCall { name, at } = ccl.reduce_scatter;
-                    (name, at(send, recv, words(each), WORD, SUM, comm, stream))
+                    let (count, kind, op) = counted(each, reduced);
+                    (name, at(send, recv, count, kind, op, comm, stream))
                 }
                 CclCall::AllGather { send, recv, each } => {
                     let BoundCall { name, at } = ccl.all_gather;
@@ -154,32 +160,71 @@ impl CommStream<'_> {
                     }
                     None => self.each_to_each(send, recv, each),
                 },
+                CclCall::Gather { send, recv, each } => match ccl.gather {
+                    Some(BoundCall { name, at }) => {
+                        (name, at(send, recv, each as usize, BYTE, 0, comm, stream))
+                    }
+                    None => self.root_and_each(send, recv, each, true),
+                },
+                CclCall::Scatter { send, recv, each } => match ccl.scatter {
+                    Some(BoundCall { name, at }) => {
+                        (name, at(send, recv, each as usize, BYTE, 0, comm, stream))
+                    }
+                    None => self.root_and_each(send, recv, each, false),
+                },
             }
         }
     }
 
     /// All-to-all for libraries without such a call: messages in one group.
     fn each_to_each(&self, send: u64, recv: u64, each: u64) -> CallStatus {
-        for peer in 0..self.size {
-            let to = i32::try_from(peer).unwrap_or(i32::MAX);
+        let pair = |peer: u64| {
+            let rank = i32::try_from(peer).unwrap_or(i32::MAX);
             let (out, into) = (send + peer * each, recv + peer * each);
-            for act in [
-                CclCall::Send { to, at: out, bytes: each },
-                CclCall::Recv { from: to, at: into, bytes: each },
-            ] {
-                let status = self.act(act);
-                if status.1 != 0 {
-                    return status;
-                }
+            [
+                CclCall::Send { to: rank, at: out, bytes: each },
+                CclCall::Recv { from: rank, at: into, bytes: each },
+            ]
+        };
+        self.in_turn((0..self.size).flat_map(pair))
+    }
+
+    /// Gather and scatter for libraries without such calls: messages in one group. The root, rank 0,
+    /// has the address of the whole buffer; elsewhere that is 0.
+    fn root_and_each(&self, send: u64, recv: u64, each: u64, gathers: bool) -> CallStatus {
+        let whole = if gathers { recv } else { send };
+        let of_root = |peer: u64| {
+            let rank = i32::try_from(peer).unwrap_or(i32::MAX);
+            let at = whole + peer * each;
+            if gathers {
+                CclCall::Recv { from: rank, at, bytes: each }
+            } else {
+                CclCall::Send { to: rank, at, bytes: each }
             }
-        }
-        ("ncclSend", 0)
+        };
+        let own = if gathers {
+            CclCall::Send { to: 0, at: send, bytes: each }
+        } else {
+            CclCall::Recv { from: 0, at: recv, bytes: each }
+        };
+        let peers = if whole == 0 { 0 } else { self.size };
+        self.in_turn((0..peers).map(of_root).chain([own]))
+    }
+
+    /// Makes calls one after the other, up to the first that fails.
+    fn in_turn(&self, acts: impl Iterator<Item = CclCall>) -> CallStatus {
+        let mut acts = acts.map(|act| self.act(act));
+        acts.find(|status| status.1 != 0).unwrap_or(("ncclSend", 0))
     }
 
     fn step(&self, acts: &[CclCall]) -> CallStatus {
         let ccl = &self.calls.ccl;
-        let composed =
-            |act: &CclCall| matches!(act, CclCall::AllToAll { .. }) && ccl.all_to_all.is_none();
+        let composed = |act: &CclCall| match act {
+            CclCall::AllToAll { .. } => ccl.all_to_all.is_none(),
+            CclCall::Gather { .. } => ccl.gather.is_none(),
+            CclCall::Scatter { .. } => ccl.scatter.is_none(),
+            _ => false,
+        };
         if let [act] = acts
             && !composed(act)
         {

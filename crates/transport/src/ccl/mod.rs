@@ -588,6 +588,11 @@ impl TransportPort for CclPort {
             return Err(CallError::unsupported("bind", &self.short, why)
                 .or_try("the case without -unregistered is the same here"));
         }
+        let misfit = |part: &FlowPart| self.set.calls.misfit(part.wire.op.reduced());
+        if let Some(why) = parts.iter().find_map(misfit) {
+            return Err(CallError::unsupported("bind", &self.short, why)
+                .or_try("use a newer library, or half, bf16 or float"));
+        }
         if let Some(why) = parts.iter().find_map(FlowPart::short_buffer) {
             return Err(CallError::unsupported("bind", &self.short, why));
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory};
-use pathline_schema::{Bytes, Collective, Rank, Unit, WireOp};
+use pathline_schema::{Bytes, Collective, ElementReduction, Rank, Unit, WireOp};
 
 /// The members of a communicator, in rank order.
 pub(super) type CommGroup = Vec<(Rank, Unit)>;
@@ -12,14 +12,61 @@ pub(super) type CommGroup = Vec<(Rank, Unit)>;
 /// One call of the library. Peers and roots are ranks of the communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CclCall {
-    Send { to: i32, at: u64, bytes: u64 },
-    Recv { from: i32, at: u64, bytes: u64 },
-    AllReduce { send: u64, recv: u64, bytes: u64 },
-    Reduce { send: u64, recv: u64, bytes: u64 },
-    Broadcast { send: u64, recv: u64, bytes: u64 },
-    ReduceScatter { send: u64, recv: u64, each: u64 },
-    AllGather { send: u64, recv: u64, each: u64 },
-    AllToAll { send: u64, recv: u64, each: u64 },
+    Send {
+        to: i32,
+        at: u64,
+        bytes: u64,
+    },
+    Recv {
+        from: i32,
+        at: u64,
+        bytes: u64,
+    },
+    AllReduce {
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        reduced: ElementReduction,
+    },
+    Reduce {
+        send: u64,
+        recv: u64,
+        bytes: u64,
+        reduced: ElementReduction,
+    },
+    Broadcast {
+        send: u64,
+        recv: u64,
+        bytes: u64,
+    },
+    ReduceScatter {
+        send: u64,
+        recv: u64,
+        each: u64,
+        reduced: ElementReduction,
+    },
+    AllGather {
+        send: u64,
+        recv: u64,
+        each: u64,
+    },
+    AllToAll {
+        send: u64,
+        recv: u64,
+        each: u64,
+    },
+    /// With an address of 0 where this rank is not the root.
+    Gather {
+        send: u64,
+        recv: u64,
+        each: u64,
+    },
+    /// With an address of 0 where this rank is not the root.
+    Scatter {
+        send: u64,
+        recv: u64,
+        each: u64,
+    },
 }
 
 /// The operations of one GPU in each repetition.
@@ -184,7 +231,7 @@ fn steps(
         return Err(refused(thing(), why, "measure it by mpi"));
     }
     if let Some(op) = part.collective() {
-        return collective(part, op, position, (send, recv)).map(|act| vec![vec![act]]);
+        return collective(part, op, position, (send, recv)).map(|acts| vec![acts]);
     }
     let (sends, peer) = match (position, &part.group[..]) {
         (0, &[_, to]) => (true, rank_of(to)),
@@ -212,33 +259,30 @@ fn steps(
     }
 }
 
-/// The call of a collective.
+/// The calls of a collective: one, or for uneven parts the messages that make it up.
 fn collective(
     part: &FlowPart,
     op: Collective,
     position: usize,
     (send, recv): (LocalMemory, LocalMemory),
-) -> CallResult<CclCall> {
-    let (bytes, n, root) = (part.bytes, part.group.len() as u64, position == 0);
+) -> CallResult<Vec<CclCall>> {
+    let (bytes, n, root) = (part.bytes, part.group.len(), position == 0);
+    let reduced = part.wire.op.reduced();
     let thing = || format!("{} of {}", part.wire, Bytes(bytes));
-    let unit = match op {
-        Collective::Barrier => {
-            let why = "NCCL and RCCL have no barrier";
-            return Err(refused(thing(), why, "all_reduce of 8 B is the nearest thing"));
-        }
-        Collective::Broadcast => 1,
-        Collective::Reduce | Collective::AllReduce => 8,
-        Collective::ReduceScatter => 8 * n,
-        Collective::AllGather | Collective::AllToAll => n,
-    };
+    if op == Collective::Barrier {
+        let why = "NCCL and RCCL have no barrier";
+        return Err(refused(thing(), why, "all_reduce of 8 B is the nearest thing"));
+    }
+    let unit = op.unit_bytes(n, reduced);
     if bytes == 0 || !bytes.is_multiple_of(unit) {
         let why = format!("{} is no multiple of {unit} B", Bytes(bytes));
-        return Err(refused(thing(), &why, "sums are of 8-byte integers, and parts are equal"));
+        return Err(refused(thing(), &why, "elements are whole, and parts are equal"));
     }
-    let each = bytes / n;
+    let each = bytes / n as u64;
     let from = |bytes| end(part, send, bytes, "sends from");
     let into = |bytes| end(part, recv, bytes, "receives into");
-    Ok(match op {
+    let at_root = |end: &dyn Fn(u64) -> CallResult<u64>| if root { end(bytes) } else { Ok(0) };
+    Ok(vec![match op {
         // The library reads both addresses on the root only.
         Collective::Broadcast if root => {
             let at = from(bytes)?;
@@ -249,23 +293,74 @@ fn collective(
             CclCall::Broadcast { send: at, recv: at, bytes }
         }
         Collective::Reduce if root => {
-            CclCall::Reduce { send: from(bytes)?, recv: into(bytes)?, bytes }
+            CclCall::Reduce { send: from(bytes)?, recv: into(bytes)?, bytes, reduced }
         }
         Collective::Reduce => {
             let at = from(bytes)?;
-            CclCall::Reduce { send: at, recv: at, bytes }
+            CclCall::Reduce { send: at, recv: at, bytes, reduced }
         }
         Collective::AllReduce => {
-            CclCall::AllReduce { send: from(bytes)?, recv: into(bytes)?, bytes }
+            CclCall::AllReduce { send: from(bytes)?, recv: into(bytes)?, bytes, reduced }
         }
         Collective::ReduceScatter => {
-            CclCall::ReduceScatter { send: from(bytes)?, recv: into(each)?, each }
+            CclCall::ReduceScatter { send: from(bytes)?, recv: into(each)?, each, reduced }
         }
         Collective::AllGather => CclCall::AllGather { send: from(each)?, recv: into(bytes)?, each },
-        Collective::AllToAll | Collective::Barrier => {
-            CclCall::AllToAll { send: from(bytes)?, recv: into(bytes)?, each }
+        Collective::Gather => CclCall::Gather { send: from(each)?, recv: at_root(&into)?, each },
+        Collective::Scatter => CclCall::Scatter { send: at_root(&from)?, recv: into(each)?, each },
+        Collective::AllToAll => CclCall::AllToAll { send: from(bytes)?, recv: into(bytes)?, each },
+        Collective::AllGatherV
+        | Collective::AllToAllV
+        | Collective::GatherV
+        | Collective::ScatterV
+        | Collective::Barrier => return uneven(part, op, position, (send, recv)),
+    }])
+}
+
+/// The messages of a collective of uneven parts, which no library has: one to each rank that gets
+/// bytes of this one, and one from each that it gets bytes of, itself included.
+fn uneven(
+    part: &FlowPart,
+    op: Collective,
+    me: usize,
+    (send, recv): (LocalMemory, LocalMemory),
+) -> CallResult<Vec<CclCall>> {
+    let (bytes, n) = (part.bytes, part.group.len());
+    let sends = matches!(op, Collective::AllGatherV | Collective::AllToAllV);
+    let of = |nth: usize| op.part(n, nth, bytes);
+    let own = of(me).1;
+    let (mut from, mut into) = (0, 0);
+    if sends || op == Collective::GatherV || me == 0 {
+        let needed = match op {
+            Collective::AllGatherV | Collective::GatherV => own,
+            _ => bytes,
+        };
+        from = if needed > 0 { end(part, send, needed, "sends from")? } else { 0 };
+    }
+    if sends || op == Collective::ScatterV || me == 0 {
+        let needed = if op == Collective::ScatterV { own } else { bytes };
+        into = if needed > 0 { end(part, recv, needed, "receives into")? } else { 0 };
+    }
+    let mut calls = Vec::new();
+    for peer in 0..n {
+        let rank = i32::try_from(peer).unwrap_or(i32::MAX);
+        // The part that goes to the peer, and where it begins; the same from the peer.
+        let (to_peer, from_peer) = match op {
+            Collective::AllGatherV => (Some((0, own)), Some(of(peer))),
+            Collective::AllToAllV => {
+                (Some(of(op.exchanged(n, me, peer).0)), Some(of(op.exchanged(n, peer, me).1)))
+            }
+            Collective::GatherV => ((peer == 0).then_some((0, own)), (me == 0).then(|| of(peer))),
+            _ => ((me == 0).then(|| of(peer)), (peer == 0).then_some((0, own))),
+        };
+        if let Some((offset, bytes)) = to_peer.filter(|(_, bytes)| *bytes > 0) {
+            calls.push(CclCall::Send { to: rank, at: from + offset, bytes });
         }
-    })
+        if let Some((offset, bytes)) = from_peer.filter(|(_, bytes)| *bytes > 0) {
+            calls.push(CclCall::Recv { from: rank, at: into + offset, bytes });
+        }
+    }
+    Ok(calls)
 }
 
 #[cfg(test)]
@@ -337,12 +432,40 @@ mod tests {
         // 48 B over 3 ranks: 16 B, two elements, for each.
         assert_eq!(
             plan.seats[2].steps,
-            [[CclCall::ReduceScatter { send: 0x1002, recv: 0x2002, each: 16 }]]
+            [[CclCall::ReduceScatter {
+                send: 0x1002,
+                recv: 0x2002,
+                each: 16,
+                reduced: ElementReduction::USUAL
+            }]]
         );
         let error = build(&[part(group(Collective::ReduceScatter), &all, &[0], 40)]).unwrap_err();
         assert!(error.reason.contains("multiple of 24 B"), "{error}");
         let error = build(&[part(group(Collective::AllGather), &all, &[0], 40)]).unwrap_err();
         assert!(error.reason.contains("multiple of 3 B"), "{error}");
+    }
+
+    #[test]
+    fn uneven_parts_are_messages_to_and_from_each_rank() {
+        let all: CommGroup = (0..2).map(|n| gpu(0, n)).collect();
+        // 400 B over two ranks: 100 B stay, 300 B go to the other.
+        let plan = build(&[part(group(Collective::AllToAllV), &all, &[1], 400)]).unwrap();
+        let calls = [
+            CclCall::Send { to: 0, at: 0x1001 + 100, bytes: 300 },
+            CclCall::Recv { from: 0, at: 0x2001 + 100, bytes: 300 },
+            CclCall::Send { to: 1, at: 0x1001, bytes: 100 },
+            CclCall::Recv { from: 1, at: 0x2001, bytes: 100 },
+        ];
+        assert_eq!(plan.seats[0].steps, [calls]);
+        // The root has both ends of its own part; the other rank sends its 300 B.
+        let plan = build(&[part(group(Collective::GatherV), &all, &[0, 1], 400)]).unwrap();
+        let root = [
+            CclCall::Send { to: 0, at: 0x1000, bytes: 100 },
+            CclCall::Recv { from: 0, at: 0x2000, bytes: 100 },
+            CclCall::Recv { from: 1, at: 0x2000 + 100, bytes: 300 },
+        ];
+        assert_eq!(plan.seats[0].steps, [root]);
+        assert_eq!(plan.seats[1].steps, [[CclCall::Send { to: 0, at: 0x1001, bytes: 300 }]]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::ffi::{c_char, c_int};
 use std::fmt;
 
+use pathline_schema::{ElementType, ReduceOp};
+
 use super::table::{MpiAddress, MpiHandle};
 use pathline_dylib::{SharedLibrary, announce_in};
 
@@ -111,10 +113,64 @@ pub(super) struct MpiConstants<H: MpiHandle> {
     pub(super) no_request: H,
     pub(super) no_comm: H,
     pub(super) byte: H,
-    pub(super) uint64: H,
-    pub(super) sum: H,
+    pub(super) types: MpiTypes<H>,
+    pub(super) ops: MpiOps<H>,
     pub(super) in_place: MpiAddress,
     pub(super) ignore_status: MpiAddress,
+}
+
+/// Types of the elements of reductions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MpiTypes<H: MpiHandle> {
+    pub(super) int8: H,
+    pub(super) uint8: H,
+    pub(super) int32: H,
+    pub(super) uint32: H,
+    pub(super) int64: H,
+    pub(super) uint64: H,
+    pub(super) float: H,
+    pub(super) double: H,
+}
+
+impl<H: MpiHandle> MpiTypes<H> {
+    /// The handle of a type; `None` if MPI's standard has no such type.
+    pub(super) const fn handle(&self, element: ElementType) -> Option<H> {
+        Some(match element {
+            ElementType::Int8 => self.int8,
+            ElementType::Uint8 => self.uint8,
+            ElementType::Int32 => self.int32,
+            ElementType::Uint32 => self.uint32,
+            ElementType::Int64 => self.int64,
+            ElementType::Uint64 => self.uint64,
+            ElementType::Float => self.float,
+            ElementType::Double => self.double,
+            ElementType::Half | ElementType::Bf16 | ElementType::Fp8E4m3 | ElementType::Fp8E5m2 => {
+                return None;
+            }
+        })
+    }
+}
+
+/// Operations of reductions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MpiOps<H: MpiHandle> {
+    pub(super) sum: H,
+    pub(super) prod: H,
+    pub(super) min: H,
+    pub(super) max: H,
+}
+
+impl<H: MpiHandle> MpiOps<H> {
+    /// The handle of an operation; `None` if MPI has no such operation.
+    pub(super) const fn handle(&self, op: ReduceOp) -> Option<H> {
+        Some(match op {
+            ReduceOp::Sum => self.sum,
+            ReduceOp::Prod => self.prod,
+            ReduceOp::Min => self.min,
+            ReduceOp::Max => self.max,
+            ReduceOp::Avg => return None,
+        })
+    }
 }
 
 /// Constants of the MPICH family. Source: `mpi.h` of MPICH 4.0.2, MPICH 5.0.2 and Intel MPI
@@ -127,8 +183,17 @@ pub(super) fn mpich() -> MpiConstants<c_int> {
         no_request: 0x2c00_0000,
         no_comm: 0x0400_0000,
         byte: 0x4c00_010d,
-        uint64: 0x4c00_083e,
-        sum: 0x5800_0003,
+        types: MpiTypes {
+            int8: 0x4c00_0137,
+            uint8: 0x4c00_013b,
+            int32: 0x4c00_0439,
+            uint32: 0x4c00_043d,
+            int64: 0x4c00_083a,
+            uint64: 0x4c00_083e,
+            float: 0x4c00_040a,
+            double: 0x4c00_080b,
+        },
+        ops: MpiOps { sum: 0x5800_0003, prod: 0x5800_0004, min: 0x5800_0002, max: 0x5800_0001 },
         in_place: std::ptr::without_provenance_mut(usize::MAX),
         ignore_status: std::ptr::without_provenance_mut(1),
     }
@@ -143,8 +208,17 @@ pub(super) fn standard() -> MpiConstants<usize> {
         no_request: 0x180,
         no_comm: 0x100,
         byte: 0x247,
-        uint64: 0x259,
-        sum: 0x21,
+        types: MpiTypes {
+            int8: 0x240,
+            uint8: 0x241,
+            int32: 0x250,
+            uint32: 0x251,
+            int64: 0x258,
+            uint64: 0x259,
+            float: 0x210,
+            double: 0x214,
+        },
+        ops: MpiOps { sum: 0x21, prod: 0x24, min: 0x22, max: 0x23 },
         in_place: std::ptr::without_provenance_mut(1),
         ignore_status: std::ptr::null_mut(),
     }
@@ -164,8 +238,22 @@ pub(super) fn open_mpi(library: &SharedLibrary) -> Result<MpiConstants<usize>, S
         no_request: at("ompi_request_null")?,
         no_comm: at("ompi_mpi_comm_null")?,
         byte: at("ompi_mpi_byte")?,
-        uint64: at("ompi_mpi_uint64_t")?,
-        sum: at("ompi_mpi_op_sum")?,
+        types: MpiTypes {
+            int8: at("ompi_mpi_int8_t")?,
+            uint8: at("ompi_mpi_uint8_t")?,
+            int32: at("ompi_mpi_int32_t")?,
+            uint32: at("ompi_mpi_uint32_t")?,
+            int64: at("ompi_mpi_int64_t")?,
+            uint64: at("ompi_mpi_uint64_t")?,
+            float: at("ompi_mpi_float")?,
+            double: at("ompi_mpi_double")?,
+        },
+        ops: MpiOps {
+            sum: at("ompi_mpi_op_sum")?,
+            prod: at("ompi_mpi_op_prod")?,
+            min: at("ompi_mpi_op_min")?,
+            max: at("ompi_mpi_op_max")?,
+        },
         in_place: std::ptr::without_provenance_mut(1),
         ignore_status: std::ptr::null_mut(),
     })

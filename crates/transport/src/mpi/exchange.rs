@@ -8,8 +8,8 @@ use pathline_schema::{Collective, Severity, WireOp};
 
 use super::rank_parts::{blocks, is_passive, rank, refused};
 use super::steps::{
-    CollectivePart, MpiMessage, MpiOutcome, OneSidedPart, issue, load, pings, receive, receive_all,
-    send, send_all, together, wait_all,
+    CollectivePart, MpiMessage, MpiOutcome, OneSidedPart, UnevenParts, issue, load, pings, receive,
+    receive_all, send, send_all, together, wait_all,
 };
 use super::table::{MpiAddress, MpiHandle};
 use super::world::{FailedCall, MpiWorld, ok};
@@ -231,7 +231,7 @@ impl<H: MpiHandle> MpiExchange<H> {
                 }
             }
             WireOp::Group { op, in_place, .. } => {
-                steps.groups.push(self.group(world, part, me, op, in_place)?);
+                steps.groups.push(self.group(world, part, (me, op, in_place))?);
             }
             op => return Err(refused(part, format!("MPI has no {op} here"))),
         }
@@ -243,25 +243,28 @@ impl<H: MpiHandle> MpiExchange<H> {
         &mut self,
         world: &mut MpiWorld<H>,
         part: &FlowPart,
-        me: usize,
-        op: Collective,
-        in_place: bool,
+        (me, op, in_place): (usize, Collective, bool),
     ) -> CallResult<CollectivePart<H>> {
         let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
         let comm = world.group(&ranks)?;
-        let n = ranks.len().max(1) as u64;
         let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
         let (mut send, mut recv) = (at(&part.send), at(&part.recv));
-        let of_a_rank = match op {
-            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => {
-                part.bytes / n
-            }
-            _ => part.bytes,
-        };
+        let split = op.is_split();
+        let of_a_rank = if split { op.part(ranks.len(), me, part.bytes).1 } else { part.bytes };
+        let reduced = part.wire.op.reduced();
+        let mut reduce = H::default();
         let (count, kind) = if op.reduces() {
             // Predefined sums are of predefined types: many need calls with long counts.
-            let count = (of_a_rank / 8) as i64;
+            let count = (of_a_rank / reduced.element.bytes()) as i64;
             let f = &world.fns;
+            let handles = (
+                world.constants.types.handle(reduced.element),
+                world.constants.ops.handle(reduced.by),
+            );
+            let (Some(kind), Some(by)) = handles else {
+                return Err(refused(part, "MPI has no such element or operation"));
+            };
+            reduce = by;
             let long = match op {
                 Collective::Reduce => f.reduce_c.is_some(),
                 Collective::AllReduce => f.allreduce_c.is_some(),
@@ -271,7 +274,7 @@ impl<H: MpiHandle> MpiExchange<H> {
                 let why = format!("{} has no calls for counts over {}", world.version, c_int::MAX);
                 return Err(refused(part, why));
             }
-            (count, world.constants.uint64)
+            (count, kind)
         } else if op == Collective::Barrier {
             (0, world.constants.byte)
         } else {
@@ -281,13 +284,28 @@ impl<H: MpiHandle> MpiExchange<H> {
         match op {
             // Broadcast uses one buffer.
             Collective::Broadcast => recv = if me == 0 { send } else { recv },
-            Collective::Reduce if in_place && me == 0 => send = world.constants.in_place,
-            Collective::AllReduce | Collective::AllGather | Collective::AllToAll if in_place => {
+            Collective::Reduce | Collective::Gather | Collective::GatherV
+                if in_place && me == 0 =>
+            {
                 send = world.constants.in_place;
             }
+            Collective::Scatter | Collective::ScatterV if in_place && me == 0 => {
+                recv = world.constants.in_place;
+            }
+            Collective::AllReduce
+            | Collective::AllGather
+            | Collective::AllGatherV
+            | Collective::AllToAll
+                if in_place =>
+            {
+                send = world.constants.in_place;
+            }
+            // The receive buffer has what a rank brings, and then its part of the result.
+            Collective::ReduceScatter if in_place => send = world.constants.in_place,
             _ => {}
         }
-        Ok(CollectivePart { op, comm, send, recv, count, kind })
+        let uneven = uneven_parts(op, ranks.len(), me, part.bytes);
+        Ok(CollectivePart { op, comm, send, recv, count, kind, reduce, uneven })
     }
 
     /// `bytes` as a count that fits a C int: of bytes, or of a larger type.
@@ -584,6 +602,12 @@ impl<H: MpiHandle> MpiExchange<H> {
                     Collective::ReduceScatter => "MPI_Reduce_scatter_block",
                     Collective::AllGather => "MPI_Allgather",
                     Collective::AllToAll => "MPI_Alltoall",
+                    Collective::Gather => "MPI_Gather",
+                    Collective::Scatter => "MPI_Scatter",
+                    Collective::AllGatherV => "MPI_Allgatherv",
+                    Collective::AllToAllV => "MPI_Alltoallv",
+                    Collective::GatherV => "MPI_Gatherv",
+                    Collective::ScatterV => "MPI_Scatterv",
                     Collective::Barrier => "MPI_Barrier",
                 },
                 _ => "no call",
@@ -592,6 +616,28 @@ impl<H: MpiHandle> MpiExchange<H> {
         calls.sort_unstable();
         calls.dedup();
         calls
+    }
+}
+
+/// Counts and offsets of uneven parts in bytes, which `sound` has checked to fit; none of other
+/// operations.
+fn uneven_parts(op: Collective, n: usize, me: usize, bytes: u64) -> UnevenParts {
+    let fit = |bytes: u64| c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    let lists = |part: &dyn Fn(usize) -> usize| -> (Vec<c_int>, Vec<c_int>) {
+        let of = |peer: usize| op.part(n, part(peer), bytes);
+        (0..n).map(of).map(|(offset, bytes)| (fit(bytes), fit(offset))).unzip()
+    };
+    match op {
+        Collective::AllToAllV => {
+            let (counts, offsets) = lists(&|peer| op.exchanged(n, me, peer).0);
+            let (recv_counts, recv_offsets) = lists(&|peer| op.exchanged(n, peer, me).1);
+            UnevenParts { counts, offsets, recv_counts, recv_offsets }
+        }
+        op if op.is_uneven() => {
+            let (counts, offsets) = lists(&|peer| peer);
+            UnevenParts { counts, offsets, ..UnevenParts::default() }
+        }
+        _ => UnevenParts::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use pathline_hal::{CallError, CallResult, FlowPart};
-use pathline_schema::{Collective, Unit, WireOp};
+use pathline_schema::{Transport, Unit, WireOp};
 
 /// The error for a part that MPI cannot do.
 pub(super) fn refused(part: &FlowPart, reason: impl Into<String>) -> CallError {
@@ -39,20 +39,18 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
         WireOp::Consume if part.group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_))) => {
             return no("a CPU cannot load from GPU memory".to_owned());
         }
-        WireOp::Group { op: Collective::ReduceScatter, in_place: true, .. } => {
-            return no(
-                "MPI leaves the part of each rank at the start of its buffer, not in its place"
-                    .to_owned(),
-            );
-        }
         WireOp::Group { .. } if n < 1 => return no("nobody takes part".to_owned()),
-        WireOp::Group { op, .. } => {
-            let unit = match op {
-                Collective::AllGather | Collective::AllToAll => n as u64,
-                Collective::Reduce | Collective::AllReduce => 8,
-                Collective::ReduceScatter => 8 * n as u64,
-                Collective::Broadcast | Collective::Barrier => 1,
-            };
+        WireOp::Group { op, reduced, in_place, .. } => {
+            if let Some(why) = reduced.misfit(Transport::Mpi) {
+                return no(why.to_owned());
+            }
+            if in_place && !op.has_in_place(Transport::Mpi) {
+                return no("MPI has no such operation in place".to_owned());
+            }
+            if op.is_uneven() && c_int::try_from(part.bytes).is_err() {
+                return no(format!("uneven parts are counted up to {} B", c_int::MAX));
+            }
+            let unit = op.unit_bytes(n, reduced);
             if !part.bytes.is_multiple_of(unit) {
                 return no(format!("its bytes are no multiple of {unit} for {n} ranks"));
             }

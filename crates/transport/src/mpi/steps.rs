@@ -34,15 +34,28 @@ pub(super) struct OneSidedPart<H> {
 }
 
 /// A collective of one part.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct CollectivePart<H> {
     pub(super) op: Collective,
     pub(super) comm: H,
     pub(super) send: MpiAddress,
     pub(super) recv: MpiAddress,
-    /// In units of the type; for each rank where ranks have parts.
+    /// In units of the type; for each rank where ranks have parts. Of uneven parts this rank's.
     pub(super) count: i64,
     pub(super) kind: H,
+    /// The operation of a reduction.
+    pub(super) reduce: H,
+    pub(super) uneven: UnevenParts,
+}
+
+/// Bytes and offsets of the parts of all ranks, in the order of the ranks. Empty unless they differ.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnevenParts {
+    pub(super) counts: Vec<c_int>,
+    pub(super) offsets: Vec<c_int>,
+    /// Of the receive buffer of an exchange; elsewhere one buffer alone has parts.
+    pub(super) recv_counts: Vec<c_int>,
+    pub(super) recv_offsets: Vec<c_int>,
 }
 
 pub(super) fn receive_all<H: MpiHandle>(
@@ -141,34 +154,37 @@ pub(super) fn issue<H: MpiHandle>(world: &MpiWorld<H>, remote: &OneSidedPart<H>)
 }
 
 pub(super) fn together<H: MpiHandle>(world: &MpiWorld<H>, group: &CollectivePart<H>) -> MpiOutcome {
-    let (f, k) = (&world.fns, &world.constants);
-    let &CollectivePart { op, comm, send, recv, count, kind } = group;
+    let f = &world.fns;
+    let &CollectivePart { op, comm, send, recv, count, kind, reduce, ref uneven } = group;
+    let (counts, offsets) = (uneven.counts.as_ptr(), uneven.offsets.as_ptr());
+    let (recv_counts, recv_offsets) = (uneven.recv_counts.as_ptr(), uneven.recv_offsets.as_ptr());
     let short = c_int::try_from(count);
     let int = short.unwrap_or(c_int::MAX);
     // SAFETY: buffers have as many of the type as `sound` has checked for this position, or are
-    // MPI's own mark for in place; the communicator is that of the group, all of which comes here.
+    // MPI's own mark for in place; uneven parts have a count and an offset for each rank, within the
+    // buffer that was checked; the communicator is that of the group, all of which comes here.
     unsafe {
         match op {
             Collective::Broadcast => ok("MPI_Bcast", (f.bcast)(recv, int, kind, 0, comm)),
             Collective::Reduce => ok(
                 "MPI_Reduce",
                 match (short, f.reduce_c) {
-                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, 0, comm),
-                    _ => (f.reduce)(send, recv, int, kind, k.sum, 0, comm),
+                    (Err(_), Some(long)) => long(send, recv, count, kind, reduce, 0, comm),
+                    _ => (f.reduce)(send, recv, int, kind, reduce, 0, comm),
                 },
             ),
             Collective::AllReduce => ok(
                 "MPI_Allreduce",
                 match (short, f.allreduce_c) {
-                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, comm),
-                    _ => (f.allreduce)(send, recv, int, kind, k.sum, comm),
+                    (Err(_), Some(long)) => long(send, recv, count, kind, reduce, comm),
+                    _ => (f.allreduce)(send, recv, int, kind, reduce, comm),
                 },
             ),
             Collective::ReduceScatter => ok(
                 "MPI_Reduce_scatter_block",
                 match (short, f.reduce_scatter_block_c) {
-                    (Err(_), Some(long)) => long(send, recv, count, kind, k.sum, comm),
-                    _ => (f.reduce_scatter_block)(send, recv, int, kind, k.sum, comm),
+                    (Err(_), Some(long)) => long(send, recv, count, kind, reduce, comm),
+                    _ => (f.reduce_scatter_block)(send, recv, int, kind, reduce, comm),
                 },
             ),
             Collective::AllGather => {
@@ -177,6 +193,38 @@ pub(super) fn together<H: MpiHandle>(world: &MpiWorld<H>, group: &CollectivePart
             Collective::AllToAll => {
                 ok("MPI_Alltoall", (f.alltoall)(send, int, kind, recv, int, kind, comm))
             }
+            Collective::Gather => {
+                ok("MPI_Gather", (f.gather)(send, int, kind, recv, int, kind, 0, comm))
+            }
+            Collective::Scatter => {
+                ok("MPI_Scatter", (f.scatter)(send, int, kind, recv, int, kind, 0, comm))
+            }
+            Collective::AllGatherV => ok(
+                "MPI_Allgatherv",
+                (f.allgatherv)(send, int, kind, recv, counts, offsets, kind, comm),
+            ),
+            Collective::GatherV => ok(
+                "MPI_Gatherv",
+                (f.gatherv)(send, int, kind, recv, counts, offsets, kind, 0, comm),
+            ),
+            Collective::ScatterV => ok(
+                "MPI_Scatterv",
+                (f.scatterv)(send, counts, offsets, kind, recv, int, kind, 0, comm),
+            ),
+            Collective::AllToAllV => ok(
+                "MPI_Alltoallv",
+                (f.alltoallv)(
+                    send,
+                    counts,
+                    offsets,
+                    kind,
+                    recv,
+                    recv_counts,
+                    recv_offsets,
+                    kind,
+                    comm,
+                ),
+            ),
             Collective::Barrier => ok("MPI_Barrier", (f.barrier)(comm)),
         }
     }

@@ -109,6 +109,12 @@ functions! {
         reduce_scatter_block = "MPI_Reduce_scatter_block" (MpiAddress, MpiAddress, c_int, H, H, H);
         allgather = "MPI_Allgather" (MpiAddress, c_int, H, MpiAddress, c_int, H, H);
         alltoall = "MPI_Alltoall" (MpiAddress, c_int, H, MpiAddress, c_int, H, H);
+        gather = "MPI_Gather" (MpiAddress, c_int, H, MpiAddress, c_int, H, c_int, H);
+        scatter = "MPI_Scatter" (MpiAddress, c_int, H, MpiAddress, c_int, H, c_int, H);
+        gatherv = "MPI_Gatherv" (MpiAddress, c_int, H, MpiAddress, *const c_int, *const c_int, H, c_int, H);
+        scatterv = "MPI_Scatterv" (MpiAddress, *const c_int, *const c_int, H, MpiAddress, c_int, H, c_int, H);
+        allgatherv = "MPI_Allgatherv" (MpiAddress, c_int, H, MpiAddress, *const c_int, *const c_int, H, H);
+        alltoallv = "MPI_Alltoallv" (MpiAddress, *const c_int, *const c_int, H, MpiAddress, *const c_int, *const c_int, H, H);
         type_contiguous = "MPI_Type_contiguous" (c_int, H, *mut H);
         type_commit = "MPI_Type_commit" (*mut H);
         type_free = "MPI_Type_free" (*mut H);

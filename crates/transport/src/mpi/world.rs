@@ -162,11 +162,14 @@ impl<H: MpiHandle> MpiWorld<H> {
         // and live through the calls, which block.
         unsafe {
             let (src, dst) = (from(&mine), to(&mut sums));
-            ok("MPI_Allreduce", (f.allreduce)(src, dst, 2, k.uint64, k.sum, world))?;
+            ok("MPI_Allreduce", (f.allreduce)(src, dst, 2, k.types.uint64, k.ops.sum, world))?;
             wrong("MPI_Allreduce", sums == [total, total << 33])?;
             let mut sums = mine;
             let dst = to(&mut sums);
-            ok("MPI_Allreduce", (f.allreduce)(k.in_place, dst, 2, k.uint64, k.sum, world))?;
+            ok(
+                "MPI_Allreduce",
+                (f.allreduce)(k.in_place, dst, 2, k.types.uint64, k.ops.sum, world),
+            )?;
             wrong("MPI_Allreduce with MPI_IN_PLACE", sums == [total, total << 33])?;
             let mut all = vec![0u64; each];
             let word = [me * 3 + 7];
@@ -182,7 +185,7 @@ impl<H: MpiHandle> MpiWorld<H> {
             let out: Vec<u64> = (0..n).map(|i| me + i).collect();
             let mut part = [0u64];
             let (src, dst) = (from(&out), to(&mut part));
-            let code = (f.reduce_scatter_block)(src, dst, 1, k.uint64, k.sum, world);
+            let code = (f.reduce_scatter_block)(src, dst, 1, k.types.uint64, k.ops.sum, world);
             ok("MPI_Reduce_scatter_block", code)?;
             wrong("MPI_Reduce_scatter_block", part == [n * (n - 1) / 2 + n * me])?;
             let mut word = [if me == 0 { 0x5a } else { 0 }];

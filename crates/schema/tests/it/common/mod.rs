@@ -147,6 +147,10 @@ fn io() -> impl Strategy<Value = IoSpec> {
 
 const WORKS: &[OverlapWork] =
     &[OverlapWork::Nothing, OverlapWork::Compute, OverlapWork::ComputeTest];
+fn reduced() -> impl Strategy<Value = ElementReduction> {
+    (select(ElementType::ALL), select(ReduceOp::ALL))
+        .prop_map(|(element, by)| ElementReduction { element, by })
+}
 
 fn wire_op() -> impl Strategy<Value = WireOp> {
     let window = 1..=u32::MAX;
@@ -164,8 +168,12 @@ fn wire_op() -> impl Strategy<Value = WireOp> {
         select(Collective::ALL).prop_map(|op| WireOp::PersistentGroup { op }),
         (select(Collective::ALL), select(WORKS))
             .prop_map(|(op, work)| WireOp::Overlapped { op, work }),
-        (select(Collective::ALL), any::<bool>(), any::<bool>())
-            .prop_map(|(op, in_place, unregistered)| WireOp::Group { op, in_place, unregistered }),
+        (select(Collective::ALL), reduced(), any::<bool>(), any::<bool>()).prop_map(
+            |(op, reduced, in_place, unregistered)| {
+                let reduced = if op.reduces() { reduced } else { ElementReduction::USUAL };
+                WireOp::Group { op, reduced, in_place, unregistered }
+            }
+        ),
     ]
 }
 
