@@ -198,12 +198,13 @@ fn store() -> StoreFacts {
 /// Two blocks from a file to a GPU, in one sample.
 fn of_files() -> Result<MeasuredCase> {
     let case: Case = "store0.file > gpu0.vram by \
-                      uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t1,pipelined-pinned] x 1MiB"
+                      uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t2,pipelined-pinned] x 1MiB"
         .parse()?;
     let tally = |name: &str, count, ns| (name.to_owned(), CallTally { count, ns });
     let reading = IoReading {
         first_done_ns: 800_000.0,
         first_done_ops: 2,
+        worker_ns: vec![800_000, 790_000],
         cpu_user_ns: 9_000.0,
         cpu_system_ns: 61_000.0,
         latency: IoHistogram::of([360_000, 390_000]),

@@ -63,6 +63,8 @@ fn rank(
             near: None,
             agent: None,
             switch: None,
+            sync: None,
+            window: None,
         },
         bytes: BYTES as u64,
         group: [0, 1].map(|rank| (Rank(rank), Unit::Numa(0))).to_vec(),
