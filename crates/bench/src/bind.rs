@@ -19,6 +19,7 @@ use crate::files::{FileLane, worker_range};
 use crate::lane::{
     self, BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare,
 };
+use crate::meta::MetaLane;
 use crate::needs::{is_blocking, page_faults};
 use crate::pool::{BufferPool, destination, source};
 use crate::staged::StagedLane;
@@ -75,6 +76,7 @@ pub(crate) fn bind<'m>(
             let workers = worker_range(case, nth).unwrap_or_else(alone);
             Ok(Box::new(FileLane::new(machine, flow, (io, workers), ends.src, ends.dst)?))
         }
+        Mover::Meta { meta, .. } => Ok(Box::new(MetaLane::new(machine, flow, meta)?)),
         Mover::Call { call, .. } => Ok(Box::new(CallLane::new(machine, flow, call, ends.src)?)),
         Mover::Cpu { at, work, threads } => {
             let numa = at.numa().ok_or_else(|| no_fit(flow))?;

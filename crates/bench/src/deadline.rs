@@ -19,6 +19,8 @@ const BUDGETS: f64 = 10.0;
 const SLOWEST: f64 = 0.25;
 /// Bytes per ns of files that are written before they are read: 50 MB/s.
 const SLOWEST_DISK: f64 = 0.05;
+/// Creating or removing a small file, before a sample and in it: a parallel file system under load.
+const SLOWEST_NAME: Ns = Ns::ms(5.0);
 /// A dependent step; the slowest known takes 1.2 us (a GPU that reads host memory).
 const SLOWEST_STEP: Ns = Ns::us(4.0);
 
@@ -41,11 +43,14 @@ pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
     let chased: f64 = case.flows().map(|flow| steps(flow) as f64 * SLOWEST_STEP.0 * passes).sum();
     let laid: f64 = case.flows().filter_map(|flow| flow.by.io()).map(laid_out).sum();
     let laid = if doing == TaskStep::Bind { laid / SLOWEST_DISK } else { 0.0 };
-    let budgets = case.flows().filter(|flow| flow.by.io().is_some()).map(|_| files::BUDGETS);
+    let named: f64 =
+        case.flows().filter_map(|flow| flow.by.meta()).map(|m| m.inodes() as f64).sum();
+    let named = named * SLOWEST_NAME.0;
+    let budgets = case.flows().filter(|flow| flow.by.is_on_files()).map(|_| files::BUDGETS);
     let budget = settings.case_budget.0 * budgets.fold(1.0, f64::max);
     let compiles = doing == TaskStep::Bind && needs_runtime(case);
     let compile = if compiles { COMPILE } else { Ns::ZERO };
-    Ns(MIN_DEADLINE.0 + budget * BUDGETS + compile.0 + through + chased + laid)
+    Ns(MIN_DEADLINE.0 + budget * BUDGETS + compile.0 + through + chased + laid + named)
 }
 
 /// Bytes of the files that I/O needs.

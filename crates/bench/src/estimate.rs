@@ -64,7 +64,7 @@ pub fn plan_time(plan: &RunPlan, topology: &Topology) -> Ns {
 
 fn case_seconds(case: &Case) -> f64 {
     let any = |is: fn(&Flow) -> bool| case.flows().any(is);
-    if any(|f| f.by.io().is_some()) {
+    if any(|f| f.by.is_on_files()) {
         1.5
     } else if any(|f| f.by.wire().is_some()) {
         0.3

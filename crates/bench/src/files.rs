@@ -24,7 +24,7 @@ const SAMPLE_OF_MODEL: Ns = Ns(5_000_000.0);
 /// 0.4 s, which leaves about twelve samples.
 pub(crate) const BUDGETS: f64 = 4.0;
 /// The same in virtual time, where every I/O is a simulated event.
-const BUDGETS_OF_MODEL: f64 = 0.4;
+pub(crate) const BUDGETS_OF_MODEL: f64 = 0.4;
 /// Blocks in flight for which this is enough; with more, samples take longer.
 const IN_FLIGHT_OF_MODEL: Bytes = Bytes::mib(8);
 /// I/Os of a sample per slot in virtual time. Workers that start together at file parts on the same

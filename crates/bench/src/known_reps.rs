@@ -48,7 +48,7 @@ impl KnownReps {
 /// repetitions; calls, files and messages have few cases of a class.
 fn is_shared(case: &Case) -> bool {
     let shared = |flow: &pathline_schema::Flow| {
-        flow.by.wire().is_none() && flow.by.io().is_none() && flow.by.facts().moves_bytes
+        flow.by.wire().is_none() && !flow.by.is_on_files() && flow.by.facts().moves_bytes
     };
     case.background.is_empty() && case.flows().all(shared)
 }

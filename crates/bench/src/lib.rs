@@ -23,6 +23,7 @@ mod lane;
 mod launched_ranks;
 mod memory_type_check;
 mod message_lanes;
+mod meta;
 mod needs;
 mod no_match;
 mod outlier_case;

@@ -30,6 +30,11 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
             MemoryUse::Subject(_) => {
                 flow.subject().inspect(|place| need(place.unit, flow.bytes.0));
             }
+            // The workers hold one file's content each.
+            MemoryUse::Workers => need(
+                flow.by.at(),
+                flow.bytes.0.saturating_mul(2 * u64::from(flow.by.workers().map_or(1, |w| w.0))),
+            ),
             MemoryUse::BothEnds | MemoryUse::SourceOnly => {
                 flow.by.via().inspect(|&via| need(via, STAGED_CHUNK.0 * STAGED_CHUNKS));
                 let ends = [(Some(flow.src), source_bytes(flow)), (written(flow), flow.bytes)];

@@ -74,9 +74,9 @@ fn explain_mover(text: &str) -> Option<String> {
 pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
     use SuiteId::{
         CclCollectives, CclPairs, Concurrent, Contention, Fan, Host, HostLink, Latency, Local,
-        Managed, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency, MpiMixed,
-        MpiOneSided, MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns, Registration,
-        Routes, Shm, Storage, StorageGrid, Sweep, Ucx, UcxMixed, UcxSwitches,
+        Managed, Metadata, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency,
+        MpiMixed, MpiOneSided, MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns,
+        Registration, Routes, Shm, Storage, StorageGrid, Sweep, Ucx, UcxMixed, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -129,7 +129,9 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CclCollectives | CclPairs => library("NCCL or RCCL"),
         Ucx | UcxMixed | UcxSwitches => library("UCX"),
         Registration => library("RDMA adapter with libibverbs"),
-        Storage | StorageGrid => "no place for files: name a folder with --store DIR".to_owned(),
+        Storage | StorageGrid | Metadata => {
+            "no place for files: name a folder with --store DIR".to_owned()
+        }
         _ => "`pathline topo` shows what this machine is made of".to_owned(),
     };
     format!("{id}: {why}")

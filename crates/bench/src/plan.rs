@@ -279,7 +279,7 @@ pub(crate) fn number_groups(entries: &mut [PlannedCase]) {
 /// states between their samples.
 fn mixes(a: &PlannedCase, b: &PlannedCase) -> bool {
     let within = |e: &PlannedCase| {
-        e.budget.is_none() && e.case.flows().all(|f| f.by.wire().is_none() && f.by.io().is_none())
+        e.budget.is_none() && e.case.flows().all(|f| f.by.wire().is_none() && !f.by.is_on_files())
     };
     let flows = |e: &PlannedCase| (e.case.timed.len(), e.case.background.len());
     let alike = a.env == b.env && a.suites.first() == b.suites.first() && flows(a) == flows(b);
@@ -341,6 +341,7 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
         .workers()
         .and_then(|(threads, feature)| cannot_cpu(topology, flow.by.at(), feature, threads))
         .or_else(|| flow.by.io().and_then(|io| cannot_io(scope.stores, flow, io)))
+        .or_else(|| flow.by.meta().and_then(|_| cannot_meta(scope.stores, flow)))
         .or_else(|| cannot_fault(scope, flow))
 }
 
@@ -363,6 +364,12 @@ fn cannot_fault(scope: &PlanScope, flow: &Flow) -> Option<String> {
 fn cannot_io(stores: &[StoreFacts], flow: &Flow, io: &IoSpec) -> Option<String> {
     let (file, _) = flow.io_ends();
     stores.get(file.unit.store()? as usize)?.cannot(io, flow.bytes)
+}
+
+fn cannot_meta(stores: &[StoreFacts], flow: &Flow) -> Option<String> {
+    let (file, _) = flow.io_ends();
+    let facts = stores.get(file.unit.store()? as usize)?;
+    facts.without.as_ref().map(|why| format!("{}: {why}", facts.path))
 }
 
 fn cannot_cpu(

@@ -171,8 +171,9 @@ fn of_io(flow: &Flow, io: &IoSpec, place: Place, nth: usize) -> BufferKey {
 /// The source buffer of a flow, if it needs one; the flow is the `nth` of its case.
 pub(crate) fn source(flow: &Flow, nth: usize) -> Option<BufferKey> {
     let (place, bytes, role) = match flow.by.memory() {
-        // Messages between processes are in the ranks' memory, not in this process's.
-        MemoryUse::Ranks(_) => return None,
+        // Messages between processes are in the ranks' memory, not in this process's; workers of
+        // metadata operations have their buffers.
+        MemoryUse::Ranks(_) | MemoryUse::Workers => return None,
         MemoryUse::Slots(io) => return Some(of_io(flow, io, needs::host_memory(flow, io)?, nth)),
         // Memory to be page-locked and released, or registered; other calls allocate their memory
         // themselves.

@@ -6,6 +6,7 @@ pub(crate) mod between;
 pub(crate) mod bystander;
 mod contention;
 mod memory;
+mod metadata;
 mod payloads;
 mod peers;
 mod storage;
@@ -274,6 +275,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "I/O to host memory and 1, 2, 4, all GPUs: workers, depth, shared or own files",
         by_default: |_| false,
         cases: CaseMaker::Scoped(storage_grid::storage_grid),
+    },
+    SuiteSpec {
+        id: SuiteId::Metadata,
+        about: "create, stat, read and delete many small files and folders of --store",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(metadata::metadata),
     },
 ];
 

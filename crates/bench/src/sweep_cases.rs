@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, Case, Mover};
+use pathline_schema::{Bytes, Case};
 
 use crate::outlier_case::{CaseTime, OutlierCase, OutlierKind};
 
@@ -45,9 +45,8 @@ impl SweepCases {
 /// path inside a node.
 fn sweep_of(case: &Case) -> Option<(String, Bytes)> {
     let [flow] = case.timed.as_slice() else { return None };
-    let is_left_out = flow.by.wire().is_some()
-        || matches!(flow.by, Mover::Io { .. })
-        || !case.background.is_empty();
+    let is_left_out =
+        flow.by.wire().is_some() || flow.by.is_on_files() || !case.background.is_empty();
     if is_left_out {
         return None;
     }

@@ -37,7 +37,7 @@ impl WarmUnits {
 }
 
 fn warm_unit(flow: &Flow) -> Option<WarmUnit> {
-    let loads = flow.by.wire().is_none() && flow.by.io().is_none() && flow.by.facts().moves_bytes;
+    let loads = flow.by.wire().is_none() && !flow.by.is_on_files() && flow.by.facts().moves_bytes;
     loads.then(|| (flow.by.at(), flow.by.kind(), flow.by.threads()))
 }
 

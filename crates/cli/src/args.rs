@@ -190,6 +190,7 @@ pub(crate) struct SelectArgs {
 
 /// The suite that needs places for files.
 const STORAGE: &str = pathline_schema::SuiteId::Storage.word();
+const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 
 /// Where suite storage has its files.
 #[derive(Debug, Clone, Default, Parser)]
@@ -223,11 +224,12 @@ impl SelectArgs {
     /// Fails if suite storage is selected on this host without a place for its files.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
         let named = !self.stores.store.is_empty() || self.machine.is_some();
-        if named || !self.suite.iter().any(|suite| suite == STORAGE) {
+        let on_files = |suite: &&String| [STORAGE, METADATA].contains(&suite.as_str());
+        let Some(suite) = self.suite.iter().find(on_files).filter(|_| !named) else {
             return Ok(());
-        }
+        };
         Err(anyhow::anyhow!(
-            "suite {STORAGE} needs a place for its files: name a folder, in which they are made and \
+            "suite {suite} needs a place for its files: name a folder, in which they are made and \
              removed again, with --store DIR; --machine NAME simulates one"
         ))
     }

@@ -37,4 +37,4 @@ pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
     MaxMinSolver, RateDemand, Stretch,
 };
-pub use storage::{EngineCost, IoCosts, IoCpu, StoreKind, StoreModel, TargetRequest};
+pub use storage::{EngineCost, IoCosts, IoCpu, MetaCosts, StoreKind, StoreModel, TargetRequest};

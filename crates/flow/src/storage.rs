@@ -89,6 +89,39 @@ pub struct StoreModel {
     /// Whether it has queues that can be polled.
     #[serde(default)]
     pub polls: bool,
+    /// Costs of metadata operations; `None` if they are not known.
+    #[serde(default)]
+    pub meta: Option<MetaCosts>,
+}
+
+/// `[store.meta]`: the file system's service for names, folders and attributes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetaCosts {
+    /// Time of creating a file, without its content, the calls and the round trip.
+    #[serde(deserialize_with = "some_time")]
+    pub create_us: f64,
+    /// The same of asking for attributes.
+    #[serde(deserialize_with = "some_time")]
+    pub stat_us: f64,
+    /// Of opening and closing a file.
+    #[serde(deserialize_with = "some_time")]
+    pub open_us: f64,
+    /// Of removing a file.
+    #[serde(deserialize_with = "some_time")]
+    pub delete_us: f64,
+    /// Of creating a folder.
+    #[serde(deserialize_with = "some_time")]
+    pub mkdir_us: f64,
+    /// Of removing a folder.
+    #[serde(deserialize_with = "some_time")]
+    pub rmdir_us: f64,
+    /// Operations that the service takes in a second.
+    #[serde(deserialize_with = "some_time")]
+    pub ops_per_s: f64,
+    /// Entries that one folder gets or loses in a second.
+    #[serde(deserialize_with = "some_time")]
+    pub folder_changes_per_s: f64,
 }
 
 /// `[io]`: what I/O costs the CPU that does it.

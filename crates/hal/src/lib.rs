@@ -36,5 +36,5 @@ pub use ranks::{
 };
 pub use registrar::{MemoryRegistrar, RegionId};
 pub use storage::{
-    BlockCopier, FileStorage, GpuEnd, IoDone, IoId, IoJob, OpenIo, WorkerRange, no_io,
+    BlockCopier, FileStorage, GpuEnd, IoDone, IoId, IoJob, MetaJob, OpenIo, WorkerRange, no_io,
 };

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, CallTally, IoFiles, IoReading, IoSpec, Ns, StoreFacts, VerifyResult};
+use pathline_schema::{
+    Bytes, CallTally, IoFiles, IoReading, IoSpec, MetaSpec, Ns, StoreFacts, VerifyResult,
+};
 
 use crate::{CallError, CallResult, GateId, LocalMemory, Machine, StartGate};
 
@@ -97,6 +99,26 @@ impl std::fmt::Debug for IoJob {
     }
 }
 
+/// Description of a job of metadata operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaJob {
+    /// Operation, folders, files and workers.
+    pub meta: MetaSpec,
+    /// Number of the store.
+    pub store: u32,
+    /// Content of each file; 1 B stands for none.
+    pub bytes: Bytes,
+    /// NUMA domain of the workers' cores.
+    pub numa: u32,
+}
+
+impl MetaJob {
+    /// Content of each file in bytes: 0 of empty files and of folders.
+    pub fn content(&self) -> u64 {
+        if self.bytes.0 > 1 { self.bytes.0 } else { 0 }
+    }
+}
+
 /// Results of the workers in one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IoDone {
@@ -121,6 +143,15 @@ pub trait FileStorage {
     fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String>;
     /// Creates the files, with the pattern of `seed` if they are read, and starts the workers.
     fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId>;
+    /// Why this machine cannot do such metadata operations. `None` if no reason is known. Creates
+    /// nothing.
+    fn cannot_meta(&self, job: &MetaJob) -> Option<String>;
+    /// Creates the folders of a job, and the files that it reads, and starts the workers. Before each
+    /// sample, untimed, workers bring the folders into the state that the operation needs: files to
+    /// create are removed, and files to remove are created. A sample has at most
+    /// [`MetaSpec::items`] operations if the operation [is once](pathline_schema::MetaOp::is_once).
+    /// The content of files is a pattern of `seed` and the file's number.
+    fn open_meta(&self, job: MetaJob, seed: u64) -> CallResult<IoId>;
     /// Submits `ops` I/Os, distributed evenly over the workers, that start when the gate opens.
     /// Returns at once.
     fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()>;
@@ -129,13 +160,15 @@ pub trait FileStorage {
     /// Overwrites the first `threads * depth` blocks of the files with wrong bytes, bypassing the
     /// engine. For writes.
     fn spoil(&self, id: IoId) -> CallResult<()>;
-    /// Does one I/O for each slot, for verification: slot `s` of worker `w` gets the block at its
+    /// Does one I/O for each slot (of metadata operations, up to 64 operations for each worker), for
+    /// verification: slot `s` of worker `w` gets the block at its
     /// position if the slots of a file were contiguous from its start. The engine carries it over
     /// the complete path, GPU included. Mixed I/O only writes.
     fn land(&self, id: IoId) -> CallResult<()>;
     /// After writes: reads those blocks, bypassing the engine, and compares them with the pattern.
     /// For files that are only read: whether they hold the pattern at all, which files named by the
-    /// user without permission to write do not.
+    /// user without permission to write do not. Of metadata operations: whether exactly the files and
+    /// folders exist that must, with their content.
     fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult>;
     /// The functions and settings that carry the I/O, for records: `io_uring, registered buffers
     /// and files`; `cuFile, compatibility mode (not direct)`.
@@ -153,11 +186,20 @@ pub fn no_io(call: &str, id: IoId) -> CallError {
 impl Machine {
     /// Opens an I/O job; see [`FileStorage::open`].
     pub fn open_io(&self, job: IoJob, seed: u64) -> CallResult<OpenIo<'_>> {
-        let storage = self.storage.as_deref().ok_or_else(|| {
-            CallError::unsupported("open", format!("{job:?}"), "this run was given no files")
-                .or_try("name a folder with --store")
-        })?;
+        let storage = self.stores(|| format!("{job:?}"))?;
         Ok(OpenIo { storage, id: Some(storage.open(job, seed)?) })
+    }
+    /// Opens a job of metadata operations; see [`FileStorage::open_meta`].
+    pub fn open_meta(&self, job: MetaJob, seed: u64) -> CallResult<OpenIo<'_>> {
+        let storage = self.stores(|| format!("{} of store{}", job.meta, job.store))?;
+        Ok(OpenIo { storage, id: Some(storage.open_meta(job, seed)?) })
+    }
+
+    fn stores(&self, thing: impl Fn() -> String) -> CallResult<&dyn FileStorage> {
+        self.storage.as_deref().ok_or_else(|| {
+            CallError::unsupported("open", thing(), "this run was given no files")
+                .or_try("name a folder with --store")
+        })
     }
 }
 

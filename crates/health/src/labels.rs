@@ -39,6 +39,7 @@ pub(crate) fn mover_label(topology: &Topology, flow: &Flow) -> String {
         Mover::Call { call, .. } => format!("call {call}"),
         Mover::Wire { .. } => "message".into(),
         Mover::Io { .. } => "file I/O".into(),
+        Mover::Meta { meta, .. } => format!("metadata {}", meta.op),
     }
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn tail_kind(case: &Case) -> TailKind {
         let unsteady = [flow.src.mem, flow.dst.mem]
             .iter()
             .any(|mem| matches!(mem, MemKind::Paged | MemKind::Huge | MemKind::Managed));
-        let paged = unsteady || matches!(flow.by, Mover::Migrate { .. } | Mover::Io { .. });
+        let paged = unsteady || matches!(flow.by, Mover::Migrate { .. }) || flow.by.is_on_files();
         let host = ends.iter().any(|unit| !matches!(unit, Unit::Gpu(_))) || flow.by.via().is_some();
         match (paged, host, flow.src.unit == flow.dst.unit) {
             (true, ..) => TailKind::Latency,

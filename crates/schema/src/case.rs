@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::{
-    Bytes, Collective, IoEngine, IoOp, IoSpec, MemKind, MessageOp, Mover, ParseError, Place,
-    RuntimeCall, Transport, Unit, WireOp, serde_as_text, words,
+    Bytes, Collective, IoEngine, IoOp, IoSpec, MAX_META_BYTES, MAX_META_ITEMS, MemKind, MessageOp,
+    MetaOp, MetaSpec, Mover, ParseError, Place, RuntimeCall, Transport, Unit, WireOp,
+    serde_as_text, words,
 };
 
 /// The most flows that a case may hold; a text with more is refused, not swallowed.
@@ -40,7 +41,7 @@ impl Flow {
     /// Why its mover and its places can belong together on no machine; none if they can.
     pub fn misfit(&self) -> Option<&'static str> {
         if !self.by.facts().uses_files && [self.src, self.dst].iter().any(is_file) {
-            return Some("files are read and written by uring, aio, sync or gds");
+            return Some("files are read and written by uring, aio, sync, gds or meta");
         }
         let on_gpu = |p: &Place| matches!(p.unit, Unit::Gpu(_)) && p.mem != MemKind::Reg;
         let pageable = |p: &Place| matches!(p.mem, MemKind::Paged | MemKind::Huge);
@@ -60,6 +61,7 @@ impl Flow {
             Mover::Call { at, call } => self.call_misfit(at, call),
             Mover::Wire { at, wire } => self.wire_misfit(at, &wire),
             Mover::Io { io, .. } => self.io_misfit(&io),
+            Mover::Meta { meta, .. } => self.meta_misfit(&meta),
             Mover::Dma { .. }
             | Mover::Blit { .. }
             | Mover::Kernel { .. }
@@ -141,6 +143,33 @@ impl Flow {
             return Some("I/O of a GPU is staged, or by gds; that of host memory is neither");
         }
         io.depth_misfit()
+    }
+
+    fn meta_misfit(&self, meta: &MetaSpec) -> Option<&'static str> {
+        let (file, memory) = self.io_ends();
+        let creates = matches!(meta.op, MetaOp::Create | MetaOp::Mkdir);
+        let moves = matches!(meta.op, MetaOp::Create | MetaOp::Read) && self.bytes.0 > 1;
+        let ends = file.unit.store().is_some()
+            && (self.dst == file) == creates
+            && file.rank == memory.rank
+            && memory.unit == self.by.at()
+            && memory.mem == if moves { MemKind::Paged } else { MemKind::Reg };
+        if !ends {
+            return Some(
+                "create and mkdir go to storeN.file and the others from there; create and read have \
+                 numaN.paged at the other end where files have content, everything else numaN.reg",
+            );
+        }
+        if meta.op.is_of_folders() && self.bytes.0 != 1 {
+            return Some("a folder has no content: write x 1B");
+        }
+        if self.bytes > MAX_META_BYTES {
+            return Some(
+                "files of metadata operations have at most 1 MiB; read larger ones by uring",
+            );
+        }
+        (meta.items() > MAX_META_ITEMS)
+            .then_some("at most 1048576 files or folders: use fewer of them, or fewer workers")
     }
 
     fn call_misfit(&self, at: Unit, call: RuntimeCall) -> Option<&'static str> {
@@ -388,6 +417,37 @@ mod tests {
             "store0.file > gpu0.vram by dma@gpu0",
         ] {
             assert!(misfit(&io(wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn metadata_fits_its_ends() {
+        for fits in [
+            "r0.numa0.reg > r0.store0.file by meta@numa0[create,own,d1,f1000,t2] x 1B",
+            "r0.numa0.paged > r0.store0.file by meta@numa0[create,shared,d4,f256,t2] x 4KiB",
+            "r0.store0.file > r0.numa0.reg by meta@numa0[stat,own,d1,f1000,t2] x 1B",
+            "r0.store0.file > r0.numa0.reg by meta@numa0[delete,own,d1,f1000,t2] x 4KiB",
+            "r0.store0.file > r0.numa0.paged by meta@numa0[read,own,d1,f1000,t2] x 4KiB",
+            "r0.numa0.reg > r0.store0.file by meta@numa0[mkdir,own,d1000,t2] x 1B",
+            "r0.store0.file > r0.numa0.reg by meta@numa0[rmdir,shared,d1000,t2] x 1B",
+        ] {
+            assert!(!misfit(fits), "{fits}");
+            assert_eq!(fits.parse::<Flow>().unwrap().to_string(), fits);
+        }
+        for wrong in [
+            // Against its direction, content without memory and memory without content.
+            "store0.file > numa0.reg by meta@numa0[create,own,d1,f1,t1] x 1B",
+            "numa0.reg > store0.file by meta@numa0[stat,own,d1,f1,t1] x 1B",
+            "numa0.reg > store0.file by meta@numa0[create,own,d1,f1,t1] x 4KiB",
+            "store0.file > numa0.paged by meta@numa0[stat,own,d1,f1,t1] x 4KiB",
+            "store0.file > numa1.paged by meta@numa0[read,own,d1,f1,t1] x 4KiB",
+            // 1025 x 1024 files, one of 2 MiB, and folders with content.
+            "numa0.reg > store0.file by meta@numa0[create,own,d1025,f1024,t1] x 1B",
+            "numa0.paged > store0.file by meta@numa0[create,own,d1,f1,t1] x 2MiB",
+            "numa0.reg > store0.file by meta@numa0[mkdir,own,d1,t1] x 4KiB",
+            "gpu0.vram > store0.file by meta@numa0[create,own,d1,f1,t1] x 4KiB",
+        ] {
+            assert!(misfit(wrong), "{wrong}");
         }
     }
 

@@ -16,6 +16,7 @@ mod io;
 mod journal;
 mod journal_limits;
 mod member;
+mod meta;
 mod mover;
 mod mover_facts;
 mod nearest;
@@ -48,6 +49,7 @@ pub use io::{
 };
 pub use journal::{BrokenLine, Journal, JournalError, RejectedRecord};
 pub use member::RankMember;
+pub use meta::{MAX_META_BYTES, MAX_META_ITEMS, MetaOp, MetaSpec};
 pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };

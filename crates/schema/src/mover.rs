@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::place::number;
 use crate::variant::CHAIN_STRIDE;
 use crate::{
-    Bytes, IoEngine, IoSpec, KernelEffect, KernelOp, KernelVariant, MessageOp, ParseError,
-    Transport, Unit, did_you_mean, serde_as_text, words,
+    Bytes, IoEngine, IoSpec, KernelEffect, KernelOp, KernelVariant, MessageOp, MetaSpec,
+    ParseError, Transport, Unit, did_you_mean, serde_as_text, words,
 };
 
 /// The operation of CPU threads on the bytes.
@@ -293,6 +293,13 @@ pub enum Mover {
         /// By which calls, and how.
         io: IoSpec,
     },
+    /// Metadata operations on many files or folders.
+    Meta {
+        /// The NUMA domain whose cores run the workers.
+        at: Unit,
+        /// The operation, the folders and the workers.
+        meta: MetaSpec,
+    },
 }
 
 impl Mover {
@@ -306,6 +313,7 @@ impl Mover {
         match self {
             Self::Cpu { work, threads, .. } => Some((*threads, work.how.feature())),
             Self::Io { io, .. } => Some((io.threads, None)),
+            Self::Meta { meta, .. } => Some((meta.threads, None)),
             _ => None,
         }
     }
@@ -325,7 +333,8 @@ impl Mover {
             | Self::Batch { at, .. }
             | Self::Call { at, .. }
             | Self::Wire { at, .. }
-            | Self::Io { at, .. } => at,
+            | Self::Io { at, .. }
+            | Self::Meta { at, .. } => at,
         }
     }
     /// Bytes that one pass over a payload of `bytes` reads and writes.
@@ -340,7 +349,9 @@ impl Mover {
             | Self::Batch { .. }
             | Self::Wire { .. }
             | Self::Io { .. } => KernelEffect { reads: bytes, writes: bytes, chain: 0 },
-            Self::Call { .. } => KernelEffect { reads: Bytes(0), writes: Bytes(0), chain: 0 },
+            Self::Call { .. } | Self::Meta { .. } => {
+                KernelEffect { reads: Bytes(0), writes: Bytes(0), chain: 0 }
+            }
         }
     }
     /// The message or collective, if it is one.
@@ -350,6 +361,14 @@ impl Mover {
     /// The I/O, if it is one.
     pub fn io(&self) -> Option<&IoSpec> {
         if let Self::Io { io, .. } = self { Some(io) } else { None }
+    }
+    /// The metadata operation, if it is one.
+    pub fn meta(&self) -> Option<&MetaSpec> {
+        if let Self::Meta { meta, .. } = self { Some(meta) } else { None }
+    }
+    /// Whether threads read, write, create or remove files.
+    pub fn is_on_files(&self) -> bool {
+        self.facts().uses_files
     }
     /// Whether its figure is a latency (a chain of dependent loads) rather than a rate.
     pub fn is_chase(&self) -> bool {
@@ -374,6 +393,7 @@ impl fmt::Display for Mover {
             Self::Call { call, .. } => write!(f, "[{call}]"),
             Self::Wire { wire, .. } => write!(f, "[{wire}]"),
             Self::Io { io, .. } => write!(f, "[{io}]"),
+            Self::Meta { meta, .. } => write!(f, "[{meta}]"),
         }
     }
 }
@@ -400,6 +420,7 @@ const FORMS: &[(&str, &str)] = &[
     ("aio", "aio@numaN[I/O]"),
     ("sync", "sync@numaN[I/O]"),
     ("gds", "gds@numaN[I/O]"),
+    ("meta", "meta@numaN[OPERATION], such as meta@numa0[create,own,d4,f256,t2]"),
 ];
 
 /// The form of the mover that a text means; of an unknown one the words of all.
@@ -457,6 +478,9 @@ impl FromStr for Mover {
                 let call: RuntimeCall = args.parse()?;
                 let of_host = call.is_of_adapters() && !call.is_of_dmabuf();
                 of_host.then_some(Self::Call { at, call }).ok_or_else(bad)
+            }
+            ("meta", Unit::Numa(_), Some(args)) => {
+                Ok(Self::Meta { at, meta: MetaSpec::parse(args)? })
             }
             (_, Unit::Numa(_), Some(args)) if kind.parse::<IoEngine>().is_ok() => {
                 Ok(Self::Io { at, io: IoSpec::parse(kind.parse()?, args)? })

@@ -50,6 +50,8 @@ pub enum MemoryUse<'a> {
     Ranks(&'a MessageOp),
     /// A block for each slot.
     Slots(&'a IoSpec),
+    /// None: the workers of metadata operations hold one file's content each.
+    Workers,
 }
 
 /// A row of the table.
@@ -186,6 +188,16 @@ const IO: MoverFacts = MoverFacts {
     ..MESSAGE
 };
 
+const META: MoverFacts = MoverFacts {
+    word: "meta",
+    label: Some("metadata"),
+    engine: "file system",
+    moves_bytes: false,
+    uses_registers: true,
+    not_fitted: Some("metadata operations, which are their store's"),
+    ..IO
+};
+
 impl Mover {
     /// Its row.
     pub const fn facts(&self) -> &'static MoverFacts {
@@ -201,6 +213,7 @@ impl Mover {
             Self::Call { .. } => &CALL,
             Self::Wire { .. } => &MESSAGE,
             Self::Io { .. } => &IO,
+            Self::Meta { .. } => &META,
         }
     }
     /// The memory that it holds.
@@ -216,6 +229,7 @@ impl Mover {
             Self::Call { call, .. } => MemoryUse::Subject(*call),
             Self::Wire { wire, .. } => MemoryUse::Ranks(wire),
             Self::Io { io, .. } => MemoryUse::Slots(io),
+            Self::Meta { .. } => MemoryUse::Workers,
         }
     }
     /// First word of its text: that of its row, or of the transport (`mpi`, `ccl`, `ucx`, `shm`, `cma`,
@@ -235,6 +249,7 @@ impl Mover {
             Self::Migrate { how, .. } => Some(how.word()),
             Self::Call { call, .. } => Some(call.word()),
             Self::Wire { wire, .. } => Some(wire.op.kind()),
+            Self::Meta { meta, .. } => Some(meta.op.word()),
             Self::Dma { .. }
             | Self::Blit { .. }
             | Self::Staged { .. }

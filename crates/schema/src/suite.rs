@@ -39,6 +39,7 @@ pub enum SuiteId {
     Shm,
     Storage,
     StorageGrid,
+    Metadata,
 }
 words!(SuiteId, "suite", {
     Host => "host",
@@ -74,6 +75,7 @@ words!(SuiteId, "suite", {
     Shm => "shm",
     Storage => "storage",
     StorageGrid => "storage-grid",
+    Metadata => "metadata",
 });
 
 impl From<SuiteId> for String {

@@ -1,15 +1,17 @@
 //! Files of a simulated machine. Their content is kept as patterns. I/O is simulated event by event
 //! ([`queue`]), and shares resources with other flows.
 
+mod meta;
 mod queue;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use meta::{MetaOutcome, MetaTimes};
 use pathline_flow::{FlowOperation, IoParts, StoreKind, StoreModel};
 use pathline_hal::{
-    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, WorkerRange, no_io,
+    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, MetaJob, WorkerRange, no_io,
 };
 use pathline_schema::{
     Bytes, CallTally, Flow, IoEngine, IoHistogram, IoOp, IoReading, IoSpec, MemKind, Mover, Ns,
@@ -56,10 +58,21 @@ struct SimOpenIo {
     pending: Option<(QueueOutcome, u64)>,
 }
 
+/// Metadata operations that are open.
+struct SimOpenMeta {
+    job: MetaJob,
+    times: MetaTimes,
+    lane: u64,
+    /// The buffer that stands for the content of its files.
+    content: Option<u64>,
+    pending: Option<MetaOutcome>,
+}
+
 #[derive(Default)]
 struct StorageState {
     next: u64,
     open: BTreeMap<IoId, SimOpenIo>,
+    meta: BTreeMap<IoId, SimOpenMeta>,
     /// By store, whether they are written to, and number: files to read keep their pattern.
     files: BTreeMap<(u32, bool, u64), SimFile>,
 }
@@ -186,6 +199,130 @@ impl SimStorage {
         self.state.borrow_mut().open.insert(id, open);
         done
     }
+}
+
+/// The operation that keeps a lane busy: one unit of it takes a nanosecond.
+fn busy_operation() -> FlowOperation {
+    FlowOperation {
+        uses: Vec::new(),
+        cap: Rate(1.0),
+        share: 1.0,
+        queue: None,
+        alpha: Ns::ZERO,
+        call: Ns::ZERO,
+        blocking: false,
+        step: Ns::ZERO,
+        route: Vec::new(),
+        engine: String::new(),
+        stages: Vec::new(),
+    }
+}
+
+/// Metadata operations.
+impl SimStorage {
+    fn with_meta<T>(
+        &self,
+        call: &'static str,
+        id: IoId,
+        f: impl FnOnce(&mut SimWorld, &mut SimOpenMeta) -> CallResult<T>,
+    ) -> Option<CallResult<T>> {
+        let mut state = self.state.borrow_mut();
+        let open = state.meta.get_mut(&id)?;
+        let mut world = self.world.borrow_mut();
+        Some(world.enter(self.rank, call, None).and_then(|_| f(&mut world, open)))
+    }
+
+    fn submit_meta(&self, id: IoId, gate: GateId, ops: u64) -> Option<CallResult<()>> {
+        self.with_meta("storage.submit", id, |world, open| {
+            world.gate_known("storage.submit", gate.0)?;
+            if open.pending.is_some() {
+                return Err(not_reaped(id));
+            }
+            let meta = &open.job.meta;
+            if meta.op.is_once() && ops > meta.items() {
+                let reason = format!("a sample has at most {} operations", meta.items());
+                return Err(CallError::unsupported("storage.submit", meta.to_string(), reason));
+            }
+            let chance = world.chance();
+            let outcome = meta::run(&open.job, &open.times, ops, chance);
+            // What the sample creates is removed before it, or the other order: as long again.
+            if meta.op.is_once() {
+                world.charge(self.rank, outcome.elapsed);
+            }
+            let issued = world.clock(self.rank);
+            world.timeline.push(open.lane, issued, LaneOp::Hold(gate.0));
+            if outcome.elapsed > 0.0 {
+                let operation = Rc::new(busy_operation());
+                let (src, dst, does) = (None, None, EffectKind::Read);
+                let effect = MemoryEffect { src, dst, bytes: 0, does, damages: false };
+                let load = TransferLoad { passes: 1.0, amount: outcome.elapsed, steps: 0.0 };
+                world.enqueue(self.rank, open.lane, operation, load, effect);
+            }
+            open.pending = Some(outcome);
+            Ok(())
+        })
+    }
+
+    fn reap_meta(&self, id: IoId) -> Option<CallResult<IoDone>> {
+        self.with_meta("storage.reap", id, |world, open| {
+            let Some(outcome) = open.pending.take() else { return Err(no_work(id)) };
+            let (lane, thing) = (open.lane, format!("I/O {}", id.0));
+            let ended =
+                world.block(self.rank, "storage.reap", &thing, |w| w.timeline.lane_idle(lane));
+            if let Err(error) = ended {
+                open.pending = Some(outcome);
+                return Err(error);
+            }
+            if outcome.ops == 0 {
+                return Ok(IoDone::default());
+            }
+            let elapsed = world.timeline.lane_busy_time(lane);
+            let MetaOutcome { ops, mut reading, elapsed: alone } = outcome;
+            // Jitter of the machine stretches all of a sample.
+            let slower = elapsed / alone;
+            reading.first_done_ns *= slower;
+            if slower != 1.0 {
+                reading.latency = stretched(&reading.latency, slower);
+            }
+            Ok(IoDone { elapsed: Ns(elapsed), ops, reading })
+        })
+    }
+
+    fn close_meta(&self, id: IoId) -> Option<CallResult<BTreeMap<String, CallTally>>> {
+        let open = self.state.borrow_mut().meta.remove(&id)?;
+        let mut world = self.world.borrow_mut();
+        let struck = world.enter(self.rank, "storage.close", None);
+        if let Some(address) = open.content {
+            world.memory.free(address);
+        }
+        let ended = world.lane_end(self.rank, "storage.close", &format!("I/O {}", id.0), open.lane);
+        Some(ended.and(struck.map(|_| BTreeMap::new())))
+    }
+}
+
+/// A histogram whose times all take longer by a factor.
+fn stretched(of: &IoHistogram, factor: f64) -> IoHistogram {
+    let longer = |ns: u64| (ns as f64 * factor).round() as u64;
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for &(bucket, n) in &of.counts {
+        *counts.entry(IoHistogram::bucket(longer(IoHistogram::floor(bucket)))).or_default() += n;
+    }
+    IoHistogram {
+        min_ns: longer(of.min_ns),
+        max_ns: longer(of.max_ns),
+        sum_ns: longer(of.sum_ns),
+        counts: counts.into_iter().collect(),
+    }
+}
+
+fn not_reaped(id: IoId) -> CallError {
+    let (thing, reason) = (format!("I/O {}", id.0), "it has work that was not reaped");
+    CallError::new(Severity::Transient, "storage.submit", thing, reason).or_try("reap first")
+}
+
+fn no_work(id: IoId) -> CallError {
+    let (thing, reason) = (format!("I/O {}", id.0), "it was given no work");
+    CallError::new(Severity::Transient, "storage.reap", thing, reason).or_try("submit first")
 }
 
 /// The facts of a store before it is opened.
@@ -335,14 +472,63 @@ impl FileStorage for SimStorage {
         Ok(id)
     }
 
+    fn cannot_meta(&self, job: &MetaJob) -> Option<String> {
+        let world = self.world.borrow();
+        let Some(store) = world.stores.get(job.store as usize) else {
+            return Some(format!("there is no store{} here", job.store));
+        };
+        (store.meta.is_none() || world.io.is_none()).then(|| {
+            format!("the model does not say what metadata operations of {} cost", store.path)
+        })
+    }
+
+    fn open_meta(&self, job: MetaJob, _: u64) -> CallResult<IoId> {
+        self.world.borrow_mut().enter(self.rank, "storage.open", None)?;
+        let thing = || format!("{} of store{}", job.meta, job.store);
+        if let Some(why) = self.cannot_meta(&job) {
+            return Err(CallError::unsupported("storage.open", thing(), why)
+                .or_try("measure it on a real node, or add [store.meta] to the machine file"));
+        }
+        let mut world = self.world.borrow_mut();
+        let times = {
+            let store = world.stores.get(job.store as usize);
+            let costs = store.and_then(|store| Some((store, store.meta.as_ref()?)));
+            let known = costs.zip(world.io.as_ref());
+            known.map(|((store, meta), io)| MetaTimes::of(&job, store, meta, io))
+        };
+        let Some(times) = times else {
+            return Err(CallError::unsupported("storage.open", thing(), "its costs are not known"));
+        };
+        let bytes = job.meta.items().saturating_mul(job.content());
+        let content = if bytes > 0 {
+            let unit = Unit::Store(job.store);
+            let place = Place { rank: self.rank, unit, mem: MemKind::File };
+            let room = world.memory.room(unit).map_or(0, |(free, _)| free);
+            let address = world.memory.alloc(place, bytes, BufferOwner::Storage);
+            Some(address.ok_or_else(|| no_space(&world, job.store, Bytes(bytes), room))?)
+        } else {
+            None
+        };
+        if !job.meta.op.is_once() {
+            let laid = meta::run(&job, &times, job.meta.items(), (0, false)).elapsed;
+            world.charge(self.rank, laid);
+        }
+        let lane = world.timeline.lane_create(LaneOwner::Files(job.store, job.meta.threads));
+        let mut state = self.state.borrow_mut();
+        state.next += 1;
+        let id = IoId(state.next);
+        state.meta.insert(id, SimOpenMeta { job, times, lane, content, pending: None });
+        Ok(id)
+    }
+
     fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()> {
+        if let Some(done) = self.submit_meta(id, gate, ops) {
+            return done;
+        }
         self.with("storage.submit", id, |world, open, _| {
             world.gate_known("storage.submit", gate.0)?;
             if open.pending.is_some() {
-                let thing = format!("I/O {}", id.0);
-                let reason = "it has work that was not reaped";
-                return Err(CallError::new(Severity::Transient, "storage.submit", thing, reason)
-                    .or_try("reap first"));
+                return Err(not_reaped(id));
             }
             let issued = world.clock(self.rank);
             world.timeline.push(open.lane, issued, LaneOp::Hold(gate.0));
@@ -365,13 +551,12 @@ impl FileStorage for SimStorage {
     }
 
     fn reap(&self, id: IoId) -> CallResult<IoDone> {
+        if let Some(done) = self.reap_meta(id) {
+            return done;
+        }
         self.with("storage.reap", id, |world, open, _| {
             let thing = format!("I/O {}", id.0);
-            let Some((outcome, ops)) = open.pending.take() else {
-                let reason = "it was given no work";
-                return Err(CallError::new(Severity::Transient, "storage.reap", thing, reason)
-                    .or_try("submit first"));
-            };
+            let Some((outcome, ops)) = open.pending.take() else { return Err(no_work(id)) };
             let lane = open.lane;
             let ended =
                 world.block(self.rank, "storage.reap", &thing, |w| w.timeline.lane_idle(lane));
@@ -402,6 +587,9 @@ impl FileStorage for SimStorage {
     }
 
     fn spoil(&self, id: IoId) -> CallResult<()> {
+        if let Some(done) = self.with_meta("storage.spoil", id, |_, _| Ok(())) {
+            return done;
+        }
         self.with("storage.spoil", id, |world, open, _| {
             for (spot, (_, _, bytes)) in self.spots(open).into_iter().zip(open.parts_of_memory()) {
                 world.memory.scramble(spot, bytes);
@@ -412,6 +600,16 @@ impl FileStorage for SimStorage {
     }
 
     fn land(&self, id: IoId) -> CallResult<()> {
+        let landed = self.with_meta("storage.land", id, |world, open| {
+            let chance = world.chance();
+            let each = u64::from(open.job.meta.threads);
+            let elapsed = meta::run(&open.job, &open.times, each, chance).elapsed;
+            world.charge(self.rank, elapsed);
+            Ok(())
+        });
+        if let Some(done) = landed {
+            return done;
+        }
         self.with("storage.land", id, |world, open, damages| {
             let chance = world.chance();
             let outcome = queue::run(&open.job(open.io.slots(), chance));
@@ -442,6 +640,10 @@ impl FileStorage for SimStorage {
     }
 
     fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult> {
+        let nothing = || VerifyResult::Unverified("the model keeps no names".to_owned());
+        if let Some(done) = self.with_meta("storage.check", id, |_, _| Ok(nothing())) {
+            return done;
+        }
         self.with("storage.check", id, |world, open, _| {
             let all = open.block.0 * open.io.slots();
             let time = open.parts.store.ceiling(false).0.time(Bytes(all));
@@ -461,10 +663,16 @@ impl FileStorage for SimStorage {
     }
 
     fn engine(&self, id: IoId) -> String {
+        if self.state.borrow().meta.contains_key(&id) {
+            return "simulated calls".to_owned();
+        }
         self.state.borrow().open.get(&id).map_or_else(String::new, |o| o.operation.engine.clone())
     }
 
     fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
+        if let Some(done) = self.close_meta(id) {
+            return done;
+        }
         let open = self.state.borrow_mut().open.remove(&id);
         let open = open.ok_or_else(|| no_io("storage.close", id))?;
         let mut world = self.world.borrow_mut();

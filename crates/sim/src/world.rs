@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use pathline_flow::{FlowOperation, IoParts, MachineDesc, Network, RuntimeEnv, StoreModel};
+use pathline_flow::{
+    FlowOperation, IoCosts, IoParts, MachineDesc, Network, RuntimeEnv, StoreModel,
+};
 use pathline_hal::{CallError, CallResult, pattern};
 use pathline_schema::{
     Bytes, CpuHow, CpuOp, CpuWork, Flow, Gpu, GpuCaps, KernelOp, KernelVariant, LinkEnd, MemKind,
@@ -75,6 +77,8 @@ pub(crate) struct SimWorld {
     pub(crate) tasks: BTreeMap<u64, TeamTask>,
     pub(crate) peers: BTreeSet<(u32, u32)>,
     pub(crate) stores: Vec<StoreModel>,
+    /// What I/O costs the CPUs, if the machine has stores.
+    pub(crate) io: Option<IoCosts>,
     network: Network,
     operations: HashMap<Flow, Rc<FlowOperation>>,
     last: Option<(Flow, Rc<FlowOperation>)>,
@@ -115,6 +119,7 @@ impl SimWorld {
             tasks: BTreeMap::new(),
             peers: BTreeSet::new(),
             stores: desc.stores.clone(),
+            io: desc.io.clone(),
             network,
             operations: HashMap::new(),
             last: None,

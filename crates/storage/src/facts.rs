@@ -162,6 +162,24 @@ pub(super) fn free(path: &Path) -> Option<(u64, u64)> {
     Some((free, all))
 }
 
+/// What a file system has left for this user, and in all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RoomLeft {
+    pub(super) free_inodes: u64,
+    /// 0 where their number is not fixed.
+    pub(super) all_inodes: u64,
+    pub(super) free_bytes: u64,
+    pub(super) all_bytes: u64,
+}
+
+/// The inodes and bytes of the file system of a path.
+pub(super) fn inodes(path: &Path) -> Option<RoomLeft> {
+    let of = rustix::fs::statvfs(path).ok()?;
+    let (free_bytes, all_bytes) = free(path)?;
+    let (free_inodes, all_inodes) = (of.f_favail, of.f_files);
+    Some(RoomLeft { free_inodes, all_inodes, free_bytes, all_bytes })
+}
+
 /// Requests that a device has completed since it was there: reads and writes.
 pub(super) fn requests(device: &str) -> Option<u64> {
     if device.is_empty() {

@@ -15,6 +15,7 @@ use super::aio::AioEngine;
 use super::engine::{BlockEngine, FinishedIo, WorkerBlocks};
 use super::uring::{RingKind, UringEngine};
 use super::worker::{BlockOrder, IoWorker, RoundProgress, WorkerParts};
+use super::worker_pool::RoundWorker;
 use pathline_host::clock::{self, ClockOrigin};
 
 const BLOCK: u32 = 4096;

@@ -12,7 +12,10 @@ mod in_flight_tests;
 mod io_error;
 mod io_tally;
 mod kernel_helpers;
+mod meta_job;
+mod meta_worker;
 mod scratch_dir;
+mod scratch_tree;
 mod store_place;
 mod uring;
 mod worker;
@@ -23,23 +26,23 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use pathline_dylib::LibraryReport;
 use pathline_hal::{
-    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, LocalMemory, no_io, pattern,
+    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, LocalMemory, MetaJob, no_io,
+    pattern,
 };
 use pathline_schema::{
     Bytes, CallTally, IoCache, IoEngine, IoFiles, IoOp, IoSpec, Severity, StoreFacts, VerifyResult,
 };
 
+use meta_job::LiveMeta;
 use pathline_gpu::RuntimeFamily;
 use pathline_host::clock::ClockOrigin;
-use pathline_host::gate::StartLine;
-use pathline_host::gate_table::{GateTable, GateWaiter};
+use pathline_host::gate_table::GateTable;
 use pathline_host::memory::HostMemory;
 use store_place::{FileEntry, PathKind, StorePlace, WantedFiles};
-use worker_pool::WorkerThreads;
+use worker_pool::{RoundKind, WorkerThreads};
 use worker_recipe::WorkerRecipes;
 
 pub use scratch_dir::SweepResult;
@@ -125,6 +128,7 @@ pub struct LiveStorage {
     gates: Rc<GateTable>,
     origin: ClockOrigin,
     open: RefCell<BTreeMap<IoId, LiveIo>>,
+    trees: RefCell<BTreeMap<IoId, LiveMeta>>,
     made: Cell<u64>,
     /// The library for GPU direct; `None` without a GPU.
     direct: Option<gds::GdsLibrary>,
@@ -150,6 +154,7 @@ impl LiveStorage {
             gates,
             origin,
             open: RefCell::default(),
+            trees: RefCell::default(),
             made: Cell::new(0),
             direct: runtime.and_then(gds::GdsLibrary::for_runtime),
             no_rings: OnceCell::new(),
@@ -284,8 +289,7 @@ impl FileStorage for LiveStorage {
             let turn = first_cpu % cpus.len();
             cpus.rotate_left(turn);
         }
-        let mut threads =
-            WorkerThreads::new(recruits.all, &cpus, io.depth, self.origin, worker_recipe::close)?;
+        let mut threads = WorkerThreads::new(recruits.all, &cpus, self.origin)?;
         for (name, calls) in recruits.calls {
             threads.opening.entry(name).or_default().add(calls);
         }
@@ -298,7 +302,26 @@ impl FileStorage for LiveStorage {
         Ok(id)
     }
 
+    fn cannot_meta(&self, job: &MetaJob) -> Option<String> {
+        match self.place(job.store) {
+            Some(place) => meta_job::unfit(place),
+            None => Some(no_store(job.store).reason),
+        }
+    }
+
+    fn open_meta(&self, job: MetaJob, seed: u64) -> CallResult<IoId> {
+        let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
+        let open = LiveMeta::new(place, &job, seed, self.memory.cpus(job.numa), self.origin)?;
+        self.made.set(self.made.get() + 1);
+        let id = IoId(self.made.get());
+        self.trees.borrow_mut().insert(id, open);
+        Ok(id)
+    }
+
     fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()> {
+        if let Some(tree) = self.trees.borrow().get(&id) {
+            return tree.submit(ops, |pool| self.gates.hold(gate, pool));
+        }
         self.with("submit", id, |open| {
             if open.io.cache == IoCache::Cold {
                 for entry in &open.files {
@@ -310,7 +333,7 @@ impl FileStorage for LiveStorage {
                 }
             }
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
-            open.threads.submit(ops, false, memory)?;
+            open.threads.submit(RoundKind::Sample(ops), memory)?;
             let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
             open.requests.set(facts::requests(device));
             self.gates.hold(gate, &open.threads.pool).inspect_err(|_| open.threads.pool.withdraw())
@@ -318,6 +341,9 @@ impl FileStorage for LiveStorage {
     }
 
     fn reap(&self, id: IoId) -> CallResult<IoDone> {
+        if let Some(tree) = self.trees.borrow().get(&id) {
+            return tree.threads.reap();
+        }
         self.with("reap", id, |open| {
             let mut done = open.threads.reap()?;
             let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
@@ -329,6 +355,9 @@ impl FileStorage for LiveStorage {
     }
 
     fn spoil(&self, id: IoId) -> CallResult<()> {
+        if self.trees.borrow().contains_key(&id) {
+            return Ok(());
+        }
         self.with("spoil", id, |open| {
             if !open.io.writes() {
                 return Ok(());
@@ -346,15 +375,19 @@ impl FileStorage for LiveStorage {
     }
 
     fn land(&self, id: IoId) -> CallResult<()> {
+        if let Some(tree) = self.trees.borrow().get(&id) {
+            return tree.land();
+        }
         self.with("land", id, |open| {
             let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
-            open.threads.submit(open.io.slots(), true, memory)?;
-            open.threads.pool.start(&Arc::new(StartLine::new(open.threads.pool.threads())));
-            open.threads.reap().map(drop)
+            open.threads.run(RoundKind::Landing, memory).map(drop)
         })
     }
 
     fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult> {
+        if let Some(tree) = self.trees.borrow().get(&id) {
+            return tree.check();
+        }
         self.with("verify", id, |open| {
             if !open.io.writes() {
                 return Ok(match open.pattern {
@@ -384,6 +417,9 @@ impl FileStorage for LiveStorage {
     }
 
     fn engine(&self, id: IoId) -> String {
+        if let Some(tree) = self.trees.borrow().get(&id) {
+            return tree.threads.description.clone();
+        }
         self.open
             .borrow()
             .get(&id)
@@ -391,6 +427,12 @@ impl FileStorage for LiveStorage {
     }
 
     fn close(&self, id: IoId) -> CallResult<BTreeMap<String, CallTally>> {
+        if let Some(tree) = self.trees.borrow_mut().remove(&id) {
+            self.gates.release(&tree.threads.pool);
+            let calls = tree.threads.end();
+            self.place(tree.store).inspect(|place| place.drop_tree(&tree.tree.path));
+            return Ok(calls);
+        }
         let open = self.open.borrow_mut().remove(&id).ok_or_else(|| no_io("close", id))?;
         self.gates.release(&open.threads.pool);
         Ok(open.threads.end())
@@ -401,6 +443,7 @@ impl Drop for LiveStorage {
     /// Workers end before the files that they use are taken back.
     fn drop(&mut self) {
         self.open.borrow_mut().clear();
+        self.trees.borrow_mut().clear();
     }
 }
 

@@ -13,7 +13,7 @@ use pathline_hal::{CallError, CallResult};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, unlinkat};
 use rustix::io::Errno;
 
-use super::io_error;
+use super::{io_error, scratch_tree};
 use pathline_host::clock;
 
 const PREFIX: &str = "pathline-storage-";
@@ -83,7 +83,12 @@ fn is_file_name(name: &str) -> bool {
         || HIDDEN.iter().any(|begin| number(begin).is_some_and(is_hex))
 }
 
-fn is_decimal(text: &str) -> bool {
+/// Whether a folder of that name was made in such a folder.
+fn is_tree_name(name: &str) -> bool {
+    name.strip_prefix(scratch_tree::TREE).is_some_and(is_decimal)
+}
+
+pub(super) fn is_decimal(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
@@ -132,7 +137,28 @@ impl ScratchDir {
         Ok(path)
     }
 
-    /// Removes a file that was made.
+    /// Makes an empty folder for a tree of folders and files; returns its path.
+    pub(super) fn make_tree(&self) -> CallResult<PathBuf> {
+        let taken = self.made.borrow();
+        let free = (0u32..)
+            .map(|n| self.folder.join(format!("{}{n}", scratch_tree::TREE)))
+            .find(|path| !taken.contains(path));
+        drop(taken);
+        let path = free.unwrap_or_default();
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| io_error::on("mkdir", &path, &error))?;
+        self.made.borrow_mut().push(path.clone());
+        Ok(path)
+    }
+
+    /// Opens the folder of a tree, to look up names in it wherever it is by then.
+    pub(super) fn open_tree(&self, path: &Path) -> CallResult<OwnedFd> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let opened = scratch_tree::open(&self.inside, &name);
+        opened.map_err(|error| io_error::on("open", path, &error))
+    }
+
+    /// Removes a file or a tree that was made.
     pub(super) fn take_back(&self, path: &Path) {
         let mut made = self.made.borrow_mut();
         if let Some(at) = made.iter().position(|p| p == path)
@@ -142,9 +168,12 @@ impl ScratchDir {
         }
     }
 
-    /// Whether a file of the folder is there no more.
+    /// Whether a file or a tree of the folder exists no more.
     fn remove(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
+        if let Some(name) = name.to_str().filter(|name| is_tree_name(name)) {
+            return scratch_tree::remove(&self.inside, name).unwrap_or(false);
+        }
         matches!(unlinkat(&self.inside, name, AtFlags::empty()), Ok(()) | Err(Errno::NOENT))
     }
 
@@ -205,8 +234,8 @@ fn mark(folder: &Path) -> io::Result<File> {
     Ok(marker)
 }
 
-/// Removes one if its process is gone. It holds nothing but files: a folder in it, or a file of
-/// another name, is not this program's, and both stay.
+/// Removes one if its process is gone. It holds nothing but files and trees: a folder of another name
+/// in it, or a file of another name, is not this program's, and both stay.
 fn sweep_one(folder: &Path) -> FolderFate {
     let Ok(meta) = std::fs::symlink_metadata(folder) else { return FolderFate::Alone };
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
@@ -252,6 +281,15 @@ fn sweep_one(folder: &Path) -> FolderFate {
     };
     for entry in all.flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let name = entry.file_name();
+        let tree = name.to_str().filter(|name| is_tree_name(name));
+        if let Some(name) = tree {
+            let removed = at(folder).and_then(|inside| scratch_tree::remove(&inside, name));
+            if let Err(error) = removed {
+                return FolderFate::Stays(error_text(&error));
+            }
+            continue;
+        }
         if is_file
             && is_file_name(&entry.file_name().to_string_lossy())
             && let Err(error) = std::fs::remove_file(entry.path())
@@ -392,6 +430,34 @@ mod tests {
         assert_eq!((swept.removed.as_slice(), swept.left.len()), (std::slice::from_ref(&gone), 0));
         assert!(!gone.exists() && foreign.join("write-0").exists());
         assert!(victim.path().join("write-0").exists() && link.exists());
+    }
+
+    #[test]
+    fn trees_go_with_their_holder_and_in_a_sweep() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = ScratchDir::new(dir.path()).unwrap();
+        let fill = |tree: &Path| {
+            std::fs::create_dir(tree.join("d0-0")).unwrap();
+            std::fs::write(tree.join("d0-0/f0-3"), "x").unwrap();
+        };
+        let (first, second) = (own.make_tree().unwrap(), own.make_tree().unwrap());
+        [&first, &second].into_iter().for_each(|tree| fill(tree));
+        own.take_back(&first);
+        assert!(!first.exists() && second.exists());
+        drop(own);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // What a killed process has left, and next to it a folder of a user.
+        let gone = dir.path().join(format!("{}1-0", prefix()));
+        std::fs::create_dir_all(gone.join("tree-0")).unwrap();
+        std::fs::write(gone.join(MARKER), MARK).unwrap();
+        fill(&gone.join("tree-0"));
+        assert_eq!(ScratchDir::sweep(dir.path()).removed, std::slice::from_ref(&gone));
+        std::fs::create_dir_all(gone.join("tree-0/d0-0")).unwrap();
+        std::fs::create_dir_all(gone.join("trees")).unwrap();
+        std::fs::write(gone.join(MARKER), MARK).unwrap();
+        let swept = ScratchDir::sweep(dir.path());
+        assert_eq!((swept.removed.len(), swept.left.len()), (0, 1));
+        assert!(gone.join("trees").exists() && !gone.join("tree-0").exists());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -21,6 +22,9 @@ use pathline_host::files;
 /// Share of a file system that stays free, and the least.
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_LEAST: u64 = 1 << 30;
+
+/// Room that a file takes for itself and its entry in a folder at most, and the unit of its content.
+const INODE_ROOM: u64 = 4096;
 
 /// Default size of a file, and the largest part of the free space that it may take (1 of 4).
 const USUAL_SPAN: Bytes = Bytes::gib(1);
@@ -263,6 +267,56 @@ impl StorePlace {
             all.push(entry);
         }
         Ok(all)
+    }
+
+    /// An empty tree for so many files and folders with `bytes` of content each, and its folder.
+    pub(super) fn tree(&self, inodes: u64, bytes: u64) -> CallResult<(PathBuf, OwnedFd)> {
+        self.has_inodes(inodes, bytes)?;
+        let mut own = self.own.borrow_mut();
+        let own = match &mut *own {
+            Some(own) => own,
+            none => none.insert(ScratchDir::new(&self.asked.path)?),
+        };
+        let path = own.make_tree()?;
+        let root = own.open_tree(&path).inspect_err(|_| own.take_back(&path))?;
+        Ok((path, root))
+    }
+
+    /// Removes a tree with everything in it.
+    pub(super) fn drop_tree(&self, path: &Path) {
+        if let Some(own) = self.own.borrow().as_ref() {
+            own.take_back(path);
+        }
+    }
+
+    /// Refuses files and folders that the file system has no inodes or no room for.
+    fn has_inodes(&self, inodes: u64, bytes: u64) -> CallResult<()> {
+        let Some(left) = facts::inodes(&self.asked.path) else { return Ok(()) };
+        let thing = || self.asked.path.display().to_string();
+        let reserve = left.all_inodes / RESERVE_SHARE;
+        // File systems without a fixed number of inodes report none at all.
+        if left.all_inodes > 0 && inodes.saturating_add(reserve) > left.free_inodes {
+            let reason = format!(
+                "{inodes} files and folders are needed, {} inodes are free, and {reserve} of them \
+                 stay free",
+                left.free_inodes
+            );
+            return Err(CallError::new(Severity::Exhausted, "mkdir", thing(), reason)
+                .or_try("use fewer files or workers, or another --store"));
+        }
+        let needed = inodes.saturating_mul(bytes.next_multiple_of(INODE_ROOM) + INODE_ROOM);
+        let reserve = (left.all_bytes / RESERVE_SHARE).max(RESERVE_LEAST.min(left.all_bytes / 4));
+        if needed.saturating_add(reserve) > left.free_bytes {
+            let reason = format!(
+                "{inodes} files and folders may take {}, {} are free, and {} of them stay free",
+                Bytes(needed).rounded(),
+                Bytes(left.free_bytes).rounded(),
+                Bytes(reserve).rounded()
+            );
+            return Err(CallError::new(Severity::Exhausted, "mkdir", thing(), reason)
+                .or_try("use fewer files, smaller ones, or another --store"));
+        }
+        Ok(())
     }
 
     /// The file or device that was named.

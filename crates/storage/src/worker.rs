@@ -11,6 +11,7 @@ use pathline_schema::{Bytes, IoHistogram, IoOp, IoOrder, IoSpec};
 use super::engine::{BlockEngine, FinishedIo};
 use super::io_error;
 use super::io_tally::{BlockRandom, CallTimes, IoTimes};
+use super::worker_pool::{CallTallies, RoundWorker, tally};
 use pathline_host::clock::ClockOrigin;
 use pathline_host::cpus;
 
@@ -64,6 +65,23 @@ impl RoundProgress {
     pub(super) fn fail(&self, error: CallError) {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether another worker has failed, so that this one stops.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Notes the operations that a worker has completed.
+    pub(super) fn set_done(&self, worker: usize, done: u64) {
+        if let Some(counter) = self.done.get(worker) {
+            counter.0.store(done, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes what all have completed when the first worker ends.
+    pub(super) fn first_ended(&self, now: u64) {
+        let _ = self.first.set((now, self.sum()));
     }
 
     fn sum(&self) -> u64 {
@@ -147,6 +165,60 @@ pub(super) struct WorkerParts {
     pub(super) sync: Option<std::sync::Arc<std::fs::File>>,
 }
 
+impl RoundWorker for IoWorker {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn has_helpers(&self) -> bool {
+        self.engine.has_helpers()
+    }
+
+    fn describe(&self) -> String {
+        self.engine.describe()
+    }
+
+    fn landing_ops(&self) -> u64 {
+        u64::from(self.io.depth)
+    }
+
+    fn round(&mut self, progress: &RoundProgress, ops: u64, landing: bool) -> RoundReport {
+        self.landing = landing;
+        self.free.clear();
+        self.free.extend((0..self.io.depth).rev());
+        let (user, system) = cpus::cpu_times();
+        let start = progress.origin.ns();
+        let outcome = match self.staging {
+            None => self.run(progress, ops),
+            Some(_) => self.run_staged(progress, ops),
+        };
+        let mut report = RoundReport { start, ..RoundReport::default() };
+        match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
+            Ok(()) => {}
+            Err(error) => {
+                let lost = self.settle();
+                report.abandoned = lost > 0;
+                progress.fail(if lost > 0 { io_error::abandoned(error, lost) } else { error });
+            }
+        }
+        report.end = progress.origin.ns();
+        let (user_then, system_then) = cpus::cpu_times();
+        if ops > 0 {
+            progress.first_ended(report.end);
+        }
+        (report.user, report.system) = (user_then - user, system_then - system);
+        self.account(&mut report);
+        report
+    }
+
+    fn close(&mut self, origin: ClockOrigin, calls: &mut CallTallies) {
+        let begun = origin.ns();
+        if let Some(call) = self.engine.let_go() {
+            tally(calls, call, 1, (origin.ns() - begun) as f64);
+        }
+    }
+}
+
 impl IoWorker {
     pub(super) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { index, number, io, block, memory, path, file, engine, staging, sync } =
@@ -179,41 +251,6 @@ impl IoWorker {
             waits: CallTimes::default(),
             io,
         }
-    }
-
-    /// Does the round's I/Os; in a check, one for each slot at its place.
-    pub(super) fn round(
-        &mut self,
-        progress: &RoundProgress,
-        ops: u64,
-        landing: bool,
-    ) -> RoundReport {
-        self.landing = landing;
-        self.free.clear();
-        self.free.extend((0..self.io.depth).rev());
-        let (user, system) = cpus::cpu_times();
-        let start = progress.origin.ns();
-        let outcome = match self.staging {
-            None => self.run(progress, ops),
-            Some(_) => self.run_staged(progress, ops),
-        };
-        let mut report = RoundReport { worker: self.index, start, ..RoundReport::default() };
-        match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
-            Ok(()) => {}
-            Err(error) => {
-                let lost = self.settle();
-                report.abandoned = lost > 0;
-                progress.fail(if lost > 0 { io_error::abandoned(error, lost) } else { error });
-            }
-        }
-        report.end = progress.origin.ns();
-        let (user_then, system_then) = cpus::cpu_times();
-        if ops > 0 {
-            let _ = progress.first.set((report.end, progress.sum()));
-        }
-        (report.user, report.system) = (user_then - user, system_then - system);
-        self.account(&mut report);
-        report
     }
 
     /// Waits for what is in flight or copied, whose memory may be given back after the round. How many
@@ -367,10 +404,8 @@ impl IoWorker {
 
     #[inline]
     fn note(&self, progress: &RoundProgress, done: u64, left: &mut u64) {
-        if let Some(counter) = progress.done.get(self.index) {
-            counter.0.store(done, Ordering::Relaxed);
-        }
-        if progress.failed.load(Ordering::Relaxed) {
+        progress.set_done(self.index, done);
+        if progress.has_failed() {
             *left = 0;
         }
     }
@@ -383,7 +418,7 @@ impl IoWorker {
         let (mut left, mut flying, mut done) = (ops, 0u32, 0u64);
         let mut failure: Option<CallError> = None;
         loop {
-            if failure.is_none() && progress.failed.load(Ordering::Relaxed) {
+            if failure.is_none() && progress.has_failed() {
                 left = 0;
             }
             let step = self.step(progress, &mut left, &mut flying, &mut done);

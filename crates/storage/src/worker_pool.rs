@@ -9,13 +9,35 @@ use pathline_hal::{CallResult, IoDone};
 use pathline_schema::{CallTally, IoReading, Ns};
 
 use super::kernel_helpers::KernelHelpers;
-use super::worker::{IoWorker, RoundProgress, RoundReport};
+use super::worker::{RoundProgress, RoundReport};
 use pathline_host::clock::ClockOrigin;
 use pathline_host::cpus;
 use pathline_host::gate::StartLine;
 use pathline_host::gate_table::GateWaiter;
 use pathline_host::memory::MappedMemory;
 use pathline_host::round_pool::{self, PoolRound, RoundPool};
+
+/// A thread's part of each round.
+pub(super) trait RoundWorker {
+    /// Its number among the workers.
+    fn index(&self) -> usize;
+    /// Whether kernel threads may do its I/O.
+    fn has_helpers(&self) -> bool {
+        false
+    }
+    /// The functions that it calls, for records.
+    fn describe(&self) -> String;
+    /// Readies the state that a round of `ops` operations needs, untimed.
+    fn arrange(&mut self, progress: &RoundProgress, ops: u64) {
+        let _ = (progress, ops);
+    }
+    /// Does the operations of a round; of a check, one for each slot at its place.
+    fn round(&mut self, progress: &RoundProgress, ops: u64, landing: bool) -> RoundReport;
+    /// Operations of a check.
+    fn landing_ops(&self) -> u64;
+    /// Ends it, in its thread.
+    fn close(&mut self, origin: ClockOrigin, calls: &mut CallTallies);
+}
 
 /// Calls by name, with what they took.
 pub(super) type CallTallies = BTreeMap<String, CallTally>;
@@ -28,10 +50,20 @@ pub(super) fn tally(calls: &mut CallTallies, name: &str, count: u64, ns: f64) {
 /// Stack of a worker, in bytes: hundreds of them may be open.
 const STACK: usize = 256 << 10;
 
+/// The purpose of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoundKind {
+    /// A sample of this many operations.
+    Sample(u64),
+    /// A check.
+    Landing,
+    /// Preparation of a sample of this many operations.
+    Arrange(u64),
+}
+
 /// The next round of all workers.
 pub(crate) struct WorkerRound {
-    ops: u64,
-    landing: bool,
+    kind: RoundKind,
     line: OnceLock<Arc<StartLine>>,
     progress: RoundProgress,
     reports: Mutex<Vec<RoundReport>>,
@@ -52,12 +84,21 @@ pub(crate) type WorkerPool = RoundPool<WorkerRound>;
 
 impl WorkerRound {
     /// A worker's part of the round.
-    fn run(self: Arc<Self>, worker: &mut IoWorker, depth: u32, line: &StartLine) {
+    fn run(self: Arc<Self>, worker: &mut dyn RoundWorker, line: &StartLine) {
         let workers = self.progress.done.len() as u32;
-        let ops =
-            if self.landing { u64::from(depth) } else { share(self.ops, workers, worker.index) };
+        let share_of = |ops| share(ops, workers, worker.index());
+        let (ops, landing) = match self.kind {
+            RoundKind::Sample(ops) => (share_of(ops), false),
+            RoundKind::Landing => (worker.landing_ops(), true),
+            RoundKind::Arrange(ops) => {
+                let ops = share_of(ops);
+                line.wait();
+                return worker.arrange(&self.progress, ops);
+            }
+        };
         line.wait();
-        let report = worker.round(&self.progress, ops, self.landing);
+        let mut report = worker.round(&self.progress, ops, landing);
+        report.worker = worker.index();
         if report.abandoned {
             // Never unmapped: the kernel may still write to it.
             std::mem::forget(self.memory.clone());
@@ -74,7 +115,7 @@ fn share(ops: u64, workers: u32, index: usize) -> u64 {
 
 /// Makes a worker in its thread, since rings and contexts belong to threads; and ends it there.
 pub(super) trait WorkerFactory: Send + 'static {
-    fn make(self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker>;
+    fn make(self: Box<Self>, calls: &mut CallTallies) -> CallResult<Box<dyn RoundWorker>>;
 }
 
 /// Threads of workers, until they are closed.
@@ -101,13 +142,11 @@ struct WorkerReady {
 }
 
 impl WorkerThreads {
-    /// Starts a thread for each recruit, on `cpus` in turn. `close` ends a worker.
+    /// Starts a thread for each recruit, on `cpus` in turn.
     pub(super) fn new(
         recruits: Vec<Box<dyn WorkerFactory>>,
         cpus: &[u32],
-        depth: u32,
         origin: ClockOrigin,
-        close: fn(IoWorker, ClockOrigin, &mut CallTallies),
     ) -> CallResult<Self> {
         let pool = Arc::new(WorkerPool::new(recruits.len() as u32, 0));
         let (sender, answers) = mpsc::channel();
@@ -134,15 +173,15 @@ impl WorkerThreads {
                     pinned.map_err(|e| round_pool::pin_error(&format!("worker {index}"), &e));
                 match pinned.and_then(|()| recruit.make(&mut calls)) {
                     Ok(mut worker) => {
-                        let helped = worker.engine.has_helpers().then(cpus::thread_id);
-                        let description = worker.engine.describe();
+                        let helped = worker.has_helpers().then(cpus::thread_id);
+                        let description = worker.describe();
                         let _ = sender.send(Ok(WorkerReady { index, description, helped, calls }));
                         drop(sender);
                         pool.serve(|round: Arc<WorkerRound>, line| {
-                            round.run(&mut worker, depth, line)
+                            round.run(worker.as_mut(), line);
                         });
                         let mut calls = CallTallies::new();
-                        close(worker, origin, &mut calls);
+                        worker.close(origin, &mut calls);
                         let _ = send_end.send(calls);
                     }
                     Err(error) => {
@@ -174,16 +213,14 @@ impl WorkerThreads {
     /// Readies a round, which starts with its line.
     pub(super) fn submit(
         &self,
-        ops: u64,
-        landing: bool,
+        kind: RoundKind,
         memory: Option<Arc<MappedMemory>>,
     ) -> CallResult<()> {
         let workers = self.pool.threads() as usize;
         self.pool.submit(
             "I/O",
             WorkerRound {
-                ops,
-                landing,
+                kind,
                 line: OnceLock::new(),
                 progress: RoundProgress::new(self.origin, workers),
                 reports: Mutex::new(Vec::with_capacity(workers)),
@@ -191,6 +228,17 @@ impl WorkerThreads {
                 memory,
             },
         )
+    }
+
+    /// Runs a round at once and waits for its end.
+    pub(super) fn run(
+        &self,
+        kind: RoundKind,
+        memory: Option<Arc<MappedMemory>>,
+    ) -> CallResult<IoDone> {
+        self.submit(kind, memory)?;
+        self.pool.start(&Arc::new(StartLine::new(self.pool.threads())));
+        self.reap()
     }
 
     /// Waits for the end of the round.

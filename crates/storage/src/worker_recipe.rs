@@ -15,7 +15,7 @@ use super::io_error;
 use super::store_place::FileEntry;
 use super::uring::{RingKind, UringEngine};
 use super::worker::{BlockOrder, GpuStaging, IoWorker, WorkerParts};
-use super::worker_pool::{CallTallies, WorkerFactory, tally};
+use super::worker_pool::{CallTallies, RoundWorker, WorkerFactory, tally};
 use pathline_host::clock::ClockOrigin;
 
 /// The parts from which a thread makes its worker.
@@ -206,14 +206,14 @@ impl ThreadRecipe {
 const REGISTER: &str = "io_uring_register";
 
 impl WorkerFactory for ThreadRecipe {
-    fn make(mut self: Box<Self>, calls: &mut CallTallies) -> CallResult<IoWorker> {
+    fn make(mut self: Box<Self>, calls: &mut CallTallies) -> CallResult<Box<dyn RoundWorker>> {
         if let Some(staging) = self.staging.as_mut() {
             staging.copier.enter()?;
         }
         let engine = self.engine(calls)?;
         let flush = self.io.writes() && self.io.cache != IoCache::Direct;
         let ThreadRecipe { index, number, io, blocks, path, name, staging, .. } = *self;
-        Ok(IoWorker::new(WorkerParts {
+        Ok(Box::new(IoWorker::new(WorkerParts {
             index,
             number,
             io,
@@ -224,14 +224,6 @@ impl WorkerFactory for ThreadRecipe {
             engine,
             staging,
             sync: flush.then_some(blocks.file),
-        }))
-    }
-}
-
-/// Ends a worker, in its thread.
-pub(super) fn close(mut worker: IoWorker, origin: ClockOrigin, calls: &mut CallTallies) {
-    let begun = origin.ns();
-    if let Some(call) = worker.engine.let_go() {
-        tally(calls, call, 1, (origin.ns() - begun) as f64);
+        })))
     }
 }

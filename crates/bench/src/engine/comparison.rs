@@ -95,7 +95,7 @@ fn is_nearly_precise(half_width: f64, precision: f64, nth: usize) -> bool {
 impl RunningCase<'_> {
     /// Whether a sample leaves the same bytes for any number of repetitions.
     fn compares_samples(&self) -> bool {
-        self.entry.case.flows().all(|flow| flow.by.wire().is_none() && flow.by.io().is_none())
+        self.entry.case.flows().all(|flow| flow.by.wire().is_none() && !flow.by.is_on_files())
     }
 
     /// Whether a sample of blocks can represent each destination.

@@ -49,13 +49,18 @@ pub(super) struct StoreScope {
     pub(super) span: Bytes,
 }
 
+/// The NUMA domain next to a store, and the workers that suites use there at most.
+pub(super) fn near_domain(scope: &PlanScope<'_>, facts: &StoreFacts) -> (u32, u32) {
+    let topology = scope.topology;
+    let with_cpus = topology.numa.iter().filter(|d| d.cpus != CpuSet::default());
+    let near = with_cpus.clone().find(|d| Some(d.id) == facts.numa);
+    let numa = near.or(with_cpus.clone().next()).map_or(0, |d| d.id);
+    (numa, threads_of(topology, numa).min(MOST_THREADS))
+}
+
 impl StoreScope {
     pub(super) fn of(scope: &PlanScope<'_>, store: u32, facts: &StoreFacts) -> Self {
-        let topology = scope.topology;
-        let with_cpus = topology.numa.iter().filter(|d| d.cpus != CpuSet::default());
-        let near = with_cpus.clone().find(|d| Some(d.id) == facts.numa);
-        let numa = near.or(with_cpus.clone().next()).map_or(0, |d| d.id);
-        let threads = threads_of(topology, numa).min(MOST_THREADS);
+        let (numa, threads) = near_domain(scope, facts);
         Self { store, numa, threads, span: facts.span }
     }
 

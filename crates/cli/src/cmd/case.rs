@@ -77,6 +77,7 @@ fn explain_mover(mover: &Mover) -> String {
         Mover::Call { .. } => "a runtime call; nothing is carried, the call is timed",
         Mover::Wire { .. } => "messages between processes: library, operation",
         Mover::Io { .. } => "I/O on files: engine, operation, cache, span, queue depth, threads",
+        Mover::Meta { .. } => "metadata operations: operation, folders, files in each, threads",
     };
     format!("on {}, {what}", mover.at())
 }

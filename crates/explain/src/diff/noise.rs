@@ -100,7 +100,7 @@ fn rule_of(case: &Case) -> Option<&'static NoiseRule> {
 /// Kind of mover; of several, the one with the lowest number, which is the noisiest.
 fn mover_kind(flow: &Flow) -> (u8, &'static str) {
     match flow.by {
-        Mover::Io { .. } => (0, "io"),
+        Mover::Io { .. } | Mover::Meta { .. } => (0, "io"),
         Mover::Call { .. } => (1, "call"),
         Mover::Wire { .. } => (2, "wire"),
         Mover::Migrate { .. } => (3, "migrate"),

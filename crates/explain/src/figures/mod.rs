@@ -11,6 +11,7 @@ mod latency_bounds;
 mod local;
 mod managed;
 mod messages;
+mod metadata;
 pub mod numa_gpu;
 mod overhead;
 pub mod overlap;
@@ -188,6 +189,7 @@ const FIGURES: &[FigureSpec] = &[
     FigureSpec::new(&[SuiteId::StorageGrid], storage::find_grid)
         .sentences(&[plain(730), plain(740)])
         .on_terminal(&[("storage-grid-workers", WithFinding), ("storage-grid-copies", PageOnly)]),
+    FigureSpec::new(&[SuiteId::Metadata], metadata::find),
 ];
 
 /// Treatment of a figure on a terminal.

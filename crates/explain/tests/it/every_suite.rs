@@ -87,6 +87,9 @@ fn journal_of(suite: SuiteId) -> Journal {
         ]),
         SuiteId::Storage => storage_run(),
         SuiteId::StorageGrid => grid_run(),
+        SuiteId::Metadata => {
+            times(&["numa0.reg > store0.file by meta@numa0[create,own,d4,f256,t2] x 1B"])
+        }
     }
 }
 

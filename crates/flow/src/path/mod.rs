@@ -32,5 +32,6 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
             no("what goes between processes is a library's, not the node's alone")
         }
         Mover::Io { io, .. } => files::build(net, flow, &io),
+        Mover::Meta { .. } => no("metadata operations move no bytes over the node"),
     })
 }

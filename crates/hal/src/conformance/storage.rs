@@ -1,13 +1,13 @@
 //! Checks of file I/O: bytes, counts and refusals. They use store 0 and files of 1 MiB.
 
 use pathline_schema::{
-    Bytes, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec, IoStage, MemKind, Ns, Place, Unit,
-    VerifyResult,
+    Bytes, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec, IoStage, MemKind, MetaOp, MetaSpec,
+    Ns, Place, Unit, VerifyResult,
 };
 
 use super::{CheckFailure, NamedCheck, ensure, or_unsupported};
 use crate::{
-    FileStorage, GpuEnd, IoDone, IoId, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
+    FileStorage, GpuEnd, IoDone, IoId, IoJob, LocalMemory, Machine, MachineBuffer, MetaJob, OpenIo,
     WorkerRange,
 };
 
@@ -23,6 +23,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("storage: blocks go on to a GPU and come from it", staged_io),
     ("storage: invalid jobs are refused", invalid_jobs),
     ("storage: bad handles are errors", bad_handles),
+    ("storage: every metadata operation is counted and checked", metadata),
 ];
 
 type StorageCheckResult = Result<(), CheckFailure>;
@@ -411,4 +412,57 @@ fn bad_handles(machine: &Machine) -> StorageCheckResult {
     let done = case.open.reap()?;
     ensure!(done.ops == 4, "{} I/Os, not 4", done.ops);
     case.close()
+}
+
+/// Each operation, in folders of each worker and shared ones, of empty files and of small ones.
+fn metadata(machine: &Machine) -> StorageCheckResult {
+    let (numa, threads) = domain(machine)?;
+    for &op in MetaOp::ALL {
+        for folders in [IoFiles::Own, IoFiles::Shared] {
+            for bytes in [Bytes(1), Bytes(5), BLOCK] {
+                if op.is_of_folders() && bytes.0 > 1 {
+                    continue;
+                }
+                let files = if op.is_of_folders() { 0 } else { 9 };
+                let meta = MetaSpec { op, folders, dirs: 3, files, threads };
+                let job = MetaJob { meta, store: 0, bytes, numa };
+                let named = |e: CheckFailure| CheckFailure(format!("[{meta}] x {bytes}: {e}"));
+                if storage(machine)?.cannot_meta(&job).is_some() {
+                    return Ok(());
+                }
+                metadata_job(machine, job).map_err(named)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn metadata_job(machine: &Machine, job: MetaJob) -> StorageCheckResult {
+    let open = machine.open_meta(job, SEED)?;
+    let all = job.meta.items();
+    ensure!(!open.engine().is_empty(), "the engine has no description");
+    // All of them, one of them, all again, and fewer than workers.
+    for ops in [all, 1, all, all - 1] {
+        let gate = machine.gate()?;
+        open.submit(&gate, ops)?;
+        gate.release()?;
+        let done = open.reap()?;
+        let counted = done.reading.latency.count();
+        ensure!(done.ops == ops && counted == ops, "{} and {counted} of {ops}", done.ops);
+        ensure!(done.elapsed > Ns::ZERO, "it took {}", done.elapsed);
+        let by_then = done.reading.first_done_ops;
+        ensure!((1..=ops).contains(&by_then), "{by_then} of {ops} by the first");
+    }
+    open.land()?;
+    let verdict = open.check(SEED)?;
+    let known = machine.world.is_model() || verdict == VerifyResult::Verified;
+    ensure!(known, "{verdict:?}");
+    if job.meta.op.is_once() {
+        let gate = machine.gate()?;
+        let refused = open.submit(&gate, all + 1);
+        ensure!(refused.is_err(), "{} operations on {all} names", all + 1);
+        gate.release()?;
+    }
+    open.close()?;
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use pathline_hal::{FileStorage, IoDone, IoJob, LocalMemory, Machine};
+use pathline_hal::{FileStorage, IoDone, IoJob, LocalMemory, Machine, OpenIo};
 use pathline_live::live_with;
 use pathline_schema::{
     Bytes, Flow, IoEngine, IoFiles, IoOp, IoSpec, MemKind, Severity, StoreFacts, Topology,
@@ -309,6 +309,120 @@ fn files_of_this_machine_pass_the_conformance_checks() {
     assert!(names(dir.path()).is_empty());
 }
 
+fn meta(args: &str, bytes: u64) -> pathline_hal::MetaJob {
+    let mover: pathline_schema::Mover = format!("meta@numa0[{args}]").parse().unwrap();
+    let meta = *mover.meta().unwrap();
+    pathline_hal::MetaJob { meta, store: 0, bytes: Bytes(bytes), numa: 0 }
+}
+
+fn sample_tree(machine: &Machine, open: &OpenIo<'_>, ops: u64) -> pathline_hal::CallResult<IoDone> {
+    let gate = machine.gate()?;
+    open.submit(&gate, ops)?;
+    gate.release()?;
+    open.reap()
+}
+
+/// Every file and folder of a tree, by its path within the store's folder.
+fn tree(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for path in names(folder) {
+        if path.is_dir() {
+            all.extend(tree(&path));
+        }
+        all.push(path);
+    }
+    all
+}
+
+#[test]
+fn metadata_operations_leave_the_files_that_they_should_and_then_none() {
+    let dir = folder();
+    let machine = machine(dir.path(), false);
+    let sample = |open: &OpenIo<'_>, ops| sample_tree(&machine, open, ops).unwrap();
+    let files = |named: char| {
+        let is = |path: &PathBuf| {
+            path.file_name().unwrap().to_string_lossy().starts_with(named) && path.is_file()
+        };
+        tree(dir.path()).iter().filter(|path| is(path)).count()
+    };
+    // 2 workers, 3 folders of each, 5 files in each: 30. The second sample creates 7 anew.
+    let open = machine.open_meta(meta("create,own,d3,f5,t2", 100), SEED).unwrap();
+    assert_eq!(files('f'), 0);
+    let done = sample(&open, 30);
+    assert_eq!((done.ops, files('f')), (30, 30));
+    let written =
+        tree(dir.path()).into_iter().filter(|p| p.is_file()).map(|p| p.metadata().unwrap().len());
+    assert_eq!(written.filter(|&len| len == 100).count(), 30);
+    assert_eq!(done.reading.calls.keys().collect::<Vec<_>>(), ["close", "openat", "write"]);
+    sample(&open, 7);
+    assert_eq!(files('f'), 7);
+    open.land().unwrap();
+    assert_eq!(open.check(SEED).unwrap(), VerifyResult::Verified);
+    // One byte of one file is another one: the check names it.
+    let changed = tree(dir.path()).into_iter().find(|p| p.ends_with("d1-0/f1-2")).unwrap();
+    let file = File::options().write(true).open(&changed).unwrap();
+    file.write_all_at(b"\0\0", 50).unwrap();
+    let wrong = open.check(SEED).unwrap_err();
+    assert_eq!(wrong.severity, Severity::Corrupt);
+    assert!(wrong.thing.ends_with("d1-0/f1-2") && wrong.reason.contains("offset 50"), "{wrong}");
+    open.close().unwrap();
+    assert_eq!(files('f'), 0);
+    // Removal: the files exist before the sample and not after it.
+    let open = machine.open_meta(meta("delete,shared,d1,f9,t2", 1), SEED).unwrap();
+    sample(&open, 18);
+    assert_eq!(files('f'), 0);
+    // 4 of the 18 are removed; as many as the sample needs existed.
+    sample(&open, 4);
+    assert_eq!(files('f'), 0);
+    open.close().unwrap();
+    // A file that another process removes meanwhile fails the case.
+    let open = machine.open_meta(meta("stat,own,d1,f4,t1", 1), SEED).unwrap();
+    assert_eq!(files('f'), 4);
+    let gone = tree(dir.path()).into_iter().find(|p| p.ends_with("f0-2")).unwrap();
+    std::fs::remove_file(gone).unwrap();
+    let error = sample_tree(&machine, &open, 4).unwrap_err();
+    assert!(error.call == "fstatat" && error.thing.ends_with("d0-0/f0-2"), "{error}");
+    drop(open);
+    drop(machine);
+    assert!(names(dir.path()).is_empty());
+}
+
+#[test]
+fn metadata_of_a_small_file_system_is_refused_or_named() {
+    let dir = folder();
+    let at = dir.path().join("small");
+    std::fs::create_dir(&at).unwrap();
+    // 200 inodes and 8 MiB.
+    if !mount(&["-t", "tmpfs", "-o", "size=8m,nr_inodes=200", "none"], &at) {
+        missing("mount", "this user may not mount");
+        return;
+    }
+    let machine = machine(&at, false);
+    // 5 % of 200 stay free: 10. 180 files and 1 folder fit into the other 190, 190 files do not.
+    let refused = |job| machine.open_meta(job, SEED).err();
+    let error = refused(meta("create,own,d1,f195,t1", 1)).unwrap();
+    assert_eq!(error.severity, Severity::Exhausted);
+    assert!(error.reason.contains("196 files and folders are needed"), "{error}");
+    // 100 files of 64 KiB take 6.8 MiB of 8, of which a quarter stays free.
+    let error = refused(meta("create,own,d1,f100,t1", 65536)).unwrap();
+    assert!(error.severity == Severity::Exhausted && error.reason.contains("may take"), "{error}");
+    let open = machine.open_meta(meta("create,own,d1,f180,t1", 1), SEED).unwrap();
+    // Another process takes the inodes in the meantime.
+    for nth in 0..100 {
+        File::create(at.join(format!("other-{nth}"))).unwrap();
+    }
+    let error = sample_tree(&machine, &open, 180).unwrap_err();
+    assert_eq!((error.severity, error.code), (Severity::Exhausted, 28));
+    assert!(error.way_out.contains("inodes"), "{error}");
+    // The next sample of fewer files is fine.
+    assert_eq!(sample_tree(&machine, &open, 20).unwrap().ops, 20);
+    drop(open);
+    drop(machine);
+    let left = names(&at);
+    assert!(left.len() == 100 && left.iter().all(|p| p.to_string_lossy().contains("other-")));
+    assert!(std::process::Command::new("umount").arg(&at).status().unwrap().success());
+}
+
 /// Names the folder of the process that is killed.
 const KILLED: &str = "PATHLINE_TEST_KILLED";
 
@@ -318,6 +432,7 @@ fn leftovers_of_a_killed_process_go_at_the_next_start() {
         let machine = machine(Path::new(&path), false);
         let read = io("aio", "seq-read,cached,shared,1MiB,q4,n1,t1");
         let _bench = Bench::open(&machine, read, 4096).unwrap();
+        let _tree = machine.open_meta(meta("stat,own,d2,f8,t1", 64), SEED).unwrap();
         println!("ready");
         // Nothing comes: it is killed here.
         std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -332,7 +447,8 @@ fn leftovers_of_a_killed_process_go_at_the_next_start() {
     assert_eq!(names(dir.path()), left);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(names(&left[0]).len() == 2, "a marker and a file");
+    assert!(names(&left[0]).len() == 3, "a marker, a file and a tree");
+    assert_eq!(tree(&left[0]).len(), 3 + 2 + 16, "2 folders of 8 files");
     drop(machine(dir.path(), false));
     assert!(names(dir.path()).is_empty());
 }

@@ -33,6 +33,6 @@ proptest! {
         prop_assert!(facts.faults != Some(FaultHandling::InPlace) || launched, "{mover}");
         let effect = mover.effect(pathline_schema::Bytes(64));
         prop_assert!(facts.moves_bytes || effect.reads.0 + effect.writes.0 == 0, "{mover}");
-        prop_assert_eq!(mover.workers().is_some(), mover.threads() > 0 || mover.io().is_some());
+        prop_assert_eq!(mover.workers().is_some(), mover.threads() > 0 || mover.is_on_files());
     }
 }

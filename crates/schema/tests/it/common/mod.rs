@@ -94,6 +94,7 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (gpu(), select(RuntimeCall::ALL)).prop_map(|(at, call)| Mover::Call { at, call }),
         (unit(), wire()).prop_map(|(at, wire)| Mover::Wire { at, wire }),
         (any::<u32>(), io()).prop_map(|(n, io)| Mover::Io { at: Unit::Numa(n), io }),
+        (any::<u32>(), meta()).prop_map(|(n, meta)| Mover::Meta { at: Unit::Numa(n), meta }),
     ]
     .prop_map(has_strategy)
 }
@@ -110,8 +111,19 @@ const fn has_strategy(mover: Mover) -> Mover {
         | Mover::Batch { .. }
         | Mover::Call { .. }
         | Mover::Wire { .. }
-        | Mover::Io { .. } => mover,
+        | Mover::Io { .. }
+        | Mover::Meta { .. } => mover,
     }
+}
+
+/// Metadata operations of every kind.
+fn meta() -> impl Strategy<Value = MetaSpec> {
+    let counts = (1..=u32::MAX, 1..=u32::MAX, 1..=u32::MAX);
+    (select(MetaOp::ALL), select(IoFiles::ALL), counts).prop_map(|(op, folders, counts)| {
+        let (dirs, files, threads) = counts;
+        let files = if op.is_of_folders() { 0 } else { files };
+        MetaSpec { op, folders, dirs, files, threads }
+    })
 }
 
 /// I/O of every kind.

@@ -1,0 +1,475 @@
+//! A worker of metadata operations: creates, asks for, reads and removes many small files and folders.
+
+use std::ffi::CStr;
+use std::fmt::Write;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pathline_hal::{CallError, CallResult};
+use pathline_host::clock::ClockOrigin;
+use pathline_host::{cpus, pattern};
+use pathline_schema::{Bytes, IoFiles, MetaOp, MetaSpec, Severity};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+
+use super::io_error;
+use super::io_tally::{CallTimes, IoTimes};
+use super::worker::{RoundProgress, RoundReport};
+use super::worker_pool::{CallTallies, RoundWorker, WorkerFactory};
+
+/// Most operations of a worker in a check.
+const CHECKED: u64 = 64;
+/// Operations between two looks at whether another worker has failed.
+const LOOK_EVERY: u64 = 16;
+
+/// The tree and the names in it.
+#[derive(Debug, Clone)]
+pub(super) struct TreeLayout {
+    pub(super) meta: MetaSpec,
+    /// Content of each file in bytes; 0 of empty ones.
+    pub(super) content: u64,
+    /// The pattern of the contents.
+    pub(super) seed: u64,
+    /// The folder of the tree, by which all names in it are looked up.
+    pub(super) root: Arc<OwnedFd>,
+    /// Its path, for errors.
+    pub(super) path: PathBuf,
+}
+
+/// A name relative to the tree's folder, with its zero byte.
+#[derive(Debug, Default)]
+pub(super) struct ItemName(String);
+
+impl ItemName {
+    fn set(&mut self, text: std::fmt::Arguments<'_>) -> &CStr {
+        self.0.clear();
+        // Writing to a string cannot fail.
+        let _ = self.0.write_fmt(text);
+        self.0.push('\0');
+        CStr::from_bytes_until_nul(self.0.as_bytes()).unwrap_or_default()
+    }
+    fn text(&self) -> &str {
+        self.0.trim_end_matches('\0')
+    }
+}
+
+impl TreeLayout {
+    /// The folder that worker `worker`'s `nth` folder is: of its own, or one that all share.
+    fn parent(&self, worker: usize, nth: u64) -> (usize, u64) {
+        match self.meta.folders {
+            IoFiles::Own => (worker, nth),
+            IoFiles::Shared => (0, nth),
+        }
+    }
+
+    /// The folders that hold all items.
+    pub(super) fn parents(&self) -> impl Iterator<Item = String> + use<> {
+        let each = if self.meta.op.is_of_folders() { 1 } else { self.meta.dirs };
+        let owners = match self.meta.folders {
+            IoFiles::Own => self.meta.threads,
+            IoFiles::Shared => 1,
+        };
+        (0..owners).flat_map(move |owner| (0..each).map(move |nth| format!("d{owner}-{nth}")))
+    }
+
+    /// The name of an item of a worker.
+    pub(super) fn name<'n>(&self, name: &'n mut ItemName, worker: usize, item: u64) -> &'n CStr {
+        if self.meta.op.is_of_folders() {
+            let (owner, nth) = self.parent(worker, 0);
+            return name.set(format_args!("d{owner}-{nth}/d{worker}-{item}"));
+        }
+        let files = u64::from(self.meta.files.max(1));
+        let (owner, nth) = self.parent(worker, item / files);
+        name.set(format_args!("d{owner}-{nth}/f{worker}-{}", item % files))
+    }
+
+    /// The first bytes of a file, which differ from those of all others.
+    fn first_word(&self, worker: usize, item: u64) -> [u8; 8] {
+        let number = worker as u64 * self.meta.items_each() + item;
+        pathline_hal::pattern::word(self.seed ^ u64::MAX, number).to_le_bytes()
+    }
+
+    /// Fills a buffer with the pattern that all files have after their first word.
+    fn fill(&self, buffer: &mut [u8]) {
+        pattern::fill_part(buffer, 0, self.seed);
+    }
+
+    fn sign(&self, buffer: &mut [u8], worker: usize, item: u64) {
+        for (byte, of) in buffer.iter_mut().zip(self.first_word(worker, item)) {
+            *byte = of;
+        }
+    }
+
+    /// Why an item is not as it must be; none if it is.
+    pub(super) fn find_wrong(
+        &self,
+        name: &mut ItemName,
+        (worker, item): (usize, u64),
+        buffers: (&mut Vec<u8>, &mut Vec<u8>),
+    ) -> io::Result<Option<String>> {
+        let at = self.name(name, worker, item);
+        let stat = rustix::fs::statat(&*self.root, at, AtFlags::SYMLINK_NOFOLLOW)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if self.meta.op.is_of_folders() {
+            return Ok((kind != FileType::Directory).then(|| "it is no folder".to_owned()));
+        }
+        let size = stat.st_size.cast_unsigned();
+        if kind != FileType::RegularFile || size != self.content {
+            return Ok(Some(format!("it has {}, not {}", Bytes(size), Bytes(self.content))));
+        }
+        if self.content == 0 {
+            return Ok(None);
+        }
+        let (expected, read) = buffers;
+        let len = usize::try_from(self.content).unwrap_or(0);
+        expected.resize(len, 0);
+        read.clear();
+        read.resize(len, 0);
+        self.fill(expected);
+        self.sign(expected, worker, item);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&*self.root, at, flags, Mode::empty())?;
+        read_whole(&file, read)?;
+        let wrong = expected.iter().zip(read.iter()).position(|(a, b)| a != b);
+        Ok(wrong.map(|offset| format!("the byte at offset {offset} is not the one written")))
+    }
+}
+
+fn read_whole(file: &OwnedFd, buffer: &mut [u8]) -> io::Result<()> {
+    match rustix::io::read(file, &mut *buffer)? {
+        n if n == buffer.len() => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Times of the calls of an operation.
+#[derive(Debug, Default)]
+struct MetaCalls {
+    open: CallTimes,
+    data: CallTimes,
+    close: CallTimes,
+    other: CallTimes,
+}
+
+/// A thread's own things.
+pub(super) struct MetaWorker {
+    index: usize,
+    tree: TreeLayout,
+    name: ItemName,
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+    /// The items that exist, from a first one on.
+    made: Range<u64>,
+    next: u64,
+    latency: IoTimes,
+    calls: MetaCalls,
+}
+
+impl MetaWorker {
+    fn new(index: usize, tree: TreeLayout) -> Self {
+        let mut buffer = vec![0; usize::try_from(tree.content).unwrap_or(0)];
+        tree.fill(&mut buffer);
+        Self {
+            index,
+            tree,
+            name: ItemName::default(),
+            buffer,
+            scratch: Vec::new(),
+            made: 0..0,
+            next: 0,
+            latency: IoTimes::new(),
+            calls: MetaCalls::default(),
+        }
+    }
+
+    /// The function that an operation is named after.
+    fn call(&self) -> &'static str {
+        match self.tree.meta.op {
+            MetaOp::Create | MetaOp::Read => "openat",
+            MetaOp::Stat => "fstatat",
+            MetaOp::Mkdir => "mkdirat",
+            MetaOp::Delete | MetaOp::Rmdir => "unlinkat",
+        }
+    }
+
+    fn failed(&self, call: &str, error: &io::Error) -> CallError {
+        let thing = self.tree.path.join(self.name.text());
+        let failed = io_error::on(call, &thing, error);
+        match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => {
+                failed.or_try("no room or no inodes are left: use fewer files or smaller ones")
+            }
+            Some(libc::EMLINK) => {
+                failed.or_try("a folder holds no more folders here: use fewer of them")
+            }
+            _ => failed,
+        }
+    }
+
+    fn create(&mut self, item: u64, origin: ClockOrigin) -> CallResult<()> {
+        self.tree.sign(&mut self.buffer, self.index, item);
+        let begun = origin.ns();
+        let name = self.tree.name(&mut self.name, self.index, item);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let opened = rustix::fs::openat(&*self.tree.root, name, flags, mode);
+        let file = opened.map_err(|error| self.failed("openat", &error.into()))?;
+        let mut at = origin.ns();
+        self.calls.open.add(at - begun);
+        if !self.buffer.is_empty() {
+            let wrote = rustix::io::write(&file, &self.buffer);
+            let wrote = wrote.map_err(|error| self.failed("write", &error.into()))?;
+            if wrote != self.buffer.len() {
+                let full = io::Error::from_raw_os_error(libc::ENOSPC);
+                return Err(self.failed("write", &full));
+            }
+            let written = origin.ns();
+            self.calls.data.add(written - at);
+            at = written;
+        }
+        // Network file systems report a failed write here.
+        close(file).map_err(|error| self.failed("close", &error))?;
+        self.calls.close.add(origin.ns() - at);
+        Ok(())
+    }
+
+    fn read(&mut self, item: u64, origin: ClockOrigin) -> CallResult<()> {
+        let begun = origin.ns();
+        let name = self.tree.name(&mut self.name, self.index, item);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let opened = rustix::fs::openat(&*self.tree.root, name, flags, Mode::empty());
+        let file = opened.map_err(|error| self.failed("openat", &error.into()))?;
+        let mut at = origin.ns();
+        self.calls.open.add(at - begun);
+        if !self.buffer.is_empty() {
+            let read = read_whole(&file, &mut self.buffer);
+            read.map_err(|error| self.failed("read", &error))?;
+            let done = origin.ns();
+            self.calls.data.add(done - at);
+            at = done;
+        }
+        close(file).map_err(|error| self.failed("close", &error))?;
+        self.calls.close.add(origin.ns() - at);
+        Ok(())
+    }
+
+    /// One operation by one call.
+    fn plain(&mut self, item: u64, op: MetaOp, origin: ClockOrigin) -> CallResult<()> {
+        let begun = origin.ns();
+        let name = self.tree.name(&mut self.name, self.index, item);
+        let root = self.tree.root.as_fd();
+        let done = match op {
+            MetaOp::Stat => rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).map(drop),
+            MetaOp::Mkdir => rustix::fs::mkdirat(root, name, Mode::RWXU),
+            MetaOp::Rmdir => rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR),
+            MetaOp::Delete | MetaOp::Create | MetaOp::Read => {
+                rustix::fs::unlinkat(root, name, AtFlags::empty())
+            }
+        };
+        done.map_err(|error| self.failed(self.call(), &error.into()))?;
+        self.calls.other.add(origin.ns() - begun);
+        Ok(())
+    }
+
+    /// Removes the file of a creation that failed half-way, which nothing counts.
+    fn take_back(&mut self, item: u64) {
+        let name = self.tree.name(&mut self.name, self.index, item);
+        let _ = rustix::fs::unlinkat(&*self.tree.root, name, AtFlags::empty());
+    }
+
+    fn operate(&mut self, item: u64, op: MetaOp, origin: ClockOrigin) -> CallResult<()> {
+        match op {
+            MetaOp::Create => {
+                let created = self.create(item, origin);
+                // A file that could not be opened is not this one's.
+                if created.as_ref().is_err_and(|error| error.call != "openat") {
+                    self.take_back(item);
+                }
+                created
+            }
+            MetaOp::Read => self.read(item, origin),
+            _ => self.plain(item, op, origin),
+        }
+    }
+
+    /// The item of the round's next operation.
+    fn next_item(&self) -> u64 {
+        match self.tree.meta.op {
+            MetaOp::Create | MetaOp::Mkdir => self.made.end,
+            MetaOp::Delete | MetaOp::Rmdir => self.made.start,
+            MetaOp::Stat | MetaOp::Read => self.next,
+        }
+    }
+
+    /// Notes that the operation on the next item has succeeded.
+    fn advance(&mut self) {
+        match self.tree.meta.op {
+            MetaOp::Create | MetaOp::Mkdir => self.made.end += 1,
+            MetaOp::Delete | MetaOp::Rmdir => self.made.start += 1,
+            MetaOp::Stat | MetaOp::Read => {
+                self.next = (self.next + 1) % self.tree.meta.items_each().max(1);
+            }
+        }
+    }
+
+    /// Creates or removes items until a round of `ops` operations can run.
+    fn bring_about(&mut self, ops: u64, origin: ClockOrigin) -> CallResult<()> {
+        let all = self.tree.meta.items_each();
+        let folders = self.tree.meta.op.is_of_folders();
+        let (make, remove) =
+            if folders { (MetaOp::Mkdir, MetaOp::Rmdir) } else { (MetaOp::Create, MetaOp::Delete) };
+        match self.tree.meta.op {
+            MetaOp::Create | MetaOp::Mkdir => {
+                while !self.made.is_empty() {
+                    self.operate(self.made.start, remove, origin)?;
+                    self.made.start += 1;
+                }
+                self.made = 0..0;
+            }
+            op => {
+                let wanted = if op.is_once() { ops.min(all) } else { all };
+                // Those left over by the last round keep their places at the end.
+                while self.made.end - self.made.start < wanted {
+                    if self.made.end < all {
+                        self.operate(self.made.end, make, origin)?;
+                        self.made.end += 1;
+                    } else {
+                        self.operate(self.made.start - 1, make, origin)?;
+                        self.made.start -= 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, progress: &RoundProgress, ops: u64, landing: bool) -> CallResult<()> {
+        let (op, origin) = (self.tree.meta.op, progress.origin);
+        for done in 0..ops {
+            if done.is_multiple_of(LOOK_EVERY) && progress.has_failed() {
+                break;
+            }
+            let item = self.next_item();
+            if landing && op == MetaOp::Read {
+                self.buffer.fill(0);
+            }
+            let begun = origin.ns();
+            self.operate(item, op, origin)?;
+            self.latency.add(origin.ns() - begun);
+            self.advance();
+            progress.set_done(self.index, done + 1);
+            if landing {
+                self.check(item)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what an operation has brought, apart from what is there afterwards.
+    fn check(&mut self, item: u64) -> CallResult<()> {
+        let op = self.tree.meta.op;
+        let wrong = match op {
+            MetaOp::Read => {
+                self.scratch.resize(self.buffer.len(), 0);
+                self.tree.fill(&mut self.scratch);
+                self.tree.sign(&mut self.scratch, self.index, item);
+                let wrong = self.buffer.iter().zip(&self.scratch).position(|(a, b)| a != b);
+                wrong.map(|at| format!("the byte at offset {at} is not the one written"))
+            }
+            MetaOp::Delete | MetaOp::Rmdir => {
+                let name = self.tree.name(&mut self.name, self.index, item);
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                let there = rustix::fs::statat(&*self.tree.root, name, flags).is_ok();
+                there.then(|| "it still exists".to_owned())
+            }
+            MetaOp::Create | MetaOp::Mkdir | MetaOp::Stat => {
+                let (mut a, mut b) = (Vec::new(), Vec::new());
+                let at = (self.index, item);
+                let found = self.tree.find_wrong(&mut self.name, at, (&mut a, &mut b));
+                found.map_err(|error| self.failed("verify", &error))?
+            }
+        };
+        wrong.map_or(Ok(()), |reason| {
+            let thing = self.tree.path.join(self.name.text()).display().to_string();
+            Err(CallError::new(Severity::Corrupt, "verify", thing, reason)
+                .or_try("rerun this case alone; if it repeats, suspect the file system"))
+        })
+    }
+
+    fn account(&mut self, report: &mut RoundReport) {
+        report.latency = self.latency.take();
+        let MetaCalls { open, data, close, other } = std::mem::take(&mut self.calls);
+        let moved = if self.tree.meta.op == MetaOp::Create { "write" } else { "read" };
+        let all = [("openat", open), (moved, data), ("close", close), (self.call(), other)];
+        report.calls.extend(all.into_iter().filter(|(_, calls)| calls.count > 0));
+    }
+}
+
+/// Closes a file and returns what closing it reports.
+fn close(file: OwnedFd) -> io::Result<()> {
+    // SAFETY: the number is this function's alone, and is not used again.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl RoundWorker for MetaWorker {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn describe(&self) -> String {
+        let content = self.tree.content > 0;
+        match self.tree.meta.op {
+            MetaOp::Create if content => "openat, write, close".to_owned(),
+            MetaOp::Read if content => "openat, read, close".to_owned(),
+            MetaOp::Create | MetaOp::Read => "openat, close".to_owned(),
+            _ => self.call().to_owned(),
+        }
+    }
+
+    fn landing_ops(&self) -> u64 {
+        self.tree.meta.items_each().min(CHECKED)
+    }
+
+    fn arrange(&mut self, progress: &RoundProgress, ops: u64) {
+        if let Err(error) = self.bring_about(ops, progress.origin) {
+            progress.fail(error);
+        }
+        self.calls = MetaCalls::default();
+    }
+
+    fn round(&mut self, progress: &RoundProgress, ops: u64, landing: bool) -> RoundReport {
+        let (user, system) = cpus::cpu_times();
+        let start = progress.origin.ns();
+        if let Err(error) = self.run(progress, ops, landing) {
+            progress.fail(error);
+        }
+        let mut report = RoundReport { start, ..RoundReport::default() };
+        report.end = progress.origin.ns();
+        if ops > 0 {
+            progress.first_ended(report.end);
+        }
+        let (user_then, system_then) = cpus::cpu_times();
+        (report.user, report.system) = (user_then - user, system_then - system);
+        self.account(&mut report);
+        report
+    }
+
+    fn close(&mut self, _: ClockOrigin, _: &mut CallTallies) {}
+}
+
+/// The parts from which a thread makes its worker.
+pub(super) struct MetaRecipe {
+    pub(super) index: usize,
+    pub(super) tree: TreeLayout,
+}
+
+impl WorkerFactory for MetaRecipe {
+    fn make(self: Box<Self>, _: &mut CallTallies) -> CallResult<Box<dyn RoundWorker>> {
+        Ok(Box::new(MetaWorker::new(self.index, self.tree)))
+    }
+}
