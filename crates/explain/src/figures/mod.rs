@@ -17,6 +17,7 @@ mod overhead;
 pub mod overlap;
 pub mod pairs;
 mod patterns;
+mod peer_bars;
 mod peers;
 mod registration;
 pub mod routes;

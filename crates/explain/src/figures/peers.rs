@@ -3,8 +3,8 @@
 use pathline_schema::{Bytes, CopyAgent, Flow, MemKind, Mover, SuiteId, Transport, WireOp};
 
 use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, extremes, grid, published_clause,
-    sorted,
+    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, extremes, grid, peer_bars,
+    published_clause, sorted,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -13,7 +13,7 @@ const SUITE: SuiteId = SuiteId::MpiPeers;
 
 /// What moves the bytes of a pair: a row of the figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum PeerMover {
+pub(super) enum PeerMover {
     /// MPI over the runtime as it was started.
     Mpi,
     /// MPI over copy engines.
@@ -42,7 +42,7 @@ impl PeerMover {
             _ => None,
         }
     }
-    fn label(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Mpi => "MPI",
             Self::MpiEngine => "MPI, copy engine",
@@ -68,17 +68,20 @@ impl PeerMover {
 }
 
 /// A measured pair of GPUs.
-struct PeerValue<'b, 'a> {
-    by: PeerMover,
+pub(super) struct PeerValue<'b, 'a> {
+    pub(super) by: PeerMover,
     from: u32,
-    to: u32,
+    pub(super) to: u32,
     size: Bytes,
-    is_ping: bool,
+    pub(super) is_ping: bool,
     entry: &'b RunEntry<'a>,
 }
 
 impl PeerValue<'_, '_> {
-    fn cell(&self, run: &RunView) -> FigureCell {
+    pub(super) fn is_mpi(&self) -> bool {
+        self.by.is_mpi()
+    }
+    pub(super) fn cell(&self, run: &RunView) -> FigureCell {
         let quantity = if self.is_ping { CaseQuantity::StepUs } else { CaseQuantity::Payload };
         run.cell(self.entry, quantity)
     }
@@ -109,7 +112,12 @@ pub(super) fn find(run: &RunView) -> SuiteFindings {
         let of_size: Vec<&PeerValue> =
             all.iter().filter(|v| (v.size, v.is_ping) == (size, is_ping)).collect();
         match sources.as_slice() {
-            [source] => figures.extend(from_one(run, *source, size, &of_size)),
+            [source] => {
+                let table = from_one(run, *source, size, &of_size);
+                let bars =
+                    table.as_ref().and_then(|t| peer_bars::figure(run, t, *source, &of_size));
+                figures.extend(table.into_iter().chain(bars));
+            }
             _ => {
                 let movers = sorted(of_size.iter().map(|v| v.by));
                 figures.extend(movers.into_iter().filter_map(|by| matrix(run, by, size, &of_size)));
