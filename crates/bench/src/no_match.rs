@@ -117,9 +117,13 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         {
             format!("two processes are needed: {}", launch(2))
         }
-        CclCollectives | CclPairs if ranks == 0 => {
-            format!("processes are needed: {}", own(u32::try_from(gpus).unwrap_or(2).clamp(2, 8)))
+        CclCollectives | CclPairs if gpus < 2 => {
+            format!("two GPUs are needed, and this machine has {gpus}")
         }
+        CclCollectives | CclPairs if ranks == 0 => format!(
+            "processes are needed: {}, or --ranks 1 for one process with a thread for each GPU",
+            own(u32::try_from(gpus).unwrap_or(2).clamp(2, 8))
+        ),
         Ucx | UcxSwitches | Shm if ranks < 2 => format!("two processes are needed: {}", own(2)),
         MpiOneSided | Ucx | UcxMixed | UcxSwitches | Shm | Registration if scope.simulated => {
             "models have no such messages; measure them on a real node".to_owned()

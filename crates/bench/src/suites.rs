@@ -4,6 +4,7 @@
 mod at_once;
 pub(crate) mod between;
 pub(crate) mod bystander;
+mod collective_threads;
 mod contention;
 mod memory;
 mod metadata;

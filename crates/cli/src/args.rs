@@ -17,7 +17,7 @@ use pathline_runner::{
     DeviceMemory, HostMachine, LibraryChoice, LibraryProbe, MachineChoice, MachineModel, RankJob,
     RunRequest, StorePlaces, WorkerFault,
 };
-use pathline_schema::{Bytes, CasePattern, Ns, RunSettings};
+use pathline_schema::{Bytes, CasePattern, Ns, RunSettings, SuiteId};
 
 use crate::known_name::KnownName;
 
@@ -232,6 +232,16 @@ impl SelectArgs {
             "suite {suite} needs a place for its files: name a folder, in which they are made and \
              removed again, with --store DIR; --machine NAME simulates one"
         ))
+    }
+
+    /// Number of own processes: as asked, and one with a thread for each GPU if only collectives and
+    /// messages of NCCL or RCCL are selected, which need nothing else. 0 for a run without ranks.
+    pub(crate) fn own_ranks(&self, asked: Option<u32>) -> u32 {
+        let by_threads = |suite: &String| {
+            [SuiteId::CclCollectives, SuiteId::CclPairs].iter().any(|id| id.word() == suite)
+        };
+        let threads = !self.suite.is_empty() && self.suite.iter().all(by_threads);
+        asked.unwrap_or(u32::from(threads))
     }
 
     /// The machine that is chosen: read and parsed, not opened.

@@ -35,6 +35,9 @@ impl Figure {
             FigureBody::Stacks(s) => {
                 Box::new(s.stacks.iter().flat_map(|s| s.parts.iter().map(|p| &p.cell)))
             }
+            FigureBody::Panels(p) => Box::new(
+                p.panels.iter().flat_map(|p| &p.lines).flat_map(|l| l.points.iter().map(|p| &p.1)),
+            ),
             FigureBody::Gaps(g) => {
                 Box::new(g.panels.iter().flat_map(|p| p.1.iter().flatten().map(|g| &g.cell)))
             }
@@ -61,6 +64,8 @@ pub enum FigureBody {
     Stacks(StacksBody),
     /// Differences by row and column, one panel per statistic.
     Gaps(GapsBody),
+    /// Small charts with common axes.
+    Panels(PanelsBody),
 }
 
 /// Whether higher or lower is better.
@@ -279,6 +284,45 @@ pub struct ChartLine {
     pub name: String,
     /// Points by ascending x.
     pub points: Vec<(f64, FigureCell)>,
+}
+
+/// Small charts with common axes, one for each operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PanelsBody {
+    /// Unit of the horizontal axis: `ranks`.
+    pub x_unit: String,
+    /// Unit of the vertical axis.
+    pub y_unit: String,
+    /// Charts, in reading order.
+    pub panels: Vec<FigurePanel>,
+    /// Whether higher or lower is better.
+    pub better: BetterWhen,
+}
+
+impl PanelsBody {
+    /// Names of all lines, each once, in the order of their first appearance.
+    pub fn line_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for line in self.panels.iter().flat_map(|panel| &panel.lines) {
+            if !names.contains(&line.name.as_str()) {
+                names.push(&line.name);
+            }
+        }
+        names
+    }
+}
+
+/// One of several small charts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FigurePanel {
+    /// Name of the operation.
+    pub name: String,
+    /// Lines; a name has the same colour in all panels.
+    pub lines: Vec<ChartLine>,
+    /// Horizontal lines: name and value.
+    pub levels: Vec<(String, f64)>,
+    /// A bound that depends on x: positions and values, by ascending x.
+    pub floor: Vec<(f64, f64)>,
 }
 
 /// Values side by side.

@@ -13,6 +13,12 @@ pub fn participants(flow: &Flow) -> usize {
     }
 }
 
+/// Whether threads of one process carry a collective in a run of several processes, as in a model. Its
+/// figures are of processes, so threads are compared apart from them.
+pub fn is_by_threads(journal: &Journal, flow: &Flow) -> bool {
+    journal.begin.ranks.len() > 1 && flow.src.rank == flow.dst.rank
+}
+
 /// Name and version of the library behind a transport, from the first rank that records it.
 pub fn library_name(journal: &Journal, via: Transport) -> String {
     let members = &journal.begin.ranks;

@@ -8,9 +8,9 @@ use pathline_schema::{GpuCaps, plain_line};
 
 use crate::figure::{
     BarsBody, BusyReport, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
-    FigureStack, GapsBody, Headline, LossBreakdown, LossStep, MatrixBody, MissingCase, PairedGap,
-    PublishedValue, RunIdentity, RunReport, RunWarning, SheetBody, SheetColumn, StackPart,
-    StacksBody, Suspicion,
+    FigurePanel, FigureStack, GapsBody, Headline, LossBreakdown, LossStep, MatrixBody, MissingCase,
+    PairedGap, PanelsBody, PublishedValue, RunIdentity, RunReport, RunWarning, SheetBody,
+    SheetColumn, StackPart, StacksBody, Suspicion,
 };
 
 /// A value that contains texts.
@@ -87,6 +87,8 @@ texts! {
     MatrixBody { unit, row_axis, col_axis, rows, cols, cells; better }
     CurvesBody { x_unit, y_unit, lines, ceilings, marks; better }
     ChartLine { name, points; }
+    PanelsBody { x_unit, y_unit, panels; better }
+    FigurePanel { name, lines, levels; floor }
     BarsBody { unit, bars; better }
     FigureBar { label, cell; }
     SheetBody { row_axis, columns, rows; }
@@ -122,6 +124,7 @@ impl EachText for FigureBody {
             Self::Sheet(body) => body.each_text(edit),
             Self::Stacks(body) => body.each_text(edit),
             Self::Gaps(body) => body.each_text(edit),
+            Self::Panels(body) => body.each_text(edit),
         }
     }
 }

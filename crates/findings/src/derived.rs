@@ -265,6 +265,16 @@ fn cells(body: &FigureBody) -> Vec<DerivedCell<'_>> {
                 }
             }
         }
+        FigureBody::Panels(p) => {
+            for panel in &p.panels {
+                for line in &panel.lines {
+                    for (x, cell) in &line.points {
+                        let row = format!("{}, {}", panel.name, line.name);
+                        add(&row, &format!("{x} {}", p.x_unit), &p.y_unit, p.better, cell);
+                    }
+                }
+            }
+        }
         FigureBody::Gaps(g) => {
             for (panel, rows) in &g.panels {
                 for (row, gaps) in g.rows.iter().zip(rows) {

@@ -100,7 +100,10 @@ fn group(members: &[RankMember], flow: &Flow) -> Option<Vec<(Rank, ExchangeMembe
     if src.rank == dst.rank {
         let member = members.iter().find(|m| m.rank == src.rank)?;
         let at = |unit: Unit| member.gpus.iter().position(|&gpu| Unit::Gpu(gpu) == unit);
-        let between = member.gpus.get(at(src.unit)?..=at(dst.unit)?)?;
+        let between: Vec<u32> = match at(src.unit).zip(at(dst.unit)) {
+            Some((first, last)) => member.gpus.get(first..=last)?.to_vec(),
+            None => threads_over(members, member, flow)?,
+        };
         return Some(between.iter().map(|&gpu| (src.rank, seat(member, gpu))).collect());
     }
     let of_rank = |rank: Rank| {
@@ -108,6 +111,15 @@ fn group(members: &[RankMember], flow: &Flow) -> Option<Vec<(Rank, ExchangeMembe
         Some((rank, seat(member, *member.gpus.first()?)))
     };
     (src.rank.0..=dst.rank.0).map(|rank| of_rank(Rank(rank))).collect()
+}
+
+/// GPUs that threads of a process drive although other processes have them too, as those of a model's
+/// first process do: all from the first to the last, each of a process of its node.
+fn threads_over(members: &[RankMember], first: &RankMember, flow: &Flow) -> Option<Vec<u32>> {
+    let (from, to) = (flow.src.unit.gpu()?, flow.dst.unit.gpu()?);
+    let of_node = |gpu: &u32| members.iter().any(|m| m.node == first.node && m.gpus.contains(gpu));
+    let gpus: Vec<u32> = (from..=to).take_while(of_node).collect();
+    (gpus.last() == Some(&to)).then_some(gpus)
 }
 
 #[cfg(test)]
@@ -167,11 +179,18 @@ mod tests {
                 "r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[ping] x 8B",
                 "ping over gpu0>gpu1 by cray-mpich[blit] x 8B from staged",
             ),
+            (
+                "r0.gpu0.vram > r0.gpu2.vram by ccl@gpu0[all_reduce] x 1MiB",
+                "all_reduce over gpu0-gpu2 by cray-mpich[blit] x 1MiB",
+            ),
         ] {
             assert_eq!(text(case).as_deref(), Ok(exchange));
         }
         let absent = text("r0.gpu0.vram > r7.gpu7.vram by mpi@gpu0[send-w64] x 16MiB");
         assert!(absent.is_err_and(|why| why.contains("not in this run")));
+        // No process has GPU 3.
+        let threads = text("r0.gpu0.vram > r0.gpu3.vram by ccl@gpu0[all_reduce] x 1MiB");
+        assert!(threads.is_err_and(|why| why.contains("not in this run")));
         let one_sided = text("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[put-w1] x 8B");
         assert!(one_sided.is_err_and(|why| why.contains("one-sided")));
     }

@@ -5,6 +5,7 @@ pub mod scores;
 
 mod draw;
 mod first_screen;
+mod panels;
 mod sheets;
 
 pub use first_screen::first_screen;
@@ -111,6 +112,7 @@ fn picture(page: &mut TermPage, figure: &Figure) {
                 page.wrapped(" ", 1, &figure.finding);
             }
         }
+        FigureBody::Panels(all) if !all.panels.is_empty() => panels::write(page, figure, all),
         FigureBody::Stacks(all) if !all.stacks.is_empty() => sheets::stacks(page, figure, all),
         _ => {}
     }

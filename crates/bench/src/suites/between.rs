@@ -7,7 +7,7 @@ use pathline_schema::{
     MessageOp, Mover, Place, Rank, RankMember, ShmCopies, Transport, UcxSetting, Unit, WireOp,
 };
 
-use super::{bystander, coarse_first, copies, sizes};
+use super::{bystander, coarse_first, collective_threads, copies, sizes};
 use crate::needs::needs_driver;
 use crate::scope::PlanScope;
 
@@ -303,7 +303,7 @@ fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
 }
 
 /// The next size with equal parts for `n`, in whole 8-byte elements.
-fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
+pub(super) fn divisible(op: Collective, bytes: Bytes, n: usize) -> Bytes {
     let parts = if op.is_split() { n as u64 } else { 1 };
     let unit = match op {
         Collective::Broadcast | Collective::Barrier => return bytes,
@@ -376,6 +376,7 @@ pub(super) fn ccl_collectives(scope: &PlanScope<'_>) -> Vec<Case> {
     // Cadences differ where a call costs as much as the bytes.
     collectives(scope, Transport::Ccl, MemKind::Vram, &all)
         .into_iter()
+        .chain(collective_threads::cases(scope))
         .filter(|c| {
             let small = c.timed.iter().all(|f| f.bytes <= Bytes::mib(1));
             c.cadence == Cadence::Streaming || small
@@ -603,6 +604,7 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
         let Some(member) = scope.ranks.iter().find(|m| m.rank == place.rank) else { continue };
         if let Unit::Gpu(gpu) = place.unit
             && !member.gpus.contains(&gpu)
+            && !collective_threads::has_threads(scope, flow, wire)
         {
             return Some(format!("rank {} has no gpu{gpu}", place.rank.0));
         }

@@ -28,7 +28,7 @@ pub(super) fn make_in(scope: &PlanScope<'_>, select: &SelectArgs) -> Result<RunP
 pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     args.select.check_stores()?;
     let machine = args.select.machine(&args.libraries)?;
-    let ranks = args.ranks.unwrap_or(0);
+    let ranks = args.select.own_ranks(args.ranks);
     let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), ranks);
     let (about, env) = (&survey.about, switches());
     let tuned = tuned(about.world == WorldKind::Real, &args.select);

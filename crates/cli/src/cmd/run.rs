@@ -181,7 +181,10 @@ fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
             "--ranks and {} processes of a launcher exclude each other: leave one of the two out",
             joined.count()
         )),
-        (None, asked) => Ok(asked.map(|count| RankJob::Own { count })),
+        (None, asked) => {
+            let count = args.select.own_ranks(asked);
+            Ok((count > 0).then_some(RankJob::Own { count }))
+        }
     }
 }
 

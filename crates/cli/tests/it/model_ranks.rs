@@ -120,3 +120,49 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
     let osu = text(&["report", out.to_str().unwrap(), "--format", "osu"]);
     assert_eq!(osu.matches("Bandwidth Test").count(), 14, "{osu}");
 }
+
+#[test]
+fn threads_of_one_process_need_no_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let suite = ["run", "--machine", "mi250x", "--suite", "ccl-collectives"];
+    let some = ["--case", "* > * by ccl x 1MiB", "--quiet", "--out", out.to_str().unwrap()];
+    stdout(&pathline(&[suite.as_slice(), &some].concat()));
+    let journal = std::fs::read_to_string(out.join("run.jsonl")).unwrap();
+    // One process with all eight GPUs.
+    assert!(journal.contains("r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB"));
+    assert!(!journal.contains("r1.gpu1"));
+}
+
+#[test]
+fn one_figure_has_every_library_by_threads_and_by_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let suites = "ccl-collectives,mpi-collectives";
+    let run = ["run", "--machine", "mi250x", "--ranks", "8", "--suite", suites];
+    let cases = ["--case", "* > * by ccl x 1MiB", "--case", "* > * by mpi x 1MiB"];
+    let to = ["--quiet", "--out", out.to_str().unwrap()];
+    stdout(&pathline(&[run.as_slice(), &cases, &to].concat()));
+    let json = stdout(&pathline(&["report", out.to_str().unwrap(), "--json", "-"]));
+    let derived: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let figures = derived["figures"].as_array().unwrap();
+    let figure = figures.iter().find(|f| f["id"] == "collectives-libraries").unwrap();
+    let cells = figure["cells"].as_array().unwrap();
+    let us = |row: &str, column: &str| {
+        let cell = cells.iter().find(|c| c["row"] == row && c["column"] == column);
+        cell.and_then(|c| c["value"].as_f64()).unwrap_or_else(|| panic!("{row} {column}: {json}"))
+    };
+    // KTH Fig. 11: RCCL is below MPI but for broadcast, here from 3 ranks on.
+    for n in 3..=5 {
+        let column = format!("{n} ranks");
+        let value = |op: &str, library: &str| us(&format!("{op}, {library}"), &column);
+        assert!(value("reduce", "RCCL, processes") < value("reduce", "Cray MPICH"));
+        assert!(value("all_reduce", "RCCL, processes") < value("all_reduce", "Cray MPICH"));
+        assert!(value("broadcast", "Cray MPICH") < value("broadcast", "RCCL, processes"));
+    }
+    // KTH Fig. 12: 8 threads take less than 7.
+    let threads = |n: u32| us("reduce, RCCL, threads", &format!("{n} ranks"));
+    assert!(threads(8) < 0.8 * threads(7), "{} {}", threads(8), threads(7));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("class=\"panels\""));
+}

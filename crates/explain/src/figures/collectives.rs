@@ -7,9 +7,9 @@ use pathline_schema::{Bytes, Cadence, Collective, ElementReduction, MemKind, Sui
 
 use super::latency_bounds::LatencyBounds;
 use super::sent_flows::{self, ChartSpec, SendKind, SentFlow, apart, memory, other_tool_cell};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings, published_clause};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, partner_panels, published_clause};
 use crate::fmt;
-use crate::message_records::CountedTimes;
+use crate::message_records::{CountedTimes, is_by_threads};
 use crate::run::{CaseQuantity, RunView};
 
 /// Sizes in the tables that compare with other tools; `report --format` has all sizes.
@@ -76,7 +76,8 @@ fn in_suite<'b, 'a>(run: &'b RunView<'a>, suite: SuiteId) -> Vec<CollectiveEntry
         };
         Some(CollectiveEntry { sent, op, reduced, in_place, unregistered, n: sent.participants() })
     };
-    sent_flows::in_suite(run, suite).into_iter().filter_map(done).collect()
+    let sent = sent_flows::in_suite(run, suite).into_iter();
+    sent.filter(|sent| !is_by_threads(run.journal, sent.flow)).filter_map(done).collect()
 }
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
@@ -104,6 +105,7 @@ fn figures(run: &RunView) -> Vec<Figure> {
         }
         figures.extend(barrier(run, suite, &all));
     }
+    figures.extend(partner_panels::figure(run));
     figures
 }
 

@@ -47,13 +47,18 @@ impl LatencyBounds {
         }
     }
 
+    /// A name and a time in us for each bound: `2 passes of the smallest copy`.
+    pub(super) fn levels(&self) -> Vec<(String, f64)> {
+        let line = |(passes, us): &(u32, f64)| {
+            (format!("{} of the smallest copy", pass_count(*passes)), *us)
+        };
+        self.levels.iter().map(line).collect()
+    }
+
     /// A figure of times with a line for each bound.
     pub(super) fn drawn_in(&self, mut figure: Figure) -> Figure {
         if let FigureBody::Curves(curves) = &mut figure.body {
-            let line = |(passes, us): &(u32, f64)| {
-                (format!("{} of the smallest copy", pass_count(*passes)), *us)
-            };
-            curves.ceilings.extend(self.levels.iter().map(line));
+            curves.ceilings.extend(self.levels());
         }
         figure
     }

@@ -16,6 +16,7 @@ pub mod numa_gpu;
 mod overhead;
 pub mod overlap;
 pub mod pairs;
+mod partner_panels;
 mod patterns;
 mod peer_bars;
 mod peers;
@@ -35,7 +36,7 @@ use TerminalUse::{Matrix, PageOnly, WithFinding};
 
 use crate::figure::{
     BarsBody, BetterWhen, ChartLine, CurvesBody, Figure, FigureBar, FigureBody, FigureCell,
-    Headline, HeadlineTone, MatrixBody, extremes,
+    FigurePanel, Headline, HeadlineTone, MatrixBody, PanelsBody, extremes,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView, is_stream, stream_name};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_explain::fmt;
-use pathline_explain::message_records::participants;
+use pathline_explain::message_records::{is_by_threads, participants};
 use pathline_schema::{
     Bytes, Cadence, Collective, LinkEnd, MemKind, SuiteId, Topology, Transport, WireOp,
 };
@@ -48,7 +48,10 @@ fn times<'a>(evidence: &Evidence<'a>) -> Vec<CollectiveTime<'a>> {
         let WireOp::Group { op, reduced, in_place: false, unregistered: false } = wire.op else {
             return None;
         };
-        (op != Collective::Barrier && reduced.is_usual()).then_some(CollectiveTime {
+        let is_usual = op != Collective::Barrier
+            && reduced.is_usual()
+            && !is_by_threads(evidence.run.journal, flow);
+        is_usual.then_some(CollectiveTime {
             op,
             via: wire.via,
             mem: flow.src.mem,

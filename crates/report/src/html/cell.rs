@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::number::{median, num, percent, signed_percent};
 use pathline_explain::figure::{
     BarsBody, BetterWhen, CurvesBody, FigureBar, FigureBody, FigureCell, GapsBody, LossBreakdown,
-    LossStep, MatrixBody, SheetBody, StacksBody,
+    LossStep, MatrixBody, PanelsBody, SheetBody, StacksBody,
 };
 
 use super::number::tick;
@@ -209,6 +209,9 @@ pub(super) fn key_names(body: &FigureBody) -> Vec<String> {
         FigureBody::Bars(_) => vec!["what".to_owned()],
         FigureBody::Sheet(s) => vec![s.row_axis.clone(), "quantity".to_owned()],
         FigureBody::Stacks(_) => vec!["what".to_owned(), "call".to_owned(), "how often".to_owned()],
+        FigureBody::Panels(p) => {
+            vec!["operation".to_owned(), "line".to_owned(), axis_name(&p.x_unit).to_owned()]
+        }
         FigureBody::Gaps(g) => vec!["statistic".to_owned(), g.row_axis.clone(), g.col_axis.clone()],
     }
 }
@@ -231,6 +234,7 @@ pub(super) fn entries(body: &FigureBody) -> Vec<CellEntry<'_>> {
         FigureBody::Bars(b) => bar_entries(b),
         FigureBody::Sheet(s) => sheet_entries(s),
         FigureBody::Stacks(s) => stack_entries(s),
+        FigureBody::Panels(p) => panel_entries(p),
         FigureBody::Gaps(g) => gap_entries(g),
     };
     all.into_iter().filter(|e| !is_blank(e.cell)).collect()
@@ -269,6 +273,19 @@ fn curve_entries(c: &CurvesBody) -> Vec<CellEntry<'_>> {
         for (x, cell) in &line.points {
             let keys = vec![line.name.clone(), tick(*x, &c.x_unit)];
             entries.push(CellEntry { place: keys.join(", "), keys, cell });
+        }
+    }
+    entries
+}
+
+fn panel_entries(p: &PanelsBody) -> Vec<CellEntry<'_>> {
+    let mut entries = Vec::new();
+    for panel in &p.panels {
+        for line in &panel.lines {
+            for (x, cell) in &line.points {
+                let keys = vec![panel.name.clone(), line.name.clone(), tick(*x, &p.x_unit)];
+                entries.push(CellEntry { place: keys.join(", "), keys, cell });
+            }
         }
     }
     entries
@@ -336,6 +353,7 @@ pub(super) fn judge<'a>(body: &'a FigureBody, page: PageContext<'a>) -> CellJudg
         FigureBody::Bars(b) => CellJudge::new(&b.unit, b.better),
         FigureBody::Sheet(_) => CellJudge::new("", BetterWhen::Neither),
         FigureBody::Stacks(_) => CellJudge::new("%", BetterWhen::Neither),
+        FigureBody::Panels(p) => CellJudge::new(&p.y_unit, p.better),
         FigureBody::Gaps(g) => CellJudge::new(&g.unit, BetterWhen::Neither),
     };
     judge.on(page)

@@ -169,11 +169,16 @@ pub(super) fn write(h: &mut HtmlBuilder, curves: &CurvesBody, judge: CellJudge<'
     }
 }
 
-fn text(h: &mut HtmlBuilder, class: &str, x: f64, y: f64, label: &str) {
+pub(super) fn text(h: &mut HtmlBuilder, class: &str, x: f64, y: f64, label: &str) {
     h.leaf("text", &[("class", &class), ("x", &PixelPos(x)), ("y", &PixelPos(y))], label);
 }
 
-fn segment(h: &mut HtmlBuilder, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+pub(super) fn segment(
+    h: &mut HtmlBuilder,
+    class: &str,
+    (x1, y1): (f64, f64),
+    (x2, y2): (f64, f64),
+) {
     let d = format!("M{} {}L{} {}", PixelPos(x1), PixelPos(y1), PixelPos(x2), PixelPos(y2));
     h.el("path", &[("class", &class), ("d", &d)], |_| {});
 }
@@ -271,7 +276,7 @@ fn crowd(ink: &[(f64, f64)], across: (f64, f64), down: (f64, f64)) -> usize {
 }
 
 /// Classes of a line: its legend switch, its colour, and its dash.
-fn classes(i: usize) -> String {
+pub(super) fn classes(i: usize) -> String {
     format!("l{i} s{} d{}", i % INKS, (i / INKS) % 3)
 }
 
@@ -346,11 +351,11 @@ fn write_point(
 }
 
 /// Alternates filled and hollow shapes, so that lines differ by more than colour.
-fn shape_class(i: usize) -> &'static str {
+pub(super) fn shape_class(i: usize) -> &'static str {
     if (i / 4).is_multiple_of(2) { "dot" } else { "dot hollow" }
 }
 
-fn shape(i: usize) -> &'static str {
+pub(super) fn shape(i: usize) -> &'static str {
     match i % 4 {
         0 => "M-3.2 0a3.2 3.2 0 1 1 6.4 0a3.2 3.2 0 1 1-6.4 0Z",
         1 => "M-2.9-2.9h5.8v5.8h-5.8Z",
@@ -428,7 +433,7 @@ fn write_names(h: &mut HtmlBuilder, plot: &CurvePlot<'_>) {
 }
 
 /// One switch per line; they need no script.
-fn write_legend(h: &mut HtmlBuilder, curves: &CurvesBody) {
+pub(super) fn write_legend(h: &mut HtmlBuilder, curves: &CurvesBody) {
     h.el("ul", &[("class", &"legend lines")], |h| {
         for (i, line) in curves.lines.iter().enumerate() {
             h.el("li", &[], |h| {

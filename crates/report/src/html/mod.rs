@@ -21,6 +21,7 @@ mod matrix;
 mod number;
 mod page;
 mod pair_maps;
+mod panels;
 mod scale;
 mod several;
 mod sheet;
@@ -86,6 +87,7 @@ pub fn render(
 fn style_rules<'a>(reports: impl IntoIterator<Item = &'a RunReport>) -> String {
     let lines = reports.into_iter().flat_map(|r| &r.figures).map(|f| match &f.body {
         FigureBody::Curves(c) => c.lines.len(),
+        FigureBody::Panels(p) => p.line_names().len(),
         _ => 0,
     });
     let most = lines.max().unwrap_or(0);
@@ -371,6 +373,7 @@ fn write_figure_body(h: &mut HtmlBuilder, id: &str, figure: &Figure, page: PageC
         FigureBody::Sheet(s) => sheet::write(h, s, page, &figure.title),
         FigureBody::Stacks(s) => stacks::write(h, s, page, &figure.title),
         FigureBody::Gaps(g) => gaps::write(h, g, judge, &figure.title),
+        FigureBody::Panels(p) => panels::write(h, p, judge),
     }
     write_losses(h, figure, judge);
 }

@@ -181,6 +181,17 @@ fn poison_figure(figure: &mut Figure) {
                 }
             }
         }
+        FigureBody::Panels(p) => {
+            (p.x_unit, p.y_unit) = (bad(), bad());
+            for panel in &mut p.panels {
+                panel.name = bad();
+                panel.levels = vec![(bad(), 31.0)];
+                for line in &mut panel.lines {
+                    line.name = bad();
+                    line.points.iter_mut().for_each(|(_, cell)| poison_cell(cell));
+                }
+            }
+        }
         FigureBody::Gaps(g) => {
             (g.unit, g.base, g.other) = (bad(), bad(), bad());
             (g.row_axis, g.col_axis) = (bad(), bad());

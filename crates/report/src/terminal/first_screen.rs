@@ -370,6 +370,7 @@ fn main_figure(report: &RunReport) -> Option<MainFigure<'_>> {
             FigureBody::Curves(curves) => curves.lines.len(),
             FigureBody::Bars(bars) => bars.bars.len(),
             FigureBody::Sheet(sheet) => sheet.rows.len(),
+            FigureBody::Panels(panels) => panels.panels.len(),
             _ => 0,
         };
         figure.has_value() && rows > 0 && super::is_drawn(figure)

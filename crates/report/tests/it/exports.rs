@@ -157,6 +157,7 @@ proptest! {
             pathline_explain::figure::FigureBody::Matrix(m) => m.cells.iter().flatten().map(|c| (0.0, c)).collect(),
             pathline_explain::figure::FigureBody::Sheet(_)
             | pathline_explain::figure::FigureBody::Stacks(_)
+            | pathline_explain::figure::FigureBody::Panels(_)
             | pathline_explain::figure::FigureBody::Gaps(_) => Vec::new(),
         }) {
             prop_assert!(x.is_finite());
