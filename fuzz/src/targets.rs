@@ -6,7 +6,7 @@ use std::str::FromStr;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeSpec, MessageLayer};
 use pathline_schema::{
-    Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, Topology, Unit,
+    Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, StripeLayout, Topology, Unit,
 };
 use pathline_topo::HostSnapshot;
 
@@ -190,6 +190,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
     Target { name: "topology", seeds: topologies, words: JSON, run: topology },
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
+    Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
 ];
 
@@ -484,6 +485,58 @@ fn topologies() -> Vec<Vec<u8>> {
         .filter_map(|text| MachineDesc::parse("preset", &utf8(text)).ok())
         .filter_map(|desc| serde_json::to_vec(&desc.topology()).ok())
         .collect()
+}
+
+/// Layouts of Lustre: plain with two targets, of a pool, and both as components.
+fn layouts() -> Vec<Vec<u8>> {
+    let plain = |magic: u32, pool: &[u8], targets: &[u32]| {
+        let mut bytes = [magic.to_le_bytes(), 1u32.to_le_bytes()].concat();
+        bytes.extend([0; 16]);
+        bytes.extend((1u32 << 20).to_le_bytes());
+        bytes.extend([2, 0, 0, 0]);
+        bytes.extend(pool);
+        for target in targets {
+            bytes.extend([0; 20]);
+            bytes.extend(target.to_le_bytes());
+        }
+        bytes
+    };
+    let file = plain(0x0bd1_0bd0, &[], &[3, 11]);
+    let pooled = plain(0x0bd3_0bd0, b"flash\0\0\0\0\0\0\0\0\0\0\0", &[]);
+    let mut both = 0x0bd6_0bd0u32.to_le_bytes().to_vec();
+    both.resize(14, 0);
+    both.extend(2u16.to_le_bytes());
+    both.resize(32, 0);
+    let (mut at, mut from) = (32 + 2 * 48u32, 0u64);
+    for part in [&file, &pooled] {
+        let size = part.len() as u32;
+        let mut entry = vec![0; 8];
+        entry.extend(from.to_le_bytes());
+        entry.extend(u64::MAX.to_le_bytes());
+        entry.extend(at.to_le_bytes());
+        entry.extend(size.to_le_bytes());
+        entry.resize(48, 0);
+        both.extend(entry);
+        (at, from) = (at + size, 1 << 30);
+    }
+    both.extend(&file);
+    both.extend(&pooled);
+    vec![file, pooled, both]
+}
+
+/// A layout that is read has no more targets than its bytes name.
+fn stripes(input: &[u8]) -> String {
+    match StripeLayout::parse(input) {
+        Err(error) => error,
+        Ok(all) => {
+            assert!(!all.is_empty() && all.len() <= 1 + input.len() / 48);
+            for layout in &all {
+                assert!(layout.targets.len() <= input.len() / 24);
+                assert!(!layout.to_string().is_empty());
+            }
+            format!("read {}", all.len().min(3))
+        }
+    }
 }
 
 fn snapshots() -> Vec<Vec<u8>> {

@@ -187,7 +187,19 @@ fn store() -> StoreFacts {
         queues: 16,
         logical_block: Bytes(512),
         max_request: Bytes::kib(1280),
+        max_hardware_request: Bytes::mib(2),
         max_segments: 127,
+        queue_depth: 1023,
+        write_cache: "write back".to_owned(),
+        fs_block: Bytes::kib(4),
+        size: Bytes::gib(1000),
+        stripes: vec![StripeLayout {
+            size: Bytes::mib(1),
+            count: 2,
+            pool: "flash".to_owned(),
+            targets: vec![3, 11],
+            ..StripeLayout::default()
+        }],
         free: Bytes::gib(900),
         span: Bytes::gib(1),
         without: Some("read-only file system".to_owned()),
@@ -198,13 +210,13 @@ fn store() -> StoreFacts {
 /// Two blocks from a file to a GPU, in one sample.
 fn of_files() -> Result<MeasuredCase> {
     let case: Case = "store0.file > gpu0.vram by \
-                      uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t2,pipelined-pinned] x 1MiB"
+                      uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t1,pipelined-pinned] x 1MiB"
         .parse()?;
     let tally = |name: &str, count, ns| (name.to_owned(), CallTally { count, ns });
     let reading = IoReading {
         first_done_ns: 800_000.0,
         first_done_ops: 2,
-        worker_ns: vec![800_000, 790_000],
+        worker_ns: vec![800_000],
         cpu_user_ns: 9_000.0,
         cpu_system_ns: 61_000.0,
         latency: IoHistogram::of([360_000, 390_000]),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::place::number;
-use crate::{Bytes, MemKind, Ns, ParseError, serde_as_text, words};
+use crate::{Bytes, MemKind, Ns, ParseError, StripeLayout, serde_as_text, words};
 
 /// The calls that carry the I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -412,6 +412,14 @@ pub struct IoReading {
     pub requests: Option<u64>,
 }
 
+fn is_unknown(bytes: &Bytes) -> bool {
+    bytes.0 == 0
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
 /// A place for files that a run was given, and what is under it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StoreFacts {
@@ -450,6 +458,24 @@ pub struct StoreFacts {
     /// Most segments of memory in one request; 0 if unknown.
     #[serde(default)]
     pub max_segments: u32,
+    /// Largest request that the hardware takes; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub max_hardware_request: Bytes,
+    /// Requests that each queue holds; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub queue_depth: u32,
+    /// Write cache of the device: `write back`, `write through`; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub write_cache: String,
+    /// Unit in which the file system allots space; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub fs_block: Bytes,
+    /// Size of the file system; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub size: Bytes,
+    /// How files are striped over servers, by range of the file; empty where they are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stripes: Vec<StripeLayout>,
     /// Free space when the run began.
     #[serde(default)]
     pub free: Bytes,

@@ -27,6 +27,7 @@ mod record;
 mod repeats;
 mod sample_check;
 mod select;
+mod stripes;
 mod suite;
 mod switch;
 mod topology;
@@ -65,6 +66,7 @@ pub use record::{
 };
 pub use repeats::RunRepeat;
 pub use select::CasePattern;
+pub use stripes::StripeLayout;
 pub use suite::SuiteId;
 pub use switch::UcxSetting;
 pub use topology::{

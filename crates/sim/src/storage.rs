@@ -15,7 +15,7 @@ use pathline_hal::{
 };
 use pathline_schema::{
     Bytes, CallTally, Flow, IoEngine, IoHistogram, IoOp, IoReading, IoSpec, MemKind, Mover, Ns,
-    Place, Rank, Rate, Severity, StoreFacts, Unit, VerifyResult,
+    Place, Rank, Rate, Severity, StoreFacts, StripeLayout, Unit, VerifyResult,
 };
 
 use crate::memory::{BufferOwner, BufferSpot};
@@ -341,6 +341,13 @@ fn facts(world: &SimWorld, number: u32, store: &StoreModel) -> StoreFacts {
         logical_block: Bytes(SECTOR),
         max_request: Bytes(store.max_request_bytes),
         max_segments: store.max_segments,
+        size: store.capacity(),
+        stripes: if nvme {
+            Vec::new()
+        } else {
+            let (size, count) = (Bytes(store.stripe_bytes), store.targets);
+            vec![StripeLayout { size, count, ..StripeLayout::default() }]
+        },
         free: Bytes(free),
         span: USUAL_SPAN.min(Bytes(free / 4)),
         ..StoreFacts::default()

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use pathline_schema::{Bytes, StoreFacts};
+use pathline_schema::{Bytes, StoreFacts, StripeLayout};
 
 use pathline_host::files;
 
@@ -125,7 +125,12 @@ pub(super) fn facts(path: &Path) -> StoreFacts {
             facts.file_system.clone_from(&mount.kind);
             facts.options.clone_from(&mount.options);
         }
+        if let Ok(of) = rustix::fs::statvfs(path) {
+            facts.fs_block = Bytes(of.f_frsize);
+            facts.size = Bytes(of.f_blocks.saturating_mul(of.f_frsize));
+        }
         facts.free = free(path).map_or(Bytes(0), |(free, _)| Bytes(free));
+        facts.stripes = stripes(&whole);
         // Some file systems (btrfs, overlay) invent device numbers.
         let of_source = |m: &MountEntry| {
             let source = std::fs::metadata(&m.source).ok()?;
@@ -137,6 +142,19 @@ pub(super) fn facts(path: &Path) -> StoreFacts {
         describe(&mut facts, &disk);
     }
     facts
+}
+
+/// Size of the attribute at first; Lustre's largest layout takes a little more than 48 KiB.
+const LAYOUT_BYTES: usize = 64 << 10;
+
+/// How Lustre stripes a file, or new files of a folder; empty on other file systems.
+fn stripes(path: &Path) -> Vec<StripeLayout> {
+    let mut attribute = vec![0u8; LAYOUT_BYTES];
+    let Ok(length) = rustix::fs::getxattr(path, "lustre.lov", attribute.as_mut_slice()) else {
+        return Vec::new();
+    };
+    let layout = attribute.get(..length).unwrap_or_default();
+    StripeLayout::parse(layout).unwrap_or_default()
 }
 
 fn describe(facts: &mut StoreFacts, disk: &Path) {
@@ -151,6 +169,9 @@ fn describe(facts: &mut StoreFacts, disk: &Path) {
     facts.polls = count("queue/io_poll") == 1;
     facts.logical_block = Bytes(count("queue/logical_block_size"));
     facts.max_request = Bytes(count("queue/max_sectors_kb").saturating_mul(1024));
+    facts.max_hardware_request = Bytes(count("queue/max_hw_sectors_kb").saturating_mul(1024));
+    facts.queue_depth = u32::try_from(count("queue/nr_requests")).unwrap_or(u32::MAX);
+    facts.write_cache = text("queue/write_cache");
     facts.max_segments = u32::try_from(count("queue/max_segments")).unwrap_or(u32::MAX);
 }
 
@@ -221,5 +242,6 @@ mod tests {
         let facts = facts(Path::new("."));
         assert!(!facts.file_system.is_empty());
         assert!(facts.free.0 > 0);
+        assert!(facts.fs_block.0 > 0 && facts.size >= facts.free, "{facts:?}");
     }
 }

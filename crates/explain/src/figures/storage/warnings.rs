@@ -19,6 +19,9 @@ const EXPIRY_NS: (f64, f64) = (450e6, 650e6);
 /// Requests per I/O from which it counts as split.
 const SPLIT: f64 = 1.2;
 
+/// Layouts of a file that are shown; the journal has all.
+const MAX_LAYOUTS: usize = 4;
+
 fn facts<'a>(run: &RunView<'a>, store: u32) -> Option<&'a StoreFacts> {
     run.journal.begin.stores.get(store as usize)
 }
@@ -38,6 +41,12 @@ fn store_text(facts: &StoreFacts) -> String {
     };
     add(facts.file_system.clone());
     add(named(&facts.options, "options"));
+    if facts.fs_block.0 > 0 {
+        add(format!("blocks of {}", facts.fs_block));
+    }
+    for layout in facts.stripes.iter().take(MAX_LAYOUTS) {
+        add(layout.to_string());
+    }
     add(named(&facts.device, "on"));
     add(facts.model.clone());
     add(facts.numa.map_or(String::new(), |n| format!("at numa{n}")));
@@ -46,6 +55,10 @@ fn store_text(facts: &StoreFacts) -> String {
         add(fmt::count(facts.queues as usize, "hardware queue"));
         add(if facts.polls { "which can be polled".into() } else { "none polled".into() });
     }
+    if facts.queue_depth > 0 {
+        add(format!("{} requests deep", facts.queue_depth));
+    }
+    add(named(&facts.write_cache, "cache"));
     if facts.logical_block.0 > 0 {
         add(format!("logical block {}", facts.logical_block));
     }
@@ -55,8 +68,15 @@ fn store_text(facts: &StoreFacts) -> String {
     if facts.max_segments > 0 {
         add(format!("in {}", fmt::count(facts.max_segments as usize, "segment")));
     }
+    if facts.max_hardware_request > facts.max_request {
+        add(format!("the hardware takes {}", facts.max_hardware_request));
+    }
     if facts.free.0 > 0 {
-        add(format!("{} free at the start", facts.free.rounded()));
+        let of = match facts.size.0 {
+            0 => String::new(),
+            _ => format!(" of {}", facts.size.rounded()),
+        };
+        add(format!("{}{of} free at the start", facts.free.rounded()));
     }
     if let Some(why) = &facts.without {
         add(format!("not measured: {why}"));

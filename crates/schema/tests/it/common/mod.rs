@@ -395,6 +395,18 @@ fn store() -> StoreFacts {
         scheduler: "none".to_owned(),
         numa: Some(0),
         queues: 16,
+        queue_depth: 256,
+        write_cache: "write back".to_owned(),
+        fs_block: Bytes(4096),
+        size: Bytes::gib(100),
+        max_hardware_request: Bytes::mib(2),
+        stripes: vec![StripeLayout {
+            size: Bytes::mib(1),
+            count: 2,
+            pool: "flash".to_owned(),
+            targets: vec![3, 11],
+            ..StripeLayout::default()
+        }],
         logical_block: Bytes(512),
         without: Some("read-only".to_owned()),
         ..StoreFacts::default()
