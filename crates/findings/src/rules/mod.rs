@@ -50,7 +50,14 @@ const RULES: &[FindingRule] = &[
     FindingRule { ids: &[streaming_stores::ID], find: streaming_stores::find },
     FindingRule { ids: &[shared_memory::ID], find: shared_memory::find },
     FindingRule {
-        ids: &[storage::SATURATION, storage::STAGING, storage::PAGES, storage::CACHE],
+        ids: &[
+            storage::SATURATION,
+            storage::STAGING,
+            storage::PAGES,
+            storage::CACHE,
+            storage::WORKERS,
+            storage::UNREGISTER,
+        ],
         find: storage::find,
     },
 ];
