@@ -1,7 +1,9 @@
 //! Words of operations between processes: atomic operations, windows of one-sided operations, and
 //! what a process does while a collective is in flight.
 
-use crate::words;
+use crate::{Ns, words};
+
+const COMPUTES: &str = "computes ";
 
 /// An atomic operation on another process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +78,17 @@ impl OverlapWork {
             Self::Compute => "-compute",
             Self::ComputeTest => "-compute-test",
         }
+    }
+
+    /// How records state the length of the work, in ns.
+    pub fn compute_text(ns: f64) -> String {
+        format!("{COMPUTES}{ns:.0} ns between start and wait")
+    }
+
+    /// The length of the work in a record's text on what carried the bytes.
+    pub fn read_compute(engine: &str) -> Option<Ns> {
+        let (_, rest) = engine.split_once(COMPUTES)?;
+        rest.split_once(" ns ")?.0.parse().ok().map(Ns)
     }
 
     /// The text before the suffix, and the work.

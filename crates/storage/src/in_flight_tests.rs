@@ -89,7 +89,6 @@ fn round_ends_with_its_io(engine: &str, make: impl FnOnce(WorkerBlocks) -> Box<d
     );
     let io: IoSpec = *text.parse::<Flow>().unwrap().by.io().unwrap();
     let mut worker = IoWorker::new(WorkerParts {
-        number: 0,
         index: 0,
         number: 0,
         io,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use pathline_schema::{Bytes, Collective, MessageOp, Rank, Unit, WireOp};
+use pathline_schema::{AtomicOp, Bytes, Collective, MessageOp, Rank, Unit, WireOp};
 
 use super::CheckFailure;
 use crate::group_layout::{GroupLayout, PatternRange};
@@ -190,6 +190,8 @@ pub struct TransportRank<'m> {
     pub link: &'m dyn RankLink,
     /// Messages that the transport supports.
     pub messages: Vec<MessageOp>,
+    /// Atomic operations that the transport supports.
+    pub atomics: Vec<MessageOp>,
     /// Collectives that the transport supports.
     pub collectives: Vec<MessageOp>,
     /// Supported modes of repetition.
@@ -204,8 +206,9 @@ pub struct TransportRank<'m> {
 /// The name of the check, and the reason.
 pub fn check_transport(rank: &mut TransportRank<'_>) -> Result<(), CheckFailure> {
     type RankCheck = (&'static str, fn(&mut TransportRank<'_>) -> Result<(), CheckFailure>);
-    const CHECKS: [RankCheck; 5] = [
+    const CHECKS: [RankCheck; 6] = [
         ("messages arrive", |rank| rank.messages_arrive()),
+        ("atomic operations are done once", |rank| rank.atomics_are_done_once()),
         ("messages that cross arrive", |rank| rank.crossing_messages_arrive()),
         ("collectives arrive", |rank| rank.collectives_arrive()),
         ("a part of others takes no time", |rank| rank.idle_part()),
@@ -247,11 +250,12 @@ impl TransportRank<'_> {
             let unit = group[at].1;
             let from = self.buffer(buffers, unit, flow.bytes)?;
             let into = self.buffer(buffers, unit, flow.bytes)?;
-            let ends = match flow.wire.op {
-                WireOp::Group { .. } => {
+            let ends = match (flow.wire.op, flow.wire.op.collective()) {
+                (_, Some(_)) => {
                     collective_ends(buffers, flow, (nth, at, group.len()), (from, into))?
                 }
-                op => message_ends(buffers, flow, op, (nth, at), (from, into)),
+                (WireOp::Atomic(op), _) => atomic_ends(buffers, flow, op, at, (from, into)),
+                (op, None) => message_ends(buffers, flow, op, (nth, at), (from, into)),
             };
             send.push(ends.0);
             recv.push(ends.1);
@@ -353,6 +357,19 @@ impl TransportRank<'_> {
         Ok(())
     }
 
+    /// Sums and swaps change their target in each repetition, so each is run once.
+    fn atomics_are_done_once(&mut self) -> Result<(), CheckFailure> {
+        for wire in self.atomics.clone() {
+            let WireOp::Atomic(op) = wire.op else { continue };
+            let sizes: &[u64] = if op.is_of_one_word() { &[8] } else { &[8, 4096] };
+            for &bytes in sizes {
+                let flow = [CheckedFlow::message(wire, bytes, false)];
+                self.exchange(&flow, RepeatMode::Streaming, 1)?;
+            }
+        }
+        Ok(())
+    }
+
     fn products(&self) -> Vec<(MessageOp, u64)> {
         let sizes = |&wire: &MessageOp| self.sizes.iter().map(move |&bytes| (wire, bytes));
         self.messages.iter().flat_map(sizes).collect()
@@ -360,8 +377,10 @@ impl TransportRank<'_> {
 
     fn crossing_messages_arrive(&mut self) -> Result<(), CheckFailure> {
         for (wire, bytes) in self.products() {
-            // A consumer cannot be a source at the same time.
-            if wire.op == WireOp::Consume {
+            // A consumer cannot be a source at the same time, and persistent messages are timed
+            // alone.
+            let alone = [WireOp::Consume, WireOp::PersistentPing].contains(&wire.op);
+            if alone || matches!(wire.op, WireOp::PersistentSend { .. }) {
                 continue;
             }
             let flows = [false, true].map(|back| CheckedFlow::message(wire, bytes, back));
@@ -447,6 +466,31 @@ fn message_ends(
     let arrives = if receives { seed(1 - at) } else { SPOILT };
     buffers.expect.push((into, bytes, arrives));
     (span(sends, from), span(receives, into))
+}
+
+/// Source and fetched content of the origin of an atomic operation (`at` 0), or its target, which
+/// holds zeros before all but a swap.
+fn atomic_ends(
+    buffers: &mut CheckedBuffers,
+    flow: &CheckedFlow,
+    op: AtomicOp,
+    at: usize,
+    (from, into): (u64, u64),
+) -> (LocalMemory, LocalMemory) {
+    const NEW: u64 = 21;
+    let old = if op == AtomicOp::Swap { 22 } else { pattern::ZERO_SEED };
+    let bytes = flow.bytes;
+    let (span, none) = (|address| LocalMemory { address, bytes }, LocalMemory::default());
+    let CheckedBuffers { fill, expect, .. } = buffers;
+    if at > 0 {
+        fill.push((into, bytes, old));
+        expect.push((into, bytes, NEW));
+        return (none, span(into));
+    }
+    fill.push((from, bytes, NEW));
+    expect.push((from, bytes, NEW));
+    expect.push((into, bytes, if op.fetches() { old } else { SPOILT }));
+    (span(from), if op.fetches() { span(into) } else { none })
 }
 
 /// Send and receive buffers of a seat of a collective.

@@ -149,6 +149,7 @@ fn everything(library: &str) {
         messages: [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Send { window: 16 }]
             .map(op)
             .into(),
+        atomics: Vec::new(),
         collectives: collectives.map(op).collect(),
         modes: vec![RepeatMode::Streaming, RepeatMode::Isolated, RepeatMode::Graph],
         sizes: vec![8, 120, 192 << 10],

@@ -20,7 +20,8 @@ use pathline_hal::{
 };
 use pathline_host::clock::pause;
 use pathline_schema::{
-    Collective, ElementReduction, ElementType, MessageOp, Rank, ReduceOp, Transport, Unit, WireOp,
+    AtomicOp, Collective, ElementReduction, ElementType, MessageOp, OverlapWork, Rank, ReduceOp,
+    Transport, Unit, WindowKind, WindowSync, WireOp,
 };
 use pathline_stub::need::missing;
 use pathline_transport::{BarrierSegment, MpiPort, SharedBarrier, open_mpi};
@@ -264,6 +265,17 @@ impl RankLink for Meeting {
     }
 }
 
+/// Collectives with non-blocking and persistent calls here.
+const STARTED: [Collective; 7] = [
+    Collective::Broadcast,
+    Collective::Reduce,
+    Collective::AllReduce,
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::AllToAll,
+    Collective::Barrier,
+];
+
 /// Runs `act` on the ranks of `group`; the other ranks join its barriers, too.
 fn with_ranks<T>(
     port: &mut MpiPort,
@@ -291,15 +303,52 @@ fn with_ranks<T>(
         let of = [Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter][nth % 3];
         collectives.push(op(WireOp::reduction(of, reduced)));
     }
-    let messages = [
+    // Two processes suffice for the calls; between more than cores each operation takes long.
+    for &of in STARTED.iter().filter(|_| size == 2) {
+        collectives.push(op(WireOp::Overlapped { op: of, work: OverlapWork::Nothing }));
+        collectives.push(op(WireOp::PersistentGroup { op: of }));
+    }
+    if size == 2 {
+        let (of, work) = (Collective::AllReduce, OverlapWork::ComputeTest);
+        collectives.push(op(WireOp::Overlapped { op: of, work }));
+    }
+    collectives.retain(|wire| has_calls(port, wire.op, group));
+    let mut messages: Vec<MessageOp> = [
         WireOp::Ping,
         WireOp::Send { window: 1 },
         WireOp::Send { window: 64 },
+        WireOp::PersistentPing,
+        WireOp::PersistentSend { window: 16 },
         WireOp::Consume,
         WireOp::Put { window: 1 },
         WireOp::Put { window: 16 },
         WireOp::Get { window: 16 },
-    ];
+    ]
+    .map(op)
+    .to_vec();
+    // Every kind of window with every synchronisation.
+    let kinds = [None, Some(WindowKind::Allocate), Some(WindowKind::Dynamic)];
+    let syncs = [None, Some(WindowSync::Lock), Some(WindowSync::Fence), Some(WindowSync::Pscw)];
+    for (window, sync) in kinds.into_iter().flat_map(|kind| syncs.map(|sync| (kind, sync))) {
+        messages.push(MessageOp { window, sync, ..op(WireOp::Put { window: 4 }) });
+        if sync == Some(WindowSync::Pscw) || window == Some(WindowKind::Dynamic) {
+            messages.push(MessageOp { window, sync, ..op(WireOp::Get { window: 4 }) });
+        }
+    }
+    let mut atomics: Vec<MessageOp> = AtomicOp::ALL
+        .iter()
+        .filter(|&&of| of != AtomicOp::Add)
+        .map(|&of| op(WireOp::Atomic(of)))
+        .collect();
+    atomics.push(MessageOp {
+        window: Some(WindowKind::Dynamic),
+        sync: Some(WindowSync::Pscw),
+        ..op(WireOp::Atomic(AtomicOp::Accumulate))
+    });
+    if size > 2 {
+        messages.truncate(2);
+        atomics.clear();
+    }
     // MPICH 4.0.2 loses a put of 1 B into a window that begins at an odd address.
     let memory = HeapMemory::new(0);
     act(&mut TransportRank {
@@ -309,11 +358,24 @@ fn with_ranks<T>(
         memory: &memory,
         link,
         // Between more processes than cores each of these waits for the scheduler.
-        messages: messages.map(op)[..if size > 2 { 2 } else { 7 }].to_vec(),
+        messages,
+        atomics,
         collectives,
         modes: vec![RepeatMode::Streaming, RepeatMode::Isolated],
         sizes: if size > 2 { vec![8, 65_536] } else { vec![1, 8, 4096, 1 << 20] },
     })
+}
+
+/// Whether the library has the calls of an operation; MPI 3 has no persistent collectives.
+fn has_calls(port: &mut MpiPort, op: WireOp, group: &[u32]) -> bool {
+    let part = part(port, op, 8 * group.len(), group);
+    match port.bind(&[part], RepeatMode::Streaming) {
+        Ok((id, _)) => {
+            port.release(id).unwrap();
+            true
+        }
+        Err(error) => !error.reason.contains("the library lacks"),
+    }
 }
 
 fn flow(op: WireOp, bytes: u64, group: &[usize]) -> CheckedFlow {

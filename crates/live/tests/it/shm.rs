@@ -215,6 +215,7 @@ fn check(me: u32, barrier: &SharedBarrier, wires: &dyn Wires) {
             memory: &memory,
             link: &link,
             messages: messages(via),
+            atomics: Vec::new(),
             collectives: Vec::new(),
             modes: vec![RepeatMode::Streaming, RepeatMode::Isolated],
             // Below, at and above pieces and lines.

@@ -115,6 +115,8 @@ pub(super) struct MpiConstants<H: MpiHandle> {
     pub(super) byte: H,
     pub(super) types: MpiTypes<H>,
     pub(super) ops: MpiOps<H>,
+    pub(super) replace: H,
+    pub(super) lock_shared: c_int,
     pub(super) in_place: MpiAddress,
     pub(super) ignore_status: MpiAddress,
 }
@@ -194,6 +196,8 @@ pub(super) fn mpich() -> MpiConstants<c_int> {
             double: 0x4c00_080b,
         },
         ops: MpiOps { sum: 0x5800_0003, prod: 0x5800_0004, min: 0x5800_0002, max: 0x5800_0001 },
+        replace: 0x5800_000d,
+        lock_shared: 235,
         in_place: std::ptr::without_provenance_mut(usize::MAX),
         ignore_status: std::ptr::without_provenance_mut(1),
     }
@@ -219,6 +223,8 @@ pub(super) fn standard() -> MpiConstants<usize> {
             double: 0x214,
         },
         ops: MpiOps { sum: 0x21, prod: 0x24, min: 0x22, max: 0x23 },
+        replace: 0x3c,
+        lock_shared: 302,
         in_place: std::ptr::without_provenance_mut(1),
         ignore_status: std::ptr::null_mut(),
     }
@@ -254,6 +260,8 @@ pub(super) fn open_mpi(library: &SharedLibrary) -> Result<MpiConstants<usize>, S
             min: at("ompi_mpi_op_min")?,
             max: at("ompi_mpi_op_max")?,
         },
+        replace: at("ompi_mpi_op_replace")?,
+        lock_shared: 2,
         in_place: std::ptr::without_provenance_mut(1),
         ignore_status: std::ptr::null_mut(),
     })

@@ -4,12 +4,14 @@
 use std::ffi::{c_int, c_void};
 
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory, RankBarrier, RepeatMode};
-use pathline_schema::{Collective, Severity, WireOp};
+use pathline_schema::{Collective, Severity, WindowKind, WireOp};
 
+use super::one_sided::{OneSidedPart, OpenWindow, RemoteOp, sync_calls};
 use super::rank_parts::{blocks, is_passive, rank, refused};
+use super::started::{OverlapPart, PersistentPart, init_call, short_count, started_call};
 use super::steps::{
-    CollectivePart, MpiMessage, MpiOutcome, OneSidedPart, UnevenParts, issue, load, pings, receive,
-    receive_all, send, send_all, together, wait_all,
+    CollectivePart, MpiMessage, MpiOutcome, UnevenParts, load, pings, receive, receive_all, send,
+    send_all, together, wait_all,
 };
 use super::table::{MpiAddress, MpiHandle};
 use super::world::{FailedCall, MpiWorld, ok};
@@ -29,6 +31,8 @@ struct RankSteps<H> {
     send: Vec<MpiMessage<H>>,
     remote: Vec<OneSidedPart<H>>,
     groups: Vec<CollectivePart<H>>,
+    overlaps: Vec<OverlapPart<H>>,
+    persistent: Vec<PersistentPart<H>>,
     /// Sent after the messages of the first wait have arrived.
     answer: Vec<MpiMessage<H>>,
     /// Memory to load, byte by byte, after arrival.
@@ -48,6 +52,8 @@ impl<H> Default for RankSteps<H> {
             send: Vec::new(),
             remote: Vec::new(),
             groups: Vec::new(),
+            overlaps: Vec::new(),
+            persistent: Vec::new(),
             answer: Vec::new(),
             consume: Vec::new(),
             token_to: Vec::new(),
@@ -79,7 +85,7 @@ pub(super) struct MpiExchange<H: MpiHandle> {
     /// The ranks that take part; they synchronise before each timing.
     active: ActiveRanks<H>,
     requests: Vec<H>,
-    windows: Vec<H>,
+    windows: Vec<OpenWindow<H>>,
     kinds: Vec<H>,
     /// Send and receive buffer of replies.
     answers: Box<[u8; 2 * ANSWER]>,
@@ -214,28 +220,94 @@ impl<H: MpiHandle> MpiExchange<H> {
                     }
                 }
             }
-            WireOp::Put { window: times } | WireOp::Get { window: times } => {
-                let get = matches!(part.wire.op, WireOp::Get { .. });
+            WireOp::PersistentPing | WireOp::PersistentSend { .. } => {
                 let (count, kind) = self.counted(world, part, part.bytes)?;
-                // The target exposes the accessed memory, the origin an empty window.
-                let origin = me == usize::from(get);
-                let ours = if me == 0 { send } else { recv };
-                let exposed = (!origin).then_some((ours, part.bytes));
-                let window = self.window(world, part, exposed)?;
-                if origin {
-                    let peer = 1 - me as c_int;
-                    steps.remote.push(OneSidedPart { window, ours, count, kind, peer, times, get });
-                    steps.token_to.push(other);
+                let message =
+                    |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
+                let made = if part.wire.op == WireOp::PersistentPing {
+                    let back = me != 0;
+                    let (out, into) = (message(send, back), message(recv, !back));
+                    PersistentPart::ping(world, me == 0, (&out, &into))
                 } else {
-                    steps.token_from.push(other);
-                }
+                    let sends = me == 0;
+                    let answer = MpiMessage {
+                        at: self.answers.as_mut_ptr().cast(),
+                        count: ANSWER as c_int,
+                        kind: world.constants.byte,
+                        peer: other,
+                        tag: tag(nth, true),
+                    };
+                    let of = message(if sends { send } else { recv }, false);
+                    PersistentPart::window(world, sends, (&of, times, answer))
+                };
+                steps.persistent.push(self.made(world, made)?);
+            }
+            WireOp::Overlapped { op, work } => {
+                let group = self.group(world, part, (me, op, false))?;
+                short_count(part, &group)?;
+                let made = OverlapPart::new(world, group, (work, part.group.len()));
+                steps.overlaps.push(self.made(world, made)?);
+            }
+            WireOp::PersistentGroup { op } => {
+                let group = self.group(world, part, (me, op, false))?;
+                short_count(part, &group)?;
+                steps.persistent.push(self.made(world, PersistentPart::group(world, &group))?);
             }
             WireOp::Group { op, in_place, .. } => {
                 steps.groups.push(self.group(world, part, (me, op, in_place))?);
             }
-            op => return Err(refused(part, format!("MPI has no {op} here"))),
+            WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Atomic(_) => {
+                let Some(what) = RemoteOp::of(part.wire.op) else { return Ok(()) };
+                let (count, kind) = match what {
+                    // Sums are of a predefined type.
+                    RemoteOp::Atomic(_) => {
+                        let count = c_int::try_from(part.bytes / 8);
+                        let why = || refused(part, format!("its count is over {}", c_int::MAX));
+                        (count.map_err(|_| why())?, world.constants.types.uint64)
+                    }
+                    RemoteOp::Put | RemoteOp::Get => self.counted(world, part, part.bytes)?,
+                };
+                // The target exposes the accessed memory, the origin an empty window.
+                let origin = me == usize::from(what == RemoteOp::Get);
+                let ours = if me == 0 { send } else { recv };
+                let exposed = (!origin).then_some((ours, part.bytes));
+                let peer = 1 - me as c_int;
+                let (window, at) = OpenWindow::open(world, part, exposed, peer)?;
+                steps.remote.push(OneSidedPart {
+                    window: window.handle,
+                    what,
+                    sync: part.wire.sync,
+                    origin,
+                    ours,
+                    result: recv,
+                    count,
+                    kind,
+                    peer,
+                    at,
+                    times: part.wire.op.window(),
+                    group: window.group(),
+                });
+                self.windows.push(window);
+                if origin { &mut steps.token_to } else { &mut steps.token_from }.push(other);
+            }
+            WireOp::ActivePing | WireOp::ActiveSend { .. } => {
+                return Err(refused(part, "MPI has no active messages").or_try("measure it by ucx"));
+            }
         }
         Ok(())
+    }
+
+    /// The outcome of calls that prepare a part. An error leaves operations that nothing ends.
+    fn made<T>(
+        &mut self,
+        world: &MpiWorld<H>,
+        outcome: std::result::Result<T, FailedCall>,
+    ) -> CallResult<T> {
+        let outcome = outcome.and_then(|made| world.unfailed("MPI").map(|()| made));
+        outcome.map_err(|failed| {
+            self.in_use = Some("operations that failed may still be in flight");
+            world.error(failed, &self.describe())
+        })
     }
 
     /// The arguments of a collective.
@@ -336,43 +408,6 @@ impl<H: MpiHandle> MpiExchange<H> {
         Ok((count, kind))
     }
 
-    /// A window over both ends of a part, with an epoch until `release`.
-    fn window(
-        &mut self,
-        world: &mut MpiWorld<H>,
-        part: &FlowPart,
-        exposed: Option<(MpiAddress, u64)>,
-    ) -> CallResult<H> {
-        let ranks: Vec<i32> = part.group.iter().filter_map(|(r, _)| rank(r.0)).collect();
-        let comm = world.group(&ranks)?;
-        let f = world.fns;
-        let (Some(create), Some(lock), Some(handler), Some(set)) =
-            (f.win_create, f.win_lock_all, f.win_create_errhandler, f.win_set_errhandler)
-        else {
-            return Err(refused(part, "the library lacks MPI_Win_create or a related function"));
-        };
-        let (base, bytes) = exposed.unwrap_or((std::ptr::null_mut(), 0));
-        let bytes = isize::try_from(bytes).unwrap_or(isize::MAX);
-        let (mut window, mut own) = (H::default(), H::default());
-        let no_info = world.constants.no_info;
-        // SAFETY: the memory is the case's, which keeps it until all have released it; handles are
-        // written before they are used. The handler ignores all arguments but two.
-        let made = unsafe {
-            let code = create(base, bytes, 1, no_info, comm, &raw mut window);
-            ok("MPI_Win_create", code)
-                .and_then(|()| world.unfailed("MPI_Win_create"))
-                .and_then(|()| {
-                    ok("MPI_Win_create_errhandler", handler(world.window_handler(), &raw mut own))
-                })
-                .and_then(|()| ok("MPI_Win_set_errhandler", set(window, own)))
-                .and_then(|()| ok("MPI_Win_lock_all", lock(0, window)))
-                .and_then(|()| world.unfailed("MPI_Win_lock_all"))
-        };
-        made.map_err(|f| world.error(f, &format!("{bytes} B of ranks {ranks:?}")))?;
-        self.windows.push(window);
-        Ok(window)
-    }
-
     /// Runs all parts `reps` times.
     pub(super) fn run(
         &mut self,
@@ -416,8 +451,10 @@ impl<H: MpiHandle> MpiExchange<H> {
         let receives = |nth: usize| nth < incoming || (first..late).contains(&nth);
         if !close_requests(world, &mut self.requests, &receives, timeout) {
             self.in_use = Some("messages are still in flight");
-        } else if !self.steps.groups.is_empty() {
+        } else if !(self.steps.groups.is_empty() && self.steps.overlaps.is_empty()) {
             self.in_use = Some("the failed collective may still be in progress");
+        } else if !self.steps.persistent.is_empty() {
+            self.in_use = Some("persistent requests may still be in flight");
         }
         // The first error is already known; errors of the cleanup follow from it.
         let _ = world.unfailed("MPI_Test");
@@ -433,6 +470,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         if matches!(self.active, ActiveRanks::Idle) {
             return Ok(None);
         }
+        self.windows.iter().for_each(|window| window.copy_mirror(true));
         self.sync(world)?;
         // Processes leave the coordinator's barrier at different times; MPI's own synchronisation
         // releases them within about one message.
@@ -449,6 +487,7 @@ impl<H: MpiHandle> MpiExchange<H> {
         let took = clock.ns().wrapping_sub(begun);
         self.tokens(world)?;
         self.sync(world)?;
+        self.windows.iter().for_each(|window| window.copy_mirror(false));
         // MPICH's error text names the call.
         world.unfailed("MPI")?;
         Ok(Some(took as f64))
@@ -473,13 +512,7 @@ impl<H: MpiHandle> MpiExchange<H> {
 
     /// Makes writes of peers to windows visible to local reads, and local writes visible to peers.
     fn sync(&self, world: &MpiWorld<H>) -> MpiOutcome {
-        for &window in &self.windows {
-            if let Some(sync) = world.fns.win_sync {
-                // SAFETY: the window is open.
-                ok("MPI_Win_sync", unsafe { sync(window) })?;
-            }
-        }
-        Ok(())
+        self.windows.iter().try_for_each(|window| window.sync(world))
     }
 
     fn tokens(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
@@ -498,6 +531,12 @@ impl<H: MpiHandle> MpiExchange<H> {
     /// One repetition of all operations except a lone ping.
     #[inline]
     fn once(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
+        for overlap in &mut self.steps.overlaps {
+            overlap.once(world)?;
+        }
+        for persistent in &mut self.steps.persistent {
+            persistent.once(world)?;
+        }
         let steps = &self.steps;
         // One direction follows OSU: a sender takes replies by blocking receives, a receiver gives
         // them by blocking sends. Both directions at once post replies in advance, so no reply
@@ -516,7 +555,10 @@ impl<H: MpiHandle> MpiExchange<H> {
         receive_all(world, early, then)?;
         send_all(world, &steps.send, outgoing)?;
         for remote in &steps.remote {
-            issue(world, remote)?;
+            remote.begin(world)?;
+        }
+        for remote in &steps.remote {
+            remote.issue(world)?;
         }
         for group in &steps.groups {
             together(world, group)?;
@@ -539,9 +581,7 @@ impl<H: MpiHandle> MpiExchange<H> {
             }
         }
         for remote in &steps.remote {
-            let Some(flush) = world.fns.win_flush else { continue };
-            // SAFETY: the window is open, and the peer one of its two members.
-            ok("MPI_Win_flush", unsafe { flush(remote.peer, remote.window) })?;
+            remote.end(world)?;
         }
         Ok(())
     }
@@ -566,13 +606,12 @@ impl<H: MpiHandle> MpiExchange<H> {
 
     fn close_windows(&mut self, world: &MpiWorld<H>) -> MpiOutcome {
         let f = &world.fns;
-        while let Some(mut window) = self.windows.pop() {
-            if let (Some(unlock), Some(free)) = (f.win_unlock_all, f.win_free) {
-                // SAFETY: the window is open, its epoch too, and it is dropped here.
-                unsafe {
-                    ok("MPI_Win_unlock_all", unlock(window))?;
-                    ok("MPI_Win_free", free(&raw mut window))?;
-                }
+        while let Some(window) = self.windows.pop() {
+            window.close(world)?;
+        }
+        if self.in_use.is_none() {
+            for persistent in self.steps.persistent.drain(..) {
+                persistent.free(world)?;
             }
         }
         while let Some(mut kind) = self.kinds.pop() {
@@ -583,38 +622,31 @@ impl<H: MpiHandle> MpiExchange<H> {
     }
 
     /// The MPI calls of this exchange, for the record.
-    pub(super) fn calls(&self) -> Vec<&'static str> {
+    pub(super) fn calls(&self) -> Vec<String> {
         let alone = self.parts.len() == 1;
-        let mut calls: Vec<&str> = self
+        let mut calls: Vec<String> = self
             .parts
             .iter()
             .map(|part| match part.wire.op {
-                WireOp::Ping if alone => "MPI_Send, MPI_Recv",
-                WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => {
-                    "MPI_Isend, MPI_Irecv, MPI_Waitall"
+                WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Atomic(_) => {
+                    let call = RemoteOp::of(part.wire.op).map_or("", RemoteOp::call);
+                    let window = match part.wire.window {
+                        None => "",
+                        Some(WindowKind::Allocate) => " in MPI_Win_allocate",
+                        Some(WindowKind::Dynamic) => " in MPI_Win_create_dynamic",
+                    };
+                    format!("{call}, {}{window}", sync_calls(part.wire.sync))
                 }
-                WireOp::Put { .. } => "MPI_Put, MPI_Win_flush",
-                WireOp::Get { .. } => "MPI_Get, MPI_Win_flush",
-                WireOp::Group { op, .. } => match op {
-                    Collective::Broadcast => "MPI_Bcast",
-                    Collective::Reduce => "MPI_Reduce",
-                    Collective::AllReduce => "MPI_Allreduce",
-                    Collective::ReduceScatter => "MPI_Reduce_scatter_block",
-                    Collective::AllGather => "MPI_Allgather",
-                    Collective::AllToAll => "MPI_Alltoall",
-                    Collective::Gather => "MPI_Gather",
-                    Collective::Scatter => "MPI_Scatter",
-                    Collective::AllGatherV => "MPI_Allgatherv",
-                    Collective::AllToAllV => "MPI_Alltoallv",
-                    Collective::GatherV => "MPI_Gatherv",
-                    Collective::ScatterV => "MPI_Scatterv",
-                    Collective::Barrier => "MPI_Barrier",
-                },
-                _ => "no call",
+                WireOp::Overlapped { op, .. } => format!("{}, MPI_Wait", started_call(op)),
+                WireOp::PersistentGroup { op } => {
+                    format!("{}, MPI_Start, MPI_Wait", init_call(op))
+                }
+                op => blocking_calls(op, alone).to_owned(),
             })
             .collect();
         calls.sort_unstable();
         calls.dedup();
+        calls.extend(self.steps.overlaps.iter().filter_map(OverlapPart::describe));
         calls
     }
 }
@@ -638,6 +670,32 @@ fn uneven_parts(op: Collective, n: usize, me: usize, bytes: u64) -> UnevenParts 
             UnevenParts { counts, offsets, ..UnevenParts::default() }
         }
         _ => UnevenParts::default(),
+    }
+}
+
+/// The calls of messages and blocking collectives; `alone` in their case.
+fn blocking_calls(op: WireOp, alone: bool) -> &'static str {
+    match op {
+        WireOp::Ping if alone => "MPI_Send, MPI_Recv",
+        WireOp::Ping | WireOp::Send { .. } | WireOp::Consume => "MPI_Isend, MPI_Irecv, MPI_Waitall",
+        WireOp::PersistentPing => "MPI_Send_init, MPI_Recv_init, MPI_Start, MPI_Wait",
+        WireOp::PersistentSend { .. } => "MPI_Send_init, MPI_Recv_init, MPI_Startall, MPI_Waitall",
+        WireOp::Group { op, .. } => match op {
+            Collective::Broadcast => "MPI_Bcast",
+            Collective::Reduce => "MPI_Reduce",
+            Collective::AllReduce => "MPI_Allreduce",
+            Collective::ReduceScatter => "MPI_Reduce_scatter_block",
+            Collective::AllGather => "MPI_Allgather",
+            Collective::AllToAll => "MPI_Alltoall",
+            Collective::Gather => "MPI_Gather",
+            Collective::Scatter => "MPI_Scatter",
+            Collective::AllGatherV => "MPI_Allgatherv",
+            Collective::AllToAllV => "MPI_Alltoallv",
+            Collective::GatherV => "MPI_Gatherv",
+            Collective::ScatterV => "MPI_Scatterv",
+            Collective::Barrier => "MPI_Barrier",
+        },
+        _ => "",
     }
 }
 

@@ -7,9 +7,11 @@
 mod abi;
 mod exchange;
 mod launcher;
+mod one_sided;
 mod port;
 mod rank_parts;
 mod search;
+mod started;
 mod steps;
 mod table;
 mod transport;

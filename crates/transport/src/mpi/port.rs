@@ -7,16 +7,16 @@ use pathline_hal::{
     CallError, CallResult, DeviceClaim, ExchangeId, FlowPart, RankBarrier, RepeatMode,
     TransportPort, no_exchange,
 };
-use pathline_schema::{Severity, Transport};
+use pathline_schema::{Severity, Transport, WireOp};
 
 use super::abi::{self, MpiAbi};
 use super::exchange::MpiExchange;
 use super::launcher::{LaunchedRank, launched};
-use super::rank_parts::sound;
+use super::rank_parts::{refused, sound};
 use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, sibling_program};
 use super::table::{Fns, MpiHandle};
-use super::transport;
 use super::world::MpiWorld;
+use super::{one_sided, started, transport};
 use pathline_host::clock::ClockOrigin;
 
 /// Facts that an initialised library reports about itself.
@@ -226,19 +226,6 @@ impl<H: MpiHandle> LivePort<H> {
                 .or_try("start pathline again; --resume goes on with the same run")),
         }
     }
-
-    fn has_windows(&self) -> bool {
-        let f = &self.world.fns;
-        f.win_create.is_some()
-            && f.win_free.is_some()
-            && f.win_lock_all.is_some()
-            && f.win_unlock_all.is_some()
-            && f.win_flush.is_some()
-            && f.win_create_errhandler.is_some()
-            && f.win_set_errhandler.is_some()
-            && f.put.is_some()
-            && f.get.is_some()
-    }
 }
 
 impl<H: MpiHandle> InnerPort for LivePort<H> {
@@ -282,7 +269,20 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
             return Err(CallError::unsupported("bind", "mpi", "MPI records no graphs"));
         }
         for part in parts {
-            sound(part, self.world.rank, self.world.size, self.has_windows())?;
+            let f = &self.world.fns;
+            let missing = one_sided::missing(f, part).or_else(|| started::missing(f, part));
+            sound(part, self.world.rank, self.world.size, missing)?;
+            let lone = matches!(
+                part.wire.op,
+                WireOp::Overlapped { .. }
+                    | WireOp::PersistentPing
+                    | WireOp::PersistentSend { .. }
+                    | WireOp::PersistentGroup { .. }
+            );
+            if lone && parts.len() > 1 {
+                let why = "started and persistent operations are measured one at a time";
+                return Err(refused(part, why));
+            }
         }
         let id = self.next;
         self.next += 1;

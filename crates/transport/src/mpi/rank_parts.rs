@@ -3,7 +3,9 @@
 use std::ffi::c_int;
 
 use pathline_hal::{CallError, CallResult, FlowPart};
-use pathline_schema::{Transport, Unit, WireOp};
+use pathline_schema::{AtomicOp, Transport, Unit, WindowKind, WireOp};
+
+use super::started::has_started_form;
 
 /// The error for a part that MPI cannot do.
 pub(super) fn refused(part: &FlowPart, reason: impl Into<String>) -> CallError {
@@ -12,7 +14,13 @@ pub(super) fn refused(part: &FlowPart, reason: impl Into<String>) -> CallError {
 }
 
 /// Checks the group and the memory of a part without MPI.
-pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) -> CallResult<()> {
+/// `missing` is a function of the part that the library lacks.
+pub(super) fn sound(
+    part: &FlowPart,
+    rank: i32,
+    size: i32,
+    missing: Option<&'static str>,
+) -> CallResult<()> {
     let no = |why: String| Err(refused(part, why));
     let mut ranks: Vec<u32> = part.group.iter().map(|(rank, _)| rank.0).collect();
     let n = ranks.len();
@@ -29,18 +37,34 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
         let mine = &part.positions;
         return no(format!("rank {rank} was given position {mine:?} of {:?}", part.group));
     }
-    if part.wire.window.is_some() || part.wire.sync.is_some() {
-        return no("only windows of MPI_Win_create with MPI_Win_flush are measured".to_owned());
+    if let Some(name) = missing {
+        return no(format!("the library lacks {name}"));
+    }
+    let on_gpu = part.group.iter().any(|(_, unit)| unit.gpu().is_some());
+    if part.wire.window == Some(WindowKind::Allocate) && on_gpu {
+        return no("MPI_Win_allocate gives host memory, and not that of a GPU".to_owned());
     }
     match part.wire.op {
-        WireOp::Put { .. } | WireOp::Get { .. } if !has_windows => {
-            return no("the library lacks MPI_Win_create or a related function".to_owned());
+        WireOp::Atomic(AtomicOp::Add) => {
+            return Err(refused(part, "MPI has no such operation").or_try("take accumulate"));
+        }
+        WireOp::ActivePing | WireOp::ActiveSend { .. } => {
+            return Err(refused(part, "MPI has no active messages").or_try("measure it by ucx"));
         }
         WireOp::Consume if part.group.iter().any(|(_, unit)| matches!(unit, Unit::Gpu(_))) => {
             return no("a CPU cannot load from GPU memory".to_owned());
         }
         WireOp::Group { .. } if n < 1 => return no("nobody takes part".to_owned()),
-        WireOp::Group { op, reduced, in_place, .. } => {
+        WireOp::Overlapped { op, .. } | WireOp::PersistentGroup { op } if !has_started_form(op) => {
+            return no(format!("{op} is measured by blocking calls only"));
+        }
+        WireOp::Group { op, .. }
+        | WireOp::Overlapped { op, .. }
+        | WireOp::PersistentGroup { op } => {
+            let (reduced, in_place) = match part.wire.op {
+                WireOp::Group { reduced, in_place, .. } => (reduced, in_place),
+                _ => (part.wire.op.reduced(), false),
+            };
             if let Some(why) = reduced.misfit(Transport::Mpi) {
                 return no(why.to_owned());
             }
@@ -64,7 +88,7 @@ pub(super) fn sound(part: &FlowPart, rank: i32, size: i32, has_windows: bool) ->
 /// Whether the peer reads or writes this position's memory while it makes no call itself.
 pub(super) fn is_passive(part: &FlowPart, me: usize) -> bool {
     match part.wire.op {
-        WireOp::Put { .. } => me == 1,
+        WireOp::Put { .. } | WireOp::Atomic(_) => me == 1,
         WireOp::Get { .. } => me == 0,
         _ => false,
     }

@@ -20,19 +20,6 @@ pub(super) struct MpiMessage<H> {
     pub(super) tag: c_int,
 }
 
-/// Puts or gets of one part.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OneSidedPart<H> {
-    pub(super) window: H,
-    pub(super) ours: MpiAddress,
-    pub(super) count: c_int,
-    pub(super) kind: H,
-    /// The peer's rank in the communicator of the two.
-    pub(super) peer: c_int,
-    pub(super) times: u32,
-    pub(super) get: bool,
-}
-
 /// A collective of one part.
 #[derive(Debug, Clone)]
 pub(super) struct CollectivePart<H> {
@@ -137,18 +124,6 @@ pub(super) fn pings<H: MpiHandle>(
             receive(world, &back)?;
             send(world, &out)?;
         }
-    }
-    Ok(())
-}
-
-pub(super) fn issue<H: MpiHandle>(world: &MpiWorld<H>, remote: &OneSidedPart<H>) -> MpiOutcome {
-    let &OneSidedPart { window, ours, count, kind, peer, times, get } = remote;
-    let (name, call) = if get { ("MPI_Get", world.fns.get) } else { ("MPI_Put", world.fns.put) };
-    let Some(call) = call else { return Ok(()) };
-    for _ in 0..times {
-        // SAFETY: our buffer and the peer's window have `count` of the type; both live until the
-        // case is released, and the repetition ends with a flush.
-        ok(name, unsafe { call(ours, count, kind, peer, 0, count, kind, window) })?;
     }
     Ok(())
 }

@@ -133,6 +133,56 @@ functions! {
         win_set_errhandler = "MPI_Win_set_errhandler" (H, H);
         put = "MPI_Put" (MpiAddress, c_int, H, c_int, isize, c_int, H, H);
         get = "MPI_Get" (MpiAddress, c_int, H, c_int, isize, c_int, H, H);
+        accumulate = "MPI_Accumulate" (MpiAddress, c_int, H, c_int, isize, c_int, H, H, H);
+        get_accumulate = "MPI_Get_accumulate" (
+            MpiAddress, c_int, H, MpiAddress, c_int, H, c_int, isize, c_int, H, H, H
+        );
+        fetch_and_op = "MPI_Fetch_and_op" (MpiAddress, MpiAddress, H, c_int, isize, H, H);
+        compare_and_swap = "MPI_Compare_and_swap" (
+            MpiAddress, MpiAddress, MpiAddress, H, c_int, isize, H
+        );
+        win_allocate = "MPI_Win_allocate" (isize, c_int, H, H, *mut MpiAddress, *mut H);
+        win_create_dynamic = "MPI_Win_create_dynamic" (H, H, *mut H);
+        win_attach = "MPI_Win_attach" (H, MpiAddress, isize);
+        win_detach = "MPI_Win_detach" (H, MpiAddress);
+        get_address = "MPI_Get_address" (MpiAddress, *mut isize);
+        win_lock = "MPI_Win_lock" (c_int, c_int, c_int, H);
+        win_unlock = "MPI_Win_unlock" (c_int, H);
+        win_fence = "MPI_Win_fence" (c_int, H);
+        win_start = "MPI_Win_start" (H, c_int, H);
+        win_complete = "MPI_Win_complete" (H);
+        win_post = "MPI_Win_post" (H, c_int, H);
+        win_wait = "MPI_Win_wait" (H);
+        ibarrier = "MPI_Ibarrier" (H, *mut H);
+        ibcast = "MPI_Ibcast" (MpiAddress, c_int, H, c_int, H, *mut H);
+        ireduce = "MPI_Ireduce" (MpiAddress, MpiAddress, c_int, H, H, c_int, H, *mut H);
+        iallreduce = "MPI_Iallreduce" (MpiAddress, MpiAddress, c_int, H, H, H, *mut H);
+        ireduce_scatter_block = "MPI_Ireduce_scatter_block" (
+            MpiAddress, MpiAddress, c_int, H, H, H, *mut H
+        );
+        iallgather = "MPI_Iallgather" (MpiAddress, c_int, H, MpiAddress, c_int, H, H, *mut H);
+        ialltoall = "MPI_Ialltoall" (MpiAddress, c_int, H, MpiAddress, c_int, H, H, *mut H);
+        send_init = "MPI_Send_init" (MpiAddress, c_int, H, c_int, c_int, H, *mut H);
+        recv_init = "MPI_Recv_init" (MpiAddress, c_int, H, c_int, c_int, H, *mut H);
+        start = "MPI_Start" (*mut H);
+        startall = "MPI_Startall" (c_int, *mut H);
+        request_free = "MPI_Request_free" (*mut H);
+        // Persistent collectives of MPI 4.
+        barrier_init = "MPI_Barrier_init" (H, H, *mut H);
+        bcast_init = "MPI_Bcast_init" (MpiAddress, c_int, H, c_int, H, H, *mut H);
+        reduce_init = "MPI_Reduce_init" (
+            MpiAddress, MpiAddress, c_int, H, H, c_int, H, H, *mut H
+        );
+        allreduce_init = "MPI_Allreduce_init" (MpiAddress, MpiAddress, c_int, H, H, H, H, *mut H);
+        reduce_scatter_block_init = "MPI_Reduce_scatter_block_init" (
+            MpiAddress, MpiAddress, c_int, H, H, H, H, *mut H
+        );
+        allgather_init = "MPI_Allgather_init" (
+            MpiAddress, c_int, H, MpiAddress, c_int, H, H, H, *mut H
+        );
+        alltoall_init = "MPI_Alltoall_init" (
+            MpiAddress, c_int, H, MpiAddress, c_int, H, H, H, *mut H
+        );
         // Non-standard queries of GPU support.
         query_cuda = "MPIX_Query_cuda_support" ();
         query_rocm = "MPIX_Query_rocm_support" ();

@@ -56,16 +56,7 @@ fn rank(
     };
     let copies = Some(ShmCopies::Single(CpuHow::Memcpy));
     let part = FlowPart {
-        wire: MessageOp {
-            via: Transport::Xpmem,
-            op: WireOp::Ping,
-            copies,
-            near: None,
-            agent: None,
-            switch: None,
-            sync: None,
-            window: None,
-        },
+        wire: MessageOp { copies, ..MessageOp::new(Transport::Xpmem, WireOp::Ping) },
         bytes: BYTES as u64,
         group: [0, 1].map(|rank| (Rank(rank), Unit::Numa(0))).to_vec(),
         positions: vec![me as usize],

@@ -164,6 +164,7 @@ fn all(side: &mut Side) {
         memory: &memory,
         link: &OrderedLink { me: *me, other },
         messages,
+        atomics: Vec::new(),
         collectives: Vec::new(),
         modes: vec![RepeatMode::Streaming, RepeatMode::Isolated],
         sizes: vec![1, 8, 5000, 65_536, ROOM as u64],
