@@ -186,6 +186,8 @@ pub(crate) fn scale(
     let of = |key: &str| known.iter().find(|c| c.key == key).and_then(|c| c.origin);
     let is_quantity = |key: &str| {
         let name = key.rsplit('.').next().unwrap_or(key);
+        // `copy_us_matrix`: a unit, then the shape of the value.
+        let name = name.strip_suffix("_matrix").unwrap_or(name);
         QUANTITIES
             .iter()
             .any(|q| name.strip_suffix(q).is_some_and(|n| n.is_empty() || n.ends_with('_')))
