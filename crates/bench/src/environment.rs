@@ -32,6 +32,25 @@ impl RuntimeNeed {
 }
 
 impl RunPlan {
+    /// Skips messages whose copy agent the variables in `set` rule out, and blit copies where they keep
+    /// copy engines on, as a real node does. For models, which give each case what it needs in one
+    /// process.
+    pub fn with_refused_settings(
+        mut self,
+        topology: &Topology,
+        set: &BTreeMap<String, String>,
+    ) -> Self {
+        for entry in self.entries.iter_mut().filter(|entry| entry.skip.is_none()) {
+            let blit = |flow: &Flow| {
+                let agent = flow.by.facts().copy_agent.filter(|_| flow.src.unit != flow.dst.unit);
+                agent.filter(|agent| *agent == CopyAgent::Kernel)
+            };
+            let wanted = message_agent(&entry.case).or_else(|| entry.case.flows().find_map(blit));
+            entry.skip = wanted.and_then(|wanted| refused_agent(wanted, topology, set));
+        }
+        self
+    }
+
     /// Gives each case the variables that its process needs on this node, except those in `set`,
     /// which do not change. A case that needs two values at once is skipped. Cases with the same
     /// environment become adjacent.
@@ -47,7 +66,9 @@ impl RunPlan {
         for entry in self.entries.iter_mut().filter(|entry| entry.skip.is_none()) {
             match environment(&entry.case, topology) {
                 Ok(mut env) => {
-                    entry.skip = refused_setting(&entry.case, topology, set);
+                    // MPI does not report which agent copied, so a wrong one would not be seen.
+                    let wanted = message_agent(&entry.case);
+                    entry.skip = wanted.and_then(|wanted| refused_agent(wanted, topology, set));
                     env.retain(|name, _| !set.contains_key(name));
                     entry.env = env;
                 }
@@ -61,22 +82,30 @@ impl RunPlan {
     }
 }
 
-/// Why a message case that names its copy agent is refused: a variable of the user requests another
-/// agent, and MPI does not report which one copied.
-fn refused_setting(
-    case: &Case,
+/// The copy agent that the messages of a case name.
+fn message_agent(case: &Case) -> Option<CopyAgent> {
+    case.flows().find_map(|flow| flow.by.wire()?.agent)
+}
+
+/// Why the variables of the user rule out an agent of copies between GPUs.
+fn refused_agent(
+    wanted: CopyAgent,
     topology: &Topology,
     set: &BTreeMap<String, String>,
 ) -> Option<String> {
-    let need = RuntimeNeed::CopyEngine;
-    let name = need.variable(topology)?;
-    let wanted = case.flows().find_map(|flow| flow.by.wire()?.agent)?;
-    let has_engine = set.get(name)? != "0";
     let wants_engine = wanted == CopyAgent::Engine;
-    (has_engine != wants_engine).then(|| {
-        let other = if wants_engine { "1" } else { "0" };
-        format!("{name} is set, and this case needs {name}={other}; unset it to measure both")
-    })
+    let all = RuntimeNeed::CopyEngine.variable(topology)?;
+    // The variable for copies between GPUs turns engines off where the other leaves them on.
+    let peers = topology.gpu_env(|caps| caps.peer_engine_env);
+    let peers_off = peers.filter(|name| set.get(*name).is_some_and(|value| value == "0"));
+    let all_on = set.get(all).map(|value| value != "0");
+    let name = match (wants_engine, all_on, peers_off) {
+        (true, Some(false), _) | (false, Some(true), None) => all,
+        (true, _, Some(peers)) => peers,
+        _ => return None,
+    };
+    let other = if wants_engine { "1" } else { "0" };
+    Some(format!("{name} is set, and this case needs {name}={other}; unset it to measure both"))
 }
 
 /// The variables that a case needs with other values than the runtime's defaults.
@@ -205,6 +234,9 @@ mod tests {
         assert_eq!(message(",blit", &set).1, None);
         let refused = message(",engine", &set).1;
         assert!(refused.is_some_and(|why| why.contains("HSA_ENABLE_SDMA=1")));
+        // Copies between GPUs are blit kernels then, too.
+        let refused = message(",engine", &[("HSA_ENABLE_PEER_SDMA", "0")]).1;
+        assert!(refused.is_some_and(|why| why.contains("HSA_ENABLE_PEER_SDMA=1")));
     }
 
     #[test]

@@ -104,6 +104,10 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         Routes => {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }
+        // First, since more processes would not help.
+        MpiOneSided | Ucx | UcxMixed | UcxSwitches | Shm | Registration if scope.simulated => {
+            "models have no such messages; measure them on a real node".to_owned()
+        }
         MpiPeers if ranks < 2 => format!("two processes are needed: {}", launch(2)),
         MpiPeers | MpiMixed | UcxMixed
             if scope.ranks.iter().any(|member| member.gpus.is_empty()) =>
@@ -125,9 +129,6 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             own(u32::try_from(gpus).unwrap_or(2).clamp(2, 8))
         ),
         Ucx | UcxSwitches | Shm if ranks < 2 => format!("two processes are needed: {}", own(2)),
-        MpiOneSided | Ucx | UcxMixed | UcxSwitches | Shm | Registration if scope.simulated => {
-            "models have no such messages; measure them on a real node".to_owned()
-        }
         MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiPairs | MpiPeers
         | MpiConcurrent | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),

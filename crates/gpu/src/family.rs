@@ -104,7 +104,7 @@ pub struct RuntimeDescription {
     /// set.
     pub variables: &'static [&'static str],
     /// Variables that hide or reorder its GPUs.
-    pub(crate) hiding: &'static [&'static str],
+    pub hiding: &'static [&'static str],
     pub(crate) device_files: DeviceFiles,
     /// Its library with its functions, and the report of the search. The path is a file or folder
     /// and replaces the search.

@@ -22,12 +22,16 @@ const NOTHING: &str = "nothing that is known";
 /// Nodes of up to 12 GPUs have all their cuts tried; larger ones only the cuts around single GPUs.
 const CUT_GPUS: usize = 12;
 
+/// Size from which every library moves bytes by copies, so that [`TimeBounds::latency`] holds for all
+/// of them (docs/model.md). Smaller buffers may go through host memory or by flags of a kernel.
+pub const LEAST_COPIED: Bytes = Bytes::kib(64);
+
 /// Lower bounds of the time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TimeBounds {
     /// Passes times the smallest copy latency between two GPUs of the node: the paper's bound for
     /// what is done by the runtime's copies. Host-staged messages and flags in device memory may
-    /// be below it at small sizes. 0 for a window of messages.
+    /// be below it at sizes under [`LEAST_COPIED`]. 0 for a window of messages.
     pub latency: Ns,
     /// The bytes that must cross some cut of the links over the peak of that cut; for all_to_all
     /// and messages over the routes that the fabric uses.

@@ -17,7 +17,7 @@ mod schedule;
 mod staged;
 mod transfer;
 
-pub use bounds::{MachinePeaks, TimeBounds, passes};
+pub use bounds::{LEAST_COPIED, MachinePeaks, TimeBounds, passes};
 pub use exchange::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_gpu::management;
 use pathline_hal::Machine;
@@ -146,7 +146,7 @@ impl MachineChoice {
     /// completes what discovery knows of the node.
     ///
     /// # Errors
-    /// The description makes no network.
+    /// The description makes no network, or a model has fewer GPUs than ranks.
     pub(crate) fn open(
         &self,
         env: &BTreeMap<String, String>,
@@ -155,6 +155,15 @@ impl MachineChoice {
     ) -> Result<OpenMachine> {
         match (self, without) {
             (Self::Model(model), without) => {
+                let gpus = model.desc.topology().gpus.len();
+                // Its messages are priced from GPU to GPU, so ranks without one would measure nothing.
+                if gpus > 0 && options.ranks as usize > gpus {
+                    let (name, ranks) = (&model.desc.name, options.ranks);
+                    bail!(
+                        "--ranks {ranks}: {name} has {gpus} GPUs, and the model has one rank on each; use \
+                         --ranks {gpus} or fewer"
+                    );
+                }
                 let env = RuntimeEnv::from_env(env);
                 let mut machine = pathline_sim::machine_with(&model.desc, env, options)?;
                 if without.is_some() {

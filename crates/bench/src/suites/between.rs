@@ -583,16 +583,20 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
         Some(_) => (flow.src.rank.0..=flow.dst.rank.0).map(Rank).collect(),
         None => vec![flow.src.rank, flow.dst.rank],
     };
+    let needed = group.iter().map(|rank| rank.0.saturating_add(1)).max().unwrap_or(1);
     for rank in group {
         let Some(member) = scope.ranks.iter().find(|m| m.rank == rank) else {
-            return Some(match scope.ranks.len() {
-                0 | 1 => format!(
-                    "rank {}: this run has one process; start it with --ranks {} or under mpirun",
-                    rank.0,
-                    rank.0 + 1
-                ),
-                n => format!("rank {}: this run has {n} processes", rank.0),
-            });
+            let launched = matches!(wire.via.carrier(), Transport::Mpi) && !scope.simulated;
+            let start = match launched {
+                true => format!("start it with `mpirun -n {needed}` or `srun -n {needed}`"),
+                false => format!("start it with --ranks {needed}"),
+            };
+            let has = match scope.ranks.len() {
+                0 => "no ranks".to_owned(),
+                1 => "one rank".to_owned(),
+                n => format!("{n} ranks"),
+            };
+            return Some(format!("this run has {has}, and the case needs {needed}: {start}"));
         };
         let carrier = wire.via.carrier();
         if !member.ways.contains_key(&carrier) {

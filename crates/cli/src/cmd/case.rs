@@ -2,7 +2,12 @@
 
 use anyhow::{Result, anyhow};
 use pathline_explain::shell_quote::quote;
-use pathline_schema::{Cadence, Case, Flow, MemKind, Mover, Place, Unit};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
+use pathline_message::{MessageLayer, MessageLibrary, exchange_of};
+use pathline_schema::{
+    Cadence, Case, CopyAgent, Flow, MemKind, MessageOp, Mover, Place, Rank, RankMember, Transport,
+    Unit,
+};
 
 use super::ExitKind;
 use crate::args::CaseArgs;
@@ -27,9 +32,72 @@ pub(super) fn run(args: &CaseArgs) -> Result<ExitKind> {
     if let Some(why) = case.flows().find_map(Flow::misfit) {
         outln!("  impossible   {why}");
     }
-    outln!("measure it     pathline run --case {}", quote(&text));
-    outln!("predict it     pathline predict --machine mi250x --case {}", quote(&text));
+    outln!("measure it     {} --case {}", measure_command(&case), quote(&text));
+    match predict_command(&case) {
+        Ok(command) => outln!("predict it     {command}"),
+        Err(why) => outln!("predict it     not for {PREDICTED_ON}: {why}"),
+    }
     Ok(ExitKind::Fine)
+}
+
+/// The node of the example command.
+const PREDICTED_ON: &str = "mi250x";
+
+/// The command that starts a run with what the case needs, up to its `--case`.
+fn measure_command(case: &Case) -> String {
+    let places = || case.flows().flat_map(|flow| [flow.src, flow.dst]);
+    let ranks = places().map(|place| place.rank.0).max().unwrap_or(0).saturating_add(1);
+    let wires: Vec<MessageOp> = case.flows().filter_map(|flow| flow.by.wire().copied()).collect();
+    // Ranks that pathline starts itself have no MPI.
+    let (launch, option) = match wires.iter().any(|wire| wire.via.carrier() == Transport::Mpi) {
+        true => (format!("mpirun -n {ranks} "), String::new()),
+        false if wires.is_empty() => Default::default(),
+        false => (String::new(), format!(" --ranks {ranks}")),
+    };
+    let store = |place: Place| match place.unit {
+        Unit::Store(n) => Some(n.saturating_add(1)),
+        _ => None,
+    };
+    let stores = places().filter_map(store).max().unwrap_or(0) as usize;
+    format!("{launch}pathline run{option}{}", " --store DIR".repeat(stores))
+}
+
+/// The command that predicts a case on a simulated node; the error is why that node has none.
+fn predict_command(case: &Case) -> Result<String, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let desc = MachineDesc::preset(PREDICTED_ON).map_err(|e| text(&e))?;
+    let command = format!("pathline predict --machine {PREDICTED_ON}");
+    let Some(wire) = case.flows().find_map(|flow| flow.by.wire()) else {
+        let network = Network::new(&desc, RuntimeEnv::default()).map_err(|e| text(&e))?;
+        SetPredictor::new(&network).durations(case).map_err(|e| text(&e))?;
+        return Ok(format!("{command} --case {}", quote(&case.to_string())));
+    };
+    let by = match wire.via {
+        Transport::Mpi => MessageLibrary::CrayMpich { sdma: wire.agent != Some(CopyAgent::Kernel) },
+        Transport::Ccl => MessageLibrary::Rccl,
+        other => return Err(format!("models have no messages by {other}")),
+    };
+    if !case.background.is_empty() {
+        return Err("the model of messages has no background load".to_owned());
+    }
+    let (exchange, _) = exchange_of(case, &members(case), by)?;
+    let layer = MessageLayer::new(&desc).map_err(|e| text(&e))?;
+    layer.time(&exchange).map_err(|e| text(&e))?;
+    Ok(format!("{command} --exchange {}", quote(&exchange.to_string())))
+}
+
+/// The processes that a case names, each with the GPU that it names, else that of its own number.
+fn members(case: &Case) -> Vec<RankMember> {
+    let places = || case.flows().flat_map(|flow| [flow.src, flow.dst]);
+    let last = places().map(|place| place.rank.0).max().unwrap_or(0);
+    let gpu = |rank: Rank| places().find_map(|p| p.unit.gpu().filter(|_| p.rank == rank));
+    // No node has more GPUs than this, and the text names any rank.
+    let ranks = (0..=last.min(1023)).map(Rank);
+    let member = |rank: Rank| {
+        let gpus = vec![gpu(rank).unwrap_or(rank.0)];
+        RankMember { rank, gpus, ..RankMember::default() }
+    };
+    ranks.map(member).collect()
 }
 
 fn explain_flow(title: &str, flow: &Flow) {

@@ -66,6 +66,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitKind> {
     let (machine, lost) = machine(args, &found, limits);
     if machine.listed > 0 {
         device_memory(args);
+    } else if found.has_mpi() {
+        outln!("MPI and device memory: not tried, as no GPU can be measured here");
     }
     if let Some(why) = machine.without.as_ref().filter(|_| asked) {
         outln!("GPUs: {gpus} on the bus, none can be measured: {why}");
@@ -193,6 +195,11 @@ impl Findings {
     fn lacks_needed(&self) -> bool {
         let mut needed = std::iter::once(&self.runtime.driver).chain(&self.compilers);
         needed.any(|library| library.path.is_none())
+    }
+
+    fn has_mpi(&self) -> bool {
+        let [mpi, ..] = &self.between;
+        mpi.path.is_some()
     }
 
     fn print(&self, topology: &Topology, brief: bool) {

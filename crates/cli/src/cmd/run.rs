@@ -12,11 +12,12 @@ use pathline_bench::{
 };
 use pathline_explain::judge::judge;
 use pathline_flow::Network;
+use pathline_gpu::RuntimeFamily;
 use pathline_runner::{
     CleanupNote, MachineChoice, ModelVariants, NoWorker, OpenMachine, RankJob, RankKeeper,
     RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep, switches,
 };
-use pathline_schema::{Journal, Ns, RunEnd, WorldKind};
+use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind};
 
 use super::report::{RenderedRun, SummaryForm};
 use super::{ExitKind, colour, plan, report, resume};
@@ -282,8 +283,10 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
         plan = plan.with_probe_budget(Ns::ms(budget));
     }
     let model = request.machine.model();
-    if model.is_none() {
-        // A model gives each case what it needs.
+    if model.is_some() {
+        // A model gives each case what it needs, except what the user has set.
+        plan = plan.with_refused_settings(&crew.about().topology, switches);
+    } else {
         plan = plan.with_environments(&crew.about().topology, switches);
         if let Some(RankJob::Joined { count, by, .. }) = &request.job {
             plan = plan.with_launched_ranks(&launch_command(by, *count), &command_line());
@@ -303,6 +306,8 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     let unmet = Requirement::to_planner(args.require).unmet(crew.about(), &plan, named);
     let (session, is_new) = open(start, crew.about(), &header.host, name)?;
     let session = session.with_note(unmet.filter(|_| request.repeat == 0));
+    let ignored = model.and_then(|_| ignored_setting(&about.topology, switches));
+    let session = session.with_note(ignored.filter(|_| is_new && request.repeat == 0));
     let journal = session.path().to_owned();
     if let Some(why) = session.unlocked() {
         errln!(
@@ -326,6 +331,19 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     progress.end();
     end?;
     Ok(RunResult { journal, network, found })
+}
+
+/// That variables which choose GPUs are set, and a model has all GPUs of its description.
+fn ignored_setting(topology: &Topology, set: &BTreeMap<String, String>) -> Option<RunNote> {
+    let here = |family: &RuntimeFamily| topology.gpus.iter().any(|gpu| gpu.vendor == family.vendor);
+    let hiding = RuntimeFamily::ALL.into_iter().filter(here).flat_map(|family| family.hiding);
+    let names: Vec<&str> = hiding.copied().filter(|name| set.contains_key(*name)).collect();
+    let names = names.join(", ");
+    (!names.is_empty()).then(|| RunNote {
+        code: "ignored-setting".to_owned(),
+        subject: "run".to_owned(),
+        text: format!("{names}: a simulated machine has all GPUs of its description"),
+    })
 }
 
 fn report(args: &RunArgs, measured: &RunResult) -> Result<ExitKind> {
