@@ -73,10 +73,11 @@ fn explain_mover(text: &str) -> Option<String> {
 /// Why a suite has no case on a machine.
 pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
     use SuiteId::{
-        CclCollectives, CclPairs, Concurrent, Contention, Fan, Host, HostLink, Latency, Local,
-        Managed, Metadata, MpiBandwidth, MpiBothWays, MpiCollectives, MpiConcurrent, MpiLatency,
-        MpiMixed, MpiOneSided, MpiPairs, MpiPeers, NumaGpu, Overhead, Overlap, Pairs, Patterns,
-        Registration, Routes, Shm, Storage, StorageGrid, Sweep, Ucx, UcxMixed, UcxSwitches,
+        CclCollectives, CclPairs, CollectiveTypes, Concurrent, Contention, Fan, Host, HostLink,
+        Latency, Local, Managed, Metadata, MpiBandwidth, MpiBothWays, MpiCollectives,
+        MpiConcurrent, MpiLatency, MpiMixed, MpiOneSided, MpiPairs, MpiPeers, NumaGpu, Overhead,
+        Overlap, Pairs, Patterns, Registration, Routes, Shm, Storage, StorageGrid, Sweep, Ucx,
+        UcxMixed, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -124,7 +125,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CclCollectives | CclPairs if gpus < 2 => {
             format!("two GPUs are needed, and this machine has {gpus}")
         }
-        CclCollectives | CclPairs if ranks == 0 => format!(
+        CclCollectives | CclPairs | CollectiveTypes if ranks == 0 => format!(
             "processes are needed: {}, or --ranks 1 for one process with a thread for each GPU",
             own(u32::try_from(gpus).unwrap_or(2).clamp(2, 8))
         ),
@@ -132,6 +133,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiPairs | MpiPeers
         | MpiConcurrent | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),
+        CollectiveTypes => library("NCCL, RCCL or MPI"),
         Ucx | UcxMixed | UcxSwitches => library("UCX"),
         Registration => library("RDMA adapter with libibverbs"),
         Storage | StorageGrid | Metadata => {

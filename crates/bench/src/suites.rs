@@ -230,6 +230,12 @@ pub const SUITES: &[SuiteSpec] = &[
         cases: CaseMaker::Scoped(between::ccl_collectives),
     },
     SuiteSpec {
+        id: SuiteId::CollectiveTypes,
+        about: "all_reduce of every element type by every operation: 1 KiB, 1 MiB, 64 MiB",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(between::collective_types),
+    },
+    SuiteSpec {
         id: SuiteId::CclPairs,
         about: "NCCL, RCCL: send and receive between every ordered pair of GPUs",
         by_default: |scope| !scope.ranks.is_empty() && between::has(scope, Transport::Ccl),

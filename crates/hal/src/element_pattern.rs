@@ -286,6 +286,31 @@ mod tests {
         assert_eq!(encode(ElementType::Int8, -2, 0), 0xfe);
     }
 
+    /// The checksum is that of the same words by `kernel::PATTERN`, compiled as C++.
+    #[test]
+    fn kernels_write_the_same_words() {
+        let mut hash = 0u64;
+        for &element in ElementType::ALL {
+            for &by in ReduceOp::ALL {
+                for role in [
+                    ElementRole::Neutral,
+                    ElementRole::First,
+                    ElementRole::Second,
+                    ElementRole::Result,
+                ] {
+                    let ranks = if by == ReduceOp::Avg { 8 } else { 0 };
+                    let reduced = ElementReduction { element, by };
+                    let pattern = ElementPattern { reduced, role, ranks, salt: 77 };
+                    for index in 0..8 {
+                        let word = crate::pattern::word(pattern.seed(), index);
+                        hash = hash.wrapping_mul(0x0100_0000_01b3) ^ word;
+                    }
+                }
+            }
+        }
+        assert_eq!(hash, 0x6af91e6c7c546b4a);
+    }
+
     #[test]
     fn averages_that_are_not_exact_are_refused() {
         let avg = |element| ElementReduction { element, by: ReduceOp::Avg };

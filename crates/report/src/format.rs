@@ -395,11 +395,9 @@ fn table(
     let _ = writeln!(text, "# Avg bus bandwidth    : {average:.4}\n#\n");
 }
 
-/// The type that a table names: that of the reduction. Other collectives count 8-byte integers, as
-/// sums of no other type do.
+/// The type that the library was called with: bytes, unless it computes.
 fn element_of(op: Collective, reduced: ElementReduction) -> ElementType {
-    let names_one = op.reduces() && reduced.element != ElementReduction::USUAL.element;
-    if names_one { reduced.element } else { ElementType::Int64 }
+    if op.reduces() { reduced.element } else { ElementType::Uint8 }
 }
 
 /// As many digits as fit: `33.93`, `125.8`, `10052`.

@@ -283,6 +283,14 @@ impl ElementReduction {
         self == Self::USUAL
     }
 
+    /// Whether the result over `n` ranks is the same on every library: averages of floating point
+    /// are only over a power of two of ranks. Up to 64 ranks are averaged without overflow of the
+    /// least type.
+    pub const fn is_exact(self, n: usize) -> bool {
+        let average = matches!(self.by, ReduceOp::Avg);
+        !average || n <= 64 && (self.element.float_format().is_none() || n.is_power_of_two())
+    }
+
     /// Why a library lacks it; `None` if it may have it.
     pub const fn misfit(self, via: Transport) -> Option<&'static str> {
         match via {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, ElementReduction, Flow, MemKind,
-    MessageOp, Mover, Place, Rank, RankMember, ShmCopies, Transport, UcxSetting, Unit, WireOp,
+    Bytes, Cadence, Case, Collective, CoreDistance, CpuHow, ElementReduction, ElementType, Flow,
+    MemKind, MessageOp, Mover, Place, Rank, RankMember, ReduceOp, ShmCopies, Transport, UcxSetting,
+    Unit, WireOp,
 };
 
 use super::{bystander, coarse_first, collective_threads, copies, sizes};
@@ -17,15 +18,18 @@ pub(super) const WINDOW: u32 = 64;
 const SMALL_WINDOW: u32 = 4;
 /// Sizes at which groups of any number of ranks are compared.
 const QUOTED: [Bytes; 3] = [Bytes(8), Bytes::mib(1), Bytes::mib(256)];
-/// Collectives of all sizes.
-const WHOLE_SWEEP: [Collective; 6] = [
-    Collective::Broadcast,
-    Collective::Reduce,
-    Collective::AllReduce,
-    Collective::ReduceScatter,
-    Collective::AllGather,
-    Collective::AllToAll,
+/// Sizes of collectives that are not swept.
+const SAMPLED: [Bytes; 7] = [
+    Bytes(8),
+    Bytes::kib(1),
+    Bytes::kib(64),
+    Bytes::mib(1),
+    Bytes::mib(16),
+    Bytes::mib(256),
+    Bytes::gib(1),
 ];
+/// Sizes of reductions of each type and operation.
+const TYPE_SIZES: [Bytes; 3] = [Bytes::mib(64), Bytes::kib(1), Bytes::mib(1)];
 /// From this size on messages are large.
 const LARGE: Bytes = Bytes::mib(8);
 
@@ -320,7 +324,13 @@ fn collectives(
     cadences: &[Cadence],
 ) -> Vec<Case> {
     let mut cases = Vec::new();
-    for &op in &WHOLE_SWEEP {
+    let all = Collective::ALL.iter().filter(|&&op| op != Collective::Barrier);
+    // NCCL and RCCL have uneven parts by messages alone, of which one exchange shows the cost.
+    let here =
+        all.filter(|&&op| via != Transport::Ccl || !op.is_uneven() || op == Collective::AllToAllV);
+    for &op in here {
+        let swept = op <= Collective::AllToAll;
+        let cadences = if swept { cadences } else { &[Cadence::Streaming] };
         let reduced = ElementReduction::USUAL;
         let group = |in_place, unregistered| WireOp::Group { op, reduced, in_place, unregistered };
         for (src, dst, n) in groups(scope.ranks, mem) {
@@ -331,8 +341,11 @@ fn collectives(
                 bytes: divisible(op, bytes, n),
             };
             let whole = n == groups(scope.ranks, mem).last().map_or(0, |g| g.2);
-            // Every size for the whole group, and the quoted sizes for smaller groups.
-            let chosen = if whole {
+            // Every size for the whole group, of rarer operations some; the quoted sizes for smaller
+            // groups.
+            let chosen = if whole && !swept {
+                coarse_first(&SAMPLED)
+            } else if whole {
                 let all = messages(Bytes(8), Bytes::gib(1));
                 all.into_iter().chain(QUOTED.into_iter().filter(|b| b.0 > 8)).collect()
             } else {
@@ -343,6 +356,10 @@ fn collectives(
                     let case = lone_case(of(bytes, group(false, false)));
                     cases.push(Case { cadence, ..case });
                 }
+            }
+            if whole && op.has_in_place(via) && op != Collective::AllReduce {
+                let bytes = if via == Transport::Ccl { Bytes::gib(1) } else { Bytes::mib(1) };
+                cases.push(lone_case(of(bytes, group(true, false))));
             }
             if via == Transport::Ccl && whole && op == Collective::AllReduce {
                 let in_place = [Bytes(8), Bytes::gib(1)];
@@ -357,11 +374,59 @@ fn collectives(
     cases
 }
 
+/// Reductions of the types that OSU's programs use, at sizes below those of 64-bit integers.
+fn osu_reductions(scope: &PlanScope<'_>, via: Transport, mem: MemKind) -> Vec<Case> {
+    let Some((src, dst, _)) = groups(scope.ranks, mem).pop() else { return Vec::new() };
+    let mut cases = Vec::new();
+    for op in [Collective::Reduce, Collective::AllReduce] {
+        for element in [ElementType::Float, ElementType::Int8] {
+            let reduced = ElementReduction { element, by: ReduceOp::Sum };
+            for bytes in [Bytes(4), Bytes(16), Bytes(64)] {
+                let op = WireOp::reduction(op, reduced);
+                cases.push(lone_case(flow(src, dst, via, op, bytes)));
+            }
+        }
+    }
+    cases
+}
+
+/// all_reduce over the whole group of every type by every operation that the library has.
+pub(super) fn collective_types(scope: &PlanScope<'_>) -> Vec<Case> {
+    let mut libraries = vec![(Transport::Ccl, MemKind::Vram)];
+    libraries.extend(memories(scope.ranks).into_iter().map(|mem| (Transport::Mpi, mem)));
+    let mut cases = Vec::new();
+    for (via, mem) in libraries.into_iter().filter(|(via, _)| has(scope, *via)) {
+        let Some((src, dst, n)) = groups(scope.ranks, mem).pop() else { continue };
+        for bytes in TYPE_SIZES {
+            for reduced in reductions(via, n) {
+                let op = WireOp::reduction(Collective::AllReduce, reduced);
+                cases.push(lone_case(flow(src, dst, via, op, bytes)));
+            }
+        }
+        for reduced in reductions(via, n).filter(|reduced| reduced.by == ReduceOp::Sum) {
+            let op = WireOp::reduction(Collective::AllReduce, reduced);
+            cases.push(lone_case(flow(src, dst, via, op, Bytes::mib(256))));
+        }
+    }
+    cases
+}
+
+/// The reductions of a library whose results over `n` ranks are exact.
+fn reductions(via: Transport, n: usize) -> impl Iterator<Item = ElementReduction> {
+    let all = ElementType::ALL
+        .iter()
+        .flat_map(|&element| ReduceOp::ALL.iter().map(move |&by| ElementReduction { element, by }));
+    all.filter(move |reduced| reduced.misfit(via).is_none() && reduced.is_exact(n))
+}
+
 pub(super) fn mpi_collectives(scope: &PlanScope<'_>) -> Vec<Case> {
     let cadences = [Cadence::Streaming];
     let mut cases: Vec<Case> = kinds(scope.ranks, Transport::Mpi)
         .into_iter()
-        .flat_map(|(via, mem)| collectives(scope, via, mem, &cadences))
+        .flat_map(|(via, mem)| {
+            let small = osu_reductions(scope, via, mem);
+            collectives(scope, via, mem, &cadences).into_iter().chain(small)
+        })
         .collect();
     for (src, dst, _) in groups(scope.ranks, MemKind::Paged) {
         let (src, dst) = (Place { mem: MemKind::Reg, ..src }, Place { mem: MemKind::Reg, ..dst });

@@ -94,6 +94,35 @@ fn every_collective_between_processes_is_verified() {
 }
 
 #[test]
+fn types_operations_and_parts_are_verified() {
+    let node = node("gpus=4,memory=1GiB");
+    let cases = [
+        ("all_reduce-float", "4B"),
+        ("all_reduce-bf16-max", "64KiB"),
+        ("all_reduce-fp8e5m2-prod", "64KiB"),
+        ("reduce-half-avg", "64KiB"),
+        ("reduce_scatter-int8-min", "64KiB"),
+        ("reduce-inplace", "64KiB"),
+        ("gather", "64KiB"),
+        ("gather-inplace", "64KiB"),
+        ("scatter", "64KiB"),
+        ("scatter-inplace", "64KiB"),
+        ("all_to_allv", "64KiB"),
+        ("all_gatherv-inplace", "64KiB"),
+        ("gatherv", "64KiB"),
+        // Parts of 0, 1, 1 and 3 bytes.
+        ("scatterv", "5B"),
+    ]
+    .map(|(op, size)| format!("r0.gpu0.vram > r3.gpu3.vram by ccl@gpu0[{op}] x {size}"));
+    let journal = run(&node, "4", &cases, &[], 0);
+    is_whole(&journal, cases.len());
+    assert_eq!(measured(&journal).count(), cases.len(), "{:?}", faults(&journal));
+    for one in measured(&journal) {
+        assert_eq!(one.verdict, VerifyResult::Verified, "{}", one.case);
+    }
+}
+
+#[test]
 fn messages_and_special_buffers_arrive_too() {
     let node = node("gpus=3,memory=1GiB");
     let cases = [

@@ -53,18 +53,23 @@ impl CollectiveEntry<'_, '_> {
     }
     /// nccl-tests' busbw.
     fn bus(&self, run: &RunView) -> FigureCell {
-        let cell = run.cell(self.sent.entry, CaseQuantity::Payload);
-        let factor = self.op.bus_factor(self.n);
-        let by = |v: Option<f64>| v.map(|v| v * factor);
-        // The cut bounds the rate of the algorithm; times the factor it would be no peak of a link.
-        FigureCell {
-            value: by(cell.value),
-            half_width: cell.half_width * factor,
-            ceiling: None,
-            path: None,
-            published: run.published_exchange(self.sent.entry, PublishedMetric::BusBandwidth),
-            ..cell
-        }
+        let cell = bus_cell(run, &self.sent, self.op);
+        let published = run.published_exchange(self.sent.entry, PublishedMetric::BusBandwidth);
+        FigureCell { published, ..cell }
+    }
+}
+
+/// nccl-tests' busbw of a collective, in GB/s.
+pub(super) fn bus_cell(run: &RunView, sent: &SentFlow<'_, '_>, op: Collective) -> FigureCell {
+    let cell = run.cell(sent.entry, CaseQuantity::Payload);
+    let factor = op.bus_factor(sent.participants());
+    // The cut bounds the rate of the algorithm; times the factor it would be no peak of a link.
+    FigureCell {
+        value: cell.value.map(|value| value * factor),
+        half_width: cell.half_width * factor,
+        ceiling: None,
+        path: None,
+        ..cell
     }
 }
 
@@ -251,13 +256,20 @@ impl<'b, 'a> CollectiveSet<'b, 'a> {
     }
 
     fn osu(&self) -> Option<Figure> {
-        let rows = self.rows();
+        let mut rows = self.rows();
+        // Sums of the types of OSU's programs have no lines in the charts.
+        let typed = |d: &&CollectiveEntry| !d.reduced.is_usual() && d.n == self.n && !d.in_place;
+        rows.extend(self.all.iter().filter(typed));
         if self.suite != SuiteId::MpiCollectives || rows.is_empty() {
             return None;
         }
         let names: Vec<String> = rows
             .iter()
-            .map(|d| format!("{} {}", d.op, d.op.osu_size(d.sent.size(), d.n)))
+            .map(|d| {
+                let typed = !d.reduced.is_usual();
+                let name = if typed { d.sent.wire.op.to_string() } else { d.op.to_string() };
+                format!("{name} {}", d.op.osu_size(d.sent.size(), d.n))
+            })
             .collect();
         let cols = ["median, latest rank", "OSU avg", "OSU min", "OSU max"].map(str::to_owned);
         let cell = |row: usize, col: usize| {

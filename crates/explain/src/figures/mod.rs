@@ -1,6 +1,7 @@
 //! From results to figures and sentences, suite by suite. `FIGURES` lists all of them.
 
 mod bystander;
+mod collective_types;
 mod collectives;
 mod contention;
 pub mod fan;
@@ -183,6 +184,7 @@ const FIGURES: &[FigureSpec] = &[
     FigureSpec::new(&[SuiteId::UcxSwitches], switches::find),
     FigureSpec::new(&[SuiteId::Registration], registration::find),
     FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[plain(610), plain(630)]),
+    FigureSpec::new(&[SuiteId::CollectiveTypes], collective_types::find),
     FigureSpec::new(&[SuiteId::Shm], shared_memory::find).sentences(&[plain(650)]),
     FigureSpec::new(&[SuiteId::Shm], bystander::find),
     FigureSpec::new(&[SuiteId::Storage], storage::find)

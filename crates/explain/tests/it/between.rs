@@ -140,6 +140,35 @@ fn a_bystanders_share_is_shown_by_kind_of_stores() {
 }
 
 #[test]
+fn reductions_are_shown_by_type_and_operation() {
+    let one = |op: &str, size: &str, us: f64| {
+        let case = format!("r0.gpu0.vram > r3.gpu3.vram by ccl@gpu0[{op}] x {size}");
+        timed("collective-types", &case, us, &[])
+    };
+    let outcomes = vec![
+        one("all_reduce", "64MiB", 1000.0),
+        one("all_reduce-max", "64MiB", 1000.0),
+        one("all_reduce-fp8e4m3", "64MiB", 2000.0),
+        one("all_reduce", "1KiB", 20.0),
+    ];
+    let report = run_report::build(&run(4, outcomes), None);
+    let rates = figure(&report, "collective-types-ccl-vram-64MiB");
+    let FigureBody::Matrix(m) = &rates.body else { panic!("{} has no matrix", rates.id) };
+    assert_eq!(
+        (&m.rows[..], &m.cols[..]),
+        (&["uint64", "fp8e4m3"].map(String::from)[..], &["sum", "max"].map(String::from)[..])
+    );
+    // 67108864 B in 1 ms are 67.1 GB/s, times 1.5 for four ranks.
+    close(m.cells[0][1].value, 67.108_864 * 1.5);
+    close(m.cells[1][0].value, 67.108_864 * 0.75);
+    assert_eq!(m.cells[1][1].value, None);
+    let text = "From 50.3 GB/s (fp8e4m3 sum) to 101 GB/s (uint64 max), 2.00 times.";
+    assert_eq!(rates.finding, text);
+    let times = figure(&report, "collective-types-ccl-vram-1KiB");
+    assert_eq!(times.finding, "No type or operation differs: 20.0 us.");
+}
+
+#[test]
 fn registered_buffers_are_shown_next_to_others() {
     let report = run_report::build(&registered_and_not(), None);
     let figure = figure(&report, "ccl-collectives-registration-vram");

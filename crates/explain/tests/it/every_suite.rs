@@ -71,6 +71,7 @@ fn journal_of(suite: SuiteId) -> Journal {
         SuiteId::MpiConcurrent => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiCollectives => between(vec![message("mpi", "all_reduce", "1MiB")]),
         SuiteId::CclCollectives => between(vec![message("ccl", "all_reduce", "1MiB")]),
+        SuiteId::CollectiveTypes => between(vec![message("ccl", "all_reduce-bf16-max", "1MiB")]),
         SuiteId::CclPairs => between(vec![message("ccl", "send-w64", "1MiB")]),
         SuiteId::Ucx => between(vec![message("ucx", "ping", "8B")]),
         SuiteId::UcxMixed => rates(&["r0.gpu0.vram > r0.numa3.paged by ucx@gpu0[send-w64] x 1MiB"]),

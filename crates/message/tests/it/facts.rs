@@ -124,7 +124,8 @@ fn small_sums_and_other_nodes() {
 fn rccl_is_below_mpi_but_for_broadcast() {
     let layer = mi250x();
     for n in 3..=8 {
-        for op in summing_and_sharing() {
+        // The paper has these and no others.
+        for op in summing_and_sharing().into_iter().filter(|&op| op <= Collective::AllToAll) {
             let rccl = collective(layer, op, n, MessageLibrary::Rccl, MIB).time.0;
             let osu = op.of_osu_size(Bytes(MIB), n as usize).0;
             for (by, bytes) in [(CRAY, MIB), (CRAY_BLIT, MIB), (CRAY, osu), (CRAY_BLIT, osu)] {
@@ -140,6 +141,24 @@ fn rccl_is_below_mpi_but_for_broadcast() {
             }
         }
     }
+}
+
+/// A root gets all parts but its own: over the links of GCD 0, and at the least in the time of the
+/// bound. Uneven parts end later than even ones where they are messages, since the largest decides.
+#[test]
+fn gathered_parts_end_within_the_rates_of_the_root() {
+    let layer = mi250x();
+    let big = 1 << 30;
+    for op in [Collective::Gather, Collective::Scatter] {
+        let outcome = collective(layer, op, 8, MessageLibrary::Rccl, big);
+        assert!(outcome.time.0 >= outcome.bounds.flow.0, "{op}: {:?}", outcome.bounds);
+        // 7/8 of 1 GiB through all links of one die: six of 50 GB/s and its host link.
+        assert!(outcome.time.0 >= 0.875 * big as f64 / 350.0, "{op}: {}", outcome.time.0);
+    }
+    let even = collective(layer, Collective::AllToAll, 8, MessageLibrary::Rccl, big).time.0;
+    let uneven = collective(layer, Collective::AllToAllV, 8, MessageLibrary::Rccl, big).time.0;
+    // The largest part is 15/64 of the buffer, not 1/8: 1.875 times as much.
+    assert!(uneven > even && uneven < 1.875 * even, "{even} {uneven}");
 }
 
 /// KTH Fig 12: RCCL is faster with 8 dies than with 7 for reduce, broadcast and all_reduce. Here

@@ -35,6 +35,48 @@ fn nccl_tests_prints_its_own_table() {
 }
 
 #[test]
+fn tables_name_type_operation_and_root() {
+    let ccl = |op: &str, size: &str| {
+        let case = format!("r0.gpu0.vram > r3.gpu3.vram by ccl@gpu0[{op}] x {size}");
+        timed("collective-types", &case, 16.0, &[16.0; 4])
+    };
+    let mpi = |op: &str, size: &str| {
+        let case = format!("r0.gpu0.vram > r3.gpu3.vram by mpi@gpu0[{op}] x {size}");
+        timed("mpi-collectives", &case, 15.0, &[15.0; 4])
+    };
+    let journal = run(
+        4,
+        vec![
+            ccl("all_reduce-bf16-max", "1MiB"),
+            ccl("reduce-fp8e4m3-avg", "1MiB"),
+            ccl("gather", "1MiB"),
+            mpi("all_reduce-float", "4B"),
+            mpi("scatter", "1KiB"),
+        ],
+    );
+    let rows: Vec<String> = format::nccl_tests(&journal)
+        .expect("collectives")
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| line.split_whitespace().take(5).collect::<Vec<_>>().join(" "))
+        .collect();
+    // 1 MiB are 524288 elements of bf16; a gathered part is a quarter.
+    assert_eq!(
+        rows,
+        [
+            "1048576 1048576 f8e4m3 avg 0",
+            "1048576 524288 bfloat16 max -1",
+            "1048576 262144 uint8 none 0"
+        ]
+    );
+    let osu = format::osu(&journal).expect("MPI cases");
+    assert!(osu.contains("Allreduce Latency Test v7.5\n# Datatype: MPI_FLOAT."), "{osu}");
+    // OSU counts what the root gives to one rank.
+    assert!(osu.contains("Scatter Latency Test v7.5\n# Datatype: MPI_CHAR."), "{osu}");
+    assert!(osu.lines().any(|line| line.starts_with("256 ")), "{osu}");
+}
+
+#[test]
 fn a_run_without_messages_says_what_measures_some() {
     let none = run(0, vec![at_rate("local", "gpu0.vram > gpu0.vram by dma@gpu0 x 1MiB", 600.0)]);
     assert!(format::osu(&none).expect_err("no MPI").contains("--suite mpi-latency"));
