@@ -136,6 +136,41 @@ fn open_mpi_measures_between_two_processes() {
     measures_a_suite("openmpi", "Open MPI v");
 }
 
+/// Types, uneven parts and operations in place, of host memory and through the host.
+#[test]
+fn collectives_of_types_and_parts_are_verified() {
+    let ops = [
+        ("all_reduce-float", "4B"),
+        ("reduce-int8-max", "3B"),
+        ("all_reduce-double-prod-inplace", "64KiB"),
+        ("reduce_scatter-inplace", "64KiB"),
+        ("all_gather-inplace", "64KiB"),
+        ("all_gatherv-inplace", "64KiB"),
+        ("all_to_all-inplace", "64KiB"),
+        ("all_to_allv", "64KiB"),
+        ("gatherv-inplace", "64KiB"),
+        ("scatter-inplace", "64KiB"),
+        ("scatterv", "5B"),
+    ];
+    let cases: Vec<String> = ops
+        .iter()
+        .flat_map(|(op, size)| {
+            [
+                format!("r0.numa0.paged > r1.numa0.paged by mpi@numa0[{op}] x {size}"),
+                format!("r0.gpu0.vram > r1.gpu1.vram by mpi-staged@gpu0[{op}] x {size}"),
+            ]
+        })
+        .collect();
+    for name in ["mpich", "openmpi"] {
+        let Some((launcher, _alone)) = mpirun(name) else { continue };
+        let args: Vec<&str> = cases.iter().flat_map(|case| ["--case", case]).collect();
+        let journal = Launch::new(&launcher, &[]).run(&args);
+        is_whole(&journal, cases.len());
+        let wrong: Vec<_> = journal.outcomes.iter().filter(|o| !verified(o)).collect();
+        assert!(wrong.is_empty(), "{name}: {wrong:?}");
+    }
+}
+
 #[test]
 fn device_memory_is_tried_outside_the_run() {
     for name in ["mpich", "openmpi"] {
