@@ -74,10 +74,10 @@ fn explain_mover(text: &str) -> Option<String> {
 pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
     use SuiteId::{
         CclCollectives, CclPairs, CollectiveTypes, Concurrent, Contention, Fan, Host, HostLink,
-        Latency, Local, Managed, Metadata, MpiBandwidth, MpiBothWays, MpiCollectives,
-        MpiConcurrent, MpiLatency, MpiMixed, MpiOneSided, MpiPairs, MpiPeers, NumaGpu, Overhead,
-        Overlap, Pairs, Patterns, Registration, Routes, Shm, Storage, StorageGrid, Sweep, Ucx,
-        UcxMixed, UcxSwitches,
+        Latency, Local, Managed, Metadata, MpiAtomics, MpiBandwidth, MpiBothWays, MpiCollectives,
+        MpiConcurrent, MpiLatency, MpiMixed, MpiMultiLatency, MpiOneSided, MpiOverlap, MpiPairs,
+        MpiPeers, MpiPersistent, MpiWindows, NumaGpu, Overhead, Overlap, Pairs, Patterns,
+        Registration, Routes, Shm, Storage, StorageGrid, Sweep, Ucx, UcxMixed, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -106,7 +106,10 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }
         // First, since more processes would not help.
-        MpiOneSided | Ucx | UcxMixed | UcxSwitches | Shm | Registration if scope.simulated => {
+        MpiOneSided | MpiWindows | MpiAtomics | MpiOverlap | MpiPersistent | Ucx | UcxMixed
+        | UcxSwitches | Shm | Registration
+            if scope.simulated =>
+        {
             "models have no such messages; measure them on a real node".to_owned()
         }
         MpiPeers if ranks < 2 => format!("two processes are needed: {}", launch(2)),
@@ -117,7 +120,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         }
         MpiPairs if ranks < 3 => format!("three processes are needed: {}", launch(3)),
         MpiConcurrent if ranks < 4 => format!("four processes are needed: {}", launch(4)),
-        MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiCollectives
+        MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiWindows
+        | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiCollectives
             if ranks < 2 =>
         {
             format!("two processes are needed: {}", launch(2))
@@ -130,7 +134,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             own(u32::try_from(gpus).unwrap_or(2).clamp(2, 8))
         ),
         Ucx | UcxSwitches | Shm if ranks < 2 => format!("two processes are needed: {}", own(2)),
-        MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiPairs | MpiPeers
+        MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiWindows
+        | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiPairs | MpiPeers
         | MpiConcurrent | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),
         CollectiveTypes => library("NCCL, RCCL or MPI"),

@@ -8,6 +8,7 @@ mod collective_threads;
 mod contention;
 mod memory;
 mod metadata;
+mod osu;
 mod payloads;
 mod peers;
 mod storage;
@@ -198,6 +199,36 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "MPI put and get",
         by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_one_sided),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiWindows,
+        about: "MPI put and get by kind of window (create, allocate, dynamic) and synchronisation",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(osu::windows),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiAtomics,
+        about: "MPI accumulate, get_accumulate, fetch_and_op, compare_and_swap",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(osu::atomics),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiMultiLatency,
+        about: "MPI ping-pong of 1, 2, 4 and all pairs at once",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(osu::multi_latency),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiOverlap,
+        about: "MPI non-blocking collectives: share of the communication that work hides",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(osu::overlap),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiPersistent,
+        about: "MPI persistent messages and collectives next to those that are not",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(osu::persistent),
     },
     SuiteSpec {
         id: SuiteId::MpiPairs,

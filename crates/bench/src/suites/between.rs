@@ -42,11 +42,11 @@ fn by(at: Unit, wire: MessageOp) -> Mover {
 }
 
 /// A flow of one message or window between two places.
-fn flow(src: Place, dst: Place, via: Transport, op: WireOp, bytes: Bytes) -> Flow {
+pub(super) fn flow(src: Place, dst: Place, via: Transport, op: WireOp, bytes: Bytes) -> Flow {
     Flow { src, dst, by: by(src.unit, MessageOp::new(via, op)), bytes }
 }
 
-fn lone_case(flow: Flow) -> Case {
+pub(super) fn lone_case(flow: Flow) -> Case {
     Case::together(vec![flow])
 }
 
@@ -86,14 +86,14 @@ pub(crate) fn has_model(case: &Case) -> bool {
 
 /// Kinds of memory that messages are sent from: of the host, and of GPUs where every process has
 /// one.
-fn memories(ranks: &[RankMember]) -> Vec<MemKind> {
+pub(super) fn memories(ranks: &[RankMember]) -> Vec<MemKind> {
     let gpus = !ranks.is_empty() && ranks.iter().all(|m| !m.gpus.is_empty());
     let of_gpus = [MemKind::Vram, MemKind::Pinned, MemKind::Managed];
     [MemKind::Paged].into_iter().chain(of_gpus.into_iter().filter(|_| gpus)).collect()
 }
 
 /// Memory of a kind for a process.
-fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
+pub(super) fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
     match mem {
         MemKind::Vram | MemKind::Managed => member.gpu_memory(mem),
         _ => Some(member.host_memory(mem)),
@@ -101,7 +101,7 @@ fn place(member: &RankMember, mem: MemKind) -> Option<Place> {
 }
 
 /// The first two processes with that memory: a pair that shows the cost of a message.
-fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, Place)> {
+pub(super) fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, Place)> {
     let [a, b, ..] = ranks else { return None };
     Some((place(a, mem)?, place(b, mem)?))
 }
@@ -289,7 +289,7 @@ pub(super) fn mpi_concurrent(scope: &PlanScope<'_>) -> Vec<Case> {
 }
 
 /// The ends of groups of 2, 4 ... and all processes, or GPUs of the one process, with their number.
-fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
+pub(super) fn groups(ranks: &[RankMember], mem: MemKind) -> Vec<(Place, Place, usize)> {
     let all: Vec<Place> = match ranks {
         [alone] => {
             let place = |&gpu: &u32| Place { rank: Rank(0), unit: Unit::Gpu(gpu), mem };

@@ -25,6 +25,7 @@ mod registration;
 pub mod routes;
 mod sent_flows;
 mod shared_memory;
+mod started;
 mod storage;
 mod sweep;
 mod switches;
@@ -160,6 +161,7 @@ const FIGURES: &[FigureSpec] = &[
         .on_terminal(&[("routes", PageOnly)]),
     FigureSpec::new(&[SuiteId::Contention, SuiteId::Concurrent], contention::find)
         .sentences(&[plain(420), plain(430)]),
+    FigureSpec::new(started::SUITES, started::find),
     FigureSpec::new(messages::SUITES, messages::find)
         .sentences(&[plain(600), plain(620), plain(640)])
         .on_terminal(&[

@@ -267,3 +267,36 @@ fn registration_is_shown_by_its_minimum_and_its_cost_per_gib() {
     );
     close(point(figure, "device memory, export as dma-buf", 2_097_152.0).value, 8.0);
 }
+
+/// Overlap as OSU defines it: 100 us of communication alone. With 100 us of work in between 150 us
+/// in all, of which 50 us remain visible: half is hidden. With tests 110 us: 90 % is hidden.
+#[test]
+fn overlap_is_the_communication_that_work_hides() {
+    let case = |work: &str| {
+        format!("r0.numa0.paged > r3.numa0.paged by mpi@numa0[iall_reduce{work}] x 1MiB")
+    };
+    let outcome = |work: &str, us: f64, engine: &str| {
+        let CaseOutcome::Measured(mut measured) = timed("mpi-overlap", &case(work), us, &[us; 4])
+        else {
+            panic!("{work} is measured")
+        };
+        measured.series.iter_mut().for_each(|series| engine.clone_into(&mut series.engine));
+        CaseOutcome::Measured(measured)
+    };
+    let computes = "MPI_Iallreduce, MPI_Wait, computes 100000 ns between start and wait";
+    let journal = run(
+        4,
+        vec![
+            outcome("", 100.0, "MPI_Iallreduce, MPI_Wait"),
+            outcome("-compute", 150.0, computes),
+            outcome("-compute-test", 110.0, &format!("{computes}, 10 tests; pml ob1")),
+        ],
+    );
+    let report = run_report::build(&journal, None);
+    let overlap = figure(&report, "mpi-overlap-host-memory");
+    close(at(overlap, "iall_reduce", "1MiB").value, 50.0);
+    close(at(overlap, "iall_reduce + tests", "1MiB").value, 90.0);
+    assert!(overlap.finding.contains("50 % (iall_reduce)"), "{}", overlap.finding);
+    let times = figure(&report, "mpi-overlap");
+    close(point(times, "iall_reduce, host memory", 1048576.0).value, 100.0);
+}

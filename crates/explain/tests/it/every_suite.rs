@@ -63,6 +63,11 @@ fn journal_of(suite: SuiteId) -> Journal {
         SuiteId::MpiBandwidth => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiBothWays => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiOneSided => between(vec![message("mpi", "put-w64", "1MiB")]),
+        SuiteId::MpiWindows => between(vec![message("mpi", "put-w1,allocate,fence", "8B")]),
+        SuiteId::MpiAtomics => between(vec![message("mpi", "fetch-add", "8B")]),
+        SuiteId::MpiMultiLatency => between(vec![message("mpi", "ping", "8B")]),
+        SuiteId::MpiOverlap => between(vec![message("mpi", "iall_reduce", "1MiB")]),
+        SuiteId::MpiPersistent => between(vec![message("mpi", "persistent-ping", "8B")]),
         SuiteId::MpiMixed => rates(&["r0.gpu0.vram > r1.numa3.paged by mpi@gpu0[send-w64] x 1MiB"]),
         SuiteId::MpiPairs => between(vec![message("mpi", "send-w64", "1MiB")]),
         SuiteId::MpiPeers => {
