@@ -194,7 +194,7 @@ const FIGURES: &[FigureSpec] = &[
         .on_terminal(&[("storage-stages", WithFinding), ("storage-latency", PageOnly)]),
     FigureSpec::new(&[SuiteId::StorageGrid], storage::find_grid)
         .sentences(&[plain(730), plain(740)])
-        .on_terminal(&[("storage-grid-workers", WithFinding), ("storage-grid-copies", PageOnly)]),
+        .on_terminal(&[("storage-grid-copies", PageOnly)]),
     FigureSpec::new(&[SuiteId::Metadata], metadata::find),
 ];
 

@@ -257,9 +257,8 @@ fn the_grid_compares_gpus_with_the_host() {
 #[test]
 fn the_grid_states_how_many_workers_a_gpu_needs() {
     let report = built(&grid_run());
-    let workers = figure(&report, "storage-grid-workers");
-    let row = |end: &str| format!("sequential reads of 1MiB, shared file: {end} (store0)");
-    let of = |end: &str, name: &str, unit: &str| in_sheet(workers, &row(end), name, unit).value;
+    let workers = figure(&report, "storage-grid-workers-store0-seq-read-1MiB");
+    let of = |end: &str, name: &str, unit: &str| in_sheet(workers, end, name, unit).value;
     // 2824 of 2909 are 97 %.
     let piped = "gpu0, pipelined-registered-huge";
     assert_eq!((of(piped, "workers", ""), of(piped, "depth", "")), (Some(1.0), Some(8.0)));
@@ -267,9 +266,21 @@ fn the_grid_states_how_many_workers_a_gpu_needs() {
     // A worker that waits gives 1000 a second; two give 2000, with 1 in flight each.
     let waits = "gpu0, blocking-pinned";
     assert_eq!((of(waits, "workers", ""), of(waits, "depth", "")), (Some(2.0), Some(1.0)));
-    assert!(workers.finding.contains("gpu0 gets 95 % of its best rate with 1 worker at depth 8"));
+    assert!(
+        workers.finding.contains("gpu0, blocking-pinned: 2 workers at depth 1; gpu0, pipelined"),
+        "{}",
+        workers.finding
+    );
+    // Both GPUs were measured by 2 workers only.
+    assert!(!workers.finding.contains("2 GPUs"), "{}", workers.finding);
+    let sentence = "gpu0 gets 95 % of its best rate with 1 worker at depth 8 for sequential reads";
+    assert!(
+        report.headlines.iter().any(|h| h.text.starts_with(sentence)),
+        "{:?}",
+        report.headlines
+    );
     let far = figure(&report, "storage-grid-far");
-    let row = "sequential reads of 1MiB, shared file: host, 1 thread, numa1 for numa0";
+    let row = "store0 seq-read 1MiB t1: host";
     close(in_sheet(far, row, "far / near", "%").value, 80.0);
     let gpus = figure(&report, "storage-grid-gpus-store0-seq-1MiB");
     let line = "reads, shared, pipelined-registered-huge";

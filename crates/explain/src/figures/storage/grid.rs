@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use pathline_schema::{
-    Bytes, CaseTimes, Flow, IoCache, IoFiles, IoHistogram, IoOp, IoOrder, IoReading, IoSpec,
-    IoStage, MemKind, Mover, SuiteId, Unit,
+    Bytes, Case, CaseOutcome, CaseTimes, Flow, IoCache, IoFiles, IoHistogram, IoOp, IoOrder,
+    IoReading, IoSpec, IoStage, MemKind, Mover, SuiteId, Unit,
 };
 
 use super::{IoQuantity, calls, gaps, op_label, order_label};
@@ -29,13 +29,12 @@ pub(in crate::figures) fn find(run: &RunView) -> SuiteFindings {
         return SuiteFindings::default();
     }
     let grid = CaseGrid { run, cells };
-    let mut figures = Vec::new();
+    let mut figures = grid.rates_by_gpus();
+    let needs = grid.needs();
+    figures.extend(grid.needs_figures(&needs));
     for work in grid.works() {
         figures.extend(grid.gaps(work));
     }
-    figures.extend(grid.rates_by_gpus());
-    let needs = grid.needs();
-    figures.extend(grid.needs_figure(&needs));
     figures.extend(grid.far());
     figures.extend(grid.cached());
     figures.extend(grid.copies());
@@ -43,14 +42,22 @@ pub(in crate::figures) fn find(run: &RunView) -> SuiteFindings {
     SuiteFindings::new(figures, sentences)
 }
 
-/// A case of I/O to host memory, or to one or several GPUs that share its workers.
+/// The I/O of a case to host memory, or to one or several GPUs that share its workers.
 #[derive(Clone)]
-struct GridCase<'b, 'a> {
-    entry: &'b RunEntry<'a>,
+struct GridShape<'a> {
     flow: &'a Flow,
     /// The I/O with the workers of all flows.
     io: IoSpec,
     /// GPUs at the end, ascending; empty of host memory.
+    gpus: Vec<u32>,
+}
+
+/// Such a case with its results.
+#[derive(Clone)]
+struct GridCase<'b, 'a> {
+    entry: &'b RunEntry<'a>,
+    flow: &'a Flow,
+    io: IoSpec,
     gpus: Vec<u32>,
 }
 
@@ -106,10 +113,9 @@ fn end_text(gpus: &[u32], stage: Option<IoStage>) -> String {
     stage.map_or(who.clone(), |stage| format!("{who}, {stage}"))
 }
 
-impl<'b, 'a> GridCase<'b, 'a> {
+impl<'a> GridShape<'a> {
     /// `None` unless all flows of a case do the same I/O to different GPUs.
-    fn new(entry: &'b RunEntry<'a>) -> Option<Self> {
-        let case = entry.case;
+    fn new(case: &'a Case) -> Option<Self> {
         let flow = case.timed.first().filter(|_| case.background.is_empty())?;
         let first = *flow.by.io()?;
         let alike = |f: &Flow| {
@@ -124,14 +130,29 @@ impl<'b, 'a> GridCase<'b, 'a> {
             return None;
         }
         let threads = first.threads.checked_mul(u32::try_from(case.timed.len()).ok()?)?;
-        Some(Self { entry, flow, io: IoSpec { threads, ..first }, gpus })
+        Some(Self { flow, io: IoSpec { threads, ..first }, gpus })
     }
 
     /// What it has in common with the cases of its heat map.
     fn work(&self) -> GridWork {
-        let IoSpec { order, op, files, cache, .. } = self.io;
-        let store = self.flow.io_ends().0.unit.store().unwrap_or(0);
-        GridWork { store, order, op, block: self.flow.bytes, files, cache, at: self.flow.by.at() }
+        work_of(self.flow, &self.io)
+    }
+}
+
+fn work_of(flow: &Flow, io: &IoSpec) -> GridWork {
+    let IoSpec { order, op, files, cache, .. } = *io;
+    let store = flow.io_ends().0.unit.store().unwrap_or(0);
+    GridWork { store, order, op, block: flow.bytes, files, cache, at: flow.by.at() }
+}
+
+impl<'b, 'a> GridCase<'b, 'a> {
+    fn new(entry: &'b RunEntry<'a>) -> Option<Self> {
+        let GridShape { flow, io, gpus } = GridShape::new(entry.case)?;
+        Some(Self { entry, flow, io, gpus })
+    }
+
+    fn work(&self) -> GridWork {
+        work_of(self.flow, &self.io)
     }
 
     fn end(&self) -> GridEnd {
@@ -470,60 +491,89 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             let host = self.of(work).any(|c| c.gpus.is_empty());
             let ends = host.then(|| (Vec::new(), None)).into_iter().chain(self.ends(work));
             for end in ends {
-                let of = || self.of(work).filter(|c| c.end() == end && c.is_measured());
-                needs.extend(needed_effort(work, end.clone(), of().collect()));
+                let of = self.of(work).filter(|c| c.end() == end && c.is_measured());
+                let of: Vec<&GridCase> = of.collect();
+                // The rest of what the run measured is left out here as disturbed or assumed.
+                if of.len() == self.measured(work, &end) {
+                    needs.extend(needed_effort(work, end, of));
+                }
             }
         }
         needs
     }
 
-    fn needs_figure(&self, needs: &[NeededEffort<'_, 'b, 'a>]) -> Option<Figure> {
+    /// Number of cases with that end that the run measured.
+    fn measured(&self, work: GridWork, end: &GridEnd) -> usize {
+        let measured = self.run.journal.outcomes.iter().filter_map(|outcome| match outcome {
+            CaseOutcome::Measured(m) => GridShape::new(&m.case),
+            _ => None,
+        });
+        let of = measured.filter(|s| s.work() == work && (&s.gpus, s.io.stage) == (&end.0, end.1));
+        of.count()
+    }
+
+    /// A table for each kind of I/O, shared and separate files together.
+    fn needs_figures(&self, needs: &[NeededEffort<'_, 'b, 'a>]) -> Vec<Figure> {
+        let kind = |w: &GridWork| (w.store, w.order, w.op, w.block);
+        let kinds = distinct(needs.iter().map(|n| kind(&n.work)));
+        let of = |wanted: &_| needs.iter().filter(|n| kind(&n.work) == *wanted).collect::<Vec<_>>();
+        kinds.iter().filter_map(|wanted| self.needs_figure(&of(wanted))).collect()
+    }
+
+    fn needs_figure(&self, needs: &[&NeededEffort<'_, 'b, 'a>]) -> Option<Figure> {
+        let GridWork { store, order, op, block, .. } = needs.first()?.work;
         let count = |n: u32, case: &GridCase| FigureCell {
             value: Some(f64::from(n)),
             case: Some(case.entry.case.clone()),
             ..FigureCell::default()
         };
-        let rows: Vec<(String, Vec<FigureCell>)> = needs
-            .iter()
-            .map(|need| {
-                let (best, enough) = (need.best, need.enough);
-                let rate = |c: &GridCase| self.run.cell(c.entry, CaseQuantity::Payload);
-                let share = best.value(IoQuantity::Rate).zip(enough.value(IoQuantity::Rate));
-                let cells = vec![
-                    count(enough.io.threads, enough),
-                    count(enough.io.depth, enough),
-                    rate(enough),
-                    enough.cell(IoQuantity::Iops),
-                    FigureCell {
-                        value: share.map(|(best, enough)| 100.0 * enough / best),
-                        case: Some(enough.entry.case.clone()),
-                        ..FigureCell::default()
-                    },
-                    rate(best),
-                    count(best.io.threads, best),
-                    count(best.io.depth, best),
-                ];
-                let end = end_text(&need.end.0, need.end.1);
-                (format!("{}: {end} (store{})", need.work.text(), need.work.store), cells)
-            })
-            .collect();
-        if rows.is_empty() {
-            return None;
-        }
+        let row = |need: &&NeededEffort<'_, 'b, 'a>| {
+            let (best, enough) = (need.best, need.enough);
+            let rate = |c: &GridCase| self.run.cell(c.entry, CaseQuantity::Payload);
+            let share = best.value(IoQuantity::Rate).zip(enough.value(IoQuantity::Rate));
+            let cells = vec![
+                count(enough.io.threads, enough),
+                count(enough.io.depth, enough),
+                rate(enough),
+                enough.cell(IoQuantity::Iops),
+                FigureCell {
+                    value: share.map(|(best, enough)| 100.0 * enough / best),
+                    case: Some(enough.entry.case.clone()),
+                    ..FigureCell::default()
+                },
+                rate(best),
+                count(best.io.threads, best),
+                count(best.io.depth, best),
+            ];
+            let own = if need.work.files == IoFiles::Own { ", own files" } else { "" };
+            (format!("{}{own}", end_text(&need.end.0, need.end.1)), cells)
+        };
         let column = |name: &str, unit: &str| SheetColumn {
             name: name.into(),
             unit: unit.into(),
             better: BetterWhen::Neither,
         };
+        let texts: Vec<String> = needs
+            .iter()
+            .filter(|n| n.work.files == IoFiles::Shared)
+            .map(|n| {
+                let workers = fmt::count(n.enough.io.threads as usize, "worker");
+                let end = end_text(&n.end.0, n.end.1);
+                format!("{end}: {workers} at depth {}", n.enough.io.depth)
+            })
+            .collect();
         Some(Figure {
-            id: "storage-grid-workers".into(),
+            id: format!("storage-grid-workers-store{store}-{order}-{op}-{block}"),
             suite: SUITE.into(),
-            title: "How many workers a GPU needs: the fewest that reach 95 % of the best rate"
-                .into(),
-            finding: self.needs_sentence(needs).unwrap_or_default(),
+            title: format!(
+                "Fewest workers, then least depth, with 95 % of the best rate: {} {} of {block} (store{store})",
+                order_label(order),
+                op_label(op)
+            ),
+            finding: format!("{}.", fmt::sentence(&texts.join("; "))),
             command: self.run.command(SUITE, ""),
             body: FigureBody::Sheet(SheetBody {
-                row_axis: "I/O".into(),
+                row_axis: "to, by".into(),
                 columns: vec![
                     column("workers", ""),
                     column("depth", ""),
@@ -534,7 +584,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
                     column("best, workers", ""),
                     column("best, depth", ""),
                 ],
-                rows,
+                rows: needs.iter().map(row).collect(),
             }),
         })
     }
@@ -594,7 +644,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
 
     /// The same I/O by cores of the far NUMA domain.
     fn far(&self) -> Option<Figure> {
-        let mut rows = Vec::new();
+        let (mut rows, mut domains) = (Vec::new(), None);
         for far in self.cells.iter().filter(|c| !self.is_near(&c.work()) && c.is_measured()) {
             let near = self.cells.iter().find(|near| {
                 let alike = GridWork { at: far.work().at, ..near.work() } == far.work();
@@ -606,13 +656,15 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             let ratio = cell_of(&CaseTimes::from_values(&ratios, far.visits()), far, None);
             let (work, io) = (far.work(), far.io);
             let label = format!(
-                "{}: {}, {}, {} for {}",
-                work.text(),
-                end_text(&far.gpus, io.stage),
-                fmt::threads(io.threads),
-                work.at,
-                near.work().at
+                "store{} {}-{} {} t{}: {}",
+                work.store,
+                work.order,
+                work.op,
+                work.block,
+                io.threads,
+                end_text(&far.gpus, io.stage)
             );
+            domains.get_or_insert((near.work().at, work.at));
             let cells = vec![
                 near.cell(IoQuantity::Rate),
                 far.cell(IoQuantity::Rate),
@@ -640,7 +692,9 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
         Some(Figure {
             id: "storage-grid-far".into(),
             suite: SUITE.into(),
-            title: "Workers on the far NUMA domain instead of the near one".into(),
+            title: domains.map_or(String::new(), |(near, far)| {
+                format!("Workers on the far NUMA domain: {far} instead of {near}")
+            }),
             finding,
             command: self.run.command(SUITE, ""),
             body: FigureBody::Sheet(SheetBody {
@@ -693,7 +747,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             suite: SUITE.into(),
             title: "Files in the page cache and past it, over the depth, by 1 worker".into(),
             finding,
-            command: self.run.command(SUITE, "by uring@*[seq-*,cached,*]"),
+            command: self.run.command(SUITE, ""),
             body: FigureBody::Curves(CurvesBody {
                 x_unit: "depth".into(),
                 y_unit: "GB/s".into(),
@@ -780,7 +834,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
     }
 }
 
-/// The fewest workers, then the smallest depth, whose rate is 95 % of the best; `None` with one setting.
+/// The fewest workers, then the smallest depth, whose rate is 95 % of the best; `None` with one number of workers.
 fn needed_effort<'g, 'b, 'a>(
     work: GridWork,
     end: GridEnd,
@@ -790,7 +844,9 @@ fn needed_effort<'g, 'b, 'a>(
     let best = cases.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))?;
     let enough = cases.iter().copied().filter(|c| rate(c) >= ENOUGH * rate(best));
     let enough = enough.min_by_key(|c| (c.io.threads, c.io.depth))?;
-    (cases.len() > 1).then_some(NeededEffort { work, end, best, enough })
+    // With one number of workers nothing is known of fewer.
+    let varied = cases.iter().any(|c| c.io.threads != best.io.threads);
+    varied.then_some(NeededEffort { work, end, best, enough })
 }
 
 fn scaled(cell: FigureCell, factor: f64) -> FigureCell {
@@ -811,8 +867,10 @@ fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
 
 /// A pattern of case texts that selects such I/O.
 fn pattern(work: GridWork) -> String {
-    format!(
-        "by uring@*[{}-{},{},{},*] x {}",
-        work.order, work.op, work.cache, work.files, work.block
-    )
+    let GridWork { store, order, op, block, files, cache, .. } = work;
+    let by = format!("by uring@*[{order}-{op},{cache},{files},*] x {block}");
+    match op {
+        IoOp::Write => format!("* > store{store}.file {by}"),
+        _ => format!("store{store}.file > * {by}"),
+    }
 }
