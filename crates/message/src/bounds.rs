@@ -31,7 +31,8 @@ pub const LEAST_COPIED: Bytes = Bytes::kib(64);
 pub struct TimeBounds {
     /// Passes times the smallest copy latency between two GPUs of the node: the paper's bound for
     /// what is done by the runtime's copies. Host-staged messages and flags in device memory may
-    /// be below it at sizes under [`LEAST_COPIED`]. 0 for a window of messages.
+    /// be below it at sizes under [`LEAST_COPIED`]. 0 for a window of messages, and for members of
+    /// several nodes: adapters start without the runtime's copies.
     pub latency: Ns,
     /// The bytes that must cross some cut of the links over the peak of that cut; for all_to_all
     /// and messages over the routes that the fabric uses.
@@ -48,8 +49,8 @@ pub struct MachinePeaks {
     smallest_copy_ns: f64,
     /// GPUs with the peak of the links to each neighbour, GB/s; the host is a neighbour.
     links: Vec<(u32, Vec<(LinkEnd, f64)>)>,
-    /// All adapters of a node, GB/s.
-    adapters_gbs: f64,
+    /// Adapters of a node: the GPU that each hangs on, if it hangs on one, and GB/s.
+    adapters: Vec<(Option<u32>, f64)>,
 }
 
 impl MachinePeaks {
@@ -82,7 +83,7 @@ impl MachinePeaks {
         Self {
             smallest_copy_ns: if smallest.is_finite() { smallest } else { 0.0 },
             links,
-            adapters_gbs: topology.nics.iter().map(|n| rate(n.speed_mbits)).sum(),
+            adapters: topology.nics.iter().map(|n| (n.near_gpu, rate(n.speed_mbits))).collect(),
             routes: routes.clone(),
             parts: Mutex::default(),
         }
@@ -133,6 +134,8 @@ impl MachinePeaks {
                 (passes(*op), cut)
             }
         };
+        let nodes: BTreeSet<u32> = exchange.members().iter().map(|m| m.node).collect();
+        let passes = if nodes.len() > 1 { 0 } else { passes };
         let latency = Ns(f64::from(passes) * self.smallest_copy_ns);
         TimeBounds { latency, flow: Ns(flow), flow_by }
     }
@@ -192,10 +195,11 @@ impl MachinePeaks {
                 worst = (bytes / peak, format!("{x}>{y}"));
             }
         }
+        let adapters_gbs = self.adapters_gbs(|_| true);
         for ((node, out), bytes) in between {
-            if bytes / self.adapters_gbs > worst.0 {
+            if bytes / adapters_gbs > worst.0 {
                 let direction = if out { "out of" } else { "into" };
-                worst = (bytes / self.adapters_gbs, format!("adapters {direction} node {node}"));
+                worst = (bytes / adapters_gbs, format!("adapters {direction} node {node}"));
             }
         }
         worst
@@ -259,16 +263,30 @@ impl MachinePeaks {
                 let whole = side.len() == self.links.len();
                 let mut peak = self.boundary(&side);
                 if nodes.len() > 1 && (whole || peak.is_finite()) {
-                    peak += self.adapters_gbs;
+                    // What reaches the adapters of other GPUs crosses the links to them.
+                    peak += self.adapters_gbs(|near| near.is_none_or(|g| side.contains(&g)));
                 }
                 let time = out.max(into) / peak;
                 if time > worst.0 * (1.0 + 1e-9) {
                     let names: Vec<String> = side.iter().map(|g| format!("gpu{g}")).collect();
-                    worst = (time, format!("links around {}", names.join(" ")));
+                    let names = names.join(" ");
+                    let by = match (nodes.len() > 1, whole) {
+                        (false, _) => format!("links around {names}"),
+                        (true, false) => {
+                            format!("links and adapters around {names} of node {node}")
+                        }
+                        (true, true) => format!("adapters of node {node}"),
+                    };
+                    worst = (time, by);
                 }
             }
         }
         worst
+    }
+
+    /// Sum of the adapters that hang where `is_chosen` says, GB/s.
+    fn adapters_gbs(&self, is_chosen: impl Fn(Option<u32>) -> bool) -> f64 {
+        self.adapters.iter().filter(|(near, _)| is_chosen(*near)).map(|(_, gbs)| gbs).sum()
     }
 
     /// Sets of GPUs of a node to cut off from all else.

@@ -136,8 +136,10 @@ pub fn exchange(
         text += &format!("held by {}\n", fmt::list(&full));
     }
     let bounds = &predicted.bounds;
-    // Both bounds hold; the greater one is tighter.
-    let (bound, by) = if bounds.latency.0 > bounds.flow.0 {
+    // Of bounds that hold the greater one is tighter. That of copies does not hold for messages that
+    // do without them, as small ones through the host do.
+    let by_copies = bounds.latency.0 > bounds.flow.0 && bounds.latency.0 <= predicted.time.0;
+    let (bound, by) = if by_copies {
         (bounds.latency, "starts of the runtime's copies")
     } else {
         (bounds.flow, bounds.flow_by.as_str())
@@ -146,6 +148,10 @@ pub fn exchange(
         "{} of the speed that no library exceeds: {bound} ({by})\n",
         fmt::percent(bound.0 / predicted.time.0)
     );
+    if predicted.time.0 < bounds.latency.0 {
+        text +=
+            &format!("faster than the runtime's copies, which take at least {}\n", bounds.latency);
+    }
     text + "No uncertainty is known for this prediction." + origin_note(origin) + "\n"
 }
 

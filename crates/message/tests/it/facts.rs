@@ -193,6 +193,21 @@ fn bounds_of_the_paper() {
     }
 }
 
+/// Two nodes: all bytes leave and enter a node by its four adapters of 25 GB/s. 128 MiB over 100 GB/s
+/// take 1342.2 us. Two adapters hang on the first four dies, whose links to the others carry 300 GB/s
+/// and more, so the adapters of the whole node are narrower. The runtime's copies bound nothing there.
+#[test]
+fn adapters_bound_collectives_between_nodes() {
+    let layer = mi250x();
+    let text = "all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by rccl x 128MiB";
+    let bounds = exchange_time(layer, text).bounds;
+    assert_eq!(bounds.flow_by, "adapters of node 0");
+    assert!((bounds.flow.0 / 1e3 - 1342.2).abs() < 0.1, "{bounds:?}");
+    assert_eq!(bounds.latency.0, 0.0);
+    let small = exchange_time(layer, "all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x 128B");
+    assert_eq!(small.bounds.latency.0, 0.0);
+}
+
 /// With uniform traffic each single link carries three pairs per direction: 7 x 50 / 3 = 116.7
 /// GB/s a die. RCCL's direct exchange stays below.
 #[test]
