@@ -106,8 +106,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }
         // First, since more processes would not help.
-        MpiOneSided | MpiWindows | MpiAtomics | MpiOverlap | MpiPersistent | Ucx | UcxMixed
-        | UcxSwitches | Shm | Registration
+        MpiOneSided | MpiWindows | MpiAtomics | MpiOverlap | MpiPersistent | UcxSwitches | Shm
+        | Registration
             if scope.simulated =>
         {
             "models have no such messages; measure them on a real node".to_owned()

@@ -28,7 +28,9 @@ impl RunView<'_> {
         metric: PublishedMetric,
     ) -> Option<PublishedValue> {
         let wire = entry.case.timed.first()?.by.wire()?;
-        let plain = entry.case.background.is_empty()
+        // Published values of UCX are those of an MPI over it.
+        let plain = wire.via != Transport::Ucx
+            && entry.case.background.is_empty()
             && entry.case.cadence == pathline_schema::Cadence::Streaming;
         let by = self.message_library(wire, entry.engine()).filter(|_| plain)?;
         let (exchange, _) = exchange_of(entry.case, &self.journal.begin.ranks, by).ok()?;

@@ -76,7 +76,11 @@ pub(crate) fn has_model(case: &Case) -> bool {
             | WireOp::ActivePing
             | WireOp::ActiveSend { .. } => false,
         };
-        let library = matches!(wire.via.carrier(), Transport::Mpi | Transport::Ccl);
+        let library = match wire.via.carrier() {
+            Transport::Mpi | Transport::Ccl => true,
+            Transport::Ucx => wire.switch.is_none(),
+            _ => false,
+        };
         op && library && memory(flow.src.mem) && memory(flow.dst.mem)
     };
     let wired = case.flows().any(|flow| flow.by.wire().is_some());

@@ -165,3 +165,30 @@ fn unmodelled_exchanges_are_refused() {
     assert!(members[0].without[&Transport::Shm].contains("share memory"));
     assert!(members[8].without[&Transport::Mpi].contains("fewer --ranks"));
 }
+
+/// UCX alone takes the paths of an MPI over it: AMD's blog, osu_bw at 16 MiB, to 5 %.
+#[test]
+fn ucx_alone_has_the_paths_of_an_mpi_over_it() {
+    let machine = node("mi250x", 2, RuntimeEnv { sdma: Some(false), ..RuntimeEnv::default() });
+    let ranks = machine.ranks.as_deref().unwrap();
+    let took = run(ranks, "r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[send-w64] x 16MiB", 1);
+    let rate = 64.0 * (16u64 << 20) as f64 / took[0].elapsed.0;
+    assert!((rate / 142.24 - 1.0).abs() < 0.05, "{rate}");
+    let ping = run(ranks, "r0.numa3.paged > r1.numa3.paged by ucx@numa3[ping] x 8B", 1);
+    same(ping[0].elapsed, 2.0 * exchange_time("ping over gpu0>gpu1 by ucx x 8B from host").time.0);
+    let bound = |case: &str| ranks.bind(&case.parse().unwrap(), &CpuSet::default()).unwrap_err();
+    let setting = bound("r0.gpu0.vram > r1.gpu1.vram by ucx@gpu0[send-w64,rndv-put] x 1MiB");
+    assert!(setting.to_string().contains("rndv-put"), "{setting}");
+}
+
+/// One process drives all GPUs by threads, also in a run of several processes.
+#[test]
+fn threads_take_the_time_of_the_collective() {
+    let case = "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB";
+    for count in [1, 8] {
+        let machine = node("mi250x", count, RuntimeEnv::default());
+        let took = run(machine.ranks.as_deref().unwrap(), case, 1);
+        same(took[0].elapsed, exchange_time("all_reduce over gpu0-gpu7 by rccl x 1MiB").time.0);
+        assert_eq!(took[0].by_rank.keys().copied().collect::<Vec<_>>(), [Rank(0)]);
+    }
+}
