@@ -1,5 +1,6 @@
 //! One file for each subject of findings, and the table of all of them.
 
+mod collective_ranks;
 mod collectives;
 mod copy_engine;
 mod gpu_choice;
@@ -47,6 +48,7 @@ const RULES: &[FindingRule] = &[
         ids: &[collectives::LIBRARY, collectives::GRAPH, collectives::SHARE],
         find: collectives::find,
     },
+    FindingRule { ids: &[collective_ranks::ID], find: collective_ranks::find },
     FindingRule { ids: &[streaming_stores::ID], find: streaming_stores::find },
     FindingRule { ids: &[shared_memory::ID], find: shared_memory::find },
     FindingRule {

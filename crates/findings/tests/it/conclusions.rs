@@ -309,6 +309,38 @@ fn the_faster_library_of_a_collective_changes_with_the_size() {
 }
 
 #[test]
+fn the_faster_library_of_a_collective_changes_with_the_number_of_ranks() {
+    let of = |broadcast_of_three: f64| {
+        let case = |via: &str, op: &str, last: u32, us: f64| {
+            let suite = if via == "ccl" { "ccl-collectives" } else { "mpi-collectives" };
+            let flow = format!("r0.gpu0.vram > r{last}.gpu{last}.vram by {via}@gpu0[{op}]");
+            made::at_time(suite, &format!("{flow} x 1MiB"), us)
+        };
+        let outcomes = vec![
+            case("mpi", "broadcast", 1, 30.0),
+            case("ccl", "broadcast", 1, 20.0),
+            case("mpi", "broadcast", 2, broadcast_of_three),
+            case("ccl", "broadcast", 2, 60.0),
+            case("mpi", "reduce", 1, 90.0),
+            case("ccl", "reduce", 1, 20.0),
+            case("mpi", "reduce", 2, 90.0),
+            case("ccl", "reduce", 2, 60.0),
+        ];
+        let journal = made::journal(H200S.0.topology.clone(), outcomes);
+        conclude_alone(&journal, &H200S.1)
+    };
+    let all = of(40.0);
+    let finding = find(&all, "collective-library-by-ranks").unwrap();
+    // 30 over 20 us, and 60 over 40.
+    let (least, most) = finding.gain.as_ref().unwrap().factor;
+    assert!((least - 1.5).abs() < 0.02 && (most - 1.5).abs() < 0.02, "{least} {most}");
+    assert!(finding.observation.contains("over 2, MPI over 3"), "{}", finding.observation);
+    assert!(!finding.observation.contains("reduce"), "{}", finding.observation);
+    // The same library is faster over any number.
+    assert!(find(&of(90.0), "collective-library-by-ranks").is_none());
+}
+
+#[test]
 fn the_json_of_a_run_reads_back() {
     let (journal, network) = &*H200S;
     let report = run_report::build(journal, Some(network));
