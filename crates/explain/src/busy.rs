@@ -148,7 +148,12 @@ pub(crate) fn busy_cases(journal: &Journal) -> BusyCases {
             let why = "the machine was busy, and no load was read while it ran";
             found.by_case.entry(case.to_string()).or_insert_with(|| why.to_owned());
         }
-        effects.push(effect("host", affected.len(), on_host.len()));
+        // Those are marked, too, so that the number of marks is stated.
+        let unread = match found.by_case.len() - affected.len() {
+            0 => String::new(),
+            n => format!(", and {n} more during which no load was read may be"),
+        };
+        effects.push(effect("host", affected.len(), on_host.len()) + &unread);
     }
     let on_gpus: Vec<_> = measured.iter().filter(|m| !m.gpus.is_empty()).copied().collect();
     let mut gpus = Vec::new();

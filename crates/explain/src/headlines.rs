@@ -239,7 +239,9 @@ fn unsettled(run: &RunView) -> Option<String> {
     let (wide, few): (Vec<_>, Vec<_>) = measured(journal)
         .filter(|m| m.stop.reason != StopReason::Precise)
         .partition(|m| m.stop.half_width > precision && !is_short(m));
-    let total = fmt::count(measured(journal).count(), "result");
+    // Cases that a limit cut are counted by another sentence.
+    let kind = if journal.partial.is_empty() { "result" } else { "finished result" };
+    let total = fmt::count(measured(journal).count(), kind);
     let worst = wide.iter().max_by(|a, b| a.stop.half_width.total_cmp(&b.stop.half_width));
     let Some(worst) = worst else {
         let text = format!("{} of {total} have fewer samples than wanted.", few.len());

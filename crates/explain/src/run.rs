@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::Network;
 use pathline_published::{PublishedMetric, PublishedTable};
 use pathline_schema::{
-    Bytes, Case, CaseOutcome, CaseTimes, ConstantOrigin, CpuOp, Flow, FlowSeries, GpuReadings,
-    Journal, MemKind, Mover, SuiteId, Topology, Transport, Unit, VerifyResult, WorldKind,
+    Bytes, Case, CaseOutcome, CaseTimes, ConstantOrigin, CopyAgent, CpuOp, Flow, FlowSeries,
+    GpuReadings, Journal, MemKind, Mover, SuiteId, Topology, Transport, Unit, VerifyResult,
+    WorldKind,
 };
 
 use crate::beyond_ceiling::{BeyondCeiling, beyond_ceiling};
@@ -118,6 +119,14 @@ impl<'a> RunEntry<'a> {
             EntryState::Sampled([first, ..]) => &first.engine,
             _ => "",
         }
+    }
+    /// What carried the runtime's copies of the first flow: as recorded, since a setting of the user
+    /// (`HSA_ENABLE_SDMA=0`) makes every runtime copy a blit kernel, else as its mover asks. `None` if it
+    /// is no copy of the runtime.
+    pub fn copy_agent(&self) -> Option<CopyAgent> {
+        let asked = self.case.timed.first()?.by.facts().copy_agent?;
+        let recorded = CopyAgent::ALL.iter().find(|agent| agent.engine() == self.engine());
+        Some(recorded.copied().unwrap_or(asked))
     }
     /// Reason if its bytes were not verified, though it moves some.
     fn unverified(&self) -> Option<&'a str> {

@@ -6,7 +6,7 @@ use pathline_explain::fmt;
 use pathline_explain::run::{CaseQuantity, RunEntry, RunView};
 use pathline_flow::Network;
 use pathline_health::{UnlikePath, compared_cases, unlike_paths};
-use pathline_schema::{Case, Flow, Gpu, GpuCaps, Journal, RunNote, Topology};
+use pathline_schema::{Case, CopyAgent, Flow, Gpu, GpuCaps, Journal, RunNote, Topology};
 
 use crate::{ExpectedGain, FindingArm, GainBasis};
 
@@ -121,6 +121,14 @@ impl<'a> Evidence<'a> {
     /// Capabilities of the runtime of the first GPU; those of an unknown one without GPUs.
     pub(crate) fn caps(&self) -> &'static GpuCaps {
         self.topology().gpus.first().map_or(GpuCaps::of_vendor(""), Gpu::caps)
+    }
+
+    /// What carried the runtime's copies of a case: `SDMA`, `blit kernel`. `None` if it has none.
+    pub(crate) fn copies_by(&self, entry: &RunEntry<'a>) -> Option<&'static str> {
+        Some(match entry.copy_agent()? {
+            CopyAgent::Engine => self.caps().engine_name,
+            CopyAgent::Kernel => CopyAgent::Kernel.engine(),
+        })
     }
 
     pub(crate) fn is_simulated(&self) -> bool {

@@ -115,21 +115,21 @@ fn pair_tile(evidence: &Evidence, figure: &str) -> Option<SummaryTile> {
     let measured = pairs(&evidence.run);
     let one_way = |verb: PairMover| {
         let of = measured.iter().filter(move |p| p.verb == verb && !p.both);
-        let rates = of.filter_map(|p| Some((p.src, p.dst, evidence.rate(&p.entry)?)));
+        let rates = of.filter_map(|p| Some((p.src, p.dst, p.entry, evidence.rate(&p.entry)?)));
         rates.collect::<Vec<_>>()
     };
     let verbs = [PairMover::Dma, PairMover::Read, PairMover::Write];
     let (verb, rates) =
         verbs.into_iter().map(|v| (v, one_way(v))).find(|(_, rates)| !rates.is_empty())?;
-    let (src, dst, best) = rates.iter().max_by(|a, b| a.2.value.total_cmp(&b.2.value))?;
-    let by = match verb {
-        PairMover::Dma => evidence.caps().engine_name,
-        PairMover::Read => "kernel reads",
-        _ => "kernel writes",
+    let (src, dst, entry, best) = rates.iter().max_by(|a, b| a.3.value.total_cmp(&b.3.value))?;
+    let by = match (evidence.copies_by(entry), verb) {
+        (Some(copies), _) => copies,
+        (None, PairMover::Read) => "kernel reads",
+        (None, _) => "kernel writes",
     };
     let size = best.case.timed.first()?.bytes.rounded();
     let detail = format!("{by}, gpu{src}→gpu{dst} of {} pairs, {size}", rates.len());
-    let mut spark: Vec<f64> = rates.iter().map(|r| r.2.value).collect();
+    let mut spark: Vec<f64> = rates.iter().map(|r| r.3.value).collect();
     spark.sort_by(f64::total_cmp);
     Some(tile(evidence, ("D2D", detail), best, CaseQuantity::Payload, spark, figure))
 }

@@ -3,7 +3,7 @@
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge};
-use pathline_schema::{CaseOutcome, Journal, RunNote};
+use pathline_schema::{CaseOutcome, ConstantOrigin, Journal, RunNote};
 use serde::Serialize;
 
 use crate::evidence::Evidence;
@@ -102,11 +102,15 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
 /// The verdict on a run in which nothing failed.
 fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
     let sound = evidence.run.entries.iter().filter(|e| !e.series().is_empty()).count();
+    let scope = match evidence.run.simulated() {
+        Some(machine) => format!("simulated {machine}: "),
+        None => String::new(),
+    };
     if sound == 0 {
-        let why =
-            report.busy.as_ref().map_or(String::new(), |b| format!(": {}", fmt::list(&b.reasons)));
-        let reason = format!("other programs disturbed every result{why}");
-        return RunAnswer::new(VerdictState::Unknown, reason);
+        return RunAnswer::new(
+            VerdictState::Unknown,
+            none_sound(journal, report, evidence, &scope),
+        );
     }
     if let Some(worst) = evidence.unlike.first() {
         let more = match evidence.unlike.len() - 1 {
@@ -122,10 +126,6 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         return RunAnswer::new(VerdictState::Suspect, reason);
     }
     let all = journal.outcomes.len() + journal.partial.len();
-    let scope = match evidence.run.simulated() {
-        Some(machine) => format!("simulated {machine}: "),
-        None => String::new(),
-    };
     let busy = match evidence.disturbed() {
         0 => String::new(),
         n => format!("; {n} of {} were disturbed", fmt::count(all, "result")),
@@ -137,9 +137,16 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
             (_, Some(machine)) => format!("; next: pathline health --machine {machine}"),
             (_, None) => "; next: pathline health, which measures equal paths in turn".to_owned(),
         };
-        let reason = format!(
-            "{scope}no case failed, but no path of this run has equals to compare it with{busy}{next}"
-        );
+        let messages =
+            evidence.run.entries.iter().any(|e| e.case.flows().any(|f| f.by.wire().is_some()));
+        let why = match messages {
+            true => {
+                "messages between processes are not compared with their equals, and nothing else of \
+                 this run has equals"
+            }
+            false => "no path of this run has equals to compare it with",
+        };
+        let reason = format!("{scope}no case failed, but {why}{busy}{next}");
         return RunAnswer::new(VerdictState::Unknown, reason);
     }
     let reason = format!(
@@ -147,4 +154,25 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(VerdictState::NoFault, reason)
+}
+
+/// Why no result of a run allows a verdict, though nothing failed.
+fn none_sound(journal: &Journal, report: &RunReport, evidence: &Evidence, scope: &str) -> String {
+    let assumed = journal.outcomes.iter().filter(|outcome| match outcome {
+        CaseOutcome::Measured(measured) => measured.origin == Some(ConstantOrigin::Assumed),
+        _ => false,
+    });
+    let (assumed, disturbed) = (assumed.count(), evidence.disturbed());
+    let rests = "on assumed constants of the model, which nobody measured";
+    let why =
+        report.busy.as_ref().map_or(String::new(), |b| format!(": {}", fmt::list(&b.reasons)));
+    match (assumed, disturbed) {
+        (0, _) => format!("{scope}other programs disturbed every result{why}"),
+        (1, 0) => format!("{scope}the only result rests {rests}"),
+        (n, 0) => format!("{scope}all {} rest {rests}", fmt::count(n, "result")),
+        (n, _) => format!(
+            "{scope}{} rest {rests}, and other programs disturbed the others{why}",
+            fmt::count(n, "result")
+        ),
+    }
 }

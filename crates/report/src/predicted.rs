@@ -1,8 +1,8 @@
 //! Predictions for concurrent flows and for exchanges by libraries, as tables and as JSON.
 
 use pathline_flow::{Network, SetDurations, TimeUncertainty};
-use pathline_message::{ExchangeSpec, ExchangeTime};
-use pathline_schema::{Case, ConstantOrigin, Ns};
+use pathline_message::{ExchangeSpec, ExchangeTime, LEAST_COPIED};
+use pathline_schema::{Case, ConstantOrigin, Mover, Ns, Unit};
 use serde_json::{Value, json};
 
 use pathline_explain::fmt;
@@ -89,7 +89,21 @@ pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigi
         describe_uncertainty(&durations.uncertainty),
         origin_note(origin)
     );
+    if shares_compute_units(case) {
+        text += "Compute units are not modelled: on hardware kernels of one GPU take them from each other.\n";
+    }
     text
+}
+
+/// Whether two flows of a case are kernels of one GPU, the runtime's copy kernels included.
+fn shares_compute_units(case: &Case) -> bool {
+    let kernels =
+        case.flows().filter(|flow| matches!(flow.by, Mover::Kernel { .. } | Mover::Blit { .. }));
+    let mut units: Vec<Unit> = kernels.map(|flow| flow.by.at()).collect();
+    let all = units.len();
+    units.sort_unstable();
+    units.dedup();
+    units.len() < all
 }
 
 /// Maximum number of listed resources of an exchange; `--json` has all.
@@ -136,10 +150,9 @@ pub fn exchange(
         text += &format!("held by {}\n", fmt::list(&full));
     }
     let bounds = &predicted.bounds;
-    // Of bounds that hold the greater one is tighter. That of copies does not hold for messages that
-    // do without them, as small ones through the host do.
-    let by_copies = bounds.latency.0 > bounds.flow.0 && bounds.latency.0 <= predicted.time.0;
-    let (bound, by) = if by_copies {
+    // Members of several nodes have no bound by copies. Of two that hold the greater one is tighter.
+    let any_library = exchange.bytes >= LEAST_COPIED && bounds.latency.0 <= predicted.time.0;
+    let (bound, by) = if any_library && bounds.latency.0 > bounds.flow.0 {
         (bounds.latency, "starts of the runtime's copies")
     } else {
         (bounds.flow, bounds.flow_by.as_str())
@@ -148,9 +161,8 @@ pub fn exchange(
         "{} of the speed that no library exceeds: {bound} ({by})\n",
         fmt::percent(bound.0 / predicted.time.0)
     );
-    if predicted.time.0 < bounds.latency.0 {
-        text +=
-            &format!("faster than the runtime's copies, which take at least {}\n", bounds.latency);
+    if !any_library && bounds.latency.0 > 0.0 {
+        text += &format!("By the runtime's copies it would take at least {}.\n", bounds.latency);
     }
     text + "No uncertainty is known for this prediction." + origin_note(origin) + "\n"
 }

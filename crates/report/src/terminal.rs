@@ -163,6 +163,7 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
     let column = 4 + longest + spark;
     if rows.len() > 6 && 2 * column + 2 <= page.width {
         let half = rows.len().div_ceil(2);
+        lower_bounds(page, curves);
         for i in 0..half {
             let cell = |r: &(String, String, String)| format!("{:<longest$}  {:>spark$}", r.0, r.1);
             let right = rows.get(half + i).map(cell).unwrap_or_default();
@@ -170,6 +171,7 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
         }
         return;
     }
+    lower_bounds(page, curves);
     for (name, spark_text, best) in rows {
         let text = format!("  {name:<longest$}  {spark_text:>spark$}");
         let room = page.width.saturating_sub(text.chars().count() + 2);
@@ -180,6 +182,17 @@ fn sparks(page: &mut TermPage, figure: &Figure, curves: &CurvesBody) {
         };
         page.line(&format!("{}{best}", page.cut(&text)));
     }
+}
+
+/// The lines below which a figure of times has no value of a known kind; rates show their share of a
+/// ceiling instead.
+fn lower_bounds(page: &mut TermPage, curves: &CurvesBody) {
+    if curves.better != BetterWhen::Lower || curves.ceilings.is_empty() {
+        return;
+    }
+    let bound = |(name, value): &(String, f64)| format!("{name} {}", fmt::number(*value));
+    let bounds: Vec<String> = curves.ceilings.iter().map(bound).collect();
+    page.wrapped(" ", 1, &format!("lines: {}", fmt::list(&bounds)));
 }
 
 /// Bars compared with their ceiling, with the published value if known.
@@ -230,10 +243,22 @@ fn shown_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
     shown.into_iter().map(|(_, figure, matrix)| (figure, matrix)).collect()
 }
 
+/// Matrices of the long form: those of the first screen, then those without a place, in the order of the
+/// page.
+fn all_matrices(report: &RunReport) -> Vec<(&Figure, &MatrixBody)> {
+    let mut all = shown_matrices(report);
+    let rest = report.figures.iter().filter(|f| f.has_value());
+    all.extend(rest.filter_map(|figure| match (terminal_use(figure), &figure.body) {
+        (TerminalUse::ByForm, FigureBody::Matrix(matrix)) => Some((figure, matrix)),
+        _ => None,
+    }));
+    all
+}
+
 /// Heat maps, two side by side if they fit, each with the classes of its paths.
 fn matrices(page: &mut TermPage, report: &RunReport) {
     let mut blocks: Vec<Vec<(String, usize)>> = Vec::new();
-    let shown = shown_matrices(report);
+    let shown = all_matrices(report);
     for &(figure, matrix) in &shown {
         match draw::heat_map(&figure.title, matrix, page.paint, page.width) {
             Some(mut block) => {

@@ -15,6 +15,16 @@ pub enum CopyAgent {
 }
 words!(CopyAgent, "agent of copies", { Engine => "engine", Kernel => "blit" });
 
+impl CopyAgent {
+    /// Its name in records ([`crate::FlowSeries::engine`]).
+    pub fn engine(self) -> &'static str {
+        match self {
+            Self::Engine => DMA.engine,
+            Self::Kernel => BLIT.engine,
+        }
+    }
+}
+
 /// The expectation of a mover if a GPU touches managed pages that it does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultHandling {

@@ -86,7 +86,7 @@ fn predict_command(case: &Case) -> Result<String, String> {
     Ok(format!("{command} --exchange {}", quote(&exchange.to_string())))
 }
 
-/// The processes that a case names, each with the GPU that it names, else that of its own number.
+/// The processes that a case names, each with the GPU that it names, else GPU n for rank n.
 fn members(case: &Case) -> Vec<RankMember> {
     let places = || case.flows().flat_map(|flow| [flow.src, flow.dst]);
     let last = places().map(|place| place.rank.0).max().unwrap_or(0);

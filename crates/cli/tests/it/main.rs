@@ -24,6 +24,7 @@ mod predict;
 mod ranks;
 mod repeats;
 mod run_files;
+mod statements;
 mod storage;
 mod strangers;
 mod stub;

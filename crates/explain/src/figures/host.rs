@@ -112,6 +112,10 @@ fn rates(run: &RunView) -> Option<String> {
     for entry in run.entries.iter().filter(|e| e.is_in(SuiteId::Host)) {
         let Some(flow) = entry.lone() else { continue };
         let Mover::Cpu { work, threads, .. } = flow.by else { continue };
+        // A chase waits for each load and a touch for page faults: neither shows memory's rate.
+        if matches!(work.op, CpuOp::Chase | CpuOp::Touch) {
+            continue;
+        }
         let (limit, _) = run.limits(entry.case, CaseQuantity::Traffic);
         let cell = run.cell(entry, CaseQuantity::Traffic);
         // Blocks that fit into caches do not have memory's rate.
@@ -130,7 +134,8 @@ fn rates(run: &RunView) -> Option<String> {
             fmt::gbs_within(&best.1)?
         ));
     }
-    let equal = rates.iter().filter(|rate| !is_apart(&rate.1, &best.1)).count() - 1;
+    let meets = |rate: &&MemoryRate| rate.1.has_interval() && !is_apart(&rate.1, &best.1);
+    let equal = rates.iter().filter(meets).count().saturating_sub(1);
     let lead = match equal {
         0 => format!("fastest of {} past the caches", fmt::count(rates.len(), "loop")),
         1 => "another loop past the caches lies within its interval".to_owned(),

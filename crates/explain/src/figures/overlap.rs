@@ -1,6 +1,6 @@
 //! Copies concurrent with kernels of the same GPU: the remaining share of each rate.
 
-use pathline_schema::{Flow, KernelOp, Mover, SuiteId};
+use pathline_schema::{CopyAgent, Flow, KernelOp, Mover, SuiteId};
 
 use super::{
     BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, is_host, mover_words, values,
@@ -65,7 +65,7 @@ pub fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let kept = kept(run);
-    let sentence = sentence(&kept);
+    let sentence = sentence(&kept, run.simulated().is_some());
     SuiteFindings::new(figure(run, &kept, sentence.clone()), [sentence])
 }
 
@@ -110,10 +110,16 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
     })
 }
 
-/// The smallest remaining rate of a copy during a kernel, and of a kernel during a copy.
-fn sentence(kept: &[OverlapCell]) -> Option<String> {
+/// The smallest remaining rate of a copy during a kernel, and of a kernel during a copy. Models have no
+/// compute units, so theirs say nothing of kernels next to copies by kernels.
+fn sentence(kept: &[OverlapCell], simulated: bool) -> Option<String> {
+    // A setting of the user makes the runtime's copies blit kernels.
+    let engine = |copy: &Flow| {
+        let timed = kept.iter().find(|b| b.of_copy && b.copy == copy);
+        let agent = timed.map_or(copy.by.facts().copy_agent, |b| b.entry.copy_agent());
+        agent == Some(CopyAgent::Engine)
+    };
     let least = |by_engine: bool, of_copy: bool| {
-        let engine = |f: &Flow| matches!(f.by, Mover::Dma { .. });
         let fits = |b: &&OverlapCell| b.of_copy == of_copy && engine(b.copy) == by_engine;
         let found = kept.iter().filter(fits).filter_map(|b| Some((b.work, b.cell.value?)));
         let (work, value) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -128,10 +134,14 @@ fn sentence(kept: &[OverlapCell]) -> Option<String> {
             fmt::percent(rest)
         ))
     };
-    let parts: Vec<String> = [part("runtime copies", true), part("copies by kernels", false)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let by_kernels = match kept.iter().any(|b| !engine(b.copy)) && simulated {
+        true => {
+            Some("copies by kernels are not judged, as the model has no compute units".to_owned())
+        }
+        false => part("copies by kernels", false),
+    };
+    let parts: Vec<String> =
+        [part("runtime copies", true), by_kernels].into_iter().flatten().collect();
     (!parts.is_empty())
         .then(|| format!("Next to kernels of the same GPU, at the worst {}.", parts.join("; ")))
 }

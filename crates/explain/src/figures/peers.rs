@@ -18,25 +18,28 @@ pub(super) enum PeerMover {
     Mpi,
     /// MPI over copy engines.
     MpiEngine,
-    /// The runtime's copy, issued at the source.
+    /// The runtime's copy by a copy engine, issued at the source.
     DirectEngine,
     /// MPI over copy kernels.
     MpiBlit,
-    /// The runtime's copy kernel at the source.
+    /// The runtime's copy kernel at the source, whether asked for or set by the user.
     DirectBlit,
     /// A kernel at the destination that reads.
     DirectKernel,
 }
 
 impl PeerMover {
-    fn from_flow(flow: &Flow) -> Option<Self> {
+    fn from_entry(entry: &RunEntry, flow: &Flow) -> Option<Self> {
         match (flow.by, flow.by.wire().map(|wire| (wire.via, wire.agent))) {
             (_, Some((Transport::Mpi, agent))) => Some(match agent {
                 None => Self::Mpi,
                 Some(CopyAgent::Engine) => Self::MpiEngine,
                 Some(CopyAgent::Kernel) => Self::MpiBlit,
             }),
-            (Mover::Dma { .. }, _) => Some(Self::DirectEngine),
+            (Mover::Dma { .. }, _) => entry.copy_agent().map(|agent| match agent {
+                CopyAgent::Engine => Self::DirectEngine,
+                CopyAgent::Kernel => Self::DirectBlit,
+            }),
             (Mover::Blit { .. }, _) => Some(Self::DirectBlit),
             (Mover::Kernel { .. }, _) => Some(Self::DirectKernel),
             _ => None,
@@ -92,7 +95,7 @@ fn values<'b, 'a>(run: &'b RunView<'a>) -> Vec<PeerValue<'b, 'a>> {
         let flow = entry.lone()?;
         let device = flow.src.mem == MemKind::Vram && flow.dst.mem == MemKind::Vram;
         Some(PeerValue {
-            by: PeerMover::from_flow(flow).filter(|_| device)?,
+            by: PeerMover::from_entry(entry, flow).filter(|_| device)?,
             from: run.node_gpu(flow.src)?,
             to: run.node_gpu(flow.dst)?,
             size: flow.bytes,

@@ -3,7 +3,9 @@
 use crate::common::*;
 use pathline_explain::figure::{Figure, Suspicion};
 use pathline_explain::run_report;
-use pathline_schema::{CaseOutcome, Conditions, GpuReadings, Journal, MeasuredCase, WorldKind};
+use pathline_schema::{
+    CaseOutcome, Conditions, GpuReadings, Journal, MeasuredCase, SampledCase, WorldKind,
+};
 
 fn measured(journal: &mut Journal) -> impl Iterator<Item = &mut MeasuredCase> {
     journal.outcomes.iter_mut().filter_map(|outcome| match outcome {
@@ -105,6 +107,24 @@ fn a_blip_marks_its_results_and_does_not_make_a_run_busy() {
     // 5 are 6.3 %.
     let text = busy(&with_readings(&readings, cases - 5)).unwrap();
     assert!(text.contains("5 of 80 host results"), "{text}");
+}
+
+/// A case that a time limit cut is marked like the others of a busy run, and counted like them.
+#[test]
+fn a_cut_result_is_counted_where_it_is_marked() {
+    let mut readings = QUIET;
+    readings[1].1 = 1.9;
+    let mut journal = with_readings(&readings, 0);
+    let Some(CaseOutcome::Measured(last)) = journal.outcomes.pop() else { panic!("measured") };
+    journal.partial.push(SampledCase {
+        case: last.case.clone(),
+        suites: last.suites.clone(),
+        series: last.series.clone(),
+    });
+    // 79 finished ones, and this, which was cut before the load was read again.
+    let text = busy(&journal).unwrap();
+    let expected = "all 79 host results are lower bounds, and 1 more during which no load was read may be, marked ~";
+    assert!(text.contains(expected), "{text}");
 }
 
 /// Where no other process can be seen, threads that lose their CPU show them.

@@ -6,7 +6,7 @@ use pathline_explain::figures::overlap::{kept, work_label};
 use pathline_explain::figures::pairs::{MeasuredPair, PairMover, pairs};
 use pathline_explain::fmt;
 use pathline_explain::run::CaseQuantity;
-use pathline_schema::{Case, GpuCaps, KernelOp, Mover, Unit};
+use pathline_schema::{Case, CopyAgent, GpuCaps, KernelOp, Mover, Unit};
 
 use crate::evidence::{
     Evidence, LEAST_GAIN, SoundValue, factor_text, lost, range_of, range_text, widest_text,
@@ -146,7 +146,9 @@ fn compare<'a>(
         let found = pair.iter().find(|p| p.verb == verb)?;
         Some((verb, evidence.rate(&found.entry)?))
     };
-    let first = pair.iter().find(|p| p.verb == PairMover::Dma)?;
+    // A setting of the user makes these copies blit kernels, too: then no engine is in the run.
+    let engine = |p: &&&MeasuredPair| p.entry.copy_agent() == Some(CopyAgent::Engine);
+    let first = pair.iter().filter(engine).find(|p| p.verb == PairMover::Dma)?;
     let (_, engine) = of(PairMover::Dma)?;
     // The setting of the runtime makes the same call use its own kernel; other kernels are the
     // application's.
@@ -271,7 +273,11 @@ fn action(caps: &GpuCaps, by_runtime: bool, predicted: bool, factors: &[f64]) ->
 /// What kernels lose while a copy kernel runs, and what copies of the host lose with the same setting.
 fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
     let mut parts = Vec::new();
-    let all = kept(&evidence.run);
+    // A model without compute units shows that no kernel loses to another, which says nothing of hardware.
+    let all = if evidence.is_simulated() { Vec::new() } else { kept(&evidence.run) };
+    if evidence.is_simulated() {
+        parts.push("what that costs other kernels is not modelled".to_owned());
+    }
     let between = |by: &Mover, engine: bool| match by {
         Mover::Dma { .. } => engine,
         Mover::Blit { .. } => !engine && by_runtime,

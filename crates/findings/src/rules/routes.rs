@@ -56,10 +56,7 @@ fn forwarded(evidence: &Evidence) -> Option<Finding> {
     let forwarded: Vec<SoundValue> = far.iter().map(|p| p.1).collect();
     let (a, b) = (direct.first()?, far.first()?);
     let size = b.1.case.timed.first()?.bytes.rounded();
-    let label = match verb {
-        PairMover::Dma => evidence.caps().engine_name,
-        _ => "kernel",
-    };
+    let label = evidence.copies_by(&b.0.entry).unwrap_or("kernel");
     let matters = factor >= 1.0 + LEAST_GAIN;
     let observation = format!(
         "{} GPU pairs without a direct link reach {} GB/s{} through another GPU; neighbours with links of \

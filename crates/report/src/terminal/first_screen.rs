@@ -237,10 +237,11 @@ fn tile_table(tiles: &[SummaryTile], width: usize, paint: TermPaint, is_narrow: 
     table.lines(width, paint)
 }
 
-/// The classes of paths in a matrix by their limits, unless all reach their peak.
+/// The classes of paths in a matrix of rates by their limits, unless all reach their peak.
 pub(super) fn loss_table(matrix: &MatrixBody, width: usize, paint: TermPaint) -> TermLines {
     let rows = loss_classes(matrix.cells.iter().flatten());
-    if rows.is_empty() {
+    // Shares of a rate have no peak of a link.
+    if rows.is_empty() || !matrix.unit.contains("GB/s") {
         return Vec::new();
     }
     let column = |head, rank, right, of: &dyn Fn(&LossClassRow) -> String| TermColumn {
@@ -375,7 +376,9 @@ fn main_figure(report: &RunReport) -> Option<MainFigure<'_>> {
         };
         figure.has_value() && rows > 0 && super::is_drawn(figure)
     };
-    report.figures.iter().find(drawn).map(MainFigure::Other)
+    let other = report.figures.iter().find(drawn).map(MainFigure::Other);
+    let matrix = || super::all_matrices(report).first().map(|(f, m)| MainFigure::Matrix(f, m));
+    other.or_else(matrix)
 }
 
 /// A figure and its legend.
@@ -400,7 +403,8 @@ fn draw_figure(figure: MainFigure<'_>, width: usize, paint: TermPaint) -> TermLi
 
 /// Further contents of the long form and the page.
 fn footer(report: &RunReport, shown: bool) -> Vec<String> {
-    let figures = report.figures.iter().filter(|figure| figure.has_value()).count();
+    // Some figures are on the page alone.
+    let figures = report.figures.iter().filter(|figure| super::is_drawn(figure)).count();
     let figures = figures.saturating_sub(usize::from(shown));
     let mut parts = vec![fmt::count(figures, "more figure")];
     if !report.warnings.is_empty() {

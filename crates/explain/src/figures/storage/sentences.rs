@@ -25,16 +25,22 @@ fn best<'j, 'b, 'a>(
 
 /// Of the cases whose 95 % interval overlaps that of the best one, the one with the fewest I/Os in
 /// flight, then threads, and the number of others. The best of many medians is often due to chance.
+/// A case without an interval overlaps none: it counts only where no case has one.
 fn least_effort<'j, 'b, 'a>(
     jobs: &'j [IoEntry<'b, 'a>],
     asked: IoQuantity,
     wanted: impl Fn(&IoEntry) -> bool,
 ) -> Option<(f64, &'j IoEntry<'b, 'a>, usize)> {
-    let best = best(jobs, asked, &wanted)?.1.cell(asked);
+    let sure = |j: &IoEntry| wanted(j) && j.cell(asked).has_interval();
+    let Some((_, best)) = best(jobs, asked, sure) else {
+        let (value, job) = best(jobs, asked, wanted)?;
+        return Some((value, job, 0));
+    };
+    let best = best.cell(asked);
     let equal: Vec<&IoEntry> = jobs
         .iter()
-        .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && wanted(j))
-        .filter(|j| j.value(asked).is_some() && !is_apart(&j.cell(asked), &best))
+        .filter(|j| j.gpu().is_none() && j.io.cache == IoCache::Direct && sure(j))
+        .filter(|j| !is_apart(&j.cell(asked), &best))
         .collect();
     let chosen = equal.iter().min_by_key(|j| (j.io.slots(), j.io.threads))?;
     Some((chosen.value(asked)?, chosen, equal.len() - 1))
@@ -45,7 +51,9 @@ fn host(jobs: &[IoEntry<'_, '_>]) -> Option<String> {
     let mut parts = Vec::new();
     if let Some((iops, job, equal)) = least_effort(jobs, IoQuantity::Iops, random) {
         let cell = job.cell(IoQuantity::Iops);
-        let (half_width, within) = (cell.half_width, fmt::uncertainty(&cell));
+        // Without an interval the half width is the value, which would leave one digit.
+        let half_width = if cell.has_interval() { cell.half_width } else { 0.0 };
+        let within = fmt::uncertainty(&cell);
         let others = match equal {
             0 => String::new(),
             1 => " (another setting lies within its interval)".to_owned(),
