@@ -41,8 +41,7 @@ pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
     let moved: u64 = case.flows().map(|flow| flow.bytes.0).fold(0, u64::saturating_add);
     let through = (stored.saturating_add(moved)) as f64 / SLOWEST * passes;
     let chased: f64 = case.flows().map(|flow| steps(flow) as f64 * SLOWEST_STEP.0 * passes).sum();
-    let laid: f64 = case.flows().filter_map(|flow| flow.by.io()).map(laid_out).sum();
-    let laid = if doing == TaskStep::Bind { laid / SLOWEST_DISK } else { 0.0 };
+    let laid = if doing == TaskStep::Bind { laid_time(case) } else { 0.0 };
     let named: f64 =
         case.flows().filter_map(|flow| flow.by.meta()).map(|m| m.inodes() as f64).sum();
     let named = named * SLOWEST_NAME.0;
@@ -51,6 +50,17 @@ pub fn deadline(case: &Case, doing: TaskStep, settings: &RunSettings) -> Ns {
     let compiles = doing == TaskStep::Bind && needs_runtime(case);
     let compile = if compiles { COMPILE } else { Ns::ZERO };
     Ns(MIN_DEADLINE.0 + budget * BUDGETS + compile.0 + through + chased + laid + named)
+}
+
+/// Maximum time in which the files of a case are created, written and removed.
+pub fn files_time(case: &Case) -> Ns {
+    let names = case.flows().filter_map(|flow| flow.by.meta()).map(|m| m.inodes() as f64);
+    Ns(laid_time(case) + names.sum::<f64>() * SLOWEST_NAME.0)
+}
+
+/// Maximum time in which the files of a case are written.
+fn laid_time(case: &Case) -> f64 {
+    case.flows().filter_map(|flow| flow.by.io()).map(laid_out).sum::<f64>() / SLOWEST_DISK
 }
 
 /// Bytes of the files that I/O needs.

@@ -330,12 +330,14 @@ impl<'a> CaseEngine<'a> {
     /// A lane for each flow of a case.
     fn lanes(&mut self, case: &Case) -> CallResult<Vec<Box<dyn BoundLane + 'a>>> {
         let mut lanes: Vec<Box<dyn BoundLane + 'a>> = Vec::new();
-        for (nth, _) in case.flows().enumerate().filter(|(_, f)| f.by.wire().is_none()) {
+        let of_ranks = message_lanes::is_of_ranks(self.machine, case);
+        let here = |f: &Flow| f.by.wire().is_none() && !(of_ranks && case.is_rank_io());
+        for (nth, _) in case.flows().enumerate().filter(|(_, f)| here(f)) {
             let teams = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::id);
             let others: Vec<TeamId> = teams.collect();
             lanes.push(bind(&mut self.pool, case, nth, &others)?);
         }
-        if message_lanes::is_between(case) {
+        if of_ranks {
             // Of cases with messages, the plan allows only ones without other flows or with
             // messages as background: the message flows come first.
             let cpus = lanes.iter().filter_map(|lane| lane.team()).map(ThreadTeam::cpus);

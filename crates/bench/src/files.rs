@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{
-    CallError, CallResult, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer, OpenIo,
-    StartGate, WorkerRange,
+    CallError, CallResult, FilePart, GpuEnd, IoDone, IoJob, LocalMemory, Machine, MachineBuffer,
+    OpenIo, StartGate, WorkerRange, pattern,
 };
 use pathline_schema::{
     Bytes, CallTally, Case, Flow, IoOp, IoSpec, Ns, TimerKind, Unit, VerifyResult, WorldKind,
@@ -16,7 +16,7 @@ use crate::needs;
 
 /// Shortest sample: a thousand I/Os of a fast device, so that a sample has a distribution. With 100
 /// ms the median case of two recorded runs ended with 5 and 6 samples, too few for an interval.
-const SAMPLE: Ns = Ns(50_000_000.0);
+pub(crate) const SAMPLE: Ns = Ns(50_000_000.0);
 /// The same in virtual time, which has no pauses.
 const SAMPLE_OF_MODEL: Ns = Ns(5_000_000.0);
 
@@ -71,6 +71,9 @@ impl Drop for PinnedRange<'_> {
     }
 }
 
+/// Memory of the host, and of a GPU, at the end of a flow.
+pub(crate) type EndBuffers<'m> = (Option<Rc<MachineBuffer<'m>>>, Option<Rc<MachineBuffer<'m>>>);
+
 /// Blocks between files and memory. Open files are closed before their memory is freed.
 pub(crate) struct FileLane<'m> {
     open: Option<OpenIo<'m>>,
@@ -81,6 +84,8 @@ pub(crate) struct FileLane<'m> {
     real: bool,
     /// Number of its first file.
     first_file: u64,
+    /// Number of its first slot among those of all processes that share the file.
+    first_slot: u64,
     host: Option<Rc<MachineBuffer<'m>>>,
     gpu: Option<Rc<MachineBuffer<'m>>>,
 }
@@ -112,6 +117,17 @@ impl<'m> FileLane<'m> {
         (io, workers): (IoSpec, WorkerRange),
         host: Option<Rc<MachineBuffer<'m>>>,
         gpu: Option<Rc<MachineBuffer<'m>>>,
+    ) -> CallResult<Self> {
+        Self::with_part(machine, flow, (io, workers), (host, gpu), None)
+    }
+
+    /// The same for a part of a file that several processes share.
+    pub(crate) fn with_part(
+        machine: &'m Machine,
+        flow: &Flow,
+        (io, workers): (IoSpec, WorkerRange),
+        (host, gpu): EndBuffers<'m>,
+        part: Option<FilePart>,
     ) -> CallResult<Self> {
         let unfit = || {
             let why = flow.misfit().unwrap_or("it does not go between files and memory");
@@ -157,13 +173,18 @@ impl<'m> FileLane<'m> {
             engine: String::new(),
             real: machine.world == WorldKind::Real,
             first_file: workers.first_file(&io),
+            first_slot: part.as_ref().map_or(0, |p| u64::from(p.first) * u64::from(io.depth)),
             host,
             gpu,
         };
         if io.writes() {
             files.fill(SOURCE_SEED)?;
         }
-        let open = machine.open_io(job, SOURCE_SEED + files.first_file)?;
+        let seed = SOURCE_SEED + files.first_file;
+        let open = match part {
+            Some(part) => machine.open_io_part(job, seed, part)?,
+            None => machine.open_io(job, seed)?,
+        };
         files.engine = open.engine();
         files.open = Some(open);
         Ok(files)
@@ -182,16 +203,23 @@ impl<'m> FileLane<'m> {
         })
     }
 
-    /// The contents of each file's slots: offset, bytes, and number of the file.
-    fn parts(&self) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
-        let (files, first) = (self.io.file_count(), self.first_file);
+    /// The contents of each file's slots: offset, bytes, and the pattern's seed for the pattern `seed` of
+    /// the first file.
+    fn parts(&self, seed: u64) -> impl Iterator<Item = (u64, Bytes, u64)> + use<> {
+        let (files, seed) = (self.io.file_count(), seed + self.first_file);
         let each = needs::slots(&self.flow, &self.io).0 / files;
-        (0..files).map(move |file| (file * each, Bytes(each), first + file))
+        let words = (self.first_slot * self.flow.bytes.0 / 8).cast_signed();
+        (0..files).map(move |file| (file * each, Bytes(each), pattern::seed_at(seed + file, words)))
     }
 
     fn fill(&self, seed: u64) -> CallResult<()> {
         let end = self.end()?;
-        self.parts().try_for_each(|(offset, bytes, file)| end.fill_part(offset, bytes, seed + file))
+        self.parts(seed).try_for_each(|(offset, bytes, seed)| end.fill_part(offset, bytes, seed))
+    }
+
+    /// The name of its file for other processes.
+    pub(crate) fn file_name(&self) -> String {
+        self.open.as_ref().map_or_else(String::new, OpenIo::file_name)
     }
 }
 
@@ -255,8 +283,8 @@ impl BoundLane for FileLane<'_> {
             return Ok(verdict);
         }
         let end = self.end()?;
-        for (offset, bytes, file) in self.parts() {
-            end.check_part(offset, bytes, SOURCE_SEED + file)?;
+        for (offset, bytes, seed) in self.parts(SOURCE_SEED) {
+            end.check_part(offset, bytes, seed)?;
         }
         Ok(VerifyResult::Verified)
     }

@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, Machine, RankGroup, StartGate};
-use pathline_schema::{Cadence, Case, CpuSet, MessageOp, Ns, Rank, TimerKind, VerifyResult};
+use pathline_schema::{
+    Cadence, Case, CpuSet, Flow, MessageOp, Ns, Rank, TimerKind, VerifyResult, WorldKind,
+};
 
-use crate::lane::{BoundLane, LaneSample};
+use crate::files;
+use crate::lane::{BoundLane, LaneSample, MAX_REPS};
 
 /// Shortest sample of repetitions back to back: a start that waits for all ranks and an end that
 /// waits for the GPUs cost 10 to 15 us, 0.4 % of an all_reduce of 1 GiB between two H200s.
@@ -34,7 +37,10 @@ impl Drop for BoundExchange<'_> {
 struct WireLane<'m> {
     exchange: Rc<BoundExchange<'m>>,
     nth: usize,
-    wire: MessageOp,
+    /// `None` for I/O that ranks do together.
+    wire: Option<MessageOp>,
+    budgets: f64,
+    most: u64,
     isolated: bool,
     /// Whether other flows of the case are timed.
     has_other_flows: bool,
@@ -43,6 +49,12 @@ struct WireLane<'m> {
 /// Whether a case has flows between processes.
 pub(crate) fn is_between(case: &Case) -> bool {
     case.flows().any(|flow| flow.by.wire().is_some())
+}
+
+/// Whether other processes carry a case's flows: messages, and on a real machine I/O of ranks. The
+/// ranks of a model are in this process.
+pub(crate) fn is_of_ranks(machine: &Machine, case: &Case) -> bool {
+    is_between(case) || (case.is_rank_io() && machine.world == WorldKind::Real)
 }
 
 /// Binds the flows of a case between processes. Its other flows run on `busy_cpus`.
@@ -58,14 +70,20 @@ pub(crate) fn bind<'m>(
     let id = ranks.bind(case, busy_cpus)?;
     let (reps, took, verdict) = (Cell::new(1), RefCell::default(), RefCell::default());
     let exchange = Rc::new(BoundExchange { ranks, id, reps, took, verdict });
-    let wires = case.flows().filter_map(|flow| flow.by.wire()).enumerate();
+    let carried = |flow: &&Flow| flow.by.wire().is_some() || flow.by.is_on_files();
+    let flows = case.flows().filter(carried).enumerate();
     let isolated = case.cadence == Cadence::Isolated;
-    let has_other_flows = case.timed.iter().any(|flow| flow.by.wire().is_none());
-    Ok(wires
-        .map(|(nth, &wire)| {
+    let has_other_flows =
+        !case.is_rank_io() && case.timed.iter().any(|flow| flow.by.wire().is_none());
+    Ok(flows
+        .map(|(nth, flow)| {
             let exchange = Rc::clone(&exchange);
-            Box::new(WireLane { exchange, nth, wire, isolated, has_other_flows })
-                as Box<dyn BoundLane>
+            let wire = flow.by.wire().copied();
+            let budgets = if wire.is_none() { files::BUDGETS } else { 1.0 };
+            let once = flow.by.meta().filter(|meta| meta.op.is_once());
+            let most = once.map_or(MAX_REPS, |meta| meta.items());
+            let lane = WireLane { exchange, nth, wire, budgets, most, isolated, has_other_flows };
+            Box::new(lane) as Box<dyn BoundLane>
         })
         .collect())
 }
@@ -85,20 +103,20 @@ impl BoundLane for WireLane<'_> {
             *took.borrow_mut() =
                 if self.has_other_flows { ranks.end(*id)? } else { ranks.run(*id, reps)? };
         }
-        let Some(FlowTime { elapsed, by_rank }) = took.borrow().get(self.nth).cloned() else {
+        let Some(FlowTime { elapsed, by_rank, io }) = took.borrow().get(self.nth).cloned() else {
             return Err(CallError::unsupported("run", "an exchange", "a flow has no time"));
         };
         // Half of a round trip counts.
-        let directions = if self.wire.op.is_ping() { 2.0 } else { 1.0 };
+        let directions = if self.wire.is_some_and(|wire| wire.op.is_ping()) { 2.0 } else { 1.0 };
         let one_direction = |ns: Ns| Ns(ns.0 / directions);
         let by_rank: BTreeMap<Rank, Ns> =
             by_rank.into_iter().map(|(rank, ns)| (rank, one_direction(ns))).collect();
-        let steps = reps * u64::from(self.wire.op.window());
-        Ok(LaneSample { by_rank, ..LaneSample::of(one_direction(elapsed), steps) })
+        let steps = reps * self.messages();
+        Ok(LaneSample { by_rank, io, ..LaneSample::of(one_direction(elapsed), steps) })
     }
 
     fn timer(&self) -> TimerKind {
-        TimerKind::Host
+        if self.wire.is_some() { TimerKind::Host } else { TimerKind::Threads }
     }
 
     fn engine(&self) -> String {
@@ -106,15 +124,39 @@ impl BoundLane for WireLane<'_> {
     }
 
     fn min_sample(&self) -> Ns {
-        if self.isolated { Ns::ZERO } else { STREAMED }
+        match self.wire {
+            None => files::SAMPLE,
+            Some(_) if self.isolated => Ns::ZERO,
+            Some(_) => STREAMED,
+        }
+    }
+
+    fn budgets(&self) -> f64 {
+        self.budgets
+    }
+
+    fn most(&self) -> u64 {
+        self.most
     }
 
     fn messages(&self) -> u64 {
-        u64::from(self.wire.op.window())
+        self.wire.map_or(1, |wire| u64::from(wire.op.window()))
+    }
+
+    fn lands(&self) -> bool {
+        self.wire.is_none()
+    }
+
+    fn land(&mut self) -> CallResult<()> {
+        if self.nth == 0 && self.lands() {
+            self.exchange.verdict.take();
+            return self.exchange.ranks.spoil(self.exchange.id);
+        }
+        Ok(())
     }
 
     fn spoil(&mut self) -> CallResult<()> {
-        if self.nth == 0 {
+        if self.nth == 0 && self.wire.is_some() {
             self.exchange.verdict.take();
             return self.exchange.ranks.spoil(self.exchange.id);
         }

@@ -77,7 +77,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         Latency, Local, Managed, Metadata, MpiAtomics, MpiBandwidth, MpiBothWays, MpiCollectives,
         MpiConcurrent, MpiLatency, MpiMixed, MpiMultiLatency, MpiOneSided, MpiOverlap, MpiPairs,
         MpiPeers, MpiPersistent, MpiWindows, NumaGpu, Overhead, Overlap, Pairs, Patterns,
-        Registration, Routes, Shm, Storage, StorageGrid, Sweep, Ucx, UcxMixed, UcxSwitches,
+        Registration, Routes, Shm, Storage, StorageGrid, StorageRanks, Sweep, Ucx, UcxMixed,
+        UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
@@ -141,7 +142,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CollectiveTypes => library("NCCL, RCCL or MPI"),
         Ucx | UcxMixed | UcxSwitches => library("UCX"),
         Registration => library("RDMA adapter with libibverbs"),
-        Storage | StorageGrid | Metadata => {
+        StorageRanks if ranks < 2 => format!("two processes are needed: {}", own(2)),
+        Storage | StorageGrid | Metadata | StorageRanks => {
             "no place for files: name a folder with --store DIR".to_owned()
         }
         _ => "`pathline topo` shows what this machine is made of".to_owned(),

@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CasePattern, CpuOp, FaultHandling, Flow, IoSpec, MemKind, Mover, Ns, StoreFacts,
-    SuiteId, Topology, Unit, did_you_mean,
+    Bytes, Case, CasePattern, CpuOp, FaultHandling, Flow, IoSpec, MemKind, Mover, Ns, Rank,
+    StoreFacts, SuiteId, Topology, Unit, did_you_mean,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::needs::{is_blocking, needs, needs_driver, page_faults};
 use crate::no_match;
+use crate::rank_files;
 use crate::scope::PlanScope;
 use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander, usual_copies};
 
@@ -299,9 +300,9 @@ fn cannot(scope: &PlanScope, case: &Case) -> Option<String> {
             return Some(why);
         }
     }
-    case.flows()
-        .find_map(|flow| cannot_flow(scope, flow))
-        .or_else(|| too_many_threads(scope.topology, case))
+    rank_files::cannot(case, scope.ranks.len())
+        .or_else(|| case.flows().find_map(|flow| cannot_flow(scope, flow)))
+        .or_else(|| too_many_threads(scope, case))
         .or_else(|| too_big(scope, case))
         .or_else(|| blocks_itself(case))
 }
@@ -315,8 +316,10 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
         return between::cannot(scope, flow, wire);
     }
     for place in [flow.src, flow.dst] {
-        if place.rank.0 != 0 {
-            return Some(format!("{place}: only messages are measured between processes"));
+        if place.rank.0 != 0 && !flow.by.is_on_files() {
+            return Some(format!(
+                "{place}: only messages and I/O on files are measured between processes"
+            ));
         }
     }
     for unit in [flow.src.unit, flow.dst.unit, flow.by.at()].into_iter().chain(flow.by.via()) {
@@ -397,12 +400,14 @@ fn too_many(topology: &Topology, at: Unit, threads: u32) -> Option<String> {
 }
 
 /// Threads of concurrent flows run on different CPUs.
-fn too_many_threads(topology: &Topology, case: &Case) -> Option<String> {
-    let mut of_domain: BTreeMap<Unit, u32> = BTreeMap::new();
+fn too_many_threads(scope: &PlanScope, case: &Case) -> Option<String> {
+    let node = |rank: Rank| scope.ranks.iter().find(|m| m.rank == rank).map_or(0, |m| m.node);
+    let mut of_domain: BTreeMap<(u32, Unit), u32> = BTreeMap::new();
     for flow in case.flows() {
-        *of_domain.entry(flow.by.at()).or_default() += flow.by.threads();
+        let rank = if flow.by.is_on_files() { flow.io_ends().1.rank } else { flow.src.rank };
+        *of_domain.entry((node(rank), flow.by.at())).or_default() += flow.by.threads();
     }
-    of_domain.into_iter().find_map(|(at, threads)| too_many(topology, at, threads))
+    of_domain.into_iter().find_map(|((_, at), threads)| too_many(scope.topology, at, threads))
 }
 
 fn too_big(scope: &PlanScope, case: &Case) -> Option<String> {
@@ -437,7 +442,7 @@ fn too_big(scope: &PlanScope, case: &Case) -> Option<String> {
 }
 
 fn blocks_itself(case: &Case) -> Option<String> {
-    let call = |f: &Flow| !f.by.facts().moves_bytes;
+    let call = |f: &Flow| !f.by.facts().moves_bytes && !f.by.is_on_files();
     let blocks = case.flows().find(|f| is_blocking(f) || call(f))?;
     let what = if call(blocks) { "a runtime call" } else { "a pageable copy" };
     (case.flows().count() > 1).then(|| {

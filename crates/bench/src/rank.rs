@@ -14,6 +14,7 @@ use pathline_schema::{
 
 use crate::bounce::{HostBounce, keeps_memory};
 use crate::lane::SPOILT_SEED;
+use crate::rank_files::{RankFiles, RankSample};
 
 /// A rank's side of each step. The coordinator makes the same calls on every rank, and each step
 /// only after the last one has ended everywhere.
@@ -23,6 +24,8 @@ pub struct RankSide<'m> {
     members: Vec<RankMember>,
     ports: BTreeMap<Transport, Box<dyn TransportPort + 'm>>,
     bound: BTreeMap<ExchangeId, BoundCase<'m>>,
+    /// I/O that this rank does with others.
+    files: BTreeMap<ExchangeId, RankFiles<'m>>,
 }
 
 /// A bound case.
@@ -55,7 +58,8 @@ impl<'m> RankSide<'m> {
     /// Rank `me`, with its ports.
     pub fn new(machine: &'m Machine, me: Rank, ports: Vec<Box<dyn TransportPort + 'm>>) -> Self {
         let ports = ports.into_iter().map(|port| (port.via(), port)).collect();
-        Self { machine, me, members: Vec::new(), ports, bound: BTreeMap::new() }
+        let (bound, files) = (BTreeMap::new(), BTreeMap::new());
+        Self { machine, me, members: Vec::new(), ports, bound, files }
     }
 
     /// Stores the list of ranks.
@@ -65,7 +69,8 @@ impl<'m> RankSide<'m> {
 
     /// Releases everything that is bound, after the coordinator is gone.
     pub fn release_all(&mut self) {
-        for id in self.bound.keys().copied().collect::<Vec<_>>() {
+        let all: Vec<ExchangeId> = self.bound.keys().chain(self.files.keys()).copied().collect();
+        for id in all {
             // A port keeps what it cannot release; the next binding is independent.
             let _ = self.release(id);
         }
@@ -77,6 +82,11 @@ impl<'m> RankSide<'m> {
     /// # Errors
     /// The error of the allocation or of the port.
     pub fn bind(&mut self, id: ExchangeId, case: &Case, busy_cpus: &CpuSet) -> CallResult<Vec<u8>> {
+        if case.is_rank_io() {
+            let (files, offer) = RankFiles::bind(self.machine, self.me, case)?;
+            self.files.insert(id, files);
+            return Ok(offer);
+        }
         let no = |why: &str| CallError::unsupported("bind", case.to_string(), why);
         let mut flows = case.flows().filter(|flow| flow.by.wire().is_some()).peekable();
         let first = flows.peek().and_then(|flow| flow.by.wire());
@@ -116,13 +126,16 @@ impl<'m> RankSide<'m> {
     /// # Errors
     /// The error of the port.
     pub fn join(&mut self, id: ExchangeId, offers: &[Vec<u8>]) -> CallResult<()> {
+        if let Some(files) = self.files.get_mut(&id) {
+            return files.join(offers);
+        }
         match self.port("join", id)? {
             (port, CaseCarrier::Port(inner)) => port.join(*inner, offers),
             (port, CaseCarrier::Bounce(bounce)) => bounce.join(port, offers),
         }
     }
 
-    /// Runs it `reps` times; returns the times of each flow from the port.
+    /// Runs it `reps` times; returns the times of each flow.
     ///
     /// # Errors
     /// The error of the port.
@@ -131,11 +144,15 @@ impl<'m> RankSide<'m> {
         id: ExchangeId,
         reps: u64,
         barrier: &dyn RankBarrier,
-    ) -> CallResult<Vec<Vec<f64>>> {
-        match self.port("run", id)? {
+    ) -> CallResult<RankSample> {
+        if let Some(files) = self.files.get_mut(&id) {
+            return files.run(reps, barrier);
+        }
+        let times = match self.port("run", id)? {
             (port, CaseCarrier::Port(inner)) => port.run(*inner, reps, barrier),
             (port, CaseCarrier::Bounce(bounce)) => bounce.run(port, reps, barrier),
-        }
+        };
+        times.map(|times| RankSample { times, io: Vec::new() })
     }
 
     /// Ends the connections of a case after a step has failed in some rank. Returns the cases that
@@ -159,11 +176,15 @@ impl<'m> RankSide<'m> {
         self.bound.iter().filter(|(_, bound)| uses(bound)).map(|(&id, _)| id).collect()
     }
 
-    /// Overwrites every destination with wrong bytes and restores every source.
+    /// Overwrites every destination with wrong bytes and restores every source. Of I/O, does the
+    /// operations of the check as well.
     ///
     /// # Errors
     /// The error of the write.
-    pub fn spoil(&self, id: ExchangeId) -> CallResult<()> {
+    pub fn spoil(&mut self, id: ExchangeId) -> CallResult<()> {
+        if let Some(files) = self.files.get_mut(&id) {
+            return files.land();
+        }
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange("spoil", id))?;
         for end in &bound.ends {
             // An in-place buffer is both: bytes that are not filled are wrong.
@@ -180,6 +201,9 @@ impl<'m> RankSide<'m> {
     /// # Errors
     /// A wrong byte, or a failed read.
     pub fn check(&self, id: ExchangeId) -> CallResult<VerifyResult> {
+        if let Some(files) = self.files.get(&id) {
+            return files.check();
+        }
         let bound = self.bound.get(&id).ok_or_else(|| no_exchange("check", id))?;
         for end in &bound.ends {
             for &(offset, bytes, seed) in &end.checks {
@@ -192,6 +216,9 @@ impl<'m> RankSide<'m> {
 
     /// The engine and transport of the bytes, for the record.
     pub fn engine(&self, id: ExchangeId) -> String {
+        if let Some(files) = self.files.get(&id) {
+            return files.engine();
+        }
         let Some(bound) = self.bound.get(&id) else { return String::new() };
         let Some(port) = self.ports.get(&bound.via.carrier()) else { return String::new() };
         match &bound.carrier {
@@ -206,6 +233,9 @@ impl<'m> RankSide<'m> {
     /// The error of the port. If it is sticky, the library may still access the memory, which then
     /// is never freed; after any other error it is freed. Releasing an unbound case is no error.
     pub fn release(&mut self, id: ExchangeId) -> CallResult<()> {
+        if let Some(files) = self.files.remove(&id) {
+            return files.close();
+        }
         let Some(bound) = self.bound.remove(&id) else { return Ok(()) };
         let Some(port) = self.ports.get_mut(&bound.via.carrier()) else { return Ok(()) };
         let released = match bound.carrier {

@@ -11,6 +11,7 @@ mod metadata;
 mod osu;
 mod payloads;
 mod peers;
+mod rank_storage;
 mod storage;
 mod storage_grid;
 
@@ -319,6 +320,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "create, stat, read and delete many small files and folders of --store",
         by_default: |_| false,
         cases: CaseMaker::Scoped(metadata::metadata),
+    },
+    SuiteSpec {
+        id: SuiteId::StorageRanks,
+        about: "all ranks of a run do I/O on --store together: one file, a file each, many files",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(rank_storage::storage_ranks),
     },
 ];
 

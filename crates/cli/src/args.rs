@@ -112,6 +112,15 @@ pub(crate) enum InternalCommand {
         /// Try whether MPI takes device memory, and end.
         #[arg(long, conflicts_with = "kept")]
         probe: bool,
+        /// The places for files.
+        #[arg(long)]
+        store: Vec<PathBuf>,
+        /// Size of each of their files.
+        #[arg(long)]
+        span: Option<Bytes>,
+        /// Whether what files and devices hold may be lost.
+        #[arg(long)]
+        overwrite: bool,
         #[command(flatten)]
         libraries: LibraryArgs,
     },
@@ -190,6 +199,7 @@ pub(crate) struct SelectArgs {
 
 /// The suite that needs places for files.
 const STORAGE: &str = pathline_schema::SuiteId::Storage.word();
+const OF_RANKS: &str = pathline_schema::SuiteId::StorageRanks.word();
 const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 
 /// Where suite storage has its files.
@@ -224,7 +234,7 @@ impl SelectArgs {
     /// Fails if suite storage is selected on this host without a place for its files.
     pub(crate) fn check_stores(&self) -> anyhow::Result<()> {
         let named = !self.stores.store.is_empty() || self.machine.is_some();
-        let on_files = |suite: &&String| [STORAGE, METADATA].contains(&suite.as_str());
+        let on_files = |suite: &&String| [STORAGE, METADATA, OF_RANKS].contains(&suite.as_str());
         let Some(suite) = self.suite.iter().find(on_files).filter(|_| !named) else {
             return Ok(());
         };

@@ -36,5 +36,6 @@ pub use ranks::{
 };
 pub use registrar::{MemoryRegistrar, RegionId};
 pub use storage::{
-    BlockCopier, FileStorage, GpuEnd, IoDone, IoId, IoJob, MetaJob, OpenIo, WorkerRange, no_io,
+    BlockCopier, FilePart, FileStorage, GpuEnd, IoDone, IoId, IoJob, MetaJob, OpenIo, WorkerRange,
+    no_io,
 };

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Case, Collective, CpuSet, MessageOp, Ns, Rank, RankMember, RunNote, Transport, Unit,
+    Case, Collective, CpuSet, IoReading, MessageOp, Ns, Rank, RankMember, RunNote, Transport, Unit,
     VerifyResult,
 };
 
@@ -27,6 +27,8 @@ pub struct FlowTime {
     pub elapsed: Ns,
     /// Time of each participating rank, over all repetitions.
     pub by_rank: BTreeMap<Rank, Ns>,
+    /// Additional data of I/O, from the rank that does it.
+    pub io: Option<IoReading>,
 }
 
 /// The processes of a run. Each call involves all of them.

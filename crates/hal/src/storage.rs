@@ -99,6 +99,18 @@ impl std::fmt::Debug for IoJob {
     }
 }
 
+/// The part of one process in a file that several processes share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePart {
+    /// Number of this job's first worker among those of all processes.
+    pub first: u32,
+    /// Workers of all processes.
+    pub workers: u32,
+    /// The file, as the process that owns it names it ([`FileStorage::file_name`]). `None` in the process
+    /// that owns it.
+    pub name: Option<String>,
+}
+
 /// Description of a job of metadata operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaJob {
@@ -143,6 +155,18 @@ pub trait FileStorage {
     fn cannot(&self, store: u32, io: &IoSpec, block: Bytes) -> Option<String>;
     /// Creates the files, with the pattern of `seed` if they are read, and starts the workers.
     fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId>;
+    /// The same for a part of a file that several processes share. A file of another process is opened
+    /// in this store's place if pathline made it for the same user.
+    fn open_part(&self, job: IoJob, seed: u64, part: FilePart) -> CallResult<IoId> {
+        let _ = (seed, part);
+        Err(CallError::unsupported("open", format!("{job:?}"), "its files are not shared"))
+    }
+    /// The name of the file of an open job, by which other processes open it; empty for files and
+    /// devices that the user named.
+    fn file_name(&self, id: IoId) -> String {
+        let _ = id;
+        String::new()
+    }
     /// Why this machine cannot do such metadata operations. `None` if no reason is known. Creates
     /// nothing.
     fn cannot_meta(&self, job: &MetaJob) -> Option<String>;
@@ -189,6 +213,11 @@ impl Machine {
         let storage = self.stores(|| format!("{job:?}"))?;
         Ok(OpenIo { storage, id: Some(storage.open(job, seed)?) })
     }
+    /// Opens a part of a shared file; see [`FileStorage::open_part`].
+    pub fn open_io_part(&self, job: IoJob, seed: u64, part: FilePart) -> CallResult<OpenIo<'_>> {
+        let storage = self.stores(|| format!("{job:?}"))?;
+        Ok(OpenIo { storage, id: Some(storage.open_part(job, seed, part)?) })
+    }
     /// Opens a job of metadata operations; see [`FileStorage::open_meta`].
     pub fn open_meta(&self, job: MetaJob, seed: u64) -> CallResult<OpenIo<'_>> {
         let storage = self.stores(|| format!("{} of store{}", job.meta, job.store))?;
@@ -232,6 +261,10 @@ impl OpenIo<'_> {
     /// See [`FileStorage::check`].
     pub fn check(&self, seed: u64) -> CallResult<VerifyResult> {
         self.storage.check(self.id()?, seed)
+    }
+    /// See [`FileStorage::file_name`].
+    pub fn file_name(&self) -> String {
+        self.id.map_or_else(String::new, |id| self.storage.file_name(id))
     }
     /// See [`FileStorage::engine`].
     pub fn engine(&self) -> String {

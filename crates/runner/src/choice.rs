@@ -86,6 +86,15 @@ pub struct StorePlaces {
 }
 
 impl StorePlaces {
+    /// The options of a child with the same places.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let places = self.paths.iter().flat_map(|path| ["--store".into(), path.into()]);
+        let span =
+            self.span.into_iter().flat_map(|span| ["--span".into(), span.to_string().into()]);
+        let overwrite = self.overwrite.then(|| "--overwrite".into());
+        places.chain(span).chain(overwrite).collect()
+    }
+
     /// The same for the crate that opens them.
     pub(crate) fn requests(&self) -> Vec<StoreRequest> {
         let Self { paths, span, overwrite } = self;

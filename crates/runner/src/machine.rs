@@ -2,6 +2,7 @@
 //! the worker too.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
@@ -180,6 +181,13 @@ impl MachineChoice {
 }
 
 impl HostMachine {
+    /// The options of a child that uses this host in the same manner.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let mut flags = self.libraries.flags();
+        flags.extend(self.stores.flags());
+        flags
+    }
+
     /// Opens this host with its GPUs.
     pub(crate) fn open(&self) -> OpenMachine {
         let snapshot = pathline_topo::live(management().files());

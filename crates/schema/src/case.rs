@@ -278,6 +278,11 @@ impl Case {
         self.cadence = Cadence::Isolated;
         self
     }
+    /// Whether ranks do its I/O, each its flows: some place is of another rank than 0.
+    pub fn is_rank_io(&self) -> bool {
+        let of_others = |flow: &Flow| flow.src.rank.0 != 0 || flow.dst.rank.0 != 0;
+        self.flows().any(|flow| flow.by.is_on_files() && of_others(flow))
+    }
     /// All flows, timed ones first.
     pub fn flows(&self) -> impl Iterator<Item = &Flow> {
         self.timed.iter().chain(&self.background)

@@ -46,6 +46,7 @@ pub enum SuiteId {
     Storage,
     StorageGrid,
     Metadata,
+    StorageRanks,
 }
 words!(SuiteId, "suite", {
     Host => "host",
@@ -88,6 +89,7 @@ words!(SuiteId, "suite", {
     Storage => "storage",
     StorageGrid => "storage-grid",
     Metadata => "metadata",
+    StorageRanks => "storage-ranks",
 });
 
 impl From<SuiteId> for String {

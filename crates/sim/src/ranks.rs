@@ -245,7 +245,7 @@ impl RankGroup for SimRanks {
                 let factor = world.jitter() * reps as f64;
                 let of = |ns: f64| Ns(ns * factor);
                 let by_rank = by_rank.iter().map(|(&rank, &ns)| (rank, of(ns))).collect();
-                FlowTime { elapsed: of(*time), by_rank }
+                FlowTime { elapsed: of(*time), by_rank, io: None }
             })
             .collect();
         let last = took.iter().map(|t| t.elapsed.0).fold(0.0, f64::max);

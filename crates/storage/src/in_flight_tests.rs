@@ -90,11 +90,10 @@ fn round_ends_with_its_io(engine: &str, make: impl FnOnce(WorkerBlocks) -> Box<d
     let io: IoSpec = *text.parse::<Flow>().unwrap().by.io().unwrap();
     let mut worker = IoWorker::new(WorkerParts {
         index: 0,
-        number: 0,
         io,
         block: BLOCK,
         memory: pipe.blocks.memory,
-        path: BlockOrder { all: 1, first: 0, count: 1, landing: 0 },
+        path: BlockOrder { all: 1, first: 0, count: 1, landing: 0, draw: 0 },
         file: "a pipe".into(),
         engine: make(pipe.blocks.clone()),
         staging: None,

@@ -29,8 +29,8 @@ use std::rc::Rc;
 
 use pathline_dylib::LibraryReport;
 use pathline_hal::{
-    CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, LocalMemory, MetaJob, no_io,
-    pattern,
+    CallError, CallResult, FilePart, FileStorage, GateId, IoDone, IoId, IoJob, LocalMemory,
+    MetaJob, no_io, pattern,
 };
 use pathline_schema::{
     Bytes, CallTally, IoCache, IoEngine, IoFiles, IoOp, IoSpec, Severity, StoreFacts, VerifyResult,
@@ -119,6 +119,8 @@ struct LiveIo {
     requests: Cell<Option<u64>>,
     /// Whether the files hold the pattern of this seed.
     pattern: Option<u64>,
+    /// Number of the first worker among those of all processes that share the file.
+    first: u64,
 }
 
 /// The files of this machine.
@@ -194,6 +196,45 @@ impl LiveStorage {
             .or_else(|| place_unfit(place, io))
     }
 
+    fn open_job(&self, job: IoJob, seed: u64, part: Option<FilePart>) -> CallResult<IoId> {
+        if let Some(why) =
+            self.cannot(job.store, &job.io, job.block).or_else(|| part_unfit(&job, part.as_ref()))
+        {
+            return Err(CallError::unsupported("open", format!("{job:?}"), why));
+        }
+        let files = self.prepare(&job, seed, part.as_ref())?;
+        let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
+        let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
+        let first_cpu = job.workers.first_cpu as usize;
+        let recruits = WorkerRecipes::new(job, &files, self.direct, self.origin, part.as_ref())?;
+        let mut cpus = self.allowed_cpus(numa);
+        if !cpus.is_empty() {
+            let turn = first_cpu % cpus.len();
+            cpus.rotate_left(turn);
+        }
+        let mut threads = WorkerThreads::new(recruits.all, &cpus, self.origin)?;
+        for (name, calls) in recruits.calls {
+            threads.opening.entry(name).or_default().add(calls);
+        }
+        self.made.set(self.made.get() + 1);
+        let id = IoId(self.made.get());
+        let pattern = held.then_some(seed);
+        let first = part.map_or(0, |part| u64::from(part.first));
+        let requests = Cell::new(None);
+        let open = LiveIo { threads, files, store, io, block, host, requests, pattern, first };
+        self.open.borrow_mut().insert(id, open);
+        Ok(id)
+    }
+
+    /// The CPUs of a domain that this process may use now: ranks are kept to a part of them.
+    fn allowed_cpus(&self, numa: u32) -> Vec<u32> {
+        let all = self.memory.cpus(numa);
+        let allowed = pathline_host::cpus::allowed().unwrap_or_default();
+        let here: Vec<u32> =
+            all.iter().copied().filter(|cpu| allowed.as_slice().contains(cpu)).collect();
+        if here.is_empty() { all.to_vec() } else { here }
+    }
+
     /// Why the engine is not to be had here.
     fn engine_unfit(&self, io: &IoSpec) -> Option<String> {
         match io.engine {
@@ -205,11 +246,20 @@ impl LiveStorage {
         }
     }
 
-    fn prepare(&self, job: &IoJob, seed: u64) -> CallResult<Vec<Rc<FileEntry>>> {
+    fn prepare(
+        &self,
+        job: &IoJob,
+        seed: u64,
+        part: Option<&FilePart>,
+    ) -> CallResult<Vec<Rc<FileEntry>>> {
         let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
         let (first, files) = (job.workers.first_file(&job.io), job.io.file_count());
         let (span, writes) = (job.io.span.0, job.io.writes());
-        let files = place.files(WantedFiles { first, files, span, writes, seed })?;
+        let wanted = WantedFiles { first, files, span, writes, seed };
+        let files = match part.and_then(|part| part.name.as_deref()) {
+            Some(name) => vec![place.foreign(name, wanted)?],
+            None => place.files(wanted)?,
+        };
         for entry in &files {
             // Pages left in the page cache would disturb direct and cold I/O.
             let file = entry.open(false, false)?;
@@ -235,12 +285,33 @@ impl LiveStorage {
         Ok(files)
     }
 
-    /// The first blocks of each file: the file, its number, and where they end.
-    fn landed(open: &LiveIo) -> impl Iterator<Item = (&Rc<FileEntry>, u64, u64)> {
+    /// The blocks of each file that a check is about: the file, its number, and their range in it.
+    fn landed(open: &LiveIo) -> impl Iterator<Item = (&Rc<FileEntry>, u64, std::ops::Range<u64>)> {
         let all = open.io.slots() * open.block;
         let each = all / (open.files.len() as u64).max(1);
-        open.files.iter().zip(0..).map(move |(entry, file)| (entry, file, each))
+        let from = open.first * u64::from(open.io.depth) * open.block;
+        open.files.iter().zip(0..).map(move |(entry, file)| (entry, file, from..from + each))
     }
+}
+
+/// Why a part of a shared file does not fit; none if it does.
+fn part_unfit(job: &IoJob, part: Option<&FilePart>) -> Option<String> {
+    let part = part?;
+    if job.io.files == IoFiles::Own {
+        return Some("a file that several processes use is shared".to_owned());
+    }
+    if !job.block.0.is_multiple_of(8) {
+        return Some("processes share files in blocks of whole words of 8 bytes".to_owned());
+    }
+    let blocks = u64::from(part.workers).saturating_mul(job.io.depth.into());
+    let needed = job.block.0.saturating_mul(blocks);
+    (needed > job.io.span.0).then(|| {
+        format!(
+            "{} are in flight in a file of {}: use a larger --span, or less depth",
+            Bytes(needed).rounded(),
+            job.io.span
+        )
+    })
 }
 
 fn no_store(store: u32) -> CallError {
@@ -276,30 +347,18 @@ impl FileStorage for LiveStorage {
     }
 
     fn open(&self, job: IoJob, seed: u64) -> CallResult<IoId> {
-        if let Some(why) = self.cannot(job.store, &job.io, job.block) {
-            return Err(CallError::unsupported("open", format!("{job:?}"), why));
-        }
-        let files = self.prepare(&job, seed)?;
-        let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
-        let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
-        let first_cpu = job.workers.first_cpu as usize;
-        let recruits = WorkerRecipes::new(job, &files, self.direct, self.origin)?;
-        let mut cpus = self.memory.cpus(numa).to_vec();
-        if !cpus.is_empty() {
-            let turn = first_cpu % cpus.len();
-            cpus.rotate_left(turn);
-        }
-        let mut threads = WorkerThreads::new(recruits.all, &cpus, self.origin)?;
-        for (name, calls) in recruits.calls {
-            threads.opening.entry(name).or_default().add(calls);
-        }
-        self.made.set(self.made.get() + 1);
-        let id = IoId(self.made.get());
-        let pattern = held.then_some(seed);
-        let requests = Cell::new(None);
-        let open = LiveIo { threads, files, store, io, block, host, requests, pattern };
-        self.open.borrow_mut().insert(id, open);
-        Ok(id)
+        self.open_job(job, seed, None)
+    }
+
+    fn open_part(&self, job: IoJob, seed: u64, part: FilePart) -> CallResult<IoId> {
+        self.open_job(job, seed, Some(part))
+    }
+
+    fn file_name(&self, id: IoId) -> String {
+        let open = self.open.borrow();
+        let of =
+            open.get(&id).and_then(|open| Some((open.files.first()?, self.place(open.store)?)));
+        of.map_or_else(String::new, |(file, place)| place.name_of(file))
     }
 
     fn cannot_meta(&self, job: &MetaJob) -> Option<String> {
@@ -311,7 +370,7 @@ impl FileStorage for LiveStorage {
 
     fn open_meta(&self, job: MetaJob, seed: u64) -> CallResult<IoId> {
         let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
-        let open = LiveMeta::new(place, &job, seed, self.memory.cpus(job.numa), self.origin)?;
+        let open = LiveMeta::new(place, &job, seed, &self.allowed_cpus(job.numa), self.origin)?;
         self.made.set(self.made.get() + 1);
         let id = IoId(self.made.get());
         self.trees.borrow_mut().insert(id, open);
@@ -362,13 +421,13 @@ impl FileStorage for LiveStorage {
             if !open.io.writes() {
                 return Ok(());
             }
-            for (entry, _, end) in Self::landed(open) {
+            for (entry, _, at) in Self::landed(open) {
                 let file = entry.open(false, true)?;
-                let wrote = aligned_buffer::write(&file, 0, end, SPOILT);
+                let wrote = aligned_buffer::write(&file, at.start, at.end, SPOILT);
                 wrote.map_err(|error| io_error::on("pwrite", &entry.path, &error))?;
                 let synced = file.sync_data();
                 synced.map_err(|error| io_error::on("fdatasync", &entry.path, &error))?;
-                store_place::forget(&file, end);
+                store_place::forget(&file, at.end);
             }
             Ok(())
         })
@@ -395,16 +454,17 @@ impl FileStorage for LiveStorage {
                     _ => VerifyResult::Unverified("its contents are not pathline's".into()),
                 });
             }
-            for (entry, number, end) in Self::landed(open) {
+            for (entry, number, at) in Self::landed(open) {
                 let file = entry.open(false, false)?;
                 // Bytes that only the page cache has are not on the device.
                 let synced = file.sync_data();
                 synced.map_err(|error| io_error::on("fdatasync", &entry.path, &error))?;
-                store_place::forget(&file, end);
-                let wrong = aligned_buffer::find_wrong(&file, 0, end, seed.wrapping_add(number))
+                store_place::forget(&file, at.end);
+                let seed = seed.wrapping_add(number);
+                let wrong = aligned_buffer::find_wrong(&file, at.start, at.end, seed)
                     .map_err(|error| io_error::on("pread", &entry.path, &error))?;
                 if let Some(offset) = wrong {
-                    let thing = format!("{} of {}", Bytes(end), entry.path.display());
+                    let thing = format!("{} of {}", Bytes(at.end - at.start), entry.path.display());
                     let reason =
                         format!("the byte at offset {offset} is not the one that was written");
                     return Err(CallError::new(Severity::Corrupt, "verify", thing, reason).or_try(

@@ -212,6 +212,46 @@ impl Drop for ScratchDir {
     }
 }
 
+/// The path of a file that another process of this user has made in a folder like these inside
+/// `parent`. Anything else is refused: the name comes from that process.
+pub(super) fn find_foreign(parent: &Path, name: &str) -> CallResult<PathBuf> {
+    let refused = |why: &str| {
+        let thing = format!("{name:?} in {}", parent.display());
+        CallError::unsupported("open", thing, why)
+            .or_try("ranks that share a file need the same --store, on a file system that all see")
+    };
+    let parts = name.split_once('/').filter(|(folder, file)| {
+        let numbers = folder.strip_prefix(PREFIX).and_then(|rest| {
+            let (rest, count) = rest.rsplit_once('-')?;
+            let (host, process) = rest.rsplit_once('-')?;
+            Some((host, process, count))
+        });
+        let plain = |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let folder = numbers.is_some_and(|(host, process, count)| {
+            plain(host) && is_decimal(process) && is_decimal(count)
+        });
+        folder && is_file_name(file)
+    });
+    let (folder, file) = parts.ok_or_else(|| refused("this is no name of a file of pathline"))?;
+    let folder = parent.join(folder);
+    let meta = std::fs::symlink_metadata(&folder);
+    let meta = meta.map_err(|error| refused(&error_text(&error)))?;
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(refused("it is not of this user"));
+    }
+    let mut mark = Vec::new();
+    let marker =
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(folder.join(MARKER));
+    let read = marker.and_then(|mut marker| {
+        Read::by_ref(&mut marker).take(MARK.len() as u64 + 1).read_to_end(&mut mark)
+    });
+    match read {
+        Ok(_) if mark == MARK => Ok(folder.join(file)),
+        Ok(_) => Err(refused("its folder lacks the mark of this program")),
+        Err(error) => Err(refused(&error_text(&error))),
+    }
+}
+
 /// A folder, to name things in it by.
 fn at(folder: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
@@ -458,6 +498,38 @@ mod tests {
         let swept = ScratchDir::sweep(dir.path());
         assert_eq!((swept.removed.len(), swept.left.len()), (0, 1));
         assert!(gone.join("trees").exists() && !gone.join("tree-0").exists());
+    }
+
+    #[test]
+    fn files_of_another_process_are_found_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = ScratchDir::new(dir.path()).unwrap();
+        let file = own.make("read-5eed").unwrap();
+        let name = file.strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(find_foreign(dir.path(), &name).unwrap(), file);
+        let folder = name.split_once('/').unwrap().0;
+        std::fs::write(dir.path().join("secret"), "mine").unwrap();
+        for wrong in [
+            "secret".to_owned(),
+            "../secret".to_owned(),
+            format!("{folder}/../secret"),
+            format!("{folder}/in-use"),
+            format!("{folder}/read-5eed/x"),
+            format!("{PREFIX}../1-0/read-5eed"),
+            format!("/{name}"),
+            name.replace("read-5eed", "read-"),
+        ] {
+            assert!(find_foreign(dir.path(), &wrong).is_err(), "{wrong}");
+        }
+        // A folder of that name without the mark is a user's.
+        let other = dir.path().join(format!("{}1-0", prefix()));
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("read-5eed"), "mine").unwrap();
+        let name = format!("{}/read-5eed", other.file_name().unwrap().to_str().unwrap());
+        assert!(find_foreign(dir.path(), &name).is_err());
+        std::fs::write(other.join(MARKER), "").unwrap();
+        let error = find_foreign(dir.path(), &name).unwrap_err();
+        assert!(error.reason.contains("lacks the mark"), "{error}");
     }
 
     #[test]

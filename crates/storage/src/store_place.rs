@@ -269,6 +269,35 @@ impl StorePlace {
         Ok(all)
     }
 
+    /// The name of a file for other processes: its folder and its own; empty for one that was named.
+    pub(super) fn name_of(&self, file: &FileEntry) -> String {
+        let name = file.path.strip_prefix(&self.asked.path).ok().filter(|_| !file.given);
+        name.map_or_else(String::new, |name| name.display().to_string())
+    }
+
+    /// A file that another process of this run has made in this place, or the file or device that was
+    /// named. Its content is that process's to lay down.
+    pub(super) fn foreign(&self, name: &str, wanted: WantedFiles) -> CallResult<Rc<FileEntry>> {
+        if self.what != PathKind::Folder {
+            return self.given(WantedFiles { writes: true, ..wanted }).inspect(|entry| {
+                // Its owner has laid the pattern down, as far as it may.
+                let laid = self.asked.overwrite && !wanted.writes;
+                entry.size.set(wanted.span);
+                entry.seed.set(laid.then_some(wanted.seed));
+            });
+        }
+        let path = scratch_dir::find_foreign(&self.asked.path, name)?;
+        let seed = Cell::new((!wanted.writes).then_some(wanted.seed));
+        let (given, exclusive, claim) = (false, false, OnceCell::new());
+        let entry = FileEntry { path, size: Cell::new(wanted.span), seed, given, exclusive, claim };
+        let opened = entry.open(false, wanted.writes)?;
+        let size = opened.metadata().map_err(|error| io_error::on("fstat", &entry.path, &error))?;
+        if size.len() < wanted.span {
+            return Err(self.too_short(size.len(), wanted.span));
+        }
+        Ok(Rc::new(entry))
+    }
+
     /// An empty tree for so many files and folders with `bytes` of content each, and its folder.
     pub(super) fn tree(&self, inodes: u64, bytes: u64) -> CallResult<(PathBuf, OwnedFd)> {
         self.has_inodes(inodes, bytes)?;

@@ -107,6 +107,8 @@ pub(super) struct BlockOrder {
     pub(super) count: u64,
     /// Block of slot 0 in a check.
     pub(super) landing: u64,
+    /// Number of its random sequence.
+    pub(super) draw: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -152,8 +154,6 @@ pub(super) struct IoWorker {
 /// The parts of a worker.
 pub(super) struct WorkerParts {
     pub(super) index: usize,
-    /// Number among all workers of the same files, from which its random offsets follow.
-    pub(super) number: u64,
     pub(super) io: IoSpec,
     pub(super) block: u32,
     pub(super) memory: u64,
@@ -221,9 +221,9 @@ impl RoundWorker for IoWorker {
 
 impl IoWorker {
     pub(super) fn new(parts: WorkerParts) -> Self {
-        let WorkerParts { index, number, io, block, memory, path, file, engine, staging, sync } =
-            parts;
+        let WorkerParts { index, io, block, memory, path, file, engine, staging, sync } = parts;
         let depth = io.depth as usize;
+        let dice = BlockRandom::new(0x5107_0000 + path.draw);
         Self {
             index,
             block,
@@ -233,7 +233,7 @@ impl IoWorker {
             engine,
             staging,
             sync,
-            dice: BlockRandom::new(0x5107_0000 + number),
+            dice,
             next: 0,
             landing: false,
             slots: vec![IoSlot::default(); depth].into_boxed_slice(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use pathline_hal::{CallError, CallResult, IoJob};
+use pathline_hal::{CallError, CallResult, FilePart, IoJob};
 use pathline_schema::{IoCache, IoEngine, IoFiles, IoSpec, Severity};
 
 use super::aio::AioEngine;
@@ -21,8 +21,6 @@ use pathline_host::clock::ClockOrigin;
 /// The parts from which a thread makes its worker.
 struct ThreadRecipe {
     index: usize,
-    /// Number among all workers of the same files.
-    number: u64,
     io: IoSpec,
     blocks: WorkerBlocks,
     path: BlockOrder,
@@ -49,6 +47,7 @@ impl WorkerRecipes {
         files: &[Rc<FileEntry>],
         library: Option<Direct>,
         origin: ClockOrigin,
+        part: Option<&FilePart>,
     ) -> CallResult<Self> {
         let IoJob { io, workers, block, host, gpu, .. } = job;
         let bytes = io.slots().saturating_mul(block.0);
@@ -98,23 +97,25 @@ impl WorkerRecipes {
                 }),
                 None => None,
             };
-            // Among all workers of these files.
-            let number = u64::from(workers.first) + worker;
-            let of = u64::from(workers.of.max(1));
+            // Among all workers of these files, of this case or of all processes.
+            let (before, of) =
+                part.map_or((workers.first, workers.of), |part| (part.first, part.workers));
+            let (number, of) = (u64::from(before) + worker, u64::from(of.max(1)));
             // Parts in whole blocks, none of them empty: there are at least as many blocks as slots.
             let (first, end) =
                 if shared { (all * number / of, all * (number + 1) / of) } else { (0, all) };
-            let landing = if shared { worker * u64::from(io.depth) } else { 0 };
+            // Jobs of one case check the same blocks, processes their own.
+            let checked = if part.is_some() { number } else { worker };
+            let landing = if shared { checked * u64::from(io.depth) } else { 0 };
             let blocks = WorkerBlocks {
                 file,
                 memory: at.address + worker * each,
                 block: block.0 as u32,
                 slots: io.depth,
             };
-            let path = BlockOrder { all, first, count: end - first, landing };
+            let path = BlockOrder { all, first, count: end - first, landing, draw: number };
             recruits.push(Box::new(ThreadRecipe {
                 index,
-                number,
                 io,
                 blocks,
                 path,
@@ -212,10 +213,9 @@ impl WorkerFactory for ThreadRecipe {
         }
         let engine = self.engine(calls)?;
         let flush = self.io.writes() && self.io.cache != IoCache::Direct;
-        let ThreadRecipe { index, number, io, blocks, path, name, staging, .. } = *self;
+        let ThreadRecipe { index, io, blocks, path, name, staging, .. } = *self;
         Ok(Box::new(IoWorker::new(WorkerParts {
             index,
-            number,
             io,
             block: blocks.block,
             memory: blocks.memory,

@@ -25,7 +25,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
-use pathline_runner::{serve_health, serve_launch, serve_probe, serve_rank, serve_worker};
+use pathline_runner::{
+    HostMachine, StorePlaces, serve_health, serve_launch, serve_probe, serve_rank, serve_worker,
+};
 
 use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
 use crate::say::{HOOKS, out};
@@ -130,8 +132,9 @@ pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
         InternalCommand::Rank { probe: true, libraries, .. } => {
             serve_launch(&libraries.choice(), HOOKS)?;
         }
-        InternalCommand::Rank { kept, libraries, .. } => {
-            serve_rank(kept, &libraries.choice(), HOOKS)?;
+        InternalCommand::Rank { kept, store, span, overwrite, libraries, .. } => {
+            let stores = StorePlaces { paths: store, span, overwrite };
+            serve_rank(kept, &HostMachine { libraries: libraries.choice(), stores }, HOOKS)?;
         }
         InternalCommand::Probe { what, libraries } => {
             serve_probe(what, &libraries.choice(), pathline_explain::gpus::describe_gpu)?;

@@ -14,14 +14,15 @@ use pathline_explain::judge::judge;
 use pathline_flow::Network;
 use pathline_gpu::RuntimeFamily;
 use pathline_runner::{
-    CleanupNote, MachineChoice, ModelVariants, NoWorker, OpenMachine, RankJob, RankKeeper,
-    RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep, switches,
+    CleanupNote, HostMachine, MachineChoice, ModelVariants, NoWorker, OpenMachine, RankJob,
+    RankKeeper, RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep,
+    switches,
 };
 use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind};
 
 use super::report::{RenderedRun, SummaryForm};
 use super::{ExitKind, colour, plan, report, resume};
-use crate::args::{LibraryArgs, Requirement, RunArgs};
+use crate::args::{Requirement, RunArgs};
 use crate::progress::{RunProgress, StopRequest};
 use crate::say::{self, HOOKS, errln, outln};
 use crate::{files, kernels};
@@ -45,7 +46,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
         && launched.rank > 0
     {
         // Rank 0 has the journal and the last word.
-        let done = keep(at, &args.libraries.choice(), HOOKS)?;
+        let done = keep(at, &host_of(&args), HOOKS)?;
         return Ok(if done { ExitKind::Fine } else { ExitKind::Unusable });
     }
     let journal = args.resume.as_deref().map(resume::open_journal).transpose()?;
@@ -57,7 +58,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitKind> {
     }
     let job = job(&args, joined.map(|(_, job)| job))?;
     // It outlives the coordinating process, which may have to be replaced.
-    let _first = first_rank(job.as_ref(), &args.libraries)?;
+    let _first = first_rank(job.as_ref(), &args)?;
     let stopper = StopRequest::new(begun, args.time_limit);
     let request = args.request(job)?;
     if let Some(out) = &args.out {
@@ -190,9 +191,14 @@ fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
 }
 
 /// The rank of a launched job that has this process's place in it.
-fn first_rank(job: Option<&RankJob>, libraries: &LibraryArgs) -> Result<Option<RankKeeper>> {
+fn first_rank(job: Option<&RankJob>, args: &RunArgs) -> Result<Option<RankKeeper>> {
     let Some(RankJob::Joined { at, .. }) = job else { return Ok(None) };
-    RankKeeper::start(at, &libraries.choice()).map(Some)
+    RankKeeper::start(at, &host_of(args)).map(Some)
+}
+
+/// The use of this host by the ranks of a run.
+fn host_of(args: &RunArgs) -> HostMachine {
+    HostMachine { libraries: args.libraries.choice(), stores: args.select.stores.places() }
 }
 
 /// The result of a run: its journal.

@@ -21,6 +21,7 @@ mod mpi;
 mod origins;
 mod place;
 mod predict;
+mod rank_files;
 mod ranks;
 mod repeats;
 mod run_files;

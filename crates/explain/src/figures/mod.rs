@@ -21,6 +21,7 @@ mod partner_panels;
 mod patterns;
 mod peer_bars;
 mod peers;
+mod rank_storage;
 mod registration;
 pub mod routes;
 mod sent_flows;
@@ -196,6 +197,7 @@ const FIGURES: &[FigureSpec] = &[
         .sentences(&[plain(730), plain(740)])
         .on_terminal(&[("storage-grid-copies", PageOnly)]),
     FigureSpec::new(&[SuiteId::Metadata], metadata::find),
+    FigureSpec::new(&[SuiteId::StorageRanks], rank_storage::find),
 ];
 
 /// Treatment of a figure on a terminal.

@@ -93,6 +93,9 @@ fn journal_of(suite: SuiteId) -> Journal {
         ]),
         SuiteId::Storage => storage_run(),
         SuiteId::StorageGrid => grid_run(),
+        SuiteId::StorageRanks => rates(&["r0.store0.file > r0.numa0.huge by \
+             uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t1] x 1MiB & r0.store0.file > r1.numa0.huge \
+             by uring@numa0[seq-read,direct,shared,1GiB,q8,n1,t1] x 1MiB"]),
         SuiteId::Metadata => {
             times(&["numa0.reg > store0.file by meta@numa0[create,own,d4,f256,t2] x 1B"])
         }

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use super::job::MeetingPlace;
-use crate::choice::LibraryChoice;
 use crate::hooks::ProcessHooks;
 use crate::link::LinkRecv;
+use crate::machine::HostMachine;
 use crate::process::{ProcessOutput, WorkerProcess};
 
 /// Starts of a rank: there are fewer libraries to leave out.
@@ -52,8 +52,8 @@ impl RankKeeper {
     ///
     /// # Errors
     /// No process can be started.
-    pub fn start(place: &MeetingPlace, libraries: &LibraryChoice) -> Result<Self> {
-        let (place, args) = (place.clone(), command(libraries));
+    pub fn start(place: &MeetingPlace, host: &HostMachine) -> Result<Self> {
+        let (place, args) = (place.clone(), command(host));
         let first = begin(&place, &args, ProcessOutput::Kept)
             .context("rank 0 cannot be started; see `ulimit -u`")?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -83,10 +83,10 @@ impl Drop for RankKeeper {
 ///
 /// # Errors
 /// It was ended by a signal, or cannot be started.
-pub fn keep(place: &MeetingPlace, libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<bool> {
+pub fn keep(place: &MeetingPlace, host: &HostMachine, hooks: ProcessHooks) -> Result<bool> {
     // The coordinator decides when work ends.
     hooks.ignore_interrupts();
-    let args = command(libraries);
+    let args = command(host);
     let again = || begin(place, &args, ProcessOutput::Inherited);
     let first = again().context("no rank can be started; see `ulimit -u`")?;
     match look_after(first, &again, &|| false) {
@@ -96,9 +96,9 @@ pub fn keep(place: &MeetingPlace, libraries: &LibraryChoice, hooks: ProcessHooks
     }
 }
 
-fn command(libraries: &LibraryChoice) -> Vec<OsString> {
+fn command(host: &HostMachine) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["rank".into(), "--kept".into()];
-    args.extend(libraries.flags());
+    args.extend(host.flags());
     args
 }
 

@@ -6,8 +6,11 @@ use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use pathline_bench::files_time;
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, RankGroup, no_exchange};
-use pathline_schema::{Case, CpuSet, Ns, Rank, RankMember, RunNote, Severity, VerifyResult};
+use pathline_schema::{
+    Case, CpuSet, Flow, IoReading, Ns, Rank, RankMember, RunNote, Severity, VerifyResult,
+};
 
 use pathline_transport::BarrierSegment;
 use rustix::process::{Signal, getpid, kill_process};
@@ -17,10 +20,10 @@ use super::door::{self, Gathered};
 use super::job::{GATHER_TIMEOUT, MeetingPlace, RankJob, me};
 use super::protocol::{RankAnswer, RankEntry, RankFailure, RankOrder};
 use super::side::version;
-use crate::choice::LibraryChoice;
 use crate::device_memory::{MemoryClaim, find_out};
 use crate::hooks::ProcessHooks;
 use crate::link::{LineLink, LinkRecv};
+use crate::machine::HostMachine;
 use crate::process::WorkerProcess;
 
 /// Opening a machine and its libraries may take this long: MPI on hundreds of ranks, eight GPUs that
@@ -90,7 +93,7 @@ impl RankProcesses {
     /// Names the rank that did not come or that cannot take part, and the remedy.
     pub(crate) fn open(
         job: &RankJob,
-        libraries: &LibraryChoice,
+        host: &HostMachine,
         without_gpus: Option<&str>,
         limit: Option<Duration>,
         hooks: ProcessHooks,
@@ -104,14 +107,14 @@ impl RankProcesses {
         if job.is_own() {
             // Those of a launcher may be on other hosts, and try their own.
             let launched = me().is_some();
-            left_out.extend(&LostLibraries::broken_transports(libraries, launched, limit));
+            left_out.extend(&LostLibraries::broken_transports(&host.libraries, launched, limit));
             retrying();
         }
         let mut notes = Vec::new();
         loop {
-            let mut processes = Self::begin(job, libraries, limit, hooks)?;
+            let mut processes = Self::begin(job, host, limit, hooks)?;
             processes.notes.splice(0..0, notes.drain(..));
-            let Err(error) = processes.open_libraries(job, libraries, &left_out) else {
+            let Err(error) = processes.open_libraries(job, host, &left_out) else {
                 return Ok(processes);
             };
             let Some(component) = processes.culprit().filter(|&c| left_out.why(c).is_none()) else {
@@ -134,13 +137,13 @@ impl RankProcesses {
     /// The ranks, with nothing open yet.
     fn begin(
         job: &RankJob,
-        libraries: &LibraryChoice,
+        host: &HostMachine,
         limit: Option<Duration>,
         hooks: ProcessHooks,
     ) -> anyhow::Result<Self> {
         let (to, events) = channel();
         let (handles, notes) = match job {
-            RankJob::Own { count } => (start(*count, libraries, &to, &events)?, Vec::new()),
+            RankJob::Own { count } => (start(*count, host, &to, &events)?, Vec::new()),
             RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &to)?,
         };
         Ok(Self {
@@ -165,14 +168,16 @@ impl RankProcesses {
     fn open_libraries(
         &mut self,
         job: &RankJob,
-        libraries: &LibraryChoice,
+        host: &HostMachine,
         left_out: &LostLibraries,
     ) -> CallResult<()> {
         let size = job.count();
         let enter = |rank: u32| {
             let local = job.is_own().then_some((rank, size));
-            let (expected, left_out) = (libraries.clone(), left_out.clone());
-            RankOrder::Open(Box::new(RankEntry { rank, size, local, expected, left_out }))
+            let (expected, left_out) = (host.libraries.clone(), left_out.clone());
+            let stores = host.stores.clone();
+            let entry = RankEntry { rank, size, local, expected, stores, left_out };
+            RankOrder::Open(Box::new(entry))
         };
         let opening = self.limit.unwrap_or(OPEN_TIMEOUT);
         let all = self.each(&enter, opening)?;
@@ -190,7 +195,7 @@ impl RankProcesses {
                 .or_try("start the same program on all nodes"));
         }
         number_nodes(&mut members);
-        find_out(libraries.device_memory, &mut members, &claims);
+        find_out(host.libraries.device_memory, &mut members, &claims);
         self.members = members;
         self.send_all(&RankOrder::Know(self.members.clone()), opening)?;
         self.meet()
@@ -389,13 +394,20 @@ impl RankProcesses {
             self.meet()?;
             self.disconnect(id)?;
         }
-        let by_rank: Vec<Vec<Vec<f64>>> = ran?
+        let (by_rank, mut readings): (Vec<FlowTimes>, Vec<FlowReadings>) = ran?
             .into_iter()
-            .map(|answer| if let RankAnswer::Ran(times) = answer { times } else { Vec::new() })
-            .collect();
-        let wires = |case: &Case| case.flows().filter(|flow| flow.by.wire().is_some()).count();
-        let flows = self.bound.borrow().get(&id).map_or(0, |bound| wires(&bound.case));
-        Ok((0..flows).map(|flow| took(&by_rank, flow)).collect())
+            .filter_map(|answer| match answer {
+                RankAnswer::Ran(times, io) => Some((times, io)),
+                _ => None,
+            })
+            .unzip();
+        let carried = |flow: &&Flow| flow.by.wire().is_some() || flow.by.is_on_files();
+        let count = |case: &Case| case.flows().filter(carried).count();
+        let flows = self.bound.borrow().get(&id).map_or(0, |bound| count(&bound.case));
+        let mut reading = |flow: usize| {
+            readings.iter_mut().find_map(|io| io.get_mut(flow).and_then(Option::take))
+        };
+        Ok((0..flows).map(|flow| FlowTime { io: reading(flow), ..took(&by_rank, flow) }).collect())
     }
 
     /// How long a step of a case may take.
@@ -405,7 +417,7 @@ impl RankProcesses {
         }
         let bound = self.bound.borrow();
         let moved = |case: &Case| -> f64 {
-            let of = |flow: &pathline_schema::Flow| {
+            let of = |flow: &Flow| {
                 let window = flow.by.wire().map_or(1, |wire| wire.op.window());
                 flow.bytes.as_f64() * f64::from(window)
             };
@@ -414,7 +426,9 @@ impl RankProcesses {
         // Filled and compared, and as often as a sample has it when it is made long enough.
         let passes = 4.0 * self.handles.borrow().len() as f64;
         let secs = bound.get(&id).map_or(0.0, |bound| moved(&bound.case)) * passes / SLOWEST;
-        MIN_STEP_TIMEOUT + Duration::try_from_secs_f64(secs).unwrap_or(Duration::ZERO)
+        let files = bound.get(&id).map_or(Ns::ZERO, |bound| files_time(&bound.case));
+        let all = secs + files.as_secs();
+        MIN_STEP_TIMEOUT + Duration::try_from_secs_f64(all).unwrap_or(Duration::ZERO)
     }
 
     /// Binds a case in all ranks, under a number that they share.
@@ -571,8 +585,13 @@ fn took(by_rank: &[Vec<Vec<f64>>], flow: usize) -> FlowTime {
         |nth: usize| times().filter_map(|all| all.get(nth)).copied().fold(0.0_f64, f64::max);
     let own = times().enumerate().filter(|(_, all)| !all.is_empty());
     let by_rank = own.map(|(nth, all)| (rank(nth), Ns(all.iter().sum()))).collect();
-    FlowTime { elapsed: Ns((0..most).map(latest).sum()), by_rank }
+    FlowTime { elapsed: Ns((0..most).map(latest).sum()), by_rank, io: None }
 }
+
+/// Times of a rank, by flow and repetition.
+type FlowTimes = Vec<Vec<f64>>;
+/// Readings of a rank's I/O, by flow.
+type FlowReadings = Vec<Option<IoReading>>;
 
 /// Numbers the hosts in the order of their first ranks.
 fn number_nodes(members: &mut [RankMember]) {
@@ -609,12 +628,12 @@ fn listen(mut link: LineLink, nth: usize, to: Sender<(usize, RankEvent)>) -> std
 /// Starts ranks as children of this process.
 fn start(
     count: u32,
-    libraries: &LibraryChoice,
+    host: &HostMachine,
     to: &Sender<(usize, RankEvent)>,
     events: &Receiver<(usize, RankEvent)>,
 ) -> anyhow::Result<Vec<RankHandle>> {
     let mut args: Vec<OsString> = vec!["rank".into()];
-    args.extend(libraries.flags());
+    args.extend(host.flags());
     let mut handles = Vec::new();
     for rank in 0..count {
         let process = WorkerProcess::start(&args, &BTreeMap::new())

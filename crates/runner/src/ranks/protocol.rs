@@ -1,11 +1,11 @@
 //! Messages between the coordinator and a rank: one JSON value a line.
 
 use pathline_hal::CallError;
-use pathline_schema::{Case, CpuSet, RankMember, Severity, VerifyResult};
+use pathline_schema::{Case, CpuSet, IoReading, RankMember, Severity, VerifyResult};
 use serde::{Deserialize, Serialize};
 
 use super::component::{LostLibraries, RankComponent};
-use crate::choice::LibraryChoice;
+use crate::choice::{LibraryChoice, StorePlaces};
 use crate::device_memory::MemoryClaim;
 
 /// From the coordinator to a rank. Nothing in it names what is opened, loaded or executed: a rank takes that from
@@ -82,6 +82,9 @@ pub(super) struct RankEntry {
     /// The libraries that the coordinator was started with. A rank that was started with others
     /// refuses.
     pub(super) expected: LibraryChoice,
+    /// The places for files that it was started with, for the same.
+    #[serde(default)]
+    pub(super) stores: StorePlaces,
     /// Components that the rank leaves out.
     pub(super) left_out: LostLibraries,
 }
@@ -104,8 +107,8 @@ pub(super) enum RankAnswer {
     Bound(Vec<u8>),
     /// It begins, and answers again when it has finished.
     Begun,
-    /// Times by flow.
-    Ran(Vec<Vec<f64>>),
+    /// Times by flow, and the readings of I/O.
+    Ran(Vec<Vec<f64>>, Vec<Option<IoReading>>),
     /// The result of the verification.
     Checked(VerifyResult),
     /// The engine that carried the bytes.

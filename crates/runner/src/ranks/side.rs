@@ -19,7 +19,7 @@ use super::handshake::RankHello;
 use super::job::{MeetingPlace, me};
 use super::keeper::KeptState;
 use super::protocol::{RankAnswer, RankEntry, RankFailure, RankOrder};
-use crate::choice::LibraryChoice;
+use crate::choice::StorePlaces;
 use crate::device_memory::MemoryClaim;
 use crate::env::hostname;
 use crate::hooks::ProcessHooks;
@@ -66,7 +66,8 @@ impl CoordinatorLink {
 ///
 /// # Errors
 /// No process asks over a socket, no coordinator is found, or it expects another rank.
-pub fn serve_rank(kept: bool, libraries: &LibraryChoice, hooks: ProcessHooks) -> Result<()> {
+pub fn serve_rank(kept: bool, host: &HostMachine, hooks: ProcessHooks) -> Result<()> {
+    let libraries = &host.libraries;
     // The coordinator decides when work ends.
     hooks.ignore_interrupts();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -89,12 +90,12 @@ pub fn serve_rank(kept: bool, libraries: &LibraryChoice, hooks: ProcessHooks) ->
     let Some(mut link) = coordinator.link(true)? else { return Ok(()) };
     let links = Arc::new(AtomicUsize::new(0));
     watch(&link, &links, hooks)?;
-    let Some(mut enter) = enter(&mut link, launched.as_ref(), libraries)? else { return Ok(()) };
+    let Some(mut enter) = enter(&mut link, launched.as_ref(), host)? else { return Ok(()) };
     coordinator.report(KeptState::Entered);
     if let Some(Ok(broken)) = broken.map(std::thread::JoinHandle::join) {
         enter.left_out.extend(&broken);
     }
-    let (machine, mut member) = open(&mut link, &enter, launched.as_ref(), libraries, hooks);
+    let (machine, mut member) = open(&mut link, &enter, launched.as_ref(), host, hooks);
     let context = PortContext {
         machine: &machine,
         rank: enter.rank,
@@ -134,7 +135,7 @@ pub fn serve_rank(kept: bool, libraries: &LibraryChoice, hooks: ProcessHooks) ->
             return Ok(());
         }
         let next = match coordinator.link(false)? {
-            Some(mut next) => self::enter(&mut next, launched.as_ref(), libraries)?.map(|_| next),
+            Some(mut next) => self::enter(&mut next, launched.as_ref(), host)?.map(|_| next),
             None => None,
         };
         match next {
@@ -153,10 +154,9 @@ fn open(
     link: &mut LineLink,
     enter: &RankEntry,
     launched: Option<&LaunchedRank>,
-    libraries: &LibraryChoice,
+    host: &HostMachine,
     hooks: ProcessHooks,
 ) -> (Machine, RankMember) {
-    let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
     let machine = match announce(link, enter, RankComponent::Gpus) {
         Ok(()) => host.open().machine,
         Err(_) => host.without_gpus(),
@@ -214,7 +214,7 @@ fn watch(link: &LineLink, links: &Arc<AtomicUsize>, hooks: ProcessHooks) -> Resu
 fn enter(
     link: &mut LineLink,
     launched: Option<&LaunchedRank>,
-    libraries: &LibraryChoice,
+    host: &HostMachine,
 ) -> Result<Option<Box<RankEntry>>> {
     let enter = match link.listen()? {
         LinkRecv::Line(RankOrder::Open(enter)) => enter,
@@ -223,7 +223,7 @@ fn enter(
         }
         _ => return Ok(None),
     };
-    let Err(error) = fits(&enter, launched, libraries) else { return Ok(Some(enter)) };
+    let Err(error) = fits(&enter, launched, host) else { return Ok(Some(enter)) };
     link.send(&RankAnswer::Failed(RankFailure::from(error.clone())))?;
     Err(error.into())
 }
@@ -233,8 +233,9 @@ fn enter(
 fn fits(
     enter: &RankEntry,
     launched: Option<&LaunchedRank>,
-    libraries: &LibraryChoice,
+    host: &HostMachine,
 ) -> pathline_hal::CallResult<()> {
+    let libraries = &host.libraries;
     let same = "start the same program with the same arguments on all nodes";
     if let Some(LaunchedRank { rank, size, by, .. }) = launched
         && (*rank != enter.rank || size.is_some_and(|size| size != enter.size))
@@ -255,6 +256,16 @@ fn fits(
             library_options().map(|o| format!("--{} ({})", o.name, o.variable)).collect();
         let way_out = format!("give all ranks the same {}", options.join(", "));
         return Err(CallError::unsupported("open", "the libraries", reason).or_try(way_out));
+    }
+    if enter.stores != host.stores {
+        let list = |stores: &StorePlaces| {
+            let flags = stores.flags();
+            let flags: Vec<_> = flags.iter().map(|flag| flag.to_string_lossy()).collect();
+            if flags.is_empty() { "no --store".to_owned() } else { flags.join(" ") }
+        };
+        let (own, first) = (list(&host.stores), list(&enter.stores));
+        let reason = format!("it was started with {own}, and rank 0 with {first}");
+        return Err(CallError::unsupported("open", "the places for files", reason).or_try(same));
     }
     Ok(())
 }
@@ -329,7 +340,8 @@ fn run(
     reps: u64,
     barrier: &dyn RankBarrier,
 ) -> pathline_hal::CallResult<RankAnswer> {
-    side.run(id, reps, barrier).map(RankAnswer::Ran).inspect_err(|_| barrier.cancel())
+    let ran = side.run(id, reps, barrier).inspect_err(|_| barrier.cancel())?;
+    Ok(RankAnswer::Ran(ran.times, ran.io))
 }
 
 /// Ranks of several nodes meet at their coordinator.

@@ -42,14 +42,8 @@ pub fn serve_worker(hooks: ProcessHooks) -> Result<()> {
         // A run that has gone is noticed at the next line.
         let mut retrying = || drop(link.send(&WorkerReport::Retrying));
         let without_gpus = opening.without.as_deref();
-        let opened = RankProcesses::open(
-            job,
-            &host.libraries,
-            without_gpus,
-            request.limit,
-            hooks,
-            &mut retrying,
-        );
+        let opened =
+            RankProcesses::open(job, host, without_gpus, request.limit, hooks, &mut retrying);
         match opened {
             Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
             // A new worker starts new children; ranks of a launcher it cannot replace.
