@@ -1,4 +1,4 @@
-//! I/O that several ranks do together: each rank has the lanes of its own flows. A file of another rank
+//! I/O that several ranks do together: each rank has lanes for the flows that it does. A file of another rank
 //! is opened by the name that its owner offers.
 
 use std::rc::Rc;

@@ -56,7 +56,7 @@ impl ItemName {
 }
 
 impl TreeLayout {
-    /// The folder that worker `worker`'s `nth` folder is: of its own, or one that all share.
+    /// The folder that worker `worker`'s `nth` folder is: one that no other worker uses, or one that all share.
     fn parent(&self, worker: usize, nth: u64) -> (usize, u64) {
         match self.meta.folders {
             IoFiles::Own => (worker, nth),
@@ -273,7 +273,7 @@ impl MetaWorker {
         Ok(())
     }
 
-    /// Removes the file of a creation that failed half-way, which nothing counts.
+    /// Removes the file of a creation that failed after it was opened.
     fn take_back(&mut self, item: u64) {
         let name = self.tree.name(&mut self.name, self.index, item);
         let _ = rustix::fs::unlinkat(&*self.tree.root, name, AtFlags::empty());
@@ -367,7 +367,7 @@ impl MetaWorker {
         Ok(())
     }
 
-    /// Compares what an operation has brought, apart from what is there afterwards.
+    /// Compares the result of an operation; what it leaves in the folders is compared afterwards.
     fn check(&mut self, item: u64) -> CallResult<()> {
         let op = self.tree.meta.op;
         let wrong = match op {

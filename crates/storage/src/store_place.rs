@@ -298,7 +298,7 @@ impl StorePlace {
         Ok(Rc::new(entry))
     }
 
-    /// An empty tree for so many files and folders with `bytes` of content each, and its folder.
+    /// An empty tree for `inodes` files and folders with `bytes` of content each: its path and its open folder.
     pub(super) fn tree(&self, inodes: u64, bytes: u64) -> CallResult<(PathBuf, OwnedFd)> {
         self.has_inodes(inodes, bytes)?;
         let mut own = self.own.borrow_mut();

@@ -35,7 +35,7 @@ fn together(scope: &PlanScope<'_>, store: u32, io: IoSpec, block: Bytes, one_fil
     Case::together(scope.ranks.iter().map(flow).collect())
 }
 
-/// Metadata operations of all ranks, each in folders of its own.
+/// Metadata operations of all ranks, each in separate folders.
 fn names(scope: &PlanScope<'_>, store: u32, op: MetaOp) -> Case {
     let meta = MetaSpec { op, folders: IoFiles::Own, dirs: FOLDERS, files: FILES, threads: 1 };
     let flow = |member: &RankMember| {

@@ -345,7 +345,7 @@ fn metadata_operations_leave_the_files_that_they_should_and_then_none() {
         };
         tree(dir.path()).iter().filter(|path| is(path)).count()
     };
-    // 2 workers, 3 folders of each, 5 files in each: 30. The second sample creates 7 anew.
+    // 2 workers, 3 folders of each, 5 files in each: 30. The second sample creates 7 after their removal.
     let open = machine.open_meta(meta("create,own,d3,f5,t2", 100), SEED).unwrap();
     assert_eq!(files('f'), 0);
     let done = sample(&open, 30);
