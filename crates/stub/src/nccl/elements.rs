@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(encode(f64::from(value), 32, (23, 127)), bits, "{value}");
         }
         assert_eq!(encode(0.1, 64, (52, 1023)), 0.1f64.to_bits());
-        // 1 + 2^-11 is half way between two half numbers: to the even one.
+        // 1 + 2^-11 is midway between two half numbers: to the even one.
         assert_eq!(encode(1.0 + 2f64.powi(-11), 16, (10, 15)), 0x3c00);
         // The least subnormal number of E5M2 is 2^-16.
         assert_eq!(decode(1, 8, (2, 15)), 2f64.powi(-16));

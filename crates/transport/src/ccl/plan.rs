@@ -457,7 +457,7 @@ mod tests {
             CclCall::Recv { from: 1, at: 0x2001, bytes: 100 },
         ];
         assert_eq!(plan.seats[0].steps, [calls]);
-        // The root has both ends of its own part; the other rank sends its 300 B.
+        // The root sends itself 100 B; the other rank sends 300 B.
         let plan = build(&[part(group(Collective::GatherV), &all, &[0, 1], 400)]).unwrap();
         let root = [
             CclCall::Send { to: 0, at: 0x1000, bytes: 100 },
