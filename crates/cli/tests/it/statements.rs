@@ -19,7 +19,9 @@ const READ: [&str; 5] = [
 
 fn pathline(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
-    READ.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in READ {
+        command.env_remove(name);
+    }
     command.args(args).envs(env.iter().copied()).stdin(Stdio::null());
     command.output().unwrap()
 }

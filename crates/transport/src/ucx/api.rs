@@ -57,6 +57,14 @@ impl UcxParams {
     /// Features: tag matching and remote memory.
     const TAG_AND_RMA: u64 = 1 | 2;
 
+    /// 64-bit atomic operations.
+    const ATOMICS: u64 = 1 << 3;
+
+    /// The same with atomic operations.
+    pub(super) fn with_atomics(self) -> Self {
+        Self { features: self.features | Self::ATOMICS, ..self }
+    }
+
     /// For a process that communicates with `others` of its node.
     pub(super) fn new(others: usize) -> Self {
         Self {
@@ -141,6 +149,14 @@ impl RequestParams {
     /// One of several in flight: `UCP_OP_ATTR_FLAG_MULTI_SEND`.
     pub(super) const fn of_many() -> Self {
         Self { mask: 1 << 19, flags: 0, rest: [0; 15] }
+    }
+    /// Of one 64-bit integer, whose previous value goes to `reply` unless that is 0:
+    /// `UCP_OP_ATTR_FIELD_DATATYPE`, `UCP_OP_ATTR_FIELD_REPLY_BUFFER`. A contiguous datatype is its
+    /// size with three bits of a class, which are 0.
+    pub(super) const fn of_word(reply: u64) -> Self {
+        let mut rest = [0; 15];
+        (rest[2], rest[4]) = (8 << 3, reply);
+        Self { mask: 1 << 3 | ((reply != 0) as u32) << 5, flags: 0, rest }
     }
     /// Forces a request even if the operation completes at once, so that its protocol can be
     /// queried: `UCP_OP_ATTR_FLAG_NO_IMM_CMPL`.
@@ -242,6 +258,8 @@ functions! {
         unsafe extern "C" fn(UcxHandle, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
     get = "ucp_get_nbx":
         unsafe extern "C" fn(UcxHandle, *mut c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
+    atomic = "ucp_atomic_op_nbx":
+        unsafe extern "C" fn(UcxHandle, u32, *const c_void, usize, u64, UcxHandle, *const RequestParams) -> PostedRequest;
     request_status = "ucp_request_check_status": unsafe extern "C" fn(UcxHandle) -> UcxStatus;
     request_query = "ucp_request_query":
         unsafe extern "C" fn(UcxHandle, *mut RequestAttr) -> UcxStatus;
@@ -263,6 +281,8 @@ mod tests {
         assert_eq!((offset_of!(MapParams, address), offset_of!(MapParams, length)), (8, 16));
         assert_eq!(offset_of!(MapAttr, memory_type), 24);
         assert_eq!(offset_of!(RequestParams, flags), 4);
+        // The datatype is at 24 and the reply buffer at 40: fields 2 and 4 of the rest.
+        assert_eq!(offset_of!(RequestParams, rest), 8);
         assert_eq!(offset_of!(RequestAttr, text), 8);
         assert_eq!(offset_of!(RequestAttr, text_bytes), 16);
         assert_eq!(

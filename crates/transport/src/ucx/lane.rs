@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, FlowPart, LocalMemory};
-use pathline_schema::WireOp;
+use pathline_schema::{AtomicOp, WireOp};
 
 use super::api::{RequestParams, UcxHandle};
 use super::engine_label;
@@ -38,6 +38,8 @@ pub(super) enum UcxRole {
     Put,
     /// Reads a window.
     Get,
+    /// Changes one integer, and waits until it is changed.
+    Atomic(AtomicOp),
     /// Target of reads or writes. It makes progress for UCX until the peer reports the end.
     Exposed,
 }
@@ -99,7 +101,11 @@ impl UcxRole {
             (WireOp::Send { .. }, _) => (Self::Receive, false),
             (WireOp::Put { .. }, 0) => (Self::Put, false),
             (WireOp::Get { .. }, 1) => (Self::Get, false),
-            (WireOp::Put { .. } | WireOp::Get { .. }, _) => (Self::Exposed, true),
+            (WireOp::Atomic(AtomicOp::Accumulate | AtomicOp::GetAccumulate), _) => return None,
+            (WireOp::Atomic(op), 0) => (Self::Atomic(op), false),
+            (WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Atomic(_), _) => {
+                (Self::Exposed, true)
+            }
             _ => return None,
         })
     }
@@ -111,6 +117,7 @@ impl UcxRole {
         match self {
             Self::Put => Some("put[0]"),
             Self::Get => Some("get[0]"),
+            Self::Atomic(op) => Some(if op.fetches() { "amo_fetch" } else { "amo_post" }),
             Self::Ping | Self::Pong | Self::Send => Some("tag_send"),
             Self::Receive | Self::Exposed => None,
         }
@@ -129,6 +136,10 @@ pub(super) fn drafts(
         let (role, exposed) = UcxRole::of(part.wire.op, here).ok_or_else(|| {
             no("libucp has no such operation").or_try("mpi and ccl have collectives, shm consumes")
         })?;
+        if matches!(role, UcxRole::Atomic(_)) && device {
+            let why = "the operand of an atomic operation is taken from host memory";
+            return Err(no(why).or_try("take host memory at the source"));
+        }
         let other = 1 - here.min(1);
         let rank = part.group.get(other).ok_or_else(|| no("it takes two"))?.0.0 as usize;
         let span = |of: &[LocalMemory]| of.get(at).copied().unwrap_or_default();
@@ -167,10 +178,10 @@ impl UcxLane {
         let endpoint = worker.endpoint(&offer.address)?;
         let exposed = offer.exposed.iter().find(|e| (e.part, e.position) == (part, other));
         let remote = match (role, exposed) {
-            (UcxRole::Put | UcxRole::Get, Some(exposed)) => {
+            (UcxRole::Put | UcxRole::Get | UcxRole::Atomic(_), Some(exposed)) => {
                 Some((exposed.address, worker.unpack(endpoint, &exposed.key)?))
             }
-            (UcxRole::Put | UcxRole::Get, None) => {
+            (UcxRole::Put | UcxRole::Get | UcxRole::Atomic(_), None) => {
                 let thing = format!("the offer of rank {rank}");
                 return Err(CallError::unsupported("join", thing, "it exposes no memory"));
             }
@@ -236,6 +247,16 @@ impl UcxLane {
                 Ok(())
             }
             UcxRole::Get => self.data(worker, UcxRole::Get),
+            UcxRole::Atomic(op) => {
+                let ends = (self.send, self.recv);
+                if let Some((at, key)) = &self.remote {
+                    self.pending.extend(worker.atomic(self.endpoint, op, ends, (*at, key))?);
+                }
+                if !op.fetches() {
+                    self.pending.extend(worker.flush(self.endpoint)?);
+                }
+                Ok(())
+            }
             UcxRole::Exposed => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ use pathline_hal::{
     CallError, CallResult, ExchangeId, FlowPart, RankBarrier, RepeatMode, TransportPort,
     no_exchange,
 };
-use pathline_schema::{Severity, Transport, UcxSetting};
+use pathline_schema::{Severity, Transport, UcxSetting, WireOp};
 
 use exchange::UcxExchange;
 use search::UcpLibrary;
@@ -35,8 +35,9 @@ use worker::UcxWorker;
 pub(crate) struct UcxPort {
     /// Declared before the workers, so dropped first.
     bound: BTreeMap<ExchangeId, UcxExchange>,
-    /// One worker for each requested setting, and one without any.
-    workers: BTreeMap<Option<UcxSetting>, Rc<UcxWorker>>,
+    /// One worker for each requested setting, and one without any; with atomic operations, whose
+    /// contexts may choose other transports, and without.
+    workers: BTreeMap<(Option<UcxSetting>, bool), Rc<UcxWorker>>,
     ucp: UcpLibrary,
     /// UCX_ variables of the environment, which may change anything.
     settings: Vec<String>,
@@ -72,19 +73,24 @@ pub(crate) fn library(asked: Option<&Path>) -> LibraryReport {
 }
 
 impl UcxPort {
-    fn worker(&mut self, others: usize, switch: Option<UcxSetting>) -> CallResult<Rc<UcxWorker>> {
-        if let Some(worker) = self.workers.get(&switch) {
+    fn worker(
+        &mut self,
+        others: usize,
+        switch: Option<UcxSetting>,
+        atomics: bool,
+    ) -> CallResult<Rc<UcxWorker>> {
+        if let Some(worker) = self.workers.get(&(switch, atomics)) {
             return Ok(Rc::clone(worker));
         }
         if switch.is_some() {
             // The first context loads the transports, whose variables are unknown before.
-            self.worker(others, None)?;
+            self.worker(others, None, false)?;
         }
         let others = u32::try_from(others).unwrap_or(u32::MAX);
-        let made = Rc::new(UcxWorker::new(&self.ucp, others, |config| {
+        let made = Rc::new(UcxWorker::new(&self.ucp, others, atomics, |config| {
             switch.map(|s| settings::set(&self.ucp, config, s, &self.settings)).transpose()
         })?);
-        self.workers.insert(switch, Rc::clone(&made));
+        self.workers.insert((switch, atomics), Rc::clone(&made));
         Ok(made)
     }
 
@@ -149,7 +155,8 @@ impl TransportPort for UcxPort {
         let (exchange, offer) = if parts.iter().all(FlowPart::is_idle) {
             (UcxExchange::idle(parts.len(), pace), Vec::new())
         } else {
-            let worker = self.worker(parts.len(), switch)?;
+            let atomics = parts.iter().any(|part| matches!(part.wire.op, WireOp::Atomic(_)));
+            let worker = self.worker(parts.len(), switch, atomics)?;
             let (exchange, offer) = UcxExchange::new(&worker, serial, parts, pace)?;
             (exchange, offer.write())
         };

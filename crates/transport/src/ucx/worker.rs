@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_void};
 use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, LocalMemory};
-use pathline_schema::Severity;
+use pathline_schema::{AtomicOp, Severity};
 
 use super::api::{
     API, Api, EpParams, IN_PROGRESS, MapAttr, MapParams, OK, PostedRequest, RequestAttr,
@@ -55,11 +55,12 @@ pub(super) struct RemoteKey {
 }
 
 impl UcxWorker {
-    /// Creates a worker for `others` other processes. `change` changes the configuration and
-    /// returns the setting.
+    /// Creates a worker for `others` other processes, with atomic operations if `atomics`.
+    /// `change` changes the configuration and returns the setting.
     pub(super) fn new(
         ucp: &UcpLibrary,
         others: u32,
+        atomics: bool,
         change: impl FnOnce(UcxHandle) -> CallResult<Option<String>>,
     ) -> CallResult<Self> {
         let api = ucp.api;
@@ -84,6 +85,7 @@ impl UcxWorker {
             }
         };
         let params = UcxParams::new(others.max(1) as usize);
+        let params = if atomics { params.with_atomics() } else { params };
         let mut context = 0;
         // SAFETY: the structure lives through the call and its mask names fields that are set.
         let status = unsafe {
@@ -223,6 +225,38 @@ impl UcxWorker {
             (self.api.get)(endpoint, to, span.bytes as usize, remote, key.handle, how)
         };
         self.request("ucp_get_nbx", what)
+    }
+
+    /// An atomic operation on one 64-bit integer of another process. `source` is the operand, of
+    /// compare-swap the new value, which `result` takes before the operation.
+    #[inline]
+    pub(super) fn atomic(
+        &self,
+        endpoint: UcxHandle,
+        op: AtomicOp,
+        (source, result): (LocalMemory, LocalMemory),
+        (remote, key): (u64, &RemoteKey),
+    ) -> CallResult<Option<UcxRequest>> {
+        /// What compare-swap compares with.
+        static ZERO: u64 = 0;
+        let (code, operand) = match op {
+            AtomicOp::Swap => (1, source.address as *const c_void),
+            AtomicOp::CompareSwap => {
+                let (from, to) = (source.address as *const u8, result.address as *mut u8);
+                // SAFETY: both are host memory of 8 bytes, which `drafts` has checked, and no
+                // operation on them is in flight.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, 8) };
+                (2, (&raw const ZERO).cast())
+            }
+            _ => (0, source.address as *const c_void),
+        };
+        let how = RequestParams::of_word(result.address);
+        // SAFETY: the operand and the result are 8 bytes that live until the exchange is released;
+        // the remote range is what the key was made of.
+        let what = unsafe {
+            (self.api.atomic)(endpoint, code, operand, 1, remote, key.handle, &raw const how)
+        };
+        self.request("ucp_atomic_op_nbx", what)
     }
 
     /// Completes all operations of this endpoint at the peer.

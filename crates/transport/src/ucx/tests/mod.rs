@@ -170,6 +170,20 @@ fn all(side: &mut Side) {
         sizes: vec![1, 8, 5000, 65_536, ROOM as u64],
     })
     .unwrap();
+    // Integers of 64 bits are aligned.
+    check_transport(&mut TransportRank {
+        me: Rank(u32::try_from(*me).unwrap()),
+        seats: vec![(Rank(0), Unit::Numa(0)), (Rank(1), Unit::Numa(0))],
+        port,
+        memory: &HeapMemory::new(0),
+        link: &OrderedLink { me: *me, other },
+        messages: Vec::new(),
+        atomics: ["add", "fetch-add", "swap", "compare-swap"].map(op).to_vec(),
+        collectives: Vec::new(),
+        modes: vec![RepeatMode::Streaming],
+        sizes: vec![8],
+    })
+    .unwrap();
     // The rank that moves the bytes reports the lanes.
     for (op, teller) in [("send-w1", 0), ("put-w4", 0), ("get-w4", 1)] {
         let part = side.part(op, 0, 5000);
@@ -431,16 +445,50 @@ fn memory_of_a_gpu_that_ucx_does_not_know_is_refused() {
     assert!(side.port.bind(&[part], RepeatMode::Streaming).is_ok());
 }
 
+/// Loop-back: both ends of a message are of one process.
+#[test]
+fn a_process_sends_to_itself() {
+    let Some(library) = library() else { return };
+    let mut port = open(Some(&library)).unwrap();
+    const BYTES: usize = 5000;
+    let sent: [Vec<u8>; 2] = [0, 1].map(|end| (0..BYTES).map(|at| byte(end, at)).collect());
+    let received: [Vec<u8>; 2] = [0, 1].map(|_| vec![0xee; BYTES]);
+    let span = |memory: &Vec<u8>| LocalMemory {
+        address: memory.as_ptr().expose_provenance() as u64,
+        bytes: BYTES as u64,
+    };
+    let part = FlowPart {
+        wire: MessageOp::new(Transport::Ucx, WireOp::Ping),
+        bytes: BYTES as u64,
+        group: vec![(Rank(0), Unit::Numa(0)); 2],
+        positions: vec![0, 1],
+        send: sent.iter().map(span).collect(),
+        recv: received.iter().map(span).collect(),
+        device: Vec::new(),
+    };
+    for pace in [RepeatMode::Streaming, RepeatMode::Isolated] {
+        let (id, offer) = port.bind(std::slice::from_ref(&part), pace).unwrap();
+        port.join(id, &[offer]).unwrap();
+        let times = port.run(id, 3, &pathline_hal::NoBarrier).unwrap();
+        let count = if pace == RepeatMode::Isolated { 3 } else { 1 };
+        assert!(times[0].len() == count && times[0].iter().all(|&ns| ns > 0.0), "{times:?}");
+        port.release(id).unwrap();
+    }
+    // UCX has written here.
+    assert!(std::hint::black_box(&received[1]) == &sent[0], "out");
+    assert!(std::hint::black_box(&received[0]) == &sent[1], "back");
+}
+
 #[test]
 fn user_settings_stay() {
     let Some(library) = library() else { return };
     let mut port = open(Some(&library)).unwrap();
     port.settings = vec!["UCX_RNDV_SCHEME=am".to_owned()];
-    let why = port.worker(1, Some(UcxSetting::RndvPut)).unwrap_err().to_string();
+    let why = port.worker(1, Some(UcxSetting::RndvPut), false).unwrap_err().to_string();
     assert!(why.contains("UCX_RNDV_SCHEME=am is set for this run"), "{why}");
     // A variable with the same prefix is a different one.
     port.settings = vec!["UCX_RNDV_SCHEME_OF_OTHERS=am".to_owned()];
-    assert!(port.worker(1, Some(UcxSetting::RndvPut)).is_ok());
+    assert!(port.worker(1, Some(UcxSetting::RndvPut), false).is_ok());
 }
 
 #[test]
@@ -448,7 +496,7 @@ fn a_variable_of_a_transport_reaches_it_or_is_refused() {
     let Some(library) = library() else { return };
     let port = open(Some(&library)).unwrap();
     let seen = |name: &str| {
-        UcxWorker::new(&port.ucp, 1, |config| {
+        UcxWorker::new(&port.ucp, 1, false, |config| {
             settings::set_to(&port.ucp, config, "TLS", "posix")?;
             settings::set_to(&port.ucp, config, name, "16448").map(Some)
         })
