@@ -227,7 +227,7 @@ pub const SUITES: &[SuiteSpec] = &[
     },
     SuiteSpec {
         id: SuiteId::MpiPersistent,
-        about: "MPI persistent messages and collectives next to those that are not",
+        about: "MPI persistent messages and collectives next to plain ones",
         by_default: |_| false,
         cases: CaseMaker::Scoped(osu::persistent),
     },

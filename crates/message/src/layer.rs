@@ -120,9 +120,9 @@ impl MessageLayer {
     /// of an address, which for managed memory is no GPU: their core copies it, and its pages come
     /// to host memory with the first message and stay there.
     fn seen_by_libraries(&self, buffers: BufferPair) -> Result<BufferPair, NoPath> {
-        let by_amd = self.machine.topology.gpus.iter().all(|gpu| gpu.vendor == "amd");
+        let is_host = self.machine.topology.gpus.iter().all(|gpu| gpu.caps().managed_is_host);
         let seen = |place| match place {
-            BufferPlace::Managed if by_amd => Ok(BufferPlace::Host),
+            BufferPlace::Managed if is_host => Ok(BufferPlace::Host),
             BufferPlace::Managed => Err(NoPath(format!(
                 "{} does not describe how libraries move managed memory of its GPUs",
                 self.file

@@ -24,6 +24,9 @@ pub struct GpuCaps {
     pub peer_copy_call: &'static str,
     /// The runtime has a copy kernel (blit) that can be asked for in place of a copy engine (SDMA).
     pub copy_kernel: bool,
+    /// Whether UCX and MPIs take managed memory for host memory, since the runtime names no GPU as
+    /// its owner.
+    pub managed_is_host: bool,
     /// The runtime offers fine-grained device memory and non-coherent pinned host memory.
     pub memory_grains: bool,
     /// A copy engine's rate does not follow the width of the link: an SDMA engine of AMD moves about
@@ -81,6 +84,7 @@ const AMD: GpuCaps = GpuCaps {
     ],
     peer_copy_call: "hipMemcpyPeer",
     copy_kernel: true,
+    managed_is_host: true,
     memory_grains: true,
     fixed_engine_rate: true,
     large_payloads: false,
@@ -112,6 +116,7 @@ const NVIDIA: GpuCaps = GpuCaps {
     ],
     peer_copy_call: "cudaMemcpyPeer",
     copy_kernel: false,
+    managed_is_host: false,
     memory_grains: false,
     fixed_engine_rate: false,
     large_payloads: true,
@@ -137,6 +142,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     label: "GPU",
     unit_name: "CU",
     copy_kernel: true,
+    managed_is_host: false,
     memory_grains: true,
     fixed_engine_rate: false,
     large_payloads: false,

@@ -221,26 +221,8 @@ impl<H: MpiHandle> MpiExchange<H> {
                 }
             }
             WireOp::PersistentPing | WireOp::PersistentSend { .. } => {
-                let (count, kind) = self.counted(world, part, part.bytes)?;
-                let message =
-                    |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
-                let made = if part.wire.op == WireOp::PersistentPing {
-                    let back = me != 0;
-                    let (out, into) = (message(send, back), message(recv, !back));
-                    PersistentPart::ping(world, me == 0, (&out, &into))
-                } else {
-                    let sends = me == 0;
-                    let answer = MpiMessage {
-                        at: self.answers.as_mut_ptr().cast(),
-                        count: ANSWER as c_int,
-                        kind: world.constants.byte,
-                        peer: other,
-                        tag: tag(nth, true),
-                    };
-                    let of = message(if sends { send } else { recv }, false);
-                    PersistentPart::window(world, sends, (&of, times, answer))
-                };
-                steps.persistent.push(self.made(world, made)?);
+                let made = self.persistent(world, nth, part, me)?;
+                steps.persistent.push(made);
             }
             WireOp::Overlapped { op, work } => {
                 let group = self.group(world, part, (me, op, false))?;
@@ -257,37 +239,8 @@ impl<H: MpiHandle> MpiExchange<H> {
                 steps.groups.push(self.group(world, part, (me, op, in_place))?);
             }
             WireOp::Put { .. } | WireOp::Get { .. } | WireOp::Atomic(_) => {
-                let Some(what) = RemoteOp::of(part.wire.op) else { return Ok(()) };
-                let (count, kind) = match what {
-                    // Sums are of a predefined type.
-                    RemoteOp::Atomic(_) => {
-                        let count = c_int::try_from(part.bytes / 8);
-                        let why = || refused(part, format!("its count is over {}", c_int::MAX));
-                        (count.map_err(|_| why())?, world.constants.types.uint64)
-                    }
-                    RemoteOp::Put | RemoteOp::Get => self.counted(world, part, part.bytes)?,
-                };
-                // The target exposes the accessed memory, the origin an empty window.
-                let origin = me == usize::from(what == RemoteOp::Get);
-                let ours = if me == 0 { send } else { recv };
-                let exposed = (!origin).then_some((ours, part.bytes));
-                let peer = 1 - me as c_int;
-                let (window, at) = OpenWindow::open(world, part, exposed, peer)?;
-                steps.remote.push(OneSidedPart {
-                    window: window.handle,
-                    what,
-                    sync: part.wire.sync,
-                    origin,
-                    ours,
-                    result: recv,
-                    count,
-                    kind,
-                    peer,
-                    at,
-                    times: part.wire.op.window(),
-                    group: window.group(),
-                });
-                self.windows.push(window);
+                steps.remote.extend(self.one_sided(world, part, me)?);
+                let origin = me == usize::from(matches!(part.wire.op, WireOp::Get { .. }));
                 if origin { &mut steps.token_to } else { &mut steps.token_from }.push(other);
             }
             WireOp::ActivePing | WireOp::ActiveSend { .. } => {
@@ -295,6 +248,83 @@ impl<H: MpiHandle> MpiExchange<H> {
             }
         }
         Ok(())
+    }
+
+    /// A ping or a window of messages that are set up once.
+    fn persistent(
+        &mut self,
+        world: &MpiWorld<H>,
+        nth: usize,
+        part: &FlowPart,
+        me: usize,
+    ) -> CallResult<PersistentPart<H>> {
+        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
+        let (send, recv) = (at(&part.send), at(&part.recv));
+        let other = part.group.get(1 - me.min(1)).and_then(|(r, _)| rank(r.0)).unwrap_or(0);
+        let times = part.wire.op.window() as usize;
+        let (count, kind) = self.counted(world, part, part.bytes)?;
+        let message =
+            |at, answer| MpiMessage { at, count, kind, peer: other, tag: tag(nth, answer) };
+        let made = if part.wire.op == WireOp::PersistentPing {
+            let back = me != 0;
+            let (out, into) = (message(send, back), message(recv, !back));
+            PersistentPart::ping(world, me == 0, (&out, &into))
+        } else {
+            let sends = me == 0;
+            let answer = MpiMessage {
+                at: self.answers.as_mut_ptr().cast(),
+                count: ANSWER as c_int,
+                kind: world.constants.byte,
+                peer: other,
+                tag: tag(nth, true),
+            };
+            let of = message(if sends { send } else { recv }, false);
+            PersistentPart::window(world, sends, (&of, times, answer))
+        };
+        self.made(world, made)
+    }
+
+    /// Puts, gets or atomic operations, in a window over both ends of the part.
+    fn one_sided(
+        &mut self,
+        world: &mut MpiWorld<H>,
+        part: &FlowPart,
+        me: usize,
+    ) -> CallResult<Option<OneSidedPart<H>>> {
+        let at = |spans: &[LocalMemory]| address(spans.first().copied().unwrap_or_default());
+        let (send, recv) = (at(&part.send), at(&part.recv));
+        let Some(what) = RemoteOp::of(part.wire.op) else { return Ok(None) };
+        let (count, kind) = match what {
+            // Sums are of a predefined type.
+            RemoteOp::Atomic(_) => {
+                let count = c_int::try_from(part.bytes / 8);
+                let why = || refused(part, format!("its count is over {}", c_int::MAX));
+                (count.map_err(|_| why())?, world.constants.types.uint64)
+            }
+            RemoteOp::Put | RemoteOp::Get => self.counted(world, part, part.bytes)?,
+        };
+        // The target exposes the accessed memory, the origin an empty window.
+        let origin = me == usize::from(what == RemoteOp::Get);
+        let ours = if me == 0 { send } else { recv };
+        let exposed = (!origin).then_some((ours, part.bytes));
+        let peer = 1 - me as c_int;
+        let (window, at) = OpenWindow::open(world, part, exposed, peer)?;
+        let made = OneSidedPart {
+            window: window.handle,
+            what,
+            sync: part.wire.sync,
+            origin,
+            ours,
+            result: recv,
+            count,
+            kind,
+            peer,
+            at,
+            times: part.wire.op.window(),
+            group: window.group(),
+        };
+        self.windows.push(window);
+        Ok(Some(made))
     }
 
     /// The outcome of calls that prepare a part. An error leaves operations that nothing ends.
