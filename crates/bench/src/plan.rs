@@ -537,10 +537,10 @@ mod tests {
     fn suites_of_eight_gpus_behind_switches() {
         let topology = MachineDesc::preset("hgx-h200").unwrap().topology();
         let count = |suite: &str| plan(&topology, &[suite], &[]).unwrap().entries.len();
-        // Dma, copy, read, write, triad, chase.
-        assert_eq!(count("local"), 8 * 6);
-        // 14 a GPU; registered and write-combined in, out, read and written, once.
-        assert_eq!(count("host-link"), 8 * 14 + 2 * 4);
+        // Dma, copy, read, write, triad, chase; chases of 4 KiB x 2^0..2^14 on the first GPU.
+        assert_eq!(count("local"), 8 * 6 + 15);
+        // 14 a GPU; registered and write-combined in, out, read and written, once; pinned read again.
+        assert_eq!(count("host-link"), 8 * 14 + 2 * 4 + 1);
         // Engine at the source and at the destination, kernel read, kernel write; one class.
         assert_eq!(count("pairs"), 56 * 4 + 28 * 4 + 1);
         // 16 B: all to all, to and from the host; chases: peers, host.

@@ -75,10 +75,10 @@ pub const PROBE_BUDGET: Ns = Ns::ms(60.0);
 /// A run without `--suite` on a node of 8 GPUs must end within 180 s. A bandwidth case takes 60 to
 /// 100 ms there (a sample of 0.7 to 5 ms some ten to twenty times, its buffers, its check), one
 /// over the host link or of page migration up to three times that, a pointer chase 0.2 s. On 8 GPUs
-/// behind NVLink switches with two NUMA domains that makes, in seconds: local 40 x 0.1 + 8 x 0.2 =
-/// 6, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency 80 x 0.05 + 64 x 0.2 = 17, sweep
+/// behind NVLink switches with two NUMA domains that makes, in seconds: local 40 x 0.1 + 23 x 0.2 =
+/// 9, host-link 120 x 0.15 = 18, pairs 337 x 0.08 = 27, latency 80 x 0.05 + 64 x 0.2 = 17, sweep
 /// 107 x 0.2 = 21, fan 16 x 0.4 = 6, patterns 12 x 0.3 = 4, managed 28 x 0.2 = 6, overhead 43 x
-/// 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu 36 x 0.15 = 5: 125 s.
+/// 0.25 = 11 (as measured on one H200), overlap 27 x 0.15 = 4, numa-gpu 36 x 0.15 = 5: 128 s.
 pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::Host,
@@ -88,7 +88,7 @@ pub const SUITES: &[SuiteSpec] = &[
     },
     SuiteSpec {
         id: SuiteId::Local,
-        about: "each GPU's own memory: copy engine, read, write, copy, triad",
+        about: "each GPU's own memory: copy engine, read, write, copy, triad; caches by load latency",
         by_default: has_gpus,
         cases: CaseMaker::Figures(local),
     },
@@ -558,7 +558,20 @@ fn local(topology: &Topology) -> Vec<Case> {
         cases.push(Case::single(memory, memory, kernel(g, KernelOp::Triad), payload));
         cases.push(Case::single(memory, regs, chase(g), chased(topology)));
     }
+    // All GPUs of a node have the same caches: the sweep runs on the first.
+    if let Some(first) = topology.gpus.first().map(|g| g.index) {
+        let (memory, regs) = (gpu(first, MemKind::Vram), gpu(first, MemKind::Reg));
+        let spans = cache_spans(chased(topology));
+        cases.extend(spans.map(|span| Case::single(memory, regs, chase(first), span)));
+    }
     cases
+}
+
+/// Spans of chains that show the caches of a GPU: powers of two from 4 KiB to less than the span that no
+/// cache holds.
+fn cache_spans(past_caches: Bytes) -> impl Iterator<Item = Bytes> {
+    let spans = std::iter::successors(Some(Bytes::kib(4)), |b| b.0.checked_mul(2).map(Bytes));
+    spans.take_while(move |&span| span < past_caches)
 }
 
 /// The NUMA domain whose memory is nearest to a GPU; the first one if unknown.
@@ -617,6 +630,10 @@ fn host_link_of(topology: &Topology, g: u32) -> Vec<Case> {
     cases
 }
 
+/// Payload of a kernel that reads host memory several times: half of the smallest L2 cache of the GPUs
+/// that this program knows well (8 MiB, MI250X), and more than all first-level caches together.
+const REREAD: Bytes = Bytes::mib(4);
+
 /// Differences between kinds of memory do not depend on the GPU: the rarer kinds run once.
 fn rare_host_link(topology: &Topology, g: u32) -> Vec<Case> {
     let (vram, regs) = (gpu(g, MemKind::Vram), gpu(g, MemKind::Reg));
@@ -631,6 +648,10 @@ fn rare_host_link(topology: &Topology, g: u32) -> Vec<Case> {
         cases.push(single(host, regs, kernel(g, KernelOp::Read)));
         cases.extend(engine.map(|by| single(vram, host, by)));
         cases.push(single(regs, host, kernel(g, KernelOp::Write)));
+    }
+    let again = Mover::Kernel { at: Unit::Gpu(g), variant: KernelVariant::rereading() };
+    for mem in [MemKind::Pinned].into_iter().chain(unlike) {
+        cases.push(Case::single(numa(home(topology, g), mem), regs, again, REREAD));
     }
     cases
 }

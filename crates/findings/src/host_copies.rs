@@ -75,7 +75,9 @@ pub(crate) fn host_transfers<'a>(evidence: &Evidence<'a>) -> Vec<HostTransfer<'a
         let in_place = |op: KernelOp| matches!(op, KernelOp::Read | KernelOp::Write);
         let kind = match flow.by {
             Mover::Dma { .. } => HostPathKind::Copy(host.1),
-            Mover::Kernel { variant, .. } if in_place(variant.op) => HostPathKind::ZeroCopy(host.1),
+            Mover::Kernel { variant, .. } if in_place(variant.op) && variant.passes == 1 => {
+                HostPathKind::ZeroCopy(host.1)
+            }
             Mover::Migrate { how: MigrateHow::Fault, .. } => HostPathKind::Faults,
             Mover::Migrate { how: MigrateHow::Prefetch, .. } => HostPathKind::Prefetch,
             _ => return None,

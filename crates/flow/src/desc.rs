@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use pathline_schema::{
-    Bytes, CacheGroup, ConstantOrigin, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind,
-    Nic, NumaDomain, PcieLink, Rate, Topology, Unit,
+    Bytes, CacheGroup, ConstantOrigin, CpuSet, Gpu, GpuCache, GpuRoute, HostInfo, Link, LinkEnd,
+    LinkKind, Nic, NumaDomain, PcieLink, Rate, Topology, Unit,
 };
 use serde::Deserialize;
 use toml::{Spanned, Table};
@@ -14,8 +14,9 @@ use crate::MessageSoftware;
 use crate::fault::{self, MachineFault, RawFault};
 use crate::measured::{self, MeasuredFlows, RawMeasured, RawParts, RawPath, RawQueue, RawShared};
 use crate::model::{
-    CallCost, CopyEngineModel, CpuModel, FabricModel, GpuMemory, HostLink, KernelModel,
-    MigrationModel, NodeModel, PageableRegime, TimeModel, bytes, count, gbs, gib, maybe_gbs,
+    CallCost, CopyEngineModel, CpuModel, FabricModel, GpuCacheLevel, GpuMemory, HostLink,
+    KernelModel, MigrationModel, NodeModel, PageableRegime, TimeModel, bytes, count, gbs, gib,
+    maybe_gbs,
 };
 use crate::origin::{self, GpuNumbering, ModelConstant, OriginError, RawNumbering, RawOrigin};
 use crate::storage::{IoCosts, StoreModel};
@@ -413,6 +414,7 @@ fn check(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
         ("nics", raw.nics.len(), MAX_UNITS),
         ("pageable", raw.pageable.len(), 16),
         ("cpu.cache", raw.cpu.as_ref().map_or(0, |cpu| cpu.cache.len()), 8),
+        ("kernel.cache", raw.kernel.as_ref().map_or(0, |kernel| kernel.cache.len()), 8),
         ("calls", raw.calls.len(), 256),
         ("numbering", raw.numbering.len(), 16),
         ("fault", raw.fault.len(), 256),
@@ -558,6 +560,10 @@ fn check_order(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
     let caches = raw.cpu.iter().flat_map(|cpu| &cpu.cache);
     if !rising(caches.map(|c| c.bytes).collect()) {
         return Err(source.error(None, "cpu.cache: expected rising sizes"));
+    }
+    let caches = raw.kernel.iter().flat_map(|kernel| &kernel.cache);
+    if !rising(caches.map(|c| c.bytes).collect()) {
+        return Err(source.error(None, "kernel.cache: expected rising sizes"));
     }
     check_protocol(source, raw)?;
     let Some(time) = &raw.time else { return Ok(()) };
@@ -761,7 +767,12 @@ fn gpu(raw: &RawFile, gpu: &RawGpu) -> Gpu {
             max_speed_gts: p.gts,
             max_width: p.lanes,
         }),
+        caches: raw.kernel.iter().flat_map(|kernel| &kernel.cache).map(gpu_cache).collect(),
     }
+}
+
+fn gpu_cache(cache: &GpuCacheLevel) -> GpuCache {
+    GpuCache { level: cache.level, size: Bytes(cache.bytes) }
 }
 
 /// Cache groups: consecutive CPUs of a domain share a cache.

@@ -221,6 +221,22 @@ pub(crate) struct KernelModel {
     pub hop_load_ns: f64,
     #[serde(deserialize_with = "some_time")]
     pub host_load_ns: f64,
+    /// Smallest first.
+    #[serde(default)]
+    pub cache: Vec<GpuCacheLevel>,
+}
+
+/// One `[[kernel.cache]]` level of a GPU.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuCacheLevel {
+    #[serde(deserialize_with = "count")]
+    pub level: u32,
+    /// Of a compute unit at level 1, else of the GPU.
+    #[serde(deserialize_with = "bytes")]
+    pub bytes: u64,
+    #[serde(deserialize_with = "some_time")]
+    pub load_ns: f64,
 }
 
 /// `[host_link]`: between GPU and host memory. `*_header_bytes` are bytes besides the payload of
@@ -408,6 +424,7 @@ impl NodeModel {
                 peer_load_ns: 0.0,
                 hop_load_ns: 0.0,
                 host_load_ns: 0.0,
+                cache: Vec::new(),
             },
             host_link: HostLink {
                 payload_bytes: 64.0,

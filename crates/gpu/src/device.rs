@@ -99,6 +99,7 @@ fn read_device(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuP
         memory: Bytes(memory as u64),
         memory_peak: peak(known(numbers.memory_clock), known(numbers.memory_bus)),
         compute_units: u32::try_from(attribute(numbers.multiprocessors)?).unwrap_or(0),
+        l2: Bytes(u64::try_from(known(numbers.l2_size)).unwrap_or(0)),
         demand_migration: concurrent && dialect.faults(&target),
     };
     let pageable = attribute(numbers.pageable_access)? != 0;

@@ -22,6 +22,8 @@ pub struct AttributeNumbers {
     pub memory_clock: i32,
     /// Width of its memory bus, in bits.
     pub memory_bus: i32,
+    /// Bytes of the second-level cache.
+    pub l2_size: i32,
 }
 
 /// The memory at the ends of a copy.

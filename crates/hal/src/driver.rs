@@ -45,6 +45,8 @@ pub struct DeviceInfo {
     pub memory_peak: Option<Rate>,
     /// Compute units or multiprocessors.
     pub compute_units: u32,
+    /// Second-level cache; 0 if the runtime does not report it.
+    pub l2: Bytes,
     /// Whether kernels can demand-fault managed pages (XNACK, concurrent managed access).
     pub demand_migration: bool,
 }

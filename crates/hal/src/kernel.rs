@@ -175,6 +175,16 @@ const WORDS: &str = "for (u64 t = first; t < last; t += step) {
         PL_TILE
     }";
 
+/// The same several times. Threads of a block wait for each other between passes, which also keeps the
+/// compiler from merging the loads of two passes.
+const WORDS_AGAIN: &str = "_Pragma(\"unroll 1\") for (int pass = 0; pass < PL_PASSES; pass++) {
+    for (u64 t = first; t < last; t += step) {
+        const u64 at = t * tile + threadIdx.x;
+        PL_TILE
+    }
+    __syncthreads();
+    }";
+
 /// Bulk asynchronous copies of one chunk, and the barriers that count their bytes. `PL_HINT`,
 /// `PL_POLICY` and `PL_WITH` are the cache policy, if any.
 const BULK: &str = r#"
@@ -542,6 +552,10 @@ fn append_pass(text: &mut String, variant: &KernelVariant, word: u8) {
         TileOrder::Segments => SEGMENTS,
     };
     let (tiles, tile_words) = match variant.access {
+        AccessWidth::Words { .. } if variant.passes > 1 => {
+            let _ = writeln!(text, "#define PL_PASSES {}", variant.passes);
+            (WORDS_AGAIN, "((u64)PL_BLOCK * PL_UNROLL)")
+        }
         AccessWidth::Words { .. } => (WORDS, "((u64)PL_BLOCK * PL_UNROLL)"),
         AccessWidth::Bulk { chunk, stages } => {
             text.push_str(&bulk_prelude(variant, chunk, stages));
@@ -625,6 +639,14 @@ mod tests {
         assert!(
             source(&KernelVariant::standard(KernelOp::Triad)).contains("typedef pl_f16 pl_word")
         );
+    }
+
+    #[test]
+    fn only_a_read_of_several_passes_loops_over_them() {
+        let text = source(&KernelVariant::rereading());
+        assert!(text.starts_with("// read-w16-u4-b256-g1-p3\n"), "{text}");
+        assert!(text.contains("#define PL_PASSES 3") && text.contains("pass < PL_PASSES"));
+        assert!(!source(&KernelVariant::standard(KernelOp::Read)).contains("PL_PASSES"));
     }
 
     #[test]

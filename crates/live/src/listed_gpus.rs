@@ -1,7 +1,9 @@
 //! GPUs of the node as the runtime lists them: fewer than on the bus, or in another order.
 
 use pathline_hal::DeviceInfo;
-use pathline_schema::{Gpu, GpuRoute, HiddenGpus, Link, LinkEnd, Topology, TopologyWarning};
+use pathline_schema::{
+    Bytes, Gpu, GpuCache, GpuRoute, HiddenGpus, Link, LinkEnd, Topology, TopologyWarning,
+};
 
 /// Puts the GPUs that a runtime lists in place of all that discovery found: it may list fewer
 /// (`visible` names the variables), and it knows their memory and targets. The others are kept as hidden.
@@ -24,6 +26,7 @@ pub(crate) fn merge(topology: &mut Topology, infos: &[DeviceInfo], vendor: &str,
                 memory: info.memory,
                 memory_peak: known.memory_peak.or(info.memory_peak),
                 compute_units: info.compute_units,
+                caches: caches(info, &known),
                 ..known
             }
         })
@@ -41,6 +44,14 @@ pub(crate) fn merge(topology: &mut Topology, infos: &[DeviceInfo], vendor: &str,
             subject: "gpus".into(),
             text: format!("GPUs on the bus that the runtime does not list: {count}; see {visible}"),
         });
+    }
+}
+
+/// The cache that the runtime states, else what discovery knows.
+fn caches(info: &DeviceInfo, known: &Gpu) -> Vec<GpuCache> {
+    match info.l2 {
+        Bytes(0) => known.caches.clone(),
+        size => vec![GpuCache { level: 2, size }],
     }
 }
 
@@ -125,6 +136,7 @@ mod tests {
             memory: Bytes(0),
             memory_peak: None,
             compute_units: 110,
+            l2: Bytes::mib(8),
             demand_migration: false,
         }
     }

@@ -42,6 +42,10 @@ pub enum PublishedMetric {
     LinkPeakBoth,
     /// Bytes of a memory: of a GPU, a NUMA domain, or all domains of the node.
     Capacity,
+    /// Bytes of the first-level cache of one of a GPU's compute units.
+    L1Capacity,
+    /// Bytes of the second-level cache of a GPU.
+    L2Capacity,
     /// Theoretical peak of a memory.
     MemoryPeak,
     /// A dependent load from a NUMA domain by one of its cores.
@@ -55,7 +59,7 @@ pub enum PublishedMetric {
 }
 
 /// Every metric with its word and what its units measure.
-const METRICS: [(&str, PublishedMetric, UnitKind); 19] = [
+const METRICS: [(&str, PublishedMetric, UnitKind); 21] = [
     ("bandwidth", PublishedMetric::Bandwidth, UnitKind::Rate),
     ("traffic", PublishedMetric::Traffic, UnitKind::Rate),
     ("busbw", PublishedMetric::BusBandwidth, UnitKind::Rate),
@@ -70,6 +74,8 @@ const METRICS: [(&str, PublishedMetric, UnitKind); 19] = [
     ("link-peak", PublishedMetric::LinkPeak, UnitKind::Rate),
     ("link-peak-both", PublishedMetric::LinkPeakBoth, UnitKind::Rate),
     ("capacity", PublishedMetric::Capacity, UnitKind::Capacity),
+    ("l1-capacity", PublishedMetric::L1Capacity, UnitKind::Capacity),
+    ("l2-capacity", PublishedMetric::L2Capacity, UnitKind::Capacity),
     ("memory-peak", PublishedMetric::MemoryPeak, UnitKind::Rate),
     ("memory-latency", PublishedMetric::MemoryLatency, UnitKind::Time),
     ("numa-domains", PublishedMetric::NumaDomains, UnitKind::Count),
@@ -101,6 +107,8 @@ impl PublishedMetric {
                 | M::LinkPeak
                 | M::LinkPeakBoth
                 | M::Capacity
+                | M::L1Capacity
+                | M::L2Capacity
                 | M::MemoryPeak
                 | M::MemoryLatency
                 | M::NumaDomains

@@ -44,6 +44,11 @@ impl RowMapper<'_> {
             (M::Capacity, RowSubject::Node) => {
                 Some(t.numa.iter().map(|n| n.memory.as_f64()).sum::<f64>() / GIB)
             }
+            (M::L1Capacity | M::L2Capacity, RowSubject::Part(LinkEnd::Gpu(n))) => {
+                let level = if parsed.metric == M::L1Capacity { 1 } else { 2 };
+                let cache = gpu(*n).and_then(|gpu| gpu.caches.iter().find(|c| c.level == level));
+                cache.map(|cache| cache.size.as_f64() / GIB)
+            }
             (M::MemoryPeak, RowSubject::Part(LinkEnd::Gpu(n))) => {
                 gpu(*n).and_then(|gpu| gbs(gpu.memory_peak))
             }

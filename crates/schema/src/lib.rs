@@ -70,8 +70,8 @@ pub use stripes::StripeLayout;
 pub use suite::SuiteId;
 pub use switch::UcxSetting;
 pub use topology::{
-    BlockDevice, CacheGroup, CpuSet, Gpu, GpuRoute, HostInfo, Link, LinkEnd, LinkKind, Nic,
-    NumaDomain, PciDevice, PcieLink, Topology, TopologyWarning,
+    BlockDevice, CacheGroup, CpuSet, Gpu, GpuCache, GpuRoute, HostInfo, Link, LinkEnd, LinkKind,
+    Nic, NumaDomain, PciDevice, PcieLink, Topology, TopologyWarning,
 };
 pub use units::{Bytes, Ns, Rate};
 pub use variant::{

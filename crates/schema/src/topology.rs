@@ -222,6 +222,16 @@ pub struct CacheGroup {
     pub cpus: CpuSet,
 }
 
+/// A cache of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuCache {
+    /// 1 is that of a compute unit.
+    pub level: u32,
+    /// Its bytes: of one compute unit at level 1, else of the GPU.
+    pub size: Bytes,
+}
+
 /// One GPU as a runtime counts it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -258,6 +268,9 @@ pub struct Gpu {
     /// Link to the host, where it is known.
     #[serde(default)]
     pub host_link: Option<PcieLink>,
+    /// Caches that its driver or its description states, level 1 first. Drivers state level 2 alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<GpuCache>,
 }
 
 /// One network adapter.

@@ -101,7 +101,13 @@ pub struct KernelVariant {
     pub block: u16,
     /// Number of blocks.
     pub grid: GridSize,
+    /// How often a read kernel loads its whole payload within one launch: an odd number, so that the
+    /// checksum by exclusive or is that of one pass. 1 for every other kernel.
+    pub passes: u8,
 }
+
+/// The most passes of a read kernel.
+const MAX_PASSES: u8 = 99;
 
 /// Bytes that a kernel moves at each memory, for one pass over `bytes` of payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +143,12 @@ impl KernelVariant {
             order: TileOrder::Interleaved,
             block: 256,
             grid: GridSize::PerSm(2),
+            passes: 1,
         }
+    }
+    /// A read kernel that loads its payload three times: a GPU that caches the memory fetches it once.
+    pub const fn rereading() -> Self {
+        Self { passes: 3, ..Self::standard(KernelOp::Read) }
     }
     /// A pointer chase: one thread, 8 B loads.
     pub const fn chase() -> Self {
@@ -213,7 +224,12 @@ impl KernelVariant {
                     && self.hint != CacheHint::NoAllocate
             }
         };
-        access && (1..=1024).contains(&self.block) && (1..=1 << 20).contains(&blocks)
+        let passes = self.passes == 1
+            || (self.op == KernelOp::Read
+                && matches!(self.access, AccessWidth::Words { .. })
+                && self.passes % 2 == 1
+                && self.passes <= MAX_PASSES);
+        access && passes && (1..=1024).contains(&self.block) && (1..=1 << 20).contains(&blocks)
     }
     /// The effect of one pass over a payload of `bytes`.
     pub fn effect(&self, bytes: Bytes) -> KernelEffect {
@@ -247,7 +263,8 @@ impl fmt::Display for KernelVariant {
             GridSize::Blocks(n) => write!(f, "-g{n}"),
             GridSize::PerSm(n) => write!(f, "-g{n}sm"),
             GridSize::Tiles => write!(f, "-gt"),
-        }
+        }?;
+        if self.passes == 1 { Ok(()) } else { write!(f, "-p{}", self.passes) }
     }
 }
 
@@ -258,7 +275,7 @@ impl FromStr for KernelVariant {
             ParseError::new(
                 "kernel variant",
                 s,
-                "OP-wN-uN[-nt|-na][-seg]-bN-gN[sm] or OP-bulkNk-sN[-nt][-seg]-bN-gN[sm] (or -gt, a block a tile), such as copy-w16-u4-nt-b256-g2sm",
+                "OP-wN-uN[-nt|-na][-seg]-bN-gN[sm] or OP-bulkNk-sN[-nt][-seg]-bN-gN[sm] (or -gt, a block a tile), for a read of words then -pN, odd passes over all of it, such as copy-w16-u4-nt-b256-g2sm",
             )
         };
         let mut parts = s.split('-').peekable();
@@ -289,7 +306,14 @@ impl FromStr for KernelVariant {
             Some(n) => GridSize::PerSm(number(n).ok_or_else(bad)?),
             None => GridSize::Blocks(number(grid).ok_or_else(bad)?),
         };
-        let variant = Self { op, access, hint, order, block, grid };
+        let passes = match parts.next() {
+            Some(text) => {
+                let passes = text.strip_prefix('p').and_then(number).ok_or_else(bad)?;
+                Some(passes).filter(|&n| n > 1).ok_or_else(bad)?
+            }
+            None => 1,
+        };
+        let variant = Self { op, access, hint, order, block, grid, passes };
         (parts.next().is_none() && variant.is_sane()).then_some(variant).ok_or_else(bad)
     }
 }

@@ -300,6 +300,7 @@ impl Driver for SimDriver {
             memory: gpu.memory,
             memory_peak: gpu.memory_peak,
             compute_units: gpu.compute_units,
+            l2: gpu.caches.iter().find(|c| c.level == 2).map_or(Bytes(0), |c| c.size),
             demand_migration,
         });
         Ok(gpus.collect())

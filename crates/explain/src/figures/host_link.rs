@@ -56,6 +56,9 @@ fn label(flow: &Flow, both: bool, host: MemKind, engine: &str) -> String {
         _ if both => format!("{mem} both ways, {mover}"),
         Mover::Migrate { how: MigrateHow::Fault, .. } => "page migration by faults".into(),
         Mover::Migrate { how: MigrateHow::Prefetch, .. } => "page migration by prefetch".into(),
+        Mover::Kernel { variant, .. } if variant.passes > 1 => {
+            format!("{mem} read {} times by a kernel, {}", variant.passes, flow.bytes.rounded())
+        }
         Mover::Kernel { variant, .. } if variant.op == KernelOp::Read => {
             format!("{mem} read by a kernel")
         }

@@ -1,10 +1,10 @@
 //! Each GPU's own memory.
 
-use pathline_schema::{KernelOp, Mover, SuiteId};
+use pathline_schema::{Bytes, GpuCache, KernelOp, Mover, SuiteId};
 
 use super::{
-    BarsBody, BetterWhen, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings, grid,
-    published_clause, shares, values,
+    BarsBody, BetterWhen, CurvesBody, Figure, FigureBar, FigureBody, FigureCell, SuiteFindings,
+    grid, lines, published_clause, shares, values,
 };
 use crate::fmt;
 use crate::run::{CaseQuantity, RunEntry, RunView};
@@ -41,7 +41,8 @@ fn figures(run: &RunView) -> Vec<Figure> {
         run.suite(SUITE).filter_map(|e| Some((e, path(e)?))).collect();
     let gpus = run.gpus(entries.iter().map(|(e, _)| *e));
     let find = |g: u32, op: Option<KernelOp>, quantity| {
-        let found = entries.iter().find(|(_, w)| *w == (g, op));
+        let size = |e: &RunEntry| e.lone().map(|flow| flow.bytes);
+        let found = entries.iter().filter(|(_, w)| *w == (g, op)).max_by_key(|(e, _)| size(e));
         found.map(|(e, _)| run.cell(e, quantity)).unwrap_or_default()
     };
     let mut figures = Vec::new();
@@ -52,6 +53,8 @@ fn figures(run: &RunView) -> Vec<Figure> {
         }
         figures
             .extend(latency(run, &gpus, |g| find(g, Some(KernelOp::Chase), CaseQuantity::StepNs)));
+        let chases = entries.iter().filter(|(_, w)| *w == (first, Some(KernelOp::Chase)));
+        figures.extend(caches(run, first, chases.map(|(e, _)| *e)));
     }
     figures
 }
@@ -138,4 +141,113 @@ fn latency(run: &RunView, gpus: &[u32], cell: impl Fn(u32) -> FigureCell) -> Opt
         command: run.command(SUITE, "gpu*.vram > gpu*.reg by kernel@*[chase-*]"),
         body: FigureBody::Bars(BarsBody { unit: "ns".into(), bars, better: BetterWhen::Lower }),
     })
+}
+
+/// A load takes longer by at least this factor beyond a cache: random replacement lets a chain of the
+/// cache's size miss a little.
+const LEVEL_STEP: f64 = 1.15;
+
+/// Load latency of one GPU by span of the chain, and the caches that it shows.
+fn caches<'e, 'a: 'e>(
+    run: &RunView<'a>,
+    gpu: u32,
+    chases: impl Iterator<Item = &'e RunEntry<'a>>,
+) -> Option<Figure> {
+    let point = |entry: &RunEntry| {
+        let cell = run.cell(entry, CaseQuantity::StepNs);
+        let span = entry.lone()?.bytes.as_f64();
+        cell.value.is_some().then(|| (format!("gpu{gpu}"), span, cell))
+    };
+    let lines = lines(chases.filter_map(point));
+    let points = &lines.first().filter(|line| line.points.len() > 2)?.points;
+    let times: Vec<(f64, f64)> = points.iter().filter_map(|(x, c)| Some((*x, c.value?))).collect();
+    let stated = run.topology().gpus.iter().find(|g| g.index == gpu);
+    let stated = stated.map_or(&[][..], |gpu| gpu.caches.as_slice());
+    Some(Figure {
+        id: "local-caches".into(),
+        suite: SUITE.into(),
+        title: format!("Latency of a dependent load by gpu{gpu}, by span of the chain"),
+        finding: cache_text(&times, stated),
+        command: run.command(SUITE, &format!("gpu{gpu}.vram > gpu{gpu}.reg by kernel@*[chase-*]")),
+        body: FigureBody::Curves(CurvesBody {
+            x_unit: "B".into(),
+            y_unit: "ns".into(),
+            lines,
+            ceilings: Vec::new(),
+            marks: stated
+                .iter()
+                .map(|c| (c.size.as_f64(), format!("L{} {}", c.level, c.size.rounded())))
+                .collect(),
+            better: BetterWhen::Lower,
+        }),
+    })
+}
+
+/// Spans that caches hold with the time of a load, and last the time beyond all of them, by spans and
+/// times of loads in ascending order of the span.
+fn cache_levels(times: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut levels = Vec::new();
+    let mut rising = false;
+    for pair in times.windows(2) {
+        let [(span, ns), (_, next)] = *pair else { continue };
+        let rises = next > LEVEL_STEP * ns;
+        if rises && !rising {
+            levels.push((span, ns));
+        }
+        rising = rises;
+    }
+    levels.extend(times.last());
+    levels
+}
+
+/// `A load takes 131 ns from a cache of 16KiB, 300 ns from one of 8MiB and 600 ns from memory.`
+fn cache_text(times: &[(f64, f64)], stated: &[GpuCache]) -> String {
+    let mut levels = cache_levels(times);
+    let Some((_, memory)) = levels.pop() else { return String::new() };
+    if levels.is_empty() {
+        return format!("A load takes {} ns for any span: no cache shows.", fmt::number(memory));
+    }
+    let size = |span: f64| Bytes(span as u64).rounded();
+    let mut parts: Vec<String> = levels
+        .iter()
+        .map(|(span, ns)| format!("{} ns from a cache of {}", fmt::number(*ns), size(*span)))
+        .collect();
+    parts.push(format!("{} ns from memory", fmt::number(memory)));
+    let known: Vec<String> =
+        stated.iter().map(|c| format!("{} of L{}", c.size.rounded(), c.level)).collect();
+    let known = match known.is_empty() {
+        true => String::new(),
+        false => format!(" The topology states {}.", fmt::list(&known)),
+    };
+    format!("A load takes {}.{known}", fmt::list(&parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: f64 = 1024.0;
+
+    /// 4 KiB to 128 MiB in powers of two; 16 KiB at 130 ns, 8 MiB at 300, 600 beyond. A chain of twice a
+    /// cache that hits half of the time is no level.
+    #[test]
+    fn caches_are_found_where_loads_become_slower() {
+        let times: Vec<(f64, f64)> = (0..16)
+            .map(|n| 4.0 * KIB * f64::from(1 << n))
+            .map(|span| match span {
+                s if s <= 16.0 * KIB => (s, 130.0 * (1.0 + s / KIB / 1000.0)),
+                s if s <= 32.0 * KIB => (s, 215.0),
+                s if s <= 8192.0 * KIB => (s, 300.0),
+                s => (s, 600.0),
+            })
+            .collect();
+        let spans: Vec<f64> = cache_levels(&times).iter().map(|l| l.0 / KIB).collect();
+        assert_eq!(spans, [16.0, 8192.0, 131_072.0]);
+        let l2 = GpuCache { level: 2, size: Bytes::mib(8) };
+        let expected = "A load takes 132 ns from a cache of 16KiB, 300 ns from a cache of 8MiB and \
+                        600 ns from memory. The topology states 8MiB of L2.";
+        assert_eq!(cache_text(&times, &[l2]), expected);
+        let flat = [(4.0 * KIB, 600.0), (8.0 * KIB, 610.0), (16.0 * KIB, 600.0)];
+        assert!(cache_text(&flat, &[]).contains("no cache shows"));
+    }
 }

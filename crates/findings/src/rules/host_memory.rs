@@ -14,6 +14,7 @@ pub(super) const PAGEABLE: &str = "pageable-copies-slow";
 pub(super) const BY_SIZE: &str = "memory-kind-by-size";
 pub(super) const ZERO_COPY: &str = "zero-copy-for-small";
 pub(super) const CROSSOVER: &str = "zero-copy-crossover";
+pub(super) const NOT_CACHED: &str = "coherent-not-cached";
 pub(super) const FAULTS: &str = "page-faults-slow";
 pub(super) const ALIKE: &str = "pinned-kinds-alike";
 
@@ -28,6 +29,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         by_size(evidence, &all, false),
         zero_copy(evidence, &all),
         crossover(evidence, &all),
+        not_cached(evidence),
         faults(evidence, &all),
         alike(evidence, &all),
     ]
@@ -391,6 +393,49 @@ fn crossover(evidence: &Evidence, all: &[HostTransfer]) -> Option<Finding> {
             .collect(),
         weight: lost(&from.copy.rate, &from.read.rate),
         ..Finding::new(CROSSOVER, FindingSeverity::Gain, observation)
+    })
+}
+
+/// Kernels that read the same host memory several times: coherent against non-coherent.
+fn not_cached(evidence: &Evidence) -> Option<Finding> {
+    let again = |wanted: MemKind| {
+        let mut found = evidence.lone().filter_map(|(entry, flow)| {
+            let Mover::Kernel { at, variant } = flow.by else { return None };
+            let fits = variant.passes > 1 && flow.src.unit.numa().is_some();
+            (fits && flow.src.mem == wanted).then_some((entry, flow, at, variant.passes))
+        });
+        let (entry, flow, at, passes) = found.next()?;
+        Some((evidence.rate(entry)?, flow.bytes, at, passes))
+    };
+    let (coherent, bytes, at, passes) = again(MemKind::Pinned)?;
+    let (cached, same_bytes, same_at, same_passes) = again(MemKind::PinnedNonCoherent)?;
+    if (bytes, at, passes) != (same_bytes, same_at, same_passes) {
+        return None;
+    }
+    let factor = cached.gain_over(&coherent)?;
+    let us = |rate: &SoundValue| fmt::number(bytes.as_f64() / rate.value / 1e3);
+    let observation = format!(
+        "Coherent pinned memory is not cached by the GPU: a kernel that reads {} of it {passes} times takes \
+         {} us, of non-coherent pinned memory {} us ({at}).",
+        bytes.rounded(),
+        us(&coherent),
+        us(&cached),
+    );
+    Some(Finding {
+        cause: "Each read of coherent memory crosses the host link.".to_owned(),
+        action: "Allocate host memory that kernels read more than once as non-coherent pinned memory, or \
+                 copy it to the GPU first."
+            .to_owned(),
+        gain: evidence.gain(&[factor]),
+        cost: "The CPU sees what a kernel writes to non-coherent memory only after the kernel ends."
+            .to_owned(),
+        places: vec![at.to_string()],
+        arms: vec![
+            coherent.arm(format!("coherent, read {passes} times")),
+            cached.arm(format!("non-coherent, read {passes} times")),
+        ],
+        weight: lost(&cached, &coherent),
+        ..Finding::new(NOT_CACHED, FindingSeverity::Gain, observation)
     })
 }
 

@@ -35,6 +35,7 @@ const RULES: &[FindingRule] = &[
             host_memory::BY_SIZE,
             host_memory::ZERO_COPY,
             host_memory::CROSSOVER,
+            host_memory::NOT_CACHED,
             host_memory::FAULTS,
             host_memory::ALIKE,
         ],

@@ -1,9 +1,12 @@
 //! Paths of pathline's GPU kernels.
 
-use pathline_schema::{AccessWidth, FMA_PER_BYTE, Flow, KernelOp, KernelVariant, MemKind, Unit};
+use pathline_schema::{
+    AccessWidth, CHASE_STEPS, FMA_PER_BYTE, Flow, KernelOp, KernelVariant, MemKind, Unit,
+};
 
 use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
 use crate::graph::{GpuNode, NodeGraph};
+use crate::model::GpuCacheLevel;
 use crate::operation::{BuiltPath, NoPath};
 
 /// The path of what a kernel moves.
@@ -38,27 +41,84 @@ pub(crate) fn build(
         path.cap(arithmetic(gpu, &variant), "arithmetic");
         return path.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
     }
+    let caches = GpuCaches::of(net, flow, at);
+    let passes = f64::from(variant.passes);
+    // Of several passes over a payload that the second level holds, the first fetches it.
+    let kept = passes > 1.0 && caches.shared_holds();
     if reads > 0.0 {
-        path.leg(g, flow.src.unit, LegSide::In, LegMover::Read, reads, 1.0)?;
+        let fetched = if kept { reads } else { reads * passes };
+        path.leg(g, flow.src.unit, LegSide::In, LegMover::Read, fetched, 1.0)?;
     }
     let read_passed = path.passed;
     if writes > 0.0 {
         path.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
     }
     path.memories(None);
-    let (unit, ratio) = if reads > 0.0 { (flow.src.unit, reads) } else { (flow.dst.unit, writes) };
+    let (unit, ratio) = if reads > 0.0 {
+        (flow.src.unit, if kept { reads } else { reads * passes })
+    } else {
+        (flow.dst.unit, writes)
+    };
     let load_ns = load_ns(net, at, unit, if reads > 0.0 { read_passed } else { path.passed });
     let mut step = 0.0;
     if effect.chain > 0 {
         if !net.described {
             return no("the load latency of this machine is not known");
         }
-        step = load_ns;
+        step = caches.step_ns(effect.chain, load_ns);
         path.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
     } else {
         path.in_flight_over(gpu, &variant, ratio, load_ns);
     }
+    if kept {
+        // The rate of the cache is not known; that of the memory behind it is the least it has.
+        let peak = gpu.memory_peak.map_or(f64::INFINITY, |peak| peak.0);
+        let again = (passes - 1.0) / (peak * net.model.gpu_memory.kernel_efficiency);
+        path.cap(1.0 / (1.0 / path.cap + again), "passes over a payload in the L2 cache");
+    }
     path.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
+}
+
+/// The caches between a kernel's loads and the memory of their payload.
+struct GpuCaches<'a> {
+    /// Levels that hold the payload, the nearest first; none where the GPU does not cache this memory.
+    holding: &'a [GpuCacheLevel],
+    /// Whether an operation starts without the payload in any cache.
+    cold: bool,
+}
+
+impl<'a> GpuCaches<'a> {
+    /// Of the loads of a flow by a kernel at `at`. A GPU caches its own memory, and host memory if it is
+    /// non-coherent: coherent memory is "not cached by the GPU" (HIP programming guide, zero-copy
+    /// access). Host memory is dropped from the caches where a kernel starts, since the host may have
+    /// written it.
+    fn of(net: &'a NodeGraph, flow: &Flow, at: Unit) -> Self {
+        let levels = net.model.kernel.cache.as_slice();
+        let local = flow.src.unit == at;
+        let cached = local || flow.src.mem == MemKind::PinnedNonCoherent;
+        let first = levels.iter().position(|c| flow.bytes.0 <= c.bytes).filter(|_| cached);
+        let holding = first.and_then(|first| levels.get(first..)).unwrap_or_default();
+        Self { holding, cold: !local }
+    }
+
+    /// Whether a cache that all compute units share holds the payload.
+    fn shared_holds(&self) -> bool {
+        self.holding.iter().any(|cache| cache.level > 1)
+    }
+
+    /// Mean time of a load of a chain, which an operation follows for [`CHASE_STEPS`] loads on another
+    /// compute unit than the one before: each element is loaded once from the memory or the level behind,
+    /// and from then on from the cache.
+    fn step_ns(&self, chain: u64, memory_ns: f64) -> f64 {
+        let Some(cache) = self.holding.first() else { return memory_ns };
+        let first_ns = match cache.level {
+            _ if self.cold => memory_ns,
+            1 => self.holding.get(1).map_or(memory_ns, |behind| behind.load_ns),
+            _ => cache.load_ns,
+        };
+        let share = (chain as f64 / CHASE_STEPS as f64).min(1.0);
+        share * first_ns + (1.0 - share) * cache.load_ns
+    }
 }
 
 /// Payload of a compute kernel in bytes per ns, where nothing else runs on the GPU.

@@ -277,6 +277,40 @@ fn fan() {
     near("8 against 4", sum(&[0, 1, 2, 3, 4, 5, 6, 7]) / sum(&[0, 2, 4, 6]), 1.0);
 }
 
+/// A load of a chain by the caches of the description: L1 16 KiB and 120 ns, L2 8 MiB and 300 ns, memory 600.
+/// An operation follows 2048 loads on a new compute unit: of 128 elements (16 KiB) a sixteenth comes from
+/// the L2, 120 x 15/16 + 300 / 16 = 131.25 ns.
+#[test]
+fn loads_of_a_gpu_hit_its_caches() {
+    let network = preset("mi250x", RuntimeEnv::default());
+    let step = |place: &str, span: &str| {
+        let text = format!("{place} > gpu0.reg by kernel@gpu0[chase-w8-u1-b1-g1] x {span}");
+        network.operation(&text.parse::<Case>().unwrap().timed[0]).unwrap().step.0
+    };
+    for (span, ns) in [("16KiB", 131.25), ("32KiB", 300.0), ("8MiB", 300.0), ("16MiB", 600.0)] {
+        near(span, step("gpu0.vram", span), ns);
+    }
+    // Non-coherent host memory is cached, and cold at the start of an operation: 1500 / 16 + 120 x 15 / 16.
+    near("non-coherent", step("numa3.pinned-nc", "16KiB"), 206.25);
+    near("coherent", step("numa3.pinned", "16KiB"), 1500.0);
+    near("of a peer", step("gpu1.vram", "16KiB"), 1200.0);
+}
+
+/// Three passes over 4 MiB of host memory. Coherent: all cross the link, a third of 28.3 GB/s. Non-coherent:
+/// one crosses it, two come from the L2, at the rate of memory at least, 0.875 x 1600 = 1400 GB/s:
+/// 1 / (1 / 28.3 + 2 / 1400) = 27.2 GB/s. 16 MiB exceed the L2.
+#[test]
+fn only_non_coherent_memory_is_read_once() {
+    let network = preset("mi250x", RuntimeEnv::default());
+    let read = |mem: &str, size: &str| {
+        let by = "kernel@gpu0[read-w16-u4-b256-g2sm-p3]";
+        rate(&network, &format!("numa3.{mem} > gpu0.reg by {by} x {size}"))
+    };
+    near("coherent", read("pinned", "4MiB"), 28.3 / 3.0);
+    near("non-coherent", read("pinned-nc", "4MiB"), 27.2);
+    near("beyond the L2", read("pinned-nc", "16MiB"), 28.3 / 3.0);
+}
+
 /// HSA_ENABLE_SDMA=0: copies run as blit kernels and leave the engine's cap: 148 to 152 on a quad
 /// pair by push. HSA_ENABLE_PEER_SDMA=0 spares the host's copies.
 #[test]

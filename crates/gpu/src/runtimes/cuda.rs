@@ -101,6 +101,7 @@ const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
     concurrent_managed: 89,
     memory_clock: 36,
     memory_bus: 37,
+    l2_size: 38,
 };
 const ABOUT: RuntimeHints = RuntimeHints {
     vendor: "nvidia",

@@ -99,6 +99,7 @@ const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
     concurrent_managed: 9,
     memory_clock: 60,
     memory_bus: 59,
+    l2_size: 19,
 };
 /// `hipDeviceAttributeCanUseStreamWaitValue`
 const CAN_WAIT: i32 = 10013;

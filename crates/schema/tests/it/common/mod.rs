@@ -62,15 +62,17 @@ pub fn variant() -> impl Strategy<Value = KernelVariant> {
         (1..=64_u8, 1..=64_u8).prop_map(|(chunk, stages)| AccessWidth::Bulk { chunk, stages }),
     ];
     let order = select(vec![TileOrder::Interleaved, TileOrder::Segments]);
-    let rest = (select(CacheHint::ALL), order, 1..=1024_u16, grid);
+    let passes = select(vec![1_u8, 1, 3, 99]);
+    let rest = (select(CacheHint::ALL), order, 1..=1024_u16, grid, passes);
     (select(KernelOp::ALL), access, rest)
-        .prop_map(|(op, access, (hint, order, block, grid))| KernelVariant {
+        .prop_map(|(op, access, (hint, order, block, grid, passes))| KernelVariant {
             op,
             access,
             hint,
             order,
             block,
             grid,
+            passes,
         })
         // An impossible kernel has a text, but the text does not parse.
         .prop_filter("there is such a kernel", |v| v.to_string().parse::<KernelVariant>().is_ok())
