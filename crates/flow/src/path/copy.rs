@@ -27,6 +27,13 @@ pub(crate) fn build(
     } else {
         blit || off(net.switches.sdma) || (between_gpus && off(net.switches.peer_sdma))
     };
+    // hipMemcpyPeerAsync issued at the source with HSA_ENABLE_SDMA=0 reaches 177, 88 and 44 GB/s
+    // (Lumi-supercomputer/lumi-reframe-tests): 88 % of the links, which loads get and stores do not. So its
+    // kernel runs at the destination.
+    let (g, gpu) = match by_kernel && !blit && between_gpus && !local {
+        true => gpu_at(net, dst)?,
+        false => (g, gpu),
+    };
     let pageable =
         [flow.src, flow.dst].iter().any(|p| matches!(p.mem, MemKind::Paged | MemKind::Huge));
     let regime = net.model.pageable.iter().find(|r| flow.bytes.0 <= r.up_to_bytes);
