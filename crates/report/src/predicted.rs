@@ -106,6 +106,9 @@ fn shares_compute_units(case: &Case) -> bool {
     units.len() < all
 }
 
+/// A bound of a smaller share of the time says nothing about it.
+const LEAST_SHARE: f64 = 0.01;
+
 /// Maximum number of listed resources of an exchange; `--json` has all.
 const MAX_FULL: usize = 4;
 
@@ -157,10 +160,14 @@ pub fn exchange(
     } else {
         (bounds.flow, bounds.flow_by.as_str())
     };
-    text += &format!(
-        "{} of the speed that no library exceeds: {bound} ({by})\n",
-        fmt::percent(bound.0 / predicted.time.0)
-    );
+    let share = bound.0 / predicted.time.0;
+    text += &match share < LEAST_SHARE {
+        true => format!("starts decide: the bytes alone would take {bound} ({by})\n"),
+        false => {
+            let share = fmt::percent(share);
+            format!("{share} of the speed that no library exceeds: {bound} ({by})\n")
+        }
+    };
     if !any_library && bounds.latency.0 > 0.0 {
         text += &format!("By the runtime's copies it would take at least {}.\n", bounds.latency);
     }

@@ -60,7 +60,7 @@ impl PanelAxes {
         self.x.at(x).zip(self.y.at(y))
     }
 
-    /// A path through points; those that the axes cannot show break it.
+    /// A path through points, broken where the axes cannot show one.
     fn path(self, points: impl Iterator<Item = (f64, Option<f64>)>) -> String {
         let mut d = String::new();
         let mut pen = 'M';
