@@ -199,3 +199,106 @@ pub(super) fn storage_grid(scope: &PlanScope<'_>) -> Vec<Case> {
     let grids = stores.map(|(n, facts)| GridScope::new(scope, StoreScope::of(scope, n, facts)));
     grids.flat_map(|grid| grid.cases()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use pathline_flow::MachineDesc;
+    use pathline_schema::{StoreFacts, Topology, Unit};
+
+    use super::*;
+    use crate::plan::{PlannedCase, RunPlan};
+
+    fn disk() -> StoreFacts {
+        StoreFacts {
+            path: "/scratch".to_owned(),
+            device: "sda".to_owned(),
+            logical_block: Bytes(512),
+            span: Bytes::gib(1),
+            ..StoreFacts::default()
+        }
+    }
+
+    /// Two GPUs, and one NUMA domain of which two CPUs may be used.
+    fn small() -> Topology {
+        let mut topology = MachineDesc::preset("mi250x").unwrap().topology();
+        topology.gpus.truncate(2);
+        topology.numa.truncate(1);
+        topology.host.allowed_cpus = "0-1".parse().unwrap();
+        topology
+    }
+
+    /// 2 CPUs and 2 GPUs. A cell with 1 worker has the host and gpu0 by 2 stages (a worker serves one GPU),
+    /// with 2 workers also both GPUs. Each is taken at 3 depths; the data of 1 and 2 workers in one file and
+    /// of 2 in their own; 2 blocks, reads and writes. Cached: 2 operations, 3 depths, host and gpu0.
+    #[test]
+    fn grid_of_two_cpus_and_two_gpus() {
+        let grid = |all_pairs| {
+            let (topology, stores) = (small(), [disk()]);
+            let scope = PlanScope {
+                stores: &stores,
+                all_pairs,
+                ..PlanScope::new(&topology, Bytes::gib(64))
+            };
+            RunPlan::new(&scope, &["storage-grid".to_owned()], &[]).unwrap().entries
+        };
+        let (one, two) = (1 + 2, 1 + 2 + 2);
+        let usual = grid(false);
+        assert_eq!(usual.len(), 4 * 3 * (one + two + two) + 2 * 3 * 3 + 4);
+        // With elbencho's 2 stages; both GPUs then lack the one that gpu0 shows. 5 depths.
+        let (one, two) = (1 + 4, 1 + 4 + 3);
+        assert_eq!(grid(true).len(), 4 * 5 * (one + two + two) + 2 * 5 * 3 + 4);
+        assert_eq!(usual.iter().filter_map(|e| e.skip.as_ref()).next(), None);
+        // A cell is sampled in turn: the host first, then GPUs with as many workers in all.
+        let cell: Vec<String> = usual
+            .iter()
+            .filter(|e| e.group == usual[9].group)
+            .map(|e| e.case.to_string())
+            .collect();
+        let read = |to: &str, threads: u32, stage: &str| {
+            format!(
+                "r0.store0.file > r0.{to} by uring@numa0[seq-read,direct,shared,1GiB,q1,n1,t{threads}{stage}] x 1MiB"
+            )
+        };
+        let both =
+            |stage: &str| [read("gpu0.vram", 1, stage), read("gpu1.vram", 1, stage)].join(" & ");
+        let (piped, waits) = (",pipelined-registered-huge", ",blocking-pinned");
+        assert_eq!(
+            cell,
+            [
+                read("numa0.huge", 2, ""),
+                read("gpu0.vram", 2, piped),
+                read("gpu0.vram", 2, waits),
+                both(piped),
+                both(waits)
+            ]
+        );
+        // Two workers with files of their own have half of the span each.
+        let own = usual.iter().filter_map(|e| e.case.timed[0].by.io());
+        let spans: BTreeSet<Bytes> =
+            own.filter(|io| io.files == pathline_schema::IoFiles::Own).map(|io| io.span).collect();
+        assert_eq!(spans, BTreeSet::from([Bytes::mib(512)]));
+    }
+
+    /// With a second NUMA domain the ends of the workers have an arm on its cores, in the same group.
+    #[test]
+    fn the_grid_has_an_arm_on_the_far_domain() {
+        let machine = pathline_flow::MachineDesc::preset("mi250x").unwrap().topology();
+        let stores = [StoreFacts { numa: Some(0), ..disk() }];
+        let scope = PlanScope { stores: &stores, ..PlanScope::new(&machine, Bytes::gib(512)) };
+        let plan = RunPlan::new(&scope, &["storage-grid".to_owned()], &[]).unwrap();
+        let far: Vec<&PlannedCase> =
+            plan.entries.iter().filter(|e| e.case.timed[0].by.at() == Unit::Numa(1)).collect();
+        // 1 and 8 workers; host and gpu0; 2 blocks; reads and writes.
+        assert_eq!(far.len(), 2 * 2 * 4);
+        for entry in far {
+            let near = entry.case.to_string().replace("numa1", "numa0");
+            let near = plan.entries.iter().find(|e| e.case.to_string() == near).unwrap();
+            assert_eq!(near.group, entry.group, "{}", entry.case);
+        }
+        // 8 GPUs at once share 8 workers.
+        let all = plan.entries.iter().filter(|e| e.case.timed.len() == 8).count();
+        assert_eq!(all, 4 * 2 * 3 * 2);
+    }
+}
