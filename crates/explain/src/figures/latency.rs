@@ -1,13 +1,16 @@
 //! Small copies between GPUs and with the host, and loads over links.
 
+use std::collections::BTreeMap;
+
 use pathline_schema::{Cadence, Flow, FlowSeries, SuiteId, TimerKind, Unit};
 use pathline_stats::SeriesSummary;
 
 use super::{
-    BetterWhen, Figure, FigureBar, FigureBody, SuiteFindings, bars_figure, extremes, grid,
-    published_clause, sorted, values,
+    BetterWhen, Figure, FigureBar, FigureBody, MatrixBody, SuiteFindings, bars_figure, extremes,
+    grid, published_clause, sorted, values,
 };
 use crate::fmt;
+use crate::peer_class::PeerView;
 use crate::run::{CaseQuantity, EntryState, RunEntry, RunView};
 
 const SUITE: SuiteId = SuiteId::Latency;
@@ -50,13 +53,14 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
     peers.sort_by(|x, y| x.0.total_cmp(&y.0));
     let finding = match (peers.first(), peers.last()) {
         (Some(low), Some(high)) => format!(
-            "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}",
+            "{} us between gpu{} and gpu{}, {} us between gpu{} and gpu{}.{}{}",
             fmt::number(low.0),
             low.1,
             low.2,
             fmt::number(high.0),
             high.1,
             high.2,
+            path_classes(&matrix),
             published_clause(matrix.cells.iter().flatten()),
         ),
         _ => String::new(),
@@ -76,6 +80,35 @@ fn copies(run: &RunView) -> Option<(Figure, Option<String>)> {
         body: FigureBody::Matrix(matrix),
     };
     Some((figure, sentence))
+}
+
+/// Times by the links of a direct path and by the hops of a forwarded one; empty if all paths are alike.
+fn path_classes(matrix: &MatrixBody) -> String {
+    let links = PeerView::from_matrix(matrix).links;
+    let mut classes: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
+    for (cells, links) in matrix.cells.iter().zip(&links) {
+        for (cell, links) in cells.iter().zip(links) {
+            let (Some(path), Some(value)) = (&cell.path, cell.value) else { continue };
+            let hops = path.route.matches('-').count();
+            let links = if hops == 1 { *links } else { Some(0) };
+            if let (1.., Some(links)) = (hops, links) {
+                classes.entry((hops, links)).or_default().push(value);
+            }
+        }
+    }
+    if classes.len() < 2 {
+        return String::new();
+    }
+    let class = |(&(hops, links), times): (&(usize, u32), &Vec<f64>)| {
+        let (low, high) = extremes(times);
+        let over = match (hops, links) {
+            (1, links) => fmt::count(links as usize, "link"),
+            (hops, _) => fmt::count(hops, "hop"),
+        };
+        format!("{} over {over}", fmt::range(low, high))
+    };
+    let all: Vec<String> = classes.iter().map(class).collect();
+    format!(" By path, us: {}.", fmt::list(&all))
 }
 
 /// Whether times of single operations include the timer. A copy timed alone, as in runs before
@@ -184,4 +217,47 @@ fn host_copies(run: &RunView) -> Option<Figure> {
     let title = "Time of a 16 B copy between host and GPU, one at a time".to_owned();
     let command = run.command(SUITE, "*.pinned > *.vram by dma");
     bars_figure(("latency-host", SUITE, title), finding, command, ("us", BetterWhen::Lower), bars)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{FigureCell, LossBreakdown};
+
+    /// Two pairs over one link, one over four, one forwarded over two hops; copies within a GPU have no
+    /// hop and belong to no class.
+    #[test]
+    fn times_are_grouped_by_links_and_hops() {
+        let cell = |value: f64, route: &str, links: &str| FigureCell {
+            value: Some(value),
+            path: Some(LossBreakdown {
+                route: route.into(),
+                narrowest: format!("xGMI gpu0-gpu1, {links}"),
+                losses: Vec::new(),
+            }),
+            ..FigureCell::default()
+        };
+        let matrix = |cells: Vec<FigureCell>| MatrixBody {
+            unit: "us".into(),
+            row_axis: "from".into(),
+            col_axis: "to".into(),
+            rows: vec!["0".into()],
+            cols: (0..cells.len()).map(|n| n.to_string()).collect(),
+            cells: vec![cells],
+            better: BetterWhen::Lower,
+        };
+        let one = || cell(8.7, "0-1", "1 link");
+        let all = vec![
+            cell(1.7, "0", "1 link"),
+            one(),
+            cell(9.1, "0-2", "1 link"),
+            cell(10.5, "0-3", "4 links"),
+            cell(14.6, "0-1-4", "1 link"),
+        ];
+        assert_eq!(
+            path_classes(&matrix(all)),
+            " By path, us: 8.70-9.10 over 1 link, 10.5 over 4 links and 14.6 over 2 hops."
+        );
+        assert_eq!(path_classes(&matrix(vec![one(), one()])), "");
+    }
 }
