@@ -59,9 +59,9 @@ mod tests {
         let topology = Topology::default();
         let scope = PlanScope { ranks: &ranks, ..PlanScope::new(&topology, Bytes::gib(1)) };
         assert_eq!(cases(&scope), []);
-        // 2, 3 and 4 GPUs by 6 operations.
+        // 2, 3 and 4 GPUs by all operations but the barrier: 12.
         let all = cases(&PlanScope { simulated: true, ..scope });
-        assert_eq!(all.len(), 3 * 6);
+        assert_eq!(all.len(), 3 * 12);
         let text = "r0.gpu0.vram > r0.gpu2.vram by ccl@gpu0[all_reduce] x 1MiB";
         assert!(all.iter().any(|case| case.to_string() == text), "{all:?}");
     }

@@ -213,7 +213,8 @@ fn a_chase_of_a_gpu_goes_on_where_it_ended() {
         let (_, journal) = journal_of(&exact, &[&case]);
         measured(&journal).next().unwrap().clone()
     };
-    let (large, small) = (chase("128MiB"), chase("2MiB"));
+    // Both are past the second-level cache of 8 MiB.
+    let (large, small) = (chase("128MiB"), chase("64MiB"));
     for m in [&large, &small] {
         let series = &m.series[0];
         assert_eq!(series.steps, series.reps * 2048);

@@ -43,7 +43,7 @@ const UCX: &str = "ucs_status_string ucp_config_read ucp_config_release ucp_conf
     ucp_ep_close_nbx ucp_ep_flush_nbx ucp_ep_print_info ucp_mem_map ucp_mem_unmap ucp_mem_query \
     ucp_rkey_pack ucp_rkey_buffer_release ucp_ep_rkey_unpack ucp_rkey_destroy ucp_tag_send_nbx \
     ucp_tag_recv_nbx ucp_put_nbx ucp_get_nbx ucp_request_check_status ucp_request_query \
-    ucp_request_free";
+    ucp_request_free ucp_atomic_op_nbx";
 
 /// Replacement for the body of a function, in C: `out` is where its result would go.
 const HANG: &str = "for (;;) pause();";

@@ -191,9 +191,14 @@ fn no_library_exceeds_a_bound_that_holds() {
         let exchange = format!("all_reduce over gpu0-gpu7 by cray-mpich x {size}");
         let args = ["predict", "--machine", "mi250x", "--exchange", &exchange];
         let printed = text(&pathline(&args, &[]));
-        let (share, _) = printed.split_once(" % of the speed").unwrap();
-        let share: f64 = share.rsplit(' ').next().unwrap().parse().unwrap();
-        assert!(share <= 100.0, "{size}: {printed}");
+        match printed.split_once(" % of the speed") {
+            Some((share, _)) => {
+                let share: f64 = share.rsplit(' ').next().unwrap().parse().unwrap();
+                assert!((1.0..=100.0).contains(&share), "{size}: {printed}");
+            }
+            // Below a hundredth.
+            None => assert!(printed.contains("starts decide"), "{size}: {printed}"),
+        }
         let small = ["4B", "128B", "32KiB"].contains(&size);
         assert_eq!(
             printed.contains("By the runtime's copies it would take at least 17.4 us"),
@@ -221,7 +226,7 @@ fn kernels_that_share_a_gpu_are_predicted_with_a_warning() {
 fn suites_that_no_model_has_do_not_ask_for_more_ranks() {
     let listed =
         String::from_utf8(pathline(&["suites", "--machine", "mi250x"], &[]).stdout).unwrap();
-    for suite in ["ucx", "ucx-switches", "shm", "mpi-one-sided"] {
+    for suite in ["ucx-switches", "shm", "mpi-one-sided"] {
         let line = listed.lines().find(|line| line.contains(&format!("{suite}: "))).unwrap();
         assert!(!line.contains("--ranks"), "{line}");
     }
