@@ -105,14 +105,24 @@ fn library(evidence: &Evidence, all: &[CollectiveTime]) -> Option<Finding> {
             let (best, worst) = (fmt::number(best.time.value), fmt::number(worst.time.value));
             (best, worst, bytes.rounded())
         });
-        let winner = match change {
-            Some((from, winner, ..)) => format!(
-                "{} below {}, {} from there on",
-                name(first.1.via),
-                from.rounded(),
-                name(winner.via)
-            ),
-            None => name(first.1.via),
+        // Larger sizes that one library alone has, since the others' rest on assumed constants or failed.
+        let by_several = |of: &[&CollectiveTime]| of.windows(2).any(|two| two[0].via != two[1].via);
+        let compared = sizes.iter().filter(|(_, of)| by_several(of)).map(|(bytes, _)| *bytes).max();
+        let end = compared.filter(|end| sizes.keys().any(|bytes| bytes > end));
+        let winner = match (change, end) {
+            (Some((from, winner, ..)), end) => {
+                let (small, large) = (name(first.1.via), name(winner.via));
+                let reach = match end {
+                    None => "from there on".to_owned(),
+                    Some(end) if end == from => format!("at {}, above not compared", end.rounded()),
+                    Some(end) => format!("from there to {}, above not compared", end.rounded()),
+                };
+                format!("{small} below {}, {large} {reach}", from.rounded())
+            }
+            (None, Some(end)) => {
+                format!("{} up to {}, above not compared", name(first.1.via), end.rounded())
+            }
+            (None, None) => name(first.1.via),
         };
         texts.push(format!(
             "{op}: {winner} ({} us against {} at {}; {} against {} at {})",

@@ -306,6 +306,18 @@ fn the_faster_library_of_a_collective_changes_with_the_size() {
     let (least, most) = finding.gain.as_ref().unwrap().factor;
     assert!((least - 2.0).abs() < 0.02 && (most - 5.0).abs() < 0.05, "{least} {most}");
     assert!(finding.observation.contains("MPI below 1MiB"), "{}", finding.observation);
+    assert!(finding.observation.contains("from there on"), "{}", finding.observation);
+
+    // A size that one library alone has says nothing of the other.
+    let text = |sizes: &[(&str, &str, f64)]| {
+        let outcomes = sizes.iter().map(|(via, size, us)| case(via, size, *us)).collect();
+        let journal = made::journal(H200S.0.topology.clone(), outcomes);
+        find(&conclude_alone(&journal, &H200S.1), "collective-library").unwrap().observation.clone()
+    };
+    let small = [("mpi", "8B", 2.0), ("ccl", "8B", 10.0), ("ccl", "1GiB", 9e3)];
+    assert!(text(&small).contains("MPI up to 8B, above not compared"), "{}", text(&small));
+    let both = [small[0], small[1], ("mpi", "1MiB", 40.0), ("ccl", "1MiB", 20.0), small[2]];
+    assert!(text(&both).contains("at 1MiB, above not compared"), "{}", text(&both));
 }
 
 #[test]
