@@ -453,7 +453,7 @@ fn blocks_itself(case: &Case) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     use pathline_flow::MachineDesc;
@@ -646,7 +646,7 @@ mod tests {
         assert!(skip(&t, both).contains("blocks the calling thread"));
     }
 
-    fn disk() -> StoreFacts {
+    pub(crate) fn disk() -> StoreFacts {
         StoreFacts {
             path: "/scratch".to_owned(),
             device: "sda".to_owned(),

@@ -29,13 +29,12 @@ pub(crate) fn buffer_bytes(op: WireOp, at: usize, n: usize, bytes: u64) -> (u64,
     let only = |yes: bool, bytes: u64| if yes { bytes } else { 0 };
     let root = at == 0;
     match op {
-        WireOp::Ping | WireOp::PersistentPing | WireOp::ActivePing => (bytes, bytes),
+        WireOp::Ping | WireOp::PersistentPing => (bytes, bytes),
         WireOp::Send { .. }
         | WireOp::Consume
         | WireOp::Put { .. }
         | WireOp::Get { .. }
-        | WireOp::PersistentSend { .. }
-        | WireOp::ActiveSend { .. } => (only(root, bytes), only(at == 1, bytes)),
+        | WireOp::PersistentSend { .. } => (only(root, bytes), only(at == 1, bytes)),
         // The source of an atomic operation receives what it fetches.
         WireOp::Atomic(op) => (only(root, bytes), only(at == 1 || (root && op.fetches()), bytes)),
         WireOp::Group { op, .. }

@@ -69,9 +69,6 @@ pub fn exchange_of(
         WireOp::PersistentPing | WireOp::PersistentSend { .. } | WireOp::PersistentGroup { .. } => {
             return Err("what a library saves by messages set up in advance is not modelled".into());
         }
-        WireOp::ActivePing | WireOp::ActiveSend { .. } => {
-            return Err("active messages are not modelled".into());
-        }
         WireOp::Consume => {
             return Err("what a receiver pays to load its message is not modelled".into());
         }

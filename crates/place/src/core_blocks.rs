@@ -47,7 +47,7 @@ pub(crate) fn core_blocks(topology: &Topology, skip_first: bool) -> Vec<CoreBloc
     blocks
 }
 
-/// CPUs of a group by core: those that share a first-level cache.
+/// CPUs of a group by core. A core is the CPUs that share a first-level cache.
 fn cores_of(caches: &[CacheGroup], group: &CpuSet) -> Vec<CpuSet> {
     let first_level = caches.iter().filter(|c| c.level == 1 && c.kind != "Instruction");
     let mut free = group.clone();

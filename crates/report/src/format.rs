@@ -111,9 +111,7 @@ fn block(row: &MessageRow<'_>) -> Option<OsuBlock> {
         | WireOp::PersistentPing
         | WireOp::PersistentSend { .. }
         | WireOp::PersistentGroup { .. }
-        | WireOp::Atomic(_)
-        | WireOp::ActivePing
-        | WireOp::ActiveSend { .. } => return None,
+        | WireOp::Atomic(_) => return None,
     };
     let of_two = op.is_none() && order != 3;
     if of_two && pairs > 1 && order != 2 {

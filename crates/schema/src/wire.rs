@@ -90,13 +90,6 @@ pub enum WireOp {
     },
     /// An atomic operation of the source on the destination's memory.
     Atomic(AtomicOp),
-    /// A ping of active messages: the receiver's callback takes each.
-    ActivePing,
-    /// A window of active messages.
-    ActiveSend {
-        /// Messages of a window, at least 1.
-        window: u32,
-    },
 }
 
 impl WireOp {
@@ -106,14 +99,13 @@ impl WireOp {
             Self::Send { window }
             | Self::Put { window }
             | Self::Get { window }
-            | Self::PersistentSend { window }
-            | Self::ActiveSend { window } => window,
+            | Self::PersistentSend { window } => window,
             _ => 1,
         }
     }
     /// Whether each process sends and receives in a repetition, half of whose time counts.
     pub const fn is_ping(self) -> bool {
-        matches!(self, Self::Ping | Self::PersistentPing | Self::ActivePing)
+        matches!(self, Self::Ping | Self::PersistentPing)
     }
     /// Whether its time is the result, and not its rate.
     pub const fn is_timed_alone(self) -> bool {
@@ -137,8 +129,6 @@ impl WireOp {
             Self::PersistentPing => "persistent-ping",
             Self::PersistentSend { .. } => "persistent-send",
             Self::Atomic(op) => op.word(),
-            Self::ActivePing => "am-ping",
-            Self::ActiveSend { .. } => "am",
         }
     }
     /// A collective out of place, of 64-bit sums, with registered buffers where a library registers
@@ -191,8 +181,6 @@ impl fmt::Display for WireOp {
             Self::PersistentSend { window } => write!(f, "persistent-send-w{window}"),
             Self::PersistentGroup { op } => write!(f, "persistent-{op}"),
             Self::Atomic(op) => write!(f, "{op}"),
-            Self::ActivePing => f.write_str("am-ping"),
-            Self::ActiveSend { window } => write!(f, "am-w{window}"),
         }
     }
 }
@@ -209,7 +197,7 @@ impl FromStr for WireOp {
                  the result overwrites, and -unregistered if NCCL's buffers are to be so; \
                  persistent- before ping, send-wN or a collective; iall_reduce and others, with \
                  -compute or -compute-test; accumulate, get-accumulate, add, fetch-add, swap, \
-                 compare-swap; am-ping, am-wN",
+                 compare-swap",
             )
         };
         if let Some((kind, window)) = s.split_once("-w") {
@@ -219,7 +207,6 @@ impl FromStr for WireOp {
                 "put" => Ok(Self::Put { window }),
                 "get" => Ok(Self::Get { window }),
                 "persistent-send" => Ok(Self::PersistentSend { window }),
-                "am" => Ok(Self::ActiveSend { window }),
                 _ => Err(bad()),
             };
         }
@@ -227,7 +214,6 @@ impl FromStr for WireOp {
             "ping" => return Ok(Self::Ping),
             "consume" => return Ok(Self::Consume),
             "persistent-ping" => return Ok(Self::PersistentPing),
-            "am-ping" => return Ok(Self::ActivePing),
             _ => {}
         }
         if let Ok(op) = s.parse() {

@@ -72,9 +72,7 @@ pub(crate) fn has_model(case: &Case) -> bool {
             | WireOp::Overlapped { .. }
             | WireOp::PersistentPing
             | WireOp::PersistentSend { .. }
-            | WireOp::PersistentGroup { .. }
-            | WireOp::ActivePing
-            | WireOp::ActiveSend { .. } => false,
+            | WireOp::PersistentGroup { .. } => false,
         };
         let library = match wire.via.carrier() {
             Transport::Mpi | Transport::Ccl => true,

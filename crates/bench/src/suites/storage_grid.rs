@@ -208,17 +208,8 @@ mod tests {
     use pathline_schema::{StoreFacts, Topology, Unit};
 
     use super::*;
+    use crate::plan::tests::disk;
     use crate::plan::{PlannedCase, RunPlan};
-
-    fn disk() -> StoreFacts {
-        StoreFacts {
-            path: "/scratch".to_owned(),
-            device: "sda".to_owned(),
-            logical_block: Bytes(512),
-            span: Bytes::gib(1),
-            ..StoreFacts::default()
-        }
-    }
 
     /// Two GPUs, and one NUMA domain of which two CPUs may be used.
     fn small() -> Topology {

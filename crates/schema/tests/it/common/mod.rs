@@ -175,9 +175,7 @@ fn wire_op() -> impl Strategy<Value = WireOp> {
         window.clone().prop_map(|window| WireOp::Put { window }),
         window.clone().prop_map(|window| WireOp::Get { window }),
         window.clone().prop_map(|window| WireOp::PersistentSend { window }),
-        window.prop_map(|window| WireOp::ActiveSend { window }),
         Just(WireOp::PersistentPing),
-        Just(WireOp::ActivePing),
         select(AtomicOp::ALL).prop_map(WireOp::Atomic),
         select(Collective::ALL).prop_map(|op| WireOp::PersistentGroup { op }),
         (select(Collective::ALL), select(WORKS))
