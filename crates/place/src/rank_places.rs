@@ -65,9 +65,9 @@ pub enum PlaceError {
     },
 }
 
-/// Places ranks: each GPU in turn, spread over packages where there are fewer ranks than GPUs; the cores
-/// behind the last-level caches of the GPU's NUMA domain, which its GPUs share in order; without GPUs
-/// spread over the caches.
+/// Places ranks. They get the GPUs in order, spread over packages where there are fewer ranks than GPUs, and
+/// the cores behind the last-level caches of the GPU's NUMA domain, which the GPUs of the domain share in
+/// order. Without GPUs the ranks spread over the caches.
 ///
 /// # Errors
 /// The node has no usable CPU, or fewer cores than ranks.
@@ -126,8 +126,8 @@ pub fn place_ranks(
     Ok(plan)
 }
 
-/// As many GPUs as there are ranks, at most all: in turn one of a package and NUMA domain of which the
-/// fewest were taken, since GPUs of a package share its link to the host.
+/// Chooses a GPU for each rank, at most all GPUs. Each choice takes a GPU of the package, then of the NUMA
+/// domain, from which the fewest were taken: GPUs of a package share its link to the host.
 fn spread_gpus<'t>(gpus: &[&'t Gpu], ranks: usize) -> Vec<&'t Gpu> {
     let mut rest = gpus.to_vec();
     let mut taken: Vec<&Gpu> = Vec::new();
