@@ -70,7 +70,7 @@ fn a_rank_that_is_killed_during_io_leaves_no_files() {
     fs::create_dir(&store).unwrap();
     let cases = cases();
     let mut args = arguments(store.to_str().unwrap(), &cases[..2]);
-    args.extend(["--case-budget", "2000", "--precision", "0.001"]);
+    args.extend(["--case-budget", "800", "--precision", "0.001"]);
     args.retain(|arg| *arg != "40");
     args.remove(2);
     let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();

@@ -102,13 +102,13 @@ fn own_ranks_open_the_libraries_that_the_run_names() {
 #[test]
 fn a_rank_that_is_killed_costs_its_case_and_no_other() {
     let dir = TempDir::new().unwrap();
-    for nth in 0..6_u64 {
+    for nth in 0..4_u64 {
         let out = dir.path().join(format!("run{nth}"));
         let args = of_all_cases(&["--ranks", "2", "--case-budget", "300", "--precision", "0.001"]);
         let mut run = command(&args, &out).stderr(Stdio::null()).spawn().unwrap();
         let ranks = has_ranks(&run, 2);
         // Some moment of a run of more than a second.
-        std::thread::sleep(Duration::from_millis(97 * nth));
+        std::thread::sleep(Duration::from_millis(151 * nth));
         signal(ranks[usize::try_from(nth).unwrap() % 2], "-KILL");
         has_ended(&mut run);
         let journal = journal(&out);

@@ -167,7 +167,7 @@ pub(crate) const KERNEL: &str =
 #[test]
 fn a_run_has_the_figures_of_the_model_and_does_not_pass_for_a_real_one() {
     let node = Node::new("gpus=2");
-    let journal = node.run(&["--suite", "pairs", "--suite", "latency"], 0);
+    let journal = node.run(&["--suite", "pairs", "--suite", "latency", "--case-budget", "60"], 0);
     assert_eq!(journal.begin.world, WorldKind::Simulated("stub".into()));
     assert!(journal.end.as_ref().unwrap().complete);
     assert!(journal.topology.gpus.iter().all(|g| g.name.starts_with("stub ")));
