@@ -10,7 +10,7 @@ use std::io;
 use pathline_hal::{CallError, CallResult, Machine, TeamId, ThreadTeam, pattern};
 use pathline_schema::{
     Bytes, Case, CaseTimes, CleanSamples, ComparedBlocks, Conditions, CpuSet, FaultedCase, Flow,
-    FlowSeries, GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, RunSettings,
+    FlowSeries, GpuReadings, JournalRecord, MeasuredCase, Mover, Ns, Place, Rank, RunSettings,
     SampledCase, Severity, SkippedCase, StopInfo, StopReason, TimerKind, Unit,
 };
 use pathline_stats::{
@@ -699,10 +699,12 @@ impl RunningCase<'_> {
 
     fn open_series(&mut self) {
         let reps = self.reps;
+        let own_ranks = self.entry.case.is_rank_io();
         let flows = self.entry.case.timed.iter().zip(&self.lanes);
         let open = flows.map(|(flow, lane)| {
             let each = lane.payload().unwrap_or(flow.bytes).0.saturating_mul(lane.messages());
             FlowSeries {
+                rank: if own_ranks { flow.src.rank } else { Rank(0) },
                 engine: lane.engine(),
                 cpus: lane.team().map(ThreadTeam::cpus).unwrap_or_default(),
                 reps,

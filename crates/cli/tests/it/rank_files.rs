@@ -110,6 +110,8 @@ fn a_models_ranks_share_its_store() {
         let of = |s: &pathline_schema::FlowSeries| s.moved_bytes.as_f64() / s.samples_ns[0];
         measured.series.iter().map(of).sum()
     };
+    let CaseOutcome::Measured(pair) = &journal(&out).outcomes[1] else { panic!("no result") };
+    assert_eq!(pair.series.iter().map(|s| s.rank.0).collect::<Vec<_>>(), [0, 1], "who measured");
     // Two drives of 5.5 GB/s: one rank gets what the drives give at depth 8, and two no more than 11.
     let (alone, both) = (rates(0), rates(1));
     assert!(alone <= 11.0 && both <= 11.1 && both >= alone * 0.9, "{alone} {both}");
