@@ -8,7 +8,7 @@ use pathline_stats::{ascending, nearest_rank};
 
 use crate::measured::RateInterval;
 use crate::network::Network;
-use crate::operation::{NoPath, ResourceUse};
+use crate::operation::{KernelTurn, NoPath, ResourceUse};
 use crate::path::build;
 use crate::solve::{ConcurrentRun, FlowDemand, FlowSet, Limiter, RateDemand, Stretch};
 
@@ -108,6 +108,7 @@ struct FlowNeeds {
     share: f64,
     start: f64,
     queue: Option<u32>,
+    turn: Option<KernelTurn>,
     limit: String,
 }
 
@@ -118,6 +119,8 @@ struct TimedFlow {
     /// Its part of `SetPredictor::uses`.
     uses: std::ops::Range<usize>,
     bytes: f64,
+    /// The flow whose kernel fills the GPU that this one's kernel needs, and was started before.
+    after: Option<usize>,
 }
 
 /// Predicts sets of flows; keeps what it worked out for later ones.
@@ -151,7 +154,8 @@ impl Network {
     /// Flows that are timed do each of their bytes once; of a sample of several repetitions this is
     /// the time for one. Background flows run throughout, and where they share a queue with timed
     /// flows they are served last. The cadence does not matter: what the host adds between isolated
-    /// operations is not the flow's. Engines that serve one stream at a time serve in the order of
+    /// operations is not the flow's. A GPU that starts kernels in order starts them in that of the case, those
+    /// of background flows last. Engines that serve one stream at a time serve in the order of
     /// the case, as the engine of this program lets flows go; for others see
     /// [`SetPredictor::any_order`].
     ///
@@ -296,7 +300,11 @@ impl<'n> SetPredictor<'n> {
                     None => self.queues.push((queue, vec![i])),
                 }
             }
-            self.entrants.push(TimedFlow { leg, uses: 0..0, bytes });
+            let before = leg.turn.and_then(|turn| {
+                let fills = |e: &TimedFlow| e.leg.turn == Some(KernelTurn { fills: true, ..turn });
+                self.entrants.iter().take(self.timed).rposition(fills)
+            });
+            self.entrants.push(TimedFlow { leg, uses: 0..0, bytes, after: before });
         }
         self.number();
         Ok(())
@@ -371,6 +379,7 @@ impl<'n> SetPredictor<'n> {
             share: op.share,
             start: op.alpha.0,
             queue: op.queue,
+            turn: op.turn,
             uses: op.uses,
             limit: built.limit,
         });
@@ -425,15 +434,17 @@ impl<'n> SetPredictor<'n> {
             None => network.resources().get(r as usize).map_or(f64::INFINITY, |r| r.capacity.0),
         };
         capacities.extend(resources.iter().map(capacity));
-        let demand = |entrant: &TimedFlow| {
+        let mut flows = Vec::with_capacity(entrants.len());
+        for entrant in entrants.iter() {
             let rate = RateDemand {
                 uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
                 cap: level.pick(&entrant.leg.cap),
                 share: entrant.leg.share,
             };
-            FlowDemand { start: entrant.leg.start, ..FlowDemand::new(rate, entrant.bytes) }
-        };
-        let flows: Vec<FlowDemand<'_>> = entrants.iter().map(demand).collect();
+            let alone = FlowDemand::new(rate, entrant.bytes);
+            let after = entrant.after.as_slice();
+            flows.push(FlowDemand { start: entrant.leg.start, after, ..alone });
+        }
         run.observe(&FlowSet { capacities, flows: &flows, queues: lines }, ends, show);
     }
 

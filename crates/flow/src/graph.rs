@@ -13,6 +13,7 @@ use crate::hard_peak;
 use crate::measured::{MeasuredFlows, MeasuredIndex, RateInterval};
 use crate::model::NodeModel;
 use crate::operation::{BuiltPath, FlowOperation, FlowResource, ResourceUse};
+use crate::path::kernel;
 use crate::routes::{InUse, LinkBundle, RoutePath, RouteTable};
 use crate::solve::{Limiter, MaxMinSolver, RateDemand, limiter};
 use crate::storage::{IoCosts, StoreModel};
@@ -57,6 +58,11 @@ pub(crate) struct GpuNode {
     pub host_engines: Option<u32>,
     pub port: Option<HostPort>,
     pub compute_units: u32,
+    /// Time of all compute units, for grids that fill them; a resource of capacity 1 whose uses are in ns
+    /// for a byte of payload.
+    pub units: Option<u32>,
+    /// Fused multiply-adds of all compute units, in payload of a kernel of single precision.
+    pub arithmetic: Option<u32>,
     /// Share of their rate that its copy engines reach; 1 unless they are faulty.
     pub engine_share: f64,
     /// Lanes of its PCIe link, where it has one.
@@ -206,6 +212,11 @@ impl NodeGraph {
             u32::try_from(self.queues.len() - 1).unwrap_or(u32::MAX)
         };
         let queues = serial.then(|| ["to GPUs", "in", "out"].map(&mut queue));
+        let caps = gpu.caps();
+        let multiplies = kernel::arithmetic(gpu.compute_units, caps, false);
+        // The peaks of a discovered machine are laws; how its kernels share units is a model.
+        let modelled = |rate: f64| Some(Rate(rate)).filter(|_| self.described);
+        let (time, multiplies) = (modelled(1.0), modelled(multiplies));
         let node = GpuNode {
             queues,
             memory: self.resource(format!("gpu{g} HBM"), gpu.memory_peak),
@@ -213,10 +224,12 @@ impl NodeGraph {
             peer_engines: self.resource(format!("gpu{g} copy engines to peers"), peer),
             host_engines: self.resource(format!("gpu{g} copy engines to host"), host),
             port: self.port(gpu),
+            units: self.resource(format!("gpu{g} compute units"), time),
+            arithmetic: self.resource(format!("gpu{g} arithmetic"), multiplies),
             compute_units: gpu.compute_units,
             engine_share: 1.0,
             lanes: gpu.host_link.map(|link| link.width),
-            caps: gpu.caps(),
+            caps,
             order,
         };
         self.gpus.insert(g, node);

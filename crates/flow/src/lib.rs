@@ -29,7 +29,7 @@ pub use elements::{ElementKind, NodeElement};
 pub use fault::{FaultEffect, FaultElement, MachineFault};
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
 pub use network::{FlowCeiling, FlowPrediction, Network};
-pub use operation::{FlowOperation, FlowResource, NoPath, PathStage, ResourceUse};
+pub use operation::{FlowOperation, FlowResource, KernelTurn, NoPath, PathStage, ResourceUse};
 pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;
 pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost};

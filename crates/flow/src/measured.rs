@@ -440,6 +440,7 @@ impl MeasuredIndex {
             cap: rate,
             share: path.share,
             queue,
+            turn: None,
             alpha: path.start,
             call: Ns::us(call_us),
             blocking: false,

@@ -221,6 +221,10 @@ pub(crate) struct KernelModel {
     pub hop_load_ns: f64,
     #[serde(deserialize_with = "some_time")]
     pub host_load_ns: f64,
+    /// Whether a GPU starts kernels in the order of their arrival: a grid that fills it runs to its last
+    /// block before any block of the next kernel starts. Otherwise such grids share its time.
+    #[serde(default)]
+    pub in_order: bool,
     /// Smallest first.
     #[serde(default)]
     pub cache: Vec<GpuCacheLevel>,
@@ -424,6 +428,7 @@ impl NodeModel {
                 peer_load_ns: 0.0,
                 hop_load_ns: 0.0,
                 host_load_ns: 0.0,
+                in_order: false,
                 cache: Vec::new(),
             },
             host_link: HostLink {

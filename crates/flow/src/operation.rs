@@ -49,6 +49,8 @@ pub struct FlowOperation {
     /// The engine that serves one stream of operations at a time, if this is for such a one: index
     /// into [`crate::Network::queues`].
     pub queue: Option<u32>,
+    /// Its turn at the GPU's block dispatcher, where kernels start in order.
+    pub turn: Option<KernelTurn>,
     /// Device time before the first byte moves.
     pub alpha: Ns,
     /// Host time of the call that enqueues it.
@@ -63,6 +65,16 @@ pub struct FlowOperation {
     pub engine: String,
     /// The path, stage by stage.
     pub stages: Vec<PathStage>,
+}
+
+/// The turn of a kernel at a dispatcher that starts kernels in the order of their arrival, each when all
+/// blocks of the one before have started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelTurn {
+    /// The GPU.
+    pub gpu: u32,
+    /// Whether its grid leaves no free block slots: the next kernel waits for its end.
+    pub fills: bool,
 }
 
 /// Why a flow has no path.

@@ -8,6 +8,7 @@
 
 mod calendar;
 mod clock;
+mod dispatch;
 mod driver;
 mod engines;
 mod fault;

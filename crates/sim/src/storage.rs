@@ -208,6 +208,7 @@ fn busy_operation() -> FlowOperation {
         cap: Rate(1.0),
         share: 1.0,
         queue: None,
+        turn: None,
         alpha: Ns::ZERO,
         call: Ns::ZERO,
         blocking: false,

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use pathline_flow::{FlowEnd, FlowOperation, LiveFlow, LiveFlows, RateDemand};
 
 use crate::calendar::EventCalendar;
+use crate::dispatch::KernelQueues;
 use crate::engines::EngineQueues;
 
 /// Bytes in flight, or dependent steps.
@@ -118,6 +119,8 @@ enum CalendarTurn {
     Done(u64),
     /// A free engine takes the transfer of a waiting lane.
     Serve(u32),
+    /// A free dispatcher of a GPU starts the kernel that waits longest.
+    Dispatch(u32),
     /// A flow ends, if its rate has not changed.
     End(FlowEnd),
 }
@@ -129,6 +132,7 @@ pub(crate) struct SimTimeline<E> {
     calendar: EventCalendar<CalendarTurn>,
     flows: LiveFlows<MovingHead>,
     engines: EngineQueues,
+    kernels: KernelQueues,
     ends: Vec<FlowEnd>,
     lanes: BTreeMap<u64, SimLane<E>>,
     gates: BTreeMap<u64, SimGate>,
@@ -155,6 +159,7 @@ impl<E> SimTimeline<E> {
             calendar: EventCalendar::default(),
             flows: LiveFlows::new(capacities),
             engines: EngineQueues::default(),
+            kernels: KernelQueues::default(),
             ends: Vec::new(),
             lanes: BTreeMap::new(),
             gates: BTreeMap::new(),
@@ -240,7 +245,7 @@ impl<E> SimTimeline<E> {
         let op = if begun { None } else { l.queue.pop_back() };
         let (_, op) = op?;
         let left = l.queue.len();
-        if self.engines.waits(lane) {
+        if self.engines.waits(lane) || self.kernels.waits(lane) {
             self.leave(lane);
             if let Some(l) = self.lanes.get_mut(&lane) {
                 l.state = if left > 0 { LaneState::Due } else { LaneState::Idle };
@@ -266,8 +271,11 @@ impl<E> SimTimeline<E> {
         left
     }
 
-    /// Leaves the engines that a lane holds or waits for to others.
+    /// Leaves the engines and dispatchers that a lane holds or waits for to others.
     fn leave(&mut self, lane: u64) {
+        if let Some(gpu) = self.kernels.forget(lane) {
+            self.calendar.put(self.now, CalendarTurn::Dispatch(gpu));
+        }
         for queue in self.engines.forget(lane) {
             self.calendar.put(self.now, CalendarTurn::Serve(queue));
         }
@@ -373,6 +381,12 @@ impl<E> SimTimeline<E> {
                 }
                 None
             }
+            CalendarTurn::Dispatch(gpu) => {
+                while let Some(lane) = self.kernels.next(gpu) {
+                    self.begin(lane);
+                }
+                None
+            }
             CalendarTurn::End(end) => {
                 let head = self.flows.end(end, &mut self.ends);
                 self.put_ends();
@@ -419,11 +433,20 @@ impl<E> SimTimeline<E> {
                             self.calendar.put(now, CalendarTurn::Serve(queue));
                             return;
                         }
-                        None if matches!(op, LaneOp::Transfer(_)) => {
-                            self.begin(lane);
-                            return;
-                        }
-                        None => None,
+                        None => match op {
+                            LaneOp::Transfer(transfer) => {
+                                match transfer.operation.turn {
+                                    Some(turn) => {
+                                        l.state = LaneState::Parked;
+                                        self.kernels.ask(turn, lane, now);
+                                        self.calendar.put(now, CalendarTurn::Dispatch(turn.gpu));
+                                    }
+                                    None => self.begin(lane),
+                                }
+                                return;
+                            }
+                            _ => None,
+                        },
                     },
                 }
             };
@@ -522,6 +545,9 @@ impl<E> SimTimeline<E> {
         };
         if let Some(queue) = queue {
             self.engines.done(queue, lane);
+        }
+        if let Some(gpu) = self.kernels.done(lane) {
+            self.calendar.put(self.now, CalendarTurn::Dispatch(gpu));
         }
         self.look(lane);
         if let Some(queue) = queue {

@@ -10,7 +10,7 @@ use pathline_schema::{
 use crate::graph::{GpuNode, HostPort, NodeGraph, kind_name, taken};
 use crate::measured::PathKey;
 use crate::model::{LinkOverhead, PageableRegime};
-use crate::operation::{BuiltPath, FlowOperation, NoPath, PathStage, ResourceUse};
+use crate::operation::{BuiltPath, FlowOperation, KernelTurn, NoPath, PathStage, ResourceUse};
 use crate::routes::total_width;
 use crate::{hard_peak, nvlink};
 
@@ -42,6 +42,9 @@ pub(crate) struct PathBuilder<'a> {
     kept: f64,
     /// Units passed into and out of the engine.
     route: Vec<LinkEnd>,
+    /// The compute units of a GPU that the flow's grid fills.
+    filled: Option<u32>,
+    turn: Option<KernelTurn>,
 }
 
 /// The path of a flow: as it was measured, else by `model` where this node is modelled.
@@ -132,6 +135,8 @@ impl<'a> PathBuilder<'a> {
             unknown_memory: Vec::new(),
             passed: 0,
             route: Vec::new(),
+            filled: None,
+            turn: None,
         }
     }
 
@@ -486,19 +491,34 @@ impl<'a> PathBuilder<'a> {
         if gpu.compute_units == 0 || load_ns <= 0.0 {
             return;
         }
+        let bytes = self.launched(gpu, variant).min(self.resident(gpu, variant));
+        let bytes = bytes * variant.in_flight().as_f64();
+        self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
+    }
+
+    /// Blocks of a variant that a GPU holds at once: by threads, and by shared memory.
+    fn resident(&self, gpu: &GpuNode, variant: &KernelVariant) -> f64 {
         let threads_held = self.net.model.kernel.threads_per_unit;
         let shared_held = u64::from(SHARED_KIB) * 1024 / variant.shared().0.max(1);
-        let held = f64::from(gpu.compute_units)
-            * f64::from(threads_held / u32::from(variant.block).max(1))
-                .min(shared_held as f64)
-                .max(1.0);
-        let launched = match variant.grid {
+        let of_unit = f64::from(threads_held / u32::from(variant.block).max(1));
+        f64::from(gpu.compute_units) * of_unit.min(shared_held as f64).max(1.0)
+    }
+
+    /// Blocks of the grid that a variant launches for the flow's payload.
+    fn launched(&self, gpu: &GpuNode, variant: &KernelVariant) -> f64 {
+        match variant.grid {
             GridSize::Blocks(n) => f64::from(n),
             GridSize::PerSm(n) => f64::from(n) * f64::from(gpu.compute_units),
-            GridSize::Tiles => f64::INFINITY,
-        };
-        let bytes = launched.min(held) * variant.in_flight().as_f64();
-        self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
+            GridSize::Tiles => (self.bytes as f64 / variant.in_flight().as_f64().max(1.0)).ceil(),
+        }
+    }
+
+    /// Takes the GPU's compute units where the grid leaves none of their block slots to another kernel.
+    /// Grids that fill the GPU run one after the other, so each has the units for a part of the time.
+    pub(crate) fn grid(&mut self, (g, gpu): (u32, &GpuNode), variant: &KernelVariant) {
+        let fills = self.launched(gpu, variant) >= self.resident(gpu, variant);
+        self.filled = gpu.units.filter(|_| fills);
+        self.turn = self.net.model.kernel.in_order.then_some(KernelTurn { gpu: g, fills });
     }
 
     /// A flow alone is held by what faults have left, too: its own caps are those of healthy parts.
@@ -520,6 +540,9 @@ impl<'a> PathBuilder<'a> {
         step_ns: f64,
     ) -> Result<BuiltPath, NoPath> {
         self.damages();
+        if self.cap.is_finite() && self.cap > 0.0 {
+            self.take(self.filled, 1.0 / self.cap);
+        }
         let mut unknown = self.unknown;
         if self.stages.is_empty() && unknown.is_empty() {
             unknown.extend(self.unknown_memory);
@@ -533,6 +556,7 @@ impl<'a> PathBuilder<'a> {
             cap: Rate(self.cap),
             share: 1.0,
             queue: None,
+            turn: self.turn,
             alpha: Ns::us(alpha_us),
             call: Ns::us(call_us),
             blocking,

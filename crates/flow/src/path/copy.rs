@@ -1,10 +1,20 @@
 //! Copies of the GPU runtime.
 
-use pathline_schema::{Flow, KernelOp, KernelVariant, MemKind, Unit};
+use pathline_schema::{AccessWidth, Flow, GridSize, KernelOp, KernelVariant, MemKind, Unit};
 
 use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
 use crate::graph::NodeGraph;
 use crate::operation::{BuiltPath, NoPath};
+
+/// The copy kernel of AMD's runtime: 64 x 4 work-items for each compute unit in groups of 64, each with one
+/// load of 16 B in flight (ROCR-Runtime, `amd_blit_kernel.cpp`, `SubmitLinearCopyCommand`). Of the 32
+/// wavefronts that a unit holds it takes 4, so kernels of up to 28 others run next to it.
+const BLIT: KernelVariant = KernelVariant {
+    access: AccessWidth::Words { word: 16, unroll: 1 },
+    block: 64,
+    grid: GridSize::PerSm(4),
+    ..KernelVariant::standard(KernelOp::Copy)
+};
 
 /// The runtime's copy: by engine, or by its kernel where the case or the settings select it.
 pub(crate) fn build(
@@ -59,7 +69,10 @@ pub(crate) fn build(
         path.engine(g, gpu, between_gpus);
     }
     if by_kernel && !local {
-        path.in_flight(gpu, &KernelVariant::standard(KernelOp::Copy), 1.0);
+        path.in_flight(gpu, &BLIT, 1.0);
+    }
+    if by_kernel {
+        path.grid((g, gpu), &BLIT);
     }
     if let Some(regime) = regime {
         path.pageable(regime, src.numa().is_some());

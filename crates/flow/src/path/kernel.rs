@@ -1,11 +1,11 @@
 //! Paths of pathline's GPU kernels.
 
 use pathline_schema::{
-    AccessWidth, CHASE_STEPS, FMA_PER_BYTE, Flow, KernelOp, KernelVariant, MemKind, Unit,
+    AccessWidth, CHASE_STEPS, FMA_PER_BYTE, Flow, GpuCaps, KernelOp, KernelVariant, MemKind, Unit,
 };
 
 use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
-use crate::graph::{GpuNode, NodeGraph};
+use crate::graph::NodeGraph;
 use crate::model::GpuCacheLevel;
 use crate::operation::{BuiltPath, NoPath};
 
@@ -38,7 +38,11 @@ pub(crate) fn build(
     let mut path = PathBuilder::new(net, flow);
     let time = &net.model.time;
     if variant.op == KernelOp::Fma {
-        path.cap(arithmetic(gpu, &variant), "arithmetic");
+        let double = matches!(variant.access, AccessWidth::Words { word: 8, .. });
+        let of = |double| arithmetic(gpu.compute_units, gpu.caps, double);
+        path.cap(of(double), "arithmetic");
+        path.take(gpu.arithmetic, of(false) / of(double));
+        path.grid((g, gpu), &variant);
         return path.finish("kernel", time.kernel_us, time.launch_call_us, false, 0.0);
     }
     let caches = GpuCaches::of(net, flow, at);
@@ -69,6 +73,7 @@ pub(crate) fn build(
         path.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
     } else {
         path.in_flight_over(gpu, &variant, ratio, load_ns);
+        path.grid((g, gpu), &variant);
     }
     if kept {
         // The rate of the cache is not known; that of the memory behind it is the least it has.
@@ -121,11 +126,10 @@ impl<'a> GpuCaches<'a> {
     }
 }
 
-/// Payload of a compute kernel in bytes per ns, where nothing else runs on the GPU.
-fn arithmetic(gpu: &GpuNode, variant: &KernelVariant) -> f64 {
-    let double = matches!(variant.access, AccessWidth::Words { word: 8, .. });
-    let each = gpu.caps.fma_per_cycle[usize::from(double)] * gpu.caps.clock_ghz;
-    f64::from(gpu.compute_units.max(1)) * each / FMA_PER_BYTE as f64
+/// Payload of a compute kernel in bytes per ns, in single precision or double, on all compute units.
+pub(crate) fn arithmetic(compute_units: u32, caps: &GpuCaps, double: bool) -> f64 {
+    let each = caps.fma_per_cycle[usize::from(double)] * caps.clock_ghz;
+    f64::from(compute_units.max(1)) * each / FMA_PER_BYTE as f64
 }
 
 /// Latency of a load by a kernel at `at` from memory of `unit`.

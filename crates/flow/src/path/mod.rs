@@ -5,7 +5,7 @@ mod calls;
 mod copy;
 mod cpu;
 mod files;
-mod kernel;
+pub(crate) mod kernel;
 mod migrate;
 
 use pathline_schema::{Flow, Mover};

@@ -1,4 +1,4 @@
-use pathline_flow::ResourceUse;
+use pathline_flow::{KernelTurn, ResourceUse};
 use pathline_schema::{Ns, Rate};
 
 use super::*;
@@ -15,6 +15,7 @@ fn queued(bytes: f64, effect: u32, queue: Option<u32>) -> LaneOp<u32> {
         cap: Rate(99.0),
         share: 1.0,
         queue,
+        turn: None,
         alpha: Ns(50.0),
         call: Ns(1.0),
         blocking: false,
@@ -297,4 +298,52 @@ fn a_recording_does_not_wait_for_withdrawn_work() {
     assert_eq!((t.event_time(event), t.take_back(lanes[1])), (None, Some(2)));
     assert_eq!(run(&mut t), [1]);
     assert_eq!(t.event_time(event), Some(20.0));
+}
+
+/// `bytes` at 10 without a start, by a kernel of GPU 0.
+fn kernel(bytes: f64, effect: u32, fills: bool) -> LaneOp<u32> {
+    let LaneOp::Transfer(mut transfer) = transfer(bytes, effect) else { unreachable!() };
+    let turn = Some(KernelTurn { gpu: 0, fills });
+    transfer.operation = Rc::new(FlowOperation { turn, ..(*transfer.operation).clone() });
+    transfer.alpha = 0.0;
+    LaneOp::Transfer(transfer)
+}
+
+/// Three kernels of 200 bytes among kernels of 700 on another lane, all of which fill the GPU: 20, 70, 20, 70
+/// and 20 ns, so the third ends at 200. The first of 700 ends at 90, the last of three at 270.
+#[test]
+fn kernels_that_fill_a_gpu_run_in_the_order_of_their_arrival() {
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
+    for (&lane, (bytes, effect)) in lanes.iter().zip([(200.0, 0), (700.0, 1)]) {
+        (0..3).for_each(|_| t.push(lane, 0.0, kernel(bytes, effect, true)));
+    }
+    assert_eq!(run(&mut t), [0, 1, 0, 1, 0, 1]);
+    assert_eq!(lanes.map(|lane| t.lane_idle(lane)), [Some(200.0), Some(270.0)]);
+}
+
+/// A kernel that leaves room delays nobody: both share 10 from 0 on and end at 40. Behind one that fills the
+/// GPU it waits: 20, then 20 more. When the first lane goes at 10, the second begins then.
+#[test]
+fn a_kernel_that_leaves_room_waits_only_behind_one_that_fills_the_gpu() {
+    for (fills, expected) in [([false, true], [40.0, 40.0]), ([true, false], [20.0, 40.0])] {
+        let mut t = SimTimeline::new(vec![10.0]);
+        let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
+        for (&lane, fills) in lanes.iter().zip(fills) {
+            t.push(lane, 0.0, kernel(200.0, 0, fills));
+        }
+        run(&mut t);
+        assert_eq!(lanes.map(|lane| t.lane_idle(lane)), expected.map(Some));
+    }
+    let mut t = SimTimeline::new(vec![10.0]);
+    let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
+    lanes.iter().for_each(|&lane| t.push(lane, 0.0, kernel(200.0, 7, true)));
+    let clock = t.lane_create(LaneOwner::Stream(1));
+    t.push(clock, 10.0, LaneOp::Record(0, 0));
+    while t.next().is_some_and(|at| at <= 10.0) {
+        t.step();
+    }
+    assert_eq!(t.lane_destroy(lanes[0]), [7]);
+    assert_eq!(run(&mut t), [7]);
+    assert_eq!(t.lane_idle(lanes[1]), Some(30.0));
 }
