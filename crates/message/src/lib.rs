@@ -11,6 +11,7 @@ mod exchange_case;
 mod exchange_time;
 mod layer;
 mod mpi;
+mod ring_packing;
 mod rings;
 mod scene;
 mod schedule;

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use pathline_flow::routes::RouteTable;
 use pathline_schema::LinkEnd;
 
+use crate::ring_packing::{degree_bound, disjoint_rings};
+
 /// The most rings of one kind that are listed, and steps of a search for them.
 const MAX_LISTED: usize = 512;
 const MAX_STEPS: usize = 50_000;
@@ -106,12 +108,29 @@ impl RingGraph {
         closed(gpus).flat_map(|(a, b)| self.lanes(a, b).iter().copied()).collect()
     }
 
-    /// Rings over `gpus` at `speed` with at most `routed` edges over another GPU.
-    fn list(&mut self, gpus: &[u32], speed: f64, routed: u32) -> Vec<Vec<u32>> {
-        let Some((&first, rest)) = gpus.split_first() else { return Vec::new() };
+    /// Rings over `gpus` at `speed` with at most `routed` edges over another GPU, and whether these
+    /// are all.
+    fn list(&mut self, gpus: &[u32], speed: f64, routed: u32) -> (Vec<Vec<u32>>, bool) {
+        let Some((&first, rest)) = gpus.split_first() else { return (Vec::new(), true) };
         let mut search = RingListing { found: Vec::new(), steps: 0, speed, gpus: rest.to_vec() };
         search.extend(self, &mut vec![first], routed);
-        search.found
+        let complete = search.steps <= MAX_STEPS && search.found.len() < MAX_LISTED;
+        (search.found, complete)
+    }
+
+    /// The number of streams at `speed` that the direct link of each pair carries; `None` where a
+    /// pair without a GPU between shares links with others, as over switches.
+    fn direct_slots(&self, gpus: &[u32], speed: f64) -> Option<Vec<Vec<u32>>> {
+        let slot = |a: u32, b: u32| match self.edges.get(&(a, b)) {
+            None | Some((_, true)) => Some(0),
+            Some((lanes, false)) => match lanes.as_slice() {
+                [lane] if *lane == (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) => {
+                    self.free.get(lane).map(|peak| (peak / (speed * NEARLY)).floor() as u32)
+                }
+                _ => None,
+            },
+        };
+        gpus.iter().map(|&a| gpus.iter().map(|&b| slot(a, b)).collect()).collect()
     }
 }
 
@@ -187,6 +206,23 @@ fn closed(gpus: &[u32]) -> impl Iterator<Item = (u32, u32)> + '_ {
     gpus.iter().copied().zip(gpus.iter().copied().cycle().skip(1))
 }
 
+/// Rings over direct links, if more than `known` of them fit.
+fn packed(
+    graph: &RingGraph,
+    gpus: &[u32],
+    speed: f64,
+    most: usize,
+    known: usize,
+) -> Option<Vec<Vec<u32>>> {
+    let slots = graph.direct_slots(gpus, speed)?;
+    if degree_bound(&slots).min(most) <= known {
+        return None;
+    }
+    let rings = disjoint_rings(&slots, most);
+    let named = |ring: Vec<usize>| ring.into_iter().filter_map(|i| gpus.get(i).copied()).collect();
+    (rings.len() > known).then(|| rings.into_iter().map(named).collect())
+}
+
 /// The rings over `gpus`: of all speeds that a link's peak or half of it suggests, the set with
 /// the largest sum; with equal sums the fewest rings. At most `most`. Never empty for two GPUs and
 /// more.
@@ -202,7 +238,7 @@ pub fn rings(routes: &RouteTable, gpus: &[u32], most: usize) -> Vec<GpuRing> {
     for routed in 0..=gpus.len() as u32 {
         let mut best: Vec<GpuRing> = Vec::new();
         for &speed in &speeds {
-            let listed = graph.list(gpus, speed, routed);
+            let (mut listed, complete) = graph.list(gpus, speed, routed);
             let lanes: Vec<Vec<RingLane>> =
                 listed.iter().map(|ring| graph.ring_lanes(ring)).collect();
             let mut choice = RingChoice {
@@ -215,12 +251,21 @@ pub fn rings(routes: &RouteTable, gpus: &[u32], most: usize) -> Vec<GpuRing> {
             };
             choice.choose(0, &mut Vec::new());
             let sum = |rings: &[GpuRing]| rings.iter().map(|r| r.peak_gbs).sum::<f64>();
-            let chosen = choice.best.iter().filter_map(|&i| listed.get(i));
+            let mut chosen: Vec<Vec<u32>> =
+                choice.best.iter().filter_map(|&i| listed.get_mut(i).map(std::mem::take)).collect();
+            // Where rings were left out, more may fit than those listed first.
+            if routed == 0 && !(complete && choice.steps <= MAX_CHOICES) {
+                let known = chosen.len().max((sum(&best) / speed * NEARLY) as usize);
+                if let Some(more) = packed(&graph, gpus, speed, most, known) {
+                    chosen = more;
+                }
+            }
             let rings: Vec<GpuRing> = chosen
+                .into_iter()
                 .map(|gpus| GpuRing {
-                    gpus: gpus.clone(),
                     peak_gbs: speed,
-                    routed: closed(gpus).map(|(a, b)| graph.routed(a, b)).sum(),
+                    routed: closed(&gpus).map(|(a, b)| graph.routed(a, b)).sum(),
+                    gpus,
                 })
                 .collect();
             if sum(&rings) > sum(&best) * (1.0 + 1e-9) {
@@ -285,6 +330,42 @@ mod tests {
         let four = rings_of(4);
         assert_eq!((four.len(), four[0].peak_gbs, four[0].routed), (2, 50.0, 0));
         assert!(rings_of(5).iter().all(|r| r.routed == 1));
+    }
+
+    /// A node of `n` GPUs with one link of 64 GB/s between every two, as MI300X has 8.
+    fn fully_connected(n: u32) -> RouteTable {
+        let mut topology = MachineDesc::preset("mi250x").unwrap().topology();
+        topology.gpus.truncate(n as usize);
+        let mut link = topology.links[0].clone();
+        topology.links.clear();
+        topology.routes.clear();
+        for a in 0..n {
+            for b in a + 1..n {
+                (link.a, link.b) = (LinkEnd::Gpu(a), LinkEnd::Gpu(b));
+                topology.links.push(link.clone());
+            }
+        }
+        RouteTable::of(&topology)
+    }
+
+    /// Eight fully connected GPUs send over 7 links each: 7 rings use all 56 directed links. Four
+    /// have no 3 rings at full speed, but 6 at half of it.
+    #[test]
+    fn fully_connected_nodes_use_every_link() {
+        for (n, count) in [(3, 2), (4, 6), (5, 4), (6, 10), (7, 6), (8, 7)] {
+            let routes = fully_connected(n);
+            let gpus: Vec<u32> = (0..n).collect();
+            let found = rings(&routes, &gpus, 32);
+            assert_eq!(found.len(), count, "{n}");
+            let mut graph = RingGraph::new(&routes, &gpus);
+            let peak = *graph.free.values().next().unwrap();
+            let sum: f64 = found.iter().map(|ring| ring.peak_gbs).sum();
+            assert!((sum / (f64::from(n - 1) * peak) - 1.0).abs() < 1e-9, "{n}: {found:?}");
+            for ring in &found {
+                let lanes = graph.ring_lanes(&ring.gpus);
+                assert!(graph.take(&lanes, ring.peak_gbs) && ring.routed == 0, "{n}: {found:?}");
+            }
+        }
     }
 
     /// Switches: each GPU has 18 links that any partner can use, so one ring takes them all.
