@@ -1,6 +1,6 @@
 //! A machine description: a TOML file with the parts of a node and how they perform.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use pathline_schema::{
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::{Spanned, Table};
 
 use crate::MessageSoftware;
+use crate::cluster::{self, ClusterDesc, RawCluster};
 use crate::fault::{self, MachineFault, RawFault};
 use crate::measured::{self, MeasuredFlows, RawMeasured, RawParts, RawPath, RawQueue, RawShared};
 use crate::model::{
@@ -37,33 +38,6 @@ pub struct DescError {
     pub reason: String,
 }
 
-/// Environment switches of the GPU runtime that change which engine or mechanism moves bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RuntimeEnv {
-    /// `HSA_ENABLE_SDMA`; unset means 1.
-    pub sdma: Option<bool>,
-    /// `HSA_ENABLE_PEER_SDMA`; unset means 1.
-    pub peer_sdma: Option<bool>,
-    /// `HSA_XNACK`; unset means that each case gets the value it needs.
-    pub xnack: Option<bool>,
-}
-
-impl RuntimeEnv {
-    /// Reads the switches from an environment: `0` and `1`; anything else is as good as unset.
-    pub fn from_env(env: &BTreeMap<String, String>) -> Self {
-        let read = |name: &str| match env.get(name).map(|v| v.trim()) {
-            Some("0") => Some(false),
-            Some("1") => Some(true),
-            _ => None,
-        };
-        Self {
-            sdma: read("HSA_ENABLE_SDMA"),
-            peer_sdma: read("HSA_ENABLE_PEER_SDMA"),
-            xnack: read("HSA_XNACK"),
-        }
-    }
-}
-
 /// A machine description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineDesc {
@@ -85,6 +59,8 @@ pub struct MachineDesc {
     pub stores: Vec<StoreModel>,
     /// CPU cost of I/O; present if there are stores.
     pub io: Option<IoCosts>,
+    /// Further equal nodes and their network, if it describes several.
+    pub cluster: Option<ClusterDesc>,
     pub(crate) topology: Topology,
     pub(crate) model: NodeModel,
     faults: Vec<MachineFault>,
@@ -145,6 +121,7 @@ struct RawFile {
     fault: Vec<RawFault>,
     #[serde(default)]
     numbering: Vec<RawNumbering>,
+    cluster: Option<RawCluster>,
     #[serde(default)]
     origin: RawOrigin,
 }
@@ -251,13 +228,13 @@ struct RawNic {
 }
 
 /// Turns places in the text into `file:line`.
-struct LineIndex<'a> {
-    file: &'a str,
-    text: &'a str,
+pub(crate) struct LineIndex<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl LineIndex<'_> {
-    fn error(&self, span: Option<Range<usize>>, reason: impl Into<String>) -> DescError {
+    pub(crate) fn error(&self, span: Option<Range<usize>>, reason: impl Into<String>) -> DescError {
         let line = |span: Range<usize>| {
             let upto = self.text.as_bytes().get(..span.start).unwrap_or(self.text.as_bytes());
             1 + upto.iter().filter(|&&b| b == b'\n').count()
@@ -296,6 +273,7 @@ impl MachineDesc {
         let topology = topology(&raw);
         let faults = read_faults(&source, &raw, &topology)?;
         let numberings = origin::numberings(raw.numbering, &gpus).map_err(misfit)?;
+        let cluster = read_cluster(&source, raw.cluster, &topology)?;
         // A twin leaves out values that are never used, or that are zero: the host time of a call.
         let ideal = NodeModel::ideal();
         let model = NodeModel {
@@ -320,6 +298,7 @@ impl MachineDesc {
             modelled,
             stores: raw.store.into_iter().map(Spanned::into_inner).collect(),
             io: raw.io,
+            cluster,
             topology,
             model,
             faults,
@@ -399,6 +378,21 @@ impl MachineDesc {
     pub fn healthy_topology(&self) -> &Topology {
         &self.topology
     }
+}
+
+fn read_cluster(
+    source: &LineIndex<'_>,
+    raw: Option<RawCluster>,
+    topology: &Topology,
+) -> Result<Option<ClusterDesc>, DescError> {
+    let Some(raw) = raw else { return Ok(None) };
+    if let Some(node) = &raw.node {
+        let reason = "node names another description, in a file that describes a node itself";
+        return Err(source.error(Some(node.span()), reason));
+    }
+    let adapters = u32::try_from(topology.nics.len()).unwrap_or(u32::MAX);
+    let cluster = cluster::read(raw, adapters);
+    cluster.map(Some).map_err(|e| source.error(Some(e.span), e.reason))
 }
 
 fn check(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {

@@ -3,6 +3,8 @@
 //! Pure. The simulator runs this forward in virtual time; the report inverts it to find where the
 //! bandwidth went.
 
+mod cluster;
+mod cluster_file;
 mod desc;
 mod duration;
 mod elements;
@@ -17,11 +19,15 @@ mod operation;
 mod origin;
 mod path;
 pub mod routes;
+mod runtime_env;
 mod software;
 mod solve;
 mod storage;
+mod switches;
 
-pub use desc::{DescError, MachineDesc, RuntimeEnv};
+pub use cluster::ClusterDesc;
+pub use cluster_file::join_node;
+pub use desc::{DescError, MachineDesc};
 pub use duration::{
     EngineOrders, FlowDuration, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
 };
@@ -32,9 +38,11 @@ pub use network::{FlowCeiling, FlowPrediction, Network};
 pub use operation::{FlowOperation, FlowResource, KernelTurn, NoPath, PathStage, ResourceUse};
 pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;
+pub use runtime_env::RuntimeEnv;
 pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost};
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
     MaxMinSolver, RateDemand, Stretch,
 };
 pub use storage::{EngineCost, IoCosts, IoCpu, MetaCosts, StoreKind, StoreModel, TargetRequest};
+pub use switches::{SwitchBundle, SwitchGraph, SwitchRoute};
