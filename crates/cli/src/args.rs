@@ -481,6 +481,10 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = PROCESSES)]
     pub(crate) ranks: Option<u32>,
+    /// Spread the processes over this many nodes of a simulated machine, as `srun --nodes` does.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
+        requires = "machine", requires = "ranks", help_heading = PROCESSES)]
+    pub(crate) nodes: Option<u32>,
     /// Target half width of the 95 % interval of the median, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive,
         help_heading = TIME)]
@@ -528,7 +532,8 @@ impl RunArgs {
 
     /// The settings of the engine, which the journal records. The memory follows from the machine.
     fn settings(&self) -> RunSettings {
-        let SamplingArgs { precision, case_budget, noise, repeat, ranks: _ } = self.sampling;
+        let SamplingArgs { precision, case_budget, noise, repeat, ranks: _, nodes: _ } =
+            self.sampling;
         let usual = RunSettings::default();
         RunSettings {
             precision: precision / 100.0,
@@ -635,6 +640,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = PROCESSES)]
     pub(crate) ranks: Option<u32>,
+    /// Plan for processes on this many nodes of a simulated machine.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
+        requires = "machine", requires = "ranks", help_heading = PROCESSES)]
+    pub(crate) nodes: Option<u32>,
     /// Plan what `run --quick` measures.
     #[arg(long, conflicts_with_all = ["suite", "case"], help_heading = CASES)]
     pub(crate) quick: bool,

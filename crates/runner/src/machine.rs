@@ -7,12 +7,12 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_flow::{DescError, MachineDesc, Network, RuntimeEnv, join_node};
 use pathline_gpu::management;
 use pathline_hal::Machine;
 use pathline_live::LiveMachine;
 use pathline_schema::{Bytes, Topology, did_you_mean};
-use pathline_sim::SimOptions;
+use pathline_sim::{SimOptions, ranks_of_nodes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -74,27 +74,24 @@ pub struct OpenMachine {
 }
 
 impl MachineModel {
-    /// A preset by name, or a description in a file.
+    /// A preset by name, or a description in a file. A cluster whose file names its node, by preset or
+    /// by a path from its own folder, becomes one description.
     ///
     /// # Errors
     /// There is no such preset or file, or it describes no machine.
     pub fn read(name: &str) -> Result<Self> {
-        let presets = MachineDesc::presets();
-        if let Some((_, text)) = presets.iter().find(|(known, _)| *known == name) {
-            return (name.to_owned(), (*text).to_owned()).try_into();
-        }
-        let text = read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
-            let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
-            match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
-                    "no machine is called '{name}' (there are {}{}), and as a file: {error}",
-                    known.join(", "),
-                    did_you_mean(name, known.iter().copied())
-                ),
-                _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
-            }
-        })?;
-        (name.to_owned(), text).try_into()
+        let text = machine_text(name)?;
+        let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+        let read_node = |node: &str| {
+            let is_preset = MachineDesc::presets().iter().any(|(known, _)| *known == node);
+            let file = if is_preset { node.into() } else { folder.join(node) };
+            machine_text(&file.to_string_lossy()).map_err(|error| DescError {
+                file: file.to_string_lossy().into_owned(),
+                reason: format!("{error:#}"),
+            })
+        };
+        let joined = join_node(name, &text, read_node)?;
+        (name.to_owned(), joined.unwrap_or(text)).try_into()
     }
 
     /// The description.
@@ -156,15 +153,7 @@ impl MachineChoice {
     ) -> Result<OpenMachine> {
         match (self, without) {
             (Self::Model(model), without) => {
-                let gpus = model.desc.topology().gpus.len();
-                // Its messages are priced from GPU to GPU, so ranks without one would measure nothing.
-                if gpus > 0 && options.ranks as usize > gpus {
-                    let (name, ranks) = (&model.desc.name, options.ranks);
-                    bail!(
-                        "--ranks {ranks}: {name} has {gpus} GPUs, and the model has one rank on each; use \
-                         --ranks {gpus} or fewer"
-                    );
-                }
+                check_ranks(&model.desc, options)?;
                 let env = RuntimeEnv::from_env(env);
                 let mut machine = pathline_sim::machine_with(&model.desc, env, options)?;
                 if without.is_some() {
@@ -203,6 +192,61 @@ impl HostMachine {
         let snapshot = pathline_topo::live(Vec::new());
         let topology = pathline_topo::from_snapshot("live", &snapshot);
         pathline_live::live_with(topology, &self.stores.requests())
+    }
+}
+
+/// The text of a preset or of a file.
+fn machine_text(name: &str) -> Result<String> {
+    let presets = MachineDesc::presets();
+    if let Some((_, text)) = presets.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
+    read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
+        let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
+                "no machine is called '{name}' (there are {}{}), and as a file: {error}",
+                known.join(", "),
+                did_you_mean(name, known.iter().copied())
+            ),
+            _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
+        }
+    })
+}
+
+/// Messages of a model go from GPU to GPU, so a rank without one would measure nothing.
+fn check_ranks(desc: &MachineDesc, options: &SimOptions) -> Result<()> {
+    let SimOptions { ranks, nodes, .. } = *options;
+    let (name, gpus) = (&desc.name, desc.topology().gpus.len());
+    if let Some(nodes) = nodes
+        && nodes > ranks
+    {
+        bail!(
+            "--nodes {nodes} with {ranks} ranks: each node needs a rank; use --ranks {nodes} or more"
+        );
+    }
+    let of_nodes = ranks_of_nodes(desc, options);
+    if let Some(cluster) = desc.cluster.as_ref().filter(|c| of_nodes.len() > c.nodes as usize) {
+        bail!(
+            "--ranks {ranks} takes {} nodes and {name} has {}; use fewer",
+            of_nodes.len(),
+            cluster.nodes
+        );
+    }
+    let most = of_nodes.into_iter().max().unwrap_or(0) as usize;
+    if gpus == 0 || most <= gpus {
+        return Ok(());
+    }
+    let enough = (ranks as usize).div_ceil(gpus);
+    match nodes {
+        None => bail!(
+            "--ranks {ranks}: {name} has {gpus} GPUs, and the model has one rank on each; use --ranks \
+             {gpus} or fewer, or --nodes {enough}"
+        ),
+        Some(nodes) => bail!(
+            "--ranks {ranks} --nodes {nodes}: a node of {name} has {gpus} GPUs, and the model has one \
+             rank on each; use --nodes {enough} or more"
+        ),
     }
 }
 

@@ -98,6 +98,7 @@ impl RunRequest {
                 .wrapping_add(self.settings.seed),
             jitter: self.settings.noise.unwrap_or(usual.jitter),
             ranks: self.job.as_ref().map_or(0, RankJob::count),
+            nodes: self.job.as_ref().and_then(RankJob::nodes),
             ..usual
         }
     }

@@ -62,12 +62,17 @@ pub struct MachineSurvey {
 impl MachineSurvey {
     /// Looks at a machine. `call_timeout` is for one call of a library.
     pub fn new(machine: &MachineChoice, call_timeout: Option<Duration>) -> Self {
-        Self::with_ranks(machine, call_timeout, 0)
+        Self::with_ranks(machine, call_timeout, 0, None)
     }
 
     /// The same with processes that measure together, none of which is started: on a host each is
-    /// taken to have every library.
-    pub fn with_ranks(machine: &MachineChoice, call_timeout: Option<Duration>, ranks: u32) -> Self {
+    /// taken to have every library. `nodes` is for a model, as in [`SimOptions`].
+    pub fn with_ranks(
+        machine: &MachineChoice,
+        call_timeout: Option<Duration>,
+        ranks: u32,
+        nodes: Option<u32>,
+    ) -> Self {
         match machine {
             MachineChoice::Host(host) => {
                 let mut survey = Self::host(host, call_timeout);
@@ -78,7 +83,7 @@ impl MachineSurvey {
                 }
                 survey
             }
-            MachineChoice::Model(model) => Self::model(model, ranks),
+            MachineChoice::Model(model) => Self::model(model, ranks, nodes),
         }
     }
 
@@ -94,9 +99,9 @@ impl MachineSurvey {
         Self { about, notes: choice.into_iter().chain(family.numbering_note()).collect() }
     }
 
-    fn model(model: &MachineModel, ranks: u32) -> Self {
+    fn model(model: &MachineModel, ranks: u32, nodes: Option<u32>) -> Self {
         let desc = model.desc();
-        let options = SimOptions { ranks, ..SimOptions::default() };
+        let options = SimOptions { ranks, nodes, ..SimOptions::default() };
         let machine = pathline_sim::machine_with(desc, RuntimeEnv::default(), &options).ok();
         let stores = machine.as_ref().and_then(|m| m.storage.as_ref());
         let stores = stores.map_or_else(Vec::new, |storage| storage.stores());

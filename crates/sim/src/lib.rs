@@ -30,6 +30,7 @@ use pathline_hal::{Driver, FileStorage, Machine, Monitor, RankGroup};
 use pathline_schema::Rank;
 
 pub use fault::{FaultOrder, InjectedFault};
+pub use ranks::ranks_of_nodes;
 
 /// How a simulated machine departs from the plain model.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +45,9 @@ pub struct SimOptions {
     /// Number of processes that measure together; none has libraries between processes if 0. One
     /// has all GPUs, of several each has the GPU of its number, if there is one.
     pub ranks: u32,
+    /// Equal nodes that the processes are spread over, in blocks whose sizes differ by at most one, as
+    /// `srun --nodes` does. None: of a cluster as few as the GPUs allow, otherwise one.
+    pub nodes: Option<u32>,
     /// Whether it has the files of the stores that its description names.
     pub files: bool,
 }
@@ -51,7 +55,7 @@ pub struct SimOptions {
 impl Default for SimOptions {
     /// A spread of 0.2 %, as of an idle machine, no faults, no libraries between processes, and all files.
     fn default() -> Self {
-        Self { seed: 0, jitter: 0.002, faults: Vec::new(), ranks: 0, files: true }
+        Self { seed: 0, jitter: 0.002, faults: Vec::new(), ranks: 0, nodes: None, files: true }
     }
 }
 
@@ -85,7 +89,7 @@ pub fn machine_with(
     let driver = driver::SimDriver { world: Rc::clone(&world), rank };
     let ranks = match options.ranks {
         0 => None,
-        n => Some(ranks::SimRanks::new(Rc::clone(&world), desc, switches, n)?),
+        _ => Some(ranks::SimRanks::new(Rc::clone(&world), desc, switches, options)?),
     };
     let has_files = options.files && !desc.stores.is_empty();
     let storage = storage::SimStorage::new(Rc::clone(&world), rank);

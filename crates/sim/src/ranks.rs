@@ -13,6 +13,7 @@ use pathline_schema::{
     VerifyResult, WireOp,
 };
 
+use crate::SimOptions;
 use crate::world::SimWorld;
 
 /// Why a transport is missing.
@@ -43,19 +44,19 @@ struct SimExchange {
 }
 
 impl SimRanks {
-    /// `count` of them on the node of `desc`, at least 1. One alone has all GPUs; of several each
-    /// has the one of its number.
+    /// As many as `options` say, at least 1. One alone has all GPUs of its node; of several each has the
+    /// GPU of its place among those of its node.
     pub(crate) fn new(
         world: Rc<RefCell<SimWorld>>,
         desc: &MachineDesc,
         switches: RuntimeEnv,
-        count: u32,
+        options: &SimOptions,
     ) -> std::result::Result<Self, DescError> {
         let layer = MessageLayer::new(desc)?;
         let software = desc.software.clone();
         let members = {
             let world = world.borrow();
-            members(&world.topology, &software, &desc.name, count)
+            members(&world.topology, &software, &desc.name, &ranks_of_nodes(desc, options))
         };
         // As elsewhere: unset means that copy engines copy.
         let sdma = switches.sdma != Some(false) && switches.peer_sdma != Some(false);
@@ -110,19 +111,33 @@ impl SimRanks {
     }
 }
 
-/// The processes themselves.
+/// Number of ranks on each node that has any. Without [`SimOptions::nodes`] ranks take as many nodes of a
+/// cluster as their GPUs need.
+pub fn ranks_of_nodes(desc: &MachineDesc, options: &SimOptions) -> Vec<u32> {
+    let count = options.ranks.max(1);
+    let gpus = u32::try_from(desc.healthy_topology().gpus.len()).unwrap_or(u32::MAX).max(1);
+    let needed = desc.cluster.as_ref().map_or(1, |_| count.div_ceil(gpus));
+    let nodes = options.nodes.unwrap_or(needed).clamp(1, count);
+    let (each, more) = (count / nodes, count % nodes);
+    (0..nodes).map(|node| each + u32::from(node < more)).collect()
+}
+
+/// The processes themselves, by the number of them on each node.
 fn members(
     topology: &Topology,
     software: &MessageSoftware,
     model: &str,
-    count: u32,
+    of_nodes: &[u32],
 ) -> Vec<RankMember> {
     let gpus: Vec<u32> = topology.gpus.iter().map(|g| g.index).collect();
-    (0..count.max(1))
-        .map(|rank| {
+    let count = of_nodes.iter().sum();
+    let places = (0u32..).zip(of_nodes).flat_map(|(node, &n)| (0..n).map(move |nth| (node, nth)));
+    (0..)
+        .zip(places)
+        .map(|(rank, (node, nth))| {
             let own = match count {
                 0 | 1 => gpus.clone(),
-                _ => gpus.get(rank as usize).copied().into_iter().collect(),
+                _ => gpus.get(nth as usize).copied().into_iter().collect(),
             };
             let home = own.first().and_then(|g| topology.gpus.iter().find(|x| x.index == *g));
             let numa = home.and_then(|g| g.numa).unwrap_or(0);
@@ -130,8 +145,11 @@ fn members(
             let (ways, without) = transports(software, own.is_empty(), count, model);
             RankMember {
                 rank: Rank(rank),
-                host: topology.host.hostname.clone(),
-                node: 0,
+                host: match of_nodes.len() {
+                    0 | 1 => topology.host.hostname.clone(),
+                    _ => format!("{}-{node}", topology.host.hostname),
+                },
+                node,
                 pid: 0,
                 gpus: own,
                 numa,

@@ -29,7 +29,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     args.select.check_stores()?;
     let machine = args.select.machine(&args.libraries)?;
     let ranks = args.select.own_ranks(args.ranks);
-    let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), ranks);
+    let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), ranks, args.nodes);
     let (about, env) = (&survey.about, switches());
     let tuned = tuned(about.world == WorldKind::Real, &args.select);
     let memory = args.select.memory.unwrap_or_else(|| half_of_free(&about.topology));

@@ -185,7 +185,8 @@ fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
         )),
         (None, asked) => {
             let count = args.select.own_ranks(asked);
-            Ok((count > 0).then_some(RankJob::Own { count }))
+            let nodes = args.sampling.nodes;
+            Ok((count > 0).then_some(RankJob::Own { count, nodes }))
         }
     }
 }

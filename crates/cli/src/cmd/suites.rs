@@ -19,7 +19,8 @@ pub(super) fn run(args: &SuitesArgs) -> Result<ExitKind> {
             stores: StorePlaces::default(),
         }),
     };
-    let survey = MachineSurvey::with_ranks(&machine, args.timeout.call(), args.ranks.unwrap_or(0));
+    let (limit, ranks) = (args.timeout.call(), args.ranks.unwrap_or(0));
+    let survey = MachineSurvey::with_ranks(&machine, limit, ranks, None);
     let (about, env, tuned) = (&survey.about, switches(), TunedKernels::known());
     let scope = about.scope(half_of_free(&about.topology));
     let scope = PlanScope { env: &env, tuned: &tuned, ..scope };

@@ -32,10 +32,12 @@ type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RankJob {
-    /// Children of the coordinator, on this node.
+    /// Children of the coordinator, on this node; of a simulated machine on one or several nodes.
     Own {
         /// Number of ranks.
         count: u32,
+        /// Nodes of a simulated machine that they are spread over; none leaves it to the machine.
+        nodes: Option<u32>,
     },
     /// Processes that a launcher started, this run's own among them as rank 0.
     Joined {
@@ -53,10 +55,17 @@ impl RankJob {
     pub fn is_own(&self) -> bool {
         matches!(self, Self::Own { .. })
     }
+    /// Nodes of a simulated machine, if they were named.
+    pub(crate) fn nodes(&self) -> Option<u32> {
+        match *self {
+            Self::Own { nodes, .. } => nodes,
+            Self::Joined { .. } => None,
+        }
+    }
     /// Number of ranks.
     pub fn count(&self) -> u32 {
         match *self {
-            Self::Own { count } | Self::Joined { count, .. } => count,
+            Self::Own { count, .. } | Self::Joined { count, .. } => count,
         }
     }
 }

@@ -143,7 +143,7 @@ impl RankProcesses {
     ) -> anyhow::Result<Self> {
         let (to, events) = channel();
         let (handles, notes) = match job {
-            RankJob::Own { count } => (start(*count, host, &to, &events)?, Vec::new()),
+            RankJob::Own { count, .. } => (start(*count, host, &to, &events)?, Vec::new()),
             RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &to)?,
         };
         Ok(Self {
