@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{Bytes, RankMember, StoreFacts, Topology};
 
+use crate::message_grid::MessageGrid;
 use crate::tuned::TunedKernels;
 
 /// Facts about a machine, known without using it.
@@ -25,6 +26,8 @@ pub struct PlanScope<'a> {
     pub draw: RandomDraw,
     /// Whether suites of one source take all GPUs as sources.
     pub all_pairs: bool,
+    /// Sizes and windows of suites of messages.
+    pub messages: MessageGrid,
     /// The processes of the run; empty in a run of one process.
     pub ranks: &'a [RankMember],
     /// The file stores of the run, by number.
@@ -47,6 +50,7 @@ impl<'a> PlanScope<'a> {
             tuned: &PLAIN,
             draw: RandomDraw::default(),
             all_pairs: false,
+            messages: MessageGrid::default(),
             ranks: &[],
             stores: &[],
         }

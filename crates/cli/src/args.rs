@@ -2,6 +2,7 @@
 
 mod analysis;
 mod health;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub(crate) use analysis::{
     ValidateArgs,
 };
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
+pub(crate) use messages::MessageArgs;
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -193,6 +195,8 @@ pub(crate) struct SelectArgs {
     /// every combination.
     #[arg(long)]
     pub(crate) all_pairs: bool,
+    #[command(flatten)]
+    pub(crate) messages: MessageArgs,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
 }

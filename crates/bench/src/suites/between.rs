@@ -8,14 +8,11 @@ use pathline_schema::{
     Unit, WireOp,
 };
 
-use super::{bystander, coarse_first, collective_threads, copies, sizes};
+use super::{bystander, coarse_first, collective_threads, copies};
+use crate::message_grid::{MessageGrid, OSU_WINDOW};
 use crate::needs::needs_driver;
 use crate::scope::PlanScope;
 
-/// OSU's window: messages in flight of a pair.
-pub(super) const WINDOW: u32 = 64;
-/// A window of large messages: its reply costs nothing in comparison.
-const SMALL_WINDOW: u32 = 4;
 /// Sizes at which groups of any number of ranks are compared.
 const QUOTED: [Bytes; 3] = [Bytes(8), Bytes::mib(1), Bytes::mib(256)];
 /// Sizes of collectives that are not swept.
@@ -30,12 +27,6 @@ const SAMPLED: [Bytes; 7] = [
 ];
 /// Sizes of reductions of each type and operation.
 const TYPE_SIZES: [Bytes; 3] = [Bytes::mib(64), Bytes::kib(1), Bytes::mib(1)];
-/// From this size on messages are large.
-const LARGE: Bytes = Bytes::mib(8);
-
-fn window(bytes: Bytes) -> u32 {
-    if bytes < LARGE { WINDOW } else { SMALL_WINDOW }
-}
 
 fn by(at: Unit, wire: MessageOp) -> Mover {
     Mover::Wire { at, wire }
@@ -108,8 +99,8 @@ pub(super) fn first_pair(ranks: &[RankMember], mem: MemKind) -> Option<(Place, P
     Some((place(a, mem)?, place(b, mem)?))
 }
 
-fn messages(from: Bytes, to: Bytes) -> Vec<Bytes> {
-    coarse_first(&sizes(from, to))
+fn messages(scope: &PlanScope<'_>, from: Bytes, to: Bytes) -> Vec<Bytes> {
+    coarse_first(&scope.messages.ascending(from, to))
 }
 
 /// Transports of a library, each with a kind of memory: device memory also staged by pathline, if
@@ -128,7 +119,7 @@ fn latency(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
         // Latency is usually quoted at 8 B.
-        let all = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
+        let all = messages(scope, Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
         cases.extend(all.map(|bytes| lone_case(flow(a, b, via, WireOp::Ping, bytes))));
     }
     cases
@@ -138,8 +129,8 @@ fn bandwidth(scope: &PlanScope<'_>, via: Transport, bidirectional: bool) -> Vec<
     let mut cases = Vec::new();
     for (via, mem) in kinds(scope.ranks, via) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
-        for bytes in messages(Bytes(1), Bytes::gib(1)) {
-            let op = WireOp::Send { window: window(bytes) };
+        for bytes in messages(scope, Bytes(1), Bytes::gib(1)) {
+            let op = WireOp::Send { window: scope.messages.window(bytes) };
             let there = flow(a, b, via, op, bytes);
             let back = bidirectional.then(|| flow(b, a, via, op, bytes));
             cases.push(Case::together([there].into_iter().chain(back).collect()));
@@ -170,15 +161,15 @@ const MIXED: [(MemKind, MemKind); 4] = [
 
 /// Round trips and windows of messages between unlike memories, at the sizes of equal ones. Of two
 /// processes, or of one with itself.
-fn mixed(ranks: [&RankMember; 2], via: Transport) -> Vec<Case> {
+fn mixed(scope: &PlanScope<'_>, ranks: [&RankMember; 2], via: Transport) -> Vec<Case> {
     let [a, b] = ranks;
     let mut cases = Vec::new();
     for (from, to) in MIXED {
         let Some((src, dst)) = place(a, from).zip(place(b, to)) else { continue };
-        let latency = messages(Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
+        let latency = messages(scope, Bytes(1), Bytes::mib(4)).into_iter().chain([Bytes(8)]);
         cases.extend(latency.map(|bytes| lone_case(flow(src, dst, via, WireOp::Ping, bytes))));
-        for bytes in messages(Bytes(1), Bytes::gib(1)) {
-            let op = WireOp::Send { window: window(bytes) };
+        for bytes in messages(scope, Bytes(1), Bytes::gib(1)) {
+            let op = WireOp::Send { window: scope.messages.window(bytes) };
             cases.push(lone_case(flow(src, dst, via, op, bytes)));
         }
     }
@@ -187,14 +178,15 @@ fn mixed(ranks: [&RankMember; 2], via: Transport) -> Vec<Case> {
 
 pub(super) fn mpi_mixed(scope: &PlanScope<'_>) -> Vec<Case> {
     let [a, b, ..] = scope.ranks else { return Vec::new() };
-    mixed([a, b], Transport::Mpi)
+    mixed(scope, [a, b], Transport::Mpi)
 }
 
 /// Also within one process, as ucx_perftest's loop-back: UCX copies between its memories.
 pub(super) fn ucx_mixed(scope: &PlanScope<'_>) -> Vec<Case> {
     let [a, ..] = scope.ranks else { return Vec::new() };
-    let mut cases = scope.ranks.get(1).map_or_else(Vec::new, |b| mixed([a, b], Transport::Ucx));
-    cases.extend(mixed([a, a], Transport::Ucx));
+    let mut cases =
+        scope.ranks.get(1).map_or_else(Vec::new, |b| mixed(scope, [a, b], Transport::Ucx));
+    cases.extend(mixed(scope, [a, a], Transport::Ucx));
     cases
 }
 
@@ -207,8 +199,8 @@ fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
     let mut cases = Vec::new();
     for mem in memories(scope.ranks) {
         let Some((a, b)) = first_pair(scope.ranks, mem) else { continue };
-        for bytes in messages(Bytes(8), Bytes::mib(128)) {
-            for window in BTreeSet::from([1, window(bytes)]) {
+        for bytes in messages(scope, Bytes(8), Bytes::mib(128)) {
+            for window in BTreeSet::from([1, scope.messages.window(bytes)]) {
                 cases.push(lone_case(flow(a, b, via, WireOp::Put { window }, bytes)));
                 cases.push(lone_case(flow(a, b, via, WireOp::Get { window }, bytes)));
             }
@@ -223,7 +215,7 @@ fn one_sided(scope: &PlanScope<'_>, via: Transport) -> Vec<Case> {
 /// waits.
 pub(super) fn mpi_pairs(scope: &PlanScope<'_>) -> Vec<Case> {
     let ranks = scope.ranks;
-    let send = WireOp::Send { window: WINDOW };
+    let send = WireOp::Send { window: OSU_WINDOW };
     let mut cases = Vec::new();
     for mem in
         memories(ranks).into_iter().filter(|&mem| matches!(mem, MemKind::Paged | MemKind::Vram))
@@ -277,7 +269,7 @@ pub(super) fn mpi_concurrent(scope: &PlanScope<'_>) -> Vec<Case> {
     for mem in memories(scope.ranks) {
         for bytes in [Bytes(8), Bytes::kib(64), Bytes::mib(4)] {
             for pairs in super::ladder(all) {
-                let op = WireOp::Send { window: window(bytes) };
+                let op = WireOp::Send { window: scope.messages.window(bytes) };
                 let pair = |(a, b): (&RankMember, &RankMember)| {
                     Some(flow(place(a, mem)?, place(b, mem)?, Transport::Mpi, op, bytes))
                 };
@@ -348,7 +340,7 @@ fn collectives(
             let chosen = if whole && !swept {
                 coarse_first(&SAMPLED)
             } else if whole {
-                let all = messages(Bytes(8), Bytes::gib(1));
+                let all = messages(scope, Bytes(8), Bytes::gib(1));
                 all.into_iter().chain(QUOTED.into_iter().filter(|b| b.0 > 8)).collect()
             } else {
                 QUOTED.to_vec()
@@ -485,7 +477,7 @@ pub(super) fn ucx(scope: &PlanScope<'_>) -> Vec<Case> {
 /// change, for every kind of memory. Settings of device-memory transports only for device memory.
 pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
     let sizes = [Bytes::kib(8), Bytes::kib(64), Bytes::mib(1), Bytes::mib(16), Bytes::mib(128)];
-    let windows = sizes.map(|bytes| (WireOp::Send { window: window(bytes) }, bytes));
+    let windows = sizes.map(|bytes| (WireOp::Send { window: scope.messages.window(bytes) }, bytes));
     let mut cases = Vec::new();
     // A model knows no setting, and messages without one are those of suite ucx.
     if scope.simulated {
@@ -537,12 +529,12 @@ fn ucx_pair(scope: &PlanScope<'_>) -> Option<ShmCopies> {
 
 /// Sizes of messages through shared memory: powers of two up to 4 MiB, where methods overtake each other
 /// and whose 128 KiB UCX's authors quote; larger ones in powers of four.
-fn shm_sizes(top: Bytes) -> Vec<Bytes> {
+fn shm_sizes(messages: MessageGrid, top: Bytes) -> Vec<Bytes> {
     const FINE: Bytes = Bytes::mib(4);
     let from = Bytes::kib(4);
     let fine = std::iter::successors(Some(from), |b| b.0.checked_mul(2).map(Bytes));
     let fine = fine.take_while(|&b| b <= FINE.min(top));
-    let mut sizes: BTreeSet<Bytes> = super::sizes(from, top).into_iter().collect();
+    let mut sizes: BTreeSet<Bytes> = messages.ascending(from, top).into_iter().collect();
     sizes.extend(fine);
     coarse_first(&sizes.into_iter().collect::<Vec<_>>())
 }
@@ -598,7 +590,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
     let top = Bytes(bystander::shared_cache(scope).0.saturating_mul(4).min(Bytes::gib(1).0));
     let mut cases = Vec::new();
     for near in distances(scope) {
-        for bytes in shm_sizes(top) {
+        for bytes in shm_sizes(scope.messages, top) {
             for op in [WireOp::Ping, WireOp::Send { window: 1 }, WireOp::Consume] {
                 let covered = |method: &(Transport, ShmCopies)| {
                     op != WireOp::Ping || wants_latency(scope, method)
@@ -741,13 +733,13 @@ mod tests {
     #[test]
     fn shared_memory_has_every_power_of_two_to_4_mib() {
         // 4 KiB x 2^0..2^10 are 11 sizes; then 16 and 64 MiB, and the largest, 96 MiB.
-        let mut sizes = shm_sizes(Bytes::mib(96));
+        let mut sizes = shm_sizes(MessageGrid::default(), Bytes::mib(96));
         sizes.sort();
         let fine = (0..11).map(|n| Bytes::kib(4 << n));
         let rest = [16, 64, 96].map(Bytes::mib);
         assert_eq!(sizes, fine.chain(rest).collect::<Vec<_>>());
         // A small cache ends the row sooner.
-        assert_eq!(shm_sizes(Bytes::kib(8)).len(), 2);
+        assert_eq!(shm_sizes(MessageGrid::default(), Bytes::kib(8)).len(), 2);
     }
 
     #[test]

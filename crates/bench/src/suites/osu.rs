@@ -90,7 +90,7 @@ pub(super) fn overlap(scope: &PlanScope<'_>) -> Vec<Case> {
 /// Persistent messages and collectives, each next to the same that is not.
 pub(super) fn persistent(scope: &PlanScope<'_>) -> Vec<Case> {
     let mut cases = Vec::new();
-    let window = super::between::WINDOW;
+    let window = crate::message_grid::OSU_WINDOW;
     let messages = [
         WireOp::Ping,
         WireOp::PersistentPing,
@@ -124,7 +124,7 @@ pub(super) fn windows(scope: &PlanScope<'_>) -> Vec<Case> {
             let ops = [
                 WireOp::Put { window: 1 },
                 WireOp::Get { window: 1 },
-                WireOp::Put { window: super::between::WINDOW },
+                WireOp::Put { window: crate::message_grid::OSU_WINDOW },
             ];
             for op in ops {
                 for window in kinds.into_iter().filter(usable) {

@@ -33,7 +33,7 @@ pub(super) fn mpi_peers(scope: &PlanScope<'_>) -> Vec<Case> {
             };
             cases.push((agent, 0, message(WireOp::Ping, SMALL)));
             for (nth, bytes) in (1..).zip(LARGE) {
-                let window = WireOp::Send { window: between::WINDOW };
+                let window = WireOp::Send { window: crate::message_grid::OSU_WINDOW };
                 cases.push((agent, nth, message(window, bytes)));
             }
         }

@@ -34,8 +34,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitKind> {
     let tuned = tuned(about.world == WorldKind::Real, &args.select);
     let memory = args.select.memory.unwrap_or_else(|| half_of_free(&about.topology));
     let (tuned, draw) = (&tuned, args.select.draw());
-    let all_pairs = args.select.all_pairs;
-    let scope = PlanScope { env: &env, tuned, draw, all_pairs, ..about.scope(memory) };
+    let (all_pairs, messages) = (args.select.all_pairs, args.select.messages.grid());
+    let scope = PlanScope { env: &env, tuned, draw, all_pairs, messages, ..about.scope(memory) };
     let mut plan = make_in(&scope, &args.select)?;
     if args.quick {
         plan = plan.quick();

@@ -268,8 +268,8 @@ fn scope<'a>(
 ) -> PlanScope<'a> {
     let memory = start.request.settings_on(&about.topology).memory;
     let draw = start.args.select.draw();
-    let all_pairs = start.args.select.all_pairs;
-    PlanScope { env: &start.switches, tuned, draw, all_pairs, ..about.scope(memory) }
+    let (all_pairs, messages) = (start.args.select.all_pairs, start.args.select.messages.grid());
+    PlanScope { env: &start.switches, tuned, draw, all_pairs, messages, ..about.scope(memory) }
 }
 
 /// Now, RFC 3339 in UTC, to the second.

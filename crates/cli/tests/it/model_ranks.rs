@@ -117,6 +117,12 @@ fn one_run_has_messages_by_engine_and_by_blit_next_to_direct_copies() {
     // 7 peers, 2 agents x 3 sizes by MPI and 3 movers x 2 sizes direct; 56 pairs with the flag.
     assert!(plan(&[]).starts_with("84 cases"), "{}", plan(&[]));
     assert!(plan(&["--all-pairs"]).starts_with("672 cases"));
+    // 1 B to 1 GiB are 2^0 to 2^30: 31 sizes of 4 kinds of memory, and of device memory staged.
+    let osu = ["--sizes", "pow2", "--window", "64", "--json"];
+    let args = ["plan", "--machine", "mi250x", "--ranks", "2", "--suite", "mpi-bandwidth"];
+    let cases = text(&[args.as_slice(), &osu].concat());
+    assert_eq!(cases.matches("[send-w64] x ").count(), 155, "{cases}");
+    assert_eq!(cases.lines().count(), 155);
     let osu = text(&["report", out.to_str().unwrap(), "--format", "osu"]);
     assert_eq!(osu.matches("Bandwidth Test").count(), 14, "{osu}");
 }
