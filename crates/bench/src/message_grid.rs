@@ -52,8 +52,8 @@ mod tests {
     use pathline_schema::{Rank, RankMember, Topology};
 
     use super::*;
+    use crate::plan::RunPlan;
     use crate::scope::PlanScope;
-    use crate::suites::between;
 
     /// 1 B to 1 GiB are 2^0 to 2^30: 31 sizes by 2, 16 by 4.
     #[test]
@@ -82,9 +82,9 @@ mod tests {
         let messages = MessageGrid { step: SizeStep::Two, window: Some(64) };
         let scope = PlanScope::new(&topology, Bytes::gib(1));
         let scope = PlanScope { ranks: &ranks, messages, ..scope };
-        let cases = between::mpi_bidirectional(&scope);
-        assert_eq!(cases.len(), 31);
-        let flows = cases.iter().flat_map(|case| &case.timed);
+        let plan = RunPlan::new(&scope, &["mpi-both-ways".to_owned()], &[]).unwrap();
+        assert_eq!(plan.entries.len(), 31);
+        let flows = plan.entries.iter().flat_map(|entry| &entry.case.timed);
         assert!(flows.clone().all(|flow| flow.by.to_string().ends_with("[send-w64]")));
         assert_eq!(flows.count(), 62);
     }
