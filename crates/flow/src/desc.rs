@@ -20,6 +20,7 @@ use crate::model::{
     maybe_gbs,
 };
 use crate::origin::{self, GpuNumbering, ModelConstant, OriginError, RawNumbering, RawOrigin};
+use crate::presets::PRESETS;
 use crate::storage::{IoCosts, StoreModel};
 
 /// The longest description that is read; the presets have 10 KiB.
@@ -68,16 +69,12 @@ pub struct MachineDesc {
     numberings: Vec<GpuNumbering>,
 }
 
-/// The descriptions that come with the program: name and text.
-const PRESETS: [(&str, &str); 2] = [
-    ("mi250x", include_str!("../presets/mi250x.toml")),
-    ("hgx-h200", include_str!("../presets/hgx-h200.toml")),
-];
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFile {
     name: String,
+    /// GPUs of the node that the description is of; all if it is left out.
+    slice: Option<Spanned<Vec<u32>>>,
     #[serde(default)]
     about: String,
     host: RawHost,
@@ -288,7 +285,7 @@ impl MachineDesc {
             time: raw.time.map_or(ideal.time, Spanned::into_inner),
             calls: raw.calls,
         };
-        Ok(Self {
+        let node = Self {
             name: raw.name,
             about: raw.about,
             file: file.to_string(),
@@ -304,7 +301,9 @@ impl MachineDesc {
             faults,
             constants,
             numberings,
-        })
+        };
+        let Some(slice) = raw.slice else { return Ok(node) };
+        node.slice(slice.get_ref()).map_err(|e| source.error(Some(slice.span()), e.reason))
     }
 
     /// The description of `text` with every time, rate and share of this origin multiplied by `factor`:
@@ -356,6 +355,11 @@ impl MachineDesc {
     /// Other numberings of the same GPUs that sources use.
     pub fn numberings(&self) -> &[GpuNumbering] {
         &self.numberings
+    }
+
+    pub(crate) fn cut_to(&mut self, faults: Vec<MachineFault>) {
+        self.faults = faults;
+        self.numberings.clear();
     }
 
     /// What is wrong with the machine.

@@ -217,9 +217,14 @@ impl NodeGraph {
         // The peaks of a discovered machine are laws; how its kernels share units is a model.
         let modelled = |rate: f64| Some(Rate(rate)).filter(|_| self.described);
         let (time, multiplies) = (modelled(1.0), modelled(multiplies));
+        let home = gpu.numa.filter(|_| self.model.gpu_memory.unified);
+        let memory = match home.and_then(|numa| self.numas.get(&numa)) {
+            Some(numa) => numa.memory,
+            None => self.resource(format!("gpu{g} HBM"), gpu.memory_peak),
+        };
         let node = GpuNode {
             queues,
-            memory: self.resource(format!("gpu{g} HBM"), gpu.memory_peak),
+            memory,
             memory_peak: known(gpu.memory_peak),
             peer_engines: self.resource(format!("gpu{g} copy engines to peers"), peer),
             host_engines: self.resource(format!("gpu{g} copy engines to host"), host),

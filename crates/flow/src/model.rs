@@ -115,6 +115,9 @@ pub(crate) struct GpuMemory {
     pub local_copy_gbs: f64,
     /// Whether that copy is a kernel of the runtime's rather than a copy engine.
     pub local_copy_by_kernel: bool,
+    /// Whether a GPU has no memory besides that of its NUMA domain.
+    #[serde(default)]
+    pub unified: bool,
 }
 
 /// Bytes that one kind of transfer puts on a link besides its payload.
@@ -405,6 +408,7 @@ impl NodeModel {
                 kernel_efficiency: 1.0,
                 local_copy_gbs: FREE,
                 local_copy_by_kernel: false,
+                unified: false,
             },
             fabric: FabricModel {
                 payload_bytes: 64.0,

@@ -8,3 +8,4 @@ mod measured;
 mod peaks;
 mod published;
 mod robust;
+mod slices;

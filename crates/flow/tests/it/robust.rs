@@ -200,7 +200,7 @@ proptest! {
     /// panic, and what is read predicts without one.
     #[test]
     fn a_changed_description_is_read_or_refused(
-        which in 0usize..2,
+        which in 0..MachineDesc::presets().len(),
         at in 0.0f64..1.0,
         length in 0usize..200,
         put in prop::sample::select(vec![

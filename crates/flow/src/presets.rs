@@ -1,0 +1,12 @@
+//! The machine descriptions that come with the program.
+
+/// Name and text of each.
+pub(crate) const PRESETS: [(&str, &str); 7] = [
+    ("mi250x", include_str!("../presets/mi250x.toml")),
+    ("hgx-h200", include_str!("../presets/hgx-h200.toml")),
+    ("hgx-h100", include_str!("../presets/hgx-h100.toml")),
+    ("mi300x", include_str!("../presets/mi300x.toml")),
+    ("mi300a", include_str!("../presets/mi300a.toml")),
+    ("mi100", include_str!("../presets/mi100.toml")),
+    ("v100", include_str!("../presets/v100.toml")),
+];
