@@ -31,7 +31,7 @@ pub struct ShippedTable {
 }
 
 /// All of them.
-pub static SHIPPED: [ShippedTable; 2] = [
+pub static SHIPPED: [ShippedTable; 7] = [
     ShippedTable::new(
         "mi250x",
         include_str!("../data/mi250x.csv"),
@@ -42,6 +42,37 @@ pub static SHIPPED: [ShippedTable; 2] = [
         "hgx-h200",
         include_str!("../data/hgx-h200.csv"),
         NodeRule::GpuName("H200"),
+        UnitNaming::Order,
+    ),
+    // The name of the SXM module; cards have others.
+    ShippedTable::new(
+        "hgx-h100",
+        include_str!("../data/hgx-h100.csv"),
+        NodeRule::GpuName("H100 80GB HBM3"),
+        UnitNaming::Order,
+    ),
+    ShippedTable::new(
+        "mi300x",
+        include_str!("../data/mi300x.csv"),
+        NodeRule::Wiring(LinkKind::Xgmi),
+        UnitNaming::Numbers,
+    ),
+    ShippedTable::new(
+        "mi300a",
+        include_str!("../data/mi300a.csv"),
+        NodeRule::Wiring(LinkKind::Xgmi),
+        UnitNaming::Numbers,
+    ),
+    ShippedTable::new(
+        "mi100",
+        include_str!("../data/mi100.csv"),
+        NodeRule::Wiring(LinkKind::Xgmi),
+        UnitNaming::Numbers,
+    ),
+    ShippedTable::new(
+        "v100",
+        include_str!("../data/v100.csv"),
+        NodeRule::GpuName("V100-SXM2"),
         UnitNaming::Order,
     ),
 ];
