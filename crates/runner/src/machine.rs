@@ -74,18 +74,23 @@ pub struct OpenMachine {
 }
 
 impl MachineModel {
-    /// A preset by name, or a description in a file. A cluster whose file names its node, by preset or
-    /// by a path from its own folder, becomes one description.
+    /// A preset by name, or a description in a file; `mi300x:0,1` and `node.toml:0-3` are some of the GPUs
+    /// of either ([`MachineDesc::slice`]). A cluster whose file names its node, by preset or by a path
+    /// from its own folder, becomes one description.
     ///
     /// # Errors
     /// There is no such preset or file, or it describes no machine.
     pub fn read(name: &str) -> Result<Self> {
-        let text = machine_text(name)?;
+        if let Some((node, gpus)) = slice_of(name).filter(|_| !Path::new(name).exists()) {
+            let text = format!("slice = {gpus:?}\n{}", read_description(node)?);
+            return (name.to_owned(), text).try_into();
+        }
+        let text = read_description(name)?;
         let folder = Path::new(name).parent().unwrap_or(Path::new(""));
         let read_node = |node: &str| {
             let is_preset = MachineDesc::presets().iter().any(|(known, _)| *known == node);
             let file = if is_preset { node.into() } else { folder.join(node) };
-            machine_text(&file.to_string_lossy()).map_err(|error| DescError {
+            read_description(&file.to_string_lossy()).map_err(|error| DescError {
                 file: file.to_string_lossy().into_owned(),
                 reason: format!("{error:#}"),
             })
@@ -108,6 +113,41 @@ impl MachineModel {
     pub fn sha256(&self) -> String {
         Sha256::digest(&self.text).iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// The text of a preset or of a file.
+fn read_description(name: &str) -> Result<String> {
+    let presets = MachineDesc::presets();
+    if let Some((_, text)) = presets.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
+    read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
+        let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
+                "no machine is called '{name}' (there are {}{}), and as a file: {error}",
+                known.join(", "),
+                did_you_mean(name, known.iter().copied())
+            ),
+            _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
+        }
+    })
+}
+
+/// A machine's name and the GPUs after its last colon: `0,1` or `0-3`, in the order that is written.
+fn slice_of(name: &str) -> Option<(&str, Vec<u32>)> {
+    const MOST: usize = 1024;
+    let (node, list) = name.rsplit_once(':')?;
+    let mut gpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        gpus.extend((first..=last).take(MOST));
+        if gpus.len() > MOST || first > last {
+            return None;
+        }
+    }
+    Some((node, gpus))
 }
 
 impl MachineChoice {
