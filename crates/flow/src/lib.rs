@@ -5,6 +5,7 @@
 
 mod cluster;
 mod cluster_file;
+mod core_rates;
 mod desc;
 mod duration;
 mod elements;
@@ -29,6 +30,7 @@ mod switches;
 
 pub use cluster::ClusterDesc;
 pub use cluster_file::join_node;
+pub use core_rates::{CoreCache, CoreRates};
 pub use desc::{DescError, MachineDesc};
 pub use duration::{
     EngineOrders, FlowDuration, SetDurations, SetPredictor, TimeRange, TimeUncertainty,
@@ -41,7 +43,7 @@ pub use operation::{FlowOperation, FlowResource, KernelTurn, NoPath, PathStage, 
 pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;
 pub use runtime_env::RuntimeEnv;
-pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost};
+pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost, SharedMemoryCost};
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
     MaxMinSolver, RateDemand, Stretch,

@@ -26,6 +26,9 @@ pub struct MessageSoftware {
     /// Share of an adapter that messages between nodes get.
     #[serde(default)]
     pub network: Option<NetworkCost>,
+    /// Memory that processes of a node share.
+    #[serde(default, rename = "shared-memory")]
+    pub shared_memory: Option<SharedMemoryCost>,
 }
 
 /// `[software.cray-mpich]`, `[software.ucx]`: an MPI that takes device pointers.
@@ -98,6 +101,36 @@ pub struct CclModel {
     /// The most rings that are looked for, both directions counted.
     #[serde(deserialize_with = "count")]
     pub max_channels: u32,
+}
+
+/// `[software.shared-memory]`: what it costs that a cache line moves from core to core, and what calls
+/// of the kernel add.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMemoryCost {
+    /// Time of the code around one message, without its cache lines, in ns.
+    #[serde(deserialize_with = "some_time")]
+    pub message_ns: f64,
+    /// Time until a core has a line that another core behind the same L3 wrote, in ns.
+    #[serde(deserialize_with = "some_time")]
+    pub same_l3_ns: f64,
+    /// The same behind another L3 of the same NUMA domain, in ns; longer by its distance to another
+    /// domain.
+    #[serde(deserialize_with = "some_time")]
+    pub other_l3_ns: f64,
+    /// Lines of other cores that one core waits for at once.
+    #[serde(deserialize_with = "count")]
+    pub lines_in_flight: u32,
+    /// A call that copies from process to process (process_vm_readv), without its bytes, in us.
+    #[serde(deserialize_with = "time")]
+    pub call_us: f64,
+    /// What such a call adds for each base page, in us.
+    #[serde(deserialize_with = "time")]
+    pub page_us: f64,
+    /// Share of the time of a single copy that remains where its loads bypass the caches and the
+    /// bytes lie behind another L3.
+    #[serde(deserialize_with = "share")]
+    pub single_past_share: f64,
 }
 
 /// `[software.network]`: what a message between nodes gets of its adapter.

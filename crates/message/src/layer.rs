@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::{DescError, MachineDesc, MessageSoftware, Network, NoPath, RuntimeEnv};
+use pathline_flow::{
+    CoreRates, DescError, MachineDesc, MessageSoftware, Network, NoPath, RuntimeEnv,
+};
+use pathline_schema::Case;
 
 use crate::bounds::MachinePeaks;
 use crate::exchange::{
@@ -12,6 +15,7 @@ use crate::exchange::{
 use crate::exchange_time::ExchangeTime;
 use crate::rings::{GpuRing, rings};
 use crate::scene::{ExchangeScene, NodeParts};
+use crate::shared_memory::{SharedMemory, SharedMemoryTime};
 use crate::{ccl, mpi, schedule};
 
 /// The most ranks that an exchange may have here.
@@ -25,6 +29,7 @@ type WantedRings = (Vec<u32>, usize);
 pub struct MessageLayer {
     machine: NodeParts,
     software: MessageSoftware,
+    cores: CoreRates,
     /// The machine file, for errors about missing sections.
     file: String,
     peaks: MachinePeaks,
@@ -43,7 +48,19 @@ impl MessageLayer {
         let machine = NodeParts::new(desc, network);
         let peaks = MachinePeaks::new(&machine.topology, &machine.network);
         let (software, file) = (desc.software.clone(), desc.file.clone());
-        Ok(Self { machine, software, file, peaks, rings: Mutex::default() })
+        let cores = desc.core_rates();
+        Ok(Self { machine, software, cores, file, peaks, rings: Mutex::default() })
+    }
+
+    /// How long the messages of a case take that go through memory which processes of a node share.
+    ///
+    /// # Errors
+    /// The description has no section `[software.shared-memory]`, or the case has other flows. The
+    /// message fits a table cell.
+    pub fn shared_memory(&self, case: &Case) -> Result<SharedMemoryTime, NoPath> {
+        let cost = self.software.shared_memory.as_ref();
+        let cost = cost.ok_or_else(|| self.lacks("shared-memory"))?;
+        SharedMemory { machine: &self.machine, cost, cores: &self.cores }.time(case)
     }
 
     /// How long an exchange takes, and why.
@@ -133,7 +150,10 @@ impl MessageLayer {
     }
 
     fn missing(&self, library: MessageLibrary) -> NoPath {
-        let word = library.word();
+        self.lacks(library.word())
+    }
+
+    fn lacks(&self, word: &str) -> NoPath {
         NoPath(format!(
             "{} does not describe {word}: no section [software.{word}]; add one, as in `pathline \
              machines mi250x`",

@@ -15,6 +15,7 @@ mod ring_packing;
 mod rings;
 mod scene;
 mod schedule;
+mod shared_memory;
 mod staged;
 mod transfer;
 
@@ -26,3 +27,4 @@ pub use exchange_case::exchange_of;
 pub use exchange_time::ExchangeTime;
 pub use layer::MessageLayer;
 pub use rings::{GpuRing, rings};
+pub use shared_memory::SharedMemoryTime;

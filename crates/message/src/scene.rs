@@ -159,6 +159,23 @@ impl NodeParts {
         self.path(&Flow { src: place(from), dst: place(to), by, bytes: Bytes(bytes.max(1)) })
     }
 
+    /// What a plain copy by one core takes of the memories of two domains.
+    pub(crate) fn plain_copy(&self, src: u32, dst: u32) -> Result<Vec<ResourceUse>, NoPath> {
+        let place = |n| Place::new(Unit::Numa(n), MemKind::Huge);
+        let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Plain };
+        let by = Mover::Cpu { at: Unit::Numa(dst), work, threads: 1 };
+        let bytes = Bytes::gib(1);
+        Ok(self.path(&Flow { src: place(src), dst: place(dst), by, bytes })?.uses)
+    }
+
+    /// The distance of two domains; 1 is that of a domain to itself.
+    pub(crate) fn distance(&self, from: u32, to: u32) -> f64 {
+        let row = self.topology.numa.iter().position(|domain| domain.id == to);
+        let domain = self.topology.numa.iter().find(|domain| domain.id == from);
+        let distance = domain.zip(row).and_then(|(domain, at)| domain.distances.get(at));
+        distance.map_or(1.0, |&distance| f64::from(distance) / 10.0)
+    }
+
     /// Queues stand after the network's resources and the adapters, with a capacity of 1.
     fn first_queue(&self) -> usize {
         self.network.resources().len() + 2 * self.adapters.len()

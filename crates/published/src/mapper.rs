@@ -127,7 +127,8 @@ impl<'a> RowMapper<'a> {
     fn check_units(&self, query: &MachineQuery) -> Result<(), UnmappedRow> {
         let MachineQuery::Case(case) = query else { return Ok(()) };
         for flow in case.flows() {
-            if [flow.src, flow.dst].iter().any(|place| place.rank != Rank(0)) {
+            let shared = flow.by.wire().is_some_and(|wire| wire.via.shares_memory());
+            if !shared && [flow.src, flow.dst].iter().any(|place| place.rank != Rank(0)) {
                 return unmapped("one process is simulated; write messages as an exchange");
             }
             for unit in [flow.src.unit, flow.dst.unit, flow.by.at()] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathline_flow::{DescError, MachineDesc, Network, RuntimeEnv};
 use pathline_message::MessageLayer;
-use pathline_schema::{Case, Flow, MigrateHow, Mover, Rate, Unit};
+use pathline_schema::{Case, Flow, MigrateHow, Mover, Ns, Rate, Unit, WireOp};
 
 use crate::number::{MachineAnswer, MachineQuery};
 use crate::report::ValidationPlan;
@@ -27,6 +27,7 @@ impl ValidationPlan {
         for query in self.queries() {
             let answer = match query {
                 MachineQuery::Case(case) if is_cpu_fault(case) => predict(&network, case),
+                MachineQuery::Case(case) if shares_memory(case) => shared_memory(&layer, case),
                 MachineQuery::Case(case) => {
                     to_run.push(case.clone());
                     continue;
@@ -53,6 +54,28 @@ fn is_cpu_fault(case: &Case) -> bool {
     let faults =
         |f: &Flow| matches!(f.by, Mover::Migrate { at: Unit::Numa(_), how: MigrateHow::Fault });
     case.timed.iter().any(faults)
+}
+
+/// Whether two processes of the node copy all its messages through memory that both reach.
+fn shares_memory(case: &Case) -> bool {
+    case.timed.iter().all(|flow| flow.by.wire().is_some_and(|wire| wire.via.shares_memory()))
+}
+
+/// A ping counts half its round trip, as osu_latency does, and a window each of its messages.
+fn shared_memory(layer: &MessageLayer, case: &Case) -> Result<MachineAnswer, String> {
+    let outcome = layer.shared_memory(case).map_err(|why| why.to_string())?;
+    let (mut rate, mut time_us) = (0.0, 0.0f64);
+    for (flow, each) in case.timed.iter().zip(outcome.each) {
+        let messages = match flow.by.wire().map(|wire| wire.op) {
+            Some(WireOp::Ping) => 2.0,
+            Some(op) => f64::from(op.window()),
+            None => 1.0,
+        };
+        let time = Ns(each.0 / messages);
+        rate += Rate::of(flow.bytes, time).gbs();
+        time_us = time_us.max(time.0 / 1e3);
+    }
+    Ok(MachineAnswer::of_case(rate, time_us))
 }
 
 fn predict(network: &Network, case: &Case) -> Result<MachineAnswer, String> {

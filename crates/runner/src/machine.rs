@@ -235,25 +235,6 @@ impl HostMachine {
     }
 }
 
-/// The text of a preset or of a file.
-fn machine_text(name: &str) -> Result<String> {
-    let presets = MachineDesc::presets();
-    if let Some((_, text)) = presets.iter().find(|(known, _)| *known == name) {
-        return Ok((*text).to_owned());
-    }
-    read_text(Path::new(name), MAX_DESCRIPTION).map_err(|error| {
-        let known: Vec<&str> = presets.iter().map(|(name, _)| *name).collect();
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => anyhow!(
-                "no machine is called '{name}' (there are {}{}), and as a file: {error}",
-                known.join(", "),
-                did_you_mean(name, known.iter().copied())
-            ),
-            _ => anyhow!("{name}: cannot be read as a machine description: {error}"),
-        }
-    })
-}
-
 /// Messages of a model go from GPU to GPU, so a rank without one would measure nothing.
 fn check_ranks(desc: &MachineDesc, options: &SimOptions) -> Result<()> {
     let SimOptions { ranks, nodes, .. } = *options;

@@ -274,6 +274,11 @@ impl Transport {
     pub const fn carrier(self) -> Self {
         if let Self::MpiStaged = self { Self::Mpi } else { self }
     }
+
+    /// Whether processes of one node copy through memory that both reach.
+    pub const fn shares_memory(self) -> bool {
+        matches!(self, Self::Shm | Self::Cma | Self::Xpmem)
+    }
 }
 
 impl fmt::Display for ShmCopies {

@@ -16,9 +16,6 @@ use pathline_schema::{
 use crate::SimOptions;
 use crate::world::SimWorld;
 
-/// Why a transport is missing.
-const NO_SHARED_MEMORY: &str = "a model has no processes that share memory; measure a real node";
-
 /// The processes of a model.
 pub(crate) struct SimRanks {
     world: Rc<RefCell<SimWorld>>,
@@ -108,6 +105,51 @@ impl SimRanks {
             }
             _ => exchange_of(case, &self.members, by),
         }
+    }
+
+    /// Whether all timed flows go through memory that processes share.
+    fn shares_memory(case: &Case) -> bool {
+        case.timed.iter().all(|flow| flow.by.wire().is_some_and(|wire| wire.via.shares_memory()))
+    }
+
+    fn copies(&self, case: &Case) -> std::result::Result<SimExchange, String> {
+        if !case.background.is_empty() {
+            return Err("the model of messages has no background load".into());
+        }
+        let outcome = self.layer.shared_memory(case).map_err(|path| path.0)?;
+        let flows = case.timed.iter().zip(&outcome.each).map(|(flow, time)| {
+            let by_rank = [flow.src.rank, flow.dst.rank].map(|rank| (rank, time.0));
+            (time.0, BTreeMap::from(by_rank))
+        });
+        Ok(SimExchange { flows: flows.collect(), engine: format!("{}, a model", outcome.how) })
+    }
+
+    fn messages(&self, case: &Case) -> std::result::Result<SimExchange, String> {
+        let (exchange, ranks) = self.exchange(case)?;
+        let outcome = self.layer.time(&exchange).map_err(|path| path.0)?;
+        // The layer returns a window's time per message, and half of a ping's round trip.
+        let passes = match &exchange.what {
+            ExchangeOp::Send { window, .. } => f64::from(*window),
+            ExchangeOp::Ping { .. } => 2.0,
+            ExchangeOp::Collective { .. } => 1.0,
+        };
+        let each = |i: usize| outcome.each.get(i).map_or(outcome.time.0, |ns| ns.0) * passes;
+        let flows = ranks
+            .into_iter()
+            .enumerate()
+            .map(|(nth, ranks)| {
+                let mut by_rank = BTreeMap::new();
+                for (i, rank) in ranks.into_iter().enumerate() {
+                    let collective = matches!(exchange.what, ExchangeOp::Collective { .. });
+                    let time = each(if collective { i } else { nth });
+                    let slot = by_rank.entry(rank).or_insert(0.0);
+                    *slot = f64::max(*slot, time);
+                }
+                (by_rank.values().copied().fold(0.0, f64::max), by_rank)
+            })
+            .collect();
+        let engine = format!("{}: {}, a model", exchange.by, outcome.algorithm);
+        Ok(SimExchange { flows, engine })
     }
 }
 
@@ -204,7 +246,18 @@ fn transports(software: &MessageSoftware, no_gpu: bool, count: u32, model: &str)
         without.insert(via, why);
     }
     for via in [Transport::Shm, Transport::Cma, Transport::Xpmem] {
-        without.insert(via, NO_SHARED_MEMORY.to_owned());
+        let why = match &software.shared_memory {
+            _ if count <= 1 => "one process sends to nobody: --ranks 2 or more".to_owned(),
+            Some(_) => {
+                present.insert(via, "copies between cores, a model".to_owned());
+                continue;
+            }
+            None => format!(
+                "the description of {model} has no section [software.shared-memory]; add one, as \
+                 `pathline machines mi250x` has it"
+            ),
+        };
+        without.insert(via, why);
     }
     (present, without)
 }
@@ -220,34 +273,14 @@ impl RankGroup for SimRanks {
             CallError::unsupported("ranks.bind", case.to_string(), why)
                 .or_try("measure it on a real node")
         };
-        let (exchange, ranks) = self.exchange(case).map_err(no)?;
-        let outcome = self.layer.time(&exchange).map_err(|path| no(path.0))?;
-        // The layer returns a window's time per message, and half of a ping's round trip.
-        let passes = match &exchange.what {
-            ExchangeOp::Send { window, .. } => f64::from(*window),
-            ExchangeOp::Ping { .. } => 2.0,
-            ExchangeOp::Collective { .. } => 1.0,
+        let bound = match Self::shares_memory(case) {
+            true => self.copies(case).map_err(no)?,
+            false => self.messages(case).map_err(no)?,
         };
-        let each = |i: usize| outcome.each.get(i).map_or(outcome.time.0, |ns| ns.0) * passes;
-        let flows = ranks
-            .into_iter()
-            .enumerate()
-            .map(|(nth, ranks)| {
-                let mut by_rank = BTreeMap::new();
-                for (i, rank) in ranks.into_iter().enumerate() {
-                    let collective = matches!(exchange.what, ExchangeOp::Collective { .. });
-                    let time = each(if collective { i } else { nth });
-                    let slot = by_rank.entry(rank).or_insert(0.0);
-                    *slot = f64::max(*slot, time);
-                }
-                (by_rank.values().copied().fold(0.0, f64::max), by_rank)
-            })
-            .collect();
-        let engine = format!("{}: {}, a model", exchange.by, outcome.algorithm);
         let mut state = self.state.borrow_mut();
         state.next += 1;
         let id = ExchangeId(state.next);
-        state.bound.insert(id, SimExchange { flows, engine });
+        state.bound.insert(id, bound);
         Ok(id)
     }
 

@@ -81,7 +81,7 @@ fn table(
                 "no published values of '{}' come with pathline (of {} they do); name a table with \
                  --against",
                 desc.name,
-                known.join(" and ")
+                known.join(", ")
             )
         });
     };

@@ -152,7 +152,6 @@ fn unmodelled_exchanges_are_refused() {
         ("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce-inplace] x 8B", "in place"),
         ("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 8B graph", "graph"),
         ("r0.numa3.paged > r1.numa3.paged by ccl@numa3[ping] x 8B", "device memory only"),
-        ("r0.numa3.huge > r1.numa3.huge by shm@numa3[consume,memcpy+memcpy] x 8B", "no shm"),
         ("r0.gpu0.vram > r8.gpu8.vram by mpi@gpu0[ping] x 8B", "not in this run"),
     ] {
         let case: Case = case.parse().unwrap();
@@ -162,7 +161,6 @@ fn unmodelled_exchanges_are_refused() {
     }
     let members = ranks.members();
     assert_eq!((members[0].gpus.clone(), members[0].numa), (vec![0], 3));
-    assert!(members[0].without[&Transport::Shm].contains("share memory"));
     assert!(members[8].without[&Transport::Mpi].contains("fewer --ranks"));
 }
 
@@ -230,4 +228,31 @@ fn two_nodes_come_out_as_published() {
         let text = format!("all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x {bytes}B");
         same(Ns(mean * 1e3), exchange_time(&text).mean.0);
     }
+}
+
+/// Processes of a model share memory: cores of one L3 and of two give different times, each that of the
+/// model of lines, and a pair of ranks has no L3 in common across domains.
+#[test]
+fn processes_share_memory() {
+    let machine = node("mi250x", 4, RuntimeEnv::default());
+    let ranks = machine.ranks.as_deref().unwrap();
+    for via in [Transport::Shm, Transport::Cma, Transport::Xpmem] {
+        assert!(ranks.members().iter().all(|member| member.ways.contains_key(&via)));
+    }
+    let layer = MessageLayer::new(&MachineDesc::preset("mi250x").unwrap()).unwrap();
+    let time = |near: &str| {
+        let case = format!("r0.numa3.huge > r1.numa3.huge by shm@numa3[ping,{near}] x 128KiB");
+        let took = run(ranks, &case, 3);
+        same(took[0].elapsed, 3.0 * layer.shared_memory(&case.parse().unwrap()).unwrap().each[0].0);
+        took[0].elapsed.0
+    };
+    let [same_l3, other_l3] = ["memcpy+memcpy,same-l3", "memcpy+memcpy,other-l3"].map(time);
+    assert!(other_l3 > 3.0 * same_l3, "{same_l3} {other_l3}");
+    let apart = "r0.numa3.huge > r2.numa1.huge by shm@numa3[ping,memcpy+memcpy,same-l3] x 8B";
+    let refused = ranks.bind(&apart.parse().unwrap(), &CpuSet::default()).unwrap_err();
+    assert!(refused.to_string().contains("no L3 has cores"), "{refused}");
+    // A description without the costs of lines has the reason.
+    let machine = node("hgx-h200", 2, RuntimeEnv::default());
+    let members = machine.ranks.as_deref().unwrap().members();
+    assert!(members[0].without[&Transport::Shm].contains("[software.shared-memory]"));
 }
