@@ -124,12 +124,15 @@ impl MachinePeaks {
             }
             ExchangeOp::Collective { op, over } => {
                 let mut cut = self.cut(*op, over, bytes);
-                if matches!(op, Collective::AllToAll | Collective::AllToAllV) {
-                    let parts = message_parts(*op, over, bytes);
-                    let routed = self.routed(parts.into_iter());
-                    if routed.0 > cut.0 {
-                        cut = routed;
+                let routed = match op {
+                    Collective::AllToAll => self.all_to_all(over, bytes),
+                    Collective::AllToAllV => {
+                        self.routed(message_parts(*op, over, bytes).into_iter())
                     }
+                    _ => (0.0, String::new()),
+                };
+                if routed.0 > cut.0 {
+                    cut = routed;
                 }
                 (passes(*op), cut)
             }
@@ -174,17 +177,56 @@ impl MachinePeaks {
     /// Every pair's bytes over the fabric's own routes, equal parts where there are equal routes:
     /// the fullest stretch decides.
     fn routed(&self, messages: impl Iterator<Item = MessagePart>) -> (f64, String) {
-        let mut load: BTreeMap<(u32, UnitStep), (f64, f64)> = BTreeMap::new();
-        let mut add = |node: u32, lane: UnitStep, bytes: f64, peak: f64| {
-            load.entry((node, lane)).or_insert((0.0, peak)).0 += bytes;
-        };
         let mut between = BTreeMap::new();
+        let mut local = Vec::new();
         for (a, b, bytes) in messages {
             if a.node != b.node {
                 *between.entry((a.node, true)).or_insert(0.0) += bytes;
                 *between.entry((b.node, false)).or_insert(0.0) += bytes;
                 continue;
             }
+            local.push((a, b, bytes));
+        }
+        self.loaded(local.into_iter(), between)
+    }
+
+    /// The same of an all-to-all, whose messages between nodes are counted, not listed.
+    fn all_to_all(&self, over: &[ExchangeMember], bytes: f64) -> (f64, String) {
+        let mut nodes: BTreeMap<u32, Vec<ExchangeMember>> = BTreeMap::new();
+        for &member in over {
+            nodes.entry(member.node).or_default().push(member);
+        }
+        let (n, part) = (over.len() as f64, bytes / over.len() as f64);
+        let mut between = BTreeMap::new();
+        let mut sides: Vec<&Vec<ExchangeMember>> = Vec::new();
+        for (&node, members) in &nodes {
+            let k = members.len() as f64;
+            for out in [true, false].into_iter().filter(|_| k < n) {
+                between.insert((node, out), k * (n - k) * part);
+            }
+            let gpus =
+                |members: &[ExchangeMember]| members.iter().map(|m| m.gpu).collect::<Vec<_>>();
+            // Nodes with the same members have the same loads within.
+            if !sides.iter().any(|known| gpus(known) == gpus(members)) {
+                sides.push(members);
+            }
+        }
+        let pairs = sides.into_iter().flat_map(|members| {
+            members.iter().flat_map(move |&a| members.iter().map(move |&b| (a, b, part)))
+        });
+        self.loaded(pairs.filter(|(a, b, _)| a != b), between)
+    }
+
+    fn loaded(
+        &self,
+        local: impl Iterator<Item = MessagePart>,
+        between: BTreeMap<(u32, bool), f64>,
+    ) -> (f64, String) {
+        let mut load: BTreeMap<(u32, UnitStep), (f64, f64)> = BTreeMap::new();
+        let mut add = |node: u32, lane: UnitStep, bytes: f64, peak: f64| {
+            load.entry((node, lane)).or_insert((0.0, peak)).0 += bytes;
+        };
+        for (a, b, bytes) in local {
             for &(lane, part, peak) in self.route(a.gpu, b.gpu).iter() {
                 add(a.node, lane, part * bytes, peak);
             }
@@ -236,17 +278,26 @@ impl MachinePeaks {
         let n = over.len() as f64;
         let Some(root) = over.first() else { return (0.0, String::new()) };
         let mut worst = (0.0, NOTHING.to_string());
-        let nodes: BTreeSet<u32> = over.iter().map(|m| m.node).collect();
-        for &node in &nodes {
+        let mut nodes: BTreeMap<u32, Vec<(usize, ExchangeMember)>> = BTreeMap::new();
+        for (at, &member) in over.iter().enumerate() {
+            nodes.entry(member.node).or_default().push((at, member));
+        }
+        let mut known = BTreeSet::new();
+        for (&node, members) in &nodes {
+            // Where all parts are equal, nodes with the same members have the same cuts.
+            let gpus: Vec<u32> = members.iter().map(|(_, m)| m.gpu).collect();
+            if !op.is_uneven() && !known.insert((gpus, node == root.node)) {
+                continue;
+            }
             for side in self.sides() {
                 let inside = |m: &&ExchangeMember| m.node == node && side.contains(&m.gpu);
-                let k = over.iter().filter(inside).count() as f64;
+                let own = || members.iter().filter(|(_, m)| inside(&m));
+                let k = own().count() as f64;
                 if k == 0.0 || k == n {
                     continue;
                 }
                 let has_root = inside(&root);
-                let held = (0..over.len()).filter(|&at| over.get(at).is_some_and(|m| inside(&m)));
-                let held: f64 = held.map(|at| part_bytes(op, over.len(), at, bytes)).sum();
+                let held: f64 = own().map(|(at, _)| part_bytes(op, over.len(), *at, bytes)).sum();
                 // Bytes that must leave the side and enter it; links are full duplex.
                 let (out, into) = match op {
                     Collective::AllToAllV => {

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use pathline_flow::{CclModel, NoPath, RateDemand};
 use pathline_schema::Collective;
 
+use crate::all_to_all::AllToAllFlows;
 use crate::bounds::{MessagePart, message_parts};
 use crate::exchange::ExchangeMember;
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::rings::GpuRing;
 use crate::scene::{ByteCarrier, ExchangeScene};
-use crate::transfer::{ScheduledTransfer, TransferRoute, ends, rates};
+use crate::symmetric::ends;
+use crate::transfer::{ScheduledTransfer, TransferRoute, rates};
 
 /// A protocol: how chunks and the flags of their arrival travel.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +99,9 @@ pub(crate) fn collective(
         rings: streams.rates.len().max(1) as f64,
         rate: streams.rates.iter().copied().fold(f64::INFINITY, f64::min),
     };
+    let hops = streams.latency;
+    let protocols =
+        |ccl| protocols(ccl).map(|p| ChunkProtocol { net_step: p.net_step + hops, ..p });
     let base = ccl.base_us * 1e3;
     let ring = protocols(ccl).map(|p| (shape.ring(p), p));
     let (mut time, protocol) = if ring[0].0 <= ring[1].0 { ring[0] } else { ring[1] };
@@ -120,6 +125,8 @@ pub(crate) fn collective(
     let total = base + time;
     // Moving bytes, rather than steps, takes most of the time.
     let moves = shape.moved() / rate >= 0.5 * time;
+    let edges = streams.edges.iter();
+    let loads = scene.loads(edges.map(|path| (path.uses.as_slice(), shape.moved())));
     let bound_by = if moves { streams.full } else { Vec::new() };
     let rings = rings.to_vec();
     let each = vec![total; over.len()];
@@ -132,6 +139,7 @@ pub(crate) fn collective(
         steps,
         rings,
         bound_by,
+        loads,
     })
 }
 
@@ -213,6 +221,9 @@ struct RingEdges {
     /// Of each ring, GB/s.
     rates: Vec<f64>,
     full: Vec<String>,
+    edges: Vec<Arc<TransferRoute>>,
+    /// What switches between nodes add to a step, at most, ns.
+    latency: f64,
 }
 
 impl RingEdges {
@@ -224,6 +235,7 @@ impl RingEdges {
         let mut loads = vec![(0u32, 0u32); scene.machine.adapters.len()];
         // With one GPU a node there is no ring within it, and one stream between nodes.
         let mut edges: Vec<(usize, Arc<TransferRoute>)> = Vec::new();
+        let mut latency = 0.0f64;
         for (i, ring) in rings.iter().enumerate() {
             let order = if nodes.len() > 1 {
                 opened(scene, &ring.gpus, &mut loads)?
@@ -235,7 +247,11 @@ impl RingEdges {
                 .flat_map(|&(node, _)| order.iter().map(move |&gpu| ExchangeMember { node, gpu }))
                 .collect();
             for (&a, &b) in around.iter().zip(around.iter().cycle().skip(1)) {
-                edges.push((i, scene.device(ByteCarrier::Kernel, a, b)?));
+                let path = scene.device(ByteCarrier::Kernel, a, b)?;
+                if a.node != b.node {
+                    latency = latency.max(path.alpha);
+                }
+                edges.push((i, path));
             }
         }
         // A ring is as fast as its slowest edge; what its other edges leave, others can have.
@@ -262,7 +278,8 @@ impl RingEdges {
                 *cap = path.cap.min(ring * (1.0 + 1e-7));
             }
         }
-        Ok(Self { rates: ring_rates, full })
+        let edges = edges.into_iter().map(|(_, path)| path).collect();
+        Ok(Self { rates: ring_rates, full, edges, latency })
     }
 }
 
@@ -301,10 +318,65 @@ fn by_messages(
     over: &[ExchangeMember],
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
+    if op == Collective::AllToAll && over.len() > LEAST_CLASSES {
+        return all_to_all(scene, ccl, over, bytes);
+    }
     let parts = message_parts(op, over, bytes);
     let outcome = direct(scene, ccl, &parts)?;
     let each = vec![outcome.time; over.len()];
     Ok(AlgorithmTime { mean: outcome.time, each, pairs: 1, ..outcome })
+}
+
+/// More ranks of an all_to_all are solved by classes of nodes.
+const LEAST_CLASSES: usize = 64;
+
+/// All to all by classes of messages, as [`direct`] has them one by one.
+fn all_to_all(
+    scene: &ExchangeScene<'_>,
+    ccl: &CclModel,
+    over: &[ExchangeMember],
+    bytes: f64,
+) -> Result<AlgorithmTime, NoPath> {
+    let flows = AllToAllFlows::new(scene, over)?;
+    let (n, base) = (over.len() as f64, ccl.base_us * 1e3);
+    let hop = scene.machine.fabric.as_ref().map_or(0.0, |fabric| fabric.graph.hop_ns());
+    let part = bytes / n;
+    let mut best: Option<(f64, ChunkProtocol)> = None;
+    for p in protocols(ccl) {
+        let start = |hops: Option<u32>| match hops {
+            None => p.step,
+            Some(hops) => p.net_step + hop * f64::from(hops),
+        };
+        let ends = flows.ends(part / p.share, start);
+        let last = ends.iter().map(|(end, _)| *end).fold(0.0, f64::max);
+        if best.is_none_or(|(time, _)| last < time) {
+            best = Some((last, p));
+        }
+    }
+    let (moved, protocol) = best.ok_or_else(|| NoPath("no protocol is known".into()))?;
+    let time = base + moved;
+    let steps = vec![
+        format!("launch and channels: {}", us(base)),
+        format!(
+            "{:.0} transfers of {part:.0} B at once, {} classes of them: {}",
+            n * (n - 1.0),
+            flows.len(),
+            us(moved)
+        ),
+    ];
+    let moves = moved >= 2.0 * protocol.step;
+    let loads = scene.counts_loads.then(|| flows.loads(part / protocol.share));
+    Ok(AlgorithmTime {
+        time,
+        mean: time,
+        each: vec![time; over.len()],
+        pairs: 1,
+        algorithm: format!("direct, {}", protocol.name),
+        steps,
+        bound_by: if moves { flows.full() } else { Vec::new() },
+        loads: loads.unwrap_or_default(),
+        ..AlgorithmTime::default()
+    })
 }
 
 /// Messages of pairs, each launched on its own: calls on one stream follow each other, so a window
@@ -329,10 +401,10 @@ fn direct(
     for p in protocols(ccl) {
         let mut transfers = Vec::new();
         for &(a, b, part) in messages {
-            let start = if a.node == b.node { p.step } else { p.net_step };
             // LL moves more than its payload; the rest is flags and waiting.
             let bytes = part / p.share;
             let path = scene.device(ByteCarrier::Kernel, a, b)?;
+            let start = if a.node == b.node { p.step } else { p.net_step + path.alpha };
             transfers.push(ScheduledTransfer { path, bytes, start, tail: 0.0, after: Vec::new() });
         }
         let base = ccl.base_us * 1e3;
@@ -357,6 +429,7 @@ fn direct(
                 steps,
                 rings: Vec::new(),
                 bound_by: if moves { full } else { Vec::new() },
+                loads: scene.loads(transfers.iter().map(|t| (t.path.uses.as_slice(), t.bytes))),
             });
         }
     }
@@ -368,4 +441,108 @@ fn sizes(messages: &[MessagePart]) -> String {
     let sizes = || messages.iter().map(|(_, _, bytes)| *bytes);
     let (least, most) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(0.0, f64::max));
     if least < most { format!("{least:.0} to {most:.0} B") } else { format!("{most:.0} B") }
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
+
+    use super::*;
+    use crate::scene::NodeParts;
+
+    fn parts(nodes: u32, network: &str) -> (NodeParts, CclModel) {
+        let preset = MachineDesc::presets().iter().find(|(name, _)| *name == "mi250x").unwrap().1;
+        let text = format!("[cluster]\nnodes = {nodes}\nnode = \"mi250x\"\n{network}");
+        let text = join_node("c.toml", &text, |_| Ok(preset.to_owned())).unwrap().unwrap();
+        let desc = MachineDesc::parse("c.toml", &text).unwrap();
+        let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+        (NodeParts::new(&desc, network), desc.software.rccl.clone().unwrap())
+    }
+
+    fn members(nodes: u32, gpus: &[u32]) -> Vec<ExchangeMember> {
+        let all = (0..nodes).flat_map(|node| gpus.iter().map(move |&gpu| (node, gpu)));
+        all.map(|(node, gpu)| ExchangeMember { node, gpu }).collect()
+    }
+
+    const HEAD: &str = "[cluster.network]\nlink_gbs = 25\nhop_ns = 300\n";
+
+    /// Tapered trees with a last switch that is half empty, a dragonfly whose routers differ, rails with
+    /// and without a spine, and a chain of three unequal switches: by classes as one by one.
+    #[test]
+    fn classes_of_an_all_to_all_are_its_messages_one_by_one() {
+        let attach: Vec<u32> = (0..16).map(|at| at / 6).collect();
+        let chain = format!(
+            "shape = \"links\"\nswitches = 3\nlink = [{{a=0,b=1,width=2}},{{a=1,b=2}}]\nattach = {attach:?}"
+        );
+        let all: Vec<u32> = (0..8).collect();
+        for (nodes, gpus, network) in [
+            (3, all.as_slice(), String::new()),
+            (3, &all, format!("{HEAD}shape = \"fat-tree\"\nlevels = 2\nradix = 12\ntaper = 2")),
+            (
+                5,
+                &[0, 1, 6],
+                format!("{HEAD}shape = \"fat-tree\"\nlevels = 3\nradix = 12\ntaper = 2"),
+            ),
+            (
+                5,
+                &[0, 3, 4],
+                format!(
+                    "{HEAD}shape = \"dragonfly\"\ngroups = 3\nrouters = 2\nrouter_adapters = 4"
+                ),
+            ),
+            (4, &[0, 2, 5], format!("{HEAD}shape = \"rails\"\nlevels = 1\nradix = 8")),
+            (
+                4,
+                &[0, 2, 5],
+                format!("{HEAD}shape = \"rails\"\nlevels = 1\nradix = 8\nspine_links = 1"),
+            ),
+            (4, &[1, 2, 7], format!("{HEAD}{chain}")),
+        ] {
+            let (machine, ccl) = parts(nodes, &network);
+            let over = members(nodes, gpus);
+            let mut scene = ExchangeScene::new(&machine, &over).unwrap();
+            scene.counts_loads = true;
+            for bytes in [4096.0, 64e6] {
+                let classes = all_to_all(&scene, &ccl, &over, bytes).unwrap();
+                let messages = message_parts(Collective::AllToAll, &over, bytes);
+                let listed = direct(&scene, &ccl, &messages).unwrap();
+                let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
+                assert!(
+                    near(classes.time, listed.time),
+                    "{network}: {} {}",
+                    classes.time,
+                    listed.time
+                );
+                assert_eq!(classes.algorithm, listed.algorithm);
+                assert_eq!(classes.loads.len(), listed.loads.len());
+                for (at, (a, b)) in classes.loads.iter().zip(&listed.loads).enumerate() {
+                    assert!(near(*a, *b), "{network}: {}: {a} {b}", scene.resource_name(at as u32));
+                }
+                assert_eq!(classes.bound_by.is_empty(), listed.bound_by.is_empty());
+                for name in &classes.bound_by {
+                    let name = name.split(" and ").next().unwrap().to_owned();
+                    assert!(listed.bound_by.contains(&name), "{name}: {:?}", listed.bound_by);
+                }
+            }
+        }
+    }
+
+    /// 8 nodes of 8 GPUs on edge switches of 8 ports down (2 nodes) and 4 up, 25 x 0.953 GB/s each. Of a
+    /// node's 8 x 56 messages to others 8 x 48 leave its switch: 16 ranks send 48 parts each over 4 links.
+    #[test]
+    fn a_tapered_tree_binds_an_all_to_all() {
+        let tree = format!("{HEAD}shape = \"fat-tree\"\nlevels = 2\nradix = 12\ntaper = 2");
+        let (machine, ccl) = parts(8, &tree);
+        let over = members(8, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        let scene = ExchangeScene::new(&machine, &over).unwrap();
+        let bytes = 64e9;
+        let found = all_to_all(&scene, &ccl, &over, bytes).unwrap();
+        let by_uplinks = 16.0 * 48.0 * (bytes / 64.0) / (4.0 * 25.0 * 0.953);
+        assert!((found.time / by_uplinks - 1.0).abs() < 1e-3, "{} {by_uplinks}", found.time);
+        assert!(
+            found.bound_by.iter().any(|name| name.contains("edge0 > core")),
+            "{:?}",
+            found.bound_by
+        );
+    }
 }

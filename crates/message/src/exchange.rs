@@ -6,7 +6,9 @@ use std::str::FromStr;
 use pathline_schema::{Bytes, Collective, ParseError, did_you_mean};
 
 /// The most ranks of one exchange.
-const MAX_RANKS: usize = 1024;
+const MAX_RANKS: usize = 1 << 17;
+/// The most GPUs of one node.
+const MAX_GPUS: u32 = 1024;
 /// Default number of messages in flight: OSU's window.
 pub const WINDOW: u32 = 64;
 
@@ -345,7 +347,7 @@ fn show_pairs(pairs: &[(ExchangeMember, ExchangeMember)]) -> String {
     pairs.iter().map(|(a, b)| format!("{a}>{b}")).collect::<Vec<_>>().join(",")
 }
 
-/// Rising runs of one node as `gpu0-gpu7`.
+/// Rising runs of one node as `gpu0-gpu7`, and rising nodes with the same run as `n1-n9.gpu0-gpu7`.
 fn show_ranks(ranks: &[ExchangeMember]) -> String {
     let mut runs: Vec<(ExchangeMember, ExchangeMember)> = Vec::new();
     for &rank in ranks {
@@ -356,10 +358,30 @@ fn show_ranks(ranks: &[ExchangeMember]) -> String {
             _ => runs.push((rank, rank)),
         }
     }
-    let show = |(a, b): &(ExchangeMember, ExchangeMember)| {
-        if a == b { a.to_string() } else { format!("{a}-gpu{}", b.gpu) }
+    // Runs with the last of the nodes that have them.
+    let mut nodes: Vec<(ExchangeMember, ExchangeMember, u32)> = Vec::new();
+    for (a, b) in runs {
+        match nodes.last_mut() {
+            Some((first, last, node))
+                if first.node > 0
+                    && (first.gpu, last.gpu) == (a.gpu, b.gpu)
+                    && node.checked_add(1) == Some(a.node) =>
+            {
+                *node = a.node;
+            }
+            _ => nodes.push((a, b, a.node)),
+        }
+    }
+    let show = |&(a, b, node): &(ExchangeMember, ExchangeMember, u32)| {
+        let gpus =
+            if a == b { format!("gpu{}", a.gpu) } else { format!("gpu{}-gpu{}", a.gpu, b.gpu) };
+        match (a.node, node) {
+            (0, _) => gpus,
+            (first, last) if first == last => format!("n{first}.{gpus}"),
+            (first, last) => format!("n{first}-n{last}.{gpus}"),
+        }
     };
-    runs.iter().map(show).collect::<Vec<_>>().join(",")
+    nodes.iter().map(show).collect::<Vec<_>>().join(",")
 }
 
 fn read_pairs(text: &str) -> Result<Vec<(ExchangeMember, ExchangeMember)>, ParseError> {
@@ -383,25 +405,40 @@ fn read_pairs(text: &str) -> Result<Vec<(ExchangeMember, ExchangeMember)>, Parse
 }
 
 fn read_ranks(text: &str) -> Result<Vec<ExchangeMember>, ParseError> {
-    let bad =
-        || wrong("set of ranks", text, "2 to 1024 different ranks, such as gpu0-gpu3,n1.gpu0-gpu3");
+    let bad = || {
+        let form =
+            "2 to 131072 different ranks, such as gpu0-gpu3,n1.gpu0-gpu3 or n0-n127.gpu0-gpu7";
+        wrong("set of ranks", text, form)
+    };
     let mut ranks: Vec<ExchangeMember> = Vec::new();
     for part in text.split(',').take(MAX_RANKS + 1) {
-        let Some((first, last)) = part.split_once('-') else {
-            ranks.push(part.parse()?);
-            continue;
+        let (nodes, gpus) = match part.split_once('.') {
+            Some((nodes, gpus)) if nodes.contains('-') => {
+                let (first, last) = nodes.split_once('-').ok_or_else(bad)?;
+                let node = |text: &str| text.strip_prefix('n').and_then(number).ok_or_else(bad);
+                (Some((node(first)?, node(last)?)), gpus)
+            }
+            _ => (None, part),
         };
+        let (first, last) = gpus.split_once('-').unwrap_or((gpus, gpus));
         let (first, last): (ExchangeMember, ExchangeMember) = (first.parse()?, last.parse()?);
-        // The node may be left out of a range's end, or repeated.
+        // The node may be left out of a range's end, or repeated; behind a range of nodes it is none.
         let same = last.node == first.node || last.node == 0;
-        let long = last.gpu.saturating_sub(first.gpu) as usize >= MAX_RANKS;
-        if !same || last.gpu <= first.gpu || long || ranks.len() > MAX_RANKS {
+        let fits = last.gpu.saturating_sub(first.gpu) < MAX_GPUS;
+        let rises = fits && (first.gpu < last.gpu || !gpus.contains('-'));
+        let (from, to) = nodes.unwrap_or((first.node, first.node));
+        let named = nodes.is_some() && (first.node > 0 || gpus.contains('.') || from >= to);
+        let many = |from: u32, to: u32| to.saturating_sub(from) as usize + 1;
+        let count = many(from, to).saturating_mul(many(first.gpu, last.gpu));
+        if !same || !rises || named || ranks.len().saturating_add(count) > MAX_RANKS {
             return Err(bad());
         }
-        ranks.extend((first.gpu..=last.gpu).map(|gpu| ExchangeMember { node: first.node, gpu }));
+        for node in from..=to {
+            ranks.extend((first.gpu..=last.gpu).map(|gpu| ExchangeMember { node, gpu }));
+        }
     }
     let different: std::collections::BTreeSet<&ExchangeMember> = ranks.iter().collect();
-    if !(2..=MAX_RANKS).contains(&ranks.len()) || different.len() != ranks.len() {
+    if ranks.len() < 2 || different.len() != ranks.len() {
         return Err(bad());
     }
     Ok(ranks)
@@ -435,6 +472,11 @@ mod tests {
             ),
             ("reduce over gpu0,gpu1 by rccl x 1024KiB", "reduce over gpu0-gpu1 by rccl x 1MiB"),
             ("reduce over n1.gpu0-n1.gpu1 by rccl x 1B", "reduce over n1.gpu0-gpu1 by rccl x 1B"),
+            (
+                "all_reduce over n0-n3.gpu0-gpu7 by rccl x 1MiB",
+                "all_reduce over gpu0-gpu7,n1-n3.gpu0-gpu7 by rccl x 1MiB",
+            ),
+            ("reduce over n0-n2.gpu1 by rccl x 1B", "reduce over gpu1,n1-n2.gpu1 by rccl x 1B"),
         ] {
             assert_eq!(text.parse::<ExchangeSpec>().unwrap().to_string(), canonical);
         }
@@ -445,10 +487,14 @@ mod tests {
         for (text, expected) in [
             ("", "WHAT over RANKS"),
             ("collect over gpu0-gpu1 by rccl x 1B", "send, ping, broadcast"),
-            ("reduce over gpu0 by rccl x 1B", "2 to 1024 different ranks"),
-            ("reduce over gpu0,gpu0 by rccl x 1B", "2 to 1024 different ranks"),
-            ("reduce over gpu1-gpu0 by rccl x 1B", "2 to 1024 different ranks"),
-            ("reduce over gpu0-gpu65535 by rccl x 1B", "2 to 1024 different ranks"),
+            ("reduce over gpu0 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over gpu0,gpu0 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over gpu1-gpu0 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over gpu0-gpu65535 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over n3-n1.gpu0 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over n1-n3.n1.gpu0 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over n0-n65535.gpu0-gpu7 by rccl x 1B", "2 to 131072 different ranks"),
+            ("reduce over n0-n3.gpu0,n2.gpu0 by rccl x 1B", "2 to 131072 different ranks"),
             ("reduce over numa0,gpu0 by rccl x 1B", "gpuN"),
             ("reduce over gpu00,gpu1 by rccl x 1B", "gpuN"),
             ("send over gpu0>gpu0 by ucx x 1B", "different ranks"),

@@ -4,6 +4,7 @@ use pathline_schema::{Bytes, Ns, Rate};
 
 use crate::TimeBounds;
 use crate::rings::GpuRing;
+use crate::scene::ExchangeScene;
 
 /// How long an exchange takes, and why.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +31,23 @@ pub struct ExchangeTime {
     pub bound_by: Vec<String>,
     /// Lower bounds for any library.
     pub bounds: TimeBounds,
+    /// What the bytes pass, the busiest first; empty unless asked for.
+    pub links: Vec<LinkLoad>,
+}
+
+/// The part of a resource's time that an exchange keeps it busy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkLoad {
+    /// A direction of a link, of an adapter, of a bundle between switches; a memory or an engine.
+    pub name: String,
+    /// `node` for all within a node, `adapter`, `engine`, or the level of the network between nodes.
+    pub level: &'static str,
+    /// What it carries at most. An engine's is 1, and its bytes count by the time that they take.
+    pub capacity: Rate,
+    /// Bytes of the resource that the exchange takes, packet overhead included.
+    pub bytes: f64,
+    /// Share of the exchange's time, 1 at most.
+    pub busy: f64,
 }
 
 /// The outcome of an algorithm; the layer adds rates and bounds.
@@ -46,6 +64,8 @@ pub(crate) struct AlgorithmTime {
     pub steps: Vec<String>,
     pub rings: Vec<GpuRing>,
     pub bound_by: Vec<String>,
+    /// Bytes through each resource of the scene.
+    pub loads: Vec<f64>,
 }
 
 impl AlgorithmTime {
@@ -54,7 +74,9 @@ impl AlgorithmTime {
         bytes: Bytes,
         bus_factor: f64,
         bounds: TimeBounds,
+        scene: &ExchangeScene<'_>,
     ) -> ExchangeTime {
+        let links = scene.link_loads(&self.loads, self.time);
         let algbw = Rate(bytes.as_f64() * self.pairs.max(1) as f64 / self.time);
         ExchangeTime {
             time: Ns(self.time),
@@ -67,6 +89,7 @@ impl AlgorithmTime {
             rings: self.rings,
             bound_by: self.bound_by,
             bounds,
+            links,
         }
     }
 }

@@ -18,8 +18,9 @@ use crate::scene::{ExchangeScene, NodeParts};
 use crate::shared_memory::{SharedMemory, SharedMemoryTime};
 use crate::{ccl, mpi, schedule};
 
-/// The most ranks that an exchange may have here.
-const MAX_RANKS: usize = 64;
+/// The most ranks of an operation with parts of different sizes, and of any other.
+const MAX_UNEVEN: usize = 64;
+const MAX_RANKS: usize = 1 << 17;
 
 /// GPUs that rings pass, and the most rings.
 type WantedRings = (Vec<u32>, usize);
@@ -69,12 +70,29 @@ impl MessageLayer {
     /// The machine has no such GPU, link or adapter, its description no such library, or the
     /// library no such exchange. The message fits a table cell.
     pub fn time(&self, exchange: &ExchangeSpec) -> Result<ExchangeTime, NoPath> {
+        self.solve(exchange, false)
+    }
+
+    /// The same with the load of every link, adapter and engine.
+    ///
+    /// # Errors
+    /// As [`Self::time`].
+    pub fn time_and_links(&self, exchange: &ExchangeSpec) -> Result<ExchangeTime, NoPath> {
+        self.solve(exchange, true)
+    }
+
+    fn solve(&self, exchange: &ExchangeSpec, counts_loads: bool) -> Result<ExchangeTime, NoPath> {
         let members = exchange.members();
-        if members.len() > MAX_RANKS {
+        let most = match &exchange.what {
+            ExchangeOp::Collective { op, .. } if op.is_uneven() => MAX_UNEVEN,
+            _ => MAX_RANKS,
+        };
+        if members.len() > most {
             let n = members.len();
-            return Err(NoPath(format!("{n} ranks; up to {MAX_RANKS} are modelled")));
+            return Err(NoPath(format!("{n} ranks; up to {most} are modelled")));
         }
-        let scene = ExchangeScene::new(&self.machine, &members)?;
+        let mut scene = ExchangeScene::new(&self.machine, &members)?;
+        scene.counts_loads = counts_loads;
         let bounds = self.peaks.bounds(exchange);
         let bytes = exchange.bytes.as_f64();
         let buffers = self.seen_by_libraries(exchange.buffers)?;
@@ -130,7 +148,7 @@ impl MessageLayer {
                 }
             }
         };
-        Ok(outcome.into_time(exchange.bytes, factor, bounds))
+        Ok(outcome.into_time(exchange.bytes, factor, bounds, &scene))
     }
 
     /// Managed memory as the libraries see it. UCX and Cray MPICH ask the HSA runtime for the owner

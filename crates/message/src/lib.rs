@@ -4,11 +4,13 @@
 //! fairness; a library adds start times, thresholds and chunk sizes from the machine file's
 //! `[software.*]`, and its algorithms, which are code here. Pure: no clock, no device, no file.
 
+mod all_to_all;
 mod bounds;
 mod ccl;
 mod exchange;
 mod exchange_case;
 mod exchange_time;
+mod fabric;
 mod layer;
 mod mpi;
 mod ring_packing;
@@ -17,6 +19,7 @@ mod scene;
 mod schedule;
 mod shared_memory;
 mod staged;
+mod symmetric;
 mod transfer;
 
 pub use bounds::{LEAST_COPIED, MachinePeaks, TimeBounds, passes};
@@ -24,7 +27,7 @@ pub use exchange::{
     BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW,
 };
 pub use exchange_case::exchange_of;
-pub use exchange_time::ExchangeTime;
+pub use exchange_time::{ExchangeTime, LinkLoad};
 pub use layer::MessageLayer;
 pub use rings::{GpuRing, rings};
 pub use shared_memory::SharedMemoryTime;

@@ -54,7 +54,7 @@ impl MpiLibrary<'_> {
         let handshake = mpi.handshake_us * 1e3;
         if a.node != b.node {
             let path = self.scene.device(ByteCarrier::Kernel, a, b)?;
-            let start = mpi.net_us * 1e3;
+            let start = mpi.net_us * 1e3 + path.alpha;
             let by = "network adapter";
             // The adapter works through its queue while the next message is announced.
             return Ok(MessageRoute { path, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
@@ -169,12 +169,14 @@ impl MpiLibrary<'_> {
             let time = each + once.max(0.0) / f64::from(window);
             sum += time;
             outcome.each.push(time);
-            outcome.steps.push(format!(
-                "{a}>{b}: {} B at {rate:.1} GB/s after {} each, by {}",
-                bytes as u64,
-                us(m.queued),
-                m.by
-            ));
+            list_step(&mut outcome.steps, pairs.len(), || {
+                format!(
+                    "{a}>{b}: {} B at {rate:.1} GB/s after {} each, by {}",
+                    bytes as u64,
+                    us(m.queued),
+                    m.by
+                )
+            });
             if time > outcome.time {
                 outcome.time = time;
                 outcome.algorithm = format!("window of {window}, by {}", m.by);
@@ -184,6 +186,8 @@ impl MpiLibrary<'_> {
             }
         }
         outcome.mean = sum / pairs.len().max(1) as f64;
+        let sent = messages.iter().map(|m| (m.path.uses.as_slice(), bytes * m.weight));
+        outcome.loads = self.scene.loads(sent);
         Ok(outcome)
     }
 
@@ -211,11 +215,9 @@ impl MpiLibrary<'_> {
                 let one = m.start + bytes * m.weight / rate;
                 *time += one / 2.0;
                 let (a, b) = turned(pair);
-                outcome.steps.push(format!(
-                    "{a}>{b}: {} to start, {} in all",
-                    us(m.start),
-                    us(one)
-                ));
+                list_step(&mut outcome.steps, 2 * pairs.len(), || {
+                    format!("{a}>{b}: {} to start, {} in all", us(m.start), us(one))
+                });
                 outcome.algorithm = format!("one at a time, by {}", m.by);
             }
         }
@@ -230,5 +232,17 @@ impl MpiLibrary<'_> {
     pub(crate) fn sum(&self, m: ExchangeMember, bytes: f64) -> Result<f64, NoPath> {
         let copy = self.scene.host(m, m, Bytes(bytes as u64).0.max(1))?;
         Ok(1.5 * bytes / copy.cap)
+    }
+}
+
+/// The most steps of pairs that are listed.
+const MAX_STEPS: usize = 128;
+
+/// Adds a step of `all`, or behind the last one that is listed how many are left.
+fn list_step(steps: &mut Vec<String>, all: usize, step: impl FnOnce() -> String) {
+    match steps.len() {
+        listed if listed < MAX_STEPS => steps.push(step()),
+        MAX_STEPS => steps.push(format!("and {} more", all - MAX_STEPS)),
+        _ => {}
     }
 }

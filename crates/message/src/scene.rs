@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, ResourceUse};
+use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, ResourceUse, SwitchRoute};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, MemKind, Mover, Place, Topology,
-    Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, MemKind, Mover, Place, Rate,
+    Topology, Unit,
 };
 
 use crate::exchange::ExchangeMember;
+use crate::exchange_time::LinkLoad;
+use crate::fabric::ClusterFabric;
 use crate::transfer::TransferRoute;
 
 /// The carrier of a message's bytes.
@@ -34,6 +36,23 @@ pub(crate) struct NodeAdapter {
     gbs: f64,
 }
 
+/// Resources of one node between a GPU and an adapter.
+#[derive(Debug, Clone)]
+pub(crate) struct AdapterEnd {
+    pub uses: Vec<ResourceUse>,
+    pub cap: f64,
+}
+
+/// A path between nodes in its three parts.
+pub(crate) struct NodeToNode {
+    pub out: Arc<AdapterEnd>,
+    /// Adapters of the two nodes, by their places.
+    pub adapters: (usize, usize),
+    /// Through the switches; none where the description has none.
+    pub between: Option<Arc<SwitchRoute>>,
+    pub into: Arc<AdapterEnd>,
+}
+
 /// One node and what its parts let through.
 #[derive(Debug)]
 pub(crate) struct NodeParts {
@@ -44,6 +63,11 @@ pub(crate) struct NodeParts {
     capacities: Vec<f64>,
     names: Vec<String>,
     pub adapters: Vec<NodeAdapter>,
+    /// The network between nodes; without one only adapters limit.
+    pub fabric: Option<ClusterFabric>,
+    /// Number of nodes, if the description has several.
+    cluster_nodes: Option<u32>,
+    ends: Mutex<HashMap<(u32, usize, bool), Arc<AdapterEnd>>>,
     paths: Mutex<HashMap<(ByteCarrier, u32, u32), Arc<TransferRoute>>>,
 }
 
@@ -73,18 +97,60 @@ impl NodeParts {
             capacities.push(1.0);
             names.push(queue.clone());
         }
-        let (name, paths) = (desc.name.clone(), Mutex::default());
-        Self { name, network, topology, capacities, names, adapters, paths }
+        let cluster = desc.cluster.as_ref();
+        let graph = cluster.and_then(|cluster| cluster.network.clone());
+        let fabric = graph.map(|graph| ClusterFabric::new(graph, share));
+        Self {
+            name: desc.name.clone(),
+            network,
+            topology,
+            capacities,
+            names,
+            adapters,
+            fabric,
+            cluster_nodes: cluster.map(|cluster| cluster.nodes),
+            ends: Mutex::default(),
+            paths: Mutex::default(),
+        }
     }
 
-    /// Capacities of `nodes` equal nodes.
+    /// Capacities of `nodes` equal nodes, then those of the network between them.
     pub(crate) fn capacities(&self, nodes: usize) -> Vec<f64> {
-        self.capacities.repeat(nodes)
+        let mut all = self.capacities.repeat(nodes);
+        all.extend(self.fabric.iter().flat_map(|fabric| &fabric.capacities));
+        all
+    }
+
+    /// Capacities of one node.
+    pub(crate) fn node_capacities(&self) -> &[f64] {
+        &self.capacities
+    }
+
+    /// The kind of a resource: `node` for links and memories of a node, `adapter`, `engine`, or its level of the
+    /// network between nodes.
+    pub(crate) fn resource_level(&self, resource: u32, nodes: usize) -> &'static str {
+        let (per_node, adapters) = (self.names.len(), 2 * self.adapters.len());
+        let at = resource as usize;
+        if at >= per_node * nodes {
+            let bundles = self.fabric.as_ref().map_or(&[][..], |fabric| fabric.graph.bundles());
+            return bundles.get((at - per_node * nodes) / 2).map_or("", |bundle| bundle.level);
+        }
+        let first = self.network.resources().len();
+        match at % per_node.max(1) {
+            at if at < first => "node",
+            at if at < first + adapters => "adapter",
+            _ => "engine",
+        }
     }
 
     /// The name of a resource, with its node where there are several.
     pub(crate) fn resource_name(&self, resource: u32, nodes: usize) -> String {
         let per_node = self.names.len().max(1);
+        if let Some(at) = (resource as usize).checked_sub(per_node * nodes)
+            && let Some(fabric) = &self.fabric
+        {
+            return fabric.graph.resource_name(at as u32);
+        }
         let name = self.names.get(resource as usize % per_node).cloned().unwrap_or_default();
         match nodes {
             0 | 1 => name,
@@ -218,12 +284,85 @@ impl NodeParts {
     }
 }
 
+impl NodeParts {
+    /// From a GPU to one of its node's adapters, or back. Adapters read and write device memory, over
+    /// the links to the GPU that they hang on.
+    pub(crate) fn adapter_end(
+        &self,
+        gpu: u32,
+        at: usize,
+        out: bool,
+    ) -> Result<Arc<AdapterEnd>, NoPath> {
+        let key = (gpu, at, out);
+        let known = |ends: &HashMap<_, Arc<AdapterEnd>>| ends.get(&key).cloned();
+        if let Some(end) = known(&self.ends.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(end);
+        }
+        let adapter = self.adapters.get(at);
+        let resource = (self.network.resources().len() + 2 * at + usize::from(!out)) as u32;
+        let mut end = AdapterEnd {
+            uses: vec![ResourceUse { resource, weight: 1.0 }],
+            cap: adapter.map_or(0.0, |adapter| adapter.gbs),
+        };
+        if let Some(near) = adapter.and_then(|adapter| adapter.near).filter(|&near| near != gpu) {
+            let (from, to) = if out { (gpu, near) } else { (near, gpu) };
+            let link = self.peer(ByteCarrier::Kernel, from, to)?;
+            end.uses.extend(&link.uses);
+            end.cap = end.cap.min(link.cap);
+        }
+        let end = Arc::new(end);
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(ends.entry(key).or_insert(end).clone())
+    }
+
+    /// The path between GPUs of two nodes. Where the two GPUs' adapters have no path, as on rails without
+    /// a spine, bytes leave by the adapter of the destination's rail, which the sender reaches over the
+    /// links of its node.
+    pub(crate) fn node_to_node(
+        &self,
+        a: ExchangeMember,
+        b: ExchangeMember,
+    ) -> Result<NodeToNode, NoPath> {
+        let (own, theirs) = (self.adapter(a.gpu)?, self.adapter(b.gpu)?);
+        let into = self.adapter_end(b.gpu, theirs, false)?;
+        let route = |from: usize| {
+            let fabric = self.fabric.as_ref()?;
+            let switch = |node, at: usize| fabric.graph.switch_of(node, at as u32);
+            fabric.route(switch(a.node, from)?, switch(b.node, theirs)?)
+        };
+        let end = |from: usize| self.adapter_end(a.gpu, from, true);
+        if self.fabric.is_none() {
+            return Ok(NodeToNode { out: end(own)?, adapters: (own, theirs), between: None, into });
+        }
+        for from in [own, theirs] {
+            if let Some(between) = route(from) {
+                let out = end(from)?;
+                return Ok(NodeToNode {
+                    out,
+                    adapters: (from, theirs),
+                    between: Some(between),
+                    into,
+                });
+            }
+        }
+        Err(NoPath(format!("the network of {} has no path from {a} to {b}", self.name)))
+    }
+
+    /// What links between switches add to the start of a message, ns.
+    pub(crate) fn network_latency(&self, route: Option<&SwitchRoute>) -> f64 {
+        let hop = self.fabric.as_ref().map_or(0.0, |fabric| fabric.graph.hop_ns());
+        route.map_or(0.0, |route| f64::from(route.hops) * hop)
+    }
+}
+
 /// A machine with the nodes that one exchange is about.
 pub(crate) struct ExchangeScene<'a> {
     pub machine: &'a NodeParts,
     /// Place of each node's resources.
     nodes: BTreeMap<u32, usize>,
     pub capacities: Vec<f64>,
+    /// Whether [`Self::loads`] are asked for.
+    pub counts_loads: bool,
 }
 
 impl<'a> ExchangeScene<'a> {
@@ -231,10 +370,16 @@ impl<'a> ExchangeScene<'a> {
         if let Some(m) = members.iter().find(|m| !machine.has_gpu(m.gpu)) {
             return Err(NoPath(format!("{} has no gpu{}", machine.name, m.gpu)));
         }
+        let most = machine.cluster_nodes.unwrap_or(u32::MAX);
+        if let Some(m) = members.iter().find(|m| m.node >= most) {
+            let (name, last) = (&machine.name, most.saturating_sub(1));
+            let why = format!("{name} has no n{}: its nodes are n0 to n{last}", m.node);
+            return Err(NoPath(why));
+        }
         let mut nodes: BTreeMap<u32, usize> = members.iter().map(|m| (m.node, 0)).collect();
         nodes.values_mut().enumerate().for_each(|(i, at)| *at = i);
         let capacities = machine.capacities(nodes.len());
-        Ok(Self { machine, nodes, capacities })
+        Ok(Self { machine, nodes, capacities, counts_loads: false })
     }
 
     pub(crate) fn nodes(&self) -> usize {
@@ -247,11 +392,7 @@ impl<'a> ExchangeScene<'a> {
 
     /// The path over the resources of `node`.
     fn on(&self, node: u32, path: &TransferRoute) -> TransferRoute {
-        let per_node = self.capacities.len() / self.nodes().max(1);
-        let at = self.nodes.get(&node).copied().unwrap_or(0) * per_node;
-        let shift =
-            |u: &ResourceUse| ResourceUse { resource: u.resource + at as u32, weight: u.weight };
-        TransferRoute { uses: path.uses.iter().map(shift).collect(), ..*path }
+        TransferRoute { uses: self.shifted(node, &path.uses).collect(), ..*path }
     }
 
     /// From device to device, over the network if they are of different nodes.
@@ -292,38 +433,80 @@ impl<'a> ExchangeScene<'a> {
         Ok(Arc::new(self.on(a.node, &self.machine.by_cpu(a.gpu, b.gpu, bytes)?)))
     }
 
-    /// Out of the adapter near one GPU into that near the other. Adapters read and write device
-    /// memory, over the links to the GPU that they hang on.
+    /// Out of the adapter near one GPU into that near the other, through the network between.
     fn between_nodes(
         &self,
         a: ExchangeMember,
         b: ExchangeMember,
     ) -> Result<Arc<TransferRoute>, NoPath> {
-        let machine = self.machine;
-        let fixed = machine.network.resources().len();
-        let mut whole =
-            TransferRoute { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 };
-        for (member, out) in [(a, true), (b, false)] {
-            let i = machine.adapter(member.gpu)?;
-            let Some(adapter) = machine.adapters.get(i) else { continue };
-            let resource = (fixed + 2 * i + usize::from(!out)) as u32;
-            let mut path = TransferRoute {
-                uses: vec![ResourceUse { resource, weight: 1.0 }],
-                cap: adapter.gbs,
-                alpha: 0.0,
-                share: 1.0,
-            };
-            if let Some(near) = adapter.near.filter(|&near| near != member.gpu) {
-                let ends = if out { (member.gpu, near) } else { (near, member.gpu) };
-                let link = machine.peer(ByteCarrier::Kernel, ends.0, ends.1)?;
-                path.uses.extend(&link.uses);
-                path.cap = path.cap.min(link.cap);
-            }
-            let path = self.on(member.node, &path);
-            whole.uses.extend(path.uses);
-            whole.cap = whole.cap.min(path.cap);
+        let parts = self.machine.node_to_node(a, b)?;
+        let mut uses = Vec::with_capacity(parts.out.uses.len() + parts.into.uses.len());
+        uses.extend(self.shifted(a.node, &parts.out.uses));
+        if let Some(between) = &parts.between {
+            let first = self.first_of_network();
+            let moved = |u: &ResourceUse| ResourceUse { resource: u.resource + first, ..*u };
+            uses.extend(between.uses.iter().map(moved));
         }
-        Ok(Arc::new(whole))
+        uses.extend(self.shifted(b.node, &parts.into.uses));
+        let cap = parts.out.cap.min(parts.into.cap);
+        let alpha = self.machine.network_latency(parts.between.as_deref());
+        Ok(Arc::new(TransferRoute { uses, cap, alpha, share: 1.0 }))
+    }
+
+    fn shifted<'u>(
+        &self,
+        node: u32,
+        uses: &'u [ResourceUse],
+    ) -> impl Iterator<Item = ResourceUse> + use<'u> {
+        let at = self.first_of(node);
+        uses.iter().map(move |u| ResourceUse { resource: u.resource + at, ..*u })
+    }
+
+    /// The first resource of a node.
+    pub(crate) fn first_of(&self, node: u32) -> u32 {
+        let per_node = self.machine.node_capacities().len();
+        (self.nodes.get(&node).copied().unwrap_or(0) * per_node) as u32
+    }
+
+    /// The first resource of the network between nodes.
+    pub(crate) fn first_of_network(&self) -> u32 {
+        (self.nodes() * self.machine.node_capacities().len()) as u32
+    }
+
+    /// Bytes through each resource, of transfers with their uses and bytes; nothing unless asked for.
+    pub(crate) fn loads<'u>(
+        &self,
+        transfers: impl Iterator<Item = (&'u [ResourceUse], f64)>,
+    ) -> Vec<f64> {
+        if !self.counts_loads {
+            return Vec::new();
+        }
+        let mut loads = vec![0.0; self.capacities.len()];
+        for (uses, bytes) in transfers {
+            for u in uses {
+                if let Some(load) = loads.get_mut(u.resource as usize) {
+                    *load += u.weight * bytes;
+                }
+            }
+        }
+        loads
+    }
+
+    /// Resources that bytes pass during `time` ns, the busiest first.
+    pub(crate) fn link_loads(&self, loads: &[f64], time: f64) -> Vec<LinkLoad> {
+        let used =
+            (0..).zip(loads.iter().zip(&self.capacities)).filter(|(_, (load, _))| **load > 0.0);
+        let mut links: Vec<LinkLoad> = used
+            .map(|(resource, (&load, &capacity))| LinkLoad {
+                name: self.resource_name(resource),
+                level: self.machine.resource_level(resource, self.nodes()),
+                capacity: Rate(capacity),
+                bytes: load,
+                busy: load / capacity / time,
+            })
+            .collect();
+        links.sort_by(|a, b| b.busy.total_cmp(&a.busy));
+        links
     }
 
     /// The full resources at these rates, by name.

@@ -8,12 +8,15 @@ use crate::exchange::{BufferPair, BufferPlace, ExchangeMember};
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::mpi::MpiLibrary;
 use crate::scene::ByteCarrier;
-use crate::transfer::{ScheduledTransfer, ends};
+use crate::symmetric::ends;
+use crate::transfer::ScheduledTransfer;
 
 /// Sizes at which MPICH changes its algorithm (its control variables' defaults), in bytes.
 const BROADCAST_SHORT: f64 = 12_288.0;
 /// Bytes of a message without payload: a schedule drops messages without bytes.
 const EMPTY: f64 = 1e-3;
+/// The most messages of one collective: 1,450 ranks all to all, some 800 MB.
+const MAX_TRANSFERS: usize = 2_100_000;
 const BROADCAST_MIN_RANKS: usize = 8;
 const REDUCE_SHORT: f64 = 2_048.0;
 const REDUCE_SCATTER_LONG: f64 = 524_288.0;
@@ -56,6 +59,14 @@ impl<'a> ScheduleBuilder<'a> {
 
     /// Messages that are posted at once: each waits for what both its ends did before.
     fn round(&mut self, sends: &[RoundMessage], sums: bool) -> Result<(), NoPath> {
+        let all = self.transfers.len() + sends.len();
+        if all > MAX_TRANSFERS {
+            let n = self.n();
+            return Err(NoPath(format!(
+                "{n} ranks send more than {MAX_TRANSFERS} messages by this algorithm; take fewer ranks, or \
+                 rccl or nccl"
+            )));
+        }
         let mut next: Vec<Vec<usize>> = vec![Vec::new(); self.n()];
         for &(from, to, bytes) in sends {
             let (Some(&a), Some(&b)) = (self.over.get(from), self.over.get(to)) else { continue };
@@ -123,6 +134,8 @@ impl<'a> ScheduleBuilder<'a> {
             steps.push(format!("{words}: done at {}", us(end)));
         }
         steps.push(format!("messages by {}", self.carried_by));
+        let transfers = self.transfers.iter();
+        let loads = self.library.scene.loads(transfers.map(|t| (t.path.uses.as_slice(), t.bytes)));
         AlgorithmTime {
             time,
             mean: done.iter().sum::<f64>() / done.len().max(1) as f64,
@@ -130,6 +143,7 @@ impl<'a> ScheduleBuilder<'a> {
             pairs: 1,
             algorithm: algorithm.into(),
             steps,
+            loads,
             ..AlgorithmTime::default()
         }
     }
@@ -427,7 +441,8 @@ fn all_to_all(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str
     if part <= ALL_TO_ALL_MEDIUM && !by_cpu {
         plan.step(format!("all messages of {part:.0} B at once"));
         let pairs = (1..n).flat_map(|d| (0..n).map(move |i| (i, (i + d) % n)));
-        let sends: Vec<RoundMessage> = pairs.map(|(a, b)| (a, b, part)).collect();
+        let sends: Vec<RoundMessage> =
+            pairs.take(MAX_TRANSFERS + 1).map(|(a, b)| (a, b, part)).collect();
         plan.round(&sends, false)?;
         return Ok("all at once");
     }

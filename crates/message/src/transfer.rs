@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, MaxMinSolver, RateDemand, ResourceUse};
+use pathline_flow::{FlowDemand, MaxMinSolver, RateDemand, ResourceUse};
 
 /// The route of a transfer: shared resources, and its rate alone.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub(crate) struct ScheduledTransfer {
 }
 
 impl ScheduledTransfer {
-    fn demand(&self) -> FlowDemand<'_> {
+    pub(crate) fn demand(&self) -> FlowDemand<'_> {
         FlowDemand {
             start: self.start,
             tail: self.tail,
@@ -44,14 +44,6 @@ impl ScheduledTransfer {
             ..FlowDemand::new(self.path.demand(), self.bytes)
         }
     }
-}
-
-/// When each transfer ends, in ns from the start; infinite for one that cannot move.
-pub(crate) fn ends(capacities: &[f64], transfers: &[ScheduledTransfer]) -> Vec<f64> {
-    let flows: Vec<FlowDemand<'_>> = transfers.iter().map(ScheduledTransfer::demand).collect();
-    let mut ends = Vec::new();
-    ConcurrentRun::default().ends(&FlowSet { capacities, flows: &flows, queues: &[] }, &mut ends);
-    ends
 }
 
 /// Rates of flows that run at once, GB/s.
