@@ -247,11 +247,11 @@ impl<'m> StreamLane<'m> {
         let gpu = machine.gpu(index(at, flow)?)?;
         let engine = match &job {
             GpuWork::Copy { engine } => {
-                machine.driver()?.copy_engine_name(ends.dst(), ends.src(), *engine)
+                machine.driver()?.copy_engine_name(ends.dst(), ends.src(), flow.bytes, *engine)
             }
-            GpuWork::Batch { .. } => {
-                let auto = CopyChoice::Auto;
-                machine.driver()?.copy_engine_name(ends.dst(), ends.src(), auto)
+            GpuWork::Batch { copies } => {
+                let (auto, each) = (CopyChoice::Auto, copies.first().map_or(flow.bytes, |c| c.2));
+                machine.driver()?.copy_engine_name(ends.dst(), ends.src(), each, auto)
             }
             GpuWork::Kernel { .. } | GpuWork::Chase { .. } => "kernel".to_owned(),
             GpuWork::Migrate { how, .. } => format!("page migration by {how}"),

@@ -404,7 +404,7 @@ impl Driver for GpuDriver {
         let (gpu, stream) = self.stream(name, stream)?;
         let thing = || format!("{bytes} by gpu{gpu}");
         self.dialect
-            .engine(self.ends(dst, src), engine)
+            .engine(self.ends(dst, src), bytes, engine)
             .map_err(|(why, way_out)| CallError::unsupported(name, thing(), why).or_try(way_out))?;
         self.check_copy(dst, src, bytes, &thing)?;
         self.outcome(self.dialect.copy(dst, src, bytes.0 as usize, stream), &thing)
@@ -431,8 +431,8 @@ impl Driver for GpuDriver {
     fn copier(&self, gpu: u32, slots: usize) -> CallResult<Box<dyn BlockCopier>> {
         self.new_copier(gpu, slots)
     }
-    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String {
-        self.dialect.engine(self.ends(dst, src), engine).unwrap_or("blit kernel").to_owned()
+    fn copy_engine_name(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> String {
+        self.dialect.engine(self.ends(dst, src), bytes, engine).unwrap_or("blit kernel").to_owned()
     }
     fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId> {
         self.make_kernel(gpu, variant)

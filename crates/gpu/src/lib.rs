@@ -223,6 +223,11 @@ impl GpuRuntime {
         search::compiler(self.family, query)
     }
 
+    /// What copies, by kind of copy, where the runtime's version and the environment decide it.
+    pub fn copy_rule(&self) -> Option<String> {
+        self.bound.as_ref()?.dialect.copy_rule()
+    }
+
     /// The call that exports device memory as dma-buf.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::os::fd::RawFd;
 
 use pathline_hal::CopyChoice;
-use pathline_schema::{MemKind, Severity};
+use pathline_schema::{Bytes, MemKind, Severity};
 
 use super::function_table::{Api, CallStatus, CopyBatch, RuntimeHandle};
 
@@ -133,8 +133,17 @@ pub trait RuntimeApi: Debug {
     fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus>;
     /// The function that `copy` calls.
     fn copy_name(&self) -> &'static str;
-    /// The engine of a copy, as text for the record.
-    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal>;
+    /// The engine of a copy of that size, as text for the record.
+    fn engine(
+        &self,
+        ends: CopyEnds,
+        bytes: Bytes,
+        asked: CopyChoice,
+    ) -> Result<&'static str, CallRefusal>;
+    /// What copies, by kind of copy, where version and environment decide it.
+    fn copy_rule(&self) -> Option<String> {
+        None
+    }
     /// Flags for pinned memory of a kind; `bound` if its pages must follow the NUMA policy of the
     /// calling thread. The error is why there is no such memory.
     fn host_flags(&self, mem: MemKind, bound: bool) -> Result<u32, &'static str>;

@@ -187,9 +187,9 @@ pub trait Driver {
         let thing = format!("gpu{gpu}, {slots} slots");
         Err(CallError::unsupported("copier", thing, "this runtime copies from one thread only"))
     }
-    /// Name of the engine that carries such a copy between these addresses, for records: `copy
-    /// engine`.
-    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String;
+    /// Name of the engine that carries such a copy of that size between these addresses, for records:
+    /// `copy engine`.
+    fn copy_engine_name(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> String;
     /// Loads a kernel, compiled first if it is not cached.
     fn kernel(&self, gpu: u32, variant: &KernelVariant) -> CallResult<KernelId>;
     /// Unloads a kernel.

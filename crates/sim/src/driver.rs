@@ -616,14 +616,13 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn copy_engine_name(&self, dst: u64, src: u64, engine: CopyChoice) -> String {
+    fn copy_engine_name(&self, dst: u64, src: u64, bytes: Bytes, engine: CopyChoice) -> String {
         let mut world = self.world.borrow_mut();
         let mut name = || -> CallResult<String> {
             let one = Bytes(1);
             let spots = (world.find("copy", dst, one)?, world.find("copy", src, one)?);
             let gpu = world.place(spots.1).unit.gpu().or(world.place(spots.0).unit.gpu());
             let gpu = gpu.unwrap_or_default();
-            let bytes = Bytes::mib(1);
             let operation = Self::copy_operation(&mut world, spots, bytes, gpu, engine)?;
             Ok(operation.engine.clone())
         };

@@ -138,7 +138,8 @@ impl Findings {
                 Err(error) => {
                     let without = Some(error.to_string());
                     let export = Err(error.to_string());
-                    RuntimeAnswer { driver: known(Err(error), "GPU runtime"), without, export }
+                    let driver = known(Err(error), "GPU runtime");
+                    RuntimeAnswer { driver, without, export, copies: None }
                 }
             };
             let compilers =
@@ -204,6 +205,7 @@ impl Findings {
 
     fn print(&self, topology: &Topology, brief: bool) {
         library(&self.runtime.driver, brief);
+        self.runtime.copies.iter().for_each(|rule| outln!("    {rule}"));
         self.compilers.iter().for_each(|found| library(found, brief));
         // Nothing is unmeasured without it: it is shown and does not decide.
         library(&self.management, !topology.any_gpu(|caps| caps.management_library.is_some()));

@@ -295,6 +295,9 @@ fn a_driver_that_does_not_start_is_named_with_its_first_call() {
     assert_eq!(output.status.code(), Some(1), "{doctor}");
     let found = format!("HIP runtime (libamdhip64): HIP 6.4.43484 ({})", hip.display());
     assert!(doctor.contains(&found), "{doctor}");
+    // HIP 6.4 copies up to 1 MiB between GPUs by a kernel.
+    let rule = "copies between GPUs by SDMA engine, up to 1MiB by blit kernel";
+    assert!(doctor.contains(rule), "{doctor}");
     let why = format!("none can be measured: {}: hipInit does not return (8 s)", hip.display());
     assert!(doctor.lines().any(|line| line.ends_with(&why)), "{doctor}");
 }

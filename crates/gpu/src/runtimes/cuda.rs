@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::NonNull;
 
 use pathline_hal::CopyChoice;
-use pathline_schema::{MemKind, Severity};
+use pathline_schema::{Bytes, MemKind, Severity};
 
 use crate::function_table::{
     Api, ApiNames, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle, entry_since,
@@ -362,7 +362,12 @@ impl RuntimeApi for CudaApi {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
+    fn engine(
+        &self,
+        ends: CopyEnds,
+        _: Bytes,
+        asked: CopyChoice,
+    ) -> Result<&'static str, CallRefusal> {
         match (asked, ends) {
             (CopyChoice::Blit, _) => Err((
                 "CUDA has no switch that makes its copies run as kernels",

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 use pathline_hal::CopyChoice;
-use pathline_schema::{MemKind, Severity};
+use pathline_schema::{Bytes, MemKind, Severity};
 
 use crate::function_table::{
     Api, ApiNames, BoundCall, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle,
@@ -141,31 +141,74 @@ pub(crate) struct HipApi {
     own: Own,
     error_name: Option<HipTextFn>,
     error_text: Option<HipTextFn>,
-    sdma: SdmaEnv,
+    sdma: SdmaRule,
 }
 
 type HipTextFn = unsafe extern "C" fn(i32) -> *const c_char;
 
-/// Which copies the process's environment assigns to the SDMA engines.
-#[derive(Debug, Clone, Copy)]
-struct SdmaEnv {
+/// The first HIP whose copies between GPUs go by kernel up to a size, whatever else runs. From December
+/// 2021 on it did so only while kernels of the stream were pending. Source: ROCm/clr, `copyBuffer` of
+/// rocclr/device/rocm/rocblit.cpp at rocm-5.6.0, rocm-6.1.0 and rocm-6.2.0; commits 008133cf, 31101c62.
+const SMALL_PEER_COPIES_BY_KERNEL: i32 = 60_200_000;
+/// That size in KiB, unless `ROC_P2P_SDMA_SIZE` sets it. Source: rocclr/utils/flags.hpp.
+const SMALL_PEER_COPY_KIB: u64 = 1024;
+
+/// Which copies the runtime assigns to the SDMA engines, by its version and the process's environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SdmaRule {
     any: bool,
     peers: bool,
+    /// Largest copy between two GPUs that a kernel makes all the same.
+    peer_kernel_most: Bytes,
+    /// Largest copy of any kind that a kernel makes all the same.
+    kernel_most: Bytes,
 }
 
-impl SdmaEnv {
-    /// Reads the variables as the HSA runtime does once at its start.
-    fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+impl SdmaRule {
+    /// Reads the variables as the runtime does once at its start. Both switches are on without a setting
+    /// in every version that has them. Source: ROCR environment variables of ROCm 6.1 and 6.2,
+    /// <https://rocm.docs.amd.com/projects/ROCR-Runtime/en/docs-6.2.1/api-reference/environment_variables.html>
+    fn of(version: i32, variable: impl Fn(&str) -> Option<String>) -> Self {
         let on = |name: &str| variable(name).is_none_or(|value| value.trim() != "0");
-        Self { any: on("HSA_ENABLE_SDMA"), peers: on("HSA_ENABLE_PEER_SDMA") }
+        let kib = |name: &str| variable(name)?.trim().parse::<u64>().ok();
+        let bytes = |kib: u64| Bytes(kib.saturating_mul(1024));
+        let usual = if version >= SMALL_PEER_COPIES_BY_KERNEL { SMALL_PEER_COPY_KIB } else { 0 };
+        let peers = kib("ROC_P2P_SDMA_SIZE").filter(|_| usual > 0).unwrap_or(usual);
+        Self {
+            any: on("HSA_ENABLE_SDMA"),
+            peers: on("HSA_ENABLE_PEER_SDMA"),
+            peer_kernel_most: bytes(peers),
+            kernel_most: bytes(kib("GPU_FORCE_BLIT_COPY_SIZE").unwrap_or(0)),
+        }
     }
 
-    fn engine(self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
+    /// What copies, by kind of copy, as one line for `doctor`.
+    fn describe(self) -> String {
+        let by = |engine: bool| if engine { "SDMA engine" } else { "blit kernel" };
+        let (host, peers) = (by(self.any), by(self.any && self.peers));
+        let most = self.peer_kernel_most.max(self.kernel_most);
+        let small = if self.any && self.peers && most > Bytes(0) {
+            format!(", up to {most} by blit kernel")
+        } else {
+            String::new()
+        };
+        format!(
+            "host copies by {host}; copies between GPUs by {peers}{small}; inside a GPU by blit kernel"
+        )
+    }
+
+    fn engine(
+        self,
+        ends: CopyEnds,
+        bytes: Bytes,
+        asked: CopyChoice,
+    ) -> Result<&'static str, CallRefusal> {
+        let large = bytes > self.kernel_most;
         let by_engine = match ends {
             // Inside one GPU the runtime always uses a kernel, whatever the environment sets.
             CopyEnds::SameGpu => false,
-            CopyEnds::TwoGpus => self.any && self.peers,
-            CopyEnds::Host => self.any,
+            CopyEnds::TwoGpus => self.any && self.peers && large && bytes > self.peer_kernel_most,
+            CopyEnds::Host => self.any && large,
             CopyEnds::Pageable => return Ok("staged copy"),
         };
         match (asked, by_engine) {
@@ -199,13 +242,15 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String
         own: Own::bind(&find)?,
         error_name: text_call("hipGetErrorName"),
         error_text: text_call("hipGetErrorString"),
-        sdma: SdmaEnv::of(|name| std::env::var(name).ok()),
+        sdma: SdmaRule::of(0, |_| None),
     };
     let mut version = 0;
     announce_in(&library.path, hip.own.runtime_version.name);
     // SAFETY: stores one number; it may be called before hipInit.
     let code = unsafe { (hip.own.runtime_version.at)(&raw mut version) };
-    Ok((Api::bind(&API_NAMES, &find)?, hip, if code == 0 { version } else { 0 }))
+    let version = if code == 0 { version } else { 0 };
+    let hip = HipApi { sdma: SdmaRule::of(version, |name| std::env::var(name).ok()), ..hip };
+    Ok((Api::bind(&API_NAMES, &find)?, hip, version))
 }
 
 /// Major, minor and patch of a version: `major * 10^7 + minor * 10^5 + patch`.
@@ -382,8 +427,16 @@ impl RuntimeApi for HipApi {
     fn copy_name(&self) -> &'static str {
         self.own.copy.name
     }
-    fn engine(&self, ends: CopyEnds, asked: CopyChoice) -> Result<&'static str, CallRefusal> {
-        self.sdma.engine(ends, asked)
+    fn engine(
+        &self,
+        ends: CopyEnds,
+        bytes: Bytes,
+        asked: CopyChoice,
+    ) -> Result<&'static str, CallRefusal> {
+        self.sdma.engine(ends, bytes, asked)
+    }
+    fn copy_rule(&self) -> Option<String> {
+        Some(self.sdma.describe())
     }
     fn host_flags(&self, mem: MemKind, bound: bool) -> Result<u32, &'static str> {
         host_flags(mem, bound)
@@ -558,13 +611,11 @@ mod tests {
 
     #[test]
     fn the_copy_engine_follows_the_environment_of_the_process() {
-        let sdma = |set: &[(&str, &str)]| {
-            let set: Vec<_> = set.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-            SdmaEnv::of(|name| set.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
-        };
+        let sdma = |set: &[(&str, &str)]| rule(50_200_000, set);
         let (usual, none) = (sdma(&[]), sdma(&[("HSA_ENABLE_SDMA", "0")]));
         let not_peers = sdma(&[("HSA_ENABLE_PEER_SDMA", "0")]);
-        let auto = |s: SdmaEnv, ends| s.engine(ends, CopyChoice::Auto).unwrap();
+        let large = Bytes::mib(256);
+        let auto = |s: SdmaRule, ends| s.engine(ends, large, CopyChoice::Auto).unwrap();
         assert_eq!(auto(usual, CopyEnds::TwoGpus), "copy engine");
         assert_eq!(auto(usual, CopyEnds::Host), "copy engine");
         assert_eq!(auto(usual, CopyEnds::SameGpu), "blit kernel");
@@ -572,10 +623,42 @@ mod tests {
         assert_eq!(auto(not_peers, CopyEnds::TwoGpus), "blit kernel");
         assert_eq!(auto(not_peers, CopyEnds::Host), "copy engine");
         assert_eq!(auto(none, CopyEnds::TwoGpus), "blit kernel");
-        assert_eq!(none.engine(CopyEnds::Host, CopyChoice::Blit), Ok("blit kernel"));
-        assert_eq!(not_peers.engine(CopyEnds::TwoGpus, CopyChoice::Blit), Ok("blit kernel"));
-        let (_, way_out) = usual.engine(CopyEnds::Host, CopyChoice::Blit).unwrap_err();
+        assert_eq!(none.engine(CopyEnds::Host, large, CopyChoice::Blit), Ok("blit kernel"));
+        assert_eq!(not_peers.engine(CopyEnds::TwoGpus, large, CopyChoice::Blit), Ok("blit kernel"));
+        let (_, way_out) = usual.engine(CopyEnds::Host, large, CopyChoice::Blit).unwrap_err();
         assert!(way_out.contains("HSA_ENABLE_SDMA=0"), "{way_out}");
-        assert!(not_peers.engine(CopyEnds::Host, CopyChoice::Blit).is_err());
+        assert!(not_peers.engine(CopyEnds::Host, large, CopyChoice::Blit).is_err());
+    }
+
+    /// The rule of a version, with variables.
+    fn rule(version: i32, set: &[(&str, &str)]) -> SdmaRule {
+        let value = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        SdmaRule::of(version, value)
+    }
+
+    #[test]
+    fn small_copies_between_gpus_are_kernels_from_hip_6_2_on() {
+        let of = |rule: SdmaRule, ends, bytes| rule.engine(ends, bytes, CopyChoice::Auto).unwrap();
+        let (peers, host) = (CopyEnds::TwoGpus, CopyEnds::Host);
+        // 1 MiB is the default of ROC_P2P_SDMA_SIZE; the test is "larger than".
+        for (version, at_1_mib) in [(50_731_921, "copy engine"), (60_240_092, "blit kernel")] {
+            let rule = rule(version, &[]);
+            assert_eq!(of(rule, peers, Bytes::mib(1)), at_1_mib);
+            assert_eq!(of(rule, peers, Bytes(Bytes::mib(1).0 + 1)), "copy engine");
+            assert_eq!(of(rule, host, Bytes(8)), "copy engine");
+        }
+        let all = rule(60_240_092, &[("ROC_P2P_SDMA_SIZE", "0")]);
+        assert_eq!(of(all, peers, Bytes(8)), "copy engine");
+        let forced = rule(60_240_092, &[("GPU_FORCE_BLIT_COPY_SIZE", "16")]);
+        assert_eq!(of(forced, host, Bytes::kib(16)), "blit kernel");
+        assert_eq!(of(forced, host, Bytes::kib(17)), "copy engine");
+        let text = "host copies by SDMA engine; copies between GPUs by SDMA engine, up to 1MiB by blit \
+                    kernel; inside a GPU by blit kernel";
+        assert_eq!(rule(60_240_092, &[]).describe(), text);
+        let off = rule(60_240_092, &[("HSA_ENABLE_SDMA", "0")]);
+        assert!(
+            off.describe()
+                .starts_with("host copies by blit kernel; copies between GPUs by blit kernel;")
+        );
     }
 }

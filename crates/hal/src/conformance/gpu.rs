@@ -209,7 +209,7 @@ fn copy_once(
     write_part(machine, &dst, 0, bytes, 32)?;
     write_part(machine, &dst, bytes, TAIL, 33)?;
     let stream = machine.gpu(gpu)?.stream()?;
-    let name = driver.copy_engine_name(dst.address(), src.address(), engine);
+    let name = driver.copy_engine_name(dst.address(), src.address(), Bytes(bytes), engine);
     ensure!(!name.is_empty(), "what copies has no name");
     if or_unsupported(stream.copy(dst.address(), src.address(), Bytes(bytes), engine))?.is_none() {
         ensure!(engine != CopyChoice::Auto, "not supported");

@@ -57,7 +57,8 @@ pub fn serve_probe(
         LibraryProbe::Runtime => {
             let found = runtime(&host(), &asked);
             let export = found.export_call().map(str::to_owned);
-            answer(&RuntimeAnswer { driver: found.driver, without: found.without, export })
+            let copies = found.copy_rule();
+            answer(&RuntimeAnswer { driver: found.driver, without: found.without, export, copies })
         }
         LibraryProbe::OtherRuntimes => {
             answer(&other_runtimes(chosen_family(&host(), &asked).0, &asked))

@@ -74,6 +74,9 @@ pub struct RuntimeAnswer {
     pub without: Option<String>,
     /// The call that exports device memory as dma-buf, or why there is none.
     pub export: Result<String, String>,
+    /// What copies, by kind of copy, where the runtime's version and the environment decide it.
+    #[serde(default)]
+    pub copies: Option<String>,
 }
 
 /// libibverbs.
