@@ -114,6 +114,9 @@ pub(crate) enum InternalCommand {
         /// Try whether MPI takes device memory, and end.
         #[arg(long, conflicts_with = "kept")]
         probe: bool,
+        /// A launcher that the coordinator started has started it.
+        #[arg(long, conflicts_with_all = ["kept", "probe"])]
+        launched: bool,
         /// The places for files.
         #[arg(long)]
         store: Vec<PathBuf>,
@@ -480,8 +483,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct SamplingArgs {
     /// Measure between this many processes of this node.
     ///
-    /// pathline starts them: shared memory, UCX, NCCL or RCCL. For MPI start pathline itself under
-    /// mpirun or srun.
+    /// pathline starts them: shared memory, UCX, NCCL or RCCL. For MPI add --mpirun, or start pathline
+    /// itself under mpirun or srun.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = PROCESSES)]
     pub(crate) ranks: Option<u32>,
@@ -489,6 +492,12 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024),
         requires = "machine", requires = "ranks", help_heading = PROCESSES)]
     pub(crate) nodes: Option<u32>,
+    /// Start the processes of --ranks by this launcher of MPI, on this node.
+    ///
+    /// For each environment that cases need, and again after a process was lost.
+    #[arg(long, value_name = "PROGRAM", requires = "ranks", conflicts_with = "machine",
+        help_heading = PROCESSES)]
+    pub(crate) mpirun: Option<PathBuf>,
     /// Target half width of the 95 % interval of the median, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = positive,
         help_heading = TIME)]
@@ -536,7 +545,7 @@ impl RunArgs {
 
     /// The settings of the engine, which the journal records. The memory follows from the machine.
     fn settings(&self) -> RunSettings {
-        let SamplingArgs { precision, case_budget, noise, repeat, ranks: _, nodes: _ } =
+        let SamplingArgs { precision, case_budget, noise, repeat, ranks: _, nodes: _, mpirun: _ } =
             self.sampling;
         let usual = RunSettings::default();
         RunSettings {

@@ -38,7 +38,7 @@ pub use probe::{
     ProbeLimits, RuntimeAnswer, ask, ask_and_show, serve_probe,
 };
 pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
-pub use ranks::{MeetingPlace, RankJob, RankKeeper, joined, keep, serve_rank};
+pub use ranks::{MeetingPlace, RankJob, RankKeeper, joined, keep, keep_launched, serve_rank};
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
 pub use worker::{NoWorker, WorkerExecutor, serve_worker};

@@ -83,10 +83,19 @@ impl WorkerProcess {
         env: &BTreeMap<String, String>,
         output: ProcessOutput,
     ) -> io::Result<Self> {
-        let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program());
+        command.args(args);
+        Self::start_command(command, env, output)
+    }
+
+    /// Starts any program, whose standard input is then a socket of this process.
+    pub(crate) fn start_command(
+        mut command: Command,
+        env: &BTreeMap<String, String>,
+        output: ProcessOutput,
+    ) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
         command
-            .args(args)
             .stdin(OwnedFd::from(theirs))
             .envs(env)
             // Ctrl-C is for the supervisor, and Ctrl-Z must not look like a hang.
@@ -126,7 +135,13 @@ impl WorkerProcess {
     /// The last line that it printed, as a clause; empty if none.
     pub(crate) fn output_tail(&self) -> String {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        tail.back().map(|line| format!("; its last output was: {line}")).unwrap_or_default()
+        // Launchers end their messages by rulers.
+        let says = |line: &&String| line.chars().any(char::is_alphanumeric);
+        tail.iter()
+            .rev()
+            .find(says)
+            .map(|line| format!("; its last output was: {line}"))
+            .unwrap_or_default()
     }
 
     /// Waits for the end of a process that has closed its socket, and reports its cause.
@@ -153,6 +168,17 @@ impl WorkerProcess {
             (None, code) => (format!("ended with code {}", code.unwrap_or(-1)), true),
         };
         ExitReport { text: format!("{how}{tail}"), own, code: status.code() }
+    }
+
+    /// Asks it and its group to end, waits for that, and ends what is left.
+    pub(crate) fn terminate(&mut self, timeout: Duration) {
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(group) = group.filter(|_| !self.has_ended()) {
+            let _ = kill_process_group(group, Signal::TERM);
+        }
+        if !self.reap(timeout) {
+            self.kill();
+        }
     }
 
     /// Ends it at once, and the compilers that it may wait for. False if the kernel would not let it

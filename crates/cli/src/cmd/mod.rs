@@ -26,7 +26,8 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use pathline_explain::judge::RunVerdict;
 use pathline_runner::{
-    HostMachine, StorePlaces, serve_health, serve_launch, serve_probe, serve_rank, serve_worker,
+    HostMachine, StorePlaces, keep_launched, serve_health, serve_launch, serve_probe, serve_rank,
+    serve_worker,
 };
 
 use crate::args::{Args, ColourChoice, Command, InternalArgs, InternalCommand};
@@ -131,6 +132,12 @@ pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
         InternalCommand::HealthWorker => serve_health(HOOKS)?,
         InternalCommand::Rank { probe: true, libraries, .. } => {
             serve_launch(&libraries.choice(), HOOKS)?;
+        }
+        InternalCommand::Rank { launched: true, store, span, overwrite, libraries, .. } => {
+            let stores = StorePlaces { paths: store, span, overwrite };
+            let host = HostMachine { libraries: libraries.choice(), stores };
+            let done = keep_launched(&host, HOOKS)?;
+            return Ok(if done { ExitKind::Fine } else { ExitKind::Wrong });
         }
         InternalCommand::Rank { kept, store, span, overwrite, libraries, .. } => {
             let stores = StorePlaces { paths: store, span, overwrite };

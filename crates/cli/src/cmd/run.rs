@@ -186,7 +186,11 @@ fn job(args: &RunArgs, joined: Option<RankJob>) -> Result<Option<RankJob>> {
         (None, asked) => {
             let count = args.select.own_ranks(asked);
             let nodes = args.sampling.nodes;
-            Ok((count > 0).then_some(RankJob::Own { count, nodes }))
+            let job = match args.sampling.mpirun.clone() {
+                Some(program) => RankJob::Launched { count, program },
+                None => RankJob::Own { count, nodes },
+            };
+            Ok((count > 0).then_some(job))
         }
     }
 }

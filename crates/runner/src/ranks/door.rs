@@ -46,7 +46,8 @@ pub(super) struct Gathered {
     pub(super) notes: Vec<RunNote>,
 }
 
-/// Waits until all ranks of a job have come and proven themselves.
+/// Waits until all ranks of a job have come and proven themselves. `lost` says why no further one will
+/// come.
 ///
 /// # Errors
 /// The door cannot be opened, or ranks did not come in time: which, and the strangers that came.
@@ -55,6 +56,7 @@ pub(super) fn gather(
     size: u32,
     version: &str,
     limit: Duration,
+    lost: &mut dyn FnMut() -> Option<String>,
 ) -> Result<Gathered> {
     let (door, credentials) = RankListener::open(place)?;
     let mut gathering = Gathering {
@@ -70,6 +72,9 @@ pub(super) fn gather(
     while gathering.seated.len() < size as usize {
         if begun.elapsed() > limit {
             return Err(gathering.missing(limit));
+        }
+        if let Some(why) = lost() {
+            return Err(gathering.missing(begun.elapsed()).context(why));
         }
         gathering.step()?;
     }

@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
@@ -39,6 +40,14 @@ pub enum RankJob {
         /// Nodes of a simulated machine that they are spread over; none leaves it to the machine.
         nodes: Option<u32>,
     },
+    /// Processes that the coordinator starts by a launcher of MPI on this node, for each environment
+    /// and after each loss again.
+    Launched {
+        /// Number of ranks.
+        count: u32,
+        /// The launcher: `mpirun`.
+        program: PathBuf,
+    },
     /// Processes that a launcher started, this run's own among them as rank 0.
     Joined {
         /// Number of ranks.
@@ -51,7 +60,7 @@ pub enum RankJob {
 }
 
 impl RankJob {
-    /// Whether pathline started the processes and can do so again.
+    /// Whether the processes are children of the coordinator.
     pub fn is_own(&self) -> bool {
         matches!(self, Self::Own { .. })
     }
@@ -59,13 +68,19 @@ impl RankJob {
     pub(crate) fn nodes(&self) -> Option<u32> {
         match *self {
             Self::Own { nodes, .. } => nodes,
-            Self::Joined { .. } => None,
+            Self::Launched { .. } | Self::Joined { .. } => None,
         }
+    }
+    /// Whether pathline started the processes, or had them started, and can do so again.
+    pub fn can_restart(&self) -> bool {
+        !matches!(self, Self::Joined { .. })
     }
     /// Number of ranks.
     pub fn count(&self) -> u32 {
         match *self {
-            Self::Own { count, .. } | Self::Joined { count, .. } => count,
+            Self::Own { count, .. } | Self::Launched { count, .. } | Self::Joined { count, .. } => {
+                count
+            }
         }
     }
 }
@@ -181,7 +196,7 @@ fn name_of(env: EnvLookup<'_>) -> String {
 }
 
 /// When a process began, in clock ticks since the system did: its number alone may come again.
-fn begun(pid: i32) -> Option<String> {
+pub(super) fn begun(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 22; the second one is in brackets and may hold anything. Source: proc(5).
     stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)

@@ -18,6 +18,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::component::{LostLibraries, RankComponent};
 use super::door::{self, Gathered};
 use super::job::{GATHER_TIMEOUT, MeetingPlace, RankJob, me};
+use super::launcher_process::LauncherProcess;
 use super::protocol::{RankAnswer, RankEntry, RankFailure, RankOrder};
 use super::side::version;
 use crate::device_memory::{MemoryClaim, find_out};
@@ -79,6 +80,8 @@ pub(crate) struct RankProcesses {
     lost_ranks: RefCell<Vec<usize>>,
     /// The component that each rank began to open last.
     opening: RefCell<BTreeMap<usize, RankComponent>>,
+    /// The launcher that this process started for them.
+    launcher: RefCell<Option<LauncherProcess>>,
     /// Observations while the ranks connected and opened their libraries.
     notes: Vec<RunNote>,
     hooks: ProcessHooks,
@@ -142,9 +145,15 @@ impl RankProcesses {
         hooks: ProcessHooks,
     ) -> anyhow::Result<Self> {
         let (to, events) = channel();
+        let mut launcher = None;
         let (handles, notes) = match job {
             RankJob::Own { count, .. } => (start(*count, host, &to, &events)?, Vec::new()),
-            RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &to)?,
+            RankJob::Launched { count, program } => {
+                let (process, at) = LauncherProcess::start(program, *count, host)?;
+                let (process, by) = (launcher.insert(process), program.display().to_string());
+                gather(*count, &at, &by, limit, &to, &mut || process.end_text())?
+            }
+            RankJob::Joined { count, at, by } => gather(*count, at, by, limit, &to, &mut || None)?,
         };
         Ok(Self {
             members: Vec::new(),
@@ -159,6 +168,7 @@ impl RankProcesses {
             lost: RefCell::new(None),
             lost_ranks: RefCell::default(),
             opening: RefCell::default(),
+            launcher: RefCell::new(launcher),
             notes,
             hooks,
         })
@@ -215,6 +225,9 @@ impl RankProcesses {
             if let Some(process) = &mut handle.process {
                 process.kill();
             }
+        }
+        if let Some(launcher) = self.launcher.borrow_mut().as_mut() {
+            launcher.end();
         }
     }
 
@@ -368,6 +381,10 @@ impl RankProcesses {
                 None => String::new(),
             };
             names.push(format!("{}{fate}", handle.name));
+        }
+        if let Some(launcher) = self.launcher.borrow_mut().as_mut() {
+            // Most launchers end all ranks after the loss of one, and print its cause.
+            names.push(launcher.fate());
         }
         self.lost_ranks.borrow_mut().extend(ranks);
         let way_out = match step {
@@ -570,6 +587,11 @@ impl Drop for RankProcesses {
             let _ = handle.link.send(&RankOrder::End);
             handle.link.close();
         }
+        // A launcher ends after its last rank. One whose ranks are lost may not.
+        let lost = self.lost.borrow().is_some();
+        if let Some(launcher) = self.launcher.borrow_mut().as_mut().filter(|_| lost) {
+            launcher.end();
+        }
     }
 }
 
@@ -665,8 +687,9 @@ fn gather(
     by: &str,
     limit: Option<Duration>,
     to: &Sender<(usize, RankEvent)>,
+    lost: &mut dyn FnMut() -> Option<String>,
 ) -> anyhow::Result<(Vec<RankHandle>, Vec<RunNote>)> {
-    let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHER_TIMEOUT));
+    let gathered = door::gather(at, count, &version(), limit.unwrap_or(GATHER_TIMEOUT), lost);
     let Gathered { ranks, notes } = gathered.map_err(|error| {
         anyhow::anyhow!("of the {count} processes that {by} started: {error:#}")
     })?;

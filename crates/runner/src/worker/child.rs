@@ -47,7 +47,7 @@ pub fn serve_worker(hooks: ProcessHooks) -> Result<()> {
         match opened {
             Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
             // A new worker starts new children; ranks of a launcher it cannot replace.
-            Err(error) if job.is_own() => return Err(error),
+            Err(error) if job.can_restart() => return Err(error),
             Err(error) => return Ok(link.send(&WorkerReport::Incomplete(format!("{error:#}")))?),
         }
     }
