@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Case, CopyAgent, FaultHandling, Flow, Topology};
+use pathline_schema::{Case, CopyAgent, FaultHandling, Flow, Topology, Transport, UcxSetting};
 
 use crate::needs::page_faults;
-use crate::plan::{RunPlan, number_groups};
+use crate::plan::{PlannedCase, RunPlan, number_groups};
 
 /// A setting that a case needs at the start of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,11 @@ impl RunPlan {
         set: &BTreeMap<String, String>,
     ) -> Self {
         let needs_none = |need: RuntimeNeed| need.variable(topology).is_none();
-        if needs_none(RuntimeNeed::CopyEngine) && needs_none(RuntimeNeed::PageFaults) {
+        let sets_ucx = |entry: &PlannedCase| entry.case.flows().any(|f| ucx_setting(f).is_some());
+        if needs_none(RuntimeNeed::CopyEngine)
+            && needs_none(RuntimeNeed::PageFaults)
+            && !self.entries.iter().any(sets_ucx)
+        {
             return self;
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.skip.is_none()) {
@@ -68,7 +72,9 @@ impl RunPlan {
                 Ok(mut env) => {
                     // MPI does not report which agent copied, so a wrong one would not be seen.
                     let wanted = message_agent(&entry.case);
-                    entry.skip = wanted.and_then(|wanted| refused_agent(wanted, topology, set));
+                    entry.skip = wanted
+                        .and_then(|wanted| refused_agent(wanted, topology, set))
+                        .or_else(|| refused_setting(&env, set));
                     env.retain(|name, _| !set.contains_key(name));
                     entry.env = env;
                 }
@@ -108,6 +114,23 @@ fn refused_agent(
     Some(format!("{name} is set, and this case needs {name}={other}; unset it to measure both"))
 }
 
+/// The setting of UCX that the processes of an MPI need at their start.
+fn ucx_setting(flow: &Flow) -> Option<UcxSetting> {
+    let wire = flow.by.wire().filter(|wire| wire.via.carrier() == Transport::Mpi)?;
+    wire.switch
+}
+
+/// Why a variable of the user rules out a setting of UCX.
+fn refused_setting(
+    needed: &BTreeMap<String, String>,
+    set: &BTreeMap<String, String>,
+) -> Option<String> {
+    let of_ucx = needed.iter().filter(|(name, _)| name.starts_with("UCX_"));
+    let differs = |(name, value): &(&String, &String)| set.get(*name).is_some_and(|v| v != *value);
+    let (name, value) = of_ucx.into_iter().find(differs)?;
+    Some(format!("{name} is set, and this case needs {name}={value}; unset it to measure both"))
+}
+
 /// The variables that a case needs with other values than the runtime's defaults.
 fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, String>, String> {
     let mut needs: BTreeMap<RuntimeNeed, bool> = BTreeMap::new();
@@ -125,7 +148,16 @@ fn environment(case: &Case, topology: &Topology) -> Result<BTreeMap<String, Stri
     let named = |(need, value): (RuntimeNeed, bool)| {
         Some((need.variable(topology)?.to_owned(), text(value)))
     };
-    Ok(needs.into_iter().filter_map(named).collect())
+    let mut env: BTreeMap<String, String> = needs.into_iter().filter_map(named).collect();
+    for (name, value) in case.flows().filter_map(ucx_setting).map(UcxSetting::variable) {
+        if env.insert(name.clone(), value.to_owned()).is_some_and(|other| other != value) {
+            return Err(format!(
+                "its flows need two values of {name}, which one process cannot have; measure them \
+                 one by one"
+            ));
+        }
+    }
+    Ok(env)
 }
 
 fn need(flow: &Flow) -> Option<(RuntimeNeed, bool)> {
@@ -237,6 +269,19 @@ mod tests {
         // Copies between GPUs are blit kernels then, too.
         let refused = message(",engine", &[("HSA_ENABLE_PEER_SDMA", "0")]).1;
         assert!(refused.is_some_and(|why| why.contains("HSA_ENABLE_PEER_SDMA=1")));
+    }
+
+    #[test]
+    fn settings_of_ucx_under_an_mpi_are_variables_of_its_processes() {
+        let named = |value: &str| ("UCX_PROTO_ENABLE".to_owned(), value.to_owned());
+        assert_eq!(message(",proto-v2", &[]).0, BTreeMap::from([named("y")]));
+        let both = [("HSA_ENABLE_SDMA".to_owned(), "0".to_owned()), named("n")];
+        assert_eq!(message(",blit,proto-v1", &[]).0, BTreeMap::from(both));
+        // A variable that is set has its value already, or excludes the case.
+        let set = [("UCX_PROTO_ENABLE", "n")];
+        assert_eq!(message(",proto-v1", &set), (BTreeMap::new(), None));
+        let refused = message(",proto-v2", &set).1;
+        assert!(refused.is_some_and(|why| why.contains("needs UCX_PROTO_ENABLE=y; unset it")));
     }
 
     #[test]

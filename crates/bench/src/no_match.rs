@@ -76,14 +76,17 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         CclCollectives, CclPairs, CollectiveTypes, Concurrent, Contention, Fan, Host, HostLink,
         Latency, Local, Managed, Metadata, MpiAtomics, MpiBandwidth, MpiBothWays, MpiCollectives,
         MpiConcurrent, MpiLatency, MpiMixed, MpiMultiLatency, MpiOneSided, MpiOverlap, MpiPairs,
-        MpiPeers, MpiPersistent, MpiWindows, NumaGpu, Overhead, Overlap, Pairs, Patterns,
-        Registration, Routes, Shm, Storage, StorageGrid, StorageRanks, Sweep, Ucx, UcxMixed,
-        UcxSwitches,
+        MpiPeers, MpiPersistent, MpiSwitches, MpiWindows, NumaGpu, Overhead, Overlap, Pairs,
+        Patterns, Registration, Routes, Shm, Storage, StorageGrid, StorageRanks, Sweep, Ucx,
+        UcxMixed, UcxSwitches,
     };
     let (gpus, ranks) = (scope.topology.gpus.len(), scope.ranks.len());
     let launch = |wanted: u32| match scope.simulated {
         true => format!("add --ranks {wanted}"),
-        false => format!("start pathline with `mpirun -n {wanted}` or `srun -n {wanted}`"),
+        false => format!(
+            "start pathline with `mpirun -n {wanted}` or `srun -n {wanted}`, or \
+             add --ranks {wanted} --mpirun mpirun"
+        ),
     };
     let own = |wanted: u32| format!("add --ranks {wanted}");
     let library = |what: &str| match scope.simulated {
@@ -107,8 +110,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
             "no GPU lies between two others; `pathline topo` shows how they are joined".to_owned()
         }
         // First, since more processes would not help.
-        MpiOneSided | MpiWindows | MpiAtomics | MpiOverlap | MpiPersistent | UcxSwitches | Shm
-        | Registration
+        MpiOneSided | MpiWindows | MpiAtomics | MpiOverlap | MpiPersistent | MpiSwitches
+        | UcxSwitches | Shm | Registration
             if scope.simulated =>
         {
             "models have no such messages; measure them on a real node".to_owned()
@@ -122,7 +125,8 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         MpiPairs if ranks < 3 => format!("three processes are needed: {}", launch(3)),
         MpiConcurrent if ranks < 4 => format!("four processes are needed: {}", launch(4)),
         MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiWindows
-        | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiCollectives
+        | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiSwitches
+        | MpiCollectives
             if ranks < 2 =>
         {
             format!("two processes are needed: {}", launch(2))
@@ -137,7 +141,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         Ucx | UcxSwitches | Shm if ranks < 2 => format!("two processes are needed: {}", own(2)),
         MpiLatency | MpiBandwidth | MpiBothWays | MpiMixed | MpiOneSided | MpiWindows
         | MpiAtomics | MpiMultiLatency | MpiOverlap | MpiPersistent | MpiPairs | MpiPeers
-        | MpiConcurrent | MpiCollectives => library("MPI"),
+        | MpiConcurrent | MpiSwitches | MpiCollectives => library("MPI"),
         CclCollectives | CclPairs => library("NCCL or RCCL"),
         CollectiveTypes => library("NCCL, RCCL or MPI"),
         Ucx | UcxMixed | UcxSwitches => library("UCX"),

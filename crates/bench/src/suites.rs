@@ -9,6 +9,7 @@ mod contention;
 mod host;
 mod memory;
 mod metadata;
+mod mpi_switches;
 mod osu;
 mod payloads;
 mod peers;
@@ -251,6 +252,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "MPI: 1, 2, 4 and all pairs at once",
         by_default: |scope| scope.ranks.len() >= 4 && between::has(scope, Transport::Mpi),
         cases: CaseMaker::Scoped(between::mpi_concurrent),
+    },
+    SuiteSpec {
+        id: SuiteId::MpiSwitches,
+        about: "MPI over UCX by each generation of UCX's protocols: messages and collectives",
+        by_default: |_| false,
+        cases: CaseMaker::Scoped(mpi_switches::mpi_switches),
     },
     SuiteSpec {
         id: SuiteId::MpiCollectives,

@@ -58,6 +58,12 @@ switches! {
 }
 
 impl UcxSetting {
+    /// The environment variable that sets it for a process, and its value.
+    pub fn variable(self) -> (String, &'static str) {
+        let (name, value) = self.setting();
+        (format!("UCX_{name}"), value)
+    }
+
     /// Separates, in the description of a rank's UCX, the variables that its build does not have.
     pub const INERT: &str = "; inert in this build: ";
 

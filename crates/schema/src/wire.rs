@@ -337,7 +337,8 @@ pub struct MessageOp {
     /// What the GPU runtime under an MPI or UCX copies device memory with; `None` leaves the runtime
     /// as it was started.
     pub agent: Option<CopyAgent>,
-    /// The setting of UCX that differs for it; `None` leaves UCX as it was started.
+    /// The setting of UCX that differs for it; `None` leaves UCX as it was started. Under an MPI it is a
+    /// variable of the processes, since the library reads it in `MPI_Init`.
     pub switch: Option<UcxSetting>,
 }
 
@@ -365,7 +366,7 @@ impl MessageOp {
                 "an operation such as send-w64; for shm, cma and xpmem who copies \
                  (memcpy+avx512-nt, read, write); for one-sided operations of mpi allocate or \
                  dynamic, then lock, fence or pscw; then same-l3 or other-l3; for mpi and ucx \
-                 engine or blit; for ucx last a switch such as rndv-put",
+                 engine or blit, then a switch of UCX such as rndv-put",
             )
         };
         let mut words = args.split(',');
@@ -375,7 +376,7 @@ impl MessageOp {
         let window = take_first(&mut rest, by_window);
         let sync = take_first(&mut rest, by_window);
         let switch = match (via, rest.last().map(|word| word.parse())) {
-            (Transport::Ucx, Some(Ok(switch))) => {
+            (Transport::Mpi | Transport::Ucx, Some(Ok(switch))) => {
                 rest.pop();
                 Some(switch)
             }

@@ -65,12 +65,9 @@ pub(crate) fn has_model(case: &Case) -> bool {
             | WireOp::PersistentSend { .. }
             | WireOp::PersistentGroup { .. } => false,
         };
-        let library = match wire.via.carrier() {
-            Transport::Mpi | Transport::Ccl => true,
-            Transport::Ucx => wire.switch.is_none(),
-            _ => false,
-        };
-        op && library && memory(flow.src.mem) && memory(flow.dst.mem)
+        let library =
+            matches!(wire.via.carrier(), Transport::Mpi | Transport::Ccl | Transport::Ucx);
+        op && library && wire.switch.is_none() && memory(flow.src.mem) && memory(flow.dst.mem)
     };
     let wired = case.flows().any(|flow| flow.by.wire().is_some());
     let as_graph = wired && case.cadence == Cadence::Graph;
@@ -651,7 +648,10 @@ pub(crate) fn cannot(scope: &PlanScope<'_>, flow: &Flow, wire: &MessageOp) -> Op
         let Some(member) = scope.ranks.iter().find(|m| m.rank == rank) else {
             let launched = matches!(wire.via.carrier(), Transport::Mpi) && !scope.simulated;
             let start = match launched {
-                true => format!("start it with `mpirun -n {needed}` or `srun -n {needed}`"),
+                true => format!(
+                    "start it with `mpirun -n {needed}` or `srun -n {needed}`, or add --ranks \
+                     {needed} --mpirun mpirun"
+                ),
                 false => format!("start it with --ranks {needed}"),
             };
             let has = match scope.ranks.len() {

@@ -13,6 +13,7 @@ mod local;
 mod managed;
 mod messages;
 mod metadata;
+mod mpi_switches;
 pub mod numa_gpu;
 mod overhead;
 pub mod overlap;
@@ -186,6 +187,12 @@ const FIGURES: &[FigureSpec] = &[
     ]),
     FigureSpec::new(&[SuiteId::UcxSwitches], switches::find),
     FigureSpec::new(&[SuiteId::Registration], registration::find),
+    FigureSpec::new(&[SuiteId::MpiSwitches], mpi_switches::find).on_terminal(&[
+        ("mpi-switches-change-paged", Matrix(72)),
+        ("mpi-switches-change-vram", Matrix(73)),
+        ("mpi-switches-times-paged", PageOnly),
+        ("mpi-switches-times-vram", PageOnly),
+    ]),
     FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[plain(610), plain(630)]),
     FigureSpec::new(&[SuiteId::CollectiveTypes], collective_types::find),
     FigureSpec::new(&[SuiteId::Shm], shared_memory::find).sentences(&[plain(650)]),

@@ -84,6 +84,10 @@ fn journal_of(suite: SuiteId) -> Journal {
             message("ucx", "send-w64", "1MiB"),
             message("ucx", "send-w64,rndv-put", "1MiB"),
         ]),
+        SuiteId::MpiSwitches => between(vec![
+            message("mpi", "all_reduce,proto-v1", "8B"),
+            message("mpi", "all_reduce,proto-v2", "8B"),
+        ]),
         SuiteId::Registration => {
             times(&["numa0.paged > numa0.reg by call@numa0[nic-register] x 2MiB isolated"])
         }

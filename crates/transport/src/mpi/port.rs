@@ -12,7 +12,7 @@ use pathline_schema::{Severity, Transport, WireOp};
 use super::abi::{self, MpiAbi};
 use super::exchange::MpiExchange;
 use super::launcher::{LaunchedRank, launched};
-use super::rank_parts::{refused, sound};
+use super::rank_parts::{refused, sound, unfit_setting};
 use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, sibling_program};
 use super::table::{Fns, MpiHandle};
 use super::world::MpiWorld;
@@ -279,6 +279,14 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
                     | WireOp::PersistentSend { .. }
                     | WireOp::PersistentGroup { .. }
             );
+            let env = |name: &str| std::env::var(name).ok();
+            let unfit = part
+                .wire
+                .switch
+                .and_then(|setting| unfit_setting(setting, self.carried.as_deref(), &env));
+            if let Some((why, way_out)) = unfit {
+                return Err(refused(part, why).or_try(way_out));
+            }
             if lone && parts.len() > 1 {
                 let why = "started and persistent operations are measured one at a time";
                 return Err(refused(part, why));

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use pathline_hal::{CallError, CallResult, FlowPart};
-use pathline_schema::{AtomicOp, Transport, Unit, WindowKind, WireOp};
+use pathline_schema::{AtomicOp, Transport, UcxSetting, Unit, WindowKind, WireOp};
 
 use super::started::has_started_form;
 
@@ -82,6 +82,29 @@ pub(super) fn sound(
     part.short_buffer().map_or(Ok(()), no)
 }
 
+/// Why a setting of UCX has no effect on this MPI's messages: the library sends by something else, or
+/// read another value when it started. `carried` is what it reports to send by, `env` looks up a
+/// variable.
+pub(super) fn unfit_setting(
+    setting: UcxSetting,
+    carried: Option<&str>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<(String, &'static str)> {
+    if !carried.is_some_and(|text| text.contains("ucx")) {
+        let by = carried.unwrap_or("a transport that it does not report");
+        let way_out =
+            "have it send by UCX: OMPI_MCA_pml=ucx for Open MPI, a build for ch4:ucx of MPICH";
+        return Some((format!("the library sends by {by}, so UCX's settings do nothing"), way_out));
+    }
+    let (name, value) = setting.variable();
+    let has = env(&name);
+    (has.as_deref() != Some(value)).then(|| {
+        let has = has.map_or_else(|| "is not set".to_owned(), |has| format!("is {has}"));
+        let why = format!("{name} {has} in the processes, and this case needs {value}");
+        (why, "start them with it, or with --ranks N --mpirun mpirun")
+    })
+}
+
 /// Whether the peer reads or writes this position's memory while it makes no call itself.
 pub(super) fn is_passive(part: &FlowPart, me: usize) -> bool {
     match part.wire.op {
@@ -105,6 +128,22 @@ pub(super) fn blocks(bytes: u64) -> Option<(c_int, c_int)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_of_ucx_needs_an_mpi_over_ucx_that_was_started_with_it() {
+        let v1 = |name: &str| (name == "UCX_PROTO_ENABLE").then(|| "n".to_owned());
+        let unfit = |setting, carried, env: &dyn Fn(&str) -> Option<String>| {
+            unfit_setting(setting, carried, env).map(|(why, _)| why)
+        };
+        let over = [Some("pml ucx"), Some("device ch4:ucx")];
+        assert!(over.iter().all(|over| unfit(UcxSetting::ProtoV1, *over, &v1).is_none()));
+        let why = unfit(UcxSetting::ProtoV2, Some("pml ucx"), &v1);
+        let expected = "UCX_PROTO_ENABLE is n in the processes, and this case needs y";
+        assert_eq!(why.as_deref(), Some(expected));
+        let why = unfit(UcxSetting::ProtoV1, Some("pml ob1 over one of btl sm"), &v1);
+        assert!(why.is_some_and(|why| why.starts_with("the library sends by pml ob1")));
+        assert!(unfit(UcxSetting::ProtoV1, None, &v1).is_some());
+    }
 
     #[test]
     fn long_messages_are_blocks_of_a_power_of_two() {
