@@ -142,7 +142,7 @@ fn slice_of(name: &str) -> Option<(&str, Vec<u32>)> {
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        gpus.extend((first..=last).take(MOST));
+        gpus.extend((first..=last).take(MOST + 1));
         if gpus.len() > MOST || first > last {
             return None;
         }
@@ -276,4 +276,33 @@ pub fn half_of_free(topology: &Topology) -> Bytes {
     let described = || topology.numa.iter().map(|d| d.memory.0).sum();
     let free = Some(topology.host.available.0).filter(|&a| a > 0).unwrap_or_else(described);
     Bytes(free / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_after_a_colon_are_the_machine() {
+        assert_eq!(slice_of("mi300x:0,2-4"), Some(("mi300x", vec![0, 2, 3, 4])));
+        assert_eq!(slice_of("a:b.toml:7"), Some(("a:b.toml", vec![7])));
+        for whole in ["mi300x", "a:b", "mi300x:", "mi300x:1-", "mi300x:3-1", "mi300x:0-4294967295"]
+        {
+            assert_eq!(slice_of(whole), None, "{whole}");
+        }
+        let pair = MachineModel::read("mi250x:4,5").expect("a slice of a preset");
+        let pci: Vec<String> = pair.desc().topology().gpus.into_iter().map(|g| g.pci).collect();
+        assert_eq!(pci, ["0000:d1:00.0", "0000:d6:00.0"]);
+        // Its text is the whole description, so that what a run keeps can be read again.
+        let again = MachineDesc::parse("kept.toml", pair.text()).expect("its own text");
+        assert_eq!(again.topology(), pair.desc().topology());
+        let reason =
+            |name: &str| MachineModel::read(name).map(drop).expect_err("no slice").to_string();
+        assert!(
+            reason("mi250x:1,7").contains("pass gpu0, which is left out"),
+            "{}",
+            reason("mi250x:1,7")
+        );
+        assert!(reason("mi250:0").contains("did you mean"), "{}", reason("mi250:0"));
+    }
 }

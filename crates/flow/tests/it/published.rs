@@ -403,3 +403,31 @@ fn host_threads() {
     let read = rate(&network, "numa0.huge > numa0.reg by cpu@numa0[read-avx2-t16] x 1GiB");
     assert!(read <= 51.2 && read > 0.8 * 51.2, "{read}");
 }
+
+/// The elbencho slides profile a node with MI100: 4215.8 us to register memory and 263656 us to unregister
+/// it, a mean of four calls each, 62.5 times as long. On other nodes both cost about the same.
+#[test]
+fn unregistering_on_the_mi100_node() {
+    use pathline_schema::{Bytes, MemKind, RuntimeCall};
+    let ratio = |name: &str| {
+        let network = preset(name, RuntimeEnv::default());
+        let time = |call| network.call_time(call, Some(MemKind::Paged), Bytes::mib(1)).unwrap().0;
+        time(RuntimeCall::Unregister) / time(RuntimeCall::Register)
+    };
+    near("mi100", ratio("mi100"), 62.5);
+    assert!((0.5..1.5).contains(&ratio("mi250x")), "{}", ratio("mi250x"));
+}
+
+/// The APU has one memory for cores and GPU: a copy from the domain's memory to the GPU's own reads and
+/// writes it, as a copy inside the GPU does, 0.875 of 5325 GB/s over two bytes for a byte of payload. Of a
+/// node with two memories the copy takes one byte of each.
+#[test]
+fn an_apu_has_one_memory() {
+    let network = preset("mi300a", RuntimeEnv::default());
+    let kernel = |from: &str| format!("{from} > gpu0.vram by kernel@gpu0[{COPY}] x 8GiB");
+    let expected = 0.875 * 5325.0 / 2.0;
+    near("inside the GPU", rate(&network, &kernel("gpu0.vram")), expected);
+    near("from the host", rate(&network, &kernel("numa0.pinned")), expected);
+    let both = format!("{} & {}", kernel("numa0.pinned"), kernel("gpu0.vram"));
+    near("both at once", rate(&network, &both), expected);
+}
