@@ -5,6 +5,7 @@ pub mod csv;
 pub mod format;
 pub mod health;
 pub mod html;
+pub mod link_loads;
 pub mod map;
 pub mod predicted;
 pub mod terminal;

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use pathline_explain::fmt;
 
+use crate::link_loads;
+
 /// The basis of an interval, or a note that there is none.
 fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     let orders = uncertainty.orders;
@@ -171,6 +173,7 @@ pub fn exchange(
     if !any_library && bounds.latency.0 > 0.0 {
         text += &format!("By the runtime's copies it would take at least {}.\n", bounds.latency);
     }
+    text += &link_loads::table(&predicted.links);
     text + "No uncertainty is known for this prediction." + origin_note(origin) + "\n"
 }
 
@@ -192,6 +195,7 @@ pub fn exchange_json(
         "bound_us": predicted.bounds.flow.0 / 1e3,
         "bound_from": predicted.bounds.flow_by,
         "latency_bound_us": predicted.bounds.latency.0 / 1e3,
+        "levels": link_loads::levels_json(&predicted.links),
         "origin": origin,
     })
 }

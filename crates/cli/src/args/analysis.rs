@@ -150,7 +150,7 @@ pub(crate) struct ValidateArgs {
 
 /// Which flows to predict, or which run to hold predictions against.
 #[derive(Debug, Clone, Parser)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "exchange", "against"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["case", "case_file", "exchange", "exchange_file", "against"]))]
 pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
@@ -163,8 +163,20 @@ pub(crate) struct PredictArgs {
     /// several times.
     #[arg(long, value_name = "EXCHANGE")]
     pub(crate) exchange: Vec<String>,
+    /// Cases of a file, one a line; `-` is standard input. Empty lines and lines that start with # are
+    /// left out.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) case_file: Option<PathBuf>,
+    /// Exchanges of a file, one a line; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exchange_file: Option<PathBuf>,
+    /// Write what each link, adapter and engine carries during the exchanges: CSV, or JSON if the name
+    /// ends in .json; `-` is standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "against")]
+    pub(crate) links: Option<PathBuf>,
     /// Predict the cases of this run and compare: its folder or journal.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["case", "exchange"])]
+    #[arg(long, value_name = "RUN",
+        conflicts_with_all = ["case", "case_file", "exchange", "exchange_file"])]
     pub(crate) against: Option<PathBuf>,
     /// Leave out the cases that this run has, too: that which the machine was calibrated from. May be
     /// given several times.

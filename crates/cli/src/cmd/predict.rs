@@ -1,12 +1,14 @@
 //! `pathline predict`.
 
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_explain::model_agreement;
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
 use pathline_message::{ExchangeSpec, MessageLayer};
-use pathline_report::{csv, html, predicted, terminal};
+use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, WorldKind as Recorded};
 
@@ -23,6 +25,66 @@ pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
     }
 }
 
+/// The longest line of a file of cases or exchanges, and the most lines: 10,000 single GPUs of as many
+/// nodes take 140 kB.
+const MAX_LINE: u64 = 4 << 20;
+const MAX_LINES: usize = 100_000;
+/// More ranks are not predicted again for the origin of each constant.
+const MAX_ORIGIN_RANKS: usize = 256;
+
+/// A text to predict, with its place in a file.
+struct NamedText {
+    text: String,
+    place: String,
+}
+
+/// Texts of the command line, then those of a file.
+fn texts(named: &[String], file: Option<&Path>) -> Result<Vec<NamedText>> {
+    let own = named.iter().map(|text| NamedText { text: text.clone(), place: String::new() });
+    let mut all: Vec<NamedText> = own.collect();
+    let Some(file) = file else { return Ok(all) };
+    let name =
+        if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
+    let mut input: Box<dyn BufRead> = match file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => {
+            Box::new(BufReader::new(File::open(file).with_context(|| name.clone().into_owned())?))
+        }
+    };
+    for number in 1usize.. {
+        let mut line = Vec::new();
+        let read = input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line);
+        let place = format!("{name}:{number}: ");
+        if read.with_context(|| place.clone())? == 0 {
+            break;
+        }
+        if line.len() as u64 > MAX_LINE {
+            bail!(
+                "{place}a line of more than {MAX_LINE} bytes; expected one case or exchange a line"
+            );
+        }
+        let text = String::from_utf8(line).map_err(|_| anyhow!("{place}it is not UTF-8"))?;
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if all.len() >= MAX_LINES {
+            bail!("{place}more than {MAX_LINES} lines; split the file");
+        }
+        all.push(NamedText { text: text.to_owned(), place });
+    }
+    Ok(all)
+}
+
+/// At most as much of a text as an error shows.
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(120).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
 /// Predicts the cases and exchanges that are named.
 fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     let desc = model.desc();
@@ -31,36 +93,59 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     if args.any_order {
         predictor = predictor.any_order();
     }
-    let (mut texts, mut values) = (Vec::new(), Vec::new());
-    for text in &args.case {
-        let case = Case::parse_with_defaults(text).map_err(|e| anyhow!("{text}: {e}"))?;
+    let (mut shown, mut values, mut links) = (Vec::new(), Vec::new(), Vec::new());
+    for NamedText { text, place } in texts(&args.case, args.case_file.as_deref())? {
+        let short = shortened(&text);
+        let case = Case::parse_with_defaults(&text).map_err(|e| anyhow!("{place}{short}: {e}"))?;
         let durations = predictor
             .durations(&case)
-            .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
+            .map_err(|why| anyhow!("{place}{} cannot predict '{short}': {why}", desc.name))?;
         let origin = model.origin_of(|desc| {
             let network = Network::new(desc, RuntimeEnv::default())?;
             Ok(SetPredictor::new(&network).durations(&case)?.set.typical.0)
         })?;
-        texts.push(predicted::table(&case, &durations, origin));
+        shown.push(predicted::table(&case, &durations, origin));
         values.push(predicted::json(&network, &case, &durations, origin));
     }
-    if !args.exchange.is_empty() {
+    let exchanges = texts(&args.exchange, args.exchange_file.as_deref())?;
+    if !exchanges.is_empty() {
         let layer = MessageLayer::new(desc)?;
-        for text in &args.exchange {
-            let exchange: ExchangeSpec = text.parse().map_err(|e| anyhow!("{text}: {e}"))?;
-            let outcome = layer
-                .time(&exchange)
-                .map_err(|why| anyhow!("{} cannot predict '{text}': {why}", desc.name))?;
-            let origin =
-                model.origin_of(|desc| Ok(MessageLayer::new(desc)?.time(&exchange)?.time.0))?;
-            texts.push(predicted::exchange(&exchange, &outcome, origin));
+        for NamedText { text, place } in exchanges {
+            let short = shortened(&text);
+            let exchange: ExchangeSpec =
+                text.parse().map_err(|e| anyhow!("{place}{short}: {e}"))?;
+            let members = exchange.members();
+            let several = members.iter().any(|m| Some(m.node) != members.first().map(|m| m.node));
+            let outcome = match several || args.links.is_some() {
+                true => layer.time_and_links(&exchange),
+                false => layer.time(&exchange),
+            };
+            let mut outcome = outcome
+                .map_err(|why| anyhow!("{place}{} cannot predict '{short}': {why}", desc.name))?;
+            let origin = match members.len() > MAX_ORIGIN_RANKS {
+                true => None,
+                false => {
+                    model.origin_of(|desc| Ok(MessageLayer::new(desc)?.time(&exchange)?.time.0))?
+                }
+            };
+            shown.push(predicted::exchange(&exchange, &outcome, origin));
             values.push(predicted::exchange_json(&exchange, &outcome, origin));
+            if args.links.is_some() {
+                links.push((exchange.to_string(), std::mem::take(&mut outcome.links)));
+            }
         }
     }
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&values)?);
-    } else {
-        out!("{}", texts.join("\n"));
+    if let Some(file) = &args.links {
+        let table = match file.extension().is_some_and(|e| e == "json") {
+            true => serde_json::to_string_pretty(&link_loads::json(&links))?,
+            false => link_loads::csv(&links)?,
+        };
+        files::write(file, &table)?;
+    }
+    match args.links.as_deref() {
+        Some(file) if file == Path::new("-") => {}
+        _ if args.json => outln!("{}", serde_json::to_string_pretty(&values)?),
+        _ => out!("{}", shown.join("\n")),
     }
     Ok(ExitKind::Fine)
 }
