@@ -3,8 +3,8 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_message::{ExchangeSpec, MessageLayer};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
+use pathline_message::{ExchangeSpec, GoalTrace, MessageLayer};
 use pathline_schema::{
     Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, StripeLayout, Topology, Unit,
 };
@@ -177,6 +177,40 @@ const EXCHANGE: &[&str] = &[
     "65535",
 ];
 
+const CLUSTER: &[&str] = &[
+    "\n",
+    "=",
+    "nodes = 1",
+    "nodes = 65536",
+    "\"fat-tree\"",
+    "\"dragonfly\"",
+    "\"rails\"",
+    "\"links\"",
+    "levels = 3",
+    "radix = 4096",
+    "taper = 0.1",
+    "groups = 1024",
+    "routers = 1024",
+    "{ a = 0, b = 1 },",
+    "-1",
+    "0",
+    "nan",
+];
+const GOAL: &[&str] = &[
+    "num_ranks ",
+    "rank 0 {\n",
+    "}\n",
+    "l1: ",
+    "l2 requires l1\n",
+    "l2 irequires l1\n",
+    "calc 5\n",
+    "send 10b to 1\n",
+    "recv 10b from 0 tag 3\n",
+    " tag 4294967295",
+    "18446744073709551616",
+    "//",
+];
+
 /// Every parser, in display order.
 pub const TARGETS: &[Target] = &[
     Target { name: "case", seeds: texts, words: TEXT, run: case },
@@ -185,6 +219,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "words", seeds: texts, words: TEXT, run: words },
     Target { name: "journal", seeds: journals, words: JSON, run: journal },
     Target { name: "machine", seeds: machines, words: TOML, run: machine },
+    Target { name: "cluster", seeds: clusters, words: CLUSTER, run: cluster },
+    Target { name: "goal", seeds: goals, words: GOAL, run: goal },
     Target { name: "nccl", seeds: nccl, words: XML, run: topology },
     Target { name: "hwloc", seeds: hwloc, words: XML, run: topology },
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
@@ -326,14 +362,95 @@ fn exchange(input: &[u8]) -> String {
     };
     let written = read.to_string();
     assert_eq!(written.parse::<ExchangeSpec>().ok().as_ref(), Some(&read), "{written}");
+    // More ranks cost seconds.
+    if read.members().len() > 64 {
+        return "read, many ranks".to_owned();
+    }
     match layer.time(&read) {
         Err(error) => error.to_string(),
-        Ok(told) => {
-            assert!(told.time.0.is_finite() && told.time.0 > 0.0, "{written}: {told:?}");
-            assert!(told.time.0 >= told.bounds.flow.0 * (1.0 - 1e-9), "{written}: {told:?}");
-            format!("read: {}, bound: {}", told.algorithm, !told.bound_by.is_empty())
+        Ok(found) => {
+            assert!(found.time.0.is_finite() && found.time.0 > 0.0, "{written}: {found:?}");
+            assert!(found.time.0 >= found.bounds.flow.0 * (1.0 - 1e-9), "{written}: {found:?}");
+            format!("read: {}, bound: {}", found.algorithm, !found.bound_by.is_empty())
         }
     }
+}
+
+/// A cluster that is accepted has a path from its first node to its last, and an exchange between them a
+/// time.
+fn cluster(input: &[u8]) -> String {
+    let text = utf8(input);
+    let presets = MachineDesc::presets();
+    let node = |_: &str| Ok(presets.first().map_or("", |(_, text)| *text).to_owned());
+    let joined = match join_node("fuzz.toml", &text, node) {
+        Err(error) => return error.to_string(),
+        Ok(joined) => joined.unwrap_or_else(|| text.into_owned()),
+    };
+    let desc = match MachineDesc::parse("fuzz.toml", &joined) {
+        Err(error) => return error.to_string(),
+        Ok(desc) => desc,
+    };
+    let last = desc.cluster.as_ref().map_or(1, |cluster| cluster.nodes) - 1;
+    let layer = match MessageLayer::new(&desc) {
+        Err(error) => return error.to_string(),
+        Ok(layer) => layer,
+    };
+    let exchange = format!("send over gpu0>n{last}.gpu1 by cray-mpich x 1MiB");
+    let Ok(exchange) = exchange.parse::<ExchangeSpec>() else {
+        return "read, no exchange".to_owned();
+    };
+    match layer.time_and_links(&exchange) {
+        Err(error) => format!("read: {error}"),
+        Ok(found) => {
+            assert!(found.time.0.is_finite() && found.time.0 > 0.0, "{found:?}");
+            assert!(found.links.iter().all(|link| link.busy <= 1.0 + 1e-9), "{found:?}");
+            "read".to_owned()
+        }
+    }
+}
+
+/// A trace that is accepted has both ends of its messages, and a small one a time or a reason.
+fn goal(input: &[u8]) -> String {
+    static LAYER: std::sync::OnceLock<MessageLayer> = std::sync::OnceLock::new();
+    let layer = LAYER.get_or_init(|| {
+        let desc = MachineDesc::preset("mi250x").unwrap_or_else(|error| panic!("{error}"));
+        MessageLayer::new(&desc).unwrap_or_else(|error| panic!("{error}"))
+    });
+    let trace = match GoalTrace::read(input) {
+        Err(error) => return error.reason,
+        Ok(trace) => trace,
+    };
+    let (Some(by), true) = (layer.mpi(), trace.ranks() <= 64) else {
+        return "read, many ranks".to_owned();
+    };
+    match layer.time_trace(&trace, by, None) {
+        Err(error) => format!("read: {error}"),
+        Ok(found) => {
+            assert!(found.time.0.is_finite() && found.time.0 >= 0.0, "{found:?}");
+            "read".to_owned()
+        }
+    }
+}
+
+fn clusters() -> Vec<Vec<u8>> {
+    let head =
+        "name = \"c\"\n[cluster]\nnodes = 6\nnode = \"mi250x\"\n[cluster.network]\nlink_gbs = 25\n";
+    let shapes = [
+        "shape = \"fat-tree\"\nlevels = 2\nradix = 12\ntaper = 2\n",
+        "shape = \"rails\"\nlevels = 1\nradix = 8\nspine_links = 2\n",
+        "shape = \"dragonfly\"\ngroups = 3\nrouters = 2\nrouter_adapters = 4\nglobal_links = 2\n",
+        "shape = \"links\"\nswitches = 2\nlink = [{ a = 0, b = 1, width = 3 }]\nattach = [0, 0, 0, 0, 1, 1, 1, \
+         1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1]\n",
+    ];
+    shapes.iter().map(|shape| format!("{head}hop_ns = 300\n{shape}").into_bytes()).collect()
+}
+
+fn goals() -> Vec<Vec<u8>> {
+    own(&[
+        "num_ranks 2\nrank 0 {\nl1: calc 100 cpu 0\nl2: send 10b to 1 tag 3 cpu 0 nic 0\nl2 requires l1\n}\nrank 1 \
+         {\nl1: recv 10b from 0 tag 3\nl2: calc 5\nl2 irequires l1\n}\n",
+        "num_ranks 9\nrank 0 {\nsend 1048576b to 8\n}\nrank 8 {\nrecv 1048576b from 0\n}\n",
+    ])
 }
 
 /// A description that is accepted makes a node on which every pair can be asked about.

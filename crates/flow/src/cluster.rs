@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::model::{count, gbs, time};
-use crate::switches::{SwitchBundle, SwitchGraph};
+use crate::switches::{SwitchBundle, SwitchGraph, WiringError};
 
 /// The most nodes, and adapters of all of them.
 pub(crate) const MAX_NODES: u32 = 1 << 16;
@@ -131,8 +131,6 @@ pub(crate) fn read(raw: RawCluster, adapters: u32) -> Result<ClusterDesc, Cluste
     Ok(ClusterDesc { nodes, network: Some(graph) })
 }
 
-type WiringError = (Option<std::ops::Range<usize>>, String);
-
 /// What a graph of switches is made of.
 struct Wiring<'a> {
     nodes: u32,
@@ -240,15 +238,15 @@ impl Wiring<'_> {
         let mut tops = Vec::new();
         for tree in 0..trees {
             let name = |what: String| if trees > 1 { format!("rail{tree} {what}") } else { what };
-            let first = graph.add_switches((0..edges).map(|e| name(format!("edge{e}"))));
+            let first = graph.add_switches(edges, |e| name(format!("edge{e}")))?;
             let mut top = first;
             if levels > 1 {
                 let pods = if levels == 2 { 1 } else { edges.div_ceil(half) };
-                let core = graph.add_switches([name("core".to_owned())]);
+                let core = graph.add_switches(1, |_| name("core".to_owned()))?;
                 top = core;
                 let pod = match levels {
                     2 => core,
-                    _ => graph.add_switches((0..pods).map(|p| name(format!("pod{p}")))),
+                    _ => graph.add_switches(pods, |p| name(format!("pod{p}")))?,
                 };
                 for e in 0..edges {
                     let above = if levels == 2 { core } else { pod + e / half };
@@ -274,7 +272,7 @@ impl Wiring<'_> {
         }
         if let Some(links) = raw.spine_links {
             let links = self.number("spine_links", Some(links), (1, 1 << 16))?;
-            let spine = graph.add_switches(["spine".to_owned()]);
+            let spine = graph.add_switches(1, |_| "spine".to_owned())?;
             for top in tops {
                 graph.add_bundle(SwitchBundle::new(top, spine, links, "spine"))?;
             }
@@ -307,9 +305,9 @@ impl Wiring<'_> {
             return Err((None, reason));
         }
         let mut graph = SwitchGraph::new(raw.link_gbs, raw.hop_ns);
-        graph.add_switches(
-            (0..groups * routers).map(|r| format!("group{} router{}", r / routers, r % routers)),
-        );
+        graph.add_switches(groups * routers, |r| {
+            format!("group{} router{}", r / routers, r % routers)
+        })?;
         for group in 0..groups {
             for a in 0..routers {
                 for b in a + 1..routers {
@@ -344,7 +342,7 @@ impl Wiring<'_> {
         let raw = self.raw;
         let switches = self.number("switches", raw.switches, (1, crate::switches::MAX_SWITCHES))?;
         let mut graph = SwitchGraph::new(raw.link_gbs, raw.hop_ns);
-        graph.add_switches((0..switches).map(|s| format!("switch{s}")));
+        graph.add_switches(switches, |s| format!("switch{s}"))?;
         for link in &raw.link {
             let RawBundle { a, b, width } = *link.get_ref();
             let at = || Some(link.span());

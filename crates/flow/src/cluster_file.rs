@@ -170,6 +170,17 @@ mod tests {
             (&links("link = [\n {a=1,b=1}]\nattach=[]"), 10, "to itself"),
             (&links("link = [{a=0,b=1}]\nattach=[1]"), 5, "expected 160"),
             (&links(&format!("link = [{many}]")), 5, "needs attach"),
+            (
+                "shape = \"dragonfly\"\nlink_gbs = 1\ngroups = 1000\nrouters = 1000\nrouter_adapters = 8",
+                5,
+                "1000000 switches; expected at most 8192",
+            ),
+            (
+                "shape = \"dragonfly\"\nlink_gbs = 1\ngroups = 1000\nrouters = 2\nrouter_adapters = \
+                 8\nglobal_links = 1000",
+                5,
+                "more than 262144 bundles",
+            ),
         ] {
             let error = parse(network).unwrap_err();
             assert!(error.contains(expected), "{network}: {error}");

@@ -8,6 +8,9 @@ use crate::ResourceUse;
 pub(crate) const MAX_SWITCHES: u32 = 8192;
 const MAX_BUNDLES: usize = 1 << 18;
 
+/// An error, and its place in the description where one part of it is meant.
+pub(crate) type WiringError = (Option<std::ops::Range<usize>>, String);
+
 /// Parallel links between two switches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SwitchBundle {
@@ -56,21 +59,22 @@ impl SwitchGraph {
     }
 
     /// Adds switches and returns the number of the first.
-    pub(crate) fn add_switches(&mut self, names: impl IntoIterator<Item = String>) -> u32 {
+    pub(crate) fn add_switches(
+        &mut self,
+        count: u32,
+        name: impl Fn(u32) -> String,
+    ) -> Result<u32, WiringError> {
         let first = self.names.len() as u32;
-        self.names.extend(names);
+        let all = first.saturating_add(count);
+        if all > MAX_SWITCHES {
+            return Err((None, format!("{all} switches; expected at most {MAX_SWITCHES}")));
+        }
+        self.names.extend((0..count).map(name));
         self.near.resize(self.names.len(), Vec::new());
-        first
+        Ok(first)
     }
 
-    pub(crate) fn add_bundle(
-        &mut self,
-        bundle: SwitchBundle,
-    ) -> Result<(), (Option<std::ops::Range<usize>>, String)> {
-        if self.names.len() > MAX_SWITCHES as usize {
-            let reason = format!("{} switches; expected at most {MAX_SWITCHES}", self.names.len());
-            return Err((None, reason));
-        }
+    pub(crate) fn add_bundle(&mut self, bundle: SwitchBundle) -> Result<(), WiringError> {
         if self.bundles.len() >= MAX_BUNDLES {
             return Err((
                 None,
