@@ -397,7 +397,7 @@ fn differs(a: &Journal, b: &Journal) -> Option<String> {
 }
 
 /// The ends of a path.
-fn ends(key: PathKey) -> PathEnds {
+pub(crate) fn ends(key: PathKey) -> PathEnds {
     match (key.src.unit, key.dst.unit) {
         (Unit::Numa(numa), Unit::Gpu(gpu)) => PathEnds::In { numa, gpu },
         (Unit::Gpu(gpu), Unit::Numa(numa)) => PathEnds::Out { gpu, numa },

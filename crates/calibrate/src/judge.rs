@@ -75,11 +75,14 @@ pub struct ErrorStats {
 impl ErrorStats {
     /// The errors of some sets.
     pub fn of<'a>(judged: impl Iterator<Item = &'a JudgedSet>) -> Self {
-        let sizes: Vec<f64> = judged.map(|j| j.error().abs()).collect();
+        Self::of_sizes(&judged.map(|j| j.error().abs()).collect::<Vec<_>>())
+    }
+    /// Of absolute errors.
+    pub(crate) fn of_sizes(sizes: &[f64]) -> Self {
         Self {
             n: sizes.len(),
-            p50: median(&sizes),
-            p95: quantile(&sizes, 0.95),
+            p50: median(sizes),
+            p95: quantile(sizes, 0.95),
             worst: sizes.iter().copied().fold(0.0, f64::max),
         }
     }

@@ -5,10 +5,12 @@ use std::fmt;
 
 use crate::data::PathEnds;
 use crate::judge::{ErrorStats, SetClass, by_kind};
+use crate::likes::UnlikePart;
 use crate::twin::NodeTwin;
 
 impl fmt::Display for NodeTwin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_basis(f)?;
         self.write_paths(f)?;
         self.write_shared(f)?;
         self.write_queues(f)?;
@@ -18,7 +20,7 @@ impl fmt::Display for NodeTwin {
 }
 
 /// Display name of a class of paths.
-fn class(ends: PathEnds) -> &'static str {
+pub(crate) fn class(ends: PathEnds) -> &'static str {
     match ends {
         PathEnds::In { .. } => "host to GPU",
         PathEnds::Out { .. } => "GPU to host",
@@ -27,7 +29,83 @@ fn class(ends: PathEnds) -> &'static str {
     }
 }
 
+/// Maximum number of unlike parts in the verdict.
+const MAX_UNLIKE: usize = 4;
+
+/// Maximum number of capacities and paths that are listed of an unlike part.
+const MAX_SHOWN: usize = 3;
+
+/// The first of some names, and the number of the others.
+fn listed(names: &[String]) -> String {
+    let some: Vec<&str> = names.iter().take(MAX_SHOWN).map(String::as_str).collect();
+    let more = names.len().saturating_sub(MAX_SHOWN);
+    some.join("; ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+impl fmt::Display for UnlikePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { part, likes, at_least, .. } = self;
+        let whose = match likes {
+            1 => "its only like carries".to_owned(),
+            n => format!("its {n} likes carry"),
+        };
+        let most = if *at_least { "at most " } else { "" };
+        write!(f, "{part} carries {most}{:.0} % of what {whose}", self.share() * 100.0)
+    }
+}
+
 impl NodeTwin {
+    /// Whether a part of the node carries less than its likes, in one sentence.
+    pub fn verdict(&self) -> String {
+        let likes = &self.likes;
+        if likes.unlike.is_empty() {
+            if likes.capacities + likes.paths == 0 {
+                return "NOT JUDGED: no capacity and no path of this node has a like".to_owned();
+            }
+            return format!(
+                "ALIKE: {} capacities and {} paths are within {:.1} % of their likes",
+                likes.capacities,
+                likes.paths,
+                likes.widest * 100.0
+            );
+        }
+        let mut parts: Vec<String> =
+            likes.unlike.iter().take(MAX_UNLIKE).map(|unlike| unlike.to_string()).collect();
+        if likes.unlike.len() > MAX_UNLIKE {
+            parts.push(format!("and {} more", likes.unlike.len() - MAX_UNLIKE));
+        }
+        format!("UNLIKE: {}", parts.join("; "))
+    }
+
+    /// What the verdict rests on, and what limits its accuracy.
+    fn write_basis(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for unlike in &self.likes.unlike {
+            writeln!(f, "  {} shows in {}", unlike.part, listed(&unlike.shown_by))?;
+        }
+        if self.likes.without > 0 {
+            writeln!(
+                f,
+                "  {} capacities and paths have no like: only another node or a preset judges them",
+                self.likes.without
+            )?;
+        }
+        match self.floor {
+            Some(ErrorStats { n, p50, p95, worst }) => writeln!(
+                f,
+                "Repeatability of the node: {n} sets measured twice differ by {:.2} % (median), \
+                 {:.2} % (95th), {:.2} % (worst); an error below that is no error of the twin\n",
+                p50 * 100.0,
+                p95 * 100.0,
+                worst * 100.0
+            ),
+            None => writeln!(
+                f,
+                "Repeatability of the node is not known: no set was measured twice; suite contention \
+                 of this version does so, and so do two runs\n"
+            ),
+        }
+    }
+
     fn write_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Paths alone")?;
         let mut classes: BTreeMap<(&str, &str), Vec<&crate::data::MeasuredPath>> = BTreeMap::new();
@@ -75,12 +153,15 @@ impl NodeTwin {
         }
         writeln!(
             f,
-            "  {:>8}  {:^17}  {:>5} {:>6}  what",
-            "GB/s", "95 % interval", "paths", "slows"
+            "  {:>8}  {:^17}  {:>8}  {:>5} {:>6}  what",
+            "GB/s", "95 % interval", "of likes", "paths", "slows"
         )?;
-        let mut rows: Vec<_> = self.fitted.groups.iter().zip(&self.fitted.model.shared).collect();
-        rows.sort_by_key(|(group, _)| std::cmp::Reverse(group.slows));
-        for (group, shared) in rows {
+        let shares = self.likes.shares.iter().copied().chain(std::iter::repeat(None));
+        let groups = self.fitted.groups.iter().zip(&self.fitted.model.shared);
+        let mut rows: Vec<_> = groups.zip(shares).collect();
+        rows.sort_by_key(|((group, _), _)| std::cmp::Reverse(group.slows));
+        for ((group, shared), share) in rows {
+            let share = share.map_or("no like".to_owned(), |s| format!("{:.1} %", s * 100.0));
             let takes: Vec<f64> = shared.takes.iter().copied().filter(|t| *t > 0.0).collect();
             let (low, high) =
                 takes.iter().fold((f64::INFINITY, 0.0f64), |(l, h), t| (l.min(*t), h.max(*t)));
@@ -91,7 +172,7 @@ impl NodeTwin {
             };
             writeln!(
                 f,
-                "  {:>8.2}  {:>8.2}{:>9.2}  {:>5} {:>6}  {} ({}){takes}",
+                "  {:>8.2}  {:>8.2}{:>9.2}  {share:>8}  {:>5} {:>6}  {} ({}){takes}",
                 shared.capacity,
                 group.low,
                 group.high,

@@ -4,6 +4,8 @@ use crate::candidates::GroupOrigin;
 use crate::data::{CalibrateError, CalibrationData, NamedRun, PathEnds};
 use crate::fit::{self, AtLeast, FitStep, FittedNode};
 use crate::judge::{ErrorStats, JudgedSet, by_kind, crossed, judge};
+use crate::likes::{LikesComparison, compare_likes};
+use crate::repeats::repeat_floor;
 
 /// A node, fitted to its runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +20,10 @@ pub struct NodeTwin {
     pub errors: ErrorStats,
     /// Errors on held-out sets; `None` with too few sets.
     pub crossed: Option<ErrorStats>,
+    /// Differences of sets that were measured twice; `None` if none was.
+    pub floor: Option<ErrorStats>,
+    /// Capacities and paths compared with those of like parts.
+    pub likes: LikesComparison,
     /// Capacities that were never reached.
     pub at_least: Vec<AtLeast>,
     /// Questions that the data leave open, one sentence each.
@@ -41,7 +47,9 @@ pub fn calibrate(
     let crossed = crossed(&data, &fitted);
     let at_least = fit::uncertainty::at_least(&data, &fitted);
     let undecided = undecided(&data, &fitted, &at_least);
-    Ok(NodeTwin { data, fitted, judged, errors, crossed, at_least, undecided })
+    let floor = repeat_floor(&data, &fitted.model.queues);
+    let likes = compare_likes(&data, &fitted);
+    Ok(NodeTwin { data, fitted, judged, errors, crossed, floor, likes, at_least, undecided })
 }
 
 /// Maximum number of paths to list.

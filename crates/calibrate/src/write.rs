@@ -193,6 +193,16 @@ impl NodeTwin {
                 self.errors.n,
                 most.max(half)
             );
+            if let Some(floor) = self.floor {
+                let _ = writeln!(
+                    out,
+                    "# {} sets that were measured twice differ by: median {:.2} %, 95th percentile \
+                     {:.2} %.",
+                    floor.n,
+                    floor.p50 * 100.0,
+                    floor.p95 * 100.0
+                );
+            }
             if let Some(crossed) = self.crossed {
                 let _ = writeln!(
                     out,
@@ -234,6 +244,11 @@ impl NodeTwin {
     fn shared(&self, out: &mut String) {
         let all = self.fitted.groups.iter().zip(&self.fitted.model.shared);
         for (group, shared) in all {
+            let unlike =
+                self.likes.unlike.iter().find(|unlike| unlike.shown_by.contains(&group.name));
+            if let Some(unlike) = unlike {
+                let _ = writeln!(out, "# UNLIKE: {unlike}.");
+            }
             let members: Vec<usize> = shared.members().collect();
             let _ =
                 writeln!(out, "# It slows {} of the measured sets by more than 1 %.", group.slows);

@@ -35,6 +35,8 @@ const STRANGERS: usize = 24;
 /// Number of random groups of GPUs that copy in, and the same number each for out, both directions,
 /// and mixed.
 const GROUPS: usize = 10;
+/// Number of sets that are measured twice.
+const AGAIN: usize = 20;
 /// Seed of this suite's random choices: the suite is the same in every run, so that runs can be
 /// compared.
 const SAMPLED: u64 = 0x7477_696e;
@@ -166,7 +168,7 @@ pub(crate) fn queue(flow: &Flow) -> (Option<u32>, bool, bool) {
     (flow.by.at().gpu(), is_in(flow), is_out(flow))
 }
 
-/// Paths alone, their start-up, pairs, groups.
+/// Paths alone, their start-up, pairs, groups, some of these again.
 pub(super) fn contention(topology: &Topology, _: RandomDraw) -> Vec<Case> {
     let paths = EnginePaths::of(topology);
     let mut sets: Vec<CopySet> = (0..paths.flows.len()).map(|i| vec![i]).collect();
@@ -181,7 +183,23 @@ pub(super) fn contention(topology: &Topology, _: RandomDraw) -> Vec<Case> {
     sets.retain(|set| !set.is_empty() && seen.insert(set.clone()));
     let mut cases: Vec<Case> = sets.iter().map(|set| paths.case(set)).collect();
     cases.extend(start_ups(&paths));
+    cases.extend(measured_again(&paths, &sets));
     cases
+}
+
+/// Some sets a second time, after all others: their differences are how well the node repeats itself. Their
+/// flows have the opposite order, which makes another case of the same copies; sets with a choice of order
+/// in a queue are left out.
+fn measured_again(paths: &EnginePaths<'_>, sets: &[CopySet]) -> Vec<Case> {
+    let in_turn = |set: &&CopySet| {
+        let mut queues = BTreeSet::new();
+        set.len() > 1 && set.iter().all(|&i| queues.insert(queue(&paths.flows[i])))
+    };
+    let all: Vec<&CopySet> = sets.iter().filter(in_turn).collect();
+    let mut some = PatternRandom::new(SAMPLED).some(&all, AGAIN);
+    some.sort_unstable();
+    let reversed = |set: &CopySet| paths.case(&set.iter().rev().copied().collect::<CopySet>());
+    some.into_iter().map(reversed).collect()
 }
 
 /// The same 16 B copies as in suite `latency`: a case in both suites is measured once.
@@ -524,7 +542,16 @@ mod tests {
 
     /// Sets of a suite by their number of copies: alone, start-up, pairs, groups.
     fn counts(topology: &Topology) -> [usize; 4] {
-        let cases = contention(topology, RandomDraw::default());
+        let mut cases = contention(topology, RandomDraw::default());
+        // Sets that are measured again are those of the same copies in another order.
+        let mut seen = BTreeSet::new();
+        let all = cases.len();
+        cases.retain(|case| {
+            let mut flows = case.timed.clone();
+            flows.sort_unstable();
+            seen.insert(flows)
+        });
+        assert!(all - cases.len() <= AGAIN, "{all}");
         let count = |wanted: &dyn Fn(&Case) -> bool| cases.iter().filter(|c| wanted(c)).count();
         let tiny = |c: &Case| c.timed[0].bytes == TINY;
         [
@@ -565,6 +592,22 @@ mod tests {
         let [alone, tiny, pairs, _] = counts(&behind_a_switch(16, 1));
         assert_eq!([alone, tiny], [32 + 240, 2 * MOST_PAIRS]);
         assert_eq!(pairs, 16 + MOST_PAIRS + 3 * MOST_NEIGHBOURS + STRANGERS + 64);
+    }
+
+    /// Copies in one queue may end in another order, so none of these sets has two.
+    #[test]
+    fn twenty_sets_are_measured_again_at_the_end() {
+        for gpus in [4, 8] {
+            let cases = contention(&behind_a_switch(gpus, 1), RandomDraw::default());
+            let (first, again) = cases.split_at(cases.len() - AGAIN);
+            for case in again {
+                let mut reversed = case.clone();
+                reversed.timed.reverse();
+                assert!(first.contains(&reversed), "{case}");
+                let queues: BTreeSet<_> = case.timed.iter().map(queue).collect();
+                assert_eq!(queues.len(), case.timed.len(), "{case}");
+            }
+        }
     }
 
     #[test]

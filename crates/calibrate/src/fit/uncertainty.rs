@@ -1,8 +1,7 @@
 //! Intervals of the fitted capacities, and groups that explain as much.
 
 use super::{
-    FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE, bare,
-    passed,
+    FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE, passed,
 };
 use crate::candidates;
 use crate::data::CalibrationData;
@@ -75,8 +74,6 @@ impl GroupFitter<'_> {
 /// Components in the topology, and all GPUs together, whose capacity no set reached: their highest
 /// throughput. Without groups for which lone paths already show it.
 pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLeast> {
-    let model = bare(data, &fitted.model.queues);
-    let fitter = GroupFitter::new(data, model, vec![true; data.sets.len()]);
     let mut found = Vec::new();
     for candidate in candidates::all(data) {
         let whole = candidate.of == 1 || candidate.name.starts_with("all ");
@@ -86,7 +83,7 @@ pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLea
         }
         let top = candidate.members.iter().map(|&m| data.paths[m].gbs).fold(0.0, f64::max);
         let name = candidate.name.clone();
-        let gbs = fitter.most_passed(&candidate);
+        let gbs = most_passed(data, &candidate);
         if gbs > 1.05 * top {
             found.push(AtLeast { name, gbs });
         }
@@ -97,16 +94,15 @@ pub(crate) fn at_least(data: &CalibrationData, fitted: &FittedNode) -> Vec<AtLea
     found
 }
 
-impl GroupFitter<'_> {
-    fn most_passed(&self, candidate: &GroupCandidate) -> f64 {
-        let mut most: f64 = 0.0;
-        for (s, set) in self.data.sets.iter().enumerate() {
-            let of = |(i, j): (usize, &ModelFlow)| {
-                if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
-            };
-            let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();
-            most = most.max(passed(self.data, s, mask));
-        }
-        most
+/// The highest measured throughput of a group of paths over all sets, GB/s.
+pub(crate) fn most_passed(data: &CalibrationData, candidate: &GroupCandidate) -> f64 {
+    let mut most: f64 = 0.0;
+    for (s, set) in data.sets.iter().enumerate() {
+        let of = |(i, j): (usize, &ModelFlow)| {
+            if candidate.members.contains(&j.path) { 1u64 << i } else { 0 }
+        };
+        let mask = set.flows.iter().enumerate().take(64).map(of).sum::<u64>();
+        most = most.max(passed(data, s, mask));
     }
+    most
 }

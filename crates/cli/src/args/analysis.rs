@@ -111,6 +111,10 @@ pub(crate) struct CalibrateArgs {
     /// Replace a machine.toml that is there.
     #[arg(long, conflicts_with = "out")]
     pub(crate) force: bool,
+    /// Compare the twin with this machine: a name from `pathline machines`, or a TOML file. By default the
+    /// preset with the GPUs of the node. The node may have only the first of the described GPUs.
+    #[arg(long, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) preset: Option<String>,
     /// Show no progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,

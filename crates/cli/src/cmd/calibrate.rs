@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use pathline_calibrate::{FitStep, NamedRun, calibrate};
+use pathline_calibrate::{FitStep, NamedRun, NodeTwin, calibrate};
 use pathline_flow::MachineDesc;
 use pathline_health::unlike_paths;
+use pathline_runner::MachineModel;
 
 use super::ExitKind;
 use crate::args::CalibrateArgs;
@@ -50,9 +51,33 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
         warn_of_unlike_paths(run);
     }
     if out != Path::new("-") {
-        out!("{twin}\nWrote {}.\n", out.display());
+        // The verdict is the first line, before what the twin holds.
+        if let Some(preset) = preset_of(args, &twin)? {
+            out!("{}\n{}\n", twin.verdict(), twin.compare_preset(&preset)?);
+            out!("\n{twin}\nWrote {}.\n", out.display());
+        } else {
+            out!("{}\n\n{twin}\nWrote {}.\n", twin.verdict(), out.display());
+        }
     }
     Ok(if twin.data.sets.is_empty() { ExitKind::CouldNotJudge } else { ExitKind::Fine })
+}
+
+/// The description to compare with: the one that is named, or the preset with the GPUs of the node, if
+/// there is one.
+fn preset_of(args: &CalibrateArgs, twin: &NodeTwin) -> Result<Option<MachineDesc>> {
+    if let Some(name) = &args.preset {
+        return Ok(Some(MachineModel::read(name)?.desc().clone()));
+    }
+    let gpu = twin.data.topology.gpus.first().map(|gpu| (&gpu.name, &gpu.arch));
+    for (name, text) in MachineDesc::presets() {
+        let desc = MachineDesc::parse(name, text)?;
+        let described = desc.topology().gpus;
+        let is_alike = described.first().map(|gpu| (&gpu.name, &gpu.arch)) == gpu;
+        if is_alike && described.len() >= twin.data.topology.gpus.len() {
+            return Ok(Some(desc));
+        }
+    }
+    Ok(None)
 }
 
 /// Names the path that differs most from its equals: the twin of a sick node holds a fault as it is.
