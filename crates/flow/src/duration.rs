@@ -49,12 +49,15 @@ pub struct TimeUncertainty {
     pub capacities: bool,
     /// 95th percentile of the description's error on the sets that it was made from, as a share.
     pub error: Option<f64>,
+    /// Factor within which the constants of a description determine the time, by their origins; `None` if
+    /// it was not asked for, or nothing is known of their origins.
+    pub constants: Option<f64>,
 }
 
 impl TimeUncertainty {
     /// Whether anything widens an interval.
     pub fn any(&self) -> bool {
-        self.orders.tried > 1 || self.capacities || self.error.is_some()
+        self.orders.tried > 1 || self.capacities || self.error.is_some() || self.constants.is_some()
     }
 }
 
@@ -235,6 +238,7 @@ impl<'n> SetPredictor<'n> {
             orders: self.orders(self.any_order),
             capacities: self.has_intervals(),
             error: measured.error.map(|(_, most)| most).filter(|&e| e > 0.0),
+            constants: None,
         };
         // Of each flow, and last of the set: its times over the orders, and the ends of them all.
         let mut times = vec![Vec::new(); self.timed + 1];

@@ -22,11 +22,13 @@ mod path;
 mod presets;
 pub mod routes;
 mod runtime_env;
+mod sensitivity;
 mod slice;
 mod software;
 mod solve;
 mod storage;
 mod switches;
+mod trust;
 
 pub use cluster::ClusterDesc;
 pub use cluster_file::join_node;
@@ -43,6 +45,7 @@ pub use operation::{FlowOperation, FlowResource, KernelTurn, NoPath, PathStage, 
 pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;
 pub use runtime_env::RuntimeEnv;
+pub use sensitivity::{ConstantEffect, DescVariants, FigureValues, find_effects};
 pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost, SharedMemoryCost};
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
@@ -50,3 +53,4 @@ pub use solve::{
 };
 pub use storage::{EngineCost, IoCosts, IoCpu, MetaCosts, StoreKind, StoreModel, TargetRequest};
 pub use switches::{SwitchBundle, SwitchGraph, SwitchRoute};
+pub use trust::{DecidingConstant, PredictionTrust, find_trust, known_within};

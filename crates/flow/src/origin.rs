@@ -39,6 +39,11 @@ pub struct ModelConstant {
 }
 
 impl ModelConstant {
+    /// Whether its numbers are times, rates or shares, which may change by a little; else they are counts,
+    /// or sizes at which a mechanism changes.
+    pub fn is_quantity(&self) -> bool {
+        is_quantity(&self.key)
+    }
     /// Whether it is of a message library, not of the hardware and its runtime.
     pub fn is_software(&self) -> bool {
         is_under(&self.key, "software")
@@ -176,6 +181,18 @@ const QUANTITIES: [&str; 11] = [
     "apart_bytes",
 ];
 
+/// Whether the numbers of a key are times, rates or shares; else they are counts, or sizes at which a
+/// mechanism changes.
+fn is_quantity(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    // `copy_us_matrix`: a unit, then the shape of the value.
+    let name = name.strip_suffix("_matrix").unwrap_or(name);
+    QUANTITIES
+        .iter()
+        .any(|q| name.strip_suffix(q).is_some_and(|n| n.is_empty() || n.ends_with('_')))
+        || name == "forwarded_bytes"
+}
+
 /// Multiplies by `factor` every time, rate and share of `table` whose origin is `origin`.
 pub(crate) fn scale(
     table: &mut Table,
@@ -184,18 +201,27 @@ pub(crate) fn scale(
     factor: f64,
 ) {
     let of = |key: &str| known.iter().find(|c| c.key == key).and_then(|c| c.origin);
-    let is_quantity = |key: &str| {
-        let name = key.rsplit('.').next().unwrap_or(key);
-        // `copy_us_matrix`: a unit, then the shape of the value.
-        let name = name.strip_suffix("_matrix").unwrap_or(name);
-        QUANTITIES
-            .iter()
-            .any(|q| name.strip_suffix(q).is_some_and(|n| n.is_empty() || n.ends_with('_')))
-            || name == "forwarded_bytes"
-    };
     for (section, value) in table.iter_mut() {
         change(value, section, &mut |key, number| {
             if of(key) == Some(origin) && is_quantity(key) { number * factor } else { number }
+        });
+    }
+}
+
+/// Multiplies the numbers under each key by its factor. Counts and sizes stay integers, and change by 1 at
+/// least.
+pub(crate) fn scale_each(table: &mut Table, factor: &dyn Fn(&str) -> f64) {
+    for (section, value) in table.iter_mut() {
+        change(value, section, &mut |key, number| {
+            let factor = factor(key);
+            let scaled = number * factor;
+            if factor == 1.0 || is_quantity(key) || number.fract() != 0.0 {
+                scaled
+            } else if scaled.round() == number {
+                number + (factor - 1.0).signum()
+            } else {
+                scaled.round()
+            }
         });
     }
 }
@@ -205,7 +231,9 @@ fn change(value: &mut Value, key: &str, to: &mut impl FnMut(&str, f64) -> f64) {
     match value {
         Value::Integer(number) => {
             let (old, new) = (*number as f64, to(key, *number as f64));
-            if new != old {
+            if new != old && new.fract() == 0.0 && !is_quantity(key) {
+                *value = Value::Integer(new as i64);
+            } else if new != old {
                 *value = Value::Float(new);
             }
         }

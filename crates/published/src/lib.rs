@@ -13,6 +13,7 @@ mod physics;
 mod report;
 mod row;
 pub mod score;
+mod sensitivity;
 mod shipped;
 mod table;
 mod value;
@@ -26,6 +27,9 @@ pub use number::{MachineAnswer, MachineQuery, RowNumber};
 pub use physics::AnswerMap;
 pub use report::{LatencyPoint, LeftOutRow, RowContradiction, ValidationPlan, ValidationReport};
 pub use row::UnmappedRow;
+pub use sensitivity::{
+    ClassIntervals, ConstantSensitivity, PlanAnswers, SensitivityReport, find_sensitivity,
+};
 pub use shipped::{SHIPPED, ShippedTable};
 pub use table::{PublishedRow, TableError, read};
 pub use value::{RowUnit, RowValue, UNITS, UnitKind};

@@ -108,6 +108,26 @@ impl ValidationPlan {
         wanted.flat_map(|w| w.number.queries()).collect()
     }
 
+    /// The rows of the plan.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &PublishedRow> {
+        self.rows.iter().map(|(row, _)| row)
+    }
+
+    /// Each row compared with the answers that `of` gives, in the order of the rows; `None` of a row without
+    /// a prediction.
+    pub(crate) fn compare_each(
+        &self,
+        of: &dyn Fn(&MachineQuery) -> Result<MachineAnswer, String>,
+    ) -> Vec<Option<ComparedRow>> {
+        let rows = self.rows.iter().enumerate();
+        rows.map(|(at, (row, wanted))| {
+            let wanted = wanted.as_ref().ok()?;
+            let value = wanted.number.value(of).ok().filter(|value| value.is_finite())?;
+            Some(self.compare(at, row, wanted, value))
+        })
+        .collect()
+    }
+
     /// Scores all rows with the answers that `of` gives.
     pub fn score(
         &self,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use pathline_flow::Network;
-use pathline_published::ValidationReport;
+use pathline_published::{SensitivityReport, ValidationReport};
 use pathline_schema::{CaseOutcome, CaseTimes, FlowSeries, Journal, Ns, WorldKind, plain_text};
 use pathline_stats::SeriesSummary;
 
@@ -215,6 +215,28 @@ pub fn export_raw(journal: &Journal) -> String {
                 table.row(&row);
             }
         }
+    }
+    table.text()
+}
+
+/// A table with a row per constant: the published rows that hold it, in all and by class.
+pub fn export_sensitivity(report: &SensitivityReport) -> String {
+    let mut table = CsvTable::new(&[
+        "constant", "origin", "values", "rows", "largest", "row", "classes", "refused",
+    ]);
+    for c in &report.constants {
+        let classes: Vec<String> =
+            c.held_by.iter().map(|(class, n)| format!("{n} {class}")).collect();
+        table.row(&[
+            c.constant.key.clone(),
+            c.constant.origin.map_or_else(String::new, |origin| origin.to_string()),
+            c.constant.values.len().to_string(),
+            c.rows().to_string(),
+            c.largest.to_string(),
+            c.row.clone(),
+            classes.join("; "),
+            c.refused.clone().unwrap_or_default(),
+        ]);
     }
     table.text()
 }

@@ -2,6 +2,7 @@
 
 pub mod model_agreement;
 pub mod scores;
+pub mod sensitivity;
 
 mod draw;
 mod first_screen;

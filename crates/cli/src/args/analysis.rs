@@ -141,6 +141,14 @@ pub(crate) struct ValidateArgs {
     /// Show every row, not the farthest only.
     #[arg(long)]
     pub(crate) all: bool,
+    /// Change each constant of the machine by 30 % and show which rows move: first the constants that no
+    /// row holds. Judges no target. With --csv a table with a row a constant.
+    #[arg(long, conflicts_with_all = ["within", "all", "html"])]
+    pub(crate) sensitivity: bool,
+    /// Change only constants whose key begins so, such as fabric or time.blit_us. May be given several
+    /// times.
+    #[arg(long, value_name = "KEY", requires = "sensitivity")]
+    pub(crate) constant: Vec<String>,
     /// Write a page with pictures of predicted over published values.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

@@ -1,5 +1,7 @@
 //! `pathline validate`.
 
+mod sensitivity;
+
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -31,6 +33,9 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let like = shipped.map(|table| table.system.to_owned());
     let systems: Vec<String> = args.system.iter().cloned().chain(like).collect();
     let plan = ValidationPlan::new(rows, desc, &systems)?;
+    if args.sensitivity {
+        return sensitivity::run(args, &model, &plan, &systems, &name);
+    }
     let answers = answers(desc, &plan)?;
     let of = |query: &MachineQuery| {
         answers.get(query).cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))

@@ -143,3 +143,47 @@ fn unusable_rows_are_named() {
         assert!(stderr.contains(part), "{args:?}: {stderr}");
     }
 }
+
+/// The table of free constants in docs/model.md states how many rows hold each. Two of them stand for all:
+/// a constant that few rows hold, and one that none holds.
+#[test]
+fn the_documented_rows_hold_the_constants() {
+    let keys = ["migration.fault_us", "host_link.engine_out_header_bytes"];
+    let named = keys.iter().flat_map(|key| ["--constant", key]);
+    let args: Vec<&str> =
+        ["validate", "--sensitivity", "--csv", "-"].into_iter().chain(named).collect();
+    let (code, stdout, stderr) = out(&mut pathline(&args));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let mut reader = csv::Reader::from_reader(stdout.as_bytes());
+    let rows: Vec<(String, String)> = reader
+        .records()
+        .map(|record| record.map(|r| (r[0].to_owned(), r[3].to_owned())).unwrap())
+        .collect();
+    assert_eq!(rows.len(), keys.len(), "{stdout}");
+    let document = include_str!("../../../../docs/model.md");
+    for (key, rows) in rows {
+        let line = document.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
+        let line = line.unwrap_or_else(|| panic!("{key} is not in docs/model.md"));
+        assert!(
+            line.ends_with(&format!("| {rows} |")),
+            "{key}: {rows} rows hold it now; correct docs/model.md by `pathline validate --sensitivity`"
+        );
+    }
+}
+
+/// A constant that is misspelt must not look like one that no row holds.
+#[test]
+fn a_constant_that_does_not_exist_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("rows.csv");
+    let copy = "gpu0.vram > gpu1.vram by dma@gpu0 x 160000000B";
+    fs::write(&table, format!("{HEAD}mi250x,{copy},bandwidth,50.3,GB/s\n")).unwrap();
+    let table = table.to_str().unwrap();
+    let args = ["validate", "--against", table, "--sensitivity", "--constant"];
+    let (code, _, stderr) = out(&mut pathline(&[&args[..], &["fabrik"]].concat()));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("no constant whose key begins with fabrik"), "{stderr}");
+    let (code, stdout, _) = out(&mut pathline(&[&args[..], &["copy_engine.gbs"]].concat()));
+    assert_eq!(code, Some(0), "{stdout}");
+    assert!(stdout.contains("holds 0 of 1 constant of mi250x"), "{stdout}");
+}

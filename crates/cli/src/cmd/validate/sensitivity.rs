@@ -1,0 +1,43 @@
+//! `pathline validate --sensitivity`.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use pathline_published::{ValidationPlan, find_sensitivity};
+use pathline_report::{csv, terminal};
+use pathline_runner::MachineModel;
+
+use super::super::{ExitKind, colour};
+use super::answers;
+use crate::args::ValidateArgs;
+use crate::files;
+use crate::say;
+
+/// Finds the rows that hold each constant, and shows them. Without a row there is nothing to judge.
+pub(super) fn run(
+    args: &ValidateArgs,
+    model: &MachineModel,
+    plan: &ValidationPlan,
+    systems: &[String],
+    against: &str,
+) -> Result<ExitKind> {
+    let desc = model.desc();
+    let of_plan = |desc: &_, plan: &ValidationPlan| answers(desc, plan).map_err(|e| e.to_string());
+    let report = find_sensitivity(desc, model.text(), plan, systems, &args.constant, &of_plan)?;
+    if report.constants.is_empty() {
+        bail!(
+            "{} has no constant whose key begins with {}; `pathline machines {} --constants` lists them",
+            desc.name,
+            args.constant.join(" or "),
+            args.machine
+        );
+    }
+    if let Some(file) = &args.csv {
+        files::write(file, &csv::export_sensitivity(&report))?;
+    }
+    if args.csv.as_deref() != Some(Path::new("-")) {
+        let colour = colour(args.color);
+        say::page(&terminal::sensitivity::summary(&report, against, say::width(), colour), colour);
+    }
+    Ok(if report.rows == 0 { ExitKind::CouldNotJudge } else { ExitKind::Fine })
+}

@@ -1,0 +1,258 @@
+//! Which published rows hold which constants of a description: the rows that move when a constant changes.
+
+use std::collections::BTreeMap;
+
+use pathline_flow::{
+    ConstantEffect, DecidingConstant, DescError, DescVariants, MachineDesc, ModelConstant,
+    PredictionTrust, find_effects,
+};
+
+use crate::class::FACTS;
+use crate::number::{MachineAnswer, MachineQuery};
+use crate::physics::AnswerMap;
+use crate::report::ValidationPlan;
+use crate::score::ComparedRow;
+use crate::table::PublishedRow;
+
+/// Constants change by this share, up and down.
+const CHANGE: f64 = 0.3;
+/// A row holds a constant if it moves by more than this share.
+const MOVED: f64 = 0.01;
+
+/// Answers every query of a plan on a description.
+pub type PlanAnswers<'a> =
+    dyn Fn(&MachineDesc, &ValidationPlan) -> Result<AnswerMap, String> + Sync + 'a;
+
+/// A constant and the rows that hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConstantSensitivity {
+    /// The constant.
+    pub constant: ModelConstant,
+    /// Number of rows that move by more than 1 %, by class.
+    pub held_by: BTreeMap<String, usize>,
+    /// The largest |d ln row / d ln constant|, by the difference over 30 %; 0 if no row moves. Infinite if
+    /// a row has no prediction with the changed constant.
+    pub largest: f64,
+    /// Label of the row with the largest.
+    pub row: String,
+    /// Why the constant cannot be changed by 30 % in either direction.
+    pub refused: Option<String>,
+}
+
+impl ConstantSensitivity {
+    /// Number of rows that hold it.
+    pub fn rows(&self) -> usize {
+        self.held_by.values().sum()
+    }
+}
+
+/// The rows that hold each constant of a description.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SensitivityReport {
+    /// Name of the machine.
+    pub machine: String,
+    /// Number of rows with a prediction.
+    pub rows: usize,
+    /// Constants in the order of the description.
+    pub constants: Vec<ConstantSensitivity>,
+    /// How many published values the intervals of predictions have, by class; empty if not all constants
+    /// were changed.
+    pub intervals: Vec<ClassIntervals>,
+}
+
+/// Intervals of the predictions of a class of rows, by the origins of the constants that decide each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassIntervals {
+    /// The class.
+    pub class: String,
+    /// Number of rows.
+    pub n: usize,
+    /// Rows whose published value is in the interval.
+    pub covered: usize,
+    /// Median of the factors within which the predictions are known.
+    pub within: f64,
+}
+
+impl SensitivityReport {
+    /// Constants that no row holds, and that can be changed.
+    pub fn unheld(&self) -> impl Iterator<Item = &ConstantSensitivity> {
+        self.constants.iter().filter(|c| c.rows() == 0 && c.refused.is_none())
+    }
+    /// Constants that rows hold, those of the most rows first.
+    pub fn held(&self) -> Vec<&ConstantSensitivity> {
+        let mut held: Vec<_> = self.constants.iter().filter(|c| c.rows() > 0).collect();
+        held.sort_by_key(|c| std::cmp::Reverse(c.rows()));
+        held
+    }
+    /// Constants that cannot be changed by 30 %.
+    pub fn refused(&self) -> impl Iterator<Item = &ConstantSensitivity> {
+        self.constants.iter().filter(|c| c.refused.is_some())
+    }
+}
+
+/// Changes each constant by 30 % up and down, and finds the rows of `plan` that move. `keys` names the
+/// constants by the beginning of their keys; without any, all are changed. `systems` are those of the plan.
+///
+/// # Errors
+/// The description makes no network, or its text is not its own.
+pub fn find_sensitivity(
+    desc: &MachineDesc,
+    text: &str,
+    plan: &ValidationPlan,
+    systems: &[String],
+    keys: &[String],
+    answers: &PlanAnswers<'_>,
+) -> Result<SensitivityReport, DescError> {
+    let variants = DescVariants::new(desc, text)?;
+    let rows: Vec<&PublishedRow> = plan.rows().collect();
+    let failed = |reason: String| DescError { file: desc.name.clone(), reason };
+    let base = compared(plan, &answers(desc, plan).map_err(failed)?);
+    let numbers: Vec<Option<f64>> =
+        base.iter().map(|row| row.as_ref().map(|row| row.predicted)).collect();
+    let is_named =
+        |key: &str| keys.is_empty() || keys.iter().any(|named| key.starts_with(named.as_str()));
+    let chosen: Vec<usize> = (0..variants.constants().len())
+        .filter(|&c| is_named(&variants.constants()[c].key))
+        .collect();
+    let search = |factor: f64| {
+        let mut figures = |desc: &MachineDesc, wanted: &[usize]| -> Vec<Option<f64>> {
+            let some = wanted.iter().filter_map(|&i| rows.get(i).map(|row| (*row).clone()));
+            let answered = ValidationPlan::new(some.collect(), desc, systems)
+                .map_err(|e| e.to_string())
+                .and_then(|plan| Ok(compared(&plan, &answers(desc, &plan)?)));
+            let values = answered.unwrap_or_default();
+            values.into_iter().map(|row| row.map(|row| row.predicted)).collect()
+        };
+        find_effects(&variants, &chosen, factor, &numbers, &mut figures)
+    };
+    let (up, down) = std::thread::scope(|scope| {
+        let up = scope.spawn(|| search(1.0 + CHANGE));
+        let down = search(1.0 / (1.0 + CHANGE));
+        (up.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), down)
+    });
+    let constants = up.iter().zip(&down).map(|(up, down)| {
+        let mut largest = BTreeMap::<usize, f64>::new();
+        for &(row, change) in up.moved.iter().chain(&down.moved) {
+            let most = largest.entry(row).or_default();
+            *most = most.max(change.abs());
+        }
+        largest.retain(|_, change| *change > MOVED.ln_1p());
+        let mut held_by = BTreeMap::new();
+        for &row in largest.keys() {
+            if let Some(compared) = base.get(row).and_then(Option::as_ref) {
+                *held_by.entry(compared.class.clone()).or_default() += 1;
+            }
+        }
+        let most = largest.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        ConstantSensitivity {
+            constant: variants.constants()[up.constant].clone(),
+            held_by,
+            largest: most.map_or(0.0, |(_, change)| change / CHANGE.ln_1p()),
+            row: most.and_then(|(&row, _)| rows.get(row)).map_or_else(String::new, |r| r.label()),
+            refused: up.refused.clone().filter(|_| down.refused.is_some()),
+        }
+    });
+    let constants = constants.collect();
+    let rows = numbers.iter().flatten().count();
+    let intervals = if keys.is_empty() {
+        intervals(&base, variants.constants(), &up, &down)
+    } else {
+        Vec::new()
+    };
+    Ok(SensitivityReport { machine: desc.name.clone(), rows, constants, intervals })
+}
+
+/// Whether the intervals of predictions have the published values, by class. Facts of the wiring and
+/// values that the model carries as data agree by construction and are left out.
+fn intervals(
+    base: &[Option<ComparedRow>],
+    constants: &[ModelConstant],
+    up: &[ConstantEffect],
+    down: &[ConstantEffect],
+) -> Vec<ClassIntervals> {
+    let mut classes: BTreeMap<&str, Vec<(bool, f64)>> = BTreeMap::new();
+    for (at, row) in base.iter().enumerate() {
+        let Some(row) = row.as_ref().filter(|r| !r.data && !r.targets.contains(&FACTS)) else {
+            continue;
+        };
+        let change = |of: &ConstantEffect| {
+            let moved = of.moved.iter().find(|(moved, _)| *moved == at);
+            moved.map(|(_, change)| change.abs()).filter(|change| change.is_finite())
+        };
+        let deciding = up.iter().zip(down).filter_map(|(up, down)| {
+            let constant = constants.get(up.constant).filter(|c| c.is_quantity())?;
+            let most = change(up).unwrap_or_default().max(change(down).unwrap_or_default());
+            let (key, origin) = (constant.key.clone(), constant.origin);
+            Some(DecidingConstant { key, origin, elasticity: most / CHANGE.ln_1p() })
+        });
+        let within = PredictionTrust::new(deciding.collect()).within;
+        let (low, high) = (row.predicted / within, row.predicted * within);
+        let covers = low <= row.measured.high && row.measured.low <= high;
+        classes.entry(&row.class).or_default().push((covers, within));
+    }
+    let of_class = |(class, rows): (&str, Vec<(bool, f64)>)| {
+        let widths = pathline_stats::ascending(rows.iter().map(|(_, within)| *within));
+        ClassIntervals {
+            class: class.to_owned(),
+            n: rows.len(),
+            covered: rows.iter().filter(|(covers, _)| *covers).count(),
+            within: pathline_stats::interpolated(&widths, 0.5).unwrap_or(1.0),
+        }
+    };
+    classes.into_iter().map(of_class).collect()
+}
+
+fn compared(plan: &ValidationPlan, answers: &AnswerMap) -> Vec<Option<ComparedRow>> {
+    let of = |query: &MachineQuery| -> Result<MachineAnswer, String> {
+        answers.get(query).cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
+    };
+    plan.compare_each(&of)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::table::read;
+    use pathline_flow::{Network, RuntimeEnv};
+
+    const ROWS: &str = "system,case,metric,value,unit\n\
+        mi250x,gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB,bandwidth,50,GB/s\n\
+        mi250x,gpu0.vram > gpu2.vram by dma@gpu0 x 1GiB,bandwidth,37,GB/s\n\
+        mi250x,gpu0.vram > gpu2.vram by dma@gpu0 x 16B isolated,latency,9,us\n";
+
+    fn physics(desc: &MachineDesc, plan: &ValidationPlan) -> Result<AnswerMap, String> {
+        let network = Network::new(desc, RuntimeEnv::default()).map_err(|e| e.to_string())?;
+        let answer = |query: &MachineQuery| {
+            let MachineQuery::Case(case) = query else { return Err("no case".to_owned()) };
+            let time = network.durations(case).map_err(|e| e.to_string())?.set.typical;
+            Ok(MachineAnswer::of_case(case.timed[0].bytes.as_f64() / time.0, time.0 / 1e3))
+        };
+        Ok(plan.queries().into_iter().map(|q| (q.clone(), answer(q))).collect())
+    }
+
+    /// Over four links the engine decides (50.4 GB/s: slower by 30 % is slower by 30 %; faster still leaves
+    /// the links, 4 x 50 x 0.75 = 150), over one link its packets do (37.6 of 50). Small copies are all
+    /// start, so that no rate moves them; the matrix of starts holds the third row and none of the others.
+    #[test]
+    fn rows_hold_the_constants_that_decide_them() {
+        let (name, text) = MachineDesc::presets()[0];
+        let desc = MachineDesc::parse(name, text).unwrap();
+        let plan = ValidationPlan::new(read(ROWS).unwrap(), &desc, &[]).unwrap();
+        let keys =
+            ["copy_engine.gbs", "fabric.engine.header_bytes", "migration", "time.copy_us_matrix"];
+        let keys = keys.map(str::to_owned);
+        let report = find_sensitivity(&desc, text, &plan, &[], &keys, &physics).unwrap();
+        assert_eq!(report.rows, 3);
+        let rows = |key: &str| {
+            let of = report.constants.iter().find(|c| c.constant.key == key).unwrap();
+            (of.rows(), (10.0 * of.largest).round() / 10.0)
+        };
+        assert_eq!(rows("copy_engine.gbs"), (1, 1.0), "{report:?}");
+        assert_eq!(rows("fabric.engine.header_bytes").0, 1, "{report:?}");
+        assert_eq!(rows("time.copy_us_matrix"), (1, 1.0), "{report:?}");
+        assert!(report.unheld().any(|c| c.constant.key == "migration.fault_us"), "{report:?}");
+        assert_eq!(report.held().len(), 3, "{report:?}");
+    }
+}
