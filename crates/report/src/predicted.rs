@@ -1,6 +1,6 @@
 //! Predictions for concurrent flows and for exchanges by libraries, as tables and as JSON.
 
-use pathline_flow::{Network, SetDurations, TimeUncertainty};
+use pathline_flow::{DecidingConstant, Network, PredictionTrust, SetDurations, TimeUncertainty};
 use pathline_message::{ExchangeSpec, ExchangeTime, LEAST_COPIED};
 use pathline_schema::{Case, ConstantOrigin, Mover, Ns, Unit};
 use serde_json::{Value, json};
@@ -24,6 +24,9 @@ fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     if uncertainty.capacities {
         from.push("the intervals of what was measured".to_owned());
     }
+    if let Some(within) = uncertainty.constants {
+        from.push(format!("how well constants of each origin are known (a factor of {within:.2})"));
+    }
     if let Some(error) = uncertainty.error {
         let error = fmt::percent(error);
         from.push(format!("the {error} that the description errs by on its own sets (p95)"));
@@ -36,7 +39,8 @@ fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     if from.is_empty() {
         return format!("no uncertainty known: a preset states no intervals{served}");
     }
-    let only = uncertainty.error.is_none() && !uncertainty.capacities;
+    let only =
+        uncertainty.error.is_none() && !uncertainty.capacities && uncertainty.constants.is_none();
     let note = if only { "; the machine states no other intervals" } else { "" };
     format!("interval from {}{note}{served}", fmt::list(&from))
 }
@@ -54,7 +58,7 @@ fn span(typical: Ns, low: Ns, high: Ns) -> String {
 }
 
 /// A table for one case: rate alone, duration, rate, limit of each flow; then the set.
-pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigin>) -> String {
+pub fn table(case: &Case, durations: &SetDurations, trust: Option<&PredictionTrust>) -> String {
     let rows: Vec<[String; 5]> = durations
         .flows
         .iter()
@@ -89,8 +93,9 @@ pub fn table(case: &Case, durations: &SetDurations, origin: Option<ConstantOrigi
         "{together} {}; {}.{}\n",
         span(set.typical, set.low, set.high),
         describe_uncertainty(&durations.uncertainty),
-        origin_note(origin)
+        origin_note(trust)
     );
+    text += &constants_line(trust);
     if shares_compute_units(case) {
         text += "Compute units are not modelled: on hardware kernels of one GPU take them from each other.\n";
     }
@@ -114,9 +119,19 @@ const LEAST_SHARE: f64 = 0.01;
 /// Maximum number of listed resources of an exchange; `--json` has all.
 const MAX_FULL: usize = 4;
 
-/// The constants of the description that a prediction uses.
-fn origin_note(origin: Option<ConstantOrigin>) -> &'static str {
-    match origin {
+/// Maximum number of listed constants of a prediction; `--json` has all.
+const MAX_CONSTANTS: usize = 6;
+
+/// The weakest origin of the constants that decide a prediction: data sheets where nothing else does. None
+/// where the origin of one is unknown.
+fn weakest(trust: &PredictionTrust) -> Option<ConstantOrigin> {
+    let origins: Option<Vec<ConstantOrigin>> = trust.constants.iter().map(|c| c.origin).collect();
+    Some(origins?.into_iter().max().unwrap_or(ConstantOrigin::Datasheet))
+}
+
+/// What a prediction rests on.
+fn origin_note(trust: Option<&PredictionTrust>) -> &'static str {
+    match trust.and_then(weakest) {
         None => "",
         Some(ConstantOrigin::Datasheet) => " It rests on data sheets alone.",
         Some(ConstantOrigin::Fitted) => " It rests on constants that were fitted to measurements.",
@@ -129,12 +144,37 @@ fn origin_note(origin: Option<ConstantOrigin>) -> &'static str {
     }
 }
 
+/// The constants that decide a prediction, with d ln time / d ln constant.
+fn constants_line(trust: Option<&PredictionTrust>) -> String {
+    let Some(trust) = trust.filter(|trust| !trust.constants.is_empty()) else {
+        return String::new();
+    };
+    let mut parts: Vec<String> = trust
+        .constants
+        .iter()
+        .take(MAX_CONSTANTS)
+        .map(|c| {
+            let origin = c.origin.map_or("no origin", |origin| origin.name());
+            format!("{} {:+.2} ({origin})", c.key, c.elasticity)
+        })
+        .collect();
+    if trust.constants.len() > MAX_CONSTANTS {
+        parts.push(format!("{} more", trust.constants.len() - MAX_CONSTANTS));
+    }
+    format!("Decided by (d ln time / d ln constant): {}.\n", fmt::list(&parts))
+}
+
+fn constants_json(trust: Option<&PredictionTrust>) -> Value {
+    let constant = |c: &DecidingConstant| json!({ "constant": c.key, "origin": c.origin, "elasticity": c.elasticity });
+    trust.map_or(Value::Null, |trust| trust.constants.iter().map(constant).collect())
+}
+
 /// Prediction for an exchange by a library: rates, time, limits, and its share of the lower bound
 /// for any library.
 pub fn exchange(
     exchange: &ExchangeSpec,
     predicted: &ExchangeTime,
-    origin: Option<ConstantOrigin>,
+    trust: Option<&PredictionTrust>,
 ) -> String {
     let (alg, bus) = (fmt::number(predicted.algbw.0), fmt::number(predicted.busbw.0));
     let rate =
@@ -174,14 +214,26 @@ pub fn exchange(
         text += &format!("By the runtime's copies it would take at least {}.\n", bounds.latency);
     }
     text += &link_loads::table(&predicted.links);
-    text + "No uncertainty is known for this prediction." + origin_note(origin) + "\n"
+    text += &match trust {
+        Some(trust) if trust.within > 1.0 => {
+            let (low, high) = (predicted.time.0 / trust.within, predicted.time.0 * trust.within);
+            format!(
+                "Expected within {} to {}, by how well constants of each origin are known.{}\n",
+                Ns(low),
+                Ns(high),
+                origin_note(Some(trust))
+            )
+        }
+        _ => format!("No uncertainty is known for this prediction.{}\n", origin_note(trust)),
+    };
+    text + &constants_line(trust)
 }
 
 /// The prediction of a case as JSON.
 pub fn exchange_json(
     exchange: &ExchangeSpec,
     predicted: &ExchangeTime,
-    origin: Option<ConstantOrigin>,
+    trust: Option<&PredictionTrust>,
 ) -> Value {
     json!({
         "exchange": exchange.to_string(),
@@ -196,7 +248,9 @@ pub fn exchange_json(
         "bound_from": predicted.bounds.flow_by,
         "latency_bound_us": predicted.bounds.latency.0 / 1e3,
         "levels": link_loads::levels_json(&predicted.links),
-        "origin": origin,
+        "origin": trust.and_then(weakest),
+        "known_within": trust.map(|trust| trust.within),
+        "constants": constants_json(trust),
     })
 }
 
@@ -205,7 +259,7 @@ pub fn json(
     network: &Network,
     case: &Case,
     durations: &SetDurations,
-    origin: Option<ConstantOrigin>,
+    trust: Option<&PredictionTrust>,
 ) -> Value {
     let span = |span: &pathline_flow::TimeRange| {
         json!({
@@ -240,6 +294,8 @@ pub fn json(
             "error_p95": uncertainty.error,
         },
         "measured_from": network.measured().from,
-        "origin": origin,
+        "origin": trust.and_then(weakest),
+        "known_within": trust.map(|trust| trust.within),
+        "constants": constants_json(trust),
     })
 }

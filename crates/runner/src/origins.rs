@@ -88,23 +88,6 @@ impl MachineModel {
         }
         Ok(Some(variants))
     }
-
-    /// The weakest origin of the constants that a prediction rests on. `predict` makes it for a
-    /// description, in any unit. None of a description that states no origins.
-    ///
-    /// # Errors
-    /// `predict` fails for the description itself.
-    pub fn origin_of(
-        &self,
-        predict: impl Fn(&MachineDesc) -> Result<f64>,
-    ) -> Result<Option<ConstantOrigin>> {
-        let Some(variants) = self.variants()? else { return Ok(None) };
-        let was = predict(self.desc())?;
-        // What cannot be predicted with other constants rests on them.
-        let rests = |desc: &MachineDesc| predict(desc).map_or(true, |now| differ(&[was], &[now]));
-        let weakest = variants.iter().find(|(_, desc)| rests(desc));
-        Ok(Some(weakest.map_or(ConstantOrigin::Datasheet, |(origin, _)| *origin)))
-    }
 }
 
 /// Measures on a simulated machine, and adds to each result the weakest origin that it rests on.

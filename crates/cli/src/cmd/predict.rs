@@ -6,7 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_explain::model_agreement;
-use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
+use pathline_flow::{
+    DescVariants, MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor, find_trust,
+};
 use pathline_message::{ExchangeSpec, MessageLayer};
 use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
@@ -29,8 +31,9 @@ pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
 /// nodes take 140 kB.
 const MAX_LINE: u64 = 4 << 20;
 const MAX_LINES: usize = 100_000;
-/// More ranks are not predicted again for the origin of each constant.
-const MAX_ORIGIN_RANKS: usize = 256;
+/// Exchanges of more ranks, and more figures, are not predicted again for each constant.
+const MAX_TRUST_RANKS: usize = 256;
+const MAX_TRUST_FIGURES: usize = 256;
 
 /// A text to predict, with its place in a file.
 struct NamedText {
@@ -85,6 +88,79 @@ fn shortened(text: &str) -> String {
     short
 }
 
+/// ` of FILE:LINE` in an error, or nothing for a text of the command line.
+fn at(place: &str) -> String {
+    match place.strip_suffix(": ") {
+        Some(place) => format!(" of {place}"),
+        None => String::new(),
+    }
+}
+
+/// The cases and exchanges that are named, each with its text as errors show it.
+struct NamedFigures {
+    cases: Vec<(Case, String)>,
+    exchanges: Vec<(ExchangeSpec, String)>,
+}
+
+impl NamedFigures {
+    fn parse(args: &PredictArgs) -> Result<Self> {
+        let case = |NamedText { text, place }: NamedText| {
+            let short = shortened(&text);
+            let case =
+                Case::parse_with_defaults(&text).map_err(|e| anyhow!("{place}{short}: {e}"))?;
+            Ok((case, format!("'{short}'{}", at(&place))))
+        };
+        let exchange = |NamedText { text, place }: NamedText| {
+            let short = shortened(&text);
+            let exchange = text.parse().map_err(|e| anyhow!("{place}{short}: {e}"))?;
+            Ok((exchange, format!("'{short}'{}", at(&place))))
+        };
+        let cases = texts(&args.case, args.case_file.as_deref())?;
+        let exchanges = texts(&args.exchange, args.exchange_file.as_deref())?;
+        Ok(Self {
+            cases: cases.into_iter().map(case).collect::<Result<_>>()?,
+            exchanges: exchanges.into_iter().map(exchange).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The times of the figures of these numbers, cases before exchanges, in ns.
+    fn times(&self, desc: &MachineDesc, wanted: &[usize]) -> Vec<Option<f64>> {
+        let Ok(network) = Network::new(desc, RuntimeEnv::default()) else {
+            return vec![None; wanted.len()];
+        };
+        let mut predictor = SetPredictor::new(&network);
+        let needs_layer = wanted.iter().any(|&nth| nth >= self.cases.len());
+        let layer = if needs_layer { MessageLayer::new(desc).ok() } else { None };
+        let time = |&nth: &usize| match self.cases.get(nth) {
+            Some((case, _)) => predictor.durations(case).ok().map(|d| d.set.typical.0),
+            None => {
+                let (exchange, _) = self.exchanges.get(nth - self.cases.len())?;
+                if exchange.members().len() > MAX_TRUST_RANKS {
+                    return None;
+                }
+                layer.as_ref()?.time(exchange).ok().map(|time| time.time.0)
+            }
+        };
+        wanted.iter().map(time).collect()
+    }
+
+    /// The constants that decide each figure; none of a machine that states no origins, and of more
+    /// figures than are predicted once more for each constant.
+    fn trust(&self, model: &MachineModel) -> Result<Vec<PredictionTrust>> {
+        let desc = model.desc();
+        let count = self.cases.len() + self.exchanges.len();
+        let known = desc.constants().iter().any(|constant| constant.origin.is_some());
+        if !known || count > MAX_TRUST_FIGURES {
+            return Ok(Vec::new());
+        }
+        let variants = DescVariants::new(desc, model.text())?;
+        let all: Vec<usize> = (0..count).collect();
+        let mut times = |desc: &MachineDesc, wanted: &[usize]| self.times(desc, wanted);
+        let base = times(desc, &all);
+        Ok(find_trust(&variants, &base, &mut times))
+    }
+}
+
 /// Predicts the cases and exchanges that are named.
 fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     let desc = model.desc();
@@ -94,42 +170,32 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
         predictor = predictor.any_order();
     }
     let (mut shown, mut values, mut links) = (Vec::new(), Vec::new(), Vec::new());
-    for NamedText { text, place } in texts(&args.case, args.case_file.as_deref())? {
-        let short = shortened(&text);
-        let case = Case::parse_with_defaults(&text).map_err(|e| anyhow!("{place}{short}: {e}"))?;
+    let named = NamedFigures::parse(args)?;
+    let trust = named.trust(model)?;
+    for (nth, (case, text)) in named.cases.iter().enumerate() {
         let durations = predictor
-            .durations(&case)
-            .map_err(|why| anyhow!("{place}{} cannot predict '{short}': {why}", desc.name))?;
-        let origin = model.origin_of(|desc| {
-            let network = Network::new(desc, RuntimeEnv::default())?;
-            Ok(SetPredictor::new(&network).durations(&case)?.set.typical.0)
-        })?;
-        shown.push(predicted::table(&case, &durations, origin));
-        values.push(predicted::json(&network, &case, &durations, origin));
+            .durations(case)
+            .map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
+        let trust = trust.get(nth);
+        let durations = durations.widened(trust.map_or(1.0, |trust| trust.within));
+        shown.push(predicted::table(case, &durations, trust));
+        values.push(predicted::json(&network, case, &durations, trust));
     }
-    let exchanges = texts(&args.exchange, args.exchange_file.as_deref())?;
-    if !exchanges.is_empty() {
+    if !named.exchanges.is_empty() {
         let layer = MessageLayer::new(desc)?;
-        for NamedText { text, place } in exchanges {
-            let short = shortened(&text);
-            let exchange: ExchangeSpec =
-                text.parse().map_err(|e| anyhow!("{place}{short}: {e}"))?;
+        for (nth, (exchange, text)) in named.exchanges.iter().enumerate() {
             let members = exchange.members();
             let several = members.iter().any(|m| Some(m.node) != members.first().map(|m| m.node));
             let outcome = match several || args.links.is_some() {
-                true => layer.time_and_links(&exchange),
-                false => layer.time(&exchange),
+                true => layer.time_and_links(exchange),
+                false => layer.time(exchange),
             };
-            let mut outcome = outcome
-                .map_err(|why| anyhow!("{place}{} cannot predict '{short}': {why}", desc.name))?;
-            let origin = match members.len() > MAX_ORIGIN_RANKS {
-                true => None,
-                false => {
-                    model.origin_of(|desc| Ok(MessageLayer::new(desc)?.time(&exchange)?.time.0))?
-                }
-            };
-            shown.push(predicted::exchange(&exchange, &outcome, origin));
-            values.push(predicted::exchange_json(&exchange, &outcome, origin));
+            let mut outcome =
+                outcome.map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
+            let few = members.len() <= MAX_TRUST_RANKS;
+            let trust = trust.get(named.cases.len() + nth).filter(|_| few);
+            shown.push(predicted::exchange(exchange, &outcome, trust));
+            values.push(predicted::exchange_json(exchange, &outcome, trust));
             if args.links.is_some() {
                 links.push((exchange.to_string(), std::mem::take(&mut outcome.links)));
             }
