@@ -33,7 +33,9 @@ impl RunView<'_> {
             && entry.case.background.is_empty()
             && entry.case.cadence == pathline_schema::Cadence::Streaming;
         let by = self.message_library(wire, entry.engine()).filter(|_| plain)?;
-        let (exchange, _) = exchange_of(entry.case, &self.journal.begin.ranks, by).ok()?;
+        let (mut exchange, _) = exchange_of(entry.case, &self.journal.begin.ranks, by).ok()?;
+        // Published rows do not state how many GPUs a process drove.
+        exchange.start.one_process = false;
         self.published_table()?.lookup_exchange(&exchange, metric)
     }
 

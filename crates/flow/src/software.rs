@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use crate::model::{bytes, count, share, some_time, time};
+use crate::model::{bytes, count, maybe_gbs, share, some_time, time};
 
 /// `[software]`: the message libraries that are described.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -74,9 +74,37 @@ pub struct MpiModel {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CclModel {
-    /// Fixed cost of an operation: launch, channels, last flag. In us.
+    /// Fixed cost of an operation that follows another: launch, channels, last flag. Where `kernel_us`
+    /// is known, the time between two launches by the process of one GPU. In us.
     #[serde(deserialize_with = "some_time")]
     pub base_us: f64,
+    /// What each further GPU of the same process adds to a launch, in us.
+    #[serde(default, deserialize_with = "time")]
+    pub gpu_launch_us: f64,
+    /// Fixed cost of an operation on the GPU alone, as in a replayed graph, in us. Without it graphs
+    /// are not modelled, and launches add to the steps of an operation.
+    #[serde(default, deserialize_with = "maybe_some_time")]
+    pub kernel_us: Option<f64>,
+    /// What an operation takes longer whose end the process awaits before the next, in us.
+    #[serde(default, deserialize_with = "time")]
+    pub isolated_us: f64,
+    /// What whole chunks take longer to begin than words with flags, in us.
+    #[serde(default, deserialize_with = "time")]
+    pub simple_us: f64,
+    /// Time of the copy by which a GPU takes its last part out of the library's buffer, over that of the
+    /// part on a link.
+    #[serde(default, deserialize_with = "share")]
+    pub drain_share: f64,
+    /// Share of a link's rate that a kernel of sends and receives gets.
+    #[serde(default = "whole", deserialize_with = "share")]
+    pub message_share: f64,
+    /// The most that LL moves on all channels, in GB/s.
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    pub ll_gbs: Option<f64>,
+    /// Channels of a large operation. LL takes one for each 4 KiB of a rank's part. Without it small
+    /// operations have the rate of large ones.
+    #[serde(default, deserialize_with = "maybe_channels")]
+    pub channels: Option<u32>,
     /// A step to a neighbour with whole chunks behind one flag (protocol Simple), in us.
     #[serde(deserialize_with = "some_time")]
     pub step_us: f64,
@@ -140,6 +168,18 @@ pub struct NetworkCost {
     /// Share of the line rate that is payload.
     #[serde(deserialize_with = "share")]
     pub payload_share: f64,
+}
+
+const fn whole() -> f64 {
+    1.0
+}
+
+fn maybe_some_time<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    some_time(d).map(Some)
+}
+
+fn maybe_channels<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
+    count(d).map(Some)
 }
 
 fn maybe_bytes<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {

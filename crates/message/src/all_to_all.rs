@@ -410,13 +410,17 @@ impl AllToAllFlows {
     }
 
     /// Ends of the classes in ns, with the number of messages of each. `start` is that of a message by
-    /// its links between switches, none within a node.
-    pub(crate) fn ends(&self, bytes: f64, start: impl Fn(Option<u32>) -> f64) -> Vec<(f64, f64)> {
-        let demand = |flow| FlowDemand {
-            start: start(flow_hops(flow)),
-            ..FlowDemand::new(rate_demand(flow), bytes)
-        };
-        let flows: Vec<FlowDemand<'_>> = self.flows.iter().map(demand).collect();
+    /// its links between switches, none within a node; `bytes` what it moves by the rate of its path, GB/s.
+    pub(crate) fn ends(
+        &self,
+        bytes: impl Fn(f64) -> f64,
+        start: impl Fn(Option<u32>) -> f64,
+    ) -> Vec<(f64, f64)> {
+        let mut flows: Vec<FlowDemand<'_>> = Vec::with_capacity(self.flows.len());
+        for flow in &self.flows {
+            let demand = FlowDemand::new(rate_demand(flow), bytes(flow.cap));
+            flows.push(FlowDemand { start: start(flow.hops), ..demand });
+        }
         let set = FlowSet { capacities: &self.capacities, flows: &flows, queues: &[] };
         let mut ends = Vec::new();
         ConcurrentRun::default().ends(&set, &mut ends);
@@ -446,21 +450,20 @@ impl AllToAllFlows {
             .collect()
     }
 
-    /// Bytes through each resource of the scene, for messages of `bytes`.
-    pub(crate) fn loads(&self, bytes: f64) -> Vec<f64> {
+    /// Bytes through each resource of the scene, for messages of `bytes`, as for [`Self::ends`].
+    pub(crate) fn loads(&self, bytes: impl Fn(f64) -> f64) -> Vec<f64> {
         let mut of_class = vec![0.0; self.capacities.len()];
-        for u in self.flows.iter().flat_map(|flow| &flow.uses) {
-            if let Some(load) = of_class.get_mut(u.resource as usize) {
-                *load += u.weight * bytes;
+        for flow in &self.flows {
+            let bytes = bytes(flow.cap);
+            for u in &flow.uses {
+                if let Some(load) = of_class.get_mut(u.resource as usize) {
+                    *load += u.weight * bytes;
+                }
             }
         }
         let load = |class: &u32| of_class.get(*class as usize).copied().unwrap_or(0.0);
         self.class_of.iter().map(load).collect()
     }
-}
-
-const fn flow_hops(flow: &ClassFlow) -> Option<u32> {
-    flow.hops
 }
 
 fn rate_demand(flow: &ClassFlow) -> RateDemand<'_> {

@@ -5,19 +5,80 @@
 //! behind a chunk; with LL every word carries one, which is quick to see and slow to move. The
 //! library takes what its own tables hold for the faster; so does this.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pathline_flow::{CclModel, NoPath, RateDemand};
-use pathline_schema::Collective;
+use pathline_schema::{Cadence, Collective};
 
 use crate::all_to_all::AllToAllFlows;
 use crate::bounds::{MessagePart, message_parts};
-use crate::exchange::ExchangeMember;
+use crate::exchange::{ExchangeMember, ExchangeStart};
 use crate::exchange_time::{AlgorithmTime, us};
 use crate::rings::GpuRing;
 use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::symmetric::ends;
 use crate::transfer::{ScheduledTransfer, TransferRoute, rates};
+
+/// Bytes for each thread of a block and each rank from which LL takes a further channel: 8 B x 512
+/// threads (NCCL_LL_THREAD_THRESHOLD).
+const LL_CHANNEL_BYTES: f64 = 4096.0;
+
+/// A library with the start of its operations.
+pub(crate) struct CclLibrary<'a> {
+    ccl: &'a CclModel,
+    cadence: Cadence,
+    /// What a process adds for the GPUs that it drives besides the first, ns.
+    launches: f64,
+}
+
+impl<'a> CclLibrary<'a> {
+    pub(crate) fn new(
+        ccl: &'a CclModel,
+        start: ExchangeStart,
+        members: &[ExchangeMember],
+    ) -> Result<Self, NoPath> {
+        if start.cadence == Cadence::Graph && ccl.kernel_us.is_none() {
+            let why = "the model of this library does not know what a graph saves of a launch: no \
+                       kernel_us";
+            return Err(NoPath(why.into()));
+        }
+        let first = members.first().map_or(0, |m| m.node);
+        let gpus: BTreeSet<u32> =
+            members.iter().filter(|m| m.node == first).map(|m| m.gpu).collect();
+        let further = if start.one_process { gpus.len().saturating_sub(1) } else { 0 };
+        let launches = further as f64 * ccl.gpu_launch_us * 1e3;
+        Ok(Self { ccl, cadence: start.cadence, launches })
+    }
+
+    /// What an operation takes besides its steps and bytes at the least, ns.
+    fn base(&self) -> f64 {
+        let kernel = self.ccl.kernel_us.unwrap_or(self.ccl.base_us) * 1e3;
+        match (self.cadence, self.ccl.kernel_us) {
+            (Cadence::Graph | Cadence::Streaming, Some(_)) => kernel,
+            _ => kernel + self.launches + self.waits(),
+        }
+    }
+
+    fn waits(&self) -> f64 {
+        if self.cadence == Cadence::Isolated { self.ccl.isolated_us * 1e3 } else { 0.0 }
+    }
+
+    /// The time of an operation whose steps and bytes take `moving` ns. The GPU works on one operation
+    /// while the process launches the next.
+    fn whole(&self, moving: f64) -> f64 {
+        let time = self.base() + moving;
+        match (self.cadence, self.ccl.kernel_us) {
+            (Cadence::Streaming, Some(_)) => time.max(self.ccl.base_us * 1e3 + self.launches),
+            _ => time,
+        }
+    }
+
+    /// Whether the root of an operation begins the next before its bytes have arrived everywhere.
+    fn overlaps(&self) -> bool {
+        self.ccl.kernel_us.is_some() && self.cadence != Cadence::Isolated
+    }
+}
 
 /// A protocol: how chunks and the flags of their arrival travel.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +88,22 @@ struct ChunkProtocol {
     net_step: f64,
     /// Share of the edges' rate.
     share: f64,
+    /// The most on all rings together, GB/s.
+    gbs: f64,
     chunk: f64,
+    /// Before its first step, ns.
+    start: f64,
+    /// Time of the last part's copy over that of the part on an edge.
+    drain: f64,
+    /// Channels of a large operation, where small ones have fewer.
+    channels: Option<f64>,
+}
+
+impl ChunkProtocol {
+    /// The payload's share of a message over a path of `cap` GB/s: LL moves more, flags and waiting.
+    fn share_of(&self, cap: f64, ccl: &CclModel) -> f64 {
+        self.share.min(self.gbs / cap) * ccl.message_share
+    }
 }
 
 fn protocols(ccl: &CclModel) -> [ChunkProtocol; 2] {
@@ -37,14 +113,22 @@ fn protocols(ccl: &CclModel) -> [ChunkProtocol; 2] {
             step: ccl.ll_step_us * 1e3,
             net_step: ccl.net_ll_step_us * 1e3,
             share: ccl.ll_share,
+            gbs: ccl.ll_gbs.unwrap_or(f64::INFINITY),
             chunk: ccl.ll_chunk_bytes as f64,
+            start: 0.0,
+            drain: 0.0,
+            channels: ccl.channels.map(f64::from),
         },
         ChunkProtocol {
             name: "Simple",
             step: ccl.step_us * 1e3,
             net_step: ccl.net_step_us * 1e3,
             share: 1.0,
+            gbs: f64::INFINITY,
             chunk: ccl.chunk_bytes as f64,
+            start: ccl.simple_us * 1e3,
+            drain: ccl.drain_share,
+            channels: None,
         },
     ]
 }
@@ -69,7 +153,7 @@ fn by_node(over: &[ExchangeMember]) -> Result<Vec<(u32, Vec<u32>)>, NoPath> {
 /// Time of a collective over rings that the caller found on one node.
 pub(crate) fn collective(
     scene: &ExchangeScene<'_>,
-    ccl: &CclModel,
+    library: &CclLibrary<'_>,
     rings: &[GpuRing],
     op: Collective,
     over: &[ExchangeMember],
@@ -82,7 +166,7 @@ pub(crate) fn collective(
         | Collective::GatherV
         | Collective::Scatter
         | Collective::ScatterV
-        | Collective::AllGatherV => return by_messages(scene, ccl, op, over, bytes),
+        | Collective::AllGatherV => return by_messages(scene, library, op, over, bytes),
         Collective::Barrier => {
             let why = "NCCL and RCCL have no barrier; an all_reduce of 8 B does as much";
             return Err(NoPath(why.into()));
@@ -98,15 +182,16 @@ pub(crate) fn collective(
         nodes: nodes.len() as f64,
         rings: streams.rates.len().max(1) as f64,
         rate: streams.rates.iter().copied().fold(f64::INFINITY, f64::min),
+        overlaps: library.overlaps(),
     };
     let hops = streams.latency;
+    let (ccl, base) = (library.ccl, library.base());
     let protocols =
         |ccl| protocols(ccl).map(|p| ChunkProtocol { net_step: p.net_step + hops, ..p });
-    let base = ccl.base_us * 1e3;
     let ring = protocols(ccl).map(|p| (shape.ring(p), p));
     let (mut time, protocol) = if ring[0].0 <= ring[1].0 { ring[0] } else { ring[1] };
     let mut algorithm = format!("ring, {}", protocol.name);
-    let rate = shape.rate * protocol.share;
+    let rate = shape.rate(protocol);
     let mut steps = vec![
         format!("launch and channels: {}", us(base)),
         shape.describe_protocol(protocol),
@@ -122,7 +207,10 @@ pub(crate) fn collective(
         let why = "each step reads two buffers and writes one; memory has room for that";
         steps.push(why.into());
     }
-    let total = base + time;
+    let total = library.whole(time);
+    if total > base + time {
+        steps.push(format!("the process launches one only every {}", us(total)));
+    }
     // Moving bytes, rather than steps, takes most of the time.
     let moves = shape.moved() / rate >= 0.5 * time;
     let edges = streams.edges.iter();
@@ -152,6 +240,8 @@ struct RingShape {
     rings: f64,
     /// Of the slowest ring, GB/s.
     rate: f64,
+    /// The next operation begins at the root while this one is on its way to the others.
+    overlaps: bool,
 }
 
 impl RingShape {
@@ -174,19 +264,29 @@ impl RingShape {
         }
     }
 
+    /// The rate of one ring by a protocol, GB/s: small operations have few channels.
+    fn rate(&self, p: ChunkProtocol) -> f64 {
+        let whole = (self.rate * p.share).min(p.gbs / self.rings);
+        let Some(channels) = p.channels else { return whole };
+        let wanted = self.bytes / (LL_CHANNEL_BYTES * self.ranks);
+        whole * wanted.clamp(1.0, channels) / channels
+    }
+
     /// Chains hand chunks on, one behind the other; rings with a part for each rank have all edges
     /// busy in every step.
     fn ring(&self, p: ChunkProtocol) -> f64 {
         let (steps, net) = self.steps();
-        let rate = self.rate * p.share;
-        let latency = (steps - net) * p.step + net * p.net_step;
+        let rate = self.rate(p);
+        let latency = p.start + (steps - net) * p.step + net * p.net_step;
+        let of_ring = self.bytes / self.rings;
         match self.op {
+            Collective::Broadcast | Collective::Reduce if self.overlaps => p.start + of_ring / rate,
             Collective::Broadcast | Collective::Reduce => {
-                let of_ring = self.bytes / self.rings;
                 let chunk = of_ring.min(p.chunk);
                 latency + (steps * chunk + (of_ring - chunk)) / rate
             }
-            _ => latency + self.moved() / rate,
+            // A GPU sends and receives in turn, and what it receives last goes to no link.
+            _ => latency + (self.moved() + p.drain * of_ring / self.ranks) / rate,
         }
     }
 
@@ -313,16 +413,16 @@ fn opened(
 /// All messages of an operation at once, each over its own route. A rank ends with its last message.
 fn by_messages(
     scene: &ExchangeScene<'_>,
-    ccl: &CclModel,
+    library: &CclLibrary<'_>,
     op: Collective,
     over: &[ExchangeMember],
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
     if op == Collective::AllToAll && over.len() > LEAST_CLASSES {
-        return all_to_all(scene, ccl, over, bytes);
+        return all_to_all(scene, library, over, bytes);
     }
     let parts = message_parts(op, over, bytes);
-    let outcome = direct(scene, ccl, &parts)?;
+    let outcome = direct(scene, library, &parts)?;
     let each = vec![outcome.time; over.len()];
     Ok(AlgorithmTime { mean: outcome.time, each, pairs: 1, ..outcome })
 }
@@ -333,28 +433,28 @@ const LEAST_CLASSES: usize = 64;
 /// All to all by classes of messages, as [`direct`] has them one by one.
 fn all_to_all(
     scene: &ExchangeScene<'_>,
-    ccl: &CclModel,
+    library: &CclLibrary<'_>,
     over: &[ExchangeMember],
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
     let flows = AllToAllFlows::new(scene, over)?;
-    let (n, base) = (over.len() as f64, ccl.base_us * 1e3);
+    let (ccl, base, n) = (library.ccl, library.base(), over.len() as f64);
     let hop = scene.machine.fabric.as_ref().map_or(0.0, |fabric| fabric.graph.hop_ns());
     let part = bytes / n;
     let mut best: Option<(f64, ChunkProtocol)> = None;
     for p in protocols(ccl) {
         let start = |hops: Option<u32>| match hops {
-            None => p.step,
-            Some(hops) => p.net_step + hop * f64::from(hops),
+            None => p.start + p.step,
+            Some(hops) => p.start + p.net_step + hop * f64::from(hops),
         };
-        let ends = flows.ends(part / p.share, start);
+        let ends = flows.ends(|cap| part / p.share_of(cap, ccl), start);
         let last = ends.iter().map(|(end, _)| *end).fold(0.0, f64::max);
         if best.is_none_or(|(time, _)| last < time) {
             best = Some((last, p));
         }
     }
     let (moved, protocol) = best.ok_or_else(|| NoPath("no protocol is known".into()))?;
-    let time = base + moved;
+    let time = library.whole(moved);
     let steps = vec![
         format!("launch and channels: {}", us(base)),
         format!(
@@ -365,7 +465,7 @@ fn all_to_all(
         ),
     ];
     let moves = moved >= 2.0 * protocol.step;
-    let loads = scene.counts_loads.then(|| flows.loads(part / protocol.share));
+    let loads = scene.counts_loads.then(|| flows.loads(|cap| part / protocol.share_of(cap, ccl)));
     Ok(AlgorithmTime {
         time,
         mean: time,
@@ -383,44 +483,43 @@ fn all_to_all(
 /// of them is as many times one.
 pub(crate) fn messages(
     scene: &ExchangeScene<'_>,
-    ccl: &CclModel,
+    library: &CclLibrary<'_>,
     pairs: &[(ExchangeMember, ExchangeMember)],
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
     let messages: Vec<MessagePart> = pairs.iter().map(|&(a, b)| (a, b, bytes)).collect();
-    direct(scene, ccl, &messages)
+    direct(scene, library, &messages)
 }
 
 /// One kernel for all pairs at once, which writes over their own routes.
 fn direct(
     scene: &ExchangeScene<'_>,
-    ccl: &CclModel,
+    library: &CclLibrary<'_>,
     messages: &[MessagePart],
 ) -> Result<AlgorithmTime, NoPath> {
-    let mut best: Option<AlgorithmTime> = None;
+    let mut best: Option<(f64, AlgorithmTime)> = None;
+    let (ccl, base) = (library.ccl, library.base());
     for p in protocols(ccl) {
         let mut transfers = Vec::new();
         for &(a, b, part) in messages {
-            // LL moves more than its payload; the rest is flags and waiting.
-            let bytes = part / p.share;
             let path = scene.device(ByteCarrier::Kernel, a, b)?;
-            let start = if a.node == b.node { p.step } else { p.net_step + path.alpha };
+            let start = p.start + if a.node == b.node { p.step } else { p.net_step + path.alpha };
+            let bytes = part / p.share_of(path.cap, ccl);
             transfers.push(ScheduledTransfer { path, bytes, start, tail: 0.0, after: Vec::new() });
         }
-        let base = ccl.base_us * 1e3;
-        let each: Vec<f64> =
-            ends(&scene.capacities, &transfers).into_iter().map(|end| base + end).collect();
-        let time = each.iter().copied().fold(0.0, f64::max);
+        let ends = ends(&scene.capacities, &transfers);
+        let moved = ends.iter().copied().fold(0.0, f64::max);
+        let each: Vec<f64> = ends.into_iter().map(|end| library.whole(end)).collect();
+        let time = library.whole(moved);
         let flows: Vec<RateDemand<'_>> = transfers.iter().map(|t| t.path.demand()).collect();
         let full = scene.full(&flows, &rates(&scene.capacities, &flows));
-        let moved = time - base;
         let steps = vec![
             format!("launch and channels: {}", us(base)),
             format!("{} transfers of {} at once: {}", transfers.len(), sizes(messages), us(moved)),
         ];
-        if best.as_ref().is_none_or(|best| time < best.time) {
+        if best.as_ref().is_none_or(|(least, _)| moved < *least) {
             let moves = moved >= 2.0 * p.step;
-            best = Some(AlgorithmTime {
+            let outcome = AlgorithmTime {
                 time,
                 mean: each.iter().sum::<f64>() / each.len().max(1) as f64,
                 each,
@@ -430,10 +529,11 @@ fn direct(
                 rings: Vec::new(),
                 bound_by: if moves { full } else { Vec::new() },
                 loads: scene.loads(transfers.iter().map(|t| (t.path.uses.as_slice(), t.bytes))),
-            });
+            };
+            best = Some((moved, outcome));
         }
     }
-    best.ok_or_else(|| NoPath("no protocol is known".into()))
+    best.map(|(_, outcome)| outcome).ok_or_else(|| NoPath("no protocol is known".into()))
 }
 
 /// `128 B`, or `16 to 240 B`.
@@ -500,12 +600,13 @@ mod tests {
         ] {
             let (machine, ccl) = parts(nodes, &network);
             let over = members(nodes, gpus);
+            let library = CclLibrary::new(&ccl, ExchangeStart::default(), &over).unwrap();
             let mut scene = ExchangeScene::new(&machine, &over).unwrap();
             scene.counts_loads = true;
             for bytes in [4096.0, 64e6] {
-                let classes = all_to_all(&scene, &ccl, &over, bytes).unwrap();
+                let classes = all_to_all(&scene, &library, &over, bytes).unwrap();
                 let messages = message_parts(Collective::AllToAll, &over, bytes);
-                let listed = direct(&scene, &ccl, &messages).unwrap();
+                let listed = direct(&scene, &library, &messages).unwrap();
                 let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
                 assert!(
                     near(classes.time, listed.time),
@@ -536,7 +637,8 @@ mod tests {
         let over = members(8, &[0, 1, 2, 3, 4, 5, 6, 7]);
         let scene = ExchangeScene::new(&machine, &over).unwrap();
         let bytes = 64e9;
-        let found = all_to_all(&scene, &ccl, &over, bytes).unwrap();
+        let library = CclLibrary::new(&ccl, ExchangeStart::default(), &over).unwrap();
+        let found = all_to_all(&scene, &library, &over, bytes).unwrap();
         let by_uplinks = 16.0 * 48.0 * (bytes / 64.0) / (4.0 * 25.0 * 0.953);
         assert!((found.time / by_uplinks - 1.0).abs() < 1e-3, "{} {by_uplinks}", found.time);
         assert!(

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pathline_schema::{Bytes, Collective, ParseError, did_you_mean};
+use pathline_schema::{Bytes, Cadence, Collective, ParseError, did_you_mean};
 
 /// The most ranks of one exchange.
 const MAX_RANKS: usize = 1 << 17;
@@ -195,10 +195,20 @@ impl BufferPair {
     }
 }
 
+/// How operations of a library of collectives start: what follows what, and how many GPUs a process
+/// drives. MPI's messages are the same in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ExchangeStart {
+    /// How operations follow each other.
+    pub cadence: Cadence,
+    /// One process drives all GPUs of a node, by a launch each; else each GPU has a process.
+    pub one_process: bool,
+}
+
 /// A joint operation of ranks: `all_reduce over gpu0-gpu7 by rccl x 1MiB`,
 /// `send over gpu0>gpu1,gpu2>gpu3 by cray-mpich[blit] x 16MiB window 64`. Buffers are in device
 /// memory, or as a suffix says: ` from host`, ` from managed`, ` from staged`, and with different
-/// ends ` from vram to host`.
+/// ends ` from vram to host`. A library of collectives has ` in one process`, ` isolated` and ` graph`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeSpec {
     /// The operation and its ranks.
@@ -209,6 +219,8 @@ pub struct ExchangeSpec {
     pub bytes: Bytes,
     /// The memory of the buffers.
     pub buffers: BufferPair,
+    /// How operations start.
+    pub start: ExchangeStart,
 }
 
 impl ExchangeSpec {
@@ -221,18 +233,18 @@ impl ExchangeSpec {
     ) -> Self {
         let over = gpus.into_iter().map(ExchangeMember::here).collect();
         let what = ExchangeOp::Collective { op, over };
-        Self { what, by, bytes: b, buffers: BufferPair::default() }
+        Self::of_device_memory(what, by, b)
     }
 
     /// Messages of device memory from one GPU of the described node to another.
     pub fn send(from: u32, to: u32, by: MessageLibrary, bytes: Bytes) -> Self {
         let pairs = vec![(ExchangeMember::here(from), ExchangeMember::here(to))];
-        Self {
-            what: ExchangeOp::Send { pairs, window: WINDOW },
-            by,
-            bytes,
-            buffers: BufferPair::default(),
-        }
+        Self::of_device_memory(ExchangeOp::Send { pairs, window: WINDOW }, by, bytes)
+    }
+
+    fn of_device_memory(what: ExchangeOp, by: MessageLibrary, bytes: Bytes) -> Self {
+        let (buffers, start) = (BufferPair::default(), ExchangeStart::default());
+        Self { what, by, bytes, buffers, start }
     }
 
     /// All ranks, in order.
@@ -259,9 +271,16 @@ impl fmt::Display for ExchangeSpec {
         }
         let BufferPair { from, to } = self.buffers;
         match (from, to) {
-            (BufferPlace::Vram, BufferPlace::Vram) => Ok(()),
-            (from, to) if from == to => write!(f, " from {}", from.word()),
-            (from, to) => write!(f, " from {} to {}", from.word(), to.word()),
+            (BufferPlace::Vram, BufferPlace::Vram) => {}
+            (from, to) if from == to => write!(f, " from {}", from.word())?,
+            (from, to) => write!(f, " from {} to {}", from.word(), to.word())?,
+        }
+        if self.start.one_process {
+            f.write_str(" in one process")?;
+        }
+        match self.start.cadence {
+            Cadence::Streaming => Ok(()),
+            cadence => write!(f, " {cadence}"),
         }
     }
 }
@@ -272,7 +291,7 @@ impl FromStr for ExchangeSpec {
         let bad = |expected: &str| wrong("exchange", s, expected);
         const FORM: &str = "WHAT over RANKS by LIBRARY x SIZE, such as all_reduce over gpu0-gpu7 by \
                             rccl x 1MiB or send over gpu0>gpu1 by cray-mpich x 16MiB window 64";
-        let words: Vec<&str> = s.split_whitespace().take(15).collect();
+        let words: Vec<&str> = s.split_whitespace().take(19).collect();
         let [word, "over", ranks, "by", by, "x", bytes, rest @ ..] = words.as_slice() else {
             return Err(bad(FORM));
         };
@@ -283,6 +302,16 @@ impl FromStr for ExchangeSpec {
             }
             rest => (None, rest),
         };
+        let (rest, cadence) = match rest {
+            [rest @ .., "isolated"] => (rest, Cadence::Isolated),
+            [rest @ .., "graph"] => (rest, Cadence::Graph),
+            rest => (rest, Cadence::Streaming),
+        };
+        let (rest, one_process) = match rest {
+            [rest @ .., "in", "one", "process"] => (rest, true),
+            rest => (rest, false),
+        };
+        let start = ExchangeStart { cadence, one_process };
         let buffers = match rest {
             [] => Some(BufferPair::default()),
             ["from", from] => BufferPlace::read(from).map(BufferPair::both),
@@ -293,8 +322,8 @@ impl FromStr for ExchangeSpec {
             _ => None,
         };
         let buffers = buffers.ok_or_else(|| {
-            bad("window N, from host, from managed, from staged, from vram to host or nothing \
-                 after the size")
+            bad("window N, from host, from managed, from staged, from vram to host, in one process, \
+                 isolated, graph or nothing after the size")
         })?;
         let op = Collective::ALL.iter().copied().find(|op| op.word() == *word);
         let what = match (*word, op) {
@@ -324,7 +353,11 @@ impl FromStr for ExchangeSpec {
         if bytes.0 == 0 || bytes.0 > 1 << 50 {
             return Err(bad("a size of 1 byte to 1024 TiB"));
         }
-        Ok(Self { what, by: by.parse()?, bytes, buffers })
+        let by: MessageLibrary = by.parse()?;
+        if by.is_mpi() && start != ExchangeStart::default() {
+            return Err(bad("in one process, isolated and graph only for rccl and nccl"));
+        }
+        Ok(Self { what, by, bytes, buffers, start })
     }
 }
 
@@ -462,6 +495,8 @@ mod tests {
             "send over gpu0>gpu1 by ucx x 1MiB window 64 from vram to host",
             "ping over gpu0>gpu1 by ucx x 8B from managed to vram",
             "all_reduce over gpu0-gpu7 by cray-mpich x 1MiB from staged",
+            "all_reduce over gpu0-gpu7 by nccl x 8B in one process isolated",
+            "send over gpu0>gpu1 by nccl x 1MiB window 1 graph",
         ] {
             assert_eq!(text.parse::<ExchangeSpec>().unwrap().to_string(), text);
         }
@@ -509,6 +544,8 @@ mod tests {
             ("reduce over gpu0-gpu1 by ucx x 8B from vram to host", "one memory"),
             ("send over gpu0>gpu1 by ucx x 1B window 1 from vram to host or else", "from host"),
             ("ping over gpu0>gpu1 by ucx x 1X", "KiB"),
+            ("ping over gpu0>gpu1 by ucx x 1B isolated", "only for rccl and nccl"),
+            ("reduce over gpu0-gpu1 by nccl x 8B graph isolated", "from host"),
         ] {
             let error = text.parse::<ExchangeSpec>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
@@ -527,9 +564,11 @@ mod tests {
         ]);
         let place = || prop::sample::select(&BufferPlace::ALL[..]);
         let places = (place(), place());
+        let cadence = [Cadence::Streaming, Cadence::Isolated, Cadence::Graph];
+        let starts = (prop::sample::select(cadence.to_vec()), any::<bool>());
         let kinds = 0..Collective::ALL.len() + 2;
-        (members, library, kinds, 1u64..1 << 50, 1u32..=1 << 16, places).prop_map(
-            |(members, by, kind, bytes, window, (from, to))| {
+        (members, library, kinds, 1u64..1 << 50, 1u32..=1 << 16, places, starts).prop_map(
+            |(members, by, kind, bytes, window, (from, to), (cadence, one_process))| {
                 let over: Vec<ExchangeMember> =
                     members.into_iter().map(|(node, gpu)| ExchangeMember { node, gpu }).collect();
                 let pairs = over.chunks_exact(2).map(|p| (p[0], p[1])).collect();
@@ -540,7 +579,11 @@ mod tests {
                 };
                 let one = kind >= 2 || [from, to].contains(&BufferPlace::Staged);
                 let buffers = BufferPair { from, to: if one { from } else { to } };
-                ExchangeSpec { what, by, bytes: Bytes(bytes), buffers }
+                let start = match by.is_mpi() {
+                    true => ExchangeStart::default(),
+                    false => ExchangeStart { cadence, one_process },
+                };
+                ExchangeSpec { what, by, bytes: Bytes(bytes), buffers, start }
             },
         )
     }

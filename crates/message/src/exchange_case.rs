@@ -3,12 +3,13 @@
 use pathline_schema::{Case, Flow, MemKind, Place, Rank, RankMember, Transport, Unit, WireOp};
 
 use crate::exchange::{
-    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary,
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, ExchangeStart,
+    MessageLibrary,
 };
 
 /// The exchange that all timed flows of a case are, and the ranks of each flow in the order of the
-/// exchange's members. In place, unregistered and graph cases count as plain ones: the exchange has
-/// no such options.
+/// exchange's members. In place and unregistered cases count as plain ones, and so do those of an MPI by
+/// a graph: the exchange has no such options.
 ///
 /// # Errors
 /// The flows are no exchange: of several libraries, sizes or pairs of memories, one-sided, or of a process or
@@ -73,7 +74,12 @@ pub fn exchange_of(
             return Err("what a receiver pays to load its message is not modelled".into());
         }
     };
-    Ok((ExchangeSpec { what, by, bytes: first.bytes, buffers }, ranks))
+    let one_process = case.timed.iter().all(|f| f.src.rank == f.dst.rank);
+    let start = match by.is_mpi() {
+        true => ExchangeStart::default(),
+        false => ExchangeStart { cadence: case.cadence, one_process },
+    };
+    Ok((ExchangeSpec { what, by, bytes: first.bytes, buffers, start }, ranks))
 }
 
 /// A process with one of its GPUs. Nodes are numbered as in the run.
@@ -182,6 +188,22 @@ mod tests {
             ),
         ] {
             assert_eq!(text(case).as_deref(), Ok(exchange));
+        }
+        let by_nccl = |case: &str| {
+            let (spec, _) = exchange_of(&case.parse().unwrap(), &members(), MessageLibrary::Nccl)?;
+            Ok::<String, String>(spec.to_string())
+        };
+        for (case, exchange) in [
+            (
+                "r0.gpu0.vram > r0.gpu2.vram by ccl@gpu0[all_reduce] x 1MiB isolated",
+                "all_reduce over gpu0-gpu2 by nccl x 1MiB in one process isolated",
+            ),
+            (
+                "r0.gpu0.vram > r2.gpu2.vram by ccl@gpu0[all_reduce] x 1MiB graph",
+                "all_reduce over gpu0-gpu2 by nccl x 1MiB graph",
+            ),
+        ] {
+            assert_eq!(by_nccl(case).as_deref(), Ok(exchange));
         }
         let absent = text("r0.gpu0.vram > r7.gpu7.vram by mpi@gpu0[send-w64] x 16MiB");
         assert!(absent.is_err_and(|why| why.contains("not in this run")));

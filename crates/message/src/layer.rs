@@ -138,13 +138,14 @@ impl MessageLayer {
                 if buffers != BufferPair::both(BufferPlace::Vram) {
                     return Err(NoPath(format!("{} takes device memory only", exchange.by)));
                 }
+                let model = ccl::CclLibrary::new(ccl, exchange.start, &members)?;
                 match &exchange.what {
                     ExchangeOp::Send { pairs, .. } | ExchangeOp::Ping { pairs } => {
-                        (ccl::messages(&scene, ccl, pairs, bytes)?, 1.0)
+                        (ccl::messages(&scene, &model, pairs, bytes)?, 1.0)
                     }
                     ExchangeOp::Collective { op, over } => {
                         let rings = self.rings(over, ccl.max_channels as usize);
-                        let outcome = ccl::collective(&scene, ccl, &rings, *op, over, bytes)?;
+                        let outcome = ccl::collective(&scene, &model, &rings, *op, over, bytes)?;
                         (outcome, op.bus_factor(over.len()))
                     }
                 }

@@ -26,7 +26,8 @@ mod transfer;
 
 pub use bounds::{LEAST_COPIED, MachinePeaks, TimeBounds, passes};
 pub use exchange::{
-    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLibrary, WINDOW,
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, ExchangeStart,
+    MessageLibrary, WINDOW,
 };
 pub use exchange_case::exchange_of;
 pub use exchange_time::{ExchangeTime, LinkLoad};

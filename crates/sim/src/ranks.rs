@@ -87,10 +87,10 @@ impl SimRanks {
         if !case.background.is_empty() {
             return Err("the model of messages has no background load".into());
         }
-        if case.cadence == Cadence::Graph {
-            return Err("the model does not know what a graph saves of a launch".into());
-        }
         let by = self.library(wire).ok_or_else(|| format!("no {} in this model", wire.via))?;
+        if case.cadence == Cadence::Graph && by.is_mpi() {
+            return Err("graphs hold operations of GPUs, and MPI's are the processor's".into());
+        }
         if let Some(setting) = wire.switch {
             return Err(format!(
                 "the model does not know what the setting {setting} of UCX changes"

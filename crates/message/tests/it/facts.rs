@@ -298,8 +298,8 @@ fn a_ring_of_four_equal_links_by_hand() {
 }
 
 /// NCCL 2.28 without NVLS on eight H200 (nccl-tests, one process), 1 GiB: the rates come out of the
-/// links alone. Of small sizes only the all_reduce was used; others took 55 to 91 us, for reasons
-/// that the model does not have.
+/// links and from what two processes showed (`nccl_fixture`); none of these is fitted. Of small sizes
+/// only the all_reduce was used; others took 55 to 91 us, for reasons that the model does not have.
 #[test]
 fn nccl_on_a_switched_node() {
     let layer = MessageLayer::new(&MachineDesc::preset("hgx-h200").unwrap()).unwrap();
@@ -312,9 +312,9 @@ fn nccl_on_a_switched_node() {
         (Collective::AllToAll, 331.4),
     ] {
         let outcome = collective(&layer, op, 8, MessageLibrary::Nccl, 1 << 30);
-        near(op.word(), outcome.busbw.gbs(), busbw, 0.12);
+        near(op.word(), outcome.busbw.gbs(), busbw, 0.03);
     }
-    let small = collective(&layer, Collective::AllReduce, 8, MessageLibrary::Nccl, 8);
+    let small = exchange_time(&layer, "all_reduce over gpu0-gpu7 by nccl x 8B in one process");
     near("all_reduce of 8 B", small.time.0 / 1e3, 56.5, 0.01);
 }
 
