@@ -35,10 +35,10 @@ pub struct MessageSoftware {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MpiModel {
-    /// Smallest message, in bytes, that is copied from GPU to GPU directly. Smaller ones are loaded
-    /// and stored by the CPU and go through memory that the processes share.
-    #[serde(deserialize_with = "bytes")]
-    pub ipc_from_bytes: u64,
+    /// Largest message, in bytes, that the CPU loads and stores and that goes through memory which the
+    /// processes share. Larger ones are copied from GPU to GPU directly.
+    #[serde(alias = "ipc_from_bytes", deserialize_with = "bytes")]
+    pub ipc_above_bytes: u64,
     /// Time of such a small message within a node before its bytes count, in us.
     #[serde(deserialize_with = "some_time")]
     pub host_message_us: f64,
@@ -48,6 +48,16 @@ pub struct MpiModel {
     /// The library's overhead on a blocking direct copy: the handshake, in us.
     #[serde(deserialize_with = "time")]
     pub handshake_us: f64,
+    /// What announcing a message from GPU to GPU adds from `announced_from_bytes` on outside of collectives,
+    /// in us.
+    #[serde(default, deserialize_with = "time")]
+    pub announced_us: f64,
+    /// The smallest message that is announced so, in bytes.
+    #[serde(default, deserialize_with = "maybe_bytes")]
+    pub announced_from_bytes: Option<u64>,
+    /// Time to map a buffer of another process's GPU, which the first message to it pays, in us.
+    #[serde(default, deserialize_with = "time")]
+    pub map_us: f64,
     /// Start of the copy kernel, in us; copies queued behind each other pay it, too.
     #[serde(deserialize_with = "time")]
     pub blit_us: f64,

@@ -228,6 +228,7 @@ pub(crate) fn collective(
         rings,
         bound_by,
         loads,
+        maps: 0,
     })
 }
 
@@ -529,6 +530,7 @@ fn direct(
                 rings: Vec::new(),
                 bound_by: if moves { full } else { Vec::new() },
                 loads: scene.loads(transfers.iter().map(|t| (t.path.uses.as_slice(), t.bytes))),
+                maps: 0,
             };
             best = Some((moved, outcome));
         }

@@ -14,6 +14,9 @@ pub struct ExchangeTime {
     pub time: Ns,
     /// The mean over the ranks, which is what OSU's collectives print.
     pub mean: Ns,
+    /// What the first such exchange takes longer, because processes map the buffers of each other's GPUs;
+    /// 0 where nothing is mapped or the time of that is not described.
+    pub first_more: Ns,
     /// Of each pair, or until each rank of a collective is done, in order.
     pub each: Vec<Ns>,
     /// Payload of all pairs over the time, as osu_bw and osu_mbw_mr count; for collectives bytes
@@ -66,6 +69,8 @@ pub(crate) struct AlgorithmTime {
     pub bound_by: Vec<String>,
     /// Bytes through each resource of the scene.
     pub loads: Vec<f64>,
+    /// The most buffers of others that one process maps before its first message.
+    pub maps: u32,
 }
 
 impl AlgorithmTime {
@@ -75,17 +80,29 @@ impl AlgorithmTime {
         bus_factor: f64,
         bounds: TimeBounds,
         scene: &ExchangeScene<'_>,
+        map_us: f64,
     ) -> ExchangeTime {
         let links = scene.link_loads(&self.loads, self.time);
+        let first_more = f64::from(self.maps) * map_us * 1e3;
+        let mut steps = self.steps;
+        if first_more > 0.0 {
+            let plural = if self.maps == 1 { "" } else { "s" };
+            steps.push(format!(
+                "the first time {} more: a process maps {} buffer{plural} of other processes",
+                us(first_more),
+                self.maps
+            ));
+        }
         let algbw = Rate(bytes.as_f64() * self.pairs.max(1) as f64 / self.time);
         ExchangeTime {
             time: Ns(self.time),
             mean: Ns(self.mean),
+            first_more: Ns(first_more),
             each: self.each.into_iter().map(Ns).collect(),
             algbw,
             busbw: algbw * bus_factor,
             algorithm: self.algorithm,
-            steps: self.steps,
+            steps,
             rings: self.rings,
             bound_by: self.bound_by,
             bounds,

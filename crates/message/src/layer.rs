@@ -99,6 +99,7 @@ impl MessageLayer {
         let bytes = exchange.bytes.as_f64();
         let buffers = self.seen_by_libraries(exchange.buffers)?;
         let staged = buffers.from == BufferPlace::Staged;
+        let mut map_us = 0.0;
         let (outcome, factor) = match exchange.by {
             MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma } => {
                 let found = match exchange.by {
@@ -106,7 +107,9 @@ impl MessageLayer {
                     _ => &self.software.ucx,
                 };
                 let mpi = found.as_ref().ok_or_else(|| self.missing(exchange.by))?;
-                let library = mpi::MpiLibrary { scene: &scene, mpi, sdma };
+                map_us = mpi.map_us;
+                let open_mpi = matches!(exchange.by, MessageLibrary::Ucx { .. });
+                let library = mpi::MpiLibrary { scene: &scene, mpi, sdma, open_mpi };
                 match &exchange.what {
                     ExchangeOp::Send { pairs, window } if staged => {
                         (library.staged_window(pairs, *window, bytes)?, 1.0)
@@ -151,7 +154,7 @@ impl MessageLayer {
                 }
             }
         };
-        Ok(outcome.into_time(exchange.bytes, factor, bounds, &scene))
+        Ok(outcome.into_time(exchange.bytes, factor, bounds, &scene, map_us))
     }
 
     /// How long a trace takes with messages of `by`, an MPI, between buffers of GPUs. Ranks fill nodes in

@@ -22,6 +22,8 @@ pub(crate) struct MpiLibrary<'a> {
     pub mpi: &'a MpiModel,
     /// By copy engine; else by the runtime's copy kernel.
     pub sdma: bool,
+    /// Its broadcasts are those of Open MPI; else those of MPICH.
+    pub open_mpi: bool,
 }
 
 /// How one message goes.
@@ -38,6 +40,8 @@ pub(crate) struct MessageRoute {
     pub by: &'static str,
     /// Whether the CPU that sends is busy with it all along.
     pub by_cpu: bool,
+    /// Whether one process copies into memory of the other's GPU, which it maps before the first time.
+    pub mapped: bool,
 }
 
 impl MpiLibrary<'_> {
@@ -57,7 +61,15 @@ impl MpiLibrary<'_> {
             let start = mpi.net_us * 1e3 + path.alpha;
             let by = "network adapter";
             // The adapter works through its queue while the next message is announced.
-            return Ok(MessageRoute { path, weight: 1.0, start, queued: 0.0, by, by_cpu: false });
+            return Ok(MessageRoute {
+                path,
+                weight: 1.0,
+                start,
+                queued: 0.0,
+                by,
+                by_cpu: false,
+                mapped: false,
+            });
         }
         if buffers == BufferPair::both(BufferPlace::Host) {
             let once = bytes >= mpi.single_copy_from_bytes as f64;
@@ -67,9 +79,17 @@ impl MpiLibrary<'_> {
             } else {
                 (2.0, small, "CPU, through shared memory")
             };
-            return Ok(MessageRoute { path, weight, start, queued: start, by, by_cpu: true });
+            return Ok(MessageRoute {
+                path,
+                weight,
+                start,
+                queued: start,
+                by,
+                by_cpu: true,
+                mapped: false,
+            });
         }
-        if bytes < mpi.ipc_from_bytes as f64 {
+        if bytes <= mpi.ipc_above_bytes as f64 {
             let path = Arc::new(TransferRoute {
                 uses: Vec::new(),
                 cap: mpi.host_message_gbs,
@@ -78,7 +98,15 @@ impl MpiLibrary<'_> {
             });
             let by = "CPU loads and stores, through shared memory";
             let (start, queued) = (small, small);
-            return Ok(MessageRoute { path, weight: 1.0, start, queued, by, by_cpu: true });
+            return Ok(MessageRoute {
+                path,
+                weight: 1.0,
+                start,
+                queued,
+                by,
+                by_cpu: true,
+                mapped: false,
+            });
         }
         if buffers != BufferPair::both(BufferPlace::Vram) {
             return self.half_of_host(a, b, bytes, buffers.from == BufferPlace::Vram);
@@ -92,7 +120,15 @@ impl MpiLibrary<'_> {
             true => (path.alpha, mpi.engine_us * 1e3),
             false => (mpi.blit_us * 1e3, mpi.blit_us * 1e3),
         };
-        Ok(MessageRoute { path, weight: 1.0, start: handshake + idle, queued, by, by_cpu: false })
+        Ok(MessageRoute {
+            path,
+            weight: 1.0,
+            start: handshake + idle,
+            queued,
+            by,
+            by_cpu: false,
+            mapped: true,
+        })
     }
 
     /// A message from a GPU to host memory (`out`) or back, of one node. The pieces of one message
@@ -130,7 +166,7 @@ impl MpiLibrary<'_> {
         let other = bytes.min(piece as f64) / staging.cap.max(core.cap);
         let start = mpi.handshake_us * 1e3 + staging.alpha + other;
         let queued = self.queued_copy();
-        Ok(MessageRoute { path, weight: 1.0, start, queued, by, by_cpu: true })
+        Ok(MessageRoute { path, weight: 1.0, start, queued, by, by_cpu: true, mapped: false })
     }
 
     /// What copies between a GPU and host memory.
@@ -141,6 +177,13 @@ impl MpiLibrary<'_> {
     /// Start of a copy that is queued behind another, ns.
     pub(crate) const fn queued_copy(&self) -> f64 {
         1e3 * if self.sdma { self.mpi.engine_us } else { self.mpi.blit_us }
+    }
+
+    /// What a message from GPU to GPU adds outside of collectives, ns.
+    fn announcement(&self, message: &MessageRoute, bytes: f64) -> f64 {
+        let from = self.mpi.announced_from_bytes.filter(|_| message.mapped);
+        let announced = from.is_some_and(|from| bytes >= from as f64);
+        if announced { self.mpi.announced_us * 1e3 } else { 0.0 }
     }
 
     /// Windows of messages of all pairs at once, as osu_bw and osu_mbw_mr count them.
@@ -165,7 +208,10 @@ impl MpiLibrary<'_> {
         for ((m, rate), (a, b)) in messages.iter().zip(&rates).zip(pairs) {
             let each = m.queued + bytes * m.weight / rate;
             // The first message finds nothing in flight, and the last is answered.
-            let once = m.start - m.queued + if a.node == b.node { reply } else { m.start };
+            let announced = self.announcement(m, bytes);
+            let once =
+                m.start + announced - m.queued + if a.node == b.node { reply } else { m.start };
+            outcome.maps = outcome.maps.max(u32::from(m.mapped));
             let time = each + once.max(0.0) / f64::from(window);
             sum += time;
             outcome.each.push(time);
@@ -212,11 +258,13 @@ impl MpiLibrary<'_> {
             let flows: Vec<RateDemand<'_>> = messages.iter().map(|m| m.path.demand()).collect();
             let rates = rates(&self.scene.capacities, &flows);
             for (((m, rate), time), pair) in messages.iter().zip(rates).zip(&mut times).zip(pairs) {
-                let one = m.start + bytes * m.weight / rate;
+                let start = m.start + self.announcement(m, bytes);
+                let one = start + bytes * m.weight / rate;
+                outcome.maps = outcome.maps.max(u32::from(m.mapped));
                 *time += one / 2.0;
                 let (a, b) = turned(pair);
                 list_step(&mut outcome.steps, 2 * pairs.len(), || {
-                    format!("{a}>{b}: {} to start, {} in all", us(m.start), us(one))
+                    format!("{a}>{b}: {} to start, {} in all", us(start), us(one))
                 });
                 outcome.algorithm = format!("one at a time, by {}", m.by);
             }

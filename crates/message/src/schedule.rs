@@ -1,5 +1,7 @@
 //! MPI collectives: the textbook algorithms by size, as schedules of messages.
 
+use std::collections::BTreeSet;
+
 use pathline_flow::NoPath;
 use pathline_schema::Collective;
 
@@ -37,6 +39,8 @@ struct ScheduleBuilder<'a> {
     steps: Vec<(String, usize)>,
     /// Bytes of every message, for the steps.
     carried_by: &'static str,
+    /// Senders with the receivers whose GPUs' memory they map.
+    mapped: BTreeSet<(usize, usize)>,
 }
 
 /// One message of a round: from, to, bytes.
@@ -46,7 +50,16 @@ impl<'a> ScheduleBuilder<'a> {
     fn new(library: &'a MpiLibrary<'a>, over: &'a [ExchangeMember], buffers: BufferPlace) -> Self {
         let ready = vec![Vec::new(); over.len()];
         let (transfers, steps) = (Vec::new(), Vec::new());
-        Self { library, over, buffers, transfers, ready, steps, carried_by: "" }
+        Self {
+            library,
+            over,
+            buffers,
+            transfers,
+            ready,
+            steps,
+            carried_by: "",
+            mapped: BTreeSet::new(),
+        }
     }
 
     fn n(&self) -> usize {
@@ -81,6 +94,9 @@ impl<'a> ScheduleBuilder<'a> {
             after.dedup();
             let id = self.transfers.len();
             self.carried_by = m.by;
+            if m.mapped {
+                self.mapped.insert((from, to));
+            }
             let bytes = bytes * m.weight;
             self.transfers.push(ScheduledTransfer {
                 path: m.path,
@@ -144,6 +160,7 @@ impl<'a> ScheduleBuilder<'a> {
             algorithm: algorithm.into(),
             steps,
             loads,
+            maps: most_receivers(&self.mapped),
             ..AlgorithmTime::default()
         }
     }
@@ -220,6 +237,12 @@ impl<'a> ScheduleBuilder<'a> {
     }
 }
 
+/// The most receivers of one sender.
+fn most_receivers(pairs: &BTreeSet<(usize, usize)>) -> u32 {
+    let of = |sender: usize| pairs.range((sender, 0)..=(sender, usize::MAX)).count();
+    pairs.iter().map(|&(sender, _)| of(sender) as u32).max().unwrap_or(0)
+}
+
 /// Senders and receivers of each round of a tree of `radix` from the first of `group`.
 fn tree_rounds(group: &[usize], radix: usize) -> Vec<Vec<(usize, usize)>> {
     let n = group.len();
@@ -268,7 +291,7 @@ pub(crate) fn collective(
         Collective::Barrier => barrier(&mut plan)?,
         // Sums are made by the CPU: device buffers go to host memory first, and back after.
         Collective::Reduce | Collective::AllReduce | Collective::ReduceScatter => {
-            let staged = buffers == BufferPlace::Vram && bytes >= library.mpi.ipc_from_bytes as f64;
+            let staged = buffers == BufferPlace::Vram && bytes > library.mpi.ipc_above_bytes as f64;
             if staged {
                 plan.stage(&all, true, bytes)?;
                 plan.buffers = BufferPlace::Host;
@@ -323,11 +346,21 @@ fn broadcast(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str,
         return Ok("tree");
     }
     let all: Vec<usize> = (0..n).collect();
+    if plan.library.open_mpi {
+        return open_mpi_broadcast(plan, bytes);
+    }
     if bytes < BROADCAST_SHORT || n < BROADCAST_MIN_RANKS {
         plan.step(format!("binomial tree, all {bytes:.0} B on every edge"));
         plan.tree(&all, 2, bytes)?;
         return Ok("binomial tree");
     }
+    scatter_and_gather(plan, bytes)
+}
+
+/// Each rank gets its part from the root over a binomial tree, and all exchange their parts.
+fn scatter_and_gather(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    let all: Vec<usize> = (0..n).collect();
     plan.step("scatter over a binomial tree");
     let part = bytes / n as f64;
     let mut distance = n.next_power_of_two() / 2;
@@ -348,6 +381,96 @@ fn broadcast(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str,
     plan.step("all_gather around a ring");
     plan.shifts(std::iter::repeat_n(1, n - 1), part, false)?;
     Ok("scatter and all_gather around a ring")
+}
+
+/// Open MPI's shapes of a broadcast. It cuts no message of these into segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BroadcastShape {
+    /// From the root to all at once.
+    Linear,
+    /// From each rank to the next.
+    Chain,
+    /// From each rank to two.
+    Binary,
+    /// A binomial tree, of fan-out 2 or 4.
+    Binomial,
+    Knomial,
+    ScatterGather,
+}
+
+/// Open MPI's choice without a rule file (coll_tuned_decision_fixed.c of 4.1 and 5.0), up to 64 ranks:
+/// for each bound the shape below it, and the shape of all larger sizes.
+fn open_mpi_shape(ranks: usize, bytes: f64) -> BroadcastShape {
+    use BroadcastShape::{Binary, Binomial, Chain, Knomial, Linear, ScatterGather};
+    let (below, else_shape): (&[(f64, BroadcastShape)], BroadcastShape) = match ranks {
+        0..4 => (
+            &[
+                (32.0, Chain),
+                (256.0, Binary),
+                (512.0, Chain),
+                (1024.0, Knomial),
+                (32_768.0, Linear),
+                (131_072.0, Binary),
+                (262_144.0, Chain),
+                (524_288.0, Linear),
+                (1_048_576.0, Binomial),
+            ],
+            Binary,
+        ),
+        4..8 => (
+            &[
+                (64.0, Binary),
+                (128.0, Binomial),
+                (2048.0, Binary),
+                (8192.0, Binomial),
+                (1_048_576.0, Linear),
+            ],
+            Chain,
+        ),
+        8..16 => (
+            &[
+                (8.0, Knomial),
+                (64.0, Binary),
+                (4096.0, Knomial),
+                (16_384.0, Binary),
+                (32_768.0, Binomial),
+            ],
+            Linear,
+        ),
+        16..32 => (&[(4096.0, Knomial), (1_048_576.0, Binomial)], ScatterGather),
+        32..64 => (&[(2048.0, Binomial)], Knomial),
+        _ => (&[], Knomial),
+    };
+    below.iter().find(|(size, _)| bytes < *size).map_or(else_shape, |(_, shape)| *shape)
+}
+
+fn open_mpi_broadcast(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
+    let n = plan.n();
+    let all: Vec<usize> = (0..n).collect();
+    let shape = open_mpi_shape(n, bytes);
+    let (name, fan_out) = match shape {
+        BroadcastShape::Linear => ("all from the root at once", n),
+        BroadcastShape::Chain => ("chain", 1),
+        BroadcastShape::Binary => ("binary tree", 2),
+        BroadcastShape::Binomial => {
+            plan.step(format!("binomial tree, all {bytes:.0} B on every edge"));
+            plan.tree(&all, 2, bytes)?;
+            return Ok("binomial tree");
+        }
+        BroadcastShape::Knomial => {
+            plan.step(format!("tree of fan-out 4, all {bytes:.0} B on every edge"));
+            plan.tree(&all, 4, bytes)?;
+            return Ok("tree");
+        }
+        BroadcastShape::ScatterGather => return scatter_and_gather(plan, bytes),
+    };
+    plan.step(format!("{name}, all {bytes:.0} B on every edge"));
+    for parent in 0..n {
+        let children = (1..=fan_out).map(|i| parent * fan_out + i).filter(|child| *child < n);
+        let sends: Vec<RoundMessage> = children.map(|child| (parent, child, bytes)).collect();
+        plan.round(&sends, false)?;
+    }
+    Ok(name)
 }
 
 fn powers(n: usize) -> Vec<usize> {

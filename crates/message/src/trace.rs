@@ -76,12 +76,22 @@ impl TraceBuilder<'_> {
         let a = self.member(self.rank_of(send));
         let b = self.member(self.rank_of(recv));
         let mpi = self.library.mpi;
-        let eager = if a.node == b.node { mpi.ipc_from_bytes } else { mpi.single_copy_from_bytes };
-        let waits = bytes >= eager;
+        let waits = match a.node == b.node {
+            true => bytes > mpi.ipc_above_bytes,
+            false => bytes >= mpi.single_copy_from_bytes,
+        };
         if a == b {
             let path = self.nothing.clone();
             let by = "the rank itself";
-            let own = MessageRoute { path, weight: 0.0, start: 0.0, queued: 0.0, by, by_cpu: true };
+            let own = MessageRoute {
+                path,
+                weight: 0.0,
+                start: 0.0,
+                queued: 0.0,
+                by,
+                by_cpu: true,
+                mapped: false,
+            };
             return Ok((own, waits));
         }
         let key = (a, b, bytes);
@@ -171,7 +181,8 @@ pub(crate) fn trace_time(
     let members = members(machine, trace.ranks(), ranks_per_node)?;
     let mut scene = ExchangeScene::new(machine, &members)?;
     scene.counts_loads = true;
-    let library = MpiLibrary { scene: &scene, mpi, sdma };
+    // A trace has single messages, which no library's own algorithm of a collective changes.
+    let library = MpiLibrary { scene: &scene, mpi, sdma, open_mpi: false };
     let nothing =
         Arc::new(TransferRoute { uses: Vec::new(), cap: f64::INFINITY, alpha: 0.0, share: 1.0 });
     let (routes, members) = (HashMap::new(), members.as_slice());

@@ -365,6 +365,59 @@ fn more_bytes_take_more_time() {
     }
 }
 
+/// Open MPI broadcasts over UCX by its own table, here of 8 ranks: trees below 32 KiB, and from there on
+/// the root sends to all at once. Its engines carry 7 MiB; a chain of 4 ranks waits for 3 messages.
+#[test]
+fn open_mpi_has_its_own_broadcast() {
+    let layer = mi250x();
+    let cast = |gpus: &str, size: &str| {
+        exchange_time(layer, &format!("broadcast over {gpus} by ucx x {size}"))
+    };
+    for (gpus, size, algorithm) in [
+        ("gpu0-gpu7", "4B", "tree"),
+        ("gpu0-gpu7", "8B", "binary tree"),
+        ("gpu0-gpu7", "16KiB", "binomial tree"),
+        ("gpu0-gpu7", "1MiB", "all from the root at once"),
+        ("gpu0-gpu3", "1MiB", "chain"),
+        ("gpu0-gpu2", "512KiB", "binomial tree"),
+    ] {
+        assert_eq!(cast(gpus, size).algorithm, algorithm, "{gpus} {size}");
+    }
+    let chain = cast("gpu0-gpu3", "1MiB");
+    let hops = ["gpu0>gpu1", "gpu1>gpu2", "gpu2>gpu3"].map(|pair| {
+        exchange_time(layer, &format!("send over {pair} by ucx x 1MiB window 1")).time.0
+    });
+    // A window of one also waits for its answer, 0.415 us.
+    near("chain", chain.time.0, hops.iter().sum::<f64>() - 3.0 * 415.0, 0.001);
+    let at_once = cast("gpu0-gpu7", "1MiB");
+    assert!(at_once.mean.0 > 0.5 * at_once.time.0 && at_once.time.0 >= at_once.bounds.flow.0);
+}
+
+/// Cray MPICH announces a message from 64 KiB on, 10 us more than at 32 KiB where a ping sends it; a
+/// handshake of 1 us and the engine's start remain. Bytes of the GPU are copied directly above 1 KiB,
+/// and the first such message maps the receiver's buffer, 10 us; of a tree of fan-out 4 over 8 ranks the
+/// root maps those of ranks 4, 1, 2 and 3.
+#[test]
+fn first_and_large_messages_take_longer() {
+    let layer = mi250x();
+    let ping =
+        |size: &str| exchange_time(layer, &format!("ping over gpu0>gpu1 by cray-mpich x {size}"));
+    let [half, whole] = ["32KiB", "64KiB"].map(|size| ping(size).time.0);
+    // 32 KiB more at the 50.4 GB/s of an engine.
+    near("64 KiB", whole - half, 10_000.0 + 32_768.0 / 50.4, 0.001);
+    let ucx =
+        |size: &str| exchange_time(layer, &format!("ping over gpu0>gpu1 by ucx x {size}")).time.0;
+    near("ucx", ucx("64KiB") - ucx("32KiB"), 32_768.0 / 50.4, 0.001);
+    let [small, direct] = ["1KiB", "1025B"].map(ping);
+    near("1 KiB", small.time.0, 415.0 + 1024.0 / 2.65, 1e-6);
+    assert!(direct.algorithm.contains("copy engine"), "{}", direct.algorithm);
+    assert_eq!((small.first_more.0, direct.first_more.0), (0.0, 10_000.0));
+    let tree = exchange_time(layer, "broadcast over gpu0-gpu7 by cray-mpich x 1MiB");
+    assert_eq!(tree.first_more.0, 40_000.0);
+    let rccl = exchange_time(layer, "broadcast over gpu0-gpu7 by rccl x 1MiB");
+    assert_eq!(rccl.first_more.0, 0.0);
+}
+
 /// Nobody knows of all others before ceil(log2 n) rounds of empty messages of 0.415 us.
 #[test]
 fn a_barrier_takes_a_message_for_each_doubling() {
