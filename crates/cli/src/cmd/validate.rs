@@ -83,8 +83,8 @@ fn table(
         return shipped.map(|table| (name, table.text.to_owned())).ok_or_else(|| {
             let known: Vec<&str> = SHIPPED.iter().map(|table| table.system).collect();
             anyhow!(
-                "no published values of '{}' come with pathline (of {} they do); name a table with \
-                 --against",
+                "no published values of '{}' come with pathline (there are those of {}); name a table \
+                 with --against",
                 desc.name,
                 known.join(", ")
             )

@@ -135,7 +135,7 @@ fn unusable_rows_are_named() {
         (vec!["--against", "/nowhere.csv"], "/nowhere.csv"),
         (vec!["--within", "bandwidth=few"], "--within 'bandwidth=few'"),
         (vec!["--within", "speed=1"], "targets are bandwidth, sweeps, messages, topology"),
-        (vec!["--machine", other], "they do); name a table with --against"),
+        (vec!["--machine", other], "mi300a, mi100, v100); name a table with --against"),
     ] {
         let args: Vec<&str> = [&["validate"], args.as_slice()].concat();
         let (code, _, stderr) = out(&mut pathline(&args));
