@@ -21,7 +21,11 @@ use crate::model::{
 };
 use crate::origin::{self, GpuNumbering, ModelConstant, OriginError, RawNumbering, RawOrigin};
 use crate::presets::PRESETS;
+use crate::stack::{self, StackProfile};
 use crate::storage::{IoCosts, StoreModel};
+
+mod checks;
+use checks::{check_order, check_sections};
 
 /// The longest description that is read; the presets have 10 KiB.
 const MAX_TEXT: usize = 4 << 20;
@@ -67,6 +71,8 @@ pub struct MachineDesc {
     faults: Vec<MachineFault>,
     constants: Vec<ModelConstant>,
     numberings: Vec<GpuNumbering>,
+    pub(crate) stacks: Vec<(StackProfile, NodeModel)>,
+    stack: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +127,11 @@ struct RawFile {
     cluster: Option<RawCluster>,
     #[serde(default)]
     origin: RawOrigin,
+    /// Stack whose constants count; that of `--stack`.
+    default_stack: Option<Spanned<String>>,
+    /// Checked as a plain table.
+    #[serde(default)]
+    stack: Option<Spanned<serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
@@ -271,6 +282,9 @@ impl MachineDesc {
         let faults = read_faults(&source, &raw, &topology)?;
         let numberings = origin::numberings(raw.numbering, &gpus).map_err(misfit)?;
         let cluster = read_cluster(&source, raw.cluster, &topology)?;
+        let of_stacks = |reason| source.error(raw.stack.as_ref().map(Spanned::span), reason);
+        let stacks = stack::profiles(&table, gpus.len()).map_err(of_stacks)?;
+        let stack = raw.default_stack.map(|name| (name.span(), name.into_inner()));
         // A twin leaves out values that are never used, or that are zero: the host time of a call.
         let ideal = NodeModel::ideal();
         let model = NodeModel {
@@ -285,7 +299,7 @@ impl MachineDesc {
             time: raw.time.map_or(ideal.time, Spanned::into_inner),
             calls: raw.calls,
         };
-        let node = Self {
+        let desc = Self {
             name: raw.name,
             about: raw.about,
             file: file.to_string(),
@@ -301,9 +315,45 @@ impl MachineDesc {
             faults,
             constants,
             numberings,
+            stacks,
+            stack: None,
         };
-        let Some(slice) = raw.slice else { return Ok(node) };
-        node.slice(slice.get_ref()).map_err(|e| source.error(Some(slice.span()), e.reason))
+        let desc = match stack {
+            Some((span, name)) => desc.with_stack(&name).map_err(|error| {
+                source.error(Some(span), format!("default_stack: {}", error.reason))
+            })?,
+            None => desc,
+        };
+        let Some(slice) = raw.slice else { return Ok(desc) };
+        desc.slice(slice.get_ref()).map_err(|e| source.error(Some(slice.span()), e.reason))
+    }
+
+    /// The software stacks that it describes.
+    pub fn stacks(&self) -> impl Iterator<Item = &StackProfile> {
+        self.stacks.iter().map(|(profile, _)| profile)
+    }
+
+    /// Name of the stack whose constants count; none where the file describes none.
+    pub fn stack(&self) -> Option<&str> {
+        self.stack.as_deref()
+    }
+
+    /// The machine under another of its stacks.
+    ///
+    /// # Errors
+    /// It describes no stack of this name.
+    pub fn with_stack(&self, name: &str) -> Result<Self, DescError> {
+        match self.stacks.iter().find(|(profile, _)| profile.name == name) {
+            Some((_, model)) => {
+                Ok(Self { model: model.clone(), stack: Some(name.to_owned()), ..self.clone() })
+            }
+            None => {
+                let known: Vec<&str> = self.stacks().map(|stack| stack.name.as_str()).collect();
+                let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+                let reason = format!("no stack '{name}'; this machine describes {known}");
+                Err(DescError { file: self.file.clone(), reason })
+            }
+        }
     }
 
     /// The description of `text` with every time, rate and share of this origin multiplied by `factor`:
@@ -548,88 +598,6 @@ fn check_links(
         }
     }
     Ok(())
-}
-
-fn check_order(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
-    let rising = |sizes: Vec<u64>| sizes.windows(2).all(|w| w.first() < w.last());
-    if !rising(raw.pageable.iter().map(|p| p.up_to_bytes).collect()) {
-        return Err(source.error(None, "pageable: expected rising up_to_bytes"));
-    }
-    let caches = raw.cpu.iter().flat_map(|cpu| &cpu.cache);
-    if !rising(caches.map(|c| c.bytes).collect()) {
-        return Err(source.error(None, "cpu.cache: expected rising sizes"));
-    }
-    let caches = raw.kernel.iter().flat_map(|kernel| &kernel.cache);
-    if !rising(caches.map(|c| c.bytes).collect()) {
-        return Err(source.error(None, "kernel.cache: expected rising sizes"));
-    }
-    check_protocol(source, raw)?;
-    let Some(time) = &raw.time else { return Ok(()) };
-    let matrix = &time.get_ref().copy_us_matrix;
-    let n = raw.gpu.len();
-    let sane = |us: &f64| us.is_finite() && (0.0..=1e6).contains(us);
-    let fits = matrix.len() == n && matrix.iter().all(|row| row.len() == n && row.iter().all(sane));
-    if !matrix.is_empty() && !fits {
-        let reason = format!("copy_us_matrix: expected {n} rows of {n} times from 0 to 1e6");
-        return Err(source.error(Some(time.span()), reason));
-    }
-    Ok(())
-}
-
-/// Checks that the bytes of packets and the engines agree.
-fn check_protocol(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
-    if let Some(spanned) = &raw.fabric {
-        let fabric = spanned.get_ref();
-        for (name, verb) in [("read", &fabric.read), ("write", &fabric.write)] {
-            let besides = verb.header_bytes + fabric.forwarded_bytes;
-            if fabric.apart_bytes > besides {
-                let reason = format!(
-                    "apart_bytes: {} of the {besides} bytes besides the payload of a forwarded {name}; expected at most that many",
-                    fabric.apart_bytes
-                );
-                return Err(source.error(Some(spanned.span()), reason));
-            }
-        }
-    }
-    if let Some(spanned) = &raw.copy_engine {
-        let engine = spanned.get_ref();
-        let (gang, peer, host) = (engine.gang, engine.peer_engines, engine.host_engines);
-        if gang > peer.max(host) {
-            let reason = format!(
-                "gang: {gang} engines on one copy, but {peer} to peers and {host} to the host; expected at most that many"
-            );
-            return Err(source.error(Some(spanned.span()), reason));
-        }
-    }
-    Ok(())
-}
-
-/// Whether all sections are there that say how the parts work. A file without measured paths needs
-/// them all.
-fn check_sections(source: &LineIndex<'_>, raw: &RawFile) -> Result<bool, DescError> {
-    let sections = [
-        ("gpu_memory", raw.gpu_memory.is_some()),
-        ("fabric", raw.fabric.is_some()),
-        ("copy_engine", raw.copy_engine.is_some()),
-        ("kernel", raw.kernel.is_some()),
-        ("host_link", raw.host_link.is_some()),
-        ("migration", raw.migration.is_some()),
-        ("cpu", raw.cpu.is_some()),
-        ("time", raw.time.is_some()),
-    ];
-    let peaks = raw.gpus.memory_gbs.is_some() && raw.numa.iter().all(|n| n.memory_gbs.is_some());
-    if !peaks && raw.path.is_empty() {
-        let reason = "memory_gbs is missing; expected it in [gpus] and each [[numa]], or [[path]] of measured paths";
-        return Err(source.error(None, reason));
-    }
-    let missing = sections.iter().find(|(_, there)| !there);
-    match missing {
-        Some((name, _)) if raw.path.is_empty() => {
-            let reason = format!("no [{name}]; expected it, or [[path]] of measured paths");
-            Err(source.error(None, reason))
-        }
-        missing => Ok(missing.is_none()),
-    }
 }
 
 fn read_measured(source: &LineIndex<'_>, raw: &RawFile) -> Result<MeasuredFlows, DescError> {

@@ -26,6 +26,7 @@ mod sensitivity;
 mod slice;
 mod software;
 mod solve;
+mod stack;
 mod storage;
 mod switches;
 mod trust;
@@ -51,6 +52,7 @@ pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
     MaxMinSolver, RateDemand, Stretch,
 };
+pub use stack::{StackProfile, StackTimer};
 pub use storage::{EngineCost, IoCosts, IoCpu, MetaCosts, StoreKind, StoreModel, TargetRequest};
 pub use switches::{SwitchBundle, SwitchGraph, SwitchRoute};
 pub use trust::{DecidingConstant, PredictionTrust, find_trust, known_within};

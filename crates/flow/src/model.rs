@@ -49,6 +49,15 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 fn maybe_time<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     time(d).map(Some)
 }
+fn maybe_share<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    share(d).map(Some)
+}
+fn maybe_overhead<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    overhead(d).map(Some)
+}
+fn maybe_bytes<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    bytes(d).map(Some)
+}
 pub(crate) fn some_time<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=MAX_TIME).contains(&v), "a time from 0.001 to 1e9")
 }
@@ -110,6 +119,9 @@ pub(crate) struct GpuMemory {
     /// Share of the peak that kernels reach, read + written.
     #[serde(deserialize_with = "share")]
     pub kernel_efficiency: f64,
+    /// The same for kernels that only store; as `kernel_efficiency` if it is left out.
+    #[serde(default, deserialize_with = "maybe_share")]
+    pub store_efficiency: Option<f64>,
     /// Rate of the runtime's copy inside one GPU, read + written, GB/s.
     #[serde(deserialize_with = "gbs")]
     pub local_copy_gbs: f64,
@@ -148,6 +160,10 @@ pub(crate) struct FabricModel {
     /// links, and against it where it takes others. Not for the copy engine.
     #[serde(default, deserialize_with = "overhead")]
     pub apart_bytes: f64,
+    /// Header of the lines that the L2 writes back at a kernel's last fence, which are whole; bytes for
+    /// each packet. As of other stores if it is left out.
+    #[serde(default, deserialize_with = "maybe_overhead")]
+    pub write_back_header_bytes: Option<f64>,
     /// Copies by a copy engine.
     pub engine: LinkOverhead,
     /// Loads by a kernel, and the runtime's copy kernel where it pulls.
@@ -244,6 +260,10 @@ pub(crate) struct GpuCacheLevel {
     pub bytes: u64,
     #[serde(deserialize_with = "some_time")]
     pub load_ns: f64,
+    /// Rate at which it takes the stores of a kernel to its own memory, GB/s; without it stores are as
+    /// fast as the memory.
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    pub store_gbs: Option<f64>,
 }
 
 /// `[host_link]`: between GPU and host memory. `*_header_bytes` are bytes besides the payload of
@@ -269,8 +289,8 @@ pub(crate) struct HostLink {
     /// Kernel that stores to host memory.
     #[serde(deserialize_with = "overhead")]
     pub kernel_write_header_bytes: f64,
-    /// The largest buffer of which the CPUs' caches hold enough that a kernel loads it as fast as
-    /// an engine copies.
+    /// The largest buffer that the CPUs' caches hold after a core has written it. An engine copies such a
+    /// buffer into a GPU no faster than a kernel loads it. 1 where cores write no buffers before copies.
     #[serde(deserialize_with = "bytes")]
     pub cached_up_to_bytes: u64,
     /// Share of the peak of a NUMA domain's memory that GPUs get out of it.
@@ -291,6 +311,9 @@ pub(crate) struct PageableRegime {
     pub out_gbs: f64,
     #[serde(deserialize_with = "time")]
     pub start_us: f64,
+    /// What the first piece adds to the start, which a core stages before anything can move.
+    #[serde(default)]
+    pub ramp: StartRamp,
     /// How often each byte crosses the host's memory: 3 where a CPU thread stages it.
     #[serde(deserialize_with = "count")]
     pub memory_passes: u32,
@@ -306,6 +329,11 @@ pub(crate) struct MigrationModel {
     /// Its cost besides the transfer.
     #[serde(deserialize_with = "time")]
     pub fault_us: f64,
+    /// Time before the first page of an operation moves, to or from the host, and between GPUs.
+    #[serde(default, deserialize_with = "time")]
+    pub start_us: f64,
+    #[serde(default, deserialize_with = "time")]
+    pub peer_start_us: f64,
     /// Bytes that one step of a prefetch moves.
     #[serde(deserialize_with = "bytes")]
     pub prefetch_bytes: u64,
@@ -383,18 +411,68 @@ pub(crate) struct TimeModel {
     pub hop_copy_us: f64,
     #[serde(deserialize_with = "time")]
     pub host_copy_us: f64,
-    /// Device time of a kernel before its first byte.
+    /// What a copy inside a GPU adds to its start while it fills the compute units.
+    #[serde(default)]
+    pub local_ramp: StartRamp,
+    /// Device time of a kernel that moves next to nothing, in its own GPU's memory.
     #[serde(deserialize_with = "time")]
     pub kernel_us: f64,
+    /// The same for kernels whose bytes cross links, and what of the start hides their bytes.
+    #[serde(default)]
+    pub kernel_start: KernelStarts,
     /// Device time of the runtime's copy kernel in addition to its bytes: its start, and the flush
     /// of the caches at its end that makes them visible to others. As `kernel_us` if it is left
     /// out.
     #[serde(default, deserialize_with = "maybe_time")]
     pub blit_us: Option<f64>,
+    /// The same inside one GPU, where the copy kernel is selected; as `blit_us` if it is left out.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub local_blit_us: Option<f64>,
     /// Measured copy latencies, row = source GPU, column = destination, in the order of the GPUs;
     /// they count instead of the classes above.
     #[serde(default)]
     pub copy_us_matrix: Vec<Vec<f64>>,
+}
+
+/// What is added to a start: it grows in proportion to size up to `bytes`, and stays `us` beyond.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartRamp {
+    #[serde(deserialize_with = "time")]
+    pub us: f64,
+    #[serde(deserialize_with = "bytes")]
+    pub bytes: u64,
+}
+
+impl StartRamp {
+    /// Time added to the start of an operation of `bytes`, us.
+    pub(crate) fn added_us(&self, bytes: u64) -> f64 {
+        self.us * (bytes as f64 / self.bytes.max(1) as f64).min(1.0)
+    }
+}
+
+/// `[time.kernel_start]`: starts of kernels whose bytes cross links.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KernelStarts {
+    /// Time of a kernel that moves next to nothing to or from another GPU; as `kernel_us` if it is left
+    /// out.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub peer_us: Option<f64>,
+    /// On top for each link of the route, where the timer waits for the fence.
+    #[serde(default, deserialize_with = "time")]
+    pub link_us: f64,
+    /// As `peer_us`, with the host.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub host_us: Option<f64>,
+    /// Part of the start that runs while loads from another GPU, or from the host, move already.
+    #[serde(default, deserialize_with = "time")]
+    pub peer_hidden_us: f64,
+    #[serde(default, deserialize_with = "time")]
+    pub host_hidden_us: f64,
+    /// Stores over links that are on their route when the kernel ends: their time hides in the start.
+    #[serde(default, deserialize_with = "maybe_bytes")]
+    pub posted_bytes: Option<u64>,
 }
 
 impl NodeModel {
@@ -406,6 +484,7 @@ impl NodeModel {
         Self {
             gpu_memory: GpuMemory {
                 kernel_efficiency: 1.0,
+                store_efficiency: None,
                 local_copy_gbs: FREE,
                 local_copy_by_kernel: false,
                 unified: false,
@@ -414,6 +493,7 @@ impl NodeModel {
                 payload_bytes: 64.0,
                 forwarded_bytes: 0.0,
                 apart_bytes: 0.0,
+                write_back_header_bytes: None,
                 engine: verb.clone(),
                 read: verb.clone(),
                 write: verb,
@@ -449,6 +529,8 @@ impl NodeModel {
             migration: MigrationModel {
                 fault_bytes: 4096,
                 fault_us: 0.0,
+                start_us: 0.0,
+                peer_start_us: 0.0,
                 prefetch_bytes: 4096,
                 prefetch_us: 0.0,
             },
@@ -470,8 +552,11 @@ impl NodeModel {
                 peer_copy_us: 0.0,
                 hop_copy_us: 0.0,
                 host_copy_us: 0.0,
+                local_ramp: StartRamp::default(),
                 kernel_us: 0.0,
+                kernel_start: KernelStarts::default(),
                 blit_us: None,
+                local_blit_us: None,
                 copy_us_matrix: Vec::new(),
             },
             calls: Vec::new(),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::{Spanned, Table, Value};
 
 /// The sections whose numbers are physics. Peaks of links and memories are in other sections.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "gpu_memory",
     "fabric",
     "copy_engine",
@@ -22,6 +22,7 @@ const SECTIONS: [&str; 13] = [
     "store",
     "io",
     "software",
+    "stack",
 ];
 const PEAKS: [(&str, &str); 4] =
     [("links", "width"), ("links", "each_gbs"), ("numa", "memory_gbs"), ("gpus", "memory_gbs")];

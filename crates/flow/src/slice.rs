@@ -54,10 +54,13 @@ impl MachineDesc {
             .iter()
             .filter_map(|gpu| node.gpus.iter().position(|known| known.index == *gpu))
             .collect();
-        let matrix = &self.model.time.copy_us_matrix;
         let row = |from: &Vec<f64>| places.iter().filter_map(|&to| from.get(to).copied()).collect();
-        slice.model.time.copy_us_matrix =
-            places.iter().filter_map(|&from| matrix.get(from)).map(row).collect();
+        let models = slice.stacks.iter_mut().map(|(_, model)| model);
+        for model in models.chain([&mut slice.model]) {
+            let matrix = std::mem::take(&mut model.time.copy_us_matrix);
+            model.time.copy_us_matrix =
+                places.iter().filter_map(|&from| matrix.get(from)).map(row).collect();
+        }
         slice.cut_to(self.faults().iter().filter_map(|fault| numbers.fault(fault)).collect());
         Ok(slice)
     }

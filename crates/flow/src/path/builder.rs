@@ -38,6 +38,8 @@ pub(crate) struct PathBuilder<'a> {
     pub passed: u32,
     /// Payload of the flow.
     bytes: u64,
+    /// Whether a core has written the payload, in host memory that the CPUs cache.
+    written_by_core: bool,
     /// Bytes of it that may be counted without having passed a link.
     kept: f64,
     /// Units passed into and out of the engine.
@@ -125,6 +127,8 @@ impl<'a> PathBuilder<'a> {
         Self {
             net,
             bytes: flow.bytes.0,
+            written_by_core: flow.src.unit.numa().is_some()
+                && !matches!(flow.src.mem, MemKind::PinnedWc | MemKind::Managed),
             kept: hard_peak::kept_from_links(flow),
             uses: BTreeMap::new(),
             cap: f64::INFINITY,
@@ -342,14 +346,15 @@ impl<'a> PathBuilder<'a> {
         };
         let model = &self.net.model.host_link;
         let (header, what) = match (hop, hand) {
+            (LegSide::In, LegMover::Engine) if self.is_in_cpu_cache() => {
+                let slower = model.kernel_read_header_bytes.max(model.engine_in_header_bytes);
+                (slower, "copy engine, from the CPUs' caches into the GPU")
+            }
             (LegSide::In, LegMover::Engine) => {
                 (model.engine_in_header_bytes, "copy engine, into the GPU")
             }
             (LegSide::Out, LegMover::Engine) => {
                 (model.engine_out_header_bytes, "copy engine, out of the GPU")
-            }
-            (LegSide::In, _) if self.bytes <= model.cached_up_to_bytes => {
-                (model.engine_in_header_bytes, "kernel that loads from the host's cache")
             }
             (LegSide::In, _) => (model.kernel_read_header_bytes, "kernel that loads from the host"),
             (LegSide::Out, _) => {
@@ -377,6 +382,11 @@ impl<'a> PathBuilder<'a> {
         }
         self.pass(&nodes);
         Ok(())
+    }
+
+    /// Whether the CPUs' caches hold the payload, which a core wrote before the copy.
+    fn is_in_cpu_cache(&self) -> bool {
+        self.written_by_core && self.bytes <= self.net.model.host_link.cached_up_to_bytes
     }
 
     /// Between NUMA domains, where a link is listed; within a socket there is none to fill.

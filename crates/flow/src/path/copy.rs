@@ -79,8 +79,12 @@ pub(crate) fn build(
     }
     let time = &net.model.time;
     let alpha_us = match regime {
-        Some(regime) => regime.start_us,
-        None if by_kernel && (blit || !local) => time.blit_us.unwrap_or(time.kernel_us),
+        Some(regime) => regime.start_us + regime.ramp.added_us(flow.bytes.0),
+        None if by_kernel && (blit || !local) => {
+            let of_local = time.local_blit_us.filter(|_| local);
+            of_local.or(time.blit_us).unwrap_or(time.kernel_us)
+        }
+        None if local => copy_latency_us(net, src, dst, 0) + time.local_ramp.added_us(flow.bytes.0),
         None if between_gpus => copy_latency_us(net, src, dst, path.passed),
         None => time.host_copy_us,
     };

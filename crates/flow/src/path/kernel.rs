@@ -5,6 +5,7 @@ use pathline_schema::{
 };
 
 use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
+use super::kernel_start::KernelTraffic;
 use crate::graph::NodeGraph;
 use crate::model::GpuCacheLevel;
 use crate::operation::{BuiltPath, NoPath};
@@ -57,7 +58,8 @@ pub(crate) fn build(
     if writes > 0.0 {
         path.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
     }
-    path.memories(None);
+    let traffic = KernelTraffic { reads: reads > 0.0, writes: writes > 0.0, at };
+    path.memories(traffic.memory_share(net, flow));
     let (unit, ratio) = if reads > 0.0 {
         (flow.src.unit, if kept { reads } else { reads * passes })
     } else {
@@ -81,7 +83,11 @@ pub(crate) fn build(
         let again = (passes - 1.0) / (peak * net.model.gpu_memory.kernel_efficiency);
         path.cap(1.0 / (1.0 / path.cap + again), "passes over a payload in the L2 cache");
     }
-    path.finish("kernel", time.kernel_us, time.launch_call_us, false, step)
+    let start_us = match effect.chain {
+        0 => traffic.start_us(net, flow, &path),
+        _ => time.kernel_us,
+    };
+    path.finish("kernel", start_us, time.launch_call_us, false, step)
 }
 
 /// The caches between a kernel's loads and the memory of their payload.

@@ -42,5 +42,12 @@ pub(crate) fn build(
     let bytes = bytes as f64;
     path.cap(bytes / (cost_us * 1e3 + bytes / path.cap), &format!("{name} of {bytes} B"));
     let time = &net.model.time;
-    path.finish(name, time.kernel_us, time.launch_call_us, false, 0.0)
+    let first_us = match how {
+        MigrateHow::Fault if src.unit.gpu().is_some() && dst.unit.gpu().is_some() => {
+            model.peer_start_us
+        }
+        MigrateHow::Fault => model.start_us,
+        MigrateHow::Prefetch => 0.0,
+    };
+    path.finish(name, time.kernel_us.max(first_us), time.launch_call_us, false, 0.0)
 }

@@ -6,6 +6,7 @@ mod copy;
 mod cpu;
 mod files;
 pub(crate) mod kernel;
+mod kernel_start;
 mod migrate;
 
 use pathline_schema::{Flow, Mover};

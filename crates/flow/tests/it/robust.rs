@@ -362,7 +362,20 @@ fn errors_name_the_line_and_what_was_expected() {
         ("forwarded_bytes = 7 ", "forwarded_bytes = -7 ", "forwarded_bytes = 7", "from 0 to 65536"),
         ("apart_bytes = 3.5 ", "apart_bytes = 20 ", "[fabric]", "16 bytes besides the payload"),
         ("gang = 1 ", "gang = 9 ", "[copy_engine]", "9 engines on one copy, but 3 to peers"),
-        ("copy_us_matrix = [\n", "copy_us_matrix = [\n  [1.0],\n", "[time]", "8 rows of 8 times"),
+        (
+            "copy_us_matrix = [\n",
+            "copy_us_matrix = [\n  [1.0],\n",
+            "[stack.lumi-hip]",
+            "8 rows of 8 times",
+        ),
+        (
+            "default_stack = \"lumi-hip\"",
+            "default_stack = \"lumi\"",
+            "default_stack",
+            "no stack 'lumi'",
+        ),
+        ("timer = \"events\"", "timer = \"sun\"", "[stack.lumi-hip]", "unknown variant"),
+        ("timer = \"in-kernel\"", "clock = 1", "[stack.lumi-hip]", "unknown field `clock`"),
         (
             "gpus = [0, 1, 4, 5, 6, 7, 2, 3]",
             "gpus = [0, 1, 4, 5, 6, 7, 2, 2]",
