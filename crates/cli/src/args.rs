@@ -23,8 +23,8 @@ use pathline_schema::{Bytes, CasePattern, Ns, RunSettings, SuiteId};
 use crate::known_name::KnownName;
 
 pub(crate) use analysis::{
-    CalibrateArgs, DiffArgs, DoctorArgs, MachinesArgs, PredictArgs, ReportArgs, ReportFormat,
-    ValidateArgs,
+    CalibrateArgs, DiffArgs, DoctorArgs, FittedConstants, MachinesArgs, PredictArgs, ReportArgs,
+    ReportFormat, ValidateArgs,
 };
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
@@ -166,6 +166,9 @@ pub(crate) struct SelectArgs {
     /// A name from `pathline machines`, or a TOML file.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
+    /// Software stack of the simulated machine: whose starts and packets count.
+    #[arg(long, value_name = "NAME", requires = "machine")]
+    pub(crate) stack: Option<String>,
     /// Only these suites, comma-separated; `pathline suites` says what they measure.
     #[arg(long, short, value_delimiter = ',', value_name = "SUITE",
         value_parser = KnownName::SUITES)]
@@ -264,7 +267,10 @@ impl SelectArgs {
     /// The machine that is chosen: read and parsed, not opened.
     pub(crate) fn machine(&self, libraries: &LibraryArgs) -> anyhow::Result<MachineChoice> {
         Ok(match &self.machine {
-            Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
+            Some(name) => {
+                let model = MachineModel::read(name)?.with_stack(self.stack.as_deref())?;
+                MachineChoice::Model(Box::new(model))
+            }
             None => MachineChoice::Host(HostMachine {
                 libraries: libraries.choice(),
                 stores: self.stores.places(),

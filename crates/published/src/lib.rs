@@ -15,6 +15,7 @@ mod row;
 pub mod score;
 mod sensitivity;
 mod shipped;
+mod start_fit;
 mod table;
 mod value;
 mod wiring;
@@ -28,9 +29,11 @@ pub use physics::AnswerMap;
 pub use report::{LatencyPoint, LeftOutRow, RowContradiction, ValidationPlan, ValidationReport};
 pub use row::UnmappedRow;
 pub use sensitivity::{
-    ClassIntervals, ConstantSensitivity, PlanAnswers, SensitivityReport, find_sensitivity,
+    ClassIntervals, ConstantSensitivity, PlanAnswers, SensitivityReport, StackAnswers,
+    find_sensitivity,
 };
 pub use shipped::{SHIPPED, ShippedTable};
+pub use start_fit::{FittedClass, StartFit};
 pub use table::{PublishedRow, TableError, read};
 pub use value::{RowUnit, RowValue, UNITS, UnitKind};
 

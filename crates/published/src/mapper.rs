@@ -32,6 +32,8 @@ pub struct WantedRow {
     pub hardware: Option<HardwareOp>,
     /// Whether the description carries the figure as data.
     pub data: bool,
+    /// Stack of the machine that it was measured with; empty where the machine describes none.
+    pub stack: String,
 }
 
 /// An operation of the hardware, and the value that was published for it.
@@ -54,8 +56,10 @@ pub struct RowMapper<'a> {
     pub(crate) routes: BTreeMap<(u32, u32), InUse>,
     /// Systems that are this machine besides its name.
     systems: Vec<String>,
-    /// Whether the description carries latencies.
-    latency_data: bool,
+    /// The stack of every row, whatever the row says.
+    forced: Option<String>,
+    /// Stacks that carry latencies.
+    latency_data: Vec<String>,
 }
 
 impl<'a> RowMapper<'a> {
@@ -75,8 +79,31 @@ impl<'a> RowMapper<'a> {
                 }
             }
         }
-        let latency_data = network.carries_latencies();
-        Ok(Self { desc, topology, routes, systems: systems.to_vec(), latency_data })
+        let mut latency_data = Vec::new();
+        if network.carries_latencies() {
+            latency_data.push(desc.stack().unwrap_or_default().to_owned());
+        }
+        let carrying = desc.stacks().filter(|stack| stack.carries_latencies);
+        latency_data.extend(carrying.map(|stack| stack.name.clone()));
+        let systems = systems.to_vec();
+        Ok(Self { desc, topology, routes, systems, forced: None, latency_data })
+    }
+
+    /// The same, with every row measured with this stack.
+    pub fn with_stack(self, stack: Option<&str>) -> Self {
+        Self { forced: stack.map(str::to_owned), ..self }
+    }
+
+    /// The stack of a row: of those whose texts occur in its system, tool and source the closest, else the
+    /// machine's own.
+    fn stack_of(&self, row: &PublishedRow) -> String {
+        if let Some(forced) = &self.forced {
+            return forced.clone();
+        }
+        let text = [&row.system, &row.tool, &row.source, &row.note].map(String::as_str).join("; ");
+        let fits = self.desc.stacks().filter_map(|stack| Some((stack.fit(&text)?, stack)));
+        let closest = fits.max_by_key(|(length, _)| *length).map(|(_, stack)| stack.name.as_str());
+        closest.or(self.desc.stack()).unwrap_or_default().to_owned()
     }
 
     /// Queries and expression of a row.
@@ -108,6 +135,7 @@ impl<'a> RowMapper<'a> {
             _ => self.fact(&parsed)?,
         };
         let class = class(&parsed);
+        let stack = self.stack_of(row);
         Ok(WantedRow {
             number,
             published: parsed.value,
@@ -120,7 +148,8 @@ impl<'a> RowMapper<'a> {
             },
             class,
             hardware: hardware_op(&parsed),
-            data: class == RowClass::LatencyMatrix && self.latency_data,
+            data: class == RowClass::LatencyMatrix && self.latency_data.contains(&stack),
+            stack,
         })
     }
 

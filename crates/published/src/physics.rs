@@ -13,18 +13,20 @@ use crate::report::ValidationPlan;
 pub type AnswerMap = BTreeMap<MachineQuery, Result<MachineAnswer, String>>;
 
 impl ValidationPlan {
-    /// The answers of the physics, and the cases that remain to be run on a machine.
+    /// The answers of the physics for the rows of `stack`, and the cases that remain to be run on a
+    /// machine. `desc` is the machine with that stack.
     ///
     /// # Errors
     /// A description that makes no network.
     pub fn answer_by_physics(
         &self,
         desc: &MachineDesc,
+        stack: &str,
     ) -> Result<(AnswerMap, Vec<Case>), DescError> {
         let layer = MessageLayer::new(desc)?;
         let network = Network::new(desc, RuntimeEnv::default())?;
         let (mut answers, mut to_run) = (AnswerMap::new(), Vec::new());
-        for query in self.queries() {
+        for query in self.queries_of(stack) {
             let answer = match query {
                 MachineQuery::Case(case) if is_cpu_fault(case) => predict(&network, case),
                 MachineQuery::Case(case) if shares_memory(case) => shared_memory(&layer, case),

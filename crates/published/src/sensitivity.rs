@@ -19,9 +19,12 @@ const CHANGE: f64 = 0.3;
 /// A row holds a constant if it moves by more than this share.
 const MOVED: f64 = 0.01;
 
+/// The answers to the queries of a plan, by the stack of its rows.
+pub type StackAnswers = BTreeMap<String, AnswerMap>;
+
 /// Answers every query of a plan on a description.
 pub type PlanAnswers<'a> =
-    dyn Fn(&MachineDesc, &ValidationPlan) -> Result<AnswerMap, String> + Sync + 'a;
+    dyn Fn(&MachineDesc, &ValidationPlan) -> Result<StackAnswers, String> + Sync + 'a;
 
 /// A constant and the rows that hold it.
 #[derive(Debug, Clone, PartialEq)]
@@ -202,9 +205,10 @@ fn intervals(
     classes.into_iter().map(of_class).collect()
 }
 
-fn compared(plan: &ValidationPlan, answers: &AnswerMap) -> Vec<Option<ComparedRow>> {
-    let of = |query: &MachineQuery| -> Result<MachineAnswer, String> {
-        answers.get(query).cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
+fn compared(plan: &ValidationPlan, answers: &StackAnswers) -> Vec<Option<ComparedRow>> {
+    let of = |stack: &str, query: &MachineQuery| -> Result<MachineAnswer, String> {
+        let answer = answers.get(stack).and_then(|answers| answers.get(query));
+        answer.cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
     };
     plan.compare_each(&of)
 }
@@ -222,14 +226,18 @@ mod tests {
         mi250x,gpu0.vram > gpu2.vram by dma@gpu0 x 1GiB,bandwidth,37,GB/s\n\
         mi250x,gpu0.vram > gpu2.vram by dma@gpu0 x 16B isolated,latency,9,us\n";
 
-    fn physics(desc: &MachineDesc, plan: &ValidationPlan) -> Result<AnswerMap, String> {
-        let network = Network::new(desc, RuntimeEnv::default()).map_err(|e| e.to_string())?;
-        let answer = |query: &MachineQuery| {
-            let MachineQuery::Case(case) = query else { return Err("no case".to_owned()) };
-            let time = network.durations(case).map_err(|e| e.to_string())?.set.typical;
-            Ok(MachineAnswer::of_case(case.timed[0].bytes.as_f64() / time.0, time.0 / 1e3))
+    fn physics(desc: &MachineDesc, plan: &ValidationPlan) -> Result<StackAnswers, String> {
+        let of_stack = |stack: &str| -> Result<AnswerMap, String> {
+            let desc = desc.with_stack(stack).map_err(|e| e.to_string())?;
+            let network = Network::new(&desc, RuntimeEnv::default()).map_err(|e| e.to_string())?;
+            let answer = |query: &MachineQuery| {
+                let MachineQuery::Case(case) = query else { return Err("no case".to_owned()) };
+                let time = network.durations(case).map_err(|e| e.to_string())?.set.typical;
+                Ok(MachineAnswer::of_case(case.timed[0].bytes.as_f64() / time.0, time.0 / 1e3))
+            };
+            Ok(plan.queries_of(stack).into_iter().map(|q| (q.clone(), answer(q))).collect())
         };
-        Ok(plan.queries().into_iter().map(|q| (q.clone(), answer(q))).collect())
+        plan.stacks().into_iter().map(|stack| Ok((stack.to_owned(), of_stack(stack)?))).collect()
     }
 
     /// Over four links the engine decides (50.4 GB/s: slower by 30 % is slower by 30 %; faster still leaves

@@ -34,7 +34,7 @@ pub struct ShippedTable {
 pub static SHIPPED: [ShippedTable; 7] = [
     ShippedTable::new(
         "mi250x",
-        include_str!("../data/mi250x.csv"),
+        concat!(include_str!("../data/mi250x.csv"), include_str!("../data/mi250x-sweeps.csv")),
         NodeRule::Wiring(LinkKind::Xgmi),
         UnitNaming::Numbers,
     ),

@@ -99,6 +99,20 @@ impl MachineModel {
         (name.to_owned(), joined.unwrap_or(text)).try_into()
     }
 
+    /// The same machine with another of its software stacks as the default; itself without a name.
+    ///
+    /// # Errors
+    /// It describes no such stack.
+    pub fn with_stack(self, stack: Option<&str>) -> Result<Self> {
+        const KEY: &str = "default_stack";
+        let Some(stack) = stack else { return Ok(self) };
+        self.desc.with_stack(stack)?;
+        let is_default = |line: &&str| line.split('=').next().is_some_and(|key| key.trim() == KEY);
+        let kept: String =
+            self.text.split_inclusive('\n').filter(|line| !is_default(line)).collect();
+        (self.source, format!("{KEY} = \"{stack}\"\n{kept}")).try_into()
+    }
+
     /// The description.
     pub fn desc(&self) -> &MachineDesc {
         &self.desc

@@ -120,6 +120,13 @@ pub(crate) struct CalibrateArgs {
     pub(crate) quiet: bool,
 }
 
+/// What `validate --fit` refits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum FittedConstants {
+    /// The time of an operation besides its bytes.
+    Starts,
+}
+
 /// The machine and the table to compare, and the errors that are allowed.
 #[derive(Debug, Clone, Parser)]
 pub(crate) struct ValidateArgs {
@@ -134,6 +141,18 @@ pub(crate) struct ValidateArgs {
     /// Rows of this system are of this machine, too. May be given several times.
     #[arg(long, value_name = "SYSTEM")]
     pub(crate) system: Vec<String>,
+    /// Take every row as measured with this stack of the machine, whatever its tool and source.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stack: Option<String>,
+    /// Refit the starts, of each stack and kind of path, to a few rows and report the errors and
+    /// intervals of the others. For tools and versions that no stack describes.
+    #[arg(long, value_name = "WHAT", requires = "hold_out")]
+    pub(crate) fit: Option<FittedConstants>,
+    /// Rows of each class that --fit is done with, the smallest size first and others evenly spread; all
+    /// other rows are held out and predicted.
+    #[arg(long, value_name = "ROWS", requires = "fit",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) hold_out: Option<u32>,
     /// What is allowed, in percent: TARGET=MEDIAN[,P95] such as bandwidth=2,6. Targets are bandwidth,
     /// sweeps, messages, topology. One that is missed ends with exit code 1.
     #[arg(long, value_name = "TARGET=MEDIAN[,P95]")]
@@ -167,6 +186,9 @@ pub(crate) struct PredictArgs {
     /// The machine: a name from `pathline machines`, or a TOML file, such as one that was calibrated.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: String,
+    /// Software stack of the machine; `pathline machines NAME` shows which it describes.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) stack: Option<String>,
     /// Flows that start together, with their sizes, joined by ' & '; flows that run throughout after
     /// ' while '. May be given several times.
     #[arg(long, short, value_name = "CASE")]
@@ -223,4 +245,7 @@ pub(crate) struct MachinesArgs {
     /// Print its constants instead, by origin, and how many of them are free. NAME may be a file.
     #[arg(long, requires = "name")]
     pub(crate) constants: bool,
+    /// Print the description with this software stack as its default.
+    #[arg(long, value_name = "STACK", requires = "name")]
+    pub(crate) stack: Option<String>,
 }

@@ -11,7 +11,12 @@ use crate::say::{out, outln};
 
 pub(super) fn run(args: &MachinesArgs) -> Result<ExitKind> {
     if let Some(name) = args.name.as_ref().filter(|_| args.constants) {
+        print_stacks(MachineModel::read(name)?.with_stack(args.stack.as_deref())?.desc());
         print_constants(MachineModel::read(name)?.desc());
+        return Ok(ExitKind::Fine);
+    }
+    if let (Some(name), Some(stack)) = (&args.name, &args.stack) {
+        out!("{}", MachineModel::read(name)?.with_stack(Some(stack))?.text());
         return Ok(ExitKind::Fine);
     }
     if let Some(name) = &args.name {
@@ -29,6 +34,15 @@ pub(super) fn run(args: &MachinesArgs) -> Result<ExitKind> {
     }
     outln!("\n`pathline machines NAME > mine.toml`, change it, and `--machine mine.toml` runs it.");
     Ok(ExitKind::Fine)
+}
+
+/// The software stacks, the default first marked; `--stack` of other commands chooses one.
+fn print_stacks(desc: &MachineDesc) {
+    for stack in desc.stacks() {
+        let default = if desc.stack() == Some(&stack.name) { ", default" } else { "" };
+        let timer = stack.timer.name();
+        outln!("stack {:<14} {} (timer: {timer}{default})", stack.name, stack.about);
+    }
 }
 
 /// The constants by origin, and the count: what is free stands first.

@@ -2,6 +2,7 @@
 
 mod sensitivity;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
@@ -17,7 +18,7 @@ use pathline_runner::{MachineModel, read_text};
 use pathline_sim::{SimOptions, machine_with};
 
 use super::{ExitKind, colour};
-use crate::args::ValidateArgs;
+use crate::args::{FittedConstants, ValidateArgs};
 use crate::files;
 use crate::say::{self, outln};
 
@@ -32,15 +33,26 @@ pub(super) fn run(args: &ValidateArgs) -> Result<ExitKind> {
     let rows = pathline_published::read(&text).map_err(|e| anyhow!("{name}: {e}"))?;
     let like = shipped.map(|table| table.system.to_owned());
     let systems: Vec<String> = args.system.iter().cloned().chain(like).collect();
-    let plan = ValidationPlan::new(rows, desc, &systems)?;
+    let plan = ValidationPlan::of_stack(rows, desc, &systems, args.stack.as_deref())?;
     if args.sensitivity {
         return sensitivity::run(args, &model, &plan, &systems, &name);
     }
     let answers = answers(desc, &plan)?;
-    let of = |query: &MachineQuery| {
-        answers.get(query).cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
+    let of = |stack: &str, query: &MachineQuery| {
+        let answer = answers.get(stack).and_then(|answers| answers.get(query));
+        answer.cloned().unwrap_or_else(|| Err(format!("{query} was not asked")))
     };
-    let report = plan.score(&desc.name, &targets(&args.within)?, &of);
+    if let (Some(FittedConstants::Starts), Some(rows)) = (args.fit, args.hold_out) {
+        let fit = plan.fit_starts(rows as usize, &of);
+        let colour = colour(args.color);
+        say::page(
+            &terminal::scores::start_fit(&fit, &desc.name, &name, say::width(), colour),
+            colour,
+        );
+        let fitted = !fit.classes.is_empty();
+        return Ok(if fitted { ExitKind::Fine } else { ExitKind::CouldNotJudge });
+    }
+    let report = plan.score_by_stack(&desc.name, &targets(&args.within)?, &of);
     if let Some(file) = &args.csv {
         files::write(file, &csv::export_scores(&report))?;
     }
@@ -122,10 +134,18 @@ fn targets(within: &[String]) -> Result<Vec<ErrorTarget>> {
     Ok(targets)
 }
 
-/// Answers every query of a plan. The spread that a simulated run has is left out: what is judged is
-/// the model, not a draw.
-fn answers(desc: &MachineDesc, plan: &ValidationPlan) -> Result<AnswerMap> {
-    let (mut answers, cases) = plan.answer_by_physics(desc)?;
+/// Answers every query of a plan, stack by stack. The spread that a simulated run has is left out: what is
+/// judged is the model, not a draw.
+fn answers(desc: &MachineDesc, plan: &ValidationPlan) -> Result<BTreeMap<String, AnswerMap>> {
+    let of = |stack: &str| match stack {
+        "" => stack_answers(desc, plan, stack),
+        _ => stack_answers(&desc.with_stack(stack)?, plan, stack),
+    };
+    plan.stacks().into_iter().map(|stack| Ok((stack.to_owned(), of(stack)?))).collect()
+}
+
+fn stack_answers(desc: &MachineDesc, plan: &ValidationPlan, stack: &str) -> Result<AnswerMap> {
+    let (mut answers, cases) = plan.answer_by_physics(desc, stack)?;
     let options = SimOptions { jitter: 0.0, ..SimOptions::default() };
     let figures = measure_cases(cases, &desc.topology(), |env| {
         machine_with(desc, RuntimeEnv::from_env(env), &options)

@@ -232,3 +232,40 @@ fn tools_do_not_matter_for_hardware_metrics() {
     assert_eq!(hardware("send over gpu0>n1.gpu0 by cray-mpich x 16MiB,bandwidth,24,GB/s"), None);
     assert_eq!(hardware("numa3.pinned > gpu0.vram by dma@gpu0 x 1GiB,bandwidth,28,GB/s"), None);
 }
+
+/// Of the preset's stacks, entries of `holds` occur in the tool, system or source of a row; the longest
+/// counts, and a row that none fits is of the default stack. Only its latencies are carried as data.
+#[test]
+fn a_row_is_of_the_stack_that_its_tool_names() {
+    let desc = mi250x();
+    let mapper = RowMapper::new(&desc, &["Frontier node".to_owned()]).expect("a network");
+    let copy = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16B isolated,latency,10.74,us";
+    let head = "system,case,metric,value,unit,tool,source";
+    let stack = |mapper: &RowMapper<'_>, system: &str, tool: &str, source: &str| {
+        let text = format!("{head}\n{system},{copy},{tool},{source}\n");
+        let row = read(&text).expect("a table").remove(0);
+        let wanted = mapper.map(&row).expect("a case");
+        (wanted.stack, wanted.data)
+    };
+    for (system, tool, source, of, data) in [
+        ("mi250x", "p2pBandwidthLatencyTest", "KTH-ScaLab", "lumi-hip", true),
+        ("mi250x", "some tool", "somewhere", "lumi-hip", true),
+        ("Frontier node", "Comm|Scope 0.12", "", "frontier-hip", false),
+        ("mi250x", "Comm|Scope", "KTH paper", "lumi-hip", true),
+        ("mi250x", "rocm-bandwidth-test 2.6.0", "", "hsa", false),
+        ("mi250x", "OSU_bw (UCX)", "", "hsa", false),
+        ("mi250x", "TransferBench 1.50", "", "in-kernel", false),
+    ] {
+        assert_eq!(stack(&mapper, system, tool, source), (of.to_owned(), data), "{tool}");
+    }
+    let forced = RowMapper::new(&desc, &[]).expect("a network").with_stack(Some("hsa"));
+    assert_eq!(stack(&forced, "mi250x", "TransferBench", ""), ("hsa".to_owned(), false));
+}
+
+/// 200 Gb/s are 25 GB/s.
+#[test]
+fn rates_may_be_in_bits() {
+    let send = "send over gpu0>n1.gpu0 by cray-mpich x 16MiB window 64";
+    let wanted = mapped(&format!("{send},bandwidth,200,Gb/s"));
+    assert_eq!((wanted.published.low, wanted.unit), (25.0, "GB/s"));
+}

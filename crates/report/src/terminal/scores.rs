@@ -1,8 +1,9 @@
 //! Predictions compared with published values, on a terminal.
 
-use pathline_published::ValidationReport;
 use pathline_published::score::ComparedRow;
+use pathline_published::{StartFit, ValidationReport};
 use pathline_schema::plain_line;
+use pathline_stats::{interpolated, nearest_rank};
 
 use super::draw::{TermPage, TermPaint};
 use crate::scores::{
@@ -66,6 +67,71 @@ pub fn summary(
     write_rows(&mut page, &report.compared, all);
     write_contradictions(&mut page, report, all);
     write_left_out(&mut page, report, all);
+    page.finish()
+}
+
+/// Starts that were refitted, and the errors of the rows that they were not fitted to, at most `width`
+/// columns wide (72 to 200), in ANSI colours if `colour`. `against` names the table.
+pub fn start_fit(
+    fit: &StartFit,
+    machine: &str,
+    against: &str,
+    width: usize,
+    colour: bool,
+) -> String {
+    let mut page = TermPage::new(width, TermPaint { colour });
+    let (covered, held) = fit.coverage();
+    let title = format!("pathline: starts of {machine} refitted to {against}");
+    page.line(&page.paint.bold(&page.cut(&title)));
+    let simulated = format!("SIMULATED: predictions are of the model of {machine}");
+    page.line(&page.paint.banner(&page.cut(&plain_line(&simulated))));
+    page.gap();
+    if fit.classes.is_empty() {
+        page.wrapped("-", 1, "no class has more rows than are fitted; nothing is held out");
+        return page.finish();
+    }
+    let errors = |errors: &[f64]| {
+        let [median, p95] = [interpolated(errors, 0.5), nearest_rank(errors, 0.95)]
+            .map(|error| share(error.unwrap_or(f64::NAN)));
+        format!("median {median}, p95 {p95}")
+    };
+    let rows = fmt::count(fit.rows, "row");
+    let text = format!(
+        "{} held out: {} (with the starts of the description: {}); each class is fitted to {rows}, the smallest size and others evenly spread",
+        fmt::count(held, "row"),
+        errors(&fit.after),
+        errors(&fit.before)
+    );
+    page.wrapped("-", 1, &text);
+    let inside = covered as f64 / held.max(1) as f64;
+    page.wrapped("-", 1, &format!("{covered} of {held} lie in their interval, {}", share(inside)));
+    page.gap();
+    let wide = fit.classes.iter().map(|c| c.path.chars().count()).max().unwrap_or(0).max(5);
+    let head = format!(
+        "{:<wide$}  fit  start us  held   median      p95  interval  inside   before",
+        "class"
+    );
+    page.line(&page.paint.dim(&page.cut(&head)));
+    let mut stack = "";
+    for class in &fit.classes {
+        if class.stack != stack {
+            stack = &class.stack;
+            page.line(&page.paint.bold(&page.cut(&plain_line(stack))));
+        }
+        let text = format!(
+            "{:<wide$} {:>4} {:>+9.2} {:>5} {:>8} {:>8} {:>9} {:>7} {:>8}",
+            class.path,
+            class.fitted,
+            class.more_us,
+            class.held_out,
+            share(class.median),
+            share(class.p95),
+            format!("+-{}", share(class.interval)),
+            class.covered,
+            share(class.median_before)
+        );
+        page.line(&page.cut(&plain_line(&text)));
+    }
     page.finish()
 }
 
