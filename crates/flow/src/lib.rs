@@ -47,7 +47,9 @@ pub use origin::{GpuNumbering, ModelConstant};
 pub use path::IoParts;
 pub use runtime_env::RuntimeEnv;
 pub use sensitivity::{ConstantEffect, DescVariants, FigureValues, find_effects};
-pub use software::{CclModel, MessageSoftware, MpiModel, NetworkCost, SharedMemoryCost};
+pub use software::{
+    CclModel, Ll128Cost, MessageSoftware, MpiModel, NetworkCost, ProtocolTable, SharedMemoryCost,
+};
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,
     MaxMinSolver, RateDemand, Stretch,

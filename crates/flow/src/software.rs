@@ -108,6 +108,13 @@ pub struct CclModel {
     /// Share of a link's rate that a kernel of sends and receives gets.
     #[serde(default = "whole", deserialize_with = "share")]
     pub message_share: f64,
+    /// The library's own table, by which it chooses a protocol: its starts in us. Without it the fastest
+    /// is taken.
+    #[serde(default)]
+    pub choice: Option<ProtocolTable>,
+    /// Lines of 128 B with a flag each (protocol LL128), where the library has them.
+    #[serde(default)]
+    pub ll128: Option<Ll128Cost>,
     /// The most that LL moves on all channels, in GB/s.
     #[serde(default, deserialize_with = "maybe_gbs")]
     pub ll_gbs: Option<f64>,
@@ -139,6 +146,39 @@ pub struct CclModel {
     /// The most rings that are looked for, both directions counted.
     #[serde(deserialize_with = "count")]
     pub max_channels: u32,
+}
+
+/// `[software.nccl.choice]`: starts by which a library chooses a protocol, in us.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProtocolTable {
+    /// Of LL.
+    #[serde(deserialize_with = "time")]
+    pub ll_us: f64,
+    /// Of LL128.
+    #[serde(deserialize_with = "time")]
+    pub ll128_us: f64,
+    /// Of Simple.
+    #[serde(deserialize_with = "time")]
+    pub simple_us: f64,
+}
+
+/// `[software.nccl.ll128]`: protocol LL128.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ll128Cost {
+    /// What it takes longer to begin than LL, in us.
+    #[serde(deserialize_with = "time")]
+    pub start_us: f64,
+    /// A step to a neighbour, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub step_us: f64,
+    /// A step to another node, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub net_step_us: f64,
+    /// Share of the rate of whole chunks that it gets.
+    #[serde(deserialize_with = "share")]
+    pub share: f64,
 }
 
 /// `[software.shared-memory]`: what it costs that a cache line moves from core to core, and what calls

@@ -20,6 +20,8 @@ use crate::scene::{ByteCarrier, ExchangeScene};
 use crate::symmetric::ends;
 use crate::transfer::{ScheduledTransfer, TransferRoute, rates};
 
+/// The protocol whose lines of 128 B carry a flag each.
+const LL128: &str = "LL128";
 /// Bytes for each thread of a block and each rank from which LL takes a further channel: 8 B x 512
 /// threads (NCCL_LL_THREAD_THRESHOLD).
 const LL_CHANNEL_BYTES: f64 = 4096.0;
@@ -97,6 +99,8 @@ struct ChunkProtocol {
     drain: f64,
     /// Channels of a large operation, where small ones have fewer.
     channels: Option<f64>,
+    /// Its start in the library's own table, ns.
+    table: Option<f64>,
 }
 
 impl ChunkProtocol {
@@ -106,8 +110,20 @@ impl ChunkProtocol {
     }
 }
 
-fn protocols(ccl: &CclModel) -> [ChunkProtocol; 2] {
-    [
+fn protocols(ccl: &CclModel) -> Vec<ChunkProtocol> {
+    let ll128 = ccl.ll128.map(|ll128| ChunkProtocol {
+        name: LL128,
+        step: ll128.step_us * 1e3,
+        net_step: ll128.net_step_us * 1e3,
+        share: ll128.share,
+        gbs: f64::INFINITY,
+        chunk: ccl.chunk_bytes as f64,
+        start: ll128.start_us * 1e3,
+        drain: ccl.drain_share,
+        channels: None,
+        table: ccl.choice.map(|table| table.ll128_us * 1e3),
+    });
+    let others = [
         ChunkProtocol {
             name: "LL",
             step: ccl.ll_step_us * 1e3,
@@ -118,6 +134,7 @@ fn protocols(ccl: &CclModel) -> [ChunkProtocol; 2] {
             start: 0.0,
             drain: 0.0,
             channels: ccl.channels.map(f64::from),
+            table: ccl.choice.map(|table| table.ll_us * 1e3),
         },
         ChunkProtocol {
             name: "Simple",
@@ -129,8 +146,10 @@ fn protocols(ccl: &CclModel) -> [ChunkProtocol; 2] {
             start: ccl.simple_us * 1e3,
             drain: ccl.drain_share,
             channels: None,
+            table: ccl.choice.map(|table| table.simple_us * 1e3),
         },
-    ]
+    ];
+    others.into_iter().chain(ll128).collect()
 }
 
 /// The members by node, each node's GPUs in their order.
@@ -186,10 +205,12 @@ pub(crate) fn collective(
     };
     let hops = streams.latency;
     let (ccl, base) = (library.ccl, library.base());
-    let protocols =
-        |ccl| protocols(ccl).map(|p| ChunkProtocol { net_step: p.net_step + hops, ..p });
-    let ring = protocols(ccl).map(|p| (shape.ring(p), p));
-    let (mut time, protocol) = if ring[0].0 <= ring[1].0 { ring[0] } else { ring[1] };
+    let hop = |p: ChunkProtocol| ChunkProtocol { net_step: p.net_step + hops, ..p };
+    let known: Vec<ChunkProtocol> = protocols(ccl).into_iter().map(hop).collect();
+    let chosen =
+        known.iter().min_by(|a, b| shape.preference(**a).total_cmp(&shape.preference(**b)));
+    let protocol = *chosen.ok_or_else(|| NoPath("no protocol is known".into()))?;
+    let mut time = shape.ring(protocol);
     let mut algorithm = format!("ring, {}", protocol.name);
     let rate = shape.rate(protocol);
     let mut steps = vec![
@@ -197,7 +218,8 @@ pub(crate) fn collective(
         shape.describe_protocol(protocol),
         format!("each ring moves {rate:.1} GB/s, {} of them at once", streams.rates.len()),
     ];
-    if let Some(tree) = shape.tree(protocols(ccl)[0]).filter(|tree| *tree < time) {
+    let tree = known.first().and_then(|ll| shape.tree(*ll));
+    if let Some(tree) = tree.filter(|tree| *tree < time) {
         time = tree;
         algorithm = "tree between nodes, chain within, LL".into();
         steps.truncate(1);
@@ -265,9 +287,21 @@ impl RingShape {
         }
     }
 
+    /// The rate of one ring by a protocol on all channels, GB/s.
+    fn whole_rate(&self, p: ChunkProtocol) -> f64 {
+        (self.rate * p.share).min(p.gbs / self.rings)
+    }
+
+    /// The time by which the library chooses a protocol, ns: that of its own table where it is known.
+    fn preference(&self, p: ChunkProtocol) -> f64 {
+        let Some(start) = p.table else { return self.ring(p) };
+        let (steps, net) = self.steps();
+        start + (steps - net) * p.step + net * p.net_step + self.moved() / self.whole_rate(p)
+    }
+
     /// The rate of one ring by a protocol, GB/s: small operations have few channels.
     fn rate(&self, p: ChunkProtocol) -> f64 {
-        let whole = (self.rate * p.share).min(p.gbs / self.rings);
+        let whole = self.whole_rate(p);
         let Some(channels) = p.channels else { return whole };
         let wanted = self.bytes / (LL_CHANNEL_BYTES * self.ranks);
         whole * wanted.clamp(1.0, channels) / channels
@@ -443,7 +477,8 @@ fn all_to_all(
     let hop = scene.machine.fabric.as_ref().map_or(0.0, |fabric| fabric.graph.hop_ns());
     let part = bytes / n;
     let mut best: Option<(f64, ChunkProtocol)> = None;
-    for p in protocols(ccl) {
+    // Sends and receives have no LL128.
+    for p in protocols(ccl).into_iter().filter(|p| p.name != LL128) {
         let start = |hops: Option<u32>| match hops {
             None => p.start + p.step,
             Some(hops) => p.start + p.net_step + hop * f64::from(hops),
@@ -500,7 +535,8 @@ fn direct(
 ) -> Result<AlgorithmTime, NoPath> {
     let mut best: Option<(f64, AlgorithmTime)> = None;
     let (ccl, base) = (library.ccl, library.base());
-    for p in protocols(ccl) {
+    // Sends and receives have no LL128.
+    for p in protocols(ccl).into_iter().filter(|p| p.name != LL128) {
         let mut transfers = Vec::new();
         for &(a, b, part) in messages {
             let path = scene.device(ByteCarrier::Kernel, a, b)?;
