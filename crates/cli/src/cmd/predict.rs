@@ -9,7 +9,7 @@ use pathline_explain::model_agreement;
 use pathline_flow::{
     DescVariants, MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor, find_trust,
 };
-use pathline_message::{ExchangeSpec, MessageLayer};
+use pathline_message::{ExchangeSpec, GoalTrace, LinkLoad, MessageLayer};
 use pathline_report::{csv, html, link_loads, predicted, terminal};
 use pathline_runner::MachineModel;
 use pathline_schema::{Case, WorldKind as Recorded};
@@ -20,7 +20,7 @@ use crate::files;
 use crate::say::{self, out, outln};
 
 pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
-    let model = MachineModel::read(&args.machine)?.with_stack(args.stack.as_deref())?;
+    let model = MachineModel::read(&args.machine)?;
     match &args.against {
         Some(run) => against(args, model.desc(), run),
         None => cases(args, &model),
@@ -46,14 +46,7 @@ fn texts(named: &[String], file: Option<&Path>) -> Result<Vec<NamedText>> {
     let own = named.iter().map(|text| NamedText { text: text.clone(), place: String::new() });
     let mut all: Vec<NamedText> = own.collect();
     let Some(file) = file else { return Ok(all) };
-    let name =
-        if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() };
-    let mut input: Box<dyn BufRead> = match file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => {
-            Box::new(BufReader::new(File::open(file).with_context(|| name.clone().into_owned())?))
-        }
-    };
+    let (name, mut input) = open_input(file)?;
     for number in 1usize.. {
         let mut line = Vec::new();
         let read = input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line);
@@ -77,6 +70,16 @@ fn texts(named: &[String], file: Option<&Path>) -> Result<Vec<NamedText>> {
         all.push(NamedText { text: text.to_owned(), place });
     }
     Ok(all)
+}
+
+/// A file, or standard input for `-`, with its name in errors.
+fn open_input(file: &Path) -> Result<(String, Box<dyn BufRead>)> {
+    if file == Path::new("-") {
+        return Ok(("standard input".to_owned(), Box::new(io::stdin().lock())));
+    }
+    let name = file.to_string_lossy().into_owned();
+    let open = File::open(file).with_context(|| name.clone())?;
+    Ok((name, Box::new(BufReader::new(open))))
 }
 
 /// At most as much of a text as an error shows.
@@ -161,46 +164,25 @@ impl NamedFigures {
     }
 }
 
-/// Predicts the cases and exchanges that are named.
+/// Predictions as text, as JSON, and the loads of links of each.
+#[derive(Default)]
+struct Predictions {
+    shown: Vec<String>,
+    values: Vec<serde_json::Value>,
+    links: Vec<(String, Vec<LinkLoad>)>,
+}
+
+/// Predicts the cases, traces and exchanges that are named.
 fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
-    let desc = model.desc();
-    let network = Network::new(desc, RuntimeEnv::default())?;
-    let mut predictor = SetPredictor::new(&network);
-    if args.any_order {
-        predictor = predictor.any_order();
-    }
-    let (mut shown, mut values, mut links) = (Vec::new(), Vec::new(), Vec::new());
     let named = NamedFigures::parse(args)?;
     let trust = named.trust(model)?;
-    for (nth, (case, text)) in named.cases.iter().enumerate() {
-        let durations = predictor
-            .durations(case)
-            .map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
-        let trust = trust.get(nth);
-        let durations = durations.widened(trust.map_or(1.0, |trust| trust.within));
-        shown.push(predicted::table(case, &durations, trust));
-        values.push(predicted::json(&network, case, &durations, trust));
+    let mut found = Predictions::default();
+    found.add_cases(args, &named, &trust, model.desc())?;
+    if let Some(file) = &args.goal {
+        found.add_trace(file, args.ranks_per_node, model.desc())?;
     }
-    if !named.exchanges.is_empty() {
-        let layer = MessageLayer::new(desc)?;
-        for (nth, (exchange, text)) in named.exchanges.iter().enumerate() {
-            let members = exchange.members();
-            let several = members.iter().any(|m| Some(m.node) != members.first().map(|m| m.node));
-            let outcome = match several || args.links.is_some() {
-                true => layer.time_and_links(exchange),
-                false => layer.time(exchange),
-            };
-            let mut outcome =
-                outcome.map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
-            let few = members.len() <= MAX_TRUST_RANKS;
-            let trust = trust.get(named.cases.len() + nth).filter(|_| few);
-            shown.push(predicted::exchange(exchange, &outcome, trust));
-            values.push(predicted::exchange_json(exchange, &outcome, trust));
-            if args.links.is_some() {
-                links.push((exchange.to_string(), std::mem::take(&mut outcome.links)));
-            }
-        }
-    }
+    found.add_exchanges(args, &named, &trust, model.desc())?;
+    let Predictions { shown, values, links } = found;
     if let Some(file) = &args.links {
         let table = match file.extension().is_some_and(|e| e == "json") {
             true => serde_json::to_string_pretty(&link_loads::json(&links))?,
@@ -216,7 +198,87 @@ fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
     Ok(ExitKind::Fine)
 }
 
-/// Holds the machine against a run.
+impl Predictions {
+    fn add_cases(
+        &mut self,
+        args: &PredictArgs,
+        named: &NamedFigures,
+        trust: &[PredictionTrust],
+        desc: &MachineDesc,
+    ) -> Result<()> {
+        let network = Network::new(desc, RuntimeEnv::default())?;
+        let mut predictor = SetPredictor::new(&network);
+        if args.any_order {
+            predictor = predictor.any_order();
+        }
+        for (nth, (case, text)) in named.cases.iter().enumerate() {
+            let durations = predictor
+                .durations(case)
+                .map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
+            let trust = trust.get(nth);
+            let durations = durations.widened(trust.map_or(1.0, |trust| trust.within));
+            self.shown.push(predicted::table(case, &durations, trust));
+            self.values.push(predicted::json(&network, case, &durations, trust));
+        }
+        Ok(())
+    }
+
+    fn add_exchanges(
+        &mut self,
+        args: &PredictArgs,
+        named: &NamedFigures,
+        trust: &[PredictionTrust],
+        desc: &MachineDesc,
+    ) -> Result<()> {
+        if named.exchanges.is_empty() {
+            return Ok(());
+        }
+        let layer = MessageLayer::new(desc)?;
+        for (nth, (exchange, text)) in named.exchanges.iter().enumerate() {
+            let members = exchange.members();
+            let several = members.iter().any(|m| Some(m.node) != members.first().map(|m| m.node));
+            let outcome = match several || args.links.is_some() {
+                true => layer.time_and_links(exchange),
+                false => layer.time(exchange),
+            };
+            let mut outcome =
+                outcome.map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
+            let few = members.len() <= MAX_TRUST_RANKS;
+            let trust = trust.get(named.cases.len() + nth).filter(|_| few);
+            self.shown.push(predicted::exchange(exchange, &outcome, trust));
+            self.values.push(predicted::exchange_json(exchange, &outcome, trust));
+            if args.links.is_some() {
+                self.links.push((exchange.to_string(), std::mem::take(&mut outcome.links)));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_trace(
+        &mut self,
+        file: &Path,
+        ranks_per_node: Option<u32>,
+        desc: &MachineDesc,
+    ) -> Result<()> {
+        let (name, input) = open_input(file)?;
+        let trace = GoalTrace::read(input).map_err(|e| anyhow!("{name}: {e}"))?;
+        let layer = MessageLayer::new(desc)?;
+        let by = layer.mpi().ok_or_else(|| {
+            anyhow!(
+                "{} describes no MPI: no section [software.cray-mpich] or [software.ucx]",
+                desc.file
+            )
+        })?;
+        let found =
+            layer.time_trace(&trace, by, ranks_per_node).map_err(|why| anyhow!("{name}: {why}"))?;
+        self.shown.push(predicted::trace(&name, &trace, by, &found));
+        self.values.push(predicted::trace_json(&name, &trace, by, &found));
+        self.links.push((name, found.links));
+        Ok(())
+    }
+}
+
+/// Compares the predictions for a machine with a run.
 fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKind> {
     let journal = files::read(run)?;
     let seen = args.only_unseen.iter().map(|run| files::read(run)).collect::<Result<Vec<_>>>()?;
