@@ -14,6 +14,7 @@ pub struct DescVariants {
     file: String,
     table: Table,
     constants: Vec<ModelConstant>,
+    stack: Option<String>,
 }
 
 impl DescVariants {
@@ -27,7 +28,8 @@ impl DescVariants {
             file: file.clone(),
             reason: e.message().to_owned(),
         })?;
-        Ok(Self { file, table, constants: desc.constants().to_vec() })
+        let stack = desc.stack().map(str::to_owned);
+        Ok(Self { file, table, constants: desc.constants().to_vec(), stack })
     }
 
     /// The constants of the description.
@@ -45,7 +47,11 @@ impl DescVariants {
         let mut table = self.table.clone();
         scale_each(&mut table, factor);
         let text = toml::to_string(&table).map_err(|e| error(e.to_string()))?;
-        MachineDesc::parse(&self.file, &text)
+        let desc = MachineDesc::parse(&self.file, &text)?;
+        match &self.stack {
+            Some(stack) => desc.with_stack(stack),
+            None => Ok(desc),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::files;
 use crate::say::{self, out, outln};
 
 pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
-    let model = MachineModel::read(&args.machine)?;
+    let model = MachineModel::read(&args.machine)?.with_stack(args.stack.as_deref())?;
     match &args.against {
         Some(run) => against(args, model.desc(), run),
         None => cases(args, &model),
