@@ -201,17 +201,17 @@ fn staging_overlaps_or_not() {
     let (io, copy) = (done.reading.device.mean().unwrap(), done.reading.copy.mean().unwrap());
     close_to(done.reading.latency.mean().unwrap().0, io.0 + copy.0, 1e-3);
     close_to(done.elapsed.0, 100.0 * (io.0 + copy.0), 1e-3);
-    // The copy alone: a call of 1.5 us, a start of 8 us, 1 MiB at 28.3 GB/s = 37.05 us.
-    close_to(copy.0, 1500.0 + 8000.0 + 1048576.0 / 28.3, 0.01);
+    // The copy alone: a call of 1.5 us, a start of 13.3 us, 1 MiB at 25.5 GB/s = 41.12 us.
+    close_to(copy.0, 1500.0 + 13300.0 + 1048576.0 / 25.5, 0.01);
     assert_eq!(done.reading.calls["hipMemcpyHtoD"].count, 100);
     // Even with 8 in flight, copies that the only thread waits for leave it 1 MiB each
-    // 1.48 + 46.55 us and more, where the drive needs 262: the drive stays the limit.
+    // 1.48 + 55.9 us and more, where the drive needs 262: the drive stays the limit.
     close_to(open(&machine, &case("blocking-pinned", 8)).unwrap().rate(800), 4.0, 0.03);
 }
 
 /// Where copies are the slower stage, they are the limit: eight blocks of 4 KiB at once to a GPU.
-/// Blocking, a thread takes for each 0.2 + 1.28 us of I/O, and for the copy 1.5 + 8 us and 0.145 us of
-/// bytes: 11.1 us. Pipelined its time is 1.48 + 1.5, and the drive's 2 us are less: 2.98 us.
+/// Blocking, a thread takes for each 0.2 + 1.28 us of I/O, and for the copy 1.5 + 13.3 us and 0.161 us of
+/// bytes: 16.4 us. Pipelined its time is 1.48 + 1.5, and the drive's 2 us are less: 2.98 us.
 #[test]
 fn small_blocks_are_bound_by_their_copies() {
     let machine = node(&still());
@@ -221,7 +221,7 @@ fn small_blocks_are_bound_by_their_copies() {
         );
         20_000.0 / open(&machine, &case).unwrap().run(20_000).elapsed.0 * 1e3
     };
-    close_to(rate("blocking-pinned"), 1.0 / 11.127, 0.02);
+    close_to(rate("blocking-pinned"), 1.0 / 16.44, 0.02);
     close_to(rate("pipelined-pinned"), 1.0 / 2.98, 0.05);
 }
 
