@@ -648,6 +648,11 @@ impl<H: MpiHandle> MpiExchange<H> {
         world.unfailed("MPI_Win_free")
     }
 
+    /// Whether it has a collective.
+    pub(super) fn is_collective(&self) -> bool {
+        self.parts.iter().any(|part| part.wire.op.collective().is_some())
+    }
+
     /// The MPI calls of this exchange, for the record.
     pub(super) fn calls(&self) -> Vec<String> {
         let alone = self.parts.len() == 1;

@@ -5,6 +5,7 @@
 //! detected before it is initialised, and checked afterwards by operations with known results.
 
 mod abi;
+mod collective_components;
 mod exchange;
 mod launcher;
 mod one_sided;

@@ -73,6 +73,8 @@ struct LivePort<H: MpiHandle> {
     clock: ClockOrigin,
     /// The transport of messages, if the library reports it.
     carried: Option<String>,
+    /// The components of collectives, if the library reports them.
+    collectives: Option<String>,
     /// Why no further MPI call is made: an error left operations in flight, whose memory is kept.
     broken: Option<String>,
 }
@@ -208,14 +210,19 @@ impl<H: MpiHandle> LivePort<H> {
         let fns = Fns::bind(&candidate.library)?;
         let (version, path) = (candidate.version.clone(), candidate.library.path.clone());
         let world = MpiWorld::begin(fns, constants, version, path)?;
-        let carried = match candidate.abi {
-            MpiAbi::OpenMpi => transport::of_open_mpi(&candidate.library),
+        let several_hosts = world.node.1 < world.size;
+        let (carried, collectives) = match candidate.abi {
+            MpiAbi::OpenMpi => {
+                let choice = transport::of_open_mpi(&candidate.library, several_hosts);
+                (choice.messages, choice.collectives)
+            }
             MpiAbi::Mpich | MpiAbi::Standard => {
-                abi::version_text(&candidate.library).and_then(|text| transport::of_device(&text))
+                let text = abi::version_text(&candidate.library);
+                (text.and_then(|text| transport::of_device(&text)), None)
             }
         };
         let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
-        Ok(Box::new(Self { world, exchanges, next, clock, carried, broken: None }))
+        Ok(Box::new(Self { world, exchanges, next, clock, carried, collectives, broken: None }))
     }
 
     /// An error if an earlier one left operations in flight.
@@ -272,13 +279,6 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
             let f = &self.world.fns;
             let missing = one_sided::missing(f, part).or_else(|| started::missing(f, part));
             sound(part, self.world.rank, self.world.size, missing)?;
-            let lone = matches!(
-                part.wire.op,
-                WireOp::Overlapped { .. }
-                    | WireOp::PersistentPing
-                    | WireOp::PersistentSend { .. }
-                    | WireOp::PersistentGroup { .. }
-            );
             let env = |name: &str| std::env::var(name).ok();
             let unfit = part
                 .wire
@@ -287,6 +287,13 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
             if let Some((why, way_out)) = unfit {
                 return Err(refused(part, why).or_try(way_out));
             }
+            let lone = matches!(
+                part.wire.op,
+                WireOp::Overlapped { .. }
+                    | WireOp::PersistentPing
+                    | WireOp::PersistentSend { .. }
+                    | WireOp::PersistentGroup { .. }
+            );
             if lone && parts.len() > 1 {
                 let why = "started and persistent operations are measured one at a time";
                 return Err(refused(part, why));
@@ -336,7 +343,10 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
         let chosen = chosen();
         let with = if chosen.is_empty() { String::new() } else { format!(" with {chosen}") };
         let carried = self.carried.as_deref().unwrap_or("transport not reported");
-        format!("{}: {calls}{with}; {carried}", self.world.version)
+        let is_collective = self.exchanges.get(&id.0).is_some_and(MpiExchange::is_collective);
+        let by = self.collectives.as_ref().filter(|_| is_collective);
+        let by = by.map(|text| format!("; {text}")).unwrap_or_default();
+        format!("{}: {calls}{with}; {carried}{by}", self.world.version)
     }
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {

@@ -9,6 +9,7 @@ use pathline_dylib::{
 };
 
 use super::abi::{MpiAbi, MpiFamily, known_as, version_text};
+use super::collective_components::ucc_note_of;
 use super::launcher::LaunchedRank;
 
 /// A file or folder that replaces the search.
@@ -258,7 +259,11 @@ pub fn mpi_launchers() -> Option<(PathBuf, Vec<PathBuf>)> {
 pub fn mpi_library(asked: Option<&Path>) -> LibraryReport {
     let env = |name: &str| std::env::var(name).ok();
     let launched = super::launched(&env);
-    ProcessPlace { launched: launched.as_ref(), env: &env }.find(asked).1
+    let (candidate, mut report) =
+        ProcessPlace { launched: launched.as_ref(), env: &env }.find(asked);
+    let open_mpi = candidate.filter(|found| found.family == MpiFamily::OpenMpi);
+    report.notes.extend(open_mpi.map(|found| ucc_note_of(&found.library)));
+    report
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use pathline_dylib::SharedLibrary;
 
+use super::collective_components;
+
 /// The header of an Open MPI component: three version numbers, the project, three numbers of its
 /// version, the kind, three numbers of its version, the name. Source: Open MPI, opal/mca/mca.h,
 /// `mca_base_component_2_1_0_t`, the same in 4.1 and 5.0.
@@ -34,10 +36,32 @@ pub(super) fn of_device(version: &str) -> Option<String> {
     (!device.is_empty()).then(|| format!("device {device}"))
 }
 
-/// The choice of Open MPI: `pml ob1 over one of btl self, tcp, vader`. Valid after `MPI_Init`.
-pub(super) fn of_open_mpi(library: &SharedLibrary) -> Option<String> {
-    let pml = messages(library)?;
-    let open = components(&variables(library).unwrap_or_default());
+/// What Open MPI chose for messages and for collectives.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct OpenMpiChoice {
+    /// `pml ob1 over one of btl self, tcp, vader`.
+    pub(super) messages: Option<String>,
+    /// `coll tuned (30), basic (10)`.
+    pub(super) collectives: Option<String>,
+}
+
+/// The choice of Open MPI. Valid after `MPI_Init`.
+pub(super) fn of_open_mpi(library: &SharedLibrary, several_hosts: bool) -> OpenMpiChoice {
+    let variables = variables(library).unwrap_or_default();
+    let names: Vec<String> = variables.iter().map(|(name, _)| name.clone()).collect();
+    let pml = messages(library);
+    // Other libraries may have variables of such names.
+    let settings = || -> Vec<(String, i64)> {
+        variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    };
+    let collectives =
+        pml.as_ref().and_then(|_| collective_components::describe(&settings(), several_hosts));
+    OpenMpiChoice { messages: pml.map(|pml| messages_text(&pml, &names)), collectives }
+}
+
+/// The messaging component with what is open under it.
+fn messages_text(pml: &str, variables: &[String]) -> String {
+    let open = components(variables);
     // `cm` sends by one MTL; BTLs that remain open next to it carry nothing.
     let below = if pml == "cm" { "mtl" } else { "btl" };
     let of = |kind: &str| -> Vec<&str> {
@@ -52,7 +76,7 @@ pub(super) fn of_open_mpi(library: &SharedLibrary) -> Option<String> {
     if pml == "ob1" && !copies.is_empty() {
         text.push_str(&format!(", single copies by {}", copies.join(" or ")));
     }
-    Some(text)
+    text
 }
 
 /// The component that Open MPI sends messages by.
@@ -93,8 +117,8 @@ fn components(variables: &[String]) -> BTreeSet<(String, String)> {
     found
 }
 
-/// The names of all valid control variables.
-fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
+/// The names of all valid control variables, with the values of those that decide on collectives.
+fn variables(library: &SharedLibrary) -> Option<Vec<(String, Option<i64>)>> {
     type ToolInitFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
     type ToolCountFn = unsafe extern "C" fn(*mut c_int) -> c_int;
     type ToolEndFn = unsafe extern "C" fn() -> c_int;
@@ -128,12 +152,13 @@ fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
         }
         let _ = count(&raw mut all);
     }
-    let mut names = Vec::new();
+    let values = ValueCalls::find(library);
+    let mut found = Vec::new();
     for nth in 0..all {
         let mut name = [0_u8; 256];
         let (mut length, mut none) = (name.len() as c_int, 0);
         let (mut verbosity, mut bind, mut scope) = (0, 0, 0);
-        let (mut datatype, mut values) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut datatype, mut names) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the name has room for `length` bytes; no description is asked for, by a length of
         // 0; numbers and handles live through the call.
         let code = unsafe {
@@ -143,7 +168,7 @@ fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
                 &raw mut length,
                 &raw mut verbosity,
                 &raw mut datatype,
-                &raw mut values,
+                &raw mut names,
                 std::ptr::null_mut(),
                 &raw mut none,
                 &raw mut bind,
@@ -152,11 +177,62 @@ fn variables(library: &SharedLibrary) -> Option<Vec<String>> {
         };
         let text = name.split(|&b| b == 0).next().unwrap_or_default();
         // A variable of a closed component has a number and is not valid.
-        names.extend((code == 0).then(|| String::from_utf8_lossy(text).into_owned()));
+        if code == 0 {
+            let name = String::from_utf8_lossy(text).into_owned();
+            let wanted = collective_components::is_setting(&name);
+            let value = values.as_ref().filter(|_| wanted).and_then(|calls| calls.read(nth));
+            found.push((name, value));
+        }
     }
     // SAFETY: begun above, ended once.
     unsafe { end() };
-    Some(names)
+    Some(found)
+}
+
+/// The calls that read a control variable.
+struct ValueCalls {
+    alloc: unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int,
+    read: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+    free: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+}
+
+impl ValueCalls {
+    fn find(library: &SharedLibrary) -> Option<Self> {
+        type AllocFn =
+            unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
+        type ReadFn = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+        type FreeFn = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+        let find = |name: &str| library.symbol(name).map(std::ptr::NonNull::as_ptr);
+        // SAFETY: the MPI standard fixes these signatures; handles of Open MPI are pointers.
+        unsafe {
+            Some(Self {
+                alloc: std::mem::transmute::<*mut c_void, AllocFn>(find(
+                    "MPI_T_cvar_handle_alloc",
+                )?),
+                read: std::mem::transmute::<*mut c_void, ReadFn>(find("MPI_T_cvar_read")?),
+                free: std::mem::transmute::<*mut c_void, FreeFn>(find("MPI_T_cvar_handle_free")?),
+            })
+        }
+    }
+
+    /// The value of an integer or a boolean, which are at most 8 bytes long.
+    fn read(&self, nth: c_int) -> Option<i64> {
+        let (mut handle, mut count) = (std::ptr::null_mut(), 0);
+        let mut value = [0_u8; 64];
+        // SAFETY: the variable is bound to no object; the value has room for the one element that is
+        // accepted, and texts, which have more, are not read. The handle is freed once.
+        let code = unsafe {
+            if (self.alloc)(nth, std::ptr::null_mut(), &raw mut handle, &raw mut count) != 0 {
+                return None;
+            }
+            let code = if count == 1 { (self.read)(handle, value.as_mut_ptr().cast()) } else { 1 };
+            (self.free)(&raw mut handle);
+            code
+        };
+        // Priorities and switches are of 4 bytes; those of 1 byte leave the others 0.
+        let [a, b, c, d, ..] = value;
+        (code == 0).then(|| i64::from(i32::from_ne_bytes([a, b, c, d])))
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +263,7 @@ mod tests {
     #[test]
     fn a_library_other_than_open_mpi_gives_nothing() {
         let libc = SharedLibrary::open(std::path::Path::new("libc.so.6")).unwrap();
-        assert_eq!(of_open_mpi(&libc), None);
+        assert_eq!(of_open_mpi(&libc, false), OpenMpiChoice::default());
         assert_eq!(variables(&libc), None);
     }
 }

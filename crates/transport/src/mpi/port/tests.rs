@@ -129,7 +129,8 @@ fn world(of: Library) -> MpiWorld<c_int> {
 
 fn port(of: Library) -> LivePort<c_int> {
     let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
-    LivePort { world: world(of), exchanges, next, clock, carried: None, broken: None }
+    let (carried, collectives, broken) = (None, None, None);
+    LivePort { world: world(of), exchanges, next, clock, carried, collectives, broken }
 }
 
 /// Four messages in each direction between rank 0, this process, and rank 1.
