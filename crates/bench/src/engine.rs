@@ -320,6 +320,7 @@ impl<'a> CaseEngine<'a> {
         case.open_series();
         for (nth, series) in case.series.iter_mut().enumerate() {
             series.huge_share = self.pool.huge_share(&series.flow, nth);
+            series.pages = self.pool.page_domains(&series.flow, nth);
         }
         if let Some(earlier) = self.carried.get(&entry.case) {
             case.carry(earlier);
@@ -730,7 +731,8 @@ impl RunningCase<'_> {
             self.written_visits = first.visits.len();
             for (new, old) in self.series.iter_mut().zip(&earlier.series) {
                 let cpus = old.cpus.union(&new.cpus);
-                *new = FlowSeries { cpus, huge_share: new.huge_share, ..old.clone() };
+                let (huge_share, pages) = (new.huge_share, std::mem::take(&mut new.pages));
+                *new = FlowSeries { cpus, huge_share, pages, ..old.clone() };
             }
         }
     }

@@ -42,6 +42,8 @@ struct PooledBuffer<'m> {
     batch: u64,
     /// Bytes in huge pages after the fill, where it requested them and the kernel reports it.
     huge: Option<Bytes>,
+    /// Its pages by NUMA domain, where the runtime chose it.
+    pages: BTreeMap<u32, u64>,
 }
 
 /// Buffers of past and present cases, kept while memory is left: page-locking a buffer takes longer
@@ -129,7 +131,10 @@ impl<'m> BufferPool<'m> {
         // The kernel grants huge pages as memory is first written, or silently none.
         let asked = key.place.mem == MemKind::Huge && key.place.unit.numa().is_some();
         let huge = asked.then(|| self.machine.host.huge_bytes(buffer.address())).flatten();
-        let pooled = PooledBuffer { buffer: Rc::clone(&buffer), batch: self.batch, huge };
+        let placed = key.place.mem == MemKind::PinnedDefault;
+        let pages = placed.then(|| self.machine.host.page_domains(buffer.address(), key.bytes));
+        let pages = pages.flatten().unwrap_or_default();
+        let pooled = PooledBuffer { buffer: Rc::clone(&buffer), batch: self.batch, huge, pages };
         self.buffers.insert(key, pooled);
         Ok(buffer)
     }
@@ -145,6 +150,18 @@ impl<'m> BufferPool<'m> {
         });
         let (granted, asked) = known.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         (granted < asked).then(|| granted as f64 / asked as f64)
+    }
+
+    /// Pages of the memory of a flow whose domain the runtime chose, by the domain where they lie.
+    pub(crate) fn page_domains(&self, flow: &Flow, nth: usize) -> BTreeMap<u32, u64> {
+        let mut found = BTreeMap::new();
+        for key in [source(flow, nth), destination(flow, nth)].into_iter().flatten() {
+            let pages = self.buffers.get(&key).map(|pooled| &pooled.pages);
+            for (domain, count) in pages.into_iter().flatten() {
+                *found.entry(*domain).or_default() += count;
+            }
+        }
+        found
     }
 }
 

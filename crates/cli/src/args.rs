@@ -178,7 +178,7 @@ pub(crate) struct SelectArgs {
     /// A case text, or a flow with wildcards such as 'gpu0.* > gpu*.vram by dma'. Movers: dma (copy
     /// engine), blit (copy kernel of the runtime), kernel, cpu, migrate, staged, batch, call; between
     /// processes mpi, ccl (NCCL, RCCL), ucx, shm, cma, xpmem; files uring, aio, sync, gds. Memory: vram,
-    /// vram-fine, pinned, pinned-nc, pinned-wc, registered, paged, huge, managed, reg (none).
+    /// vram-fine, pinned, pinned-nc, pinned-wc, pinned-default, registered, paged, huge, managed, reg (none).
     /// `pathline case TEXT` explains a text.
     #[arg(long, short, value_name = "CASE")]
     pub(crate) case: Vec<CasePattern>,

@@ -47,6 +47,7 @@ impl HostPathKind {
                 MemKind::Pinned
                     | MemKind::PinnedNonCoherent
                     | MemKind::PinnedWc
+                    | MemKind::PinnedDefault
                     | MemKind::Registered
                     | MemKind::RegisteredHuge
             )

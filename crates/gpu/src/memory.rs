@@ -176,6 +176,12 @@ impl GpuDriver {
                 self.near_any_gpu(numa)?;
                 self.pinned_on(numa, bytes.0, place.mem, &thing())?
             }
+            // Neither a policy of the thread nor a flag of the call: the runtime decides, for the GPU
+            // of that domain.
+            (Unit::Numa(numa), MemKind::PinnedDefault) => {
+                self.near_any_gpu(numa)?;
+                self.pinned(bytes.0, place.mem, false, &thing())?
+            }
             (Unit::Gpu(_), MemKind::Managed) | (Unit::Numa(_), MemKind::Managed) => {
                 self.managed(place, bytes)?
             }
@@ -343,7 +349,10 @@ impl GpuDriver {
         self.blocks.borrow_mut().0.remove(&address);
         let thing = format!("{} at {}", Bytes(block.bytes), block.place);
         match block.place.mem {
-            MemKind::Pinned | MemKind::PinnedWc | MemKind::PinnedNonCoherent => {
+            MemKind::Pinned
+            | MemKind::PinnedWc
+            | MemKind::PinnedNonCoherent
+            | MemKind::PinnedDefault => {
                 call!(self, host_free, thing, address)
             }
             _ => call!(self, mem_free, thing, address),

@@ -1,5 +1,7 @@
 //! The host's memory, and the threads that copy it.
 
+use std::collections::BTreeMap;
+
 use pathline_schema::{Bytes, Conditions, CpuHow, CpuSet, CpuWork, MemKind, Ns, RunNote};
 
 use crate::{CallError, CallResult, GateId, MemoryRegistrar};
@@ -68,6 +70,9 @@ pub trait Host {
     fn discard(&self, address: u64) -> CallResult<()>;
     /// Bytes of a buffer in huge pages. `None` if unknown.
     fn huge_bytes(&self, address: u64) -> Option<Bytes>;
+    /// Pages of a range of this process by the NUMA domain where they lie, of up to 256 that are looked
+    /// at; `None` where the kernel does not say.
+    fn page_domains(&self, address: u64, bytes: Bytes) -> Option<BTreeMap<u32, u64>>;
     /// Writes the pattern `seed` (see [`crate::pattern`]), counted from `address`, which may lie
     /// anywhere inside a buffer. `chain` writes a random cycle of dependent pointers instead, one
     /// in each 128 B.

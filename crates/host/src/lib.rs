@@ -15,6 +15,7 @@ mod live_host;
 pub mod loops;
 mod machine_load;
 pub mod memory;
+mod page_domains;
 pub mod pattern;
 pub mod round_pool;
 pub mod spread;

@@ -18,6 +18,7 @@ use crate::conditions::ConditionProbe;
 use crate::gate::ThreadBarrier;
 use crate::gate_table::GateTable;
 use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
+use crate::page_domains;
 use crate::stored_check::StoredSpan;
 use crate::team::{PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
 use crate::{chase, cpus, loops, round_pool, spread, stored_check, thread_clock};
@@ -322,6 +323,10 @@ impl Host for LiveHost {
 
     fn huge_bytes(&self, address: u64) -> Option<Bytes> {
         self.memory.huge_bytes(address)
+    }
+
+    fn page_domains(&self, address: u64, bytes: Bytes) -> Option<BTreeMap<u32, u64>> {
+        page_domains::page_domains(address, bytes)
     }
 
     fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {

@@ -81,6 +81,9 @@ pub enum MemKind {
     PinnedNonCoherent,
     /// Page-locked, write-combined host memory.
     PinnedWc,
+    /// Page-locked host memory whose NUMA domain the runtime chooses. The unit is the domain next to
+    /// the GPU that asks for it; [`crate::FlowSeries::pages`] has where it lies.
+    PinnedDefault,
     /// Pageable memory, page-locked afterwards by registration.
     Registered,
     /// Pageable memory in huge pages, as far as the system grants them, page-locked afterwards.
@@ -99,7 +102,7 @@ pub enum MemKind {
 
 words!(MemKind, "memory kind", {
     Vram => "vram", VramFine => "vram-fine", Pinned => "pinned", PinnedNonCoherent => "pinned-nc",
-    PinnedWc => "pinned-wc", Registered => "registered",
+    PinnedWc => "pinned-wc", PinnedDefault => "pinned-default", Registered => "registered",
     RegisteredHuge => "registered-huge", Paged => "paged", Huge => "huge",
     Managed => "managed", Reg => "reg", File => "file",
 });

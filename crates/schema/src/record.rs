@@ -217,6 +217,10 @@ pub struct FlowSeries {
     /// is, where the kernel does not say, and in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_share: Option<f64>,
+    /// Pages of its `pinned-default` memory by the NUMA domain where they lie, of up to 256 that were
+    /// looked at. Absent without such memory, where the kernel does not say, and in older journals.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pages: BTreeMap<u32, u64>,
     /// Repetitions of the operation in one sample.
     pub reps: u64,
     /// Dependent steps in one sample: loads of a chain, pages touched, else operations.
@@ -262,6 +266,7 @@ impl FlowSeries {
             engine: String::new(),
             cpus: CpuSet::default(),
             huge_share: None,
+            pages: BTreeMap::new(),
             reps: 1,
             steps: 1,
             moved_bytes: Bytes(0),

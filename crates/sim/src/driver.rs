@@ -339,7 +339,10 @@ impl Driver for SimDriver {
         let grains = world.topology.any_gpu(|caps| caps.memory_grains);
         let gives = match (place.unit, place.mem) {
             (Unit::Gpu(_), MemKind::Vram | MemKind::Managed) => true,
-            (Unit::Numa(_), MemKind::Pinned | MemKind::PinnedWc | MemKind::Managed) => true,
+            (
+                Unit::Numa(_),
+                MemKind::Pinned | MemKind::PinnedWc | MemKind::PinnedDefault | MemKind::Managed,
+            ) => true,
             (Unit::Gpu(_), MemKind::VramFine) | (Unit::Numa(_), MemKind::PinnedNonCoherent) => {
                 grains
             }

@@ -1,6 +1,7 @@
 //! The host of a simulated machine: its memory and its threads.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, GateId, Host, HostDomain, TeamId, TeamResult, TeamWork};
@@ -187,6 +188,13 @@ impl Host for SimHost {
         let backed = buffer.bytes - buffer.unbacked(0, buffer.bytes);
         let whole = backed.next_multiple_of(page(&world, MemKind::Huge));
         Some(Bytes(if buffer.place.mem == MemKind::Huge { whole } else { 0 }))
+    }
+
+    fn page_domains(&self, address: u64, bytes: Bytes) -> Option<BTreeMap<u32, u64>> {
+        let world = self.world.borrow();
+        let place = world.memory.buffer(address)?.place;
+        let home = world.faults.page_home(place).unit.numa()?;
+        Some(BTreeMap::from([(home, bytes.0.div_ceil(4096).clamp(1, 256))]))
     }
 
     fn fill(&self, address: u64, bytes: Bytes, seed: u64, chain: bool) -> CallResult<()> {

@@ -32,18 +32,20 @@ impl ActingFaults {
 
     /// The flow between the places where its memory really lies.
     pub(crate) fn on_pages(&self, flow: Flow) -> Flow {
-        let moved = |place: Place| {
-            let home = self.all.iter().find_map(|fault| match (fault.element, fault.effect) {
-                (FaultElement::Numa(numa), FaultEffect::Numa { pages_on })
-                    if place.unit == Unit::Numa(numa) && place.mem != MemKind::Reg =>
-                {
-                    Some(pages_on)
-                }
-                _ => None,
-            });
-            home.map_or(place, |numa| Place { unit: Unit::Numa(numa), ..place })
-        };
-        Flow { src: moved(flow.src), dst: moved(flow.dst), ..flow }
+        Flow { src: self.page_home(flow.src), dst: self.page_home(flow.dst), ..flow }
+    }
+
+    /// Where memory of a place really lies.
+    pub(crate) fn page_home(&self, place: Place) -> Place {
+        let home = self.all.iter().find_map(|fault| match (fault.element, fault.effect) {
+            (FaultElement::Numa(numa), FaultEffect::Numa { pages_on })
+                if place.unit == Unit::Numa(numa) && place.mem != MemKind::Reg =>
+            {
+                Some(pages_on)
+            }
+            _ => None,
+        });
+        home.map_or(place, |numa| Place { unit: Unit::Numa(numa), ..place })
     }
 
     /// The bundles that flap and are slow at an instant, ns.

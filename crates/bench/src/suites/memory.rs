@@ -133,7 +133,8 @@ pub(super) fn registration(scope: &PlanScope<'_>) -> Vec<Case> {
 
 /// Pinned memory of every NUMA domain and every GPU, in and out by the copy engine. For the first
 /// GPU also pageable memory that was placed by page and page-locked afterwards: the other method to
-/// get pinned memory in a chosen domain.
+/// get pinned memory in a chosen domain. And pinned memory whose domain the runtime chooses for each
+/// GPU, as programs get it that ask for nothing.
 pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
     let mut cases = Vec::new();
     let domains = || topology.numa.iter().map(|d| d.id);
@@ -153,6 +154,10 @@ pub(super) fn numa_gpu(topology: &Topology) -> Vec<Case> {
     if let Some(first) = gpus().next().filter(|_| topology.numa.len() > 1) {
         for inward in [true, false] {
             cases.extend(domains().map(|d| case(d, first, MemKind::Registered, inward)));
+        }
+        for inward in [true, false] {
+            let chosen = |g| case(home(topology, g), g, MemKind::PinnedDefault, inward);
+            cases.extend(gpus().map(chosen));
         }
     }
     cases

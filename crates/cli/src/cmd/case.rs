@@ -117,6 +117,7 @@ fn explain_place(place: &Place) -> String {
         MemKind::Pinned => "pinned host memory (hipHostMalloc, cudaHostAlloc)",
         MemKind::PinnedNonCoherent => "pinned host memory, non-coherent",
         MemKind::PinnedWc => "pinned host memory, write-combined",
+        MemKind::PinnedDefault => "pinned host memory whose NUMA domain the runtime chooses",
         MemKind::Registered => "host memory, registered later (hipHostRegister, cudaHostRegister)",
         MemKind::RegisteredHuge => "host memory of huge pages, registered later",
         MemKind::Paged => "pageable host memory (malloc)",

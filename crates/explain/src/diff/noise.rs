@@ -123,6 +123,7 @@ fn memory_kind(flow: &Flow) -> (u8, &'static str) {
         MemKind::Pinned
         | MemKind::PinnedNonCoherent
         | MemKind::PinnedWc
+        | MemKind::PinnedDefault
         | MemKind::Registered
         | MemKind::RegisteredHuge => (3, "pinned"),
         MemKind::Vram | MemKind::VramFine | MemKind::Reg if staged => (3, "pinned"),

@@ -422,6 +422,7 @@ pub fn mem_words(mem: MemKind) -> &'static str {
         MemKind::PinnedWc => "pinned write-combined",
         MemKind::Registered => "registered",
         MemKind::RegisteredHuge => "registered huge-page",
+        MemKind::PinnedDefault => "pinned where the runtime places it",
         MemKind::Paged => "pageable",
         MemKind::Huge => "huge-page",
         MemKind::Managed => "managed",

@@ -2,6 +2,7 @@
 
 use pathline_schema::{Flow, MemKind, Mover, SuiteId};
 
+use super::sent_flows::samples;
 use super::{
     BetterWhen, Figure, FigureBody, SuiteFindings, extremes, grid, is_host, shares, sorted, values,
 };
@@ -59,17 +60,33 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
     let first = paths.iter().find(|w| w.mem == MemKind::Registered).map(|w| w.gpu);
     let mut cols: Vec<(u32, MemKind)> = gpus.iter().map(|&g| (g, MemKind::Pinned)).collect();
     cols.extend(first.map(|g| (g, MemKind::Registered)));
-    let cell = |domain: u32, (gpu, mem): (u32, MemKind)| {
-        let found =
-            paths.iter().find(|w| (w.domain, w.gpu, w.mem, w.inward) == (domain, gpu, mem, inward));
+    // The last row is memory whose domain the runtime chose.
+    let placed = |gpu: u32| {
+        let of =
+            |w: &&DomainCopy| (w.gpu, w.mem, w.inward) == (gpu, MemKind::PinnedDefault, inward);
+        paths.iter().find(of)
+    };
+    let cell = |domain: Option<u32>, (gpu, mem): (u32, MemKind)| {
+        let found = match domain {
+            Some(domain) => paths
+                .iter()
+                .find(|w| (w.domain, w.gpu, w.mem, w.inward) == (domain, gpu, mem, inward)),
+            None => placed(gpu).filter(|_| mem == MemKind::Pinned),
+        };
         found.map(|w| run.cell(w.entry, CaseQuantity::Payload)).unwrap_or_default()
     };
+    let mut rows: Vec<Option<u32>> = domains.iter().copied().map(Some).collect();
+    let homes: Vec<String> =
+        gpus.iter().filter_map(|&g| Some((g, placed(g)?))).filter_map(found_in).collect();
+    if gpus.iter().any(|&g| placed(g).is_some()) {
+        rows.push(None);
+    }
     let matrix = grid(
-        ("domain", domains),
+        ("domain", &rows),
         ("GPU", &cols),
         ("GB/s", BetterWhen::Higher),
         (
-            |d: u32| d.to_string(),
+            |d: Option<u32>| d.map_or_else(|| "by runtime".to_owned(), |d| d.to_string()),
             |(g, mem): (u32, MemKind)| match mem {
                 MemKind::Registered => format!("{g} reg."),
                 _ => g.to_string(),
@@ -93,8 +110,14 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
     } else {
         ("numa-gpu-out", "Every GPU to pinned memory of every NUMA domain")
     };
+    let homes = match homes.is_empty() {
+        true => String::new(),
+        false => {
+            format!(" Without a request the runtime puts pinned memory {}.", fmt::list(&homes))
+        }
+    };
     let finding = format!(
-        "{} GB/s{}.{}{registered}",
+        "{} GB/s{}.{}{registered}{homes}",
         fmt::range(low, high),
         shares(cells()),
         losses(cells())
@@ -107,6 +130,18 @@ fn figure(run: &RunView, paths: &[DomainCopy], domains: &[u32], inward: bool) ->
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),
     })
+}
+
+/// Where the runtime put the memory for a GPU: `of gpu0 in numa3`; of several domains with shares.
+fn found_in((gpu, copy): (u32, &DomainCopy)) -> Option<String> {
+    let pages = &samples(copy.entry).first()?.pages;
+    let all: u64 = pages.values().sum();
+    let part = |(domain, count): (&u32, &u64)| match *count == all {
+        true => format!("numa{domain}"),
+        false => format!("numa{domain} ({})", fmt::percent(*count as f64 / all as f64)),
+    };
+    let list: Vec<String> = pages.iter().map(part).collect();
+    (all > 0).then(|| format!("of gpu{gpu} in {}", fmt::list(&list)))
 }
 
 /// The greatest loss with memory of a remote domain.

@@ -94,6 +94,7 @@ fn check_place(net: &NodeGraph, place: Place, by: Mover) -> Result<(), NoPath> {
         MemKind::Pinned
         | MemKind::PinnedNonCoherent
         | MemKind::PinnedWc
+        | MemKind::PinnedDefault
         | MemKind::Registered
         | MemKind::RegisteredHuge
         | MemKind::Paged

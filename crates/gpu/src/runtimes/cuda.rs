@@ -381,7 +381,7 @@ impl RuntimeApi for CudaApi {
     }
     fn host_flags(&self, mem: MemKind, _: bool) -> Result<u32, &'static str> {
         match mem {
-            MemKind::Pinned => Ok(PORTABLE | MAPPED),
+            MemKind::Pinned | MemKind::PinnedDefault => Ok(PORTABLE | MAPPED),
             MemKind::PinnedWc => Ok(PORTABLE | MAPPED | WRITE_COMBINED),
             MemKind::PinnedNonCoherent => {
                 Err("CUDA's pinned memory is always coherent; numaN.pinned measures it")

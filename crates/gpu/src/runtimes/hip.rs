@@ -512,7 +512,7 @@ fn hsa_export() -> Option<ExportCall> {
 /// Flags of hipHostMalloc for a kind of memory.
 fn host_flags(mem: MemKind, bound: bool) -> Result<u32, &'static str> {
     let flags = match mem {
-        MemKind::Pinned => PORTABLE | COHERENT,
+        MemKind::Pinned | MemKind::PinnedDefault => PORTABLE | COHERENT,
         MemKind::PinnedNonCoherent => PORTABLE | NON_COHERENT,
         MemKind::PinnedWc => PORTABLE | WRITE_COMBINED | COHERENT,
         _ => return Err("HIP has no such memory there"),

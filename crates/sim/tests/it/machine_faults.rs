@@ -103,6 +103,15 @@ fn pages_on_the_other_socket_cross_the_link_between_them() {
     let rate = BYTES.as_f64() / far;
     assert!(far > 4.0 * near, "{near} {far}");
     assert!((9.0..=9.6).contains(&rate), "{rate} GB/s of 9.6");
+    // Memory that the runtime places lies where the model puts it, and its pages say so.
+    let found = |faults: &str| {
+        let machine = machine(faults, 1);
+        let placed = Place::new(Unit::Numa(0), MemKind::PinnedDefault);
+        let buffer = machine.buffer(placed, BYTES).unwrap();
+        machine.host.page_domains(buffer.address(), BYTES).unwrap()
+    };
+    assert_eq!(found(slow), [(0, 256)].into());
+    assert_eq!(found(&remote), [(1, 256)].into());
 }
 
 #[test]
