@@ -16,6 +16,7 @@ mod metadata;
 mod mpi_switches;
 pub mod numa_gpu;
 mod overhead;
+mod observed_engine;
 pub mod overlap;
 pub mod pairs;
 mod partner_panels;

@@ -3,7 +3,8 @@
 use pathline_schema::{CopyAgent, Flow, KernelOp, Mover, SuiteId};
 
 use super::{
-    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, is_host, mover_words, values,
+    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, grid, is_host, mover_words,
+    observed_engine, values,
 };
 use crate::fmt;
 use crate::run::{RunEntry, RunView};
@@ -29,10 +30,15 @@ fn is_work(flow: &Flow) -> bool {
     op.is_some_and(|op| op != KernelOp::Copy)
 }
 
+/// Whether a kernel computes and uses no memory.
+pub(super) fn is_compute(flow: &Flow) -> bool {
+    matches!(flow.by, Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma)
+}
+
 /// Name of the kernel: `compute`, `triad`.
 pub fn work_label(flow: &Flow) -> String {
     match flow.by {
-        Mover::Kernel { variant, .. } if variant.op == KernelOp::Fma => "compute".into(),
+        Mover::Kernel { .. } if is_compute(flow) => "compute".into(),
         Mover::Kernel { variant, .. } => variant.op.word().into(),
         by => by.kind().into(),
     }
@@ -66,10 +72,13 @@ pub fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let kept = kept(run);
     let sentence = sentence(&kept, run.simulated().is_some());
-    SuiteFindings::new(figure(run, &kept, sentence.clone()), [sentence])
+    let label = |copy: &Flow| copy_label(copy, copy.by.kind());
+    let observed = observed_engine::sentence(&kept, &label);
+    let finding: Vec<String> = sentence.iter().cloned().chain(observed).collect();
+    SuiteFindings::new(figure(run, &kept, finding.join(" ")), [sentence])
 }
 
-fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Option<Figure> {
+fn figure(run: &RunView, kept: &[OverlapCell], finding: String) -> Option<Figure> {
     let mut copies: Vec<(&Flow, String)> = Vec::new();
     let mut works: Vec<&Flow> = Vec::new();
     for pair in kept.iter().filter(|b| b.of_copy) {
@@ -104,7 +113,7 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: Option<String>) -> Optio
         id: SUITE.into(),
         suite: SUITE.into(),
         title: "Copies during kernels of the same GPU: what each keeps of its rate".into(),
-        finding: finding.unwrap_or_default(),
+        finding,
         command: run.command(SUITE, ""),
         body: FigureBody::Matrix(matrix),
     })

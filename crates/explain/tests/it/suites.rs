@@ -145,10 +145,24 @@ fn a_far_domain_is_named_where_it_is_slower() {
         "at least 50 % of the rate: into gpu0 28.0 GB/s at home, 14.0 GB/s with numa0"
     ));
     outcomes[0] = into(0, 28.0);
-    let even = run_report::build(&run(outcomes), None);
+    let even = run_report::build(&run(outcomes.clone()), None);
     assert!(has_sentence(&even, "every NUMA domain is as fast for every GPU: 28.0 GB/s"));
     let FigureBody::Matrix(m) = &figure(&even, "numa-gpu-in").body else { panic!() };
     assert_eq!((m.rows.len(), m.cols.len()), (4, 1));
+    // 192 of 256 pages that the runtime placed are at home.
+    let mut placed =
+        at_rate("numa-gpu", "numa3.pinned-default > gpu0.vram by dma@gpu0 x 256MiB", 25.0);
+    if let CaseOutcome::Measured(m) = &mut placed {
+        m.series[0].pages = [(1, 64), (3, 192)].into();
+    }
+    outcomes.push(placed);
+    let report = run_report::build(&run(outcomes), None);
+    let shown = figure(&report, "numa-gpu-in");
+    let FigureBody::Matrix(m) = &shown.body else { panic!() };
+    assert_eq!(m.rows.last().map(String::as_str), Some("by runtime"));
+    close(m.cells[4][0].value, 25.0);
+    let text = "the runtime puts pinned memory of gpu0 in numa1 (25 %) and numa3 (75 %).";
+    assert!(shown.finding.contains(text), "{}", shown.finding);
 }
 
 #[test]
@@ -227,4 +241,43 @@ fn sharing_host_paths_are_named() {
         bar(figure(&report, "concurrent"), "2 to 4 copies with the host, the median of 1").value,
         32.0,
     );
+}
+
+/// Next to compute a copy kernel keeps 60 % and leaves compute 80 %: 40 % is what a kernel's copy costs.
+/// The runtime's copy costs 1 %, a quarter of that at most: an engine's; or 40 %: a kernel's.
+#[test]
+fn a_kernel_on_all_units_shows_what_carried_a_copy() {
+    let compute = "gpu0.reg > gpu0.reg by kernel@gpu0[fma-w4-u8-b256-g4sm] x 256MiB";
+    let kernel = "gpu0.vram > gpu1.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 256MiB";
+    let dma = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
+    let finding = |dma_next_to_it: f64, kernel_next_to_it: f64| {
+        let rate = |case: &str, rate: f64| at_rate("overlap", case, rate);
+        let during = |case: &str, other: &str| format!("{case} while {other}");
+        let outcomes = vec![
+            rate(compute, 10.0),
+            rate(kernel, 100.0),
+            rate(dma, 50.0),
+            rate(&during(kernel, compute), kernel_next_to_it),
+            rate(&during(compute, kernel), 8.0),
+            rate(&during(dma, compute), dma_next_to_it),
+            rate(&during(compute, dma), 9.9),
+        ];
+        let report = run_report::build(&run([outcomes, filler()].concat()), None);
+        figure(&report, "overlap").finding.clone()
+    };
+    let engine = finding(50.0, 60.0);
+    assert!(
+        engine.contains("Next to compute on all units, an engine carried gpu0 to gpu1"),
+        "{engine}"
+    );
+    assert!(!engine.contains("say otherwise"), "{engine}");
+    // The record says engine.
+    let by_kernel = finding(30.0, 60.0);
+    assert!(by_kernel.contains("Next to compute on all units, a kernel carried"), "{by_kernel}");
+    assert!(by_kernel.contains("say otherwise of gpu0 to gpu1"), "{by_kernel}");
+    // 14 of 40 % are neither.
+    let neither = finding(43.0, 60.0);
+    assert!(!neither.contains("Next to compute on all units"), "{neither}");
+    // Of a copy kernel that keeps its rate compute loses 20 %: 1 of those are an engine's.
+    assert!(finding(49.5, 100.0).contains("an engine carried"), "{}", finding(49.5, 100.0));
 }
