@@ -142,11 +142,11 @@ mod tests {
         assert!((1.028..1.035).contains(&trust.within), "{trust:?}");
     }
 
-    /// Pageable copies rest on assumed rates: the interval is wide, up to the factor of 3 that one constant
+    /// Loops of a core rest on assumed rates: the interval is wide, up to the factor of 3 that one constant
     /// alone would have.
     #[test]
     fn an_assumed_rate_makes_it_wide() {
-        let trust = trust("numa3.paged > gpu0.vram by dma@gpu0 x 64MiB");
+        let trust = trust("numa3.huge > numa3.huge by cpu@numa3[copy-avx2-t1] x 256MiB");
         let first = &trust.constants[0];
         assert_eq!(first.origin, Some(ConstantOrigin::Assumed), "{trust:?}");
         assert!((1.5..3.0).contains(&trust.within), "{trust:?}");

@@ -249,7 +249,7 @@ mod tests {
         let desc = MachineDesc::parse(name, text).unwrap();
         let plan = ValidationPlan::new(read(ROWS).unwrap(), &desc, &[]).unwrap();
         let keys =
-            ["copy_engine.gbs", "fabric.engine.header_bytes", "migration", "time.copy_us_matrix"];
+            ["copy_engine.gbs", "fabric.engine.header_bytes", "migration", "stack.lumi-hip.time.copy_us_matrix"];
         let keys = keys.map(str::to_owned);
         let report = find_sensitivity(&desc, text, &plan, &[], &keys, &physics).unwrap();
         assert_eq!(report.rows, 3);
@@ -259,7 +259,7 @@ mod tests {
         };
         assert_eq!(rows("copy_engine.gbs"), (1, 1.0), "{report:?}");
         assert_eq!(rows("fabric.engine.header_bytes").0, 1, "{report:?}");
-        assert_eq!(rows("time.copy_us_matrix"), (1, 1.0), "{report:?}");
+        assert_eq!(rows("stack.lumi-hip.time.copy_us_matrix"), (1, 1.0), "{report:?}");
         assert!(report.unheld().any(|c| c.constant.key == "migration.fault_us"), "{report:?}");
         assert_eq!(report.held().len(), 3, "{report:?}");
     }
