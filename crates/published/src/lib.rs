@@ -15,6 +15,7 @@ mod row;
 pub mod score;
 mod sensitivity;
 mod shipped;
+mod source_row;
 mod start_fit;
 mod table;
 mod value;
@@ -33,6 +34,7 @@ pub use sensitivity::{
     find_sensitivity,
 };
 pub use shipped::{SHIPPED, ShippedTable};
+pub use source_row::SourceCells;
 pub use start_fit::{FittedClass, StartFit};
 pub use table::{PublishedRow, TableError, read};
 pub use value::{RowUnit, RowValue, UNITS, UnitKind};

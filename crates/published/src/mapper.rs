@@ -13,6 +13,7 @@ use crate::class::RowClass;
 use crate::metric::PublishedMetric;
 use crate::number::{MachineQuery, RowNumber};
 use crate::row::{ParsedRow, RowBase, RowStatistic, RowSubject, UnmappedRow, unmapped, unreadable};
+use crate::source_row::SourceNode;
 use crate::table::PublishedRow;
 use crate::value::{RowValue, UnitKind, sizes_between};
 
@@ -106,11 +107,26 @@ impl<'a> RowMapper<'a> {
         closest.or(self.desc.stack()).unwrap_or_default().to_owned()
     }
 
-    /// Queries and expression of a row.
-    ///
-    /// # Errors
-    /// The reason why it maps to none.
-    pub fn map(&self, row: &PublishedRow) -> Result<WantedRow, UnmappedRow> {
+    /// The row with its case, if the table has it in its source's terms; and its mapping.
+    pub(crate) fn translate(
+        &self,
+        row: PublishedRow,
+    ) -> (PublishedRow, Result<WantedRow, UnmappedRow>) {
+        let node = SourceNode { topology: &self.topology, numberings: self.desc.numberings() };
+        let (row, wanted) = match node.translate(&row) {
+            Ok(row) => {
+                let wanted = self.map(&row);
+                (row, wanted)
+            }
+            Err(reason) => {
+                let wanted = self.check_system(&row).and_then(|()| unmapped(reason));
+                (row, wanted)
+            }
+        };
+        (row, wanted)
+    }
+
+    fn check_system(&self, row: &PublishedRow) -> Result<(), UnmappedRow> {
         let name = row.system.as_str();
         let is_this = |known: &String| known.eq_ignore_ascii_case(name);
         if !is_this(&self.desc.name) && !self.systems.iter().any(is_this) {
@@ -119,6 +135,15 @@ impl<'a> RowMapper<'a> {
                 self.desc.name
             ));
         }
+        Ok(())
+    }
+
+    /// Queries and expression of a row that has a case.
+    ///
+    /// # Errors
+    /// The reason why it maps to none.
+    pub fn map(&self, row: &PublishedRow) -> Result<WantedRow, UnmappedRow> {
+        self.check_system(row)?;
         if !row.left_out.is_empty() {
             return unmapped(&row.left_out);
         }

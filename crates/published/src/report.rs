@@ -109,10 +109,7 @@ impl ValidationPlan {
         let rows: Vec<_> = rows
             .into_iter()
             .filter(|row| RowUsage::parse(&row.usage) != Some(RowUsage::Report))
-            .map(|row| {
-                let wanted = mapper.map(&row);
-                (row, wanted)
-            })
+            .map(|row| mapper.translate(row))
             .collect();
         let series = series(&rows);
         Ok(Self { rows, series })

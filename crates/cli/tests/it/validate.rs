@@ -187,3 +187,38 @@ fn a_constant_that_does_not_exist_is_named() {
     assert_eq!(code, Some(0), "{stdout}");
     assert!(stdout.contains("holds 0 of 1 constant of mi250x"), "{stdout}");
 }
+
+/// Each stack has starts of its own kinds of path, refitted to two rows below 16 MiB; the others lie in
+/// their intervals.
+#[test]
+fn starts_are_refitted_to_few_rows() {
+    let (code, stdout, stderr) =
+        out(&mut pathline(&["validate", "--fit", "starts", "--hold-out", "2"]));
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("37 rows held out"), "{stdout}");
+    assert!(stdout.contains("37 of 37 lie in their interval"), "{stdout}");
+    let (code, _, stderr) = out(&mut pathline(&["validate", "--fit", "starts"]));
+    assert!(code == Some(2) && stderr.contains("--hold-out"), "{stderr}");
+}
+
+/// 256 MiB over one link: packets of 74.6 B by HSA, of 85 B by the default stack, for 64 B of payload.
+#[test]
+fn a_stack_is_chosen_by_name() {
+    let copy = "gpu0.vram > gpu2.vram by dma@gpu0 x 256MiB";
+    let predict = |stack: &[&str]| {
+        let args = ["predict", "--machine", "mi250x", "--case", copy, "--json"];
+        out(&mut pathline(&[&args, stack].concat()))
+    };
+    let rate = |(_, stdout, stderr): (Option<i32>, String, String)| {
+        let value: serde_json::Value = serde_json::from_str(&stdout).expect(&stderr);
+        value[0]["flows"][0]["gbs"].as_f64().expect(&stdout)
+    };
+    assert!((rate(predict(&[])) / (50.0 * 64.0 / 85.0) - 1.0).abs() < 0.01);
+    assert!((rate(predict(&["--stack", "hsa"])) / (50.0 * 64.0 / 74.6) - 1.0).abs() < 0.01);
+    let (code, _, stderr) = predict(&["--stack", "cuda"]);
+    assert!(code != Some(0) && stderr.contains("frontier-hip, hsa, in-kernel"), "{stderr}");
+    let (_, text, _) = out(&mut pathline(&["machines", "mi250x", "--stack", "hsa"]));
+    assert!(text.starts_with("default_stack = \"hsa\"\n"), "{}", &text[..80]);
+    let (_, constants, _) = out(&mut pathline(&["machines", "mi250x", "--constants"]));
+    assert!(constants.contains("stack lumi-hip") && constants.contains("default)"), "{constants}");
+}

@@ -1,0 +1,490 @@
+//! Rows in their source's own terms: tool, interface, ends, size and direction in columns, and no case.
+//!
+//! A row becomes the case that its tool runs. What the columns leave open is not guessed: an interface that
+//! does not say what moves the bytes is a reason to leave the row out.
+
+use pathline_flow::GpuNumbering;
+use pathline_schema::Topology;
+
+use crate::table::PublishedRow;
+
+/// The cells of such a row.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceCells {
+    /// The program: `Comm|Scope 0.12`.
+    pub program: String,
+    /// What moves the bytes, in the source's terms: `SDMA hipMemcpyAsync`.
+    pub interface: String,
+    /// Where they come from: `GCD0`, `NUMA0`, `host`, `8 ranks`.
+    pub src: String,
+    /// Where they go.
+    pub dst: String,
+    /// Bytes of an operation; empty or `max` for what the tool has by default.
+    pub size: String,
+    /// `uni`, `bi_sum`, `local`, `local_2N`, `coll`.
+    pub direction: String,
+}
+
+impl SourceCells {
+    /// Program and interface.
+    pub(crate) fn tool(&self) -> String {
+        format!("{} {}", self.program, self.interface).trim().to_owned()
+    }
+
+    /// Ends, size and direction, as a label.
+    pub(crate) fn what(&self) -> String {
+        let bytes = if self.size.is_empty() { String::new() } else { format!(" {} B", self.size) };
+        let direction = if self.direction == "uni" { "" } else { self.direction.as_str() };
+        format!("{} > {}{bytes} {direction}", self.src, self.dst).trim().to_owned()
+    }
+}
+
+/// The node whose parts such rows name.
+pub(crate) struct SourceNode<'a> {
+    pub topology: &'a Topology,
+    pub numberings: &'a [GpuNumbering],
+}
+
+/// An end of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TransferEnd {
+    Gpu(u32),
+    /// Host memory, of a domain if one is named.
+    Host(Option<u32>),
+}
+
+const FAR_SOCKET: &str = "the host memory is of another socket, and this machine has one";
+const CPU_EXECUTOR: &str =
+    "CPU threads move the bytes of one direction, and reach no GPU memory in this model";
+
+impl SourceNode<'_> {
+    /// The row with its case, metric and statistic.
+    ///
+    /// # Errors
+    /// Why no case stands for it.
+    pub(crate) fn translate(&self, row: &PublishedRow) -> Result<PublishedRow, String> {
+        let Some(cells) = &row.cells else { return Ok(row.clone()) };
+        let program = cells.program.to_lowercase();
+        let interface = cells.interface.to_lowercase();
+        let is_message = program.contains("osu")
+            || interface.starts_with("mpi")
+            || ["rccl", "nccl"].iter().any(|ccl| interface.contains(ccl) || program.contains(ccl));
+        let metric = match row.metric.as_str() {
+            "max bandwidth" => "bandwidth",
+            "time" => "latency",
+            known @ ("bandwidth" | "latency" | "busbw") => known,
+            other => return Err(format!("'{other}' is no measurement that a case stands for")),
+        };
+        let (case, metric) = match is_message {
+            true => self.message(row, cells, &program, &interface, metric)?,
+            false => self.transfer(row, cells, &program, &interface, metric)?,
+        };
+        let statistic = match cells.size.split_once("..") {
+            Some((least, _)) => format!("best from {}B", bytes(least)?),
+            None if cells.size.starts_with("up to ") => "best from 256B".to_owned(),
+            None => String::new(),
+        };
+        Ok(PublishedRow { case, metric: metric.to_owned(), statistic, ..row.clone() })
+    }
+
+    /// The case of a transfer within the node.
+    fn transfer<'m>(
+        &self,
+        row: &PublishedRow,
+        cells: &SourceCells,
+        program: &str,
+        interface: &str,
+        metric: &'m str,
+    ) -> Result<(String, &'m str), String> {
+        let transfer_bench = program.contains("transferbench");
+        if transfer_bench && interface.contains("cpu") {
+            return Err(CPU_EXECUTOR.to_owned());
+        }
+        let size = match (cells.size.as_str(), program) {
+            ("" | "-" | "max", p) if p.contains("comm|scope") => "1GiB".to_owned(),
+            ("" | "-" | "max", p) if p.contains("nvbandwidth") => "512MiB".to_owned(),
+            ("" | "-" | "max", p) if p.contains("p2pbandwidth") => "160000000B".to_owned(),
+            ("" | "-" | "max", p) if p.contains("stream") => "8000000000B".to_owned(),
+            ("" | "-" | "max", p) if transfer_bench || p.contains("bandwidth-test") => {
+                "64MiB".to_owned()
+            }
+            ("" | "-" | "max", _) => return Err("its size is not stated".to_owned()),
+            (size, _) => {
+                let largest = size.rsplit("..").next().unwrap_or(size);
+                format!("{}B", bytes(largest.strip_prefix("up to ").unwrap_or(largest))?)
+            }
+        };
+        let (from, to) = (self.ends(row, &cells.src)?, self.ends(row, &cells.dst)?);
+        if from.len() != to.len() {
+            return Err(format!("'{}' and '{}' are no pairs", cells.src, cells.dst));
+        }
+        let mut flows = Vec::new();
+        for (&from, &to) in from.iter().zip(&to) {
+            let pair = self.near(row, from, to)?;
+            let host =
+                matches!(pair.0, TransferEnd::Host(_)) || matches!(pair.1, TransferEnd::Host(_));
+            flows.push(self.flow(program, interface, pair, &size)?);
+            match cells.direction.as_str() {
+                "uni" | "local" | "local_2N" | "" => {}
+                "bi_sum" if transfer_bench && host => return Err(CPU_EXECUTOR.to_owned()),
+                "bi_sum" => flows.push(self.flow(program, interface, (pair.1, pair.0), &size)?),
+                other => return Err(format!("direction '{other}' has no case")),
+            }
+        }
+        let metric = if cells.direction == "local_2N" { "traffic" } else { metric };
+        let back_to_back = program.contains("p2pbandwidth") && metric != "latency"
+            || program.contains("nvbandwidth");
+        let cadence = if back_to_back { "" } else { " isolated" };
+        Ok((format!("{}{cadence}", flows.join(" & ")), metric))
+    }
+
+    /// One flow of a transfer.
+    fn flow(
+        &self,
+        program: &str,
+        interface: &str,
+        (from, to): (TransferEnd, TransferEnd),
+        size: &str,
+    ) -> Result<String, String> {
+        let says = |parts: &[&str]| parts.iter().any(|part| interface.contains(part));
+        let word =
+            |wanted: &str| interface.split(|c: char| !c.is_alphanumeric()).any(|w| w == wanted);
+        let host_memory = match () {
+            () if says(&["pageable"]) => "paged",
+            () if says(&["managed", "page-fault", "page migration", "prefetch"]) => "managed",
+            () => "pinned",
+        };
+        let pages = says(&["page-fault", "page migration", "prefetch"]);
+        let memory = |end: TransferEnd| match end {
+            TransferEnd::Gpu(g) if pages => format!("gpu{g}.managed"),
+            TransferEnd::Gpu(g) => format!("gpu{g}.vram"),
+            TransferEnd::Host(n) => format!("numa{}.{host_memory}", n.unwrap_or(0)),
+        };
+        let gpu = |first: TransferEnd, second: TransferEnd| match (first, second) {
+            (TransferEnd::Gpu(g), _) | (_, TransferEnd::Gpu(g)) => Ok(g),
+            _ => Err("no GPU takes part in it".to_owned()),
+        };
+        let (src, dst) = (memory(from), memory(to));
+        let local = from == to;
+        let kernel = |op: &str, at: u32| format!("kernel@gpu{at}[{op}-w16-u4-b256-g2sm] x {size}");
+        if pages {
+            let how = if says(&["prefetch"]) { "prefetch" } else { "fault" };
+            return Ok(format!("{src} > {dst} by migrate@gpu{}[{how}] x {size}", gpu(to, from)?));
+        }
+        if says(&["blit"]) || local && program.contains("bandwidth-test") {
+            return Ok(format!("{src} > {dst} by blit@gpu{} x {size}", gpu(from, to)?));
+        }
+        let by_kernel = says(&["kernel", "gfx", "zero-copy"]) || word("sm");
+        if by_kernel && program.contains("transferbench") {
+            return Ok(format!("{src} > {dst} by {}", kernel("copy", gpu(from, to)?)));
+        }
+        if by_kernel && says(&["write", "store"]) {
+            let at = gpu(from, to)?;
+            return Ok(format!("gpu{at}.reg > {dst} by {}", kernel("write", at)));
+        }
+        if by_kernel && says(&["read", "load", "zero-copy"]) {
+            let at = gpu(to, from)?;
+            return Ok(format!("{src} > gpu{at}.reg by {}", kernel("read", at)));
+        }
+        let engine =
+            says(&["sdma", "memcpy", "copy engine", "local copy", "h2d", "d2h", "d2d", "dma"]);
+        if engine || word("ce") {
+            return Ok(format!("{src} > {dst} by dma@gpu{} x {size}", gpu(from, to)?));
+        }
+        Err(format!("'{interface}' does not say what moves the bytes"))
+    }
+
+    /// The exchange of a message or collective.
+    fn message<'m>(
+        &self,
+        row: &PublishedRow,
+        cells: &SourceCells,
+        program: &str,
+        interface: &str,
+        metric: &'m str,
+    ) -> Result<(String, &'m str), String> {
+        let text = format!("{program} {interface} {} {}", row.figure, row.note).to_lowercase();
+        let library = ["rccl", "nccl", "ucx", "cray-mpich"]
+            .into_iter()
+            .find(|library| program.contains(library) || interface.contains(library));
+        if cells.direction == "coll" {
+            return self.collective(row, cells, &text, library, metric);
+        }
+        let far = ["node", "remote"].iter().any(|part| cells.dst.contains(part));
+        let (a, b) = match far {
+            true => ("gpu0".to_owned(), "n1.gpu0".to_owned()),
+            false => match (
+                self.ends(row, &cells.src)?.as_slice(),
+                self.ends(row, &cells.dst)?.as_slice(),
+            ) {
+                ([TransferEnd::Gpu(a)], [TransferEnd::Gpu(b)]) => {
+                    (format!("gpu{a}"), format!("gpu{b}"))
+                }
+                _ => return Err(format!("'{}' and '{}' are not two GPUs", cells.src, cells.dst)),
+            },
+        };
+        let size = match cells.size.as_str() {
+            "" | "-" | "max" => 16 << 20,
+            size => bytes(size)?,
+        };
+        let library = library.unwrap_or("cray-mpich");
+        // Below this size no library of the node copies on GPUs.
+        let small = size < 1024;
+        let by = match () {
+            () if interface.contains("blit") => format!("{library}[blit]"),
+            () if interface.contains("sdma") || far || small || library.contains("ccl") => {
+                library.to_owned()
+            }
+            () => {
+                return Err(format!(
+                    "'{}' does not say whether an engine or a kernel copies",
+                    cells.interface
+                ));
+            }
+        };
+        if metric == "latency" {
+            return Ok((format!("ping over {a}>{b} by {by} x {size}B"), metric));
+        }
+        let pairs = match cells.direction.as_str() {
+            "bi_sum" => format!("{a}>{b},{b}>{a}"),
+            "uni" | "" => format!("{a}>{b}"),
+            other => return Err(format!("direction '{other}' has no exchange")),
+        };
+        Ok((format!("send over {pairs} by {by} x {size}B window 64"), metric))
+    }
+
+    fn collective<'m>(
+        &self,
+        row: &PublishedRow,
+        cells: &SourceCells,
+        text: &str,
+        library: Option<&str>,
+        metric: &'m str,
+    ) -> Result<(String, &'m str), String> {
+        const KNOWN: [(&str, &str); 10] = [
+            ("allreduce", "all_reduce"),
+            ("all_reduce", "all_reduce"),
+            ("allgather", "all_gather"),
+            ("all_gather", "all_gather"),
+            ("reduce_scatter", "reduce_scatter"),
+            ("alltoall", "all_to_all"),
+            ("all_to_all", "all_to_all"),
+            ("bcast", "broadcast"),
+            ("broadcast", "broadcast"),
+            ("reduce", "reduce"),
+        ];
+        let Some((_, op)) = KNOWN.iter().find(|(word, _)| text.contains(word)) else {
+            return Err("the collective is not named".to_owned());
+        };
+        let Some(library) = library else {
+            return Err(format!("'{}' does not say which library", cells.interface));
+        };
+        let first = |text: &str| {
+            let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u32>().ok().filter(|n| *n > 0)
+        };
+        let (Some(ranks), Some(nodes)) = (first(&cells.src), first(&cells.dst)) else {
+            return Err(format!("'{}' on '{}' is no number of ranks", cells.src, cells.dst));
+        };
+        // `16 GCD` on `2 nodes`: both are totals. `8 ranks` on `1 GCD`s' own are not read.
+        let nodes = if cells.dst.contains("node") { nodes } else { 1 };
+        let each = ranks / nodes;
+        if each == 0 || each as usize > self.topology.gpus.len() || nodes > 64 {
+            return Err(format!("{ranks} ranks on {nodes} nodes are not one a GPU"));
+        }
+        let members: Vec<String> = (0..nodes)
+            .map(|node| match node {
+                0 => format!("gpu0-gpu{}", each - 1),
+                node => format!("n{node}.gpu0-gpu{}", each - 1),
+            })
+            .collect();
+        let size = match cells.size.as_str() {
+            "small" => 8,
+            size => bytes(size)?,
+        };
+        let osu = row.tool.to_lowercase().contains("osu");
+        let metric = if osu && metric == "latency" { "mean-latency" } else { metric };
+        Ok((format!("{op} over {} by {library} x {size}B", members.join(",")), metric))
+    }
+
+    /// Ends in a cell, `GCD0` or `GCD0,GCD2`, in the numbers of this node.
+    fn ends(&self, row: &PublishedRow, cell: &str) -> Result<Vec<TransferEnd>, String> {
+        let one = |text: &str| {
+            let text = text.trim().to_lowercase();
+            let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
+            let number = text.get(name.len()..).and_then(|digits| digits.parse::<u32>().ok());
+            match (name.trim(), number) {
+                ("gcd" | "gpu", Some(n)) => self.ours(row, n).map(TransferEnd::Gpu),
+                ("numa" | "cpu" | "host", n) => Ok(TransferEnd::Host(n)),
+                _ => Err(format!("'{cell}' is no GPU and no host memory with a number")),
+            }
+        };
+        cell.split(',').map(one).collect()
+    }
+
+    /// Our number of a source's GPU.
+    fn ours(&self, row: &PublishedRow, theirs: u32) -> Result<u32, String> {
+        let named = self.numberings.iter().find(|n| row.system.contains(&n.name));
+        let ours = named.map_or(Some(theirs), |numbering| numbering.ours(theirs));
+        let there = ours.filter(|n| self.topology.gpus.iter().any(|gpu| gpu.index == *n));
+        there.ok_or_else(|| format!("this machine has no GPU {theirs}"))
+    }
+
+    /// The ends with host memory next to the GPU: sources mean that, whatever they number. Of a server of
+    /// two sockets each has half of the GPUs, and memory of the other is not next to one.
+    fn near(
+        &self,
+        row: &PublishedRow,
+        from: TransferEnd,
+        to: TransferEnd,
+    ) -> Result<(TransferEnd, TransferEnd), String> {
+        let system = row.system.to_lowercase();
+        let sockets = ["2 cpu", "2 socket", "dual-socket", "dual socket", "two socket"];
+        let two = sockets.iter().any(|sockets| system.contains(sockets));
+        let place = |gpu: u32, named: Option<u32>| {
+            let at = self.topology.gpus.iter().position(|known| known.index == gpu);
+            let half = at.map(|at| u32::from(at >= self.topology.gpus.len() / 2));
+            if two && self.topology.host.sockets < 2 && named.is_some() && named != half {
+                return Err(FAR_SOCKET.to_owned());
+            }
+            let home = at.and_then(|at| self.topology.gpus.get(at)).and_then(|gpu| gpu.numa);
+            Ok(TransferEnd::Host(home))
+        };
+        Ok(match (from, to) {
+            (TransferEnd::Host(n), TransferEnd::Gpu(g)) => (place(g, n)?, to),
+            (TransferEnd::Gpu(g), TransferEnd::Host(n)) => (from, place(g, n)?),
+            same => same,
+        })
+    }
+}
+
+/// A number of bytes: `4096`, `4e3`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let whole = text.parse::<u64>().ok();
+    let scientific = || text.parse::<f64>().ok().filter(|n| n.fract() == 0.0).map(|n| n as u64);
+    let size = whole.or_else(scientific).filter(|n| (1..=1 << 50).contains(n));
+    size.ok_or_else(|| format!("size '{text}' is no number of bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_flow::MachineDesc;
+
+    use super::*;
+    use crate::table::read;
+
+    /// The case of a row in its source's terms, with its metric; or why there is none.
+    fn case(system: &str, cells: &str) -> Result<String, String> {
+        let head = "system,tool,interface,src,dst,size_bytes,direction,metric,value,unit,note";
+        let text = format!("{head}\n\"{system}\",{cells}\n");
+        let desc = MachineDesc::preset("mi250x").expect("the preset");
+        let topology = desc.topology();
+        let node = SourceNode { topology: &topology, numberings: desc.numberings() };
+        let row = node.translate(&read(&text).expect("a table").remove(0))?;
+        let known = row.case.split("; ").all(|case| match case.contains(" over ") {
+            true => case.parse::<pathline_message::ExchangeSpec>().is_ok(),
+            false => case.parse::<pathline_schema::Case>().is_ok(),
+        });
+        assert!(known, "{}", row.case);
+        Ok(format!("{} {} {}", row.metric, row.case, row.statistic).trim().to_owned())
+    }
+
+    #[test]
+    fn rows_become_the_cases_that_their_tools_run() {
+        let node = "MI250X node";
+        for (cells, expected) in [
+            (
+                "Comm|Scope 0.12,SDMA hipMemcpyAsync,GCD0,GCD2,4096,uni,bandwidth,0.3,GB/s,",
+                "bandwidth gpu0.vram > gpu2.vram by dma@gpu0 x 4096B isolated",
+            ),
+            (
+                "Comm|Scope 0.12,kernel local write,GCD0,GCD0,65536,local,bandwidth,5.3,GB/s,",
+                "bandwidth gpu0.reg > gpu0.vram by kernel@gpu0[write-w16-u4-b256-g2sm] x 65536B isolated",
+            ),
+            (
+                "Comm|Scope,hipMemcpyAsync pageable,NUMA0,GCD0,max,uni,bandwidth,3.6,GB/s,",
+                "bandwidth numa3.paged > gpu0.vram by dma@gpu0 x 1GiB isolated",
+            ),
+            (
+                "Comm|Scope,kernel_read zero-copy,host,GCD2,4096,uni,bandwidth,0.3,GB/s,",
+                "bandwidth numa1.pinned > gpu2.reg by kernel@gpu2[read-w16-u4-b256-g2sm] x 4096B isolated",
+            ),
+            (
+                "Comm|Scope,hipMemcpy pinned,host,GCD0,4e3..1e9,uni,max bandwidth,28.3,GB/s,",
+                "bandwidth numa3.pinned > gpu0.vram by dma@gpu0 x 1000000000B isolated best from 4000B",
+            ),
+            (
+                "nvbandwidth 0.8,CE memcpy d2d,GPU0,GPU1,,uni,bandwidth,396,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 512MiB",
+            ),
+            (
+                "rocm-bandwidth-test,SDMA hsa copy,GCD5,GCD7,,bi_sum,bandwidth,80.5,GB/s,",
+                "bandwidth gpu5.vram > gpu7.vram by dma@gpu5 x 64MiB & gpu7.vram > gpu5.vram by dma@gpu7 x 64MiB isolated",
+            ),
+            (
+                "p2pBandwidthLatencyTest,local copy,GCD0,GCD0,160000000,local_2N,bandwidth,1256,GB/s,",
+                "traffic gpu0.vram > gpu0.vram by dma@gpu0 x 160000000B",
+            ),
+            (
+                "TransferBench 1.50,kernel_write (GFX),GCD0,GCD1,4194304,uni,bandwidth,64.6,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 4194304B isolated",
+            ),
+            (
+                "Comm|Scope,SDMA hipMemcpyPeer,\"GCD0,GCD2\",\"GCD1,GCD3\",4096,uni,bandwidth,1,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 4096B & gpu2.vram > gpu3.vram by dma@gpu2 x 4096B isolated",
+            ),
+            (
+                "OSU_bw 7.0,MPI blit (UCX),GCD0,GCD1,16777216,uni,bandwidth,142,GB/s,",
+                "bandwidth send over gpu0>gpu1 by ucx[blit] x 16777216B window 64",
+            ),
+            (
+                "OSU 7.5,MPI cray-mpich,8 ranks,2 nodes x4,4,coll,latency,5.2,us,allreduce",
+                "mean-latency all_reduce over gpu0-gpu3,n1.gpu0-gpu3 by cray-mpich x 4B",
+            ),
+        ] {
+            assert_eq!(case(node, cells).as_deref(), Ok(expected), "{cells}");
+        }
+        // GCD 2 of the reference enumeration is our GPU 4.
+        let copy = "rocm-bandwidth-test,blit,GCD0,GCD2,,uni,bandwidth,37.5,GB/s,";
+        let renumbered = case("MI250 (reference enumeration: dual 0-4)", copy);
+        assert_eq!(
+            renumbered.as_deref(),
+            Ok("bandwidth gpu0.vram > gpu4.vram by blit@gpu0 x 64MiB isolated")
+        );
+    }
+
+    #[test]
+    fn what_a_row_leaves_open_is_a_reason() {
+        let node = "MI250 8 GCD, 2 CPU";
+        let near = "rocm-bandwidth-test,SDMA hsa copy,NUMA0,GCD2,1024,uni,bandwidth,0.2,GB/s,";
+        assert!(case(node, near).is_ok());
+        for (cells, reason) in [
+            (
+                "OSU_bw,MPI,GCD0,GCD1,16777216,uni,bandwidth,50,GB/s,",
+                "whether an engine or a kernel",
+            ),
+            (
+                "TransferBench,kernel_write (GFX),NUMA0,GCD0,4194304,bi_sum,bandwidth,30,GB/s,",
+                "CPU threads move",
+            ),
+            ("TransferBench,CPU,NUMA0,GCD0,4194304,uni,bandwidth,30,GB/s,", "CPU threads move"),
+            (
+                "rocm-bandwidth-test,SDMA hsa copy,NUMA0,GCD7,1024,uni,bandwidth,0.2,GB/s,",
+                "another socket",
+            ),
+            ("Comm|Scope,a copy,GCD0,GCD1,4096,uni,bandwidth,1,GB/s,", "does not say what moves"),
+            ("datasheet,peak,GCD0,GCD1,,uni,peak: L2 per GCD,8,MB,", "no measurement"),
+            ("Comm|Scope,SDMA hipMemcpy,GCD0,GCD9,4096,uni,bandwidth,1,GB/s,", "no GPU 9"),
+            (
+                "Comm|Scope,SDMA hipMemcpy,GCD0,GCD1,huge,uni,bandwidth,1,GB/s,",
+                "no number of bytes",
+            ),
+            ("OSU,MPI,8 ranks,1 node,4,coll,latency,2,us,allreduce", "which library"),
+            ("OSU,MPI ucx,8 ranks,1 node,4,coll,latency,2,us,", "not named"),
+        ] {
+            let why = case(node, cells).expect_err(cells);
+            assert!(why.contains(reason), "{cells}: {why}");
+        }
+    }
+}
