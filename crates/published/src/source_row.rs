@@ -4,7 +4,7 @@
 //! does not say what moves the bytes is a reason to leave the row out.
 
 use pathline_flow::GpuNumbering;
-use pathline_schema::Topology;
+use pathline_schema::{LinkEnd, Topology};
 
 use crate::table::PublishedRow;
 
@@ -69,11 +69,24 @@ impl SourceNode<'_> {
         let is_message = program.contains("osu")
             || interface.starts_with("mpi")
             || ["rccl", "nccl"].iter().any(|ccl| interface.contains(ccl) || program.contains(ccl));
+        if let fact @ ("links" | "hops") = row.metric.as_str() {
+            let part = |cell: &str| match self.end(row, cell)? {
+                TransferEnd::Gpu(g) => Ok::<_, String>(format!("gpu{g}")),
+                TransferEnd::Host(Some(n)) => Ok(format!("numa{n}")),
+                TransferEnd::Host(None) => Err(format!("'{cell}' has no number")),
+            };
+            let case = format!("{} > {}", part(&cells.src)?, part(&cells.dst)?);
+            return Ok(PublishedRow { case, metric: fact.to_owned(), ..row.clone() });
+        }
         let metric = match row.metric.as_str() {
             "max bandwidth" => "bandwidth",
             "time" => "latency",
             known @ ("bandwidth" | "latency" | "busbw") => known,
-            other => return Err(format!("'{other}' is no measurement that a case stands for")),
+            other => {
+                return Err(format!(
+                    "'{other}' is no plain rate or time; a row with a case can have it formed"
+                ));
+            }
         };
         let (case, metric) = match is_message {
             true => self.message(row, cells, &program, &interface, metric)?,
@@ -171,18 +184,31 @@ impl SourceNode<'_> {
             let how = if says(&["prefetch"]) { "prefetch" } else { "fault" };
             return Ok(format!("{src} > {dst} by migrate@gpu{}[{how}] x {size}", gpu(to, from)?));
         }
+        if says(&["blit"]) && says(&["memcpypeer"]) {
+            // hipMemcpyPeer's kernel runs at the destination, whoever calls it.
+            return Ok(format!("{src} > {dst} by blit@gpu{} x {size}", gpu(to, from)?));
+        }
         if says(&["blit"]) || local && program.contains("bandwidth-test") {
             return Ok(format!("{src} > {dst} by blit@gpu{} x {size}", gpu(from, to)?));
         }
         let by_kernel = says(&["kernel", "gfx", "zero-copy"]) || word("sm");
-        if by_kernel && program.contains("transferbench") {
+        let reads = says(&["kernel_read", "read", "load"]);
+        if by_kernel && program.contains("stream") {
+            // Its first GPU runs the kernel, and reads from the other.
+            let at = gpu(from, to)?;
+            return Ok(match reads {
+                true => format!("{dst} > {src} by {}", kernel("copy", at)),
+                false => format!("{src} > {dst} by {}", kernel("copy", at)),
+            });
+        }
+        if by_kernel && (program.contains("transferbench") || local && !says(&["write", "read"])) {
             return Ok(format!("{src} > {dst} by {}", kernel("copy", gpu(from, to)?)));
         }
-        if by_kernel && says(&["write", "store"]) {
+        if by_kernel && !reads && says(&["write", "store"]) {
             let at = gpu(from, to)?;
             return Ok(format!("gpu{at}.reg > {dst} by {}", kernel("write", at)));
         }
-        if by_kernel && says(&["read", "load", "zero-copy"]) {
+        if by_kernel && (reads || says(&["zero-copy"])) {
             let at = gpu(to, from)?;
             return Ok(format!("{src} > gpu{at}.reg by {}", kernel("read", at)));
         }
@@ -309,17 +335,41 @@ impl SourceNode<'_> {
 
     /// Ends in a cell, `GCD0` or `GCD0,GCD2`, in the numbers of this node.
     fn ends(&self, row: &PublishedRow, cell: &str) -> Result<Vec<TransferEnd>, String> {
-        let one = |text: &str| {
-            let text = text.trim().to_lowercase();
-            let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
-            let number = text.get(name.len()..).and_then(|digits| digits.parse::<u32>().ok());
-            match (name.trim(), number) {
-                ("gcd" | "gpu", Some(n)) => self.ours(row, n).map(TransferEnd::Gpu),
-                ("numa" | "cpu" | "host", n) => Ok(TransferEnd::Host(n)),
-                _ => Err(format!("'{cell}' is no GPU and no host memory with a number")),
+        cell.split(',').map(|text| self.end(row, text)).collect()
+    }
+
+    /// One end. `quad`, `dual` and `single` are the first GPU that so many links join with GPU 0; a GPU
+    /// without a number is GPU 0, or as a source next to another such one GPU 1.
+    fn end(&self, row: &PublishedRow, cell: &str) -> Result<TransferEnd, String> {
+        let text = cell.trim().to_lowercase();
+        let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = text.get(name.len()..).and_then(|digits| digits.parse::<u32>().ok());
+        let both = row.cells.as_ref().is_some_and(|cells| cells.src == cells.dst);
+        let is_source = row.cells.as_ref().is_some_and(|cells| std::ptr::eq(&*cells.src, cell));
+        match (name.trim(), number) {
+            ("gcd" | "gpu", Some(n)) => self.ours(row, n).map(TransferEnd::Gpu),
+            ("gcd" | "gpu", None) => {
+                self.ours(row, u32::from(both && is_source)).map(TransferEnd::Gpu)
             }
-        };
-        cell.split(',').map(one).collect()
+            ("numa" | "cpu" | "host", n) => Ok(TransferEnd::Host(n)),
+            ("quad", None) => self.joined(4),
+            ("dual", None) => self.joined(2),
+            ("single", None) => self.joined(1),
+            _ => Err(format!("'{cell}' is no GPU and no host memory")),
+        }
+    }
+
+    /// The first GPU that `width` links join with GPU 0.
+    fn joined(&self, width: u32) -> Result<TransferEnd, String> {
+        let links = self.topology.links.iter().filter(|link| link.width == width);
+        let mut others = links.filter_map(|link| match (link.a, link.b) {
+            (LinkEnd::Gpu(0), LinkEnd::Gpu(other)) | (LinkEnd::Gpu(other), LinkEnd::Gpu(0)) => {
+                Some(other)
+            }
+            _ => None,
+        });
+        let first = others.next().map(|first| others.fold(first, u32::min));
+        first.map(TransferEnd::Gpu).ok_or_else(|| format!("no {width} links join a GPU with GPU 0"))
     }
 
     /// Our number of a source's GPU.
@@ -383,6 +433,7 @@ mod tests {
         let node = SourceNode { topology: &topology, numberings: desc.numberings() };
         let row = node.translate(&read(&text).expect("a table").remove(0))?;
         let known = row.case.split("; ").all(|case| match case.contains(" over ") {
+            _ if !case.contains(" by ") => true,
             true => case.parse::<pathline_message::ExchangeSpec>().is_ok(),
             false => case.parse::<pathline_schema::Case>().is_ok(),
         });
@@ -434,6 +485,20 @@ mod tests {
                 "Comm|Scope,SDMA hipMemcpyPeer,\"GCD0,GCD2\",\"GCD1,GCD3\",4096,uni,bandwidth,1,GB/s,",
                 "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 4096B & gpu2.vram > gpu3.vram by dma@gpu2 x 4096B isolated",
             ),
+            ("KFD weight/15,route,GCD0,GCD3,,uni,hops,2,hops,", "hops gpu0 > gpu3"),
+            ("-,CPU-GCD link,GCD0,NUMA3,,uni,links,1,links,", "links gpu0 > numa3"),
+            (
+                "STREAM copy,kernel_read (remote) + local write,GCD0,GCD2,up to 8e9,uni,bandwidth,43.5,GB/s,",
+                "bandwidth gpu2.vram > gpu0.vram by kernel@gpu0[copy-w16-u4-b256-g2sm] x 8000000000B isolated best from 256B",
+            ),
+            (
+                "Comm|Scope,page-fault migration GPU-GPU,GCD,GCD,4096,uni,time,2250,us,",
+                "latency gpu1.managed > gpu0.managed by migrate@gpu0[fault] x 4096B isolated",
+            ),
+            (
+                "Comm|Scope,blit hipMemcpyPeerAsync,GCD0,dual,1073741824,uni,bandwidth,88,GB/s,",
+                "bandwidth gpu0.vram > gpu6.vram by blit@gpu6 x 1073741824B isolated",
+            ),
             (
                 "OSU_bw 7.0,MPI blit (UCX),GCD0,GCD1,16777216,uni,bandwidth,142,GB/s,",
                 "bandwidth send over gpu0>gpu1 by ucx[blit] x 16777216B window 64",
@@ -474,7 +539,7 @@ mod tests {
                 "another socket",
             ),
             ("Comm|Scope,a copy,GCD0,GCD1,4096,uni,bandwidth,1,GB/s,", "does not say what moves"),
-            ("datasheet,peak,GCD0,GCD1,,uni,peak: L2 per GCD,8,MB,", "no measurement"),
+            ("datasheet,peak,GCD0,GCD1,,uni,peak: L2 per GCD,8,MB,", "no plain rate or time"),
             ("Comm|Scope,SDMA hipMemcpy,GCD0,GCD9,4096,uni,bandwidth,1,GB/s,", "no GPU 9"),
             (
                 "Comm|Scope,SDMA hipMemcpy,GCD0,GCD1,huge,uni,bandwidth,1,GB/s,",
