@@ -111,7 +111,7 @@ pub(crate) fn explain_suite(scope: &PlanScope<'_>, id: SuiteId) -> String {
         }
         // First, since more processes would not help.
         MpiOneSided | MpiWindows | MpiAtomics | MpiOverlap | MpiPersistent | MpiSwitches
-        | UcxSwitches | Shm | Registration
+        | UcxSwitches | Registration
             if scope.simulated =>
         {
             "models have no such messages; measure them on a real node".to_owned()

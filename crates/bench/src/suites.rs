@@ -310,7 +310,7 @@ pub const SUITES: &[SuiteSpec] = &[
     SuiteSpec {
         id: SuiteId::Shm,
         about: "processes of one node: shared memory, CMA, xpmem; a bystander's loss",
-        by_default: |scope| scope.ranks.len() >= 2 && between::has(scope, Transport::Shm),
+        by_default: shm_by_default,
         cases: CaseMaker::Scoped(between::shm),
     },
     SuiteSpec {
@@ -352,6 +352,11 @@ fn host_by_default(scope: &PlanScope<'_>) -> bool {
         true => scope.topology.gpus.is_empty(),
         false => gpus <= MAX_GPUS_WITH_HOST,
     }
+}
+
+/// A model's copies between cores rest on assumed constants: they run on request.
+fn shm_by_default(scope: &PlanScope<'_>) -> bool {
+    !scope.simulated && scope.ranks.len() >= 2 && between::has(scope, Transport::Shm)
 }
 
 /// Several processes measure the traffic between them, unless a suite of one process is named.

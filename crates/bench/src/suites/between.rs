@@ -56,18 +56,20 @@ pub(crate) fn has_model(case: &Case) -> bool {
             WireOp::Group { in_place, unregistered, .. } => {
                 !in_place && !unregistered && case.timed.len() == 1
             }
+            WireOp::Consume => wire.via.shares_memory(),
             WireOp::Put { .. }
             | WireOp::Get { .. }
             | WireOp::Atomic(_)
-            | WireOp::Consume
             | WireOp::Overlapped { .. }
             | WireOp::PersistentPing
             | WireOp::PersistentSend { .. }
             | WireOp::PersistentGroup { .. } => false,
         };
-        let library =
-            matches!(wire.via.carrier(), Transport::Mpi | Transport::Ccl | Transport::Ucx);
-        op && library && wire.switch.is_none() && memory(flow.src.mem) && memory(flow.dst.mem)
+        let library = match wire.via.carrier() {
+            Transport::Mpi | Transport::Ccl | Transport::Ucx => wire.switch.is_none(),
+            via => via.shares_memory(),
+        };
+        op && library && memory(flow.src.mem) && memory(flow.dst.mem)
     };
     let wired = case.flows().any(|flow| flow.by.wire().is_some());
     let as_graph = wired && case.cadence == Cadence::Graph;

@@ -16,14 +16,16 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
+type CaseErrors = BTreeMap<(Collective, Cadence), Vec<f64>>;
+
 /// Errors by operation and cadence, and how many rings of how many had the protocol that the library
 /// recorded. Operations in place are not modelled.
-fn errors() -> (BTreeMap<(Collective, Cadence), Vec<f64>>, (usize, usize)) {
+fn errors() -> (CaseErrors, (usize, usize)) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let file = File::open(folder.join("h200-x2-nccl.jsonl.gz")).unwrap();
     let journal = Journal::read(BufReader::new(MultiGzDecoder::new(file))).unwrap();
     let layer = MessageLayer::new(&MachineDesc::preset("hgx-h200").unwrap()).unwrap();
-    let mut errors: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+    let mut errors = CaseErrors::new();
     let (mut agree, mut rings) = (0, 0);
     for outcome in &journal.outcomes {
         let CaseOutcome::Measured(measured) = outcome else { continue };
