@@ -195,6 +195,74 @@ fn the_option_for_device_memory_holds() {
     assert!(launch.finding(&["--device-memory", "try"]).unwrap().starts_with("tried with "));
 }
 
+/// The library of MPICH's ABI of a launcher's installation.
+fn library_of(launcher: &Path) -> PathBuf {
+    let prefix = launcher.parent().and_then(Path::parent).unwrap();
+    let places = [
+        "lib/libmpi.so.12".to_owned(),
+        format!("lib/{}-linux-gnu/libmpich.so.12", std::env::consts::ARCH),
+    ];
+    places.iter().map(|p| prefix.join(p)).find(|p| p.exists()).unwrap()
+}
+
+/// A library in a separate folder that has these functions, and passes everything else on to `real`.
+fn wrap_library(folder: &Path, source: &str, real: &Path) {
+    fs::create_dir(folder.join("mpi")).unwrap();
+    fs::write(folder.join("mpi.c"), source).unwrap();
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([folder.join("mpi/libmpi.so.12"), folder.join("mpi.c")])
+        .arg(format!("-Wl,--no-as-needed,-rpath,{}", real.parent().unwrap().display()))
+        .arg(real)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+/// A library that dies in one operation, as Open MPI of a wheel does in all_gather of device memory (which
+/// pathline tries when it opens a library, so this one dies in gather):
+/// pathline launches its processes again for the rest, and each case has the environment that it needs.
+#[test]
+fn a_launched_rank_that_dies_costs_its_case() {
+    let Some((launcher, _alone)) = mpirun("mpich") else { return };
+    let folder = TempDir::new().unwrap();
+    let dies = "#include <signal.h>\nint MPI_Gather(void) { return raise(SIGSEGV); }\n";
+    wrap_library(folder.path(), dies, &library_of(&launcher));
+    let of = |op: &str| format!("r0.numa0.paged > r1.numa0.paged by mpi@numa0[{op}] x 1KiB");
+    let ops = ["ping", "gather", "all_reduce", "all_reduce,proto-v1"];
+    let out = folder.path().join("run");
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", RUN_TIMEOUT]).arg(assert_cmd::cargo::cargo_bin!("pathline"));
+    command.args(["run", "--quiet", "--case-budget", "20", "--ranks", "2", "--mpirun"]);
+    command.arg(&launcher).arg("--out").arg(&out);
+    command.args(ops.iter().flat_map(|op| ["--case".to_owned(), of(op)]));
+    command.env("PATHLINE_MPI", folder.path().join("mpi")).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let journal = journal(&out);
+    is_whole(&journal, ops.len());
+    let outcome = |op: &str| {
+        journal.outcomes.iter().find(|o| o.case().to_string() == of(op)).unwrap_or_else(|| {
+            panic!("{op}: {text}");
+        })
+    };
+    for op in ["ping", "all_reduce"] {
+        assert!(verified(outcome(op)), "{:?}", outcome(op));
+    }
+    let CaseOutcome::Faulted(fault) = outcome("gather") else { panic!("{text}") };
+    assert!(fault.error.contains("mpirun"), "{}", fault.error);
+    // The processes have the variable; whether it has an effect depends on what this MPI sends by.
+    match outcome("all_reduce,proto-v1") {
+        CaseOutcome::Measured(m) => {
+            assert!(m.series[0].engine.contains("UCX_PROTO_ENABLE=n"), "{:?}", m.series[0].engine);
+        }
+        CaseOutcome::Skipped(skip) => {
+            assert!(skip.why.contains("so UCX's settings do nothing"), "{}", skip.why);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 fn script(at: &Path, text: &str) {
     fs::write(at, text).unwrap();
     fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
@@ -212,28 +280,13 @@ impl Slurm {
     fn new(launcher: &Path, takes: bool, srun: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let at = |name: &str| folder.path().join(name);
-        // A library in a separate folder, with no launcher near it, that passes everything else on.
-        let prefix = launcher.parent().and_then(Path::parent).unwrap();
-        let places = [
-            "lib/libmpi.so.12".to_owned(),
-            format!("lib/{}-linux-gnu/libmpich.so.12", std::env::consts::ARCH),
-        ];
-        let real = places.iter().map(|p| prefix.join(p)).find(|p| p.exists()).unwrap();
         let takes = u8::from(takes);
         let source = format!(
             "int MPIX_Query_cuda_support(void) {{ return {takes}; }}\n\
              int MPIX_GPU_query_support(int kind, int *is) {{ *is = {takes}; return 0; }}\n"
         );
-        fs::write(at("mpi.c"), source).unwrap();
-        fs::create_dir(at("mpi")).unwrap();
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .args([at("mpi/libmpi.so.12"), at("mpi.c")])
-            .arg(format!("-Wl,--no-as-needed,-rpath,{}", real.parent().unwrap().display()))
-            .arg(&real)
-            .status()
-            .unwrap();
-        assert!(status.success());
+        // With no launcher near it.
+        wrap_library(folder.path(), &source, &library_of(launcher));
         // Of the launcher that stands in for Slurm's, Slurm's variables alone are left.
         script(
             &at("task"),
