@@ -4,6 +4,7 @@
 mod common;
 
 mod broken_libraries;
+mod clusters;
 mod collectives;
 mod command_line;
 mod environment;
