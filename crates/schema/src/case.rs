@@ -379,7 +379,6 @@ mod tests {
             "ccl@gpu0[ping-unregistered]",
             "cma@numa0[ping,memcpy+memcpy]",
             // Switches are of UCX, one at a time, and stand last.
-            "mpi@numa0[ping,rndv-put]",
             "ccl@gpu0[send-w1,blit]",
             "ucx@gpu0[ping,rndv-put,blit]",
             "shm@numa0[ping,memcpy+memcpy,rndv-put]",
