@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use crate::common::{command, journal};
 
 const ENGINE: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 64MiB";
-const PAGEABLE: &str = "numa3.paged > gpu0.vram by dma@gpu0 x 64MiB";
+const PAGEABLE: &str = "gpu0.vram > numa3.paged by dma@gpu0 x 64MiB";
 const LOCAL: &str = "gpu0.vram > gpu0.vram by dma@gpu0 x 64MiB";
 
 fn origins(machine: &str) -> Vec<Option<ConstantOrigin>> {
@@ -28,7 +28,7 @@ fn origins(machine: &str) -> Vec<Option<ConstantOrigin>> {
 
 #[test]
 fn results_rest_on_fitted_carried_and_assumed_constants() {
-    // [origin] lists copy_engine.gbs as fitted, pageable as assumed, gpu_memory.local_copy_gbs as data.
+    // [origin] lists copy_engine.gbs as fitted, pageable.out_gbs as assumed, gpu_memory.local_copy_gbs as data.
     let expected = [ConstantOrigin::Fitted, ConstantOrigin::Assumed, ConstantOrigin::Data];
     assert_eq!(origins("mi250x"), expected.map(Some));
 }

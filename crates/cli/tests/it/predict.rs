@@ -139,7 +139,7 @@ fn a_preset_has_intervals_by_the_origin_of_its_constants() {
     assert!(text.contains("software.rccl."), "{text}");
 }
 
-/// SDMA packets and their engines were fitted to measurements; rates of pageable copies are assumed.
+/// SDMA packets and their engines were fitted to measurements; rates of copies to pageable memory are assumed.
 #[test]
 fn a_prediction_names_the_weakest_origin_of_its_constants() {
     let origin = |machine: &str, case: &str| {
@@ -151,7 +151,7 @@ fn a_prediction_names_the_weakest_origin_of_its_constants() {
     let (text, fitted) = origin("mi250x", "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB");
     assert_eq!(fitted.as_deref(), Some("fitted"));
     assert!(text.contains("rests on constants that were fitted"), "{text}");
-    let (text, assumed) = origin("mi250x", "numa3.paged > gpu0.vram by dma@gpu0 x 1GiB");
+    let (text, assumed) = origin("mi250x", "gpu0.vram > numa3.paged by dma@gpu0 x 1GiB");
     assert_eq!(assumed.as_deref(), Some("assumed"));
     assert!(text.contains("rests on assumed constants"), "{text}");
     assert!(text.contains("pageable.in_gbs -") && text.contains("(assumed)"), "{text}");
