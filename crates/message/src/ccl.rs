@@ -263,7 +263,7 @@ struct RingShape {
     rings: f64,
     /// Of the slowest ring, GB/s.
     rate: f64,
-    /// The next operation begins at the root while this one is on its way to the others.
+    /// The next operation begins at the root while this one still travels to the others.
     overlaps: bool,
 }
 
@@ -292,7 +292,7 @@ impl RingShape {
         (self.rate * p.share).min(p.gbs / self.rings)
     }
 
-    /// The time by which the library chooses a protocol, ns: that of its own table where it is known.
+    /// The time by which the library chooses a protocol, ns: its table's where that is known.
     fn preference(&self, p: ChunkProtocol) -> f64 {
         let Some(start) = p.table else { return self.ring(p) };
         let (steps, net) = self.steps();

@@ -11,7 +11,7 @@ const MAX_BEGINNINGS: usize = 24;
 const MAX_EXCHANGES: usize = 250;
 /// Most vertices of a graph: a word has a bit for each.
 const MAX_VERTICES: usize = 64;
-/// In one of so many cases a state with more cycles is kept, so that the search leaves a dead end.
+/// One exchange of this many may add cycles, so that the search leaves a dead end.
 const UPHILL_EVERY: usize = 24;
 
 /// The rings of at most `most` that the search finds, each as the vertices in the order of the

@@ -137,6 +137,7 @@ impl SharedMemory<'_> {
             Transport::Xpmem => ShmCopies::Single(memcpy),
             _ => ShmCopies::InOut { copy_in: memcpy, copy_out: memcpy },
         });
+        self.check_features(copies)?;
         let message = SharedMessage { bytes: flow.bytes.as_f64(), near, line };
         let (copy, traffic) = match copies {
             ShmCopies::InOut { copy_in, copy_out } => self.in_and_out(&message, copy_in, copy_out),
@@ -156,6 +157,21 @@ impl SharedMemory<'_> {
             Vec::new()
         };
         Ok(SharedCopy { uses, ..copy })
+    }
+
+    /// Whether the processor has the instructions of both loops.
+    fn check_features(&self, copies: ShmCopies) -> Result<(), NoPath> {
+        let loops = match copies {
+            ShmCopies::InOut { copy_in, copy_out } => vec![copy_in, copy_out],
+            ShmCopies::Single(how) => vec![how],
+            ShmCopies::Read | ShmCopies::Write => Vec::new(),
+        };
+        let features = &self.machine.topology.host.features;
+        let missing = |feature: &&str| !features.iter().any(|known| known == feature);
+        match loops.into_iter().filter_map(CpuHow::feature).find(missing) {
+            Some(feature) => Err(NoPath(format!("the processor has no {feature}"))),
+            None => Ok(()),
+        }
     }
 
     /// The sender copies into the ring and the receiver out of it, and the traffic with memory for a

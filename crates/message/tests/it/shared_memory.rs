@@ -112,6 +112,7 @@ fn what_shares_no_memory_has_a_reason() {
             "r0.numa0.huge > r1.numa3.huge by shm@numa0[ping,memcpy+memcpy,same-l3] x 8B",
             "no L3 has cores",
         ),
+        ("r0.numa3.huge > r1.numa3.huge by shm@numa3[ping,avx512-nt+memcpy] x 8B", "no avx512f"),
         ("numa3.huge > numa3.huge by cpu@numa3[copy-memcpy-t1] x 8B", "one process"),
     ] {
         let error = refused(&layer, case);
