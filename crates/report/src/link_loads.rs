@@ -13,7 +13,7 @@ struct LevelLoad<'a> {
     busy: f64,
 }
 
-/// Levels, the busiest first. `links` are sorted that way.
+/// Levels, the busiest first. `links` are in the order of their load.
 fn levels(links: &[LinkLoad]) -> Vec<LevelLoad<'_>> {
     let mut levels: Vec<LevelLoad<'_>> = Vec::new();
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
