@@ -95,6 +95,7 @@ pub(crate) fn compare_likes(data: &CalibrationData, fitted: &FittedNode) -> Like
     };
     let slowed: BTreeSet<usize> = paths.iter().filter(|p| explained(p)).map(|p| p.at).collect();
     paths.iter_mut().for_each(|path| path.slow &= !slowed.contains(&path.at));
+    name_common_gpus(data, &mut paths);
     let shares = capacities.iter().map(|c| c.likes.map(|(likes, ..)| c.rate.0 / likes)).collect();
     let count = |of: &[ComparedPart]| of.iter().filter(|c| c.likes.is_some()).count();
     let counts = (count(&capacities), count(&paths));
@@ -109,6 +110,26 @@ pub(crate) fn compare_likes(data: &CalibrationData, fitted: &FittedNode) -> Like
     capacities.append(&mut paths);
     let unlike = gather(capacities);
     LikesComparison { unlike, capacities: counts.0, paths: counts.1, without, widest, shares }
+}
+
+/// Slow paths between GPUs that have a GPU in common are of that GPU's part: an engine that serves one copy
+/// at a time hides the port behind it from sets.
+fn name_common_gpus(data: &CalibrationData, paths: &mut [ComparedPart]) {
+    let ends = |path: &ComparedPart| match data.paths.get(path.at).map(|p| p.ends) {
+        Some(PathEnds::Peer { src, dst }) => Some([src, dst]),
+        _ => None,
+    };
+    let mut count: BTreeMap<u32, usize> = BTreeMap::new();
+    for gpu in paths.iter().filter(|p| p.slow).filter_map(ends).flatten() {
+        *count.entry(gpu).or_default() += 1;
+    }
+    for path in paths.iter_mut().filter(|p| p.slow) {
+        let of = |gpu: &u32| count.get(gpu).copied().unwrap_or_default();
+        let common = ends(path).and_then(|ends| ends.into_iter().max_by_key(|gpu| of(gpu)));
+        if let Some(gpu) = common.filter(|gpu| of(gpu) > 1) {
+            path.part = format!("gpu{gpu}: traffic with GPUs");
+        }
+    }
 }
 
 /// Slow capacities and paths by part, the lowest share first.

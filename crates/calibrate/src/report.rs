@@ -92,7 +92,7 @@ impl NodeTwin {
         match self.floor {
             Some(ErrorStats { n, p50, p95, worst }) => writeln!(
                 f,
-                "Repeatability of the node: {n} sets measured twice differ by {:.2} % (median), \
+                "Repeatability of the node: sets measured twice ({n}) differ by {:.2} % (median), \
                  {:.2} % (95th), {:.2} % (worst); an error below that is no error of the twin\n",
                 p50 * 100.0,
                 p95 * 100.0,

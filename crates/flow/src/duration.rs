@@ -49,9 +49,9 @@ pub struct TimeUncertainty {
     pub capacities: bool,
     /// 95th percentile of the description's error on the sets that it was made from, as a share.
     pub error: Option<f64>,
-    /// Factor within which the constants of a description determine the time, by their origins; `None` if
-    /// it was not asked for, or nothing is known of their origins.
-    pub constants: Option<f64>,
+    /// Factors by which the time may be shorter and longer, since constants of a description are known so
+    /// well by their origins; `None` if that was not asked for, or the description states no origins.
+    pub constants: Option<(f64, f64)>,
 }
 
 impl TimeUncertainty {

@@ -57,4 +57,4 @@ pub use solve::{
 pub use stack::{StackProfile, StackTimer};
 pub use storage::{EngineCost, IoCosts, IoCpu, MetaCosts, StoreKind, StoreModel, TargetRequest};
 pub use switches::{SwitchBundle, SwitchGraph, SwitchRoute};
-pub use trust::{DecidingConstant, PredictionTrust, find_trust, known_within};
+pub use trust::{DecidingConstant, FigureForm, PredictionTrust, find_trust};

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use pathline_flow::{
-    ConstantEffect, DecidingConstant, DescError, DescVariants, MachineDesc, ModelConstant,
-    PredictionTrust, find_effects,
+    ConstantEffect, DecidingConstant, DescError, DescVariants, FigureForm, MachineDesc,
+    ModelConstant, PredictionTrust, find_effects,
 };
+use pathline_schema::Case;
 
-use crate::class::FACTS;
+use crate::class::{FACTS, RowClass};
 use crate::number::{MachineAnswer, MachineQuery};
 use crate::physics::AnswerMap;
 use crate::report::ValidationPlan;
@@ -72,8 +73,8 @@ pub struct ClassIntervals {
     pub n: usize,
     /// Rows whose published value is in the interval.
     pub covered: usize,
-    /// Median of the factors within which the predictions are known.
-    pub within: f64,
+    /// Median of the factors by which times may be longer than predicted.
+    pub slower: f64,
 }
 
 impl SensitivityReport {
@@ -156,25 +157,26 @@ pub fn find_sensitivity(
         }
     });
     let constants = constants.collect();
-    let rows = numbers.iter().flatten().count();
+    let predicted = numbers.iter().flatten().count();
     let intervals = if keys.is_empty() {
-        intervals(&base, variants.constants(), &up, &down)
+        intervals(&base, &rows, variants.constants(), &up, &down)
     } else {
         Vec::new()
     };
-    Ok(SensitivityReport { machine: desc.name.clone(), rows, constants, intervals })
+    Ok(SensitivityReport { machine: desc.name.clone(), rows: predicted, constants, intervals })
 }
 
 /// Whether the intervals of predictions have the published values, by class. Facts of the wiring and
 /// values that the model carries as data agree by construction and are left out.
 fn intervals(
     base: &[Option<ComparedRow>],
+    rows: &[&PublishedRow],
     constants: &[ModelConstant],
     up: &[ConstantEffect],
     down: &[ConstantEffect],
 ) -> Vec<ClassIntervals> {
     let mut classes: BTreeMap<&str, Vec<(bool, f64)>> = BTreeMap::new();
-    for (at, row) in base.iter().enumerate() {
+    for (at, (row, published)) in base.iter().zip(rows).enumerate() {
         let Some(row) = row.as_ref().filter(|r| !r.data && !r.targets.contains(&FACTS)) else {
             continue;
         };
@@ -188,21 +190,37 @@ fn intervals(
             let (key, origin) = (constant.key.clone(), constant.origin);
             Some(DecidingConstant { key, origin, elasticity: most / CHANGE.ln_1p() })
         });
-        let within = PredictionTrust::new(deciding.collect()).within;
-        let (low, high) = (row.predicted / within, row.predicted * within);
-        let covers = low <= row.measured.high && row.measured.low <= high;
-        classes.entry(&row.class).or_default().push((covers, within));
+        let trust = PredictionTrust::new(deciding.collect(), form(row, published));
+        // A rate is the inverse of a time.
+        let (low, high) = match row.unit.as_str() {
+            "us" | "ns" => (trust.faster, trust.slower),
+            _ => (1.0 / trust.slower, 1.0 / trust.faster),
+        };
+        let covers =
+            row.predicted * low <= row.measured.high && row.measured.low <= row.predicted * high;
+        classes.entry(&row.class).or_default().push((covers, trust.slower));
     }
     let of_class = |(class, rows): (&str, Vec<(bool, f64)>)| {
-        let widths = pathline_stats::ascending(rows.iter().map(|(_, within)| *within));
+        let widths = pathline_stats::ascending(rows.iter().map(|(_, slower)| *slower));
         ClassIntervals {
             class: class.to_owned(),
             n: rows.len(),
             covered: rows.iter().filter(|(covers, _)| *covers).count(),
-            within: pathline_stats::interpolated(&widths, 0.5).unwrap_or(1.0),
+            slower: pathline_stats::interpolated(&widths, 0.5).unwrap_or(1.0),
         }
     };
     classes.into_iter().map(of_class).collect()
+}
+
+/// What a row is of, by its class and the sizes of its cases.
+fn form(compared: &ComparedRow, row: &PublishedRow) -> FigureForm {
+    if [RowClass::Message, RowClass::Collective].iter().any(|class| class.name() == compared.class)
+    {
+        return FigureForm::Exchange;
+    }
+    let cases = row.case.split(';').filter_map(|text| text.trim().parse::<Case>().ok());
+    let sizes = cases.flat_map(|case| case.flows().map(|flow| flow.bytes).collect::<Vec<_>>());
+    FigureForm::Flows(sizes.min().unwrap_or_default())
 }
 
 fn compared(plan: &ValidationPlan, answers: &StackAnswers) -> Vec<Option<ComparedRow>> {
@@ -248,8 +266,12 @@ mod tests {
         let (name, text) = MachineDesc::presets()[0];
         let desc = MachineDesc::parse(name, text).unwrap();
         let plan = ValidationPlan::new(read(ROWS).unwrap(), &desc, &[]).unwrap();
-        let keys =
-            ["copy_engine.gbs", "fabric.engine.header_bytes", "migration", "stack.lumi-hip.time.copy_us_matrix"];
+        let keys = [
+            "copy_engine.gbs",
+            "fabric.engine.header_bytes",
+            "migration",
+            "stack.lumi-hip.time.copy_us_matrix",
+        ];
         let keys = keys.map(str::to_owned);
         let report = find_sensitivity(&desc, text, &plan, &[], &keys, &physics).unwrap();
         assert_eq!(report.rows, 3);

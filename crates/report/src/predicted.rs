@@ -26,8 +26,10 @@ fn describe_uncertainty(uncertainty: &TimeUncertainty) -> String {
     if uncertainty.capacities {
         from.push("the intervals of what was measured".to_owned());
     }
-    if let Some(within) = uncertainty.constants {
-        from.push(format!("how well constants of each origin are known (a factor of {within:.2})"));
+    if let Some((faster, slower)) = uncertainty.constants {
+        from.push(format!(
+            "how well constants of each origin are known (a time of {faster:.2} to {slower:.2} of it)"
+        ));
     }
     if let Some(error) = uncertainty.error {
         let error = fmt::percent(error);
@@ -217,8 +219,8 @@ pub fn exchange(
     }
     text += &link_loads::table(&predicted.links);
     text += &match trust {
-        Some(trust) if trust.within > 1.0 => {
-            let (low, high) = (predicted.time.0 / trust.within, predicted.time.0 * trust.within);
+        Some(trust) => {
+            let (low, high) = (predicted.time.0 * trust.faster, predicted.time.0 * trust.slower);
             format!(
                 "Expected within {} to {}, by how well constants of each origin are known.{}\n",
                 Ns(low),
@@ -226,7 +228,7 @@ pub fn exchange(
                 origin_note(Some(trust))
             )
         }
-        _ => format!("No uncertainty is known for this prediction.{}\n", origin_note(trust)),
+        None => "No uncertainty is known for this prediction.\n".to_owned(),
     };
     text + &constants_line(trust)
 }
@@ -251,7 +253,7 @@ pub fn exchange_json(
         "latency_bound_us": predicted.bounds.latency.0 / 1e3,
         "levels": link_loads::levels_json(&predicted.links),
         "origin": trust.and_then(weakest),
-        "known_within": trust.map(|trust| trust.within),
+        "known_within": trust.map(|trust| [trust.faster, trust.slower]),
         "constants": constants_json(trust),
     })
 }
@@ -328,7 +330,7 @@ pub fn json(
         },
         "measured_from": network.measured().from,
         "origin": trust.and_then(weakest),
-        "known_within": trust.map(|trust| trust.within),
+        "known_within": trust.map(|trust| [trust.faster, trust.slower]),
         "constants": constants_json(trust),
     })
 }

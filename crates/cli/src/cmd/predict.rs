@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_explain::model_agreement;
 use pathline_flow::{
-    DescVariants, MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor, find_trust,
+    DescVariants, FigureForm, MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor,
+    find_trust,
 };
 use pathline_message::{ExchangeSpec, GoalTrace, LinkLoad, MessageLayer};
 use pathline_report::{csv, html, link_loads, predicted, terminal};
@@ -160,7 +161,11 @@ impl NamedFigures {
         let all: Vec<usize> = (0..count).collect();
         let mut times = |desc: &MachineDesc, wanted: &[usize]| self.times(desc, wanted);
         let base = times(desc, &all);
-        Ok(find_trust(&variants, &base, &mut times))
+        let smallest = |case: &Case| case.flows().map(|flow| flow.bytes).min().unwrap_or_default();
+        let flows = self.cases.iter().map(|(case, _)| FigureForm::Flows(smallest(case)));
+        let forms: Vec<FigureForm> =
+            flows.chain(self.exchanges.iter().map(|_| FigureForm::Exchange)).collect();
+        Ok(find_trust(&variants, &forms, &base, &mut times))
     }
 }
 
@@ -216,7 +221,10 @@ impl Predictions {
                 .durations(case)
                 .map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
             let trust = trust.get(nth);
-            let durations = durations.widened(trust.map_or(1.0, |trust| trust.within));
+            let durations = match trust {
+                Some(trust) => durations.widened(trust),
+                None => durations,
+            };
             self.shown.push(predicted::table(case, &durations, trust));
             self.values.push(predicted::json(&network, case, &durations, trust));
         }

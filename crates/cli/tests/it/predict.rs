@@ -123,14 +123,17 @@ fn a_case_by_hand() {
     assert_eq!(number("/0/interval_from/orders_possible"), 1.0);
 }
 
-/// The engine's rate is fitted, which is known within 3 %: a copy that it decides is as well known.
+/// The engine's rate is fitted, which is known within 3 %, and the form of the model within 4 %: 5 %.
 #[test]
 fn a_preset_has_intervals_by_the_origin_of_its_constants() {
     let case = "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB";
     let args = ["predict", "--machine", "mi250x", "--case", case, "--exchange"];
     let exchange = "all_reduce over gpu0-gpu7 by rccl x 1MiB";
     let text = stdout(&pathline(&[&args[..], &[exchange]].concat()));
-    assert!(text.contains("constants of each origin are known (a factor of 1.03)"), "{text}");
+    assert!(
+        text.contains("constants of each origin are known (a time of 0.95 to 1.05 of it)"),
+        "{text}"
+    );
     assert!(
         text.contains("Decided by (d ln time / d ln constant): copy_engine.gbs -1.00"),
         "{text}"

@@ -102,22 +102,22 @@ fn write_intervals(page: &mut TermPage, report: &SensitivityReport) {
         return;
     }
     page.heading("Published values within the interval of their prediction", "");
-    page.line(&page.paint.dim("rows  covered  known within (median)  class"));
+    page.line(&page.paint.dim("rows  covered  slower by up to (median)  class"));
     let sum =
         |of: &dyn Fn(&ClassIntervals) -> usize| report.intervals.iter().map(of).sum::<usize>();
     for class in &report.intervals {
         let line = format!(
-            "{:>4}  {:>7}  {:>21}  {}",
+            "{:>4}  {:>7}  {:>23}  {}",
             class.n,
             class.covered,
-            format!("a factor of {:.2}", class.within),
+            format!("a factor of {:.2}", class.slower),
             class.class
         );
         page.line(&page.cut(&line));
     }
     let (n, covered) = (sum(&|c| c.n), sum(&|c| c.covered));
     let share = fmt::percent(covered as f64 / n.max(1) as f64);
-    page.line(&format!("{n:>4}  {covered:>7}  {:>21}  all: {share}", ""));
+    page.line(&format!("{n:>4}  {covered:>7}  {:>23}  all: {share}", ""));
     page.gap();
 }
 
