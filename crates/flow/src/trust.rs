@@ -69,7 +69,7 @@ pub struct PredictionTrust {
 /// What a figure is of: how well the form of the model determines it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FigureForm {
-    /// Flows of which the smallest has so many bytes.
+    /// Flows, by the bytes of the smallest.
     Flows(Bytes),
     /// A collective or another exchange of messages.
     Exchange,

@@ -187,7 +187,7 @@ fn over_links_and_memories(desc: &MachineDesc) -> impl Fn(&Case) -> bool {
     }
 }
 
-/// One link carries 70 % of its rate and one memory 70 % of its own, and the driver reports neither. The
+/// One link and one memory carry 70 % of their rates, and the driver reports neither. The
 /// verdict names both and nothing else: 26.3 of 37.6 GB/s and 33.5 of 47.8.
 #[test]
 fn a_sick_link_and_a_sick_memory_are_the_verdict() {
