@@ -557,8 +557,8 @@ pub(crate) mod tests {
         assert_eq!(count("overhead"), 5 + 4 * 3 * 2 + (3 + 2) * 2 + 2 * 2);
         // 5 copies and 2 kernels alone, and 2 cases of each pair of them.
         assert_eq!(count("overlap"), 5 + 2 + 5 * 2 * 2);
-        // 2 domains x 8 GPUs, registered memory for the first GPU, and pages where the runtime puts them; in
-        // and out.
+        // 2 domains x 8 GPUs, registered memory for the first GPU, and memory that the runtime places for
+        // each; in and out.
         assert_eq!(count("numa-gpu"), 2 * 8 * 2 + 2 * 2 + 8 * 2);
         assert_eq!(plan(&topology, &["routes"], &[]).unwrap().entries.len(), 0);
     }

@@ -378,7 +378,10 @@ mod tests {
             "shm@numa0[ping]",
             "ccl@gpu0[ping-unregistered]",
             "cma@numa0[ping,memcpy+memcpy]",
-            // Switches are of UCX, one at a time, and stand last.
+            // Switches are of UCX, alone or under an MPI, one at a time, and stand last.
+            "ccl@gpu0[send-w1,rndv-put]",
+            "mpi-staged@gpu0[ping,rndv-put]",
+            "mpi@numa0[ping,rndv-put,blit]",
             "ccl@gpu0[send-w1,blit]",
             "ucx@gpu0[ping,rndv-put,blit]",
             "shm@numa0[ping,memcpy+memcpy,rndv-put]",

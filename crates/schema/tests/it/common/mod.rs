@@ -208,7 +208,7 @@ fn wire() -> impl Strategy<Value = MessageOp> {
         |((via, copies), op, near, (agent, switch), (window, sync))| {
             let by_window = via == Transport::Mpi && op.is_one_sided();
             let (window, sync) = (window.filter(|_| by_window), sync.filter(|_| by_window));
-            let switch = switch.filter(|_| via == Transport::Ucx);
+            let switch = switch.filter(|_| matches!(via, Transport::Mpi | Transport::Ucx));
             let agent = agent.filter(|_| matches!(via, Transport::Mpi | Transport::Ucx));
             MessageOp { via, op, copies, window, sync, near, agent, switch }
         },
