@@ -4,6 +4,7 @@
 mod at_once;
 pub(crate) mod between;
 pub(crate) mod bystander;
+mod cache_ring;
 mod collective_threads;
 mod contention;
 mod host;

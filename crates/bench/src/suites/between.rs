@@ -8,7 +8,7 @@ use pathline_schema::{
     Unit, WireOp,
 };
 
-use super::{bystander, coarse_first, collective_threads, copies};
+use super::{bystander, cache_ring, coarse_first, collective_threads, copies};
 use crate::message_grid::{MessageGrid, OSU_WINDOW};
 use crate::needs::needs_driver;
 use crate::scope::PlanScope;
@@ -497,7 +497,7 @@ pub(super) fn ucx_switches(scope: &PlanScope<'_>) -> Vec<Case> {
 }
 
 /// The copy loops and calls between processes of one node.
-fn copy_methods(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
+pub(super) fn copy_methods(scope: &PlanScope<'_>) -> Vec<(Transport, ShmCopies)> {
     let both = |how| ShmCopies::InOut { copy_in: how, copy_out: how };
     let mut methods: Vec<(Transport, ShmCopies)> =
         copies(scope.topology).iter().map(|&how| (Transport::Shm, both(how))).collect();
@@ -609,6 +609,7 @@ pub(super) fn shm(scope: &PlanScope<'_>) -> Vec<Case> {
         cases.push(lone_case(Flow { src, dst, by: by(src.unit, wire), bytes: Bytes(8) }));
     }
     cases.extend(shm_at_once(scope, &ranks));
+    cases.extend(cache_ring::cases(scope, &ranks));
     cases.extend(bystander::cases(scope, a, b));
     cases
 }

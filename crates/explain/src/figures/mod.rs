@@ -1,6 +1,7 @@
 //! From results to figures and sentences, suite by suite. `FIGURES` lists all of them.
 
 mod bystander;
+mod cache_ring;
 mod collective_types;
 mod collectives;
 mod contention;
@@ -187,13 +188,13 @@ const FIGURES: &[FigureSpec] = &[
         ("mpi-peers-16MiB-mpi", Matrix(63)),
     ]),
     FigureSpec::new(&[SuiteId::UcxSwitches], switches::find),
-    FigureSpec::new(&[SuiteId::Registration], registration::find),
     FigureSpec::new(&[SuiteId::MpiSwitches], mpi_switches::find).on_terminal(&[
         ("mpi-switches-change-paged", Matrix(72)),
         ("mpi-switches-change-vram", Matrix(73)),
         ("mpi-switches-times-paged", PageOnly),
         ("mpi-switches-times-vram", PageOnly),
     ]),
+    FigureSpec::new(&[SuiteId::Registration], registration::find),
     FigureSpec::new(&collectives::SUITES, collectives::find).sentences(&[plain(610), plain(630)]),
     FigureSpec::new(&[SuiteId::CollectiveTypes], collective_types::find),
     FigureSpec::new(&[SuiteId::Shm], shared_memory::find).sentences(&[plain(650)]),
@@ -421,9 +422,9 @@ pub fn mem_words(mem: MemKind) -> &'static str {
         MemKind::Pinned => "pinned",
         MemKind::PinnedNonCoherent => "pinned non-coherent",
         MemKind::PinnedWc => "pinned write-combined",
+        MemKind::PinnedDefault => "pinned where the runtime places it",
         MemKind::Registered => "registered",
         MemKind::RegisteredHuge => "registered huge-page",
-        MemKind::PinnedDefault => "pinned where the runtime places it",
         MemKind::Paged => "pageable",
         MemKind::Huge => "huge-page",
         MemKind::Managed => "managed",

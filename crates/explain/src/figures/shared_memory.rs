@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_schema::{Bytes, CoreDistance, CpuHow, ShmCopies, SuiteId, Transport, WireOp};
 
 use super::sent_flows::{self, ChartSpec, SentFlow};
-use super::{BetterWhen, Figure, FigureCell, SuiteFindings};
+use super::{BetterWhen, Figure, FigureCell, SuiteFindings, cache_ring};
 use crate::figures::messages::beats;
 use crate::fmt;
 use crate::run::{CaseQuantity, RunView};
@@ -37,6 +37,7 @@ fn figures(run: &RunView, all: &[SentFlow<'_, '_>]) -> Vec<Figure> {
         figures.extend(paid(run, near, &alone().collect::<Vec<_>>()));
     }
     figures.extend(at_once(run, all));
+    figures.extend(cache_ring::figure(run, all));
     figures
 }
 
@@ -283,7 +284,8 @@ fn paid(run: &RunView, near: Option<CoreDistance>, all: &[&SentFlow<'_, '_>]) ->
 }
 
 fn at_once(run: &RunView, all: &[SentFlow<'_, '_>]) -> Option<Figure> {
-    let several: Vec<&SentFlow> = all.iter().filter(|s| s.at_once > 1).collect();
+    let is_several = |s: &&SentFlow| s.at_once > 1 && !cache_ring::is_ring(s);
+    let several: Vec<&SentFlow> = all.iter().filter(is_several).collect();
     let size = several.iter().map(|s| s.size()).max()?;
     let chart = ChartSpec {
         id: "shm-at-once",

@@ -57,7 +57,9 @@ impl HostCores {
         cores
     }
 
-    /// A CPU for each process of the pairs: no two on one core, and each pair at its distance.
+    /// A CPU for each process of the pairs: no two on one core, and each pair at its distance. Processes
+    /// that are to be behind different caches spread over all of them, so that a ring of as many
+    /// processes as there are last-level caches has one behind each.
     /// Cores of the CPUs `off` stay free for another flow, which is to share the last-level cache
     /// of pairs that share one. All processes with the same arguments get the same result.
     pub(super) fn choose(
@@ -76,9 +78,19 @@ impl HostCores {
                 continue;
             }
             let taken: BTreeSet<u32> = chosen.values().chain(off.as_slice()).copied().collect();
+            let neighbours = |cpu: &u32| -> usize {
+                let is_near = |other: &&u32| self.are_behind(*cpu, &CpuSet::new([**other]));
+                chosen.values().filter(is_near).count()
+            };
             let candidates = pair.ends.map(|(rank, numa)| match chosen.get(&rank) {
                 Some(&cpu) => vec![cpu],
-                None => self.free(possible.get(&rank), numa, &taken),
+                None => {
+                    let mut free = self.free(possible.get(&rank), numa, &taken);
+                    if pair.near == CoreDistance::OtherL3 {
+                        free.sort_by_key(neighbours);
+                    }
+                    free
+                }
             });
             let [first, second] = &candidates;
             let found = first.iter().find_map(|&a| {
@@ -261,6 +273,24 @@ mod tests {
         assert!(why.contains("no two free cores behind one"), "{why}");
         let why = choose(&[back[0], pair((1, 0), (0, 0), same)]).unwrap_err();
         assert!(why.contains("other flows"), "{why}");
+    }
+
+    /// One domain with all four L3s: cores 0+1, 2+3, 4+5, 6+7.
+    #[test]
+    fn a_ring_has_a_process_behind_each_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cores = machine(folder.path());
+        cores.numa = BTreeMap::from([(0, set("0-15"))]);
+        let all: BTreeMap<Rank, CpuSet> = (0..4).map(|r| (Rank(r), set("0-15"))).collect();
+        let other = CoreDistance::OtherL3;
+        let ring: Vec<ProcessPair> =
+            (0..4).map(|r| pair((r, 0), ((r + 1) % 4, 0), other)).collect();
+        let chosen = |pairs: &[ProcessPair]| {
+            cores.choose(pairs, &all, &CpuSet::default()).unwrap().into_values().collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&ring), [0, 2, 4, 6]);
+        // Two pairs take four caches, not two.
+        assert_eq!(chosen(&[ring[0], ring[2]]), [0, 2, 4, 6]);
     }
 
     #[test]
