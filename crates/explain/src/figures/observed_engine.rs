@@ -8,7 +8,7 @@ use super::overlap::{OverlapCell, is_compute};
 use crate::fmt;
 
 /// Smallest loss of the control, in percent: below it the kernel does not fill the units, or both share
-/// them at no cost, and nothing can be told apart.
+/// them at no cost, and the two are not distinguishable.
 const MIN_CONTROL_LOSS: f64 = 5.0;
 /// Shares of the control's loss up to which a copy counts as an engine's, and from which as a kernel's.
 const ENGINE_SHARE: f64 = 0.25;
@@ -68,7 +68,7 @@ fn observe(kept: &[OverlapCell<'_, '_>]) -> Vec<CopyObservation> {
     found
 }
 
-/// What was observed, in a sentence or two; `None` if no copy can be told apart. `label` names a copy.
+/// What was observed, in a sentence or two; `None` if no copy can be classified. `label` names a copy.
 pub(super) fn sentence(
     kept: &[OverlapCell<'_, '_>],
     label: &dyn Fn(&Flow) -> String,

@@ -117,7 +117,7 @@ fn components(variables: &[String]) -> BTreeSet<(String, String)> {
     found
 }
 
-/// The names of all valid control variables, with the values of those that decide on collectives.
+/// The names of all valid control variables, with values where they decide on collectives.
 fn variables(library: &SharedLibrary) -> Option<Vec<(String, Option<i64>)>> {
     type ToolInitFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
     type ToolCountFn = unsafe extern "C" fn(*mut c_int) -> c_int;
