@@ -474,7 +474,8 @@ impl<'n> SetPredictor<'n> {
         let longest =
             |held: &Vec<(Limiter, f64)>| held.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         let named = |(entrant, held): (&TimedFlow, &Vec<(Limiter, f64)>)| match longest(held) {
-            None | Some((Limiter::Cap | Limiter::Dependency, _)) => entrant.leg.limit.clone(),
+            None | Some((Limiter::Cap, _)) => entrant.leg.limit.clone(),
+            Some((Limiter::Dependency, _)) => "waiting for the kernel before it".into(),
             Some((Limiter::Start, _)) => "its start".into(),
             Some((Limiter::Queue, _)) => {
                 let queue = entrant.leg.queue.and_then(|q| self.network.queues().get(q as usize));

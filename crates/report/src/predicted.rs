@@ -4,7 +4,7 @@ use pathline_flow::{DecidingConstant, Network, PredictionTrust, SetDurations, Ti
 use pathline_message::{
     ExchangeSpec, ExchangeTime, GoalTrace, LEAST_COPIED, MessageLibrary, TraceTime,
 };
-use pathline_schema::{Case, ConstantOrigin, Mover, Ns, Unit};
+use pathline_schema::{Case, ConstantOrigin, Ns};
 use serde_json::{Value, json};
 
 use pathline_explain::fmt;
@@ -100,21 +100,7 @@ pub fn table(case: &Case, durations: &SetDurations, trust: Option<&PredictionTru
         origin_note(trust)
     );
     text += &constants_line(trust);
-    if shares_compute_units(case) {
-        text += "Compute units are not modelled: on hardware kernels of one GPU take them from each other.\n";
-    }
     text
-}
-
-/// Whether two flows of a case are kernels of one GPU, the runtime's copy kernels included.
-fn shares_compute_units(case: &Case) -> bool {
-    let kernels =
-        case.flows().filter(|flow| matches!(flow.by, Mover::Kernel { .. } | Mover::Blit { .. }));
-    let mut units: Vec<Unit> = kernels.map(|flow| flow.by.at()).collect();
-    let all = units.len();
-    units.sort_unstable();
-    units.dedup();
-    units.len() < all
 }
 
 /// A bound of a smaller share of the time says nothing about it.

@@ -71,7 +71,7 @@ pub fn kept<'b, 'a>(run: &'b RunView<'a>) -> Vec<OverlapCell<'b, 'a>> {
 
 pub(super) fn find(run: &RunView) -> SuiteFindings {
     let kept = kept(run);
-    let sentence = sentence(&kept, run.simulated().is_some());
+    let sentence = sentence(&kept);
     let label = |copy: &Flow| copy_label(copy, copy.by.kind());
     let observed = observed_engine::sentence(&kept, &label);
     let finding: Vec<String> = sentence.iter().cloned().chain(observed).collect();
@@ -119,9 +119,8 @@ fn figure(run: &RunView, kept: &[OverlapCell], finding: String) -> Option<Figure
     })
 }
 
-/// The smallest remaining rate of a copy during a kernel, and of a kernel during a copy. Models have no
-/// compute units, so theirs say nothing of kernels next to copies by kernels.
-fn sentence(kept: &[OverlapCell], simulated: bool) -> Option<String> {
+/// The smallest remaining rate of a copy during a kernel, and of a kernel during a copy.
+fn sentence(kept: &[OverlapCell]) -> Option<String> {
     // A setting of the user makes the runtime's copies blit kernels.
     let engine = |copy: &Flow| {
         let timed = kept.iter().find(|b| b.of_copy && b.copy == copy);
@@ -143,14 +142,8 @@ fn sentence(kept: &[OverlapCell], simulated: bool) -> Option<String> {
             fmt::percent(rest)
         ))
     };
-    let by_kernels = match kept.iter().any(|b| !engine(b.copy)) && simulated {
-        true => {
-            Some("copies by kernels are not judged, as the model has no compute units".to_owned())
-        }
-        false => part("copies by kernels", false),
-    };
-    let parts: Vec<String> =
-        [part("runtime copies", true), by_kernels].into_iter().flatten().collect();
+    let parts = [part("runtime copies", true), part("copies by kernels", false)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty())
         .then(|| format!("Next to kernels of the same GPU, at the worst {}.", parts.join("; ")))
 }

@@ -273,11 +273,7 @@ fn action(caps: &GpuCaps, by_runtime: bool, predicted: bool, factors: &[f64]) ->
 /// What kernels lose while a copy kernel runs, and what copies of the host lose with the same setting.
 fn cost(evidence: &Evidence, caps: &GpuCaps, by_runtime: bool) -> String {
     let mut parts = Vec::new();
-    // A model without compute units shows that no kernel loses to another, which says nothing of hardware.
-    let all = if evidence.is_simulated() { Vec::new() } else { kept(&evidence.run) };
-    if evidence.is_simulated() {
-        parts.push("what that costs other kernels is not modelled".to_owned());
-    }
+    let all = kept(&evidence.run);
     let between = |by: &Mover, engine: bool| match by {
         Mover::Dma { .. } => engine,
         Mover::Blit { .. } => !engine && by_runtime,
