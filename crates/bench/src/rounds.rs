@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// 64 MiB over 450 GB/s of NVLink take 0.15 to 0.2 ms, so at most two operations are timed
-    /// together; 64 KiB take 10 us, so about 20 are.
+    /// together; one copy of 64 KiB takes 5.2 us between events, so about 40 are.
     #[test]
     fn a_probe_takes_a_fraction_of_a_millisecond() {
         let machine = machine();
@@ -152,7 +152,7 @@ mod tests {
             assert_eq!(rounds.bind(&case.parse().expect("a case")).expect("it binds"), nth);
         }
         let reps: Vec<u64> = rounds.probes.iter().map(|probe| probe.reps).collect();
-        assert!((1..=2).contains(&reps[0]) && (10..=40).contains(&reps[1]), "{reps:?}");
+        assert!((1..=2).contains(&reps[0]) && (30..=50).contains(&reps[1]), "{reps:?}");
         let begun = machine.clock.now();
         let first = rounds.measure(0).expect("a time");
         assert!((140e3..200e3).contains(&first.0), "{first:?}");

@@ -124,6 +124,8 @@ struct TimedFlow {
     bytes: f64,
     /// The flow whose kernel fills the GPU that this one's kernel needs, and was started before.
     after: Option<usize>,
+    /// Factor on its time where its blocks start as those of that kernel end.
+    slower: f64,
 }
 
 /// Predicts sets of flows; keeps what it worked out for later ones.
@@ -304,14 +306,24 @@ impl<'n> SetPredictor<'n> {
                     None => self.queues.push((queue, vec![i])),
                 }
             }
-            let before = leg.turn.and_then(|turn| {
-                let fills = |e: &TimedFlow| e.leg.turn == Some(KernelTurn { fills: true, ..turn });
-                self.entrants.iter().take(self.timed).rposition(fills)
-            });
-            self.entrants.push(TimedFlow { leg, uses: 0..0, bytes, after: before });
+            let (after, slower) = self.kernel_before(leg.turn);
+            self.entrants.push(TimedFlow { leg, uses: 0..0, bytes, after, slower });
         }
         self.number();
         Ok(())
+    }
+
+    /// The last timed flow whose kernel leaves no room for one with this turn, and the factor on its time
+    /// behind it.
+    fn kernel_before(&self, turn: Option<KernelTurn>) -> (Option<usize>, f64) {
+        let Some(turn) = turn else { return (None, 1.0) };
+        let earlier = self.entrants.iter().take(self.timed).enumerate().rev();
+        let mut filled = earlier.filter_map(|(i, e)| e.leg.turn.map(|before| (i, before)));
+        match filled.find(|(_, before)| before.fills && before.gpu == turn.gpu) {
+            Some((i, before)) if before.takes_all_slots() => (Some(i), turn.packed),
+            Some((i, _)) => (Some(i), 1.0),
+            None => (None, 1.0),
+        }
     }
 
     /// Numbers the resources that can be full while the flows run. A resource that could carry all
@@ -442,7 +454,7 @@ impl<'n> SetPredictor<'n> {
         for entrant in entrants.iter() {
             let rate = RateDemand {
                 uses: uses.get(entrant.uses.clone()).unwrap_or(&[]),
-                cap: level.pick(&entrant.leg.cap),
+                cap: level.pick(&entrant.leg.cap) / entrant.slower,
                 share: entrant.leg.share,
             };
             let alone = FlowDemand::new(rate, entrant.bytes);

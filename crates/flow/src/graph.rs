@@ -213,7 +213,8 @@ impl NodeGraph {
         };
         let queues = serial.then(|| ["to GPUs", "in", "out"].map(&mut queue));
         let caps = gpu.caps();
-        let multiplies = kernel::arithmetic(gpu.compute_units, caps, false);
+        let multiplies = kernel::arithmetic(gpu.compute_units, caps, false)
+            * self.model.kernel.arithmetic_efficiency;
         // The peaks of a discovered machine are laws; how its kernels share units is a model.
         let modelled = |rate: f64| Some(Rate(rate)).filter(|_| self.described);
         let (time, multiplies) = (modelled(1.0), modelled(multiplies));
@@ -503,8 +504,14 @@ impl NodeGraph {
         bytes: Bytes,
     ) -> Option<Ns> {
         let row = self.model.calls.iter().find(|row| row.call == call && row.mem == mem)?;
-        Some(Ns::us(row.us + row.us_per_mib * bytes.as_f64() / Bytes::mib(1).as_f64()))
+        Some(Ns::us(row.us(bytes)))
     }
+
+    /// Device time between two records of events with nothing between them.
+    pub(crate) fn event_gap(&self) -> Ns {
+        Ns::us(self.model.time.event_gap_us)
+    }
+
     /// Host time of the call that enqueues many copies; none if this runtime has none.
     pub(crate) fn batch_call(&self) -> Option<Ns> {
         self.model.time.batch_call_us.map(Ns::us)

@@ -3,7 +3,7 @@
 //! Every field is checked as it is read, so that an error names the line. What a protocol costs is
 //! stated in bytes for a packet of payload; an efficiency is a share of a theoretical peak.
 
-use pathline_schema::{MemKind, RuntimeCall};
+use pathline_schema::{Bytes, MemKind, RuntimeCall};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -33,6 +33,12 @@ pub(crate) fn maybe_gbs<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, 
 }
 pub(crate) fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=1.0).contains(&v), "a share from 0.001 to 1")
+}
+fn loss<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| (0.0..=10.0).contains(&v), "a share of the time, from 0 to 10")
+}
+fn full() -> f64 {
+    1.0
 }
 fn payload<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1.0..=65536.0).contains(&v), "bytes of payload in a packet, from 1 to 65536")
@@ -110,6 +116,21 @@ pub(crate) struct CallCost {
     /// On top, for each MiB.
     #[serde(default, deserialize_with = "time")]
     pub us_per_mib: f64,
+    /// In place of both, for memory of less than `small_bytes`: the runtime takes it from a block that it
+    /// has, or gives it back to one.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub small_us: Option<f64>,
+    /// Such a block.
+    #[serde(default, deserialize_with = "maybe_bytes")]
+    pub small_bytes: Option<u64>,
+}
+
+impl CallCost {
+    /// Host time of the call about `bytes` of memory, us.
+    pub(crate) fn us(&self, bytes: Bytes) -> f64 {
+        let small = self.small_us.filter(|_| self.small_bytes.is_some_and(|block| bytes.0 < block));
+        small.unwrap_or(self.us + self.us_per_mib * bytes.as_f64() / Bytes::mib(1).as_f64())
+    }
 }
 
 /// `[gpu_memory]`: the device's own memory.
@@ -122,6 +143,10 @@ pub(crate) struct GpuMemory {
     /// The same for kernels that only store; as `kernel_efficiency` if it is left out.
     #[serde(default, deserialize_with = "maybe_share")]
     pub store_efficiency: Option<f64>,
+    /// What turning between reads and writes adds to the time of a byte, as a share: all of it where a kernel
+    /// writes as much as it reads, nothing where it only does one.
+    #[serde(default, deserialize_with = "loss")]
+    pub turnaround: f64,
     /// Rate of the runtime's copy inside one GPU, read + written, GB/s.
     #[serde(deserialize_with = "gbs")]
     pub local_copy_gbs: f64,
@@ -240,6 +265,13 @@ pub(crate) struct KernelModel {
     pub hop_load_ns: f64,
     #[serde(deserialize_with = "some_time")]
     pub host_load_ns: f64,
+    /// Share of the peak of its multipliers that a compute kernel reaches.
+    #[serde(default = "full", deserialize_with = "share")]
+    pub arithmetic_efficiency: f64,
+    /// Whether a unit issues arithmetic or loads in a cycle, not both: kernels that compute then leave no
+    /// cycles to others.
+    #[serde(default)]
+    pub single_issue: bool,
     /// Whether a GPU starts kernels in the order of their arrival: a grid that fills it runs to its last
     /// block before any block of the next kernel starts. Otherwise such grids share its time.
     #[serde(default)]
@@ -334,12 +366,27 @@ pub(crate) struct MigrationModel {
     pub start_us: f64,
     #[serde(default, deserialize_with = "time")]
     pub peer_start_us: f64,
+    /// Time of one round of faults in the first `round_bytes`, of which each round brings twice as much as the
+    /// one before, from `fault_bytes` on. All faults cost `fault_us` if it is left out.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub round_us: Option<f64>,
+    #[serde(default, deserialize_with = "maybe_bytes")]
+    pub round_bytes: Option<u64>,
+    /// Whether a kernel loads managed pages of another GPU in place.
+    #[serde(default)]
+    pub peers_in_place: bool,
+    /// Time before the first page of a prefetch moves.
+    #[serde(default, deserialize_with = "time")]
+    pub prefetch_start_us: f64,
     /// Bytes that one step of a prefetch moves.
     #[serde(deserialize_with = "bytes")]
     pub prefetch_bytes: u64,
     /// Its cost besides the transfer.
     #[serde(deserialize_with = "time")]
     pub prefetch_us: f64,
+    /// The same out of a GPU into the host; as `prefetch_us` if it is left out.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub prefetch_out_us: Option<f64>,
 }
 
 /// `[cpu]`: the host's cores and caches.
@@ -411,6 +458,9 @@ pub(crate) struct TimeModel {
     pub hop_copy_us: f64,
     #[serde(deserialize_with = "time")]
     pub host_copy_us: f64,
+    /// Device time between two records of events with nothing between them.
+    #[serde(default, deserialize_with = "time")]
+    pub event_gap_us: f64,
     /// What a copy inside a GPU adds to its start while it fills the compute units.
     #[serde(default)]
     pub local_ramp: StartRamp,
@@ -485,6 +535,7 @@ impl NodeModel {
             gpu_memory: GpuMemory {
                 kernel_efficiency: 1.0,
                 store_efficiency: None,
+                turnaround: 0.0,
                 local_copy_gbs: FREE,
                 local_copy_by_kernel: false,
                 unified: false,
@@ -512,6 +563,8 @@ impl NodeModel {
                 peer_load_ns: 0.0,
                 hop_load_ns: 0.0,
                 host_load_ns: 0.0,
+                arithmetic_efficiency: 1.0,
+                single_issue: false,
                 in_order: false,
                 cache: Vec::new(),
             },
@@ -532,7 +585,12 @@ impl NodeModel {
                 start_us: 0.0,
                 peer_start_us: 0.0,
                 prefetch_bytes: 4096,
+                round_us: None,
+                round_bytes: None,
+                peers_in_place: false,
+                prefetch_start_us: 0.0,
                 prefetch_us: 0.0,
+                prefetch_out_us: None,
             },
             cpu: CpuModel {
                 memory_efficiency: 1.0,
@@ -552,6 +610,7 @@ impl NodeModel {
                 peer_copy_us: 0.0,
                 hop_copy_us: 0.0,
                 host_copy_us: 0.0,
+                event_gap_us: 0.0,
                 local_ramp: StartRamp::default(),
                 kernel_us: 0.0,
                 kernel_start: KernelStarts::default(),

@@ -228,6 +228,13 @@ impl Network {
     pub fn call_time(&self, call: RuntimeCall, mem: Option<MemKind>, bytes: Bytes) -> Option<Ns> {
         self.graph.call_time(call, mem, bytes)
     }
+
+    /// Device time between two records of events on a stream with nothing between them: what times one
+    /// operation by events adds to it.
+    pub fn event_gap(&self) -> Ns {
+        self.graph.event_gap()
+    }
+
     /// Host time of the call that enqueues many copies; none if this runtime has none.
     pub fn batch_call(&self) -> Option<Ns> {
         self.graph.batch_call()

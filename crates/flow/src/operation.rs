@@ -69,12 +69,23 @@ pub struct FlowOperation {
 
 /// The turn of a kernel at a dispatcher that starts kernels in the order of their arrival, each when all
 /// blocks of the one before have started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelTurn {
     /// The GPU.
     pub gpu: u32,
-    /// Whether its grid leaves no free block slots: the next kernel waits for its end.
+    /// Whether it leaves no room for another kernel, which waits for its end: its grid takes all block slots,
+    /// or its arithmetic all cycles in which a unit issues.
     pub fills: bool,
+    /// Factor on the time of its arithmetic if it starts when a grid of all block slots ends. Its blocks then
+    /// start on the units that free slots first: half as many as there are slots have half of the units.
+    pub packed: f64,
+}
+
+impl KernelTurn {
+    /// Whether the kernel's grid takes all block slots.
+    pub fn takes_all_slots(&self) -> bool {
+        self.fills && self.packed <= 1.0
+    }
 }
 
 /// Why a flow has no path.

@@ -84,6 +84,8 @@ struct SimLane<E> {
     began: f64,
     /// When the last operation ended.
     ended: f64,
+    /// When the next operation can begin: the gap after an event.
+    ready: f64,
 }
 
 #[derive(Debug, Default)]
@@ -138,6 +140,8 @@ pub(crate) struct SimTimeline<E> {
     gates: BTreeMap<u64, SimGate>,
     events: BTreeMap<u64, SimEvent>,
     handles: u64,
+    /// Time from the record of an event to the next operation of the stream, ns.
+    event_gap: f64,
 }
 
 /// The engine that the head of a queue waits for: that of a transfer with one, or of recordings and
@@ -165,12 +169,19 @@ impl<E> SimTimeline<E> {
             gates: BTreeMap::new(),
             events: BTreeMap::new(),
             handles: 0,
+            event_gap: 0.0,
         }
     }
 
     /// The same, where the seed decides in which order engines serve what becomes ready at once.
     pub(crate) fn with_orders_of(mut self, seed: u64) -> Self {
         self.engines.reseed(seed);
+        self
+    }
+
+    /// The same, where an operation begins `gap` ns after an event that was recorded before it.
+    pub(crate) fn with_event_gap(mut self, gap: f64) -> Self {
+        self.event_gap = gap;
         self
     }
 
@@ -200,7 +211,7 @@ impl<E> SimTimeline<E> {
     pub(crate) fn lane_create(&mut self, owner: LaneOwner) -> u64 {
         let id = self.handle();
         let (queue, state) = (VecDeque::new(), LaneState::Idle);
-        self.lanes.insert(id, SimLane { owner, queue, state, began: 0.0, ended: 0.0 });
+        self.lanes.insert(id, SimLane { owner, queue, state, began: 0.0, ended: 0.0, ready: 0.0 });
         id
     }
     /// The owner of a lane, if there is one.
@@ -376,14 +387,15 @@ impl<E> SimTimeline<E> {
             CalendarTurn::Done(lane) => self.done(lane),
             CalendarTurn::Serve(queue) => {
                 if let Some(lane) = self.engines.next(queue) {
-                    self.record_starts(lane);
-                    self.begin(lane);
+                    let recorded = self.record_starts(lane);
+                    self.begin(lane, if recorded { self.event_gap } else { 0.0 });
                 }
                 None
             }
             CalendarTurn::Dispatch(gpu) => {
-                while let Some(lane) = self.kernels.next(gpu) {
-                    self.begin(lane);
+                while let Some((lane, slower)) = self.kernels.next(gpu) {
+                    self.slow_kernel(lane, slower);
+                    self.begin(lane, 0.0);
                 }
                 None
             }
@@ -403,9 +415,9 @@ impl<E> SimTimeline<E> {
                 l.state = LaneState::Idle;
                 return;
             };
-            let issued = *issued;
-            let until = if issued > now {
-                Some(issued)
+            let ready = issued.max(l.ready);
+            let until = if ready > now {
+                Some(ready)
             } else {
                 match op {
                     LaneOp::Hold(gate) => match self.gates.get_mut(gate) {
@@ -441,7 +453,7 @@ impl<E> SimTimeline<E> {
                                         self.kernels.ask(turn, lane, now);
                                         self.calendar.put(now, CalendarTurn::Dispatch(turn.gpu));
                                     }
-                                    None => self.begin(lane),
+                                    None => self.begin(lane, 0.0),
                                 }
                                 return;
                             }
@@ -456,10 +468,12 @@ impl<E> SimTimeline<E> {
                 return;
             }
             l.ended = now;
-            if let Some((_, op)) = l.queue.pop_front() {
-                self.happen(&op);
-                self.pass(&op);
+            let Some((_, op)) = l.queue.pop_front() else { continue };
+            if matches!(op, LaneOp::Record(..)) {
+                l.ready = now + self.event_gap;
             }
+            self.happen(&op);
+            self.pass(&op);
         }
     }
 
@@ -500,23 +514,36 @@ impl<E> SimTimeline<E> {
         }
     }
 
-    /// Recordings before a transfer by an engine happen when the engine starts it.
-    fn record_starts(&mut self, lane: u64) {
+    /// Recordings before a transfer by an engine happen when the engine starts it: whether there are any.
+    fn record_starts(&mut self, lane: u64) -> bool {
+        let mut any = false;
         while let Some(l) = self.lanes.get_mut(&lane)
             && let Some((_, LaneOp::Record(..))) = l.queue.front()
             && let Some((_, op)) = l.queue.pop_front()
         {
             self.happen(&op);
             self.pass(&op);
+            any = true;
+        }
+        any
+    }
+
+    /// The kernel at the head of a lane takes `slower` times as long.
+    fn slow_kernel(&mut self, lane: u64, slower: f64) {
+        let head = self.lanes.get_mut(&lane).and_then(|l| l.queue.front_mut());
+        if let Some((_, LaneOp::Transfer(transfer))) = head.filter(|_| slower > 1.0) {
+            let operation = &transfer.operation;
+            let cap = operation.cap * (1.0 / slower);
+            transfer.operation = Rc::new(FlowOperation { cap, ..(**operation).clone() });
         }
     }
 
-    /// The transfer at the head of a lane begins.
-    fn begin(&mut self, lane: u64) {
+    /// The transfer at the head of a lane begins, after `gap` ns.
+    fn begin(&mut self, lane: u64, gap: f64) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
         let Some((_, LaneOp::Transfer(transfer))) = l.queue.front() else { return };
         (l.began, l.state) = (self.now, LaneState::Due);
-        let at = self.now + transfer.alpha;
+        let at = self.now + gap + transfer.alpha;
         self.calendar.put(at, CalendarTurn::Move(lane));
     }
 

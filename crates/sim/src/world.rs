@@ -111,7 +111,9 @@ impl SimWorld {
         let capacities = network.resources().iter().map(|r| r.capacity.0).collect();
         Ok(Self {
             clocks: vec![0.0],
-            timeline: SimTimeline::new(capacities).with_orders_of(options.seed),
+            timeline: SimTimeline::new(capacities)
+                .with_orders_of(options.seed)
+                .with_event_gap(network.event_gap().0),
             memory,
             topology,
             switches,

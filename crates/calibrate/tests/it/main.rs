@@ -5,4 +5,5 @@ mod common;
 
 mod h200;
 mod hidden;
+mod preset;
 mod round_trip;

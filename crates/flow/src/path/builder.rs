@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Flow, GridSize, KernelVariant, LinkEnd, LinkKind, MemKind, Mover, Ns, Place, Rate, SHARED_KIB,
-    Unit,
+    Flow, GridSize, KernelOp, KernelVariant, LinkEnd, LinkKind, MemKind, Mover, Ns, Place, Rate,
+    SHARED_KIB, Unit,
 };
 
 use crate::graph::{GpuNode, HostPort, NodeGraph, kind_name, taken};
@@ -524,12 +524,16 @@ impl<'a> PathBuilder<'a> {
         }
     }
 
-    /// Takes the GPU's compute units where the grid leaves none of their block slots to another kernel.
-    /// Grids that fill the GPU run one after the other, so each has the units for a part of the time.
+    /// Takes the GPU's compute units where the kernel leaves no room for another: no block slots, or no cycles.
+    /// Such kernels run one after the other, so each has the units for a part of the time.
     pub(crate) fn grid(&mut self, (g, gpu): (u32, &GpuNode), variant: &KernelVariant) {
-        let fills = self.launched(gpu, variant) >= self.resident(gpu, variant);
+        let (launched, resident) = (self.launched(gpu, variant), self.resident(gpu, variant));
+        let computes = variant.op == KernelOp::Fma && launched >= f64::from(gpu.compute_units);
+        let model = &self.net.model.kernel;
+        let fills = launched >= resident || (computes && model.single_issue);
+        let packed = if computes { (resident / launched).max(1.0) } else { 1.0 };
         self.filled = gpu.units.filter(|_| fills);
-        self.turn = self.net.model.kernel.in_order.then_some(KernelTurn { gpu: g, fills });
+        self.turn = model.in_order.then_some(KernelTurn { gpu: g, fills, packed });
     }
 
     /// A flow alone is held by what faults have left, too: its own caps are those of healthy parts.

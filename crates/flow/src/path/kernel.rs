@@ -40,7 +40,8 @@ pub(crate) fn build(
     let time = &net.model.time;
     if variant.op == KernelOp::Fma {
         let double = matches!(variant.access, AccessWidth::Words { word: 8, .. });
-        let of = |double| arithmetic(gpu.compute_units, gpu.caps, double);
+        let efficiency = net.model.kernel.arithmetic_efficiency;
+        let of = |double| efficiency * arithmetic(gpu.compute_units, gpu.caps, double);
         path.cap(of(double), "arithmetic");
         path.take(gpu.arithmetic, of(false) / of(double));
         path.grid((g, gpu), &variant);
@@ -58,7 +59,7 @@ pub(crate) fn build(
     if writes > 0.0 {
         path.leg(g, flow.dst.unit, LegSide::Out, LegMover::Write, writes, 1.0)?;
     }
-    let traffic = KernelTraffic { reads: reads > 0.0, writes: writes > 0.0, at };
+    let traffic = KernelTraffic { reads, writes, at };
     path.memories(traffic.memory_share(net, flow));
     let (unit, ratio) = if reads > 0.0 {
         (flow.src.unit, if kept { reads } else { reads * passes })

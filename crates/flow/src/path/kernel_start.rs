@@ -8,25 +8,36 @@ use crate::model::GpuCacheLevel;
 
 /// What a kernel at `at` does with the two ends of its flow.
 pub(crate) struct KernelTraffic {
-    pub reads: bool,
-    pub writes: bool,
+    /// Bytes read for a byte of payload.
+    pub reads: f64,
+    /// Bytes written for a byte of payload.
+    pub writes: f64,
     pub at: Unit,
 }
 
 impl KernelTraffic {
     /// Share of the GPU memory's peak that the kernel reaches; none for the share of kernels that load.
     pub(crate) fn memory_share(&self, net: &NodeGraph, flow: &Flow) -> Option<f64> {
-        net.model.gpu_memory.store_efficiency.filter(|_| self.stores_locally(flow))
+        let model = &net.model.gpu_memory;
+        if self.stores_locally(flow) {
+            return model.store_efficiency;
+        }
+        if flow.src.unit != self.at || flow.dst.unit != self.at || model.turnaround == 0.0 {
+            return None;
+        }
+        let turned = 2.0 * self.reads.min(self.writes) / (self.reads + self.writes);
+        Some(model.kernel_efficiency / (1.0 + model.turnaround * turned))
     }
 
     fn stores_locally(&self, flow: &Flow) -> bool {
-        self.writes && !self.reads && flow.dst.unit == self.at
+        self.writes > 0.0 && self.reads == 0.0 && flow.dst.unit == self.at
     }
 
     /// The unit at the other end of the links; none of a kernel in its own GPU's memory.
     fn far_end(&self, flow: &Flow) -> Option<Unit> {
         let ends = [(self.reads, flow.src.unit), (self.writes, flow.dst.unit)];
-        ends.into_iter().find(|&(used, unit)| used && unit != self.at).map(|(_, unit)| unit)
+        let far = ends.into_iter().find(|&(bytes, unit)| bytes > 0.0 && unit != self.at);
+        far.map(|(_, unit)| unit)
     }
 
     /// Device time of the kernel besides its bytes over the narrowest stage of the path, us.
@@ -38,7 +49,7 @@ impl KernelTraffic {
         let (base, overlap) = match self.far_end(flow) {
             None => (time.kernel_us, self.absorbed_us(net, flow, path)),
             Some(far) => {
-                let reads_far = self.reads && flow.src.unit == far;
+                let reads_far = self.reads > 0.0 && flow.src.unit == far;
                 let of_gpu = far.gpu().is_some();
                 let (us, hidden) = match of_gpu {
                     true => {

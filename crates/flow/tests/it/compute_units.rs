@@ -7,6 +7,9 @@ const TRIAD: &str = "gpu0.vram > gpu0.vram by kernel@gpu0[triad-w16-u1-b256-gt] 
 const COPY: &str = "gpu0.vram > gpu1.vram by kernel@gpu0[copy-w16-u1-b256-gt] x 256MiB";
 const COMPUTE: &str = "gpu0.reg > gpu0.reg by kernel@gpu0[fma-w4-u8-b256-g4sm] x 256MiB";
 const BLIT: &str = "gpu0.vram > gpu1.vram by blit@gpu0 x 256MiB";
+const SMALL: &str = "gpu1.vram > gpu0.vram by kernel@gpu0[copy-bulk16k-s4-b32-g64] x 256MiB";
+/// Start of a kernel in its own memory, ns.
+const START: f64 = 1900.0;
 const ENGINE: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
 
 fn network(machine: &str) -> Network {
@@ -72,8 +75,9 @@ fn a_small_grid_leaves_room() {
     assert_near(rates(&network, &[&small[0], &small[1]])[1], alone, "a copy of 1 MiB");
 }
 
-/// An H200 starts kernels in order: the second grid begins when the first has ended, whichever is second. A
-/// grid of half the GPU (4 of 8 blocks a unit) delays none behind it, but waits for a full one before it.
+/// An H200 starts kernels in order: the second begins when the first has ended, whichever is second, also
+/// behind a kernel that computes, which leaves no cycles. Behind a full grid the blocks of that kernel, 4 of 8
+/// a unit, start on half of the units: twice its time but for the start. A grid of 64 small blocks leaves room.
 #[test]
 fn an_h200_starts_kernels_in_order() {
     let network = network("hgx-h200");
@@ -81,12 +85,13 @@ fn an_h200_starts_kernels_in_order() {
         let durations = network.durations(&flows.join(" & ").parse().unwrap()).unwrap();
         durations.flows.iter().map(|flow| flow.time.typical.0).collect()
     };
-    let [triad, copy, compute] = [TRIAD, COPY, COMPUTE].map(|flow| times(&[flow])[0]);
+    let [triad, copy, compute, small] = [TRIAD, COPY, COMPUTE, SMALL].map(|flow| times(&[flow])[0]);
     for (flows, expected) in [
         ([TRIAD, COPY], [triad, triad + copy]),
         ([COPY, TRIAD], [copy, copy + triad]),
-        ([COMPUTE, COPY], [compute, copy]),
-        ([COPY, COMPUTE], [copy, copy + compute]),
+        ([COMPUTE, COPY], [compute, compute + copy]),
+        ([COPY, COMPUTE], [copy, copy + 2.0 * compute - START]),
+        ([SMALL, COPY], [small, copy]),
     ] {
         let got = times(&flows);
         got.iter().zip(expected).for_each(|(&got, expected)| assert_near(got, expected, flows[0]));

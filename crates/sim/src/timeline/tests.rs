@@ -300,11 +300,13 @@ fn a_recording_does_not_wait_for_withdrawn_work() {
     assert_eq!(t.event_time(event), Some(20.0));
 }
 
-/// `bytes` at 10 without a start, by a kernel of GPU 0.
+/// `bytes` at 10 without a start, by a kernel of GPU 0; of one that leaves room half of the slots are used.
 fn kernel(bytes: f64, effect: u32, fills: bool) -> LaneOp<u32> {
     let LaneOp::Transfer(mut transfer) = transfer(bytes, effect) else { unreachable!() };
-    let turn = Some(KernelTurn { gpu: 0, fills });
-    transfer.operation = Rc::new(FlowOperation { turn, ..(*transfer.operation).clone() });
+    let packed = if fills { 1.0 } else { 2.0 };
+    let turn = Some(KernelTurn { gpu: 0, fills, packed });
+    let operation = (*transfer.operation).clone();
+    transfer.operation = Rc::new(FlowOperation { turn, cap: Rate(10.0), ..operation });
     transfer.alpha = 0.0;
     LaneOp::Transfer(transfer)
 }
@@ -323,10 +325,11 @@ fn kernels_that_fill_a_gpu_run_in_the_order_of_their_arrival() {
 }
 
 /// A kernel that leaves room delays nobody: both share 10 from 0 on and end at 40. Behind one that fills the
-/// GPU it waits: 20, then 20 more. When the first lane goes at 10, the second begins then.
+/// GPU it waits, and has half of the units: 20, then 40 more. When the first lane goes at 10, the second begins
+/// then.
 #[test]
 fn a_kernel_that_leaves_room_waits_only_behind_one_that_fills_the_gpu() {
-    for (fills, expected) in [([false, true], [40.0, 40.0]), ([true, false], [20.0, 40.0])] {
+    for (fills, expected) in [([false, true], [40.0, 40.0]), ([true, false], [20.0, 60.0])] {
         let mut t = SimTimeline::new(vec![10.0]);
         let lanes = [0, 0].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
         for (&lane, fills) in lanes.iter().zip(fills) {
@@ -346,4 +349,25 @@ fn a_kernel_that_leaves_room_waits_only_behind_one_that_fills_the_gpu() {
     assert_eq!(t.lane_destroy(lanes[0]), [7]);
     assert_eq!(run(&mut t), [7]);
     assert_eq!(t.lane_idle(lanes[1]), Some(30.0));
+}
+
+/// An event and the next operation are 3 ns apart, whether it is there already or comes within that time: a
+/// pair of events around 1000 bytes at 10 is 50 + 100 + 3 apart, an empty pair 3.
+#[test]
+fn an_event_delays_the_next_operation() {
+    for issued in [0.0, 2.0] {
+        let mut t = SimTimeline::new(vec![10.0]).with_event_gap(3.0);
+        let lane = t.lane_create(LaneOwner::Stream(0));
+        let [start, end, after] = [0; 3].map(|_| t.event_create());
+        t.event_record(start, lane, 0.0);
+        while t.next().is_some_and(|at| at < issued) {
+            t.step();
+        }
+        t.push(lane, issued, transfer(1000.0, 1));
+        t.event_record(end, lane, issued);
+        t.event_record(after, lane, issued);
+        run(&mut t);
+        let at = [start, end, after].map(|event| t.event_time(event));
+        assert_eq!(at, [Some(0.0), Some(153.0), Some(156.0)]);
+    }
 }
