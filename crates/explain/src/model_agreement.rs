@@ -154,7 +154,7 @@ pub struct ModelAgreement {
 /// Why a run cannot be compared with a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeldError {
-    /// The run is from another node.
+    /// The run is from another node. A run of fewer GPUs is of a part of a modelled node.
     #[error("the run is of a node of {run} GPUs and {machine} has {described}: another node")]
     OtherNode {
         /// GPUs in the run.
@@ -187,7 +187,9 @@ pub fn hold(
     any_order: bool,
 ) -> Result<ModelAgreement, HeldError> {
     let run = journal.topology.gpus.len();
-    if run != described {
+    // A twin has the paths of one node; any GPUs of a modelled node are as good as its first ones.
+    let is_slice = run < described && network.measured().paths.is_empty();
+    if run != described && !is_slice {
         return Err(HeldError::OtherNode { run, machine: machine.to_owned(), described });
     }
     let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();

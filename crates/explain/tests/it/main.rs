@@ -8,6 +8,7 @@ mod busy;
 mod diff;
 mod every_suite;
 mod message_paths;
+mod model_agreement;
 mod report;
 mod storage;
 mod suites;

@@ -1,0 +1,32 @@
+//! A description compared with runs of its node, of a part of it and of another.
+
+use std::io::Read;
+use std::path::Path;
+
+use pathline_explain::model_agreement::{HeldError, hold};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_schema::Journal;
+
+/// Four of the eight GPUs of such a server, as clouds rent them.
+fn slice() -> Journal {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200-x4.jsonl.gz");
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).unwrap();
+    flate2::read::MultiGzDecoder::new(file).read_to_end(&mut text).unwrap();
+    Journal::read(text.as_slice()).unwrap()
+}
+
+#[test]
+fn a_run_of_a_part_of_a_node_is_compared_with_its_description() {
+    let desc = MachineDesc::preset("hgx-h200").unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+    let run = slice();
+    let held = hold("hgx-h200", &network, 8, &run, &[], false).unwrap();
+    let alone = held.kinds.iter().find(|class| class.sets.name == "alone").unwrap();
+    assert!(alone.sets.n > 100, "{alone:?}");
+    assert!(alone.sets.median < 0.02, "{alone:?}");
+    // A run of more GPUs than are described is of another node.
+    let other = hold("hgx-h200", &network, 2, &run, &[], false);
+    let expected = HeldError::OtherNode { run: 4, machine: "hgx-h200".into(), described: 2 };
+    assert_eq!(other.unwrap_err(), expected);
+}
