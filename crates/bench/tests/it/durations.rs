@@ -104,13 +104,13 @@ fn predicted_is_measured() {
             let of_one =
                 |at: usize| movers.iter().filter(|m| m.0 == movers[at].0).count() as f64 - 1.0;
             let apart = (0..movers.len()).map(of_one).fold(0.0, f64::max) * 20e3;
-            // A sample that is long enough to be taken alone includes the gap after its first event.
-            let gap = network.event_gap().0;
             for (flow, series) in predicted.flows.iter().zip(&m.series) {
                 compared += 1;
                 let mut samples = series.samples_ns.clone();
                 samples.sort_by(f64::total_cmp);
                 let time = samples[samples.len() / 2] / series.reps as f64;
+                // A sample includes the gap after its first event, once for all repetitions.
+                let gap = network.event_gap().0 / series.reps as f64;
                 let late = time - flow.time.typical.0;
                 let error = (late.abs().min((late - gap).abs()) - apart).max(0.0) / time;
                 exact += usize::from(apart == 0.0);
