@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Case, CasePattern, CpuOp, FaultHandling, Flow, IoSpec, MemKind, Mover, Ns, Rank,
+    Bytes, Case, CasePattern, CpuOp, FaultHandling, Flow, IoSpec, MemKind, Mover, Ns, Place, Rank,
     StoreFacts, SuiteId, Topology, Unit, did_you_mean,
 };
 use serde::{Deserialize, Serialize};
@@ -335,6 +335,15 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
             return Some(format!("there is no {unit} here"));
         }
     }
+    if let Mover::Cpu { .. } = flow.by {
+        let on_device = |p: &Place| matches!(p.mem, MemKind::Vram | MemKind::VramFine);
+        if let Some(place) = [flow.src, flow.dst].into_iter().find(on_device) {
+            let unit = place.unit;
+            return Some(format!(
+                "CPU threads do not reach {place}; copy it by dma@{unit}, or name {unit}.managed"
+            ));
+        }
+    }
     if needs_driver(flow)
         && let Some(why) = scope.without_runtime
     {
@@ -639,6 +648,10 @@ pub(crate) mod tests {
         assert!(skip(&t, &cpu("copy-avx512-t1")).contains("no avx512f"));
         assert!(skip(&t, &cpu("copy-memcpy-t3")).contains("may use 2"));
         assert!(skip(&t, "gpu0.vram > gpu5.vram by dma@gpu0 x 1MiB").contains("no gpu5"));
+        let device = "gpu0.vram > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";
+        assert!(
+            skip(&t, device).contains("CPU threads do not reach r0.gpu0.vram; copy it by dma@gpu0")
+        );
         // Source and destination of 512 MiB each make 1 GiB, over the 600 MiB of this run.
         let big = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 512MiB";
         assert!(skip(&t, big).contains("needs 1GiB of host memory"));
