@@ -188,7 +188,7 @@ fn a_constant_that_does_not_exist_is_named() {
     assert!(stdout.contains("holds 0 of 1 constant of mi250x"), "{stdout}");
 }
 
-/// Each stack has starts of its own kinds of path, refitted to two rows below 16 MiB; the others lie in
+/// The starts of each stack and kind of path are refitted to two rows below 16 MiB; the others lie in
 /// their intervals.
 #[test]
 fn starts_are_refitted_to_few_rows() {

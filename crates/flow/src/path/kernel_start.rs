@@ -76,7 +76,7 @@ impl KernelTraffic {
         (base - overlap).max(0.0)
     }
 
-    /// Time that stores gain which the L2 takes at its own rate: those that it still holds at the end.
+    /// Time that stores gain which the L2 takes at its rate and still holds at the end, us.
     fn absorbed_us(&self, net: &NodeGraph, flow: &Flow, path: &PathBuilder<'_>) -> f64 {
         let cache = shared_cache(net).filter(|_| self.stores_locally(flow));
         let Some((cache, rate)) = cache.and_then(|c| Some((c, c.store_gbs?))) else { return 0.0 };
