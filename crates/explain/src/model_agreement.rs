@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pathline_flow::{EngineOrders, Network, SetDurations, SetPredictor};
 use pathline_published::RowValue;
 use pathline_published::score::{ClassErrors, ComparedRow, summary as sum_up};
-use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Journal, MeasuredCase, Ns};
+use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Gpu, Journal, MeasuredCase, Ns};
 
 use crate::fmt;
 
@@ -174,23 +174,26 @@ pub enum HeldError {
 
 /// Predicts every case of `journal` that moves bytes, except cases also in `seen`. With `any_order`
 /// engines may have served flows in any order, as in runs before copies of one engine were
-/// serialised.
+/// serialised. `described` are the GPUs of the description; a run may have fewer of the same kind, unless
+/// the description is a twin.
 ///
 /// # Errors
 /// The run is from another node, or no case can be predicted.
 pub fn hold(
     machine: &str,
     network: &Network,
-    described: usize,
+    described: &[Gpu],
     journal: &Journal,
     seen: &[Journal],
     any_order: bool,
 ) -> Result<ModelAgreement, HeldError> {
-    let run = journal.topology.gpus.len();
+    let gpus = &journal.topology.gpus;
+    let (run, count) = (gpus.len(), described.len());
     // A twin has the paths of one node; any GPUs of a modelled node are as good as its first ones.
-    let is_slice = run < described && network.measured().paths.is_empty();
-    if run != described && !is_slice {
-        return Err(HeldError::OtherNode { run, machine: machine.to_owned(), described });
+    let same_kind = gpus.iter().zip(described).all(|(a, b)| a.arch == b.arch);
+    let is_slice = run < count && same_kind && network.measured().paths.is_empty();
+    if run != count && !is_slice {
+        return Err(HeldError::OtherNode { run, machine: machine.to_owned(), described: count });
     }
     let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();
     let mut predictor = SetPredictor::new(network);

@@ -299,8 +299,8 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKin
         );
     }
     let network = Network::new(desc, RuntimeEnv::from_env(&journal.begin.env))?;
-    let gpus = desc.topology().gpus.len();
-    let held = model_agreement::hold(&desc.name, &network, gpus, &journal, &seen, args.any_order)
+    let gpus = desc.topology().gpus;
+    let held = model_agreement::hold(&desc.name, &network, &gpus, &journal, &seen, args.any_order)
         .with_context(|| run.display().to_string())?;
     let name = run.display().to_string();
     if let Some(file) = &args.csv {

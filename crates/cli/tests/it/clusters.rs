@@ -33,10 +33,10 @@ fn refused(output: Output) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The first block of the document in this language.
-fn block(language: &str) -> &'static str {
-    let (_, rest) = DOCUMENT.split_once(&format!("```{language}\n")).unwrap();
-    rest.split_once("```").unwrap().0
+/// The first block of the document in this language whose text begins so.
+fn block(language: &str, begin: &str) -> String {
+    let (_, rest) = DOCUMENT.split_once(&format!("```{language}\n{begin}")).unwrap();
+    begin.to_owned() + rest.split_once("```").unwrap().0
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn the_document_holds() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let file = |name: &str, text: &str| fs::write(here.join(name), text).unwrap();
-    file("lumi.toml", block("toml"));
-    file("trace.goal", block("text"));
+    file("lumi.toml", &block("toml", ""));
+    file("trace.goal", &block("text", "num_ranks"));
     let exchange = "all_to_all over n0-n127.gpu0-gpu7 by rccl x 1GiB";
     file(
         "exchanges.txt",

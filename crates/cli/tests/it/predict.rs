@@ -157,7 +157,7 @@ fn a_prediction_names_the_weakest_origin_of_its_constants() {
     let (text, assumed) = origin("mi250x", "gpu0.vram > numa3.paged by dma@gpu0 x 1GiB");
     assert_eq!(assumed.as_deref(), Some("assumed"));
     assert!(text.contains("rests on assumed constants"), "{text}");
-    assert!(text.contains("pageable.in_gbs -") && text.contains("(assumed)"), "{text}");
+    assert!(text.contains("pageable.out_gbs -") && text.contains("(assumed)"), "{text}");
     // A description that states no origins.
     let dir = TempDir::new().unwrap();
     let (text, none) = origin(&twin(dir.path()), "gpu0.vram > gpu1.vram by dma@gpu0 x 1GiB");

@@ -20,13 +20,19 @@ fn slice() -> Journal {
 fn a_run_of_a_part_of_a_node_is_compared_with_its_description() {
     let desc = MachineDesc::preset("hgx-h200").unwrap();
     let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+    let gpus = desc.topology().gpus;
     let run = slice();
-    let held = hold("hgx-h200", &network, 8, &run, &[], false).unwrap();
+    let held = hold("hgx-h200", &network, &gpus, &run, &[], false).unwrap();
     let alone = held.kinds.iter().find(|class| class.sets.name == "alone").unwrap();
     assert!(alone.sets.n > 100, "{alone:?}");
     assert!(alone.sets.median < 0.02, "{alone:?}");
     // A run of more GPUs than are described is of another node.
-    let other = hold("hgx-h200", &network, 2, &run, &[], false);
+    let other = hold("hgx-h200", &network, &gpus[..2], &run, &[], false);
     let expected = HeldError::OtherNode { run: 4, machine: "hgx-h200".into(), described: 2 };
+    assert_eq!(other.unwrap_err(), expected);
+    // Nor is one of four other GPUs a part of it.
+    let amd = MachineDesc::preset("mi250x").unwrap().topology().gpus;
+    let other = hold("mi250x", &network, &amd, &run, &[], false);
+    let expected = HeldError::OtherNode { run: 4, machine: "mi250x".into(), described: 8 };
     assert_eq!(other.unwrap_err(), expected);
 }
