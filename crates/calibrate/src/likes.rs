@@ -181,7 +181,7 @@ fn compare_capacities(
     compared
 }
 
-/// What parts carried at least that have no capacity in the twin, by class of those that have one.
+/// The least rate of parts without a capacity in the twin, by class of parts with one.
 fn never_full(
     data: &CalibrationData,
     fitted: &FittedNode,

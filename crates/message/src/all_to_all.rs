@@ -74,7 +74,7 @@ struct ClassFlow {
     count: f64,
 }
 
-/// An all-to-all as flows that stand for classes of messages.
+/// An all-to-all as one flow for each class of messages.
 pub(crate) struct AllToAllFlows {
     flows: Vec<ClassFlow>,
     capacities: Vec<f64>,

@@ -338,7 +338,7 @@ impl SourceNode<'_> {
         cell.split(',').map(|text| self.end(row, text)).collect()
     }
 
-    /// One end. `quad`, `dual` and `single` are the first GPU that so many links join with GPU 0; a GPU
+    /// One end. `quad`, `dual` and `single` are the first GPU that four, two or one links join with GPU 0; a GPU
     /// without a number is GPU 0, or as a source next to another such one GPU 1.
     fn end(&self, row: &PublishedRow, cell: &str) -> Result<TransferEnd, String> {
         let text = cell.trim().to_lowercase();

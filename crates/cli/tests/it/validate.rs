@@ -144,7 +144,7 @@ fn unusable_rows_are_named() {
     }
 }
 
-/// The table of free constants in docs/model.md states how many rows hold each. Two of them stand for all:
+/// The table of free constants in docs/model.md states how many rows hold each. Two are checked here:
 /// a constant that few rows hold, and one that none holds.
 #[test]
 fn the_documented_rows_hold_the_constants() {

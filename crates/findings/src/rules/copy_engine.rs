@@ -112,7 +112,7 @@ fn reads(
     let factors: Vec<f64> = found.iter().map(|f| f.3).collect();
     let size = best.1.case.timed.first()?.bytes.rounded();
     let observation = format!(
-        "Between {} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, those \
+        "Between {} GPU pairs, copy kernels that read at the destination reach {} GB/s{}, kernels \
          that write at the source {} ({size}).",
         if found.len() == all { format!("all {all}") } else { format!("{} of {all}", found.len()) },
         range_text(&reads),

@@ -91,9 +91,11 @@ fn an_h200_starts_kernels_in_order() {
         ([COPY, TRIAD], [copy, copy + triad]),
         ([COMPUTE, COPY], [compute, compute + copy]),
         ([COPY, COMPUTE], [copy, copy + 2.0 * compute - START]),
-        ([SMALL, COPY], [small, copy]),
     ] {
         let got = times(&flows);
         got.iter().zip(expected).for_each(|(&got, expected)| assert_near(got, expected, flows[0]));
     }
+    // Neither waits; requests and answers of each take a part of the other's direction of the links.
+    let got = times(&[SMALL, COPY]);
+    assert!(got[0] < 1.1 * small && got[1] < 1.1 * copy, "{got:?} for {small} and {copy}");
 }
