@@ -117,8 +117,10 @@ impl ValidationPlan {
     }
 }
 
+/// A stack and a kind of path.
+type StartClass = (String, String);
 /// Rows by stack and kind of path.
-type ClassRows = BTreeMap<(String, String), Vec<TimedRow>>;
+type ClassRows = BTreeMap<StartClass, Vec<TimedRow>>;
 
 fn fit(rows: usize, classes: ClassRows) -> StartFit {
     let split = |mut all: Vec<TimedRow>| {
@@ -131,7 +133,7 @@ fn fit(rows: usize, classes: ClassRows) -> StartFit {
         let rows = |all: Vec<(usize, TimedRow)>| all.into_iter().map(|(_, row)| row).collect();
         (rows(fitted), rows(held))
     };
-    let split: Vec<((String, String), Vec<TimedRow>, Vec<TimedRow>)> = classes
+    let split: Vec<(StartClass, Vec<TimedRow>, Vec<TimedRow>)> = classes
         .into_iter()
         .map(|(class, all)| {
             let (fitted, held) = split(all);
