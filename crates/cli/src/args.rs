@@ -166,7 +166,7 @@ pub(crate) struct SelectArgs {
     /// A name from `pathline machines`, or a TOML file.
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
     pub(crate) machine: Option<String>,
-    /// Software stack of the simulated machine: whose starts and packets count.
+    /// Software stack whose starts and packet sizes the simulated machine has.
     #[arg(long, value_name = "NAME", requires = "machine")]
     pub(crate) stack: Option<String>,
     /// Only these suites, comma-separated; `pathline suites` says what they measure.

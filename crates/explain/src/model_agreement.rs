@@ -153,7 +153,7 @@ pub struct ModelAgreement {
 
 /// Why a run cannot be compared with a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HeldError {
+pub enum AgreementError {
     /// The run is from another node. A run of fewer GPUs is of a part of a modelled node.
     #[error("the run is of a node of {run} GPUs and {machine} has {described}: another node")]
     OtherNode {
@@ -179,21 +179,25 @@ pub enum HeldError {
 ///
 /// # Errors
 /// The run is from another node, or no case can be predicted.
-pub fn hold(
+pub fn compare_run(
     machine: &str,
     network: &Network,
     described: &[Gpu],
     journal: &Journal,
     seen: &[Journal],
     any_order: bool,
-) -> Result<ModelAgreement, HeldError> {
+) -> Result<ModelAgreement, AgreementError> {
     let gpus = &journal.topology.gpus;
     let (run, count) = (gpus.len(), described.len());
     // A twin has the paths of one node; any GPUs of a modelled node are as good as its first ones.
     let same_kind = gpus.iter().zip(described).all(|(a, b)| a.arch == b.arch);
     let is_slice = run < count && same_kind && network.measured().paths.is_empty();
     if run != count && !is_slice {
-        return Err(HeldError::OtherNode { run, machine: machine.to_owned(), described: count });
+        return Err(AgreementError::OtherNode {
+            run,
+            machine: machine.to_owned(),
+            described: count,
+        });
     }
     let known: BTreeSet<Vec<Flow>> = seen.iter().flat_map(measured).map(|m| key(&m.case)).collect();
     let mut predictor = SetPredictor::new(network);
@@ -212,7 +216,9 @@ pub fn hold(
         }
     }
     if sets.is_empty() {
-        return Err(HeldError::Nothing { why: left_out.into_iter().next().map(|(_, why)| why) });
+        return Err(AgreementError::Nothing {
+            why: left_out.into_iter().next().map(|(_, why)| why),
+        });
     }
     sets.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
     let kinds = [

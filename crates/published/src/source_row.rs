@@ -45,6 +45,15 @@ pub(crate) struct SourceNode<'a> {
     pub numberings: &'a [GpuNumbering],
 }
 
+/// A row with what decides its case, program and interface in lower case.
+struct SourceTerms<'a> {
+    row: &'a PublishedRow,
+    cells: &'a SourceCells,
+    program: String,
+    interface: String,
+    metric: &'a str,
+}
+
 /// An end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransferEnd {
@@ -61,7 +70,7 @@ impl SourceNode<'_> {
     /// The row with its case, metric and statistic.
     ///
     /// # Errors
-    /// Why no case stands for it.
+    /// Why the row has no case.
     pub(crate) fn translate(&self, row: &PublishedRow) -> Result<PublishedRow, String> {
         let Some(cells) = &row.cells else { return Ok(row.clone()) };
         let program = cells.program.to_lowercase();
@@ -88,10 +97,9 @@ impl SourceNode<'_> {
                 ));
             }
         };
-        let (case, metric) = match is_message {
-            true => self.message(row, cells, &program, &interface, metric)?,
-            false => self.transfer(row, cells, &program, &interface, metric)?,
-        };
+        let terms = SourceTerms { row, cells, program, interface, metric };
+        let (case, metric) =
+            if is_message { self.message(&terms)? } else { self.transfer(&terms)? };
         let statistic = match cells.size.split_once("..") {
             Some((least, _)) => format!("best from {}B", bytes(least)?),
             None if cells.size.starts_with("up to ") => "best from 256B".to_owned(),
@@ -101,19 +109,13 @@ impl SourceNode<'_> {
     }
 
     /// The case of a transfer within the node.
-    fn transfer<'m>(
-        &self,
-        row: &PublishedRow,
-        cells: &SourceCells,
-        program: &str,
-        interface: &str,
-        metric: &'m str,
-    ) -> Result<(String, &'m str), String> {
+    fn transfer<'m>(&self, terms: &SourceTerms<'m>) -> Result<(String, &'m str), String> {
+        let SourceTerms { row, cells, ref program, ref interface, metric } = *terms;
         let transfer_bench = program.contains("transferbench");
         if transfer_bench && interface.contains("cpu") {
             return Err(CPU_EXECUTOR.to_owned());
         }
-        let size = match (cells.size.as_str(), program) {
+        let size = match (cells.size.as_str(), program.as_str()) {
             ("" | "-" | "max", p) if p.contains("comm|scope") => "1GiB".to_owned(),
             ("" | "-" | "max", p) if p.contains("nvbandwidth") => "512MiB".to_owned(),
             ("" | "-" | "max", p) if p.contains("p2pbandwidth") => "160000000B".to_owned(),
@@ -159,15 +161,15 @@ impl SourceNode<'_> {
         (from, to): (TransferEnd, TransferEnd),
         size: &str,
     ) -> Result<String, String> {
-        let says = |parts: &[&str]| parts.iter().any(|part| interface.contains(part));
+        let mentions = |parts: &[&str]| parts.iter().any(|part| interface.contains(part));
         let word =
             |wanted: &str| interface.split(|c: char| !c.is_alphanumeric()).any(|w| w == wanted);
         let host_memory = match () {
-            () if says(&["pageable"]) => "paged",
-            () if says(&["managed", "page-fault", "page migration", "prefetch"]) => "managed",
+            () if mentions(&["pageable"]) => "paged",
+            () if mentions(&["managed", "page-fault", "page migration", "prefetch"]) => "managed",
             () => "pinned",
         };
-        let pages = says(&["page-fault", "page migration", "prefetch"]);
+        let pages = mentions(&["page-fault", "page migration", "prefetch"]);
         let memory = |end: TransferEnd| match end {
             TransferEnd::Gpu(g) if pages => format!("gpu{g}.managed"),
             TransferEnd::Gpu(g) => format!("gpu{g}.vram"),
@@ -181,18 +183,18 @@ impl SourceNode<'_> {
         let local = from == to;
         let kernel = |op: &str, at: u32| format!("kernel@gpu{at}[{op}-w16-u4-b256-g2sm] x {size}");
         if pages {
-            let how = if says(&["prefetch"]) { "prefetch" } else { "fault" };
+            let how = if mentions(&["prefetch"]) { "prefetch" } else { "fault" };
             return Ok(format!("{src} > {dst} by migrate@gpu{}[{how}] x {size}", gpu(to, from)?));
         }
-        if says(&["blit"]) && says(&["memcpypeer"]) {
+        if mentions(&["blit"]) && mentions(&["memcpypeer"]) {
             // hipMemcpyPeer's kernel runs at the destination, whoever calls it.
             return Ok(format!("{src} > {dst} by blit@gpu{} x {size}", gpu(to, from)?));
         }
-        if says(&["blit"]) || local && program.contains("bandwidth-test") {
+        if mentions(&["blit"]) || local && program.contains("bandwidth-test") {
             return Ok(format!("{src} > {dst} by blit@gpu{} x {size}", gpu(from, to)?));
         }
-        let by_kernel = says(&["kernel", "gfx", "zero-copy"]) || word("sm");
-        let reads = says(&["kernel_read", "read", "load"]);
+        let by_kernel = mentions(&["kernel", "gfx", "zero-copy"]) || word("sm");
+        let reads = mentions(&["kernel_read", "read", "load"]);
         if by_kernel && program.contains("stream") {
             // Its first GPU runs the kernel, and reads from the other.
             let at = gpu(from, to)?;
@@ -201,19 +203,21 @@ impl SourceNode<'_> {
                 false => format!("{src} > {dst} by {}", kernel("copy", at)),
             });
         }
-        if by_kernel && (program.contains("transferbench") || local && !says(&["write", "read"])) {
+        if by_kernel
+            && (program.contains("transferbench") || local && !mentions(&["write", "read"]))
+        {
             return Ok(format!("{src} > {dst} by {}", kernel("copy", gpu(from, to)?)));
         }
-        if by_kernel && !reads && says(&["write", "store"]) {
+        if by_kernel && !reads && mentions(&["write", "store"]) {
             let at = gpu(from, to)?;
             return Ok(format!("gpu{at}.reg > {dst} by {}", kernel("write", at)));
         }
-        if by_kernel && (reads || says(&["zero-copy"])) {
+        if by_kernel && (reads || mentions(&["zero-copy"])) {
             let at = gpu(to, from)?;
             return Ok(format!("{src} > gpu{at}.reg by {}", kernel("read", at)));
         }
         let engine =
-            says(&["sdma", "memcpy", "copy engine", "local copy", "h2d", "d2h", "d2d", "dma"]);
+            mentions(&["sdma", "memcpy", "copy engine", "local copy", "h2d", "d2h", "d2d", "dma"]);
         if engine || word("ce") {
             return Ok(format!("{src} > {dst} by dma@gpu{} x {size}", gpu(from, to)?));
         }
@@ -221,20 +225,14 @@ impl SourceNode<'_> {
     }
 
     /// The exchange of a message or collective.
-    fn message<'m>(
-        &self,
-        row: &PublishedRow,
-        cells: &SourceCells,
-        program: &str,
-        interface: &str,
-        metric: &'m str,
-    ) -> Result<(String, &'m str), String> {
+    fn message<'m>(&self, terms: &SourceTerms<'m>) -> Result<(String, &'m str), String> {
+        let SourceTerms { row, cells, ref program, ref interface, metric } = *terms;
         let text = format!("{program} {interface} {} {}", row.figure, row.note).to_lowercase();
         let library = ["rccl", "nccl", "ucx", "cray-mpich"]
             .into_iter()
             .find(|library| program.contains(library) || interface.contains(library));
         if cells.direction == "coll" {
-            return self.collective(row, cells, &text, library, metric);
+            return self.collective(terms, &text, library);
         }
         let far = ["node", "remote"].iter().any(|part| cells.dst.contains(part));
         let (a, b) = match far {
@@ -281,12 +279,11 @@ impl SourceNode<'_> {
 
     fn collective<'m>(
         &self,
-        row: &PublishedRow,
-        cells: &SourceCells,
+        terms: &SourceTerms<'m>,
         text: &str,
         library: Option<&str>,
-        metric: &'m str,
     ) -> Result<(String, &'m str), String> {
+        let SourceTerms { row, cells, metric, .. } = *terms;
         const KNOWN: [(&str, &str); 10] = [
             ("allreduce", "all_reduce"),
             ("all_reduce", "all_reduce"),
@@ -312,7 +309,7 @@ impl SourceNode<'_> {
         let (Some(ranks), Some(nodes)) = (first(&cells.src), first(&cells.dst)) else {
             return Err(format!("'{}' on '{}' is no number of ranks", cells.src, cells.dst));
         };
-        // `16 GCD` on `2 nodes`: both are totals. `8 ranks` on `1 GCD`s' own are not read.
+        // `16 GCD` on `2 nodes`: both are totals.
         let nodes = if cells.dst.contains("node") { nodes } else { 1 };
         let each = ranks / nodes;
         if each == 0 || each as usize > self.topology.gpus.len() || nodes > 64 {
@@ -338,8 +335,8 @@ impl SourceNode<'_> {
         cell.split(',').map(|text| self.end(row, text)).collect()
     }
 
-    /// One end. `quad`, `dual` and `single` are the first GPU that four, two or one links join with GPU 0; a GPU
-    /// without a number is GPU 0, or as a source next to another such one GPU 1.
+    /// One end. `quad`, `dual` and `single` are the first GPU that four, two or one links join with GPU 0. A
+    /// GPU without a number is GPU 0; if both ends are such GPUs, the source is GPU 1.
     fn end(&self, row: &PublishedRow, cell: &str) -> Result<TransferEnd, String> {
         let text = cell.trim().to_lowercase();
         let name = text.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -77,7 +77,7 @@ pub struct PublishedRow {
     pub engine: String,
     /// `score`, `report`, or empty for both.
     pub usage: String,
-    /// Why no case stands for it; empty if one does.
+    /// Why the row has no case; empty if it has one.
     pub left_out: String,
     /// The program and interface, in the source's words.
     pub tool: String,

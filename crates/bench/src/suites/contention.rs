@@ -543,7 +543,7 @@ mod tests {
     /// Sets of a suite by their number of copies: alone, start-up, pairs, groups.
     fn counts(topology: &Topology) -> [usize; 4] {
         let mut cases = contention(topology, RandomDraw::default());
-        // Sets that are measured again are those of the same copies in another order.
+        // A set that is measured again has the same copies in another order.
         let mut seen = BTreeSet::new();
         let all = cases.len();
         cases.retain(|case| {

@@ -147,8 +147,8 @@ fn four_gpus_of_the_preset_behave_as_measured() {
     }
 }
 
-/// The same of a preset that no measurement of such a node chose a constant of: those of `hgx-h200` carry
-/// over. Calls and pageable memory are of the host, which is another one.
+/// The same for a derived preset: its constants come from `hgx-h200`, and no run of an H100 chose one. Calls
+/// and pageable memory depend on the host, which is another one.
 const CARRIED_OVER: [(&str, f64); 9] = [
     ("fan", 0.14),
     ("host-link", 0.02),

@@ -104,10 +104,12 @@ fn at(place: &str) -> String {
 struct NamedFigures {
     cases: Vec<(Case, String)>,
     exchanges: Vec<(ExchangeSpec, String)>,
+    /// The constants that decide each, cases before exchanges; empty where they are unknown.
+    trust: Vec<PredictionTrust>,
 }
 
 impl NamedFigures {
-    fn parse(args: &PredictArgs) -> Result<Self> {
+    fn read(args: &PredictArgs, model: &MachineModel) -> Result<Self> {
         let case = |NamedText { text, place }: NamedText| {
             let short = shortened(&text);
             let case =
@@ -121,10 +123,13 @@ impl NamedFigures {
         };
         let cases = texts(&args.case, args.case_file.as_deref())?;
         let exchanges = texts(&args.exchange, args.exchange_file.as_deref())?;
-        Ok(Self {
+        let mut named = Self {
             cases: cases.into_iter().map(case).collect::<Result<_>>()?,
             exchanges: exchanges.into_iter().map(exchange).collect::<Result<_>>()?,
-        })
+            trust: Vec::new(),
+        };
+        named.trust = named.find_trust(model)?;
+        Ok(named)
     }
 
     /// The times of the figures of these numbers, cases before exchanges, in ns.
@@ -150,7 +155,7 @@ impl NamedFigures {
 
     /// The constants that decide each figure; none of a machine that states no origins, and of more
     /// figures than are predicted once more for each constant.
-    fn trust(&self, model: &MachineModel) -> Result<Vec<PredictionTrust>> {
+    fn find_trust(&self, model: &MachineModel) -> Result<Vec<PredictionTrust>> {
         let desc = model.desc();
         let count = self.cases.len() + self.exchanges.len();
         let known = desc.constants().iter().any(|constant| constant.origin.is_some());
@@ -179,14 +184,13 @@ struct Predictions {
 
 /// Predicts the cases, traces and exchanges that are named.
 fn cases(args: &PredictArgs, model: &MachineModel) -> Result<ExitKind> {
-    let named = NamedFigures::parse(args)?;
-    let trust = named.trust(model)?;
+    let named = NamedFigures::read(args, model)?;
     let mut found = Predictions::default();
-    found.add_cases(args, &named, &trust, model.desc())?;
+    found.add_cases(args, &named, model.desc())?;
     if let Some(file) = &args.goal {
         found.add_trace(file, args.ranks_per_node, model.desc())?;
     }
-    found.add_exchanges(args, &named, &trust, model.desc())?;
+    found.add_exchanges(args, &named, model.desc())?;
     let Predictions { shown, values, links } = found;
     if let Some(file) = &args.links {
         let table = match file.extension().is_some_and(|e| e == "json") {
@@ -208,7 +212,6 @@ impl Predictions {
         &mut self,
         args: &PredictArgs,
         named: &NamedFigures,
-        trust: &[PredictionTrust],
         desc: &MachineDesc,
     ) -> Result<()> {
         let network = Network::new(desc, RuntimeEnv::default())?;
@@ -220,7 +223,7 @@ impl Predictions {
             let durations = predictor
                 .durations(case)
                 .map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
-            let trust = trust.get(nth);
+            let trust = named.trust.get(nth);
             let durations = match trust {
                 Some(trust) => durations.widened(trust),
                 None => durations,
@@ -235,7 +238,6 @@ impl Predictions {
         &mut self,
         args: &PredictArgs,
         named: &NamedFigures,
-        trust: &[PredictionTrust],
         desc: &MachineDesc,
     ) -> Result<()> {
         if named.exchanges.is_empty() {
@@ -252,7 +254,7 @@ impl Predictions {
             let mut outcome =
                 outcome.map_err(|why| anyhow!("{} cannot predict {text}: {why}", desc.name))?;
             let few = members.len() <= MAX_TRUST_RANKS;
-            let trust = trust.get(named.cases.len() + nth).filter(|_| few);
+            let trust = named.trust.get(named.cases.len() + nth).filter(|_| few);
             self.shown.push(predicted::exchange(exchange, &outcome, trust));
             self.values.push(predicted::exchange_json(exchange, &outcome, trust));
             if args.links.is_some() {
@@ -300,8 +302,9 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKin
     }
     let network = Network::new(desc, RuntimeEnv::from_env(&journal.begin.env))?;
     let gpus = desc.topology().gpus;
-    let held = model_agreement::hold(&desc.name, &network, &gpus, &journal, &seen, args.any_order)
-        .with_context(|| run.display().to_string())?;
+    let held =
+        model_agreement::compare_run(&desc.name, &network, &gpus, &journal, &seen, args.any_order)
+            .with_context(|| run.display().to_string())?;
     let name = run.display().to_string();
     if let Some(file) = &args.csv {
         files::write(file, &csv::export_agreement(&held))?;

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use pathline_explain::model_agreement::{HeldError, hold};
+use pathline_explain::model_agreement::{AgreementError, compare_run};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_schema::Journal;
 
@@ -22,17 +22,17 @@ fn a_run_of_a_part_of_a_node_is_compared_with_its_description() {
     let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
     let gpus = desc.topology().gpus;
     let run = slice();
-    let held = hold("hgx-h200", &network, &gpus, &run, &[], false).unwrap();
-    let alone = held.kinds.iter().find(|class| class.sets.name == "alone").unwrap();
+    let found = compare_run("hgx-h200", &network, &gpus, &run, &[], false).unwrap();
+    let alone = found.kinds.iter().find(|class| class.sets.name == "alone").unwrap();
     assert!(alone.sets.n > 100, "{alone:?}");
     assert!(alone.sets.median < 0.02, "{alone:?}");
     // A run of more GPUs than are described is of another node.
-    let other = hold("hgx-h200", &network, &gpus[..2], &run, &[], false);
-    let expected = HeldError::OtherNode { run: 4, machine: "hgx-h200".into(), described: 2 };
+    let other = compare_run("hgx-h200", &network, &gpus[..2], &run, &[], false);
+    let expected = AgreementError::OtherNode { run: 4, machine: "hgx-h200".into(), described: 2 };
     assert_eq!(other.unwrap_err(), expected);
     // Nor is one of four other GPUs a part of it.
     let amd = MachineDesc::preset("mi250x").unwrap().topology().gpus;
-    let other = hold("mi250x", &network, &amd, &run, &[], false);
-    let expected = HeldError::OtherNode { run: 4, machine: "mi250x".into(), described: 8 };
+    let other = compare_run("mi250x", &network, &amd, &run, &[], false);
+    let expected = AgreementError::OtherNode { run: 4, machine: "mi250x".into(), described: 8 };
     assert_eq!(other.unwrap_err(), expected);
 }
