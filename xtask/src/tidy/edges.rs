@@ -85,6 +85,7 @@ const CRATES: &[Crate] = &[
         tests_use: &["hal", "sim", "bench"],
         unsafe_in: &[],
     },
+    Crate { name: "advise", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "place", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "findings",
@@ -140,6 +141,7 @@ const CRATES: &[Crate] = &[
             "runner",
             "explain",
             "health",
+            "advise",
             "place",
             "findings",
             "report",

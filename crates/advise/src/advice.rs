@@ -1,0 +1,127 @@
+//! What trials came to, for people and for files.
+
+use std::fmt;
+
+use pathline_schema::plain_line;
+use serde::{Deserialize, Serialize};
+
+use crate::arm::{AdviceChoice, TrialArm};
+use crate::proof::GainInterval;
+
+/// Whether to change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdviceVerdict {
+    /// The change gains at least what was asked for, on trials that did not choose it.
+    Proven,
+    /// No choice gains that much: keep the default.
+    Keep,
+    /// A gain was expected or proven, and the change must not be made.
+    Withdrawn,
+    /// The setting cannot act here.
+    Ignored,
+    /// The trials decide nothing.
+    Unclear,
+}
+
+impl AdviceVerdict {
+    /// As reports print it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Proven => "PROVEN",
+            Self::Keep => "KEEP",
+            Self::Withdrawn => "WITHDRAWN",
+            Self::Ignored => "IGNORED",
+            Self::Unclear => "UNCLEAR",
+        }
+    }
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// What is moved.
+    pub subject: String,
+    /// Whether to change something.
+    pub verdict: AdviceVerdict,
+    /// Why; a sentence without a full stop.
+    pub reason: String,
+    /// What a program does that chooses nothing.
+    pub baseline: TrialArm,
+    /// The change that the verdict is about.
+    pub choice: Option<AdviceChoice>,
+    /// The gain of that change, from the blocks of its proof.
+    pub gain: Option<GainInterval>,
+    /// Choices by their gain in the first, short trials, the best first. They chose; they prove nothing.
+    pub screened: Vec<ScreenedChoice>,
+}
+
+/// A choice in the short trials that select what is proven.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScreenedChoice {
+    /// Name of the choice.
+    pub label: String,
+    /// Median gain over the blocks: 0.25 is 25 %. None if it could not be measured.
+    pub gain: Option<f64>,
+    /// Why it could not be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Advice {
+    /// Whether a user should change something.
+    pub fn is_change(&self) -> bool {
+        self.verdict == AdviceVerdict::Proven
+    }
+}
+
+/// `+12 % [+9, +15]`.
+impl fmt::Display for GainInterval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [gain, low, high] = [self.gain, self.low, self.high].map(percent);
+        write!(f, "{gain} % [{low}, {high}]")
+    }
+}
+
+/// A share in percent with its sign: two digits that count, none below 0.1 %.
+pub fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    let digits = usize::from(value.abs() < 9.95);
+    let text = format!("{value:+.digits$}");
+    // A zero has no sign.
+    if text.trim_start_matches(['+', '-']).chars().all(|c| matches!(c, '0' | '.')) {
+        text.trim_start_matches(['+', '-']).to_owned()
+    } else {
+        text
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subject, verdict, reason, gain, choice, .. } = self;
+        write!(f, "{:<9}  {}", verdict.word(), plain_line(subject))?;
+        let changed = choice.as_ref().filter(|_| *verdict == AdviceVerdict::Proven);
+        let Some(choice) = changed else {
+            return write!(f, "\n           {}.", plain_line(reason));
+        };
+        if let Some(gain) = gain {
+            write!(f, ": {gain}")?;
+        }
+        write!(f, "\n           {}.", plain_line(&choice.action))?;
+        if !choice.cost.is_empty() {
+            write!(f, "\n           It costs {}.", plain_line(&choice.cost))?;
+        }
+        write!(f, "\n           {}.", plain_line(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_have_a_sign_and_two_digits() {
+        let shown = [0.25, 0.0123, -0.0456, 0.0, -0.0001, 3.4].map(percent);
+        assert_eq!(shown, ["+25", "+1.2", "-4.6", "0.0", "0.0", "+340"]);
+    }
+}

@@ -1,0 +1,92 @@
+//! What a trial compares: arms, and the candidates that are made of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use pathline_schema::Case;
+use serde::{Deserialize, Serialize};
+
+/// Environment variables of the process of an arm: name and value; an empty value removes the variable.
+pub type ArmEnv = BTreeMap<String, String>;
+
+/// What an arm runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArmTask {
+    /// A case of pathline; its cost is the time of one operation.
+    Case(Case),
+    /// The command of the user; its cost is read from what it prints.
+    Command,
+}
+
+/// One of the things that a trial compares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialArm {
+    /// Its name in reports: `pinned, SDMA copy`, `NCCL_PROTO=Simple`.
+    pub label: String,
+    /// What it runs.
+    pub task: ArmTask,
+    /// What its process is started with in addition.
+    #[serde(default)]
+    pub env: ArmEnv,
+}
+
+impl TrialArm {
+    /// An arm that measures a case without further settings.
+    pub fn of_case(label: impl Into<String>, case: Case) -> Self {
+        Self { label: label.into(), task: ArmTask::Case(case), env: ArmEnv::new() }
+    }
+
+    /// The same task with further settings.
+    #[must_use]
+    pub fn with_env(&self, label: impl Into<String>, env: ArmEnv) -> Self {
+        let mut all = self.env.clone();
+        all.extend(env);
+        Self { label: label.into(), task: self.task.clone(), env: all }
+    }
+}
+
+impl fmt::Display for TrialArm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            match value.as_str() {
+                "" => write!(f, "-u {name} ")?,
+                value => write!(f, "{name}={value} ")?,
+            }
+        }
+        match &self.task {
+            ArmTask::Case(case) => write!(f, "{case}"),
+            ArmTask::Command => f.write_str("the command"),
+        }
+    }
+}
+
+/// One thing to do instead of the default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdviceChoice {
+    /// The arm.
+    pub arm: TrialArm,
+    /// What a user changes, in the imperative: `allocate the buffer with cudaHostAlloc`.
+    pub action: String,
+    /// What it costs besides time; empty if nothing.
+    #[serde(default)]
+    pub cost: String,
+    /// Cases that the same change also affects, with the arm before and after it. A variable of the
+    /// environment affects all; a call affects its own.
+    #[serde(default)]
+    pub guards: Vec<(TrialArm, TrialArm)>,
+    /// Why this setting cannot act here, if that is known before any trial.
+    #[serde(default)]
+    pub ignored: Option<String>,
+}
+
+/// One question of a user: what is the fastest of these?
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdviceScope {
+    /// What is moved: `64 MiB from host memory to gpu0`.
+    pub subject: String,
+    /// What a program does that chooses nothing.
+    pub baseline: TrialArm,
+    /// What it could do instead.
+    pub choices: Vec<AdviceChoice>,
+}

@@ -1,0 +1,444 @@
+//! From questions to answers: short trials select, fresh trials prove.
+
+use pathline_stats::{ascending, interpolated};
+
+use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
+use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
+use crate::proof::{GainProof, HarmCheck, ProofState, ProofTarget, TrialBlock};
+
+/// Blocks of the short trials. The median of three is not that of the one process in ten that is slow.
+const SCREEN_BLOCKS: usize = 3;
+/// Share of the time that short trials may take.
+const SCREEN_SHARE: f64 = 0.4;
+/// After the first block, a choice that is slower by more than this factor is not tried again.
+const HOPELESS: f64 = 1.3;
+/// Choices of one question that are worth a proof, the best first.
+const MAX_PROOFS: usize = 2;
+/// Most blocks of a proof or of a check for harm.
+const MAX_BLOCKS: usize = 64;
+/// Loss of a guarded case that counts as none.
+const ALLOWED_LOSS: f64 = 0.01;
+
+/// Runs trials.
+pub trait TrialRunner {
+    /// Measures arms, each once and in this order, in processes that no earlier block used where the
+    /// machine has processes. The costs in the same order: time, or anything of which less is better;
+    /// or why there is none.
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>>;
+    /// Seconds that have passed, on the clock of the machine.
+    fn elapsed(&self) -> f64;
+    /// Why everything must end now, if it must.
+    fn interrupted(&self) -> Option<String>;
+    /// Whether the setting of an arm acts in its process. None if nothing shows it.
+    fn honoured(&mut self, arm: &TrialArm) -> Option<Result<(), String>> {
+        let _ = arm;
+        None
+    }
+}
+
+/// Limits of a session.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdviceLimits {
+    /// Least gain that is worth a change: 0.01 is 1 %.
+    pub min_gain: f64,
+    /// Largest probability that the session recommends anything falsely.
+    pub level: f64,
+    /// Seconds that it may take.
+    pub budget: f64,
+    /// Of the orders of arms.
+    pub seed: u64,
+}
+
+impl Default for AdviceLimits {
+    fn default() -> Self {
+        Self { min_gain: 0.01, level: 0.01, budget: 120.0, seed: 1 }
+    }
+}
+
+/// A step of a session, for its display.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdviceStep<'a> {
+    /// `selecting`, `proving`, `checking`.
+    pub doing: &'static str,
+    /// What is moved.
+    pub subject: &'a str,
+    /// The choice at hand; empty while several are compared.
+    pub choice: &'a str,
+    /// Blocks of this step so far.
+    pub blocks: usize,
+}
+
+/// Answers each question, in order. `show` is called before each block.
+pub fn advise(
+    scopes: &[AdviceScope],
+    runner: &mut dyn TrialRunner,
+    limits: &AdviceLimits,
+    show: &mut dyn FnMut(AdviceStep<'_>),
+) -> Vec<Advice> {
+    let random = fastrand::Rng::with_seed(limits.seed);
+    let mut session = AdviceSession { runner, limits, random, show };
+    let selected: Vec<SelectedScope<'_>> =
+        scopes.iter().map(|scope| session.select(scope, scopes.len())).collect();
+    session.prove_all(selected)
+}
+
+struct AdviceSession<'a> {
+    runner: &'a mut dyn TrialRunner,
+    limits: &'a AdviceLimits,
+    random: fastrand::Rng,
+    show: &'a mut dyn FnMut(AdviceStep<'_>),
+}
+
+/// A question with the choices that are worth a proof.
+struct SelectedScope<'s> {
+    scope: &'s AdviceScope,
+    screened: Vec<ScreenedChoice>,
+    /// The best last.
+    worthy: Vec<&'s AdviceChoice>,
+    answer: Option<(AdviceVerdict, String)>,
+    choice: Option<&'s AdviceChoice>,
+    proof: Option<GainProof>,
+}
+
+impl<'s> SelectedScope<'s> {
+    fn new(scope: &'s AdviceScope) -> Self {
+        Self {
+            scope,
+            screened: Vec::new(),
+            worthy: Vec::new(),
+            answer: None,
+            choice: None,
+            proof: None,
+        }
+    }
+
+    fn answered(mut self, verdict: AdviceVerdict, reason: String) -> Self {
+        self.answer = Some((verdict, reason));
+        self
+    }
+
+    fn into_advice(self) -> Advice {
+        let (verdict, reason) = self.answer.unwrap_or_else(|| {
+            (AdviceVerdict::Unclear, "the time is over before its trials began".to_owned())
+        });
+        let gain = self.proof.as_ref().and_then(GainProof::gain);
+        Advice {
+            subject: self.scope.subject.clone(),
+            verdict,
+            reason,
+            baseline: self.scope.baseline.clone(),
+            choice: self.choice.cloned(),
+            gain,
+            screened: self.screened,
+        }
+    }
+}
+
+impl AdviceSession<'_> {
+    /// Why no further block may begin.
+    fn is_over(&self, share: f64) -> Option<String> {
+        self.runner.interrupted().or_else(|| {
+            let budget = self.limits.budget;
+            (self.runner.elapsed() >= share * budget)
+                .then(|| format!("the {budget:.0} s of --budget are over"))
+        })
+    }
+
+    /// One block in a drawn order.
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+        let mut order: Vec<usize> = (0..arms.len()).collect();
+        self.random.shuffle(&mut order);
+        let drawn: Vec<&TrialArm> = order.iter().filter_map(|&i| arms.get(i).copied()).collect();
+        let mut costs: Vec<Option<Result<f64, String>>> = vec![None; arms.len()];
+        for (cost, &at) in self.runner.block(&drawn).into_iter().zip(&order) {
+            if let Some(slot) = costs.get_mut(at) {
+                *slot = Some(cost);
+            }
+        }
+        let none = || Err("it was not measured".to_owned());
+        costs.into_iter().map(|cost| cost.unwrap_or_else(none)).collect()
+    }
+
+    /// Compares all choices of a question in a few blocks, and keeps those that may gain enough.
+    fn select<'s>(&mut self, scope: &'s AdviceScope, scopes: usize) -> SelectedScope<'s> {
+        let mut selected = SelectedScope::new(scope);
+        let mut tried: Vec<TriedChoice<'s>> = Vec::new();
+        for choice in &scope.choices {
+            if let Some(why) = &choice.ignored {
+                let label = choice.arm.label.clone();
+                selected.screened.push(ScreenedChoice {
+                    label,
+                    gain: None,
+                    error: Some(why.clone()),
+                });
+            } else {
+                tried.push(TriedChoice { choice, logs: Vec::new(), error: None });
+            }
+        }
+        let all_ignored = tried.is_empty().then(|| scope.choices.first()).flatten();
+        if let Some(first) = all_ignored {
+            selected.choice = Some(first);
+            let why = first.ignored.clone().unwrap_or_default();
+            return selected.answered(AdviceVerdict::Ignored, why);
+        }
+        let begun = self.runner.elapsed();
+        let share = SCREEN_SHARE * self.limits.budget / scopes.max(1) as f64;
+        for block in 0..SCREEN_BLOCKS {
+            // One block of each question is due whatever it takes, unless the whole time is over.
+            let late = block > 0 && self.runner.elapsed() - begun >= share;
+            if late || self.is_over(1.0).is_some() {
+                break;
+            }
+            (self.show)(AdviceStep {
+                doing: "selecting",
+                subject: &scope.subject,
+                choice: "",
+                blocks: block,
+            });
+            let active: Vec<usize> = (0..tried.len())
+                .filter(|&i| tried.get(i).is_some_and(TriedChoice::is_promising))
+                .collect();
+            let mut arms = vec![&scope.baseline];
+            arms.extend(active.iter().filter_map(|&i| Some(&tried.get(i)?.choice.arm)));
+            let mut costs = self.block(&arms).into_iter();
+            let base = match costs.next() {
+                Some(Ok(base)) => base,
+                Some(Err(why)) => {
+                    let why = format!("the default cannot be measured: {why}");
+                    return selected.answered(AdviceVerdict::Unclear, why);
+                }
+                None => break,
+            };
+            for (at, cost) in active.into_iter().zip(costs) {
+                let Some(tried) = tried.get_mut(at) else { continue };
+                match cost {
+                    Ok(cost) => tried.logs.push((base / cost).ln()),
+                    Err(why) => tried.error = Some(why),
+                }
+            }
+        }
+        if tried.iter().all(|t| t.logs.is_empty() && t.error.is_none()) {
+            let why = self.is_over(1.0).unwrap_or_else(|| "no trial ended".to_owned());
+            return selected.answered(AdviceVerdict::Unclear, why);
+        }
+        self.keep_worthy(selected, tried)
+    }
+
+    fn keep_worthy<'s>(
+        &self,
+        mut selected: SelectedScope<'s>,
+        mut tried: Vec<TriedChoice<'s>>,
+    ) -> SelectedScope<'s> {
+        tried.sort_by(|a, b| b.score().total_cmp(&a.score()));
+        let margin = self.limits.min_gain.max(0.0).ln_1p();
+        let worthy = tried.iter().filter(|t| t.is_promising() && t.score() > margin);
+        selected.worthy = worthy.take(MAX_PROOFS).map(|t| t.choice).collect();
+        selected.worthy.reverse();
+        let best = tried.first().map(|t| (t.score(), t.choice.arm.label.clone()));
+        let mut screened: Vec<ScreenedChoice> =
+            tried.into_iter().map(TriedChoice::into_screened).collect();
+        screened.append(&mut selected.screened);
+        selected.screened = screened;
+        if !selected.worthy.is_empty() {
+            return selected;
+        }
+        let asked = percent(self.limits.min_gain);
+        match best.filter(|(score, _)| score.is_finite()) {
+            Some((score, label)) => {
+                let why = format!(
+                    "no choice gains {asked} % in short trials; the best, {label}, has {} %",
+                    percent(score.exp_m1())
+                );
+                selected.answered(AdviceVerdict::Keep, why)
+            }
+            None => {
+                let error = selected.screened.iter().find_map(|s| s.error.clone());
+                let why = format!("no choice can be measured: {}", error.unwrap_or_default());
+                selected.answered(AdviceVerdict::Unclear, why)
+            }
+        }
+    }
+
+    /// Proves in turn, a block of each question, so that no question starves another.
+    fn prove_all(&mut self, mut scopes: Vec<SelectedScope<'_>>) -> Vec<Advice> {
+        // What is divided: every claim that may still be made.
+        let candidates = scopes.iter().map(|s| s.worthy.len()).sum();
+        let AdviceLimits { min_gain, level, .. } = *self.limits;
+        let target = ProofTarget { min_gain, level, candidates };
+        loop {
+            let mut is_open = false;
+            for scope in &mut scopes {
+                if scope.answer.is_none() {
+                    self.prove_block(scope, target);
+                    is_open |= scope.answer.is_none();
+                }
+            }
+            if !is_open {
+                break;
+            }
+        }
+        scopes.into_iter().map(SelectedScope::into_advice).collect()
+    }
+
+    /// One more block of the proof of a question, and its answer if that decides.
+    fn prove_block(&mut self, scope: &mut SelectedScope<'_>, target: ProofTarget) {
+        if scope.proof.is_none() {
+            scope.choice = scope.worthy.pop();
+            scope.proof = Some(GainProof::new(target));
+        }
+        let (Some(choice), Some(proof)) = (scope.choice, scope.proof.as_mut()) else {
+            scope.answer = Some((AdviceVerdict::Unclear, "no choice is left".to_owned()));
+            return;
+        };
+        if let Some(why) = self.is_over(1.0) {
+            let so_far = proof.gain().map(|gain| format!(": {gain} so far")).unwrap_or_default();
+            let blocks = proof.blocks();
+            let why = format!(
+                "{why} after {blocks} blocks of {}, which decide nothing{so_far}; a longer --budget may",
+                choice.arm.label
+            );
+            scope.answer = Some((AdviceVerdict::Unclear, why));
+            return;
+        }
+        (self.show)(AdviceStep {
+            doing: "proving",
+            subject: &scope.scope.subject,
+            choice: &choice.arm.label,
+            blocks: proof.blocks(),
+        });
+        let baseline = &scope.scope.baseline;
+        let costs = self.block(&[baseline, baseline, &choice.arm]);
+        let [Ok(baseline), Ok(null), Ok(cost)] = costs.as_slice() else {
+            let why = costs.iter().find_map(|cost| cost.as_ref().err());
+            let why = why.map_or("it was not measured", String::as_str);
+            let why = format!("{} failed during its proof: {why}", choice.arm.label);
+            scope.answer = Some((AdviceVerdict::Withdrawn, why));
+            return;
+        };
+        proof.add(TrialBlock { baseline: *baseline, null: *null, choice: *cost });
+        scope.answer = match proof.state() {
+            ProofState::Open if proof.blocks() + proof.unusable() >= MAX_BLOCKS => {
+                let so_far = proof.gain().map(|gain| format!(": {gain}")).unwrap_or_default();
+                let why = format!(
+                    "{MAX_BLOCKS} blocks of {} do not decide between a gain and none{so_far}",
+                    choice.arm.label
+                );
+                Some((AdviceVerdict::Unclear, why))
+            }
+            ProofState::Open => None,
+            ProofState::TooNoisy => {
+                let why = "two equal arms differ by more than the least gain, so nothing can be shown \
+                           here: look for other programs, a changing clock or two states of a process";
+                Some((AdviceVerdict::Unclear, why.to_owned()))
+            }
+            ProofState::NoGain if scope.worthy.is_empty() => {
+                let gain = proof.gain().map(|gain| gain.to_string()).unwrap_or_default();
+                let why = format!(
+                    "{} gains less than {} % on fresh trials: {gain}",
+                    choice.arm.label,
+                    percent(target.min_gain)
+                );
+                Some((AdviceVerdict::Keep, why))
+            }
+            ProofState::NoGain => {
+                scope.proof = None;
+                None
+            }
+            ProofState::Proven => Some(self.guarded(choice, proof, target)),
+        };
+    }
+
+    /// The verdict on a proven gain: whether the setting acted, and harms nothing else.
+    fn guarded(
+        &mut self,
+        choice: &AdviceChoice,
+        proof: &GainProof,
+        target: ProofTarget,
+    ) -> (AdviceVerdict, String) {
+        let label = &choice.arm.label;
+        let acted = match self.runner.honoured(&choice.arm) {
+            Some(Err(why)) => {
+                let why = format!("{label} gained, but it did not act: {why}");
+                return (AdviceVerdict::Ignored, why);
+            }
+            Some(Ok(())) => "; the setting acted",
+            None => "",
+        };
+        for (before, after) in &choice.guards {
+            match self.check_harm(before, after) {
+                Ok(Some(false)) => {}
+                Ok(Some(true)) => {
+                    let why = format!("{label} gains here and harms {before}");
+                    return (AdviceVerdict::Withdrawn, why);
+                }
+                Ok(None) => {
+                    let why =
+                        format!("{label} gains here; whether it harms {before} is not decided");
+                    return (AdviceVerdict::Unclear, why);
+                }
+                Err(error) => {
+                    let why = format!("{label} gains here, and with it {before} fails: {error}");
+                    return (AdviceVerdict::Withdrawn, why);
+                }
+            }
+        }
+        let guards = match choice.guards.len() {
+            0 => String::new(),
+            1 => "; 1 other case is not harmed".to_owned(),
+            n => format!("; {n} other cases are not harmed"),
+        };
+        let [blocks, share] = [proof.blocks() as f64, target.level * 100.0];
+        let why = format!(
+            "{blocks} fresh blocks; false with probability {share} % at most{acted}{guards}"
+        );
+        (AdviceVerdict::Proven, why)
+    }
+
+    /// Whether a change harms another case; none if blocks or time end first.
+    fn check_harm(&mut self, before: &TrialArm, after: &TrialArm) -> Result<Option<bool>, String> {
+        let mut check = HarmCheck::new(ALLOWED_LOSS);
+        for blocks in 0..MAX_BLOCKS {
+            if self.is_over(1.0).is_some() {
+                break;
+            }
+            let subject = before.to_string();
+            let choice = &after.label;
+            (self.show)(AdviceStep { doing: "checking", subject: &subject, choice, blocks });
+            let mut costs = self.block(&[before, after]).into_iter();
+            if let (Some(before), Some(after)) = (costs.next(), costs.next()) {
+                check.add(before?, after?);
+            }
+            if check.harms().is_some() {
+                break;
+            }
+        }
+        Ok(check.harms())
+    }
+}
+
+/// A choice in short trials.
+struct TriedChoice<'s> {
+    choice: &'s AdviceChoice,
+    /// `ln(baseline / choice)` of each block.
+    logs: Vec<f64>,
+    error: Option<String>,
+}
+
+impl TriedChoice<'_> {
+    fn is_promising(&self) -> bool {
+        let hopeless = -HOPELESS.ln();
+        self.error.is_none() && self.logs.iter().all(|log| log.is_finite() && *log > hopeless)
+    }
+
+    /// The median of its blocks; below every other without one.
+    fn score(&self) -> f64 {
+        let of = self.error.is_none().then(|| ascending(self.logs.iter().copied()));
+        of.and_then(|logs| interpolated(&logs, 0.5)).unwrap_or(f64::NEG_INFINITY)
+    }
+
+    fn into_screened(self) -> ScreenedChoice {
+        let score = self.score();
+        let gain = score.is_finite().then(|| score.exp_m1());
+        ScreenedChoice { label: self.choice.arm.label.clone(), gain, error: self.error }
+    }
+}
