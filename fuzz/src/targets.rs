@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use pathline_advise::{AdviceFile, AdviceLimits, answers_text};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
 use pathline_message::{ExchangeSpec, GoalTrace, MessageLayer};
 use pathline_schema::{
@@ -228,6 +229,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
+    Target { name: "advice", seeds: advice_files, words: JSON, run: advice },
 ];
 
 /// Words of a table of published values.
@@ -694,4 +696,38 @@ fn snapshots() -> Vec<Vec<u8>> {
         snapshot.insert(path, text);
     }
     vec![snapshot.to_text().into_bytes()]
+}
+
+/// A file of answers with each kind of arm.
+fn advice_files() -> Vec<Vec<u8>> {
+    let case = "r0.numa0.pinned > r0.gpu0.vram by dma@gpu0 x 64MiB";
+    let arm = |task: &str| format!(r#"{{"label":"x","task":{task},"env":{{"A":"1","B":""}}}}"#);
+    let answer = |task: &str| {
+        format!(
+            r#"{{"subject":"s, 1MiB","verdict":"proven","reason":"r","baseline":{0},"choice":{{"arm":{0},
+            "action":"Set A=1","settings":{{"A":"x y"}},"guards":[[{0},{0}]]}},
+            "gain":{{"gain":0.1,"low":0.05,"high":0.2,"blocks":9}},"screened":[{{"label":"x","gain":null}}]}}"#,
+            arm(task)
+        )
+    };
+    let (of_case, of_command) = (answer(&format!(r#"{{"case":"{case}"}}"#)), answer("\"command\""));
+    let text = format!(
+        r#"{{"format":1,"origin":{{"node":"n","parts":["p"],"date":"d","version":"0","command":[],
+        "simulated":false}},"task":{{"command":"c","metric":"x","higher":true}},"answers":[{of_case},{of_command}]}}"#
+    );
+    vec![text.into_bytes()]
+}
+
+/// What is read can be written and read again, and no text of it leaves its comment.
+fn advice(input: &[u8]) -> String {
+    let file = match AdviceFile::parse(&String::from_utf8_lossy(input)) {
+        Ok(file) => file,
+        Err(error) => return error.to_string(),
+    };
+    let again = AdviceFile::parse(&file.text()).expect("what was written is read");
+    assert_eq!(again.text(), file.text());
+    let lines = answers_text(&file.answers, &AdviceLimits::default(), 80);
+    let script = file.env_text();
+    file.questions_again();
+    format!("read: {} {}", lines.lines().count().min(9), script.contains("contradicted"))
 }

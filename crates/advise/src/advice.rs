@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use pathline_schema::plain_line;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::{AdviceChoice, TrialArm};
@@ -14,8 +13,10 @@ use crate::proof::GainInterval;
 pub enum AdviceVerdict {
     /// The change gains at least what was asked for, on trials that did not choose it.
     Proven,
-    /// No choice gains that much: keep the default.
+    /// No choice gains that much: keep the default. Of a variable that is set: it gains.
     Keep,
+    /// A variable that is set gains nothing: unset it.
+    Remove,
     /// A gain was expected or proven, and the change must not be made.
     Withdrawn,
     /// The setting cannot act here.
@@ -30,6 +31,7 @@ impl AdviceVerdict {
         match self {
             Self::Proven => "PROVEN",
             Self::Keep => "KEEP",
+            Self::Remove => "REMOVE",
             Self::Withdrawn => "WITHDRAWN",
             Self::Ignored => "IGNORED",
             Self::Unclear => "UNCLEAR",
@@ -71,15 +73,19 @@ pub struct ScreenedChoice {
 impl Advice {
     /// Whether a user should change something.
     pub fn is_change(&self) -> bool {
-        self.verdict == AdviceVerdict::Proven
+        matches!(self.verdict, AdviceVerdict::Proven | AdviceVerdict::Remove)
     }
 }
 
-/// `+12 % [+9, +15]`.
+/// `+12 % [+9, +15]`; without the interval where it is narrower than the digits.
 impl fmt::Display for GainInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [gain, low, high] = [self.gain, self.low, self.high].map(percent);
-        write!(f, "{gain} % [{low}, {high}]")
+        if low == gain && high == gain {
+            write!(f, "{gain} %")
+        } else {
+            write!(f, "{gain} % [{low}, {high}]")
+        }
     }
 }
 
@@ -96,23 +102,11 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-impl fmt::Display for Advice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subject, verdict, reason, gain, choice, .. } = self;
-        write!(f, "{:<9}  {}", verdict.word(), plain_line(subject))?;
-        let changed = choice.as_ref().filter(|_| *verdict == AdviceVerdict::Proven);
-        let Some(choice) = changed else {
-            return write!(f, "\n           {}.", plain_line(reason));
-        };
-        if let Some(gain) = gain {
-            write!(f, ": {gain}")?;
-        }
-        write!(f, "\n           {}.", plain_line(&choice.action))?;
-        if !choice.cost.is_empty() {
-            write!(f, "\n           It costs {}.", plain_line(&choice.cost))?;
-        }
-        write!(f, "\n           {}.", plain_line(reason))
-    }
+/// A share in percent without a sign: `1`, `0.5`.
+pub(crate) fn share_text(share: f64) -> String {
+    // Seven digits hide what a binary fraction adds to 0.01 * 100.
+    let text = format!("{:.7}", share * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -71,6 +71,9 @@ pub struct AdviceChoice {
     /// What it costs besides time; empty if nothing.
     #[serde(default)]
     pub cost: String,
+    /// The variables by which a job makes this choice; empty where its program has to.
+    #[serde(default)]
+    pub settings: ArmEnv,
     /// Cases that the same change also affects, with the arm before and after it. A variable of the
     /// environment affects all; a call affects its own.
     #[serde(default)]
@@ -83,8 +86,10 @@ pub struct AdviceChoice {
 /// One question of a user: what is the fastest of these?
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AdviceScope {
-    /// What is moved: `64 MiB from host memory to gpu0`.
+    /// What is moved: `copies from numa3 to gpu0 (H2D), 64 MiB`.
     pub subject: String,
+    /// The same without its size: questions with the same ends are affected by the same variables.
+    pub ends: String,
     /// What a program does that chooses nothing.
     pub baseline: TrialArm,
     /// What it could do instead.

@@ -4,12 +4,20 @@
 
 mod advice;
 mod arm;
+mod emit;
 mod proof;
+mod questions;
+mod review;
 mod search;
+mod text;
 
 pub use advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
 pub use arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
+pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,
 };
+pub use questions::{questions, usual_subjects};
+pub use review::{is_setting, review};
 pub use search::{AdviceLimits, AdviceStep, TrialRunner, advise};
+pub use text::answers_text;

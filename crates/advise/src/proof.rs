@@ -12,7 +12,7 @@ const KEEP_LEVEL: f64 = 0.05;
 const NULL_LEVEL: f64 = 0.01;
 /// Evidence of unequal null arms above which a gain is not taken as shown: more blocks decide.
 const NULL_WARNING: f64 = 0.1;
-/// Evidence at which a guarded case counts as harmed.
+/// Evidence at which a case counts as harmed.
 const HARM_LEVEL: f64 = 0.05;
 
 /// What a proof must show.
@@ -166,15 +166,17 @@ pub struct GainInterval {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HarmCheck {
     allowed: f64,
+    level: f64,
     harm: MixedSignEvidence,
     harmless: MixedSignEvidence,
 }
 
 impl HarmCheck {
-    /// `allowed` is the loss that counts as none: 0.01 is 1 %.
-    pub fn new(allowed: f64) -> Self {
+    /// `allowed` is the loss that counts as none: 0.01 is 1 %. `level` is the largest probability with
+    /// which a larger loss may be taken for none.
+    pub fn new(allowed: f64, level: f64) -> Self {
         let none = MixedSignEvidence::new();
-        Self { allowed: allowed.max(0.0), harm: none, harmless: none }
+        Self { allowed: allowed.max(0.0), level, harm: none, harmless: none }
     }
 
     /// Takes a block: the cost before and after the change.
@@ -191,7 +193,7 @@ impl HarmCheck {
     pub fn harms(&self) -> Option<bool> {
         if self.harm.rejects_at(HARM_LEVEL) {
             Some(true)
-        } else if self.harmless.rejects_at(HARM_LEVEL) {
+        } else if self.harmless.rejects_at(self.level) {
             Some(false)
         } else {
             None
@@ -256,11 +258,11 @@ mod tests {
 
     #[test]
     fn harm_and_harmlessness_are_both_shown() {
-        let mut check = HarmCheck::new(0.01);
+        let mut check = HarmCheck::new(0.01, 0.05);
         assert_eq!(check.harms(), None);
         (0..8).for_each(|_| check.add(100.0, 105.0));
         assert_eq!(check.harms(), Some(true));
-        let mut check = HarmCheck::new(0.01);
+        let mut check = HarmCheck::new(0.01, 0.05);
         (0..8).for_each(|_| check.add(100.0, 100.2));
         assert_eq!(check.harms(), Some(false), "0.2 % are allowed");
     }

@@ -2,7 +2,7 @@
 
 use pathline_stats::{ascending, interpolated};
 
-use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
+use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::proof::{GainProof, HarmCheck, ProofState, ProofTarget, TrialBlock};
 
@@ -15,9 +15,11 @@ const HOPELESS: f64 = 1.3;
 /// Choices of one question that are worth a proof, the best first.
 const MAX_PROOFS: usize = 2;
 /// Most blocks of a proof or of a check for harm.
-const MAX_BLOCKS: usize = 64;
+pub(crate) const MAX_BLOCKS: usize = 64;
 /// Loss of a guarded case that counts as none.
 const ALLOWED_LOSS: f64 = 0.01;
+/// Probability with which a larger loss of a guarded case may be overlooked.
+const HARMLESS_LEVEL: f64 = 0.05;
 
 /// Runs trials.
 pub trait TrialRunner {
@@ -82,11 +84,12 @@ pub fn advise(
     session.prove_all(selected)
 }
 
-struct AdviceSession<'a> {
-    runner: &'a mut dyn TrialRunner,
-    limits: &'a AdviceLimits,
-    random: fastrand::Rng,
-    show: &'a mut dyn FnMut(AdviceStep<'_>),
+/// The trials of a session, and its limits.
+pub(crate) struct AdviceSession<'a> {
+    pub(crate) runner: &'a mut dyn TrialRunner,
+    pub(crate) limits: &'a AdviceLimits,
+    pub(crate) random: fastrand::Rng,
+    pub(crate) show: &'a mut dyn FnMut(AdviceStep<'_>),
 }
 
 /// A question with the choices that are worth a proof.
@@ -136,7 +139,7 @@ impl<'s> SelectedScope<'s> {
 
 impl AdviceSession<'_> {
     /// Why no further block may begin.
-    fn is_over(&self, share: f64) -> Option<String> {
+    pub(crate) fn is_over(&self, share: f64) -> Option<String> {
         self.runner.interrupted().or_else(|| {
             let budget = self.limits.budget;
             (self.runner.elapsed() >= share * budget)
@@ -145,7 +148,7 @@ impl AdviceSession<'_> {
     }
 
     /// One block in a drawn order.
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    pub(crate) fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
         let mut order: Vec<usize> = (0..arms.len()).collect();
         self.random.shuffle(&mut order);
         let drawn: Vec<&TrialArm> = order.iter().filter_map(|&i| arms.get(i).copied()).collect();
@@ -231,9 +234,22 @@ impl AdviceSession<'_> {
     ) -> SelectedScope<'s> {
         tried.sort_by(|a, b| b.score().total_cmp(&a.score()));
         let margin = self.limits.min_gain.max(0.0).ln_1p();
-        let worthy = tried.iter().filter(|t| t.is_promising() && t.score() > margin);
-        selected.worthy = worthy.take(MAX_PROOFS).map(|t| t.choice).collect();
-        selected.worthy.reverse();
+        let worthy: Vec<&TriedChoice<'s>> = tried
+            .iter()
+            .filter(|t| t.is_promising() && t.score() > margin)
+            .take(MAX_PROOFS)
+            .collect();
+        let most = worthy.first().map_or(f64::NEG_INFINITY, |t| t.score());
+        // Of choices that gain alike, the first in the question: it asks for the least.
+        let place = |t: &&TriedChoice<'s>| scope_place(selected.scope, t.choice);
+        let alike = tried
+            .iter()
+            .filter(|t| t.is_promising() && t.score() > margin && t.score() > most - margin);
+        let simplest = alike.min_by_key(place).map(|t| t.choice);
+        selected.worthy =
+            worthy.iter().map(|t| t.choice).filter(|c| Some(*c) != simplest).collect();
+        selected.worthy.truncate(MAX_PROOFS - 1);
+        selected.worthy.extend(simplest);
         let best = tried.first().map(|t| (t.score(), t.choice.arm.label.clone()));
         let mut screened: Vec<ScreenedChoice> =
             tried.into_iter().map(TriedChoice::into_screened).collect();
@@ -242,11 +258,11 @@ impl AdviceSession<'_> {
         if !selected.worthy.is_empty() {
             return selected;
         }
-        let asked = percent(self.limits.min_gain);
+        let asked = share_text(self.limits.min_gain);
         match best.filter(|(score, _)| score.is_finite()) {
             Some((score, label)) => {
                 let why = format!(
-                    "no choice gains {asked} % in short trials; the best, {label}, has {} %",
+                    "no choice gains {asked} % in short trials; the best, {label}: {} %",
                     percent(score.exp_m1())
                 );
                 selected.answered(AdviceVerdict::Keep, why)
@@ -336,7 +352,7 @@ impl AdviceSession<'_> {
                 let why = format!(
                     "{} gains less than {} % on fresh trials: {gain}",
                     choice.arm.label,
-                    percent(target.min_gain)
+                    share_text(target.min_gain)
                 );
                 Some((AdviceVerdict::Keep, why))
             }
@@ -396,7 +412,7 @@ impl AdviceSession<'_> {
 
     /// Whether a change harms another case; none if blocks or time end first.
     fn check_harm(&mut self, before: &TrialArm, after: &TrialArm) -> Result<Option<bool>, String> {
-        let mut check = HarmCheck::new(ALLOWED_LOSS);
+        let mut check = HarmCheck::new(ALLOWED_LOSS, HARMLESS_LEVEL);
         for blocks in 0..MAX_BLOCKS {
             if self.is_over(1.0).is_some() {
                 break;
@@ -414,6 +430,11 @@ impl AdviceSession<'_> {
         }
         Ok(check.harms())
     }
+}
+
+/// The place of a choice in its question, in which those that ask for least come first.
+fn scope_place(scope: &AdviceScope, choice: &AdviceChoice) -> usize {
+    scope.choices.iter().position(|c| c == choice).unwrap_or(usize::MAX)
 }
 
 /// A choice in short trials.

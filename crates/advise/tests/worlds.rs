@@ -80,6 +80,7 @@ fn choice(label: String) -> AdviceChoice {
         arm: arm(label),
         action: "do it".to_owned(),
         cost: String::new(),
+        settings: Default::default(),
         guards: Vec::new(),
         ignored: None,
     }
@@ -90,6 +91,7 @@ fn scopes(count: usize) -> Vec<AdviceScope> {
     let all: Vec<AdviceChoice> = (0..count).map(|at| choice(at.to_string())).collect();
     let scope = |choices: &[AdviceChoice]| AdviceScope {
         subject: "bytes".to_owned(),
+        ends: "bytes".to_owned(),
         baseline: arm("base".to_owned()),
         choices: choices.to_vec(),
     };

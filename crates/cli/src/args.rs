@@ -1,5 +1,6 @@
 //! The command line, as one table. Completions and the man page are derived from it.
 
+mod advise;
 mod analysis;
 mod health;
 mod messages;
@@ -22,6 +23,7 @@ use pathline_schema::{Bytes, CasePattern, Ns, RunSettings, SuiteId};
 
 use crate::known_name::KnownName;
 
+pub(crate) use advise::AdviseArgs;
 pub(crate) use analysis::{
     CalibrateArgs, DiffArgs, DoctorArgs, FittedConstants, MachinesArgs, PredictArgs, ReportArgs,
     ReportFormat, ValidateArgs,
@@ -51,6 +53,8 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show what this node is made of and how its parts are joined.
     Topo(TopoArgs),
+    /// Say what to choose instead of the default, with proof on fresh trials.
+    Advise(AdviseArgs),
     /// Give each rank of a job its GPU, cores and network adapter, and the launcher's line that sets it.
     Place(PlaceArgs),
     /// Show how long a run would take, its cases, and what would be skipped and why; touches no device.

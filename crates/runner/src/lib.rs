@@ -20,6 +20,7 @@ mod protocol;
 mod ranks;
 mod survey;
 mod text_file;
+mod trials;
 mod worker;
 
 pub use choice::{DeviceMemory, LibraryChoice, StorePlaces};
@@ -41,4 +42,5 @@ pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
 pub use ranks::{MeetingPlace, RankJob, RankKeeper, joined, keep, keep_launched, serve_rank};
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
+pub use trials::{CaseTrials, CommandTrials, MetricReader};
 pub use worker::{NoWorker, WorkerExecutor, serve_worker};

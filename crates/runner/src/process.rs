@@ -69,7 +69,7 @@ pub(crate) enum ProcessOutput {
 }
 
 impl WorkerProcess {
-    /// Starts this program once more, with a hidden command.
+    /// Starts this program once more, with a hidden command. An empty value in `env` removes a variable.
     pub(crate) fn start(
         args: &[impl AsRef<OsStr>],
         env: &BTreeMap<String, String>,
@@ -97,9 +97,14 @@ impl WorkerProcess {
         let (ours, theirs) = UnixStream::pair()?;
         command
             .stdin(OwnedFd::from(theirs))
-            .envs(env)
             // Ctrl-C is for the supervisor, and Ctrl-Z must not look like a hang.
             .process_group(0);
+        for (name, value) in env {
+            match value.as_str() {
+                "" => command.env_remove(name),
+                value => command.env(name, value),
+            };
+        }
         let printed = match output {
             ProcessOutput::Kept => {
                 let (printed, input) = io::pipe()?;

@@ -65,6 +65,8 @@ pub struct GpuCaps {
     pub copy_calls: [&'static str; 3],
     /// Calls that pin host memory and release it.
     pub pin_calls: [&'static str; 2],
+    /// The call that allocates pinned host memory in programs.
+    pub host_alloc_call: &'static str,
     /// The library that moves bytes between files and its memory.
     pub direct_library: &'static str,
     /// The library that reads clocks, power and links, where files of the driver do not.
@@ -100,6 +102,7 @@ const AMD: GpuCaps = GpuCaps {
     prefetch_call: "hipMemPrefetchAsync",
     copy_calls: ["hipMemcpyAsync", "hipMemcpyHtoD", "hipMemcpyDtoH"],
     pin_calls: ["hipHostRegister", "hipHostUnregister"],
+    host_alloc_call: "hipHostMalloc",
     direct_library: "hipFile",
     management_library: None,
 };
@@ -132,6 +135,7 @@ const NVIDIA: GpuCaps = GpuCaps {
     prefetch_call: "cuMemPrefetchAsync",
     copy_calls: ["cuMemcpyAsync", "cuMemcpyHtoD", "cuMemcpyDtoH"],
     pin_calls: ["cuMemHostRegister", "cuMemHostUnregister"],
+    host_alloc_call: "cudaHostAlloc",
     direct_library: "cuFile",
     management_library: Some("NVML"),
 };

@@ -121,6 +121,8 @@ const CRATES: &[Crate] = &[
             "topo",
             "bench",
             "health",
+            "advise",
+            "stats",
         ],
         tests_use: &[],
         unsafe_in: &[],
@@ -167,7 +169,7 @@ const TOOLS: &[Crate] = &[
     Crate { name: "xtask", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "fuzz",
-        uses: &["schema", "flow", "message", "topo", "published"],
+        uses: &["schema", "flow", "message", "topo", "published", "advise"],
         tests_use: &[],
         unsafe_in: &[],
     },

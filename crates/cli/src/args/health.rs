@@ -99,7 +99,7 @@ pub(crate) struct DigestArgs {
 }
 
 /// `5s`, `500ms`, or seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(number), _) => (number, 1e-3),
         (None, Some(number)) => (number, 1.0),
@@ -114,7 +114,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `3%` or `3`, as a share.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').trim().parse::<f64>() {
         Ok(number) if (0.1..=50.0).contains(&number) => Ok(number / 100.0),
         _ => Err("a percentage from 0.1% to 50%".to_owned()),

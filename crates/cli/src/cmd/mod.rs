@@ -1,5 +1,6 @@
 //! The commands. Each takes its arguments and returns the exit code.
 
+mod advise;
 mod calibrate;
 mod case;
 mod diff;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Health(args)) => Ok(health::run(&args)),
         Some(Command::Topo(args)) => topo::run(&args),
+        Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Place(args)) => place::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Suites(args)) => suites::run(&args),

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod advise;
 mod broken_libraries;
 mod clusters;
 mod collectives;

@@ -1,0 +1,252 @@
+//! Answers as files: for a shell or a job script, and to be proven again.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::advice::{Advice, AdviceVerdict};
+
+/// Version of the format of [`AdviceFile`]. It grows when a reader of the older one would misread it.
+pub const ADVICE_FORMAT: u32 = 1;
+
+/// What the answers hold for. Advice does not travel: what gains on one node may lose on the next, and
+/// after an upgrade.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdviceOrigin {
+    /// Name of the host, or of the simulated machine.
+    pub node: String,
+    /// GPUs with their drivers, and libraries with their versions.
+    pub parts: Vec<String>,
+    /// Date, RFC 3339 in UTC.
+    pub date: String,
+    /// Version of pathline.
+    pub version: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Whether the node is simulated.
+    pub simulated: bool,
+}
+
+impl AdviceOrigin {
+    /// In what the node differs from another; empty if in nothing.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.node != now.node {
+            all.push(format!("it was proven on {}, and this is {}", self.node, now.node));
+        }
+        let gone = self.parts.iter().filter(|part| !now.parts.contains(part));
+        let new = now.parts.iter().filter(|part| !self.parts.contains(part));
+        all.extend(gone.map(|part| format!("then: {part}")));
+        all.extend(new.map(|part| format!("now: {part}")));
+        all
+    }
+}
+
+/// The answers of a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdviceFile {
+    /// [`ADVICE_FORMAT`].
+    pub format: u32,
+    /// What they hold for.
+    pub origin: AdviceOrigin,
+    /// The command of the user, if the trials ran it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<CommandTask>,
+    /// The answers, in the order of the questions.
+    pub answers: Vec<Advice>,
+}
+
+/// A command of the user, and how its cost is read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandTask {
+    /// For `sh -c`.
+    pub command: String,
+    /// The regular expression of the metric; none: its time.
+    pub metric: Option<String>,
+    /// Whether more of the metric is better.
+    #[serde(default)]
+    pub higher: bool,
+}
+
+/// Why a file of answers cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AdviceFileError {
+    /// It is no such file.
+    #[error("it is no advice.json of `pathline advise --emit`: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It is of a later version.
+    #[error("it has format {0}, and this pathline reads 1; use the version that wrote it")]
+    Format(u32),
+}
+
+impl AdviceFile {
+    /// Reads what [`Self::text`] wrote.
+    ///
+    /// # Errors
+    /// It is no such text, or one of a later version.
+    pub fn parse(text: &str) -> Result<Self, AdviceFileError> {
+        #[derive(Deserialize)]
+        struct FormatOnly {
+            format: u32,
+        }
+        let FormatOnly { format } = serde_json::from_str(text)?;
+        if format != ADVICE_FORMAT {
+            return Err(AdviceFileError::Format(format));
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// The answers as JSON.
+    pub fn text(&self) -> String {
+        // Numbers, strings and lists: nothing of it fails.
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text + "\n"
+    }
+
+    /// Lines for a shell: each variable that a proven answer sets or removes, with its gain; an answer
+    /// that a program has to follow is a comment. Two answers that set one variable differently are both
+    /// comments.
+    pub fn env_text(&self) -> String {
+        let AdviceOrigin { node, date, version, simulated, parts, .. } = &self.origin;
+        let simulated = if *simulated { ", simulated" } else { "" };
+        let mut text = format!(
+            "# Proven by pathline {version} on {node}{simulated}, {date}.\n\
+             # Prove it again after an upgrade: pathline advise --check DIR\n"
+        );
+        for part in parts {
+            let _ = writeln!(text, "# {}", line(part));
+        }
+        let changes: Vec<&Advice> = self.answers.iter().filter(|a| a.is_change()).collect();
+        if changes.is_empty() {
+            text.push_str("# Nothing to change.\n");
+        }
+        let settings = |advice: &'_ Advice| {
+            let choice = advice.choice.as_ref();
+            choice.map(|choice| choice.settings.clone()).unwrap_or_default()
+        };
+        for (at, advice) in changes.iter().enumerate() {
+            let gain = advice.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
+            let _ = writeln!(text, "\n# {}{gain}", line(&advice.subject));
+            if let Some(choice) = &advice.choice {
+                let _ = writeln!(text, "# {}.", line(&choice.action));
+                if !choice.cost.is_empty() {
+                    let _ = writeln!(text, "# It costs {}.", line(&choice.cost));
+                }
+            }
+            for (name, value) in settings(advice) {
+                let others = changes.iter().enumerate().filter(|(other, _)| *other != at);
+                let differs = others.filter_map(|(_, a)| settings(a).get(&name).cloned());
+                let is_contradicted = differs.into_iter().any(|other| other != value);
+                let comment = if is_contradicted { "# contradicted: " } else { "" };
+                let _ = match value.as_str() {
+                    "" => writeln!(text, "{comment}unset {name}"),
+                    value => writeln!(text, "{comment}export {name}={}", shell_word(value)),
+                };
+            }
+        }
+        text
+    }
+
+    /// The questions that are to be proven again: each change with its own default and no other choice.
+    pub fn questions_again(&self) -> Vec<crate::AdviceScope> {
+        let changes = self.answers.iter().filter(|a| a.verdict == AdviceVerdict::Proven);
+        let scope = |advice: &Advice| {
+            Some(crate::AdviceScope {
+                subject: advice.subject.clone(),
+                ends: advice.subject.clone(),
+                baseline: advice.baseline.clone(),
+                choices: vec![advice.choice.clone()?],
+            })
+        };
+        changes.filter_map(scope).collect()
+    }
+}
+
+/// A text in one line of a comment.
+fn line(text: &str) -> String {
+    pathline_schema::plain_line(text).into_owned()
+}
+
+/// A word that a shell takes as it stands.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/@%+=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdviceChoice, ArmEnv, ArmTask, GainInterval, TrialArm};
+
+    fn answer(settings: &[(&str, &str)], verdict: AdviceVerdict) -> Advice {
+        let env: ArmEnv =
+            settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let arm = TrialArm { label: "x".to_owned(), task: ArmTask::Command, env: env.clone() };
+        Advice {
+            subject: "the job\nrm -rf".to_owned(),
+            verdict,
+            reason: String::new(),
+            baseline: TrialArm { env: ArmEnv::new(), ..arm.clone() },
+            choice: Some(AdviceChoice {
+                arm,
+                action: "Set it".to_owned(),
+                cost: String::new(),
+                settings: env,
+                guards: Vec::new(),
+                ignored: None,
+            }),
+            gain: Some(GainInterval { gain: 0.12, low: 0.1, high: 0.15, blocks: 9 }),
+            screened: Vec::new(),
+        }
+    }
+
+    fn file(answers: Vec<Advice>) -> AdviceFile {
+        AdviceFile { format: 1, origin: AdviceOrigin::default(), task: None, answers }
+    }
+
+    #[test]
+    fn variables_are_quoted_and_texts_stay_comments() {
+        let proven = answer(&[("A", "x y'z"), ("B", "")], AdviceVerdict::Proven);
+        let kept = answer(&[("C", "1")], AdviceVerdict::Keep);
+        let text = file(vec![proven, kept]).env_text();
+        let commands: Vec<&str> =
+            text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+        assert_eq!(commands, [r"export A='x y'\''z'", "unset B"]);
+        assert!(text.contains("# the job rm -rf: +12 % [+10, +15]\n"), "{text}");
+    }
+
+    #[test]
+    fn contradictions_are_not_set() {
+        let a = answer(&[("A", "1"), ("B", "1")], AdviceVerdict::Proven);
+        let b = answer(&[("A", "2"), ("B", "1")], AdviceVerdict::Proven);
+        let text = file(vec![a, b]).env_text();
+        assert!(
+            !text.contains("\nexport A") && text.contains("# contradicted: export A=2"),
+            "{text}"
+        );
+        assert_eq!(text.matches("\nexport B=1").count(), 2);
+    }
+
+    #[test]
+    fn a_file_is_read_back_and_proven_again() {
+        let proven = answer(&[("A", "1")], AdviceVerdict::Proven);
+        let all = file(vec![proven, answer(&[], AdviceVerdict::Keep)]);
+        assert_eq!(AdviceFile::parse(&all.text()).unwrap(), all);
+        assert_eq!(all.questions_again().len(), 1);
+        let later = all.text().replace("\"format\": 1", "\"format\": 2");
+        assert!(matches!(AdviceFile::parse(&later), Err(AdviceFileError::Format(2))));
+        assert!(matches!(AdviceFile::parse("{}"), Err(AdviceFileError::Json(_))));
+    }
+
+    #[test]
+    fn what_changed_on_a_node_is_named() {
+        let was =
+            AdviceOrigin { node: "a".into(), parts: vec!["driver 1".into()], ..Default::default() };
+        let now = AdviceOrigin { parts: vec!["driver 2".into()], ..was.clone() };
+        assert_eq!(was.differences(&was), Vec::<String>::new());
+        assert_eq!(was.differences(&now), ["then: driver 1", "now: driver 2"]);
+    }
+}

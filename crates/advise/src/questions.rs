@@ -1,0 +1,391 @@
+//! Questions that a topology raises: for each transfer, what a program does that chooses nothing, and
+//! what it could do instead.
+
+use pathline_schema::{
+    Bytes, Case, CopyAgent, Flow, GpuCaps, KernelOp, KernelVariant, MemKind, MessageOp, Mover,
+    Place, Rank, Topology, Transport, UcxSetting, Unit,
+};
+
+use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
+
+/// Sizes of the transfers that are asked about unless a user names some: a message of which the start is
+/// most of the time, a usual one, and one whose rate hardly depends on the size.
+const SIZES: [Bytes; 3] = [Bytes::kib(64), Bytes::mib(1), Bytes::mib(64)];
+
+/// Transfers that are asked about where a user names none: between the memory nearest to the first GPU
+/// and that GPU, both directions; from it to each of `peers`, alone and next to compute; with several
+/// `ranks`, messages from the first to the others' GPUs too.
+pub fn usual_subjects(topology: &Topology, peers: &[u32], ranks: u32) -> Vec<Case> {
+    let Some(gpu) = topology.gpus.first() else { return Vec::new() };
+    let numa = gpu.numa.or_else(|| topology.numa.first().map(|domain| domain.id)).unwrap_or(0);
+    let at = Unit::Gpu(gpu.index);
+    let place = |unit, mem| Place { rank: Rank(0), unit, mem };
+    let device = place(at, MemKind::Vram);
+    let host = place(Unit::Numa(numa), MemKind::Paged);
+    let dma = Mover::Dma { at };
+    let mut subjects = Vec::new();
+    for bytes in SIZES {
+        subjects.push(Case::single(host, device, dma, bytes));
+        subjects.push(Case::single(device, host, dma, bytes));
+    }
+    for &peer in peers {
+        let to = place(Unit::Gpu(peer), MemKind::Vram);
+        subjects.extend(SIZES.map(|bytes| Case::single(device, to, dma, bytes)));
+    }
+    if let (Some(&peer), true) = (peers.first(), gpu.caps().copy_kernel) {
+        let to = place(Unit::Gpu(peer), MemKind::Vram);
+        let bytes = Bytes::mib(256);
+        // A kernel that is bound by memory: one that only computes loses nothing to a copy.
+        let triad = Mover::Kernel { at, variant: KernelVariant::standard(KernelOp::Triad) };
+        let copy = Flow { src: device, dst: to, by: Mover::Blit { at }, bytes };
+        let case = Case::single(device, device, triad, bytes);
+        subjects.push(Case { background: vec![copy], ..case });
+    }
+    for &peer in peers.iter().filter(|&&peer| peer < ranks) {
+        let to = Place { rank: Rank(peer), unit: Unit::Gpu(peer), mem: MemKind::Vram };
+        let text = |bytes: Bytes| format!("{device} > {to} by mpi@{at}[send-w64] x {bytes}");
+        subjects.extend(SIZES.iter().filter_map(|&bytes| text(bytes).parse().ok()));
+    }
+    subjects
+}
+
+/// The question that each transfer raises. A transfer without alternatives raises none, and two with
+/// the same default raise one. A choice that a variable makes is guarded by the questions about the same
+/// ends, which the variable changes too.
+pub fn questions(topology: &Topology, subjects: &[Case]) -> Vec<AdviceScope> {
+    let mut all: Vec<AdviceScope> = Vec::new();
+    for case in subjects {
+        let Some(scope) = QuestionMaker { topology, case }.scope() else { continue };
+        let is_known = all.iter().any(|other| other.baseline.task == scope.baseline.task);
+        if !is_known {
+            all.extend(by_who_can_choose(scope));
+        }
+    }
+    let guards: Vec<Vec<Vec<(TrialArm, TrialArm)>>> = (0..all.len())
+        .filter_map(|at| all.get(at).map(|scope| (at, scope)))
+        .map(|(at, scope)| scope.choices.iter().map(|c| guards_of(&all, at, scope, c)).collect())
+        .collect();
+    for (scope, guards) in all.iter_mut().zip(guards) {
+        for (choice, guards) in scope.choices.iter_mut().zip(guards) {
+            choice.guards = guards;
+        }
+    }
+    all
+}
+
+/// A question for those who start a job and can set variables, and one for those who write the program,
+/// as far as each has a choice.
+fn by_who_can_choose(scope: AdviceScope) -> impl Iterator<Item = AdviceScope> {
+    let AdviceScope { subject, ends, baseline, choices } = scope;
+    let (by_setting, by_program): (Vec<_>, Vec<_>) =
+        choices.into_iter().partition(|choice| !choice.settings.is_empty());
+    let size = subject.rsplit(", ").next().unwrap_or("").to_owned();
+    let both = !by_setting.is_empty() && !by_program.is_empty();
+    let of = move |choices: Vec<AdviceChoice>, who: &str| AdviceScope {
+        subject: if both { format!("{ends} {who}, {size}") } else { subject.clone() },
+        ends: if both { format!("{ends} {who}") } else { ends.clone() },
+        baseline: baseline.clone(),
+        choices,
+    };
+    let all = [of(by_setting, "by a setting"), of(by_program, "in the program")];
+    all.into_iter().filter(|scope| !scope.choices.is_empty())
+}
+
+/// What a variable also changes: the same choice in the other questions about the same ends.
+fn guards_of(
+    all: &[AdviceScope],
+    at: usize,
+    scope: &AdviceScope,
+    choice: &AdviceChoice,
+) -> Vec<(TrialArm, TrialArm)> {
+    if choice.settings.is_empty() {
+        return Vec::new();
+    }
+    let others = all.iter().enumerate().filter(|&(other, s)| other != at && s.ends == scope.ends);
+    let same = |other: &AdviceScope| {
+        let arm = other.choices.iter().find(|c| c.settings == choice.settings)?.arm.clone();
+        Some((other.baseline.clone(), arm))
+    };
+    others.filter_map(|(_, other)| same(other)).collect()
+}
+
+/// Another case for the bytes of a question.
+struct OtherCase {
+    label: String,
+    case: Case,
+    /// What a user does.
+    action: String,
+    /// What that costs.
+    cost: String,
+    /// The variable that does it.
+    settings: ArmEnv,
+}
+
+impl OtherCase {
+    fn new(label: String, case: Case, action: String, cost: String) -> Self {
+        Self { label, case, action, cost, settings: ArmEnv::new() }
+    }
+
+    fn set_by(mut self, name: &str, value: &str) -> Self {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+}
+
+struct QuestionMaker<'a> {
+    topology: &'a Topology,
+    case: &'a Case,
+}
+
+impl QuestionMaker<'_> {
+    fn scope(&self) -> Option<AdviceScope> {
+        let [flow] = self.case.timed.as_slice() else { return None };
+        let Flow { src, dst, by, bytes } = *flow;
+        let (a, b) = (src.unit, dst.unit);
+        let (ends, others) = match (a, b, by, self.case.background.as_slice()) {
+            (Unit::Numa(_), Unit::Gpu(gpu), Mover::Dma { .. }, []) => {
+                (format!("copies from {a} to {b} (H2D)"), self.host(flow, gpu))
+            }
+            (Unit::Gpu(gpu), Unit::Numa(_), Mover::Dma { .. }, []) => {
+                (format!("copies from {a} to {b} (D2H)"), self.host(flow, gpu))
+            }
+            (Unit::Gpu(from), Unit::Gpu(to), Mover::Dma { .. }, []) if from != to => {
+                (format!("copies from {a} to {b}"), self.pair(flow, from, to))
+            }
+            (Unit::Gpu(gpu), _, Mover::Kernel { .. }, [copy]) => {
+                let Flow { src, dst, .. } = copy;
+                let ends = format!(
+                    "a triad kernel on {a} while {a} copies from {} to {}",
+                    src.unit, dst.unit
+                );
+                (ends, self.compute(copy, gpu))
+            }
+            (_, _, Mover::Wire { wire, .. }, []) => {
+                let (from, to) = (src.rank.0, dst.rank.0);
+                (format!("messages from r{from} {a} to r{to} {b}"), self.messages(flow, &wire))
+            }
+            _ => return None,
+        };
+        let choice = |other: OtherCase| AdviceChoice {
+            arm: TrialArm::of_case(other.label, other.case),
+            action: other.action,
+            cost: other.cost,
+            settings: other.settings,
+            guards: Vec::new(),
+            ignored: None,
+        };
+        Some(AdviceScope {
+            subject: format!("{ends}, {}", bytes.rounded()),
+            ends,
+            baseline: TrialArm::of_case("default", self.case.clone()),
+            choices: others.into_iter().map(choice).collect(),
+        })
+    }
+
+    fn caps(&self, gpu: u32) -> &'static GpuCaps {
+        let found = self.topology.gpus.iter().find(|g| g.index == gpu);
+        found.map_or(GpuCaps::of_vendor(""), |g| g.caps())
+    }
+
+    fn with(&self, flow: Flow) -> Case {
+        Case { timed: vec![flow], ..self.case.clone() }
+    }
+
+    /// Other kinds of host memory, and a copy kernel over pinned memory.
+    fn host(&self, flow: &Flow, gpu: u32) -> Vec<OtherCase> {
+        let caps = self.caps(gpu);
+        let at = Unit::Gpu(gpu);
+        let with = |mem: MemKind, by: Mover| {
+            let change = |place: Place| match place.unit {
+                Unit::Numa(_) => Place { mem, ..place },
+                _ => place,
+            };
+            self.with(Flow { src: change(flow.src), dst: change(flow.dst), by, ..*flow })
+        };
+        let [pin, unpin] = caps.pin_calls;
+        let (alloc, pinned) = (caps.host_alloc_call, "host memory that cannot be swapped");
+        let copy = caps.engine_copy;
+        let engine = |mem: MemKind| with(mem, Mover::Dma { at });
+        let mut all = vec![
+            OtherCase::new(
+                format!("pinned, {copy}"),
+                engine(MemKind::Pinned),
+                format!("Allocate the host buffer with {alloc}"),
+                pinned.to_owned(),
+            ),
+            OtherCase::new(
+                format!("registered, {copy}"),
+                engine(MemKind::Registered),
+                format!("Pin the existing host buffer once with {pin}"),
+                format!("{pinned}, and the time of {pin} and {unpin}"),
+            ),
+        ];
+        if caps.memory_grains {
+            all.push(OtherCase::new(
+                format!("pinned non-coherent, {copy}"),
+                engine(MemKind::PinnedNonCoherent),
+                format!("Allocate the host buffer with {alloc} and its non-coherent flag"),
+                format!("{pinned}; the host sees what a kernel wrote only after it has ended"),
+            ));
+        }
+        if matches!(flow.src.unit, Unit::Numa(_)) {
+            all.push(OtherCase::new(
+                format!("write-combined, {copy}"),
+                engine(MemKind::PinnedWc),
+                format!("Allocate the host buffer with {alloc} and its write-combined flag"),
+                format!("{pinned}; the CPU reads this buffer uncached"),
+            ));
+        }
+        let variant = KernelVariant::standard(KernelOp::Copy);
+        all.push(OtherCase::new(
+            "pinned, copy kernel".to_owned(),
+            with(MemKind::Pinned, Mover::Kernel { at, variant }),
+            format!("Allocate the host buffer with {alloc}, and copy it in a kernel"),
+            format!("{pinned}, and {}s of the GPU while it copies", caps.unit_name),
+        ));
+        all.retain(|other| other.case != *self.case);
+        all
+    }
+
+    /// The blit kernel, and kernels at either end.
+    fn pair(&self, flow: &Flow, src: u32, dst: u32) -> Vec<OtherCase> {
+        let caps = self.caps(src);
+        let with = |by: Mover| self.with(Flow { by, ..*flow });
+        let units = caps.unit_name;
+        let cost = format!("{units}s of the GPU that copies, which compute next to it then lacks");
+        let mut all = Vec::new();
+        let setting = caps.peer_engine_env.or(caps.copy_engine_env);
+        if let Some(setting) = setting.filter(|_| caps.copy_kernel) {
+            let call = caps.peer_copy_call;
+            let other = OtherCase::new(
+                format!("blit kernel ({setting}=0)"),
+                with(Mover::Blit { at: Unit::Gpu(src) }),
+                format!("Set {setting}=0: {call} then copies by blit kernel instead of SDMA"),
+                cost.clone(),
+            );
+            all.push(other.set_by(setting, "0"));
+        }
+        let variant = KernelVariant::standard(KernelOp::Copy);
+        let ends = [(dst, "destination", "reads"), (src, "source", "writes")];
+        for (gpu, end, does) in ends {
+            all.push(OtherCase::new(
+                format!("copy kernel at gpu{gpu}"),
+                with(Mover::Kernel { at: Unit::Gpu(gpu), variant }),
+                format!("Copy in a kernel at the {end}, which {does} the memory of its peer"),
+                cost.clone(),
+            ));
+        }
+        all
+    }
+
+    /// A copy engine for the copy that runs next to compute.
+    fn compute(&self, copy: &Flow, gpu: u32) -> Vec<OtherCase> {
+        let caps = self.caps(gpu);
+        let is_kernel = matches!(copy.by, Mover::Blit { .. } | Mover::Kernel { .. });
+        if !is_kernel {
+            return Vec::new();
+        }
+        let engine = Flow { by: Mover::Dma { at: Unit::Gpu(gpu) }, ..*copy };
+        let label = format!("{} next to it", caps.engine_copy);
+        let case = Case { background: vec![engine], ..self.case.clone() };
+        let call = caps.peer_copy_call;
+        let action =
+            format!("Leave copies that overlap with compute to the {} ({call})", caps.engine_name);
+        vec![OtherCase::new(
+            label,
+            case,
+            action,
+            "the rate of the copy, where the engine is slower".to_owned(),
+        )]
+    }
+
+    /// The other agent of copies, and the settings of UCX that act on such messages.
+    fn messages(&self, flow: &Flow, wire: &MessageOp) -> Vec<OtherCase> {
+        let Mover::Wire { at, .. } = flow.by else { return Vec::new() };
+        let with = |wire: MessageOp| self.with(Flow { by: Mover::Wire { at, wire }, ..*flow });
+        let mut all = Vec::new();
+        if let (Some(gpu), None) = (at.gpu(), wire.agent) {
+            let caps = self.caps(gpu);
+            if let Some(setting) = caps.copy_engine_env {
+                let cost = format!(
+                    "{}s of both GPUs, which compute next to messages then lacks",
+                    caps.unit_name
+                );
+                let other = OtherCase::new(
+                    format!("blit kernel ({setting}=0)"),
+                    with(MessageOp { agent: Some(CopyAgent::Kernel), ..*wire }),
+                    format!(
+                        "Start the job with {setting}=0: messages then go by blit kernel instead of SDMA"
+                    ),
+                    cost,
+                );
+                all.push(other.set_by(setting, "0"));
+            }
+        }
+        if wire.via == Transport::Ucx && wire.switch.is_none() {
+            for &switch in UcxSetting::ALL {
+                let (name, value) = switch.variable();
+                let other = OtherCase::new(
+                    format!("{name}={value}"),
+                    with(MessageOp { switch: Some(switch), ..*wire }),
+                    format!("Set {name}={value}"),
+                    String::new(),
+                );
+                all.push(other.set_by(&name, value));
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_schema::Gpu;
+
+    fn node(vendor: &str) -> Topology {
+        let gpu = |index| Gpu { index, vendor: vendor.to_owned(), numa: Some(3), ..Gpu::default() };
+        Topology { gpus: vec![gpu(0), gpu(1)], ..Topology::default() }
+    }
+
+    #[test]
+    fn a_node_asks_about_its_copies_and_messages() {
+        let topology = node("amd");
+        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 2));
+        let subjects: Vec<&str> = scopes.iter().map(|scope| scope.subject.as_str()).collect();
+        // 3 sizes of H2D, D2H, copies to the peer by a setting and in the program, and messages to it;
+        // a kernel next to a copy.
+        assert_eq!(subjects.len(), 3 * 5 + 1);
+        assert!(subjects.contains(&"copies from numa3 to gpu0 (H2D), 64MiB"), "{subjects:?}");
+        assert!(subjects.contains(&"messages from r0 gpu0 to r1 gpu1, 1MiB"), "{subjects:?}");
+        for choice in scopes.iter().flat_map(|scope| &scope.choices) {
+            // A case is its text: what cannot be read back cannot be proven again.
+            let text = choice.arm.to_string();
+            assert_eq!(text.parse::<Case>().map(|case| case.to_string()), Ok(text));
+            // Blit of pairs has the other two sizes as guards; so have messages.
+            assert_eq!(choice.guards.len(), if choice.settings.is_empty() { 0 } else { 2 });
+        }
+    }
+
+    #[test]
+    fn a_runtime_without_a_blit_kernel_is_not_asked_for_one() {
+        let topology = node("nvidia");
+        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 1));
+        let labels: Vec<&str> =
+            scopes.iter().flat_map(|s| &s.choices).map(|c| c.arm.label.as_str()).collect();
+        assert!(labels.contains(&"copy kernel at gpu1"), "{labels:?}");
+        assert!(!labels.iter().any(|label| label.contains("blit")), "{labels:?}");
+    }
+
+    #[test]
+    fn what_has_no_alternative_raises_no_question() {
+        let topology = node("amd");
+        let none = [
+            "r0.gpu0.vram > r0.gpu0.vram by dma@gpu0 x 1MiB",
+            "r0.numa0.paged > r0.numa0.paged by cpu@numa0[copy-memcpy-t1] x 1MiB",
+        ];
+        let cases: Vec<Case> = none.iter().filter_map(|text| text.parse().ok()).collect();
+        assert_eq!((cases.len(), questions(&topology, &cases).len()), (2, 0));
+        assert_eq!(usual_subjects(&Topology::default(), &[], 1).len(), 0);
+    }
+}

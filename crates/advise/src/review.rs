@@ -1,0 +1,275 @@
+//! Review: whether variables that are set gain anything.
+
+use crate::advice::{Advice, AdviceVerdict, share_text};
+use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
+use crate::proof::{GainInterval, GainProof, HarmCheck, ProofTarget, TrialBlock};
+use crate::search::{AdviceLimits, AdviceSession, AdviceStep, MAX_BLOCKS, TrialRunner};
+
+/// Beginnings of the names of variables that GPU runtimes, MPI, NCCL, RCCL and UCX read.
+const FAMILIES: [&str; 17] = [
+    "NCCL_",
+    "RCCL_",
+    "HSA_",
+    "HIP_",
+    "ROCR_",
+    "AMD_",
+    "GPU_",
+    "CUDA_",
+    "UCX_",
+    "UCC_",
+    "MPICH_",
+    "OMPI_MCA_",
+    "PMIX_MCA_",
+    "PRTE_MCA_",
+    "FI_",
+    "PSM2_",
+    "MPIR_CVAR_",
+];
+/// Variables of these families that choose devices or print: to unset one measures something else.
+const NO_SETTINGS: [&str; 12] = [
+    "VISIBLE_DEVICES",
+    "DEVICE_ORDER",
+    "_DEBUG",
+    "_DEBUG_FILE",
+    "_DEBUG_SUBSYS",
+    "_LOG_LEVEL",
+    "_PATH",
+    "_HOME",
+    "_ROOT",
+    "_VERSION",
+    "_DIR",
+    "_COMM_ID",
+];
+
+/// Whether a variable is a setting of a library that moves data, by its name.
+pub fn is_setting(name: &str) -> bool {
+    FAMILIES.iter().any(|family| name.starts_with(family))
+        && !NO_SETTINGS.iter().any(|end| name.ends_with(end))
+}
+
+/// Says of each variable whether it gains anything in the given questions, of which only the defaults
+/// are measured: with everything that is set, and without this variable.
+pub fn review(
+    variables: &ArmEnv,
+    scopes: &[AdviceScope],
+    runner: &mut dyn TrialRunner,
+    limits: &AdviceLimits,
+    show: &mut dyn FnMut(AdviceStep<'_>),
+) -> Vec<Advice> {
+    let random = fastrand::Rng::with_seed(limits.seed);
+    let mut session = AdviceSession { runner, limits, random, show };
+    // Each comparison may remove a variable falsely.
+    let candidates = (variables.len() * scopes.len()).max(1);
+    let target = ProofTarget { min_gain: limits.min_gain, level: limits.level, candidates };
+    let all = variables.len().max(1) as f64;
+    let of = |(at, (name, value)): (usize, (&String, &String))| {
+        // A share of the time each, so that one noisy comparison does not starve the others.
+        let part = (at as f64 / all, 1.0 / all);
+        session.review_one((name, value), scopes, target, part)
+    };
+    variables.iter().enumerate().map(of).collect()
+}
+
+/// What the removal of a variable does to one question.
+struct RemovalEffect<'s> {
+    scope: &'s AdviceScope,
+    /// None while undecided.
+    harms: Option<bool>,
+    /// Of the removal: negative if it makes things slower.
+    gain: Option<GainInterval>,
+    error: Option<String>,
+}
+
+impl AdviceSession<'_> {
+    fn review_one(
+        &mut self,
+        (name, value): (&str, &str),
+        scopes: &[AdviceScope],
+        target: ProofTarget,
+        (begin, share): (f64, f64),
+    ) -> Advice {
+        let removal = ArmEnv::from([(name.to_owned(), String::new())]);
+        let baseline = TrialArm {
+            label: format!("{name}={value}"),
+            task: crate::ArmTask::Command,
+            env: ArmEnv::new(),
+        };
+        let mut effects = Vec::new();
+        for (at, scope) in scopes.iter().enumerate() {
+            let until = begin + share * (at + 1) as f64 / scopes.len() as f64;
+            let effect = self.removal_effect(&removal, scope, target, until);
+            let decided = effect.harms == Some(true);
+            effects.push(effect);
+            if decided {
+                break;
+            }
+        }
+        let arm = scopes.first().map_or_else(|| baseline.clone(), |s| s.baseline.clone());
+        let (verdict, reason, gain) = conclude(name, value, &effects, target.min_gain);
+        let choice = AdviceChoice {
+            arm: arm.with_env(format!("without {name}"), removal.clone()),
+            action: format!("Unset {name}"),
+            cost: String::new(),
+            settings: removal,
+            guards: Vec::new(),
+            ignored: None,
+        };
+        Advice {
+            subject: format!("{name}={value}"),
+            verdict,
+            reason,
+            baseline: arm,
+            choice: Some(choice),
+            gain,
+            screened: Vec::new(),
+        }
+    }
+
+    fn removal_effect<'s>(
+        &mut self,
+        removal: &ArmEnv,
+        scope: &'s AdviceScope,
+        target: ProofTarget,
+        until: f64,
+    ) -> RemovalEffect<'s> {
+        let without = scope.baseline.with_env("without", removal.clone());
+        let mut proof = GainProof::new(target);
+        let level = target.level / target.candidates.max(1) as f64;
+        let mut check = HarmCheck::new(target.min_gain, level);
+        let mut error = None;
+        for blocks in 0..MAX_BLOCKS {
+            if check.harms().is_some() || self.is_over(until).is_some() {
+                break;
+            }
+            let name = removal.keys().next().map_or("", String::as_str);
+            let subject = scope.subject.as_str();
+            (self.show)(AdviceStep { doing: "reviewing", subject, choice: name, blocks });
+            let costs = self.block(&[&scope.baseline, &scope.baseline, &without]);
+            match costs.as_slice() {
+                [Ok(baseline), Ok(null), Ok(choice)] => {
+                    let (baseline, null, choice) = (*baseline, *null, *choice);
+                    check.add((baseline * null).sqrt(), choice);
+                    proof.add(TrialBlock { baseline, null, choice });
+                }
+                costs => {
+                    error = costs.iter().find_map(|cost| cost.as_ref().err()).cloned();
+                    break;
+                }
+            }
+        }
+        RemovalEffect { scope, harms: check.harms(), gain: proof.gain(), error }
+    }
+}
+
+fn conclude(
+    name: &str,
+    value: &str,
+    effects: &[RemovalEffect<'_>],
+    min_gain: f64,
+) -> (AdviceVerdict, String, Option<GainInterval>) {
+    let all = effects.len();
+    if let Some(harmed) = effects.iter().find(|effect| effect.harms == Some(true)) {
+        let by = harmed.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
+        let why = format!("without it, {} get slower{by}", harmed.scope.subject);
+        return (AdviceVerdict::Keep, why, harmed.gain);
+    }
+    let open = effects.iter().find(|effect| effect.harms.is_none());
+    if let Some(open) = open.or(effects.first().filter(|_| all == 0)) {
+        let why = match &open.error {
+            Some(error) => format!("{} cannot be compared: {error}", open.scope.subject),
+            None => format!(
+                "the trials do not decide whether {} get slower without it; a longer --budget may",
+                open.scope.subject
+            ),
+        };
+        return (AdviceVerdict::Unclear, why, open.gain);
+    }
+    let best =
+        effects.iter().filter_map(|effect| effect.gain).max_by(|a, b| a.low.total_cmp(&b.low));
+    let margin = share_text(min_gain);
+    match best {
+        Some(gain) if gain.low > min_gain => {
+            let why = format!(
+                "{name}={value} makes things slower; no question loses {margin} % without it"
+            );
+            (AdviceVerdict::Remove, why, Some(gain))
+        }
+        best => {
+            let why = format!("it does nothing: no question of {all} loses {margin} % without it");
+            (AdviceVerdict::Remove, why, best)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each arm's cost by whether the variable is gone, in questions `base`, `base` ...
+    struct ReviewWorld {
+        without: Vec<f64>,
+        random: fastrand::Rng,
+        time: f64,
+    }
+
+    impl TrialRunner for ReviewWorld {
+        fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+            self.time += 0.1;
+            let cost = |arm: &&TrialArm| {
+                let of: usize = arm.env.get("AT").and_then(|at| at.parse().ok()).unwrap_or(0);
+                let factor = if arm.env.contains_key("NCCL_X") { self.without[of] } else { 1.0 };
+                Ok(factor * (1.0 + 0.004 * (self.random.f64() - 0.5)))
+            };
+            arms.iter().map(cost).collect()
+        }
+        fn elapsed(&self) -> f64 {
+            self.time
+        }
+        fn interrupted(&self) -> Option<String> {
+            None
+        }
+    }
+
+    fn verdict(without: &[f64]) -> Advice {
+        let scope = |at: usize| AdviceScope {
+            subject: format!("question {at}"),
+            ends: String::new(),
+            baseline: TrialArm {
+                label: "as set".to_owned(),
+                task: crate::ArmTask::Command,
+                env: ArmEnv::from([("AT".to_owned(), at.to_string())]),
+            },
+            choices: Vec::new(),
+        };
+        let scopes: Vec<AdviceScope> = (0..without.len()).map(scope).collect();
+        let random = fastrand::Rng::with_seed(1);
+        let mut world = ReviewWorld { without: without.to_vec(), random, time: 0.0 };
+        let set = ArmEnv::from([("NCCL_X".to_owned(), "1".to_owned())]);
+        review(&set, &scopes, &mut world, &AdviceLimits::default(), &mut |_| ()).remove(0)
+    }
+
+    #[test]
+    fn settings_are_kept_or_removed_by_what_they_do() {
+        let kept = verdict(&[1.0, 1.2]);
+        assert_eq!(kept.verdict, AdviceVerdict::Keep);
+        assert!(kept.reason.contains("question 1 get slower"), "{}", kept.reason);
+        assert!((kept.gain.unwrap().gain + 1.0 / 6.0).abs() < 0.01, "1 / 1.2 - 1");
+        let void = verdict(&[1.0, 1.0]);
+        assert_eq!(void.verdict, AdviceVerdict::Remove);
+        assert!(void.reason.starts_with("it does nothing"), "{}", void.reason);
+        let harmful = verdict(&[1.0, 0.8]);
+        assert_eq!(harmful.verdict, AdviceVerdict::Remove);
+        assert!(harmful.reason.contains("makes things slower"), "{}", harmful.reason);
+        assert!((harmful.gain.unwrap().gain - 0.25).abs() < 0.01);
+    }
+
+    #[test]
+    fn choices_of_devices_and_logs_are_no_settings() {
+        for name in ["NCCL_ALGO", "UCX_TLS", "HSA_ENABLE_SDMA", "MPICH_GPU_SUPPORT_ENABLED"] {
+            assert!(is_setting(name), "{name}");
+        }
+        for name in ["CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "CUDA_HOME", "PATH", "OMP_NUM_THREADS"] {
+            assert!(!is_setting(name), "{name}");
+        }
+    }
+}

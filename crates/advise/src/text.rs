@@ -1,0 +1,244 @@
+//! Answers as text: changes first, alike ones together.
+
+use std::fmt::Write as _;
+
+use pathline_schema::plain_line;
+
+use crate::advice::{Advice, AdviceVerdict, percent, share_text};
+use crate::search::AdviceLimits;
+
+/// Columns before the text of an answer.
+const INDENT: usize = 11;
+
+/// Answers that differ only in what is moved.
+struct AnswerGroup<'a> {
+    first: &'a Advice,
+    members: Vec<&'a Advice>,
+}
+
+/// The answers of a session for a terminal of `width` columns.
+pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> String {
+    let mut text = String::new();
+    let changes = answers.iter().filter(|a| a.is_change()).count();
+    let count = |verdict: AdviceVerdict| answers.iter().filter(|a| a.verdict == verdict).count();
+    let all = answers.len();
+    let asked = if all == 1 { "1 question".to_owned() } else { format!("{all} questions") };
+    let head = match changes {
+        0 => "nothing to change".to_owned(),
+        n => format!("{n} proven"),
+    };
+    let mut parts = vec![format!("{asked}: {head}")];
+    for verdict in [
+        AdviceVerdict::Keep,
+        AdviceVerdict::Withdrawn,
+        AdviceVerdict::Ignored,
+        AdviceVerdict::Unclear,
+    ] {
+        let n = count(verdict);
+        if n > 0 {
+            parts.push(format!("{n} {}", verdict.word().to_lowercase()));
+        }
+    }
+    let _ = writeln!(text, "{}.", parts.join(", "));
+    if changes > 0 {
+        let sure = format!(
+            "The probability that any of these changes gains less than {} % is at most {} %.",
+            share_text(limits.min_gain),
+            share_text(limits.level)
+        );
+        text.push_str(&wrapped("", &sure, 0, width));
+    }
+    for group in groups(answers) {
+        text.push('\n');
+        text.push_str(&group.text(width));
+    }
+    text
+}
+
+fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
+    let mut groups: Vec<AnswerGroup<'_>> = Vec::new();
+    let mut sorted: Vec<&Advice> = answers.iter().collect();
+    // Stable: within a verdict the order is that of the questions.
+    sorted.sort_by_key(|advice| (!advice.is_change(), advice.verdict.word()));
+    for advice in sorted {
+        let known = groups.iter_mut().find(|group| {
+            let first = group.first;
+            let action = |a: &Advice| a.choice.as_ref().map(|choice| choice.action.clone());
+            let same = advice.verdict == AdviceVerdict::Keep && !is_review(advice)
+                || action(first).is_some() && action(first) == action(advice);
+            first.verdict == advice.verdict && same
+        });
+        match known {
+            Some(group) => group.members.push(advice),
+            None => groups.push(AnswerGroup { first: advice, members: vec![advice] }),
+        }
+    }
+    groups
+}
+
+/// Whether an answer is about a variable that is set: its choice removes one.
+fn is_review(advice: &Advice) -> bool {
+    let choice = advice.choice.as_ref();
+    choice.is_some_and(|choice| choice.settings.values().any(String::is_empty))
+}
+
+/// What is moved, and its size: what stands after the last comma, if that is a size.
+fn split(subject: &str) -> (&str, &str) {
+    match subject.rsplit_once(", ") {
+        Some((ends, size)) if size.starts_with(|c: char| c.is_ascii_digit()) => (ends, size),
+        _ => (subject, ""),
+    }
+}
+
+impl AnswerGroup<'_> {
+    fn text(&self, width: usize) -> String {
+        let Advice { verdict, choice, reason, .. } = self.first;
+        let label = format!("{:<INDENT$}", verdict.word());
+        let change = choice.as_ref().filter(|_| self.first.is_change());
+        let head = match (change, verdict) {
+            (Some(choice), _) => choice.action.clone(),
+            (None, AdviceVerdict::Keep) if !is_review(self.first) => {
+                "Keep the default: no choice gains enough".to_owned()
+            }
+            // Others of the group differ in what is moved only.
+            _ => capital(reason),
+        };
+        let mut text = wrapped(&label, &format!("{head}."), INDENT, width);
+        for (ends, members) in self.by_ends() {
+            let of: Vec<String> = members.iter().map(|(size, a)| member_text(size, a)).collect();
+            let of = match of.iter().all(String::is_empty) {
+                true => ends.to_owned(),
+                false => format!("{ends}: {}", of.join("; ")),
+            };
+            text.push_str(&wrapped("", &of, INDENT, width));
+        }
+        let cost = change.map(|choice| choice.cost.as_str()).filter(|cost| !cost.is_empty());
+        if let Some(cost) = cost {
+            text.push_str(&wrapped("", &format!("It costs {cost}."), INDENT, width));
+        }
+        if *verdict == AdviceVerdict::Remove {
+            let why = format!("{}.", capital(reason));
+            text.push_str(&wrapped("", &why, INDENT, width));
+        }
+        text
+    }
+
+    /// Members by what is moved, in order, with their sizes.
+    fn by_ends(&self) -> Vec<(&str, Vec<(&str, &Advice)>)> {
+        let mut all: Vec<(&str, Vec<(&str, &Advice)>)> = Vec::new();
+        for &advice in &self.members {
+            let (ends, size) = split(&advice.subject);
+            match all.iter_mut().find(|(known, _)| *known == ends) {
+                Some((_, members)) => members.push((size, advice)),
+                None => all.push((ends, vec![(size, advice)])),
+            }
+        }
+        all
+    }
+}
+
+/// `64MiB +16 %`; of a default that is kept, the best that was tried.
+fn member_text(size: &str, advice: &Advice) -> String {
+    let gain = match advice.verdict {
+        AdviceVerdict::Keep if is_review(advice) => advice.gain.map(|gain| gain.to_string()),
+        AdviceVerdict::Proven
+        | AdviceVerdict::Remove
+        | AdviceVerdict::Withdrawn
+        | AdviceVerdict::Unclear => advice.gain.map(|gain| gain.to_string()),
+        AdviceVerdict::Keep => {
+            let proven = advice.gain.map(|gain| gain.gain);
+            let best = proven.or_else(|| advice.screened.first().and_then(|best| best.gain));
+            best.map(|gain| format!("{} %", percent(gain)))
+        }
+        AdviceVerdict::Ignored => None,
+    };
+    format!("{size} {}", gain.unwrap_or_default()).trim().to_owned()
+}
+
+/// The text with its first letter in upper case.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A paragraph after `label`, broken at blanks, its lines indented.
+fn wrapped(label: &str, text: &str, indent: usize, width: usize) -> String {
+    let text = plain_line(text);
+    let mut out = String::new();
+    let mut row = format!("{label:<indent$}");
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        let used = row.chars().count();
+        if !is_empty && used + 1 + word.chars().count() > width {
+            out.push_str(row.trim_end());
+            out.push('\n');
+            row = " ".repeat(indent);
+            is_empty = true;
+        }
+        if !is_empty {
+            row.push(' ');
+        }
+        row.push_str(word);
+        is_empty = false;
+    }
+    out.push_str(row.trim_end());
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdviceChoice, ArmEnv, ArmTask, GainInterval, TrialArm};
+
+    fn advice(subject: &str, verdict: AdviceVerdict, gain: f64) -> Advice {
+        let arm = TrialArm { label: "x".to_owned(), task: ArmTask::Command, env: ArmEnv::new() };
+        Advice {
+            subject: subject.to_owned(),
+            verdict,
+            reason: "no choice gains 1 % in short trials".to_owned(),
+            baseline: arm.clone(),
+            choice: Some(AdviceChoice {
+                arm,
+                action: "Set A=1".to_owned(),
+                cost: "CUs".to_owned(),
+                settings: ArmEnv::new(),
+                guards: Vec::new(),
+                ignored: None,
+            }),
+            gain: Some(GainInterval { gain, low: gain, high: gain, blocks: 9 }),
+            screened: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn alike_answers_are_one_and_changes_come_first() {
+        let all = [
+            advice("copies from a to b, 64KiB", AdviceVerdict::Keep, 0.0),
+            advice("copies from a to b, 1MiB", AdviceVerdict::Proven, 0.5),
+            advice("copies from a to b, 64MiB", AdviceVerdict::Proven, 0.25),
+        ];
+        let text = answers_text(&all, &AdviceLimits::default(), 60);
+        assert_eq!(
+            text,
+            "3 questions: 2 proven, 1 keep.\n\
+             The probability that any of these changes gains less than 1\n\
+             % is at most 1 %.\n\
+             \n\
+             PROVEN     Set A=1.\n           \
+             copies from a to b: 1MiB +50 %; 64MiB +25 %\n           \
+             It costs CUs.\n\
+             \n\
+             KEEP       Keep the default: no choice gains enough.\n           \
+             copies from a to b: 64KiB 0.0 %\n"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 60));
+    }
+
+    #[test]
+    fn nothing_to_change_says_so() {
+        let all = [advice("copies", AdviceVerdict::Keep, 0.0)];
+        let text = answers_text(&all, &AdviceLimits::default(), 80);
+        assert!(text.starts_with("1 question: nothing to change, 1 keep.\n"), "{text}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Arguments of `pathline advise`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use pathline_schema::Case;
+
+use super::health::{duration, percent};
+use super::{CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME};
+use crate::known_name::KnownName;
+
+/// What to ask, and what counts as an answer.
+#[derive(Debug, Parser)]
+pub(crate) struct AdviseArgs {
+    /// Only the alternatives to this case; repeatable.
+    ///
+    /// By default copies between the first GPU and its host memory, from it to one peer of each kind,
+    /// and, with --ranks, messages.
+    #[arg(long = "for", value_name = "CASE", help_heading = CASES)]
+    pub(crate) subject: Vec<Case>,
+    /// Simulate this machine instead of measuring this host.
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES,
+        help_heading = CASES)]
+    pub(crate) machine: Option<String>,
+    /// Say of variables that are set whether they gain anything, instead of looking for others.
+    ///
+    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read.
+    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with = "machine",
+        help_heading = CASES)]
+    pub(crate) review: Option<Vec<String>>,
+    /// Prove on this command, which `sh -c` runs, instead of on copies.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["machine", "subject", "ranks"],
+        help_heading = CASES)]
+    pub(crate) command: Option<String>,
+    /// The number in what the command prints: a regular expression, of which the first group counts.
+    ///
+    /// Of several matches the last counts. Without it, the time that the command takes.
+    #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
+    pub(crate) metric: Option<String>,
+    /// More of the metric is better, as of GB/s; otherwise less is, as of a time.
+    #[arg(long, requires = "metric", help_heading = CASES)]
+    pub(crate) higher: bool,
+    /// A setting to try with --command: NAME=VALUE, several separated by blanks; repeatable.
+    #[arg(long, value_name = "NAME=VALUE", requires = "command", help_heading = CASES)]
+    pub(crate) set: Vec<String>,
+    /// Time after which a run of the command is ended; by default five times the first, 30 s at least.
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "command",
+        help_heading = TIME)]
+    pub(crate) deadline: Option<Duration>,
+    /// Measure messages between this many processes of this node too.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=1024),
+        help_heading = PROCESSES)]
+    pub(crate) ranks: Option<u32>,
+    /// Start the processes of --ranks by this launcher of MPI.
+    #[arg(long, value_name = "PROGRAM", requires = "ranks", conflicts_with = "machine",
+        help_heading = PROCESSES)]
+    pub(crate) mpirun: Option<PathBuf>,
+    /// Time for everything; on a simulated machine, of its own clock.
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration,
+        help_heading = TIME)]
+    pub(crate) budget: Duration,
+    /// Least gain that is worth a change.
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = percent,
+        help_heading = TIME)]
+    pub(crate) min_gain: f64,
+    /// Seed of the order of trials and of simulated noise.
+    #[arg(long, default_value_t = 1, help_heading = CASES)]
+    pub(crate) seed: u64,
+    /// Write the answers into this new folder: advice.json, and advice.env for a shell or a job script.
+    #[arg(long, value_name = "DIR", help_heading = FILES)]
+    pub(crate) emit: Option<PathBuf>,
+    /// Prove again what an earlier --emit wrote into this folder.
+    #[arg(long, value_name = "DIR",
+        conflicts_with_all = ["subject", "review", "command", "emit"], help_heading = FILES)]
+    pub(crate) check: Option<PathBuf>,
+    /// Print the answers as JSON.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(crate) json: bool,
+    /// Print no progress.
+    #[arg(long, short, help_heading = OUTPUT)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
+}

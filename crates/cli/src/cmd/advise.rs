@@ -1,0 +1,436 @@
+//! `pathline advise`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, bail};
+use pathline_advise::{
+    ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
+    AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, TrialArm, TrialRunner, advise,
+    answers_text, is_setting, questions, review, usual_subjects,
+};
+use pathline_bench::{Executor, LocalExecutor, MachineInfo, RunPlan, TimerScope};
+use pathline_runner::{
+    CaseTrials, CommandTrials, HostMachine, MachineChoice, MachineModel, MetricReader, NoWorker,
+    RankJob, RunRequest, StorePlaces, WorkerExecutor, half_of_free, hostname, read_text, switches,
+};
+use pathline_schema::{Case, CasePattern, RunSettings, Topology, Unit, WorldKind};
+
+use super::ExitKind;
+use crate::args::AdviseArgs;
+use crate::progress::StopRequest;
+use crate::say::{self, out, outln};
+
+/// Names of the files of --emit.
+const JSON: &str = "advice.json";
+const ENV: &str = "advice.env";
+/// The most bytes of such a file.
+const MAX_FILE: u64 = 16 << 20;
+
+pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
+    if let Some(dir) = args.emit.as_deref().filter(|dir| dir.symlink_metadata().is_ok()) {
+        bail!("{}: it is there already; name a new folder", dir.display());
+    }
+    let earlier = args.check.as_deref().map(earlier_answers).transpose()?;
+    let task = match &earlier {
+        Some(file) => file.task.clone(),
+        None => args.command.clone().map(|command| CommandTask {
+            command,
+            metric: args.metric.clone(),
+            higher: args.higher,
+        }),
+    };
+    let session = AdviceRun { args, earlier, stopper: StopRequest::new(Instant::now(), None) };
+    let (origin, answers) = match &task {
+        Some(task) => session.on_command(task)?,
+        None => session.on_cases()?,
+    };
+    let file = AdviceFile { format: ADVICE_FORMAT, origin, task, answers };
+    if args.json {
+        out!("{}", file.text());
+    } else {
+        show(&file, session.earlier.as_ref(), &session.limits());
+    }
+    if let Some(dir) = &args.emit {
+        write(dir, &file)?;
+        if !args.json {
+            outln!("\nWrote {0}/{JSON} and {0}/{ENV}.", dir.display());
+        }
+    }
+    Ok(verdict(&file.answers, session.earlier.is_some()))
+}
+
+/// Nothing is wrong with a node where defaults are best; an earlier answer that no longer holds is.
+fn verdict(answers: &[Advice], again: bool) -> ExitKind {
+    let unclear = |a: &Advice| a.verdict == AdviceVerdict::Unclear;
+    if answers.iter().all(unclear) {
+        return ExitKind::CouldNotJudge;
+    }
+    if again && !answers.iter().all(Advice::is_change) {
+        return ExitKind::Wrong;
+    }
+    ExitKind::Fine
+}
+
+fn earlier_answers(dir: &Path) -> Result<AdviceFile> {
+    let path = if dir.is_dir() { dir.join(JSON) } else { dir.to_owned() };
+    let text = read_text(&path, MAX_FILE).with_context(|| path.display().to_string())?;
+    AdviceFile::parse(&text).with_context(|| path.display().to_string())
+}
+
+fn write(dir: &Path, file: &AdviceFile) -> Result<()> {
+    let made = std::fs::create_dir(dir)
+        .and_then(|()| std::fs::write(dir.join(JSON), file.text()))
+        .and_then(|()| std::fs::write(dir.join(ENV), file.env_text()));
+    made.with_context(|| format!("{}: the answers cannot be written", dir.display()))
+}
+
+/// A session, and what it takes from an earlier one.
+struct AdviceRun<'a> {
+    args: &'a AdviseArgs,
+    earlier: Option<AdviceFile>,
+    stopper: StopRequest,
+}
+
+impl AdviceRun<'_> {
+    fn limits(&self) -> AdviceLimits {
+        let AdviseArgs { budget, min_gain, seed, .. } = self.args;
+        let usual = AdviceLimits::default();
+        AdviceLimits { budget: budget.as_secs_f64(), min_gain: *min_gain, seed: *seed, ..usual }
+    }
+
+    /// Answers the questions: looks for gains, or reviews what is set.
+    fn answers(&self, scopes: &[AdviceScope], runner: &mut dyn TrialRunner) -> Vec<Advice> {
+        let progress = AdviceProgress::new(self.args.quiet);
+        let mut show = |step: AdviceStep<'_>| progress.show(&step);
+        let answers = match self.reviewed() {
+            Some(variables) => review(&variables, scopes, runner, &self.limits(), &mut show),
+            None => advise(scopes, runner, &self.limits(), &mut show),
+        };
+        progress.end();
+        answers
+    }
+
+    /// The variables that are set and asked about, if that is what is asked.
+    fn reviewed(&self) -> Option<ArmEnv> {
+        let names = self.args.review.as_ref()?;
+        let set = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let asked = |name: &str| match names.is_empty() {
+            true => is_setting(name),
+            false => names.iter().any(|n| n == name),
+        };
+        Some(set.filter(|(name, value)| asked(name) && !value.is_empty()).collect())
+    }
+
+    fn check_reviewed(&self) -> Result<()> {
+        let Some(set) = self.reviewed() else { return Ok(()) };
+        let asked = self.args.review.iter().flatten();
+        let missing: Vec<&str> =
+            asked.map(String::as_str).filter(|name| !set.contains_key(*name)).collect();
+        if !missing.is_empty() {
+            bail!("{}: not set, so there is nothing to review", missing.join(", "));
+        }
+        if set.is_empty() {
+            bail!(
+                "no variable of a GPU runtime, MPI, NCCL, RCCL or UCX is set; name others after --review"
+            );
+        }
+        Ok(())
+    }
+
+    fn on_command(&self, task: &CommandTask) -> Result<(AdviceOrigin, Vec<Advice>)> {
+        self.check_reviewed()?;
+        let scopes = match &self.earlier {
+            Some(file) => file.questions_again(),
+            None => vec![self.command_scope(&task.command)?],
+        };
+        let metric = task.metric.as_deref().map(|text| MetricReader::new(text, task.higher));
+        let metric = metric.transpose().map_err(anyhow::Error::msg)?;
+        let interrupt = || self.stopper.reason();
+        let (command, deadline) = (task.command.clone(), self.args.deadline);
+        let mut runner = CommandTrials::new(command, metric, deadline, &interrupt);
+        let answers = self.answers(&scopes, &mut runner);
+        Ok((origin(&hostname(), Vec::new(), false), answers))
+    }
+
+    /// The question whether one of the settings of --set makes the command better.
+    fn command_scope(&self, command: &str) -> Result<AdviceScope> {
+        let task = || ArmTask::Command;
+        let mut choices = Vec::new();
+        for words in &self.args.set {
+            let env = settings(words)?;
+            choices.push(AdviceChoice {
+                arm: TrialArm { label: words.clone(), task: task(), env: env.clone() },
+                action: format!("Set {words}"),
+                cost: String::new(),
+                settings: env,
+                guards: Vec::new(),
+                ignored: None,
+            });
+        }
+        if choices.is_empty() && self.args.review.is_none() {
+            bail!(
+                "nothing to try with --command: add --set NAME=VALUE, or --review for what is set"
+            );
+        }
+        Ok(AdviceScope {
+            subject: format!("`{command}`"),
+            ends: command.to_owned(),
+            baseline: TrialArm { label: "default".to_owned(), task: task(), env: ArmEnv::new() },
+            choices,
+        })
+    }
+
+    fn on_cases(&self) -> Result<(AdviceOrigin, Vec<Advice>)> {
+        self.check_reviewed()?;
+        let request = self.request()?;
+        let env = switches();
+        match &request.machine {
+            MachineChoice::Model(_) => {
+                let open = request.open(&env, None)?;
+                let about = MachineInfo::of(&open.machine, open.without, TimerScope::Known);
+                let settings = request.settings_on(&about.topology);
+                let mut executor = LocalExecutor::new(&open.machine, about, settings);
+                self.measure(&mut executor, &request)
+            }
+            MachineChoice::Host(_) => {
+                let interrupt = || self.stopper.reason();
+                let opened = WorkerExecutor::open(request.clone(), &interrupt);
+                let mut executor = opened.map_err(|why| match why {
+                    NoWorker::Spawn(error) => anyhow!("no worker process can be started: {error}"),
+                    NoWorker::Open(why) => anyhow!("this machine cannot be opened: {why}"),
+                    NoWorker::Interrupted => anyhow!("interrupted before anything was measured"),
+                })?;
+                self.measure(&mut executor, &request)
+            }
+        }
+    }
+
+    fn request(&self) -> Result<RunRequest> {
+        let args = self.args;
+        let machine = match &args.machine {
+            Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
+            None => {
+                let stores = StorePlaces::default();
+                MachineChoice::Host(HostMachine { libraries: args.libraries.choice(), stores })
+            }
+        };
+        let job = args.ranks.map(|count| match args.mpirun.clone() {
+            Some(program) => RankJob::Launched { count, program },
+            None => RankJob::Own { count, nodes: None },
+        });
+        let settings = RunSettings { seed: args.seed, ..RunSettings::default() };
+        let (memory, limit, faults, repeat) = (None, None, Vec::new(), 0);
+        Ok(RunRequest { machine, settings, memory, job, limit, faults, repeat })
+    }
+
+    fn measure(
+        &self,
+        executor: &mut dyn Executor,
+        request: &RunRequest,
+    ) -> Result<(AdviceOrigin, Vec<Advice>)> {
+        let about = executor.about().clone();
+        let scopes = self.scopes(&about)?;
+        let plan = plan_of(&about, &scopes, request)?;
+        let interrupt = || self.stopper.reason();
+        let mut runner = CaseTrials::new(executor, plan, &interrupt);
+        let answers = self.answers(&scopes, &mut runner);
+        let node = match &about.world {
+            WorldKind::Simulated(name) => name.clone(),
+            WorldKind::Real => hostname(),
+        };
+        Ok((origin(&node, parts(&about), about.world.is_model()), answers))
+    }
+
+    fn scopes(&self, about: &MachineInfo) -> Result<Vec<AdviceScope>> {
+        if let Some(file) = &self.earlier {
+            return Ok(file.questions_again());
+        }
+        let topology = &about.topology;
+        let ranks = self.args.ranks.unwrap_or(1);
+        let named = !self.args.subject.is_empty();
+        let subjects = match named {
+            true => self.args.subject.clone(),
+            false => usual_subjects(topology, &peers(about), ranks),
+        };
+        let mut scopes = questions(topology, &subjects);
+        if self.args.review.is_some() && scopes.is_empty() {
+            scopes = subjects.iter().map(default_only).collect();
+        }
+        if scopes.is_empty() && named {
+            bail!(
+                "no alternative is known for these cases; advice is about copies between host and GPU, \
+                 between GPUs, and messages, with the default first: \
+                 'numa0.paged > gpu0.vram by dma@gpu0 x 64MiB'"
+            );
+        }
+        if scopes.is_empty() {
+            bail!(
+                "this machine has no GPU, so there is no default to compare: `--machine mi250x` \
+                 simulates a node, and --command proves settings on a command of yours"
+            );
+        }
+        Ok(scopes)
+    }
+}
+
+/// A question about a case without alternatives, for a review of what is set.
+fn default_only(case: &Case) -> AdviceScope {
+    AdviceScope {
+        subject: case.to_string(),
+        ends: case.to_string(),
+        baseline: TrialArm::of_case("default", case.clone()),
+        choices: Vec::new(),
+    }
+}
+
+/// `A=1 B=2` as variables.
+fn settings(words: &str) -> Result<ArmEnv> {
+    let mut env = ArmEnv::new();
+    for word in words.split_whitespace() {
+        match word.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+                env.insert(name.to_owned(), value.to_owned());
+            }
+            _ => bail!("--set '{words}': expected NAME=VALUE, several separated by blanks"),
+        }
+    }
+    if env.is_empty() {
+        bail!("--set: expected NAME=VALUE");
+    }
+    Ok(env)
+}
+
+/// One peer of the first GPU for each kind of path between them: those that suite sweep takes.
+fn peers(about: &MachineInfo) -> Vec<u32> {
+    let scope = about.scope(half_of_free(&about.topology));
+    let Ok(plan) = RunPlan::new(&scope, &["sweep".to_owned()], &[]) else { return Vec::new() };
+    let first = about.topology.gpus.first().map(|gpu| Unit::Gpu(gpu.index));
+    let of = |case: &Case| {
+        let [flow] = case.timed.as_slice() else { return None };
+        let gpu = flow.dst.unit.gpu()?;
+        (Some(flow.src.unit) == first && flow.src.unit != flow.dst.unit).then_some(gpu)
+    };
+    let found: BTreeSet<u32> = plan.entries.iter().filter_map(|entry| of(&entry.case)).collect();
+    found.into_iter().collect()
+}
+
+/// Each case of the questions, with what it needs on this machine.
+fn plan_of(about: &MachineInfo, scopes: &[AdviceScope], request: &RunRequest) -> Result<RunPlan> {
+    let mut cases = BTreeSet::new();
+    for scope in scopes {
+        let choices = scope.choices.iter();
+        let guards = choices.clone().flat_map(|c| c.guards.iter()).flat_map(|(a, b)| [a, b]);
+        for arm in choices.map(|c| &c.arm).chain([&scope.baseline]).chain(guards) {
+            if let ArmTask::Case(case) = &arm.task {
+                cases.insert(case.clone());
+            }
+        }
+    }
+    let patterns: Vec<CasePattern> = cases.into_iter().map(CasePattern::Exact).collect();
+    let memory = request.settings_on(&about.topology).memory;
+    let env = switches();
+    let scope = pathline_bench::PlanScope { env: &env, ..about.scope(memory) };
+    let plan = RunPlan::new(&scope, &[], &patterns).map_err(anyhow::Error::msg)?;
+    Ok(match request.machine.model() {
+        Some(_) => plan.with_refused_settings(&about.topology, &env),
+        None => plan.with_environments(&about.topology, &env),
+    })
+}
+
+/// What answers rest on: GPUs with their drivers, and libraries between processes.
+fn parts(about: &MachineInfo) -> Vec<String> {
+    let Topology { gpus, .. } = &about.topology;
+    let mut count: BTreeMap<String, usize> = BTreeMap::new();
+    for gpu in gpus {
+        // The management library's source names the driver's version.
+        let source =
+            about.gpus.get(&Unit::Gpu(gpu.index)).map(|facts| format!(", {}", facts.source));
+        let driver = source.unwrap_or_default();
+        *count.entry(format!("{} ({}){driver}", gpu.name, gpu.arch)).or_default() += 1;
+    }
+    count.into_iter().map(|(name, count)| format!("{count} x {name}")).collect()
+}
+
+fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {
+    let mut command: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(program) = command.first_mut() {
+        *program = "pathline".to_owned();
+    }
+    AdviceOrigin {
+        node: node.to_owned(),
+        parts,
+        date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command,
+        simulated,
+    }
+}
+
+/// Prints the answers: changes first.
+fn show(file: &AdviceFile, earlier: Option<&AdviceFile>, limits: &AdviceLimits) {
+    let AdviceOrigin { node, parts, simulated, .. } = &file.origin;
+    let simulated =
+        if *simulated { " (simulated: gains repeat what the model assumes)" } else { "" };
+    outln!("{node}{simulated}{}", parts.iter().map(|p| format!(" · {p}")).collect::<String>());
+    for difference in
+        earlier.iter().flat_map(|file_then| file_then.origin.differences(&file.origin))
+    {
+        outln!("! {difference}");
+    }
+    out!("\n{}", answers_text(&file.answers, limits, say::width()));
+}
+
+/// One line on standard error that is redrawn, where that is a terminal.
+struct AdviceProgress {
+    bar: indicatif::ProgressBar,
+    last: RefCell<String>,
+}
+
+impl AdviceProgress {
+    fn new(quiet: bool) -> Self {
+        let bar = indicatif::ProgressBar::new_spinner();
+        if quiet || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        Self { bar, last: RefCell::default() }
+    }
+
+    fn show(&self, step: &AdviceStep<'_>) {
+        let AdviceStep { doing, subject, choice, blocks } = step;
+        let choice = if choice.is_empty() { String::new() } else { format!(": {choice}") };
+        let text = format!("{doing}, block {}: {subject}{choice}", blocks + 1);
+        if *self.last.borrow() != text {
+            self.bar.set_message(text.clone());
+            self.bar.tick();
+            self.last.replace(text);
+        }
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_split_at_blanks() {
+        let env = settings("NCCL_ALGO=Ring  X=a=b").unwrap();
+        assert_eq!(
+            env,
+            ArmEnv::from([("NCCL_ALGO".into(), "Ring".into()), ("X".into(), "a=b".into())])
+        );
+        for bad in ["", "A", "=1", "A="] {
+            assert!(settings(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `pathline advise`: on models, on commands, from files of earlier answers.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn advise(args: &[&str], env: &[(&str, &str)]) -> Output {
+    let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    let mut command = Command::new(binary);
+    command.arg("advise").args(args).envs(env.iter().copied()).env("COLUMNS", "80");
+    command.output().expect("the binary runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Gain in percent and verdict of each question of a session with `--json`.
+fn answers(args: &[&str]) -> Vec<(String, String, Option<f64>)> {
+    let output = advise(&[args, &["--json"]].concat(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let file: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let answer = |answer: &Value| {
+        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        (text("subject"), text("verdict"), answer["gain"]["gain"].as_f64().map(|gain| gain * 100.0))
+    };
+    file["answers"].as_array().expect("a list").iter().map(answer).collect()
+}
+
+/// osu_bw of 16 MiB on LUMI: 142 GB/s by blit and 49 by SDMA to GCD 1, 38 and 36 to GCD 2 (source 004).
+#[test]
+fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
+    let large = answers(&[
+        "--machine",
+        "mi250x",
+        "--ranks",
+        "8",
+        "--for",
+        "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64] x 16MiB",
+        "--for",
+        "r0.gpu0.vram > r2.gpu2.vram by mpi@gpu0[send-w64] x 16MiB",
+    ]);
+    let gains: Vec<f64> = large.iter().filter_map(|(_, _, gain)| *gain).collect();
+    assert!(large.iter().all(|(_, verdict, _)| verdict == "proven"), "{large:?}");
+    // 142 / 49 - 1 = 190 %; 38 / 36 - 1 = 5.6 %.
+    assert!((gains[0] - 190.0).abs() < 10.0 && (gains[1] - 5.0).abs() < 3.0, "{gains:?}");
+    let usual = answers(&["--machine", "mi250x"]);
+    let overlap = usual.iter().find(|(subject, ..)| subject.starts_with("a triad kernel"));
+    assert_eq!(overlap.map(|(_, verdict, _)| verdict.as_str()), Some("proven"));
+    // A variable changes all sizes: what gains from 1 MiB on harms 64 KiB.
+    let setting = usual.iter().find(|(s, ..)| s == "copies from gpu0 to gpu1 by a setting, 64MiB");
+    assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("withdrawn"));
+}
+
+#[test]
+fn the_answer_fits_eighty_columns() {
+    let output = advise(&["--machine", "mi250x"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
+    // Identity, then the answer: how many changes there are, and how sure they are.
+    let head: Vec<&str> = text.lines().take(4).collect();
+    assert!(head[0].starts_with("mi250x (simulated"), "{text}");
+    assert!(head[2].contains(" questions: ") && head[2].contains(" proven"), "{text}");
+    assert!(head[3].ends_with("is at most 1 %."), "{text}");
+}
+
+#[test]
+fn settings_are_proven_on_a_command_and_proven_again() {
+    let dir = TempDir::new().expect("a folder");
+    let emitted = dir.path().join("advice");
+    let folder = emitted.to_str().expect("a path");
+    // The command reports a rate that a setting doubles, and depends on no clock.
+    let command = "echo rate ${FAST:-1}.5 GB/s";
+    let metric = "rate ([0-9.]+) GB/s";
+    let words = [
+        "--command",
+        command,
+        "--metric",
+        metric,
+        "--higher",
+        "--set",
+        "FAST=4 X='",
+        "--emit",
+        folder,
+    ];
+    let output = advise(&words, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    // 4.5 / 1.5 - 1.
+    assert!(out(&output).contains("PROVEN     Set FAST=4 X='.") && out(&output).contains("+200 %"));
+    let script = fs::read_to_string(emitted.join("advice.env")).expect("a file");
+    assert!(
+        script.contains("\nexport FAST=4\n") && script.contains("\nexport X=''\\'''\n"),
+        "{script}"
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", ". \"$0\"; printf %s \"$FAST$X\""]).arg(emitted.join("advice.env"));
+    let sourced = shell.output().expect("a shell");
+    assert_eq!(out(&sourced), "4'");
+
+    let again = advise(&["--check", folder], &[]);
+    assert_eq!(again.status.code(), Some(0), "{}{}", out(&again), err(&again));
+    // The same setting gains nothing any more.
+    let file = emitted.join("advice.json");
+    let text = fs::read_to_string(&file).expect("a file").replace("${FAST:-1}", "1");
+    fs::write(&file, text).expect("a file");
+    let lost = advise(&["--check", folder], &[]);
+    assert_eq!(lost.status.code(), Some(1), "{}", out(&lost));
+    assert!(out(&lost).contains("Keep the default"), "{}", out(&lost));
+    let there = advise(&words, &[]);
+    assert_eq!(there.status.code(), Some(2));
+    assert!(err(&there).contains("it is there already"), "{}", err(&there));
+}
+
+#[test]
+fn what_is_set_is_reviewed() {
+    let command = "echo ${NCCL_BAD:+2}${NCCL_BAD:-1} s";
+    let words = ["--command", command, "--metric", "([0-9]+) s", "--review"];
+    // Printed is 1 without the variable, and 23 with it; NCCL_VOID does nothing.
+    let set = [("NCCL_BAD", "3"), ("NCCL_VOID", "1")];
+    let output = advise(&words, &set);
+    let text = out(&output);
+    assert!(
+        text.contains("REMOVE     Unset NCCL_BAD.") && text.contains("makes things slower"),
+        "{text}"
+    );
+    assert!(
+        text.contains("REMOVE     Unset NCCL_VOID.") && text.contains("It does nothing"),
+        "{text}"
+    );
+    let needed = advise(
+        &["--command", "echo ${NCCL_GOOD:-9}", "--metric", "[0-9]+", "--review"],
+        &[("NCCL_GOOD", "3")],
+    );
+    assert!(out(&needed).contains("KEEP       Without it"), "{}", out(&needed));
+    let none = advise(&[&words[..], &["NCCL_ABSENT"]].concat(), &set);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(err(&none).contains("NCCL_ABSENT: not set"), "{}", err(&none));
+}
+
+#[test]
+fn questions_without_an_answer_say_why() {
+    let failing = advise(&["--command", "echo no; exit 7", "--set", "A=1"], &[]);
+    assert_eq!(failing.status.code(), Some(3), "{}", out(&failing));
+    assert!(out(&failing).contains("exit code 7: no"), "{}", out(&failing));
+    let unmatched = advise(&["--command", "true", "--metric", "x", "--set", "A=1"], &[]);
+    assert!(out(&unmatched).contains("--metric matches nothing"), "{}", out(&unmatched));
+    for (words, why) in [
+        (&["--command", "true"][..], "nothing to try"),
+        (&["--command", "true", "--metric", "(", "--set", "A=1"], "no regular expression"),
+        (&["--command", "true", "--set", "A"], "expected NAME=VALUE"),
+        (&["--check", "/nonexistent"], "/nonexistent"),
+        (&["--machine", "mi250x", "--for", "numa0.paged > gpu0.vram by uring x 1MiB"], "--for"),
+    ] {
+        let output = advise(words, &[]);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(err(&output).contains(why), "{}", err(&output));
+    }
+}

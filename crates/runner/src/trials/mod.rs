@@ -1,0 +1,7 @@
+//! Trials of `pathline advise`: cases of pathline, or the command of a user.
+
+mod case_trials;
+mod command_trials;
+
+pub use case_trials::CaseTrials;
+pub use command_trials::{CommandTrials, MetricReader};
