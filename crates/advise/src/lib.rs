@@ -5,6 +5,7 @@
 mod advice;
 mod arm;
 mod emit;
+mod known;
 mod proof;
 mod questions;
 mod review;
@@ -14,10 +15,11 @@ mod text;
 pub use advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
 pub use arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
 pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
+pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,
 };
 pub use questions::{questions, usual_subjects};
-pub use review::{is_setting, review};
+pub use review::{is_setting, not_reviewed, review};
 pub use search::{AdviceLimits, AdviceStep, TrialRunner, advise};
 pub use text::answers_text;

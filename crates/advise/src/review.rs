@@ -70,6 +70,37 @@ pub fn review(
     variables.iter().enumerate().map(of).collect()
 }
 
+/// The answer for variables that no trial can decide on; `why` is a sentence without a full stop.
+pub fn not_reviewed(variables: &ArmEnv, why: &str) -> Vec<Advice> {
+    let of = |(name, value): (&String, &String)| {
+        let arm =
+            |label: String| TrialArm { label, task: crate::ArmTask::Command, env: ArmEnv::new() };
+        Advice {
+            subject: format!("{name}={value}"),
+            verdict: AdviceVerdict::Unclear,
+            reason: why.to_owned(),
+            baseline: arm(format!("{name}={value}")),
+            choice: Some(removal_choice(name, arm(String::new()))),
+            gain: None,
+            screened: Vec::new(),
+        }
+    };
+    variables.iter().map(of).collect()
+}
+
+/// To leave a variable out.
+pub(crate) fn removal_choice(name: &str, of: TrialArm) -> AdviceChoice {
+    let removal = ArmEnv::from([(name.to_owned(), String::new())]);
+    AdviceChoice {
+        arm: of.with_env(format!("without {name}"), removal.clone()),
+        action: format!("Unset {name}"),
+        cost: String::new(),
+        settings: removal,
+        guards: Vec::new(),
+        ignored: None,
+    }
+}
+
 /// What the removal of a variable does to one question.
 struct RemovalEffect<'s> {
     scope: &'s AdviceScope,
@@ -106,14 +137,7 @@ impl AdviceSession<'_> {
         }
         let arm = scopes.first().map_or_else(|| baseline.clone(), |s| s.baseline.clone());
         let (verdict, reason, gain) = conclude(name, value, &effects, target.min_gain);
-        let choice = AdviceChoice {
-            arm: arm.with_env(format!("without {name}"), removal.clone()),
-            action: format!("Unset {name}"),
-            cost: String::new(),
-            settings: removal,
-            guards: Vec::new(),
-            ignored: None,
-        };
+        let choice = removal_choice(name, arm.clone());
         Advice {
             subject: format!("{name}={value}"),
             verdict,

@@ -19,16 +19,14 @@ struct AnswerGroup<'a> {
 /// The answers of a session for a terminal of `width` columns.
 pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> String {
     let mut text = String::new();
-    let changes = answers.iter().filter(|a| a.is_change()).count();
     let count = |verdict: AdviceVerdict| answers.iter().filter(|a| a.verdict == verdict).count();
     let all = answers.len();
     let asked = if all == 1 { "1 question".to_owned() } else { format!("{all} questions") };
-    let head = match changes {
-        0 => "nothing to change".to_owned(),
-        n => format!("{n} proven"),
-    };
-    let mut parts = vec![format!("{asked}: {head}")];
+    let proven = count(AdviceVerdict::Proven);
+    let mut parts = Vec::new();
     for verdict in [
+        AdviceVerdict::Proven,
+        AdviceVerdict::Remove,
         AdviceVerdict::Keep,
         AdviceVerdict::Withdrawn,
         AdviceVerdict::Ignored,
@@ -39,8 +37,11 @@ pub fn answers_text(answers: &[Advice], limits: &AdviceLimits, width: usize) -> 
             parts.push(format!("{n} {}", verdict.word().to_lowercase()));
         }
     }
-    let _ = writeln!(text, "{}.", parts.join(", "));
-    if changes > 0 {
+    if !answers.iter().any(Advice::is_change) {
+        parts.insert(0, "nothing to change".to_owned());
+    }
+    let _ = writeln!(text, "{asked}: {}.", parts.join(", "));
+    if proven > 0 {
         let sure = format!(
             "The probability that any of these changes gains less than {} % is at most {} %.",
             share_text(limits.min_gain),
@@ -66,6 +67,7 @@ fn groups(answers: &[Advice]) -> Vec<AnswerGroup<'_>> {
             let action = |a: &Advice| a.choice.as_ref().map(|choice| choice.action.clone());
             let same = advice.verdict == AdviceVerdict::Keep && !is_review(advice)
                 || action(first).is_some() && action(first) == action(advice);
+            let same = same || !first.is_change() && first.reason == advice.reason;
             first.verdict == advice.verdict && same
         });
         match known {

@@ -25,10 +25,17 @@ pub(crate) struct AdviseArgs {
     pub(crate) machine: Option<String>,
     /// Say of variables that are set whether they gain anything, instead of looking for others.
     ///
-    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read.
-    #[arg(long, value_name = "NAME", num_args = 0.., conflicts_with = "machine",
-        help_heading = CASES)]
+    /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read. What is known to be void, slow
+    /// or unsafe needs no trial; --machine judges for another node, without trials.
+    #[arg(long, value_name = "NAME", num_args = 0.., help_heading = CASES)]
     pub(crate) review: Option<Vec<String>>,
+    /// Review what this job script sets instead of the environment.
+    #[arg(long, value_name = "FILE", requires = "review", help_heading = FILES)]
+    pub(crate) script: Option<PathBuf>,
+    /// Nodes of the job that is reviewed; by default what Slurm says, or 1.
+    #[arg(long, value_name = "NUMBER", requires = "review", env = "SLURM_JOB_NUM_NODES",
+        help_heading = PROCESSES)]
+    pub(crate) nodes: Option<u32>,
     /// Prove on this command, which `sh -c` runs, instead of on copies.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["machine", "subject", "ranks"],
         help_heading = CASES)]

@@ -9,13 +9,15 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
-    AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, TrialArm, TrialRunner, advise,
-    answers_text, is_setting, questions, review, usual_subjects,
+    AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, SettingScope, TrialArm, TrialRunner,
+    advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
+    script_settings, usual_subjects,
 };
 use pathline_bench::{Executor, LocalExecutor, MachineInfo, RunPlan, TimerScope};
 use pathline_runner::{
-    CaseTrials, CommandTrials, HostMachine, MachineChoice, MachineModel, MetricReader, NoWorker,
-    RankJob, RunRequest, StorePlaces, WorkerExecutor, half_of_free, hostname, read_text, switches,
+    CaseTrials, CommandTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, MetricReader,
+    NoWorker, RankJob, RunRequest, StorePlaces, WorkerExecutor, half_of_free, hostname, read_text,
+    switches,
 };
 use pathline_schema::{Case, CasePattern, RunSettings, Topology, Unit, WorldKind};
 
@@ -45,6 +47,7 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     };
     let session = AdviceRun { args, earlier, stopper: StopRequest::new(Instant::now(), None) };
     let (origin, answers) = match &task {
+        task if args.review.is_some() => session.on_settings(task.as_ref())?,
         Some(task) => session.on_command(task)?,
         None => session.on_cases()?,
     };
@@ -102,60 +105,132 @@ impl AdviceRun<'_> {
         AdviceLimits { budget: budget.as_secs_f64(), min_gain: *min_gain, seed: *seed, ..usual }
     }
 
-    /// Answers the questions: looks for gains, or reviews what is set.
+    /// Answers the questions.
     fn answers(&self, scopes: &[AdviceScope], runner: &mut dyn TrialRunner) -> Vec<Advice> {
         let progress = AdviceProgress::new(self.args.quiet);
-        let mut show = |step: AdviceStep<'_>| progress.show(&step);
-        let answers = match self.reviewed() {
-            Some(variables) => review(&variables, scopes, runner, &self.limits(), &mut show),
-            None => advise(scopes, runner, &self.limits(), &mut show),
-        };
+        let answers = advise(scopes, runner, &self.limits(), &mut |step| progress.show(&step));
         progress.end();
         answers
     }
 
-    /// The variables that are set and asked about, if that is what is asked.
-    fn reviewed(&self) -> Option<ArmEnv> {
-        let names = self.args.review.as_ref()?;
-        let set = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
+    /// Judges variables that are set: by what is known of them, else by trials.
+    fn on_settings(&self, task: Option<&CommandTask>) -> Result<(AdviceOrigin, Vec<Advice>)> {
+        let variables = self.reviewed()?;
+        let model = self.args.machine.as_deref().map(MachineModel::read).transpose()?;
+        let topology = match &model {
+            Some(model) => model.desc().topology(),
+            None => HostSurvey::new(None).topology,
+        };
+        let count = topology.gpus.len() as u32;
+        let (gpus, one_node) =
+            (self.args.ranks.unwrap_or(count), self.args.nodes.unwrap_or(1) <= 1);
+        let mut answers =
+            known_settings(&variables, &SettingScope { topology: &topology, gpus, one_node });
+        let is_known = |name: &str| {
+            let settings = answers.iter().filter_map(|a| a.choice.as_ref().map(|c| &c.settings));
+            settings.flatten().any(|(known, _)| known == name)
+        };
+        let rest: ArmEnv = variables.iter().filter(|(name, _)| !is_known(name)).map(pair).collect();
+        let origin = match &model {
+            Some(model) => origin(&model.desc().name, Vec::new(), true),
+            None => origin(&hostname(), Vec::new(), false),
+        };
+        if rest.is_empty() {
+            return Ok((origin, answers));
+        }
+        let set_by = |scope: AdviceScope| AdviceScope {
+            // A script's variables are not those of this process.
+            baseline: scope.baseline.with_env("as set", variables.clone()),
+            ..scope
+        };
+        let mut trials = |scopes: Vec<AdviceScope>, runner: &mut dyn TrialRunner| {
+            let scopes: Vec<AdviceScope> = scopes.into_iter().map(set_by).collect();
+            let progress = AdviceProgress::new(self.args.quiet);
+            let show = &mut |step: AdviceStep<'_>| progress.show(&step);
+            answers.extend(review(&rest, &scopes, runner, &self.limits(), show));
+            progress.end();
+        };
+        let measured = match task {
+            Some(task) => self.command_trials(task, |runner| {
+                let scope = self.command_scope(&task.command)?;
+                trials(vec![scope], runner);
+                Ok(origin.clone())
+            }),
+            None if model.is_some() => {
+                Err(anyhow!("a simulated machine has no libraries that read them"))
+            }
+            None => self.case_trials(|about, runner, scopes| {
+                trials(scopes, runner);
+                Ok(self::origin(&hostname(), parts(about), false))
+            }),
+        };
+        match measured {
+            Ok(origin) => Ok((origin, answers)),
+            Err(why) if task.is_none() => {
+                let why = format!(
+                    "no trial can decide here: {why:#}; --command decides on a program of yours"
+                );
+                answers.extend(not_reviewed(&rest, &why));
+                Ok((origin, answers))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// The variables that are set and asked about.
+    fn reviewed(&self) -> Result<ArmEnv> {
+        let names = self.args.review.as_deref().unwrap_or_default();
+        let set: ArmEnv = match &self.args.script {
+            Some(path) => {
+                let text = read_text(path, MAX_FILE).with_context(|| path.display().to_string())?;
+                script_settings(&text)
+            }
+            None => {
+                let all = std::env::vars_os();
+                all.filter_map(|(name, value)| {
+                    Some((name.into_string().ok()?, value.into_string().ok()?))
+                })
+                .collect()
+            }
+        };
+        let missing: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| !set.contains_key(*name)).collect();
+        if !missing.is_empty() {
+            bail!("{}: not set, so there is nothing to review", missing.join(", "));
+        }
         let asked = |name: &str| match names.is_empty() {
             true => is_setting(name),
             false => names.iter().any(|n| n == name),
         };
-        Some(set.filter(|(name, value)| asked(name) && !value.is_empty()).collect())
-    }
-
-    fn check_reviewed(&self) -> Result<()> {
-        let Some(set) = self.reviewed() else { return Ok(()) };
-        let asked = self.args.review.iter().flatten();
-        let missing: Vec<&str> =
-            asked.map(String::as_str).filter(|name| !set.contains_key(*name)).collect();
-        if !missing.is_empty() {
-            bail!("{}: not set, so there is nothing to review", missing.join(", "));
-        }
-        if set.is_empty() {
+        let asked: ArmEnv =
+            set.into_iter().filter(|(name, value)| asked(name) && !value.is_empty()).collect();
+        if asked.is_empty() {
             bail!(
                 "no variable of a GPU runtime, MPI, NCCL, RCCL or UCX is set; name others after --review"
             );
         }
-        Ok(())
+        Ok(asked)
     }
 
     fn on_command(&self, task: &CommandTask) -> Result<(AdviceOrigin, Vec<Advice>)> {
-        self.check_reviewed()?;
         let scopes = match &self.earlier {
             Some(file) => file.questions_again(),
             None => vec![self.command_scope(&task.command)?],
         };
+        let answers = self.command_trials(task, |runner| Ok(self.answers(&scopes, runner)))?;
+        Ok((origin(&hostname(), Vec::new(), false), answers))
+    }
+
+    fn command_trials<T>(
+        &self,
+        task: &CommandTask,
+        run: impl FnOnce(&mut dyn TrialRunner) -> Result<T>,
+    ) -> Result<T> {
         let metric = task.metric.as_deref().map(|text| MetricReader::new(text, task.higher));
         let metric = metric.transpose().map_err(anyhow::Error::msg)?;
         let interrupt = || self.stopper.reason();
         let (command, deadline) = (task.command.clone(), self.args.deadline);
-        let mut runner = CommandTrials::new(command, metric, deadline, &interrupt);
-        let answers = self.answers(&scopes, &mut runner);
-        Ok((origin(&hostname(), Vec::new(), false), answers))
+        run(&mut CommandTrials::new(command, metric, deadline, &interrupt))
     }
 
     /// The question whether one of the settings of --set makes the command better.
@@ -187,16 +262,28 @@ impl AdviceRun<'_> {
     }
 
     fn on_cases(&self) -> Result<(AdviceOrigin, Vec<Advice>)> {
-        self.check_reviewed()?;
+        self.case_trials(|about, runner, scopes| {
+            let answers = self.answers(&scopes, runner);
+            let node = match &about.world {
+                WorldKind::Simulated(name) => name.clone(),
+                WorldKind::Real => hostname(),
+            };
+            Ok((origin(&node, parts(about), about.world.is_model()), answers))
+        })
+    }
+
+    fn case_trials<T>(
+        &self,
+        run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>) -> Result<T>,
+    ) -> Result<T> {
         let request = self.request()?;
-        let env = switches();
         match &request.machine {
             MachineChoice::Model(_) => {
-                let open = request.open(&env, None)?;
+                let open = request.open(&switches(), None)?;
                 let about = MachineInfo::of(&open.machine, open.without, TimerScope::Known);
                 let settings = request.settings_on(&about.topology);
                 let mut executor = LocalExecutor::new(&open.machine, about, settings);
-                self.measure(&mut executor, &request)
+                self.measure(&mut executor, &request, run)
             }
             MachineChoice::Host(_) => {
                 let interrupt = || self.stopper.reason();
@@ -206,7 +293,7 @@ impl AdviceRun<'_> {
                     NoWorker::Open(why) => anyhow!("this machine cannot be opened: {why}"),
                     NoWorker::Interrupted => anyhow!("interrupted before anything was measured"),
                 })?;
-                self.measure(&mut executor, &request)
+                self.measure(&mut executor, &request, run)
             }
         }
     }
@@ -229,22 +316,17 @@ impl AdviceRun<'_> {
         Ok(RunRequest { machine, settings, memory, job, limit, faults, repeat })
     }
 
-    fn measure(
+    fn measure<T>(
         &self,
         executor: &mut dyn Executor,
         request: &RunRequest,
-    ) -> Result<(AdviceOrigin, Vec<Advice>)> {
+        run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>) -> Result<T>,
+    ) -> Result<T> {
         let about = executor.about().clone();
         let scopes = self.scopes(&about)?;
         let plan = plan_of(&about, &scopes, request)?;
         let interrupt = || self.stopper.reason();
-        let mut runner = CaseTrials::new(executor, plan, &interrupt);
-        let answers = self.answers(&scopes, &mut runner);
-        let node = match &about.world {
-            WorldKind::Simulated(name) => name.clone(),
-            WorldKind::Real => hostname(),
-        };
-        Ok((origin(&node, parts(&about), about.world.is_model()), answers))
+        run(&about, &mut CaseTrials::new(executor, plan, &interrupt), scopes)
     }
 
     fn scopes(&self, about: &MachineInfo) -> Result<Vec<AdviceScope>> {
@@ -269,6 +351,9 @@ impl AdviceRun<'_> {
                  'numa0.paged > gpu0.vram by dma@gpu0 x 64MiB'"
             );
         }
+        if scopes.is_empty() && self.args.review.is_some() {
+            bail!("this machine has no GPU");
+        }
         if scopes.is_empty() {
             bail!(
                 "this machine has no GPU, so there is no default to compare: `--machine mi250x` \
@@ -287,6 +372,10 @@ fn default_only(case: &Case) -> AdviceScope {
         baseline: TrialArm::of_case("default", case.clone()),
         choices: Vec::new(),
     }
+}
+
+fn pair((name, value): (&String, &String)) -> (String, String) {
+    (name.clone(), value.clone())
 }
 
 /// `A=1 B=2` as variables.
@@ -376,8 +465,11 @@ fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {
 /// Prints the answers: changes first.
 fn show(file: &AdviceFile, earlier: Option<&AdviceFile>, limits: &AdviceLimits) {
     let AdviceOrigin { node, parts, simulated, .. } = &file.origin;
-    let simulated =
-        if *simulated { " (simulated: gains repeat what the model assumes)" } else { "" };
+    let has_gain = file.answers.iter().any(|answer| answer.gain.is_some());
+    let simulated = match *simulated && has_gain {
+        true => " (simulated: gains repeat what the model assumes)",
+        false => "",
+    };
     outln!("{node}{simulated}{}", parts.iter().map(|p| format!(" · {p}")).collect::<String>());
     for difference in
         earlier.iter().flat_map(|file_then| file_then.origin.differences(&file.origin))

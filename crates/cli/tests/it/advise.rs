@@ -163,3 +163,30 @@ fn questions_without_an_answer_say_why() {
         assert!(err(&output).contains(why), "{}", err(&output));
     }
 }
+
+/// ROCm/rocm-systems#11253: RCCL's guide asks for 112 channels on 4 GPUs, which RCCL refuses.
+#[test]
+fn a_script_is_reviewed_for_another_node() {
+    let dir = TempDir::new().expect("a folder");
+    let script = dir.path().join("job.sh");
+    let text = "#!/bin/sh\nexport NCCL_MIN_NCHANNELS=112\nexport NCCL_PROTO=LL,LL128,Simple\n\
+                mpirun --mca pml ^ucx -x NCCL_IB_HCA=mlx5_0 ./app\n";
+    fs::write(&script, text).expect("a file");
+    let script = script.to_str().expect("a path");
+    let words = ["--review", "--script", script, "--machine", "mi300x:0-3"];
+    let text = out(&advise(&words, &[]));
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.starts_with(char::is_uppercase)).collect();
+    assert!(text.contains("IGNORED    RCCL refuses more than 64 channels"), "{text}");
+    assert!(text.contains("REMOVE     Unset NCCL_PROTO."), "{text}");
+    // What nothing is known of needs trials, which a model cannot give.
+    assert!(
+        text.contains("UNCLEAR    No trial can decide here") && text.contains("OMPI_MCA_pml=^ucx")
+    );
+    assert!(
+        lines.iter().any(|line| line.starts_with("IGNORED    It acts on the network")),
+        "{text}"
+    );
+    let two_nodes = out(&advise(&[&words[..], &["--nodes", "2"]].concat(), &[]));
+    assert!(!two_nodes.contains("It acts on the network"), "{two_nodes}");
+}
