@@ -32,6 +32,11 @@ const TASKS: &[Task] = &[
         run: loops,
     },
     Task {
+        name: "messages",
+        what: "[--launches N] [--cpus A,B] MPIRUN|UCX..: 8 B between processes against C",
+        run: messages,
+    },
+    Task {
         name: "health",
         what: "[--runs N]: false alarms and power of `pathline health`, as Markdown tables",
         run: health,
@@ -44,7 +49,7 @@ fn main() -> ExitCode {
     let (name, rest) = args.split_first().map_or(("", &[][..]), |(n, rest)| (n.as_str(), rest));
     let Some(task) = TASKS.iter().find(|task| task.name == name) else {
         for task in TASKS {
-            eprintln!("cargo xtask {:7} {}", task.name, task.what);
+            eprintln!("cargo xtask {:8} {}", task.name, task.what);
         }
         return ExitCode::from(2);
     };
@@ -86,6 +91,50 @@ fn loops(root: &Path, args: &[String]) -> Result<()> {
     let mut run =
         cargo(root, &["bench", "--quiet", "-p", "pathline-host", "--bench", "loops", "--"]);
     call(run.arg("--library").arg(&library).args(args))
+}
+
+/// Compiles round trips in C for each library and compares the ports' with them, in pairs. A library
+/// is named by its `mpirun`, which has `mpicc` next to it, or by UCX's folder of `include` and `lib`.
+fn messages(root: &Path, args: &[String]) -> Result<()> {
+    let folder = root.join("target/messages");
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    let sources = root.join("crates/transport/benches/messages");
+    let named = args.iter().position(|arg| Path::new(arg).exists()).unwrap_or(args.len());
+    let (options, libraries) = args.split_at(named);
+    if libraries.is_empty() {
+        bail!("name an mpirun, or UCX's folder of include and lib");
+    }
+    for (nth, named) in libraries.iter().enumerate() {
+        let place = Path::new(named);
+        let library = folder.join(format!("reference{nth}.so"));
+        let is_ucx = place.is_dir();
+        let mut compile = if is_ucx {
+            let (include, lib) = (place.join("include"), place.join("lib"));
+            let mut cc = Command::new("cc");
+            cc.arg(sources.join("ucx.c")).arg("-I").arg(include).arg("-L").arg(&lib);
+            cc.args(["-lucp", "-lucs"])
+                .arg(format!("-Wl,-rpath,{0},-rpath-link,{0}", lib.display()));
+            cc
+        } else {
+            let mut cc = Command::new(place.with_file_name("mpicc"));
+            cc.arg(sources.join("mpi.c"));
+            cc
+        };
+        call(compile.args(["-O3", "-march=native", "-shared", "-fPIC", "-o"]).arg(&library))?;
+        println!("{named}:");
+        let mut run =
+            cargo(root, &["bench", "--quiet", "-p", "pathline-transport", "--bench", "messages"]);
+        run.args(["--", "--library"]).arg(&library);
+        run.arg("--socket").arg(folder.join(format!("socket{nth}"))).args(options);
+        if is_ucx {
+            run.env("PATHLINE_UCX", place.join("lib"));
+        } else {
+            run.arg("--mpirun").arg(place);
+        }
+        call(&mut run)?;
+    }
+    Ok(())
 }
 
 /// Simulates healthy and damaged nodes with noise of real runs. 300,000 runs take some minutes.

@@ -56,6 +56,14 @@ fn named_ucx() -> Option<PathBuf> {
     std::env::var_os("PATHLINE_UCX").map(PathBuf::from)
 }
 
+/// UCX of this process. `PATHLINE_UCX` replaces the search.
+///
+/// # Errors
+/// Why it cannot be used, and what to do.
+pub fn ucx_port() -> OpenedPort<'static> {
+    open_ucx().map(|port| Box::new(port) as Box<dyn TransportPort>)
+}
+
 fn open_ucx() -> Result<ucx::UcxPort, String> {
     ucx::open(named_ucx().as_deref())
 }
@@ -72,7 +80,7 @@ fn open<'m>(via: Transport, context: &PortContext<'m>) -> OpenedPort<'m> {
             let asked = CclAsked { patience: GPU_TIMEOUT, ..CclAsked::default() };
             open_ccl(&runtime, &asked)
         }
-        Transport::Ucx => open_ucx().map(|port| Box::new(port) as Box<dyn TransportPort>),
+        Transport::Ucx => ucx_port(),
         Transport::Shm => shm::shm_port(me, PEER_TIMEOUT),
         Transport::Cma => shm::cma_port(me, PEER_TIMEOUT),
         Transport::Xpmem => shm::xpmem_port(me, PEER_TIMEOUT),

@@ -39,8 +39,8 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "transport",
         uses: &["schema", "hal", "dylib", "host", "gpu"],
-        tests_use: &["stub"],
-        unsafe_in: &["src"],
+        tests_use: &["stats", "stub"],
+        unsafe_in: &["src", "benches/messages"],
     },
     Crate {
         name: "storage",

@@ -26,6 +26,7 @@ pub(super) const UNSUPPORTED: UcxStatus = -22;
 const LAST_ERROR: isize = -100;
 
 /// The result of a posted operation: `None` if it is complete.
+#[inline(always)]
 pub(super) fn posted(what: PostedRequest) -> Result<Option<UcxHandle>, UcxStatus> {
     let signed = what.cast_signed();
     match signed {

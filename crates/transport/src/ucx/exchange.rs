@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, FlowPart, RankBarrier, RepeatMode};
-use pathline_schema::{Bytes, Severity};
+use pathline_schema::Bytes;
 
 use super::engine_label::{self, HOST};
 use super::lane::{DraftLane, UcxLane, UcxRole, drafts};
@@ -15,8 +15,6 @@ use pathline_host::clock::ClockOrigin;
 /// coordinator waits longer; the limit keeps ranks from waiting for a rank that is gone.
 const MIN_TIMEOUT: f64 = 10e9;
 const SLOWEST: f64 = 0.25;
-/// Polls between two checks of the clock. One takes 10 to 100 ns.
-const POLLS: u32 = 4096;
 
 /// A case bound in this process.
 #[derive(Debug)]
@@ -158,8 +156,9 @@ impl UcxExchange {
         }
         barrier.wait()?;
         let start = begun.ns();
-        for _ in 0..reps {
-            self.repeat(&worker, None)?;
+        match &self.lanes[..] {
+            [lane] if lane.is_ping() => lane.pings(&worker, reps, self.patience)?,
+            _ => (0..reps).try_for_each(|_| self.repeat(&worker, None))?,
         }
         let took = begun.ns().saturating_sub(start) as f64;
         for lane in self.lanes.iter().filter(|lane| lane.role != UcxRole::Exposed) {
@@ -187,7 +186,7 @@ impl UcxExchange {
             lane.start(worker)?;
         }
         let lanes = &mut self.lanes;
-        until(worker, self.patience, || {
+        worker.until(self.patience, || {
             let mut over = true;
             for lane in lanes.iter_mut().filter(|lane| !lane.is_over) {
                 if lane.go_on(worker)? {
@@ -207,7 +206,7 @@ impl UcxExchange {
             lane.finish(worker)?;
         }
         let lanes = &mut self.lanes;
-        until(worker, self.patience, || {
+        worker.until(self.patience, || {
             let mut over = true;
             for lane in lanes.iter_mut() {
                 over &= lane.has_settled(worker)?;
@@ -239,38 +238,4 @@ impl UcxExchange {
         add(format!("memory {}", self.memory.join(", ")));
         texts.join("; ")
     }
-}
-
-/// Makes progress until `done`.
-///
-/// # Errors
-/// The error of `done`, or a timeout after `most` ns.
-#[inline]
-fn until(
-    worker: &UcxWorker,
-    most: f64,
-    mut done: impl FnMut() -> CallResult<bool>,
-) -> CallResult<()> {
-    let (mut looks, mut since) = (0u32, None);
-    while !done()? {
-        worker.progress();
-        looks += 1;
-        if looks == POLLS {
-            looks = 0;
-            let begun = since.get_or_insert_with(ClockOrigin::now);
-            if begun.ns() as f64 > most {
-                let why = format!("not complete within {:.0} s", most / 1e9);
-                return Err(CallError::new(
-                    Severity::Sticky,
-                    "ucp_worker_progress",
-                    "messages of this rank",
-                    why,
-                )
-                .or_try("another rank may be gone; UCX_LOG_LEVEL=info shows what UCX lacks"));
-            }
-            // Where processes outnumber cores, the peer may need this one.
-            std::thread::yield_now();
-        }
-    }
-    Ok(())
 }

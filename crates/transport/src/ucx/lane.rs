@@ -281,6 +281,35 @@ impl UcxLane {
         Ok(true)
     }
 
+    /// Whether round trips of this lane need nothing else in a repetition: see `pings`.
+    pub(super) fn is_ping(&self) -> bool {
+        matches!(self.role, UcxRole::Ping | UcxRole::Pong) && self.window == 1
+    }
+
+    /// Round trips of this lane alone. A repetition through `start` and `go_on` lists its requests
+    /// and looks at every lane after each poll, which costs a message of 8 B a tenth of its time.
+    ///
+    /// # Errors
+    /// The error of an operation, or one that lasts longer than `timeout` ns.
+    pub(super) fn pings(&self, worker: &UcxWorker, reps: u64, timeout: f64) -> CallResult<()> {
+        let (to, from) =
+            (self.to[UcxMessageKind::Data as usize], self.from[UcxMessageKind::Data as usize]);
+        if self.role == UcxRole::Ping {
+            for _ in 0..reps {
+                let sent = worker.send(self.endpoint, self.send, to, &PLAIN)?;
+                let received = worker.receive(self.recv, from, &PLAIN)?;
+                worker.complete(received, timeout)?;
+                worker.complete(sent, timeout)?;
+            }
+        } else {
+            for _ in 0..reps {
+                worker.complete(worker.receive(self.recv, from, &PLAIN)?, timeout)?;
+                worker.complete(worker.send(self.endpoint, self.send, to, &PLAIN)?, timeout)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Begins to end the repetitions. Both sides flush, then send an end message, and wait for the
     /// peer's: until then a peer may need this side's progress, for example to connect a lane that
     /// has carried nothing yet.

@@ -18,6 +18,8 @@ use pathline_host::clock::ClockOrigin;
 
 /// Timeout in ns to close endpoints when a worker ends: their peers may be gone.
 const CLOSE_TIMEOUT: u64 = 200_000_000;
+/// Polls between two checks of the clock. One takes 10 to 100 ns.
+const POLLS: u32 = 4096;
 
 /// A worker with its context, used by one thread.
 #[derive(Debug)]
@@ -152,14 +154,53 @@ impl UcxWorker {
     }
 
     /// Makes progress; returns whether anything happened.
-    #[inline]
+    #[inline(always)]
     pub(super) fn progress(&self) -> bool {
         // SAFETY: the worker lives, and this thread alone has it.
         unsafe { (self.api.worker_progress)(self.worker) != 0 }
     }
 
+    /// Makes progress until `done`, for `timeout` ns at most.
+    ///
+    /// # Errors
+    /// The error of `done`, or the timeout.
+    #[inline(always)]
+    pub(super) fn until(
+        &self,
+        timeout: f64,
+        mut done: impl FnMut() -> CallResult<bool>,
+    ) -> CallResult<()> {
+        let (mut looks, mut since) = (0u32, None);
+        while !done()? {
+            self.progress();
+            looks += 1;
+            if looks == POLLS {
+                looks = 0;
+                let begun = since.get_or_insert_with(ClockOrigin::now);
+                if begun.ns() as f64 > timeout {
+                    return Err(timed_out(timeout));
+                }
+                // Where processes outnumber cores, the peer may need this one.
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an operation.
+    ///
+    /// # Errors
+    /// The operation's error, or the timeout in ns.
+    #[inline(always)]
+    pub(super) fn complete(&self, request: Option<UcxRequest>, timeout: f64) -> CallResult<()> {
+        match request {
+            None => Ok(()),
+            Some(request) => self.until(timeout, || self.is_done(&request)),
+        }
+    }
+
     /// Sends a message; `None` if it completed at once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send(
         &self,
         endpoint: UcxHandle,
@@ -177,7 +218,7 @@ impl UcxWorker {
     }
 
     /// Receives a message with that tag; `None` if it had already arrived.
-    #[inline]
+    #[inline(always)]
     pub(super) fn receive(
         &self,
         span: LocalMemory,
@@ -268,18 +309,25 @@ impl UcxWorker {
         self.request("ucp_ep_flush_nbx", what)
     }
 
-    #[inline]
+    #[inline(always)]
     fn request(&self, call: &'static str, what: PostedRequest) -> CallResult<Option<UcxRequest>> {
         match posted(what) {
             Ok(at) => Ok(at.map(|at| UcxRequest { at, call })),
-            Err(UNSUPPORTED) => Err(error(&self.api, call, "another rank", UNSUPPORTED)
-                .or_try("recent releases put and get with UCX_PROTO_ENABLE=y only")),
-            Err(status) => Err(error(&self.api, call, "another rank", status)),
+            Err(status) => Err(self.refusal(call, status)),
         }
     }
 
+    #[cold]
+    fn refusal(&self, call: &'static str, status: UcxStatus) -> CallError {
+        let error = error(&self.api, call, "another rank", status);
+        if status == UNSUPPORTED {
+            return error.or_try("recent releases put and get with UCX_PROTO_ENABLE=y only");
+        }
+        error
+    }
+
     /// Whether an operation is complete. A complete one has been freed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_done(&self, request: &UcxRequest) -> CallResult<bool> {
         // SAFETY: a request is asked until it is done, and freed then, once: see `settle`.
         let status = unsafe { (self.api.request_status)(request.at) };
@@ -453,7 +501,16 @@ unsafe fn bytes_at(address: UcxHandle, bytes: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(address as *const u8, bytes) }.to_vec()
 }
 
+/// The error of operations that do not end within `timeout` ns.
+#[cold]
+fn timed_out(timeout: f64) -> CallError {
+    let why = format!("not complete within {:.0} s", timeout / 1e9);
+    CallError::new(Severity::Sticky, "ucp_worker_progress", "messages of this rank", why)
+        .or_try("another rank may be gone; UCX_LOG_LEVEL=info shows what UCX lacks")
+}
+
 /// The error of a failed call.
+#[cold]
 fn error(api: &Api, call: &str, thing: &str, status: UcxStatus) -> CallError {
     // SAFETY: it returns a constant text for every number.
     let reason = unsafe {
