@@ -1,6 +1,6 @@
 //! The machine, or several equal ones, and the paths of messages over it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, ResourceUse, SwitchRoute};
@@ -67,6 +67,8 @@ pub(crate) struct NodeParts {
     pub fabric: Option<ClusterFabric>,
     /// Number of nodes, if the description has several.
     cluster_nodes: Option<u32>,
+    /// The adapter of each GPU, where one is known.
+    near_adapters: HashMap<u32, usize>,
     ends: Mutex<HashMap<(u32, usize, bool), Arc<AdapterEnd>>>,
     paths: Mutex<HashMap<(ByteCarrier, u32, u32), Arc<TransferRoute>>>,
 }
@@ -100,7 +102,7 @@ impl NodeParts {
         let cluster = desc.cluster.as_ref();
         let graph = cluster.and_then(|cluster| cluster.network.clone());
         let fabric = graph.map(|graph| ClusterFabric::new(graph, share));
-        Self {
+        let mut parts = Self {
             name: desc.name.clone(),
             network,
             topology,
@@ -109,9 +111,14 @@ impl NodeParts {
             adapters,
             fabric,
             cluster_nodes: cluster.map(|cluster| cluster.nodes),
+            near_adapters: HashMap::new(),
             ends: Mutex::default(),
             paths: Mutex::default(),
-        }
+        };
+        let gpus = parts.topology.gpus.iter().map(|gpu| gpu.index);
+        parts.near_adapters =
+            gpus.filter_map(|gpu| Some((gpu, parts.nearest_adapter(gpu)?))).collect();
+        parts
     }
 
     /// Capacities of `nodes` equal nodes, then those of the network between them.
@@ -258,9 +265,8 @@ impl NodeParts {
         Ok(TransferRoute { uses, cap, alpha: op.alpha.0, share: op.share })
     }
 
-    /// The adapter that messages of a GPU leave and enter by: the one on the GPU itself, else on a
-    /// GPU that the widest links join, else of its NUMA domain.
-    pub(crate) fn adapter(&self, gpu: u32) -> Result<usize, NoPath> {
+    /// The adapter on the GPU itself, else on a GPU that the widest links join, else of its NUMA domain.
+    fn nearest_adapter(&self, gpu: u32) -> Option<usize> {
         let home = self.home(gpu).ok();
         let routes = self.network.routes();
         let key = |a: &NodeAdapter| match a.near {
@@ -274,7 +280,12 @@ impl NodeParts {
             None => (3, 0),
         };
         let known = self.adapters.iter().enumerate().filter(|(_, a)| a.gbs > 0.0);
-        known.min_by_key(|&(i, a)| (key(a), i)).map(|(i, _)| i).ok_or_else(|| {
+        known.min_by_key(|&(i, a)| (key(a), i)).map(|(i, _)| i)
+    }
+
+    /// The adapter that messages of a GPU leave and enter by.
+    pub(crate) fn adapter(&self, gpu: u32) -> Result<usize, NoPath> {
+        self.near_adapters.get(&gpu).copied().ok_or_else(|| {
             NoPath(format!(
                 "{} lists no network adapter with its rate, so that nothing is known of messages \
                  between nodes; add [[nics]]",
@@ -358,8 +369,8 @@ impl NodeParts {
 /// A machine with the nodes that one exchange is about.
 pub(crate) struct ExchangeScene<'a> {
     pub machine: &'a NodeParts,
-    /// Place of each node's resources.
-    nodes: BTreeMap<u32, usize>,
+    /// The nodes in the order of their resources, rising.
+    nodes: Vec<u32>,
     pub capacities: Vec<f64>,
     /// Whether [`Self::loads`] are asked for.
     pub counts_loads: bool,
@@ -376,8 +387,9 @@ impl<'a> ExchangeScene<'a> {
             let why = format!("{name} has no n{}: its nodes are n0 to n{last}", m.node);
             return Err(NoPath(why));
         }
-        let mut nodes: BTreeMap<u32, usize> = members.iter().map(|m| (m.node, 0)).collect();
-        nodes.values_mut().enumerate().for_each(|(i, at)| *at = i);
+        let mut nodes: Vec<u32> = members.iter().map(|m| m.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
         let capacities = machine.capacities(nodes.len());
         Ok(Self { machine, nodes, capacities, counts_loads: false })
     }
@@ -465,7 +477,13 @@ impl<'a> ExchangeScene<'a> {
     /// The first resource of a node.
     pub(crate) fn first_of(&self, node: u32) -> u32 {
         let per_node = self.machine.node_capacities().len();
-        (self.nodes.get(&node).copied().unwrap_or(0) * per_node) as u32
+        // Most exchanges are over nodes without a gap.
+        let guess = node.wrapping_sub(self.nodes.first().copied().unwrap_or(0)) as usize;
+        let place = match self.nodes.get(guess) {
+            Some(&found) if found == node => guess,
+            _ => self.nodes.binary_search(&node).unwrap_or(0),
+        };
+        (place * per_node) as u32
     }
 
     /// The first resource of the network between nodes.

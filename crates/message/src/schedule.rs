@@ -35,6 +35,8 @@ struct ScheduleBuilder<'a> {
     transfers: Vec<ScheduledTransfer>,
     /// Transfers that each rank's next message waits for.
     ready: Vec<Vec<usize>>,
+    /// What `ready` becomes after a round; empty between rounds.
+    next: Vec<Vec<usize>>,
     /// Titles of the planned steps, with the first transfer of each.
     steps: Vec<(String, usize)>,
     /// Bytes of every message, for the steps.
@@ -55,6 +57,7 @@ impl<'a> ScheduleBuilder<'a> {
             over,
             buffers,
             transfers,
+            next: ready.clone(),
             ready,
             steps,
             carried_by: "",
@@ -80,7 +83,6 @@ impl<'a> ScheduleBuilder<'a> {
                  rccl or nccl"
             )));
         }
-        let mut next: Vec<Vec<usize>> = vec![Vec::new(); self.n()];
         for &(from, to, bytes) in sends {
             let (Some(&a), Some(&b)) = (self.over.get(from), self.over.get(to)) else { continue };
             if bytes <= 0.0 || a == b {
@@ -106,14 +108,16 @@ impl<'a> ScheduleBuilder<'a> {
                 after,
             });
             for rank in [from, to] {
-                if let Some(list) = next.get_mut(rank) {
+                if let Some(list) = self.next.get_mut(rank) {
                     list.push(id);
                 }
             }
         }
-        for (ready, next) in self.ready.iter_mut().zip(next) {
+        // The lists keep their memory: a million messages otherwise take as many new ones.
+        for (ready, next) in self.ready.iter_mut().zip(&mut self.next) {
             if !next.is_empty() {
-                *ready = next;
+                std::mem::swap(ready, next);
+                next.clear();
             }
         }
         Ok(())

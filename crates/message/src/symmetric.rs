@@ -7,7 +7,8 @@
 //! class of transfers then is one flow that uses a class of resources with the mean weight over its
 //! resources. Tests compare this with all transfers one by one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse};
 
@@ -36,17 +37,37 @@ pub(crate) fn of_uses(uses: &[ResourceUse], colours: &[Colour]) -> Colour {
         .fold(0, u64::wrapping_add)
 }
 
+/// A colour is a hash already: another one of a million of them takes a tenth of an exchange's time.
+#[derive(Default)]
+pub(crate) struct ColourHasher(u64);
+
+impl Hasher for ColourHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = mix(self.0, u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, colour: u64) {
+        self.0 = colour;
+    }
+}
+
+/// How sets of colours hash.
+type ColourHash = BuildHasherDefault<ColourHasher>;
+
 /// Number of different colours.
 pub(crate) fn count_colours(colours: &[Colour]) -> usize {
-    let mut all = colours.to_vec();
-    all.sort_unstable();
-    all.dedup();
-    all.len()
+    colours.iter().collect::<HashSet<_, ColourHash>>().len()
 }
 
 /// Classes by their members: number of each member, and the first member of each class.
 pub(crate) fn classes(colours: &[Colour]) -> (Vec<u32>, Vec<usize>) {
-    let mut known: HashMap<Colour, u32> = HashMap::new();
+    let mut known: HashMap<Colour, u32, ColourHash> = HashMap::default();
     let mut firsts = Vec::new();
     let of = colours.iter().enumerate().map(|(member, colour)| {
         *known.entry(*colour).or_insert_with(|| {
