@@ -176,22 +176,30 @@ impl SwitchGraph {
         distances
     }
 
+    /// Neighbours of a switch on shortest routes to where `distances` are from, with the directed bundle to
+    /// each and the part of the traffic that takes it: in proportion to the capacities.
+    pub fn closer(&self, at: u32, distances: &[u16]) -> impl Iterator<Item = (u32, ResourceUse)> {
+        let distance = |switch: u32| distances.get(switch as usize).copied().unwrap_or(FAR);
+        let left = if distance(at) == FAR { None } else { distance(at).checked_sub(1) };
+        let near = self.near.get(at as usize).map_or(&[][..], Vec::as_slice);
+        let closer = move || near.iter().filter(move |(n, _)| Some(distance(*n)) == left);
+        let total: f64 = closer().map(|&(_, resource)| self.capacity(resource)).sum();
+        closer().map(move |&(next, resource)| {
+            (next, ResourceUse { resource, weight: self.capacity(resource) / total })
+        })
+    }
+
     /// The route between two switches: traffic spreads over all shortest routes, at each switch in
     /// proportion to the capacities. `distances` are those to `to`. None without a path.
     pub fn route(&self, from: u32, to: u32, distances: &[u16]) -> Option<SwitchRoute> {
         let hops = distances.get(from as usize).copied().filter(|&d| d != FAR)?;
         let mut uses: Vec<ResourceUse> = Vec::new();
         let mut front: Vec<(u32, f64)> = vec![(from, 1.0)];
-        for left in (0..hops).rev() {
+        for _ in 0..hops {
             let mut next: Vec<(u32, f64)> = Vec::new();
             for (at, part) in front {
-                let near = self.near.get(at as usize).map_or(&[][..], Vec::as_slice);
-                let closer = || {
-                    near.iter().filter(|(n, _)| distances.get(*n as usize).copied() == Some(left))
-                };
-                let total: f64 = closer().map(|&(_, r)| self.capacity(r)).sum();
-                for &(n, resource) in closer() {
-                    let share = part * self.capacity(resource) / total;
+                for (n, ResourceUse { resource, weight }) in self.closer(at, distances) {
+                    let share = part * weight;
                     uses.push(ResourceUse { resource, weight: share });
                     match next.iter_mut().find(|(known, _)| *known == n) {
                         Some((_, sum)) => *sum += share,

@@ -13,15 +13,57 @@ use pathline_flow::{
 
 use crate::exchange::ExchangeMember;
 use crate::fabric::FoundRoute;
-use crate::scene::{AdapterEnd, ByteCarrier, ExchangeScene};
+use crate::scene::{AdapterEnd, ByteCarrier, ExchangeScene, NodeParts};
 use crate::symmetric::{Colour, classes, count_colours, factor, mix, of_uses};
 use std::sync::Arc;
 
+/// The most classes of messages, or of resources, that are solved event by event: each takes microseconds
+/// of an event, and there are up to twice as many events.
+const MAX_CLASSES: usize = 2000;
+/// The most kinds of messages whose classes are looked for: each round of refinement visits all.
+const MAX_KINDS: usize = 1 << 19;
+
 /// Interchangeable nodes.
-struct NodeClass {
-    first: u32,
-    count: u64,
-    gpus: Vec<u32>,
+pub(crate) struct NodeClass {
+    pub first: u32,
+    pub count: u64,
+    pub gpus: Vec<u32>,
+    /// The switch of each adapter.
+    pub switches: Vec<Option<u32>>,
+}
+
+impl NodeClass {
+    /// Nodes of this class with which one of class `other` exchanges messages.
+    pub(crate) const fn partners(&self, is_same: bool) -> u64 {
+        if is_same { self.count - 1 } else { self.count }
+    }
+}
+
+/// Nodes with the same members on the same switches, and the class of each node.
+pub(crate) fn node_classes(
+    machine: &NodeParts,
+    over: &[ExchangeMember],
+) -> (Vec<NodeClass>, BTreeMap<u32, usize>) {
+    let mut of_node: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for member in over {
+        of_node.entry(member.node).or_default().push(member.gpu);
+    }
+    let mut known: HashMap<(Vec<u32>, Vec<Option<u32>>), usize> = HashMap::new();
+    let (mut classes, mut class_of_node) = (Vec::<NodeClass>::new(), BTreeMap::new());
+    for (node, mut gpus) in of_node {
+        gpus.sort_unstable();
+        let switch = |at: usize| machine.fabric.as_ref()?.graph.switch_of(node, at as u32);
+        let switches: Vec<Option<u32>> = (0..machine.adapters.len()).map(switch).collect();
+        let class = *known.entry((gpus.clone(), switches.clone())).or_insert_with(|| {
+            classes.push(NodeClass { first: node, count: 0, gpus, switches });
+            classes.len() - 1
+        });
+        class_of_node.insert(node, class);
+        if let Some(class) = classes.get_mut(class) {
+            class.count += 1;
+        }
+    }
+    (classes, class_of_node)
 }
 
 /// Messages with the same path between classes of nodes.
@@ -85,27 +127,11 @@ pub(crate) struct AllToAllFlows {
 }
 
 impl<'s, 'a> MessageKinds<'s, 'a> {
-    fn new(scene: &'s ExchangeScene<'a>, over: &[ExchangeMember]) -> Result<Self, NoPath> {
-        let machine = scene.machine;
-        let mut of_node: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for member in over {
-            of_node.entry(member.node).or_default().push(member.gpu);
-        }
-        let mut known: HashMap<(Vec<u32>, Vec<Option<u32>>), usize> = HashMap::new();
-        let (mut classes, mut class_of_node) = (Vec::<NodeClass>::new(), BTreeMap::new());
-        for (node, mut gpus) in of_node {
-            gpus.sort_unstable();
-            let switch = |at: usize| machine.fabric.as_ref()?.graph.switch_of(node, at as u32);
-            let attached: Vec<Option<u32>> = (0..machine.adapters.len()).map(switch).collect();
-            let class = *known.entry((gpus.clone(), attached)).or_insert_with(|| {
-                classes.push(NodeClass { first: node, count: 0, gpus });
-                classes.len() - 1
-            });
-            class_of_node.insert(node, class);
-            if let Some(class) = classes.get_mut(class) {
-                class.count += 1;
-            }
-        }
+    fn new(
+        scene: &'s ExchangeScene<'a>,
+        classes: Vec<NodeClass>,
+        class_of_node: BTreeMap<u32, usize>,
+    ) -> Result<Self, NoPath> {
         let (outs, intos, routes) = (Vec::new(), Vec::new(), Vec::new());
         let (between, local) = (Vec::new(), Vec::new());
         let mut kinds = Self { scene, classes, class_of_node, outs, intos, routes, between, local };
@@ -140,7 +166,7 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
         let mut intos: HashMap<(usize, u32), u32> = HashMap::new();
         for (k, from) in self.classes.iter().enumerate() {
             for (l, to) in self.classes.iter().enumerate() {
-                let partners = if k == l { to.count - 1 } else { to.count };
+                let partners = to.partners(k == l);
                 if partners == 0 {
                     continue;
                 }
@@ -189,7 +215,7 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
                                 (self.intos.len() - 1) as u32
                             }
                         };
-                        let senders = if k == l { from.count - 1 } else { from.count };
+                        let senders = from.partners(k == l);
                         let (of_sender, of_receiver) = (partners, senders);
                         let count = from.count * partners;
                         let kind = MessageKind { out, route, into, of_sender, of_receiver, count };
@@ -207,7 +233,13 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
 
     /// Colours of the resources of one node of each class, then of the network's, that no further round
     /// splits.
-    fn refine(&self) -> Vec<Colour> {
+    /// The most classes: without switches there is no other solution.
+    fn most_classes(&self) -> usize {
+        if self.scene.machine.fabric.is_some() { MAX_CLASSES } else { usize::MAX }
+    }
+
+    /// None if there are more than [`Self::most_classes`].
+    fn refine(&self) -> Option<Vec<Colour>> {
         let per_node = self.per_node();
         let fabric = self.scene.machine.fabric.as_ref();
         let nodes = self.classes.iter().flat_map(|_| self.scene.machine.node_capacities());
@@ -250,7 +282,10 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
             colours.iter_mut().zip(&used).for_each(|(colour, used)| *colour = mix(*colour, *used));
             let now = count_colours(&colours);
             if now == known {
-                return colours;
+                return Some(colours);
+            }
+            if now > self.most_classes() {
+                return None;
             }
             known = now;
         }
@@ -280,9 +315,10 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
         }
     }
 
-    fn flows(&self) -> AllToAllFlows {
+    /// None if messages are of more than [`Self::most_classes`].
+    fn flows(&self) -> Option<AllToAllFlows> {
         let per_node = self.per_node();
-        let colours = self.refine();
+        let colours = self.refine()?;
         let (class_of, firsts) = classes(&colours);
         let mut sizes = vec![0.0; firsts.len()];
         for (at, class) in class_of.iter().enumerate() {
@@ -331,6 +367,9 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
                 flow.count += kind.count as f64;
             }
         }
+        if flows.len() > self.most_classes() {
+            return None;
+        }
         for flow in &mut flows {
             for u in &mut flow.uses {
                 u.weight *= flow.count / sizes.get(u.resource as usize).copied().unwrap_or(1.0);
@@ -362,12 +401,12 @@ impl<'s, 'a> MessageKinds<'s, 'a> {
             .values()
             .flat_map(|class| class_of.iter().skip(class * per_node).take(per_node).copied());
         let of_network = class_of.iter().skip(first_of_network).copied();
-        AllToAllFlows {
+        Some(AllToAllFlows {
             flows,
             capacities: firsts.iter().map(capacity).collect(),
             names: names.collect(),
             class_of: of_nodes.chain(of_network).collect(),
-        }
+        })
     }
 }
 
@@ -399,9 +438,17 @@ impl PartColours {
 }
 
 impl AllToAllFlows {
-    /// The classes of all messages between different members.
-    pub(crate) fn new(scene: &ExchangeScene<'_>, over: &[ExchangeMember]) -> Result<Self, NoPath> {
-        Ok(MessageKinds::new(scene, over)?.flows())
+    /// The classes of all messages between different members; none where they are too many.
+    pub(crate) fn new(
+        scene: &ExchangeScene<'_>,
+        over: &[ExchangeMember],
+    ) -> Result<Option<Self>, NoPath> {
+        let (classes, class_of_node) = node_classes(scene.machine, over);
+        let gpus: usize = classes.iter().map(|class| class.gpus.len()).sum();
+        if scene.machine.fabric.is_some() && gpus.saturating_mul(gpus) > MAX_KINDS {
+            return Ok(None);
+        }
+        Ok(MessageKinds::new(scene, classes, class_of_node)?.flows())
     }
 
     /// Number of classes of messages.

@@ -12,6 +12,7 @@ use pathline_flow::{CclModel, NoPath, RateDemand};
 use pathline_schema::{Cadence, Collective};
 
 use crate::all_to_all::AllToAllFlows;
+use crate::all_to_all_loads::AllToAllLoads;
 use crate::bounds::{MessagePart, message_parts};
 use crate::exchange::{ExchangeMember, ExchangeStart};
 use crate::exchange_time::{AlgorithmTime, us};
@@ -454,7 +455,8 @@ fn by_messages(
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
     if op == Collective::AllToAll && over.len() > LEAST_CLASSES {
-        return all_to_all(scene, library, over, bytes);
+        let solver = AllToAllSolver::new(scene, over)?;
+        return all_to_all(scene, library, &solver, over.len(), bytes);
     }
     let parts = message_parts(op, over, bytes);
     let outcome = direct(scene, library, &parts)?;
@@ -465,51 +467,101 @@ fn by_messages(
 /// More ranks of an all_to_all are solved by classes of nodes.
 const LEAST_CLASSES: usize = 64;
 
-/// All to all by classes of messages, as [`direct`] has them one by one.
+/// All messages of an all_to_all.
+enum AllToAllSolver<'s, 'a> {
+    Classes(AllToAllFlows),
+    Loads(AllToAllLoads<'s, 'a>),
+}
+
+impl<'s, 'a> AllToAllSolver<'s, 'a> {
+    fn new(scene: &'s ExchangeScene<'a>, over: &[ExchangeMember]) -> Result<Self, NoPath> {
+        Ok(match AllToAllFlows::new(scene, over)? {
+            Some(flows) => Self::Classes(flows),
+            None => Self::Loads(AllToAllLoads::new(scene, over)?),
+        })
+    }
+
+    /// The last end, and the least that it can be, ns.
+    fn end(&self, bytes: impl Fn(f64) -> f64, start: impl Fn(Option<u32>) -> f64) -> (f64, f64) {
+        match self {
+            Self::Classes(flows) => {
+                let ends = flows.ends(bytes, start);
+                let last = ends.iter().map(|(end, _)| *end).fold(0.0, f64::max);
+                (last, last)
+            }
+            Self::Loads(loads) => {
+                let (from, until) = loads.interval(bytes, start);
+                (until, from)
+            }
+        }
+    }
+
+    fn describe(&self, (last, least): (f64, f64)) -> String {
+        match self {
+            Self::Classes(flows) => format!("{} classes of them: {}", flows.len(), us(last)),
+            Self::Loads(_) => format!(
+                "by the loads of all links: {}, or up to {} less, as starts differ",
+                us(last),
+                us(last - least)
+            ),
+        }
+    }
+
+    fn full(&self) -> Vec<String> {
+        match self {
+            Self::Classes(flows) => flows.full(),
+            Self::Loads(loads) => loads.full(),
+        }
+    }
+
+    fn loads(&self, bytes: impl Fn(f64) -> f64) -> Vec<f64> {
+        match self {
+            Self::Classes(flows) => flows.loads(bytes),
+            Self::Loads(loads) => loads.loads(bytes),
+        }
+    }
+}
+
+/// All to all by classes of messages or by the loads of links, as [`direct`] has them one by one.
 fn all_to_all(
     scene: &ExchangeScene<'_>,
     library: &CclLibrary<'_>,
-    over: &[ExchangeMember],
+    solver: &AllToAllSolver<'_, '_>,
+    ranks: usize,
     bytes: f64,
 ) -> Result<AlgorithmTime, NoPath> {
-    let flows = AllToAllFlows::new(scene, over)?;
-    let (ccl, base, n) = (library.ccl, library.base(), over.len() as f64);
+    let (ccl, base, n) = (library.ccl, library.base(), ranks as f64);
     let hop = scene.machine.fabric.as_ref().map_or(0.0, |fabric| fabric.graph.hop_ns());
     let part = bytes / n;
-    let mut best: Option<(f64, ChunkProtocol)> = None;
+    let mut best: Option<((f64, f64), ChunkProtocol)> = None;
     // Sends and receives have no LL128.
     for p in protocols(ccl).into_iter().filter(|p| p.name != LL128) {
         let start = |hops: Option<u32>| match hops {
             None => p.start + p.step,
             Some(hops) => p.start + p.net_step + hop * f64::from(hops),
         };
-        let ends = flows.ends(|cap| part / p.share_of(cap, ccl), start);
-        let last = ends.iter().map(|(end, _)| *end).fold(0.0, f64::max);
-        if best.is_none_or(|(time, _)| last < time) {
-            best = Some((last, p));
+        let end = solver.end(|cap| part / p.share_of(cap, ccl), start);
+        if best.is_none_or(|((last, _), _)| end.0 < last) {
+            best = Some((end, p));
         }
     }
-    let (moved, protocol) = best.ok_or_else(|| NoPath("no protocol is known".into()))?;
+    let (end, protocol) = best.ok_or_else(|| NoPath("no protocol is known".into()))?;
+    let moved = end.0;
     let time = library.whole(moved);
     let steps = vec![
         format!("launch and channels: {}", us(base)),
-        format!(
-            "{:.0} transfers of {part:.0} B at once, {} classes of them: {}",
-            n * (n - 1.0),
-            flows.len(),
-            us(moved)
-        ),
+        format!("{:.0} transfers of {part:.0} B at once, {}", n * (n - 1.0), solver.describe(end)),
     ];
     let moves = moved >= 2.0 * protocol.step;
-    let loads = scene.counts_loads.then(|| flows.loads(|cap| part / protocol.share_of(cap, ccl)));
+    let loads = scene.counts_loads.then(|| solver.loads(|cap| part / protocol.share_of(cap, ccl)));
     Ok(AlgorithmTime {
         time,
         mean: time,
-        each: vec![time; over.len()],
+        each: vec![time; ranks],
         pairs: 1,
         algorithm: format!("direct, {}", protocol.name),
         steps,
-        bound_by: if moves { flows.full() } else { Vec::new() },
+        bound_by: if moves { solver.full() } else { Vec::new() },
         loads: loads.unwrap_or_default(),
         ..AlgorithmTime::default()
     })
@@ -635,6 +687,14 @@ mod tests {
                 format!("{HEAD}shape = \"rails\"\nlevels = 1\nradix = 8\nspine_links = 1"),
             ),
             (4, &[1, 2, 7], format!("{HEAD}{chain}")),
+            (
+                12,
+                &[0, 5, 6],
+                format!(
+                    "{HEAD}shape = \"dragonfly\"\ngroups = 4\nrouters = 3\nrouter_adapters = 4\n\
+                     global_links = 2"
+                ),
+            ),
         ] {
             let (machine, ccl) = parts(nodes, &network);
             let over = members(nodes, gpus);
@@ -642,7 +702,9 @@ mod tests {
             let mut scene = ExchangeScene::new(&machine, &over).unwrap();
             scene.counts_loads = true;
             for bytes in [4096.0, 64e6] {
-                let classes = all_to_all(&scene, &library, &over, bytes).unwrap();
+                let by = |solver| all_to_all(&scene, &library, &solver, over.len(), bytes);
+                let flows = AllToAllFlows::new(&scene, &over).unwrap().unwrap();
+                let classes = by(AllToAllSolver::Classes(flows)).unwrap();
                 let messages = message_parts(Collective::AllToAll, &over, bytes);
                 let listed = direct(&scene, &library, &messages).unwrap();
                 let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
@@ -662,6 +724,27 @@ mod tests {
                     let name = name.split(" and ").next().unwrap().to_owned();
                     assert!(listed.bound_by.contains(&name), "{name}: {:?}", listed.bound_by);
                 }
+                if network.is_empty() {
+                    continue;
+                }
+                // Starts within a node and over most links differ by 11.5 us and hops of 300 ns.
+                let loads = AllToAllLoads::new(&scene, &over).unwrap();
+                let starts = |hops: Option<u32>| {
+                    hops.map_or(ccl.step_us, |hops| ccl.net_step_us + 0.3 * f64::from(hops)) * 1e3
+                };
+                let (from, until) = loads.interval(|_| bytes / over.len() as f64, starts);
+                assert!(until - from <= 11.5e3 + 300.0 * 3.0, "{network}: {from} to {until}");
+                assert!(bytes < 64e6 || (until - from) / from < 1e-2, "{network}: {from}, {until}");
+                let flows = AllToAllFlows::new(&scene, &over).unwrap().unwrap();
+                let ends = flows.ends(|_| bytes / over.len() as f64, starts);
+                let exact = ends.iter().map(|(end, _)| *end).fold(0.0, f64::max);
+                let within = from * (1.0 - 1e-9)..=until * (1.0 + 1e-9);
+                assert!(within.contains(&exact), "{network}: {exact}, {from} to {until}");
+                let (summed, listed) = (loads.loads(|_| 7.0), flows.loads(|_| 7.0));
+                assert_eq!(summed.len(), listed.len());
+                for (at, (a, b)) in summed.iter().zip(&listed).enumerate() {
+                    assert!(near(*a, *b), "{network}: {}: {a} {b}", scene.resource_name(at as u32));
+                }
             }
         }
     }
@@ -676,7 +759,8 @@ mod tests {
         let scene = ExchangeScene::new(&machine, &over).unwrap();
         let bytes = 64e9;
         let library = CclLibrary::new(&ccl, ExchangeStart::default(), &over).unwrap();
-        let found = all_to_all(&scene, &library, &over, bytes).unwrap();
+        let solver = AllToAllSolver::new(&scene, &over).unwrap();
+        let found = all_to_all(&scene, &library, &solver, over.len(), bytes).unwrap();
         let by_uplinks = 16.0 * 48.0 * (bytes / 64.0) / (4.0 * 25.0 * 0.953);
         assert!((found.time / by_uplinks - 1.0).abs() < 1e-3, "{} {by_uplinks}", found.time);
         assert!(

@@ -29,16 +29,19 @@ impl ClusterFabric {
         Self { graph, capacities, distances: Mutex::default(), routes: Mutex::default() }
     }
 
+    /// Links from each switch to `to`; [`u16::MAX`] without a path.
+    pub(crate) fn distances(&self, to: u32) -> Arc<Vec<u16>> {
+        let mut known = self.distances.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(to).or_insert_with(|| Arc::new(self.graph.distances_to(to))).clone()
+    }
+
     /// From switch to switch; none without a path.
     pub(crate) fn route(&self, from: u32, to: u32) -> FoundRoute {
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = routes.get(&(from, to)) {
             return found.clone();
         }
-        let mut known = self.distances.lock().unwrap_or_else(PoisonError::into_inner);
-        let distances =
-            known.entry(to).or_insert_with(|| Arc::new(self.graph.distances_to(to))).clone();
-        drop(known);
+        let distances = self.distances(to);
         let found = self.graph.route(from, to, &distances).map(Arc::new);
         if routes.len() < MAX_KEPT {
             routes.insert((from, to), found.clone());

@@ -5,6 +5,7 @@
 //! `[software.*]`, and its algorithms, which are code here. Pure: no clock, no device, no file.
 
 mod all_to_all;
+mod all_to_all_loads;
 mod bounds;
 mod ccl;
 mod exchange;
