@@ -413,9 +413,37 @@ pub(crate) struct CpuModel {
     /// Start-up of the threads of a team.
     #[serde(deserialize_with = "time")]
     pub start_us: f64,
+    /// How cores reach the memory of GPUs; none where no core does, or nothing is known of it.
+    #[serde(default)]
+    pub gpu_memory: Option<GpuMapping>,
     /// Smallest first.
     #[serde(default)]
     pub cache: Vec<CacheLevel>,
+}
+
+/// `[cpu.gpu_memory]`: the mapping of the memory of GPUs that the driver gives to CPU threads.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GpuMapping {
+    /// Whether the cores cache it: loads bring lines, several at a time, and a plain store loads its line
+    /// first. Otherwise it is write-combined: stores leave as lines, and loads go one at a time, as wide as
+    /// the instruction.
+    #[serde(default)]
+    pub cached: bool,
+    /// Latency of a load.
+    #[serde(deserialize_with = "time")]
+    pub load_ns: f64,
+    /// Lines that a core loads at once where the mapping is cached.
+    #[serde(deserialize_with = "count")]
+    pub lines_in_flight: u32,
+    /// Stores of one thread that leave as lines, GB/s.
+    #[serde(deserialize_with = "gbs")]
+    pub store_gbs: f64,
+    /// Bytes besides the payload of a packet, which holds what one load or one line of stores does.
+    #[serde(deserialize_with = "overhead")]
+    pub load_header_bytes: f64,
+    #[serde(deserialize_with = "overhead")]
+    pub store_header_bytes: f64,
 }
 
 /// One `[[cpu.cache]]` level.
@@ -600,6 +628,14 @@ impl NodeModel {
                 huge_fault_us: 0.0,
                 memcpy_streams_from_bytes: 1,
                 start_us: 0.0,
+                gpu_memory: Some(GpuMapping {
+                    cached: true,
+                    load_ns: 0.0,
+                    lines_in_flight: 1,
+                    store_gbs: FREE,
+                    load_header_bytes: 0.0,
+                    store_header_bytes: 0.0,
+                }),
                 cache: Vec::new(),
             },
             time: TimeModel {

@@ -340,11 +340,6 @@ impl<'a> PathBuilder<'a> {
         hand: LegMover,
         ratio: f64,
     ) -> Result<(), NoPath> {
-        let Some(HostPort { home, name, peak, hard, into_gpu, out_of_gpu, both }) =
-            self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())
-        else {
-            return no(format!("the path from gpu{g} to the host is not known"));
-        };
         let model = &self.net.model.host_link;
         let (header, what) = match (hop, hand) {
             (LegSide::In, LegMover::Engine) if self.is_in_cpu_cache() => {
@@ -362,17 +357,13 @@ impl<'a> PathBuilder<'a> {
                 (model.kernel_write_header_bytes, "kernel that stores to the host")
             }
         };
-        let packet = model.payload_bytes + header;
-        let forward = packet / model.payload_bytes;
-        let reverse = model.reverse_bytes / model.payload_bytes;
-        self.take(if hop == LegSide::In { *into_gpu } else { *out_of_gpu }, ratio * forward);
-        self.take(*both, ratio * (forward + reverse));
-        let why = packets(what, model.payload_bytes, packet);
-        let hard = self.link_peak(*hard);
-        self.stage(name.clone(), (*peak, hard), 1.0 / forward, ratio, why);
+        let packet = (model.payload_bytes, header);
+        let Some(home) = self.port(g, hop, packet, what, ratio) else {
+            return no(format!("the path from gpu{g} to the host is not known"));
+        };
         let mut nodes = vec![LinkEnd::Gpu(g)];
         nodes.extend(home.map(LinkEnd::Numa));
-        if let (Some(home), Some(numa)) = (*home, numa.filter(|n| Some(*n) != *home)) {
+        if let (Some(home), Some(numa)) = (home, numa.filter(|n| Some(*n) != home)) {
             let (home, numa) = (LinkEnd::Numa(home), LinkEnd::Numa(numa));
             nodes.push(numa);
             let (a, b) = if hop == LegSide::In { (numa, home) } else { (home, numa) };
@@ -383,6 +374,30 @@ impl<'a> PathBuilder<'a> {
         }
         self.pass(&nodes);
         Ok(())
+    }
+
+    /// The link between a GPU and the host, with packets of this payload and these bytes besides. The domain that
+    /// it hangs on, where that is known; none if there is no such link.
+    pub(super) fn port(
+        &mut self,
+        g: u32,
+        hop: LegSide,
+        (payload, header): (f64, f64),
+        what: &str,
+        ratio: f64,
+    ) -> Option<Option<u32>> {
+        let HostPort { home, name, peak, hard, into_gpu, out_of_gpu, both } =
+            self.net.gpus.get(&g).and_then(|gpu| gpu.port.as_ref())?;
+        let model = &self.net.model.host_link;
+        let packet = payload + header;
+        let forward = packet / payload;
+        let reverse = model.reverse_bytes / model.payload_bytes;
+        self.take(if hop == LegSide::In { *into_gpu } else { *out_of_gpu }, ratio * forward);
+        self.take(*both, ratio * (forward + reverse));
+        let why = packets(what, payload, packet);
+        let hard = self.link_peak(*hard);
+        self.stage(name.clone(), (*peak, hard), 1.0 / forward, ratio, why);
+        Some(*home)
     }
 
     /// Whether the CPUs' caches hold the payload, which a core wrote before the copy.

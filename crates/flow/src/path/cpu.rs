@@ -12,11 +12,21 @@ const RATED_BYTES: f64 = 32.0;
 /// ACPI's distance of a domain to itself.
 const LOCAL: u32 = 10;
 
-struct CpuTeam<'a> {
-    net: &'a NodeGraph,
-    at: u32,
-    work: CpuWork,
-    threads: f64,
+pub(super) struct CpuTeam<'a> {
+    pub(super) net: &'a NodeGraph,
+    pub(super) at: u32,
+    pub(super) work: CpuWork,
+    pub(super) threads: f64,
+}
+
+/// The flow, with memory that cores and a GPU share in the domain of the cores.
+fn of_shared_memory(net: &NodeGraph, flow: &Flow) -> Flow {
+    let seen = |place: Place| {
+        let gpu = place.unit.gpu().filter(|_| net.model.gpu_memory.unified);
+        let home = gpu.and_then(|g| net.gpus.get(&g)?.port.as_ref()?.home);
+        home.map_or(place, |home| Place { unit: Unit::Numa(home), ..place })
+    };
+    Flow { src: seen(flow.src), dst: seen(flow.dst), ..*flow }
 }
 
 /// Works out the path of a flow by CPU threads.
@@ -38,19 +48,20 @@ pub(crate) fn build(
     if let Some(feature) = work.how.feature().filter(|f| missing(f)) {
         return Err(NoPath(format!("the processor has no {feature}")));
     }
+    let flow = &of_shared_memory(net, flow);
     let effect = work.effect(flow.bytes);
     let per_byte = |n: u64| n as f64 / flow.bytes.as_f64().max(1.0);
     let (reads, writes) = (per_byte(effect.reads.0), per_byte(effect.writes.0));
     for (place, ratio, verb) in [(flow.src, reads, "loads"), (flow.dst, writes, "stores")] {
-        if place.unit.gpu().is_some() {
-            return Err(NoPath("CPU threads do not reach the memory of a GPU".into()));
-        }
         if (ratio > 0.0) == (place.mem == MemKind::Reg) {
             let expected = if ratio > 0.0 { "memory" } else { "registers" };
             return Err(NoPath(format!("a CPU {} {verb} from {expected}", work.op)));
         }
     }
     let team = CpuTeam { net, at, work, threads: f64::from(threads) };
+    if flow.src.unit.gpu().or(flow.dst.unit.gpu()).is_some() {
+        return team.over_link(flow, reads, writes);
+    }
     match work.op {
         CpuOp::Chase => team.chase(flow),
         CpuOp::Touch => team.touch(flow),
@@ -60,14 +71,14 @@ pub(crate) fn build(
 
 impl CpuTeam<'_> {
     /// Threads that keep a fixed number of loads in flight: over a longer path, fewer bytes.
-    fn slowdown(&self, unit: Unit) -> f64 {
+    pub(super) fn slowdown(&self, unit: Unit) -> f64 {
         let here = self.net.numas.get(&self.at);
         let distance = here.zip(unit.numa()).and_then(|(n, to)| n.distances.get(&to).copied());
         f64::from(distance.unwrap_or(LOCAL)) / f64::from(LOCAL)
     }
 
     /// The smallest cache level that holds `bytes`, all the team's caches of that level together.
-    fn cache(&self, bytes: f64) -> Option<&CacheLevel> {
+    pub(super) fn cache(&self, bytes: f64) -> Option<&CacheLevel> {
         let caches = &self.net.model.cpu.cache;
         caches.iter().find(|c| {
             let number = (self.threads / f64::from(c.shared_by)).ceil();
@@ -76,18 +87,18 @@ impl CpuTeam<'_> {
     }
 
     /// Whether stores go around the caches.
-    fn streams(&self, bytes: f64) -> bool {
+    pub(super) fn streams(&self, bytes: f64) -> bool {
         let by_size = matches!(self.work.how, CpuHow::Memcpy | CpuHow::Movsb);
         let from = self.net.model.cpu.memcpy_streams_from_bytes as f64;
         self.work.how.is_streaming() || (by_size && bytes >= from)
     }
 
-    fn size(&self) -> String {
+    pub(super) fn size(&self) -> String {
         let plural = if self.threads == 1.0 { "" } else { "s" };
         format!("{} thread{plural}", self.threads)
     }
 
-    fn width(&self) -> f64 {
+    pub(super) fn width(&self) -> f64 {
         match self.work.how {
             CpuHow::Plain => 8.0,
             CpuHow::Neon | CpuHow::NeonNt => 16.0,
@@ -107,7 +118,13 @@ impl CpuTeam<'_> {
     }
 
     /// Traffic with the memory of a domain.
-    fn memory(&self, path: &mut PathBuilder<'_>, place: Place, traffic: f64, into_cores: bool) {
+    pub(super) fn memory(
+        &self,
+        path: &mut PathBuilder<'_>,
+        place: Place,
+        traffic: f64,
+        into_cores: bool,
+    ) {
         let (Some(n), here) = (place.unit.numa(), LinkEnd::Numa(self.at)) else { return };
         let node = LinkEnd::Numa(n);
         if node != here {
@@ -117,7 +134,7 @@ impl CpuTeam<'_> {
         path.demand(node, traffic);
     }
 
-    fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<BuiltPath, NoPath> {
+    pub(super) fn stream(&self, flow: &Flow, reads: f64, writes: f64) -> Result<BuiltPath, NoPath> {
         let model = &self.net.model.cpu;
         let bytes = flow.bytes.as_f64();
         let mut path = PathBuilder::new(self.net, flow);
@@ -155,7 +172,7 @@ impl CpuTeam<'_> {
         self.finish(path, flow, 0.0)
     }
 
-    fn chase(&self, flow: &Flow) -> Result<BuiltPath, NoPath> {
+    pub(super) fn chase(&self, flow: &Flow) -> Result<BuiltPath, NoPath> {
         if !self.net.described {
             return Err(NoPath("the load latency of this machine is not known".into()));
         }
@@ -190,7 +207,7 @@ impl CpuTeam<'_> {
         self.finish(path, flow, 0.0)
     }
 
-    fn finish(
+    pub(super) fn finish(
         &self,
         mut path: PathBuilder<'_>,
         flow: &Flow,

@@ -4,6 +4,7 @@ mod builder;
 mod calls;
 mod copy;
 mod cpu;
+mod cpu_gpu;
 mod files;
 pub(crate) mod kernel;
 mod kernel_start;

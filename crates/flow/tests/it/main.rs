@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod compute_units;
+mod cpu_gpu;
 mod duration;
 mod faults;
 mod measured;
