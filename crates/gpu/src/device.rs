@@ -24,6 +24,12 @@ pub struct GpuProps {
     pub pageable: bool,
     /// Whether host and device can access managed memory at the same time.
     pub concurrent: bool,
+    /// Whether CPU threads access its managed memory without moving it.
+    pub direct_managed: bool,
+    /// Whether all of its memory is mapped for the CPU.
+    pub large_bar: bool,
+    /// Address of its flush word (see [`super::runtime_api::AttributeNumbers`]); 0 if it has none.
+    pub flush_word: u64,
 }
 
 /// Above the number of GPUs of any host.
@@ -103,7 +109,28 @@ fn read_device(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuP
         demand_migration: concurrent && dialect.faults(&target),
     };
     let pageable = attribute(numbers.pageable_access)? != 0;
-    Ok(GpuProps { handle, pageable, concurrent, target, info })
+    let direct_managed = known(numbers.direct_managed) != 0;
+    let large_bar = numbers.large_bar.is_some_and(|which| known(which) != 0);
+    let mut flush_word = 0_u64;
+    if let Some(which) = numbers.flush_word.filter(|_| large_bar) {
+        announce(api.device_attribute.name);
+        // SAFETY: stores one number or, for this attribute, one address; there is room for either.
+        let code =
+            unsafe { (api.device_attribute.at)((&raw mut flush_word).cast(), which, handle) };
+        // A runtime that stored a number of 32 bits has stored no address.
+        let is_address = flush_word > u64::from(u32::MAX) && flush_word.is_multiple_of(4);
+        flush_word = if code == 0 && is_address { flush_word } else { 0 };
+    }
+    Ok(GpuProps {
+        handle,
+        pageable,
+        concurrent,
+        direct_managed,
+        large_bar,
+        flush_word,
+        target,
+        info,
+    })
 }
 
 /// Theoretical peak of memory with two transfers a clock (DDR, GDDR and HBM alike), from its clock

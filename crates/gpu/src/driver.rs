@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use pathline_hal::{
-    BlockCopier, CallError, CallResult, ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId,
-    KernelId, KernelLaunch, PeerAccess, StreamId,
+    BlockCopier, CallError, CallResult, ChainPart, CopyChoice, CpuAccess, DeviceInfo, Driver,
+    EventId, GateId, KernelId, KernelLaunch, PeerAccess, StreamId,
 };
 use pathline_schema::{Bytes, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit};
 
@@ -289,6 +289,12 @@ impl Driver for GpuDriver {
     }
     fn export_call(&self) -> &'static str {
         self.export_name()
+    }
+    fn cpu_access(&self, address: u64, bytes: Bytes) -> CallResult<CpuAccess> {
+        self.lend_to_cpu(address, bytes)
+    }
+    fn flush_cpu_stores(&self, gpu: u32) -> CallResult<()> {
+        self.flush_for(gpu)
     }
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {
         self.stay_home(address, bytes, gpu)

@@ -7,6 +7,7 @@ mod chain_parts;
 mod child;
 mod compiler;
 mod copier;
+mod cpu_access;
 pub mod device;
 mod driver;
 pub mod error;

@@ -8,6 +8,7 @@ use pathline_schema::{Bytes, CHASE_STEPS, MemKind, MigrateHow, Place, Severity, 
 use super::blocks::{GpuBlock, PAST_CACHES};
 use super::driver::{GpuDriver, call, no_such};
 use super::function_table::{MemLocation, RuntimeHandle};
+use pathline_host::memory::ChaseChain;
 use pathline_host::{chase, limits, pattern, spread};
 
 // Constants that both runtimes share. Registration flag: known to all contexts.
@@ -90,7 +91,7 @@ fn unknown(call: &str, address: u64) -> CallError {
 }
 
 impl GpuDriver {
-    fn own(&self, call: &str, address: u64, bytes: Bytes) -> CallResult<GpuBlock> {
+    pub(crate) fn own(&self, call: &str, address: u64, bytes: Bytes) -> CallResult<GpuBlock> {
         self.blocks.borrow().range(call, address, bytes.0)?.ok_or_else(|| unknown(call, address))
     }
 
@@ -143,6 +144,10 @@ impl GpuDriver {
             let mapping = self.host.range(self.api.launch.name, address, bytes.0).ok()?;
             mapping.chain().map(|chain| (chain.address, chain.bytes))
         };
+        // Threads that stored to lent memory have overwritten what lay there.
+        if self.host.is_lent(address) {
+            return by_host() == Some((address, bytes.0));
+        }
         laid.or_else(by_host) == Some((address, bytes.0))
     }
 
@@ -151,6 +156,7 @@ impl GpuDriver {
         if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
             block.chain = None;
             if block.place.mem != MemKind::Registered {
+                self.host.note_chain(address, None);
                 return;
             }
         }
@@ -344,6 +350,7 @@ impl GpuDriver {
         let Some(block) = block.filter(|b| b.place.mem != MemKind::Registered) else {
             return Err(unknown(self.api.mem_free.name, address));
         };
+        self.host.end_loan(address)?;
         let gpu = block.place.unit.gpu().or_else(|| self.opened().first().copied()).unwrap_or(0);
         self.enter(self.api.mem_free.name, gpu)?;
         self.blocks.borrow_mut().0.remove(&address);
@@ -523,6 +530,7 @@ impl GpuDriver {
             if let Some(block) = self.blocks.borrow_mut().holding_mut(address) {
                 block.chain = Some((address, bytes.0));
             }
+            self.host.note_chain(address, Some(ChaseChain { address, bytes: bytes.0 }));
             return Ok(());
         }
         if Self::by_host(&block) {

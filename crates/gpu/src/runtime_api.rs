@@ -24,6 +24,12 @@ pub struct AttributeNumbers {
     pub memory_bus: i32,
     /// Bytes of the second-level cache.
     pub l2_size: i32,
+    /// Whether CPU threads can access managed memory of a GPU without moving it.
+    pub direct_managed: i32,
+    /// Whether all memory of the GPU is mapped for the CPU (large BAR); none where the runtime maps none.
+    pub large_bar: Option<i32>,
+    /// Address of the word that a CPU stores to, to make its stores visible to the GPU (HDP flush).
+    pub flush_word: Option<i32>,
 }
 
 /// The memory at the ends of a copy.
@@ -55,6 +61,8 @@ pub struct RuntimeHints {
     pub no_fine: &'static str,
     /// Which version has a call for a batch of copies.
     pub no_batch: CallRefusal,
+    /// Why CPU threads do not reach memory of a GPU.
+    pub no_mapping: CallRefusal,
     /// Why kernel faults do not migrate pages.
     pub no_faults: CallRefusal,
     /// The error without a compiler, and how to get one.

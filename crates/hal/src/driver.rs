@@ -60,6 +60,15 @@ pub enum PeerAccess {
     Staged,
 }
 
+/// How CPU threads reach memory of the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuAccess {
+    /// Loads and stores go to where it lies, over the GPU's link if that is a GPU.
+    InPlace,
+    /// A touch moves its pages to the memory of the host, where they stay.
+    Migrates,
+}
+
 /// The engine that a copy requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CopyChoice {
@@ -129,6 +138,26 @@ pub trait Driver {
     /// Name of the function that exports memory, for records.
     fn export_call(&self) -> &'static str {
         "export"
+    }
+    /// Lets CPU threads of [`crate::Host`] work on memory of [`Driver::alloc`], until it is freed. May be called
+    /// repeatedly.
+    ///
+    /// # Errors
+    /// The runtime maps no such memory for the CPU.
+    fn cpu_access(&self, address: u64, bytes: Bytes) -> CallResult<CpuAccess> {
+        let thing = format!("{bytes} at {address:#x}");
+        Err(CallError::unsupported(
+            "cpu_access",
+            thing,
+            "this runtime gives its memory to GPUs only",
+        ))
+    }
+    /// Makes visible to a GPU what CPU threads have stored to its memory.
+    ///
+    /// # Errors
+    /// There is no such GPU.
+    fn flush_cpu_stores(&self, _gpu: u32) -> CallResult<()> {
+        Ok(())
     }
     /// Advises that `gpu` accesses managed memory in place (zero-copy) and it stays at its home.
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()>;

@@ -20,8 +20,8 @@ mod storage;
 pub mod conformance;
 
 pub use driver::{
-    ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch, PeerAccess,
-    StreamId,
+    ChainPart, CopyChoice, CpuAccess, DeviceInfo, Driver, EventId, GateId, KernelId, KernelLaunch,
+    PeerAccess, StreamId,
 };
 pub use element_pattern::{ElementPattern, ElementRole};
 pub use error::{CallError, CallResult, FailedRanks};

@@ -234,6 +234,13 @@ impl LiveHost {
         }
         let page = self.memory.page();
         let mapping = self.target(work.dst, work.bytes.0)?;
+        if mapping.lent {
+            let thing = format!("{} at {:#x}", work.work, work.dst);
+            let reason = "memory of a GPU's runtime has no first touch";
+            return Err(
+                CallError::unsupported("submit", thing, reason).or_try("touch paged or huge")
+            );
+        }
         // The pages are discarded first: no other job may read them.
         memory::check_idle("submit", &mapping)?;
         if !(work.dst - mapping.base as u64).is_multiple_of(mapping.grain as u64) {

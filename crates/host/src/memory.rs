@@ -42,6 +42,8 @@ pub struct MappedMemory {
     asked: u64,
     /// NUMA domain of its pages.
     pub numa: u32,
+    /// Whether the GPU's runtime owns it.
+    pub lent: bool,
     /// Bytes from the base up to the end of the highest write.
     backed: AtomicU64,
     chain: Mutex<Option<ChaseChain>>,
@@ -74,6 +76,9 @@ impl MappedMemory {
     }
     /// Returns the pages of a range inside the mapping to the kernel.
     pub fn discard_range(&self, address: usize, len: usize) -> io::Result<()> {
+        if self.lent {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
         if address < self.base || address + len > self.base + self.len {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
@@ -86,6 +91,9 @@ impl MappedMemory {
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
+        if self.lent {
+            return;
+        }
         // SAFETY: the range was mapped by `reserve` and is unmapped only here; the last holder is
         // gone, so no pointer into it is used any more.
         unsafe { libc::munmap(self.whole.0 as *mut _, self.whole.1) };
@@ -203,6 +211,7 @@ impl HostMemory {
             len,
             asked,
             numa,
+            lent: false,
             backed: AtomicU64::new(0),
             chain: Mutex::new(None),
             grain: if mem == MemKind::Huge { self.huge } else { self.page },
@@ -235,13 +244,82 @@ impl HostMemory {
         Ok(mapping)
     }
 
+    /// Lends memory of a GPU's runtime to the threads of the host: mapped for the CPU, written from its start to its
+    /// end, and next to the cores of `numa`. May be called again for the same memory.
+    ///
+    /// # Errors
+    /// The range is empty, or overlaps a buffer that is not this one.
+    pub fn lend(&self, address: u64, bytes: u64, numa: u32) -> CallResult<()> {
+        let thing = || format!("{} at {address:#x}", Bytes(bytes));
+        let (base, len) = match (usize::try_from(address), usize::try_from(bytes)) {
+            (Ok(base), Ok(len)) if len > 0 && base.checked_add(len).is_some() => (base, len),
+            _ => return Err(CallError::unsupported("lend", thing(), "there is no such range")),
+        };
+        let mut buffers = self.buffers.borrow_mut();
+        let before = buffers.range(..address.saturating_add(bytes)).next_back();
+        match before {
+            Some((_, m)) if m.lent && m.base == base && m.len == len => return Ok(()),
+            Some((_, m)) if m.base as u64 + m.len as u64 > address => {
+                return Err(CallError::unsupported("lend", thing(), "a buffer lies there"));
+            }
+            _ => {}
+        }
+        let mapping = MappedMemory {
+            whole: (base, len),
+            base,
+            len,
+            asked: bytes,
+            numa,
+            lent: true,
+            backed: AtomicU64::new(bytes),
+            chain: Mutex::new(None),
+            grain: self.page,
+            writers: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+        };
+        buffers.insert(address, Arc::new(mapping));
+        Ok(())
+    }
+
+    /// Whether an address lies in lent memory.
+    pub fn is_lent(&self, address: u64) -> bool {
+        self.range("lend", address, 1).is_ok_and(|mapping| mapping.lent)
+    }
+
+    /// Records the pointer chain in the lent memory that holds an address, or that it is gone.
+    pub fn note_chain(&self, address: u64, chain: Option<ChaseChain>) {
+        if let Ok(mapping) = self.range("lend", address, 1)
+            && mapping.lent
+        {
+            mapping.set_chain(chain);
+        }
+    }
+
+    /// Takes lent memory back, before its owner frees it.
+    ///
+    /// # Errors
+    /// A team still works on it.
+    pub fn end_loan(&self, address: u64) -> CallResult<()> {
+        let mut buffers = self.buffers.borrow_mut();
+        let Some(mapping) = buffers.get(&address).filter(|m| m.lent) else { return Ok(()) };
+        if Arc::strong_count(mapping) > 1 {
+            return Err(in_use("free", mapping));
+        }
+        buffers.remove(&address);
+        Ok(())
+    }
+
     /// Unmaps a buffer when no job uses it.
     ///
     /// # Errors
     /// No buffer starts there.
     pub fn free_buffer(&self, address: u64) -> CallResult<()> {
-        match self.buffers.borrow_mut().remove(&address) {
-            Some(_) => Ok(()),
+        let mut buffers = self.buffers.borrow_mut();
+        match buffers.get(&address).filter(|m| !m.lent) {
+            Some(_) => {
+                buffers.remove(&address);
+                Ok(())
+            }
             None => Err(unknown("free", address)),
         }
     }
@@ -424,6 +502,26 @@ mod tests {
         memory.free_buffer(a).unwrap();
         assert!(memory.free_buffer(a).is_err());
         assert!(memory.range("test", a, 1).is_err());
+    }
+
+    /// Memory that is lent takes work, has no page to give back, and goes only after its last user.
+    #[test]
+    fn lent_memory_is_used_and_not_freed() {
+        let memory = memory();
+        let mut owned = vec![0_u64; 512];
+        let at = owned.as_mut_ptr() as u64;
+        memory.lend(at, 4096, 0).unwrap();
+        memory.lend(at, 4096, 0).unwrap();
+        assert!(memory.lend(at + 8, 8, 0).is_err() && memory.lend(at, 4104, 0).is_err());
+        assert!(memory.lend(at, 0, 0).is_err() && memory.lend(at, u64::MAX, 0).is_err());
+        let used = memory.range("test", at + 8, 4088).unwrap();
+        assert!(used.is_backed(at + 4096) && memory.range("test", at, 4097).is_err());
+        assert!(memory.discard(at).is_err() && memory.free_buffer(at).is_err());
+        assert_eq!(memory.end_loan(at).unwrap_err().severity, Severity::Transient);
+        drop(used);
+        memory.end_loan(at).unwrap();
+        assert!(memory.range("test", at, 8).is_err() && memory.end_loan(at).is_ok());
+        assert_eq!(owned.iter().sum::<u64>(), 0);
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use pathline_flow::FlowOperation;
 use pathline_hal::{
-    BlockCopier, CallError, CallResult, ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId,
-    KernelId, KernelLaunch, PeerAccess, StreamId,
+    BlockCopier, CallError, CallResult, ChainPart, CopyChoice, CpuAccess, DeviceInfo, Driver,
+    EventId, GateId, KernelId, KernelLaunch, PeerAccess, StreamId,
 };
 use pathline_schema::{
-    Bytes, Flow, KernelOp, KernelVariant, MemKind, MigrateHow, Mover, Ns, Place, Rank, RuntimeCall,
-    Severity, Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, MemKind, MigrateHow, Mover, Ns,
+    Place, Rank, RuntimeCall, Severity, Unit,
 };
 
 use crate::memory::{self, BufferSpot, StoredForm};
@@ -425,6 +425,24 @@ impl Driver for SimDriver {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "copier", Some(gpu))?;
         Ok(Box::new(SimCopier { calls: world.caps().copy_calls }))
+    }
+
+    fn cpu_access(&self, address: u64, bytes: Bytes) -> CallResult<CpuAccess> {
+        let mut world = self.world.borrow_mut();
+        let spot = self.enter_memory(&mut world, "cpu_access", address, bytes)?;
+        let src = world.place(spot);
+        let Unit::Gpu(gpu) = src.unit else { return Ok(CpuAccess::InPlace) };
+        let home = world.topology.gpus.iter().find(|g| g.index == gpu).and_then(|g| g.numa);
+        let at = Unit::Numa(home.unwrap_or_default());
+        let work = CpuWork { op: CpuOp::Read, how: CpuHow::Plain };
+        let by = Mover::Cpu { at, work, threads: 1 };
+        let dst = Place { unit: at, mem: MemKind::Reg, ..src };
+        world.operation("cpu_access", Flow { src, dst, by, bytes }).map(|_| CpuAccess::InPlace)
+    }
+
+    fn flush_cpu_stores(&self, gpu: u32) -> CallResult<()> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "flush_cpu_stores", Some(gpu)).map(|_| ())
     }
 
     fn advise_zero_copy(&self, address: u64, bytes: Bytes, gpu: u32) -> CallResult<()> {

@@ -131,6 +131,8 @@ pub(crate) struct NodeBlock {
     pub(crate) mapped: usize,
     /// Number of writes through this library.
     pub(crate) version: u64,
+    /// Whether CPU threads of the caller can write it.
+    pub(crate) mapped_for_cpu: bool,
     /// The act that last wrote all of it, if still valid.
     pub(crate) made: Option<BlockOrigin>,
 }
@@ -138,6 +140,10 @@ pub(crate) struct NodeBlock {
 impl NodeBlock {
     /// Whether only calls of this library can write it.
     pub(crate) fn is_private(&self) -> bool {
+        self.is_device() && !self.mapped_for_cpu
+    }
+    /// Whether it is device memory.
+    pub(crate) fn is_device(&self) -> bool {
         matches!(self.place.mem, MemKind::Vram | MemKind::VramFine)
     }
 }

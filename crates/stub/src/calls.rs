@@ -236,7 +236,7 @@ pub(crate) unsafe fn range(
     address: u64,
 ) -> CallOutcome {
     let (at, block) = node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
-    if !block.is_private() {
+    if !block.is_device() {
         return Err(status::INVALID_VALUE);
     }
     // SAFETY: as above.

@@ -304,6 +304,8 @@ fn attribute(node: &StubNode, which: i32, gpu: i32) -> CallOutcome<i32> {
         87 => 64,
         // Managed memory, at the same time from both sides, unified addressing, waits for values.
         9 | 24 | 85 | 90 => 1,
+        // Large BAR.
+        10011 => i32::from(node.has_large_bar()),
         10013 => i32::from(!node.spec.missing.iter().any(|m| m == "hipStreamWaitValue32")),
         10016 => 1,
         0..=20000 => 0,

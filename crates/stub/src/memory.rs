@@ -52,7 +52,9 @@ impl StubNode {
             // The twin was allocated a moment ago, so freeing it works.
             let _ = self.sim().map(|sim| sim.free(twin));
         })?;
-        let block = NodeBlock { bytes, twin, place, mapped, version: 0, made: None };
+        let mapped_for_cpu = self.has_large_bar();
+        let block =
+            NodeBlock { bytes, twin, place, mapped, mapped_for_cpu, version: 0, made: None };
         self.blocks.by_start.insert(address, block);
         Ok(address)
     }
@@ -85,7 +87,15 @@ impl StubNode {
             self.host().alloc(numa, MemKind::Paged, Bytes(bytes)).map_err(|e| status::of(&e))?;
         self.sim()?.register(twin, Bytes(bytes)).map_err(|e| status::of(&e))?;
         let place = Place::new(Unit::Numa(numa), MemKind::Registered);
-        let block = NodeBlock { bytes, twin, place, mapped: 0, version: 0, made: None };
+        let block = NodeBlock {
+            bytes,
+            twin,
+            place,
+            mapped: 0,
+            mapped_for_cpu: true,
+            version: 0,
+            made: None,
+        };
         self.blocks.by_start.insert(address, block);
         Ok(())
     }
@@ -141,7 +151,7 @@ impl StubNode {
         let (start, block) = self.blocks.find(address, bytes)?;
         if let Unit::Gpu(owner) = block.place.unit
             && owner != gpu
-            && block.is_private()
+            && block.is_device()
             && !self.peers.contains(&(gpu, owner))
         {
             return None;

@@ -170,6 +170,11 @@ impl StubNode {
         self.spec.strike(&mut self.calls, call)
     }
 
+    /// Whether all memory of its GPUs is mapped for the CPU.
+    pub(crate) fn has_large_bar(&self) -> bool {
+        self.api == StubApi::Hip && !self.spec.missing.iter().any(|name| name == "large-bar")
+    }
+
     /// Makes the context of a GPU unusable.
     pub(crate) fn ruin(&mut self, gpu: u32, code: i32) {
         self.sticky.entry(gpu).or_insert(code);

@@ -59,6 +59,7 @@ pub(crate) struct FaultSpec {
 /// | `hip=7` | major version of HIP; without it, from the file's name |
 /// | `layout=r0000` | the only layout of HIP's properties that is filled, in every version |
 /// | `no=cuFoo` | a function that cuGetProcAddress does not find, or that is not supported |
+/// | `no=large-bar` | device memory of HIP that is not mapped for CPU threads |
 /// | `nodevice`, `perm` | there is no GPU, or none may be opened |
 /// | `exclusive` | another process holds every GPU |
 /// | `nopeer` | no GPU addresses the memory of another |

@@ -102,6 +102,9 @@ const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
     memory_clock: 36,
     memory_bus: 37,
     l2_size: 38,
+    direct_managed: 101,
+    large_bar: None,
+    flush_word: None,
 };
 const ABOUT: RuntimeHints = RuntimeHints {
     vendor: "nvidia",
@@ -109,6 +112,10 @@ const ABOUT: RuntimeHints = RuntimeHints {
     peers: "see `nvidia-smi topo -p2p r`",
     no_fine: "CUDA has one kind of device memory; use gpuN.vram",
     no_batch: ("this driver has no call for a batch of copies", "CUDA 12.8 (driver 570) has one"),
+    no_mapping: (
+        "CUDA maps no device memory for CPU threads",
+        "copy by dma, or use gpuN.managed; a mapping of BAR1 needs a kernel module such as gdrdrv",
+    ),
     no_faults: ("kernel faults do not migrate pages here", "use migrate[prefetch]"),
     no_compiler: (
         "no run-time compiler (NVRTC) was found",

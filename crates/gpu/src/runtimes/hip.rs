@@ -100,6 +100,9 @@ const ATTRIBUTES: AttributeNumbers = AttributeNumbers {
     memory_clock: 60,
     memory_bus: 59,
     l2_size: 19,
+    direct_managed: 13,
+    large_bar: Some(10011),
+    flush_word: Some(10005),
 };
 /// `hipDeviceAttributeCanUseStreamWaitValue`
 const CAN_WAIT: i32 = 10013;
@@ -109,6 +112,10 @@ const ABOUT: RuntimeHints = RuntimeHints {
     peers: "see `rocm-smi --showtopo`",
     no_fine: "this runtime has no hipExtMallocWithFlags; use gpuN.vram",
     no_batch: ("this runtime has no call for a batch of copies", "ROCm 7.1 has one"),
+    no_mapping: (
+        "its memory is not mapped for the CPU: the GPU has no large BAR",
+        "enable Above 4G Decoding and Resizable BAR in the firmware, or copy by dma",
+    ),
     no_faults: (
         "kernel faults do not migrate pages in this process",
         "runs in a process started with HSA_XNACK=1, on GPUs that have it; migrate[prefetch] needs none",

@@ -1,7 +1,8 @@
 //! Checks of the GPU runtime.
 
 use pathline_schema::{
-    Bytes, CHASE_STEPS, KernelOp, KernelVariant, MemKind, MigrateHow, Ns, Place, Severity, Unit,
+    Bytes, CHASE_STEPS, CpuHow, CpuOp, CpuWork, KernelOp, KernelVariant, MemKind, MigrateHow, Ns,
+    Place, Severity, Unit,
 };
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{
     ChainPart, CopyChoice, DeviceInfo, Driver, EventId, GateId, GpuKernel, GpuStream, KernelId,
-    KernelLaunch, Machine, MachineBuffer, StreamId, pattern,
+    KernelLaunch, Machine, MachineBuffer, StreamId, TeamWork, pattern,
 };
 
 pub(super) const CHECKS: &[NamedCheck] = &[
@@ -30,6 +31,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("gpu: kernels push to and pull from a peer", peers),
     ("gpu: managed memory migrates with its bytes", migration),
     ("gpu: zero-copy leaves managed memory in place", zero_copy),
+    ("gpu: CPU threads load from its memory and store to it", cpu_threads),
     ("gpu: registered memory can be copied from", registered),
     ("gpu: bad handles are errors", bad_handles),
 ];
@@ -580,6 +582,47 @@ fn registered(machine: &Machine) -> GpuCheckResult {
     expect_pattern(&dst, 73, "from registered memory")
 }
 
+/// Where the runtime lets CPU threads reach memory of a GPU, a copy out of it and one into it move exactly their
+/// bytes; the GPU compares what a core stored.
+fn cpu_threads(machine: &Machine) -> GpuCheckResult {
+    let (driver, index, numa) = first_gpu(machine)?;
+    let team = machine.team(numa, 1)?;
+    let bytes = 100_007;
+    for mem in [MemKind::Vram, MemKind::VramFine, MemKind::Managed] {
+        let place = Place::new(Unit::Gpu(index), mem);
+        let Some(there) = or_unsupported(machine.buffer(place, Bytes(bytes + TAIL)))? else {
+            continue;
+        };
+        let here = memory(machine, Place::new(Unit::Numa(numa), MemKind::Paged), bytes)?;
+        write_part(machine, &there, 0, bytes, 81)?;
+        write_part(machine, &there, bytes, TAIL, 82)?;
+        here.fill(83, false)?;
+        if or_unsupported(driver.cpu_access(there.address(), there.bytes()))?.is_none() {
+            continue;
+        }
+        let run = |src: u64, dst: u64| -> GpuCheckResult {
+            let work = CpuWork { op: CpuOp::Copy, how: CpuHow::Memcpy };
+            let gate = machine.gate()?;
+            let chase_steps = None;
+            let (bytes, reps, isolated) = (Bytes(bytes), 1, false);
+            team.submit(&gate, &TeamWork { work, src, dst, bytes, reps, isolated, chase_steps })?;
+            gate.release()?;
+            team.reap()?;
+            Ok(())
+        };
+        run(there.address(), here.address())?;
+        expect_pattern(&here, 81, &format!("a core's loads from {place}"))?;
+        here.fill(84, false)?;
+        run(here.address(), there.address())?;
+        driver.flush_cpu_stores(index)?;
+        let found = first_wrong(machine, &there, 0, bytes, 84)?;
+        ensure!(found.is_none(), "{place}: byte {found:?} of a core's stores did not arrive");
+        let found = first_wrong(machine, &there, bytes, TAIL, 82)?;
+        ensure!(found.is_none(), "{place}: byte {found:?} past the end was written");
+    }
+    Ok(())
+}
+
 fn bad_handles(machine: &Machine) -> GpuCheckResult {
     let (driver, gpu, _) = first_gpu(machine)?;
     let count = driver.devices()?.len() as u32;
@@ -592,6 +635,8 @@ fn bad_handles(machine: &Machine) -> GpuCheckResult {
         ("memory", driver.memory(count).err()),
         ("free", driver.free(nowhere).err()),
         ("unregister", driver.unregister(nowhere).err()),
+        ("cpu_access", driver.cpu_access(nowhere, bytes).err()),
+        ("flush_cpu_stores", driver.flush_cpu_stores(count).err()),
         ("advise_zero_copy", driver.advise_zero_copy(nowhere, bytes, gpu).err()),
         ("stream_create", driver.stream_create(count).err()),
         ("stream_destroy", driver.stream_destroy(no_stream).err()),

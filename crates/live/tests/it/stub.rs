@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, Output};
 
 use pathline_gpu::{CompileMode, LibraryRequest, runtime};
-use pathline_hal::{CopyChoice, KernelLaunch, Machine};
+use pathline_hal::{CopyChoice, CpuAccess, KernelLaunch, Machine};
 use pathline_live::{LiveMachine, open};
 use pathline_schema::{
     Bytes, KernelOp, KernelVariant, MemKind, Ns, Place, Severity, Topology, Unit, WorldKind,
@@ -93,6 +93,8 @@ conformance! {
         "hip", "stub AMD Instinct MI250X", "gfx90a";
     hip_without_waits_for_values_does: [StubLibraries::Hip(5)], "gpus=3,no=hipStreamWaitValue32" =>
         "hip", "stub AMD Instinct MI250X", "gfx90a";
+    hip_without_a_large_bar_does: [StubLibraries::Hip(7)], "gpus=3,no=large-bar" =>
+        "hip", "stub AMD Instinct MI250X", "gfx90a";
     cuda_without_waits_for_values_does: [StubLibraries::Cuda], "gpus=3,no=cuStreamWaitValue32" =>
         "cuda", "stub NVIDIA H200", "sm_90";
     cuda_without_peer_access_does: [StubLibraries::Cuda], "gpus=3,nopeer" =>
@@ -128,6 +130,46 @@ fn times_are_the_models_and_bytes_are_real() {
         // 64 MiB at 395 GB/s are 170 us, whatever this machine needs to copy them.
         let time = end.since(&start).unwrap();
         assert!(time > Ns::us(165.0) && time < Ns::us(185.0), "{time}");
+    });
+}
+
+/// How CPU threads reach two kinds of memory of GPU 0, `None` where the runtime refuses it.
+fn cpu_access(mem: MemKind) -> Option<CpuAccess> {
+    let machine = machine();
+    let buffer = machine.buffer(Place::new(Unit::Gpu(0), mem), Bytes::kib(64)).unwrap();
+    match machine.driver().unwrap().cpu_access(buffer.address(), buffer.bytes()) {
+        Ok(access) => Some(access),
+        Err(error) => {
+            assert_eq!(error.severity, Severity::Unsupported, "{error}");
+            assert!(!error.way_out.is_empty(), "no remedy: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_large_bar_opens_device_memory_to_cpu_threads() {
+    let test = "a_large_bar_opens_device_memory_to_cpu_threads";
+    inside(test, &[StubLibraries::Hip(7)], "gpus=2", || {
+        assert_eq!(cpu_access(MemKind::Vram), Some(CpuAccess::InPlace));
+        assert_eq!(cpu_access(MemKind::Managed), Some(CpuAccess::Migrates));
+    });
+}
+
+#[test]
+fn device_memory_stays_closed_to_cpu_threads_without_it() {
+    let test = "device_memory_stays_closed_to_cpu_threads_without_it";
+    inside(test, &[StubLibraries::Hip(6)], "gpus=2,no=large-bar", || {
+        assert_eq!(cpu_access(MemKind::Vram), None);
+    });
+}
+
+#[test]
+fn cuda_opens_managed_memory_alone_to_cpu_threads() {
+    let test = "cuda_opens_managed_memory_alone_to_cpu_threads";
+    inside(test, &[StubLibraries::Cuda], "gpus=2", || {
+        assert_eq!(cpu_access(MemKind::Vram), None);
+        assert_eq!(cpu_access(MemKind::Managed), Some(CpuAccess::Migrates));
     });
 }
 
