@@ -15,6 +15,7 @@ use pathline_schema::{
 
 use crate::block_sample::SampledBlock;
 use crate::calls::{self, CallLane};
+use crate::cpu_reach::CpuReach;
 use crate::files::{FileLane, worker_range};
 use crate::lane::{
     self, BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare,
@@ -89,8 +90,9 @@ pub(crate) fn bind<'m>(
                 isolated: cadence == Cadence::Isolated,
                 chase_steps: chase_steps(&machine.topology, flow),
             };
+            let reach = CpuReach::new(machine, flow, [ends.src.as_ref(), ends.dst.as_ref()])?;
             let team = machine.team_near(numa, threads, others)?;
-            Ok(Box::new(ThreadLane { team, ends, work }))
+            Ok(Box::new(ThreadLane { team, reach, ends, work }))
         }
     }
 }
@@ -436,12 +438,14 @@ fn verdict_of(compared: CallResult<()>) -> CallResult<VerifyResult> {
 /// A lane of CPU threads.
 struct ThreadLane<'m> {
     team: ThreadTeam<'m>,
+    reach: CpuReach<'m>,
     ends: FlowBuffers<'m>,
     work: TeamWork,
 }
 
 impl BoundLane for ThreadLane<'_> {
     fn prepare(&mut self) -> CallResult<()> {
+        self.reach.prepare()?;
         match (&self.ends.dst, self.work.work.op) {
             (Some(dst), CpuOp::Touch) => dst.discard(),
             _ => Ok(()),
@@ -471,7 +475,7 @@ impl BoundLane for ThreadLane<'_> {
     }
 
     fn repeats(&self) -> bool {
-        self.work.work.op != CpuOp::Touch
+        self.work.work.op != CpuOp::Touch && !self.reach.moves_pages()
     }
 
     fn payload(&self) -> Option<Bytes> {
@@ -483,6 +487,7 @@ impl BoundLane for ThreadLane<'_> {
     }
 
     fn check(&self) -> CallResult<VerifyResult> {
+        self.reach.flush()?;
         match (&self.ends.dst, self.work.work.op) {
             (Some(dst), CpuOp::Copy) => {
                 dst.check(SOURCE_SEED, self.work.bytes).map(|()| VerifyResult::Verified)

@@ -8,6 +8,7 @@ mod block_sample;
 mod bounce;
 mod calls;
 mod case_figures;
+mod cpu_reach;
 mod deadline;
 mod device_failures;
 mod engine;

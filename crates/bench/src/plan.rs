@@ -336,11 +336,16 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
         }
     }
     if let Mover::Cpu { .. } = flow.by {
-        let on_device = |p: &Place| matches!(p.mem, MemKind::Vram | MemKind::VramFine);
-        if let Some(place) = [flow.src, flow.dst].into_iter().find(on_device) {
+        let unmapped = |p: &Place| {
+            let gpu = topology.gpus.iter().find(|gpu| p.unit == Unit::Gpu(gpu.index));
+            let on_device = matches!(p.mem, MemKind::Vram | MemKind::VramFine);
+            on_device && gpu.is_some_and(|gpu| !gpu.caps().cpu_mapping)
+        };
+        if let Some(place) = [flow.src, flow.dst].into_iter().find(unmapped) {
             let unit = place.unit;
             return Some(format!(
-                "CPU threads do not reach {place}; copy it by dma@{unit}, or name {unit}.managed"
+                "CPU threads do not reach {place}: the runtime of this GPU maps no device memory for \
+                 them; copy it by dma@{unit}, or name {unit}.managed"
             ));
         }
     }
@@ -649,9 +654,15 @@ pub(crate) mod tests {
         assert!(skip(&t, &cpu("copy-memcpy-t3")).contains("may use 2"));
         assert!(skip(&t, "gpu0.vram > gpu5.vram by dma@gpu0 x 1MiB").contains("no gpu5"));
         let device = "gpu0.vram > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";
-        assert!(
-            skip(&t, device).contains("CPU threads do not reach r0.gpu0.vram; copy it by dma@gpu0")
-        );
+        let of_vendor = |vendor: &str| {
+            let mut node = topology();
+            node.gpus.iter_mut().for_each(|gpu| gpu.vendor = vendor.to_owned());
+            skip(&node, device)
+        };
+        let unmapped = of_vendor("nvidia");
+        assert!(unmapped.contains("CPU threads do not reach r0.gpu0.vram"), "{unmapped}");
+        assert!(unmapped.contains("dma@gpu0, or name gpu0.managed"), "{unmapped}");
+        assert_eq!(of_vendor("amd"), "");
         // Source and destination of 512 MiB each make 1 GiB, over the 600 MiB of this run.
         let big = "numa0.huge > numa0.huge by cpu@numa0[copy-memcpy-t1] x 512MiB";
         assert!(skip(&t, big).contains("needs 1GiB of host memory"));

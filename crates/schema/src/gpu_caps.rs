@@ -29,6 +29,8 @@ pub struct GpuCaps {
     pub managed_is_host: bool,
     /// The runtime offers fine-grained device memory and non-coherent pinned host memory.
     pub memory_grains: bool,
+    /// The runtime maps device memory for CPU threads, where the GPU has a large BAR.
+    pub cpu_mapping: bool,
     /// A copy engine's rate does not follow the width of the link: an SDMA engine of AMD moves about
     /// 50 GB/s however many xGMI links join two GPUs (arXiv:2302.14827, figure 6).
     pub fixed_engine_rate: bool,
@@ -88,6 +90,7 @@ const AMD: GpuCaps = GpuCaps {
     copy_kernel: true,
     managed_is_host: true,
     memory_grains: true,
+    cpu_mapping: true,
     fixed_engine_rate: true,
     large_payloads: false,
     copy_engine_env: Some("HSA_ENABLE_SDMA"),
@@ -121,6 +124,7 @@ const NVIDIA: GpuCaps = GpuCaps {
     copy_kernel: false,
     managed_is_host: false,
     memory_grains: false,
+    cpu_mapping: false,
     fixed_engine_rate: false,
     large_payloads: true,
     copy_engine_env: None,
@@ -148,6 +152,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     copy_kernel: true,
     managed_is_host: false,
     memory_grains: true,
+    cpu_mapping: true,
     fixed_engine_rate: false,
     large_payloads: false,
     visible_env: None,
