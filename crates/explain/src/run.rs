@@ -197,6 +197,8 @@ pub struct RunView<'a> {
     pub journal: &'a Journal,
     /// Every case with an outcome or with samples.
     pub entries: Vec<RunEntry<'a>>,
+    /// Cases that [`Self::sound`] left out since they rest on assumed constants of a model.
+    pub(crate) assumed: Vec<RunEntry<'a>>,
     pub(crate) network: Option<&'a Network>,
     pub(crate) exchange_bounds: ExchangeBounds,
     published: Option<&'static PublishedTable>,
@@ -246,6 +248,7 @@ impl<'a> RunView<'a> {
         let mut run = Self {
             journal,
             entries,
+            assumed: Vec::new(),
             network,
             exchange_bounds,
             published,
@@ -268,8 +271,10 @@ impl<'a> RunView<'a> {
                 && self.beyond.iter().all(|b| b.case != *entry.case)
         };
         let entries = self.entries.iter().filter(is_sound).copied().collect();
+        let assumed = self.entries.iter().filter(|entry| entry.is_assumed()).copied().collect();
         let mut run = Self {
             entries,
+            assumed,
             exchange_bounds: ExchangeBounds::default(),
             best: BTreeMap::new(),
             arguments: self.arguments.clone(),

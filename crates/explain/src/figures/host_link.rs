@@ -171,18 +171,30 @@ fn matrix(
     }
 }
 
-/// The fastest path in each direction.
+/// Whether a path moves each byte once, so that its rate can be compared with others.
+fn moves_once(path: &HostPath) -> bool {
+    let once =
+        |flow: &Flow| !matches!(flow.by, Mover::Kernel { variant, .. } if variant.passes > 1);
+    path.entry.lone().is_some_and(once)
+}
+
+/// The fastest path in each direction; none where one that rests on assumed constants is faster.
 fn best_paths(run: &RunView, paths: &[HostPath]) -> Option<String> {
     let best = |inward: bool| {
         let of: Vec<(&HostPath, f64, FigureCell)> = paths
             .iter()
-            .filter(|w| w.inward == inward && w.entry.lone().is_some())
+            .filter(|w| w.inward == inward && moves_once(w))
             .filter_map(|w| {
                 let cell = run.cell(&w.entry, CaseQuantity::Payload);
                 Some((w, cell.value?, cell))
             })
             .collect();
         let (_, most) = extremes(&of.iter().map(|w| w.1).collect::<Vec<_>>());
+        let assumed = run.assumed.iter().filter_map(|entry| path(*entry));
+        let mut assumed = assumed.filter(|w| w.inward == inward && moves_once(w));
+        if assumed.any(|w| run.value(&w.entry, CaseQuantity::Payload) > Some(most)) {
+            return None;
+        }
         of.into_iter().find(|w| w.1 >= ALIKE * most)
     };
     let (path, value, cell) = best(true)?;
