@@ -12,8 +12,17 @@ use crate::model::{
 };
 
 /// The sections whose constants a stack may change.
-const SECTIONS: [&str; 8] =
-    ["gpu_memory", "fabric", "copy_engine", "kernel", "host_link", "pageable", "migration", "time"];
+const SECTIONS: [&str; 9] = [
+    "gpu_memory",
+    "fabric",
+    "copy_engine",
+    "kernel",
+    "host_link",
+    "pageable",
+    "migration",
+    "cpu",
+    "time",
+];
 /// The most stacks of one machine.
 const MAX_STACKS: usize = 64;
 

@@ -63,8 +63,8 @@ enum TransferEnd {
 }
 
 const FAR_SOCKET: &str = "the host memory is of another socket, and this machine has one";
-const CPU_EXECUTOR: &str =
-    "CPU threads move the bytes of one direction, and reach no GPU memory in this model";
+/// Threads of a CPU that executes a transfer of TransferBench's p2p preset (`NUM_CPU_SE`, 4 if unset).
+const CPU_EXECUTOR_THREADS: u32 = 4;
 
 impl SourceNode<'_> {
     /// The row with its case, metric and statistic.
@@ -112,9 +112,12 @@ impl SourceNode<'_> {
     fn transfer<'m>(&self, terms: &SourceTerms<'m>) -> Result<(String, &'m str), String> {
         let SourceTerms { row, cells, ref program, ref interface, metric } = *terms;
         let transfer_bench = program.contains("transferbench");
-        if transfer_bench && interface.contains("cpu") {
-            return Err(CPU_EXECUTOR.to_owned());
-        }
+        // In TransferBench's p2p preset the source executes, so that CPU threads push what comes from the host.
+        let pushed = transfer_bench && (row.figure.contains("p2p") || program.contains("p2p"));
+        let by_cpu = |from: TransferEnd| {
+            let named = transfer_bench && interface.contains("cpu");
+            named || (pushed && matches!(from, TransferEnd::Host(_)))
+        };
         let size = match (cells.size.as_str(), program.as_str()) {
             ("" | "-" | "max", p) if p.contains("comm|scope") => "1GiB".to_owned(),
             ("" | "-" | "max", p) if p.contains("nvbandwidth") => "512MiB".to_owned(),
@@ -136,13 +139,16 @@ impl SourceNode<'_> {
         let mut flows = Vec::new();
         for (&from, &to) in from.iter().zip(&to) {
             let pair = self.near(row, from, to)?;
-            let host =
-                matches!(pair.0, TransferEnd::Host(_)) || matches!(pair.1, TransferEnd::Host(_));
-            flows.push(self.flow(program, interface, pair, &size)?);
+            let one_way = |from: TransferEnd, to: TransferEnd| {
+                if by_cpu(from) {
+                    return cpu_copy(from, to, &size);
+                }
+                self.flow(program, interface, (from, to), &size)
+            };
+            flows.push(one_way(pair.0, pair.1)?);
             match cells.direction.as_str() {
                 "uni" | "local" | "local_2N" | "" => {}
-                "bi_sum" if transfer_bench && host => return Err(CPU_EXECUTOR.to_owned()),
-                "bi_sum" => flows.push(self.flow(program, interface, (pair.1, pair.0), &size)?),
+                "bi_sum" => flows.push(one_way(pair.1, pair.0)?),
                 other => return Err(format!("direction '{other}' has no case")),
             }
         }
@@ -405,6 +411,20 @@ impl SourceNode<'_> {
     }
 }
 
+/// A copy by the CPU executor of TransferBench, next to its end in host memory.
+fn cpu_copy(from: TransferEnd, to: TransferEnd, size: &str) -> Result<String, String> {
+    let ((TransferEnd::Host(Some(n)), _) | (_, TransferEnd::Host(Some(n)))) = (from, to) else {
+        return Err("no CPU takes part in it".to_owned());
+    };
+    let memory = |end: TransferEnd| match end {
+        TransferEnd::Gpu(g) => format!("gpu{g}.vram"),
+        TransferEnd::Host(own) => format!("numa{}.pinned", own.unwrap_or(n)),
+    };
+    let threads = CPU_EXECUTOR_THREADS;
+    let (src, dst) = (memory(from), memory(to));
+    Ok(format!("{src} > {dst} by cpu@numa{n}[copy-memcpy-t{threads}] x {size}"))
+}
+
 /// A number of bytes: `4096`, `4e3`.
 fn bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -507,6 +527,23 @@ mod tests {
         ] {
             assert_eq!(case(node, cells).as_deref(), Ok(expected), "{cells}");
         }
+        // TransferBench's p2p preset lets the source execute: a CPU one direction, a GPU the other.
+        let cpu = "numa3.pinned > gpu0.vram by cpu@numa3[copy-memcpy-t4] x 4194304B";
+        let gpu = "gpu0.vram > numa3.pinned by kernel@gpu0[copy-w16-u4-b256-g2sm] x 4194304B";
+        for (cells, flows) in [
+            ("TransferBench,CPU,NUMA0,GCD0,4194304,uni,bandwidth,30,GB/s,", cpu.to_owned()),
+            (
+                "TransferBench p2p,kernel_write (GFX),NUMA0,GCD0,4194304,bi_sum,bandwidth,30,GB/s,",
+                format!("{cpu} & {gpu}"),
+            ),
+            (
+                "TransferBench p2p,kernel_write (GFX),GCD0,NUMA0,4194304,uni,bandwidth,30,GB/s,",
+                gpu.to_owned(),
+            ),
+        ] {
+            let expected = format!("bandwidth {flows} isolated");
+            assert_eq!(case(node, cells), Ok(expected), "{cells}");
+        }
         // GCD 2 of the reference enumeration is our GPU 4.
         let copy = "rocm-bandwidth-test,blit,GCD0,GCD2,,uni,bandwidth,37.5,GB/s,";
         let renumbered = case("MI250 (reference enumeration: dual 0-4)", copy);
@@ -526,11 +563,7 @@ mod tests {
                 "OSU_bw,MPI,GCD0,GCD1,16777216,uni,bandwidth,50,GB/s,",
                 "whether an engine or a kernel",
             ),
-            (
-                "TransferBench,kernel_write (GFX),NUMA0,GCD0,4194304,bi_sum,bandwidth,30,GB/s,",
-                "CPU threads move",
-            ),
-            ("TransferBench,CPU,NUMA0,GCD0,4194304,uni,bandwidth,30,GB/s,", "CPU threads move"),
+            ("TransferBench,CPU,GCD1,GCD0,4194304,uni,bandwidth,30,GB/s,", "no CPU takes part"),
             (
                 "rocm-bandwidth-test,SDMA hsa copy,NUMA0,GCD7,1024,uni,bandwidth,0.2,GB/s,",
                 "another socket",

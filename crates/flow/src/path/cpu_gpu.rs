@@ -35,7 +35,9 @@ impl CpuTeam<'_> {
             return no("memory of a GPU has no first touch: its driver backs it");
         }
         let chases = self.work.op == CpuOp::Chase;
-        let stored_around = writes > 0.0 && self.streams(flow.bytes.as_f64());
+        // Each thread copies one part, and the C library chooses by its size.
+        let part = flow.bytes.as_f64() / self.threads;
+        let stored_around = writes > 0.0 && self.streams(part);
         let held = self.cache(flow.bytes.as_f64() * (reads + writes)).is_some();
         if mapping.cached && held && !stored_around {
             if !self.net.described {
@@ -75,7 +77,7 @@ impl CpuTeam<'_> {
             Unit::Gpu(g) if writes > 0.0 => {
                 let packet = (LINE, mapping.store_header_bytes);
                 path.cpu_port(g, self.at, LegSide::In, packet, writes)?;
-                let loads_first = mapping.cached && !self.streams(flow.bytes.as_f64());
+                let loads_first = mapping.cached && !self.streams(part);
                 let each = if loads_first {
                     let packet = (LINE, mapping.load_header_bytes);
                     path.cpu_port(g, self.at, LegSide::Out, packet, writes)?;
@@ -102,14 +104,15 @@ impl CpuTeam<'_> {
     /// The end in host memory of a copy whose other end is a GPU's.
     fn host_end(&self, path: &mut PathBuilder<'_>, flow: &Flow, ratio: f64, loads: bool) {
         let bytes = flow.bytes.as_f64();
-        let (place, traffic) = match (loads, self.streams(bytes)) {
+        let around = self.streams(bytes / self.threads);
+        let (place, traffic) = match (loads, around) {
             (true, _) => (flow.src, ratio),
             (false, true) => (flow.dst, ratio),
             // A store that misses loads its line first.
             (false, false) => (flow.dst, 2.0 * ratio),
         };
         let held = self.cache(bytes * ratio).is_some();
-        if held && (loads || !self.streams(bytes)) {
+        if held && (loads || !around) {
             return;
         }
         let each = self.net.model.cpu.core_gbs / (traffic * self.slowdown(place.unit));
