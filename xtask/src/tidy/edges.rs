@@ -87,6 +87,8 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "advise", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "place", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "reason", uses: &["schema", "flow", "message", "paste"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "findings",
         uses: &["schema", "stats", "flow", "message", "published", "explain", "health"],
@@ -145,6 +147,8 @@ const CRATES: &[Crate] = &[
             "health",
             "advise",
             "place",
+            "paste",
+            "reason",
             "findings",
             "report",
             "calibrate",
@@ -169,7 +173,7 @@ const TOOLS: &[Crate] = &[
     Crate { name: "xtask", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "fuzz",
-        uses: &["schema", "flow", "message", "topo", "published", "advise"],
+        uses: &["schema", "flow", "message", "topo", "published", "advise", "paste", "reason"],
         tests_use: &[],
         unsafe_in: &[],
     },

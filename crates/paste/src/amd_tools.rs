@@ -1,0 +1,207 @@
+//! AMD's TransferBench (`src/TransferBench.cpp`) and rocm-bandwidth-test 2.6.
+
+use crate::clean::PasteLine;
+use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix, TimedTransfer};
+use crate::matrix::{index, read_rows};
+use crate::number::{number, whole};
+
+/// Transfers that are kept.
+const MAX_TRANSFERS: usize = 65_536;
+
+/// `Unidirectional copy peak bandwidth GB/s` of either tool. `processors` says how many of
+/// rocm-bandwidth-test's devices are CPUs.
+pub(crate) fn matrix(
+    lines: &[PasteLine],
+    at: usize,
+    processors: u32,
+) -> Option<(RateMatrix, usize)> {
+    let text = lines.get(at)?.text.trim();
+    let is_rate = text.contains("copy peak bandwidth") || text.contains("copy average bandwidth");
+    let direction = ["Unidirectional", "Bidirectional"].iter().find(|d| text.starts_with(**d))?;
+    if !is_rate {
+        return None;
+    }
+    let both = *direction == "Bidirectional";
+    let executor = text.split_once("Executor: ").map(|(_, name)| name.trim_end_matches([')', ']']));
+    let by_engine = executor.is_none_or(|name| name.starts_with("DMA"));
+    // rocm-bandwidth-test copies by SDMA unless told otherwise, and sums both directions.
+    let (tool, count) = match executor {
+        Some(_) if both => (MatrixTool::TransferBench, RateCount::OneOfBoth),
+        Some(_) => (MatrixTool::TransferBench, RateCount::OneWay),
+        None if both => (MatrixTool::RocmBandwidth, RateCount::Sum),
+        None => (MatrixTool::RocmBandwidth, RateCount::OneWay),
+    };
+    let mut found = RateMatrix {
+        tool,
+        test: text.to_owned(),
+        is_latency: false,
+        count,
+        peer_access: None,
+        means: if by_engine { CopyMeans::Engine } else { CopyMeans::Kernel },
+        concurrent: false,
+        cells: Vec::new(),
+    };
+    let end = |label: &str| {
+        let number = index(label)?;
+        Some(match label {
+            gpu if gpu.starts_with("GPU") => MatrixEnd::Gpu(number),
+            cpu if cpu.starts_with("CPU") => MatrixEnd::Host(Some(number)),
+            _ if number < processors => MatrixEnd::Host(Some(number)),
+            _ => MatrixEnd::Gpu(number - processors),
+        })
+    };
+    let next = if executor.is_some() {
+        transfer_bench_rows(&mut found, lines, at)?
+    } else {
+        let rows = read_rows(lines, at + 1)?;
+        for (row, cells) in &rows.rows {
+            for (column, value) in rows.columns.iter().zip(cells) {
+                if let (Some(from), Some(to), Some(value)) = (end(row), end(column), value) {
+                    found.cells.push((from, to, *value));
+                }
+            }
+        }
+        rows.next
+    };
+    (!found.cells.is_empty()).then_some((found, next))
+}
+
+/// `SRC+EXE\DST    CPU 00    GPU 00`, then `GPU 00  ->  27.9  35.1`; both ways `<-` and `<->` rows
+/// follow each `->` row.
+fn transfer_bench_rows(found: &mut RateMatrix, lines: &[PasteLine], at: usize) -> Option<usize> {
+    let header = (at + 1..at + 4).find(|&at| {
+        lines.get(at).is_some_and(|line| line.text.contains("SRC") && line.text.contains("DST"))
+    })?;
+    let columns = crate::matrix::labels(&lines.get(header)?.text);
+    let end = |label: &str| {
+        let number = index(label)?;
+        let is_gpu = label.starts_with("GPU");
+        Some(if is_gpu { MatrixEnd::Gpu(number) } else { MatrixEnd::Host(Some(number)) })
+    };
+    let columns: Vec<MatrixEnd> = columns.iter().skip(1).filter_map(|label| end(label)).collect();
+    let mut last = header;
+    for (index, line) in lines.iter().enumerate().skip(header + 1).take(1024) {
+        let words = crate::matrix::labels(&line.text);
+        let Some((label, rest)) = words.split_first() else { continue };
+        if !(label.starts_with("GPU") || label.starts_with("CPU")) {
+            break;
+        }
+        let Some(row) = end(label) else { break };
+        last = index;
+        let arrow = rest.first().map(String::as_str);
+        let values = match arrow {
+            Some("->" | "<-" | "<->") => rest.get(1..).unwrap_or_default(),
+            _ => rest,
+        };
+        if !matches!(arrow, Some("<-" | "<->")) {
+            for (&column, word) in columns.iter().zip(values) {
+                found.cells.extend(number(word).map(|value| (row, column, value)));
+            }
+        }
+    }
+    Some(last + 1)
+}
+
+/// `Test 1:` with its executors and transfers.
+pub(crate) fn transfers(lines: &[PasteLine], at: usize) -> Option<(Vec<TimedTransfer>, usize)> {
+    let first = &lines.get(at)?.text;
+    if !first.trim_start().starts_with("Test ") && !first.contains("Executor:") {
+        return None;
+    }
+    let (mut found, mut test, mut last) = (Vec::new(), 0, None);
+    for (index, line) in lines.iter().enumerate().skip(at) {
+        let text = line.text.trim();
+        if found.is_empty() && index > at + 16 {
+            return None;
+        }
+        if let Some(number) = text.strip_prefix("Test ") {
+            test = number.split([':', ' ']).next().and_then(|n| n.parse().ok()).unwrap_or(test + 1);
+            continue;
+        }
+        let is_part = ["Executor:", "Transfer ", "Aggregate", "Iter ", "StandardDev"];
+        if text.is_empty() {
+            continue;
+        }
+        if !is_part.iter().any(|part| text.starts_with(part)) || found.len() >= MAX_TRANSFERS {
+            break;
+        }
+        if text.starts_with("Transfer ") {
+            found.extend(transfer(text, test));
+        }
+        last = Some(index);
+    }
+    (!found.is_empty()).then_some((found, last? + 1))
+}
+
+/// `Transfer 00  |  49.2 GB/s |  1.3 ms |  67108864 bytes | G0 -> DMA00.*:001 -> G1`.
+fn transfer(text: &str, test: u32) -> Option<TimedTransfer> {
+    let mut parts = text.split(['|', ',']).map(str::trim).skip(1);
+    let gbs = number(parts.next()?.split_whitespace().next()?)?;
+    parts.next()?;
+    let bytes = whole(parts.next()?.split_whitespace().next()?)?;
+    let mut ends = parts.next()?.split("->").map(|end| end.trim().to_owned());
+    let (source, executor, destination) = (ends.next()?, ends.next()?, ends.next()?);
+    Some(TimedTransfer { test, source, executor, destination, gbs, bytes })
+}
+
+/// CPUs in rocm-bandwidth-test's list of devices: `Device: 0,  AMD EPYC 7A53 64-Core Processor`. GPUs
+/// have a `GPU-...` number and an address.
+pub(crate) fn device(text: &str) -> Option<(u32, bool, &str)> {
+    let (number, rest) = text.trim().strip_prefix("Device: ")?.split_once(',')?;
+    let rest = rest.trim();
+    let is_processor = ["EPYC", "Xeon", "Ryzen", "Processor", "CPU", "Core(TM)"]
+        .iter()
+        .any(|part| rest.contains(part));
+    let name = rest.split(",").next().unwrap_or(rest).trim();
+    Some((number.trim().parse().ok()?, is_processor, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+    use MatrixEnd::{Gpu, Host};
+
+    #[test]
+    fn processors_come_first_in_rocm_bandwidth_test() {
+        let text = "Unidirectional copy peak bandwidth GB/s\n\n D/D   0   1   2\n\n 0   N/A  28.4  28.3\n\n 1  29.0  649.5  N/A\n\n 2  29.1  35.0  636.4\n\n";
+        let (found, _) = matrix(&clean_lines(text.as_bytes()).0, 0, 1).unwrap();
+        assert_eq!(found.cells.len(), 7);
+        assert_eq!(found.cells[0], (Host(Some(0)), Gpu(0), 28.4));
+        assert_eq!(found.cells[5], (Gpu(1), Gpu(0), 35.0));
+        assert_eq!(
+            device("  Device: 0,  AMD EPYC 7542 32-Core Processor"),
+            Some((0, true, "AMD EPYC 7542 32-Core Processor"))
+        );
+        assert_eq!(
+            device("Device: 1,  Radeon RX 7900 XTX,  GPU-XX,  83:0.0"),
+            Some((1, false, "Radeon RX 7900 XTX"))
+        );
+    }
+
+    #[test]
+    fn matrices_of_transfer_bench_are_read() {
+        let text = "Bidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: DMA)\n     SRC\\DST  CPU 00     GPU 00    GPU 01\n  CPU 00  ->    N/A   24.1  24.2\n  CPU 00 <-     N/A   24.1  24.2\n  CPU 00 <->    N/A   48.1  48.2\n\n  GPU 00  ->   24.1   N/A  37.5\n";
+        let (found, _) = matrix(&clean_lines(text.as_bytes()).0, 0, 0).unwrap();
+        assert_eq!(
+            found.cells,
+            [
+                (Host(Some(0)), Gpu(0), 24.1),
+                (Host(Some(0)), Gpu(1), 24.2),
+                (Gpu(0), Host(Some(0)), 24.1),
+                (Gpu(0), Gpu(1), 37.5)
+            ]
+        );
+        assert_eq!((found.count, found.means), (RateCount::OneOfBoth, CopyMeans::Engine));
+    }
+
+    #[test]
+    fn single_transfers_are_read() {
+        let text = "Test 1:\n Executor: GPU 00 |  49.2 GB/s |  1.364 ms |  67108864 bytes | 49.200 GB/s (sum)\n     Transfer 00  |  49.200 GB/s |  1.364 ms |  67108864 bytes | G0 -> GPU00:004 -> G1\n Aggregate (CPU)  |  48.0 GB/s |  1.4 ms |  67108864 bytes | Overhead: 0.04 ms\n";
+        let (found, next) = transfers(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (found.len(), found[0].gbs, found[0].destination.as_str(), next),
+            (1, 49.2, "G1", 4)
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Turns pasted bytes into lines that the parsers of single tools understand.
+
+/// The largest paste that is read; the rest is reported as not read.
+pub(crate) const MAX_BYTES: usize = 8 << 20;
+/// The longest line that is read. A line of NCCL's log has some hundred characters, a row for 64 GPUs
+/// 700.
+const MAX_LINE: usize = 8192;
+
+/// A line of the paste.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PasteLine {
+    /// Its number in the paste, from 1.
+    pub(crate) number: u32,
+    /// Its text without prefixes, colours and trailing blanks. Tabs are blanks.
+    pub(crate) text: String,
+}
+
+/// Lines of a paste, and whether it was cut.
+pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
+    let is_cut = bytes.len() > MAX_BYTES;
+    let bytes = bytes.get(..MAX_BYTES).unwrap_or(bytes);
+    let text = decode(bytes);
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.split('\n')) {
+        // A progress display redraws its line after a carriage return: the last state counts.
+        let line = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or(line);
+        let end = line.char_indices().nth(MAX_LINE).map_or(line.len(), |(at, _)| at);
+        let plain = without_colours(line.get(..end).unwrap_or(line));
+        lines.push(PasteLine { number, text: without_prefix(&plain).trim_end().to_owned() });
+    }
+    (lines, is_cut)
+}
+
+/// UTF-16 with a byte order mark, as Windows shells write it, or UTF-8 with what is invalid replaced.
+fn decode(bytes: &[u8]) -> String {
+    let wide = |of: fn([u8; 2]) -> u16| {
+        let units: Vec<u16> =
+            bytes.chunks_exact(2).skip(1).map(|pair| of([pair[0], pair[1]])).collect();
+        String::from_utf16_lossy(&units)
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => wide(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => wide(u16::from_be_bytes),
+        _ => {
+            let text = String::from_utf8_lossy(bytes);
+            text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned()
+        }
+    }
+}
+
+/// Without escape sequences and control characters; kinds of blanks become blanks.
+fn without_colours(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => {
+                if chars.next_if_eq(&'[').is_some() {
+                    // CSI: parameters, then a final byte from @ to ~.
+                    while chars.next_if(|c| !('@'..='~').contains(c)).is_some() {}
+                    chars.next();
+                }
+            }
+            '\t' => plain.push_str("    "),
+            '\u{a0}' | '\u{2007}' | '\u{2009}' | '\u{202f}' | '\u{3000}' => plain.push(' '),
+            '\u{200b}' | '\u{feff}' => {}
+            '\u{2212}' => plain.push('-'),
+            c if c.is_control() => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Without what launchers, loggers and mail programs write before a line.
+fn without_prefix(line: &str) -> &str {
+    let mut rest = line;
+    // A few layers at most: a quotation of a log of a launcher.
+    for _ in 0..6 {
+        let start = rest.trim_start();
+        let next = quoted(start)
+            .or_else(|| stream_tag(start))
+            .or_else(|| time_stamp(start))
+            .or_else(|| host_label(start));
+        match next {
+            Some(shorter) => rest = shorter,
+            None => break,
+        }
+    }
+    rest
+}
+
+fn quoted(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("> ").or_else(|| line.strip_prefix("| "));
+    rest.or_else(|| (line == ">").then_some(""))
+}
+
+/// `[1,0]<stdout>:` of Open MPI, `[0]` of Intel MPI and MPICH, `0: ` of `srun -l`.
+fn stream_tag(line: &str) -> Option<&str> {
+    if let Some((tag, rest)) = line.strip_prefix('[').and_then(|l| l.split_once(']')) {
+        let is_rank = !tag.is_empty()
+            && tag.len() < 12
+            && tag.chars().all(|c| c.is_ascii_digit() || c == ',')
+            && !rest.trim_start().starts_with("NCCL");
+        if is_rank && !rest.is_empty() {
+            let rest = ["<stdout>:", "<stderr>:", "<stdout>", "<stderr>"]
+                .iter()
+                .find_map(|end| rest.strip_prefix(end))
+                .unwrap_or(rest);
+            return Some(rest);
+        }
+    }
+    let (tag, rest) = line.split_once(": ")?;
+    let is_task = !tag.is_empty() && tag.len() < 6 && tag.chars().all(|c| c.is_ascii_digit());
+    is_task.then_some(rest)
+}
+
+/// `2024-05-06T07:08:09.123Z`, `[2024-05-06 07:08:09]`, each with what ends it.
+fn time_stamp(line: &str) -> Option<&str> {
+    let inner = line.strip_prefix('[').unwrap_or(line);
+    let is_date = inner.get(..10).is_some_and(|date| {
+        date.chars().enumerate().all(|(at, c)| match at {
+            4 | 7 => c == '-' || c == '/',
+            _ => c.is_ascii_digit(),
+        })
+    });
+    if !is_date || !inner.get(10..11).is_some_and(|c| c == "T" || c == " ") {
+        return None;
+    }
+    let time = inner.get(11..)?;
+    let is_clock = time.get(..8).is_some_and(|clock| {
+        clock.chars().enumerate().all(|(at, c)| match at {
+            2 | 5 => c == ':',
+            _ => c.is_ascii_digit(),
+        })
+    });
+    if !is_clock {
+        return None;
+    }
+    let end = |c: char| !(c.is_ascii_digit() || ".,+:Z".contains(c));
+    let rest = time.get(8..)?;
+    let rest = rest.get(rest.find(end)?..)?;
+    Some(rest.strip_prefix(']').unwrap_or(rest))
+}
+
+/// `node01: ` of pdsh and `(RayWorker pid=12) ` before a row of a table or a comment.
+fn host_label(line: &str) -> Option<&str> {
+    if let Some((tag, rest)) = line.strip_prefix('(').and_then(|l| l.split_once(") ")) {
+        return tag.contains("pid=").then_some(rest);
+    }
+    let (tag, rest) = line.split_once(": ")?;
+    let is_name = tag.len() < 64
+        && tag.chars().any(|c| c.is_ascii_digit())
+        && tag.chars().any(|c| c.is_ascii_alphabetic())
+        && tag.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let starts_row = rest.trim_start().starts_with(|c: char| c == '#' || c.is_ascii_digit());
+    // `NUMA0: 12` of a topology has a single number; a row of a table has several.
+    (is_name && starts_row && rest.split_whitespace().count() > 3).then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(text: &str) -> Vec<String> {
+        clean_lines(text.as_bytes()).0.into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn prefixes_of_launchers_and_loggers_go() {
+        for line in [
+            "[1,0]<stdout>:# nThread 1 nGpus 8",
+            "[0] # nThread 1 nGpus 8",
+            "0: # nThread 1 nGpus 8",
+            "gpu-node-17.cluster: # nThread 1 nGpus 8",
+            "2024-05-06T07:08:09.123Z # nThread 1 nGpus 8",
+            "[2024-05-06 07:08:09] # nThread 1 nGpus 8",
+            "> # nThread 1 nGpus 8",
+            "> [1,0]<stdout>: # nThread 1 nGpus 8",
+            "\u{1b}[32m# nThread 1 nGpus 8\u{1b}[0m\r",
+            "(Worker pid=77) # nThread 1 nGpus 8",
+        ] {
+            assert_eq!(cleaned(line)[0].trim(), "# nThread 1 nGpus 8", "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_a_prefix_stays() {
+        for line in ["GPU0: NVIDIA H100", "Device: 0, NVIDIA A100", "NUMA0: 12", "Rank 0: x"] {
+            assert_eq!(cleaned(line), [line]);
+        }
+    }
+
+    #[test]
+    fn any_encoding_gives_lines() {
+        let wide: Vec<u8> = [0xff, 0xfe]
+            .into_iter()
+            .chain("a 1\nb".encode_utf16().flat_map(u16::to_le_bytes))
+            .collect();
+        let lines = clean_lines(&wide).0;
+        assert_eq!(lines.iter().map(|l| l.text.as_str()).collect::<Vec<_>>(), ["a 1", "b"]);
+        let (lines, cut) = clean_lines(b"caf\xe9 12,5\r\nprogress 1%\rprogress 99%\n");
+        assert_eq!(
+            (lines[0].text.as_str(), lines[1].text.as_str(), cut),
+            ("caf\u{fffd} 12,5", "progress 99%", false)
+        );
+        assert!(clean_lines(&vec![b'x'; MAX_BYTES + 1]).1);
+    }
+}

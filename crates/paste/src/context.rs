@@ -1,0 +1,372 @@
+//! What the text around outputs says: settings, commands, products, rates in sentences.
+
+use crate::document::{PasteContext, ProseRate};
+use crate::number::{number, rate_unit};
+
+/// Kept of each kind.
+const MAX_KEPT: usize = 256;
+/// Prose that is kept for words, bytes.
+const MAX_PROSE: usize = 64 << 10;
+
+/// Variables that settings of the libraries begin with.
+const VARIABLES: [&str; 16] = [
+    "NCCL_",
+    "RCCL_",
+    "UCX_",
+    "HSA_",
+    "HIP_",
+    "ROCR_",
+    "CUDA_",
+    "OMPI_",
+    "MPICH_",
+    "FI_",
+    "GPU_",
+    "MV2_",
+    "I_MPI_",
+    "GDRCOPY_",
+    "CUFILE_",
+    "MELLANOX_",
+];
+
+/// Programs whose command lines are kept.
+const PROGRAMS: [&str; 14] = [
+    "_perf",
+    "osu_",
+    "nvbandwidth",
+    "p2pBandwidthLatencyTest",
+    "bandwidthTest",
+    "TransferBench",
+    "rocm-bandwidth-test",
+    "rocm_bandwidth_test",
+    "ib_write_",
+    "ib_read_",
+    "ib_send_",
+    "elbencho",
+    "fio ",
+    "gdsio",
+];
+
+/// Product names as lists and sentences write them, with what must not follow: longest first.
+const PRODUCTS: [&str; 52] = [
+    "GB200",
+    "GB300",
+    "GH200",
+    "B300",
+    "B200",
+    "B100",
+    "H200 NVL",
+    "H200",
+    "H100 NVL",
+    "H100 PCIe",
+    "H100-PCIE",
+    "H100",
+    "H800",
+    "H20",
+    "A100-PCIE",
+    "A100 80GB PCIe",
+    "A100",
+    "A800",
+    "A40",
+    "A30",
+    "A10G",
+    "A10",
+    "A6000",
+    "A5000",
+    "A4000",
+    "L40S",
+    "L40",
+    "L4",
+    "V100-PCIE",
+    "V100",
+    "P100",
+    "T4",
+    "RTX 6000 Ada",
+    "RTX PRO 6000",
+    "5090",
+    "4090",
+    "3090",
+    "2080",
+    "MI355X",
+    "MI350X",
+    "MI325X",
+    "MI300X",
+    "MI300A",
+    "MI308X",
+    "MI250X",
+    "MI250",
+    "MI210",
+    "MI100",
+    "MI60",
+    "MI50",
+    "7900 XTX",
+    "W7900",
+];
+
+/// Takes what a line says.
+pub(crate) fn take(context: &mut PasteContext, number: u32, text: &str) {
+    let text = text.trim();
+    if text.is_empty() {
+        return;
+    }
+    settings(context, text);
+    let is_command = PROGRAMS.iter().any(|program| text.contains(program));
+    let has_option = text.contains(" -") || text.starts_with("./") || text.contains("mpirun");
+    if is_command && has_option && text.len() < 2000 && context.commands.len() < MAX_KEPT {
+        context.commands.push(text.to_owned());
+    }
+    products(context, text);
+    pcie(context, text);
+    network(context, text);
+    if context.rates.len() < MAX_KEPT {
+        rates(context, number, text);
+    }
+    if context.prose.len() + text.len() < MAX_PROSE {
+        context.prose.push_str(&text.to_lowercase());
+        context.prose.push('\n');
+    }
+}
+
+fn settings(context: &mut PasteContext, text: &str) {
+    for word in text.split_whitespace().take(512) {
+        let word = word.trim_matches(['`', '"', '\'', ',', ';', '(', ')']);
+        let Some((name, value)) = word.split_once('=') else { continue };
+        let name = name.trim_start_matches("-x").trim_start_matches("--env").trim_start();
+        let is_name =
+            name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        if is_name
+            && VARIABLES.iter().any(|start| name.starts_with(start))
+            && context.settings.len() < MAX_KEPT
+        {
+            let value = value.trim_matches(['`', '"', '\'', ',', '.']);
+            context.settings.insert(name.to_owned(), value.to_owned());
+        }
+    }
+}
+
+/// The product that a text names.
+/// `None` if it names none that is known.
+pub fn find_product(text: &str) -> Option<&'static str> {
+    PRODUCTS.iter().copied().find(|name| {
+        text.match_indices(*name).any(|(at, _)| {
+            let before = text.get(..at).and_then(|t| t.chars().next_back());
+            let after = text.get(at + name.len()..).and_then(|t| t.chars().next());
+            let joins = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+            // `8xH100` and `8*H100` count GPUs.
+            let is_count = before.is_some_and(|c| c == 'x' || c == 'X' || c == '*');
+            // Numbers of GeForce cards are numbers elsewhere.
+            let is_bare = name.chars().all(|c| c.is_ascii_digit());
+            let is_geforce = !is_bare
+                || text.contains("RTX")
+                || text.contains("GeForce")
+                || text.to_lowercase().contains("gpu");
+            (!joins(before) || is_count) && !joins(after) && is_geforce
+        })
+    })
+}
+
+fn products(context: &mut PasteContext, text: &str) {
+    let Some(name) = find_product(text) else { return };
+    if !context.gpus.iter().any(|known| known == name) && context.gpus.len() < 16 {
+        context.gpus.push(name.to_owned());
+    }
+    // `8x H100`, `8 x H100`, `8*H100`, `4 A100`.
+    let Some((before, _)) = text.split_once(name) else { return };
+    let digits = before.trim_end_matches(|c: char| !c.is_ascii_digit() && before.len() > 2);
+    let gap = before.get(digits.len()..).unwrap_or_default();
+    let is_gap = gap.len() < 14
+        && ["", "x", "X", "*", "×"].contains(&gap.split_whitespace().next().unwrap_or_default());
+    let count = digits.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok());
+    if let Some(count @ 1..=32) = count
+        && is_gap
+    {
+        context.gpu_count = context.gpu_count.max(Some(count));
+    }
+}
+
+/// `LnkSta: Speed 8GT/s (downgraded), Width x8`; `LnkCap: ... Speed 16GT/s, Width x16`.
+fn pcie(context: &mut PasteContext, text: &str) {
+    let is_state = text.contains("LnkSta:");
+    if !is_state && !text.contains("LnkCap:") {
+        return;
+    }
+    let speed = text.split_once("Speed ").and_then(|(_, rest)| {
+        let end = rest.find("GT/s")?;
+        number(rest.get(..end)?)
+    });
+    let width = text.split_once("Width x").and_then(|(_, rest)| {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest.get(..end)?.parse().ok()
+    });
+    if let (Some(speed), Some(width)) = (speed, width) {
+        let kept = if is_state { &mut context.pcie } else { &mut context.pcie_most };
+        *kept = kept.or(Some((speed, width)));
+    }
+}
+
+/// `rate: 400 Gb/sec (4X NDR)`, `2 x 200Gbps HDR`: the line rate of an adapter.
+fn network(context: &mut PasteContext, text: &str) {
+    let named = [
+        ("XDR", 800.0),
+        ("NDR200", 200.0),
+        ("NDR", 400.0),
+        ("HDR100", 100.0),
+        ("HDR", 200.0),
+        ("EDR", 100.0),
+        ("FDR", 56.0),
+    ];
+    let is_word =
+        |name: &str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name);
+    let rate = named.iter().find(|(name, _)| is_word(name)).map(|&(_, rate)| rate);
+    let lower = text.to_lowercase();
+    let about_nic = [
+        "roce",
+        "infiniband",
+        "connectx",
+        "cx-",
+        "cx5",
+        "cx6",
+        "cx7",
+        "mellanox",
+        "nic",
+        "rdma",
+        "ethernet",
+        "rate:",
+    ];
+    if context.network_gbits.is_some() {
+        return;
+    }
+    let written = about_nic.iter().any(|word| lower.contains(word)).then(|| {
+        let rates = [800.0, 400.0, 200.0, 100.0, 50.0, 56.0, 40.0, 25.0, 10.0];
+        rates.into_iter().find(|rate| {
+            ["g ", "gb", " gb", "gbps", "g,", "gbe"].iter().any(|unit| {
+                let needle = format!("{rate}{unit}");
+                lower.match_indices(&needle).any(|(at, _)| {
+                    !lower
+                        .get(..at)
+                        .unwrap_or_default()
+                        .ends_with(|c: char| c.is_ascii_digit() || c == '.')
+                })
+            })
+        })
+    });
+    context.network_gbits = context.network_gbits.or(rate).or(written.flatten());
+}
+
+/// Rates with the words around them.
+fn rates(context: &mut PasteContext, line: u32, text: &str) {
+    // Each sentence is a part; a part without letters is a row of a table.
+    for (at, c) in text.char_indices() {
+        if !c.is_ascii_digit()
+            || text.get(..at).is_some_and(|t| {
+                t.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.' || c == ',')
+            })
+        {
+            continue;
+        }
+        let rest = text.get(at..).unwrap_or_default();
+        let end = rest
+            .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
+            .unwrap_or(rest.len());
+        let Some(value) = rest.get(..end).and_then(|n| number(n.trim_end_matches(['.', ','])))
+        else {
+            continue;
+        };
+        let unit = rest.get(end..).unwrap_or_default().trim_start_matches([' ', '~']);
+        let stop =
+            unit.find(|c: char| !(c.is_ascii_alphabetic() || c == '/')).unwrap_or(unit.len());
+        let unit = unit.get(..stop).unwrap_or_default();
+        // Prose writes `GB/S`, `gb/s`, `GBS` and `GB` per second.
+        let scale = rate_unit(unit).or(match unit {
+            "GB/S" | "GBS" | "GBs" | "GBPS" | "Gb/S" => Some(1.0),
+            "TB/S" => Some(1e3),
+            _ => None,
+        });
+        let Some(scale) = scale else { continue };
+        if value * scale <= 0.0 || context.rates.len() >= MAX_KEPT {
+            continue;
+        }
+        let from = floor_char(text, at.saturating_sub(120));
+        let to = floor_char(text, (at + 120).min(text.len()));
+        let before = text.get(from..at).unwrap_or_default().to_lowercase();
+        let around = text.get(from..to).unwrap_or_default().to_lowercase();
+        let clause = before.rsplit(['.', ';', '?', '!']).next().unwrap_or(&before);
+        let near =
+            clause.get(floor_char(clause, clause.len().saturating_sub(60))..).unwrap_or(clause);
+        let wanted = [
+            "should",
+            "must be",
+            "claim",
+            "expect",
+            "theoretic",
+            "official",
+            "spec",
+            "advertis",
+            "datasheet",
+            "peak",
+            "supposed",
+            "up to",
+            "maximum",
+            "of nominal",
+            "instead of",
+            "ideal",
+        ];
+        let is_expected = wanted.iter().any(|word| near.contains(word));
+        let text = format!("{} {unit}", rest.get(..end).unwrap_or_default());
+        context.rates.push(ProseRate { line, gbs: value * scale, text, around, is_expected });
+    }
+}
+
+fn floor_char(text: &str, mut at: usize) -> usize {
+    while at > 0 && !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(text: &str) -> PasteContext {
+        let mut context = PasteContext::default();
+        for (number, line) in (1..).zip(text.lines()) {
+            take(&mut context, number, line);
+        }
+        context
+    }
+
+    #[test]
+    fn products_are_whole_words() {
+        assert_eq!(find_product("8xH100 SXM"), Some("H100"));
+        assert_eq!(find_product("NVIDIA H100 PCIe"), Some("H100 PCIe"));
+        assert_eq!(find_product("NVIDIA A100-SXM4-80GB"), Some("A100"));
+        assert_eq!(find_product("NVIDIA L40S"), Some("L40S"));
+        assert_eq!(find_product("4090 bytes"), None);
+        assert_eq!(find_product("GeForce RTX 4090"), Some("4090"));
+        assert_eq!(find_product("MH100X"), None);
+        assert_eq!(context("a node with 8 x H100").gpu_count, Some(8));
+    }
+
+    #[test]
+    fn rates_of_sentences_are_read() {
+        let found = context(
+            "we get about 70GB/s, but according to official documents must be about 92 GB/s.",
+        )
+        .rates;
+        assert_eq!(
+            found.iter().map(|r| (r.gbs, r.is_expected)).collect::<Vec<_>>(),
+            [(70.0, false), (92.0, true)]
+        );
+        assert_eq!(context("400 Gb/s NIC").rates[0].gbs, 50.0);
+        assert_eq!(context("a link of 400Gb/sec (4X NDR)").network_gbits, Some(400.0));
+    }
+
+    #[test]
+    fn settings_and_pcie_are_read() {
+        let found = context(
+            "mpirun -x NCCL_ALGO=Ring -np 8 ./all_reduce_perf -b 8\nLnkSta: Speed 8GT/s (downgraded), Width x8\n",
+        );
+        assert_eq!(found.settings["NCCL_ALGO"], "Ring");
+        assert_eq!((found.commands.len(), found.pcie), (1, Some((8.0, 8))));
+    }
+}

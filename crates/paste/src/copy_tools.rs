@@ -1,0 +1,245 @@
+//! NVIDIA's nvbandwidth (`output.cpp`, `json_output.cpp`) and the CUDA samples p2pBandwidthLatencyTest
+//! and bandwidthTest.
+
+use serde_json::Value;
+
+use crate::clean::PasteLine;
+use crate::document::{CopyMeans, MatrixEnd, MatrixTool, RateCount, RateMatrix};
+use crate::matrix::{index, read_rows};
+use crate::number::number;
+
+/// A matrix of nvbandwidth that begins here: `memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)`.
+pub(crate) fn nvbandwidth(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let text = lines.get(at)?.text.trim();
+    let is_title = text.contains("(GB/s)") && (text.contains("(row)") || text.contains("(column)"));
+    let is_latency = text.contains("latency") && text.contains("(ns)");
+    let is_local = text.contains("local copy") || text.contains("GPU(column) bandwidth");
+    if !(is_title || is_latency || (is_local && text.contains("(GB/s)"))) {
+        return None;
+    }
+    // `Running device_to_host_memcpy_ce.` is a few lines above, `SUM name value` below.
+    let before = lines.get(at.saturating_sub(4)..at).unwrap_or_default();
+    let running = before.iter().rev().find_map(|line| line.text.trim().strip_prefix("Running "));
+    let found = read_rows(lines, at + 1)?;
+    let after = lines.get(found.next..).unwrap_or_default().iter().take(3);
+    let sum = after.enumerate().find_map(|(more, line)| {
+        let name = line.text.trim().strip_prefix("SUM ")?.split_whitespace().next()?;
+        Some((more, name))
+    });
+    let name = running.map(|name| name.trim_end_matches('.')).or(sum.map(|(_, name)| name));
+    let mut matrix = test_of(name.unwrap_or(text), text);
+    matrix.is_latency |= is_latency;
+    for (row, cells) in &found.rows {
+        for (column, value) in found.columns.iter().zip(cells) {
+            let (Some(row), Some(column), Some(value)) = (index(row), index(column), value) else {
+                continue;
+            };
+            matrix.cells.push(cell(&matrix, text, row, column, *value));
+        }
+    }
+    let next = found.next + sum.map_or(0, |(more, _)| more + 1);
+    (!matrix.cells.is_empty()).then_some((matrix, next))
+}
+
+/// What a test's name says.
+fn test_of(name: &str, title: &str) -> RateMatrix {
+    let both = name.contains("bidirectional") || title.contains("<->");
+    let lower = title.to_lowercase();
+    let means = match () {
+        () if name.ends_with("_ce") || lower.contains(" ce ") => CopyMeans::Engine,
+        () if name.ends_with("_sm") || lower.contains(" sm ") => CopyMeans::Kernel,
+        () => CopyMeans::Unstated,
+    };
+    // Between GPUs the newer versions print `_total`, the sum of both.
+    let count = match both {
+        false => RateCount::OneWay,
+        true if name.contains("_total") => RateCount::Sum,
+        true => RateCount::OneOfBoth,
+    };
+    RateMatrix {
+        tool: MatrixTool::Nvbandwidth,
+        test: name.to_owned(),
+        is_latency: name.contains("latency"),
+        count,
+        peer_access: None,
+        means,
+        concurrent: name.contains("all_to") || name.contains("to_all"),
+        cells: Vec::new(),
+    }
+}
+
+fn cell(
+    matrix: &RateMatrix,
+    title: &str,
+    row: u32,
+    column: u32,
+    value: f64,
+) -> (MatrixEnd, MatrixEnd, f64) {
+    let name = &matrix.test;
+    if title.contains("CPU(row)") || name.starts_with("host_") || name.contains("_host") {
+        let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(column));
+        let named_out = name.starts_with("device_to_host") || name.starts_with("all_to_host");
+        let drawn_out = title.contains("<-") && !title.contains("<->");
+        let outward = named_out || (drawn_out && !name.starts_with("host_to"));
+        return if outward { (gpu, host, value) } else { (host, gpu, value) };
+    }
+    if name.contains("local") {
+        return (MatrixEnd::Gpu(column), MatrixEnd::Gpu(column), value);
+    }
+    // `GPU(row) <- GPU(column)` reads, `->` writes.
+    let (a, b) = (MatrixEnd::Gpu(row), MatrixEnd::Gpu(column));
+    if title.contains("<-") && !title.contains("<->") { (b, a, value) } else { (a, b, value) }
+}
+
+/// From `--json`.
+pub(crate) fn nvbandwidth_json(root: &Value) -> Vec<RateMatrix> {
+    let tests = root.get("nvbandwidth").and_then(|inner| inner.get("testcases")?.as_array());
+    let mut found = Vec::new();
+    for test in tests.into_iter().flatten() {
+        let text = |key: &str| test.get(key).and_then(Value::as_str).unwrap_or_default();
+        let title = text("bandwidth_description");
+        let mut matrix = test_of(text("name"), title);
+        let rows = test.get("bandwidth_matrix").and_then(Value::as_array);
+        for (row, cells) in (0..).zip(rows.into_iter().flatten()) {
+            for (column, value) in (0..).zip(cells.as_array().into_iter().flatten()) {
+                let value = value.as_f64().or_else(|| number(value.as_str()?));
+                if let Some(value) = value {
+                    matrix.cells.push(cell(&matrix, title, row, column, value));
+                }
+            }
+        }
+        if !matrix.cells.is_empty() {
+            found.push(matrix);
+        }
+    }
+    found
+}
+
+/// A matrix of p2pBandwidthLatencyTest: `Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix
+/// (GB/s)`, `P2P=Disabled Latency Matrix (us)`.
+pub(crate) fn p2p_test(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let text = lines.get(at)?.text.trim();
+    if !text.contains("Matrix") || !text.contains("P2P=") {
+        return None;
+    }
+    let mut found = read_rows(lines, at + 1)?;
+    let is_latency = text.contains("Latency");
+    let mut cells = Vec::new();
+    let mut take = |found: &crate::matrix::LabelledRows| {
+        for (row, values) in &found.rows {
+            for (column, value) in found.columns.iter().zip(values) {
+                if let (Some(row), Some(column), Some(value)) = (index(row), index(column), value) {
+                    cells.push((MatrixEnd::Gpu(row), MatrixEnd::Gpu(column), *value));
+                }
+            }
+        }
+    };
+    take(&found);
+    // The latencies as the CPU sees them follow under a second header.
+    if is_latency && let Some(cpu) = read_rows(lines, found.next) {
+        found.next = cpu.next;
+    }
+    let count = if text.contains("Bidirectional") { RateCount::Sum } else { RateCount::OneWay };
+    let matrix = RateMatrix {
+        tool: MatrixTool::P2pTest,
+        test: text.to_owned(),
+        is_latency,
+        count,
+        peer_access: Some(text.contains("Enabled")),
+        means: if text.contains("SM") { CopyMeans::Kernel } else { CopyMeans::Engine },
+        concurrent: false,
+        cells,
+    };
+    Some((matrix, found.next))
+}
+
+/// ` Host to Device Bandwidth, 1 Device(s)` of bandwidthTest: a size and a rate below.
+pub(crate) fn bandwidth_sample(lines: &[PasteLine], at: usize) -> Option<(RateMatrix, usize)> {
+    let text = lines.get(at)?.text.trim();
+    let (name, _) = text.split_once(" Bandwidth, ")?;
+    let (host, gpu) = (MatrixEnd::Host(None), MatrixEnd::Gpu(0));
+    let (from, to) = match name {
+        "Host to Device" => (host, gpu),
+        "Device to Host" => (gpu, host),
+        "Device to Device" => (gpu, gpu),
+        _ => return None,
+    };
+    let mut test = format!("{name} Bandwidth");
+    let mut last = None;
+    let mut unit = 1.0;
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(24) {
+        let text = line.text.trim();
+        if text.contains("PAGEABLE") {
+            test.push_str(", pageable");
+        }
+        if text.contains("Bandwidth(MB/s)") {
+            unit = 1e-3;
+        }
+        let words: Vec<f64> = text.split_whitespace().map_while(number).collect();
+        match (words.as_slice(), last) {
+            ([_, rate], _) => last = Some((index, rate * unit)),
+            (_, Some(_)) => break,
+            _ => {}
+        }
+    }
+    let (index, rate) = last?;
+    let matrix = RateMatrix {
+        tool: MatrixTool::BandwidthSample,
+        test,
+        is_latency: false,
+        count: RateCount::OneWay,
+        peer_access: None,
+        means: CopyMeans::Engine,
+        concurrent: false,
+        cells: vec![(from, to, rate)],
+    };
+    Some((matrix, index + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+    use MatrixEnd::{Gpu, Host};
+
+    #[test]
+    fn directions_of_nvbandwidth_are_read() {
+        let text = "Running device_to_host_memcpy_ce.\n\
+                    memcpy CE CPU(row) <- GPU(column) bandwidth (GB/s)\n           0         1\n 0     26,77     26.47\n\n\
+                    SUM device_to_host_memcpy_ce 53.24\n";
+        let (matrix, next) = nvbandwidth(&clean_lines(text.as_bytes()).0, 1).unwrap();
+        assert_eq!(next, 6);
+        assert_eq!(matrix.cells, [(Gpu(0), Host(None), 26.77), (Gpu(1), Host(None), 26.47)]);
+        let both = "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n 0 1\n0 11.24 14.42\nSUM host_to_device_bidirectional_memcpy_ce 25";
+        let (matrix, _) = nvbandwidth(&clean_lines(both.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (matrix.count, matrix.cells[1]),
+            (RateCount::OneOfBoth, (Host(None), Gpu(1), 14.42))
+        );
+        let pairs = "memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)\n   0   1\n0  N/A 26.34\n1 26.35  N/A\n";
+        let (matrix, _) = nvbandwidth(&clean_lines(pairs.as_bytes()).0, 0).unwrap();
+        assert_eq!(matrix.cells, [(Gpu(1), Gpu(0), 26.34), (Gpu(0), Gpu(1), 26.35)]);
+    }
+
+    #[test]
+    fn json_of_nvbandwidth_is_read() {
+        let text = r#"{"nvbandwidth":{"testcases":[{"name":"host_to_device_memcpy_ce","status":"Passed",
+            "bandwidth_description":"memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)",
+            "bandwidth_matrix":[["55.2","N/A"]],"sum":55.2}]}}"#;
+        let found = nvbandwidth_json(&serde_json::from_str(text).unwrap());
+        assert_eq!(found[0].cells, [(Host(None), Gpu(0), 55.2)]);
+    }
+
+    #[test]
+    fn matrices_of_the_samples_are_read() {
+        let text = "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D     0      1 \n     0 912.68   9.90 \n     1   9.90 922.37 \n";
+        let (matrix, next) = p2p_test(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (matrix.peer_access, matrix.cells[1], next),
+            (Some(true), (Gpu(0), Gpu(1), 9.9), 4)
+        );
+        let text = " Host to Device Bandwidth, 1 Device(s)\n PINNED Memory Transfers\n   Transfer Size (Bytes)  Bandwidth(MB/s)\n   33554432      12168.9\n";
+        let (matrix, _) = bandwidth_sample(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert!((matrix.cells[0].2 - 12.1689).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,393 @@
+//! What was found in a paste: one document for each output of a tool.
+
+use std::collections::BTreeMap;
+
+use pathline_schema::{Collective, Topology};
+
+/// First and last line of something, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineSpan {
+    /// First line.
+    pub first: u32,
+    /// Last line.
+    pub last: u32,
+}
+
+/// A paste, read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PasteReading {
+    /// The outputs of tools in it, in order.
+    pub documents: Vec<PasteDocument>,
+    /// What the text between them says.
+    pub context: PasteContext,
+    /// Lines that belong to no document, blank ones aside.
+    pub unread: Vec<LineSpan>,
+    /// Lines in all.
+    pub lines: u32,
+    /// Whether the paste was longer than what is read of one.
+    pub is_cut: bool,
+}
+
+/// The output of one run of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PasteDocument {
+    /// Where it stands.
+    pub span: LineSpan,
+    /// What it is.
+    pub content: PasteContent,
+}
+
+/// The kinds of outputs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PasteContent {
+    /// nccl-tests, rccl-tests.
+    Collective(CollectiveTable),
+    /// OSU's benchmarks.
+    Messages(MessageTable),
+    /// A matrix of rates or times: nvbandwidth, p2pBandwidthLatencyTest, TransferBench,
+    /// rocm-bandwidth-test.
+    Matrix(RateMatrix),
+    /// Single transfers of TransferBench.
+    Transfers(Vec<TimedTransfer>),
+    /// perftest: ib_write_bw and its like.
+    Network(NetworkTable),
+    /// elbencho, fio.
+    FileIo(FileIoResult),
+    /// `nvidia-smi topo -m`, `rocm-smi --showtopo`.
+    Links(LinkMatrix),
+    /// `NCCL_DEBUG=INFO`.
+    NcclLog(Box<NcclLog>),
+    /// A topology file of NCCL.
+    Topology(Box<Topology>),
+}
+
+impl PasteContent {
+    /// The tool's name, for people.
+    pub fn tool(&self) -> &str {
+        match self {
+            Self::Collective(table) if table.is_rccl => "rccl-tests",
+            Self::Collective(_) => "nccl-tests",
+            Self::Messages(_) => "OSU Micro-Benchmarks",
+            Self::Matrix(matrix) => matrix.tool.name(),
+            Self::Transfers(_) => "TransferBench",
+            Self::Network(_) => "perftest",
+            Self::FileIo(io) => io.tool,
+            Self::Links(links) => links.tool,
+            Self::NcclLog(log) if log.is_rccl => "RCCL log",
+            Self::NcclLog(_) => "NCCL log",
+            Self::Topology(_) => "NCCL topology file",
+        }
+    }
+}
+
+/// A table of nccl-tests or rccl-tests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CollectiveTable {
+    /// The operation, where a command or header names it, or the ratio of its two rates decides it.
+    pub op: Option<Collective>,
+    /// Whether `sendrecv_perf` made it.
+    pub is_sendrecv: bool,
+    /// Whether devices or header are AMD's.
+    pub is_rccl: bool,
+    /// Ranks of the communicator: those listed, or what the two rates imply.
+    pub ranks: Option<u32>,
+    /// Devices that the header lists: host and product name, by rank.
+    pub devices: Vec<TestDevice>,
+    /// GPUs of each thread (`-g`), threads of each process (`-t`).
+    pub gpus_per_thread: Option<u32>,
+    /// Rows by size.
+    pub rows: Vec<CollectiveRow>,
+    /// `Avg bus bandwidth`, GB/s.
+    pub average_busbw: Option<f64>,
+    /// Wrong elements over all rows.
+    pub wrong: f64,
+}
+
+/// A device of nccl-tests' header.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TestDevice {
+    /// Its rank.
+    pub rank: u32,
+    /// Host name.
+    pub host: String,
+    /// Product name.
+    pub name: String,
+}
+
+/// A row of nccl-tests: out of place where there is one, else in place.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CollectiveRow {
+    /// Size as the tool counts it.
+    pub bytes: u64,
+    /// Time of an operation, us.
+    pub time_us: f64,
+    /// Size over time, GB/s.
+    pub algbw: f64,
+    /// algbw times the factor of the operation, GB/s.
+    pub busbw: f64,
+    /// busbw in place, GB/s.
+    pub in_place_busbw: Option<f64>,
+}
+
+/// What OSU's benchmarks measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageTest {
+    /// Half a round trip.
+    Latency,
+    /// A window of messages one way.
+    OneWay,
+    /// Windows both ways, summed.
+    BothWays,
+    /// Several pairs, summed.
+    MultiPair,
+    /// A collective.
+    Group(Collective),
+}
+
+/// A table of OSU's benchmarks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageTable {
+    /// What was measured.
+    pub test: MessageTest,
+    /// Version, where the header has it.
+    pub version: String,
+    /// Whether sender's and receiver's buffers are in GPU memory, where the header says so.
+    pub on_gpu: Option<(bool, bool)>,
+    /// Bytes with GB/s, or with us where times were measured.
+    pub rows: Vec<(u64, f64)>,
+}
+
+/// The tools that print matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixTool {
+    /// NVIDIA's nvbandwidth.
+    Nvbandwidth,
+    /// CUDA sample p2pBandwidthLatencyTest.
+    P2pTest,
+    /// CUDA sample bandwidthTest.
+    BandwidthSample,
+    /// AMD's TransferBench.
+    TransferBench,
+    /// AMD's rocm-bandwidth-test.
+    RocmBandwidth,
+}
+
+impl MatrixTool {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvbandwidth => "nvbandwidth",
+            Self::P2pTest => "p2pBandwidthLatencyTest",
+            Self::BandwidthSample => "bandwidthTest",
+            Self::TransferBench => "TransferBench",
+            Self::RocmBandwidth => "rocm-bandwidth-test",
+        }
+    }
+}
+
+/// An end of a transfer in a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MatrixEnd {
+    /// Memory of a GPU.
+    Gpu(u32),
+    /// Host memory, of a NUMA domain where the tool says so.
+    Host(Option<u32>),
+}
+
+/// How a matrix counts a rate that runs both ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateCount {
+    /// One direction runs.
+    OneWay,
+    /// Both run, and one of them is reported.
+    OneOfBoth,
+    /// Both run, and their sum is reported.
+    Sum,
+}
+
+/// What moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyMeans {
+    /// Copy engine, SDMA.
+    Engine,
+    /// A kernel.
+    Kernel,
+    /// Not stated.
+    Unstated,
+}
+
+/// A matrix of rates or times.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateMatrix {
+    /// The tool.
+    pub tool: MatrixTool,
+    /// Its name for this matrix.
+    pub test: String,
+    /// Whether cells are us rather than GB/s.
+    pub is_latency: bool,
+    /// Which directions run and count.
+    pub count: RateCount,
+    /// Whether peer access was on, where the tool varies it.
+    pub peer_access: Option<bool>,
+    /// What moves the bytes.
+    pub means: CopyMeans,
+    /// Whether all pairs run at once.
+    pub concurrent: bool,
+    /// Source, destination, value.
+    pub cells: Vec<(MatrixEnd, MatrixEnd, f64)>,
+}
+
+/// One transfer of TransferBench.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedTransfer {
+    /// Test that it belongs to; transfers of one test run at once.
+    pub test: u32,
+    /// Source, as the tool writes it: `G0`.
+    pub source: String,
+    /// Executor: `GPU00:032`, `DMA00:001`, `CPU00:004`.
+    pub executor: String,
+    /// Destination.
+    pub destination: String,
+    /// GB/s.
+    pub gbs: f64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A table of perftest.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NetworkTable {
+    /// `RDMA_Write BW`, `Send`, ...
+    pub test: String,
+    /// Adapter.
+    pub device: String,
+    /// Whether it has times rather than rates.
+    pub is_latency: bool,
+    /// Whether both directions run.
+    pub both_ways: bool,
+    /// Whether a buffer is in GPU memory.
+    pub on_gpu: bool,
+    /// Queue pairs.
+    pub queue_pairs: Option<u32>,
+    /// Path MTU in bytes.
+    pub mtu: Option<u32>,
+    /// `IB` or `Ethernet`.
+    pub link_type: String,
+    /// Bytes with average GB/s, or with typical us.
+    pub rows: Vec<(u64, f64)>,
+}
+
+/// A result of elbencho or fio.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FileIoResult {
+    /// `elbencho` or `fio`.
+    pub tool: &'static str,
+    /// `READ`, `WRITE`, `read`, `randwrite`.
+    pub operation: String,
+    /// GB/s.
+    pub gbs: f64,
+    /// I/Os a second.
+    pub iops: Option<f64>,
+    /// Mean time of an I/O, us.
+    pub latency_us: Option<f64>,
+    /// Threads or jobs.
+    pub workers: Option<u32>,
+    /// I/Os in flight of each.
+    pub depth: Option<u32>,
+    /// Bytes of an I/O.
+    pub block: Option<u64>,
+    /// Files.
+    pub files: Option<u32>,
+    /// Whether the page cache is passed by.
+    pub direct: Option<bool>,
+    /// Whether bytes go straight to a GPU (cuFile).
+    pub gpu_direct: bool,
+    /// Engine of fio.
+    pub engine: String,
+}
+
+/// A matrix of links.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LinkMatrix {
+    /// `nvidia-smi topo -m` or `rocm-smi --showtopo`.
+    pub tool: &'static str,
+    /// GPU pairs with the link between them: `NV18`, `PIX`, `SYS`, `XGMI`, `PCIE`.
+    pub pairs: BTreeMap<(u32, u32), String>,
+    /// Adapters with their link to each GPU.
+    pub nics: BTreeMap<String, BTreeMap<u32, String>>,
+    /// NUMA domain of each GPU.
+    pub numa: BTreeMap<u32, u32>,
+    /// KFD's weights.
+    pub weights: BTreeMap<(u32, u32), u32>,
+}
+
+/// What NCCL or RCCL wrote about itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NcclLog {
+    /// `2.21.5+cuda12.4`.
+    pub version: String,
+    /// Whether RCCL wrote it.
+    pub is_rccl: bool,
+    /// Channels between ranks by transport: `P2P/CUMEM`, `SHM/direct`, `NET/IB/0/GDRDMA`.
+    pub transports: BTreeMap<String, u32>,
+    /// Channels of collectives of a communicator.
+    pub channels: Option<u32>,
+    /// Ranks and nodes of the largest communicator.
+    pub ranks: Option<u32>,
+    /// Nodes.
+    pub nodes: Option<u32>,
+    /// Whether NVLink SHARP is used.
+    pub nvls: Option<bool>,
+    /// Network: `IB`, `Socket`, a plugin's name.
+    pub network: String,
+    /// Rate of the slowest link class of RCCL's or NCCL's graph search, GB/s: `maxBw`.
+    pub max_bw: Option<f64>,
+    /// `XGMI[48.0]`, `NVL[370.8]`, `PCI[24.0]`: kind with rate in GB/s.
+    pub link_rates: BTreeMap<String, f64>,
+    /// `NCCL_...=...` that the log says were set.
+    pub settings: BTreeMap<String, String>,
+    /// Warnings, without prefixes, each once.
+    pub warnings: Vec<String>,
+    /// Lines that say why a transport is off.
+    pub reasons: Vec<String>,
+    /// Host names that wrote it.
+    pub hosts: Vec<String>,
+}
+
+/// A rate in the prose of a paste.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProseRate {
+    /// Where.
+    pub line: u32,
+    /// GB/s.
+    pub gbs: f64,
+    /// As it stands: `250GB/s`.
+    pub text: String,
+    /// The sentence around it, in lower case.
+    pub around: String,
+    /// What is expected, by the words before it: claimed, should be, theoretical.
+    pub is_expected: bool,
+}
+
+/// What the text around outputs says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PasteContext {
+    /// `NAME=VALUE` on command lines and in text.
+    pub settings: BTreeMap<String, String>,
+    /// Programs with their arguments.
+    pub commands: Vec<String>,
+    /// Product names of GPUs, as written; the first is the most frequent.
+    pub gpus: Vec<String>,
+    /// GPUs of each product, where lists count them.
+    pub gpu_count: Option<u32>,
+    /// PCIe as trained: GT/s and lanes, `LnkSta` of lspci or `Gen`.
+    pub pcie: Option<(f64, u32)>,
+    /// PCIe as possible: `LnkCap`.
+    pub pcie_most: Option<(f64, u32)>,
+    /// Line rate of an adapter, Gbit/s.
+    pub network_gbits: Option<f64>,
+    /// Rates in sentences.
+    pub rates: Vec<ProseRate>,
+    /// All of the text in lower case that belongs to no table, at most 64 KiB.
+    pub prose: String,
+}

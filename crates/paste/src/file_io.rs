@@ -1,0 +1,207 @@
+//! elbencho's table of results, and fio: text and JSON.
+
+use serde_json::Value;
+
+use crate::clean::PasteLine;
+use crate::document::FileIoResult;
+use crate::number::{number, rate_unit, size};
+
+/// A phase of elbencho: `OPERATION  RESULT TYPE  FIRST DONE  LAST DONE` and its rows.
+pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let first = lines.get(at)?.text.trim();
+    if !(first.starts_with("OPERATION") && first.contains("RESULT TYPE")) {
+        return None;
+    }
+    let (mut found, mut last) = (Vec::<FileIoResult>::new(), at);
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(400) {
+        let text = line.text.trim();
+        if text.is_empty() || text.starts_with('=') {
+            continue;
+        }
+        if text.starts_with("---") {
+            last = index;
+            break;
+        }
+        let Some((label, values)) = text.split_once(':') else { break };
+        let value = values.split_whitespace().next_back().and_then(number);
+        let (operation, what) = match label.split_whitespace().next() {
+            Some(word)
+                if word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+                    && !matches!(word, "IOPS" | "IO" | "CPU") =>
+            {
+                (Some(word), label.get(label.find(word)? + word.len()..)?.trim())
+            }
+            _ => (None, label.trim()),
+        };
+        if let Some(operation) = operation {
+            let operation = operation.to_owned();
+            found.push(FileIoResult { tool: "elbencho", operation, ..FileIoResult::default() });
+        }
+        let Some(result) = found.last_mut() else { break };
+        match (what, value) {
+            ("Throughput MiB/s" | "MiB/s total", Some(value)) => {
+                result.gbs = value * (1u64 << 20) as f64 / 1e9;
+            }
+            ("IOPS" | "IOPS total", value) => result.iops = value,
+            _ if what.starts_with("IO lat us") => {
+                let mean = values.split("avg=").nth(1);
+                let mean = mean.and_then(|v| v.split_whitespace().next()).and_then(number);
+                result.latency_us = mean.or(result.latency_us);
+            }
+            _ => {}
+        }
+        last = index;
+    }
+    found.retain(|result| result.gbs > 0.0);
+    (!found.is_empty()).then_some((found, last + 1))
+}
+
+/// A job of fio: `job: (g=0): rw=read, bs=(R) 128KiB-128KiB, ..., ioengine=libaio, iodepth=128`, then
+/// `read: IOPS=397, BW=49.7MiB/s (52.1MB/s)(4096MiB/82485msec)`.
+pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let first = lines.get(at)?.text.trim();
+    let is_job = first.contains("rw=") && first.contains("ioengine=") && first.contains("bs=");
+    if !is_job && result(first).is_none() {
+        return None;
+    }
+    let mut job = FileIoResult { tool: "fio", ..FileIoResult::default() };
+    let (mut found, mut last) = (Vec::<FileIoResult>::new(), at);
+    for (index, line) in lines.iter().enumerate().skip(at).take(120) {
+        let text = line.text.trim();
+        if index > at && text.contains("ioengine=") && text.contains("rw=") {
+            // Another job; its results follow those of this one.
+            if !found.is_empty() {
+                break;
+            }
+        }
+        if text.contains("ioengine=") {
+            let value = |name: &str| {
+                let rest = text.split_once(name)?.1;
+                rest.split([',', ' ', ';']).next().filter(|v| !v.is_empty())
+            };
+            job.engine = value("ioengine=").unwrap_or_default().to_owned();
+            job.depth = value("iodepth=").and_then(|v| v.parse().ok());
+            let block = text.split("(R) ").nth(1).and_then(|b| b.split(['-', ',']).next());
+            job.block = block.or(value("bs=")).and_then(size);
+            job.gpu_direct = job.engine == "libcufile";
+            last = index;
+        } else if let Some((_, jobs)) = text.split_once("jobs=")
+            && text.contains("groupid=")
+        {
+            job.workers = jobs.split(')').next().and_then(|n| n.parse().ok());
+            last = index;
+        } else if let Some((operation, gbs, iops)) = result(text) {
+            found.push(FileIoResult { operation, gbs, iops, ..job.clone() });
+            last = index;
+        } else if text.starts_with("lat (") {
+            let unit = match text.get(5..9) {
+                Some("nsec") => 1e-3,
+                Some("msec") => 1e3,
+                _ => 1.0,
+            };
+            let mean = text.split("avg=").nth(1).and_then(|v| v.split(',').next());
+            let mean = mean.and_then(|v| number(v.trim())).map(|v| v * unit);
+            if let Some(result) = found.last_mut() {
+                result.latency_us = result.latency_us.or(mean);
+            }
+            last = index;
+        } else if text.starts_with("Run status") {
+            break;
+        }
+    }
+    (!found.is_empty()).then_some((found, last + 1))
+}
+
+/// `read: IOPS=81.7k, BW=319MiB/s (335MB/s)`.
+fn result(text: &str) -> Option<(String, f64, Option<f64>)> {
+    let (operation, rest) = text.split_once(": IOPS=")?;
+    if !["read", "write", "trim"].contains(&operation.trim()) {
+        return None;
+    }
+    let iops = rest.split(',').next().and_then(|value| {
+        let scale = if value.ends_with('k') {
+            1e3
+        } else if value.ends_with('M') {
+            1e6
+        } else {
+            1.0
+        };
+        number(value.trim_end_matches(['k', 'M'])).map(|value| value * scale)
+    });
+    let rate = rest.split_once("BW=")?.1.split(['(', ' ', ',']).next()?;
+    let end = rate.find(|c: char| c.is_ascii_alphabetic())?;
+    let gbs = number(rate.get(..end)?)? * rate_unit(rate.get(end..)?)?;
+    Some((operation.trim().to_owned(), gbs, iops))
+}
+
+/// fio's `--output-format=json`.
+pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
+    let mut found = Vec::new();
+    let jobs = root.get("jobs").and_then(Value::as_array);
+    for job in jobs.into_iter().flatten().take(4096) {
+        let option = |name: &str| {
+            let own = job.get("job options").and_then(|options| options.get(name));
+            let all = || root.get("global options").and_then(|options| options.get(name));
+            own.or_else(all).and_then(Value::as_str)
+        };
+        for operation in ["read", "write"] {
+            let Some(side) = job.get(operation) else { continue };
+            let value = |name: &str| side.get(name).and_then(Value::as_f64);
+            // `bw` counts KiB/s; older versions lack `bw_bytes`.
+            let rate = value("bw_bytes").or_else(|| value("bw").map(|kib| kib * 1024.0));
+            let Some(rate) = rate.filter(|rate| *rate > 0.0) else { continue };
+            let engine = option("ioengine").unwrap_or_default().to_owned();
+            let mean = side.get("lat_ns").and_then(|lat| lat.get("mean")?.as_f64());
+            found.push(FileIoResult {
+                tool: "fio",
+                operation: option("rw").unwrap_or(operation).to_owned(),
+                gbs: rate / 1e9,
+                iops: value("iops"),
+                latency_us: mean.map(|ns| ns / 1e3),
+                workers: option("numjobs").and_then(|n| n.parse().ok()),
+                depth: option("iodepth").and_then(|n| n.parse().ok()),
+                block: option("bs").and_then(size),
+                files: option("nrfiles").and_then(|n| n.parse().ok()),
+                direct: option("direct").map(|on| on == "1"),
+                gpu_direct: engine == "libcufile",
+                engine,
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn elbencho_is_read() {
+        let text = "OPERATION   RESULT TYPE         FIRST DONE   LAST DONE\n=========== ================    ==========   =========\nREAD        Elapsed time      :      1.0s       1.2s\n            IOPS              :     16000      17000\n            Throughput MiB/s  :     16384      17408\n            IO lat us avg     : [ min=10 avg=60 max=90 ]\n---\n";
+        let (found, next) = elbencho(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (found[0].operation.as_str(), found[0].iops, found[0].latency_us, next),
+            ("READ", Some(17000.0), Some(60.0), 7)
+        );
+        assert!((found[0].gbs - 18.2536).abs() < 1e-3);
+    }
+
+    #[test]
+    fn fio_is_read() {
+        let text = "t: (g=0): rw=randread, bs=(R) 128KiB-128KiB, (W) 128KiB-128KiB, (T) 128KiB-128KiB, ioengine=libaio, iodepth=32\nt: (groupid=0, jobs=4): err= 0: pid=6020\n  read: IOPS=81.7k, BW=9.5GiB/s (10.2GB/s)(18.7GiB/60056msec)\n     lat (usec): min=26, max=403197, avg=1564.75, stdev=36108.68\nRun status group 0 (all jobs):\n";
+        let (found, next) = fio(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        let io = &found[0];
+        assert_eq!(
+            (io.workers, io.depth, io.block, io.iops, io.latency_us, next),
+            (Some(4), Some(32), Some(131072), Some(81700.0), Some(1564.75), 4)
+        );
+        assert!((io.gbs - 10.2005).abs() < 1e-3);
+        let text = r#"{"fio version":"fio-3.36","global options":{"bs":"1M","iodepth":"1","ioengine":"sync"},"jobs":[{"jobname":"a","job options":{"rw":"read"},"read":{"bw_bytes":2000000000,"iops":1907.3,"lat_ns":{"mean":520000.0}},"write":{"bw_bytes":0}}]}"#;
+        let found = fio_json(&serde_json::from_str(text).unwrap());
+        assert_eq!(
+            (found.len(), found[0].gbs, found[0].block, found[0].latency_us),
+            (1, 2.0, Some(1 << 20), Some(520.0))
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! Reads what other tools print: benchmarks, logs and topologies, as people paste them.
+//!
+//! Pure. A paste is any bytes: cut in the middle, with prefixes of launchers, colours, commas of another
+//! locale, lost columns. It is split into documents, one for each output of a tool, and what is no
+//! document is reported with its lines. All inputs count as hostile: sizes and counts are bounded.
+
+mod amd_tools;
+mod clean;
+mod context;
+mod copy_tools;
+mod document;
+mod file_io;
+mod link_matrix;
+mod matrix;
+mod nccl_log;
+mod nccl_tests;
+mod number;
+mod osu;
+mod perftest;
+mod read;
+
+pub use context::find_product;
+pub use document::{
+    CollectiveRow, CollectiveTable, CopyMeans, FileIoResult, LineSpan, LinkMatrix, MatrixEnd,
+    MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent, PasteContext,
+    PasteDocument, PasteReading, ProseRate, RateCount, RateMatrix, TestDevice, TimedTransfer,
+};
+pub use read::read_paste;

@@ -1,0 +1,169 @@
+//! `nvidia-smi topo -m` and `rocm-smi --showtopo`, `--showtopoweight`, `--showtopotype`,
+//! `--showtoponuma`.
+
+use std::collections::BTreeMap;
+
+use crate::clean::PasteLine;
+use crate::document::LinkMatrix;
+
+/// Widest matrix that is read.
+const MAX_GPUS: u32 = 512;
+
+fn gpu(label: &str) -> Option<u32> {
+    label.strip_prefix("GPU")?.parse().ok().filter(|&n| n < MAX_GPUS)
+}
+
+fn is_link(word: &str) -> bool {
+    matches!(word, "X" | "SYS" | "NODE" | "PHB" | "PXB" | "PIX" | "SOC" | "PSB" | "NS" | "OK")
+        || word
+            .strip_prefix("NV")
+            .is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
+}
+
+/// A matrix of nvidia-smi that begins here.
+pub(crate) fn nvidia(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)> {
+    let header: Vec<&str> = lines.get(at)?.text.split_whitespace().take(1024).collect();
+    if header.first() != Some(&"GPU0") {
+        return None;
+    }
+    let columns: Vec<&str> =
+        header.iter().copied().take_while(|word| !matches!(*word, "CPU" | "NUMA")).collect();
+    let mut found = LinkMatrix { tool: "nvidia-smi topo", ..LinkMatrix::default() };
+    let mut last = at;
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(1024) {
+        let mut words = line.text.split_whitespace();
+        let Some(label) = words.next() else {
+            if last > at {
+                break;
+            }
+            continue;
+        };
+        let rest: Vec<&str> = words.collect();
+        let links: Vec<&str> = rest.iter().copied().take_while(|word| is_link(word)).collect();
+        if links.is_empty() || !(gpu(label).is_some() || columns.contains(&label)) {
+            break;
+        }
+        last = index;
+        for (&column, &link) in columns.iter().zip(&links) {
+            match (gpu(label), gpu(column)) {
+                (Some(a), Some(b)) if a != b => {
+                    found.pairs.insert((a, b), link.to_owned());
+                }
+                (None, Some(b)) => {
+                    found.nics.entry(label.to_owned()).or_default().insert(b, link.to_owned());
+                }
+                _ => {}
+            }
+        }
+        // Affinity of CPUs, then the NUMA domain; the latter is a single number.
+        if let Some(a) = gpu(label) {
+            let domain = rest.get(links.len() + 1).and_then(|word| word.parse().ok());
+            if let Some(domain) = domain {
+                found.numa.insert(a, domain);
+            }
+        }
+    }
+    (!found.pairs.is_empty() || !found.nics.is_empty()).then_some((found, last + 1))
+}
+
+/// Tables of rocm-smi that begin here: one or several.
+pub(crate) fn rocm(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)> {
+    let begins = |text: &str| {
+        [
+            "Weight between two GPUs",
+            "Hops between two GPUs",
+            "Link Type between two GPUs",
+            "Numa Nodes",
+        ]
+        .iter()
+        .position(|title| text.contains(title))
+    };
+    begins(&lines.get(at)?.text)?;
+    let mut found = LinkMatrix { tool: "rocm-smi", ..LinkMatrix::default() };
+    let (mut block, mut columns, mut last) = (0, Vec::new(), at);
+    let mut hops = BTreeMap::new();
+    for (index, line) in lines.iter().enumerate().skip(at).take(4096) {
+        let text = line.text.trim();
+        let is_empty = found.pairs.is_empty() && hops.is_empty() && found.numa.is_empty();
+        if is_empty && found.weights.is_empty() && index > at + 24 {
+            break;
+        }
+        if let Some(next) = begins(text) {
+            (block, last) = (next, index);
+            columns.clear();
+            continue;
+        }
+        if text.is_empty() || text.starts_with("====") {
+            continue;
+        }
+        if let Some((label, rest)) = text.split_once(']')
+            && let Some(number) = label.strip_prefix("GPU[").and_then(|n| n.parse().ok())
+        {
+            let domain = rest.split_once("Numa Node:").and_then(|(_, n)| n.trim().parse().ok());
+            if let Some(domain) = domain {
+                found.numa.insert(number, domain);
+            }
+            last = index;
+            continue;
+        }
+        let words: Vec<&str> = text.split_whitespace().take(1024).collect();
+        if words.len() > 0 && words.iter().all(|word| gpu(word).is_some()) && columns.is_empty() {
+            columns = words.iter().filter_map(|word| gpu(word)).collect();
+            last = index;
+            continue;
+        }
+        let Some(row) = words.first().and_then(|label| gpu(label)) else { break };
+        for (&column, &word) in columns.iter().zip(words.iter().skip(1)) {
+            if row == column {
+                continue;
+            }
+            match (block, word.parse::<u32>()) {
+                (0, Ok(weight)) => {
+                    found.weights.insert((row, column), weight);
+                }
+                (1, Ok(count)) => {
+                    hops.insert((row, column), count);
+                }
+                (2, _) => {
+                    found.pairs.insert((row, column), word.to_owned());
+                }
+                _ => {}
+            }
+        }
+        last = index;
+    }
+    // Without the table of types: 1 hop is xGMI, more go through processors (AMD's MI200 guide).
+    if found.pairs.is_empty() {
+        let kind = |n: &u32| if *n <= 1 { "XGMI" } else { "PCIE" };
+        found.pairs = hops.iter().map(|(&pair, n)| (pair, kind(n).to_owned())).collect();
+    }
+    let any = !found.pairs.is_empty() || !found.numa.is_empty() || !found.weights.is_empty();
+    any.then_some((found, last + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn matrices_of_nvidia_smi_are_read() {
+        let text = "        GPU0    GPU1    mlx5_0  CPU Affinity    NUMA Affinity   GPU NUMA ID\nGPU0     X      NV18    PIX     0-47,96-143     0               N/A\nGPU1    NV18     X      SYS     48-95   1               N/A\nmlx5_0  PIX     SYS      X\n\nLegend:\n";
+        let (found, next) = nvidia(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (found.pairs[&(0, 1)].as_str(), found.nics["mlx5_0"][&1].as_str(), next),
+            ("NV18", "SYS", 4)
+        );
+        assert_eq!(found.numa, BTreeMap::from([(0, 0), (1, 1)]));
+    }
+
+    #[test]
+    fn tables_of_rocm_smi_are_read() {
+        let text = "=== Weight between two GPUs ===\n       GPU0         GPU1\nGPU0   0            15\nGPU1   15           0\n\n=== Hops between two GPUs ===\n       GPU0         GPU1\nGPU0   0            1\nGPU1   1            0\n\n=== Link Type between two GPUs ===\n       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n\n=== Numa Nodes ===\nGPU[0]\t\t: (Topology) Numa Node: 3\nGPU[0]\t\t: (Topology) Numa Affinity: 3\n==== End of ROCm SMI Log ====\n";
+        let (found, _) = rocm(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!(
+            (found.weights[&(0, 1)], found.pairs[&(1, 0)].as_str(), found.numa[&0]),
+            (15, "XGMI", 3)
+        );
+    }
+}

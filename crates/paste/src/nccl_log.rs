@@ -1,0 +1,177 @@
+//! `NCCL_DEBUG=INFO` of NCCL and RCCL: `host:pid:tid [device] NCCL INFO text` (`src/debug.cc`).
+
+use std::collections::BTreeSet;
+
+use crate::clean::PasteLine;
+use crate::document::{LineSpan, NcclLog};
+use crate::number::number;
+
+/// Warnings and reasons that are kept.
+const MAX_KEPT: usize = 32;
+/// Settings, transports and hosts that are kept.
+const MAX_NAMES: usize = 256;
+
+/// Takes the lines of the log out of a paste: they stand between the rows of benchmarks.
+pub(crate) fn take(lines: &mut Vec<PasteLine>) -> Option<(NcclLog, LineSpan)> {
+    let mut log = NcclLog::default();
+    let mut span: Option<LineSpan> = None;
+    let mut hosts = BTreeSet::new();
+    lines.retain(|line| {
+        let Some((before, text, is_warning)) = message(&line.text) else { return true };
+        let first = span.map_or(line.number, |s| s.first);
+        span = Some(LineSpan { first, last: line.number });
+        if let Some((host, _)) = before.split_once(':')
+            && hosts.len() < MAX_NAMES
+            && !host.trim().is_empty()
+        {
+            hosts.insert(host.trim().to_owned());
+        }
+        take_message(&mut log, text, is_warning);
+        false
+    });
+    log.hosts = hosts.into_iter().collect();
+    span.map(|span| (log, span))
+}
+
+fn message(line: &str) -> Option<(&str, &str, bool)> {
+    for (tag, is_warning) in [("NCCL INFO ", false), ("NCCL WARN ", true)] {
+        if let Some((before, text)) = line.split_once(tag) {
+            return Some((before, text, is_warning));
+        }
+    }
+    None
+}
+
+/// The word after a name, where it is a number.
+fn after(text: &str, name: &str) -> Option<u32> {
+    let rest = text.split_once(name)?.1.trim_start_matches([' ', ':', '=']);
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest.get(..end)?.parse().ok()
+}
+
+fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
+    if is_warning {
+        keep(&mut log.warnings, text);
+    }
+    if let Some(version) = version(text) {
+        log.is_rccl |= text.contains("RCCL");
+        log.version = version.to_owned();
+    }
+    // `Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read`, older `Channel 00 : 0[1b000] -> 1[1c000] via SHM`.
+    if let Some((channel, via)) = text.split_once(" via ")
+        && channel.contains("->")
+    {
+        let via = via.split_whitespace().next().unwrap_or_default();
+        if log.transports.contains_key(via) || log.transports.len() < MAX_NAMES {
+            *log.transports.entry(via.to_owned()).or_default() += 1;
+        }
+        return;
+    }
+    // `[send]` and `[receive] via NET/IB/0/GDRDMA` have their number of ranks in front.
+    if let Some(channels) = after_coll_channels(text) {
+        log.channels = Some(channels);
+    }
+    if let Some(nodes) = after(text, " nNodes") {
+        log.nodes = log.nodes.max(Some(nodes));
+    }
+    if let Some(ranks) = after(text, " nranks").or_else(|| after(text, " nRanks")) {
+        log.ranks = log.ranks.max(Some(ranks));
+    }
+    if text.contains("NVLS multicast support is") {
+        log.nvls = Some(!text.contains("not available"));
+    }
+    if let Some(rest) = text.split_once("Using network ").map(|(_, rest)| rest) {
+        log.network = rest.trim().to_owned();
+    } else if text.starts_with("NET/Socket : Using") && log.network.is_empty() {
+        log.network = "Socket".to_owned();
+    } else if text.starts_with("NET/IB : Using") && log.network.is_empty() {
+        log.network = "IB".to_owned();
+    }
+    if let Some((name, value)) = setting(text)
+        && log.settings.len() < MAX_NAMES
+    {
+        log.settings.insert(name.to_owned(), value.to_owned());
+    }
+    if let Some(rest) = text.split_once("maxBw ").map(|(_, rest)| rest) {
+        log.max_bw = rest.split_whitespace().next().and_then(number).or(log.max_bw);
+    }
+    link_rate(log, text);
+    let says_why =
+        ["P2P is disabled", "disabled", "Could not enable P2P", "not supported", "falling back"];
+    if says_why.iter().any(|part| text.contains(part)) && text.len() < 300 {
+        keep(&mut log.reasons, text);
+    }
+}
+
+fn keep(kept: &mut Vec<String>, text: &str) {
+    let text = text.trim().to_owned();
+    if kept.len() < MAX_KEPT && !kept.contains(&text) {
+        kept.push(text);
+    }
+}
+
+/// `NCCL version 2.21.5+cuda12.4`, `RCCL version 2.20.5+hip6.2 HEAD:...`, also without `INFO`.
+fn version(text: &str) -> Option<&str> {
+    let rest = text.split_once("CCL version ").map(|(_, rest)| rest);
+    let rest = rest.or_else(|| text.split_once("RCCL version : ").map(|(_, rest)| rest));
+    rest?.split_whitespace().next().filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// `16 coll channels, 16 collnet channels, 0 nvls channels, 32 p2p channels`.
+fn after_coll_channels(text: &str) -> Option<u32> {
+    let before = text.split_once(" coll channels")?.0;
+    before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// `NCCL_P2P_LEVEL set by environment to LOC.`
+fn setting(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once(" set by environment to ")?;
+    let name = name.split_whitespace().next_back()?;
+    let value = value.trim().trim_end_matches('.');
+    (name.contains('_') && name.len() < 64).then_some((name, value))
+}
+
+/// `+ NVL[370.8] - NVS/0`, `XGMI[48.0]`.
+fn link_rate(log: &mut NcclLog, text: &str) {
+    for kind in ["NVL", "XGMI", "PCI", "NET", "C2C", "SYS"] {
+        let Some((_, rest)) = text.split_once(&format!("{kind}[")) else { continue };
+        if let Some(rate) = rest.split(']').next().and_then(number)
+            && rate > 0.0
+        {
+            // The fastest link of a kind: idle ports have lower rates.
+            let best = log.link_rates.entry(kind.to_owned()).or_insert(rate);
+            *best = best.max(rate);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn a_log_is_taken_out_of_a_table() {
+        let text = "h1:10:11 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n\
+                    # nThread 1 nGpus 2\n\
+                    h1:10:11 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct\n\
+                    h1:10:11 [0] NCCL INFO 2 coll channels, 0 collnet channels, 0 nvls channels, 2 p2p channels\n\
+                    h1:10:11 [0] NCCL INFO comm 0x1 rank 0 nRanks 2 nNodes 1 localRanks 2\n\
+                    h1:10:11 [0] NCCL INFO NVLS multicast support is not available on dev 0\n\
+                    h1:10:11 [0] NCCL INFO Using network Socket\n\
+                    h1:10:11 [0] NCCL INFO + XGMI[48.0] - GPU/1\n\
+                    h1:10:11 [0] NCCL WARN Cuda failure\n";
+        let mut lines = clean_lines(text.as_bytes()).0;
+        let (log, span) = take(&mut lines).unwrap();
+        assert_eq!(lines.iter().filter(|l| !l.text.is_empty()).count(), 1);
+        assert_eq!((span.first, span.last), (1, 9));
+        assert_eq!(log.transports["SHM/direct/direct"], 1);
+        assert_eq!(log.settings["NCCL_P2P_DISABLE"], "1");
+        assert_eq!(
+            (log.channels, log.ranks, log.nodes, log.nvls),
+            (Some(2), Some(2), Some(1), Some(false))
+        );
+        assert_eq!((log.network.as_str(), log.link_rates["XGMI"]), ("Socket", 48.0));
+        assert_eq!((log.warnings.len(), log.hosts.as_slice()), (1, &["h1".to_owned()][..]));
+    }
+}

@@ -1,0 +1,137 @@
+//! OSU's benchmarks: `# OSU MPI-CUDA Bandwidth Test v7.2`, then sizes with MB/s (1e6) or us.
+
+use pathline_schema::Collective;
+
+use crate::clean::PasteLine;
+use crate::document::{MessageTable, MessageTest};
+use crate::nccl_tests::operation;
+use crate::number::{number, whole};
+
+/// Lines of other text that may stand between header and rows, or between rows.
+const MAX_GAP: usize = 12;
+
+/// A table that begins here.
+pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usize)> {
+    let title = &lines.get(at)?.text;
+    let title = title.trim().trim_start_matches(['#', '*', ' ']);
+    let rest = title.strip_prefix("OSU ")?;
+    let test = test(rest)?;
+    let version = rest.rsplit_once(" v").map(|(_, version)| version.trim()).unwrap_or_default();
+    let mut table =
+        MessageTable { test, version: version.to_owned(), on_gpu: None, rows: Vec::new() };
+    let (mut last, mut gap) = (at, 0);
+    let mut unit = 1e-3;
+    for (index, line) in lines.iter().enumerate().skip(at + 1) {
+        let text = line.text.trim();
+        if text.trim_start_matches(['#', ' ']).starts_with("OSU ") {
+            break;
+        }
+        if text.starts_with('#') {
+            // `# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)`.
+            if text.contains("Buffer on") {
+                let mut ends = text.split("Buffer on").skip(1).map(|end| {
+                    let end = end.trim_start();
+                    end.starts_with("DEVICE") || end.starts_with("MANAGED")
+                });
+                table.on_gpu = ends.next().zip(ends.next());
+            }
+            // MB/s counts 1e6; `-u` and forks print GB/s.
+            if text.contains("GB/s") {
+                unit = 1.0;
+            }
+            (last, gap) = (index, 0);
+        } else if let Some(row) = row(text, &table, unit) {
+            table.rows.push(row);
+            (last, gap) = (index, 0);
+        } else if !text.is_empty() {
+            gap += 1;
+            if gap > MAX_GAP || (!table.rows.is_empty() && gap > 3) {
+                break;
+            }
+        }
+    }
+    (!table.rows.is_empty()).then_some((table, last + 1))
+}
+
+fn test(title: &str) -> Option<MessageTest> {
+    if title.contains("Bi-Directional Bandwidth") || title.contains("Bidirectional Bandwidth") {
+        return Some(MessageTest::BothWays);
+    }
+    if title.contains("Multiple Bandwidth") || title.contains("Message Rate") {
+        return Some(MessageTest::MultiPair);
+    }
+    if let Some(op) = collective(title) {
+        return Some(MessageTest::Group(op));
+    }
+    if title.contains("Bandwidth") {
+        return Some(MessageTest::OneWay);
+    }
+    title.contains("Latency").then_some(MessageTest::Latency)
+}
+
+/// `MPI-CUDA Allreduce Latency Test`, `NCCL All-to-All Personalized Exchange`.
+fn collective(title: &str) -> Option<Collective> {
+    let plain = title.replace(['-', '_'], "").to_lowercase();
+    let plain = plain.replace("alltoall personalized", "alltoall");
+    let names = [
+        "allreduce",
+        "reducescatter",
+        "allgather",
+        "alltoall",
+        "broadcast",
+        "bcast",
+        "gather",
+        "scatter",
+        "reduce",
+    ];
+    let named = names.iter().any(|name| plain.contains(name));
+    if named { operation(&plain) } else { plain.contains("barrier").then_some(Collective::Barrier) }
+}
+
+fn row(text: &str, table: &MessageTable, unit: f64) -> Option<(u64, f64)> {
+    let mut words = text.split_whitespace();
+    let bytes = whole(words.next()?)?;
+    let value = number(words.next()?)?;
+    // A row has few columns, all of them numbers: text that begins with a number is none.
+    if words.any(|word| number(word).is_none() && word != "Pass" && word != "-") {
+        return None;
+    }
+    if table.rows.last().is_some_and(|&(before, _)| bytes < before) || value < 0.0 {
+        return None;
+    }
+    let is_rate = !matches!(table.test, MessageTest::Latency | MessageTest::Group(_));
+    Some((bytes, if is_rate { value * unit } else { value }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn tests_are_told_apart_by_their_titles() {
+        let test = |title: &str| {
+            let text = format!("# OSU {title} v7.2\n# Size  x\n8 10.0\n16 20.0\n");
+            read(&clean_lines(text.as_bytes()).0, 0).map(|(table, _)| (table.test, table.rows[1].1))
+        };
+        assert_eq!(test("MPI-CUDA Bandwidth Test"), Some((MessageTest::OneWay, 0.02)));
+        assert_eq!(test("MPI Bi-Directional Bandwidth Test"), Some((MessageTest::BothWays, 0.02)));
+        assert_eq!(test("MPI Latency Test"), Some((MessageTest::Latency, 20.0)));
+        assert_eq!(
+            test("MPI Multiple Bandwidth / Message Rate Test"),
+            Some((MessageTest::MultiPair, 0.02))
+        );
+        let group = MessageTest::Group(Collective::AllReduce);
+        assert_eq!(test("MPI-ROCM Allreduce Latency Test"), Some((group, 20.0)));
+    }
+
+    #[test]
+    fn memory_comes_from_the_header() {
+        let text = "# OSU MPI-CUDA Bandwidth Test v5.9\n\
+                    # Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n\
+                    # Size      Bandwidth (MB/s)\n1  1,01\n4194304  87543.13\nthe end\n";
+        let (table, next) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!((table.on_gpu, table.version.as_str(), next), (Some((true, false)), "5.9", 5));
+        assert_eq!(table.rows, [(1, 0.00101), (4194304, 87.54313)]);
+    }
+}

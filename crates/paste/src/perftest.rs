@@ -1,0 +1,115 @@
+//! perftest: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat and their like (`src/perftest_parameters.c`).
+
+use crate::clean::PasteLine;
+use crate::document::NetworkTable;
+use crate::number::{number, whole};
+
+/// Lines of a header before its rows.
+const MAX_HEADER: usize = 60;
+
+/// A run that begins here: at the title of its box, or at the header of the columns.
+pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(NetworkTable, usize)> {
+    let first = lines.get(at)?.text.trim();
+    let is_title = first.starts_with("RDMA_") || first.starts_with("Send ");
+    let is_title = is_title && (first.contains("BW Test") || first.contains("Latency Test"))
+        || first.contains("Bidirectional BW Test");
+    if !is_title && !is_columns(first) {
+        return None;
+    }
+    let mut table = NetworkTable::default();
+    if is_title {
+        table.test = first.trim_end_matches(" Test").to_owned();
+    }
+    // Buffers on a GPU are announced before the box.
+    let before = lines.get(at.saturating_sub(24)..at).unwrap_or_default();
+    table.on_gpu = before.iter().any(|line| {
+        line.text.contains("initializing CUDA")
+            || line.text.contains("GPU buffer")
+            || line.text.contains("ROCm")
+            || line.text.contains("use_cuda")
+            || line.text.contains("use_rocm")
+    });
+    table.both_ways = first.contains("Bidirectional");
+    let columns = (at..at + MAX_HEADER).find(|&index| {
+        let text = lines.get(index).map(|line| line.text.trim()).unwrap_or_default();
+        for (name, value) in fields(text) {
+            match name {
+                "Device" => table.device = value.to_owned(),
+                "Number of qps" => table.queue_pairs = value.parse().ok(),
+                "Mtu" => table.mtu = value.split('[').next().and_then(|v| v.parse().ok()),
+                "Link type" => table.link_type = value.to_owned(),
+                _ => {}
+            }
+        }
+        is_columns(text)
+    })?;
+    let header = lines.get(columns)?.text.as_str();
+    table.is_latency =
+        header.contains("t_min") || header.contains("t_avg") || header.contains("t_typical");
+    // `MB` is 2^20 B here (perftest_parameters.h), `Gb` 1e9 bit.
+    let unit = if header.contains("Gb/sec") { 0.125 } else { (1u64 << 20) as f64 / 1e9 };
+    let mut last = columns;
+    for (index, line) in lines.iter().enumerate().skip(columns + 1).take(256) {
+        let text = line.text.trim();
+        let words: Vec<f64> = text.split_whitespace().map_while(number).take(16).collect();
+        let is_row = text.split_whitespace().next().and_then(whole).is_some() && words.len() >= 4;
+        if !is_row {
+            // perftest warns of changed clocks between rows, and boxes end in dashes.
+            let is_note =
+                text.contains("CPU Frequency") || text.contains("WARNING") || text.is_empty();
+            if is_note && !table.rows.is_empty() || table.rows.is_empty() && index < columns + 4 {
+                continue;
+            }
+            break;
+        }
+        // Bytes, iterations, then peak and average, or least, greatest and typical time.
+        let value = if table.is_latency { words.get(4) } else { words.get(3) };
+        if let (Some(&bytes), Some(&value)) = (words.first(), value) {
+            table.rows.push((bytes as u64, if table.is_latency { value } else { value * unit }));
+            last = index;
+        }
+    }
+    (!table.rows.is_empty()).then_some((table, last + 1))
+}
+
+fn is_columns(text: &str) -> bool {
+    text.trim_start_matches(['#', ' ']).starts_with("bytes") && text.contains("#iterations")
+}
+
+/// `Dual-port       : OFF    Device         : mlx5_0`: two fields in a line.
+fn fields(text: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((name, more)) = rest.split_once(':') {
+        let name = name.trim();
+        let more = more.trim_start();
+        let end = more.find("  ").unwrap_or(more.len());
+        let (value, next) = more.split_at(end);
+        found.push((name, value.trim()));
+        rest = next;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    #[test]
+    fn boxes_and_units_are_read() {
+        let text = "initializing CUDA\n                    RDMA_Write BW Test\n Dual-port       : OFF\t\tDevice         : mlx5_0\n Number of qps   : 4\t\tTransport type : IB\n Mtu             : 4096[B]\n Link type       : Ethernet\n---\n #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n 65536      1000             387.1              385.2              0.73\n---\n";
+        let (table, next) = read(&clean_lines(text.as_bytes()).0, 1).unwrap();
+        assert_eq!(
+            (table.device.as_str(), table.mtu, table.queue_pairs, table.on_gpu),
+            ("mlx5_0", Some(4096), Some(4), true)
+        );
+        assert_eq!((table.rows.as_slice(), next), (&[(65536, 385.2 * 0.125)][..], 9));
+        let text = "#bytes #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n8388608 5000 11000,0 10000,0 0.001\n";
+        let (table, _) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert!((table.rows[0].1 - 10.48576).abs() < 1e-9);
+        let text = "#bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n2 1000 1.0 9.9 1.5 1.6\n";
+        let (table, _) = read(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        assert_eq!((table.is_latency, table.rows[0]), (true, (2, 1.5)));
+    }
+}

@@ -1,0 +1,320 @@
+//! Splits a paste into documents.
+
+use serde_json::Value;
+
+use crate::clean::{PasteLine, clean_lines};
+use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
+use crate::{
+    amd_tools, context, copy_tools, file_io, link_matrix, nccl_log, nccl_tests, osu, perftest,
+};
+
+/// Documents that are kept of a paste.
+const MAX_DOCUMENTS: usize = 4096;
+/// Objects that are tried as JSON or XML in a paste: a failing one is scanned to its end.
+const MAX_OBJECTS: usize = 16;
+
+/// Reads a paste: any bytes. Time and memory are linear in its size, of which the first 8 MiB count.
+pub fn read_paste(bytes: &[u8]) -> PasteReading {
+    let (mut lines, is_cut) = clean_lines(bytes);
+    let count = lines.len() as u32;
+    let mut reading = PasteReading { lines: count, is_cut, ..PasteReading::default() };
+    let log = nccl_log::take(&mut lines);
+    let mut splitter = PasteSplitter {
+        lines: &lines,
+        at: 0,
+        objects: 0,
+        processors: 0,
+        program: String::new(),
+        reading: &mut reading,
+    };
+    splitter.run();
+    if let Some((log, span)) = log {
+        for host in &log.settings {
+            reading.context.settings.entry(host.0.clone()).or_insert_with(|| host.1.clone());
+        }
+        let content = PasteContent::NcclLog(Box::new(log));
+        reading.documents.push(PasteDocument { span, content });
+        reading.documents.sort_by_key(|document| document.span.first);
+    }
+    reading
+}
+
+struct PasteSplitter<'a> {
+    lines: &'a [PasteLine],
+    at: usize,
+    objects: usize,
+    /// CPUs among rocm-bandwidth-test's devices.
+    processors: u32,
+    /// Last command of a benchmark of collectives.
+    program: String,
+    reading: &'a mut PasteReading,
+}
+
+impl PasteSplitter<'_> {
+    fn run(&mut self) {
+        while let Some(line) = self.lines.get(self.at) {
+            if self.reading.documents.len() < MAX_DOCUMENTS && self.document() {
+                continue;
+            }
+            self.rest(line);
+            self.at += 1;
+        }
+    }
+
+    /// Text that is no document's.
+    fn rest(&mut self, line: &PasteLine) {
+        let text = line.text.trim();
+        if text.is_empty() || text.starts_with("```") || text.starts_with("~~~") {
+            return;
+        }
+        if let Some((number, is_processor, name)) = amd_tools::device(text) {
+            if is_processor {
+                self.processors = self.processors.max(number + 1);
+            }
+            context::take(&mut self.reading.context, line.number, name);
+            return;
+        }
+        if let Some(at) = text.find("_perf") {
+            let start =
+                text.get(..at).and_then(|t| t.rfind(|c: char| c == '/' || c.is_whitespace()));
+            let name = text.get(start.map_or(0, |s| s + 1)..at).unwrap_or_default();
+            if nccl_tests::operation(name).is_some() || name.contains("sendrecv") {
+                name.clone_into(&mut self.program);
+            }
+        }
+        context::take(&mut self.reading.context, line.number, text);
+        match self.reading.unread.last_mut() {
+            Some(span) if span.last + 1 >= line.number => span.last = line.number,
+            _ => self.reading.unread.push(LineSpan { first: line.number, last: line.number }),
+        }
+    }
+
+    /// Whether a document begins here; it is then read.
+    fn document(&mut self) -> bool {
+        let (lines, at) = (self.lines, self.at);
+        let Some(line) = lines.get(at) else { return false };
+        let text = line.text.trim_start();
+        if text.is_empty() {
+            return false;
+        }
+        if text.starts_with('{') || text.starts_with("<system") {
+            return self.object(text.starts_with('{'));
+        }
+        if let Some((mut table, next)) = nccl_tests::read(lines, at) {
+            if table.op.is_none() && !table.is_sendrecv {
+                nccl_tests::set_program(&mut table, &std::mem::take(&mut self.program));
+            }
+            for device in &table.devices {
+                context::take(&mut self.reading.context, line.number, &device.name);
+            }
+            return self.add(PasteContent::Collective(table), next);
+        }
+        if let Some((table, next)) = osu::read(lines, at) {
+            return self.add(PasteContent::Messages(table), next);
+        }
+        let matrix = copy_tools::nvbandwidth(lines, at)
+            .or_else(|| copy_tools::p2p_test(lines, at))
+            .or_else(|| copy_tools::bandwidth_sample(lines, at))
+            .or_else(|| amd_tools::matrix(lines, at, self.processors));
+        if let Some((matrix, next)) = matrix {
+            return self.add(PasteContent::Matrix(matrix), next);
+        }
+        if let Some((transfers, next)) = amd_tools::transfers(lines, at) {
+            return self.add(PasteContent::Transfers(transfers), next);
+        }
+        if let Some((table, next)) = perftest::read(lines, at) {
+            return self.add(PasteContent::Network(table), next);
+        }
+        let links = link_matrix::nvidia(lines, at).or_else(|| link_matrix::rocm(lines, at));
+        if let Some((links, next)) = links {
+            return self.add(PasteContent::Links(links), next);
+        }
+        let io = file_io::elbencho(lines, at).or_else(|| file_io::fio(lines, at));
+        if let Some((results, next)) = io {
+            let span = self.span(next);
+            for result in results {
+                let content = PasteContent::FileIo(result);
+                self.reading.documents.push(PasteDocument { span, content });
+            }
+            self.at = next;
+            return true;
+        }
+        false
+    }
+
+    fn span(&self, next: usize) -> LineSpan {
+        let number = |at: usize| self.lines.get(at).map_or(self.reading.lines, |line| line.number);
+        LineSpan { first: number(self.at), last: number(next.saturating_sub(1)) }
+    }
+
+    fn add(&mut self, content: PasteContent, next: usize) -> bool {
+        let span = self.span(next);
+        self.reading.documents.push(PasteDocument { span, content });
+        self.at = next.max(self.at + 1);
+        true
+    }
+
+    /// A JSON object or an XML element that begins here.
+    fn object(&mut self, is_json: bool) -> bool {
+        if self.objects >= MAX_OBJECTS {
+            return false;
+        }
+        let rest = self.lines.get(self.at..).unwrap_or_default();
+        let mut text = String::new();
+        let mut end = rest.len();
+        let mut depth = JsonDepth::default();
+        for (more, line) in rest.iter().enumerate() {
+            text.push_str(&line.text);
+            text.push('\n');
+            let is_end =
+                if is_json { depth.ends(&line.text) } else { line.text.contains("</system>") };
+            if is_end {
+                end = more + 1;
+                break;
+            }
+        }
+        let next = self.at + end;
+        let contents = if is_json { json(&text, &mut self.reading.context) } else { xml(&text) };
+        if contents.is_empty() {
+            self.objects += 1;
+            return false;
+        }
+        let span = self.span(next);
+        for content in contents {
+            self.reading.documents.push(PasteDocument { span, content });
+        }
+        self.at = next;
+        true
+    }
+}
+
+fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
+    // A first object, whatever follows it.
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let Some(Ok(root)) = stream.next() else { return Vec::new() };
+    if let Some(table) = nccl_tests::from_json(&root) {
+        for device in &table.devices {
+            context::take(around, 0, &device.name);
+        }
+        return vec![PasteContent::Collective(table)];
+    }
+    let matrices = copy_tools::nvbandwidth_json(&root);
+    if !matrices.is_empty() {
+        let devices = root.get("nvbandwidth").and_then(|b| b.get("GPU Device list")?.as_array());
+        for device in devices.into_iter().flatten().filter_map(Value::as_str) {
+            context::take(around, 0, device);
+        }
+        return matrices.into_iter().map(PasteContent::Matrix).collect();
+    }
+    file_io::fio_json(&root).into_iter().map(PasteContent::FileIo).collect()
+}
+
+fn xml(text: &str) -> Vec<PasteContent> {
+    let topology = pathline_topo::from_text("paste", text).ok();
+    topology.map(|topology| PasteContent::Topology(Box::new(topology))).into_iter().collect()
+}
+
+/// Follows braces outside strings.
+#[derive(Default)]
+struct JsonDepth {
+    depth: u32,
+    in_string: bool,
+}
+
+impl JsonDepth {
+    /// Whether the object ends on this line.
+    fn ends(&mut self, line: &str) -> bool {
+        let mut escaped = false;
+        for c in line.chars() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' if self.in_string => escaped = true,
+                '"' => self.in_string = !self.in_string,
+                '{' if !self.in_string => self.depth += 1,
+                '}' if !self.in_string => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        // A string does not go on in the next line.
+        self.in_string = false;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIXED: &str = "I ran this on 8 x H100 and get 250GB/s:\n```\n\
+        mpirun -np 2 ./build/all_gather_perf -b 8 -e 1G\n\
+        # nThread 1 nGpus 1 minBytes 8 maxBytes 1024\n\
+        h1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n\
+        1048576  262144  float  none  -1  30.5  34.38  17.19  0  30.1  34.84  17.42  0\n\
+        # Avg bus bandwidth    : 17.3\n```\nand the links\n\
+        \u{20}       GPU0    GPU1    CPU Affinity    NUMA Affinity\n\
+        GPU0     X      NV18    0-47     0\nGPU1    NV18     X      0-47     0\n\n\
+        {\"nvbandwidth\":{\"testcases\":[{\"name\":\"host_to_device_memcpy_ce\",\n\
+        \"bandwidth_description\":\"memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\",\n\
+        \"bandwidth_matrix\":[[\"55.2\"]]}]}}\nThanks.";
+
+    #[test]
+    fn a_mixed_paste_is_split() {
+        let reading = read_paste(MIXED.as_bytes());
+        let tools: Vec<_> = reading
+            .documents
+            .iter()
+            .map(|d| (d.content.tool(), d.span.first, d.span.last))
+            .collect();
+        assert_eq!(
+            tools,
+            [
+                ("nccl-tests", 4, 7),
+                ("NCCL log", 5, 5),
+                ("nvidia-smi topo", 10, 12),
+                ("nvbandwidth", 14, 16)
+            ]
+        );
+        let PasteContent::Collective(table) = &reading.documents[0].content else { panic!() };
+        assert_eq!(table.op, Some(pathline_schema::Collective::AllGather));
+        assert_eq!(reading.context.gpus, ["H100"]);
+        assert_eq!(
+            reading.unread,
+            [
+                LineSpan { first: 1, last: 1 },
+                LineSpan { first: 3, last: 3 },
+                LineSpan { first: 9, last: 9 },
+                LineSpan { first: 17, last: 17 }
+            ]
+        );
+    }
+
+    #[test]
+    fn the_time_is_linear_in_the_size() {
+        // Headers without rows, braces without ends, rows without headers.
+        for part in [
+            "# nThread 1 nGpus 1\nx\n",
+            "{\n",
+            "# OSU MPI Latency Test v1\n",
+            "Test 1:\n",
+            "GPU0 GPU1\n",
+            "OPERATION   RESULT TYPE\n",
+            "<system>\n",
+            "RDMA_Write BW Test\n",
+            "Unidirectional copy peak bandwidth GB/s\n",
+            "8 8 float 1 1 1 1\n",
+            "Weight between two GPUs\n",
+        ] {
+            let text = part.repeat((1 << 18) / part.len());
+            let start = std::time::Instant::now();
+            let reading = read_paste(text.as_bytes());
+            let took = start.elapsed();
+            assert!(reading.lines > 100);
+            assert!(took.as_secs_f64() < 10.0, "{part:?} took {took:?} for 256 KiB");
+        }
+    }
+}
