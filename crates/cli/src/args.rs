@@ -4,6 +4,7 @@ mod advise;
 mod analysis;
 mod health;
 mod messages;
+mod placement;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub(crate) use analysis::{
 };
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
+pub(crate) use placement::{Launcher, PlaceArgs, WhereArgs};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -57,6 +59,9 @@ pub(crate) enum Command {
     Advise(AdviseArgs),
     /// Give each rank of a job its GPU, cores and network adapter, and the launcher's line that sets it.
     Place(PlaceArgs),
+    /// Show where the ranks of a job run: CPUs, memory, GPU and network adapter of each, and what is wrong
+    /// with it; under srun, mpirun or flux run.
+    Where(WhereArgs),
     /// Show how long a run would take, its cases, and what would be skipped and why; touches no device.
     Plan(PlanArgs),
     /// List the suites: what each measures, with how many cases here, and for how long.
@@ -609,47 +614,6 @@ pub(crate) struct TopoArgs {
     pub(crate) color: ColourChoice,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
-}
-
-/// Which ranks to place, and for which launcher.
-#[derive(Debug, Clone, Parser)]
-pub(crate) struct PlaceArgs {
-    /// Ranks on a node; without it one for each GPU.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) ranks: Option<u32>,
-    /// Print the wrapper script and the line of this launcher instead of a table.
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<Launcher>,
-    /// Leave out the first core behind each last-level cache, where the centre reserves it and this
-    /// process may use it all the same.
-    #[arg(long)]
-    pub(crate) skip_first_core: bool,
-    /// Give a rank every hardware thread of its cores.
-    #[arg(long)]
-    pub(crate) hardware_threads: bool,
-    /// Read the node from a file instead, as `pathline topo` does.
-    #[arg(long, value_name = "PATH", conflicts_with = "machine")]
-    pub(crate) from: Option<PathBuf>,
-    /// Place on a simulated machine.
-    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
-    pub(crate) machine: Option<String>,
-    #[command(flatten)]
-    pub(crate) timeout: TimeoutArgs,
-}
-
-/// The launcher of a placement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Launcher {
-    /// srun of Slurm.
-    Slurm,
-    /// mpirun of Open MPI.
-    Openmpi,
-    /// mpiexec of MPICH.
-    Mpich,
-    /// flux run.
-    Flux,
-    /// The wrapper script alone.
-    Env,
 }
 
 /// What to list.

@@ -27,3 +27,4 @@ pub use cpus::restrict_to_share;
 pub use credentials::{PeerCredentials, peer_credentials};
 pub use live_host::{FindRegistrar, LiveHost};
 pub use machine_load::own_processes;
+pub use page_domains::first_touch_domains;

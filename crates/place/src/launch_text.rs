@@ -55,7 +55,11 @@ pub fn launch_text(topology: &Topology, plan: &PlacementPlan, launcher: Launcher
         if let Some(gpu) = place.gpu {
             text += &format!(" gpu={gpu}");
         }
-        text += " ;;\n";
+        text += " ;;";
+        // For `pathline where --plan`: numbers of GPUs differ between runtimes, addresses do not.
+        let pci = topology.gpus.iter().find(|gpu| Some(gpu.index) == place.gpu).map(|gpu| &gpu.pci);
+        text += &pci.filter(|p| !p.is_empty()).map(|p| format!(" # {p}")).unwrap_or_default();
+        text += "\n";
     }
     text += "*) echo \"$0: no place for rank '$rank' of this node\" >&2; exit 64 ;;\nesac\n";
     if plan.ranks.iter().any(|place| place.gpu.is_some()) {

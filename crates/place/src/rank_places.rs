@@ -207,7 +207,11 @@ fn threads_of(cores: &[CpuSet], all: bool) -> CpuSet {
 }
 
 /// The adapter that the topology names as nearest to the GPU; else one of the same NUMA domain.
-fn nearest_nic<'t>(nics: &'t [Nic], gpu: Option<&Gpu>, numa: Option<u32>) -> Option<&'t Nic> {
+pub(crate) fn nearest_nic<'t>(
+    nics: &'t [Nic],
+    gpu: Option<&Gpu>,
+    numa: Option<u32>,
+) -> Option<&'t Nic> {
     let near_gpu = gpu.and_then(|gpu| nics.iter().find(|nic| nic.near_gpu == Some(gpu.index)));
     let of_package = || {
         let package = gpu.and_then(|gpu| gpu.numa).or(numa)?;

@@ -35,11 +35,13 @@ pub use leftovers::{CleanupNote, StoreCleanup};
 pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of_free};
 pub use origins::{ModelVariants, OriginExecutor};
 pub use probe::{
-    AdapterAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeError,
-    ProbeLimits, RuntimeAnswer, ask, ask_and_show, serve_probe,
+    AdapterAnswer, DevicesAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer,
+    ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show, serve_probe,
 };
 pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
-pub use ranks::{MeetingPlace, RankJob, RankKeeper, joined, keep, keep_launched, serve_rank};
+pub use ranks::{
+    JobSites, MeetingPlace, RankJob, RankKeeper, job_sites, joined, keep, keep_launched, serve_rank,
+};
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
 pub use trials::{CaseTrials, CommandTrials, MetricReader};

@@ -171,6 +171,13 @@ impl LineLink {
         let _ = self.stream.shutdown();
     }
 
+    /// Lets `listen` return after this long without a byte.
+    pub(crate) fn set_listen_timeout(&self, timeout: Duration) -> io::Result<()> {
+        // No time at all would mean no limit.
+        let timeout = Some(timeout.max(Duration::from_millis(1)));
+        self.stream.set_timeouts(timeout, Some(SEND_TIMEOUT))
+    }
+
     /// Gives up sending after this long.
     pub(crate) fn set_send_timeout(&self, timeout: Duration) -> io::Result<()> {
         // No time at all would mean no limit.

@@ -125,6 +125,7 @@ const CRATES: &[Crate] = &[
             "health",
             "advise",
             "stats",
+            "place",
         ],
         tests_use: &[],
         unsafe_in: &[],

@@ -12,6 +12,7 @@ mod machines;
 mod place;
 mod plan;
 mod predict;
+mod rank_sites;
 mod repeat;
 mod report;
 mod resume;
@@ -80,6 +81,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Topo(args)) => topo::run(&args),
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Place(args)) => place::run(&args),
+        Some(Command::Where(args)) => rank_sites::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Suites(args)) => suites::run(&args),
         Some(Command::Case(args)) => case::run(&args),

@@ -24,6 +24,7 @@ mod origins;
 mod place;
 mod predict;
 mod rank_files;
+mod rank_sites;
 mod ranks;
 mod repeats;
 mod run_files;

@@ -6,15 +6,15 @@ use anyhow::{Result, anyhow};
 use pathline_dylib::{Announcement, announce, set_announcement_hook};
 use pathline_gpu::{chosen_family, compilers, management, other_runtimes, runtime};
 use pathline_hal::{Machine, conformance};
-use pathline_schema::{GpuFacts, GpuState, Topology};
+use pathline_schema::{GpuFacts, GpuState, Topology, WorldKind};
 use pathline_storage::direct_library;
 use pathline_transport::{mpi_library, rdma_library, ucx_library};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::Serialize;
 
 use super::{
-    AdapterAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer, ProbeMessage,
-    RuntimeAnswer,
+    AdapterAnswer, DevicesAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer,
+    ProbeMessage, RuntimeAnswer,
 };
 use crate::choice::LibraryChoice;
 use crate::device_memory;
@@ -72,6 +72,12 @@ pub fn serve_probe(
         LibraryProbe::DeviceMemory => answer(&device_memory::describe(libraries.device_memory, 1)),
         LibraryProbe::Machine => answer(&machine(libraries, false, describe_gpu)?),
         LibraryProbe::Conformance => answer(&machine(libraries, true, describe_gpu)?),
+        LibraryProbe::Devices => {
+            let host = HostMachine { libraries: libraries.clone(), ..HostMachine::default() };
+            let OpenMachine { machine, without } = host.open();
+            let simulated = machine.world != WorldKind::Real;
+            answer(&DevicesAnswer { topology: machine.topology, without, simulated })
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pathline_dylib::{LibraryReport, TriedPlace};
+use pathline_schema::Topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,8 @@ pub enum LibraryProbe {
     Machine,
     /// The same, and the checks that every machine must pass.
     Conformance,
+    /// This host with the GPUs that its runtime lists: a [`DevicesAnswer`].
+    Devices,
 }
 
 /// NVML, and what discovery gets from it.
@@ -106,6 +109,17 @@ pub struct HostAnswer {
     pub without: Option<String>,
     /// Whether a check failed.
     pub failed: bool,
+}
+
+/// This host as a process sees it that opens the GPU runtime.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DevicesAnswer {
+    /// The topology: listed GPUs in the runtime's order, the others of the bus as hidden.
+    pub topology: Topology,
+    /// Why the runtime lists no GPU.
+    pub without: Option<String>,
+    /// Whether the runtime's libraries are stand-ins.
+    pub simulated: bool,
 }
 
 /// A message of a child.
@@ -186,7 +200,7 @@ impl fmt::Display for ProbeError {
 
 impl LibraryProbe {
     /// Every probe, with its name on the command line of the child.
-    const NAMES: [(Self, &str); 12] = [
+    const NAMES: [(Self, &str); 13] = [
         (Self::Mpi, "mpi"),
         (Self::Ucx, "ucx"),
         (Self::Management, "management"),
@@ -199,6 +213,7 @@ impl LibraryProbe {
         (Self::DeviceMemory, "device-memory"),
         (Self::Machine, "machine"),
         (Self::Conformance, "conformance"),
+        (Self::Devices, "devices"),
     ];
 
     fn name(self) -> &'static str {

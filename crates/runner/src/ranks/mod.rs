@@ -15,9 +15,11 @@ mod processes;
 mod protocol;
 mod secret;
 mod side;
+mod sites;
 
 pub use job::{MeetingPlace, RankJob, joined};
 pub use keeper::{RankKeeper, keep};
 pub use launcher_process::keep_launched;
 pub(crate) use processes::RankProcesses;
 pub use side::serve_rank;
+pub use sites::{JobSites, job_sites};

@@ -1,0 +1,81 @@
+//! Arguments of the commands about where ranks run.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::{LibraryArgs, TimeoutArgs};
+use crate::known_name::KnownName;
+
+/// Which ranks to place, and for which launcher.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct PlaceArgs {
+    /// Ranks on a node; without it one for each GPU.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) ranks: Option<u32>,
+    /// Print the wrapper script and the line of this launcher instead of a table.
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Launcher>,
+    /// Leave out the first core behind each last-level cache, where the centre reserves it and this
+    /// process may use it all the same.
+    #[arg(long)]
+    pub(crate) skip_first_core: bool,
+    /// Give a rank every hardware thread of its cores.
+    #[arg(long)]
+    pub(crate) hardware_threads: bool,
+    /// Read the node from a file instead, as `pathline topo` does.
+    #[arg(long, value_name = "PATH", conflicts_with = "machine")]
+    pub(crate) from: Option<PathBuf>,
+    /// Place on a simulated machine.
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) machine: Option<String>,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
+}
+
+/// The launcher of a placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Launcher {
+    /// srun of Slurm.
+    Slurm,
+    /// mpirun of Open MPI.
+    Openmpi,
+    /// mpiexec of MPICH.
+    Mpich,
+    /// flux run.
+    Flux,
+    /// The wrapper script alone.
+    Env,
+}
+
+/// Which ranks to show.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    after_help = "Exit codes: 0 fine; 1 the plan is not met, or with --check anything was found; 2 \
+                        unusable arguments or files; 3 the ranks could not meet."
+)]
+pub(crate) struct WhereArgs {
+    /// Compare with the script that `pathline place --format` wrote for this job.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 1 if anything is wrong.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Show a simulated machine with its ranks where `pathline place` puts them, or where --plan does.
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) machine: Option<String>,
+    /// Ranks on the simulated machine; without it one for each GPU.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4096),
+        requires = "machine")]
+    pub(crate) ranks: Option<u32>,
+    /// Where ranks of several hosts meet, as for `pathline run`.
+    #[arg(long, value_name = "HOST:PORT", env = "PATHLINE_RENDEZVOUS")]
+    pub(crate) rendezvous: Option<String>,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
+}
