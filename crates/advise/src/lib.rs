@@ -19,7 +19,7 @@ pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,
 };
-pub use questions::{questions, usual_subjects};
+pub use questions::{questions, usual_file_subjects, usual_subjects};
 pub use review::{is_setting, not_reviewed, review};
 pub use search::{AdviceLimits, AdviceStep, TrialRunner, advise};
 pub use text::answers_text;

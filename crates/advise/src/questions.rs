@@ -2,8 +2,8 @@
 //! what it could do instead.
 
 use pathline_schema::{
-    Bytes, Case, CopyAgent, Flow, GpuCaps, KernelOp, KernelVariant, MemKind, MessageOp, Mover,
-    Place, Rank, Topology, Transport, UcxSetting, Unit,
+    Bytes, Case, CopyAgent, Flow, GpuCaps, IoEngine, IoSpec, KernelOp, KernelVariant, MemKind,
+    MessageOp, Mover, Place, Rank, Topology, Transport, UcxSetting, Unit,
 };
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
@@ -47,6 +47,20 @@ pub fn usual_subjects(topology: &Topology, peers: &[u32], ranks: u32) -> Vec<Cas
         subjects.extend(SIZES.iter().filter_map(|&bytes| text(bytes).parse().ok()));
     }
     subjects
+}
+
+/// Reads of files that are asked about where a user names none: 4 KiB at random and 1 MiB in sequence, past
+/// the page cache, one at a time.
+pub fn usual_file_subjects(stores: u32, numa: u32, span: Bytes) -> Vec<Case> {
+    let text = |store: u32, order: &str, bytes: Bytes| {
+        format!(
+            "r0.store{store}.file > r0.numa{numa}.paged by \
+             sync@numa{numa}[{order},direct,shared,{span},q1,n1,t1] x {bytes}"
+        )
+    };
+    let kinds = [("rand-read", Bytes::kib(4)), ("seq-read", Bytes::mib(1))];
+    let all = (0..stores).flat_map(|store| kinds.map(|(order, bytes)| text(store, order, bytes)));
+    all.filter_map(|text| text.parse().ok()).collect()
 }
 
 /// The question that each transfer raises. A transfer without alternatives raises none, and two with
@@ -159,6 +173,10 @@ impl QuestionMaker<'_> {
                     src.unit, dst.unit
                 );
                 (ends, self.compute(copy, gpu))
+            }
+            (_, _, Mover::Io { at, io }, []) => {
+                let order = format!("{}-{}", io.order, io.op);
+                (format!("{order} of files, {a} to {b}"), self.files(flow, at, &io))
             }
             (_, _, Mover::Wire { wire, .. }, []) => {
                 let (from, to) = (src.rank.0, dst.rank.0);
@@ -299,6 +317,41 @@ impl QuestionMaker<'_> {
         )]
     }
 
+    /// More in flight, by other calls and by more workers.
+    fn files(&self, flow: &Flow, at: Unit, io: &IoSpec) -> Vec<OtherCase> {
+        // By as little as possible: depth costs memory, workers cost cores.
+        let depths = [(IoEngine::Uring, 8, 1), (IoEngine::Uring, 32, 8), (IoEngine::Aio, 32, 8)];
+        let cores = self.topology.numa.iter().find(|n| Some(n.id) == at.numa());
+        let cores = cores.map_or(1, |domain| domain.cpus.len() as u32).max(1);
+        let mut threads = vec![1, 2, 4, 8];
+        threads.retain(|&threads| threads <= cores && threads >= io.threads);
+        let mut all = Vec::new();
+        for &workers in &threads {
+            let plain = (io.engine, io.depth, io.batch);
+            for (engine, depth, batch) in depths.into_iter().chain([plain]) {
+                let slots = IoSpec { engine, depth, batch, threads: workers, ..*io };
+                let other = Flow { by: Mover::Io { at, io: slots }, ..*flow };
+                let many =
+                    if workers == 1 { String::new() } else { format!(", {workers} threads") };
+                let call = engine_call(engine);
+                all.push(OtherCase::new(
+                    format!("{engine}, depth {depth}{many}"),
+                    self.with(other),
+                    format!("Keep {depth} I/Os in flight with {call}{many}"),
+                    match workers {
+                        1 => format!(
+                            "{} of buffers",
+                            Bytes(flow.bytes.0 * u64::from(depth)).rounded()
+                        ),
+                        n => format!("{n} cores while it waits"),
+                    },
+                ));
+            }
+        }
+        all.retain(|other| other.case != *self.case);
+        all
+    }
+
     /// The other agent of copies, and the settings of UCX that act on such messages.
     fn messages(&self, flow: &Flow, wire: &MessageOp) -> Vec<OtherCase> {
         let Mover::Wire { at, .. } = flow.by else { return Vec::new() };
@@ -335,6 +388,16 @@ impl QuestionMaker<'_> {
             }
         }
         all
+    }
+}
+
+/// How programs call an engine.
+fn engine_call(engine: IoEngine) -> &'static str {
+    match engine {
+        IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => "io_uring",
+        IoEngine::Aio => "libaio (io_submit)",
+        IoEngine::Gds => "GPU direct",
+        _ => "pread and pwrite",
     }
 }
 
@@ -375,6 +438,19 @@ mod tests {
             scopes.iter().flat_map(|s| &s.choices).map(|c| c.arm.label.as_str()).collect();
         assert!(labels.contains(&"copy kernel at gpu1"), "{labels:?}");
         assert!(!labels.iter().any(|label| label.contains("blit")), "{labels:?}");
+    }
+
+    #[test]
+    fn files_are_asked_for_depth_and_workers_that_there_are_cores_for() {
+        let mut topology = node("amd");
+        topology.numa = vec![pathline_schema::NumaDomain { id: 3, ..Default::default() }];
+        let subjects = usual_file_subjects(1, 3, Bytes::mib(64));
+        assert_eq!(subjects.len(), 2);
+        let scopes = questions(&topology, &subjects);
+        let labels: Vec<&str> = scopes[0].choices.iter().map(|c| c.arm.label.as_str()).collect();
+        // One worker, since the domain states no cores; the default itself is no choice.
+        assert_eq!(labels, ["uring, depth 8", "uring, depth 32", "aio, depth 32"]);
+        assert_eq!(scopes[1].subject, "seq-read of files, store0 to numa3, 1MiB");
     }
 
     #[test]

@@ -88,7 +88,12 @@ const CRATES: &[Crate] = &[
     Crate { name: "advise", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "place", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "reason", uses: &["schema", "flow", "message", "paste"], tests_use: &[], unsafe_in: &[] },
+    Crate {
+        name: "reason",
+        uses: &["schema", "flow", "message", "paste"],
+        tests_use: &[],
+        unsafe_in: &[],
+    },
     Crate {
         name: "findings",
         uses: &["schema", "stats", "flow", "message", "published", "explain", "health"],

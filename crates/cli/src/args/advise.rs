@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use pathline_schema::Case;
+use pathline_schema::{Bytes, Case};
 
 use super::health::{duration, percent};
 use super::{CASES, FILES, LibraryArgs, OUTPUT, PROCESSES, TIME};
@@ -23,6 +23,12 @@ pub(crate) struct AdviseArgs {
     #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES,
         help_heading = CASES)]
     pub(crate) machine: Option<String>,
+    /// Ask about reads of files in this folder too; repeatable.
+    #[arg(long, value_name = "DIR", conflicts_with = "machine", help_heading = FILES)]
+    pub(crate) store: Vec<PathBuf>,
+    /// Size of each file of --store; by default 1 GiB, and at most a quarter of what is free.
+    #[arg(long, value_name = "SIZE", requires = "store", help_heading = FILES)]
+    pub(crate) span: Option<Bytes>,
     /// Say of variables that are set whether they gain anything, instead of looking for others.
     ///
     /// Without names all that GPU runtimes, MPI, NCCL, RCCL and UCX read. What is known to be void, slow

@@ -11,7 +11,7 @@ use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
     AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, SettingScope, TrialArm, TrialRunner,
     advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
-    script_settings, usual_subjects,
+    script_settings, usual_file_subjects, usual_subjects,
 };
 use pathline_bench::{Executor, LocalExecutor, MachineInfo, RunPlan, TimerScope};
 use pathline_runner::{
@@ -298,12 +298,17 @@ impl AdviceRun<'_> {
         }
     }
 
+    fn stores(&self) -> StorePlaces {
+        let AdviseArgs { store, span, .. } = self.args;
+        StorePlaces { paths: store.clone(), span: *span, overwrite: false }
+    }
+
     fn request(&self) -> Result<RunRequest> {
         let args = self.args;
         let machine = match &args.machine {
             Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
             None => {
-                let stores = StorePlaces::default();
+                let stores = self.stores();
                 MachineChoice::Host(HostMachine { libraries: args.libraries.choice(), stores })
             }
         };
@@ -338,7 +343,11 @@ impl AdviceRun<'_> {
         let named = !self.args.subject.is_empty();
         let subjects = match named {
             true => self.args.subject.clone(),
-            false => usual_subjects(topology, &peers(about), ranks),
+            false => {
+                let mut all = usual_subjects(topology, &peers(about), ranks);
+                all.extend(file_subjects(about));
+                all
+            }
         };
         let mut scopes = questions(topology, &subjects);
         if self.args.review.is_some() && scopes.is_empty() {
@@ -393,6 +402,13 @@ fn settings(words: &str) -> Result<ArmEnv> {
         bail!("--set: expected NAME=VALUE");
     }
     Ok(env)
+}
+
+/// Reads of the files of each store, from the first NUMA domain with cores.
+fn file_subjects(about: &MachineInfo) -> Vec<Case> {
+    let Some(span) = about.stores.iter().map(|store| store.span).min() else { return Vec::new() };
+    let numa = about.topology.numa.iter().find(|domain| !domain.cpus.is_empty());
+    usual_file_subjects(about.stores.len() as u32, numa.map_or(0, |domain| domain.id), span)
 }
 
 /// One peer of the first GPU for each kind of path between them: those that suite sweep takes.
