@@ -184,6 +184,11 @@ impl AdviceSession<'_> {
             let why = first.ignored.clone().unwrap_or_default();
             return selected.answered(AdviceVerdict::Ignored, why);
         }
+        if let [only] = tried.as_slice() {
+            // Nothing to select from: its proof says at once whether it gains.
+            selected.worthy = vec![only.choice];
+            return selected;
+        }
         let begun = self.runner.elapsed();
         let share = SCREEN_SHARE * self.limits.budget / scopes.max(1) as f64;
         for block in 0..SCREEN_BLOCKS {
@@ -327,8 +332,14 @@ impl AdviceSession<'_> {
         let [Ok(baseline), Ok(null), Ok(cost)] = costs.as_slice() else {
             let why = costs.iter().find_map(|cost| cost.as_ref().err());
             let why = why.map_or("it was not measured", String::as_str);
-            let why = format!("{} failed during its proof: {why}", choice.arm.label);
-            scope.answer = Some((AdviceVerdict::Withdrawn, why));
+            // One that never ran was not found to gain by anyone.
+            scope.answer = Some(match proof.blocks() {
+                0 => (AdviceVerdict::Unclear, format!("it cannot be measured: {why}")),
+                _ => {
+                    let why = format!("{} failed during its proof: {why}", choice.arm.label);
+                    (AdviceVerdict::Withdrawn, why)
+                }
+            });
             return;
         };
         proof.add(TrialBlock { baseline: *baseline, null: *null, choice: *cost });

@@ -29,6 +29,8 @@ use crate::say::{self, out, outln};
 /// Names of the files of --emit.
 const JSON: &str = "advice.json";
 const ENV: &str = "advice.env";
+/// Largest probability that --check confirms anything falsely.
+const AGAIN_LEVEL: f64 = 0.05;
 /// The most bytes of such a file.
 const MAX_FILE: u64 = 16 << 20;
 
@@ -102,6 +104,9 @@ impl AdviceRun<'_> {
     fn limits(&self) -> AdviceLimits {
         let AdviseArgs { budget, min_gain, seed, .. } = self.args;
         let usual = AdviceLimits::default();
+        // What was proven once needs less evidence to hold again.
+        let level = if self.earlier.is_some() { AGAIN_LEVEL } else { usual.level };
+        let usual = AdviceLimits { level, ..usual };
         AdviceLimits { budget: budget.as_secs_f64(), min_gain: *min_gain, seed: *seed, ..usual }
     }
 
