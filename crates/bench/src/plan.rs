@@ -14,7 +14,7 @@ use crate::needs::{is_blocking, needs, needs_driver, page_faults};
 use crate::no_match;
 use crate::rank_files;
 use crate::scope::PlanScope;
-use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander, usual_copies};
+use crate::suites::{PROBE_BUDGET, SUITES, SuiteSpec, between, bystander, default_host_cases};
 
 /// Maximum cases sampled in turn. More would delay the first figure of a group too much.
 const GROUP: usize = 16;
@@ -60,17 +60,11 @@ impl RunPlan {
         let mut entries: Vec<PlannedCase> = Vec::new();
         let mut at: BTreeMap<Case, usize> = BTreeMap::new();
         let mut used = vec![false; patterns.len()];
-        // Without a suite, the host is measured with the instructions that programs use.
+        // Without a suite, the host has the cases that a report needs.
         let by_default = suites.is_empty() && patterns.is_empty();
-        let usual = usual_copies(scope.topology);
-        let is_usual = |case: &Case| {
-            case.timed.iter().all(|flow| match flow.by {
-                Mover::Cpu { work, .. } => work.op != CpuOp::Copy || usual.contains(&work.how),
-                _ => true,
-            })
-        };
+        let in_default_run = default_host_cases(scope.topology);
         for (suite, case) in listed {
-            if by_default && suite.id == SuiteId::Host && !is_usual(&case) {
+            if by_default && suite.id == SuiteId::Host && !in_default_run(&case) {
                 continue;
             }
             // What a model lacks is no part of its plan; a pasted case says so when it is tried.

@@ -20,7 +20,7 @@ mod storage_grid;
 
 use crate::scope::{PlanScope, RandomDraw};
 pub(crate) use contention::queue;
-pub(crate) use host::usual_copies;
+pub(crate) use host::default_cases as default_host_cases;
 use host::{copies, host, ladder, streaming, threads_of, widest};
 use pathline_flow::routes::RouteTable;
 use pathline_schema::{
@@ -340,7 +340,8 @@ pub const SUITES: &[SuiteSpec] = &[
     },
 ];
 
-/// Maximum GPUs with which the host's own suite, which takes a minute, fits into a run of 180 s.
+/// Maximum GPUs with which a run without `--suite` measures the host's loops, too: 20 s a socket, where four
+/// GPUs take about a minute.
 const MAX_GPUS_WITH_HOST: usize = 4;
 
 /// A model's CPU loops only repeat its description: they run on request.

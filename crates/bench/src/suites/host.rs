@@ -1,6 +1,6 @@
 //! Suite host: CPU threads, caches and memory.
 
-use pathline_schema::{Bytes, Case, CpuHow, CpuOp, MemKind, NumaDomain, Topology};
+use pathline_schema::{Bytes, Case, CpuHow, CpuOp, MemKind, Mover, NumaDomain, Topology, Unit};
 
 use super::payloads::host_bulk;
 use super::{coarse_first, cpu, numa, sizes};
@@ -75,9 +75,54 @@ pub(super) fn streaming(simd: CpuHow) -> Option<CpuHow> {
 }
 
 /// Copies that programs use: the C library's, and the widest loads and stores, ordinary and streaming.
-pub(crate) fn usual_copies(topology: &Topology) -> Vec<CpuHow> {
+fn usual_copies(topology: &Topology) -> Vec<CpuHow> {
     let simd = widest(topology);
     [CpuHow::Memcpy, simd].into_iter().chain(streaming(simd)).collect()
+}
+
+/// Which cases of the suite a run without `--suite` measures: about 75 on a socket of 32 CPUs, each of
+/// which takes its time budget on a machine that is not quiet. Every case is one of the suite, so the two
+/// can be compared.
+///
+/// Load latency has every size up to the payload past the caches. Copies and reads have every second size
+/// and that payload; writes and triads the first of these sizes and that payload. Nothing is larger: one
+/// thread copies a GiB in 0.1 s, so that its time budget gives too few samples for an interval. Of other
+/// NUMA domains, and between domains, there is what the matrices of domains show.
+pub(crate) fn default_cases(topology: &Topology) -> impl Fn(&Case) -> bool {
+    let (simd, bulk) = (widest(topology), host_bulk(topology));
+    let usual = usual_copies(topology);
+    let home = topology.numa.iter().find(|d| !d.cpus.is_empty()).map(|d| Unit::Numa(d.id));
+    let all = sizes(Bytes::kib(4), bulk);
+    // A size close to the payload past the caches would only repeat it.
+    let below = |bytes: &Bytes| bytes.0 <= bulk.0 / 4;
+    let curve: Vec<Bytes> = all.iter().skip(1).step_by(2).copied().filter(below).collect();
+    let most = topology.numa.iter().map(|d| (Unit::Numa(d.id), threads_of(topology, d.id)));
+    let most: Vec<(Unit, u32)> = most.collect();
+    move |case: &Case| {
+        case.timed.iter().all(|flow| {
+            let Mover::Cpu { at, work, threads } = flow.by else { return false };
+            let at_home = Some(at) == home
+                && [flow.src, flow.dst].iter().all(|p| p.mem == MemKind::Reg || p.unit == at);
+            match work.op {
+                CpuOp::Touch => at_home,
+                CpuOp::Chase => flow.bytes <= bulk,
+                _ if flow.bytes > bulk => false,
+                _ if !at_home => {
+                    let of_matrices = match work.op {
+                        CpuOp::Copy => work.how == CpuHow::Memcpy,
+                        CpuOp::Read | CpuOp::Write => work.how == simd,
+                        _ => false,
+                    };
+                    of_matrices && most.contains(&(at, threads))
+                }
+                CpuOp::Copy if !usual.contains(&work.how) => false,
+                CpuOp::Copy | CpuOp::Read => flow.bytes == bulk || curve.contains(&flow.bytes),
+                CpuOp::Write | CpuOp::Triad => {
+                    flow.bytes == bulk || (work.how == simd && curve.first() == Some(&flow.bytes))
+                }
+            }
+        })
+    }
 }
 
 /// 1, 2, 4 ... and all.
@@ -148,4 +193,113 @@ fn host_pair(topology: &Topology, memory: u32, cores: u32, threads: u32, cases: 
     }
     let chase = cpu(cores, CpuOp::Chase, CpuHow::Plain, 1);
     cases.push(Case::single(far, regs, chase, bulk));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use pathline_schema::{CacheGroup, Flow, HostInfo};
+
+    use super::*;
+
+    /// Domains of 32 CPUs with AVX-512 and a last cache of `mib` MiB.
+    fn topology(domains: u32, mib: u64) -> Topology {
+        let cpus = |id: u32| format!("{}-{}", id * 32, id * 32 + 31).parse().unwrap();
+        let cache = |id: u32| CacheGroup {
+            level: 3,
+            kind: "Unified".to_owned(),
+            size: Bytes::mib(mib),
+            line: 64,
+            cpus: cpus(id),
+        };
+        let features = ["avx2", "avx512f", "erms"].map(str::to_owned).to_vec();
+        Topology {
+            host: HostInfo { arch: "x86_64".to_owned(), features, ..HostInfo::default() },
+            caches: (0..domains).map(cache).collect(),
+            numa: (0..domains)
+                .map(|id| NumaDomain { id, cpus: cpus(id), ..NumaDomain::default() })
+                .collect(),
+            ..Topology::default()
+        }
+    }
+
+    fn chosen(topology: &Topology) -> Vec<Flow> {
+        let is_chosen = default_cases(topology);
+        host(topology).into_iter().filter(is_chosen).map(|case| case.timed[0]).collect()
+    }
+
+    /// 0.25 s a case: 80 cases take 20 s.
+    #[test]
+    fn a_default_run_spends_twenty_seconds_on_a_socket() {
+        for cache in [32, 260] {
+            let topology = topology(1, cache);
+            let flows = chosen(&topology);
+            assert!((60..=80).contains(&flows.len()), "{}", flows.len());
+            assert!(flows.len() * 3 < host(&topology).len(), "{}", host(&topology).len());
+            assert_eq!(flows.iter().map(|f| f.bytes).max(), Some(host_bulk(&topology)));
+        }
+        let two = topology(2, 32);
+        assert!(chosen(&two).len() <= 90, "{}", chosen(&two).len());
+    }
+
+    /// Figures of the report: latency by size, copies of three kinds by size and number of threads, a ladder
+    /// of threads, reads, writes and triads past the caches, first touch.
+    #[test]
+    fn a_default_run_has_what_each_figure_shows() {
+        let topology = topology(1, 32);
+        let flows = chosen(&topology);
+        let bulk = host_bulk(&topology);
+        let sizes = |op: CpuOp, how: Option<CpuHow>, threads: u32| {
+            let of = |f: &&Flow| match f.by {
+                Mover::Cpu { work, threads: t, .. } => {
+                    work.op == op && how.is_none_or(|how| how == work.how) && t == threads
+                }
+                _ => false,
+            };
+            flows.iter().filter(of).map(|f| f.bytes).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(sizes(CpuOp::Chase, None, 1).len(), 9);
+        for how in [CpuHow::Memcpy, CpuHow::Avx512, CpuHow::Avx512Nt] {
+            for threads in [1, 32] {
+                let sizes = sizes(CpuOp::Copy, Some(how), threads);
+                let curve = [Bytes::kib(16), Bytes::kib(256), Bytes::mib(4), Bytes::mib(64), bulk];
+                assert_eq!(sizes, BTreeSet::from(curve), "{how} {threads}");
+            }
+        }
+        assert!(sizes(CpuOp::Copy, Some(CpuHow::Movsb), 1).is_empty());
+        for op in [CpuOp::Copy, CpuOp::Read] {
+            for threads in [2, 4, 8, 16] {
+                assert_eq!(sizes(op, None, threads), BTreeSet::from([bulk]), "{op} {threads}");
+            }
+        }
+        for op in [CpuOp::Write, CpuOp::Triad] {
+            for how in [CpuHow::Avx512, CpuHow::Avx512Nt] {
+                for threads in [1, 32] {
+                    assert!(sizes(op, Some(how), threads).contains(&bulk), "{op} {how}");
+                }
+            }
+            assert_eq!(sizes(op, Some(CpuHow::Avx512), 1).len(), 2);
+        }
+        assert_eq!(sizes(CpuOp::Touch, None, 1).len(), 1);
+    }
+
+    /// The matrices of domains have reads, writes and load latency in each of their 16 cells.
+    #[test]
+    fn a_default_run_has_every_pair_of_domains() {
+        let topology = topology(4, 32);
+        for op in [CpuOp::Read, CpuOp::Write, CpuOp::Chase] {
+            let cells: BTreeSet<(Unit, Unit)> = chosen(&topology)
+                .iter()
+                .filter_map(|flow| match flow.by {
+                    Mover::Cpu { at, work, .. } if work.op == op => {
+                        let memory = if op == CpuOp::Write { flow.dst } else { flow.src };
+                        Some((memory.unit, at))
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(cells.len(), 16, "{op}");
+        }
+    }
 }
