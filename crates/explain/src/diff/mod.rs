@@ -36,19 +36,27 @@ pub enum DiffError {
     },
     /// No case has a result on both sides.
     #[error(
-        "no case has a figure in the runs before and after ({before} before, {after} after): give runs of the same suites; `pathline report RUN` lists what a run has"
+        "no case has a figure in the runs before and after ({before} before, {after} after){}: give runs of the same suites; `pathline report RUN` lists what a run has",
+        unlike_text(unlike)
     )]
     NoCommonCase {
         /// Cases with a figure before.
         before: usize,
         /// Cases with a figure after.
         after: usize,
+        /// Differences between hosts, GPUs, versions and settings: name, before, after.
+        unlike: Vec<(String, String, String)>,
     },
     /// A side has no run.
     #[error(
         "there is no run to compare: name runs before and runs after, `pathline diff BEFORE... -- AFTER...`"
     )]
     NoRun,
+}
+
+/// `; host differs: 'n1' and 'n2'`, for each difference.
+fn unlike_text(unlike: &[(String, String, String)]) -> String {
+    unlike.iter().map(|(name, a, b)| format!("; {name} differs: '{a}' and '{b}'")).collect()
 }
 
 /// Change of a case.
@@ -130,7 +138,9 @@ pub struct DiffRow {
     pub visible: f64,
     /// Conclusion.
     pub change: CaseChange,
-    /// Reason if one side has no result.
+    /// Whether other programs disturbed the result of a side, so that no change is concluded from it.
+    pub disturbed: bool,
+    /// Reason if one side has no result, or is disturbed.
     pub why: String,
 }
 
@@ -243,9 +253,11 @@ pub fn diff_runs(
     // Rejected results are named, which is more informative than an empty comparison.
     let rejects = before.iter().chain(after).any(|journal| !journal.rejected.is_empty());
     if !rejects && !rows.iter().any(|row| row.a.is_some() && row.b.is_some()) {
-        return Err(DiffError::NoCommonCase { before: counts.0, after: counts.1 });
+        let unlike = identity::conditions(before, after);
+        return Err(DiffError::NoCommonCase { before: counts.0, after: counts.1, unlike });
     }
-    let p_values: Vec<f64> = found.iter().flatten().map(|c| c.p_value).collect();
+    let judgeable = rows.iter().zip(&found).filter(|(row, _)| !row.disturbed);
+    let p_values: Vec<f64> = judgeable.filter_map(|(_, c)| Some(c.as_ref()?.p_value)).collect();
     let judged = FalseDiscovery::control(&p_values, FALSE_SHARE);
     for (row, comparison) in rows.iter_mut().zip(&found) {
         judge_row(row, comparison.as_ref(), &judged);
@@ -303,6 +315,11 @@ fn judge_row(row: &mut DiffRow, comparison: Option<&RunComparison>, judged: &Fal
         _ if found.is_same() => CaseChange::Same,
         _ => CaseChange::Unclear,
     };
+    // What a busy machine adds to a time is none of the noise that the comparison allows for: it can
+    // exceed any of it, and is not random between the two sides.
+    if row.disturbed && matches!(row.change, CaseChange::Slower | CaseChange::Faster) {
+        row.change = CaseChange::Unclear;
+    }
 }
 
 /// Differences in verification, and impossible results, take precedence over times.
@@ -325,7 +342,7 @@ fn look_at_verification(row: &mut DiffRow, sides: (Option<&CaseSide>, Option<&Ca
         _ => {}
     }
     let only_before = verified(sides.0) && !verified(sides.1) && row.b.is_some();
-    if only_before && row.why.is_empty() {
+    if only_before && (row.why.is_empty() || row.disturbed) {
         row.why = "its bytes were verified in the first run only".into();
     }
 }
@@ -463,6 +480,11 @@ fn row(
             (if fails { CaseChange::Lost } else { CaseChange::Unclear }, found.filter(|_| !fails))
         }
     };
+    let reason = |side: Option<&CaseSide>, name: &str| {
+        side?.disturbed.as_ref().map(|why| format!("busy {name}: {why}"))
+    };
+    let disturbed: Vec<String> =
+        [reason(a, "before"), reason(b, "after")].into_iter().flatten().collect();
     let why = match (a, b) {
         _ if other_method => {
             "one run timed it with an empty pair of events, the other subtracted that".to_owned()
@@ -471,6 +493,7 @@ fn row(
             let all = b.runs.len() + b.failed;
             format!("it failed in {} of {all} later runs: {}", b.failed, b.why)
         }
+        _ if comparison.is_some() && !disturbed.is_empty() => disturbed.join("; "),
         _ => {
             let whys = [a, b].into_iter().flatten().map(|s| s.why);
             whys.into_iter().find(|w| !w.is_empty()).unwrap_or("").to_owned()
@@ -489,6 +512,7 @@ fn row(
         runs: (runs(a), runs(b)),
         visible: 1.0,
         change,
+        disturbed: comparison.is_some() && !disturbed.is_empty(),
         why: plain_line(&why).into_owned(),
     };
     Some((row, comparison))

@@ -6,6 +6,7 @@ use pathline_schema::{Cadence, Case, CaseOutcome, CaseTimes, FlowSeries, Journal
 use pathline_stats::RunEstimate;
 
 use crate::beyond_ceiling::beyond_ceiling;
+use crate::busy::busy_cases;
 
 /// A case on one side.
 pub(super) struct CaseSide<'a> {
@@ -22,6 +23,10 @@ pub(super) struct CaseSide<'a> {
     pub(super) beyond: Option<String>,
     /// Whether the cost of starting and timing was subtracted from its times.
     pub(super) is_difference: bool,
+    /// Why other programs disturbed its result, if they did in every run that measured it.
+    pub(super) disturbed: Option<String>,
+    /// Whether a run that measured it was not disturbed.
+    has_quiet: bool,
 }
 
 impl CaseSide<'_> {
@@ -35,7 +40,8 @@ impl CaseSide<'_> {
     }
 }
 
-/// Cases of all runs of a side by text; each repeat of a journal is a run.
+/// Cases of all runs of a side by text; each repeat of a journal is a run. Results that other programs
+/// disturbed count only if every run of the side was disturbed, and are then marked.
 pub(super) fn case_sides<'a>(journals: &[&'a Journal]) -> BTreeMap<String, CaseSide<'a>> {
     let mut sides: BTreeMap<String, CaseSide<'a>> = BTreeMap::new();
     for journal in journals {
@@ -44,8 +50,10 @@ pub(super) fn case_sides<'a>(journals: &[&'a Journal]) -> BTreeMap<String, CaseS
         } else {
             journal.repeats.iter().map(|r| r.outcomes.as_slice()).collect()
         };
+        // Of several repeats, the one that the figure shows decides.
+        let busy = busy_cases(journal);
         for outcome in runs.into_iter().flatten() {
-            add(&mut sides, outcome);
+            add(&mut sides, outcome, busy.reason(outcome.case()));
         }
         for result in beyond_ceiling(journal) {
             if let Some(side) = sides.get_mut(&result.case.to_string()) {
@@ -56,7 +64,11 @@ pub(super) fn case_sides<'a>(journals: &[&'a Journal]) -> BTreeMap<String, CaseS
     sides
 }
 
-fn add<'a>(sides: &mut BTreeMap<String, CaseSide<'a>>, outcome: &'a CaseOutcome) {
+fn add<'a>(
+    sides: &mut BTreeMap<String, CaseSide<'a>>,
+    outcome: &'a CaseOutcome,
+    disturbed: Option<&str>,
+) {
     let case = outcome.case();
     let side = sides.entry(case.to_string()).or_insert(CaseSide {
         case,
@@ -66,16 +78,26 @@ fn add<'a>(sides: &mut BTreeMap<String, CaseSide<'a>>, outcome: &'a CaseOutcome)
         verified: 0,
         beyond: None,
         is_difference: false,
+        disturbed: None,
+        has_quiet: false,
     });
     match outcome {
         CaseOutcome::Measured(measured) => {
             let times = times(case, &measured.series);
             let estimate = RunEstimate::of(&times.ns, &times.visits);
             side.is_difference |= measured.series.iter().any(|s| !s.start_ns.is_empty());
-            if estimate.is_some() {
-                side.verified += usize::from(measured.verdict == VerifyResult::Verified);
+            let Some(estimate) = estimate else { return };
+            match disturbed {
+                Some(_) if side.has_quiet => return,
+                Some(why) => side.disturbed = Some(why.to_owned()),
+                None if !side.has_quiet => {
+                    (side.has_quiet, side.disturbed) = (true, None);
+                    (side.verified, side.runs) = (0, Vec::new());
+                }
+                None => (),
             }
-            side.runs.extend(estimate);
+            side.verified += usize::from(measured.verdict == VerifyResult::Verified);
+            side.runs.push(estimate);
         }
         CaseOutcome::Skipped(skip) => side.why = &skip.why,
         CaseOutcome::Faulted(fault) => {

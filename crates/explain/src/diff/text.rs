@@ -111,6 +111,16 @@ impl RunDiff {
                 fmt::percent(self.tolerance)
             )?;
         }
+        let is_busy = |row: &&DiffRow| row.disturbed && row.change == CaseChange::Unclear;
+        let busy = self.rows.iter().filter(is_busy).count();
+        if busy > 0 {
+            writeln!(
+                f,
+                "{} of the unclear cases: other programs used the machine while they were measured; \
+                 end those, or take the whole node, and run again",
+                busy
+            )?;
+        }
         match self.one_sided() {
             Some(cases) if !all => writeln!(f, "{cases} (--all lists them)"),
             _ => Ok(()),

@@ -146,8 +146,51 @@ fn a_case_that_fails_now_and_then_is_lost() {
 #[test]
 fn runs_without_a_common_case_are_not_compared() {
     let (a, b) = (at_rate("host", CASE, 10.0), at_rate("host", &CASE.replace("64", "32"), 9.0));
-    let error = diff(&run_of(vec![a]), &run_of(vec![b]), 0.02).unwrap_err();
-    assert_eq!(error, DiffError::NoCommonCase { before: 1, after: 1 });
+    let (a, mut b) = (run_of(vec![a]), run_of(vec![b]));
+    let error = diff(&a, &b, 0.02).unwrap_err();
+    assert_eq!(error, DiffError::NoCommonCase { before: 1, after: 1, unlike: Vec::new() });
+    // Another host and another version may be the reason, so they are named.
+    b.begin.host = "n2".to_owned();
+    b.begin.version = "9.0.0".to_owned();
+    let error = diff(&a, &b, 0.02).unwrap_err().to_string();
+    let host = format!("(1 before, 1 after); host differs: '{}' and 'n2'", a.begin.host);
+    let version = format!("; version differs: '{}' and '9.0.0': give runs", a.begin.version);
+    assert!(error.contains(&host) && error.contains(&version), "{error}");
+}
+
+/// Sets the CPUs that other processes used while a case was measured.
+fn with_foreign(mut journal: Journal, foreign: f64) -> Journal {
+    journal.topology.host.allowed_cpus = "0-1".parse().unwrap();
+    for outcome in &mut journal.outcomes {
+        if let CaseOutcome::Measured(m) = outcome {
+            let readings = [("own_cpus", 1.0), ("foreign_cpus", foreign), ("stolen_cpus", 0.0)];
+            m.after.0 = readings.map(|(name, value)| (name.to_owned(), value)).into();
+        }
+    }
+    journal
+}
+
+/// A loop at half its rate next to a build is no slower loop; a quiet run on the same side decides.
+#[test]
+fn results_of_a_busy_machine_show_no_change() {
+    let at = |rate: f64| run_of(vec![at_rate("host", CASE, rate)]);
+    let (quiet, slow) = (with_foreign(at(10.0), 0.02), with_foreign(at(5.0), 0.02));
+    let busy = with_foreign(at(5.0), 1.3);
+    let first = |found: &RunDiff| (found.rows[0].change, found.rows[0].disturbed);
+    assert_eq!(first(&learnt(&quiet, &slow)), (CaseChange::Slower, false));
+    let found = learnt(&quiet, &busy);
+    assert_eq!(first(&found), (CaseChange::Unclear, true));
+    assert!(!found.is_worse() && found.judged.found == 0);
+    let why = "busy after: other processes used 1.30 of 2 CPUs";
+    assert_eq!(found.rows[0].why, why);
+    assert!(found.to_string().contains("1 of the unclear cases: other programs used"), "{found}");
+    // In any order, only the runs that were not disturbed count.
+    let options = DiffOptions { tolerance: 0.02, noise: Vec::new() };
+    for after in [[&busy, &quiet], [&quiet, &busy]] {
+        let found = diff_runs(&[&quiet], &after, &options).unwrap();
+        assert_eq!((found.rows[0].runs, found.rows[0].disturbed), ((1, 1), false));
+        assert!((found.rows[0].effect.unwrap().0 - 1.0).abs() < 0.01);
+    }
 }
 
 #[test]
