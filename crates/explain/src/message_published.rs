@@ -57,7 +57,9 @@ impl RunView<'_> {
             }
             Transport::Mpi if text.contains("UCX") => Some(MessageLibrary::Ucx { sdma }),
             Transport::Ccl if text.contains("RCCL") => Some(MessageLibrary::Rccl),
-            Transport::Ccl if text.contains("NCCL") => Some(MessageLibrary::Nccl),
+            Transport::Ccl if text.contains("NCCL") => {
+                Some(MessageLibrary::Nccl { nvls: env.nvls != Some(false) })
+            }
             _ => None,
         }
     }

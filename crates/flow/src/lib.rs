@@ -48,7 +48,8 @@ pub use path::IoParts;
 pub use runtime_env::RuntimeEnv;
 pub use sensitivity::{ConstantEffect, DescVariants, FigureValues, find_effects};
 pub use software::{
-    CclModel, Ll128Cost, MessageSoftware, MpiModel, NetworkCost, ProtocolTable, SharedMemoryCost,
+    CclModel, Ll128Cost, MessageSoftware, MpiModel, NetworkCost, NvlsCost, ProtocolTable,
+    SharedMemoryCost,
 };
 pub use solve::{
     ClosedQueue, ConcurrentRun, FlowDemand, FlowEnd, FlowSet, Limiter, LiveFlow, LiveFlows,

@@ -9,6 +9,8 @@ pub struct RuntimeEnv {
     pub sdma: Option<bool>,
     /// `HSA_ENABLE_PEER_SDMA`; unset means 1.
     pub peer_sdma: Option<bool>,
+    /// `NCCL_NVLS_ENABLE`: whether NCCL lets switches reduce; unset is on.
+    pub nvls: Option<bool>,
     /// `HSA_XNACK`; unset means that each case gets the value it needs.
     pub xnack: Option<bool>,
 }
@@ -24,6 +26,7 @@ impl RuntimeEnv {
         Self {
             sdma: read("HSA_ENABLE_SDMA"),
             peer_sdma: read("HSA_ENABLE_PEER_SDMA"),
+            nvls: read("NCCL_NVLS_ENABLE"),
             xnack: read("HSA_XNACK"),
         }
     }

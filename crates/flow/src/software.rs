@@ -115,6 +115,9 @@ pub struct CclModel {
     /// Lines of 128 B with a flag each (protocol LL128), where the library has them.
     #[serde(default)]
     pub ll128: Option<Ll128Cost>,
+    /// Reductions inside the switches, where the library has them.
+    #[serde(default)]
+    pub nvls: Option<NvlsCost>,
     /// The most that LL moves on all channels, in GB/s.
     #[serde(default, deserialize_with = "maybe_gbs")]
     pub ll_gbs: Option<f64>,
@@ -179,6 +182,25 @@ pub struct Ll128Cost {
     /// Share of the rate of whole chunks that it gets.
     #[serde(deserialize_with = "share")]
     pub share: f64,
+}
+
+/// `[software.nccl.nvls]`: an all_reduce by loads that the switches sum and stores that they multiply
+/// (NVLink SHARP). Of n GPUs each moves 1 + 1/n times the bytes, both out and in.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvlsCost {
+    /// Its start, also in the library's own table, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub start_us: f64,
+    /// What the library's table takes it to move, as a share of what all rings move together.
+    #[serde(deserialize_with = "share")]
+    pub table_share: f64,
+    /// Share of the peak of a GPU's links to switches that it moves.
+    #[serde(deserialize_with = "share")]
+    pub link_share: f64,
+    /// The fewest GPUs for which the library takes it.
+    #[serde(deserialize_with = "count")]
+    pub least_gpus: u32,
 }
 
 /// `[software.shared-memory]`: what it costs that a cache line moves from core to core, and what calls

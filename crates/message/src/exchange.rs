@@ -93,17 +93,21 @@ pub enum MessageLibrary {
     /// AMD's collectives.
     Rccl,
     /// NVIDIA's collectives.
-    Nccl,
+    Nccl {
+        /// With reductions inside the switches where the library chooses them; else by rings alone
+        /// (`NCCL_NVLS_ENABLE=0`, `NCCL_ALGO=RING`).
+        nvls: bool,
+    },
 }
 
 impl MessageLibrary {
-    /// The name of its section of the machine file, such as `cray-mpich`, without `[blit]`.
+    /// The name of its section of the machine file, such as `cray-mpich`, without `[blit]` or `[ring]`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::CrayMpich { .. } => "cray-mpich",
             Self::Ucx { .. } => "ucx",
             Self::Rccl => "rccl",
-            Self::Nccl => "nccl",
+            Self::Nccl { .. } => "nccl",
         }
     }
 
@@ -119,6 +123,7 @@ impl fmt::Display for MessageLibrary {
             Self::CrayMpich { sdma: false } | Self::Ucx { sdma: false } => {
                 write!(f, "{}[blit]", self.word())
             }
+            Self::Nccl { nvls: false } => write!(f, "{}[ring]", self.word()),
             _ => f.write_str(self.word()),
         }
     }
@@ -133,9 +138,11 @@ impl FromStr for MessageLibrary {
             "ucx" | "ucx[sdma]" => Self::Ucx { sdma: true },
             "ucx[blit]" => Self::Ucx { sdma: false },
             "rccl" => Self::Rccl,
-            "nccl" => Self::Nccl,
+            "nccl" => Self::Nccl { nvls: true },
+            "nccl[ring]" => Self::Nccl { nvls: false },
             _ => {
-                let expected = "cray-mpich, cray-mpich[blit], ucx, ucx[blit], rccl or nccl";
+                let expected =
+                    "cray-mpich, cray-mpich[blit], ucx, ucx[blit], rccl, nccl or nccl[ring]";
                 return Err(wrong("library", s, expected));
             }
         })
@@ -497,6 +504,7 @@ mod tests {
             "all_reduce over gpu0-gpu7 by cray-mpich x 1MiB from staged",
             "all_reduce over gpu0-gpu7 by nccl x 8B in one process isolated",
             "send over gpu0>gpu1 by nccl x 1MiB window 1 graph",
+            "all_reduce over gpu0-gpu7 by nccl[ring] x 1GiB",
         ] {
             assert_eq!(text.parse::<ExchangeSpec>().unwrap().to_string(), text);
         }
@@ -560,7 +568,8 @@ mod tests {
             MessageLibrary::Ucx { sdma: true },
             MessageLibrary::Ucx { sdma: false },
             MessageLibrary::Rccl,
-            MessageLibrary::Nccl,
+            MessageLibrary::Nccl { nvls: true },
+            MessageLibrary::Nccl { nvls: false },
         ]);
         let place = || prop::sample::select(&BufferPlace::ALL[..]);
         let places = (place(), place());

@@ -190,7 +190,11 @@ mod tests {
             assert_eq!(text(case).as_deref(), Ok(exchange));
         }
         let by_nccl = |case: &str| {
-            let (spec, _) = exchange_of(&case.parse().unwrap(), &members(), MessageLibrary::Nccl)?;
+            let (spec, _) = exchange_of(
+                &case.parse().unwrap(),
+                &members(),
+                MessageLibrary::Nccl { nvls: true },
+            )?;
             Ok::<String, String>(spec.to_string())
         };
         for (case, exchange) in [

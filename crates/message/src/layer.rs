@@ -132,7 +132,7 @@ impl MessageLayer {
                     }
                 }
             }
-            MessageLibrary::Rccl | MessageLibrary::Nccl => {
+            MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => {
                 let found = match exchange.by {
                     MessageLibrary::Rccl => &self.software.rccl,
                     _ => &self.software.nccl,
@@ -141,7 +141,9 @@ impl MessageLayer {
                 if buffers != BufferPair::both(BufferPlace::Vram) {
                     return Err(NoPath(format!("{} takes device memory only", exchange.by)));
                 }
+                let reduces = exchange.by == MessageLibrary::Nccl { nvls: true };
                 let model = ccl::CclLibrary::new(ccl, exchange.start, &members)?;
+                let model = if reduces { model } else { model.without_nvls() };
                 match &exchange.what {
                     ExchangeOp::Send { pairs, .. } | ExchangeOp::Ping { pairs } => {
                         (ccl::messages(&scene, &model, pairs, bytes)?, 1.0)
@@ -171,7 +173,7 @@ impl MessageLayer {
         let (found, sdma) = match by {
             MessageLibrary::CrayMpich { sdma } => (&self.software.cray_mpich, sdma),
             MessageLibrary::Ucx { sdma } => (&self.software.ucx, sdma),
-            MessageLibrary::Rccl | MessageLibrary::Nccl => {
+            MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => {
                 return Err(NoPath(format!("a trace has messages of an MPI, and {by} is none")));
             }
         };

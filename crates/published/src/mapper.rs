@@ -407,7 +407,7 @@ fn hardware_op(parsed: &ParsedRow) -> Option<HardwareOp> {
                         MessageLibrary::CrayMpich { sdma } | MessageLibrary::Ucx { sdma } => {
                             if sdma { "copy engine" } else { "kernel that pushes" }
                         }
-                        MessageLibrary::Rccl | MessageLibrary::Nccl => return None,
+                        MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => return None,
                     };
                 (a.node == b.node).then_some((who, (a.gpu, b.gpu), ""))?
             }

@@ -22,6 +22,8 @@ pub(crate) struct SimRanks {
     layer: MessageLayer,
     software: MessageSoftware,
     sdma: bool,
+    /// Whether the switches reduce where the library lets them.
+    nvls: bool,
     members: Vec<RankMember>,
     state: RefCell<RanksState>,
 }
@@ -58,7 +60,8 @@ impl SimRanks {
         // As elsewhere: unset means that copy engines copy.
         let sdma = switches.sdma != Some(false) && switches.peer_sdma != Some(false);
         let state = RefCell::default();
-        Ok(Self { world, layer, software, sdma, members, state })
+        let nvls = switches.nvls != Some(false);
+        Ok(Self { world, layer, software, sdma, nvls, members, state })
     }
 
     /// The library that carries a transport in the model.
@@ -75,7 +78,9 @@ impl SimRanks {
                 Some(MessageLibrary::Ucx { sdma })
             }
             Transport::Ccl if software.rccl.is_some() => Some(MessageLibrary::Rccl),
-            Transport::Ccl if software.nccl.is_some() => Some(MessageLibrary::Nccl),
+            Transport::Ccl if software.nccl.is_some() => {
+                Some(MessageLibrary::Nccl { nvls: self.nvls })
+            }
             _ => None,
         }
     }

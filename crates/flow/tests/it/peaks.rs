@@ -89,7 +89,7 @@ fn switches_are_read_from_the_environment() {
     };
     assert_eq!(RuntimeEnv::from_env(&env(&[("PATH", "/bin")])), RuntimeEnv::default());
     let set = [("HSA_ENABLE_SDMA", "0"), ("HSA_ENABLE_PEER_SDMA", "1"), ("HSA_XNACK", "maybe")];
-    let expected = RuntimeEnv { sdma: Some(false), peer_sdma: Some(true), xnack: None };
+    let expected = RuntimeEnv { sdma: Some(false), peer_sdma: Some(true), ..RuntimeEnv::default() };
     assert_eq!(RuntimeEnv::from_env(&env(&set)), expected);
 }
 

@@ -13,7 +13,7 @@ fn networks() -> Vec<Network> {
         let desc = MachineDesc::preset(name).unwrap();
         for sdma in [None, Some(false)] {
             for xnack in [None, Some(false), Some(true)] {
-                let switches = RuntimeEnv { sdma, peer_sdma: None, xnack };
+                let switches = RuntimeEnv { sdma, xnack, ..RuntimeEnv::default() };
                 all.push(Network::new(&desc, switches).unwrap());
             }
         }

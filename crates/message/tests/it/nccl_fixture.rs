@@ -32,7 +32,8 @@ fn errors() -> (CaseErrors, (usize, usize)) {
         let op = measured.case.timed[0].by.wire().unwrap().op;
         let WireOp::Group { op, in_place: false, .. } = op else { continue };
         let (exchange, _) =
-            exchange_of(&measured.case, &journal.begin.ranks, MessageLibrary::Nccl).unwrap();
+            exchange_of(&measured.case, &journal.begin.ranks, MessageLibrary::Nccl { nvls: false })
+                .unwrap();
         let outcome = layer.time(&exchange).unwrap();
         let (predicted, series) = (outcome.time.0, &measured.series[0]);
         for (recorded, protocol) in [("ring ll on", "ring, LL"), ("ring simple on", "ring, Simple")]

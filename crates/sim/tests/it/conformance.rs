@@ -28,7 +28,8 @@ fn hgx_h200() {
 fn under_every_switch() {
     for bits in 0..27 {
         let switch = |n: u32| [None, Some(false), Some(true)][(bits / 3_usize.pow(n)) % 3];
-        let switches = RuntimeEnv { sdma: switch(0), peer_sdma: switch(1), xnack: switch(2) };
+        let switches =
+            RuntimeEnv { sdma: switch(0), peer_sdma: switch(1), xnack: switch(2), nvls: None };
         let machine =
             preset("mi250x", switches, &SimOptions { jitter: 0.0, ..SimOptions::default() });
         let failures = conformance::failures(&machine);

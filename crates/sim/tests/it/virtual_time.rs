@@ -214,7 +214,8 @@ fn xnack() {
 fn xnack_is_amds() {
     let desc = MachineDesc::preset("hgx-h200").expect("the preset parses");
     let off = Some(false);
-    let m = machine(&desc, RuntimeEnv { sdma: off, peer_sdma: off, xnack: off }, 0).unwrap();
+    let m =
+        machine(&desc, RuntimeEnv { sdma: off, peer_sdma: off, nvls: off, xnack: off }, 0).unwrap();
     assert!(m.driver().unwrap().devices().unwrap().iter().all(|d| d.demand_migration));
 }
 
