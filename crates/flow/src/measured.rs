@@ -444,6 +444,7 @@ impl MeasuredIndex {
             alpha: path.start,
             call: Ns::us(call_us),
             blocking: false,
+            spread: 0.0,
             step: Ns::ZERO,
             route: vec![LinkEnd::from(flow.src.unit), LinkEnd::from(flow.dst.unit)],
             engine: facts.engine.into(),

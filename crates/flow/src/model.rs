@@ -34,6 +34,9 @@ pub(crate) fn maybe_gbs<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, 
 pub(crate) fn share<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (1e-3..=1.0).contains(&v), "a share from 0.001 to 1")
 }
+fn part<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    float(d, |v| (0.0..=1.0).contains(&v), "a part of the time, from 0 to 1")
+}
 fn loss<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     float(d, |v| (0.0..=10.0).contains(&v), "a share of the time, from 0 to 10")
 }
@@ -349,6 +352,9 @@ pub(crate) struct PageableRegime {
     /// How often each byte crosses the host's memory: 3 where a CPU thread stages it.
     #[serde(deserialize_with = "count")]
     pub memory_passes: u32,
+    /// How far the times of single copies spread: see [`crate::FlowOperation::spread`].
+    #[serde(default, deserialize_with = "part")]
+    pub spread: f64,
 }
 
 /// `[migration]`: managed pages on the move.

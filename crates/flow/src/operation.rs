@@ -57,6 +57,9 @@ pub struct FlowOperation {
     pub call: Ns,
     /// Whether the call returns only when the bytes have arrived.
     pub blocking: bool,
+    /// Part of its time that is drawn for each operation where times spread, exponentially: the rest is the least
+    /// that it takes, and the median is the time of the model. 0 for what takes the same time again and again.
+    pub spread: f64,
     /// Time of each dependent step, for a pointer chase; else 0.
     pub step: Ns,
     /// Units passed, ends included.

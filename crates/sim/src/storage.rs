@@ -212,6 +212,7 @@ fn busy_operation() -> FlowOperation {
         alpha: Ns::ZERO,
         call: Ns::ZERO,
         blocking: false,
+        spread: 0.0,
         step: Ns::ZERO,
         route: Vec::new(),
         engine: String::new(),

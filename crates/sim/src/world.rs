@@ -321,6 +321,18 @@ impl SimWorld {
         1.0 + self.jitter * deviate
     }
 
+    /// A factor of median 1 for an operation whose times spread by this part.
+    fn spread(&self, part: f64) -> f64 {
+        if part == 0.0 || self.jitter == 0.0 {
+            return 1.0;
+        }
+        let bits = pattern::word(self.seed ^ 0x7370_7265_6164, self.draws) >> 11;
+        // In (0, 1]: the logarithm is finite.
+        let uniform = (bits + 1) as f64 / (1_u64 << 53) as f64;
+        let of = |exponential: f64| 1.0 - part + part * exponential;
+        of(-uniform.ln()) / of(std::f64::consts::LN_2)
+    }
+
     /// A separate seed for a consumer of many random numbers, and whether times spread.
     pub(crate) fn chance(&mut self) -> (u64, bool) {
         self.draws += 1;
@@ -346,7 +358,7 @@ impl SimWorld {
                 buffer.pending += 1;
             }
         }
-        let factor = self.jitter();
+        let factor = self.jitter() * self.spread(operation.spread);
         let issued = self.clock(rank);
         let operation = self.faulty(lane, issued, operation);
         let transfer = LaneTransfer {

@@ -590,6 +590,7 @@ impl<'a> PathBuilder<'a> {
             alpha: Ns::us(alpha_us),
             call: Ns::us(call_us),
             blocking,
+            spread: 0.0,
             step: Ns(step_ns),
             route: self.route,
             engine: engine.into(),

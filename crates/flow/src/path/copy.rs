@@ -94,6 +94,7 @@ pub(crate) fn build(
         (_, false) => "copy engine",
     };
     let mut built = path.finish(engine, alpha_us, time.copy_call_us, pageable, 0.0)?;
+    built.operation.spread = regime.map_or(0.0, |regime| regime.spread);
     if let Some([peers, inward, outward]) = gpu.queues.filter(|_| !by_kernel && !local) {
         let of_host = if dst == at { inward } else { outward };
         built.operation.queue = Some(if between_gpus { peers } else { of_host });

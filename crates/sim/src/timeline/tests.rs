@@ -19,6 +19,7 @@ fn queued(bytes: f64, effect: u32, queue: Option<u32>) -> LaneOp<u32> {
         alpha: Ns(50.0),
         call: Ns(1.0),
         blocking: false,
+        spread: 0.0,
         step: Ns::ZERO,
         route: Vec::new(),
         engine: "wire".into(),
