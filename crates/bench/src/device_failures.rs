@@ -41,9 +41,7 @@ impl DeviceFailures {
         error: &str,
         failed: &[Rank],
     ) -> Vec<(String, String)> {
-        let involved = self.devices(case).into_iter();
-        let charged = |(rank, _): &(Rank, Device)| failed.is_empty() || failed.contains(rank);
-        let gpus: BTreeSet<Device> = involved.filter(charged).map(|(_, gpu)| gpu).collect();
+        let gpus: BTreeSet<Device> = self.charged(case, failed).map(|(_, gpu)| gpu).collect();
         self.errors.push((gpus.clone(), error.to_owned()));
         let against = |gpu: &Device| {
             let unexplained = self
@@ -57,6 +55,40 @@ impl DeviceFailures {
         let retired: Vec<(Device, String)> = gpus.iter().filter_map(against).collect();
         self.retired.extend(retired.iter().cloned());
         retired.into_iter().map(|(gpu, first)| (self.name(gpu), first)).collect()
+    }
+
+    /// The GPUs to which an error is charged, each with the rank that uses it.
+    fn charged(&self, case: &Case, failed: &[Rank]) -> impl Iterator<Item = (Rank, Device)> {
+        let involved = self.devices(case).into_iter();
+        involved.filter(move |(rank, _)| failed.is_empty() || failed.contains(rank))
+    }
+
+    /// Copies out of and into each GPU to which an error is charged, by the process that measures:
+    /// they show whether the GPU still works. `None` if that process may call other GPUs by their
+    /// numbers: on another host, or where ranks see one GPU each.
+    pub(crate) fn copies(&self, case: &Case, failed: &[Rank]) -> Option<Vec<Case>> {
+        let mut copies = Vec::new();
+        for (rank, Device { node, unit }) in self.charged(case, failed) {
+            let gpu = unit.gpu()?;
+            let address = |member: &RankMember| {
+                let at = member.gpus.iter().position(|&number| number == gpu)?;
+                member.gpu_identities.get(at).map(|identity| identity.pci.clone())
+            };
+            let own = self.member(rank).and_then(address);
+            let others = self.members.iter().filter(|m| m.rank != rank && m.node == node);
+            let mut named = others.filter(|m| m.gpus.contains(&gpu));
+            if node != 0 || named.any(|other| own.is_none() || address(other) != own) {
+                return None;
+            }
+            let numa = self.member(rank).map_or(0, |member| member.numa);
+            let (gpu, host) = (format!("{unit}.vram"), format!("numa{numa}.pinned"));
+            for (from, to) in [(&gpu, &host), (&host, &gpu)] {
+                copies.push(format!("{from} > {to} by dma@{unit} x 1MiB").parse().ok()?);
+            }
+        }
+        copies.sort();
+        copies.dedup();
+        (!copies.is_empty()).then_some(copies)
     }
 
     /// A retired GPU that the case needs, by name, with its first error.
@@ -98,6 +130,7 @@ impl DeviceFailures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathline_schema::GpuIdentity;
 
     fn case(text: &str) -> Case {
         text.parse().unwrap()
@@ -166,6 +199,31 @@ mod tests {
         // A rank without a part in a case does not exonerate the ranks that have one.
         assert_eq!(failures.count(&ping, "third", &[Rank(1)]), []);
         assert_eq!(failures.count(&ping, "fourth", &[Rank(1)]), []);
+    }
+
+    #[test]
+    fn copies_test_the_gpus_that_this_process_calls_by_the_same_number() {
+        let failures = DeviceFailures::new(&[0, 1].map(|rank| member(rank, 0, rank)));
+        let ping = case("r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[ping] x 8B");
+        let copies = |failures: &DeviceFailures, failed: &[Rank]| -> Option<Vec<String>> {
+            Some(failures.copies(&ping, failed)?.iter().map(Case::to_string).collect())
+        };
+        let of_gpu1 = copies(&failures, &[Rank(1)]).unwrap();
+        assert_eq!(of_gpu1.len(), 2, "{of_gpu1:?}");
+        assert!(of_gpu1.iter().all(|copy| copy.contains("gpu1.vram")), "{of_gpu1:?}");
+        assert_eq!(copies(&failures, &[]).unwrap().len(), 4);
+        // On another host, and of ranks that all call their GPU by one number.
+        let far = DeviceFailures::new(&[member(0, 0, 0), member(1, 1, 1)]);
+        assert_eq!(copies(&far, &[Rank(1)]), None);
+        let at = |rank, pci: &str| RankMember {
+            gpu_identities: vec![GpuIdentity { pci: pci.to_owned(), host_index: 0 }],
+            ..member(rank, 0, 1)
+        };
+        let masked = DeviceFailures::new(&[at(0, "0000:c1:00.0"), at(1, "0000:c6:00.0")]);
+        assert_eq!(copies(&masked, &[Rank(1)]), None);
+        // Both ranks use one GPU.
+        let shared = DeviceFailures::new(&[at(0, "0000:c1:00.0"), at(1, "0000:c1:00.0")]);
+        assert_eq!(copies(&shared, &[Rank(1)]).unwrap().len(), 2);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod journal_file;
 mod known_reps;
 mod lane;
 mod launched_ranks;
+mod library_failures;
 mod memory_type_check;
 mod message_grid;
 mod message_lanes;

@@ -8,17 +8,20 @@ use std::path::{Path, PathBuf};
 use pathline_hal::CallError;
 use pathline_schema::{
     Case, CaseOutcome, FaultedCase, GpuFacts, Journal, JournalRecord, RunBegin, RunEnd, RunNote,
-    RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase, Topology, Unit, WorldKind,
+    RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase, Topology, Unit, VerifyResult,
+    WorldKind,
 };
 
 use crate::device_failures::DeviceFailures;
 use crate::executor::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::journal_file::{JournalFile, JournalFileError};
+use crate::library_failures::LibraryFailures;
 use crate::needs::needs_runtime;
 use crate::outlier_case::{OutlierCase, OutlierSearch};
 use crate::plan::{PlannedCase, RunPlan};
 use crate::rank_mismatch;
 use crate::result_warnings;
+use crate::suites::PROBE_BUDGET;
 use crate::task::{CaseTask, InterruptCheck, TaskEvent};
 
 /// Why a run could not be written or resumed.
@@ -246,6 +249,7 @@ impl JournalSession {
             finished: BTreeSet::new(),
             retried: BTreeSet::new(),
             failures: DeviceFailures::new(&begin.ranks),
+            libraries: LibraryFailures::default(),
             results: OutlierSearch::default(),
         };
         let mut all = || -> io::Result<RunEnd> {
@@ -316,6 +320,7 @@ struct ActiveRun<'a, 's> {
     /// Cases in flight when the coordinator of the ranks failed, which were started again.
     retried: BTreeSet<Case>,
     failures: DeviceFailures,
+    libraries: LibraryFailures,
     /// Times of cases, to find outliers among equal ones.
     results: OutlierSearch,
 }
@@ -401,6 +406,10 @@ impl ActiveRun<'_, '_> {
                 CallError::new(Severity::Sticky, "use", unit, why).or_try(
                     "the unit was retired from this run after it failed again; run its cases alone",
                 )
+            } else if let Some((operation, why)) = self.libraries.retired(&entry.case) {
+                CallError::new(Severity::Sticky, "use", operation, why).or_try(
+                    "the library failed twice in it while the GPU still copied; run its cases alone",
+                )
             } else {
                 usable.push(entry);
                 continue;
@@ -411,7 +420,8 @@ impl ActiveRun<'_, '_> {
     }
 
     fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
-        let Self { executor, writer, carried, finished, failures, results, .. } = self;
+        let Self { executor, writer, carried, finished, results, .. } = self;
+        let mut sticky = Vec::new();
         let before = executor.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
         let mut sink = |event: TaskEvent| -> io::Result<()> {
@@ -443,7 +453,7 @@ impl ActiveRun<'_, '_> {
                     finished.insert(fault.case.clone());
                     writer.put(JournalRecord::Faulted(fault.clone()))?;
                     if fault.severity == Severity::Sticky {
-                        retire(failures, &fault, writer)?;
+                        sticky.push(fault);
                     }
                     Ok(())
                 }
@@ -451,6 +461,9 @@ impl ActiveRun<'_, '_> {
             }
         };
         let ended = executor.measure(task, self.interrupt, &mut sink)?;
+        for fault in sticky {
+            self.charge(&fault)?;
+        }
         let after = &self.executor.about().without;
         if let (None, Some(why)) = (before, after) {
             let text = format!("the run goes on without GPUs: {why}");
@@ -480,9 +493,63 @@ impl ActiveRun<'_, '_> {
         let severity = if machine { Severity::Sticky } else { Severity::Transient };
         let fault = self.fault(&entry, loss.error, severity)?;
         if machine {
-            retire(&mut self.failures, &fault, &mut self.writer)?;
+            self.charge(&fault)?;
         }
         Ok(())
+    }
+
+    /// Charges an error after which no call worked: to the library's operation if the GPUs still
+    /// copy, as they do after a process that died in a library that takes no device memory; else
+    /// to the GPUs. Writes what it retires.
+    fn charge(&mut self, fault: &FaultedCase) -> io::Result<()> {
+        let is_library = LibraryFailures::concerns(&fault.case) && self.still_copies(fault)?;
+        let (retired, text) = if is_library {
+            let text =
+                "failed for good twice while its GPUs still copied, and is not used any more";
+            (self.libraries.count(&fault.case, &fault.error), text)
+        } else {
+            let text = "failed for good twice and is not used any more";
+            (self.failures.count(&fault.case, &fault.error, &fault.ranks), text)
+        };
+        for (subject, first) in retired {
+            self.writer.put(JournalRecord::Note(RunNote {
+                code: "retired".to_owned(),
+                subject,
+                text: format!("{text}; first: {first}"),
+            }))?;
+        }
+        Ok(())
+    }
+
+    /// Whether every GPU to which an error is charged copies 1 MiB in both directions, with every
+    /// byte compared, in a process other than the one that failed.
+    fn still_copies(&mut self, fault: &FaultedCase) -> io::Result<bool> {
+        let Some(copies) = self.failures.copies(&fault.case, &fault.ranks) else {
+            return Ok(false);
+        };
+        let wanted = copies.len();
+        let entry = |case| PlannedCase {
+            case,
+            suites: Vec::new(),
+            skip: None,
+            group: 0,
+            env: BTreeMap::new(),
+            budget: Some(PROBE_BUDGET),
+        };
+        let entries = copies.into_iter().map(entry).collect();
+        let mut verified = 0;
+        let mut sink = |event: TaskEvent| -> io::Result<()> {
+            if let TaskEvent::Record(JournalRecord::Measured(copy)) = event {
+                verified += usize::from(copy.verdict == VerifyResult::Verified);
+            }
+            Ok(())
+        };
+        let task = CaseTask { entries, carried: Vec::new() };
+        let ended = self.executor.measure(&task, self.interrupt, &mut sink)?;
+        if let TaskEnd::Gone(why) = ended {
+            self.gone = Some(why);
+        }
+        Ok(verified == wanted)
     }
 
     fn fault(
@@ -497,22 +564,6 @@ impl ActiveRun<'_, '_> {
         self.writer.put(JournalRecord::Faulted(fault.clone()))?;
         Ok(fault)
     }
-}
-
-/// Counts an error for the GPUs of a case, and writes which ones it retires.
-fn retire(
-    failures: &mut DeviceFailures,
-    fault: &FaultedCase,
-    writer: &mut JournalWriter<'_, '_>,
-) -> io::Result<()> {
-    for (gpu, first) in failures.count(&fault.case, &fault.error, &fault.ranks) {
-        writer.put(JournalRecord::Note(RunNote {
-            code: "retired".to_owned(),
-            subject: gpu,
-            text: format!("failed for good twice and is not used any more; first: {first}"),
-        }))?;
-    }
-    Ok(())
 }
 
 /// Writes one line at a time and passes it to the observer.

@@ -9,10 +9,12 @@ use std::io::{self, BufReader};
 
 use pathline_bench::{
     CaseTask, EventSink, Executor, InterruptCheck, JournalSession, LocalExecutor, LossCause,
-    MachineInfo, PlanScope, RunHeader, RunPlan, TaskEnd, TimerScope, WorkerLoss, default_settings,
+    MachineInfo, PlanScope, PlannedCase, RunHeader, RunPlan, TaskEnd, TaskEvent, TimerScope,
+    WorkerLoss, default_settings,
 };
 use pathline_flow::{MachineDesc, RuntimeEnv};
-use pathline_schema::{Bytes, CaseOutcome, Journal, Ns, Severity};
+use pathline_schema::{Bytes, CaseOutcome, FaultedCase, Journal, JournalRecord, Ns, Severity};
+use pathline_sim::SimOptions;
 use tempfile::TempDir;
 
 /// How a task ends.
@@ -21,6 +23,8 @@ enum End {
     Well,
     /// Lost after `measured` of its cases, with the next one in flight.
     LostAt { measured: usize, cause: LossCause },
+    /// A wrong byte in each of its cases, which are given to the sink as failed.
+    Wrong,
     /// Lost with no case in flight or measured.
     LostIdle,
     /// Lost for good.
@@ -54,6 +58,19 @@ impl Executor for Shaky<'_> {
         };
         match self.ends.pop_front().unwrap_or(End::Well) {
             End::Well => self.here.measure(task, interrupt, sink),
+            End::Wrong => {
+                let fault = |entry: &PlannedCase| FaultedCase {
+                    case: entry.case.clone(),
+                    suites: Vec::new(),
+                    error: "a wrong byte".to_owned(),
+                    severity: Severity::Corrupt,
+                    ranks: Vec::new(),
+                };
+                for entry in &task.entries {
+                    sink(TaskEvent::Record(JournalRecord::Faulted(fault(entry))))?;
+                }
+                Ok(TaskEnd::Done)
+            }
             End::LostIdle => loss(None, LossCause::Machine),
             End::Gone => Ok(TaskEnd::Gone("nobody can be started".to_owned())),
             End::LostAt { measured, cause } => {
@@ -68,14 +85,6 @@ impl Executor for Shaky<'_> {
 
 /// Runs four cases of GPU 0 and one between 1 and 2 during another copy, in one group each; the tasks and the journal.
 fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
-    let desc = MachineDesc::preset("mi250x").unwrap();
-    let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
-    let memory = Bytes::gib(64);
-    let scope = PlanScope {
-        simulated: true,
-        tuned: &pathline_bench::KNOWN,
-        ..PlanScope::new(&machine.topology, memory)
-    };
     let cases = [
         "gpu0.vram > gpu3.vram by dma@gpu0 x 10MiB",
         "gpu0.vram > gpu4.vram by dma@gpu0 x 10MiB",
@@ -83,10 +92,30 @@ fn run(ends: Vec<End>) -> (Vec<usize>, Journal) {
         "gpu0.vram > gpu6.vram by dma@gpu0 x 10MiB",
         "gpu1.vram > gpu2.vram by dma@gpu1 x 11MiB while gpu2.vram > gpu1.vram by dma@gpu2 x 11MiB",
     ];
-    let plan = RunPlan::new(&scope, &[], &cases.map(|c| c.parse().unwrap())).unwrap();
-    assert_eq!(plan.entries.iter().map(|e| e.group).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
-    let settings = default_settings(memory);
+    run_cases(0, &cases, ends)
+}
+
+/// Runs cases of a model with that many ranks, each group as one task.
+fn run_cases(ranks: u32, cases: &[&str], ends: Vec<End>) -> (Vec<usize>, Journal) {
+    let desc = MachineDesc::preset("mi250x").unwrap();
+    let options = SimOptions { ranks, ..SimOptions::default() };
+    let machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options).unwrap();
+    let memory = Bytes::gib(64);
     let about = MachineInfo::of(&machine, None, TimerScope::All);
+    let members = about.ranks.clone();
+    let scope = PlanScope {
+        simulated: true,
+        tuned: &pathline_bench::KNOWN,
+        ranks: &members,
+        ..PlanScope::new(&machine.topology, memory)
+    };
+    let patterns: Vec<_> = cases.iter().map(|case| case.parse().unwrap()).collect();
+    let plan = RunPlan::new(&scope, &[], &patterns).unwrap();
+    assert!(plan.entries.iter().all(|entry| entry.skip.is_none()), "{:?}", plan.entries);
+    if ranks == 0 {
+        assert_eq!(plan.entries.iter().map(|e| e.group).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
+    }
+    let settings = default_settings(memory);
     let here = LocalExecutor::new(&machine, about, settings);
     let mut executor = Shaky { here, ends: ends.into(), tasks: Vec::new() };
     let dir = TempDir::new().unwrap();
@@ -178,4 +207,40 @@ fn without_a_worker_every_case_has_the_reason() {
     assert_eq!(tasks, [4, 2]);
     let CaseOutcome::Faulted(last) = &journal.outcomes[4] else { panic!("not faulted") };
     assert!(last.error.contains("nobody can be started"), "{}", last.error);
+}
+
+/// Three sizes of one operation and another one, by a library that kills a process in the first.
+const MESSAGES: [&str; 4] = [
+    "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[all_reduce] x 1MiB",
+    "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[all_reduce] x 2MiB",
+    "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[all_reduce] x 4MiB",
+    "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[broadcast] x 1MiB",
+];
+
+fn retired(journal: &Journal) -> Vec<&str> {
+    journal.notes.iter().filter(|n| n.code == "retired").map(|n| n.subject.as_str()).collect()
+}
+
+#[test]
+fn a_library_that_kills_processes_loses_its_operation_while_the_gpus_copy() {
+    let lost = || End::LostAt { measured: 0, cause: LossCause::Machine };
+    // Broadcast comes first and ends well. After each loss a task copies out of and into both GPUs.
+    let ends = vec![End::Well, lost(), End::Well, lost(), End::Well];
+    let (tasks, journal) = run_cases(2, &MESSAGES, ends);
+    assert_eq!(retired(&journal), ["all_reduce by mpi of vram memory"]);
+    assert_eq!(fates(&journal), "fffm", "{tasks:?}");
+    assert_eq!(tasks, [1, 1, 4, 1, 4], "the third size is not even tried");
+    let third = journal.outcomes.iter().find(|o| o.case().to_string() == MESSAGES[2]).unwrap();
+    let CaseOutcome::Faulted(fault) = third else { panic!("{third:?}") };
+    assert!(fault.error.contains("while the GPU still copied"), "{}", fault.error);
+    // The copies have no outcome of their own.
+    assert_eq!(journal.outcomes.len(), MESSAGES.len());
+}
+
+#[test]
+fn a_library_failure_is_charged_to_gpus_that_no_longer_copy() {
+    let lost = || End::LostAt { measured: 0, cause: LossCause::Machine };
+    let (tasks, journal) = run_cases(2, &MESSAGES, vec![lost(), End::Wrong, lost(), End::Wrong]);
+    assert_eq!(retired(&journal), ["gpu0", "gpu1"]);
+    assert_eq!(fates(&journal), "ffff", "{tasks:?}");
 }

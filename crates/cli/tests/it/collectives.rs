@@ -164,18 +164,19 @@ fn a_rank_that_crashes_costs_its_case() {
 }
 
 #[test]
-fn a_rank_that_crashes_again_retires_its_own_gpu() {
+fn a_rank_that_crashes_again_retires_the_operation_while_its_gpu_copies() {
     let node = node("gpus=3,memory=1GiB,rank=1,crash=ncclAllReduce@5");
     let mut cases = sums(2, 3);
     cases.push("r0.gpu0.vram > r2.gpu2.vram by ccl@gpu0[ping] x 8B".to_owned());
     let journal = run(&node, "3", &cases, &[], 1);
     is_whole(&journal, cases.len());
-    // The cases name gpu0 and gpu2, and it is rank 1 between them that dies, twice.
-    assert_eq!(notes(&journal, "retired"), ["gpu1"]);
+    // Rank 1 dies twice in an all_reduce, and its GPU copies after both.
+    assert_eq!(notes(&journal, "retired"), ["all_reduce by ccl of vram memory"]);
     let faults = faults(&journal);
     let crashed = |f: &&&FaultedCase| f.error.contains("rank 1, process ") && f.ranks == [Rank(1)];
     assert_eq!((faults.len(), faults.iter().filter(crashed).count()), (3, 2), "{faults:?}");
-    assert!(faults[2].error.starts_with("use on gpu1: "), "{}", faults[2].error);
+    let unused = "use on all_reduce by ccl of vram memory: ";
+    assert!(faults[2].error.starts_with(unused), "{}", faults[2].error);
     let left: Vec<String> = measured(&journal).map(|m| m.case.to_string()).collect();
     assert_eq!(left, [cases[3].as_str()]);
 }
