@@ -227,10 +227,87 @@ pub const TARGETS: &[Target] = &[
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
     Target { name: "topology", seeds: topologies, words: JSON, run: topology },
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
+    Target { name: "plan", seeds: plans, words: PLAN, run: plan },
+    Target { name: "matrix", seeds: matrices, words: MATRIX, run: matrix },
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
     Target { name: "advice", seeds: advice_files, words: JSON, run: advice },
 ];
+
+/// Words of the script of a placement.
+const PLAN: &[&str] = &["0) ", "cpus=", "0-7,64", " gpu=", " ;;", " # 0000:c1:00.0", "\n", "*)"];
+
+fn plans() -> Vec<Vec<u8>> {
+    let plan = "#!/bin/sh\ncase \"$rank\" in\n0) cpus=49-55 gpu=0 ;; # 0000:c1:00.0\n1) cpus=1,3 ;;\nesac\n";
+    vec![plan.as_bytes().to_vec()]
+}
+
+/// A plan has ranks, each once and with CPUs.
+fn plan(input: &[u8]) -> String {
+    let ranks = match pathline_place::read_plan(&utf8(input)) {
+        Ok(ranks) => ranks,
+        Err(error) => return error.to_string(),
+    };
+    assert!(ranks.iter().all(|rank| !rank.cpus.is_empty()));
+    let numbers: std::collections::BTreeSet<u32> = ranks.iter().map(|r| r.local_rank).collect();
+    assert_eq!(numbers.len(), ranks.len());
+    format!("read {}", ranks.len())
+}
+
+/// Words of matrices and patterns of communication.
+const MATRIX: &[&str] = &[
+    ",",
+    ";",
+    "\t",
+    "\n",
+    "\"r0\"",
+    "# ",
+    "1e18",
+    "nan",
+    "%%MatrixMarket matrix ",
+    "coordinate ",
+    "array ",
+    "real ",
+    "pattern ",
+    "symmetric\n",
+    "2 2 2\n",
+    "4096",
+    "grid 2x4 periodic",
+    "tp=2,pp=2,dp=2",
+    "exchange",
+];
+
+fn matrices() -> Vec<Vec<u8>> {
+    let seeds = [
+        "0,5,0\n7,0,0\n1,0,0\n",
+        ",r0,r1\nr0,0,5\nr1,7,0\n",
+        "%%MatrixMarket matrix coordinate real general\n% c\n3 3 3\n1 2 5.0\n2 1 7\n3 1 1\n",
+        "%%MatrixMarket matrix array integer symmetric\n2 2\n0\n7\n0\n",
+        "grid 2x4 periodic",
+        "tp=2,pp=2,dp=2",
+    ];
+    seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
+}
+
+/// Messages of a matrix or a pattern are between its ranks, and have bytes.
+fn matrix(input: &[u8]) -> String {
+    let text = utf8(input);
+    if let Ok(pattern) = text.parse::<pathline_place::PhasePattern>() {
+        assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()));
+        let traffic = pattern.traffic(pattern.ranks().unwrap_or(8), Bytes(1));
+        return format!("{:?}", traffic.map(|traffic| traffic.messages().len()));
+    }
+    match pathline_place::read_matrix(&text) {
+        Ok(traffic) => {
+            let sound = |m: &pathline_place::RankMessage| {
+                m.from.max(m.to) < traffic.ranks() && m.from != m.to && m.bytes > 0
+            };
+            assert!(traffic.messages().iter().all(sound));
+            format!("read {}", traffic.messages().len())
+        }
+        Err(error) => error.to_string(),
+    }
+}
 
 /// Words of a table of published values.
 const PUBLISHED: &[&str] = &[

@@ -31,7 +31,7 @@ pub(crate) use analysis::{
 };
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
-pub(crate) use placement::{Launcher, PlaceArgs, WhereArgs};
+pub(crate) use placement::{Launcher, MessageCopier, PlaceArgs, WhereArgs};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]

@@ -3,13 +3,21 @@
 
 mod core_blocks;
 mod launch_text;
+mod mapping_search;
+mod matrix_file;
+mod phase_model;
 mod plan_file;
 mod rank_places;
 mod rank_site;
+mod rank_traffic;
 mod site_check;
 
 pub use launch_text::{LauncherKind, launch_text};
+pub use mapping_search::{MappingSearch, PlacedPhase, find_mapping};
+pub use matrix_file::read_matrix;
+pub use phase_model::{PhaseClock, PhaseModel, PhaseMover, phase_time};
 pub use plan_file::{PlanError, PlannedRank, read_plan};
 pub use rank_places::{PlaceError, PlaceRequest, PlacementPlan, RankPlace, place_ranks};
 pub use rank_site::{RankSite, SiteDomain, SiteGpu, SiteNic, SiteNode, planned_sites};
+pub use rank_traffic::{MAX_RANKS, PhasePattern, RankMessage, RankTraffic, TrafficError};
 pub use site_check::{SiteFinding, check_sites};

@@ -41,6 +41,19 @@ pub struct PlacementPlan {
     pub warnings: Vec<String>,
 }
 
+impl PlacementPlan {
+    /// The same places with other ranks: rank `r` gets what rank `at[r]` has here. Ranks whose place does
+    /// not exist are left out.
+    pub fn reordered(&self, at: &[usize]) -> Self {
+        let place = |(rank, at): (usize, &usize)| {
+            let place = self.ranks.get(*at)?;
+            Some(RankPlace { rank: u32::try_from(rank).ok()?, ..place.clone() })
+        };
+        let ranks = at.iter().enumerate().filter_map(place).collect();
+        Self { ranks, warnings: self.warnings.clone() }
+    }
+}
+
 /// A request that no placement meets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {

@@ -86,7 +86,7 @@ const CRATES: &[Crate] = &[
         unsafe_in: &[],
     },
     Crate { name: "advise", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "place", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
+    Crate { name: "place", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "reason",
@@ -179,7 +179,9 @@ const TOOLS: &[Crate] = &[
     Crate { name: "xtask", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "fuzz",
-        uses: &["schema", "flow", "message", "topo", "published", "advise", "paste", "reason"],
+        uses: &[
+            "schema", "flow", "message", "topo", "published", "advise", "paste", "reason", "place",
+        ],
         tests_use: &[],
         unsafe_in: &[],
     },

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use pathline_schema::Bytes;
 
 use super::{LibraryArgs, TimeoutArgs};
 use crate::known_name::KnownName;
@@ -16,6 +17,19 @@ pub(crate) struct PlaceArgs {
     /// Print the wrapper script and the line of this launcher instead of a table.
     #[arg(long, value_enum)]
     pub(crate) format: Option<Launcher>,
+    /// Bring ranks that exchange most together: ring, ring both ways, grid AxB or AxBxC (periodic),
+    /// all-to-all, exchange, tp=A,pp=B,dp=C, or the file of a matrix of bytes (CSV, Matrix Market).
+    #[arg(long, value_name = "PATTERN|FILE", num_args = 1..=3)]
+    pub(crate) pattern: Vec<String>,
+    /// Size of a message of the pattern.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "pattern")]
+    pub(crate) bytes: Bytes,
+    /// What copies the messages.
+    #[arg(long, value_enum, default_value_t = MessageCopier::Dma, requires = "pattern")]
+    pub(crate) by: MessageCopier,
+    /// Measure the phase with ranks in order and with the best mapping, and keep the run in this folder.
+    #[arg(long, value_name = "DIR", requires = "pattern", conflicts_with = "from")]
+    pub(crate) prove: Option<PathBuf>,
     /// Leave out the first core behind each last-level cache, where the centre reserves it and this
     /// process may use it all the same.
     #[arg(long)]
@@ -31,6 +45,15 @@ pub(crate) struct PlaceArgs {
     pub(crate) machine: Option<String>,
     #[command(flatten)]
     pub(crate) timeout: TimeoutArgs,
+}
+
+/// What copies the messages of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum MessageCopier {
+    /// The runtime's copy by copy engine.
+    Dma,
+    /// The runtime's copy kernel.
+    Blit,
 }
 
 /// The launcher of a placement.

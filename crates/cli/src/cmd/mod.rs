@@ -10,6 +10,7 @@ mod health;
 mod hello;
 mod machines;
 mod place;
+mod place_pattern;
 mod plan;
 mod predict;
 mod rank_sites;

@@ -5,7 +5,7 @@ use pathline_place::{LauncherKind, PlaceRequest, PlacementPlan, launch_text, pla
 use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
-use super::ExitKind;
+use super::{ExitKind, place_pattern};
 use crate::args::{Launcher, PlaceArgs};
 use crate::say::{errln, out, outln};
 
@@ -16,12 +16,27 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
         skip_first_core: args.skip_first_core,
         hardware_threads: args.hardware_threads,
     };
-    let plan = place_ranks(&topology, &request)?;
+    let mapped = match args.pattern.as_slice() {
+        [] => None,
+        words => Some(place_pattern::map(args, words, &topology, &request)?),
+    };
+    let plan = match &mapped {
+        Some(mapped) => mapped.plan(),
+        None => place_ranks(&topology, &request)?,
+    };
     match args.format {
         Some(launcher) => out!("{}", launch_text(&topology, &plan, kind(launcher))),
         None => table(&topology, &plan),
     }
-    Ok(ExitKind::Fine)
+    let Some(mapped) = mapped else { return Ok(ExitKind::Fine) };
+    // A script stays a script.
+    if args.format.is_none() {
+        mapped.show();
+    }
+    match &args.prove {
+        Some(dir) => mapped.prove(args, dir),
+        None => Ok(ExitKind::Fine),
+    }
 }
 
 fn topology(args: &PlaceArgs) -> Result<Topology> {

@@ -68,3 +68,40 @@ fn more_ranks_than_cores_are_refused() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("ask for fewer ranks"), "{error}");
 }
+
+/// The best mapping of a halo on the modelled node, and the run that proves it: 1.96x by prediction.
+#[test]
+fn a_pattern_brings_ranks_together_and_proves_it() {
+    let dir = TempDir::new().expect("a folder");
+    let out = dir.path().join("proof");
+    let folder = out.to_str().expect("a printable path");
+    let args =
+        ["--machine", "mi250x", "--by", "blit", "--prove", folder, "--pattern", "grid", "2x4"];
+    let text = text(&place(&args));
+    let order = text.lines().find(|line| line.contains("ranks in order")).expect("a row");
+    assert!(order.ends_with("1.96x"), "{text}");
+    assert!(text.contains("all mappings were bounded"), "{text}");
+    let measured = text.lines().last().expect("a line");
+    assert!(measured.starts_with("measured: ") && measured.contains("1.9"), "{text}");
+    assert!(out.join("run.jsonl").is_file());
+}
+
+/// Ranks 0 and 1 exchange nearly everything: they get the two GPUs of a package.
+#[test]
+fn a_matrix_decides_which_ranks_are_near() {
+    let dir = TempDir::new().expect("a folder");
+    let file = dir.path().join("bytes.csv");
+    fs::write(&file, "0,100000000,1\n100000000,0,1\n1,1,0\n").expect("a matrix");
+    let path = file.to_str().expect("a printable path");
+    let text = text(&place(&["--machine", "mi250x", "--by", "blit", "--pattern", path]));
+    let gpu = |nth: usize| -> u32 {
+        let row = text.lines().nth(nth + 1).and_then(|row| row.split_whitespace().nth(1));
+        row.and_then(|gpu| gpu.strip_prefix("gpu")).and_then(|gpu| gpu.parse().ok()).expect("a GPU")
+    };
+    assert_eq!(gpu(0) / 2, gpu(1) / 2, "{text}");
+    fs::write(&file, "0,1\n1,0,5\n").expect("a matrix");
+    let output = place(&["--machine", "mi250x", "--pattern", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("bytes.csv: line 2: 3 numbers"), "{error}");
+}
