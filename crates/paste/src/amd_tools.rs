@@ -24,7 +24,7 @@ pub(crate) fn matrix(
     let both = *direction == "Bidirectional";
     let executor = text.split_once("Executor: ").map(|(_, name)| name.trim_end_matches([')', ']']));
     let by_engine = executor.is_none_or(|name| name.starts_with("DMA"));
-    // rocm-bandwidth-test copies by SDMA unless told otherwise, and sums both directions.
+    // rocm-bandwidth-test copies by SDMA by default, and sums both directions.
     let (tool, count) = match executor {
         Some(_) if both => (MatrixTool::TransferBench, RateCount::OneOfBoth),
         Some(_) => (MatrixTool::TransferBench, RateCount::OneWay),

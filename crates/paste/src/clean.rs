@@ -35,7 +35,7 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
 fn decode(bytes: &[u8]) -> String {
     let wide = |of: fn([u8; 2]) -> u16| {
         let units: Vec<u16> =
-            bytes.chunks_exact(2).skip(1).map(|pair| of([pair[0], pair[1]])).collect();
+            bytes.as_chunks::<2>().0.iter().skip(1).map(|pair| of(*pair)).collect();
         String::from_utf16_lossy(&units)
     };
     match bytes {

@@ -165,6 +165,14 @@ pub fn find_product(text: &str) -> Option<&'static str> {
 }
 
 fn products(context: &mut PasteContext, text: &str) {
+    // Every product has a letter before a digit, or is a GeForce: most lines need no closer look.
+    let may_name = text.as_bytes().windows(2).any(|pair| match pair {
+        [letter, digit] if letter.is_ascii_uppercase() && digit.is_ascii_digit() => true,
+        other => matches!(other, b"90" | b"80" | b"TX"),
+    });
+    if !may_name {
+        return;
+    }
     let Some(name) = find_product(text) else { return };
     if !context.gpus.iter().any(|known| known == name) && context.gpus.len() < 16 {
         context.gpus.push(name.to_owned());
@@ -205,6 +213,9 @@ fn pcie(context: &mut PasteContext, text: &str) {
 
 /// `rate: 400 Gb/sec (4X NDR)`, `2 x 200Gbps HDR`: the line rate of an adapter.
 fn network(context: &mut PasteContext, text: &str) {
+    if context.network_gbits.is_some() || !text.contains(['G', 'g', 'R']) {
+        return;
+    }
     let named = [
         ("XDR", 800.0),
         ("NDR200", 200.0),
@@ -232,9 +243,6 @@ fn network(context: &mut PasteContext, text: &str) {
         "ethernet",
         "rate:",
     ];
-    if context.network_gbits.is_some() {
-        return;
-    }
     let written = about_nic.iter().any(|word| lower.contains(word)).then(|| {
         let rates = [800.0, 400.0, 200.0, 100.0, 50.0, 56.0, 40.0, 25.0, 10.0];
         rates.into_iter().find(|rate| {
@@ -254,6 +262,9 @@ fn network(context: &mut PasteContext, text: &str) {
 
 /// Rates with the words around them.
 fn rates(context: &mut PasteContext, line: u32, text: &str) {
+    if !text.contains(['/', 's', 'S']) {
+        return;
+    }
     // Each sentence is a part; a part without letters is a row of a table.
     for (at, c) in text.char_indices() {
         if !c.is_ascii_digit()

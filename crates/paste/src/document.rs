@@ -134,9 +134,9 @@ pub struct CollectiveRow {
 pub enum MessageTest {
     /// Half a round trip.
     Latency,
-    /// A window of messages one way.
+    /// A window of messages in one direction.
     OneWay,
-    /// Windows both ways, summed.
+    /// Windows in both directions, summed.
     BothWays,
     /// Several pairs, summed.
     MultiPair,

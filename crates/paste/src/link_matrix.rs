@@ -107,7 +107,7 @@ pub(crate) fn rocm(lines: &[PasteLine], at: usize) -> Option<(LinkMatrix, usize)
             continue;
         }
         let words: Vec<&str> = text.split_whitespace().take(1024).collect();
-        if words.len() > 0 && words.iter().all(|word| gpu(word).is_some()) && columns.is_empty() {
+        if !words.is_empty() && words.iter().all(|word| gpu(word).is_some()) && columns.is_empty() {
             columns = words.iter().filter_map(|word| gpu(word)).collect();
             last = index;
             continue;

@@ -69,6 +69,7 @@ fn is_header(text: &str) -> bool {
         || text.contains("nccl-tests version")
         || text.contains("rccl-tests: Version")
         || text.contains("Avg bus bandwidth")
+        || device(text.trim_start_matches(['#', ' '])).is_some()
 }
 
 /// Whether a line starts another run of the tool, once one `has_begun`.
@@ -197,7 +198,7 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
 
 /// What follows from the rows.
 fn finish(table: &mut CollectiveTable) {
-    let listed = table.devices.iter().map(|device| device.rank + 1).max();
+    let listed = table.devices.iter().map(|device| device.rank.saturating_add(1)).max();
     // busbw / algbw is the factor of the operation: 2(n-1)/n or (n-1)/n. The row with the largest
     // rates has the most digits.
     let best = table.rows.iter().max_by(|a, b| a.algbw.total_cmp(&b.algbw)).copied();

@@ -109,7 +109,7 @@ mod tests {
     use crate::clean::clean_lines;
 
     #[test]
-    fn tests_are_told_apart_by_their_titles() {
+    fn titles_name_the_tests() {
         let test = |title: &str| {
             let text = format!("# OSU {title} v7.2\n# Size  x\n8 10.0\n16 20.0\n");
             read(&clean_lines(text.as_bytes()).0, 0).map(|(table, _)| (table.test, table.rows[1].1))

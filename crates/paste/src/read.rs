@@ -67,9 +67,13 @@ impl PasteSplitter<'_> {
         if text.is_empty() || text.starts_with("```") || text.starts_with("~~~") {
             return;
         }
+        // Headings that the reader of the block below them has used.
+        if text.starts_with("Running ") && text.contains("_memcpy") {
+            return;
+        }
         if let Some((number, is_processor, name)) = amd_tools::device(text) {
             if is_processor {
-                self.processors = self.processors.max(number + 1);
+                self.processors = self.processors.max(number.saturating_add(1));
             }
             context::take(&mut self.reading.context, line.number, name);
             return;
