@@ -7,6 +7,7 @@
 //! coverage that an instrumented build would report.
 
 mod mutate;
+mod pastes;
 mod targets;
 
 use std::collections::BTreeSet;

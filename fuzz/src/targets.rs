@@ -11,7 +11,7 @@ use pathline_schema::{
 };
 use pathline_topo::HostSnapshot;
 
-use crate::{files, root};
+use crate::{files, pastes, root};
 
 /// One parser.
 pub struct Target {
@@ -232,6 +232,27 @@ pub const TARGETS: &[Target] = &[
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
     Target { name: "advice", seeds: advice_files, words: JSON, run: advice },
+    Target {
+        name: "paste-collectives",
+        seeds: pastes::collectives,
+        words: pastes::WORDS,
+        run: pastes::paste,
+    },
+    Target { name: "paste-logs", seeds: pastes::logs, words: pastes::WORDS, run: pastes::paste },
+    Target {
+        name: "paste-messages",
+        seeds: pastes::messages,
+        words: pastes::WORDS,
+        run: pastes::paste,
+    },
+    Target {
+        name: "paste-copies",
+        seeds: pastes::copies,
+        words: pastes::WORDS,
+        run: pastes::paste,
+    },
+    Target { name: "paste-files", seeds: pastes::files, words: pastes::WORDS, run: pastes::paste },
+    Target { name: "paste-links", seeds: pastes::links, words: pastes::WORDS, run: pastes::paste },
 ];
 
 /// Words of the script of a placement.

@@ -4,6 +4,7 @@ mod advise;
 mod analysis;
 mod health;
 mod messages;
+mod paste;
 mod placement;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ pub(crate) use analysis::{
 };
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
+pub(crate) use paste::ExplainArgs;
 pub(crate) use placement::{Launcher, MessageCopier, PlaceArgs, WhereArgs};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// List the suites: what each measures, with how many cases here, and for how long.
     Suites(SuitesArgs),
+    /// Explain what other tools printed: what a figure means, the node's limit, the likely cause.
+    Explain(ExplainArgs),
     /// Explain a case text part by part; parts that are left out get their default.
     Case(CaseArgs),
     /// Show a run again: summary, HTML, CSV.

@@ -88,12 +88,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "advise", uses: &["schema", "stats"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "place", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
-    Crate {
-        name: "reason",
-        uses: &["schema", "flow", "message", "paste"],
-        tests_use: &[],
-        unsafe_in: &[],
-    },
+    Crate { name: "reason", uses: &["schema", "paste"], tests_use: &[], unsafe_in: &[] },
     Crate {
         name: "findings",
         uses: &["schema", "stats", "flow", "message", "published", "explain", "health"],
@@ -180,7 +175,15 @@ const TOOLS: &[Crate] = &[
     Crate {
         name: "fuzz",
         uses: &[
-            "schema", "flow", "message", "topo", "published", "advise", "paste", "reason", "place",
+            "schema",
+            "flow",
+            "message",
+            "topo",
+            "published",
+            "advise",
+            "paste",
+            "reason",
+            "place",
         ],
         tests_use: &[],
         unsafe_in: &[],

@@ -6,6 +6,7 @@ mod case;
 mod diff;
 mod digest;
 mod doctor;
+mod explain;
 mod health;
 mod hello;
 mod machines;
@@ -85,6 +86,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Where(args)) => rank_sites::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Suites(args)) => suites::run(&args),
+        Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Case(args)) => case::run(&args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Report(args)) => report::run(&args),

@@ -1,0 +1,33 @@
+//! Arguments of `pathline explain`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::TimeoutArgs;
+use crate::known_name::KnownName;
+
+/// What to explain, and of which node.
+#[derive(Debug, Clone, Parser)]
+pub(crate) struct ExplainArgs {
+    /// Output of a benchmark, a log, a topology or a whole issue text; `-` or nothing is standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Take the limits from this simulated machine.
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) machine: Option<String>,
+    /// Take the limits from a file that describes the node, as `pathline topo` reads them.
+    #[arg(long, value_name = "PATH", conflicts_with = "machine")]
+    pub(crate) from: Option<PathBuf>,
+    /// Take the limits from this node, where the output was made.
+    #[arg(long, conflicts_with_all = ["machine", "from"])]
+    pub(crate) here: bool,
+    /// Print all answers with all causes as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print all answers rather than the first three.
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) timeout: TimeoutArgs,
+}

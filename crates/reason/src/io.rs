@@ -1,0 +1,147 @@
+//! Causes for elbencho and fio.
+
+use pathline_paste::{FileIoResult, PasteContext};
+
+use crate::answer::{DraftAnswer, has_word};
+use crate::node_facts::figure;
+use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+
+/// Time of an I/O on flash and over a network, us, where none is printed.
+const IO_US: f64 = 150.0;
+
+/// Value of an option such as `-t 16`, `--threads=16` in the commands.
+fn option(context: &PasteContext, names: &[&str]) -> Option<String> {
+    for command in &context.commands {
+        let words: Vec<&str> = command.split([' ', '=']).filter(|w| !w.is_empty()).collect();
+        for pair in words.windows(2) {
+            let [name, value] = *pair else { continue };
+            if names.contains(&name) {
+                return Some(value.to_owned());
+            }
+        }
+    }
+    None
+}
+
+fn size(text: &str) -> Option<f64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(end);
+    let scale = match unit.to_ascii_lowercase().chars().next() {
+        None => 1.0,
+        Some('k') => 1024.0,
+        Some('m') => 1048576.0,
+        Some('g') => 1073741824.0,
+        _ => return None,
+    };
+    count.parse::<f64>().ok().map(|n| n * scale)
+}
+
+/// A result of file I/O.
+pub(crate) fn explain(result: &FileIoResult, context: &PasteContext) -> DraftAnswer {
+    let number = |names: &[&str]| option(context, names).and_then(|v| v.parse::<f64>().ok());
+    let workers =
+        result.workers.map(f64::from).or(number(&["-t", "--threads", "--numjobs", "-numjobs"]));
+    let depth = result.depth.map(f64::from).or(number(&["--iodepth", "-iodepth"]));
+    let block = result
+        .block
+        .map(|b| b as f64)
+        .or_else(|| option(context, &["-b", "--block", "--bs", "-bs"]).and_then(|v| size(&v)));
+    let command = context.commands.join(" ");
+    let direct = result.direct.or_else(|| {
+        (!command.is_empty())
+            .then(|| ["--direct", "-direct=1", "direct=1"].iter().any(|d| command.contains(d)))
+    });
+    let gpu_direct = result.gpu_direct
+        || command.contains("--gds")
+        || command.contains("--cufile")
+        || has_word(context, "gds");
+    let in_flight = workers.unwrap_or(1.0) * depth.unwrap_or(1.0);
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "{} {}: {} GB/s (1e9 B/s; {} prints 2^20 or 2^30), {} I/Os in flight{}",
+            result.tool,
+            result.operation.to_lowercase(),
+            figure(result.gbs),
+            result.tool,
+            figure(in_flight),
+            block.map_or_else(String::new, |b| format!(" of {} KiB", figure(b / 1024.0)))
+        ),
+        value: Some(result.gbs),
+        limit: "unknown: the paste does not say what the device or network can".to_owned(),
+        ..DraftAnswer::default()
+    };
+    set_limit(&mut draft, result, context);
+    draft.features.push(ObservedFeature { id: "rate", value: result.gbs.max(1e-5) });
+    // Bytes in flight over the time of an I/O.
+    if let Some(block) = block {
+        let time = result.latency_us.unwrap_or(IO_US);
+        let rate = in_flight * block / time / 1e3;
+        let few = in_flight < 16.0;
+        let sigma = if result.latency_us.is_some() { 0.15 } else { 0.8 };
+        if in_flight <= 64.0 {
+            draft.edits.push(
+                WorldEdit::new(
+                    "few-in-flight",
+                    AnswerClass::SetUpSo,
+                    if few { 0.45 } else { 0.15 },
+                )
+                .expects("rate", rate, sigma)
+                .says(format!(
+                    "{} I/Os in flight x {} KiB / {} us = {} GB/s: each waits for the one before",
+                    figure(in_flight),
+                    figure(block / 1024.0),
+                    figure(time),
+                    figure(rate)
+                ))
+                .decided_by(
+                    "more threads or depth (-t 32 --iodepth 16): the rate grows with it, if so",
+                ),
+            );
+        }
+    }
+    let one_file = context.prose.contains("one file")
+        || context.prose.contains("single file")
+        || context.prose.contains("same file")
+        || result.files == Some(1);
+    draft.edits.push(WorldEdit::new("one-file", AnswerClass::SetUpSo, if one_file { 0.6 } else { 0.06 })
+        .expects("rate", draft.limit_gbs.unwrap_or(result.gbs * 2.5) * 0.4, 0.4)
+        .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further").decided_by("the same with a file for each thread, or the file opened several times"));
+    if gpu_direct {
+        let far = has_word(context, "sys");
+        draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).seen(if far { 1.5 } else { 0.0 })
+            .says("storage to GPU passes the link between sockets or a root port: staging in host memory is faster there").decided_by("nvidia-smi topo -m: adapter and GPU under one switch (PIX, PXB); gdsio -x 2 for staged"));
+    }
+    if direct == Some(false) {
+        draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).expects("rate", 8.0, 0.7)
+            .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device").decided_by("--direct, and files larger than memory"));
+    }
+    draft.edits.push(
+        WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
+            .expects(
+                "rate",
+                draft.limit_gbs.map_or(5.0, |l| l * 0.9),
+                if draft.limit_gbs.is_some() { 0.1 } else { 0.9 },
+            )
+            .says("the device or the network is full")
+            .decided_by("iostat -x 1: %util and queue length while it runs"),
+    );
+    draft
+}
+
+/// The network of the paste, or what its text expects.
+fn set_limit(draft: &mut DraftAnswer, result: &FileIoResult, context: &PasteContext) {
+    if let Some(gbits) = context.network_gbits {
+        draft.limit = format!("{} GB/s of network (in the paste)", figure(gbits / 8.0));
+        draft.limit_gbs = Some(gbits / 8.0);
+    }
+    let expected = context
+        .rates
+        .iter()
+        .filter(|r| r.is_expected && r.gbs > result.gbs)
+        .map(|r| r.gbs)
+        .fold(0.0, f64::max);
+    if expected > 0.0 && draft.limit_gbs.is_none() {
+        draft.limit = format!("{} GB/s, which the text expects", figure(expected));
+        draft.limit_gbs = Some(expected);
+    }
+}

@@ -1,0 +1,20 @@
+//! Why a pasted figure is what it is: what it counts, the limit of the node, causes with odds, and the
+//! command that would decide.
+//!
+//! Pure. A cause is an edit of the world (a link at half width, traffic through the root port, one channel)
+//! with a prior and with what it predicts for the figures; their likelihood under log-normal noise chooses.
+//! "As expected" and "unknown" are causes too.
+
+mod answer;
+mod collectives;
+mod copies;
+mod io;
+mod messages;
+mod node_facts;
+mod product_facts;
+mod score;
+mod statements;
+
+pub use answer::{PasteAnswer, PasteExplanation, explain_paste};
+pub use product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
+pub use score::{AnswerClass, LikelyCause};

@@ -1,0 +1,253 @@
+//! What is known of the node: from the user's machine, from the paste, or assumed of the product.
+
+use pathline_paste::{NcclLog, PasteContent, PasteReading, find_product};
+use pathline_schema::{LinkEnd, LinkKind, Topology};
+
+use crate::product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
+
+/// Where a fact comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FactSource {
+    /// The machine that the user named.
+    Machine,
+    /// The paste.
+    Paste,
+    /// The product's data sheet.
+    Assumed,
+}
+
+impl FactSource {
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Machine => "of the machine",
+            Self::Paste => "in the paste",
+            Self::Assumed => "assumed of the product",
+        }
+    }
+}
+
+/// The links of a node.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeFacts {
+    /// Product, where one is known.
+    pub(crate) product: Option<&'static ProductFacts>,
+    pub(crate) fabric: FabricKind,
+    /// All links of a GPU, and of its widest pair, per direction, GB/s.
+    pub(crate) links_gbs: f64,
+    pub(crate) pair_gbs: f64,
+    pub(crate) links_source: FactSource,
+    /// One direction of PCIe, GB/s.
+    pub(crate) pcie_gbs: f64,
+    pub(crate) pcie_source: FactSource,
+    /// GPUs of a node.
+    pub(crate) gpus: Option<u32>,
+    /// Adapters of a node and one's rate, GB/s.
+    pub(crate) nics: Option<u32>,
+    pub(crate) nic_gbs: f64,
+    pub(crate) nic_source: FactSource,
+    /// Whether GPU pairs cross sockets, by a matrix of links.
+    pub(crate) crosses_sockets: bool,
+    /// NUMA domain by GPU.
+    pub(crate) numa: Vec<Option<u32>>,
+}
+
+impl NodeFacts {
+    /// Of a paste, or of a machine that takes precedence.
+    pub(crate) fn new(reading: &PasteReading, machine: Option<&Topology>) -> Option<Self> {
+        let in_file = reading.documents.iter().find_map(|document| match &document.content {
+            PasteContent::Topology(topology) => Some(topology.as_ref()),
+            _ => None,
+        });
+        let of_gpus = |topology: &Topology| find_product(&topology.gpus.first()?.name);
+        let product = machine
+            .and_then(of_gpus)
+            .or_else(|| reading.context.gpus.first().map(String::as_str))
+            .or_else(|| in_file.and_then(of_gpus))
+            .and_then(product_facts);
+        let has_links = machine.or(in_file).is_some_and(|topology| !topology.gpus.is_empty());
+        if product.is_none() && !has_links && !names_links(reading) {
+            return None;
+        }
+        let assumed = FactSource::Assumed;
+        let mut facts = Self {
+            product,
+            fabric: product.map_or(FabricKind::Pcie, |p| p.fabric),
+            links_gbs: product.map_or(0.0, |p| p.links_gbs),
+            pair_gbs: product.map_or(0.0, |p| p.pair_gbs),
+            links_source: assumed,
+            pcie_gbs: pcie_gbs(product.map_or(4, |p| p.pcie_gen)),
+            pcie_source: assumed,
+            gpus: reading.context.gpu_count,
+            nics: None,
+            nic_gbs: product.map_or(12.5, |p| p.network_gbits / 8.0),
+            nic_source: assumed,
+            crosses_sockets: false,
+            numa: Vec::new(),
+        };
+        // Bridges of a pair are an option that few nodes have: without a matrix of links there are none.
+        if facts.fabric == FabricKind::Pcie {
+            (facts.links_gbs, facts.pair_gbs) = (0.0, 0.0);
+        }
+        facts.take_paste(reading);
+        if let Some(topology) = in_file {
+            facts.take_topology(topology, FactSource::Paste);
+        }
+        if let Some(topology) = machine {
+            facts.take_topology(topology, FactSource::Machine);
+        }
+        Some(facts)
+    }
+
+    fn take_paste(&mut self, reading: &PasteReading) {
+        for document in &reading.documents {
+            if let PasteContent::Links(links) = &document.content {
+                self.take_links(links);
+            }
+        }
+        if let Some((speed, width)) = reading.context.pcie_most.or(reading.context.pcie) {
+            let link = pathline_schema::PcieLink { speed_gts: speed, width, ..Default::default() };
+            (self.pcie_gbs, self.pcie_source) = (link.peak().gbs(), FactSource::Paste);
+        }
+        if let Some(gbits) = reading.context.network_gbits {
+            (self.nic_gbs, self.nic_source) = (gbits / 8.0, FactSource::Paste);
+        }
+    }
+
+    fn take_links(&mut self, links: &pathline_paste::LinkMatrix) {
+        let gpus = links.pairs.keys().map(|&(a, b)| a.max(b) + 1).max();
+        self.gpus = self.gpus.max(gpus);
+        let each = self.product.map_or(25.0, |p| match (p.name, p.fabric) {
+            ("P100", _) => 20.0,
+            ("A40" | "A6000" | "A5000" | "3090", _) => 14.0625,
+            ("B200" | "B100" | "B300" | "GB200" | "GB300", _) => 50.0,
+            _ => 25.0,
+        });
+        let width = |text: &String| text.strip_prefix("NV").and_then(|n| n.parse::<u32>().ok());
+        let widest = links.pairs.values().filter_map(width).max();
+        let pairs = links.pairs.len();
+        let joined = links.pairs.values().filter(|text| width(text).is_some()).count();
+        if let Some(widest) = widest {
+            self.pair_gbs = f64::from(widest) * each;
+            let first: u32 = links
+                .pairs
+                .iter()
+                .filter(|((a, _), _)| *a == 0)
+                .filter_map(|(_, t)| width(t))
+                .sum();
+            // Through switches each pair has all links; in a mesh they add up.
+            let is_switched = joined == pairs && pairs > 2 && widest >= 6;
+            self.fabric = if is_switched { FabricKind::Switched } else { FabricKind::Meshed };
+            self.links_gbs = if is_switched { self.pair_gbs } else { f64::from(first) * each };
+            // A bridge of pairs in a larger node leaves the ring to PCIe.
+            if joined < pairs && self.product.is_some_and(|p| p.fabric == FabricKind::Pcie) {
+                (self.fabric, self.links_gbs) = (FabricKind::Pcie, 0.0);
+            }
+            self.links_source = FactSource::Paste;
+        } else if links.tool == "nvidia-smi topo" && pairs > 0 {
+            (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
+            self.links_source = FactSource::Paste;
+        }
+        if links.tool == "rocm-smi" && pairs > 0 && links.pairs.values().all(|t| t == "PCIE") {
+            (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
+            self.links_source = FactSource::Paste;
+        }
+        self.crosses_sockets |= links.pairs.values().any(|text| text == "SYS" || text == "SOC");
+        if !links.nics.is_empty() {
+            let near = |links: &std::collections::BTreeMap<u32, String>| {
+                links.values().any(|text| ["PIX", "PXB", "PHB", "NODE"].contains(&text.as_str()))
+            };
+            let near = links.nics.values().filter(|links| near(links)).count();
+            self.nics = u32::try_from(near.max(1)).ok();
+        }
+        let most = links.numa.keys().max().copied().unwrap_or(0).min(511);
+        self.numa = (0..=most).map(|gpu| links.numa.get(&gpu).copied()).collect();
+    }
+
+    fn take_topology(&mut self, topology: &Topology, source: FactSource) {
+        let Some(first) = topology.gpus.first() else { return };
+        self.gpus = u32::try_from(topology.gpus.len()).ok();
+        let mine = |link: &&pathline_schema::Link| {
+            let at = LinkEnd::Gpu(first.index);
+            link.a == at || link.b == at
+        };
+        let fabric: Vec<_> = topology
+            .links
+            .iter()
+            .filter(mine)
+            .filter(|link| {
+                let is_gpu_link = link.kind == LinkKind::Nvlink || link.kind == LinkKind::Xgmi;
+                let to_host =
+                    matches!(link.a, LinkEnd::Numa(_)) || matches!(link.b, LinkEnd::Numa(_));
+                is_gpu_link && !to_host
+            })
+            .collect();
+        // The data sheet's rate: line coding is no payload (26.56 GB/s of a link carry 25).
+        let rate = |link: &pathline_schema::Link| {
+            let gbs = link.peak.map_or(25.0 * f64::from(link.width), |peak| peak.gbs());
+            let each = gbs / f64::from(link.width.max(1));
+            let is_coded = link.kind == LinkKind::Nvlink && (26.0..27.0).contains(&each);
+            if is_coded { 25.0 * f64::from(link.width) } else { gbs }
+        };
+        let total: f64 = fabric.iter().map(|link| rate(link)).sum();
+        let switched = fabric.iter().any(|link| {
+            matches!(link.a, LinkEnd::Switch(_)) || matches!(link.b, LinkEnd::Switch(_))
+        });
+        if total > 0.0 {
+            let widest = fabric.iter().map(|link| rate(link)).fold(0.0, f64::max);
+            self.fabric = match (switched, fabric.first().map(|link| link.kind)) {
+                (true, _) => FabricKind::Switched,
+                (_, Some(LinkKind::Xgmi)) => FabricKind::Xgmi,
+                _ => FabricKind::Meshed,
+            };
+            (self.links_gbs, self.pair_gbs) = (total, if switched { total } else { widest });
+        } else {
+            (self.fabric, self.links_gbs, self.pair_gbs) = (FabricKind::Pcie, 0.0, 0.0);
+        }
+        self.links_source = source;
+        let host = first.host_link.map(|link| link.max_peak().gbs().max(link.peak().gbs()));
+        if let Some(host) = host.filter(|gbs| *gbs > 0.0) {
+            (self.pcie_gbs, self.pcie_source) = (host, source);
+        }
+        self.numa = topology.gpus.iter().map(|gpu| gpu.numa).collect();
+    }
+
+    /// The rate that bounds traffic between GPUs.
+    pub(crate) fn fabric_gbs(&self) -> f64 {
+        if self.links_gbs > 0.0 { self.links_gbs } else { self.pcie_gbs }
+    }
+
+    /// `18 x NVLink of an H100, 450 GB/s each way (assumed of the product)`.
+    pub(crate) fn link_text(&self) -> String {
+        let name = self.product.map_or("GPU", |product| product.name);
+        let (kind, gbs, source) = match self.fabric {
+            FabricKind::Switched | FabricKind::Meshed => {
+                ("NVLink", self.links_gbs, self.links_source)
+            }
+            FabricKind::Xgmi => ("xGMI", self.links_gbs, self.links_source),
+            FabricKind::Pcie => ("PCIe", self.pcie_gbs, self.pcie_source),
+        };
+        format!("{} GB/s each way, {kind} of {name} ({})", figure(gbs), source.label())
+    }
+}
+
+fn names_links(reading: &PasteReading) -> bool {
+    reading.documents.iter().any(|document| matches!(document.content, PasteContent::Links(_)))
+}
+
+/// Three significant digits, and no more zeros than a person would write.
+pub(crate) fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.995 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// The log of the paste.
+pub(crate) fn find_log(reading: &PasteReading) -> Option<&NcclLog> {
+    reading.documents.iter().find_map(|document| match &document.content {
+        PasteContent::NcclLog(log) => Some(log.as_ref()),
+        _ => None,
+    })
+}

@@ -1,0 +1,202 @@
+//! Posterior odds of causes: what each predicts for the observed features, under log-normal noise.
+
+use serde::Serialize;
+
+/// What an answer says of a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnswerClass {
+    /// Hardware and protocol allow no more.
+    AsExpected,
+    /// The figure counts something else than is read into it.
+    MeansSomethingElse,
+    /// A setting, an option or the wiring makes it so.
+    SetUpSo,
+    /// A library or driver.
+    Software,
+    /// A part may be broken.
+    HardwareSuspect,
+    /// More than hardware can carry.
+    Impossible,
+    /// Nothing that is known gives these figures.
+    Unknown,
+}
+
+impl AnswerClass {
+    /// For people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::AsExpected => "as expected",
+            Self::MeansSomethingElse => "means something else",
+            Self::SetUpSo => "set up so",
+            Self::Software => "software",
+            Self::HardwareSuspect => "hardware suspect",
+            Self::Impossible => "impossible",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// An observed quantity: a rate in GB/s or a ratio, positive.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ObservedFeature {
+    pub(crate) id: &'static str,
+    pub(crate) value: f64,
+}
+
+/// A cause with what it predicts.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WorldEdit {
+    pub(crate) id: &'static str,
+    pub(crate) class: AnswerClass,
+    /// Relative frequency before the figures are seen.
+    pub(crate) prior: f64,
+    pub(crate) text: String,
+    /// The command that would decide.
+    pub(crate) check: String,
+    /// Feature, median, standard deviation of the logarithm.
+    pub(crate) expects: Vec<(&'static str, f64, f64)>,
+    /// Logarithm of the likelihood ratio of what is written, such as a log's transports.
+    pub(crate) evidence: f64,
+    /// Whether it follows by arithmetic: then alone, whatever the figures of the rest.
+    pub(crate) is_certain: bool,
+}
+
+impl WorldEdit {
+    pub(crate) fn new(id: &'static str, class: AnswerClass, prior: f64) -> Self {
+        Self {
+            id,
+            class,
+            prior,
+            text: String::new(),
+            check: String::new(),
+            expects: Vec::new(),
+            evidence: 0.0,
+            is_certain: false,
+        }
+    }
+    pub(crate) fn says(mut self, text: impl Into<String>) -> Self {
+        self.text = text.into();
+        self
+    }
+    pub(crate) fn decided_by(mut self, check: impl Into<String>) -> Self {
+        self.check = check.into();
+        self
+    }
+    pub(crate) fn expects(mut self, id: &'static str, median: f64, sigma: f64) -> Self {
+        self.expects.push((id, median, sigma));
+        self
+    }
+    pub(crate) fn seen(mut self, evidence: f64) -> Self {
+        self.evidence += evidence;
+        self
+    }
+    pub(crate) fn certain(mut self) -> Self {
+        self.is_certain = true;
+        self
+    }
+}
+
+/// A cause with its share of the posterior.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LikelyCause {
+    /// Stable name.
+    pub id: &'static str,
+    /// What kind of answer it is.
+    pub class: AnswerClass,
+    /// Posterior probability, 0 to 1.
+    pub share: f64,
+    /// The cause, with its arithmetic.
+    pub text: String,
+    /// What it predicts for the headline figure, GB/s or a ratio.
+    pub predicted: Option<f64>,
+    /// The command that would decide.
+    pub check: String,
+}
+
+/// What a feature that a cause says nothing of has as its density: a factor of 300 up or down is as
+/// likely as any.
+const BROAD: f64 = 1.0 / 11.4;
+/// Prior of "nothing that is known".
+const UNKNOWN_PRIOR: f64 = 0.1;
+/// No cause that rests on likelihoods alone is surer than 19 to 1: priors and noise are themselves
+/// uncertain by factors of two.
+const SUREST: f64 = 0.95;
+
+/// Sorts causes by posterior.
+pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<LikelyCause> {
+    let only_certain = edits.iter().any(|edit| edit.is_certain);
+    let mut scored: Vec<(f64, LikelyCause)> = Vec::new();
+    for edit in edits.into_iter().filter(|edit| edit.is_certain || !only_certain) {
+        let mut score = edit.prior.ln() + edit.evidence.clamp(-5.0, 5.0);
+        for feature in features {
+            let expected = edit.expects.iter().find(|(id, ..)| *id == feature.id);
+            score += expected.map_or(BROAD, |&(_, m, s)| density(feature.value, m, s)).ln();
+        }
+        let predicted = edit.expects.first().map(|&(_, median, _)| median);
+        let WorldEdit { id, class, text, check, .. } = edit;
+        scored.push((score, LikelyCause { id, class, share: 0.0, text, predicted, check }));
+    }
+    if !only_certain {
+        let score = UNKNOWN_PRIOR.ln() + features.len() as f64 * BROAD.ln();
+        let text = "none of the known causes gives these figures".to_owned();
+        let check = "pathline run --quick, on the node".to_owned();
+        let unknown = AnswerClass::Unknown;
+        let cause =
+            LikelyCause { id: "unknown", class: unknown, share: 0.0, text, predicted: None, check };
+        scored.push((score, cause));
+    }
+    let best = scored.iter().map(|(score, _)| *score).fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = scored.iter().map(|(score, _)| (score - best).exp()).sum();
+    let ceiling = if only_certain { 0.995 } else { SUREST };
+    let mut causes: Vec<LikelyCause> = scored
+        .into_iter()
+        .map(|(score, cause)| LikelyCause {
+            share: ((score - best).exp() / total).min(ceiling),
+            ..cause
+        })
+        .collect();
+    causes.sort_by(|a, b| b.share.total_cmp(&a.share));
+    causes
+}
+
+/// Density of ln(value): a normal, with a fifteenth of it as broad as all.
+fn density(value: f64, median: f64, sigma: f64) -> f64 {
+    let z = (value.max(1e-9) / median.max(1e-9)).ln() / sigma;
+    let normal = (-0.5 * z * z).exp() / (sigma * (2.0 * std::f64::consts::PI).sqrt());
+    normal * (14.0 / 15.0) + BROAD / 15.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edits() -> Vec<WorldEdit> {
+        vec![
+            WorldEdit::new("full", AnswerClass::AsExpected, 0.5).expects("rate", 100.0, 0.05),
+            WorldEdit::new("half", AnswerClass::HardwareSuspect, 0.05).expects("rate", 50.0, 0.05),
+        ]
+    }
+
+    #[test]
+    fn figures_choose_the_cause() {
+        let first = |value| {
+            let causes = rank(&[ObservedFeature { id: "rate", value }], edits());
+            assert!((causes.iter().map(|c| c.share).sum::<f64>() - 1.0).abs() < 0.06);
+            (causes[0].id, causes[0].share)
+        };
+        assert_eq!(first(101.0).0, "full");
+        assert_eq!(first(49.0).0, "half");
+        // Midway between both, neither.
+        assert_eq!(first(9.0).0, "unknown");
+        assert!(first(101.0).1 <= SUREST);
+    }
+
+    #[test]
+    fn arithmetic_stands_alone() {
+        let mut all = edits();
+        all.push(WorldEdit::new("sum", AnswerClass::MeansSomethingElse, 0.01).certain());
+        let causes = rank(&[ObservedFeature { id: "rate", value: 100.0 }], all);
+        assert_eq!((causes.len(), causes[0].id), (1, "sum"));
+    }
+}

@@ -1,0 +1,4 @@
+//! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
+
+mod threads;
+mod worlds;
