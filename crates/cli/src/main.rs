@@ -5,6 +5,7 @@ mod cmd;
 mod files;
 mod kernels;
 mod known_name;
+mod live_rate;
 mod progress;
 mod say;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::live_rate::LiveRates;
 use crate::say::errln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pathline_bench::RunEvent;
@@ -81,12 +82,15 @@ impl StopRequest {
 /// A bar with time left and the latest figure on a terminal; a line now and then elsewhere.
 pub(crate) struct RunProgress {
     bar: ProgressBar,
+    rates: LiveRates,
     begun: Instant,
     plain: Option<Instant>,
 }
 
 /// Without a terminal, at most one line in this time.
 const PLAIN_EVERY: Duration = Duration::from_secs(4);
+/// On a terminal the elapsed time goes on during a case of many seconds.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 impl RunProgress {
     /// For a run of `total` cases of which `done` are done; silent if `quiet`.
@@ -104,8 +108,12 @@ impl RunProgress {
         }
         bar.set_message("warming up the first cases");
         bar.tick();
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(REDRAW_INTERVAL);
+        }
         let now = Instant::now();
-        Self { bar, begun: now, plain: (!quiet && !on_terminal).then_some(now) }
+        let rates = LiveRates::default();
+        Self { bar, rates, begun: now, plain: (!quiet && !on_terminal).then_some(now) }
     }
 
     /// Takes a step. Figures of cases that are not finished show on the bar, too.
@@ -113,11 +121,16 @@ impl RunProgress {
         let (outcome, done, total) = match event {
             RunEvent::Outcome { outcome, done, total } => (outcome, done, total),
             RunEvent::Message(JournalRecord::Sampled(visit)) => {
-                self.bar.set_message(latest(&visit.case, &visit.series));
+                let line = match self.rates.add(visit) {
+                    Some(rate) => format!("{rate}  {}", short(&visit.case)),
+                    None => latest(&visit.case, &visit.series),
+                };
+                self.bar.set_message(plain_line(&line).into_owned());
                 return;
             }
             RunEvent::Message(_) => return,
         };
+        self.rates.end(outcome.case());
         self.bar.set_position(done as u64);
         let CaseOutcome::Measured(measured) = outcome else { return };
         let line = latest(&measured.case, &measured.series);
