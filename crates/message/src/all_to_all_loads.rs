@@ -2,8 +2,8 @@
 //! messages, such as a dragonfly of several groups.
 //!
 //! Traffic splits at each switch by its destination alone, so what all sources send to one switch is summed
-//! on the way: loads take a pass over the links for each destination, and no route is listed. Two bounds
-//! follow. A resource carries all its bytes, and not before the first of its messages starts. And a message
+//! from switch to switch: loads take a pass over the links for each destination, and no route is listed. Two
+//! bounds follow. A resource carries all its bytes, and not before the first of its messages starts. And a message
 //! is never slower than the smallest fair share of its resources while all messages move: at its bottleneck
 //! no message is faster, and fewer messages leave more to each. Messages of the same size that start
 //! together make both bounds one, the time of the busiest resource; tests compare them with all messages
