@@ -452,6 +452,20 @@ pub(crate) struct GpuMapping {
     pub store_header_bytes: f64,
 }
 
+impl GpuMapping {
+    /// Loads and stores that the link alone limits.
+    fn ideal() -> Self {
+        Self {
+            cached: true,
+            load_ns: 0.0,
+            lines_in_flight: 1,
+            store_gbs: f64::INFINITY,
+            load_header_bytes: 0.0,
+            store_header_bytes: 0.0,
+        }
+    }
+}
+
 /// One `[[cpu.cache]]` level.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -634,14 +648,7 @@ impl NodeModel {
                 huge_fault_us: 0.0,
                 memcpy_streams_from_bytes: 1,
                 start_us: 0.0,
-                gpu_memory: Some(GpuMapping {
-                    cached: true,
-                    load_ns: 0.0,
-                    lines_in_flight: 1,
-                    store_gbs: FREE,
-                    load_header_bytes: 0.0,
-                    store_header_bytes: 0.0,
-                }),
+                gpu_memory: Some(GpuMapping::ideal()),
                 cache: Vec::new(),
             },
             time: TimeModel {
