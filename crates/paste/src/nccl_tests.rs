@@ -92,11 +92,8 @@ fn header(table: &mut CollectiveTable, text: &str) -> bool {
         return true;
     }
     if line.starts_with("nThread") {
-        let word = |name: &str| {
-            let mut words = line.split_whitespace().skip_while(|word| *word != name);
-            words.nth(1).and_then(|word| word.parse().ok())
-        };
-        table.gpus_per_thread = word("nGpus");
+        let mut words = line.split_whitespace().skip_while(|word| *word != "nGpus");
+        table.gpus_per_thread = words.nth(1).and_then(|word| word.parse().ok());
         return true;
     }
     if let Some(device) = device(line) {

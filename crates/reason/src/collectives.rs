@@ -80,15 +80,14 @@ pub(crate) fn explain(
         _ => "collective".to_owned(),
     };
     let best = if shape.best > 0.0 { shape.best } else { table.average_busbw.unwrap_or(0.0) };
-    let mut draft = DraftAnswer::default();
-    draft.meaning = format!(
+    let meaning = format!(
         "{name} over {} ranks{}: busbw {} GB/s (1e9 B/s) = size / time x {}; one direction of a GPU's links, if a ring carries it",
         shape.ranks,
         if shape.nodes > 1 { format!(" on {} nodes", shape.nodes) } else { String::new() },
         figure(best),
         figure(factor),
     );
-    draft.value = Some(best);
+    let mut draft = DraftAnswer { meaning, value: Some(best), ..DraftAnswer::default() };
     if table.ranks == Some(1) || (best == 0.0 && table.average_busbw == Some(0.0)) {
         draft.edits = vec![alone(table)];
         draft.limit = "none: a communicator of one rank sends nothing".to_owned();
@@ -106,7 +105,6 @@ pub(crate) fn explain(
     }
     let Some(node) = node else {
         draft.limit = "unknown: the paste names no GPU and no links".to_owned();
-        draft.features = vec![];
         return draft;
     };
     draft.limit = node.link_text();

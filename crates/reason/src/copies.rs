@@ -306,7 +306,7 @@ fn two_groups(list: &[(u32, u32, f64)]) -> f64 {
         values.iter().sum::<f64>() / (values.len().max(1)) as f64
     };
     let ratio = mean(false) / mean(true).max(1e-9);
-    if ratio < 0.9 || ratio > 1.15 { 1.5 } else { -1.0 }
+    if (0.9..=1.15).contains(&ratio) { -1.0 } else { 1.5 }
 }
 
 /// Host memory and GPUs.

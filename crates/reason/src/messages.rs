@@ -75,7 +75,7 @@ pub(crate) fn explain(
     draft.features.push(ObservedFeature { id: "best", value: best.max(1e-4) / ways });
     let fall = deepest_fall(&table.rows);
     if let Some((ratio, ..)) = fall {
-        draft.features.push(ObservedFeature { id: "fall", value: ratio.min(1.0).max(1e-3) });
+        draft.features.push(ObservedFeature { id: "fall", value: ratio.clamp(1e-3, 1.0) });
     }
     if let Some(node) = node {
         let limit = if on_gpu && node.pair_gbs > 0.0 { node.pair_gbs } else { node.pcie_gbs };

@@ -28,7 +28,7 @@ fn collective(
     largest: u32,
     noise: &mut Jitter,
 ) -> String {
-    let mut text = format!("# nThread 1 nGpus 1 minBytes 1 maxBytes 1\n# Using devices\n");
+    let mut text = String::from("# nThread 1 nGpus 1 minBytes 1 maxBytes 1\n# Using devices\n");
     for rank in 0..ranks {
         let host = rank * hosts / ranks;
         let _ = writeln!(
