@@ -10,6 +10,7 @@ mod collectives;
 mod command_line;
 mod environment;
 mod environments;
+mod explain;
 mod fixtures;
 mod gpu_requirement;
 mod guarded;
