@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::phase_model::{PhaseClock, PhaseLoads, PhaseModel};
 use crate::rank_traffic::RankTraffic;
 
-/// Up to so many ranks on so many places all mappings are bounded, and none is missed.
+/// Up to this number of places all mappings are bounded, and none is missed.
 const ALL_PLACES: usize = 9;
 /// A mapping whose lower bound is this close to the best time is not looked at: the result is within 0.1 %
 /// of the best.
@@ -249,6 +249,9 @@ fn earlier_twins(traffic: &RankTraffic, order: &[usize]) -> Vec<Option<usize>> {
     order.iter().enumerate().map(twin).collect()
 }
 
+/// Bytes between places: sending, receiving, bytes; ascending.
+type PlacedBytes = Vec<(usize, usize, u64)>;
+
 struct BoundedSearch<'m, 't> {
     order: Vec<usize>,
     /// By place in the order.
@@ -258,16 +261,16 @@ struct BoundedSearch<'m, 't> {
     loads: PhaseLoads<'m>,
     /// Mappings with a lower bound from here on are left out, ns.
     below: f64,
-    /// Mappings by the bytes that they put between places: those that ranks in the same role make equal
+    /// Mappings by the bytes that they put between places: mappings that differ by ranks in the same role
     /// are one.
-    leaves: HashMap<Vec<(usize, usize, u64)>, (f64, Vec<usize>)>,
+    leaves: HashMap<PlacedBytes, (f64, Vec<usize>)>,
     traffic: &'t RankTraffic,
 }
 
 impl BoundedSearch<'_, '_> {
     fn descend(&mut self, depth: usize, bound: f64) {
         let Some(&rank) = self.order.get(depth) else {
-            let mut image: Vec<(usize, usize, u64)> = self
+            let mut image: PlacedBytes = self
                 .traffic
                 .messages()
                 .iter()
@@ -277,7 +280,7 @@ impl BoundedSearch<'_, '_> {
             self.leaves.entry(image).or_insert_with(|| (bound, self.at.clone()));
             return;
         };
-        // Twins are placed in ascending order: the others are the same mapping once more.
+        // Twins are placed in ascending order: any other order is the same mapping.
         let twin = self.twins.get(depth).copied().flatten();
         let first = twin.map_or(0, |twin| self.at[twin] + 1);
         for place in first..self.used.len() {

@@ -122,7 +122,7 @@ impl PhasePattern {
         }
     }
 
-    /// The phase over so many ranks, with messages of `bytes`.
+    /// The phase over `ranks` ranks, with messages of `bytes`.
     ///
     /// # Errors
     /// A pattern that states another number of ranks, or that needs more.

@@ -92,8 +92,8 @@ fn unbound(ranks: &[&RankSite]) -> Option<SiteFinding> {
     })
 }
 
-/// Ranks that cannot each have a core: found by giving away cores one by one, and moving those that
-/// were given already (augmenting paths).
+/// Ranks that cannot each have a core: found by giving each rank a core in turn, and moving ranks
+/// that have one to another of their cores (augmenting paths).
 fn shared_cores(ranks: &[&RankSite]) -> Option<SiteFinding> {
     let cores: Vec<BTreeSet<(bool, usize)>> = ranks
         .iter()
@@ -103,7 +103,7 @@ fn shared_cores(ranks: &[&RankSite]) -> Option<SiteFinding> {
     for rank in 0..cores.len() {
         let mut seen = BTreeSet::new();
         if !give_core(rank, &cores, &mut owner, &mut seen) {
-            // The ranks that were asked to move are those that share too few cores.
+            // The ranks that were asked to move share too few cores.
             let mut crowd: BTreeSet<usize> =
                 seen.iter().filter_map(|c| owner.get(c)).copied().collect();
             crowd.insert(rank);
@@ -191,8 +191,11 @@ fn shared_gpus(ranks: &[&RankSite]) -> Vec<SiteFinding> {
             finding(
                 "shared-gpu",
                 &users,
-                format!("{} ranks see the same GPU alone ({pci}), of {most} on the host", users.len()),
-                "give each rank a GPU of its own: `pathline place --format LAUNCHER` prints a script",
+                format!(
+                    "{} ranks see the same GPU alone ({pci}), of {most} on the host",
+                    users.len()
+                ),
+                "give each rank another GPU: `pathline place --format LAUNCHER` prints a script",
             )
         })
         .collect()

@@ -29,7 +29,7 @@ pub(super) fn run(args: &WhereArgs) -> Result<ExitKind> {
         return Ok(show(args, &sites, None, plan.as_deref()));
     }
     let libraries = args.libraries.choice();
-    match job_sites(&libraries, args.rendezvous.as_deref(), args.timeout.call())? {
+    match job_sites(&libraries, args.rendezvous.as_deref(), args.timeout.call()) {
         JobSites::All { sites, by, notes } => {
             for note in notes {
                 errln!("! {}", note.text);

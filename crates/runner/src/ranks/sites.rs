@@ -62,16 +62,14 @@ enum SiteOrder {
     Received,
 }
 
-/// Looks at this process, and at all others of its job if a launcher started several. GPUs are those that
+/// Looks at this process, and at all others of its job if a launcher started several. GPUs are what
 /// the runtime lists, asked in a child process.
-///
-/// # Errors
-/// The ranks are on several hosts and no rendezvous is given.
+/// Ranks that cannot meet are no error: each then has its own site alone.
 pub fn job_sites(
     libraries: &LibraryChoice,
     rendezvous: Option<&str>,
     call_timeout: Option<Duration>,
-) -> Result<JobSites> {
+) -> JobSites {
     let launched = me();
     let site = own_site(libraries, call_timeout, launched.as_ref());
     let by = launched.as_ref().map(|launched| launched.by);
@@ -83,9 +81,9 @@ pub fn job_sites(
         Ok(None) => match launched.as_ref().filter(|launched| launched.size.is_none()) {
             Some(launched) => {
                 let error = anyhow!("{} does not state the number of processes", launched.by);
-                Ok(JobSites::Apart { site: Box::new(site), error })
+                JobSites::Apart { site: Box::new(site), error }
             }
-            None => Ok(JobSites::All { sites: vec![site], by, notes: Vec::new() }),
+            None => JobSites::All { sites: vec![site], by, notes: Vec::new() },
         },
         Ok(Some((launched, RankJob::Joined { count, at, .. }))) => {
             let met = if launched.rank == 0 {
@@ -97,10 +95,11 @@ pub fn job_sites(
             } else {
                 follow(&at, &launched, count, &message(site.clone())).map(|()| JobSites::Sent)
             };
-            Ok(met.unwrap_or_else(|error| JobSites::Apart { site: Box::new(site), error }))
+            met.unwrap_or_else(|error| JobSites::Apart { site: Box::new(site), error })
         }
-        Ok(Some(_)) => Err(anyhow!("a job of a launcher is joined")),
-        Err(error) => Ok(JobSites::Apart { site: Box::new(site), error }),
+        // A process of a launcher starts no job.
+        Ok(Some(_)) => JobSites::All { sites: vec![site], by, notes: Vec::new() },
+        Err(error) => JobSites::Apart { site: Box::new(site), error },
     }
 }
 
