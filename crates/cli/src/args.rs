@@ -33,7 +33,7 @@ pub(crate) use analysis::{
 pub(crate) use health::{DigestArgs, HealthArgs, HealthFormat};
 pub(crate) use messages::MessageArgs;
 pub(crate) use paste::ExplainArgs;
-pub(crate) use placement::{Launcher, MessageCopier, PlaceArgs, WhereArgs};
+pub(crate) use placement::{AuditArgs, Launcher, MessageCopier, PlaceArgs, WhereArgs};
 
 /// Measures, models and explains every path that data takes in a multi-GPU node.
 #[derive(Debug, Parser)]
@@ -64,6 +64,9 @@ pub(crate) enum Command {
     /// Show where the ranks of a job run: CPUs, memory, GPU and network adapter of each, and what is wrong
     /// with it; under srun, mpirun or flux run.
     Where(WhereArgs),
+    /// Compare collectives with the model of their algorithm and the bound of the node's links, and name
+    /// what is lost.
+    Audit(AuditArgs),
     /// Show how long a run would take, its cases, and what would be skipped and why; touches no device.
     Plan(PlanArgs),
     /// List the suites: what each measures, with how many cases here, and for how long.

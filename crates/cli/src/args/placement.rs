@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use pathline_schema::Bytes;
+use pathline_schema::{Bytes, Collective, CpuSet};
 
 use super::{LibraryArgs, TimeoutArgs};
 use crate::known_name::KnownName;
@@ -69,6 +69,32 @@ pub(crate) enum Launcher {
     Flux,
     /// The wrapper script alone.
     Env,
+}
+
+/// Which collectives to audit.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    after_help = "Exit codes: 0 the measured times are as modelled, or none were given; 1 a cause of loss is \
+                        named, or none explains the times; 2 unusable arguments or files."
+)]
+pub(crate) struct AuditArgs {
+    /// Operations such as all_reduce; without any, the operations that the runs measured, else the usual ones.
+    #[arg(value_name = "OP")]
+    pub(crate) ops: Vec<Collective>,
+    /// The node: a machine, or the twin of one.
+    #[arg(long, short, value_name = "NAME|FILE", value_parser = KnownName::MACHINES)]
+    pub(crate) machine: String,
+    /// GPUs that take part, such as 0-3; without it all.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) gpus: Option<CpuSet>,
+    /// Sizes of the larger buffer of a rank.
+    #[arg(long, value_name = "SIZE", value_delimiter = ',',
+        default_values_t = [Bytes::mib(1), Bytes::mib(16), Bytes::mib(256), Bytes::gib(1)])]
+    pub(crate) bytes: Vec<Bytes>,
+    /// Runs of suite ccl-collectives on that node: journals or folders. Those with NCCL_* or RCCL_* settings
+    /// count as choices that the library could have made.
+    #[arg(long, value_name = "RUN", num_args = 1..)]
+    pub(crate) runs: Vec<PathBuf>,
 }
 
 /// Which ranks to show.

@@ -1,6 +1,7 @@
 //! The commands. Each takes its arguments and returns the exit code.
 
 mod advise;
+mod audit;
 mod calibrate;
 mod case;
 mod diff;
@@ -84,6 +85,7 @@ pub(crate) fn run(args: Args) -> Result<ExitKind> {
         Some(Command::Advise(args)) => advise::run(&args),
         Some(Command::Place(args)) => place::run(&args),
         Some(Command::Where(args)) => rank_sites::run(&args),
+        Some(Command::Audit(args)) => audit::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Suites(args)) => suites::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),

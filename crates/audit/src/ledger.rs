@@ -1,0 +1,162 @@
+//! The ledger: measured, best measured setting, model and bound of each operation and size.
+
+use std::collections::BTreeMap;
+
+use pathline_flow::{MachineDesc, NoPath};
+use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
+use pathline_schema::{Case, CaseOutcome, Collective, FlowSeries, Journal, Ns};
+
+use crate::cut::{NodeCut, find_cut};
+
+/// Prefixes of variables by which a library of collectives is set.
+const SETTINGS: [&str; 2] = ["NCCL_", "RCCL_"];
+
+/// One operation of one size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LedgerRow {
+    /// The operation.
+    pub exchange: ExchangeSpec,
+    /// Measured without any setting.
+    pub measured: Option<Ns>,
+    /// The shortest that was measured with a setting, and the setting.
+    pub best_setting: Option<(Ns, String)>,
+    /// What the model says of the library's algorithm.
+    pub model: Ns,
+    /// The algorithm, as the model has it.
+    pub algorithm: String,
+    /// The cut that bounds it; `None` where no link's peak is known.
+    pub cut: Option<NodeCut>,
+}
+
+/// The collectives of device memory that a journal measured, with their times and the library's settings
+/// that were set. In place and unregistered cases are left out.
+pub fn measured_exchanges(
+    journal: &Journal,
+    by: MessageLibrary,
+) -> (Vec<(ExchangeSpec, Ns)>, String) {
+    let begin = &journal.begin;
+    let is_setting = |name: &str| SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+    let settings: Vec<String> = begin
+        .env
+        .iter()
+        .filter(|(name, _)| is_setting(name) && !name.starts_with("NCCL_DEBUG"))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let plain = |case: &Case| {
+        let text = case.to_string();
+        !["inplace", "unregistered", "graph", "isolated"].iter().any(|word| text.contains(word))
+    };
+    let found = journal.outcomes.iter().filter_map(|outcome| match outcome {
+        CaseOutcome::Measured(m) if plain(&m.case) => {
+            let (exchange, _) = exchange_of(&m.case, &begin.ranks, by).ok()?;
+            let is_collective = matches!(exchange.what, ExchangeOp::Collective { .. });
+            let time = m.series.iter().filter_map(median).reduce(f64::max)?;
+            is_collective.then_some((exchange, Ns(time)))
+        }
+        _ => None,
+    });
+    (found.collect(), settings.join(" "))
+}
+
+/// Median time of a repetition, ns.
+fn median(series: &FlowSeries) -> Option<f64> {
+    let mut samples = series.samples_ns.clone();
+    samples.sort_by(f64::total_cmp);
+    let median = *samples.get(samples.len() / 2)?;
+    (series.reps > 0).then(|| median / series.reps as f64)
+}
+
+/// The rows of operations, with what runs measured: each its exchanges with times, and its settings (empty
+/// for the library's own choice).
+///
+/// # Errors
+/// The model has no such exchange.
+pub fn audit_rows(
+    desc: &MachineDesc,
+    exchanges: &[ExchangeSpec],
+    runs: &[(Vec<(ExchangeSpec, Ns)>, String)],
+) -> Result<Vec<LedgerRow>, NoPath> {
+    let layer = MessageLayer::new(desc).map_err(|error| NoPath(error.to_string()))?;
+    let topology = desc.topology();
+    let mut cuts: BTreeMap<(Collective, Vec<u32>, u64), Option<NodeCut>> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for exchange in exchanges {
+        let time = layer.time(exchange)?;
+        let (mut measured, mut best_setting): (Option<Ns>, Option<(Ns, String)>) = (None, None);
+        for (times, settings) in runs {
+            let Some((_, time)) = times.iter().find(|(known, _)| known == exchange) else {
+                continue;
+            };
+            if settings.is_empty() {
+                measured = measured.or(Some(*time));
+            } else if best_setting.as_ref().is_none_or(|(best, _)| time.0 < best.0) {
+                best_setting = Some((*time, settings.clone()));
+            }
+        }
+        let cut = match &exchange.what {
+            ExchangeOp::Collective { op, over } => {
+                let gpus: Vec<u32> = over.iter().map(|member| member.gpu).collect();
+                let key = (*op, gpus.clone(), exchange.bytes.0);
+                let find = || find_cut(&topology, *op, &gpus, exchange.bytes);
+                cuts.entry(key).or_insert_with(find).clone()
+            }
+            _ => None,
+        };
+        rows.push(LedgerRow {
+            exchange: exchange.clone(),
+            measured,
+            best_setting,
+            model: time.time,
+            algorithm: time.algorithm,
+            cut,
+        });
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_schema::Bytes;
+
+    use super::*;
+
+    /// No prediction is shorter than the bound of its cut: random subsets, operations and sizes.
+    #[test]
+    fn no_prediction_beats_its_bound() {
+        let ops = [
+            Collective::AllReduce,
+            Collective::AllGather,
+            Collective::ReduceScatter,
+            Collective::Broadcast,
+            Collective::Reduce,
+            Collective::AllToAll,
+        ];
+        for (name, by) in [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl)] {
+            let desc = MachineDesc::preset(name).unwrap();
+            let mut exchanges = Vec::new();
+            for set in (3u32..256).step_by(41).filter(|set| set.count_ones() > 1) {
+                for (nth, op) in ops.into_iter().enumerate() {
+                    let gpus = (0..8).filter(|gpu| set >> gpu & 1 == 1);
+                    let bytes = Bytes(1 << (8 + (set as usize + 5 * nth) % 23));
+                    exchanges.push(ExchangeSpec::collective(op, gpus, by, bytes));
+                }
+            }
+            for row in audit_rows(&desc, &exchanges, &[]).unwrap() {
+                let cut = row.cut.unwrap();
+                assert!(cut.time.0 <= row.model.0, "{name} {}: {cut:?}", row.exchange);
+            }
+        }
+    }
+
+    #[test]
+    fn runs_fill_their_columns() {
+        let desc = MachineDesc::preset("mi250x").unwrap();
+        let (op, by) = (Collective::AllReduce, MessageLibrary::Rccl);
+        let exchange = ExchangeSpec::collective(op, 0..8, by, Bytes::mib(64));
+        let run = |ns: f64, set: &str| (vec![(exchange.clone(), Ns(ns))], set.to_owned());
+        let runs = [run(9e5, ""), run(8e5, "NCCL_ALGO=Tree"), run(7e5, "NCCL_PROTO=LL128")];
+        let rows = audit_rows(&desc, std::slice::from_ref(&exchange), &runs).unwrap();
+        assert_eq!(rows[0].measured, Some(Ns(9e5)));
+        assert_eq!(rows[0].best_setting, Some((Ns(7e5), "NCCL_PROTO=LL128".to_owned())));
+    }
+}

@@ -1,0 +1,12 @@
+//! Audit of collectives: measured time, the time that the model gives the library's algorithm, the lower
+//! bound that the node's links set, and the cause of what is lost.
+//!
+//! Pure: no clock, no device, no file.
+
+mod cause;
+mod cut;
+mod ledger;
+
+pub use cause::{CauseScore, CollectiveCause, judge_causes};
+pub use cut::{NodeCut, find_cut};
+pub use ledger::{LedgerRow, audit_rows, measured_exchanges};

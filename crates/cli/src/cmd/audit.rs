@@ -1,0 +1,202 @@
+//! `pathline audit`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use pathline_audit::{CollectiveCause, LedgerRow, audit_rows, judge_causes, measured_exchanges};
+use pathline_flow::{MachineDesc, Network, RuntimeEnv};
+use pathline_message::{ExchangeOp, ExchangeSpec, MessageLibrary};
+use pathline_runner::MachineModel;
+use pathline_schema::{Collective, Journal, Ns};
+
+use super::ExitKind;
+use crate::args::AuditArgs;
+use crate::say::outln;
+
+/// Operations of an audit without any named.
+const USUAL: [Collective; 4] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::Broadcast,
+];
+
+pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
+    let model = MachineModel::read(&args.machine)?;
+    let desc = model.desc();
+    let by = match (&desc.software.rccl, &desc.software.nccl) {
+        (Some(_), _) => MessageLibrary::Rccl,
+        (None, Some(_)) => MessageLibrary::Nccl,
+        (None, None) => bail!("{}: it describes neither RCCL nor NCCL", args.machine),
+    };
+    let runs = args.runs.iter().map(|path| read_run(path, by)).collect::<Result<Vec<_>>>()?;
+    let exchanges = exchanges(args, desc, by, &runs)?;
+    let rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
+    outln!("{} by {by}, model {} (simulated)\n", gpus_text(&exchanges), desc.name);
+    table(&rows);
+    certify(desc, &rows)?;
+    causes(desc, &rows)
+}
+
+type MeasuredRun = (Vec<(ExchangeSpec, Ns)>, String);
+
+fn read_run(path: &Path, by: MessageLibrary) -> Result<MeasuredRun> {
+    let file = if path.is_dir() { path.join("run.jsonl") } else { path.to_owned() };
+    let name = || file.display().to_string();
+    let journal =
+        Journal::read(BufReader::new(File::open(&file).with_context(name)?)).with_context(name)?;
+    let found = measured_exchanges(&journal, by);
+    if found.0.is_empty() {
+        bail!("{}: it has no collective; measure --suite ccl-collectives", name());
+    }
+    Ok(found)
+}
+
+/// The named operations and sizes; without names, with runs, what these measured.
+fn exchanges(
+    args: &AuditArgs,
+    desc: &MachineDesc,
+    by: MessageLibrary,
+    runs: &[MeasuredRun],
+) -> Result<Vec<ExchangeSpec>> {
+    let all: Vec<u32> = desc.topology().gpus.iter().map(|gpu| gpu.index).collect();
+    let gpus = match &args.gpus {
+        Some(chosen) => chosen.as_slice().to_vec(),
+        None => all.clone(),
+    };
+    if let Some(missing) = gpus.iter().find(|gpu| !all.contains(gpu)) {
+        bail!("gpu{missing}: this machine has {} GPUs", all.len());
+    }
+    if gpus.len() < 2 {
+        bail!("a collective needs two GPUs at least");
+    }
+    let mut found: Vec<ExchangeSpec> = Vec::new();
+    for (exchange, _) in runs.iter().flat_map(|(times, _)| times) {
+        let ExchangeOp::Collective { op, over } = &exchange.what else { continue };
+        let own: Vec<u32> = over.iter().map(|member| member.gpu).collect();
+        let named = args.ops.is_empty() || args.ops.contains(op);
+        if named && own == gpus && !op.is_uneven() && !found.contains(exchange) {
+            found.push(exchange.clone());
+        }
+    }
+    found.sort_by_key(|exchange| (exchange.what.clone(), exchange.bytes));
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    if !runs.is_empty() {
+        bail!("the runs have none of these operations over these GPUs");
+    }
+    let ops = if args.ops.is_empty() { USUAL.to_vec() } else { args.ops.clone() };
+    let each = |op: Collective| {
+        let gpus = gpus.clone();
+        args.bytes.iter().map(move |b| ExchangeSpec::collective(op, gpus.clone(), by, *b))
+    };
+    Ok(ops.into_iter().flat_map(each).collect())
+}
+
+fn gpus_text(exchanges: &[ExchangeSpec]) -> String {
+    let members = exchanges.first().map(ExchangeSpec::members).unwrap_or_default();
+    let gpus = pathline_schema::CpuSet::new(members.iter().map(|member| member.gpu));
+    format!("Collectives over GPUs {gpus}")
+}
+
+fn name(row: &LedgerRow) -> String {
+    match &row.exchange.what {
+        ExchangeOp::Collective { op, .. } => op.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn table(rows: &[LedgerRow]) {
+    outln!(
+        "{:<15} {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>5}  {:<14} cut that bounds it",
+        "operation",
+        "size",
+        "measured",
+        "best set",
+        "model",
+        "bound",
+        "ratio",
+        "algorithm"
+    );
+    for row in rows {
+        let time = |time: Option<Ns>| time.map_or_else(|| "-".to_owned(), |time| time.to_string());
+        let bound = row.cut.as_ref().map(|cut| cut.time);
+        let reached = row.measured.unwrap_or(row.model);
+        let ratio = bound.map_or_else(|| "-".to_owned(), |b| format!("{:.2}", reached.0 / b.0));
+        let cut = row.cut.as_ref().map_or_else(|| "-".to_owned(), |cut| cut.text());
+        let best = time(row.best_setting.as_ref().map(|(best, _)| *best));
+        outln!(
+            "{:<15} {:>8}  {:>9}  {best:>9}  {:>9}  {:>9}  {ratio:>5}  {:<14} {cut}",
+            name(row),
+            row.exchange.bytes.to_string(),
+            time(row.measured),
+            row.model.to_string(),
+            time(bound),
+            row.algorithm,
+        );
+    }
+    outln!("\nratio: measured over bound, or model over bound where nothing was measured.");
+    for row in rows {
+        let Some((best, setting)) = &row.best_setting else { continue };
+        let Some(measured) = row.measured.filter(|time| time.0 > best.0 * 1.03) else { continue };
+        let gain = measured.0 / best.0;
+        outln!("{} x {}: {setting} is {gain:.2}x as fast.", name(row), row.exchange.bytes);
+    }
+}
+
+/// What the flows over the binding cut of the largest operation reach, and the case that measures it.
+fn certify(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<()> {
+    let largest = rows.iter().max_by_key(|row| row.exchange.bytes);
+    let Some(cut) = largest.and_then(|row| row.cut.as_ref()) else { return Ok(()) };
+    let topology = desc.topology();
+    let network = Network::new(desc, RuntimeEnv::default())?;
+    let Some(case) = cut.case(&topology) else { return Ok(()) };
+    match cut.reached(&topology, &network) {
+        Ok(rate) => outln!(
+            "The cut around {} has a peak of {}, links to the host included; all flows over it at once reach \
+             {rate} by the model. Measure it: pathline run --case '{case}'",
+            cut.text(),
+            cut.peak
+        ),
+        Err(why) => outln!("The cut around {} cannot be loaded: {why}", cut.text()),
+    }
+    Ok(())
+}
+
+/// Names the cause of what measured operations lose, by operation.
+fn causes(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
+    let mut curves: BTreeMap<String, Vec<(ExchangeSpec, Ns)>> = BTreeMap::new();
+    for row in rows {
+        if let Some(time) = row.measured {
+            curves.entry(name(row)).or_default().push((row.exchange.clone(), time));
+        }
+    }
+    let mut exit = ExitKind::Fine;
+    for (op, curve) in curves {
+        let scores = judge_causes(desc, &curve).map_err(|e| anyhow!("{op}: {e}"))?;
+        let Some(best) = scores.first() else {
+            exit = ExitKind::Wrong;
+            outln!("! {op}: no cause that is known explains the times.");
+            continue;
+        };
+        let odds = scores.get(1).map_or(f64::INFINITY, |next| (best.score - next.score).exp());
+        let off = best.off_by * 100.0;
+        if best.cause == CollectiveCause::AsModelled {
+            outln!("{op}: as modelled, within {off:.1} % in the median.");
+            continue;
+        }
+        exit = ExitKind::Wrong;
+        let odds = if odds < 1e6 {
+            format!("odds {odds:.0} to 1")
+        } else {
+            "odds above 1e6 to 1".to_owned()
+        };
+        outln!("! {op}: {} (times within {off:.1} %, {odds}).", best.cause);
+        outln!("  {}", best.cause.action());
+    }
+    Ok(exit)
+}

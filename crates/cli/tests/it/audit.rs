@@ -1,0 +1,70 @@
+//! `pathline audit`: a run of a simulated faulty node, judged by the sound model.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn pathline(args: &[&str]) -> Output {
+    let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    Command::new(binary).args(args).output().expect("the binary runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Collectives of a simulated machine, with noise.
+fn measure(machine: &str, out: &Path) {
+    let out = out.to_str().expect("a printable path");
+    let cases = ["1MiB", "16MiB", "256MiB"]
+        .map(|size| format!("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x {size}"));
+    let mut args = vec!["run", "--quiet", "--machine", machine, "--ranks", "8", "--out", out];
+    for case in &cases {
+        args.extend(["--case", case]);
+    }
+    let output = pathline(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn half_the_channels_are_named() {
+    let dir = TempDir::new().expect("a folder");
+    let sound = text(&pathline(&["machines", "mi250x"]));
+    assert!(sound.contains("max_channels = "), "{sound}");
+    let faulty: String = sound
+        .lines()
+        .map(|line| if line.starts_with("max_channels = ") { "max_channels = 2" } else { line })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let file = dir.path().join("faulty.toml");
+    fs::write(&file, faulty).expect("a machine");
+    let (good, bad) = (dir.path().join("good"), dir.path().join("bad"));
+    measure("mi250x", &good);
+    measure(file.to_str().expect("a printable path"), &bad);
+    let audit = |run: &Path| {
+        let run = run.to_str().expect("a printable path");
+        pathline(&["audit", "--machine", "mi250x", "--runs", run])
+    };
+    let output = audit(&bad);
+    let found = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    assert!(found.contains("! all_reduce: half the channels"), "{found}");
+    let output = audit(&good);
+    let found = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    assert!(found.contains("all_reduce: as modelled"), "{found}");
+}
+
+#[test]
+fn without_runs_it_has_model_bound_and_the_case_of_the_cut() {
+    let output = pathline(&["audit", "--machine", "mi250x", "all_gather", "--bytes", "1GiB"]);
+    let found = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    // 7/8 GiB enters a GPU; GPU 1 has 7 links of 50 GB/s and one of 36 to the host: as `predict` has it.
+    assert!(found.contains("2.80 ms") && found.contains("6.35 ms"), "{found}");
+    assert!(found.contains("pathline run --case 'gpu"), "{found}");
+    let output = pathline(&["audit", "--machine", "mi250x", "--gpus", "0,9"]);
+    assert_eq!(output.status.code(), Some(2));
+}
