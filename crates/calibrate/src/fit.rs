@@ -6,16 +6,15 @@
 //! routes are optimised.
 
 mod settle;
+mod trials;
 pub(crate) mod uncertainty;
-
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::candidates::{self, GroupCandidate, GroupOrigin};
 use crate::data::{CalibrationData, PathEnds, median};
 use crate::model::{FittedModel, FittedResource, PartRunner, SetRunner, SetTimeline, last_end};
 use crate::queues::{self, FittedQueue};
 use pathline_schema::LinkEnd;
+use trials::{FreeLoss, minimum};
 pub use uncertainty::AtLeast;
 
 /// An accepted group; its capacity and its paths' shares are in the resource of the model with the
@@ -103,6 +102,9 @@ pub(crate) struct GroupFitter<'a> {
     /// For each set: its predicted timeline and its deviation.
     timelines: Vec<SetTimeline>,
     off: Vec<f64>,
+    /// The last change of each set's timeline, and of any.
+    stamps: Vec<u64>,
+    clock: u64,
     /// Allowed spread and its minimum, relative.
     spread: f64,
     finest: f64,
@@ -190,6 +192,8 @@ impl<'a> GroupFitter<'a> {
             groups: Vec::new(),
             timelines: vec![SetTimeline::default(); n],
             off: vec![0.0; n],
+            stamps: vec![0; n],
+            clock: 0,
             spread: COARSE.max(finest),
             finest,
             runner: SetRunner::default(),
@@ -223,8 +227,10 @@ impl<'a> GroupFitter<'a> {
 
     /// Runs sets again on the current model.
     fn rerun(&mut self, sets: impl IntoIterator<Item = usize>) {
+        self.clock += 1;
         for s in sets {
             if self.used[s] {
+                self.stamps[s] = self.clock;
                 self.runner.run(&self.model, &self.data.sets[s].flows, &mut self.timelines[s]);
                 self.off[s] = loss(deviation(self.data, s, &self.timelines[s].ends), self.spread);
             }
@@ -250,84 +256,6 @@ impl<'a> GroupFitter<'a> {
 
     fn sum(&self) -> f64 {
         self.off.iter().zip(&self.used).filter(|(_, u)| **u).map(|(o, _)| o).sum()
-    }
-
-    /// Runs a set on the model that `trial` has loaded, without using its stored timeline; gives the end of
-    /// its last flow.
-    fn try_set(&mut self, set: usize) -> f64 {
-        self.trial.ends(&self.model, set, &self.data.sets[set].flows, &mut self.trial_ends);
-        last_end(&self.trial_ends)
-    }
-
-    /// The sum of deviations of some sets on the current model, without using their stored
-    /// timelines.
-    fn try_sum(&mut self, sets: &[usize]) -> f64 {
-        self.try_sum_below(sets, f64::INFINITY)
-    }
-
-    /// The same, but stops once it exceeds `enough`: no deviation is negative.
-    fn try_sum_below(&mut self, sets: &[usize], enough: f64) -> f64 {
-        let mut sum = 0.0;
-        self.trial.load(&self.model);
-        for &s in sets {
-            self.try_set(s);
-            sum += loss(deviation(self.data, s, &self.trial_ends), self.spread);
-            if sum > enough {
-                break;
-            }
-        }
-        sum
-    }
-
-    /// Runs one trial for each item, with a thread per CPU, each with a copy of this state; results
-    /// in item order. Trials do not change the model.
-    fn trials<T: Send>(
-        &self,
-        items: &[usize],
-        trial: impl Fn(&mut GroupFitter<'a>, usize) -> T + Sync,
-    ) -> Vec<T> {
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut fitter = self.copy();
-            let mut done = Vec::new();
-            loop {
-                let nth = next.fetch_add(1, Ordering::Relaxed);
-                let Some(&item) = items.get(nth) else { return done };
-                done.push((nth, trial(&mut fitter, item)));
-            }
-        };
-        let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-            let mut all = work();
-            for other in others {
-                match other.join() {
-                    Ok(done) => all.extend(done),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            all
-        });
-        all.sort_by_key(|(nth, _)| *nth);
-        all.into_iter().map(|(_, result)| result).collect()
-    }
-
-    fn copy(&self) -> Self {
-        Self {
-            data: self.data,
-            used: self.used.clone(),
-            model: self.model.clone(),
-            groups: self.groups.clone(),
-            timelines: self.timelines.clone(),
-            off: self.off.clone(),
-            spread: self.spread,
-            finest: self.finest,
-            runner: SetRunner::default(),
-            trial: PartRunner::default(),
-            trial_ends: Vec::new(),
-            taken: self.taken.clone(),
-            hops: self.hops.clone(),
-        }
     }
 
     fn known_sum(&self, sets: &[usize]) -> f64 {
@@ -430,6 +358,7 @@ impl<'a> GroupFitter<'a> {
         // Groups that failed a trial wait until all others were tried.
         let mut vain = vec![false; prospects.len()];
         let (mut again, mut late) = (false, LateFlows::All);
+        let mut attempts: Vec<Option<GroupAttempt>> = prospects.iter().map(|_| None).collect();
         for _ in 0..ROUNDS {
             let mut promising: Vec<(f64, usize)> = (0..prospects.len())
                 .filter(|&p| only.is_none_or(|found| prospects[p].candidate.found == found))
@@ -451,9 +380,16 @@ impl<'a> GroupFitter<'a> {
                 continue;
             }
             let promising: Vec<usize> = promising.into_iter().map(|(_, p)| p).collect();
-            let trials = self.trials(&promising, |fitter, p| fitter.attempt(prospects, p));
+            // An attempt holds until one of its sets changes.
+            let holds = |p: usize| attempts[p].as_ref().is_some_and(|known| self.is_current(known));
+            let changed: Vec<usize> = promising.iter().copied().filter(|&p| !holds(p)).collect();
+            let new = self.trials(&changed, |fitter, p| fitter.attempt(prospects, p));
+            for (p, attempt) in changed.into_iter().zip(new) {
+                attempts[p] = Some(attempt);
+            }
             let mut tried = Vec::new();
-            for (p, trial) in promising.into_iter().zip(trials) {
+            for p in promising {
+                let trial = attempts[p].as_ref().and_then(|known| known.trial.clone());
                 match trial.filter(|t| t.gain > 0.0) {
                     Some(trial) => tried.push(trial),
                     None => vain[p] = true,
@@ -489,8 +425,12 @@ impl<'a> GroupFitter<'a> {
         median(&errors)
     }
 
+    fn is_current(&self, attempt: &GroupAttempt) -> bool {
+        attempt.sets.iter().all(|&s| self.stamps[s] <= attempt.clock)
+    }
+
     /// Tries a prospect: its best capacity, and its gain.
-    fn attempt(&mut self, prospects: &[GroupProspect], p: usize) -> Option<GroupTrial> {
+    fn attempt(&mut self, prospects: &[GroupProspect], p: usize) -> GroupAttempt {
         let prospect = &prospects[p];
         let mut takes = vec![0.0; self.data.paths.len()];
         prospect.members.iter().for_each(|&m| takes[m] = 1.0);
@@ -516,7 +456,9 @@ impl<'a> GroupFitter<'a> {
         let gain = before - sum - price;
         let enough =
             if prospect.candidate.found == GroupOrigin::Interference { MIN_SETS } else { 1 };
-        (effects >= enough).then_some(GroupTrial { prospect: p, capacity, gain, changed })
+        let trial =
+            (effects >= enough).then_some(GroupTrial { prospect: p, capacity, gain, changed });
+        GroupAttempt { clock: self.clock, sets, trial }
     }
 
     /// The capacity of a shared resource that leaves the least unexplained, near `around`, by
@@ -530,9 +472,10 @@ impl<'a> GroupFitter<'a> {
         steps: usize,
     ) -> (f64, f64) {
         let least = self.least(at);
+        let mut free = vec![FreeLoss::default(); sets.len()];
         let (best, sum) = minimum(around.max(least), within, steps, &mut |capacity, enough| {
             self.model.shared[at].capacity = capacity.max(least);
-            self.try_sum_below(sets, enough)
+            self.try_capacity(at, sets, &mut free, enough)
         });
         (best.max(least), sum)
     }
@@ -661,10 +604,13 @@ impl<'a> GroupFitter<'a> {
         let ins: Vec<usize> =
             (0..self.data.paths.len()).filter(|&p| is_in(&self.data.paths[p])).collect();
         let Some(before) = ins.first().map(|&p| self.model.shares[p]) else { return false };
-        let sets: Vec<usize> = (0..self.data.sets.len())
-            .filter(|&s| {
-                self.used[s] && self.data.sets[s].flows.iter().any(|j| ins.contains(&j.path))
-            })
+        let mut class = vec![false; self.data.paths.len()];
+        ins.iter().for_each(|&p| class[p] = true);
+        // Where only flows of one class meet, their common weight changes nothing.
+        self.trial.load(&self.model);
+        let (trial, model, data) = (&mut self.trial, &self.model, self.data);
+        let sets: Vec<usize> = (0..data.sets.len())
+            .filter(|&s| self.used[s] && trial.mixes(model, s, &data.sets[s].flows, &class))
             .collect();
         let known = self.known_sum(&sets);
         let (best, sum) = minimum(before, 1.2, 14, &mut |share, enough| {
@@ -688,7 +634,18 @@ enum LateFlows {
     Last,
 }
 
+/// A prospect that was tried.
+struct GroupAttempt {
+    /// When it was tried: later changes of its sets undo it.
+    clock: u64,
+    /// Sets that it depends on.
+    sets: Vec<usize>,
+    /// `None` if it slows too few of them.
+    trial: Option<GroupTrial>,
+}
+
 /// The result of a trial.
+#[derive(Debug, Clone)]
 struct GroupTrial {
     prospect: usize,
     capacity: f64,
@@ -713,48 +670,6 @@ fn passed(data: &CalibrationData, set: usize, mask: u64) -> f64 {
         most = most.max(bytes / end);
     }
     most
-}
-
-/// The minimum of `of` near `around`, on a logarithmic scale: seven coarse points, then golden
-/// section about the best. `of` may return any value above its second argument if its true value is
-/// above that: such a point loses every comparison and is not evaluated again.
-fn minimum(
-    around: f64,
-    within: f64,
-    steps: usize,
-    of: &mut dyn FnMut(f64, f64) -> f64,
-) -> (f64, f64) {
-    const GOLDEN: f64 = 0.618_033_988_749_894_9;
-    let middle = around.ln();
-    let mut best = (middle, of(around, f64::INFINITY));
-    let mut look = |x: f64, best: &mut (f64, f64), enough: f64| {
-        let value = of(x.exp(), enough);
-        if value < best.1 {
-            *best = (x, value);
-        }
-        value
-    };
-    let step = within / 3.0;
-    for k in [-3.0, -2.0, -1.0, 1.0, 2.0, 3.0] {
-        let enough = best.1;
-        look(middle + k * step, &mut best, enough);
-    }
-    let (mut low, mut high) = (best.0 - step, best.0 + step);
-    let (mut a, mut b) = (high - GOLDEN * (high - low), low + GOLDEN * (high - low));
-    let mut at_a = look(a, &mut best, f64::INFINITY);
-    let mut at_b = look(b, &mut best, at_a);
-    for _ in 0..steps {
-        if at_a <= at_b {
-            (high, b, at_b) = (b, a, at_a);
-            a = high - GOLDEN * (high - low);
-            at_a = look(a, &mut best, at_b);
-        } else {
-            (low, a, at_a) = (a, b, at_b);
-            b = low + GOLDEN * (high - low);
-            at_b = look(b, &mut best, at_a);
-        }
-    }
-    (best.0.exp(), best.1)
 }
 
 /// Finds queues, and gives the flows of sets their turns.

@@ -4,7 +4,7 @@ mod parts;
 
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse};
 
-pub(crate) use parts::PartRunner;
+pub(crate) use parts::{PartRunner, SLACK};
 
 /// One flow of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -167,17 +167,24 @@ impl GroupFitter<'_> {
             if !pure.is_empty() {
                 starts.push(self.best_capacity(g, &pure, before.capacity, 0.15, 8).0);
             }
-            let mut best = (before.clone(), f64::INFINITY);
+            let mut distinct: Vec<f64> = Vec::new();
             for start in starts {
-                self.model.shared[g] = FittedResource { capacity: start, ..before.clone() };
-                self.weigh_from(g, &others, &sets);
-                let (capacity, sum) = self.best_capacity(g, &sets, start, 0.01, 6);
-                self.model.shared[g].capacity = capacity;
-                if sum < best.1 {
-                    best = (self.model.shared[g].clone(), sum);
+                if !distinct.contains(&start) {
+                    distinct.push(start);
                 }
             }
-            let (shared, sum) = best;
+            let numbers: Vec<usize> = (0..distinct.len()).collect();
+            let found = self.trials(&numbers, |fitter, nth| {
+                let start = distinct[nth];
+                fitter.model.shared[g] = FittedResource { capacity: start, ..before.clone() };
+                fitter.weigh_from(g, &others, &sets);
+                let (capacity, sum) = fitter.best_capacity(g, &sets, start, 0.01, 6);
+                fitter.model.shared[g].capacity = capacity;
+                let shared = std::mem::replace(&mut fitter.model.shared[g], before.clone());
+                (shared, sum)
+            });
+            let best = found.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+            let Some((shared, sum)) = best else { continue };
             self.model.shared[g] = shared;
             let price = self.price(1) * others.len() as f64;
             let gain = known - sum;

@@ -1,7 +1,8 @@
 //! Intervals of the fitted capacities, and groups that explain as much.
 
 use super::{
-    FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE, passed,
+    FittedNode, FittedResource, FreeLoss, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE,
+    passed,
 };
 use crate::candidates;
 use crate::data::CalibrationData;
@@ -20,10 +21,11 @@ impl GroupFitter<'_> {
     /// Finds intervals of the capacities, the number of sets that each slows, and groups that
     /// explain as much.
     pub(super) fn find_uncertainty(&mut self, prospects: &[GroupProspect]) {
-        for g in 0..self.groups.len() {
-            let (low, high) = self.interval(g);
+        let all: Vec<usize> = (0..self.groups.len()).collect();
+        let found = self.trials(&all, |fitter, g| (fitter.interval(g), fitter.slows(g)));
+        for (g, ((low, high), slows)) in found.into_iter().enumerate() {
             (self.groups[g].low, self.groups[g].high) = (low, high);
-            self.groups[g].slows = self.slows(g);
+            self.groups[g].slows = slows;
             let rivals = self.rivals(prospects, g);
             self.groups[g].rivals = rivals
                 .iter()
@@ -40,11 +42,12 @@ impl GroupFitter<'_> {
         let best = self.model.shared[g].capacity;
         let sets = self.sets_of(&self.model.shared[g], best * 0.7);
         let known = self.known_sum(&sets);
+        let mut free = vec![FreeLoss::default(); sets.len()];
         let mut end = |sign: f64| {
             let mut step = 0.0005;
             while step < 0.5 {
                 self.model.shared[g].capacity = best * f64::exp(sign * step);
-                let sum = self.try_sum(&sets);
+                let sum = self.try_capacity(g, &sets, &mut free, known + WORSE);
                 if sum - known > WORSE {
                     break;
                 }

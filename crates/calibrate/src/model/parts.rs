@@ -11,7 +11,7 @@ const MAX_FLOWS: usize = 64;
 const MAX_KNOWN: usize = 8;
 /// A resource whose highest load is this much below its capacity limits no flow: 100 times what the
 /// solver takes for equal.
-const SLACK: f64 = 1.0 + 1e-9;
+pub(crate) const SLACK: f64 = 1.0 + 1e-9;
 
 /// A resource of a set or of a part of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,11 +65,15 @@ impl KnownList {
         })
     }
     fn keep(&mut self, flows: u64, shares: u64, resources: &[LoadedResource], ends: &[f64]) {
-        let new = KnownEnds { flows, shares, resources: resources.to_vec(), ends: ends.to_vec() };
         if self.known.len() < MAX_KNOWN {
-            self.known.push(new);
+            let (resources, ends) = (resources.to_vec(), ends.to_vec());
+            self.known.push(KnownEnds { flows, shares, resources, ends });
         } else if let Some(place) = self.known.get_mut(self.oldest) {
-            *place = new;
+            (place.flows, place.shares) = (flows, shares);
+            place.resources.clear();
+            place.resources.extend_from_slice(resources);
+            place.ends.clear();
+            place.ends.extend_from_slice(ends);
             self.oldest = (self.oldest + 1) % MAX_KNOWN;
         }
     }
@@ -110,6 +114,9 @@ pub(crate) struct PartRunner {
     uses: Vec<ResourceUse>,
     first_use: Vec<usize>,
     queues: Vec<Vec<usize>>,
+    part_capacities: Vec<f64>,
+    loads: Vec<f64>,
+    found: Vec<f64>,
 }
 
 impl PartRunner {
@@ -160,14 +167,12 @@ impl PartRunner {
         set: &[ModelFlow],
         ends: &mut Vec<f64>,
     ) {
-        if self.memory.len() <= nth {
-            self.memory.resize_with(nth + 1, || None);
-        }
-        let mut memory = self.memory[nth].take().unwrap_or_else(|| SetMemory::of(model, set));
+        let mut memory = self.take_memory(model, nth, set);
         self.gather(model, set);
         ends.clear();
         if let Some(known) = memory.sets.find(u64::MAX, self.shares.1, &self.resources) {
             ends.extend_from_slice(&known.ends);
+            self.resources.clone_from(&known.resources);
         } else {
             ends.resize(set.len(), f64::INFINITY);
             self.divide(set, &memory.queues);
@@ -179,6 +184,37 @@ impl PartRunner {
             memory.sets.keep(u64::MAX, self.shares.1, &self.resources, ends);
         }
         self.memory[nth] = Some(memory);
+    }
+
+    fn take_memory(&mut self, model: &FittedModel, nth: usize, set: &[ModelFlow]) -> SetMemory {
+        if self.memory.len() <= nth {
+            self.memory.resize_with(nth + 1, || None);
+        }
+        self.memory[nth].take().unwrap_or_else(|| SetMemory::of(model, set))
+    }
+
+    /// Whether some part of set `nth` has paths of `class` and others.
+    pub(crate) fn mixes(
+        &mut self,
+        model: &FittedModel,
+        nth: usize,
+        set: &[ModelFlow],
+        class: &[bool],
+    ) -> bool {
+        let memory = self.take_memory(model, nth, set);
+        self.gather(model, set);
+        self.divide(set, &memory.queues);
+        self.memory[nth] = Some(memory);
+        // A part's first flow has its number.
+        let of = |i: usize| set.get(i).and_then(|flow| class.get(flow.path));
+        self.first.iter().enumerate().any(|(i, &first)| of(i) != of(first))
+    }
+
+    /// The highest load that the set of the last call made on a resource, or a bound of it; 0 if none of its
+    /// flows uses it. GB/s.
+    pub(crate) fn load_on(&self, resource: usize) -> f64 {
+        let place = self.place.get(resource).and_then(|&place| self.resources.get(place));
+        place.map_or(0.0, |loaded| loaded.load)
     }
 
     /// Collects the resources that flows of a set use, and the load that these could make together.
@@ -253,12 +289,14 @@ impl PartRunner {
     ) {
         self.collect(set, part, &memory.queues);
         let Self { run, first, shares, of_part, uses, first_use, queues, place, .. } = self;
+        let Self { part_capacities, loads, found, .. } = self;
         let mine = first.iter().enumerate().filter(|(_, first)| **first == part).map(|(i, _)| i);
         let flows = mine.clone().take_while(|&i| i < MAX_FLOWS).fold(0, |bits, i| bits | 1 << i);
-        let capacities: Vec<f64> = of_part.iter().map(|resource| resource.capacity).collect();
+        part_capacities.clear();
+        part_capacities.extend(of_part.iter().map(|resource| resource.capacity));
         if mine.clone().count() == 1 {
             // Its load is the bound.
-            ends[part] = end_alone(&demand(model, &set[part], uses), &capacities);
+            ends[part] = end_alone(&demand(model, &set[part], uses), part_capacities);
             return;
         }
         if let Some(known) = memory.parts.find(flows, shares.1, of_part) {
@@ -272,25 +310,24 @@ impl PartRunner {
         let demands: Vec<FlowDemand<'_>> =
             mine.clone().zip(of_flow).map(|(i, uses)| demand(model, &set[i], uses)).collect();
         of_part.iter_mut().for_each(|resource| resource.load = 0.0);
-        let mut loads = vec![0.0; of_part.len()];
-        let mut found = Vec::new();
-        let part_set = FlowSet { capacities: &capacities, flows: &demands, queues };
-        run.observe(&part_set, &mut found, |stretch| {
+        loads.resize(of_part.len(), 0.0);
+        let part_set = FlowSet { capacities: part_capacities, flows: &demands, queues };
+        run.observe(&part_set, found, |stretch| {
             loads.fill(0.0);
             for (i, rate) in stretch.moving() {
                 for u in demands[i].rate.uses {
                     loads[u.resource as usize] += rate * u.weight;
                 }
             }
-            for (resource, load) in of_part.iter_mut().zip(&loads) {
+            for (resource, load) in of_part.iter_mut().zip(loads.iter()) {
                 resource.load = resource.load.max(*load);
             }
         });
-        mine.zip(&found).for_each(|(i, end)| ends[i] = *end);
+        mine.zip(found.iter()).for_each(|(i, end)| ends[i] = *end);
         for resource in of_part.iter() {
             self.resources[place[resource.number]].load = resource.load;
         }
-        memory.parts.keep(flows, shares.1, of_part, &found);
+        memory.parts.keep(flows, shares.1, of_part, found);
     }
 
     /// Collects the resources that the set can fill and a part uses, their use by its flows, and its
