@@ -8,6 +8,7 @@ mod block_sample;
 mod bounce;
 mod calls;
 mod case_figures;
+mod chooser;
 mod cpu_reach;
 mod deadline;
 mod device_failures;
@@ -51,6 +52,7 @@ mod warm_up;
 mod watch;
 
 pub use case_figures::{CaseFigures, FigureMap, measure_cases};
+pub use chooser::{CaseBatch, CaseChooser, RunSoFar};
 pub use deadline::{deadline, files_time};
 pub use engine::default_settings;
 pub use estimate::{plan_time, probes as time_of_probes};

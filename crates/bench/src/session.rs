@@ -12,6 +12,7 @@ use pathline_schema::{
     WorldKind,
 };
 
+use crate::chooser::{CaseChooser, RunSoFar};
 use crate::device_failures::DeviceFailures;
 use crate::executor::{Executor, LossCause, MachineInfo, TaskEnd, WorkerLoss};
 use crate::journal_file::{JournalFile, JournalFileError};
@@ -80,6 +81,9 @@ pub enum RunEvent<'a> {
 pub struct JournalSession {
     file: JournalFile,
     done: BTreeSet<Case>,
+    /// Outcomes of these.
+    earlier: Vec<CaseOutcome>,
+    chooser: Option<Box<dyn CaseChooser>>,
     carried: BTreeMap<Case, SampledCase>,
     /// Whether the journal already has the topology of the machine.
     has_topology: bool,
@@ -117,6 +121,8 @@ impl JournalSession {
         Ok(Self {
             file: JournalFile::create(path)?,
             done: BTreeSet::new(),
+            earlier: Vec::new(),
+            chooser: None,
             carried: BTreeMap::new(),
             has_topology: false,
             notes: Vec::new(),
@@ -163,6 +169,8 @@ impl JournalSession {
         Ok(Self {
             file,
             done: outcomes.iter().map(|o| o.case().clone()).collect(),
+            earlier: outcomes.to_vec(),
+            chooser: None,
             carried: partial.iter().map(|s| (s.case.clone(), s.clone())).collect(),
             has_topology: journal.topology != Topology::default(),
             notes: Vec::new(),
@@ -172,6 +180,12 @@ impl JournalSession {
     /// Adds a note to write before the first case.
     pub fn with_note(mut self, note: Option<RunNote>) -> Self {
         self.notes.extend(note);
+        self
+    }
+
+    /// Lets `chooser` choose the cases of the plan, from the results of those before.
+    pub fn with_chooser(mut self, chooser: Option<Box<dyn CaseChooser>>) -> Self {
+        self.chooser = chooser;
         self
     }
 
@@ -251,6 +265,7 @@ impl JournalSession {
             failures: DeviceFailures::new(&begin.ranks),
             libraries: LibraryFailures::default(),
             results: OutlierSearch::default(),
+            outcomes: self.chooser.is_some().then_some(std::mem::take(&mut self.earlier)),
         };
         let mut all = || -> io::Result<RunEnd> {
             run.writer.put(JournalRecord::Begin(Box::new(begin.clone())))?;
@@ -273,16 +288,17 @@ impl JournalSession {
             }
             let todo: Vec<&PlannedCase> =
                 todo.iter().copied().filter(|e| e.skip.is_none()).collect();
-            for group in todo.chunk_by(|a, b| a.group == b.group) {
-                if interrupt().is_some() {
-                    break;
+            let is_whole = match self.chooser.as_mut() {
+                Some(chooser) => run.chosen(chooser.as_mut(), todo.clone(), &begin, &topology)?,
+                None => {
+                    run.groups(&todo)?;
+                    true
                 }
-                run.group(group)?;
-            }
+            };
             if begin.ranks.is_empty() {
                 run.measure_outliers(&todo)?;
             }
-            let complete = run.writer.done == total;
+            let complete = is_whole && run.writer.done == run.writer.total;
             let why = interrupt().filter(|_| !complete);
             let elapsed = run.executor.now() - begun;
             let end = RunEnd { ended: now(), elapsed, complete, why };
@@ -323,6 +339,8 @@ struct ActiveRun<'a, 's> {
     libraries: LibraryFailures,
     /// Times of cases, to find outliers among equal ones.
     results: OutlierSearch,
+    /// Measured cases, if the next ones depend on them.
+    outcomes: Option<Vec<CaseOutcome>>,
 }
 
 impl ActiveRun<'_, '_> {
@@ -331,6 +349,56 @@ impl ActiveRun<'_, '_> {
         let PlannedCase { case, suites, skip, .. } = entry.clone();
         let skip = skip.map(|why| JournalRecord::Skipped(SkippedCase { case, suites, why }));
         skip.map_or(Ok(()), |skip| self.writer.put(skip))
+    }
+
+    /// Measures cases group by group, until an interrupt.
+    fn groups(&mut self, entries: &[&PlannedCase]) -> io::Result<()> {
+        for group in entries.chunk_by(|a, b| a.group == b.group) {
+            if (self.interrupt)().is_some() {
+                break;
+            }
+            self.group(group)?;
+        }
+        Ok(())
+    }
+
+    /// Measures what `chooser` chooses of some cases. Whether it came to its end.
+    fn chosen(
+        &mut self,
+        chooser: &mut dyn CaseChooser,
+        mut left: Vec<&PlannedCase>,
+        begin: &RunBegin,
+        topology: &Topology,
+    ) -> io::Result<bool> {
+        while (self.interrupt)().is_none() {
+            let cases: Vec<Case> = left.iter().map(|entry| entry.case.clone()).collect();
+            let outcomes = self.outcomes.as_deref().unwrap_or_default();
+            let batch = chooser.choose(&RunSoFar { begin, topology, outcomes }, &cases);
+            let mut notes = vec![("run".to_owned(), batch.because)];
+            let mut is_chosen = vec![false; left.len()];
+            for (nth, reason) in batch.cases {
+                if let (Some(chosen), Some(case)) = (is_chosen.get_mut(nth), cases.get(nth)) {
+                    *chosen = true;
+                    notes.push((case.to_string(), reason));
+                }
+            }
+            for (subject, text) in notes.into_iter().filter(|(_, text)| !text.is_empty()) {
+                let code = RunNote::CHOSEN.to_owned();
+                self.writer.put(JournalRecord::Note(RunNote { code, subject, text }))?;
+            }
+            let of = |wanted: bool| -> Vec<&PlannedCase> {
+                let entries = left.iter().zip(&is_chosen).filter(|(_, chosen)| **chosen == wanted);
+                entries.map(|(entry, _)| *entry).collect()
+            };
+            let (next, rest) = (of(true), of(false));
+            self.writer.total = self.writer.done + next.len();
+            self.groups(&next)?;
+            if batch.is_last || next.is_empty() {
+                return Ok(true);
+            }
+            left = rest;
+        }
+        Ok(false)
     }
 
     /// Measures a group of cases, with a new worker after each loss.
@@ -420,7 +488,7 @@ impl ActiveRun<'_, '_> {
     }
 
     fn measure(&mut self, task: &CaseTask) -> io::Result<TaskEnd> {
-        let Self { executor, writer, carried, finished, results, .. } = self;
+        let Self { executor, writer, carried, finished, results, outcomes, .. } = self;
         let mut sticky = Vec::new();
         let before = executor.about().without.clone();
         let (env, overhead_ns, gpus) = (task.env(), &self.overhead_ns, &self.gpus);
@@ -439,6 +507,9 @@ impl ActiveRun<'_, '_> {
                 JournalRecord::Measured(mut measured) => {
                     finished.insert(measured.case.clone());
                     results.add(&measured);
+                    if let Some(outcomes) = outcomes {
+                        outcomes.push(CaseOutcome::Measured(measured.clone()));
+                    }
                     measured.env.clone_from(&env);
                     for note in result_warnings::about(&measured, overhead_ns, gpus) {
                         writer.put(JournalRecord::Note(note))?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, StopReason, VerifyResult,
+    Cadence, Case, CaseOutcome, Flow, Journal, MeasuredCase, RunNote, StopReason, VerifyResult,
 };
 use pathline_stats::MIN_SAMPLES;
 
@@ -275,7 +275,8 @@ fn is_short(measured: &MeasuredCase) -> bool {
 /// Warnings by kind.
 fn noted(journal: &Journal) -> Option<String> {
     let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
-    for note in journal.notes.iter().filter(|note| !note.lacks_gpus()) {
+    let is_warning = |note: &&RunNote| !note.lacks_gpus() && note.code != RunNote::CHOSEN;
+    for note in journal.notes.iter().filter(is_warning) {
         *codes.entry(note.code.as_str()).or_default() += 1;
     }
     let texts: Vec<String> = codes.iter().map(|(code, n)| format!("{n} {code}")).collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::Network;
-use pathline_schema::{CaseOutcome, Conditions, Journal, Ns, RankMember, Transport};
+use pathline_schema::{CaseOutcome, Conditions, Journal, Ns, RankMember, RunNote, Transport};
 
 use crate::figure::{MissingCase, RunReport, RunWarning};
 use crate::run::RunView;
@@ -84,7 +84,8 @@ fn warnings(run: &RunView) -> Vec<RunWarning> {
         subject: subject.into(),
         text: text.into(),
     };
-    let noted = journal.notes.iter().map(|n| warning(&n.code, &n.subject, &n.text));
+    let notes = journal.notes.iter().filter(|note| note.code != RunNote::CHOSEN);
+    let noted = notes.map(|n| warning(&n.code, &n.subject, &n.text));
     let warnings = journal.topology.warnings.iter();
     let topology = warnings.map(|w| warning("topology", &w.subject, &w.text));
     let torn = journal

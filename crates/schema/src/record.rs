@@ -513,6 +513,8 @@ impl RunNote {
     pub const GPUS_UNUSABLE: &str = "gpus-unusable";
     /// Code of the note that no GPU can be used any more, though one could when the run began.
     pub const WITHOUT_GPUS: &str = "without-gpus";
+    /// Code of the note why an adaptive run measures a case.
+    pub const CHOSEN: &str = "chosen";
     /// Code of the note that a case differed from its equals, and in a new process did not.
     pub const REMEASURED: &str = "remeasured";
     /// Code of the note that a case differs from its equals in two processes.
