@@ -9,6 +9,7 @@ use pathline_message::{ExchangeSpec, GoalTrace, MessageLayer};
 use pathline_schema::{
     Bytes, Case, CasePattern, CpuSet, Journal, LinkEnd, Mover, Place, StripeLayout, Topology, Unit,
 };
+use pathline_storage::{ReplyHead, error_texts, join_chunks, xml_texts};
 use pathline_topo::HostSnapshot;
 
 use crate::{files, pastes, root};
@@ -230,6 +231,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "plan", seeds: plans, words: PLAN, run: plan },
     Target { name: "matrix", seeds: matrices, words: MATRIX, run: matrix },
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
+    Target { name: "s3", seeds: replies, words: REPLY, run: reply },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
     Target { name: "advice", seeds: advice_files, words: JSON, run: advice },
     Target {
@@ -328,6 +330,55 @@ fn matrix(input: &[u8]) -> String {
         }
         Err(error) => error.to_string(),
     }
+}
+
+/// Words of the answers of an object store.
+const REPLY: &[&str] = &[
+    "HTTP/1.1 200 OK\r\n",
+    "HTTP/1.0 206 x\r\n",
+    "Content-Length: 4096\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Connection: close\r\n",
+    "\r\n",
+    "0\r\n\r\n",
+    "ffffffff;a=b\r\n",
+    "<Error><Code>",
+    "</Code>",
+    "&lt;",
+    "&#x10ffff;",
+    "<a>",
+    "</a>",
+];
+
+/// A document, the same in chunks, and a head.
+fn replies() -> Vec<Vec<u8>> {
+    let list = "<?xml version=\"1.0\"?><L xmlns=\"a\"><Contents><Key>a&amp;b</Key></Contents>\
+                <NextContinuationToken>x</NextContinuationToken></L>";
+    [
+        list.to_owned(),
+        format!("{:x}\r\n{list}\r\n0\r\n\r\n", list.len()),
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\nServer: a\r\n\r\nabcde".to_owned(),
+    ]
+    .map(String::into_bytes)
+    .into()
+}
+
+/// What an object store answers: a head, a body in chunks, a document.
+fn reply(bytes: &[u8]) -> String {
+    let head = match ReplyHead::parse(bytes) {
+        Ok(Some((head, len))) => {
+            assert!(len <= bytes.len(), "a head of {len} of {} bytes", bytes.len());
+            format!("{head:?}")
+        }
+        other => format!("{other:?}"),
+    };
+    let joined = join_chunks(bytes);
+    if let Ok(Some(whole)) = &joined {
+        assert!(whole.len() < bytes.len(), "chunks have a frame");
+    }
+    let (code, message) = error_texts(bytes);
+    assert!(!format!("{code}{message}").contains(char::is_control), "{code:?} {message:?}");
+    format!("{head} {joined:?} {:?}", xml_texts(&String::from_utf8_lossy(bytes)))
 }
 
 /// Words of a table of published values.

@@ -223,6 +223,7 @@ fn of_files() -> Result<MeasuredCase> {
         device: IoHistogram::of([340_000, 369_000]),
         copy: IoHistogram::of([20_000, 21_000]),
         calls: BTreeMap::from([tally("io_uring_enter", 2, 31_000.0)]),
+        faults: None,
         requests: Some(2),
     };
     let series = case

@@ -142,6 +142,9 @@ pub(crate) enum InternalCommand {
         /// Whether what files and devices hold may be lost.
         #[arg(long)]
         overwrite: bool,
+        /// Server of buckets.
+        #[arg(long)]
+        s3_endpoint: Option<String>,
         #[command(flatten)]
         libraries: LibraryArgs,
     },
@@ -232,10 +235,11 @@ const METADATA: &str = pathline_schema::SuiteId::Metadata.word();
 #[derive(Debug, Clone, Default, Parser)]
 #[command(next_help_heading = FILES)]
 pub(crate) struct StoreArgs {
-    /// Measure I/O in this folder, file or block device; repeatable.
+    /// Measure I/O in this folder, file, block device or s3://BUCKET/PREFIX; repeatable.
     ///
-    /// For suite storage. In a folder, files are made and removed again; a file or block device is only
-    /// read. Several are measured alone and at the same time.
+    /// For suite storage. In a folder or bucket, files or objects are made and removed again; a file or
+    /// block device is only read. Several are measured alone and at the same time. Buckets need
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment.
     #[arg(long, value_name = "PATH", conflicts_with = "machine")]
     pub(crate) store: Vec<PathBuf>,
     /// Size of each file of --store; by default 1 GiB.
@@ -246,13 +250,18 @@ pub(crate) struct StoreArgs {
     /// Destroy what is in the files and devices of --store: write to them.
     #[arg(long, requires = "store")]
     pub(crate) overwrite: bool,
+    /// Server of buckets, such as http://127.0.0.1:9000; by default AWS_ENDPOINT_URL.
+    ///
+    /// Plain HTTP only: for https:// name a proxy on this host that ends TLS.
+    #[arg(long, value_name = "URL", requires = "store")]
+    pub(crate) s3_endpoint: Option<String>,
 }
 
 impl StoreArgs {
     /// The same for the crate that opens the machine.
     pub(crate) fn places(&self) -> StorePlaces {
-        let Self { store, span, overwrite } = self.clone();
-        StorePlaces { paths: store, span, overwrite }
+        let Self { store, span, overwrite, s3_endpoint } = self.clone();
+        StorePlaces { paths: store, span, overwrite, endpoint: s3_endpoint }
     }
 }
 

@@ -19,6 +19,8 @@ pub enum StoreKind {
     Nvme,
     /// A parallel file system, whose files are striped over servers.
     Striped,
+    /// An object store: its targets are servers, and a request has one block.
+    Object,
 }
 
 /// One `[[store]]`: a place for files, and its hardware.
@@ -155,7 +157,7 @@ pub struct IoCosts {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineCost {
-    /// The engine: `uring`, `uring-plain`, `uring-poll`, `aio`, `sync`.
+    /// The engine: `uring`, `uring-plain`, `uring-poll`, `aio`, `sync`, `mmap`, `s3`.
     pub name: IoEngine,
     /// In user mode.
     #[serde(deserialize_with = "time")]
@@ -302,7 +304,9 @@ impl IoCosts {
         // Reads from the page cache, and writes into it, make no request.
         let asks = direct || (io.cache == IoCache::Cold && io.op == IoOp::Read);
         let requests = if asks { requests as f64 } else { 0.0 };
-        let pages = if direct && !registered { block.0.div_ceil(page.max(1)) as f64 } else { 0.0 };
+        // Blocks of objects pass sockets: no page of theirs is held.
+        let held = direct && !registered && io.engine != IoEngine::S3;
+        let pages = if held { block.0.div_ceil(page.max(1)) as f64 } else { 0.0 };
         Some(IoCpu {
             call: Ns::us(self.syscall_us),
             user: Ns::us(engine.user_us),

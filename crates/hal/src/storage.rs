@@ -67,7 +67,7 @@ impl WorkerRange {
     /// Number of the first file: 0 of a shared one.
     pub const fn first_file(&self, io: &IoSpec) -> u64 {
         match io.files {
-            IoFiles::Shared => 0,
+            IoFiles::Shared | IoFiles::Each => 0,
             IoFiles::Own => self.first as u64,
         }
     }

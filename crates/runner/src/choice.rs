@@ -83,6 +83,9 @@ pub struct StorePlaces {
     pub span: Option<Bytes>,
     /// Whether what files and devices hold may be lost.
     pub overwrite: bool,
+    /// The server of buckets; that of the environment if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
 }
 
 impl StorePlaces {
@@ -92,16 +95,18 @@ impl StorePlaces {
         let span =
             self.span.into_iter().flat_map(|span| ["--span".into(), span.to_string().into()]);
         let overwrite = self.overwrite.then(|| "--overwrite".into());
-        places.chain(span).chain(overwrite).collect()
+        let endpoint = self.endpoint.iter().flat_map(|url| ["--s3-endpoint".into(), url.into()]);
+        places.chain(span).chain(overwrite).chain(endpoint).collect()
     }
 
     /// The same for the crate that opens them.
     pub(crate) fn requests(&self) -> Vec<StoreRequest> {
-        let Self { paths, span, overwrite } = self;
+        let Self { paths, span, overwrite, endpoint } = self;
         let request = |path: &PathBuf| StoreRequest {
             path: path.clone(),
             span: *span,
             overwrite: *overwrite,
+            endpoint: endpoint.clone(),
         };
         paths.iter().map(request).collect()
     }

@@ -12,6 +12,8 @@ pub struct StoreCleanup {
     places: BTreeSet<PathBuf>,
     /// Folders that could not be removed before the run, and places that could not be looked through.
     known: BTreeSet<PathBuf>,
+    /// The server of buckets.
+    endpoint: Option<String>,
 }
 
 /// Report of a cleanup, for the user.
@@ -28,9 +30,10 @@ impl StoreCleanup {
     pub fn of_earlier(stores: &StorePlaces) -> (Self, Vec<CleanupNote>) {
         // A place that is named twice is one.
         let places: BTreeSet<PathBuf> = stores.paths.iter().cloned().collect();
+        let endpoint = stores.endpoint.as_deref();
         let (mut known, mut notes) = (BTreeSet::new(), Vec::new());
         for place in &places {
-            let SweepResult { removed, left, unseen } = sweep(place);
+            let SweepResult { removed, left, unseen } = sweep(place, endpoint);
             notes.extend(removed.into_iter().map(removed_note));
             for (folder, why) in left {
                 let text = format!("{} of an earlier run stays there: {why}", folder.display());
@@ -42,7 +45,7 @@ impl StoreCleanup {
                 known.insert(place.clone());
             }
         }
-        (Self { places, known }, notes)
+        (Self { places, known, endpoint: stores.endpoint.clone() }, notes)
     }
 
     /// Removes what this run's processes left which ended early; the last one must be gone.
@@ -50,7 +53,7 @@ impl StoreCleanup {
         let next = "the next run with this --store removes it, or do it by hand";
         let mut notes = Vec::new();
         for place in &self.places {
-            let SweepResult { removed, left, unseen } = sweep(place);
+            let SweepResult { removed, left, unseen } = sweep(place, self.endpoint.as_deref());
             notes.extend(removed.into_iter().map(removed_note));
             for (folder, why) in left.iter().filter(|(folder, _)| !self.known.contains(folder)) {
                 let text = format!("{} could not be removed: {why}; {next}", folder.display());

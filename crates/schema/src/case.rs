@@ -147,8 +147,8 @@ impl Flow {
 
     fn meta_misfit(&self, meta: &MetaSpec) -> Option<&'static str> {
         let (file, memory) = self.io_ends();
-        let creates = matches!(meta.op, MetaOp::Create | MetaOp::Mkdir);
-        let moves = matches!(meta.op, MetaOp::Create | MetaOp::Read) && self.bytes.0 > 1;
+        let creates = meta.op.creates_files() || meta.op == MetaOp::Mkdir;
+        let moves = (meta.op.creates_files() || meta.op == MetaOp::Read) && self.bytes.0 > 1;
         let ends = file.unit.store().is_some()
             && (self.dst == file) == creates
             && file.rank == memory.rank

@@ -24,16 +24,29 @@ pub enum IoEngine {
     Sync,
     /// GPU direct: cuFile or hipFile, the device and the GPU without host memory between.
     Gds,
+    /// Loads and stores of a shared mapping (`mmap`), with the advice that fits the order of blocks.
+    Mmap,
+    /// The same without advice.
+    MmapPlain,
+    /// The same after the pages of a block were asked for (`MADV_POPULATE_READ` and `_WRITE`).
+    MmapPopulate,
+    /// Requests over HTTP to an object store with the interface of Amazon S3.
+    S3,
 }
 words!(IoEngine, "I/O engine", {
     Uring => "uring", UringPlain => "uring-plain", UringPoll => "uring-poll", Aio => "aio",
-    Sync => "sync", Gds => "gds",
+    Sync => "sync", Gds => "gds", Mmap => "mmap", MmapPlain => "mmap-plain",
+    MmapPopulate => "mmap-populate", S3 => "s3",
 });
 
 impl IoEngine {
     /// Whether a worker can have more than one I/O in flight.
     pub const fn is_asynchronous(self) -> bool {
-        !matches!(self, Self::Sync | Self::Gds)
+        !matches!(self, Self::Sync | Self::Gds) && !self.is_mapped()
+    }
+    /// Whether blocks are loaded from, and stored to, a mapping of the file.
+    pub const fn is_mapped(self) -> bool {
+        matches!(self, Self::Mmap | Self::MmapPlain | Self::MmapPopulate)
     }
 }
 
@@ -83,8 +96,10 @@ pub enum IoFiles {
     Shared,
     /// Each has its own.
     Own,
+    /// Each block is an object. Of object stores only.
+    Each,
 }
-words!(IoFiles, "sharing of files", { Shared => "shared", Own => "own" });
+words!(IoFiles, "sharing of files", { Shared => "shared", Own => "own", Each => "each" });
 
 /// How bytes get from host memory to a GPU, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,6 +164,9 @@ pub struct IoSpec {
     pub batch: u32,
     /// Workers: threads pinned to cores of the mover's unit, at least 1.
     pub threads: u32,
+    /// Most bytes a second of each worker; `None` without a limit. I/Os then have times at which they are
+    /// due, and latencies count from these.
+    pub rate: Option<Bytes>,
     /// How bytes get to or from a GPU, where host memory is between.
     pub stage: Option<IoStage>,
 }
@@ -161,7 +179,7 @@ impl IoSpec {
     /// Number of files.
     pub const fn file_count(&self) -> u64 {
         match self.files {
-            IoFiles::Shared => 1,
+            IoFiles::Shared | IoFiles::Each => 1,
             IoFiles::Own => self.threads as u64,
         }
     }
@@ -170,13 +188,18 @@ impl IoSpec {
         !matches!(self.op, IoOp::Read)
     }
 
+    /// Time from one I/O of `block` to the next of a worker whose rate is limited.
+    pub fn interval(&self, block: Bytes) -> Option<Ns> {
+        self.rate.map(|rate| Ns(block.as_f64() / rate.as_f64().max(1.0) * 1e9))
+    }
+
     /// Why its numbers cannot belong together; none if they can.
     pub(crate) fn depth_misfit(&self) -> Option<&'static str> {
         if self.batch > self.depth {
             return Some("a batch is of at most as many I/Os as are in flight");
         }
         (!self.engine.is_asynchronous() && self.depth > 1)
-            .then_some("sync and gds have one I/O in flight a worker")
+            .then_some("sync, mmap and gds have one I/O in flight a worker")
     }
 
     /// Parses the text in brackets.
@@ -185,35 +208,47 @@ impl IoSpec {
             ParseError::new(
                 "I/O",
                 args,
-                "ORDER-OP,CACHE,FILES,SPAN,qDEPTH,nBATCH,tTHREADS[,STAGING], such as \
-                 rand-read,direct,shared,2GiB,q32,n8,t2",
+                "ORDER-OP,CACHE,FILES,SPAN,qDEPTH,nBATCH,tTHREADS[,rRATE][,STAGING], such as \
+                 rand-read,direct,shared,2GiB,q32,n8,t2 or seq-read,direct,own,1GiB,q1,n1,t1,r100MiB",
             )
         };
-        let words: Vec<&str> = args.split(',').take(9).collect();
-        let (words, stage) = match words.len() {
-            7 => (words.as_slice(), None),
-            8 => (&words[..7], Some(words[7].parse()?)),
+        let exact = |text: &str| -> Result<Bytes, ParseError> {
+            let parsed: Bytes = text.parse()?;
+            if parsed.to_string() == text { Ok(parsed) } else { Err(bad()) }
+        };
+        let words: Vec<&str> = args.split(',').take(10).collect();
+        let Some((&[op, cache, files, span, depth, batch, threads], rest)) =
+            words.split_first_chunk::<7>()
+        else {
+            return Err(bad());
+        };
+        let (rate, rest) = match rest {
+            [first, rest @ ..] if first.starts_with('r') => {
+                let rate = exact(first.get(1..).unwrap_or_default())?;
+                (Some(rate).filter(|rate| rate.0 > 0).ok_or_else(bad).map(Some)?, rest)
+            }
+            rest => (None, rest),
+        };
+        let stage = match rest {
+            [] => None,
+            [stage] => Some(stage.parse()?),
             _ => return Err(bad()),
         };
-        let &[op, cache, files, span, depth, batch, threads] = words else { return Err(bad()) };
         let (order, op) = op.split_once('-').ok_or_else(bad)?;
         let count = |word: &str, letter: char| {
             word.strip_prefix(letter).and_then(number::<u32>).filter(|&n| n >= 1).ok_or_else(bad)
         };
-        let parsed: Bytes = span.parse()?;
-        if parsed.to_string() != span {
-            return Err(bad());
-        }
         Ok(Self {
             engine,
             op: op.parse()?,
             order: order.parse()?,
             cache: cache.parse()?,
             files: files.parse()?,
-            span: parsed,
+            span: exact(span)?,
             depth: count(depth, 'q')?,
             batch: count(batch, 'n')?,
             threads: count(threads, 't')?,
+            rate,
             stage,
         })
     }
@@ -247,6 +282,7 @@ impl fmt::Display for IoSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, order, cache, files, span, depth, batch, threads, .. } = self;
         write!(f, "{order}-{op},{cache},{files},{span},q{depth},n{batch},t{threads}")?;
+        self.rate.map_or(Ok(()), |rate| write!(f, ",r{rate}"))?;
         self.stage.map_or(Ok(()), |stage| write!(f, ",{stage}"))
     }
 }
@@ -381,6 +417,23 @@ impl CallTally {
     }
 }
 
+/// Page faults of threads (`getrusage`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PageFaults {
+    /// Of pages that were in memory.
+    pub minor: u64,
+    /// Of pages that had to be read from a device.
+    pub major: u64,
+}
+
+impl PageFaults {
+    /// With those of another thread.
+    pub fn add(&mut self, other: Self) {
+        self.minor = self.minor.saturating_add(other.minor);
+        self.major = self.major.saturating_add(other.major);
+    }
+}
+
 /// Records of one sample of I/O apart from its duration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct IoReading {
@@ -407,6 +460,9 @@ pub struct IoReading {
     /// Time of workers in calls, by the function's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, CallTally>,
+    /// Page faults of all workers, where blocks are loaded from a mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<PageFaults>,
     /// Requests that the block device completed meanwhile, from any process, where it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
@@ -492,8 +548,53 @@ pub struct StoreFacts {
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
 /// Default alignment of direct I/O, in bytes: the sector of every common drive.
 const USUAL_SECTOR: Bytes = Bytes(512);
+/// Least bytes of a part of an upload, but for the last one, and most parts (Amazon S3, User Guide,
+/// "Amazon S3 multipart upload limits").
+const LEAST_PART: Bytes = Bytes::mib(5);
+const MOST_PARTS: u64 = 10_000;
+/// Most objects of a data set: each takes a request before the first sample.
+const MOST_OBJECTS: u64 = 1 << 16;
 
 impl StoreFacts {
+    /// What the file system of an object store is called.
+    pub const OBJECTS: &str = "s3";
+
+    /// Whether it is a bucket of an object store.
+    pub fn has_objects(&self) -> bool {
+        self.file_system == Self::OBJECTS
+    }
+
+    /// Why an object store cannot do such I/O.
+    fn cannot_object(&self, io: &IoSpec, block: Bytes) -> Option<String> {
+        let path = &self.path;
+        if io.engine != IoEngine::S3 {
+            return Some(format!("{path} is a bucket, and no file system: use engine s3"));
+        }
+        if io.cache != IoCache::Direct {
+            return Some("the page cache has no part in objects: use direct".to_owned());
+        }
+        let count = io.span.0 / block.0.max(1);
+        if io.files == IoFiles::Each {
+            return (count > MOST_OBJECTS).then(|| {
+                format!(
+                    "{count} objects of {block} are more than {MOST_OBJECTS}: use a smaller span"
+                )
+            });
+        }
+        match io.op {
+            IoOp::Read => None,
+            IoOp::Mix { .. } => {
+                Some("parts of an object are not read while it is written: use `each`".to_owned())
+            }
+            IoOp::Write if block < LEAST_PART => Some(format!(
+                "a part of an upload has at least {LEAST_PART}: use such a block, or `each`, which \
+                 makes an object of each block"
+            )),
+            IoOp::Write => (count > MOST_PARTS)
+                .then(|| format!("an upload has at most {MOST_PARTS} parts: use a larger block")),
+        }
+    }
+
     /// Why such I/O cannot be done there, in blocks of that size, as far as these facts tell; none
     /// if nothing is known against it.
     pub fn cannot(&self, io: &IoSpec, block: Bytes) -> Option<String> {
@@ -508,7 +609,16 @@ impl StoreFacts {
                 io.span
             ));
         }
+        if self.has_objects() {
+            return self.cannot_object(io, block);
+        }
+        if io.engine == IoEngine::S3 || io.files == IoFiles::Each {
+            return Some(format!("{} has files, and no objects: name s3://BUCKET", self.path));
+        }
         match io.cache {
+            IoCache::Direct if io.engine.is_mapped() => {
+                Some("a mapping is the page cache: use cached or cold".to_owned())
+            }
             IoCache::Direct => self.cannot_direct(io, block),
             _ if io.engine == IoEngine::UringPoll => {
                 Some("completions are polled past the page cache only: use direct".to_owned())
@@ -576,8 +686,42 @@ mod tests {
             let cached = "rand-read,cached,shared,1MiB,q1,n1,t1";
             assert!(cannot(&polls, engine, cached, 4096).contains("use direct"));
         }
+        for engine in [IoEngine::Mmap, IoEngine::MmapPlain, IoEngine::MmapPopulate] {
+            assert!(cannot(&disk, engine, direct, 4096).contains("use cached or cold"));
+            assert_eq!(cannot(&disk, engine, &direct.replace("direct", "cold"), 4096), "");
+        }
+        let each = direct.replace("shared", "each");
+        assert!(cannot(&disk, IoEngine::Uring, &each, 4096).contains("name s3://BUCKET"));
+        assert!(cannot(&disk, IoEngine::S3, direct, 4096).contains("name s3://BUCKET"));
         let gone = StoreFacts { without: Some("it is read-only".to_owned()), ..disk };
         assert_eq!(cannot(&gone, IoEngine::Sync, direct, 4096), "/scratch: it is read-only");
+    }
+
+    /// Of a bucket: parts have 5 MiB, and a data set has at most 65536 objects.
+    #[test]
+    fn an_object_store_names_what_it_lacks() {
+        let bucket = StoreFacts {
+            path: "s3://data".to_owned(),
+            file_system: StoreFacts::OBJECTS.to_owned(),
+            ..StoreFacts::default()
+        };
+        let cannot = |engine, args: &str, block: u64| {
+            bucket.cannot(&IoSpec::parse(engine, args).unwrap(), Bytes(block)).unwrap_or_default()
+        };
+        let (s3, read) = (IoEngine::S3, "rand-read,direct,shared,1GiB,q4,n1,t2");
+        assert_eq!(cannot(s3, read, 4096), "");
+        assert!(cannot(IoEngine::Uring, read, 4096).contains("use engine s3"));
+        assert!(cannot(s3, &read.replace("direct", "cold"), 4096).contains("use direct"));
+        let each = read.replace("shared", "each");
+        assert_eq!(cannot(s3, &each, 16 << 10), "");
+        assert!(cannot(s3, &each, 8 << 10).contains("131072 objects"));
+        let write = read.replace("read", "write");
+        assert_eq!(cannot(s3, &write, 5 << 20), "");
+        assert!(cannot(s3, &write, 4 << 20).contains("at least 5MiB"));
+        assert_eq!(cannot(s3, &each.replace("read", "write"), 1 << 20), "");
+        assert!(cannot(s3, &read.replace("read", "mix50"), 1 << 20).contains("use `each`"));
+        let large = write.replace("1GiB", "100GiB");
+        assert!(cannot(s3, &large, 5 << 20).contains("at most 10000 parts"));
     }
 
     #[test]
@@ -631,6 +775,8 @@ mod tests {
             "rand-mix70,cold,shared,1000B,q4,n1,t3,pipelined-pinned",
             "seq-read,direct,own,1GiB,q8,n1,t1,blocking-paged",
             "seq-read,direct,own,1GiB,q8,n1,t1,pipelined-registered-huge",
+            "seq-read,direct,each,1GiB,q8,n1,t1,r100MiB",
+            "seq-read,cached,own,1GiB,q1,n1,t1,r1000B,blocking-paged",
         ] {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
@@ -641,6 +787,10 @@ mod tests {
             "rand-mix100,direct,shared,2GiB,q32,n8,t2",
             "rand-read,direct,shared,2GiB,q32,n8,t2,pipelined-vram",
             "rand-read,direct,shared,2GiB,q32,n8,t2,pipelined-pinned,x",
+            "rand-read,direct,shared,2GiB,q32,n8,t2,r0B",
+            "rand-read,direct,shared,2GiB,q32,n8,t2,r1024KiB",
+            "rand-read,direct,shared,2GiB,q32,n8,t2,r1MiB,r1MiB",
+            "rand-read,direct,shared,2GiB,q32,n8,t2,pipelined-pinned,r1MiB",
         ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }

@@ -46,7 +46,7 @@ pub use gpu_caps::GpuCaps;
 pub use hidden_gpus::{GpuIdentity, HiddenGpus};
 pub use io::{
     CallTally, IoCache, IoEngine, IoFiles, IoHistogram, IoOp, IoOrder, IoReading, IoSpec, IoStage,
-    StoreFacts,
+    PageFaults, StoreFacts,
 };
 pub use journal::{BrokenLine, Journal, JournalError, RejectedRecord};
 pub use member::RankMember;

@@ -10,10 +10,14 @@ use crate::{Bytes, IoFiles, ParseError, words};
 pub enum MetaOp {
     /// Creates a file, writes its content if it has one, and closes it.
     Create,
+    /// The same with `fsync` before it is closed: it survives a power failure.
+    CreateSync,
     /// Asks for the attributes of a file (`fstatat`).
     Stat,
     /// Opens a file, reads its content if it has one, and closes it.
     Read,
+    /// Lists the names in a folder.
+    List,
     /// Removes a file.
     Delete,
     /// Creates a folder.
@@ -22,8 +26,8 @@ pub enum MetaOp {
     Rmdir,
 }
 words!(MetaOp, "metadata operation", {
-    Create => "create", Stat => "stat", Read => "read", Delete => "delete", Mkdir => "mkdir",
-    Rmdir => "rmdir",
+    Create => "create", CreateSync => "create-sync", Stat => "stat", Read => "read", List => "list",
+    Delete => "delete", Mkdir => "mkdir", Rmdir => "rmdir",
 });
 
 impl MetaOp {
@@ -34,7 +38,11 @@ impl MetaOp {
     /// Whether a second one of the same file or folder fails, so that a sample has at most one of
     /// each.
     pub const fn is_once(self) -> bool {
-        !matches!(self, Self::Stat | Self::Read)
+        !matches!(self, Self::Stat | Self::Read | Self::List)
+    }
+    /// Whether it creates files.
+    pub const fn creates_files(self) -> bool {
+        matches!(self, Self::Create | Self::CreateSync)
     }
 }
 
@@ -74,7 +82,7 @@ impl MetaSpec {
     pub fn parents(&self) -> u64 {
         let each = if self.op.is_of_folders() { 1 } else { u64::from(self.dirs) };
         match self.folders {
-            IoFiles::Shared => each,
+            IoFiles::Shared | IoFiles::Each => each,
             IoFiles::Own => each * u64::from(self.threads),
         }
     }
@@ -89,7 +97,7 @@ impl MetaSpec {
             ParseError::new(
                 "metadata operation",
                 args,
-                "create, stat, read or delete, as OP,shared|own,dFOLDERS,fFILES,tTHREADS, or mkdir \
+                "create, create-sync, stat, read, list or delete, as OP,shared|own,dFOLDERS,fFILES,tTHREADS, or mkdir \
                  or rmdir without fFILES, such as create,own,d4,f256,t2",
             )
         };
@@ -107,7 +115,11 @@ impl MetaSpec {
             return Err(bad());
         }
         let (dirs, threads) = (count(dirs, 'd')?, count(threads, 't')?);
-        Ok(Self { op, folders: folders.parse()?, dirs, files, threads })
+        let folders: IoFiles = folders.parse()?;
+        if folders == IoFiles::Each {
+            return Err(bad());
+        }
+        Ok(Self { op, folders, dirs, files, threads })
     }
 }
 
@@ -128,7 +140,13 @@ mod tests {
 
     #[test]
     fn texts_are_canonical() {
-        for text in ["create,own,d4,f256,t2", "stat,shared,d1,f1000,t8", "mkdir,own,d1000,t1"] {
+        for text in [
+            "create,own,d4,f256,t2",
+            "create-sync,own,d1,f2,t1",
+            "list,shared,d1,f2,t1",
+            "stat,shared,d1,f1000,t8",
+            "mkdir,own,d1000,t1",
+        ] {
             assert_eq!(MetaSpec::parse(text).unwrap().to_string(), text);
         }
         for wrong in [
@@ -139,6 +157,8 @@ mod tests {
             "create,own,f1,d1,t1",
             "rename,own,d1,f1,t1",
             "create,own,d1,f1,t1,x",
+            "create,each,d1,f1,t1",
+            "list,own,d1,t1",
         ] {
             assert!(MetaSpec::parse(wrong).is_err(), "{wrong}");
         }

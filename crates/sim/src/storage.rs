@@ -14,8 +14,8 @@ use pathline_hal::{
     CallError, CallResult, FileStorage, GateId, IoDone, IoId, IoJob, MetaJob, WorkerRange, no_io,
 };
 use pathline_schema::{
-    Bytes, CallTally, Flow, IoEngine, IoHistogram, IoOp, IoReading, IoSpec, MemKind, Mover, Ns,
-    Place, Rank, Rate, Severity, StoreFacts, StripeLayout, Unit, VerifyResult,
+    Bytes, CallTally, Flow, IoEngine, IoHistogram, IoOp, IoReading, IoSpec, MemKind, MetaOp, Mover,
+    Ns, Place, Rank, Rate, Severity, StoreFacts, StripeLayout, Unit, VerifyResult,
 };
 
 use crate::memory::{BufferOwner, BufferSpot};
@@ -330,10 +330,12 @@ fn no_work(id: IoId) -> CallError {
 /// The facts of a store before it is opened.
 fn facts(world: &SimWorld, number: u32, store: &StoreModel) -> StoreFacts {
     let nvme = store.kind == StoreKind::Nvme;
+    let objects = store.kind == StoreKind::Object;
+    let file_system = if objects { StoreFacts::OBJECTS } else { &store.file_system };
     let free = world.memory.room(Unit::Store(number)).map_or(0, |(free, _)| free);
     StoreFacts {
         path: store.path.clone(),
-        file_system: store.file_system.clone(),
+        file_system: file_system.to_owned(),
         device: if nvme && store.targets == 1 { "nvme0n1" } else { "" }.to_owned(),
         model: format!("simulated {}", if nvme { "NVMe" } else { "servers" }),
         numa: store.numa(),
@@ -344,7 +346,7 @@ fn facts(world: &SimWorld, number: u32, store: &StoreModel) -> StoreFacts {
         max_request: Bytes(store.max_request_bytes),
         max_segments: store.max_segments,
         size: store.capacity(),
-        stripes: if nvme {
+        stripes: if nvme || objects {
             Vec::new()
         } else {
             let (size, count) = (Bytes(store.stripe_bytes), store.targets);
@@ -390,6 +392,8 @@ fn setup(io: &IoSpec, parts: &IoParts, memory: u64) -> BTreeMap<String, CallTall
         IoEngine::Uring | IoEngine::UringPlain | IoEngine::UringPoll => Some("io_uring_setup"),
         IoEngine::Aio => Some("io_setup"),
         IoEngine::Sync | IoEngine::Gds => None,
+        IoEngine::Mmap | IoEngine::MmapPlain | IoEngine::MmapPopulate => Some("mmap"),
+        IoEngine::S3 => Some("connect"),
     };
     if let Some(name) = rings {
         calls.insert(name.to_owned(), some(threads, open));
@@ -486,6 +490,9 @@ impl FileStorage for SimStorage {
         let Some(store) = world.stores.get(job.store as usize) else {
             return Some(format!("there is no store{} here", job.store));
         };
+        if job.meta.op == MetaOp::List {
+            return Some("the model does not say what it costs to list a folder".to_owned());
+        }
         (store.meta.is_none() || world.io.is_none()).then(|| {
             format!("the model does not say what metadata operations of {} cost", store.path)
         })
@@ -710,6 +717,7 @@ fn done(outcome: QueueOutcome, ops: u64, elapsed: f64) -> IoDone {
         device: of(&outcome.device),
         copy: of(&outcome.copy),
         calls: calls.collect(),
+        faults: None,
         requests: Some(outcome.requests),
     };
     IoDone { elapsed: Ns(elapsed), ops, reading }

@@ -5,6 +5,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use pathline_hal::CallError;
+use pathline_schema::PageFaults;
+
 /// The blocks of a worker: memory, one block a slot, and the file.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerBlocks {
@@ -42,6 +45,17 @@ pub(super) trait BlockEngine {
     fn settle(&mut self) -> u32 {
         0
     }
+    /// The error behind an I/O that failed, or behind [`BlockEngine::enter`], if the engine knows more than
+    /// a number.
+    fn explain(&mut self) -> Option<CallError> {
+        None
+    }
+    /// Page faults of this thread so far, if blocks pass a mapping.
+    fn page_faults(&self) -> Option<PageFaults> {
+        None
+    }
+    /// Lets go of pages after a round, so that the page cache can drop them.
+    fn forget_pages(&mut self) {}
     /// Whether kernel threads may do I/O in the worker's place.
     fn has_helpers(&self) -> bool {
         false

@@ -12,8 +12,10 @@ mod in_flight_tests;
 mod io_error;
 mod io_tally;
 mod kernel_helpers;
+mod mapped;
 mod meta_job;
 mod meta_worker;
+mod object;
 mod scratch_dir;
 mod scratch_tree;
 mod store_place;
@@ -26,6 +28,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pathline_dylib::LibraryReport;
 use pathline_hal::{
@@ -37,14 +40,16 @@ use pathline_schema::{
 };
 
 use meta_job::LiveMeta;
+use object::{BucketPlace, LiveObjects, LiveSmallObjects, ObjectJob, is_bucket};
 use pathline_gpu::RuntimeFamily;
 use pathline_host::clock::ClockOrigin;
 use pathline_host::gate_table::GateTable;
-use pathline_host::memory::HostMemory;
+use pathline_host::memory::{HostMemory, MappedMemory};
 use store_place::{FileEntry, PathKind, StorePlace, WantedFiles};
 use worker_pool::{RoundKind, WorkerThreads};
 use worker_recipe::WorkerRecipes;
 
+pub use object::reply::{ReplyHead, XmlText, error_texts, join_chunks, xml_texts};
 pub use scratch_dir::SweepResult;
 pub use store_place::StoreRequest;
 
@@ -96,8 +101,12 @@ pub fn facts(asked: &StoreRequest) -> StoreFacts {
     store_place::examine(asked).1
 }
 
-/// Removes what processes that were killed have left in a folder.
-pub fn sweep(folder: &Path) -> SweepResult {
+/// Removes what processes that were killed have left in a folder or bucket. `endpoint` is the server of
+/// buckets.
+pub fn sweep(folder: &Path, endpoint: Option<&str>) -> SweepResult {
+    if is_bucket(folder) {
+        return BucketPlace::sweep(folder, endpoint);
+    }
     scratch_dir::ScratchDir::sweep(folder)
 }
 
@@ -131,6 +140,7 @@ pub struct LiveStorage {
     origin: ClockOrigin,
     open: RefCell<BTreeMap<IoId, LiveIo>>,
     trees: RefCell<BTreeMap<IoId, LiveMeta>>,
+    objects: RefCell<BTreeMap<IoId, Box<dyn ObjectJob>>>,
     made: Cell<u64>,
     /// The library for GPU direct; `None` without a GPU.
     direct: Option<gds::GdsLibrary>,
@@ -157,6 +167,7 @@ impl LiveStorage {
             origin,
             open: RefCell::default(),
             trees: RefCell::default(),
+            objects: RefCell::default(),
             made: Cell::new(0),
             direct: runtime.and_then(gds::GdsLibrary::for_runtime),
             no_rings: OnceCell::new(),
@@ -202,28 +213,52 @@ impl LiveStorage {
         {
             return Err(CallError::unsupported("open", format!("{job:?}"), why));
         }
+        if let Some(bucket) = self.bucket(job.store) {
+            let cpus = self.turned_cpus(job.numa, job.workers.first_cpu);
+            let open = LiveObjects::new(bucket, job, seed, &cpus, self.origin)?;
+            return Ok(self.keep(Box::new(open)));
+        }
         let files = self.prepare(&job, seed, part.as_ref())?;
         let held = files.iter().zip(0..).all(|(f, n)| f.holds(seed + n, job.io.span.0));
         let (io, block, store, host, numa) = (job.io, job.block.0, job.store, job.host, job.numa);
-        let first_cpu = job.workers.first_cpu as usize;
+        let cpus = self.turned_cpus(numa, job.workers.first_cpu);
         let recruits = WorkerRecipes::new(job, &files, self.direct, self.origin, part.as_ref())?;
-        let mut cpus = self.allowed_cpus(numa);
-        if !cpus.is_empty() {
-            let turn = first_cpu % cpus.len();
-            cpus.rotate_left(turn);
-        }
         let mut threads = WorkerThreads::new(recruits.all, &cpus, self.origin)?;
         for (name, calls) in recruits.calls {
             threads.opening.entry(name).or_default().add(calls);
         }
-        self.made.set(self.made.get() + 1);
-        let id = IoId(self.made.get());
+        let id = self.next_id();
         let pattern = held.then_some(seed);
         let first = part.map_or(0, |part| u64::from(part.first));
         let requests = Cell::new(None);
         let open = LiveIo { threads, files, store, io, block, host, requests, pattern, first };
         self.open.borrow_mut().insert(id, open);
         Ok(id)
+    }
+
+    fn next_id(&self) -> IoId {
+        self.made.set(self.made.get() + 1);
+        IoId(self.made.get())
+    }
+
+    fn bucket(&self, store: u32) -> Option<&Rc<BucketPlace>> {
+        self.place(store).and_then(|place| place.bucket.as_ref())
+    }
+
+    fn keep(&self, job: Box<dyn ObjectJob>) -> IoId {
+        let id = self.next_id();
+        self.objects.borrow_mut().insert(id, job);
+        id
+    }
+
+    /// The CPUs of a domain from the `first` on.
+    fn turned_cpus(&self, numa: u32, first: u32) -> Vec<u32> {
+        let mut cpus = self.allowed_cpus(numa);
+        if !cpus.is_empty() {
+            let turn = first as usize % cpus.len();
+            cpus.rotate_left(turn);
+        }
+        cpus
     }
 
     /// The CPUs of a domain that this process may use now: ranks are kept to a part of them.
@@ -242,7 +277,12 @@ impl LiveStorage {
                 self.no_rings().map(str::to_owned)
             }
             IoEngine::Gds => gds::without(self.direct),
-            IoEngine::Aio | IoEngine::Sync => None,
+            IoEngine::Aio
+            | IoEngine::Sync
+            | IoEngine::Mmap
+            | IoEngine::MmapPlain
+            | IoEngine::MmapPopulate
+            | IoEngine::S3 => None,
         }
     }
 
@@ -285,6 +325,11 @@ impl LiveStorage {
         Ok(files)
     }
 
+    /// Memory that this host allocated, held as long as a round uses it.
+    fn held(&self, at: LocalMemory) -> Option<Arc<MappedMemory>> {
+        self.memory.range("submit", at.address, at.bytes).ok()
+    }
+
     /// The blocks of each file that a check is about: the file, its number, and their range in it.
     fn landed(open: &LiveIo) -> impl Iterator<Item = (&Rc<FileEntry>, u64, std::ops::Range<u64>)> {
         let all = open.io.slots() * open.block;
@@ -322,7 +367,7 @@ fn no_store(store: u32) -> CallError {
 /// Why what was named does not fit.
 fn place_unfit(place: &StorePlace, io: &IoSpec) -> Option<String> {
     let size = match place.what {
-        PathKind::Folder => return None,
+        PathKind::Folder | PathKind::Bucket => return None,
         PathKind::File(size) | PathKind::Device(size) => size,
     };
     if io.files == IoFiles::Own && io.threads > 1 {
@@ -363,16 +408,20 @@ impl FileStorage for LiveStorage {
 
     fn cannot_meta(&self, job: &MetaJob) -> Option<String> {
         match self.place(job.store) {
-            Some(place) => meta_job::unfit(place),
+            Some(place) => meta_job::unfit(place, &job.meta),
             None => Some(no_store(job.store).reason),
         }
     }
 
     fn open_meta(&self, job: MetaJob, seed: u64) -> CallResult<IoId> {
         let place = self.place(job.store).ok_or_else(|| no_store(job.store))?;
-        let open = LiveMeta::new(place, &job, seed, &self.allowed_cpus(job.numa), self.origin)?;
-        self.made.set(self.made.get() + 1);
-        let id = IoId(self.made.get());
+        let cpus = self.allowed_cpus(job.numa);
+        if let Some(bucket) = &place.bucket {
+            let open = LiveSmallObjects::new(bucket, &job, seed, &cpus, self.origin)?;
+            return Ok(self.keep(Box::new(open)));
+        }
+        let open = LiveMeta::new(place, &job, seed, &cpus, self.origin)?;
+        let id = self.next_id();
         self.trees.borrow_mut().insert(id, open);
         Ok(id)
     }
@@ -380,6 +429,13 @@ impl FileStorage for LiveStorage {
     fn submit(&self, id: IoId, gate: GateId, ops: u64) -> CallResult<()> {
         if let Some(tree) = self.trees.borrow().get(&id) {
             return tree.submit(ops, |pool| self.gates.hold(gate, pool));
+        }
+        if let Some(job) = self.objects.borrow().get(&id) {
+            job.arrange(ops)?;
+            let memory = job.host().and_then(|at| self.held(at));
+            job.threads().submit(RoundKind::Sample(ops), memory)?;
+            let pool = &job.threads().pool;
+            return self.gates.hold(gate, pool).inspect_err(|_| pool.withdraw());
         }
         self.with("submit", id, |open| {
             if open.io.cache == IoCache::Cold {
@@ -391,7 +447,7 @@ impl FileStorage for LiveStorage {
                     store_place::forget(&file, open.io.span.0);
                 }
             }
-            let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
+            let memory = self.held(open.host);
             open.threads.submit(RoundKind::Sample(ops), memory)?;
             let device = self.place(open.store).map_or("", |p| p.facts.device.as_str());
             open.requests.set(facts::requests(device));
@@ -402,6 +458,9 @@ impl FileStorage for LiveStorage {
     fn reap(&self, id: IoId) -> CallResult<IoDone> {
         if let Some(tree) = self.trees.borrow().get(&id) {
             return tree.threads.reap();
+        }
+        if let Some(job) = self.objects.borrow().get(&id) {
+            return job.threads().reap();
         }
         self.with("reap", id, |open| {
             let mut done = open.threads.reap()?;
@@ -416,6 +475,9 @@ impl FileStorage for LiveStorage {
     fn spoil(&self, id: IoId) -> CallResult<()> {
         if self.trees.borrow().contains_key(&id) {
             return Ok(());
+        }
+        if let Some(job) = self.objects.borrow().get(&id) {
+            return job.spoil();
         }
         self.with("spoil", id, |open| {
             if !open.io.writes() {
@@ -437,8 +499,13 @@ impl FileStorage for LiveStorage {
         if let Some(tree) = self.trees.borrow().get(&id) {
             return tree.land();
         }
+        if let Some(job) = self.objects.borrow().get(&id) {
+            job.before_landing()?;
+            let memory = job.host().and_then(|at| self.held(at));
+            return job.threads().run(RoundKind::Landing, memory).map(drop);
+        }
         self.with("land", id, |open| {
-            let memory = self.memory.range("submit", open.host.address, open.host.bytes).ok();
+            let memory = self.held(open.host);
             open.threads.run(RoundKind::Landing, memory).map(drop)
         })
     }
@@ -446,6 +513,9 @@ impl FileStorage for LiveStorage {
     fn check(&self, id: IoId, seed: u64) -> CallResult<VerifyResult> {
         if let Some(tree) = self.trees.borrow().get(&id) {
             return tree.check();
+        }
+        if let Some(job) = self.objects.borrow().get(&id) {
+            return job.check(seed);
         }
         self.with("verify", id, |open| {
             if !open.io.writes() {
@@ -480,6 +550,9 @@ impl FileStorage for LiveStorage {
         if let Some(tree) = self.trees.borrow().get(&id) {
             return tree.threads.description.clone();
         }
+        if let Some(job) = self.objects.borrow().get(&id) {
+            return job.threads().description.clone();
+        }
         self.open
             .borrow()
             .get(&id)
@@ -493,6 +566,10 @@ impl FileStorage for LiveStorage {
             self.place(tree.store).inspect(|place| place.drop_tree(&tree.tree.path));
             return Ok(calls);
         }
+        if let Some(job) = self.objects.borrow_mut().remove(&id) {
+            self.gates.release(&job.threads().pool);
+            return Ok(job.end());
+        }
         let open = self.open.borrow_mut().remove(&id).ok_or_else(|| no_io("close", id))?;
         self.gates.release(&open.threads.pool);
         Ok(open.threads.end())
@@ -504,6 +581,7 @@ impl Drop for LiveStorage {
     fn drop(&mut self) {
         self.open.borrow_mut().clear();
         self.trees.borrow_mut().clear();
+        self.objects.borrow_mut().clear();
     }
 }
 

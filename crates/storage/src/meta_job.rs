@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pathline_hal::{CallError, CallResult, MetaJob};
 use pathline_host::clock::ClockOrigin;
-use pathline_schema::{MetaOp, Severity, VerifyResult};
+use pathline_schema::{MetaOp, MetaSpec, Severity, VerifyResult};
 use rustix::fs::Mode;
 
 use super::io_error;
@@ -23,9 +23,17 @@ pub(super) struct LiveMeta {
 }
 
 /// Why a place has no metadata operations; none if it has.
-pub(super) fn unfit(place: &StorePlace) -> Option<String> {
+pub(super) fn unfit(place: &StorePlace, meta: &MetaSpec) -> Option<String> {
     if let Some(why) = &place.facts.without {
         return Some(format!("{}: {why}", place.facts.path));
+    }
+    if place.what == PathKind::Bucket {
+        return match meta.op {
+            MetaOp::Mkdir | MetaOp::Rmdir => Some("an object store has no folders: use create"),
+            MetaOp::CreateSync => Some("an object is durable when its request ends: use create"),
+            _ => None,
+        }
+        .map(str::to_owned);
     }
     (place.what != PathKind::Folder).then(|| {
         format!("{}: files and folders are created in a folder: name one", place.facts.path)
@@ -42,7 +50,7 @@ impl LiveMeta {
         origin: ClockOrigin,
     ) -> CallResult<Self> {
         let &MetaJob { meta, store, .. } = job;
-        if let Some(why) = unfit(place) {
+        if let Some(why) = unfit(place, &meta) {
             return Err(CallError::unsupported("open", meta.to_string(), why));
         }
         let content = job.content();
@@ -116,7 +124,9 @@ impl LiveMeta {
         }
         let names = tree.parents().map(|parent| entries(tree, &parent)).sum::<CallResult<u64>>()?;
         let made = match tree.meta.op {
-            MetaOp::Create | MetaOp::Mkdir => each * u64::from(tree.meta.threads),
+            MetaOp::Create | MetaOp::CreateSync | MetaOp::Mkdir => {
+                each * u64::from(tree.meta.threads)
+            }
             _ => tree.meta.items(),
         };
         if names > made || (names < made && !removes) {

@@ -21,6 +21,8 @@ use super::worker_pool::{CallTallies, RoundWorker, WorkerFactory};
 
 /// Most operations of a worker in a check.
 const CHECKED: u64 = 64;
+/// Bytes of names that one call returns at most: as many as `readdir` of the C library asks for.
+const LIST_ROOM: usize = 32 << 10;
 /// Operations between two looks at whether another worker has failed.
 const LOOK_EVERY: u64 = 16;
 
@@ -60,7 +62,7 @@ impl TreeLayout {
     fn parent(&self, worker: usize, nth: u64) -> (usize, u64) {
         match self.meta.folders {
             IoFiles::Own => (worker, nth),
-            IoFiles::Shared => (0, nth),
+            IoFiles::Shared | IoFiles::Each => (0, nth),
         }
     }
 
@@ -69,7 +71,7 @@ impl TreeLayout {
         let each = if self.meta.op.is_of_folders() { 1 } else { self.meta.dirs };
         let owners = match self.meta.folders {
             IoFiles::Own => self.meta.threads,
-            IoFiles::Shared => 1,
+            IoFiles::Shared | IoFiles::Each => 1,
         };
         (0..owners).flat_map(move |owner| (0..each).map(move |nth| format!("d{owner}-{nth}")))
     }
@@ -137,6 +139,18 @@ impl TreeLayout {
     }
 }
 
+/// The names in a folder that is open, without `.` and `..`.
+fn count_names(folder: &OwnedFd, room: &mut Vec<u8>) -> io::Result<u64> {
+    room.clear();
+    room.reserve(LIST_ROOM);
+    let mut names = rustix::fs::RawDir::new(folder, room.spare_capacity_mut());
+    let mut count = 0;
+    while let Some(entry) = names.next() {
+        count += u64::from(!matches!(entry?.file_name().to_bytes(), b"." | b".."));
+    }
+    Ok(count)
+}
+
 fn read_whole(file: &OwnedFd, buffer: &mut [u8]) -> io::Result<()> {
     match rustix::io::read(file, &mut *buffer)? {
         n if n == buffer.len() => Ok(()),
@@ -149,6 +163,7 @@ fn read_whole(file: &OwnedFd, buffer: &mut [u8]) -> io::Result<()> {
 struct MetaCalls {
     open: CallTimes,
     data: CallTimes,
+    sync: CallTimes,
     close: CallTimes,
     other: CallTimes,
 }
@@ -163,6 +178,8 @@ pub(super) struct MetaWorker {
     /// The items that exist, from a first one on.
     made: Range<u64>,
     next: u64,
+    /// Names that the last listing had.
+    listed: u64,
     latency: IoTimes,
     calls: MetaCalls,
 }
@@ -179,6 +196,7 @@ impl MetaWorker {
             scratch: Vec::new(),
             made: 0..0,
             next: 0,
+            listed: 0,
             latency: IoTimes::new(),
             calls: MetaCalls::default(),
         }
@@ -187,7 +205,8 @@ impl MetaWorker {
     /// The function that an operation is named after.
     fn call(&self) -> &'static str {
         match self.tree.meta.op {
-            MetaOp::Create | MetaOp::Read => "openat",
+            MetaOp::Create | MetaOp::CreateSync | MetaOp::Read => "openat",
+            MetaOp::List => "getdents64",
             MetaOp::Stat => "fstatat",
             MetaOp::Mkdir => "mkdirat",
             MetaOp::Delete | MetaOp::Rmdir => "unlinkat",
@@ -229,6 +248,13 @@ impl MetaWorker {
             self.calls.data.add(written - at);
             at = written;
         }
+        if self.tree.meta.op == MetaOp::CreateSync {
+            let synced = rustix::fs::fsync(&file);
+            synced.map_err(|error| self.failed("fsync", &error.into()))?;
+            let durable = origin.ns();
+            self.calls.sync.add(durable - at);
+            at = durable;
+        }
         // Network file systems report a failed write here.
         close(file).map_err(|error| self.failed("close", &error))?;
         self.calls.close.add(origin.ns() - at);
@@ -255,6 +281,27 @@ impl MetaWorker {
         Ok(())
     }
 
+    /// Lists the folder of an item.
+    fn list(&mut self, item: u64, origin: ClockOrigin) -> CallResult<()> {
+        let files = u64::from(self.tree.meta.files.max(1));
+        let (owner, nth) = self.tree.parent(self.index, item / files);
+        let begun = origin.ns();
+        let name = self.name.set(format_args!("d{owner}-{nth}"));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&*self.tree.root, name, flags, Mode::empty());
+        let folder = opened.map_err(|error| self.failed("openat", &error.into()))?;
+        let mut at = origin.ns();
+        self.calls.open.add(at - begun);
+        let counted = count_names(&folder, &mut self.scratch);
+        self.listed = counted.map_err(|error| self.failed("getdents64", &error))?;
+        let done = origin.ns();
+        self.calls.other.add(done - at);
+        at = done;
+        close(folder).map_err(|error| self.failed("close", &error))?;
+        self.calls.close.add(origin.ns() - at);
+        Ok(())
+    }
+
     /// One operation by one call.
     fn plain(&mut self, item: u64, op: MetaOp, origin: ClockOrigin) -> CallResult<()> {
         let begun = origin.ns();
@@ -264,9 +311,7 @@ impl MetaWorker {
             MetaOp::Stat => rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).map(drop),
             MetaOp::Mkdir => rustix::fs::mkdirat(root, name, Mode::RWXU),
             MetaOp::Rmdir => rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR),
-            MetaOp::Delete | MetaOp::Create | MetaOp::Read => {
-                rustix::fs::unlinkat(root, name, AtFlags::empty())
-            }
+            _ => rustix::fs::unlinkat(root, name, AtFlags::empty()),
         };
         done.map_err(|error| self.failed(self.call(), &error.into()))?;
         self.calls.other.add(origin.ns() - begun);
@@ -281,7 +326,7 @@ impl MetaWorker {
 
     fn operate(&mut self, item: u64, op: MetaOp, origin: ClockOrigin) -> CallResult<()> {
         match op {
-            MetaOp::Create => {
+            MetaOp::Create | MetaOp::CreateSync => {
                 let created = self.create(item, origin);
                 // A file that could not be opened is not this one's.
                 if created.as_ref().is_err_and(|error| error.call != "openat") {
@@ -290,6 +335,7 @@ impl MetaWorker {
                 created
             }
             MetaOp::Read => self.read(item, origin),
+            MetaOp::List => self.list(item, origin),
             _ => self.plain(item, op, origin),
         }
     }
@@ -297,17 +343,22 @@ impl MetaWorker {
     /// The item of the round's next operation.
     fn next_item(&self) -> u64 {
         match self.tree.meta.op {
-            MetaOp::Create | MetaOp::Mkdir => self.made.end,
+            MetaOp::Create | MetaOp::CreateSync | MetaOp::Mkdir => self.made.end,
             MetaOp::Delete | MetaOp::Rmdir => self.made.start,
-            MetaOp::Stat | MetaOp::Read => self.next,
+            MetaOp::Stat | MetaOp::Read | MetaOp::List => self.next,
         }
     }
 
     /// Notes that the operation on the next item has succeeded.
     fn advance(&mut self) {
         match self.tree.meta.op {
-            MetaOp::Create | MetaOp::Mkdir => self.made.end += 1,
+            MetaOp::Create | MetaOp::CreateSync | MetaOp::Mkdir => self.made.end += 1,
             MetaOp::Delete | MetaOp::Rmdir => self.made.start += 1,
+            // Listings go from folder to folder.
+            MetaOp::List => {
+                let files = u64::from(self.tree.meta.files.max(1));
+                self.next = (self.next + files) % self.tree.meta.items_each().max(1);
+            }
             MetaOp::Stat | MetaOp::Read => {
                 self.next = (self.next + 1) % self.tree.meta.items_each().max(1);
             }
@@ -321,7 +372,7 @@ impl MetaWorker {
         let (make, remove) =
             if folders { (MetaOp::Mkdir, MetaOp::Rmdir) } else { (MetaOp::Create, MetaOp::Delete) };
         match self.tree.meta.op {
-            MetaOp::Create | MetaOp::Mkdir => {
+            MetaOp::Create | MetaOp::CreateSync | MetaOp::Mkdir => {
                 while !self.made.is_empty() {
                     self.operate(self.made.start, remove, origin)?;
                     self.made.start += 1;
@@ -384,7 +435,16 @@ impl MetaWorker {
                 let there = rustix::fs::statat(&*self.tree.root, name, flags).is_ok();
                 there.then(|| "it still exists".to_owned())
             }
-            MetaOp::Create | MetaOp::Mkdir | MetaOp::Stat => {
+            MetaOp::List => {
+                let own = u64::from(self.tree.meta.files.max(1));
+                let workers = u64::from(self.tree.meta.threads);
+                let shared = self.tree.meta.folders == IoFiles::Shared;
+                let wanted = if shared { own * workers } else { own };
+                let listed = self.listed;
+                (listed != wanted)
+                    .then(|| format!("it lists {listed} files, and {wanted} were made"))
+            }
+            MetaOp::Create | MetaOp::CreateSync | MetaOp::Mkdir | MetaOp::Stat => {
                 let (mut a, mut b) = (Vec::new(), Vec::new());
                 let at = (self.index, item);
                 let found = self.tree.find_wrong(&mut self.name, at, (&mut a, &mut b));
@@ -400,9 +460,15 @@ impl MetaWorker {
 
     fn account(&mut self, report: &mut RoundReport) {
         report.latency = self.latency.take();
-        let MetaCalls { open, data, close, other } = std::mem::take(&mut self.calls);
-        let moved = if self.tree.meta.op == MetaOp::Create { "write" } else { "read" };
-        let all = [("openat", open), (moved, data), ("close", close), (self.call(), other)];
+        let MetaCalls { open, data, sync, close, other } = std::mem::take(&mut self.calls);
+        let moved = if self.tree.meta.op.creates_files() { "write" } else { "read" };
+        let all = [
+            ("openat", open),
+            (moved, data),
+            ("fsync", sync),
+            ("close", close),
+            (self.call(), other),
+        ];
         report.calls.extend(all.into_iter().filter(|(_, calls)| calls.count > 0));
     }
 }
@@ -425,6 +491,9 @@ impl RoundWorker for MetaWorker {
         let content = self.tree.content > 0;
         match self.tree.meta.op {
             MetaOp::Create if content => "openat, write, close".to_owned(),
+            MetaOp::CreateSync if content => "openat, write, fsync, close".to_owned(),
+            MetaOp::CreateSync => "openat, fsync, close".to_owned(),
+            MetaOp::List => "openat, getdents64, close".to_owned(),
             MetaOp::Read if content => "openat, read, close".to_owned(),
             MetaOp::Create | MetaOp::Read => "openat, close".to_owned(),
             _ => self.call().to_owned(),

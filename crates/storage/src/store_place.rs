@@ -15,6 +15,7 @@ use pathline_hal::{CallError, CallResult};
 use pathline_schema::{Bytes, Severity, StoreFacts};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
+use super::object::{BucketPlace, is_bucket};
 use super::scratch_dir::ScratchDir;
 use super::{aligned_buffer, facts, io_error, scratch_dir};
 use pathline_host::files;
@@ -40,6 +41,8 @@ pub struct StoreRequest {
     pub span: Option<Bytes>,
     /// Whether what a file or device holds may be lost.
     pub overwrite: bool,
+    /// The server of buckets: `http://127.0.0.1:9000`; that of the environment if none.
+    pub endpoint: Option<String>,
 }
 
 /// The kind of a path.
@@ -49,6 +52,8 @@ pub(super) enum PathKind {
     /// Its size in bytes.
     File(u64),
     Device(u64),
+    /// A bucket of an object store.
+    Bucket,
 }
 
 /// The purpose of a file: files to read hold a pattern until something writes to them.
@@ -62,6 +67,9 @@ enum FileKey {
 
 /// The file system and device of a place, and why it cannot be measured. Writes nothing.
 pub(super) fn examine(asked: &StoreRequest) -> (PathKind, StoreFacts) {
+    if is_bucket(&asked.path) {
+        return (PathKind::Bucket, BucketPlace::new(asked).1);
+    }
     let mut facts = facts::facts(&asked.path);
     let what = match path_kind(&asked.path) {
         Ok(what) => what,
@@ -76,7 +84,7 @@ pub(super) fn examine(asked: &StoreRequest) -> (PathKind, StoreFacts) {
     let usual = Bytes(facts.free.0 / FREE_PARTS).min(USUAL_SPAN);
     let most = match what {
         _ if facts.without.is_some() => asked.span.unwrap_or(USUAL_SPAN),
-        PathKind::Folder => asked.span.unwrap_or(usual),
+        PathKind::Folder | PathKind::Bucket => asked.span.unwrap_or(usual),
         PathKind::File(size) | PathKind::Device(size) => {
             asked.span.unwrap_or(USUAL_SPAN).min(Bytes(size))
         }
@@ -208,6 +216,8 @@ pub(super) struct StorePlace {
     pub(super) asked: StoreRequest,
     pub(super) what: PathKind,
     pub(super) facts: StoreFacts,
+    /// The bucket that it is.
+    pub(super) bucket: Option<Rc<BucketPlace>>,
     own: RefCell<Option<ScratchDir>>,
     entries: RefCell<BTreeMap<FileKey, Rc<FileEntry>>>,
 }
@@ -215,11 +225,18 @@ pub(super) struct StorePlace {
 impl StorePlace {
     /// Looks at a path. What stands against it is in its facts.
     pub(super) fn new(asked: &StoreRequest) -> Self {
-        let (what, facts) = examine(asked);
+        let (what, facts, bucket) = if is_bucket(&asked.path) {
+            let (bucket, facts) = BucketPlace::new(asked);
+            (PathKind::Bucket, facts, bucket.map(Rc::new))
+        } else {
+            let (what, facts) = examine(asked);
+            (what, facts, None)
+        };
         if what == PathKind::Folder && facts.without.is_none() {
             ScratchDir::sweep(&asked.path);
         }
         Self {
+            bucket,
             asked: asked.clone(),
             what,
             facts,
@@ -365,7 +382,7 @@ impl StorePlace {
         // It may have become shorter or been mounted since.
         let size = match path_kind(path) {
             Ok(PathKind::File(size) | PathKind::Device(size)) => size,
-            Ok(PathKind::Folder) => 0,
+            Ok(PathKind::Folder | PathKind::Bucket) => 0,
             Err(why) => {
                 return Err(CallError::unsupported("open", path.display().to_string(), why));
             }

@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use pathline_hal::{BlockCopier, CallError, CallResult};
-use pathline_schema::{Bytes, IoHistogram, IoOp, IoOrder, IoSpec};
+use pathline_schema::{Bytes, IoHistogram, IoOp, IoOrder, IoSpec, Ns, PageFaults};
 
 use super::engine::{BlockEngine, FinishedIo};
 use super::io_error;
 use super::io_tally::{BlockRandom, CallTimes, IoTimes};
 use super::worker_pool::{CallTallies, RoundWorker, tally};
-use pathline_host::clock::ClockOrigin;
+use pathline_host::clock::{self, ClockOrigin};
 use pathline_host::cpus;
 
 /// A number that one thread writes and others read, alone in its cache lines.
@@ -33,6 +34,8 @@ pub(super) struct RoundReport {
     pub(super) device: IoHistogram,
     pub(super) copy: IoHistogram,
     pub(super) calls: Vec<(&'static str, CallTimes)>,
+    /// Page faults, where blocks pass a mapping.
+    pub(super) faults: Option<PageFaults>,
     /// Whether the kernel may still use the memory of the round.
     pub(super) abandoned: bool,
 }
@@ -115,10 +118,44 @@ pub(super) struct BlockOrder {
 struct IoSlot {
     write: bool,
     offset: u64,
+    /// When its I/O was due, of a worker whose rate is limited.
+    due: Option<u64>,
     begun: u64,
     issued: u64,
     reaped: u64,
     copied: u64,
+}
+
+/// Threads that sleep wake up this much later than they ask for, in ns.
+const SPIN_NS: u64 = 200_000;
+/// Longest sleep between two looks at whether another worker has failed, in ns.
+const NAP_NS: u64 = 20_000_000;
+
+/// The times at which the I/Os of a worker are due. They do not wait for I/Os that are late: an I/O that
+/// could not begin in time counts its delay (no coordinated omission).
+#[derive(Debug)]
+struct IoSchedule {
+    interval: f64,
+    start: u64,
+    taken: u64,
+}
+
+impl IoSchedule {
+    fn new(interval: Ns) -> Self {
+        Self { interval: interval.0, start: 0, taken: 0 }
+    }
+    fn begin(&mut self, now: u64) {
+        (self.start, self.taken) = (now, 0);
+    }
+    /// When the next one is due.
+    fn next(&self) -> u64 {
+        self.start + (self.taken as f64 * self.interval) as u64
+    }
+    fn take(&mut self) -> u64 {
+        let due = self.next();
+        self.taken += 1;
+        due
+    }
 }
 
 /// A thread's own things.
@@ -135,6 +172,7 @@ pub(super) struct IoWorker {
     sync: Option<std::sync::Arc<std::fs::File>>,
     dice: BlockRandom,
     next: u64,
+    schedule: Option<IoSchedule>,
     /// Whether this round is a check.
     landing: bool,
     slots: Box<[IoSlot]>,
@@ -186,12 +224,20 @@ impl RoundWorker for IoWorker {
         self.landing = landing;
         self.free.clear();
         self.free.extend((0..self.io.depth).rev());
+        let faults = self.engine.page_faults();
         let (user, system) = cpus::cpu_times();
         let start = progress.origin.ns();
+        if let Some(schedule) = self.schedule.as_mut() {
+            schedule.begin(start);
+        }
         let outcome = match self.staging {
             None => self.run(progress, ops),
             Some(_) => self.run_staged(progress, ops),
         };
+        if outcome.is_ok() && ops > 0 {
+            // What it did takes as long as its limit says, even if the last I/O ends before.
+            self.await_due(progress);
+        }
         let mut report = RoundReport { start, ..RoundReport::default() };
         match outcome.and_then(|()| self.finish(progress, ops, &mut report)) {
             Ok(()) => {}
@@ -207,6 +253,11 @@ impl RoundWorker for IoWorker {
             progress.first_ended(report.end);
         }
         (report.user, report.system) = (user_then - user, system_then - system);
+        report.faults = faults.zip(self.engine.page_faults()).map(|(before, after)| PageFaults {
+            minor: after.minor.saturating_sub(before.minor),
+            major: after.major.saturating_sub(before.major),
+        });
+        self.engine.forget_pages();
         self.account(&mut report);
         report
     }
@@ -224,6 +275,7 @@ impl IoWorker {
         let WorkerParts { index, io, block, memory, path, file, engine, staging, sync } = parts;
         let depth = io.depth as usize;
         let dice = BlockRandom::new(0x5107_0000 + path.draw);
+        let schedule = io.interval(Bytes(block.into())).map(IoSchedule::new);
         Self {
             index,
             block,
@@ -234,6 +286,7 @@ impl IoWorker {
             staging,
             sync,
             dice,
+            schedule,
             next: 0,
             landing: false,
             slots: vec![IoSlot::default(); depth].into_boxed_slice(),
@@ -304,6 +357,31 @@ impl IoWorker {
         }
     }
 
+    /// Whether the next I/O is due: always without a limit, and in a check.
+    #[inline]
+    fn is_due(&self, progress: &RoundProgress) -> bool {
+        match &self.schedule {
+            Some(schedule) if !self.landing => schedule.next() <= progress.origin.ns(),
+            _ => true,
+        }
+    }
+
+    /// Waits until the next I/O is due. Sleeps as long as it wakes in time, and spins then.
+    fn await_due(&self, progress: &RoundProgress) {
+        let Some(schedule) = self.schedule.as_ref().filter(|_| !self.landing) else { return };
+        while !progress.has_failed() {
+            let left = schedule.next().saturating_sub(progress.origin.ns());
+            if left == 0 {
+                return;
+            }
+            if left > SPIN_NS {
+                clock::pause(Duration::from_nanos((left - SPIN_NS).min(NAP_NS)));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
     /// Gives a slot its next block.
     #[inline]
     fn choose(&mut self, slot: u32) {
@@ -325,8 +403,11 @@ impl IoWorker {
             }
             block
         };
+        // The I/Os of a check are not limited.
+        let due = self.schedule.as_mut().filter(|_| !self.landing).map(IoSchedule::take);
         if let Some(slot) = self.slots.get_mut(slot as usize) {
             slot.write = write;
+            slot.due = due;
             slot.offset = block * u64::from(self.block);
         }
     }
@@ -350,8 +431,12 @@ impl IoWorker {
         let mut failure = None;
         loop {
             let mut noted = 0;
+            if left > 0 && flying == 0 {
+                self.await_due(progress);
+            }
             while noted < batch
                 && left > 0
+                && self.is_due(progress)
                 && let Some(slot) = self.free.pop()
             {
                 self.choose(slot);
@@ -370,12 +455,12 @@ impl IoWorker {
             let before = progress.origin.ns();
             for slot in self.pushed.drain(..) {
                 if let Some(slot) = self.slots.get_mut(slot as usize) {
-                    slot.begun = before;
+                    slot.begun = slot.due.unwrap_or(before);
                 }
             }
-            self.engine
-                .enter(wait, &mut self.ended)
-                .map_err(|error| io_error::on(self.engine.call(), &self.file, &error))?;
+            if let Err(error) = self.engine.enter(wait, &mut self.ended) {
+                return Err(self.refused(&error));
+            }
             let after = progress.origin.ns();
             self.enters.add(after - before);
             let whole = self.block.cast_signed();
@@ -396,8 +481,17 @@ impl IoWorker {
         failure.map_or(Ok(()), Err)
     }
 
+    /// The error of a call that hands over and waits.
+    fn refused(&mut self, error: &std::io::Error) -> CallError {
+        let explained = self.engine.explain();
+        explained.unwrap_or_else(|| io_error::on(self.engine.call(), &self.file, error))
+    }
+
     /// The error of an I/O that did not do the whole of its block.
-    fn ended(&self, at: IoSlot, result: i32) -> CallError {
+    fn ended(&mut self, at: IoSlot, result: i32) -> CallError {
+        if let Some(error) = self.engine.explain() {
+            return error;
+        }
         let block = io_error::BlockIo { write: at.write, offset: at.offset, bytes: self.block };
         io_error::ended(self.engine.call(), &self.file, block, result)
     }
@@ -447,8 +541,12 @@ impl IoWorker {
         done: &mut u64,
     ) -> CallResult<()> {
         let batch = self.io.batch;
+        if *left > 0 && *flying == 0 && self.copying.is_empty() && self.ready.is_empty() {
+            self.await_due(progress);
+        }
         while *left > 0
             && (self.ready.len() as u32) < batch
+            && self.is_due(progress)
             && let Some(slot) = self.free.pop()
         {
             *left -= 1;
@@ -494,14 +592,14 @@ impl IoWorker {
             if let Some(slot) = self.slots.get_mut(slot as usize) {
                 slot.issued = before;
                 if !slot.write {
-                    slot.begun = before;
+                    slot.begun = slot.due.unwrap_or(before);
                 }
             }
         }
         if let Err(error) = self.engine.enter(wait, &mut self.ended) {
             // The end of the round waits for what flies.
             *flying = 0;
-            return Err(io_error::on(self.engine.call(), &self.file, &error));
+            return Err(self.refused(&error));
         }
         let after = progress.origin.ns();
         self.enters.add(after - before);
@@ -544,7 +642,7 @@ impl IoWorker {
         let before = progress.origin.ns();
         at.copied = before;
         if at.write {
-            at.begun = before;
+            at.begun = at.due.unwrap_or(before);
         }
         let outcome = if staging.pipelined {
             staging.copier.start(slot as usize, dst, src, bytes)

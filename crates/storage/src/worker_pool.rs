@@ -300,6 +300,9 @@ fn sum_up(round: &WorkerRound, reports: &[RoundReport]) -> IoDone {
         reading.latency.add(&report.latency);
         reading.device.add(&report.device);
         reading.copy.add(&report.copy);
+        if let Some(faults) = report.faults {
+            reading.faults.get_or_insert_default().add(faults);
+        }
         for (name, calls) in &report.calls {
             reading.calls.entry((*name).to_owned()).or_default().add(calls.tally());
         }

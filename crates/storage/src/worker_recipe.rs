@@ -12,6 +12,7 @@ use super::aio::AioEngine;
 use super::engine::{BlockEngine, SyncEngine, WorkerBlocks};
 use super::gds::{self, DataPath, GdsEngine, GdsLibrary as Direct};
 use super::io_error;
+use super::mapped::MappedEngine;
 use super::store_place::FileEntry;
 use super::uring::{RingKind, UringEngine};
 use super::worker::{BlockOrder, GpuStaging, IoWorker, WorkerParts};
@@ -34,6 +35,65 @@ struct ThreadRecipe {
     origin: ClockOrigin,
 }
 
+/// A worker's part of a job, whatever carries its I/O.
+pub(super) struct WorkerShare {
+    pub(super) index: usize,
+    pub(super) staging: Option<GpuStaging>,
+    pub(super) path: BlockOrder,
+    /// Address of its first slot.
+    pub(super) memory: u64,
+}
+
+/// The parts of all workers of a job. With `on_gpu` the engine's slots are those in the GPU's memory.
+pub(super) fn shares(
+    job: IoJob,
+    on_gpu: bool,
+    part: Option<&FilePart>,
+) -> CallResult<Vec<WorkerShare>> {
+    let IoJob { io, workers, block, host, gpu, .. } = job;
+    let bytes = io.slots().saturating_mul(block.0);
+    let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
+    let gpu_memory = gpu.as_ref().map_or(host, |end| end.memory);
+    let at = if on_gpu { gpu_memory } else { host };
+    if at.bytes.min(gpu_memory.bytes) < bytes {
+        let reason = format!("its {} slots do not fit into {} B", io.slots(), at.bytes);
+        return Err(unfit(reason));
+    }
+    let (memory, mut copiers) = match gpu {
+        Some(end) => (end.memory.address, end.copiers.into_iter()),
+        None => (0, Vec::new().into_iter()),
+    };
+    let each = u64::from(io.depth) * block.0;
+    let one_set = io.files != IoFiles::Own;
+    let all = io.span.0 / block.0.max(1);
+    let mut shares = Vec::new();
+    for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
+        let staging = match io.stage {
+            Some(stage) => Some(GpuStaging {
+                copier: copiers
+                    .next()
+                    .ok_or_else(|| unfit("a worker has nothing to copy with".into()))?,
+                pipelined: stage.pipelined,
+                memory: memory + worker * each,
+            }),
+            None => None,
+        };
+        // Among all workers of these files, of this case or of all processes.
+        let (before, of) =
+            part.map_or((workers.first, workers.of), |part| (part.first, part.workers));
+        let (number, of) = (u64::from(before) + worker, u64::from(of.max(1)));
+        // Parts in whole blocks, none of them empty: there are at least as many blocks as slots.
+        let (first, end) =
+            if one_set { (all * number / of, all * (number + 1) / of) } else { (0, all) };
+        // Jobs of one case check the same blocks, processes their own.
+        let checked = if part.is_some() { number } else { worker };
+        let landing = if one_set { checked * u64::from(io.depth) } else { 0 };
+        let path = BlockOrder { all, first, count: end - first, landing, draw: number };
+        shares.push(WorkerShare { index, staging, path, memory: at.address + worker * each });
+    }
+    Ok(shares)
+}
+
 /// One for each worker.
 pub(super) struct WorkerRecipes {
     pub(super) all: Vec<Box<dyn WorkerFactory>>,
@@ -49,20 +109,14 @@ impl WorkerRecipes {
         origin: ClockOrigin,
         part: Option<&FilePart>,
     ) -> CallResult<Self> {
-        let IoJob { io, workers, block, host, gpu, .. } = job;
-        let bytes = io.slots().saturating_mul(block.0);
-        let unfit = |reason: String| CallError::unsupported("open", format!("{io:?}"), reason);
+        let (io, block) = (job.io, job.block);
+        let unfit = |reason: &str| CallError::unsupported("open", format!("{io:?}"), reason);
         // GPU direct knows no memory but the GPU's.
-        let direct_to_gpu = io.engine == IoEngine::Gds;
-        if direct_to_gpu && gpu.is_none() {
-            return Err(unfit("GPU direct needs a GPU".into()));
+        let on_gpu = io.engine == IoEngine::Gds;
+        if on_gpu && job.gpu.is_none() {
+            return Err(unfit("GPU direct needs a GPU"));
         }
-        let (gpu_index, on_gpu) = gpu.as_ref().map_or((0, host), |end| (end.gpu, end.memory));
-        let at = if direct_to_gpu { on_gpu } else { host };
-        if at.bytes.min(on_gpu.bytes) < bytes {
-            let reason = format!("its {} slots do not fit into {} B", io.slots(), at.bytes);
-            return Err(unfit(reason));
-        }
+        let gpu = job.gpu.as_ref().map_or(0, |end| end.gpu);
         let direct = io.cache == IoCache::Direct;
         let mut calls = CallTallies::new();
         let opened: Vec<(Arc<File>, PathBuf)> = files
@@ -74,46 +128,14 @@ impl WorkerRecipes {
                 Ok((file, entry.path.clone()))
             })
             .collect::<CallResult<_>>()?;
-        let (memory, mut copiers) = match gpu {
-            Some(end) => (end.memory.address, end.copiers.into_iter()),
-            None => (0, Vec::new().into_iter()),
-        };
-        let each = u64::from(io.depth) * block.0;
-        let shared = io.files == IoFiles::Shared;
-        let all = io.span.0 / block.0;
         let data_path = Arc::default();
         let mut recruits: Vec<Box<dyn WorkerFactory>> = Vec::new();
-        for (worker, index) in (0..u64::from(io.threads)).zip(0..) {
-            let which = if shared { 0 } else { index };
+        for share in shares(job, on_gpu, part)? {
+            let WorkerShare { index, staging, path, memory } = share;
+            let which = if io.files == IoFiles::Own { index } else { 0 };
             let (file, name) =
-                opened.get(which).cloned().ok_or_else(|| unfit("a worker has no file".into()))?;
-            let staging = match io.stage {
-                Some(stage) => Some(GpuStaging {
-                    copier: copiers
-                        .next()
-                        .ok_or_else(|| unfit("a worker has nothing to copy with".into()))?,
-                    pipelined: stage.pipelined,
-                    memory: memory + worker * each,
-                }),
-                None => None,
-            };
-            // Among all workers of these files, of this case or of all processes.
-            let (before, of) =
-                part.map_or((workers.first, workers.of), |part| (part.first, part.workers));
-            let (number, of) = (u64::from(before) + worker, u64::from(of.max(1)));
-            // Parts in whole blocks, none of them empty: there are at least as many blocks as slots.
-            let (first, end) =
-                if shared { (all * number / of, all * (number + 1) / of) } else { (0, all) };
-            // Jobs of one case check the same blocks, processes their own.
-            let checked = if part.is_some() { number } else { worker };
-            let landing = if shared { checked * u64::from(io.depth) } else { 0 };
-            let blocks = WorkerBlocks {
-                file,
-                memory: at.address + worker * each,
-                block: block.0 as u32,
-                slots: io.depth,
-            };
-            let path = BlockOrder { all, first, count: end - first, landing, draw: number };
+                opened.get(which).cloned().ok_or_else(|| unfit("a worker has no file"))?;
+            let blocks = WorkerBlocks { file, memory, block: block.0 as u32, slots: io.depth };
             recruits.push(Box::new(ThreadRecipe {
                 index,
                 io,
@@ -121,7 +143,7 @@ impl WorkerRecipes {
                 path,
                 name,
                 staging,
-                gpu: gpu_index,
+                gpu,
                 direct: library,
                 data_path: Arc::clone(&data_path),
                 origin,
@@ -147,6 +169,17 @@ impl ThreadRecipe {
             IoEngine::UringPlain => RingKind::Plain,
             IoEngine::UringPoll => RingKind::Poll,
             IoEngine::Gds => return self.direct(blocks, calls),
+            IoEngine::Mmap | IoEngine::MmapPlain | IoEngine::MmapPopulate => {
+                let made = MappedEngine::new(blocks, &self.io).map_err(|error| {
+                    io_error::call("mmap", self.name.display().to_string(), &error)
+                })?;
+                tally(calls, "mmap", 1, (self.origin.ns() - begun) as f64);
+                return Ok(Box::new(made));
+            }
+            IoEngine::S3 => {
+                let reason = "files are not objects";
+                return Err(CallError::unsupported("open", self.io.to_string(), reason));
+            }
         };
         let ring = UringEngine::new(kind, blocks)
             .map_err(|error| io_error::call("io_uring_setup", self.io.to_string(), &error))?;

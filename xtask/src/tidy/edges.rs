@@ -186,6 +186,7 @@ const TOOLS: &[Crate] = &[
             "paste",
             "reason",
             "place",
+            "storage",
         ],
         tests_use: &[],
         unsafe_in: &[],

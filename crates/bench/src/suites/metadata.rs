@@ -19,10 +19,10 @@ const CONTENT: Bytes = Bytes::kib(4);
 /// A case of a store.
 fn case(store: u32, domain: u32, meta: MetaSpec, content: Option<Bytes>) -> Case {
     let file = Place::new(Unit::Store(store), MemKind::File);
-    let moves = matches!(meta.op, MetaOp::Create | MetaOp::Read);
+    let moves = meta.op.creates_files() || meta.op == MetaOp::Read;
     let mem = if content.is_some() && moves { MemKind::Paged } else { MemKind::Reg };
     let memory = numa(domain, mem);
-    let creates = matches!(meta.op, MetaOp::Create | MetaOp::Mkdir);
+    let creates = meta.op.creates_files() || meta.op == MetaOp::Mkdir;
     let (src, dst) = if creates { (memory, file) } else { (file, memory) };
     let by = Mover::Meta { at: Unit::Numa(domain), meta };
     Case::together(vec![Flow { src, dst, by, bytes: content.unwrap_or(Bytes(1)) }])
@@ -38,10 +38,15 @@ fn of_store(scope: &PlanScope<'_>, store: u32, facts: &StoreFacts, cases: &mut V
     }
     for (folders, threads) in layouts {
         for &op in MetaOp::ALL {
+            // A bucket has no folders, and what is created there is durable.
+            let folders_only = op.is_of_folders() || op == MetaOp::CreateSync;
+            if (folders_only && facts.has_objects()) || (op == MetaOp::List && scope.simulated) {
+                continue;
+            }
             let (dirs, files) = if op.is_of_folders() { (MADE, 0) } else { (FOLDERS, FILES) };
             let meta = MetaSpec { op, folders, dirs, files, threads };
             cases.push(case(store, domain, meta, None));
-            if matches!(op, MetaOp::Create | MetaOp::Read | MetaOp::Delete) {
+            if op.creates_files() || matches!(op, MetaOp::Read | MetaOp::Delete) {
                 cases.push(case(store, domain, meta, Some(CONTENT)));
             }
         }

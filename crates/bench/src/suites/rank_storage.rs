@@ -70,6 +70,7 @@ pub(super) fn storage_ranks(scope: &PlanScope<'_>) -> Vec<Case> {
                 depth: if random { RANDOM_DEPTH } else { STREAMED },
                 batch: if random { RANDOM_BATCH } else { 1 },
                 threads: 1,
+                rate: None,
                 stage: None,
             };
             cases.extend([false, true].map(|one| together(scope, store, io, block, one)));

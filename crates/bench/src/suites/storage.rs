@@ -12,6 +12,8 @@ use crate::scope::PlanScope;
 pub(super) const PAGE: Bytes = Bytes::kib(4);
 /// Block of sequential I/O.
 pub(super) const BLOCK: Bytes = Bytes::mib(1);
+/// Part of an upload.
+const PART: Bytes = Bytes::mib(8);
 /// From this depth on, I/Os are submitted and reaped in batches.
 const BATCHED_FROM: u32 = 16;
 /// Fraction of the depth in one call. On a virtio disk of one queue that was a third less CPU time
@@ -47,6 +49,8 @@ pub(super) struct StoreScope {
     pub(super) threads: u32,
     /// Size of each file.
     pub(super) span: Bytes,
+    /// Whether it is a bucket of an object store.
+    pub(super) objects: bool,
 }
 
 /// The NUMA domain next to a store, and the workers that suites use there at most.
@@ -61,25 +65,28 @@ pub(super) fn near_domain(scope: &PlanScope<'_>, facts: &StoreFacts) -> (u32, u3
 impl StoreScope {
     pub(super) fn of(scope: &PlanScope<'_>, store: u32, facts: &StoreFacts) -> Self {
         let (numa, threads) = near_domain(scope, facts);
-        Self { store, numa, threads, span: facts.span }
+        Self { store, numa, threads, span: facts.span, objects: facts.has_objects() }
     }
 
     fn file(&self) -> Place {
         Place::new(Unit::Store(self.store), MemKind::File)
     }
 
-    /// io_uring, direct I/O, one worker in a shared file.
+    /// io_uring, direct I/O, one worker in a shared file. Of a bucket: ranges of an object are read, and
+    /// each block is written as an object.
     pub(super) fn plain(&self, op: IoOp, order: IoOrder, depth: u32) -> IoSpec {
+        let each = self.objects && op != IoOp::Read;
         IoSpec {
-            engine: IoEngine::Uring,
+            engine: if self.objects { IoEngine::S3 } else { IoEngine::Uring },
             op,
             order,
             cache: IoCache::Direct,
-            files: IoFiles::Shared,
+            files: if each { IoFiles::Each } else { IoFiles::Shared },
             span: self.span,
             depth,
             batch: batch(depth),
             threads: 1,
+            rate: None,
             stage: None,
         }
     }
@@ -208,6 +215,31 @@ impl StoreScope {
         }
     }
 
+    /// A bucket: ranges, whole objects and parts of an upload, over workers and requests in flight, to host
+    /// memory and to a GPU.
+    fn bucket(&self, gpu_index: Option<u32>, cases: &mut Vec<Case>) {
+        let host = numa(self.numa, MemKind::Huge);
+        let mut push =
+            |io: IoSpec, block: Bytes| {
+                cases.push(self.case(host, io, block));
+                let stage = Some(OVERLAPPED);
+                cases.extend(gpu_index.map(|index| {
+                    self.case(gpu(index, MemKind::Vram), IoSpec { stage, ..io }, block)
+                }));
+            };
+        for threads in ladder(self.threads) {
+            for depth in [1, 4, 16] {
+                let (seq, rand) = (IoOrder::Seq, IoOrder::Rand);
+                let of = |op, order| IoSpec { threads, batch: 1, ..self.plain(op, order, depth) };
+                push(of(IoOp::Read, rand), PAGE);
+                push(of(IoOp::Read, seq), BLOCK);
+                push(IoSpec { files: IoFiles::Each, ..of(IoOp::Read, seq) }, BLOCK);
+                push(of(IoOp::Write, seq), BLOCK);
+                push(IoSpec { files: IoFiles::Shared, ..of(IoOp::Write, seq) }, PART);
+            }
+        }
+    }
+
     /// One of the flows that read at once.
     fn flow_with(&self, memory: Place, stage: Option<IoStage>) -> Flow {
         let io = self.plain(IoOp::Read, IoOrder::Seq, STREAMED);
@@ -227,6 +259,10 @@ pub(super) fn storage(scope: &PlanScope<'_>) -> Vec<Case> {
     let first = gpus.first().copied();
     let mut cases = Vec::new();
     for at in &stores {
+        if at.objects {
+            at.bucket(first, &mut cases);
+            continue;
+        }
         at.random_reads(first, &mut cases);
         at.random_others(&mut cases);
         if let Some(index) = first {

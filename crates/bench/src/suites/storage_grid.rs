@@ -84,7 +84,7 @@ impl GridScope {
     fn io(&self, work: GridWork, files: IoFiles, workers: u32, depth: u32) -> IoSpec {
         let plain = self.near.plain(work.op, work.order, depth);
         let span = match files {
-            IoFiles::Shared => plain.span,
+            IoFiles::Shared | IoFiles::Each => plain.span,
             IoFiles::Own => whole(Bytes(plain.span.0 / u64::from(workers.max(1)))),
         };
         // Calls for several blocks at once save CPU time where blocks are small.

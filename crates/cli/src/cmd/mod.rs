@@ -142,14 +142,30 @@ pub(crate) fn serve(args: InternalArgs) -> Result<ExitKind> {
         InternalCommand::Rank { probe: true, libraries, .. } => {
             serve_launch(&libraries.choice(), HOOKS)?;
         }
-        InternalCommand::Rank { launched: true, store, span, overwrite, libraries, .. } => {
-            let stores = StorePlaces { paths: store, span, overwrite };
+        InternalCommand::Rank {
+            launched: true,
+            store,
+            span,
+            overwrite,
+            s3_endpoint: endpoint,
+            libraries,
+            ..
+        } => {
+            let stores = StorePlaces { paths: store, span, overwrite, endpoint };
             let host = HostMachine { libraries: libraries.choice(), stores };
             let done = keep_launched(&host, HOOKS)?;
             return Ok(if done { ExitKind::Fine } else { ExitKind::Wrong });
         }
-        InternalCommand::Rank { kept, store, span, overwrite, libraries, .. } => {
-            let stores = StorePlaces { paths: store, span, overwrite };
+        InternalCommand::Rank {
+            kept,
+            store,
+            span,
+            overwrite,
+            s3_endpoint: endpoint,
+            libraries,
+            ..
+        } => {
+            let stores = StorePlaces { paths: store, span, overwrite, endpoint };
             serve_rank(kept, &HostMachine { libraries: libraries.choice(), stores }, HOOKS)?;
         }
         InternalCommand::Probe { what, libraries } => {

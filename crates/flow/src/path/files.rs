@@ -29,6 +29,9 @@ pub struct IoParts {
     pub cache_rate: Option<Rate>,
 }
 
+/// Page of memory that limits no request.
+const WHOLE: u64 = 1 << 50;
+
 /// The memory on the host that blocks are in, or pass.
 fn host_place(flow: &Flow, io: &IoSpec) -> Place {
     let (_, memory) = flow.io_ends();
@@ -59,8 +62,15 @@ pub(crate) fn parts(net: &NodeGraph, flow: &Flow, io: &IoSpec) -> Result<(usize,
         return no("the model has no GPU direct: its drives reach host memory only");
     }
     let through = host_place(flow, io);
-    let page = page_of(through.mem, net.page as u64, net.huge_page as u64);
-    let cpu = cpu_time(costs, store, io, flow.bytes, page)?;
+    let page = match io.engine {
+        IoEngine::S3 => WHOLE,
+        _ => page_of(through.mem, net.page as u64, net.huge_page as u64),
+    };
+    let mut cpu = cpu_time(costs, store, io, flow.bytes, page)?;
+    if io.engine == IoEngine::S3 {
+        // The kernel copies between sockets and memory as between the page cache and memory.
+        cpu.kernel = cpu.kernel + cached(net, io, at, through)?.time(flow.bytes);
+    }
     let stage = io.stage.map(|_| staged(net, flow, memory, through)).transpose()?;
     let stage_rate = stage.as_ref().map_or(Rate(f64::INFINITY), |built| alone(net, built));
     let cache_rate = (io.cache != IoCache::Direct).then(|| cached(net, io, at, through));
@@ -160,6 +170,10 @@ fn name(io: &IoSpec) -> &'static str {
         IoEngine::Aio => "io_submit",
         IoEngine::Sync => "pread and pwrite",
         IoEngine::Gds => "GPU direct",
+        IoEngine::Mmap => "mmap",
+        IoEngine::MmapPlain => "mmap without advice",
+        IoEngine::MmapPopulate => "mmap, populated",
+        IoEngine::S3 => "S3",
     }
 }
 
@@ -226,6 +240,9 @@ fn threads(path: &mut PathBuilder<'_>, flow: &Flow, io: &IoSpec, parts: &IoParts
             each = each + copying;
         }
         alone = alone + stage.call + copying;
+    }
+    if let Some(rate) = io.rate {
+        path.cap(f64::from(io.threads) * rate.as_f64() / 1e9, "the limit of the case");
     }
     path.cap(own(each), "CPU time of the workers");
     path.cap(io.slots() as f64 * block / alone.0, "I/Os in flight over the time of one");

@@ -36,8 +36,17 @@ const BLOCK: Bytes = Bytes::kib(4);
 /// A pause longer than any I/O of a few cached pages.
 const PAUSE: Ns = Ns(200_000_000.0);
 
-const ENGINES: [IoEngine; 5] =
-    [IoEngine::Uring, IoEngine::UringPlain, IoEngine::UringPoll, IoEngine::Aio, IoEngine::Sync];
+const ENGINES: [IoEngine; 9] = [
+    IoEngine::Uring,
+    IoEngine::UringPlain,
+    IoEngine::UringPoll,
+    IoEngine::Aio,
+    IoEngine::Mmap,
+    IoEngine::MmapPlain,
+    IoEngine::MmapPopulate,
+    IoEngine::S3,
+    IoEngine::Sync,
+];
 
 fn storage(machine: &Machine) -> Result<&dyn FileStorage, CheckFailure> {
     machine.storage.as_deref().ok_or_else(|| CheckFailure("there are no files".into()))
@@ -64,6 +73,7 @@ fn io(engine: IoEngine, op: IoOp, threads: u32) -> IoSpec {
         depth,
         batch,
         threads,
+        rate: None,
         stage: None,
     }
 }
@@ -208,6 +218,7 @@ fn check_variants(machine: &Machine, op: IoOp) -> StorageCheckResult {
                 (IoCache::Direct, IoFiles::Own),
                 (IoCache::Cached, IoFiles::Own),
                 (IoCache::Cold, IoFiles::Shared),
+                (IoCache::Direct, IoFiles::Each),
             ] {
                 let io = IoSpec { order, cache, files, ..io(engine, op, threads) };
                 let Some(case) = open(machine, io, SEED)? else { continue };
@@ -428,7 +439,7 @@ fn metadata(machine: &Machine) -> StorageCheckResult {
                 let job = MetaJob { meta, store: 0, bytes, numa };
                 let named = |e: CheckFailure| CheckFailure(format!("[{meta}] x {bytes}: {e}"));
                 if storage(machine)?.cannot_meta(&job).is_some() {
-                    return Ok(());
+                    continue;
                 }
                 metadata_job(machine, job).map_err(named)?;
             }

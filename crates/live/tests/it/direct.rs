@@ -45,7 +45,8 @@ fn inside(test: &str, given: Given<'_>, body: impl FnOnce(&Machine, &str)) -> bo
             .named
             .extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
         let topology = Topology::default();
-        let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
+        let store =
+            Store { path: dir.path().to_owned(), span: None, overwrite: false, endpoint: None };
         let LiveMachine { machine, without } =
             open_with(topology.clone(), runtime(&topology, &asked), &[store]);
         assert_eq!(without, None);
@@ -380,7 +381,12 @@ fn without_the_library_the_error_names_how_to_get_it() {
     }
     let host = pathline_live::live_with(
         Topology::default(),
-        &[Store { path: env!("CARGO_TARGET_TMPDIR").into(), span: None, overwrite: false }],
+        &[Store {
+            path: env!("CARGO_TARGET_TMPDIR").into(),
+            span: None,
+            overwrite: false,
+            endpoint: None,
+        }],
     );
     let read = io("seq-read,direct,shared,1MiB,q1,n1,t1");
     let why = storage(&host).cannot(0, &read, Bytes(BLOCK)).unwrap();

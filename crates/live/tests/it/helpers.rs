@@ -33,7 +33,12 @@ fn time_of_kernel_threads_is_time_of_the_io() {
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let asked = StoreRequest { path: folder.path().to_owned(), span: None, overwrite: false };
+    let asked = StoreRequest {
+        path: folder.path().to_owned(),
+        span: None,
+        overwrite: false,
+        endpoint: None,
+    };
     let machine = live_with(Topology::default(), &[asked]);
     let storage = machine.storage.as_deref().unwrap();
     let flow: Flow = "r0.numa0.paged > r0.store0.file by \

@@ -25,7 +25,8 @@ fn inside(test: &str, vendor: StubLibraries, spec: &str, body: impl FnOnce(&Mach
             .named
             .extend(std::env::var_os("PATHLINE_HIP").map(|path| ("hip".into(), path.into())));
         let topology = Topology::default();
-        let store = Store { path: dir.path().to_owned(), span: None, overwrite: false };
+        let store =
+            Store { path: dir.path().to_owned(), span: None, overwrite: false, endpoint: None };
         let LiveMachine { machine, without } =
             open_with(topology.clone(), runtime(&topology, &asked), &[store]);
         assert_eq!(without, None);

@@ -24,7 +24,10 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn machine(path: &Path, overwrite: bool) -> Machine {
-    live_with(Topology::default(), &[StoreRequest { path: path.to_owned(), span: None, overwrite }])
+    live_with(
+        Topology::default(),
+        &[StoreRequest { path: path.to_owned(), span: None, overwrite, endpoint: None }],
+    )
 }
 
 fn storage(machine: &Machine) -> &dyn FileStorage {
@@ -289,7 +292,12 @@ fn impossible_jobs_are_refused_before_opening() {
     assert!(IoEngine::Aio.is_asynchronous());
     let gone = live_with(
         Topology::default(),
-        &[StoreRequest { path: dir.path().join("nothing"), span: None, overwrite: false }],
+        &[StoreRequest {
+            path: dir.path().join("nothing"),
+            span: None,
+            overwrite: false,
+            endpoint: None,
+        }],
     );
     assert!(facts(&gone).without.unwrap().contains("No such file"));
     assert!(names(dir.path()).is_empty());
@@ -490,10 +498,10 @@ fn a_small_and_a_read_only_place_are_named() {
     child.wait().unwrap();
     assert!(mount(&["-o", "remount,ro", "none"], &at));
     // A folder that cannot be removed is reported with the reason until it is gone.
-    let swept = pathline_storage::sweep(&at);
+    let swept = pathline_storage::sweep(&at, None);
     assert_eq!(swept.left, [(left[0].clone(), "Read-only file system".to_owned())]);
     assert!(mount(&["-o", "remount,rw", "none"], &at));
-    assert_eq!(pathline_storage::sweep(&at).removed, left);
+    assert_eq!(pathline_storage::sweep(&at, None).removed, left);
     assert!(names(&at).is_empty());
 
     let machine = machine(&at, false);
@@ -683,4 +691,62 @@ fn a_device_is_written_to_with_leave_and_never_while_it_is_mounted() {
     assert_eq!(busy.err(), Some(rustix::io::Errno::BUSY));
     bench.close();
     assert!(std::fs::read(&image).unwrap()[..1 << 20] != before[..1 << 20]);
+}
+
+/// A worker whose I/Os are due each 2 ms does 50 of them in no less than 100 ms, two workers twice as many.
+#[test]
+fn limited_rates_are_kept() {
+    let dir = folder();
+    let machine = machine(dir.path(), false);
+    for (threads, ops) in [("t1", 50), ("t2", 100)] {
+        let io = io("sync", &format!("rand-read,cached,shared,1MiB,q1,n1,{threads},r2000KiB"));
+        let bench = Bench::open(&machine, io, 4096).unwrap();
+        let done = bench.sample(ops).unwrap();
+        assert_eq!(done.reading.latency.count(), ops);
+        assert!(done.elapsed.0 >= 100e6, "{threads}: {}", done.elapsed);
+        assert_eq!(bench.verified().unwrap(), VerifyResult::Verified);
+        bench.close();
+    }
+    // Due each 2 us, no block of 64 KiB is read in time: the last latency is about the whole sample's time.
+    let io = io("sync", "seq-read,cached,shared,1MiB,q1,n1,t1,r31250MiB");
+    let bench = Bench::open(&machine, io, 65536).unwrap();
+    let done = bench.sample(2000).unwrap();
+    let behind = done.elapsed.0 - 2000.0 * 2000.0;
+    let longest = done.reading.latency.max_ns as f64;
+    assert!(longest > 0.9 * behind, "{longest} of {behind}");
+    bench.close();
+}
+
+/// Mapped files: what is read and written is what the file holds, and faults are counted.
+#[test]
+fn mapped_files_count_their_faults() {
+    let dir = folder();
+    let machine = machine(dir.path(), false);
+    for engine in ["mmap", "mmap-plain", "mmap-populate"] {
+        for args in ["seq-read,cold,shared", "rand-read,cached,own", "seq-write,cached,shared"] {
+            let io = io(engine, &format!("{args},1MiB,q1,n1,t1"));
+            let bench = match Bench::open(&machine, io, 65536) {
+                Ok(bench) => bench,
+                Err(error) => panic!("{engine}[{args}]: {error}"),
+            };
+            let done = match bench.sample(16) {
+                // MADV_POPULATE_READ came with Linux 5.14.
+                Err(error)
+                    if engine == "mmap-populate" && error.severity == Severity::Unsupported =>
+                {
+                    missing("madvise", &error.to_string());
+                    continue;
+                }
+                done => done.unwrap(),
+            };
+            let faults = done.reading.faults.unwrap_or_else(|| panic!("{engine}[{args}]"));
+            if args.contains("cold") && engine != "mmap-populate" {
+                assert!(faults.minor + faults.major > 0, "{engine}[{args}]: {faults:?}");
+            }
+            assert_eq!(bench.verified().unwrap(), VerifyResult::Verified, "{engine}[{args}]");
+            assert!(bench.close().contains_key("mmap"), "{engine}[{args}]");
+        }
+    }
+    let direct = io("mmap", "seq-read,direct,shared,1MiB,q1,n1,t1");
+    assert!(storage(&machine).cannot(0, &direct, Bytes(65536)).unwrap().contains("cached or cold"));
 }

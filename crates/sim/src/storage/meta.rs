@@ -30,14 +30,16 @@ impl MetaTimes {
     pub(super) fn of(job: &MetaJob, store: &StoreModel, meta: &MetaCosts, io: &IoCosts) -> Self {
         let (latency, calls) = match job.meta.op {
             MetaOp::Create => (meta.create_us, 2.0),
+            // Content and entry are on the store, by one more write, before the call returns.
+            MetaOp::CreateSync => (meta.create_us + store.write_us + store.network_us, 3.0),
             MetaOp::Stat => (meta.stat_us, 1.0),
-            MetaOp::Read => (meta.open_us, 2.0),
+            MetaOp::Read | MetaOp::List => (meta.open_us, 2.0),
             MetaOp::Delete => (meta.delete_us, 1.0),
             MetaOp::Mkdir => (meta.mkdir_us, 1.0),
             MetaOp::Rmdir => (meta.rmdir_us, 1.0),
         };
-        let writes = job.meta.op == MetaOp::Create;
-        let moves = job.content() > 0 && matches!(job.meta.op, MetaOp::Create | MetaOp::Read);
+        let writes = job.meta.op.creates_files();
+        let moves = job.content() > 0 && (writes || job.meta.op == MetaOp::Read);
         let content = if moves {
             let bytes = job.content() as f64 / store.rate(writes).0;
             bytes + (store.network_us + io.syscall_us) * 1e3
@@ -119,7 +121,7 @@ pub(super) fn run(
     out.reading.latency = IoHistogram::of(latency.iter().map(|ns| ns.round().max(1.0) as u64));
     out.reading.cpu_system_ns = times.cpu * ops as f64;
     let call = match meta.op {
-        MetaOp::Create | MetaOp::Read => "openat",
+        MetaOp::Create | MetaOp::CreateSync | MetaOp::Read | MetaOp::List => "openat",
         MetaOp::Stat => "fstatat",
         MetaOp::Mkdir => "mkdirat",
         MetaOp::Delete | MetaOp::Rmdir => "unlinkat",

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use pathline_flow::IoParts;
 use pathline_hal::{WorkerRange, pattern};
-use pathline_schema::{CallTally, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec};
+use pathline_schema::{Bytes, CallTally, IoCache, IoEngine, IoFiles, IoOp, IoOrder, IoSpec};
 
 use crate::calendar::EventCalendar;
 
@@ -79,6 +79,8 @@ enum QueueEvent {
     Done(BlockRequest),
     /// The copy of a slot has ended.
     Copied(u32, u32),
+    /// The next I/O of a worker is due.
+    Due(u32),
 }
 
 /// A request of a slot's block.
@@ -123,6 +125,8 @@ enum ThreadWait {
     Spins(f64),
     /// For what it wrote to be on the store.
     Flushes(f64),
+    /// For the time at which its next I/O is due.
+    Idles,
 }
 
 #[derive(Debug)]
@@ -146,6 +150,10 @@ struct QueueWorker {
     waits: ThreadWait,
     /// Whether it has synchronised its file.
     synced: bool,
+    /// I/Os that were begun.
+    begun: u64,
+    /// Whether an event comes when its next I/O is due.
+    awaits_due: bool,
 }
 
 struct QueueSim<'a> {
@@ -179,6 +187,8 @@ pub(super) fn run(job: &QueueJob<'_>) -> QueueOutcome {
         dirty: 0,
         waits: ThreadWait::No,
         synced: false,
+        begun: 0,
+        awaits_due: false,
     };
     let mut sim = QueueSim {
         job,
@@ -208,6 +218,13 @@ fn free_at_once(channels: u32) -> EventCalendar<()> {
     let mut free = EventCalendar::default();
     (0..channels).for_each(|_| free.put(0.0, ()));
     free
+}
+
+impl QueueJob<'_> {
+    /// Time from one I/O of a worker to the next; 0 without a limit.
+    fn interval(&self) -> f64 {
+        self.io.interval(Bytes(self.block)).map_or(0.0, |ns| ns.0)
+    }
 }
 
 impl QueueSim<'_> {
@@ -258,6 +275,7 @@ impl QueueSim<'_> {
             },
             QueueEvent::Done(part) => self.done(part, at),
             QueueEvent::Copied(worker, slot) => self.copied(worker, slot, at),
+            QueueEvent::Due(worker) => self.due(worker, at),
         }
     }
 
@@ -342,6 +360,15 @@ impl QueueSim<'_> {
                 IoOp::Write => ("pwrite", "pwrite"),
                 _ => ("pread", "pread"),
             },
+            IoEngine::Mmap | IoEngine::MmapPlain | IoEngine::MmapPopulate => {
+                ("copy of a mapping", "copy of a mapping")
+            }
+            IoEngine::S3 => {
+                let write =
+                    if self.job.io.files == IoFiles::Each { "PutObject" } else { "UploadPart" };
+                let name = if self.job.io.op == IoOp::Write { write } else { "GetObject" };
+                (name, name)
+            }
         }
     }
 
@@ -443,14 +470,16 @@ impl QueueSim<'_> {
         let Some(stage) = self.job.stage else { return false };
         let Some(w) = self.workers.get_mut(worker as usize) else { return false };
         // Mixed I/O reads into the GPU or writes out of it, which the slot decides as it is begun.
-        if self.job.io.op == IoOp::Read || w.left == 0 {
+        let (due, allowed) = Self::allowed(self.job, w, now);
+        if self.job.io.op == IoOp::Read || w.left == 0 || allowed == 0 {
             return false;
         }
         let Some(slot) = w.free.pop() else { return false };
         w.left -= 1;
+        w.begun += 1;
         let writes = self.is_write();
         if let Some(state) = self.slot(worker, slot) {
-            (state.writes, state.begun) = (writes, now);
+            (state.writes, state.begun) = (writes, due.unwrap_or(now));
         }
         if writes {
             self.copy(worker, slot, stage, now);
@@ -480,10 +509,14 @@ impl QueueSim<'_> {
         } else {
             w.free.len().min(usize::try_from(w.left).unwrap_or(usize::MAX))
         };
+        let (due, allowed) = Self::allowed(self.job, w, now);
+        // What is due goes at once, a batch or not.
+        let limited = due.is_some();
+        let can = if staged { can } else { can.min(allowed) };
         // Less than a batch goes only if nothing comes that would fill it.
         let coming = w.copying + if w.left > can as u64 || staged { w.asked } else { 0 };
         let coming = if staged && w.left == 0 { w.copying } else { coming };
-        if can == 0 || (can < batch && coming > 0) {
+        if can == 0 || (can < batch && coming > 0 && !limited) {
             return Vec::new();
         }
         let n = can.min(batch);
@@ -491,11 +524,14 @@ impl QueueSim<'_> {
             return w.ready.drain(..n).collect();
         }
         w.left -= n as u64;
+        w.begun += n as u64;
+        let interval = self.job.interval();
         let slots: Vec<u32> = w.free.split_off(w.free.len() - n);
-        for &slot in &slots {
+        for (&slot, nth) in slots.iter().zip(0..) {
             let writes = self.is_write();
+            let begun = due.map_or(now, |due| due + f64::from(nth) * interval);
             if let Some(state) = self.slot(worker, slot) {
-                (state.writes, state.begun) = (writes, now);
+                (state.writes, state.begun) = (writes, begun);
             }
         }
         slots
@@ -575,7 +611,9 @@ impl QueueSim<'_> {
         }
         let own = match io.files {
             IoFiles::Own => blocks,
-            IoFiles::Shared => (blocks / u64::from(self.job.workers.of.max(1))).max(1),
+            IoFiles::Shared | IoFiles::Each => {
+                (blocks / u64::from(self.job.workers.of.max(1))).max(1)
+            }
         };
         let number = u64::from(self.job.workers.first) + u64::from(worker);
         let first = if io.files == IoFiles::Own { 0 } else { number * own };
@@ -585,12 +623,46 @@ impl QueueSim<'_> {
         at % blocks * self.job.block
     }
 
+    /// When the next I/O of a worker is due, and how many are due now; `None` and all without a limit.
+    fn allowed(job: &QueueJob<'_>, w: &QueueWorker, now: f64) -> (Option<f64>, usize) {
+        let interval = job.interval();
+        if interval == 0.0 {
+            return (None, usize::MAX);
+        }
+        let due = w.begun as f64 * interval;
+        let count = if due > now { 0 } else { ((now - due) / interval) as usize + 1 };
+        (Some(due), count)
+    }
+
+    /// The next I/O of a worker is due.
+    fn due(&mut self, worker: u32, now: f64) {
+        let Some(w) = self.workers.get_mut(worker as usize) else { return };
+        w.awaits_due = false;
+        match w.waits {
+            ThreadWait::No | ThreadWait::Flushes(_) => {}
+            ThreadWait::Sleeps(..) | ThreadWait::Spins(_) | ThreadWait::Idles => {
+                self.resume(worker, now);
+            }
+        }
+    }
+
     /// Nothing can be begun: waits, or ends.
     fn rest(&mut self, worker: u32, now: f64) {
         let batch = self.job.io.batch as usize;
         let polls = self.job.io.engine == IoEngine::UringPoll;
         let aio = self.job.io.engine == IoEngine::Aio;
         let Some(w) = self.workers.get_mut(worker as usize) else { return };
+        let (due, allowed) = Self::allowed(self.job, w, now);
+        if let (Some(due), 0, true) = (due, allowed, w.left > 0) {
+            if !w.awaits_due {
+                w.awaits_due = true;
+                self.calendar.put(due, QueueEvent::Due(worker));
+            }
+            if w.asked + w.copying == 0 {
+                w.waits = ThreadWait::Idles;
+                return;
+            }
+        }
         if w.asked + w.copying > 0 {
             if w.copying > 0 || polls {
                 w.waits = ThreadWait::Spins(now);
@@ -609,6 +681,8 @@ impl QueueSim<'_> {
                 return;
             }
         }
+        // What it did takes as long as its limit says, even if the last I/O ends before.
+        let now = due.map_or(now, |due| due.max(now));
         if self.running == self.job.io.threads {
             (self.out.first_done, self.out.first_done_ops) = (now, self.finished);
         }

@@ -479,3 +479,47 @@ fn presets_have_files() {
         assert!(machine.storage.is_none());
     }
 }
+
+/// A read of 4 KiB is due each ms: 100 of them take 100 ms, and each as long as it does alone. Where one is
+/// due each 10 us and takes 86.3, the delay counts: the last one was due 99 x 10 us after the start.
+#[test]
+fn limited_rates_have_the_latency_of_the_schedule() {
+    let machine = node(&still());
+    let each = 200.0 + 80.0 + 450.0 + 750.0 + 2000.0 + 80_000.0 + 1024.0 + 1800.0;
+    let run = |words: &str| {
+        let by = format!("uring@numa0[rand-read,direct,shared,1GiB,{words}]");
+        let case = format!("r0.store0.file > r0.numa0.paged by {by} x 4KiB");
+        open(&machine, &case).unwrap().run(100)
+    };
+    let slow = run("q4,n1,t1,r4000KiB");
+    close_to(slow.elapsed.0, 100.0 * 1e6, 1e-9);
+    close_to(slow.reading.latency.mean().unwrap().0, each, 1e-5);
+    let late = run("q1,n1,t1,r400000KiB");
+    close_to(late.elapsed.0, 100.0 * each, 1e-9);
+    close_to(late.reading.latency.max_ns as f64, 100.0 * each - 99.0 * 1e4, 1e-5);
+}
+
+/// An object store has requests by engine `s3` and no others, and no stripes.
+#[test]
+fn an_object_store_takes_requests() {
+    let (_, text) = MachineDesc::presets()[0];
+    let (stores, io) = (text.find("[[store]]").unwrap(), text.find("[io]").unwrap());
+    let store = STORE.replace("'nvme'", "'object'").replace("near = 'numa0'\n", "");
+    let engine = "[[io.engine]]\nname = 's3'\nuser_us = 9\nkernel_us = 12\n";
+    let text = format!("{}{store}{}\n{engine}", &text[..stores], &text[io..]);
+    let desc = MachineDesc::parse("objects.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+    let machine = machine_with(&desc, RuntimeEnv::default(), &still()).unwrap();
+    let facts = machine.storage.as_deref().unwrap().stores().remove(0);
+    assert!(facts.has_objects() && facts.stripes.is_empty(), "{facts:?}");
+    for case in [
+        "r0.store0.file > r0.numa0.paged by s3@numa0[rand-read,direct,shared,1GiB,q4,n1,t2] x 64KiB",
+        "r0.store0.file > r0.numa0.paged by s3@numa0[seq-read,direct,each,1GiB,q1,n1,t1] x 1MiB",
+        "r0.numa0.paged > r0.store0.file by s3@numa0[seq-write,direct,each,1GiB,q4,n1,t1] x 1MiB",
+    ] {
+        let open = open(&machine, case).unwrap();
+        assert!(open.run(64).elapsed.0 > 0.0, "{case}");
+        open.verify().unwrap_or_else(|e| panic!("{case}: {e}"));
+    }
+    let files = "r0.store0.file > r0.numa0.paged by uring@numa0[seq-read,direct,shared,1GiB,q1,n1,t1] x 1MiB";
+    assert!(open(&machine, files).is_err_and(|e| e.to_string().contains("use engine s3")));
+}

@@ -88,6 +88,7 @@ impl GridWork {
         let files = match self.files {
             IoFiles::Shared => "shared file",
             IoFiles::Own => "a file a worker",
+            IoFiles::Each => "an object a block",
         };
         let (order, op) = (order_label(self.order), op_label(self.op));
         format!("{order} {op} of {}, {files}", self.block)
@@ -437,6 +438,7 @@ impl<'b, 'a> CaseGrid<'_, 'b, 'a> {
             let files = match c.io.files {
                 IoFiles::Shared => "shared",
                 IoFiles::Own => "own",
+                IoFiles::Each => "each",
             };
             let to = c.io.stage.map_or("host".to_owned(), |stage| stage.to_string());
             format!("{}, {files}, {to}", op_label(c.io.op))

@@ -244,7 +244,9 @@ impl<'a> IoEntry<'_, 'a> {
         let files = match io.files {
             IoFiles::Shared => "",
             IoFiles::Own => "a file a worker",
+            IoFiles::Each => "an object a block",
         };
+        let rate = io.rate.map_or(String::new(), |rate| format!("{rate}/s each"));
         let all = [
             (LabelPart::Store, format!("store{}", self.store())),
             (LabelPart::Memory, self.memory()),
@@ -258,6 +260,7 @@ impl<'a> IoEntry<'_, 'a> {
             (LabelPart::Span, io.span.to_string()),
             (LabelPart::Numa, format!("cores of {}", self.flow.by.at())),
             (LabelPart::Threads, crate::fmt::threads(io.threads)),
+            (LabelPart::Rate, rate),
             (LabelPart::Depth, format!("depth {}", io.depth)),
             (LabelPart::Batch, format!("{} a call", io.batch)),
         ];
@@ -280,6 +283,7 @@ enum LabelPart {
     Span,
     Numa,
     Threads,
+    Rate,
     Depth,
     Batch,
 }
@@ -334,6 +338,10 @@ fn engine_label(engine: IoEngine) -> &'static str {
         IoEngine::Aio => "libaio",
         IoEngine::Sync => "pread/pwrite",
         IoEngine::Gds => "GPU direct",
+        IoEngine::Mmap => "mmap",
+        IoEngine::MmapPlain => "mmap without advice",
+        IoEngine::MmapPopulate => "mmap, populated",
+        IoEngine::S3 => "S3",
     }
 }
 

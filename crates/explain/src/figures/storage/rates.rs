@@ -410,6 +410,7 @@ fn ends(flows: &[pathline_schema::Flow]) -> String {
         let (files, threads) = match io.files {
             pathline_schema::IoFiles::Shared => ("", io.threads),
             pathline_schema::IoFiles::Own => (", a file a worker", io.threads),
+            pathline_schema::IoFiles::Each => (", an object a block", io.threads),
         };
         Some(format!(
             ", {order} {op} of {}{files}{stage}, {} each, depth {}",

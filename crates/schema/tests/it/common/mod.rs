@@ -121,11 +121,13 @@ const fn has_strategy(mover: Mover) -> Mover {
 /// Metadata operations of every kind.
 fn meta() -> impl Strategy<Value = MetaSpec> {
     let counts = (1..=u32::MAX, 1..=u32::MAX, 1..=u32::MAX);
-    (select(MetaOp::ALL), select(IoFiles::ALL), counts).prop_map(|(op, folders, counts)| {
-        let (dirs, files, threads) = counts;
-        let files = if op.is_of_folders() { 0 } else { files };
-        MetaSpec { op, folders, dirs, files, threads }
-    })
+    (select(MetaOp::ALL), select(&[IoFiles::Shared, IoFiles::Own][..]), counts).prop_map(
+        |(op, folders, counts)| {
+            let (dirs, files, threads) = counts;
+            let files = if op.is_of_folders() { 0 } else { files };
+            MetaSpec { op, folders, dirs, files, threads }
+        },
+    )
 }
 
 /// I/O of every kind.
@@ -142,9 +144,10 @@ fn io() -> impl Strategy<Value = IoSpec> {
         .prop_map(|(pipelined, through)| IoStage { pipelined, through });
     let kind = (select(IoEngine::ALL), op, select(IoOrder::ALL), select(IoCache::ALL));
     let count = || 1..=u32::MAX;
-    let shape = (select(IoFiles::ALL), bytes(), count(), count(), count(), option::of(stage));
+    let rate = option::of(bytes()).prop_map(|rate| rate.filter(|rate| rate.0 > 0));
+    let shape = (select(IoFiles::ALL), bytes(), count(), count(), count(), rate, option::of(stage));
     (kind, shape).prop_map(
-        |((engine, op, order, cache), (files, span, depth, batch, threads, stage))| IoSpec {
+        |((engine, op, order, cache), (files, span, depth, batch, threads, rate, stage))| IoSpec {
             engine,
             op,
             order,
@@ -154,6 +157,7 @@ fn io() -> impl Strategy<Value = IoSpec> {
             depth,
             batch,
             threads,
+            rate,
             stage,
         },
     )
@@ -383,6 +387,7 @@ fn io_reading() -> IoReading {
         device: IoHistogram::of([80_000, 90_000, 370_000]),
         copy: IoHistogram::of([1700, 1800, 13_000]),
         calls: BTreeMap::from([("cuMemcpyAsync".to_owned(), tally(3, 14_000.0))]),
+        faults: Some(PageFaults { minor: 3, major: 1 }),
         requests: Some(4),
     }
 }

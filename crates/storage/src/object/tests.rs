@@ -1,0 +1,204 @@
+//! Jobs against a server in this process, which misbehaves on request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pathline_hal::{IoJob, LocalMemory, MetaJob, WorkerRange};
+use pathline_host::clock::ClockOrigin;
+use pathline_host::pattern;
+use pathline_schema::{Bytes, Flow, IoSpec, MetaOp, Severity, VerifyResult};
+
+use super::super::worker_pool::RoundKind;
+use super::client::BucketClient;
+use super::job::{LiveObjects, ObjectJob};
+use super::place::BucketPlace;
+use super::small::LiveSmallObjects;
+use super::test_server::TestServer;
+
+const SEED: u64 = 1009;
+const BLOCK: u64 = 4096;
+
+fn place(server: &TestServer) -> Rc<BucketPlace> {
+    let client = BucketClient::of_test(&server.endpoint, "a/b");
+    let (place, name) = BucketPlace::of_client(Arc::new(client)).unwrap();
+    assert_eq!(name, "test");
+    Rc::new(place)
+}
+
+fn spec(args: &str) -> IoSpec {
+    let (a, b) = ("r0.store0.file", "r0.numa0.paged");
+    let text = if args.contains("-write") { format!("{b} > {a}") } else { format!("{a} > {b}") };
+    let flow: Flow = format!("{text} by s3@numa0[{args}] x 4KiB").parse().unwrap();
+    *flow.by.io().unwrap()
+}
+
+/// A job and the memory of its slots.
+struct JobUnderTest {
+    job: Box<LiveObjects>,
+    memory: Vec<u64>,
+}
+
+impl JobUnderTest {
+    fn open(place: &Rc<BucketPlace>, args: &str) -> pathline_hal::CallResult<Self> {
+        let io = spec(args);
+        let mut memory = vec![0u64; (io.slots() * BLOCK / 8) as usize];
+        let host = LocalMemory { address: memory.as_mut_ptr() as u64, bytes: io.slots() * BLOCK };
+        let (workers, block) = (WorkerRange::alone(&io), Bytes(BLOCK));
+        let job = IoJob { io, workers, store: 0, block, numa: 0, host, gpu: None };
+        let job = Box::new(LiveObjects::new(place, job, SEED, &[], ClockOrigin::now())?);
+        let mut open = Self { job, memory };
+        open.fill(if io.writes() { SEED } else { 5 });
+        Ok(open)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let len = self.memory.len() * 8;
+        // SAFETY: the vector has that many bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast(), len) }
+    }
+
+    fn fill(&mut self, seed: u64) {
+        pattern::fill_part(self.bytes(), 0, seed);
+    }
+
+    fn round(&self, kind: RoundKind) -> pathline_hal::CallResult<pathline_hal::IoDone> {
+        self.job.threads().run(kind, None)
+    }
+}
+
+#[test]
+fn blocks_are_read_as_ranges_and_as_objects() {
+    let server = TestServer::start();
+    for (closes, chunks) in [(false, false), (true, true)] {
+        server.state.closes.store(closes, Ordering::Relaxed);
+        server.state.chunks.store(chunks, Ordering::Relaxed);
+        let place = place(&server);
+        for args in [
+            "seq-read,direct,shared,64KiB,q4,n1,t2",
+            "rand-read,direct,own,64KiB,q3,n2,t1",
+            "seq-read,direct,each,64KiB,q4,n1,t2",
+        ] {
+            let mut open = JobUnderTest::open(&place, args).unwrap();
+            let done = open.round(RoundKind::Sample(23)).unwrap();
+            assert_eq!((done.ops, done.reading.latency.count()), (23, 23), "{args}");
+            assert!(done.reading.calls["GetObject"].count > 0, "{args}");
+            open.fill(5);
+            open.round(RoundKind::Landing).unwrap();
+            assert_eq!(pattern::check_part(open.bytes(), 0, SEED), None, "{args}");
+            assert_eq!(open.job.check(SEED).unwrap(), VerifyResult::Verified);
+            let calls = open.job.end();
+            assert!(calls["connect"].count > 0, "{calls:?}");
+        }
+        drop(place);
+        assert!(server.state.objects.lock().unwrap().is_empty(), "nothing stays");
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back_and_wrong_bytes_are_found() {
+    let server = TestServer::start();
+    let place = place(&server);
+    for args in [
+        "seq-write,direct,each,64KiB,q4,n1,t2",
+        "seq-write,direct,shared,64KiB,q4,n1,t2",
+        "rand-write,direct,own,64KiB,q2,n1,t1",
+        "rand-mix50,direct,each,64KiB,q4,n1,t1",
+    ] {
+        let mut open = JobUnderTest::open(&place, args).unwrap();
+        assert_eq!(open.round(RoundKind::Sample(17)).unwrap().ops, 17, "{args}");
+        open.fill(SEED);
+        open.job.spoil().unwrap();
+        let error = open.job.check(SEED).unwrap_err();
+        assert_eq!(error.severity, Severity::Corrupt, "{args}: {error}");
+        open.round(RoundKind::Landing).unwrap();
+        assert_eq!(open.job.check(SEED).unwrap(), VerifyResult::Verified, "{args}");
+        assert!(open.job.check(SEED + 77).is_err(), "{args}");
+        server.state.corrupts.store(true, Ordering::Relaxed);
+        open.round(RoundKind::Landing).unwrap();
+        server.state.corrupts.store(false, Ordering::Relaxed);
+        assert!(open.job.check(SEED).is_err(), "{args}");
+        open.job.end();
+    }
+    drop(place);
+    assert!(server.state.objects.lock().unwrap().is_empty());
+    assert!(server.state.uploads.lock().unwrap().is_empty(), "uploads are ended");
+}
+
+#[test]
+fn a_failure_names_the_object_the_server_and_the_status() {
+    let server = TestServer::start();
+    let place = place(&server);
+    let open = JobUnderTest::open(&place, "seq-read,direct,shared,64KiB,q4,n1,t2").unwrap();
+    server.state.busy.store(1, Ordering::Relaxed);
+    let error = open.round(RoundKind::Sample(40)).unwrap_err();
+    assert_eq!((error.call.as_str(), error.code), ("GetObject", 503));
+    let text = error.to_string();
+    for part in [
+        "s3://data/a/b/pathline-storage-",
+        &server.endpoint,
+        "HTTP 503 SlowDown: less",
+        "limits requests",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("hidden-secret") && !text.contains("X-Amz"), "{text}");
+    // The next sample of the same workers is fine.
+    assert_eq!(open.round(RoundKind::Sample(40)).unwrap().ops, 40);
+    // A connection that the server has closed is opened again; one that ends within a body is a failure.
+    server.state.drops.store(1, Ordering::Relaxed);
+    assert_eq!(open.round(RoundKind::Sample(40)).unwrap().ops, 40);
+    server.state.cuts.store(1, Ordering::Relaxed);
+    let error = open.round(RoundKind::Sample(40)).unwrap_err();
+    assert!(error.reason.contains("the connection ended after"), "{error}");
+    server.state.objects.lock().unwrap().clear();
+    let error = open.round(RoundKind::Sample(4)).unwrap_err();
+    assert!(error.reason.contains("HTTP 404 NoSuchKey"), "{error}");
+    assert_eq!(open.job.end().get("connect").map(|c| c.count), Some(8));
+}
+
+#[test]
+fn small_objects_are_made_asked_for_listed_read_and_removed() {
+    let server = TestServer::start();
+    let place = place(&server);
+    for op in [MetaOp::Create, MetaOp::Stat, MetaOp::Read, MetaOp::List, MetaOp::Delete] {
+        for (folders, bytes) in [("own", 1), ("shared", 5)] {
+            let (a, b) = ("r0.numa0.reg", "r0.store0.file");
+            let ends =
+                if op == MetaOp::Create { format!("{a} > {b}") } else { format!("{b} > {a}") };
+            let text = format!("{ends} by meta@numa0[{},{folders},d2,f3,t2] x 1B", op.word());
+            let flow: Flow = text.parse().unwrap();
+            let meta = *flow.by.meta().unwrap();
+            let job = MetaJob { meta, store: 0, bytes: Bytes(bytes), numa: 0 };
+            let open = LiveSmallObjects::new(&place, &job, SEED, &[], ClockOrigin::now()).unwrap();
+            let open: Box<dyn ObjectJob> = Box::new(open);
+            for ops in [12, 1, 12, 11] {
+                open.arrange(ops).unwrap();
+                let done = open.threads().run(RoundKind::Sample(ops), None).unwrap();
+                assert_eq!((done.ops, done.reading.latency.count()), (ops, ops), "{text}");
+            }
+            open.before_landing().unwrap();
+            open.threads().run(RoundKind::Landing, None).unwrap();
+            assert_eq!(open.check(SEED).unwrap(), VerifyResult::Verified, "{text}");
+            if op == MetaOp::Create {
+                let stray =
+                    server.state.objects.lock().unwrap().keys().next().unwrap().clone() + "x";
+                server.state.objects.lock().unwrap().insert(stray, Vec::new());
+                assert!(
+                    open.check(SEED).unwrap_err().reason.contains("lists 13 objects"),
+                    "{text}"
+                );
+            }
+            open.end();
+            assert!(server.state.objects.lock().unwrap().is_empty(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let client = BucketClient::of_test("http://127.0.0.1:9", "p");
+    let error = BucketPlace::of_client(Arc::new(client)).unwrap_err();
+    assert!(error.to_string().contains("s3://data/ at http://127.0.0.1:9"), "{error}");
+    assert!(error.reason.starts_with("connect: "), "{error}");
+}
