@@ -22,6 +22,7 @@ mod kernels;
 mod lost_libraries;
 mod model_ranks;
 mod mpi;
+mod object_store;
 mod origins;
 mod place;
 mod predict;
