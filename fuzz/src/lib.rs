@@ -6,6 +6,7 @@
 //! text, numbers and quotations aside) are kept and mutated further, which stands in for the
 //! coverage that an instrumented build would report.
 
+mod jobs;
 mod mutate;
 mod pastes;
 mod targets;

@@ -3,7 +3,6 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use pathline_advise::{AdviceFile, AdviceLimits, answers_text};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv, join_node};
 use pathline_message::{ExchangeSpec, GoalTrace, MessageLayer};
 use pathline_schema::{
@@ -12,7 +11,7 @@ use pathline_schema::{
 use pathline_storage::{ReplyHead, error_texts, join_chunks, xml_texts};
 use pathline_topo::HostSnapshot;
 
-use crate::{files, pastes, root};
+use crate::{files, jobs, pastes, root};
 
 /// One parser.
 pub struct Target {
@@ -228,12 +227,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "kfd", seeds: kfd, words: CSV, run: topology },
     Target { name: "topology", seeds: topologies, words: JSON, run: topology },
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
-    Target { name: "plan", seeds: plans, words: PLAN, run: plan },
-    Target { name: "matrix", seeds: matrices, words: MATRIX, run: matrix },
+    Target { name: "plan", seeds: jobs::plans, words: jobs::PLAN, run: jobs::plan },
+    Target { name: "matrix", seeds: jobs::matrices, words: jobs::MATRIX, run: jobs::matrix },
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "s3", seeds: replies, words: REPLY, run: reply },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
-    Target { name: "advice", seeds: advice_files, words: JSON, run: advice },
+    Target { name: "advice", seeds: jobs::advice_files, words: JSON, run: jobs::advice },
     Target {
         name: "paste-collectives",
         seeds: pastes::collectives,
@@ -256,81 +255,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "paste-files", seeds: pastes::files, words: pastes::WORDS, run: pastes::paste },
     Target { name: "paste-links", seeds: pastes::links, words: pastes::WORDS, run: pastes::paste },
 ];
-
-/// Words of the script of a placement.
-const PLAN: &[&str] = &["0) ", "cpus=", "0-7,64", " gpu=", " ;;", " # 0000:c1:00.0", "\n", "*)"];
-
-fn plans() -> Vec<Vec<u8>> {
-    let plan = "#!/bin/sh\ncase \"$rank\" in\n0) cpus=49-55 gpu=0 ;; # 0000:c1:00.0\n1) cpus=1,3 ;;\nesac\n";
-    vec![plan.as_bytes().to_vec()]
-}
-
-/// A plan has ranks, each once and with CPUs.
-fn plan(input: &[u8]) -> String {
-    let ranks = match pathline_place::read_plan(&utf8(input)) {
-        Ok(ranks) => ranks,
-        Err(error) => return error.to_string(),
-    };
-    assert!(ranks.iter().all(|rank| !rank.cpus.is_empty()));
-    let numbers: std::collections::BTreeSet<u32> = ranks.iter().map(|r| r.local_rank).collect();
-    assert_eq!(numbers.len(), ranks.len());
-    format!("read {}", ranks.len())
-}
-
-/// Words of matrices and patterns of communication.
-const MATRIX: &[&str] = &[
-    ",",
-    ";",
-    "\t",
-    "\n",
-    "\"r0\"",
-    "# ",
-    "1e18",
-    "nan",
-    "%%MatrixMarket matrix ",
-    "coordinate ",
-    "array ",
-    "real ",
-    "pattern ",
-    "symmetric\n",
-    "2 2 2\n",
-    "4096",
-    "grid 2x4 periodic",
-    "tp=2,pp=2,dp=2",
-    "exchange",
-];
-
-fn matrices() -> Vec<Vec<u8>> {
-    let seeds = [
-        "0,5,0\n7,0,0\n1,0,0\n",
-        ",r0,r1\nr0,0,5\nr1,7,0\n",
-        "%%MatrixMarket matrix coordinate real general\n% c\n3 3 3\n1 2 5.0\n2 1 7\n3 1 1\n",
-        "%%MatrixMarket matrix array integer symmetric\n2 2\n0\n7\n0\n",
-        "grid 2x4 periodic",
-        "tp=2,pp=2,dp=2",
-    ];
-    seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
-}
-
-/// Messages of a matrix or a pattern are between its ranks, and have bytes.
-fn matrix(input: &[u8]) -> String {
-    let text = utf8(input);
-    if let Ok(pattern) = text.parse::<pathline_place::PhasePattern>() {
-        assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()));
-        let traffic = pattern.traffic(pattern.ranks().unwrap_or(8), Bytes(1));
-        return format!("{:?}", traffic.map(|traffic| traffic.messages().len()));
-    }
-    match pathline_place::read_matrix(&text) {
-        Ok(traffic) => {
-            let sound = |m: &pathline_place::RankMessage| {
-                m.from.max(m.to) < traffic.ranks() && m.from != m.to && m.bytes > 0
-            };
-            assert!(traffic.messages().iter().all(sound));
-            format!("read {}", traffic.messages().len())
-        }
-        Err(error) => error.to_string(),
-    }
-}
 
 /// Words of the answers of an object store.
 const REPLY: &[&str] = &[
@@ -442,7 +366,7 @@ fn validate(input: &[u8]) -> String {
     format!("read {} {why}", report.compared.len())
 }
 
-fn utf8(input: &[u8]) -> std::borrow::Cow<'_, str> {
+pub(crate) fn utf8(input: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(input)
 }
 
@@ -845,38 +769,4 @@ fn snapshots() -> Vec<Vec<u8>> {
         snapshot.insert(path, text);
     }
     vec![snapshot.to_text().into_bytes()]
-}
-
-/// A file of answers with each kind of arm.
-fn advice_files() -> Vec<Vec<u8>> {
-    let case = "r0.numa0.pinned > r0.gpu0.vram by dma@gpu0 x 64MiB";
-    let arm = |task: &str| format!(r#"{{"label":"x","task":{task},"env":{{"A":"1","B":""}}}}"#);
-    let answer = |task: &str| {
-        format!(
-            r#"{{"subject":"s, 1MiB","verdict":"proven","reason":"r","baseline":{0},"choice":{{"arm":{0},
-            "action":"Set A=1","settings":{{"A":"x y"}},"guards":[[{0},{0}]]}},
-            "gain":{{"gain":0.1,"low":0.05,"high":0.2,"blocks":9}},"screened":[{{"label":"x","gain":null}}]}}"#,
-            arm(task)
-        )
-    };
-    let (of_case, of_command) = (answer(&format!(r#"{{"case":"{case}"}}"#)), answer("\"command\""));
-    let text = format!(
-        r#"{{"format":1,"origin":{{"node":"n","parts":["p"],"date":"d","version":"0","command":[],
-        "simulated":false}},"task":{{"command":"c","metric":"x","higher":true}},"answers":[{of_case},{of_command}]}}"#
-    );
-    vec![text.into_bytes()]
-}
-
-/// What is read can be written and read again, and no text of it leaves its comment.
-fn advice(input: &[u8]) -> String {
-    let file = match AdviceFile::parse(&String::from_utf8_lossy(input)) {
-        Ok(file) => file,
-        Err(error) => return error.to_string(),
-    };
-    let again = AdviceFile::parse(&file.text()).expect("what was written is read");
-    assert_eq!(again.text(), file.text());
-    let lines = answers_text(&file.answers, &AdviceLimits::default(), 80);
-    let script = file.env_text();
-    file.questions_again();
-    format!("read: {} {}", lines.lines().count().min(9), script.contains("contradicted"))
 }

@@ -90,7 +90,7 @@ impl CauseModel {
         let rings = sound.time(exchange)?.rings;
         let mut edited = desc.clone();
         let ccl = match exchange.by {
-            MessageLibrary::Nccl => &mut edited.software.nccl,
+            MessageLibrary::Nccl { .. } => &mut edited.software.nccl,
             _ => &mut edited.software.rccl,
         };
         let Some(ccl) = ccl else { return Ok(None) };
@@ -220,7 +220,7 @@ mod tests {
             1.0 + 0.02 * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0)
         };
         let mut named = 0;
-        for (name, by) in [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl)] {
+        for (name, by) in [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })] {
             let desc = MachineDesc::preset(name).unwrap();
             for op in [Collective::AllReduce, Collective::AllGather] {
                 let sizes = [1u64, 16, 64, 256, 1024];

@@ -87,6 +87,7 @@ pub(crate) fn io(case: &str, does: &Does) -> CaseOutcome {
                 };
                 let copied = does.copy_us > 0.0;
                 IoReading {
+                    faults: None,
                     // The first of several workers is done a little earlier.
                     first_done_ns: if io.threads > 1 { 0.95 * ns(i) } else { ns(i) },
                     first_done_ops: if io.threads > 1 { OPS * 97 / 100 } else { OPS },

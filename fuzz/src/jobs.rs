@@ -1,0 +1,116 @@
+//! Files about jobs: scripts of placements, matrices of communication, answers of `pathline advise`.
+
+use pathline_advise::{AdviceFile, AdviceLimits, answers_text};
+use pathline_schema::Bytes;
+
+use crate::targets::utf8;
+
+/// Words of the script of a placement.
+pub(crate) const PLAN: &[&str] =
+    &["0) ", "cpus=", "0-7,64", " gpu=", " ;;", " # 0000:c1:00.0", "\n", "*)"];
+
+pub(crate) fn plans() -> Vec<Vec<u8>> {
+    let plan = "#!/bin/sh\ncase \"$rank\" in\n0) cpus=49-55 gpu=0 ;; # 0000:c1:00.0\n1) cpus=1,3 ;;\nesac\n";
+    vec![plan.as_bytes().to_vec()]
+}
+
+/// A plan has ranks, each once and with CPUs.
+pub(crate) fn plan(input: &[u8]) -> String {
+    let ranks = match pathline_place::read_plan(&utf8(input)) {
+        Ok(ranks) => ranks,
+        Err(error) => return error.to_string(),
+    };
+    assert!(ranks.iter().all(|rank| !rank.cpus.is_empty()));
+    let numbers: std::collections::BTreeSet<u32> = ranks.iter().map(|r| r.local_rank).collect();
+    assert_eq!(numbers.len(), ranks.len());
+    format!("read {}", ranks.len())
+}
+
+/// Words of matrices and patterns of communication.
+pub(crate) const MATRIX: &[&str] = &[
+    ",",
+    ";",
+    "\t",
+    "\n",
+    "\"r0\"",
+    "# ",
+    "1e18",
+    "nan",
+    "%%MatrixMarket matrix ",
+    "coordinate ",
+    "array ",
+    "real ",
+    "pattern ",
+    "symmetric\n",
+    "2 2 2\n",
+    "4096",
+    "grid 2x4 periodic",
+    "tp=2,pp=2,dp=2",
+    "exchange",
+];
+
+pub(crate) fn matrices() -> Vec<Vec<u8>> {
+    let seeds = [
+        "0,5,0\n7,0,0\n1,0,0\n",
+        ",r0,r1\nr0,0,5\nr1,7,0\n",
+        "%%MatrixMarket matrix coordinate real general\n% c\n3 3 3\n1 2 5.0\n2 1 7\n3 1 1\n",
+        "%%MatrixMarket matrix array integer symmetric\n2 2\n0\n7\n0\n",
+        "grid 2x4 periodic",
+        "tp=2,pp=2,dp=2",
+    ];
+    seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
+}
+
+/// Messages of a matrix or a pattern are between its ranks, and have bytes.
+pub(crate) fn matrix(input: &[u8]) -> String {
+    let text = utf8(input);
+    if let Ok(pattern) = text.parse::<pathline_place::PhasePattern>() {
+        assert_eq!(pattern.to_string().parse(), Ok(pattern.clone()));
+        let traffic = pattern.traffic(pattern.ranks().unwrap_or(8), Bytes(1));
+        return format!("{:?}", traffic.map(|traffic| traffic.messages().len()));
+    }
+    match pathline_place::read_matrix(&text) {
+        Ok(traffic) => {
+            let sound = |m: &pathline_place::RankMessage| {
+                m.from.max(m.to) < traffic.ranks() && m.from != m.to && m.bytes > 0
+            };
+            assert!(traffic.messages().iter().all(sound));
+            format!("read {}", traffic.messages().len())
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A file of answers with each kind of arm.
+pub(crate) fn advice_files() -> Vec<Vec<u8>> {
+    let case = "r0.numa0.pinned > r0.gpu0.vram by dma@gpu0 x 64MiB";
+    let arm = |task: &str| format!(r#"{{"label":"x","task":{task},"env":{{"A":"1","B":""}}}}"#);
+    let answer = |task: &str| {
+        format!(
+            r#"{{"subject":"s, 1MiB","verdict":"proven","reason":"r","baseline":{0},"choice":{{"arm":{0},
+            "action":"Set A=1","settings":{{"A":"x y"}},"guards":[[{0},{0}]]}},
+            "gain":{{"gain":0.1,"low":0.05,"high":0.2,"blocks":9}},"screened":[{{"label":"x","gain":null}}]}}"#,
+            arm(task)
+        )
+    };
+    let (of_case, of_command) = (answer(&format!(r#"{{"case":"{case}"}}"#)), answer("\"command\""));
+    let text = format!(
+        r#"{{"format":1,"origin":{{"node":"n","parts":["p"],"date":"d","version":"0","command":[],
+        "simulated":false}},"task":{{"command":"c","metric":"x","higher":true}},"answers":[{of_case},{of_command}]}}"#
+    );
+    vec![text.into_bytes()]
+}
+
+/// What is read can be written and read again, and no text of it leaves its comment.
+pub(crate) fn advice(input: &[u8]) -> String {
+    let file = match AdviceFile::parse(&String::from_utf8_lossy(input)) {
+        Ok(file) => file,
+        Err(error) => return error.to_string(),
+    };
+    let again = AdviceFile::parse(&file.text()).expect("what was written is read");
+    assert_eq!(again.text(), file.text());
+    let lines = answers_text(&file.answers, &AdviceLimits::default(), 80);
+    let script = file.env_text();
+    file.questions_again();
+    format!("read: {} {}", lines.lines().count().min(9), script.contains("contradicted"))
+}
