@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_linear_in_the_size() {
+    fn repeated_headers_are_read_to_their_end() {
         // Headers without rows, braces without ends, rows without headers.
         for part in [
             "# nThread 1 nGpus 1\nx\n",
@@ -314,11 +314,11 @@ mod tests {
             "Weight between two GPUs\n",
         ] {
             let text = part.repeat((1 << 18) / part.len());
-            let start = std::time::Instant::now();
+            // A reader that looked ahead without a bound would take hours for this.
             let reading = read_paste(text.as_bytes());
-            let took = start.elapsed();
-            assert!(reading.lines > 100);
-            assert!(took.as_secs_f64() < 10.0, "{part:?} took {took:?} for 256 KiB");
+            assert_eq!(reading.lines as usize, text.matches('\n').count() + 1, "{part:?}");
+            let inside = |last: u32| last <= reading.lines;
+            assert!(reading.documents.iter().all(|d| inside(d.span.last)), "{part:?}");
         }
     }
 }

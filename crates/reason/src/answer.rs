@@ -4,7 +4,7 @@ use pathline_paste::{LineSpan, PasteContent, PasteContext, PasteReading};
 use pathline_schema::Topology;
 use serde::Serialize;
 
-use crate::node_facts::{NodeFacts, figure, find_log};
+use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
 use crate::{collectives, copies, io, messages, statements};
 
@@ -60,7 +60,7 @@ pub struct PasteExplanation {
 
 /// Explains a paste. `machine` is the node that the user named or is on.
 pub fn explain_paste(reading: &PasteReading, machine: Option<&Topology>) -> PasteExplanation {
-    let node = NodeFacts::new(reading, machine);
+    let node = NodeLimits::new(reading, machine);
     let log = find_log(reading);
     let context = &reading.context;
     let mut answers = Vec::new();

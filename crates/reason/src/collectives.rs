@@ -6,7 +6,7 @@ use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
 use pathline_schema::Collective;
 
 use crate::answer::{DraftAnswer, is_set};
-use crate::node_facts::{NodeFacts, figure};
+use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -37,7 +37,7 @@ struct TableSummary {
 }
 
 impl TableSummary {
-    fn new(table: &CollectiveTable, log: Option<&NcclLog>, node: Option<&NodeFacts>) -> Self {
+    fn new(table: &CollectiveTable, log: Option<&NcclLog>, node: Option<&NodeLimits>) -> Self {
         let hosts: BTreeSet<&str> =
             table.devices.iter().map(|device| device.host.as_str()).collect();
         let listed = u32::try_from(hosts.len().max(1)).unwrap_or(1);
@@ -67,7 +67,7 @@ impl TableSummary {
 /// The draft of an answer.
 pub(crate) fn explain(
     table: &CollectiveTable,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     log: Option<&NcclLog>,
     context: &PasteContext,
 ) -> DraftAnswer {
@@ -142,7 +142,7 @@ fn alone(table: &CollectiveTable) -> WorldEdit {
 }
 
 /// Network of a node, GB/s.
-fn network_gbs(node: &NodeFacts, shape: &TableSummary) -> f64 {
+fn network_gbs(node: &NodeLimits, shape: &TableSummary) -> f64 {
     let per_node = (shape.ranks / shape.nodes.max(1)).max(1);
     let nics = node.nics.unwrap_or(per_node.min(8));
     f64::from(nics) * node.nic_gbs
@@ -152,7 +152,7 @@ fn candidates(
     shape: &TableSummary,
     op: Collective,
     factor: f64,
-    node: &NodeFacts,
+    node: &NodeLimits,
     log: Option<&NcclLog>,
     context: &PasteContext,
     table: &CollectiveTable,
@@ -279,7 +279,7 @@ fn channels_and_links(
     edits: &mut Vec<WorldEdit>,
     log: Option<&NcclLog>,
     context: &PasteContext,
-    node: &NodeFacts,
+    node: &NodeLimits,
     ring: f64,
 ) {
     let set = ["NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS"]
@@ -380,7 +380,7 @@ impl Transports {
     }
 }
 
-fn through_host(edits: &mut Vec<WorldEdit>, node: &NodeFacts, via: &Transports, check: &str) {
+fn through_host(edits: &mut Vec<WorldEdit>, node: &NodeLimits, via: &Transports, check: &str) {
     let pcie = node.pcie_gbs;
     let has_links = node.links_gbs > 0.0;
     let no_peer = node.product.is_some_and(|p| !p.pcie_p2p);
@@ -457,7 +457,7 @@ fn through_host(edits: &mut Vec<WorldEdit>, node: &NodeFacts, via: &Transports, 
 fn over_network(
     edits: &mut Vec<WorldEdit>,
     shape: &TableSummary,
-    node: &NodeFacts,
+    node: &NodeLimits,
     via: &Transports,
     factor: f64,
     op: Option<Collective>,

@@ -5,7 +5,7 @@ use pathline_paste::{
 };
 
 use crate::answer::DraftAnswer;
-use crate::node_facts::{NodeFacts, figure};
+use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -26,7 +26,7 @@ const SDMA_GBS: f64 = 50.4;
 /// Drafts for the matrices of a paste: those between GPUs and those with the host, by tool.
 pub(crate) fn explain_matrices<'a>(
     matrices: &[Placed<'a>],
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> Vec<PlacedDraft<'a>> {
     let mut drafts = Vec::new();
@@ -63,7 +63,7 @@ fn pairs(matrix: &RateMatrix) -> Vec<(u32, u32, f64)> {
 }
 
 /// Pairs of GPUs. The headline is the median pair in one direction.
-fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeFacts>) -> Option<DraftAnswer> {
+fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<DraftAnswer> {
     let find = |on: Option<bool>, count: RateCount| {
         matrices.iter().find(|m| {
             m.count == count && (on.is_none() || m.peer_access == on) && !pairs(m).is_empty()
@@ -134,7 +134,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeFacts>) -> Option<Dr
 
 fn pair_edits(
     draft: &mut DraftAnswer,
-    node: &NodeFacts,
+    node: &NodeLimits,
     ways: f64,
     list: &[(u32, u32, f64)],
     ratio: Option<f64>,
@@ -206,7 +206,7 @@ fn pair_edits(
 /// Pairs over PCIe: with P2P, sent up to the root port, or staged.
 fn pcie_edits(
     draft: &mut DraftAnswer,
-    node: &NodeFacts,
+    node: &NodeLimits,
     list: &[(u32, u32, f64)],
     ratio: Option<f64>,
     duplex: f64,
@@ -253,7 +253,7 @@ fn pcie_edits(
 }
 
 /// One GPU whose pairs, both ways, are slower than all others.
-fn one_gpu(draft: &mut DraftAnswer, node: &NodeFacts, ways: f64, list: &[(u32, u32, f64)]) {
+fn one_gpu(draft: &mut DraftAnswer, node: &NodeLimits, ways: f64, list: &[(u32, u32, f64)]) {
     let most = list.iter().map(|&(a, b, _)| a.max(b)).max().unwrap_or(0).min(63);
     if most < 2 {
         return;
@@ -312,7 +312,7 @@ fn two_groups(list: &[(u32, u32, f64)]) -> f64 {
 /// Host memory and GPUs.
 fn with_host(
     matrices: &[&RateMatrix],
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> Option<DraftAnswer> {
     let rates = |inward: bool, count: RateCount, kernel: bool| {
@@ -483,7 +483,7 @@ fn host_edits(
 }
 
 /// Single transfers of TransferBench.
-pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeFacts>) -> DraftAnswer {
+pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits>) -> DraftAnswer {
     let best = list.iter().map(|t| t.gbs).fold(0.0, f64::max);
     let mut draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
     let Some(first) = list.iter().max_by(|a, b| a.gbs.total_cmp(&b.gbs)) else { return draft };

@@ -3,7 +3,7 @@
 use pathline_paste::{MessageTable, MessageTest, NetworkTable, PasteContext};
 
 use crate::answer::{DraftAnswer, has_word, is_set};
-use crate::node_facts::{NodeFacts, figure};
+use crate::node_facts::{NodeLimits, figure};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// The deepest fall from a size to the next one, from 1 KiB on: the rate after over the rate before, with
@@ -26,7 +26,7 @@ fn deepest_fall(rows: &[(u64, f64)]) -> Option<(f64, u64, u64, f64, f64)> {
 /// Rates and times of MPI.
 pub(crate) fn explain(
     table: &MessageTable,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> DraftAnswer {
     let ways = if table.test == MessageTest::BothWays { 2.0 } else { 1.0 };
@@ -97,7 +97,7 @@ pub(crate) fn explain(
 
 fn bandwidth_edits(
     draft: &mut DraftAnswer,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     on_gpu: bool,
     fall: Option<(f64, u64, u64, f64, f64)>,
     context: &PasteContext,
@@ -207,7 +207,7 @@ const LINE_RATES: [f64; 11] = [1.25, 3.125, 5.0, 6.25, 7.0, 12.5, 25.0, 50.0, 10
 /// A table of perftest.
 pub(crate) fn explain_network(
     table: &NetworkTable,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     context: &PasteContext,
 ) -> DraftAnswer {
     let mut draft = DraftAnswer::default();

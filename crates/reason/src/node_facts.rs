@@ -28,7 +28,7 @@ impl FactSource {
 
 /// The links of a node.
 #[derive(Debug, Clone)]
-pub(crate) struct NodeFacts {
+pub(crate) struct NodeLimits {
     /// Product, where one is known.
     pub(crate) product: Option<&'static ProductFacts>,
     pub(crate) fabric: FabricKind,
@@ -51,7 +51,7 @@ pub(crate) struct NodeFacts {
     pub(crate) numa: Vec<Option<u32>>,
 }
 
-impl NodeFacts {
+impl NodeLimits {
     /// Of a paste, or of a machine that takes precedence.
     pub(crate) fn new(reading: &PasteReading, machine: Option<&Topology>) -> Option<Self> {
         let in_file = reading.documents.iter().find_map(|document| match &document.content {

@@ -3,14 +3,14 @@
 use pathline_paste::{LineSpan, NcclLog, PasteContent, PasteReading, ProseRate};
 
 use crate::answer::DraftAnswer;
-use crate::node_facts::{NodeFacts, figure};
+use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
 /// What sentences, a log or links say.
 pub(crate) fn explain(
     reading: &PasteReading,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
     log: Option<&NcclLog>,
 ) -> Option<(LineSpan, &'static str, DraftAnswer)> {
     if let Some(found) = rates(reading, node) {
@@ -55,7 +55,7 @@ fn has(rate: &ProseRate, words: &[&str]) -> bool {
 
 fn rates(
     reading: &PasteReading,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
 ) -> Option<(LineSpan, &'static str, DraftAnswer)> {
     let all = &reading.context.rates;
     let seen = all.iter().find(|rate| !rate.is_expected);
@@ -74,7 +74,7 @@ fn rates(
     );
     let value = observed.gbs;
     let expected = wanted.map(|rate| rate.gbs);
-    let limit = expected.or_else(|| node.map(NodeFacts::fabric_gbs))?;
+    let limit = expected.or_else(|| node.map(NodeLimits::fabric_gbs))?;
     let mut draft = DraftAnswer {
         meaning: format!(
             "{} in a sentence{}, compared with {} GB/s",
@@ -112,7 +112,7 @@ fn sentence_edits(
     collective: bool,
     value: f64,
     limit: f64,
-    node: Option<&NodeFacts>,
+    node: Option<&NodeLimits>,
 ) {
     let percent = value / limit * 100.0;
     let links = has(
@@ -175,7 +175,7 @@ fn sentence_edits(
     }
 }
 
-fn from_log(log: &NcclLog, node: Option<&NodeFacts>) -> DraftAnswer {
+fn from_log(log: &NcclLog, node: Option<&NodeLimits>) -> DraftAnswer {
     let transports: Vec<String> =
         log.transports.iter().map(|(name, n)| format!("{n} x {name}")).collect();
     let mut draft = DraftAnswer {
@@ -191,7 +191,7 @@ fn from_log(log: &NcclLog, node: Option<&NodeFacts>) -> DraftAnswer {
         ),
         limit: node.map_or_else(
             || "unknown: the paste names no GPU and no links".to_owned(),
-            NodeFacts::link_text,
+            NodeLimits::link_text,
         ),
         ..DraftAnswer::default()
     };
