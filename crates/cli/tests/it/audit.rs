@@ -62,9 +62,10 @@ fn without_runs_it_has_model_bound_and_the_case_of_the_cut() {
     let output = pathline(&["audit", "--machine", "mi250x", "all_gather", "--bytes", "1GiB"]);
     let found = text(&output);
     assert_eq!(output.status.code(), Some(0), "{found}");
-    // 7/8 GiB enters a GPU; GPU 1 has 7 links of 50 GB/s and one of 36 to the host: as `predict` has it.
+    // 7/8 GiB enters a GPU; GPU 1 has 6 links of 50 GB/s and one of 36 to the host:
+    // 0.9395 GB / 336 GB/s = 2.80 ms.
     assert!(found.contains("2.80 ms") && found.contains("6.35 ms"), "{found}");
-    assert!(found.contains("pathline run --case 'gpu"), "{found}");
+    assert!(found.contains("pathline run --case 'r0.gpu1"), "{found}");
     let output = pathline(&["audit", "--machine", "mi250x", "--gpus", "0,9"]);
     assert_eq!(output.status.code(), Some(2));
 }
