@@ -305,7 +305,7 @@ impl AdviceRun<'_> {
 
     fn stores(&self) -> StorePlaces {
         let AdviseArgs { store, span, .. } = self.args;
-        StorePlaces { paths: store.clone(), span: *span, overwrite: false }
+        StorePlaces { paths: store.clone(), span: *span, ..StorePlaces::default() }
     }
 
     fn request(&self) -> Result<RunRequest> {

@@ -29,7 +29,7 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     let desc = model.desc();
     let by = match (&desc.software.rccl, &desc.software.nccl) {
         (Some(_), _) => MessageLibrary::Rccl,
-        (None, Some(_)) => MessageLibrary::Nccl,
+        (None, Some(_)) => MessageLibrary::Nccl { nvls: true },
         (None, None) => bail!("{}: it describes neither RCCL nor NCCL", args.machine),
     };
     let runs = args.runs.iter().map(|path| read_run(path, by)).collect::<Result<Vec<_>>>()?;
