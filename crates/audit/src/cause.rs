@@ -220,7 +220,9 @@ mod tests {
             1.0 + 0.02 * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0)
         };
         let mut named = 0;
-        for (name, by) in [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })] {
+        for (name, by) in
+            [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })]
+        {
             let desc = MachineDesc::preset(name).unwrap();
             for op in [Collective::AllReduce, Collective::AllGather] {
                 let sizes = [1u64, 16, 64, 256, 1024];

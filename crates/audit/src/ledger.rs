@@ -131,7 +131,9 @@ mod tests {
             Collective::Reduce,
             Collective::AllToAll,
         ];
-        for (name, by) in [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })] {
+        for (name, by) in
+            [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })]
+        {
             let desc = MachineDesc::preset(name).unwrap();
             let mut exchanges = Vec::new();
             for set in (3u32..256).step_by(41).filter(|set| set.count_ones() > 1) {
