@@ -103,8 +103,19 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         value: Some(middle / ways),
         ..DraftAnswer::default()
     };
+    let ratio = off.and_then(|off| {
+        let mut off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
+        Some(middle / median(&mut off)?)
+    });
+    if let Some(ratio) = ratio {
+        draft.features.push(ObservedFeature { id: "on-off", value: ratio });
+    }
     let Some(node) = node else {
         draft.limit = "unknown: the paste names no GPU and no links".to_owned();
+        // Whatever the links are: P2P that is slower than its detour is not direct.
+        if let Some(ratio) = ratio.filter(|ratio| *ratio < SLOWER_THAN_STAGED) {
+            draft.edits.push(through_root(Some(ratio)));
+        }
         return Some(draft);
     };
     let has_links = node.pair_gbs > 0.0;
@@ -121,13 +132,6 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     };
     draft.features.push(ObservedFeature { id: "pair", value: middle / ways });
     draft.features.push(ObservedFeature { id: "least", value: (least / middle).max(1e-3) });
-    let ratio = off.and_then(|off| {
-        let mut off: Vec<f64> = pairs(off).iter().map(|&(.., v)| v).collect();
-        Some(middle / median(&mut off)?)
-    });
-    if let Some(ratio) = ratio {
-        draft.features.push(ObservedFeature { id: "on-off", value: ratio });
-    }
     pair_edits(&mut draft, node, ways, &list, ratio);
     Some(draft)
 }
@@ -203,6 +207,27 @@ fn pair_edits(
     one_gpu(draft, node, ways, list);
 }
 
+/// Below this share of what copies staged in host memory get, P2P is not direct.
+const SLOWER_THAN_STAGED: f64 = 0.8;
+
+/// P2P whose packets pass the root port; `ratio` is that of copies with P2P to staged ones.
+fn through_root(ratio: Option<f64>) -> WorldEdit {
+    let up = "packets between GPUs are sent up to the root port (ACS redirect, IOMMU)";
+    WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
+        .expects("on-off", 0.45, 0.35)
+        .says(match ratio {
+            Some(ratio) => format!(
+                "with P2P on, copies get {:.0} % of those staged in host memory: {up}",
+                ratio * 100.0
+            ),
+            None => up.to_owned(),
+        })
+        .decided_by(
+            "lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+ is on); dmesg | grep -i iommu; \
+             NCCL_P2P_DISABLE=1 meanwhile",
+        )
+}
+
 /// Pairs over PCIe: with P2P, sent up to the root port, or staged.
 fn pcie_edits(
     draft: &mut DraftAnswer,
@@ -233,14 +258,9 @@ fn pcie_edits(
             .seen(two_groups(list))
             .says("pairs on two sockets pass the link between the processors; those of one root port do not").decided_by("nvidia-smi topo -m: SYS against PIX, PXB; pathline topo"));
     }
-    if ratio.is_some_and(|r| r < 0.8) || ratio.is_none() {
-        draft.edits.push(WorldEdit::new("peer-through-root", AnswerClass::SetUpSo, 0.15)
-            .expects("on-off", 0.45, 0.35).expects("pair", pcie * 0.3, 0.5).expects("least", 0.93, 0.15)
-            .says(match ratio {
-                Some(r) => format!("with P2P on, copies get {:.0} % of those staged in host memory: packets between GPUs are sent up to the root port (ACS redirect, IOMMU)", r * 100.0),
-                None => "packets between GPUs are sent up to the root port (ACS redirect, IOMMU)".to_owned(),
-            })
-            .decided_by("lspci -vvv | grep ACSCtl (SrcValid+ ReqRedir+ is on); dmesg | grep -i iommu; NCCL_P2P_DISABLE=1 meanwhile"));
+    if ratio.is_none_or(|ratio| ratio < SLOWER_THAN_STAGED) {
+        let edit = through_root(ratio);
+        draft.edits.push(edit.expects("pair", pcie * 0.3, 0.5).expects("least", 0.93, 0.15));
     }
     let (class, text) = if no_peer && links <= 0.0 {
         (AnswerClass::AsExpected, "the driver of this product offers no P2P over PCIe")
