@@ -5,6 +5,7 @@
 
 mod candidates;
 mod data;
+mod design;
 mod fit;
 mod judge;
 mod likes;
@@ -18,6 +19,7 @@ mod write;
 
 pub use candidates::GroupOrigin;
 pub use data::{CalibrateError, CalibrationData, CalibrationSet, MeasuredPath, NamedRun, PathEnds};
+pub use design::{ChosenCase, SetDesign, choose_cases, first_cases};
 pub use fit::{AtLeast, FitStep, FittedGroup, FittedNode};
 pub use judge::{ErrorStats, JudgedSet, SetClass, by_kind, judge};
 pub use likes::{LikesComparison, UnlikePart};

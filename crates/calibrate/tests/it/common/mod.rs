@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::io::BufReader;
 
 use pathline_bench::{
-    JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader, RunPlan, TimerScope,
+    CaseChooser, JournalSession, LocalExecutor, MachineInfo, PlanScope, RunEvent, RunHeader,
+    RunPlan, TimerScope,
 };
 use pathline_calibrate::NamedRun;
 use pathline_flow::routes::RouteTable;
@@ -19,7 +20,7 @@ use pathline_sim::SimOptions;
 /// Measures cases on a machine with relative noise: 0.01 is 1 % of each operation's time.
 pub(crate) fn measure(desc: &MachineDesc, cases: &[Case], noise: f64, seed: u64) -> NamedRun {
     let patterns: Vec<_> = cases.iter().map(|c| c.to_string().parse().unwrap()).collect();
-    run(desc, noise, seed, &|scope| {
+    run(desc, noise, seed, None, &|scope| {
         RunPlan::new(scope, &["overhead".to_owned()], &patterns).unwrap()
     })
 }
@@ -32,10 +33,28 @@ pub(crate) fn measure_suite(
     noise: f64,
     seed: u64,
 ) -> NamedRun {
-    run(desc, noise, seed, &|scope| {
+    run(desc, noise, seed, None, &|scope| {
         let mut plan = RunPlan::new(scope, &[suite.to_owned()], &[]).unwrap();
         plan.entries.retain(|entry| wanted(&entry.case));
         plan
+    })
+}
+
+/// Makes the chooser of a plan.
+type MakeChooser<'a> = &'a dyn Fn(&RunPlan, &PlanScope<'_>) -> Box<dyn CaseChooser>;
+
+/// Measures the cases of a suite that a chooser chooses.
+pub(crate) fn measure_chosen(
+    desc: &MachineDesc,
+    suite: &str,
+    noise: f64,
+    seed: u64,
+    chooser: MakeChooser<'_>,
+) -> NamedRun {
+    run(desc, noise, seed, Some(chooser), &|scope| {
+        let plan = RunPlan::new(scope, &[suite.to_owned()], &[]).unwrap();
+        // Half of what these cases have by default.
+        plan.with_probe_budget(Ns::ms(30.0))
     })
 }
 
@@ -43,12 +62,14 @@ fn run(
     desc: &MachineDesc,
     noise: f64,
     seed: u64,
+    chooser: Option<MakeChooser<'_>>,
     plan: &dyn Fn(&PlanScope<'_>) -> RunPlan,
 ) -> NamedRun {
     let options = SimOptions { seed, jitter: noise, ..SimOptions::default() };
     let machine = pathline_sim::machine_with(desc, RuntimeEnv::default(), &options).unwrap();
-    let plan =
-        plan(&PlanScope { simulated: true, ..PlanScope::new(&machine.topology, Bytes::gib(256)) });
+    let scope = PlanScope { simulated: true, ..PlanScope::new(&machine.topology, Bytes::gib(256)) };
+    let plan = plan(&scope);
+    let chooser = chooser.map(|make| make(&plan, &scope));
     let settings = RunSettings {
         case_budget: Ns::ms(60.0),
         max_samples: 20,
@@ -60,7 +81,7 @@ fn run(
     let about = MachineInfo::of(&machine, None, TimerScope::All);
     let mut executor = LocalExecutor::new(&machine, about, settings);
     let now = || "2026-01-01T00:00:00Z".to_owned();
-    let session = JournalSession::create(&path).unwrap();
+    let session = JournalSession::create(&path).unwrap().with_chooser(chooser);
     session.run(&mut executor, &plan, header, &now, &|| None, &mut |_: RunEvent<'_>| {}).unwrap();
     let journal = Journal::read(BufReader::new(std::fs::File::open(&path).unwrap())).unwrap();
     NamedRun { name: desc.name.clone(), journal }
