@@ -216,6 +216,13 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = RandomDraw::default().sets,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sets: u32,
+    /// Measure only those cases of suite contention from which a twin learns enough.
+    ///
+    /// Paths alone first; then the sets that are expected to reduce the errors of predictions most, chosen
+    /// again from the results every 60 cases, until the expected error is that of the samples. The journal
+    /// has the reason for each.
+    #[arg(long)]
+    pub(crate) adaptive: bool,
     /// Suite mpi-peers from every GPU to every other, not from the first alone; suite storage-grid with
     /// every combination.
     #[arg(long)]

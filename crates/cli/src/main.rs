@@ -1,5 +1,6 @@
 //! pathline: measures, models and explains every path that data takes in a multi-GPU node.
 
+mod adaptive;
 mod args;
 mod cmd;
 mod files;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use pathline_bench::{
-    BestKernel, Executor, JournalFile, JournalSession, LocalExecutor, MachineInfo, PlanScope,
-    RunHeader, RunPlan, SearchStamp, TimerScope, TunedKernels, searches, tune,
+    BestKernel, CaseChooser, Executor, JournalFile, JournalSession, LocalExecutor, MachineInfo,
+    PlanScope, RunHeader, RunPlan, SearchStamp, TimerScope, TunedKernels, searches, tune,
 };
 use pathline_explain::judge::judge;
 use pathline_flow::Network;
@@ -22,6 +22,7 @@ use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind};
 
 use super::report::{RenderedRun, SummaryForm};
 use super::{ExitKind, colour, plan, report, resume};
+use crate::adaptive::AdaptiveChooser;
 use crate::args::{Requirement, RunArgs};
 use crate::progress::{RunProgress, StopRequest};
 use crate::say::{self, HOOKS, errln, outln};
@@ -319,6 +320,10 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     let session = session.with_note(unmet.filter(|_| request.repeat == 0));
     let ignored = model.and_then(|_| ignored_setting(&about.topology, switches));
     let session = session.with_note(ignored.filter(|_| is_new && request.repeat == 0));
+    let chooser = args.select.adaptive.then(|| -> Box<dyn CaseChooser> {
+        Box::new(AdaptiveChooser::new(&plan, &scope(start, crew.about(), &tuned)))
+    });
+    let session = session.with_chooser(chooser);
     let journal = session.path().to_owned();
     if let Some(why) = session.unlocked() {
         errln!(
