@@ -76,7 +76,7 @@ mod tests {
 
     fn visit(text: &str, ns: &[f64], change: impl FnOnce(&mut FlowSeries)) -> SampledCase {
         let case: Case = text.parse().unwrap();
-        let flow = case.timed.first().unwrap().clone();
+        let flow = *case.timed.first().unwrap();
         let mut series = FlowSeries::new(flow, TimerKind::Threads);
         series.moved_bytes = Bytes::mib(64);
         series.samples_ns = ns.to_vec();
