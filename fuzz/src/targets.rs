@@ -292,7 +292,7 @@ fn reply(bytes: &[u8]) -> String {
     let head = match ReplyHead::parse(bytes) {
         Ok(Some((head, len))) => {
             assert!(len <= bytes.len(), "a head of {len} of {} bytes", bytes.len());
-            format!("{head:?}")
+            format!("read {head:?}")
         }
         other => format!("{other:?}"),
     };

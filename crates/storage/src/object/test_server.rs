@@ -7,11 +7,14 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Parts by number.
+type UploadParts = BTreeMap<u32, Vec<u8>>;
+
 /// What it holds and does wrong.
 #[derive(Default)]
 pub(super) struct ServerState {
     pub(super) objects: Mutex<BTreeMap<String, Vec<u8>>>,
-    pub(super) uploads: Mutex<BTreeMap<(String, String), BTreeMap<u32, Vec<u8>>>>,
+    pub(super) uploads: Mutex<BTreeMap<(String, String), UploadParts>>,
     next: AtomicU32,
     /// Closes the connection after each answer.
     pub(super) closes: AtomicBool,
