@@ -11,12 +11,6 @@
 //! vector a turn takes 45 and 84. On a Xeon (Emerald Rapids) the turn of eight AVX-512 vectors reached 0.71
 //! of gcc's loop over three arrays of 16 KiB, which fill the first-level cache, and one a turn 1.00.
 //!
-//! An AVX-512 copy of at most a page, to the same offset in its page, has one vector a turn, too. In a
-//! virtual machine with H100s on a Xeon (48 KiB of first-level cache) passes over 4 KiB reached 0.92 to
-//! 0.97 of gcc's loop with two to eight vectors a turn, in seven orders of loads and stores, and 1.04 with
-//! one. Over 16 KiB eight reach 1.18 and one 1.03, over 64 KiB to 1 MiB 1.00 and 1.01 to 1.02. With the
-//! destination 2112 B further, eight reach 1.56 over 4 KiB, and one 1.04.
-//!
 //! Passes repeat inside the assembly.
 
 use std::arch::asm;
@@ -54,7 +48,7 @@ pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
         (CpuOp::Copy, Avx2Nta) => (LoopBody::Copy(avx2::copy_nta), avx2::BLOCK, 64),
         (CpuOp::Copy, Avx2Nt4) => (LoopBody::Copy(avx2::copy_nt4), avx2::BLOCK, 64),
         (CpuOp::Copy, Avx2Ntl) => (LoopBody::Copy(avx2::copy_ntl), avx2::BLOCK, 1),
-        (CpuOp::Copy, Avx512) => (LoopBody::Copy(copy_avx512), avx512::BLOCK, 1),
+        (CpuOp::Copy, Avx512) => (LoopBody::Copy(avx512::copy), avx512::BLOCK, 1),
         (CpuOp::Copy, Avx512Nt) => (LoopBody::Copy(avx512::copy_nt), avx512::BLOCK, 64),
         (CpuOp::Copy, Avx512Nta) => (LoopBody::Copy(avx512::copy_nta), avx512::BLOCK, 64),
         (CpuOp::Copy, Avx512Nt4) => (LoopBody::Copy(avx512::copy_nt4), avx512::BLOCK, 64),
@@ -481,47 +475,6 @@ family!(
     pages 64: 0 at 0 + 0, 1 at 1 + 0, 2 at 2 + 0, 3 at 3 + 0
 );
 
-/// A plain AVX-512 copy.
-#[target_feature(enable = "avx512f")]
-unsafe fn copy_avx512(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
-    let same_offset = (dst as usize ^ src as usize) & (PAGE - 1) == 0;
-    // SAFETY: guaranteed by the caller.
-    unsafe {
-        if len <= PAGE && same_offset {
-            copy_by_vector(dst, src, len, reps);
-        } else {
-            avx512::copy(dst, src, len, reps);
-        }
-    }
-}
-
-/// One vector a turn, with an index that ends at 0.
-#[target_feature(enable = "avx512f")]
-unsafe fn copy_by_vector(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
-    // SAFETY: len / 64 turns of 64 bytes lie inside the caller's ranges, at least one, in each of at least
-    // one pass; the ends are no more than one past them.
-    unsafe {
-        vector_asm!(
-            ".p2align 6",
-            "2:",
-            "mov {at}, {start}",
-            "3:",
-            "vmovdqu64 zmm0, [{s} + {at}]",
-            "vmovdqu64 [{d} + {at}], zmm0",
-            "add {at}, 64",
-            "jnz 3b",
-            "dec {reps}",
-            "jnz 2b",
-            "vzeroupper",
-            s = in(reg) src.add(len),
-            d = in(reg) dst.add(len),
-            start = in(reg) len.wrapping_neg(),
-            at = out(reg) _,
-            reps = inout(reg) reps => _,
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -554,39 +507,6 @@ mod tests {
         // SAFETY: uses registers only.
         unsafe { vector_asm!("vzeroupper",) };
         write!(a = 0 b = 1 c = 2 d = 3 e = 4 f = 5 g = 6);
-    }
-
-    /// A copy of `len` bytes to an address `shift` bytes further in its page; three passes.
-    fn check_copy(how: CpuHow, src: &[u8], len: usize, shift: usize) {
-        let Some(body) = crate::loops::find(CpuWork { op: CpuOp::Copy, how }) else { return };
-        let mut dst = vec![0x11_u8; 5 * PAGE];
-        let (from, to) = (src.as_ptr() as usize, dst.as_ptr() as usize);
-        let at = (from.wrapping_sub(to) & (PAGE - 1)) + shift;
-        let span = crate::loops::LoopSpan {
-            dst: dst[at..].as_mut_ptr(),
-            src: src.as_ptr(),
-            other: src.as_ptr(),
-            len,
-        };
-        // SAFETY: `len` bytes lie inside both; `find` returned the loop.
-        unsafe { body.passes(span, 3) };
-        assert_eq!(dst[at..at + len], src[..len], "{how} {len} {shift}");
-        let mut untouched = dst[..at].iter().chain(&dst[at + len..]);
-        assert!(untouched.all(|byte| *byte == 0x11), "{how} {len} {shift}");
-    }
-
-    /// Both orders of an AVX-512 copy: up to a page at the same and at another offset in the page, and
-    /// beyond.
-    #[test]
-    fn a_copy_within_a_page_is_right_to_the_byte() {
-        let src: Vec<u8> = (0..2 * PAGE).map(|i| (i * 7 % 251) as u8).collect();
-        for how in [CpuHow::Avx2, CpuHow::Avx512] {
-            for len in [64, 512, 1024, PAGE - 512, PAGE - 1, PAGE, PAGE + 512, 2 * PAGE] {
-                for shift in [0, 64, 2112] {
-                    check_copy(how, &src, len, shift);
-                }
-            }
-        }
     }
 
     #[test]
