@@ -162,7 +162,7 @@ impl AdviceSession<'_> {
         costs.into_iter().map(|cost| cost.unwrap_or_else(none)).collect()
     }
 
-    /// Compares all choices of a question in a few blocks, and keeps those that may gain enough.
+    /// Compares all choices of a question in a few blocks, and keeps the choices that may gain enough.
     fn select<'s>(&mut self, scope: &'s AdviceScope, scopes: usize) -> SelectedScope<'s> {
         let mut selected = SelectedScope::new(scope);
         let mut tried: Vec<TriedChoice<'s>> = Vec::new();
@@ -443,7 +443,7 @@ impl AdviceSession<'_> {
     }
 }
 
-/// The place of a choice in its question, in which those that ask for least come first.
+/// The place of a choice in its question, in which choices that ask for least come first.
 fn scope_place(scope: &AdviceScope, choice: &AdviceChoice) -> usize {
     scope.choices.iter().position(|c| c == choice).unwrap_or(usize::MAX)
 }

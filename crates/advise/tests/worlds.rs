@@ -122,7 +122,7 @@ fn worlds_without_a_gain_get_no_advice() {
 
 #[test]
 fn gains_at_the_border_get_no_advice() {
-    // All choices gain exactly the least gain, and selection picks those that look best.
+    // All choices gain exactly the least gain, and selection picks what looks best.
     let wrong = share(300, |seed| {
         let mut world = DrawnWorld::new(&[0.01; 24], PER_CALL, seed);
         session(&mut world, seed).iter().any(Advice::is_change)

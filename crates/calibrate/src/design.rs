@@ -1,4 +1,4 @@
-//! Which sets of flows to measure next: those that are expected to reduce the errors of predictions most.
+//! Which sets of flows to measure next: sets that are expected to reduce the errors of predictions most.
 //!
 //! Two things are unknown after some sets: capacities that no set has reached, and the exact value of those
 //! that were. Each makes predictions of the targets uncertain by an amount that the current fit gives; a

@@ -69,7 +69,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "PROGRAM", requires = "ranks", conflicts_with = "machine",
         help_heading = PROCESSES)]
     pub(crate) mpirun: Option<PathBuf>,
-    /// Time for everything; on a simulated machine, of its own clock.
+    /// Time for everything; on a simulated machine, in virtual time.
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration,
         help_heading = TIME)]
     pub(crate) budget: Duration,

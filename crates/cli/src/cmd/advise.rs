@@ -416,7 +416,7 @@ fn file_subjects(about: &MachineInfo) -> Vec<Case> {
     usual_file_subjects(about.stores.len() as u32, numa.map_or(0, |domain| domain.id), span)
 }
 
-/// One peer of the first GPU for each kind of path between them: those that suite sweep takes.
+/// One peer of the first GPU for each kind of path between them, as suite sweep takes them.
 fn peers(about: &MachineInfo) -> Vec<u32> {
     let scope = about.scope(half_of_free(&about.topology));
     let Ok(plan) = RunPlan::new(&scope, &["sweep".to_owned()], &[]) else { return Vec::new() };

@@ -234,7 +234,7 @@ fn run(options: &BenchOptions) -> Result<(), Failure> {
         unsafe { std::slice::from_raw_parts(address.cast::<u8>(), bytes) }.to_vec()
     };
     let peer = link.swap(&own)?;
-    // SAFETY: the bytes are those that the other process's library stored.
+    // SAFETY: the other process's library stored the bytes.
     let status = unsafe { (c.connect)(peer.as_ptr().cast()) };
     if status != 0 {
         return Err(format!("C's library does not connect ({status})").into());
