@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use pathline_hal::{CallError, CallResult};
 use pathline_host::clock::ClockOrigin;
-use pathline_host::{cpus, pattern};
+use pathline_host::pattern;
 use pathline_schema::{Bytes, IoFiles, MetaOp, MetaSpec, Severity};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
@@ -512,18 +512,7 @@ impl RoundWorker for MetaWorker {
     }
 
     fn round(&mut self, progress: &RoundProgress, ops: u64, landing: bool) -> RoundReport {
-        let (user, system) = cpus::cpu_times();
-        let start = progress.origin.ns();
-        if let Err(error) = self.run(progress, ops, landing) {
-            progress.fail(error);
-        }
-        let mut report = RoundReport { start, ..RoundReport::default() };
-        report.end = progress.origin.ns();
-        if ops > 0 {
-            progress.first_ended(report.end);
-        }
-        let (user_then, system_then) = cpus::cpu_times();
-        (report.user, report.system) = (user_then - user, system_then - system);
+        let mut report = progress.timed(ops, || self.run(progress, ops, landing));
         self.account(&mut report);
         report
     }

@@ -54,6 +54,24 @@ pub(super) struct RoundProgress {
 }
 
 impl RoundProgress {
+    /// Runs the operations of one worker, and reports begin, end and CPU time of them. An error of `run`
+    /// ends the round for all.
+    pub(super) fn timed(&self, ops: u64, run: impl FnOnce() -> CallResult<()>) -> RoundReport {
+        let (user, system) = cpus::cpu_times();
+        let start = self.origin.ns();
+        if let Err(error) = run() {
+            self.fail(error);
+        }
+        let mut report = RoundReport { start, ..RoundReport::default() };
+        report.end = self.origin.ns();
+        if ops > 0 {
+            self.first_ended(report.end);
+        }
+        let (user_then, system_then) = cpus::cpu_times();
+        (report.user, report.system) = (user_then - user, system_then - system);
+        report
+    }
+
     pub(super) fn new(origin: ClockOrigin, workers: usize) -> Self {
         Self {
             origin,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pathline_hal::{CallError, CallResult, MetaJob, pattern as model};
 use pathline_host::clock::ClockOrigin;
-use pathline_host::{cpus, pattern};
+use pathline_host::pattern;
 use pathline_schema::{IoFiles, MetaOp, MetaSpec, Severity, VerifyResult};
 use rusty_s3::Method;
 
@@ -365,18 +365,7 @@ impl RoundWorker for SmallWorker {
     }
 
     fn round(&mut self, progress: &RoundProgress, ops: u64, landing: bool) -> RoundReport {
-        let (user, system) = cpus::cpu_times();
-        let start = progress.origin.ns();
-        if let Err(error) = self.run(progress, ops, landing) {
-            progress.fail(error);
-        }
-        let mut report = RoundReport { start, ..RoundReport::default() };
-        report.end = progress.origin.ns();
-        if ops > 0 {
-            progress.first_ended(report.end);
-        }
-        let (user_then, system_then) = cpus::cpu_times();
-        (report.user, report.system) = (user_then - user, system_then - system);
+        let mut report = progress.timed(ops, || self.run(progress, ops, landing));
         report.latency = self.latency.take();
         report.calls.push((self.call(), std::mem::take(&mut self.calls)));
         report

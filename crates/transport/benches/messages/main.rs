@@ -245,7 +245,7 @@ fn run(options: &BenchOptions) -> Result<(), Failure> {
     port.release(id)?;
     link.swap(&[])?;
     if via == Transport::Ucx {
-        // C's context has no end of its own in this comparison, and closing waits for the peer.
+        // C's context stays open in this comparison, since closing it waits for the peer.
         std::mem::forget(port);
     }
     Ok(())
