@@ -44,6 +44,8 @@ const TEXT: &[&str] = &[
     "migrate@gpu0[fault]",
     "staged@gpu0[numa0]",
     "batch@gpu0[64]",
+    "relay@gpu0[gpu1+gpu2,4MiB]",
+    "copy-to-all@gpu0[gpu1,8MiB,blit]",
     "call@gpu0[alloc]",
     "cpu@numa0[chase-avx512-nt-t2]",
     "[",
@@ -602,6 +604,7 @@ fn texts() -> Vec<Vec<u8>> {
         "migrate@numa0[prefetch]",
         "staged@gpu0[numa3]",
         "batch@gpu0[256]",
+        "relay@gpu2[gpu0+gpu63,64KiB,blit]",
         "call@gpu0[launch-sync]",
     ])
 }

@@ -71,7 +71,7 @@ pub(crate) fn bind<'m>(
             let copies = pieces(&ends, flow.bytes, copies);
             streamed(at, ends, GpuWork::Batch { copies }, true)
         }
-        Mover::Wire { .. } => Err(no_fit(flow)),
+        Mover::Relay { .. } | Mover::CopyToAll { .. } | Mover::Wire { .. } => Err(no_fit(flow)),
         Mover::Io { io, .. } => {
             let alone = || WorkerRange::alone(&io);
             let workers = worker_range(case, nth).unwrap_or_else(alone);

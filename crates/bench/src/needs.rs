@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use pathline_schema::{
     Bytes, Case, Collective, FaultHandling, Flow, IoEngine, IoSpec, MemKind, MemoryUse, MessageOp,
-    Place, STAGED_CHUNK, STAGED_CHUNKS, Transport, Unit, WireOp,
+    MultipathSpec, Place, STAGED_CHUNK, STAGED_CHUNKS, Transport, Unit, WireOp,
 };
 
 /// Bytes that a case needs at each unit.
@@ -35,7 +35,13 @@ pub(crate) fn needs(case: &Case) -> BTreeMap<Unit, Bytes> {
                 flow.by.at(),
                 flow.bytes.0.saturating_mul(2 * u64::from(flow.by.workers().map_or(1, |w| w.0))),
             ),
-            MemoryUse::BothEnds | MemoryUse::SourceOnly => {
+            MemoryUse::BothEnds | MemoryUse::EndsAndGpus(_) | MemoryUse::SourceOnly => {
+                if let MemoryUse::EndsAndGpus(gpus) = flow.by.memory() {
+                    gpus.iter().for_each(|gpu| need(Unit::Gpu(gpu), flow.bytes.0));
+                } else if let Some(paths) = flow.by.paths() {
+                    let staging = paths.chunk.0 * MultipathSpec::SLOTS;
+                    paths.gpus.iter().for_each(|gpu| need(Unit::Gpu(gpu), staging));
+                }
                 flow.by.via().inspect(|&via| need(via, STAGED_CHUNK.0 * STAGED_CHUNKS));
                 let ends = [(Some(flow.src), source_bytes(flow)), (written(flow), flow.bytes)];
                 for (place, bytes) in ends {
@@ -54,7 +60,8 @@ pub(crate) fn source_bytes(flow: &Flow) -> Bytes {
 
 /// The end whose buffer is written.
 pub(crate) fn written(flow: &Flow) -> Option<Place> {
-    (flow.by.memory() == MemoryUse::BothEnds).then_some(flow.dst)
+    let writes = matches!(flow.by.memory(), MemoryUse::BothEnds | MemoryUse::EndsAndGpus(_));
+    writes.then_some(flow.dst)
 }
 
 /// Bytes that a flow needs, by unit: of host memory for all ranks together, of GPUs for the named

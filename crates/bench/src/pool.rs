@@ -200,7 +200,7 @@ pub(crate) fn source(flow: &Flow, nth: usize) -> Option<BufferKey> {
             let (bytes, role) = (flow.bytes, BufferRole::Source);
             return Some(BufferKey { place, bytes, role, user: None, nth });
         }
-        MemoryUse::BothEnds | MemoryUse::SourceOnly => {
+        MemoryUse::BothEnds | MemoryUse::EndsAndGpus(_) | MemoryUse::SourceOnly => {
             let role = if flow.by.is_chase() { BufferRole::Chain } else { BufferRole::Source };
             (flow.src, needs::source_bytes(flow), role)
         }

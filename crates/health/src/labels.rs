@@ -36,6 +36,8 @@ pub(crate) fn mover_label(topology: &Topology, flow: &Flow) -> String {
         Mover::Migrate { .. } => "page migration".into(),
         Mover::Staged { .. } => "staged copy".into(),
         Mover::Batch { .. } => "batched copies".into(),
+        Mover::Relay { .. } => "relayed copy".into(),
+        Mover::CopyToAll { .. } => "copy to all".into(),
         Mover::Call { call, .. } => format!("call {call}"),
         Mover::Wire { .. } => "message".into(),
         Mover::Io { .. } => "file I/O".into(),

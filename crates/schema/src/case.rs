@@ -58,6 +58,8 @@ impl Flow {
                 }
                 (u64::from(copies) > self.bytes.0).then_some("a batch has a byte for each copy")
             }
+            Mover::Relay { at, paths } => paths.relay_misfit(self, at),
+            Mover::CopyToAll { at, paths } => paths.copy_to_all_misfit(self, at),
             Mover::Call { at, call } => self.call_misfit(at, call),
             Mover::Wire { at, wire } => self.wire_misfit(at, &wire),
             Mover::Io { io, .. } => self.io_misfit(&io),

@@ -8,7 +8,7 @@ use crate::place::number;
 use crate::variant::CHAIN_STRIDE;
 use crate::{
     Bytes, IoEngine, IoSpec, KernelEffect, KernelOp, KernelVariant, MessageOp, MetaSpec,
-    ParseError, Transport, Unit, did_you_mean, serde_as_text, words,
+    MultipathSpec, ParseError, Transport, Unit, did_you_mean, serde_as_text, words,
 };
 
 /// The operation of CPU threads on the bytes.
@@ -272,6 +272,22 @@ pub enum Mover {
         /// Number of copies, at least 1; each has an equal part of the bytes.
         copies: u32,
     },
+    /// Copies by pathline over several paths at once: the direct one, and one over each relay, a GPU that
+    /// takes a chunk into staging memory of its own and from which the destination takes it.
+    Relay {
+        /// The GPU that the bytes go to; if they go to the host, the GPU that they come from.
+        at: Unit,
+        /// The relays and the chunk.
+        paths: MultipathSpec,
+    },
+    /// The same bytes to several GPUs, by pathline: each takes a part from the source, and the others take
+    /// that part from it.
+    CopyToAll {
+        /// The GPU that the flow's destination lies in.
+        at: Unit,
+        /// The other destinations and the chunk.
+        paths: MultipathSpec,
+    },
     /// A call of the runtime that moves nothing.
     Call {
         /// The GPU that it is made for.
@@ -321,6 +337,13 @@ impl Mover {
     pub const fn via(&self) -> Option<Unit> {
         if let Self::Staged { via, .. } = *self { Some(via) } else { None }
     }
+    /// The GPUs and chunks of a copy over several paths, if it is one.
+    pub const fn paths(&self) -> Option<&MultipathSpec> {
+        match self {
+            Self::Relay { paths, .. } | Self::CopyToAll { paths, .. } => Some(paths),
+            _ => None,
+        }
+    }
     /// The unit that does the work.
     pub const fn at(&self) -> Unit {
         match *self {
@@ -331,6 +354,8 @@ impl Mover {
             | Self::Migrate { at, .. }
             | Self::Staged { at, .. }
             | Self::Batch { at, .. }
+            | Self::Relay { at, .. }
+            | Self::CopyToAll { at, .. }
             | Self::Call { at, .. }
             | Self::Wire { at, .. }
             | Self::Io { at, .. }
@@ -347,6 +372,8 @@ impl Mover {
             | Self::Migrate { .. }
             | Self::Staged { .. }
             | Self::Batch { .. }
+            | Self::Relay { .. }
+            | Self::CopyToAll { .. }
             | Self::Wire { .. }
             | Self::Io { .. } => KernelEffect { reads: bytes, writes: bytes, chain: 0 },
             Self::Call { .. } | Self::Meta { .. } => {
@@ -390,6 +417,7 @@ impl fmt::Display for Mover {
             Self::Migrate { how, .. } => write!(f, "[{how}]"),
             Self::Staged { via, .. } => write!(f, "[{via}]"),
             Self::Batch { copies, .. } => write!(f, "[{copies}]"),
+            Self::Relay { paths, .. } | Self::CopyToAll { paths, .. } => write!(f, "[{paths}]"),
             Self::Call { call, .. } => write!(f, "[{call}]"),
             Self::Wire { wire, .. } => write!(f, "[{wire}]"),
             Self::Io { io, .. } => write!(f, "[{io}]"),
@@ -407,6 +435,8 @@ const FORMS: &[(&str, &str)] = &[
     ("migrate", "migrate@UNIT[fault|prefetch]"),
     ("staged", "staged@gpuN[numaN]"),
     ("batch", "batch@gpuN[COPIES]"),
+    ("relay", "relay@gpuN[GPUS,CHUNK], such as relay@gpu0[gpu1+gpu2,4MiB]"),
+    ("copy-to-all", "copy-to-all@gpuN[GPUS,CHUNK], such as copy-to-all@gpu0[gpu1,8MiB]"),
     ("call", "call@gpuN[CALL], such as call@gpu0[launch]"),
     ("mpi", "mpi@UNIT[OPERATION], such as mpi@gpu0[send-w64]"),
     ("ccl", "ccl@gpuN[OPERATION], such as ccl@gpu0[all_reduce]"),
@@ -472,6 +502,12 @@ impl FromStr for Mover {
             ("batch", Unit::Gpu(_), Some(args)) => {
                 let copies = number(args).filter(|&n| n >= 1).ok_or_else(bad)?;
                 Ok(Self::Batch { at, copies })
+            }
+            ("relay", Unit::Gpu(_), Some(args)) => {
+                Ok(Self::Relay { at, paths: MultipathSpec::parse(args)? })
+            }
+            ("copy-to-all", Unit::Gpu(_), Some(args)) => {
+                Ok(Self::CopyToAll { at, paths: MultipathSpec::parse(args)? })
             }
             ("call", Unit::Gpu(_), Some(args)) => Ok(Self::Call { at, call: args.parse()? }),
             ("call", Unit::Numa(_), Some(args)) => {

@@ -3,7 +3,7 @@
 //! Planning, predicting, calibrating and reporting ask a row and do not match on [`Mover`], so that a
 //! new mover is decided here once and not forgotten there.
 
-use crate::{IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall, words};
+use crate::{GpuSet, IoSpec, MessageOp, MigrateHow, Mover, RuntimeCall, words};
 
 /// The engine of a copy by the GPU runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +52,8 @@ pub enum IssueCall {
 pub enum MemoryUse<'a> {
     /// A buffer at each end that is memory.
     BothEnds,
+    /// A buffer at each end, and one like the destination's on each of these GPUs.
+    EndsAndGpus(GpuSet),
     /// One buffer: its pages change place.
     SourceOnly,
     /// The subject of the call ([`crate::Flow::subject`]).
@@ -137,6 +139,22 @@ const BATCH: MoverFacts = MoverFacts {
     ..DMA
 };
 
+const RELAY: MoverFacts = MoverFacts {
+    word: "relay",
+    label: Some("relayed copy"),
+    engine_recorded: false,
+    engine: "copies over several paths",
+    not_fitted: Some("copies over several paths at once"),
+    ..DMA
+};
+
+const COPY_TO_ALL: MoverFacts = MoverFacts {
+    word: "copy-to-all",
+    label: Some("copy to all"),
+    engine: "copies to several GPUs",
+    ..RELAY
+};
+
 const KERNEL: MoverFacts = MoverFacts {
     word: "kernel",
     label: Some("kernel"),
@@ -220,6 +238,8 @@ impl Mover {
             Self::Migrate { how: MigrateHow::Prefetch, .. } => &PREFETCH,
             Self::Staged { .. } => &STAGED,
             Self::Batch { .. } => &BATCH,
+            Self::Relay { .. } => &RELAY,
+            Self::CopyToAll { .. } => &COPY_TO_ALL,
             Self::Call { .. } => &CALL,
             Self::Wire { .. } => &MESSAGE,
             Self::Io { .. } => &IO,
@@ -234,7 +254,9 @@ impl Mover {
             | Self::Kernel { .. }
             | Self::Cpu { .. }
             | Self::Staged { .. }
-            | Self::Batch { .. } => MemoryUse::BothEnds,
+            | Self::Batch { .. }
+            | Self::Relay { .. } => MemoryUse::BothEnds,
+            Self::CopyToAll { paths, .. } => MemoryUse::EndsAndGpus(paths.gpus),
             Self::Migrate { .. } => MemoryUse::SourceOnly,
             Self::Call { call, .. } => MemoryUse::Subject(*call),
             Self::Wire { wire, .. } => MemoryUse::Ranks(wire),
@@ -264,6 +286,8 @@ impl Mover {
             | Self::Blit { .. }
             | Self::Staged { .. }
             | Self::Batch { .. }
+            | Self::Relay { .. }
+            | Self::CopyToAll { .. }
             | Self::Io { .. } => None,
         }
     }

@@ -143,6 +143,10 @@ fn explain_mover(mover: &Mover) -> String {
         Mover::Migrate { .. } => "page migration of managed memory (AMD: XNACK=1 for faults)",
         Mover::Staged { .. } => "two copies through a buffer in host memory",
         Mover::Batch { .. } => "several copies by one runtime call",
+        Mover::Relay { .. } => "several paths at once: relays, chunk, blit kernels or copy engines",
+        Mover::CopyToAll { .. } => {
+            "the same bytes to several GPUs: the others, chunk, blit kernels or copy engines"
+        }
         Mover::Call { .. } => "a runtime call; nothing is carried, the call is timed",
         Mover::Wire { .. } => "messages between processes: library, operation",
         Mover::Io { .. } => "I/O on files: engine, operation, cache, span, queue depth, threads",

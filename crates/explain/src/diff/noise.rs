@@ -104,7 +104,8 @@ fn mover_kind(flow: &Flow) -> (u8, &'static str) {
         Mover::Call { .. } => (1, "call"),
         Mover::Wire { .. } => (2, "wire"),
         Mover::Migrate { .. } => (3, "migrate"),
-        Mover::Cpu { .. } => (4, "cpu"),
+        // A CPU thread hands out the chunks of copies over several paths.
+        Mover::Cpu { .. } | Mover::Relay { .. } | Mover::CopyToAll { .. } => (4, "cpu"),
         Mover::Kernel { .. } if flow.by.is_chase() => (5, "chase"),
         Mover::Kernel { .. } => (6, "kernel"),
         Mover::Dma { .. } | Mover::Blit { .. } | Mover::Staged { .. } | Mover::Batch { .. } => {

@@ -29,6 +29,9 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
         Mover::Migrate { at, how } => migrate::build(net, flow, at, how),
         Mover::Staged { via, .. } => calls::staged(net, flow, via),
         Mover::Batch { at, .. } => calls::batch(net, flow, at),
+        Mover::Relay { .. } | Mover::CopyToAll { .. } => {
+            no("copies over several paths are several flows at once")
+        }
         Mover::Call { call, .. } => calls::call(net, flow, call),
         Mover::Wire { .. } => {
             no("what goes between processes is a library's, not the node's alone")

@@ -93,6 +93,8 @@ pub fn mover() -> impl Strategy<Value = Mover> {
         (unit(), how).prop_map(|(at, how)| Mover::Migrate { at, how }),
         (gpu(), any::<u32>()).prop_map(|(at, n)| Mover::Staged { at, via: Unit::Numa(n) }),
         (gpu(), 1..=u32::MAX).prop_map(|(at, copies)| Mover::Batch { at, copies }),
+        (gpu(), paths()).prop_map(|(at, paths)| Mover::Relay { at, paths }),
+        (gpu(), paths()).prop_map(|(at, paths)| Mover::CopyToAll { at, paths }),
         (gpu(), select(RuntimeCall::ALL)).prop_map(|(at, call)| Mover::Call { at, call }),
         (unit(), wire()).prop_map(|(at, wire)| Mover::Wire { at, wire }),
         (any::<u32>(), io()).prop_map(|(n, io)| Mover::Io { at: Unit::Numa(n), io }),
@@ -111,11 +113,24 @@ const fn has_strategy(mover: Mover) -> Mover {
         | Mover::Migrate { .. }
         | Mover::Staged { .. }
         | Mover::Batch { .. }
+        | Mover::Relay { .. }
+        | Mover::CopyToAll { .. }
         | Mover::Call { .. }
         | Mover::Wire { .. }
         | Mover::Io { .. }
         | Mover::Meta { .. } => mover,
     }
+}
+
+/// Relays and chunks.
+fn paths() -> impl Strategy<Value = MultipathSpec> {
+    let gpus = proptest::collection::vec(0..GpuSet::CAPACITY, 1..8);
+    let chunk = MultipathSpec::MIN_CHUNK.0..=MultipathSpec::MAX_CHUNK.0;
+    (gpus, chunk, select(CopyAgent::ALL)).prop_map(|(gpus, chunk, agent)| MultipathSpec {
+        gpus: gpus.into_iter().collect(),
+        chunk: Bytes(chunk),
+        agent,
+    })
 }
 
 /// Metadata operations of every kind.
