@@ -57,6 +57,10 @@ pub struct GpuDriver {
     pub(crate) peers: RefCell<BTreeSet<(u32, u32)>>,
     opened: RefCell<BTreeSet<u32>>,
     streams: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
+    /// Streams that other code of the process created and destroys.
+    adopted_streams: RefCell<BTreeSet<u64>>,
+    /// Starts of blocks that other code of the process allocated and frees.
+    pub(crate) adopted_blocks: RefCell<BTreeSet<u64>>,
     events: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
     gates: RefCell<StreamGates>,
     made: Cell<u64>,
@@ -84,6 +88,8 @@ impl GpuDriver {
             peers: RefCell::default(),
             opened: RefCell::default(),
             streams: RefCell::default(),
+            adopted_streams: RefCell::default(),
+            adopted_blocks: RefCell::default(),
             events: RefCell::default(),
             gates: RefCell::default(),
             made: Cell::new(0),
@@ -275,6 +281,12 @@ impl Driver for GpuDriver {
     fn free(&self, address: u64) -> CallResult<()> {
         self.release(address)
     }
+    fn adopt_memory(&self, address: u64, bytes: Bytes, place: Place) -> CallResult<()> {
+        self.adopt(address, bytes, place)
+    }
+    fn forget_memory(&self, address: u64) -> CallResult<()> {
+        self.forget(address)
+    }
     fn register(&self, address: u64, bytes: Bytes) -> CallResult<()> {
         self.lock_pages(address, bytes)
     }
@@ -306,6 +318,20 @@ impl Driver for GpuDriver {
         self.streams.borrow_mut().insert(id, (gpu, stream));
         self.ready_for_faults(gpu);
         Ok(StreamId(id))
+    }
+    fn adopt_stream(&self, gpu: u32, handle: u64) -> CallResult<StreamId> {
+        self.enter("adopt_stream", gpu)?;
+        let id = self.id();
+        self.streams.borrow_mut().insert(id, (gpu, handle as RuntimeHandle));
+        self.adopted_streams.borrow_mut().insert(id);
+        Ok(StreamId(id))
+    }
+    fn forget_stream(&self, stream: StreamId) -> CallResult<()> {
+        if !self.adopted_streams.borrow_mut().remove(&stream.0) {
+            return Err(no_such("forget_stream", &format!("stream {}", stream.0)));
+        }
+        self.streams.borrow_mut().remove(&stream.0);
+        Ok(())
     }
     fn stream_destroy(&self, stream: StreamId) -> CallResult<()> {
         let (gpu, handle) = self.stream(self.api.stream_destroy.name, stream)?;
@@ -351,6 +377,20 @@ impl Driver for GpuDriver {
         let (_, event) = self.event(self.api.stream_wait_event.name, event)?;
         let (gpu, stream) = self.stream(self.api.stream_wait_event.name, stream)?;
         call!(self, stream_wait_event, format!("a stream of gpu{gpu}"), stream, event, 0)
+    }
+    fn event_done(&self, event: EventId) -> CallResult<bool> {
+        let Some(query) = self.api.event_query else {
+            let reason = "this driver has no call that looks at an event";
+            let thing = format!("event {}", event.0);
+            return Err(CallError::unsupported("event_done", thing, reason));
+        };
+        let (gpu, handle) = self.event(query.name, event)?;
+        // SAFETY: a live event.
+        let code = unsafe { (query.at)(handle) };
+        if code == NOT_READY {
+            return Ok(false);
+        }
+        self.outcome((query.name, code), &|| format!("an event of gpu{gpu}")).map(|()| true)
     }
     fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns> {
         let (_, start) = self.event(self.api.event_elapsed.name, start)?;
@@ -496,6 +536,10 @@ impl Drop for GpuDriver {
             // A gate that no stream waits for has no effect.
             let _ = self.gate_destroy(GateId(gate));
         }
+        let adopted = self.adopted_streams.take();
+        self.streams.borrow_mut().retain(|id, _| !adopted.contains(id));
+        let adopted = self.adopted_blocks.take();
+        self.blocks.borrow_mut().0.retain(|start, _| !adopted.contains(start));
         let streams: Vec<u64> = self.streams.borrow().keys().copied().collect();
         for stream in streams {
             let _ = self.stream_wait(StreamId(stream));

@@ -165,6 +165,37 @@ impl GpuDriver {
         }
     }
 
+    /// Makes a block known that other code allocated.
+    pub(crate) fn adopt(&self, address: u64, bytes: Bytes, place: Place) -> CallResult<()> {
+        let thing = || format!("{bytes} at {address:#x}, {place}");
+        let end = address.checked_add(bytes.0).filter(|_| bytes.0 > 0 && address > 0);
+        let Some(end) = end else {
+            return Err(CallError::unsupported(
+                "adopt_memory",
+                thing(),
+                "no such range of addresses",
+            ));
+        };
+        let mut blocks = self.blocks.borrow_mut();
+        let inside = blocks.0.range(address..end).next().is_some();
+        if inside || blocks.holding(address).is_some() {
+            let reason = "part of it is known already";
+            return Err(CallError::unsupported("adopt_memory", thing(), reason));
+        }
+        blocks.0.insert(address, GpuBlock { bytes: bytes.0, place, chain: None });
+        self.adopted_blocks.borrow_mut().insert(address);
+        Ok(())
+    }
+
+    /// Forgets an adopted block.
+    pub(crate) fn forget(&self, address: u64) -> CallResult<()> {
+        if !self.adopted_blocks.borrow_mut().remove(&address) {
+            return Err(unknown("forget_memory", address));
+        }
+        self.blocks.borrow_mut().0.remove(&address);
+        Ok(())
+    }
+
     pub(crate) fn allocate(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
         let thing = || format!("{bytes} at {place}");
         let refuse = |reason: &str| Err(CallError::unsupported("alloc", thing(), reason));

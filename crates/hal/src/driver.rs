@@ -121,6 +121,24 @@ pub trait Driver {
     fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64>;
     /// Frees memory of [`Driver::alloc`].
     fn free(&self, address: u64) -> CallResult<()>;
+    /// Lets copies use memory that other code of this process allocated, until it is forgotten. `place` says
+    /// where it lies; host memory is page-locked.
+    ///
+    /// # Errors
+    /// The runtime has only its own memory, or part of the range is known already.
+    fn adopt_memory(&self, address: u64, bytes: Bytes, place: Place) -> CallResult<()> {
+        let thing = format!("{bytes} at {address:#x}, {place}");
+        let reason = "this runtime takes no memory of others";
+        Err(CallError::unsupported("adopt_memory", thing, reason))
+    }
+    /// Forgets memory of [`Driver::adopt_memory`]. It stays allocated.
+    ///
+    /// # Errors
+    /// No memory was adopted there.
+    fn forget_memory(&self, address: u64) -> CallResult<()> {
+        let reason = "this runtime takes no memory of others";
+        Err(CallError::unsupported("forget_memory", format!("{address:#x}"), reason))
+    }
     /// Page-locks host memory and makes it visible to GPUs.
     fn register(&self, address: u64, bytes: Bytes) -> CallResult<()>;
     /// Names of the functions that register and unregister, for records.
@@ -166,6 +184,22 @@ pub trait Driver {
     fn stream_create(&self, gpu: u32) -> CallResult<StreamId>;
     /// Destroys a stream; its pending work completes first.
     fn stream_destroy(&self, stream: StreamId) -> CallResult<()>;
+    /// Names a stream that other code of this process created, until it is forgotten.
+    ///
+    /// # Errors
+    /// The runtime has only its own streams.
+    fn adopt_stream(&self, gpu: u32, handle: u64) -> CallResult<StreamId> {
+        let reason = "this runtime takes no streams of others";
+        Err(CallError::unsupported("adopt_stream", format!("{handle:#x} of gpu{gpu}"), reason))
+    }
+    /// Forgets a stream of [`Driver::adopt_stream`]. It stays open.
+    ///
+    /// # Errors
+    /// No such stream was adopted.
+    fn forget_stream(&self, stream: StreamId) -> CallResult<()> {
+        let reason = "this runtime takes no streams of others";
+        Err(CallError::unsupported("forget_stream", format!("stream {}", stream.0), reason))
+    }
     /// Blocks the host until the stream is idle.
     fn stream_wait(&self, stream: StreamId) -> CallResult<()>;
     /// Whether the stream is idle; does not block.
@@ -178,6 +212,12 @@ pub trait Driver {
     fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()>;
     /// Makes a stream wait for the event.
     fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()>;
+    /// Whether an event that was recorded has completed; does not block.
+    fn event_done(&self, event: EventId) -> CallResult<bool>;
+    /// Lets a loop that polls wait until the next look may show something new, `at_most` that long.
+    fn pause(&self, _at_most: Ns) {
+        std::hint::spin_loop();
+    }
     /// Time between two completed events.
     fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns>;
 

@@ -145,6 +145,10 @@ pub struct GpuEvent<'m> {
 }
 
 impl GpuEvent<'_> {
+    /// Whether it has completed since it was last recorded; does not block.
+    pub fn is_done(&self) -> CallResult<bool> {
+        self.driver.event_done(self.id)
+    }
     /// Time since an earlier event; both must have completed.
     pub fn since(&self, start: &GpuEvent<'_>) -> CallResult<Ns> {
         self.driver.event_elapsed(start.id, self.id)

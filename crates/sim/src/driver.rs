@@ -533,6 +533,20 @@ impl Driver for SimDriver {
         Ok(())
     }
 
+    fn event_done(&self, event: EventId) -> CallResult<bool> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "event_done", None)?;
+        if !world.timeline.event_exists(event.0) {
+            return Err(no_such("event_done", &format!("event {}", event.0)));
+        }
+        world.catch_up(self.rank);
+        Ok(world.timeline.event_time(event.0).is_some())
+    }
+
+    fn pause(&self, at_most: Ns) {
+        self.world.borrow_mut().pause(self.rank, at_most.0);
+    }
+
     fn event_elapsed(&self, start: EventId, end: EventId) -> CallResult<Ns> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "event_elapsed", None)?;

@@ -214,6 +214,16 @@ impl SimWorld {
         }
     }
 
+    /// Lets the host of a rank wait until something happens, `at_most` that long in ns.
+    pub(crate) fn pause(&mut self, rank: Rank, at_most: f64) {
+        self.catch_up(rank);
+        let now = self.clock(rank);
+        let latest = now + at_most;
+        let next = self.timeline.next().map_or(latest, |at| at.min(latest));
+        self.charge(rank, next - now);
+        self.catch_up(rank);
+    }
+
     fn step(&mut self) {
         if let Some(effect) = self.timeline.step() {
             self.apply(&effect);

@@ -62,8 +62,14 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "topo", uses: &["schema"], tests_use: &[], unsafe_in: &[] },
     Crate {
+        name: "multipath",
+        uses: &["schema", "hal"],
+        tests_use: &["flow", "sim"],
+        unsafe_in: &[],
+    },
+    Crate {
         name: "bench",
-        uses: &["schema", "stats", "flow", "hal"],
+        uses: &["schema", "stats", "flow", "hal", "multipath"],
         tests_use: &["sim"],
         unsafe_in: &[],
     },

@@ -1,0 +1,138 @@
+//! The chunks of a copy that no path has taken yet.
+
+use std::ops::Range;
+
+/// Least piece that is worth its calls at the end of a copy: 256 KiB pass a link of 55 GB/s in 4.8 us.
+const MIN_PIECE: u64 = 256 << 10;
+/// Pieces begin and end at multiples of this, but for the last one.
+const GRAIN: u64 = 64 << 10;
+
+/// Ranges of a copy: large pieces leave at the front, chunks at the back.
+#[derive(Debug, Clone)]
+pub(crate) struct ChunkQueue {
+    front: u64,
+    back: u64,
+    /// Ranges whose path was given up.
+    returned: Vec<Range<u64>>,
+    /// Paths that share what is left.
+    paths: u64,
+}
+
+impl ChunkQueue {
+    pub(crate) fn new(bytes: u64, paths: u64) -> Self {
+        Self { front: 0, back: bytes, returned: Vec::new(), paths: paths.max(1) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left() == 0
+    }
+
+    fn left(&self) -> u64 {
+        self.back - self.front
+            + self.returned.iter().map(|range| range.end - range.start).sum::<u64>()
+    }
+
+    /// Bytes of the next piece: so few towards the end that all paths end together.
+    fn piece(&self, largest: u64) -> u64 {
+        let fair = self.left() / (2 * self.paths) / GRAIN * GRAIN;
+        fair.clamp(MIN_PIECE.min(largest), largest)
+    }
+
+    /// The next piece from the front, of at most `largest` bytes.
+    pub(crate) fn take_front(&mut self, largest: u64) -> Option<Range<u64>> {
+        let piece = self.piece(largest);
+        if let Some(range) = self.take_returned(piece) {
+            return Some(range);
+        }
+        let start = self.front;
+        self.front = self.back.min(start + piece);
+        (start < self.front).then_some(start..self.front)
+    }
+
+    /// The next piece from the back, of at most `largest` bytes.
+    pub(crate) fn take_back(&mut self, largest: u64) -> Option<Range<u64>> {
+        let piece = self.piece(largest);
+        if let Some(range) = self.take_returned(piece) {
+            return Some(range);
+        }
+        let end = self.back;
+        // The first piece from the back ends where the copy does, the others at a multiple of the grain.
+        let start = end.saturating_sub(piece).next_multiple_of(GRAIN);
+        let start = if start < end { start } else { end.saturating_sub(piece) };
+        self.back = start.max(self.front);
+        (self.back < end).then_some(self.back..end)
+    }
+
+    fn take_returned(&mut self, piece: u64) -> Option<Range<u64>> {
+        let range = self.returned.pop()?;
+        let end = range.end.min(range.start + piece);
+        if end < range.end {
+            self.returned.push(end..range.end);
+        }
+        Some(range.start..end)
+    }
+
+    /// Takes back what a path did not copy.
+    pub(crate) fn give_back(&mut self, range: Range<u64>) {
+        self.returned.push(range);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes pieces by turns until nothing is left; returns them in order of address.
+    fn drain(bytes: u64, paths: u64, largest: u64, turns: &[bool]) -> Vec<Range<u64>> {
+        let mut queue = ChunkQueue::new(bytes, paths);
+        let mut taken = Vec::new();
+        for &front in turns.iter().cycle() {
+            let piece = if front { queue.take_front(largest) } else { queue.take_back(largest) };
+            let Some(piece) = piece else { break };
+            // Every ninth piece comes back once.
+            if taken.len() % 9 == 8 {
+                queue.give_back(piece);
+                taken.push(0..0);
+            } else {
+                taken.push(piece);
+            }
+        }
+        assert!(queue.is_empty());
+        taken.retain(|range| range.start < range.end);
+        taken.sort_by_key(|range| range.start);
+        taken
+    }
+
+    #[test]
+    fn every_byte_leaves_once() {
+        for bytes in [1, 4095, 65_536, 65_537, 1 << 20, (1 << 30) + 12_345] {
+            for turns in [&[true][..], &[false], &[true, false], &[false, false, true]] {
+                for (paths, largest) in [(1, 1 << 20), (2, 4 << 20), (8, 16 << 20), (3, 65_536)] {
+                    let taken = drain(bytes, paths, largest, turns);
+                    let mut at = 0;
+                    for range in &taken {
+                        assert_eq!(range.start, at, "{bytes} B, {turns:?}");
+                        assert!(range.end - range.start <= largest);
+                        at = range.end;
+                    }
+                    assert_eq!(at, bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_shrink_towards_the_end() {
+        let mut queue = ChunkQueue::new(64 << 20, 2);
+        let mut sizes = Vec::new();
+        while let Some(range) = queue.take_front(8 << 20) {
+            sizes.push((range.end - range.start) >> 10);
+        }
+        // A quarter of what is left, at most 8 MiB, at least 256 KiB.
+        assert_eq!(sizes[..3], [8192, 8192, 8192]);
+        assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+        // The last piece is what is left.
+        assert!(sizes.iter().rev().skip(1).all(|&kib| kib >= 256), "{sizes:?}");
+        assert_eq!(sizes.iter().sum::<u64>(), 64 << 10);
+    }
+}

@@ -1,0 +1,434 @@
+//! One copy over the direct path and relays.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
+use pathline_schema::{Bytes, Ns, Severity};
+
+use crate::queue::ChunkQueue;
+use crate::request::{CopyReport, CopyRequest, LostRelay, PathBytes};
+use crate::resources::{EngineResources, StagingSlot, StreamUse};
+
+/// Largest piece of the direct path: cut into pieces of 4 MiB an H200's host link carries 52.5 GB/s, uncut
+/// 55.3.
+const DIRECT_PIECE: u64 = 16 << 20;
+/// Pieces of the direct path that are enqueued: the next one is ready when one ends.
+const DIRECT_QUEUE: usize = 2;
+/// Fills of a relay that are enqueued. More would let copies of the relay's owner wait for all of them.
+pub(crate) const FILL_QUEUE: usize = 2;
+/// Least time after which a fill has stalled: copies of the relay's owner may come first.
+const STALL: Ns = Ns(10e6);
+/// Rate below which a fill has stalled, bytes per ns.
+const STALL_RATE: f64 = 0.5;
+
+/// A copy in flight.
+struct InFlight<'m> {
+    range: Range<u64>,
+    done: GpuEvent<'m>,
+}
+
+/// A chunk on its way over a relay.
+struct RelayChunk<'m> {
+    slot: StagingSlot,
+    range: Range<u64>,
+    /// Its fill, or its drain, has ended.
+    done: GpuEvent<'m>,
+    /// When it was first seen not to have ended; none before it was looked at.
+    since: Option<Ns>,
+}
+
+/// A path over a relay. Slots go from free to filling to draining to free.
+struct RelayPath<'m> {
+    gpu: u32,
+    fill: Rc<GpuStream<'m>>,
+    drain: Rc<GpuStream<'m>>,
+    filling: VecDeque<RelayChunk<'m>>,
+    draining: VecDeque<RelayChunk<'m>>,
+    carried: u64,
+    /// No more chunks: it failed or stalled.
+    is_lost: bool,
+}
+
+/// A slot whose fill has not ended although its chunk went another route. Nothing reads it.
+pub(crate) struct QuarantinedSlot<'m> {
+    slot: StagingSlot,
+    done: GpuEvent<'m>,
+}
+
+impl<'m> QuarantinedSlot<'m> {
+    /// Returns the slot if its fill has ended. Otherwise the quarantine goes on; for ever if it failed.
+    pub(crate) fn release(self, resources: &mut EngineResources<'m>) -> Option<Self> {
+        match self.done.is_done() {
+            Ok(true) => {
+                resources.return_event(self.slot.gpu, self.done);
+                resources.return_slot(self.slot);
+                None
+            }
+            Ok(false) => Some(self),
+            Err(_) => None,
+        }
+    }
+}
+
+/// A copy that runs.
+pub(crate) struct RelayCopy<'m> {
+    request: CopyRequest,
+    queue: ChunkQueue,
+    direct: Rc<GpuStream<'m>>,
+    pieces: VecDeque<InFlight<'m>>,
+    carried: u64,
+    relays: Vec<RelayPath<'m>>,
+    lost: Vec<LostRelay>,
+    repeated: u64,
+    /// Time of the first look.
+    started: Option<Ns>,
+    /// The error of the direct path: nothing more is enqueued.
+    failure: Option<CallError>,
+    /// Slots that fills may still write.
+    pub(crate) quarantine: Vec<QuarantinedSlot<'m>>,
+}
+
+impl<'m> RelayCopy<'m> {
+    /// Opens streams and reserves staging memory. A relay that fails here takes no part.
+    pub(crate) fn new(
+        resources: &mut EngineResources<'m>,
+        request: CopyRequest,
+    ) -> CallResult<Self> {
+        if let (Some(src), Some(dst)) = (request.src.unit.gpu(), request.dst.unit.gpu()) {
+            // Without a path between the two the runtime stages the direct copy, and relays help.
+            let _ = resources.reach(dst, src);
+        }
+        let direct = resources.stream(request.at(), StreamUse::Direct)?;
+        let (mut relays, mut lost) = (Vec::new(), Vec::new());
+        for gpu in request.paths.gpus.iter() {
+            match RelayPath::new(resources, &request, gpu) {
+                Ok(path) => relays.push(path),
+                Err(error) => lost.push(LostRelay { gpu, error }),
+            }
+        }
+        Ok(Self {
+            queue: ChunkQueue::new(request.bytes.0, 1 + relays.len() as u64),
+            request,
+            direct,
+            pieces: VecDeque::new(),
+            carried: 0,
+            relays,
+            lost,
+            repeated: 0,
+            started: None,
+            failure: None,
+            quarantine: Vec::new(),
+        })
+    }
+
+    /// The stream of the direct path, whose GPU is an end of the copy.
+    pub(crate) fn direct(&self) -> &GpuStream<'m> {
+        &self.direct
+    }
+
+    /// Lets everything that is enqueued from now on wait for a gate.
+    pub(crate) fn hold(&self, gate: &StartGate<'_>) -> CallResult<()> {
+        self.direct.hold(gate)?;
+        self.relays.iter().try_for_each(|path| path.fill.hold(gate))
+    }
+
+    fn engine(&self) -> CopyChoice {
+        self.request.engine()
+    }
+
+    /// Enqueues what fits. Whether anything was.
+    pub(crate) fn issue(&mut self, resources: &mut EngineResources<'m>) -> bool {
+        let mut issued = false;
+        while self.failure.is_none() && self.pieces.len() < DIRECT_QUEUE {
+            let Some(range) = self.queue.take_front(DIRECT_PIECE) else { break };
+            issued = true;
+            match self.copy_directly(resources, &range) {
+                Ok(done) => self.pieces.push_back(InFlight { range, done }),
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        for nth in 0..self.relays.len() {
+            issued |= self.fill_relay(resources, nth);
+        }
+        issued
+    }
+
+    fn copy_directly(
+        &self,
+        resources: &mut EngineResources<'m>,
+        range: &Range<u64>,
+    ) -> CallResult<GpuEvent<'m>> {
+        let CopyRequest { src, dst, .. } = &self.request;
+        let done = resources.event(self.request.at())?;
+        let bytes = Bytes(range.end - range.start);
+        let (to, from) = (dst.address + range.start, src.address + range.start);
+        self.direct.copy(to, from, bytes, self.engine())?;
+        self.direct.record(&done)?;
+        Ok(done)
+    }
+
+    fn fill_relay(&mut self, resources: &mut EngineResources<'m>, nth: usize) -> bool {
+        let mut issued = false;
+        loop {
+            let (engine, failed) = (self.engine(), self.failure.is_some());
+            let Some(path) = self.relays.get_mut(nth) else { return issued };
+            if failed || path.is_lost || path.filling.len() >= FILL_QUEUE {
+                return issued;
+            }
+            let Some(slot) = resources.take_slot(path.gpu) else { return issued };
+            let Some(range) = self.queue.take_back(slot.bytes.min(self.request.paths.chunk.0))
+            else {
+                resources.return_slot(slot);
+                return issued;
+            };
+            issued = true;
+            match path.fill(resources, &self.request, slot, &range, engine) {
+                Ok(done) => {
+                    path.filling.push_back(RelayChunk { slot, range, done, since: None });
+                }
+                Err(error) => {
+                    // The slot is not used again: part of the fill may have been enqueued.
+                    self.queue.give_back(range);
+                    self.lose(nth, error);
+                }
+            }
+        }
+    }
+
+    /// Gives a relay up. Chunks that only it has seen are copied again; what it fills is not used before
+    /// that has ended.
+    fn lose(&mut self, nth: usize, error: CallError) {
+        let Some(path) = self.relays.get_mut(nth).filter(|path| !path.is_lost) else { return };
+        path.is_lost = true;
+        for chunk in path.filling.drain(..) {
+            self.queue.give_back(chunk.range);
+            self.repeated += 1;
+            self.quarantine.push(QuarantinedSlot { slot: chunk.slot, done: chunk.done });
+        }
+        self.lost.push(LostRelay { gpu: path.gpu, error });
+    }
+
+    /// Looks at everything in flight once and enqueues what follows. Whether anything happened.
+    pub(crate) fn advance(&mut self, resources: &mut EngineResources<'m>, now: Ns) -> bool {
+        self.started.get_or_insert(now);
+        let mut moved = self.advance_direct(resources);
+        for nth in 0..self.relays.len() {
+            moved |= self.advance_draining(resources, nth);
+            moved |= self.advance_filling(resources, nth, now);
+        }
+        moved | self.issue(resources)
+    }
+
+    fn advance_direct(&mut self, resources: &mut EngineResources<'m>) -> bool {
+        let mut moved = false;
+        while let Some(piece) = self.pieces.front() {
+            match piece.done.is_done() {
+                Ok(false) => break,
+                Ok(true) => self.carried += piece.range.end - piece.range.start,
+                Err(error) => self.failure = Some(self.failure.take().unwrap_or(error)),
+            }
+            moved = true;
+            if let Some(piece) = self.pieces.pop_front() {
+                resources.return_event(self.request.at(), piece.done);
+            }
+        }
+        moved
+    }
+
+    fn advance_draining(&mut self, resources: &mut EngineResources<'m>, nth: usize) -> bool {
+        let Some(path) = self.relays.get_mut(nth) else { return false };
+        let drained_by = self.request.dst.unit.gpu().unwrap_or(path.gpu);
+        let mut moved = false;
+        while let Some(chunk) = path.draining.front() {
+            let ended = chunk.done.is_done();
+            if ended == Ok(false) {
+                break;
+            }
+            let Some(chunk) = path.draining.pop_front() else { break };
+            moved = true;
+            match ended {
+                Ok(_) => {
+                    path.carried += chunk.range.end - chunk.range.start;
+                    resources.return_event(drained_by, chunk.done);
+                    resources.return_slot(chunk.slot);
+                }
+                Err(error) => {
+                    // It has ended, if not well: nothing writes there any more.
+                    self.queue.give_back(chunk.range);
+                    self.repeated += 1;
+                    if drained_by != path.gpu && error.severity == Severity::Sticky {
+                        self.failure = Some(self.failure.take().unwrap_or_else(|| error.clone()));
+                    }
+                    self.lose(nth, error);
+                    return true;
+                }
+            }
+        }
+        moved
+    }
+
+    fn advance_filling(
+        &mut self,
+        resources: &mut EngineResources<'m>,
+        nth: usize,
+        now: Ns,
+    ) -> bool {
+        let engine = self.engine();
+        let mut moved = false;
+        loop {
+            let Some(path) = self.relays.get_mut(nth) else { return moved };
+            let Some(chunk) = path.filling.front_mut() else { return moved };
+            match chunk.done.is_done() {
+                Ok(false) => {
+                    let since = *chunk.since.get_or_insert(now);
+                    let bytes = chunk.range.end - chunk.range.start;
+                    if now - since > STALL.max(Ns(bytes as f64 / STALL_RATE)) {
+                        let (thing, waited) = (format!("gpu{}", path.gpu), now - since);
+                        let reason = format!("a chunk did not reach the relay within {waited}");
+                        let error = CallError::new(Severity::Transient, "relay", thing, reason);
+                        self.lose(nth, error);
+                        return true;
+                    }
+                    return moved;
+                }
+                Ok(true) => {
+                    let Some(chunk) = path.filling.pop_front() else { return moved };
+                    if let Some(next) = path.filling.front_mut() {
+                        next.since = Some(now);
+                    }
+                    moved = true;
+                    resources.return_event(path.gpu, chunk.done);
+                    let (slot, range) = (chunk.slot, chunk.range);
+                    match path.drain(resources, &self.request, slot, &range, engine) {
+                        Ok(done) => {
+                            path.draining.push_back(RelayChunk { slot, range, done, since: None });
+                        }
+                        Err(error) => {
+                            self.queue.give_back(range);
+                            self.repeated += 1;
+                            self.lose(nth, error);
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.lose(nth, error);
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Whether nothing of it writes to the destination any more.
+    fn is_quiet(&self) -> bool {
+        self.pieces.is_empty() && self.relays.iter().all(|path| path.draining.is_empty())
+    }
+
+    /// The outcome, once there is one.
+    pub(crate) fn outcome(&mut self, now: Ns) -> Option<CallResult<CopyReport>> {
+        let filling = self.relays.iter().any(|path| !path.filling.is_empty());
+        if self.is_quiet() && (self.failure.is_some() || !filling) {
+            if let Some(error) = self.failure.take() {
+                self.abandon_fills();
+                return Some(Err(error));
+            }
+            if self.queue.is_empty() {
+                return Some(Ok(self.report()));
+            }
+        }
+        let waited = now - self.started?;
+        if waited <= self.request.limit {
+            return None;
+        }
+        let mut waiting: Vec<String> = Vec::new();
+        waiting.extend((!self.pieces.is_empty()).then(|| "the direct path".to_owned()));
+        let busy = |p: &&RelayPath<'_>| !p.filling.is_empty() || !p.draining.is_empty();
+        waiting.extend(self.relays.iter().filter(busy).map(|p| format!("relay gpu{}", p.gpu)));
+        self.abandon_fills();
+        let thing = format!("{} to {}", self.request.bytes, self.request.dst.unit);
+        let reason = format!("{} did not end within {waited}", waiting.join(", "));
+        let error = CallError::new(Severity::Sticky, "copy", thing, reason);
+        Some(Err(error.or_try("the destination may still be written: end the process")))
+    }
+
+    fn abandon_fills(&mut self) {
+        for path in &mut self.relays {
+            let slots = path.filling.drain(..);
+            self.quarantine.extend(slots.map(|c| QuarantinedSlot { slot: c.slot, done: c.done }));
+        }
+    }
+
+    fn report(&mut self) -> CopyReport {
+        let mut paths = vec![PathBytes { gpu: None, bytes: Bytes(self.carried) }];
+        let relayed = |p: &RelayPath<'_>| PathBytes { gpu: Some(p.gpu), bytes: Bytes(p.carried) };
+        paths.extend(self.relays.iter().map(relayed));
+        CopyReport {
+            paths,
+            repeated: self.repeated,
+            lost: std::mem::take(&mut self.lost),
+            elapsed: None,
+        }
+    }
+}
+
+impl<'m> RelayPath<'m> {
+    fn new(
+        resources: &mut EngineResources<'m>,
+        request: &CopyRequest,
+        gpu: u32,
+    ) -> CallResult<Self> {
+        if let Some(src) = request.src.unit.gpu() {
+            resources.reach(gpu, src)?;
+        }
+        let drained_by = match request.dst.unit.gpu() {
+            Some(dst) => {
+                resources.reach(dst, gpu)?;
+                dst
+            }
+            None => gpu,
+        };
+        resources.reserve(gpu, request.paths.chunk)?;
+        Ok(Self {
+            gpu,
+            fill: resources.stream(gpu, StreamUse::Fill)?,
+            drain: resources.stream(drained_by, StreamUse::Drain(gpu))?,
+            filling: VecDeque::new(),
+            draining: VecDeque::new(),
+            carried: 0,
+            is_lost: false,
+        })
+    }
+
+    /// Source to slot, by the relay.
+    fn fill(
+        &self,
+        resources: &mut EngineResources<'m>,
+        request: &CopyRequest,
+        slot: StagingSlot,
+        range: &Range<u64>,
+        engine: CopyChoice,
+    ) -> CallResult<GpuEvent<'m>> {
+        let done = resources.event(self.gpu)?;
+        let bytes = Bytes(range.end - range.start);
+        self.fill.copy(slot.address, request.src.address + range.start, bytes, engine)?;
+        self.fill.record(&done)?;
+        Ok(done)
+    }
+
+    /// Slot to destination, by the destination's GPU; to the host by the relay.
+    fn drain(
+        &self,
+        resources: &mut EngineResources<'m>,
+        request: &CopyRequest,
+        slot: StagingSlot,
+        range: &Range<u64>,
+        engine: CopyChoice,
+    ) -> CallResult<GpuEvent<'m>> {
+        let done = resources.event(request.dst.unit.gpu().unwrap_or(self.gpu))?;
+        let bytes = Bytes(range.end - range.start);
+        self.drain.copy(request.dst.address + range.start, slot.address, bytes, engine)?;
+        self.drain.record(&done)?;
+        Ok(done)
+    }
+}

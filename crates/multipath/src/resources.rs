@@ -1,0 +1,143 @@
+//! Streams, events and staging memory of an engine, kept from copy to copy.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pathline_hal::{
+    CallError, CallResult, GpuEvent, GpuStream, Machine, MachineBuffer, PeerAccess,
+};
+use pathline_schema::{Bytes, MemKind, MultipathSpec, Place, Unit};
+
+/// The use of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StreamUse {
+    /// Copies from the source to where the bytes are to stay.
+    Direct,
+    /// Copies into the staging memory of the stream's GPU.
+    Fill,
+    /// Copies out of the staging memory, or destination, of this GPU.
+    Drain(u32),
+}
+
+/// A slot of staging memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StagingSlot {
+    /// Its GPU.
+    pub(crate) gpu: u32,
+    /// Its first address.
+    pub(crate) address: u64,
+    /// Its bytes.
+    pub(crate) bytes: u64,
+}
+
+/// Staging memory of one GPU.
+struct Staging<'m> {
+    memory: MachineBuffer<'m>,
+    slot_bytes: u64,
+    free: Vec<StagingSlot>,
+}
+
+impl Staging<'_> {
+    fn is_idle(&self) -> bool {
+        self.free.len() as u64 == MultipathSpec::SLOTS
+    }
+}
+
+/// What copies borrow.
+pub(crate) struct EngineResources<'m> {
+    pub(crate) machine: &'m Machine,
+    streams: BTreeMap<(u32, StreamUse), Rc<GpuStream<'m>>>,
+    events: BTreeMap<u32, Vec<GpuEvent<'m>>>,
+    staging: BTreeMap<u32, Staging<'m>>,
+}
+
+impl<'m> EngineResources<'m> {
+    pub(crate) fn new(machine: &'m Machine) -> Self {
+        Self {
+            machine,
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            staging: BTreeMap::new(),
+        }
+    }
+
+    /// The stream of a GPU for one use.
+    pub(crate) fn stream(&mut self, gpu: u32, used: StreamUse) -> CallResult<Rc<GpuStream<'m>>> {
+        if let Some(stream) = self.streams.get(&(gpu, used)) {
+            return Ok(Rc::clone(stream));
+        }
+        let stream = Rc::new(self.machine.gpu(gpu)?.stream()?);
+        self.streams.insert((gpu, used), Rc::clone(&stream));
+        Ok(stream)
+    }
+
+    /// Forgets the streams of a GPU that failed, so that the next copy starts with new ones.
+    pub(crate) fn forget_streams(&mut self, gpu: u32) {
+        self.streams.retain(|(of, _), _| *of != gpu);
+    }
+
+    /// An event of a GPU.
+    pub(crate) fn event(&mut self, gpu: u32) -> CallResult<GpuEvent<'m>> {
+        match self.events.get_mut(&gpu).and_then(Vec::pop) {
+            Some(event) => Ok(event),
+            None => self.machine.gpu(gpu)?.event(),
+        }
+    }
+
+    pub(crate) fn return_event(&mut self, gpu: u32, event: GpuEvent<'m>) {
+        self.events.entry(gpu).or_default().push(event);
+    }
+
+    /// Makes sure that a relay has staging memory for chunks of that size. Memory in use keeps its size.
+    pub(crate) fn reserve(&mut self, gpu: u32, chunk: Bytes) -> CallResult<()> {
+        if self.staging.get(&gpu).is_some_and(|s| s.slot_bytes >= chunk.0 || !s.is_idle()) {
+            return Ok(());
+        }
+        // First the old memory, then the new: together they would exceed what a relay is asked for.
+        self.staging.remove(&gpu);
+        let bytes = Bytes(chunk.0 * MultipathSpec::SLOTS);
+        let memory = self.machine.buffer(Place::new(Unit::Gpu(gpu), MemKind::Vram), bytes)?;
+        let slot =
+            |nth| StagingSlot { gpu, address: memory.address() + nth * chunk.0, bytes: chunk.0 };
+        let free = (0..MultipathSpec::SLOTS).map(slot).collect();
+        self.staging.insert(gpu, Staging { memory, slot_bytes: chunk.0, free });
+        Ok(())
+    }
+
+    /// A free slot of a relay.
+    pub(crate) fn take_slot(&mut self, gpu: u32) -> Option<StagingSlot> {
+        self.staging.get_mut(&gpu)?.free.pop()
+    }
+
+    /// Returns a slot that nothing fills or reads any more.
+    pub(crate) fn return_slot(&mut self, slot: StagingSlot) {
+        if let Some(staging) = self.staging.get_mut(&slot.gpu)
+            && staging.holds(slot)
+        {
+            staging.free.push(slot);
+        }
+    }
+
+    /// Lets a GPU address the memory of another.
+    ///
+    /// # Errors
+    /// There is no direct path between the two.
+    pub(crate) fn reach(&self, from: u32, to: u32) -> CallResult<()> {
+        let driver = self.machine.driver()?;
+        if driver.peer_access(from, to)? == PeerAccess::Staged {
+            let pair = format!("gpu{to} from gpu{from}");
+            let reason = "the runtime would stage this copy through the host";
+            return Err(CallError::unsupported("enable_peer", pair, reason));
+        }
+        driver.enable_peer(from, to)
+    }
+}
+
+impl Staging<'_> {
+    /// Whether a slot is part of this memory, and not of memory that was replaced.
+    fn holds(&self, slot: StagingSlot) -> bool {
+        let start = self.memory.address();
+        slot.bytes == self.slot_bytes
+            && (start..start + self.memory.bytes().0).contains(&slot.address)
+    }
+}

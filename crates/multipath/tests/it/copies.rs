@@ -1,0 +1,73 @@
+//! Copies without faults: every byte, at the rate that the paths allow.
+
+use pathline_multipath::MultipathEngine;
+use pathline_schema::Bytes;
+
+use crate::common::{CopyBuffers, carried, machine, plain, rate};
+
+#[test]
+fn relays_add_their_host_links() {
+    let machine = machine("hgx-h200", Vec::new());
+    let direct = plain(&machine, "numa0.pinned > gpu0.vram by relay@gpu0[gpu1,4MiB] x 1GiB");
+    for (relays, count) in [("gpu1", 2.0), ("gpu1+gpu2", 3.0), ("gpu1+gpu2+gpu3", 4.0)] {
+        for ends in ["numa0.pinned > gpu0.vram", "gpu0.vram > numa0.pinned"] {
+            let flow = format!("{ends} by relay@gpu0[{relays},4MiB] x 1GiB");
+            let (rate, report) = rate(&machine, &flow);
+            println!("{flow}: {rate:.1} GB/s, plain {direct:.1}");
+            assert_eq!(carried(&report), Bytes(1 << 30));
+            assert!(report.lost.is_empty() && report.repeated == 0, "{report:?}");
+            assert!(rate > direct * (1.0 + 0.3 * (count - 1.0)), "{flow}: {rate} of {direct}");
+        }
+    }
+}
+
+#[test]
+fn all_gpus_get_the_same_bytes() {
+    let machine = machine("hgx-h200", Vec::new());
+    for others in ["gpu1", "gpu1+gpu2+gpu3", "gpu1+gpu2+gpu3+gpu4+gpu5+gpu6+gpu7"] {
+        let flow = format!("numa0.pinned > gpu0.vram by copy-to-all@gpu0[{others},8MiB] x 1GiB");
+        let (rate, report) = rate(&machine, &flow);
+        println!("{flow}: {rate:.1} GB/s into each");
+        // Each byte leaves the host once.
+        assert_eq!(carried(&report), Bytes(1 << 30));
+        assert!(rate > 60.0, "{flow}: {rate}");
+    }
+}
+
+#[test]
+fn pairs_of_a_mesh_gain() {
+    let machine = machine("mi250x", Vec::new());
+    for flow in [
+        "gpu0.vram > gpu1.vram by relay@gpu1[gpu2+gpu6,8MiB,blit] x 512MiB",
+        "gpu0.vram > gpu2.vram by relay@gpu2[gpu1+gpu3+gpu4+gpu6,8MiB,blit] x 512MiB",
+        "gpu0.vram > gpu5.vram by relay@gpu5[gpu1+gpu2+gpu3+gpu4+gpu6+gpu7,8MiB,blit] x 512MiB",
+    ] {
+        let direct = plain(&machine, flow);
+        let (rate, report) = rate(&machine, flow);
+        println!("{flow}: {rate:.1} GB/s, plain {direct:.1}, {:?}", report.paths);
+        assert!(rate > 2.0 * direct, "{rate} of {direct}");
+    }
+}
+
+#[test]
+fn odd_sizes_and_copies_at_the_same_time_arrive() {
+    let machine = machine("hgx-h200", Vec::new());
+    let flows: Vec<String> = [1, 4095, 65_537, 1 << 20, (8 << 20) + 3, (96 << 20) - 1]
+        .iter()
+        .enumerate()
+        .map(|(nth, bytes)| {
+            let (to, relay) = (nth % 4, (nth + 1) % 4);
+            format!("numa0.pinned > gpu{to}.vram by relay@gpu{to}[gpu{relay},1MiB] x {bytes}B")
+        })
+        .collect();
+    let buffers: Vec<CopyBuffers<'_>> =
+        flows.iter().map(|flow| CopyBuffers::new(&machine, flow).unwrap()).collect();
+    let mut engine = MultipathEngine::new(&machine);
+    let ids: Vec<_> = buffers.iter().map(|b| engine.start(b.request.clone()).unwrap()).collect();
+    for (id, buffers) in ids.into_iter().zip(&buffers) {
+        let report = engine.wait(id).unwrap();
+        assert_eq!(carried(&report), buffers.request.bytes);
+        buffers.check().unwrap();
+    }
+    assert_eq!(engine.running(), 0);
+}
