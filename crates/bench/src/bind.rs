@@ -21,8 +21,9 @@ use crate::lane::{
     self, BoundLane, LaneSample, MAX_REPS, SOURCE_SEED, SPOILT_SEED, nothing_to_compare,
 };
 use crate::meta::MetaLane;
+use crate::multipath_lane::MultipathLane;
 use crate::needs::{is_blocking, page_faults};
-use crate::pool::{BufferPool, destination, source};
+use crate::pool::{BufferPool, destination, further_destinations, source};
 use crate::staged::StagedLane;
 use crate::suites::{core_bulk, core_cache};
 
@@ -71,7 +72,13 @@ pub(crate) fn bind<'m>(
             let copies = pieces(&ends, flow.bytes, copies);
             streamed(at, ends, GpuWork::Batch { copies }, true)
         }
-        Mover::Relay { .. } | Mover::CopyToAll { .. } | Mover::Wire { .. } => Err(no_fit(flow)),
+        Mover::Relay { paths, .. } | Mover::CopyToAll { paths, .. } => {
+            let ends = ends.both().ok_or_else(|| no_fit(flow))?;
+            let others = further_destinations(flow, nth).map(|key| pool.get(key));
+            let others = others.collect::<CallResult<_>>()?;
+            Ok(Box::new(MultipathLane::new(pool.engine(), flow, paths, ends, others)))
+        }
+        Mover::Wire { .. } => Err(no_fit(flow)),
         Mover::Io { io, .. } => {
             let alone = || WorkerRange::alone(&io);
             let workers = worker_range(case, nth).unwrap_or_else(alone);

@@ -659,9 +659,26 @@ fn sample_while(
     }
     starts.release()?;
     meanwhile();
-    let mut laps = case.lanes.iter_mut().map(|lane| lane.wait()).collect::<CallResult<Vec<_>>>()?;
+    let mut laps = wait_for_all(&mut case.lanes)?;
     starts.count_waits(&case.lanes, &mut laps)?;
     Ok(laps)
+}
+
+/// Waits for all lanes: for those first that advance only meanwhile. Samples are in the order of the lanes.
+fn wait_for_all(lanes: &mut [Box<dyn BoundLane + '_>]) -> CallResult<Vec<LaneSample>> {
+    let mut polled = Vec::new();
+    for (nth, lane) in lanes.iter_mut().enumerate().filter(|(_, lane)| lane.is_polled()) {
+        polled.push((nth, lane.wait()?));
+    }
+    let mut polled = polled.into_iter().peekable();
+    let mut samples = Vec::with_capacity(lanes.len());
+    for (nth, lane) in lanes.iter_mut().enumerate() {
+        match polled.next_if(|(of, _)| *of == nth) {
+            Some((_, sample)) => samples.push(sample),
+            None => samples.push(lane.wait()?),
+        }
+    }
+    Ok(samples)
 }
 
 /// Takes an unrecorded sample of `reps` repetitions, with a background to match.

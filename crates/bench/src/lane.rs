@@ -52,6 +52,10 @@ pub(crate) trait BoundLane {
     fn issue(&mut self, gate: &StartGate<'_>, reps: u64) -> CallResult<()>;
     /// Waits for the end after the gate's release.
     fn wait(&mut self) -> CallResult<LaneSample>;
+    /// Whether it advances only while it is waited for: such lanes are waited for first.
+    fn is_polled(&self) -> bool {
+        false
+    }
     /// The GPU whose events time it, with start and end event.
     fn events(&self) -> Option<(u32, &GpuEvent<'_>, &GpuEvent<'_>)> {
         None

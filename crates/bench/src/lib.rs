@@ -28,6 +28,7 @@ mod memory_type_check;
 mod message_grid;
 mod message_lanes;
 mod meta;
+mod multipath_lane;
 mod needs;
 mod no_match;
 mod outlier_case;

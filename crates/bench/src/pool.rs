@@ -1,11 +1,13 @@
 //! Buffers of cases, and which of them a flow needs.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use pathline_hal::{CallResult, Machine, MachineBuffer};
+use pathline_multipath::MultipathEngine;
 use pathline_schema::{
-    Bytes, Case, Flow, IoSpec, MemKind, MemoryUse, Place, RuntimeCall, Severity, Unit,
+    Bytes, Case, Flow, GpuSet, IoSpec, MemKind, MemoryUse, Place, RuntimeCall, Severity, Unit,
 };
 
 use crate::lane::{SOURCE_SEED, SPOILT_SEED};
@@ -57,11 +59,13 @@ pub(crate) struct BufferPool<'m> {
     /// Buffers of the current batch.
     needed: BTreeSet<BufferKey>,
     batch: u64,
+    /// The engine of copies over several paths, with its staging memory.
+    engine: Option<Rc<RefCell<MultipathEngine<'m>>>>,
 }
 
 impl<'m> BufferPool<'m> {
     pub(crate) fn new(machine: &'m Machine) -> Self {
-        Self { machine, buffers: BTreeMap::new(), needed: BTreeSet::new(), batch: 0 }
+        Self { machine, buffers: BTreeMap::new(), needed: BTreeSet::new(), batch: 0, engine: None }
     }
 
     /// Begins a batch that needs these buffers. Frees idle ones, oldest batch first, until `fits`
@@ -98,6 +102,13 @@ impl<'m> BufferPool<'m> {
     /// Frees every buffer that no lane holds.
     pub(crate) fn free_all(&mut self) {
         self.buffers.clear();
+        self.engine = None;
+    }
+
+    /// The engine of copies over several paths, which all lanes share.
+    pub(crate) fn engine(&mut self) -> Rc<RefCell<MultipathEngine<'m>>> {
+        let made = || Rc::new(RefCell::new(MultipathEngine::new(self.machine)));
+        Rc::clone(self.engine.get_or_insert_with(made))
     }
 
     fn oldest_idle(&self) -> Option<BufferKey> {
@@ -169,8 +180,10 @@ impl<'m> BufferPool<'m> {
 pub(crate) fn buffers(case: &Case) -> impl Iterator<Item = (BufferKey, Bytes)> + '_ {
     case.flows()
         .enumerate()
-        .flat_map(|(nth, flow)| [source(flow, nth), destination(flow, nth)])
-        .flatten()
+        .flat_map(|(nth, flow)| {
+            let ends = [source(flow, nth), destination(flow, nth)];
+            ends.into_iter().flatten().chain(further_destinations(flow, nth))
+        })
         .map(|key| (key, key.bytes))
 }
 
@@ -220,6 +233,19 @@ pub(crate) fn destination(flow: &Flow, nth: usize) -> Option<BufferKey> {
     let place = needs::written(flow).filter(|place| place.mem != MemKind::Reg)?;
     let (bytes, role) = (flow.bytes, BufferRole::Destination);
     Some(BufferKey { place, bytes, role, user: user(flow, place), nth })
+}
+
+/// The buffers like the destination's on further GPUs.
+pub(crate) fn further_destinations(flow: &Flow, nth: usize) -> impl Iterator<Item = BufferKey> {
+    let gpus = match flow.by.memory() {
+        MemoryUse::EndsAndGpus(gpus) => gpus,
+        _ => GpuSet::EMPTY,
+    };
+    let first = destination(flow, nth);
+    gpus.iter().filter_map(move |gpu| {
+        let place = Place { unit: Unit::Gpu(gpu), ..first?.place };
+        Some(BufferKey { place, ..first? })
+    })
 }
 
 fn user(flow: &Flow, place: Place) -> Option<(&'static str, Unit)> {
