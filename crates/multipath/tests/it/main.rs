@@ -4,3 +4,4 @@
 mod common;
 mod copies;
 mod faults;
+mod interleavings;

@@ -1,0 +1,385 @@
+//! Every order in which fills, drains and direct copies can end, and a relay that dies or stalls at any
+//! point: the destination has every byte when a copy ends well, and nothing writes there afterwards.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use pathline_hal::{
+    CallError, CallResult, ChainPart, Clock, CopyChoice, DeviceInfo, Driver, EventId, GateId,
+    KernelId, KernelLaunch, Machine, PeerAccess, StreamId,
+};
+use pathline_multipath::{CopyEnd, CopyReport, CopyRequest, MultipathEngine};
+use pathline_schema::{
+    Bytes, CopyAgent, KernelVariant, MigrateHow, MultipathSpec, Ns, Place, Severity, Unit,
+};
+
+use crate::common::machine;
+
+/// Memory is kept in cells of this size, the grain of pieces.
+const CELL: u64 = 64 << 10;
+const BYTES: u64 = 3 << 19;
+const SRC: u64 = 1 << 40;
+const DST: u64 = 2 << 40;
+/// Stamps of cells: the copied bytes, and those that the user writes afterwards.
+const COPIED: u64 = 1;
+const LATER: u64 = 2;
+/// The GPU that faults strike.
+const RELAY: u32 = 1;
+
+#[derive(Debug, Clone, Copy)]
+enum StreamOp {
+    Copy { dst: u64, src: u64, bytes: u64 },
+    Record(u64),
+}
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The first copy of a stream ends.
+    Ends(u64),
+    /// The relay's copies are lost and its calls fail.
+    Dies,
+    /// The relay's copies do not end.
+    Stalls,
+}
+
+#[derive(Default)]
+struct World {
+    cells: BTreeMap<u64, u64>,
+    streams: BTreeMap<u64, (u32, VecDeque<StreamOp>)>,
+    /// Events: GPU, recordings enqueued and passed.
+    events: BTreeMap<u64, (u32, u64, u64)>,
+    gpus_dead: BTreeSet<u32>,
+    gpus_stalled: BTreeSet<u32>,
+    next: u64,
+    memory: u64,
+}
+
+impl World {
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+    fn call(&self, call: &str, gpu: u32) -> CallResult<()> {
+        if !self.gpus_dead.contains(&gpu) {
+            return Ok(());
+        }
+        let reason = "the device was lost";
+        Err(CallError::new(Severity::Sticky, call, format!("gpu{gpu}"), reason))
+    }
+    fn stream(&mut self, call: &str, stream: StreamId) -> CallResult<&mut VecDeque<StreamOp>> {
+        let gpu = self.streams[&stream.0].0;
+        self.call(call, gpu)?;
+        Ok(&mut self.streams.get_mut(&stream.0).unwrap().1)
+    }
+    /// Passes the events at the head of a stream.
+    fn pass_events(&mut self, stream: u64) {
+        while let Some(StreamOp::Record(event)) = self.streams[&stream].1.front().copied() {
+            self.streams.get_mut(&stream).unwrap().1.pop_front();
+            self.events.get_mut(&event).unwrap().2 += 1;
+        }
+    }
+    fn end_copy(&mut self, stream: u64) {
+        let op = self.streams.get_mut(&stream).unwrap().1.pop_front();
+        if let Some(StreamOp::Copy { dst, src, bytes }) = op {
+            for offset in (0..bytes).step_by(CELL as usize) {
+                let stamp = self.cells.get(&((src + offset) / CELL)).copied().unwrap_or_default();
+                self.cells.insert((dst + offset) / CELL, stamp);
+            }
+        }
+        self.pass_events(stream);
+    }
+    fn steps(&self, may_fail: bool) -> Vec<Step> {
+        let runs = |gpu: &u32| !self.gpus_stalled.contains(gpu);
+        let busy = self.streams.iter().filter(|(_, (gpu, ops))| runs(gpu) && !ops.is_empty());
+        let mut steps: Vec<Step> = busy.map(|(&stream, _)| Step::Ends(stream)).collect();
+        if may_fail {
+            steps.extend([Step::Dies, Step::Stalls]);
+        }
+        steps
+    }
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Ends(stream) => self.end_copy(stream),
+            Step::Stalls => {
+                self.gpus_stalled.insert(RELAY);
+            }
+            Step::Dies => {
+                self.gpus_dead.insert(RELAY);
+                for (gpu, ops) in self.streams.values_mut() {
+                    if *gpu == RELAY {
+                        ops.clear();
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct ScriptedDriver(Rc<RefCell<World>>);
+
+macro_rules! not_used {
+    ($($name:ident($($arg:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $(_: $arg),*) -> CallResult<$result> {
+            Err(CallError::unsupported(stringify!($name), "a scripted driver", "it is not used"))
+        })*
+    };
+}
+
+impl Driver for ScriptedDriver {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+    fn peer_access(&self, _: u32, _: u32) -> CallResult<PeerAccess> {
+        Ok(PeerAccess::Direct)
+    }
+    fn enable_peer(&self, from: u32, _: u32) -> CallResult<()> {
+        self.0.borrow().call("enable_peer", from)
+    }
+    fn alloc(&self, place: Place, bytes: Bytes) -> CallResult<u64> {
+        let mut world = self.0.borrow_mut();
+        world.call("alloc", place.unit.gpu().unwrap())?;
+        world.memory += bytes.0;
+        Ok((3 << 40) + world.memory - bytes.0)
+    }
+    fn free(&self, _: u64) -> CallResult<()> {
+        Ok(())
+    }
+    fn stream_create(&self, gpu: u32) -> CallResult<StreamId> {
+        let mut world = self.0.borrow_mut();
+        world.call("stream_create", gpu)?;
+        let id = world.id();
+        world.streams.insert(id, (gpu, VecDeque::new()));
+        Ok(StreamId(id))
+    }
+    fn stream_destroy(&self, _: StreamId) -> CallResult<()> {
+        // What it holds still ends, as on a device.
+        Ok(())
+    }
+    fn event_create(&self, gpu: u32) -> CallResult<EventId> {
+        let mut world = self.0.borrow_mut();
+        world.call("event_create", gpu)?;
+        let id = world.id();
+        world.events.insert(id, (gpu, 0, 0));
+        Ok(EventId(id))
+    }
+    fn event_destroy(&self, _: EventId) -> CallResult<()> {
+        Ok(())
+    }
+    fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()> {
+        let mut world = self.0.borrow_mut();
+        world.stream("event_record", stream)?.push_back(StreamOp::Record(event.0));
+        world.events.get_mut(&event.0).unwrap().1 += 1;
+        if world.streams[&stream.0].1.len() == 1 {
+            world.pass_events(stream.0);
+        }
+        Ok(())
+    }
+    fn event_done(&self, event: EventId) -> CallResult<bool> {
+        let world = self.0.borrow();
+        let (gpu, recorded, passed) = world.events[&event.0];
+        world.call("event_done", gpu)?;
+        Ok(recorded == passed)
+    }
+    fn copy(
+        &self,
+        stream: StreamId,
+        dst: u64,
+        src: u64,
+        bytes: Bytes,
+        _: CopyChoice,
+    ) -> CallResult<()> {
+        let mut world = self.0.borrow_mut();
+        world.stream("copy", stream)?.push_back(StreamOp::Copy { dst, src, bytes: bytes.0 });
+        Ok(())
+    }
+    fn copy_engine_name(&self, _: u64, _: u64, _: Bytes, _: CopyChoice) -> String {
+        String::new()
+    }
+    not_used! {
+        devices() -> Vec<DeviceInfo>;
+        memory(u32) -> (Bytes, Bytes);
+        register(u64, Bytes) -> ();
+        unregister(u64) -> ();
+        advise_zero_copy(u64, Bytes, u32) -> ();
+        stream_wait(StreamId) -> ();
+        stream_idle(StreamId) -> bool;
+        stream_wait_event(StreamId, EventId) -> ();
+        event_elapsed(EventId, EventId) -> Ns;
+        gate_create() -> GateId;
+        gate_hold(GateId, StreamId) -> ();
+        gate_release(GateId) -> ();
+        gate_destroy(GateId) -> ();
+        kernel(u32, &KernelVariant) -> KernelId;
+        kernel_unload(KernelId) -> ();
+        launch(StreamId, KernelId, &KernelLaunch) -> ();
+        follow(StreamId, KernelId, &KernelLaunch, ChainPart) -> ();
+        check_read(KernelId, &KernelLaunch, u64) -> bool;
+        check_stored(KernelId, &KernelLaunch) -> Option<u64>;
+        migrate(StreamId, u64, Bytes, Place, MigrateHow) -> ();
+        fill(u64, Bytes, u64, bool) -> ();
+        check(u64, Bytes, u64) -> Option<u64>;
+    }
+}
+
+/// A clock that the test sets.
+struct ScriptedClock(Rc<Cell<f64>>);
+
+impl Clock for ScriptedClock {
+    fn now(&self) -> Ns {
+        Ns(self.0.get())
+    }
+    fn sleep(&self, time: Ns) {
+        self.0.set(self.0.get() + time.0);
+    }
+    fn name(&self) -> &str {
+        "scripted"
+    }
+}
+
+/// A sequence of choices that is tried in all its values, depth first.
+#[derive(Default)]
+struct Choices {
+    taken: Vec<(usize, usize)>,
+    at: usize,
+}
+
+impl Choices {
+    fn pick(&mut self, options: usize) -> usize {
+        if self.at == self.taken.len() {
+            self.taken.push((0, options));
+        }
+        self.at += 1;
+        self.taken[self.at - 1].0
+    }
+    /// Goes on to the next sequence. Whether there is one.
+    fn next(&mut self) -> bool {
+        self.at = 0;
+        while let Some((choice, options)) = self.taken.pop() {
+            if choice + 1 < options {
+                self.taken.push((choice + 1, options));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Runs one copy in the order that `choices` say; what it ended with.
+fn run(
+    machine: &mut Machine,
+    request: &CopyRequest,
+    choices: &mut Choices,
+) -> CallResult<CopyReport> {
+    let world = Rc::new(RefCell::new(World::default()));
+    let time = Rc::new(Cell::new(0.0));
+    for cell in 0..BYTES / CELL {
+        world.borrow_mut().cells.insert(SRC / CELL + cell, COPIED);
+    }
+    machine.driver = Some(Box::new(ScriptedDriver(Rc::clone(&world))));
+    machine.clock = Box::new(ScriptedClock(Rc::clone(&time)));
+    let mut engine = MultipathEngine::new(machine);
+    let id = engine.start(request.clone()).unwrap();
+    let mut has_failed = false;
+    let outcome = loop {
+        while engine.advance() {}
+        if let Some(outcome) = engine.take_outcome(id) {
+            break outcome;
+        }
+        let steps = world.borrow().steps(!has_failed);
+        if steps.iter().all(|step| !matches!(step, Step::Ends(_))) && has_failed {
+            // Only time goes on: first the stall of a fill, then the limit.
+            time.set(time.get() + 15e6);
+            continue;
+        }
+        let step = steps[choices.pick(steps.len())];
+        has_failed |= !matches!(step, Step::Ends(_));
+        world.borrow_mut().take(step);
+        time.set(time.get() + 1e4);
+    };
+    let mut world = world.borrow_mut();
+    let destinations = 1 + request.others.len() as u64;
+    let cells = || {
+        (0..destinations).flat_map(|nth| {
+            (0..BYTES / CELL).map(move |cell| (DST + nth * (1 << 36)) / CELL + cell)
+        })
+    };
+    if outcome.is_ok() {
+        for cell in cells() {
+            assert_eq!(world.cells.get(&cell), Some(&COPIED), "{:?}", choices.taken);
+        }
+        // The user goes on to use the memory; what is still in flight ends.
+        cells().for_each(|cell| {
+            world.cells.insert(cell, LATER);
+        });
+        world.gpus_stalled.clear();
+        while let Some(&Step::Ends(stream)) = world.steps(false).first() {
+            world.end_copy(stream);
+        }
+        for cell in cells() {
+            assert_eq!(world.cells.get(&cell), Some(&LATER), "late write, {:?}", choices.taken);
+        }
+    }
+    outcome
+}
+
+/// Every order of a copy: how many there are, and how many of them end well.
+fn explore(src: Unit, dst: Unit, others: u32, most: usize) -> (usize, usize) {
+    let end = |address, unit| CopyEnd { address, unit };
+    let relays = if others > 0 { 1..=others } else { 1..=1 };
+    let to_all = (1..=others).map(|gpu| end(DST + u64::from(gpu) * (1 << 36), Unit::Gpu(gpu)));
+    let request = CopyRequest {
+        src: end(SRC, src),
+        dst: end(DST, dst),
+        others: to_all.collect(),
+        bytes: Bytes(BYTES),
+        paths: MultipathSpec {
+            gpus: relays.collect(),
+            chunk: Bytes(256 << 10),
+            agent: CopyAgent::Engine,
+        },
+        limit: CopyRequest::time_limit(Ns(1e6)),
+    };
+    let (mut orders, mut arrived) = (0, 0);
+    let mut choices = Choices::default();
+    let mut machine = machine("hgx-h200", Vec::new());
+    loop {
+        orders += 1;
+        arrived += usize::from(run(&mut machine, &request, &mut choices).is_ok());
+        if !choices.next() || orders == most {
+            return (orders, arrived);
+        }
+    }
+}
+
+#[test]
+fn every_order_into_a_gpu_arrives() {
+    let (orders, arrived) = explore(Unit::Numa(0), Unit::Gpu(0), 0, usize::MAX);
+    println!("{orders} orders");
+    assert!(orders > 500, "{orders}");
+    // A relay that dies or stalls is replaced by the direct path.
+    assert_eq!(arrived, orders);
+}
+
+#[test]
+fn every_order_between_gpus_arrives() {
+    let (orders, arrived) = explore(Unit::Gpu(2), Unit::Gpu(0), 0, usize::MAX);
+    assert!(orders > 500 && arrived == orders, "{arrived} of {orders}");
+}
+
+/// Out of a GPU the relay writes to the destination: if it stalls there, the copy fails at its limit.
+#[test]
+fn every_order_out_of_a_gpu_arrives_or_fails() {
+    let (orders, arrived) = explore(Unit::Gpu(0), Unit::Numa(0), 0, usize::MAX);
+    println!("{arrived} of {orders} orders");
+    assert!(orders > 500 && arrived * 2 > orders && arrived < orders, "{arrived} of {orders}");
+}
+
+/// To two GPUs: one that dies or stalls is an end, so the copy fails. The first 20,000 orders.
+#[test]
+fn every_order_to_all_arrives_or_fails() {
+    let (orders, arrived) = explore(Unit::Numa(0), Unit::Gpu(0), 1, 20_000);
+    println!("{arrived} of {orders} orders");
+    assert!(arrived > 0 && arrived < orders, "{arrived} of {orders}");
+}
