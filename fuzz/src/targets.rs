@@ -604,7 +604,7 @@ fn texts() -> Vec<Vec<u8>> {
         "migrate@numa0[prefetch]",
         "staged@gpu0[numa3]",
         "batch@gpu0[256]",
-        "relay@gpu2[gpu0+gpu63,64KiB,blit]",
+        "relay@gpu2[gpu0+gpu63,64KiB,blit,40+30+30]",
         "call@gpu0[launch-sync]",
     ])
 }

@@ -18,16 +18,16 @@ const POLL: Ns = Ns(2_000.0);
 pub struct TransferId(u64);
 
 enum CopyKind<'m> {
-    Relayed(RelayCopy<'m>),
-    ToAll(CopyToAll<'m>),
+    Relayed(Box<RelayCopy<'m>>),
+    ToAll(Box<CopyToAll<'m>>),
 }
 
 impl<'m> CopyKind<'m> {
     fn new(resources: &mut EngineResources<'m>, request: CopyRequest) -> CallResult<Self> {
         if request.others.is_empty() {
-            RelayCopy::new(resources, request).map(Self::Relayed)
+            RelayCopy::new(resources, request).map(|copy| Self::Relayed(Box::new(copy)))
         } else {
-            CopyToAll::new(resources, request).map(Self::ToAll)
+            CopyToAll::new(resources, request).map(|copy| Self::ToAll(Box::new(copy)))
         }
     }
 

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
 use crate::queue::ChunkQueue;
 use crate::request::{CopyReport, CopyRequest, LostRelay, PathBytes};
-use crate::resources::{EngineResources, StagingSlot, StreamUse};
+use crate::resources::{EngineResources, StagingSlot, StreamPair, StreamUse};
 
 /// Largest piece of the direct path: cut into pieces of 4 MiB an H200's host link carries 52.5 GB/s, uncut
 /// 55.3.
@@ -18,6 +17,10 @@ const DIRECT_PIECE: u64 = 16 << 20;
 const DIRECT_QUEUE: usize = 2;
 /// Fills of a relay that are enqueued. More would let copies of the relay's owner wait for all of them.
 pub(crate) const FILL_QUEUE: usize = 2;
+/// Bytes for each path by which one with a share may be ahead of it.
+const AHEAD: u64 = 4 << 20;
+/// Part of the copy whose paths no longer keep to shares: the last ones end together.
+const FREE_TAIL: u64 = 32;
 /// Least time after which a fill has stalled: copies of the relay's owner may come first.
 const STALL: Ns = Ns(10e6);
 /// Rate below which a fill has stalled, bytes per ns.
@@ -42,11 +45,13 @@ struct RelayChunk<'m> {
 /// A path over a relay. Slots go from free to filling to draining to free.
 struct RelayPath<'m> {
     gpu: u32,
-    fill: Rc<GpuStream<'m>>,
-    drain: Rc<GpuStream<'m>>,
+    fill: StreamPair<'m>,
+    drain: StreamPair<'m>,
     filling: VecDeque<RelayChunk<'m>>,
     draining: VecDeque<RelayChunk<'m>>,
     carried: u64,
+    /// Bytes taken from the queue and not given back.
+    taken: u64,
     /// No more chunks: it failed or stalled.
     is_lost: bool,
 }
@@ -76,9 +81,10 @@ impl<'m> QuarantinedSlot<'m> {
 pub(crate) struct RelayCopy<'m> {
     request: CopyRequest,
     queue: ChunkQueue,
-    direct: Rc<GpuStream<'m>>,
+    direct: StreamPair<'m>,
     pieces: VecDeque<InFlight<'m>>,
     carried: u64,
+    taken: u64,
     relays: Vec<RelayPath<'m>>,
     lost: Vec<LostRelay>,
     repeated: u64,
@@ -100,7 +106,7 @@ impl<'m> RelayCopy<'m> {
             // Without a path between the two the runtime stages the direct copy, and relays help.
             let _ = resources.reach(dst, src);
         }
-        let direct = resources.stream(request.at(), StreamUse::Direct)?;
+        let direct = resources.streams(request.at(), StreamUse::Direct)?;
         let (mut relays, mut lost) = (Vec::new(), Vec::new());
         for gpu in request.paths.gpus.iter() {
             match RelayPath::new(resources, &request, gpu) {
@@ -114,6 +120,7 @@ impl<'m> RelayCopy<'m> {
             direct,
             pieces: VecDeque::new(),
             carried: 0,
+            taken: 0,
             relays,
             lost,
             repeated: 0,
@@ -125,7 +132,7 @@ impl<'m> RelayCopy<'m> {
 
     /// The stream of the direct path, whose GPU is an end of the copy.
     pub(crate) fn direct(&self) -> &GpuStream<'m> {
-        &self.direct
+        self.direct.first()
     }
 
     /// Lets everything that is enqueued from now on wait for a gate.
@@ -141,9 +148,10 @@ impl<'m> RelayCopy<'m> {
     /// Enqueues what fits. Whether anything was.
     pub(crate) fn issue(&mut self, resources: &mut EngineResources<'m>) -> bool {
         let mut issued = false;
-        while self.failure.is_none() && self.pieces.len() < DIRECT_QUEUE {
-            let Some(range) = self.queue.take_front(DIRECT_PIECE) else { break };
+        while self.failure.is_none() && self.pieces.len() < DIRECT_QUEUE && self.may_take(None) {
+            let Some(range) = self.queue.take_front(self.largest_piece()) else { break };
             issued = true;
+            self.taken += range.end - range.start;
             match self.copy_directly(resources, &range) {
                 Ok(done) => self.pieces.push_back(InFlight { range, done }),
                 Err(error) => self.failure = Some(error),
@@ -155,6 +163,30 @@ impl<'m> RelayCopy<'m> {
         issued
     }
 
+    /// Largest piece of the direct path. One with a share takes no more than it may be ahead.
+    fn largest_piece(&self) -> u64 {
+        if self.request.paths.shares.is_some() { AHEAD } else { DIRECT_PIECE }
+    }
+
+    /// Whether a path, a relay by number or the direct one, may take more: it is not ahead of its share.
+    /// Once a relay is lost, or near the end, all may.
+    fn may_take(&self, relay: Option<usize>) -> bool {
+        let Some(shares) = self.request.paths.shares else { return true };
+        let taken: u64 = self.taken + self.relays.iter().map(|path| path.taken).sum::<u64>();
+        let all = self.request.bytes.0;
+        if !self.lost.is_empty() || all.saturating_sub(taken) <= all / FREE_TAIL {
+            return true;
+        }
+        let nth = relay.map_or(0, |nth| nth + 1);
+        let own = match relay {
+            None => self.taken,
+            Some(nth) => self.relays.get(nth).map_or(0, |path| path.taken),
+        };
+        let share = f64::from(shares.iter().nth(nth).unwrap_or_default()) / 100.0;
+        let window = AHEAD * (1 + self.relays.len() as u64);
+        (own as f64) < share * (taken + window) as f64
+    }
+
     fn copy_directly(
         &self,
         resources: &mut EngineResources<'m>,
@@ -164,8 +196,9 @@ impl<'m> RelayCopy<'m> {
         let done = resources.event(self.request.at())?;
         let bytes = Bytes(range.end - range.start);
         let (to, from) = (dst.address + range.start, src.address + range.start);
-        self.direct.copy(to, from, bytes, self.engine())?;
-        self.direct.record(&done)?;
+        let stream = self.direct.turn();
+        stream.copy(to, from, bytes, self.engine())?;
+        stream.record(&done)?;
         Ok(done)
     }
 
@@ -173,6 +206,9 @@ impl<'m> RelayCopy<'m> {
         let mut issued = false;
         loop {
             let (engine, failed) = (self.engine(), self.failure.is_some());
+            if !self.may_take(Some(nth)) {
+                return issued;
+            }
             let Some(path) = self.relays.get_mut(nth) else { return issued };
             if failed || path.is_lost || path.filling.len() >= FILL_QUEUE {
                 return issued;
@@ -184,6 +220,7 @@ impl<'m> RelayCopy<'m> {
                 return issued;
             };
             issued = true;
+            path.taken += range.end - range.start;
             match path.fill(resources, &self.request, slot, &range, engine) {
                 Ok(done) => {
                     path.filling.push_back(RelayChunk { slot, range, done, since: None });
@@ -222,15 +259,18 @@ impl<'m> RelayCopy<'m> {
     }
 
     fn advance_direct(&mut self, resources: &mut EngineResources<'m>) -> bool {
-        let mut moved = false;
-        while let Some(piece) = self.pieces.front() {
+        let (mut moved, mut at) = (false, 0);
+        while let Some(piece) = self.pieces.get(at) {
             match piece.done.is_done() {
-                Ok(false) => break,
+                Ok(false) => {
+                    at += 1;
+                    continue;
+                }
                 Ok(true) => self.carried += piece.range.end - piece.range.start,
                 Err(error) => self.failure = Some(self.failure.take().unwrap_or(error)),
             }
             moved = true;
-            if let Some(piece) = self.pieces.pop_front() {
+            if let Some(piece) = self.pieces.remove(at) {
                 resources.return_event(self.request.at(), piece.done);
             }
         }
@@ -240,13 +280,14 @@ impl<'m> RelayCopy<'m> {
     fn advance_draining(&mut self, resources: &mut EngineResources<'m>, nth: usize) -> bool {
         let Some(path) = self.relays.get_mut(nth) else { return false };
         let drained_by = self.request.dst.unit.gpu().unwrap_or(path.gpu);
-        let mut moved = false;
-        while let Some(chunk) = path.draining.front() {
+        let (mut moved, mut at) = (false, 0);
+        while let Some(chunk) = path.draining.get(at) {
             let ended = chunk.done.is_done();
             if ended == Ok(false) {
-                break;
+                at += 1;
+                continue;
             }
-            let Some(chunk) = path.draining.pop_front() else { break };
+            let Some(chunk) = path.draining.remove(at) else { break };
             moved = true;
             match ended {
                 Ok(_) => {
@@ -276,10 +317,10 @@ impl<'m> RelayCopy<'m> {
         now: Ns,
     ) -> bool {
         let engine = self.engine();
-        let mut moved = false;
+        let (mut moved, mut at) = (false, 0);
         loop {
             let Some(path) = self.relays.get_mut(nth) else { return moved };
-            let Some(chunk) = path.filling.front_mut() else { return moved };
+            let Some(chunk) = path.filling.get_mut(at) else { return moved };
             match chunk.done.is_done() {
                 Ok(false) => {
                     let since = *chunk.since.get_or_insert(now);
@@ -291,13 +332,12 @@ impl<'m> RelayCopy<'m> {
                         self.lose(nth, error);
                         return true;
                     }
-                    return moved;
+                    at += 1;
                 }
                 Ok(true) => {
-                    let Some(chunk) = path.filling.pop_front() else { return moved };
-                    if let Some(next) = path.filling.front_mut() {
-                        next.since = Some(now);
-                    }
+                    let Some(chunk) = path.filling.remove(at) else { return moved };
+                    // Those behind it had to wait for it.
+                    path.filling.iter_mut().for_each(|behind| behind.since = Some(now));
                     moved = true;
                     resources.return_event(path.gpu, chunk.done);
                     let (slot, range) = (chunk.slot, chunk.range);
@@ -391,11 +431,12 @@ impl<'m> RelayPath<'m> {
         resources.reserve(gpu, request.paths.chunk)?;
         Ok(Self {
             gpu,
-            fill: resources.stream(gpu, StreamUse::Fill)?,
-            drain: resources.stream(drained_by, StreamUse::Drain(gpu))?,
+            fill: resources.streams(gpu, StreamUse::Fill)?,
+            drain: resources.streams(drained_by, StreamUse::Drain(gpu))?,
             filling: VecDeque::new(),
             draining: VecDeque::new(),
             carried: 0,
+            taken: 0,
             is_lost: false,
         })
     }
@@ -411,8 +452,9 @@ impl<'m> RelayPath<'m> {
     ) -> CallResult<GpuEvent<'m>> {
         let done = resources.event(self.gpu)?;
         let bytes = Bytes(range.end - range.start);
-        self.fill.copy(slot.address, request.src.address + range.start, bytes, engine)?;
-        self.fill.record(&done)?;
+        let stream = self.fill.turn();
+        stream.copy(slot.address, request.src.address + range.start, bytes, engine)?;
+        stream.record(&done)?;
         Ok(done)
     }
 
@@ -427,8 +469,9 @@ impl<'m> RelayPath<'m> {
     ) -> CallResult<GpuEvent<'m>> {
         let done = resources.event(request.dst.unit.gpu().unwrap_or(self.gpu))?;
         let bytes = Bytes(range.end - range.start);
-        self.drain.copy(request.dst.address + range.start, slot.address, bytes, engine)?;
-        self.drain.record(&done)?;
+        let stream = self.drain.turn();
+        stream.copy(request.dst.address + range.start, slot.address, bytes, engine)?;
+        stream.record(&done)?;
         Ok(done)
     }
 }

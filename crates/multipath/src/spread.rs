@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
 use crate::queue::ChunkQueue;
 use crate::request::{CopyEnd, CopyReport, CopyRequest, LostRelay, PathBytes};
-use crate::resources::{EngineResources, StreamUse};
+use crate::resources::{EngineResources, StreamPair, StreamUse};
 
 /// Loads from the source that a GPU has enqueued.
 const LOAD_QUEUE: usize = 2;
@@ -29,9 +28,9 @@ struct InFlight<'m> {
 struct Member<'m> {
     end: CopyEnd,
     gpu: u32,
-    load: Rc<GpuStream<'m>>,
-    /// A stream for each other member.
-    pulls: Vec<Option<Rc<GpuStream<'m>>>>,
+    load: StreamPair<'m>,
+    /// Streams for each other member.
+    pulls: Vec<Option<StreamPair<'m>>>,
     loading: VecDeque<InFlight<'m>>,
     pulling: VecDeque<InFlight<'m>>,
     /// Ranges that another member has.
@@ -75,13 +74,13 @@ impl<'m> CopyToAll<'m> {
             for other in &ends {
                 let from = other.unit.gpu().filter(|&from| from != gpu);
                 let reaches = from.filter(|&from| resources.reach(gpu, from).is_ok());
-                let stream = |from| resources.stream(gpu, StreamUse::Drain(from));
+                let stream = |from| resources.streams(gpu, StreamUse::Drain(from));
                 pulls.push(reaches.map(stream).transpose()?);
             }
             members.push(Member {
                 end: *end,
                 gpu,
-                load: resources.stream(gpu, StreamUse::Direct)?,
+                load: resources.streams(gpu, StreamUse::Direct)?,
                 pulls,
                 loading: VecDeque::new(),
                 pulling: VecDeque::new(),
@@ -105,7 +104,7 @@ impl<'m> CopyToAll<'m> {
     /// The stream on which the first GPU loads.
     pub(crate) fn direct(&self) -> &GpuStream<'m> {
         // `new` made a member for the destination.
-        &self.members[0].load
+        self.members[0].load.first()
     }
 
     /// Lets everything that is enqueued from now on wait for a gate.
@@ -199,16 +198,17 @@ impl<'m> CopyToAll<'m> {
     }
 
     fn advance_loads(&mut self, resources: &mut EngineResources<'m>, nth: usize) -> bool {
-        let mut moved = false;
+        let (mut moved, mut at) = (false, 0);
         loop {
             let Some(member) = self.members.get_mut(nth) else { return moved };
-            let Some(ended) = member.loading.front().map(|load| load.done.is_done()) else {
+            let Some(ended) = member.loading.get(at).map(|load| load.done.is_done()) else {
                 return moved;
             };
             if ended == Ok(false) {
-                return moved;
+                at += 1;
+                continue;
             }
-            let Some(load) = member.loading.pop_front() else { return moved };
+            let Some(load) = member.loading.remove(at) else { return moved };
             moved = true;
             if ended.is_ok() && member.failure.is_none() {
                 resources.return_event(member.gpu, load.done);
@@ -324,10 +324,8 @@ impl<'m> Member<'m> {
         owner: Option<usize>,
         engine: CopyChoice,
     ) -> CallResult<GpuEvent<'m>> {
-        let stream = match owner {
-            None => &self.load,
-            Some(owner) => self.pulls.get(owner).and_then(Option::as_ref).unwrap_or(&self.load),
-        };
+        let streams = owner.and_then(|owner| self.pulls.get(owner)?.as_ref());
+        let stream = streams.unwrap_or(&self.load).turn();
         let done = resources.event(self.gpu)?;
         let bytes = Bytes(range.end - range.start);
         stream.copy(self.end.address + range.start, from, bytes, engine)?;

@@ -56,7 +56,7 @@ pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
-pub use multipath::{GpuSet, MultipathSpec};
+pub use multipath::{GpuSet, MultipathSpec, PathShares};
 pub use nearest::{did_you_mean, nearest_name};
 pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};

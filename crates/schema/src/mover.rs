@@ -435,7 +435,7 @@ const FORMS: &[(&str, &str)] = &[
     ("migrate", "migrate@UNIT[fault|prefetch]"),
     ("staged", "staged@gpuN[numaN]"),
     ("batch", "batch@gpuN[COPIES]"),
-    ("relay", "relay@gpuN[GPUS,CHUNK], such as relay@gpu0[gpu1+gpu2,4MiB]"),
+    ("relay", "relay@gpuN[GPUS,CHUNK[,blit][,SHARES]], such as relay@gpu0[gpu1+gpu2,4MiB]"),
     ("copy-to-all", "copy-to-all@gpuN[GPUS,CHUNK], such as copy-to-all@gpu0[gpu1,8MiB]"),
     ("call", "call@gpuN[CALL], such as call@gpu0[launch]"),
     ("mpi", "mpi@UNIT[OPERATION], such as mpi@gpu0[send-w64]"),

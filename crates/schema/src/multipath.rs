@@ -77,7 +77,61 @@ impl FromStr for GpuSet {
     }
 }
 
-/// What takes part in a copy over several paths: `gpu1+gpu2,4MiB`, or `gpu1+gpu2,4MiB,blit`.
+/// Parts of a copy in percent: of the direct path, then of each relay in ascending order. They add up to
+/// 100, and none is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathShares([u8; Self::MAX_PATHS]);
+
+impl PathShares {
+    /// Paths that can have shares: the direct one and seven relays.
+    pub const MAX_PATHS: usize = 8;
+
+    /// The shares of so many paths; none if they are not shares.
+    pub fn new(percent: &[u8]) -> Option<Self> {
+        let sum: u32 = percent.iter().map(|&share| u32::from(share)).sum();
+        if percent.len() < 2
+            || percent.len() > Self::MAX_PATHS
+            || percent.contains(&0)
+            || sum != 100
+        {
+            return None;
+        }
+        let mut shares = [0; Self::MAX_PATHS];
+        shares.iter_mut().zip(percent).for_each(|(share, &percent)| *share = percent);
+        Some(Self(shares))
+    }
+    /// The shares in percent, the direct path's first.
+    pub fn iter(&self) -> impl Iterator<Item = u8> + '_ {
+        self.0.iter().copied().take_while(|&share| share > 0)
+    }
+}
+
+impl fmt::Display for PathShares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, share) in self.iter().enumerate() {
+            write!(f, "{}{share}", if nth == 0 { "" } else { "+" })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for PathShares {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || {
+            let expected = "percent of the direct path and of each relay, such as 40+30+30";
+            ParseError::new("shares", s, expected)
+        };
+        let percent = s.split('+').map(|share| {
+            let is_plain = share.bytes().all(|b| b.is_ascii_digit()) && !share.starts_with('0');
+            share.parse::<u8>().ok().filter(|_| is_plain).ok_or_else(bad)
+        });
+        Self::new(&percent.collect::<Result<Vec<u8>, _>>()?).ok_or_else(bad)
+    }
+}
+
+/// What takes part in a copy over several paths: `gpu1+gpu2,4MiB`, with copy kernels `gpu1+gpu2,4MiB,blit`,
+/// with shares `gpu1+gpu2,4MiB,40+30+30`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MultipathSpec {
     /// Relays that pass bytes on (`relay`), or further destinations (`copy-to-all`). Never empty.
@@ -86,6 +140,9 @@ pub struct MultipathSpec {
     pub chunk: Bytes,
     /// What carries each leg.
     pub agent: CopyAgent,
+    /// The part of each path. Without, each takes the next chunk when it has room, so that parts follow from
+    /// speed; where paths share links that is not the best.
+    pub shares: Option<PathShares>,
 }
 
 impl MultipathSpec {
@@ -101,21 +158,28 @@ impl MultipathSpec {
     /// Parses what stands in the brackets of a mover's text.
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let bad = || {
-            let expected = "GPUS,CHUNK or GPUS,CHUNK,blit, such as gpu1+gpu2,4MiB; \
-                            a chunk has 64KiB to 64MiB";
+            let expected = "GPUS,CHUNK[,blit][,SHARES], such as gpu1+gpu2,4MiB; a chunk has 64KiB to \
+                            64MiB, and there is a share for the direct path and each relay";
             ParseError::new("paths", text, expected)
         };
         let (gpus, rest) = text.split_once(',').ok_or_else(bad)?;
-        let (chunk, agent) = match rest.split_once(',') {
-            Some((chunk, "blit")) => (chunk, CopyAgent::Kernel),
-            Some(_) => return Err(bad()),
-            None => (rest, CopyAgent::Engine),
+        let mut words = rest.split(',').peekable();
+        let chunk = words.next().unwrap_or_default();
+        let agent = match words.next_if_eq(&"blit") {
+            Some(_) => CopyAgent::Kernel,
+            None => CopyAgent::Engine,
         };
+        let shares = words.next().map(str::parse::<PathShares>).transpose()?;
+        let gpus: GpuSet = gpus.parse()?;
+        let has_all = |shares: PathShares| shares.iter().count() == gpus.len() as usize + 1;
+        if words.next().is_some() || !shares.is_none_or(has_all) {
+            return Err(bad());
+        }
         let chunk: Bytes = chunk.parse()?;
         if chunk < Self::MIN_CHUNK || chunk > Self::MAX_CHUNK {
             return Err(bad());
         }
-        Ok(Self { gpus: gpus.parse()?, chunk, agent })
+        Ok(Self { gpus, chunk, agent, shares })
     }
 
     /// Why a copy over relays cannot be that flow on any machine; none if it can.
@@ -138,6 +202,9 @@ impl MultipathSpec {
 
     /// Why the same bytes to several GPUs cannot be that flow on any machine; none if they can.
     pub(crate) fn copy_to_all_misfit(&self, flow: &Flow, at: Unit) -> Option<&'static str> {
+        if self.shares.is_some() {
+            return Some("copy-to-all has no shares: each GPU takes as much as it can");
+        }
         if !self.has_usable_ends(flow) || flow.dst.unit != at {
             return Some(
                 "copy-to-all goes from pinned or registered host memory, or a GPU, to the GPU that it names and to all in brackets",
@@ -176,10 +243,10 @@ impl MultipathSpec {
 impl fmt::Display for MultipathSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.gpus, self.chunk)?;
-        match self.agent {
-            CopyAgent::Engine => Ok(()),
-            CopyAgent::Kernel => f.write_str(",blit"),
+        if self.agent == CopyAgent::Kernel {
+            f.write_str(",blit")?;
         }
+        self.shares.map_or(Ok(()), |shares| write!(f, ",{shares}"))
     }
 }
 
@@ -206,6 +273,8 @@ mod tests {
             "r0.numa0.pinned > r0.gpu0.vram by relay@gpu0[gpu1+gpu2,4MiB] x 1GiB",
             "r0.gpu0.vram > r0.numa0.registered by relay@gpu0[gpu1,2MiB] x 64MiB",
             "r0.gpu0.vram > r0.gpu2.vram by relay@gpu2[gpu1+gpu3,2MiB,blit] x 64MiB",
+            "r0.gpu0.vram > r0.gpu2.vram by relay@gpu2[gpu1+gpu3,2MiB,blit,20+50+30] x 64MiB",
+            "r0.gpu0.vram > r0.gpu2.vram by relay@gpu2[gpu1+gpu3,2MiB,20+50+30] x 64MiB",
             "r0.numa0.pinned > r0.gpu0.vram by copy-to-all@gpu0[gpu1+gpu2,8MiB] x 1GiB",
             "r0.gpu3.vram > r0.gpu0.vram by copy-to-all@gpu0[gpu1,8MiB] x 1GiB",
         ] {
@@ -235,6 +304,12 @@ mod tests {
             "relay@gpu0[gpu1,4MiB,dma]",
             "relay@numa0[gpu1,4MiB]",
             "copy-to-all@gpu0[gpu1,0B]",
+            "relay@gpu0[gpu1,4MiB,100]",
+            "relay@gpu0[gpu1,4MiB,60+50]",
+            "relay@gpu0[gpu1,4MiB,100+0]",
+            "relay@gpu0[gpu1,4MiB,050+50]",
+            "relay@gpu0[gpu1+gpu2,4MiB,50+50]",
+            "relay@gpu0[gpu1,4MiB,50+50,blit]",
         ] {
             assert!(no.parse::<Mover>().is_err(), "{no}");
         }

@@ -18,7 +18,7 @@ use crate::common::machine;
 
 /// Memory is kept in cells of this size, the grain of pieces.
 const CELL: u64 = 64 << 10;
-const BYTES: u64 = 3 << 19;
+const BYTES: u64 = 5 << 18;
 const SRC: u64 = 1 << 40;
 const DST: u64 = 2 << 40;
 /// Stamps of cells: the copied bytes, and those that the user writes afterwards.
@@ -338,6 +338,7 @@ fn explore(src: Unit, dst: Unit, others: u32, most: usize) -> (usize, usize) {
             gpus: relays.collect(),
             chunk: Bytes(256 << 10),
             agent: CopyAgent::Engine,
+            shares: None,
         },
         limit: CopyRequest::time_limit(Ns(1e6)),
     };
@@ -376,10 +377,10 @@ fn every_order_out_of_a_gpu_arrives_or_fails() {
     assert!(orders > 500 && arrived * 2 > orders && arrived < orders, "{arrived} of {orders}");
 }
 
-/// To two GPUs: one that dies or stalls is an end, so the copy fails. The first 20,000 orders.
+/// To two GPUs: one that dies or stalls is an end, so the copy fails. The first 10,000 orders.
 #[test]
 fn every_order_to_all_arrives_or_fails() {
-    let (orders, arrived) = explore(Unit::Numa(0), Unit::Gpu(0), 1, 20_000);
+    let (orders, arrived) = explore(Unit::Numa(0), Unit::Gpu(0), 1, 10_000);
     println!("{arrived} of {orders} orders");
     assert!(arrived > 0 && arrived < orders, "{arrived} of {orders}");
 }

@@ -126,10 +126,12 @@ const fn has_strategy(mover: Mover) -> Mover {
 fn paths() -> impl Strategy<Value = MultipathSpec> {
     let gpus = proptest::collection::vec(0..GpuSet::CAPACITY, 1..8);
     let chunk = MultipathSpec::MIN_CHUNK.0..=MultipathSpec::MAX_CHUNK.0;
-    (gpus, chunk, select(CopyAgent::ALL)).prop_map(|(gpus, chunk, agent)| MultipathSpec {
-        gpus: gpus.into_iter().collect(),
-        chunk: Bytes(chunk),
-        agent,
+    (gpus, chunk, select(CopyAgent::ALL), any::<bool>()).prop_map(|(gpus, chunk, agent, shared)| {
+        let gpus: GpuSet = gpus.into_iter().collect();
+        let mut percent = vec![1; gpus.len() as usize + 1];
+        percent[0] = 100 - gpus.len() as u8;
+        let shares = PathShares::new(&percent).filter(|_| shared);
+        MultipathSpec { gpus, chunk: Bytes(chunk), agent, shares }
     })
 }
 
