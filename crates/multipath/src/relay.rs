@@ -165,7 +165,8 @@ impl<'m> RelayCopy<'m> {
 
     /// Largest piece of the direct path. One with a share takes no more than it may be ahead.
     fn largest_piece(&self) -> u64 {
-        if self.request.paths.shares.is_some() { AHEAD } else { DIRECT_PIECE }
+        let largest = if self.request.paths.shares.is_some() { AHEAD } else { DIRECT_PIECE };
+        staggered(largest, self.taken)
     }
 
     /// Whether a path, a relay by number or the direct one, may take more: it is not ahead of its share.
@@ -214,8 +215,8 @@ impl<'m> RelayCopy<'m> {
                 return issued;
             }
             let Some(slot) = resources.take_slot(path.gpu) else { return issued };
-            let Some(range) = self.queue.take_back(slot.bytes.min(self.request.paths.chunk.0))
-            else {
+            let largest = staggered(slot.bytes.min(self.request.paths.chunk.0), path.taken);
+            let Some(range) = self.queue.take_back(largest) else {
                 resources.return_slot(slot);
                 return issued;
             };
@@ -474,4 +475,10 @@ impl<'m> RelayPath<'m> {
         stream.record(&done)?;
         Ok(done)
     }
+}
+
+/// Largest next piece of a path. The first one is half as large: of two pieces that share a link one then
+/// ends while the other is half way, and the link stays busy until the host has enqueued the next.
+fn staggered(largest: u64, taken: u64) -> u64 {
+    if taken == 0 { largest / 2 } else { largest }
 }

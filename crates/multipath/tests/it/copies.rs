@@ -39,8 +39,8 @@ fn pairs_of_a_mesh_gain() {
     let machine = machine("mi250x", Vec::new());
     for flow in [
         "gpu0.vram > gpu1.vram by relay@gpu1[gpu2+gpu6,8MiB,blit] x 512MiB",
-        "gpu0.vram > gpu2.vram by relay@gpu2[gpu1+gpu3+gpu4+gpu6,8MiB,blit] x 512MiB",
-        "gpu0.vram > gpu5.vram by relay@gpu5[gpu1+gpu2+gpu3+gpu4+gpu6+gpu7,8MiB,blit] x 512MiB",
+        "gpu0.vram > gpu2.vram by relay@gpu2[gpu3+gpu5+gpu6+gpu7,4MiB,blit] x 1GiB",
+        "gpu0.vram > gpu5.vram by relay@gpu5[gpu2+gpu3+gpu4+gpu7,2MiB,blit] x 1GiB",
     ] {
         let direct = plain(&machine, flow);
         let (rate, report) = rate(&machine, flow);
