@@ -18,7 +18,7 @@ use crate::common::machine;
 
 /// Memory is kept in cells of this size, the grain of pieces.
 const CELL: u64 = 64 << 10;
-const BYTES: u64 = 5 << 18;
+const BYTES: u64 = 1 << 20;
 const SRC: u64 = 1 << 40;
 const DST: u64 = 2 << 40;
 /// Stamps of cells: the copied bytes, and those that the user writes afterwards.
