@@ -6,8 +6,10 @@
 use std::fmt::Write;
 
 use divan::{Bencher, black_box};
-use pathline_flow::{MachineDesc, Network, RuntimeEnv, SetPredictor};
-use pathline_schema::Case;
+use pathline_flow::{
+    MachineDesc, Network, PlanCache, PlanRequest, RuntimeEnv, SetPredictor, plan_paths,
+};
+use pathline_schema::{Bytes, Case, MemKind, Place, Unit};
 
 fn main() {
     divan::main();
@@ -130,4 +132,30 @@ fn new_ring(bencher: Bencher, machine: &str) {
 fn durations_ring(bencher: Bencher, machine: &str) {
     let (network, case) = (network(machine), ring());
     bencher.bench_local(|| network.durations(black_box(&case)));
+}
+
+fn load(gpu: u32, bytes: Bytes) -> PlanRequest {
+    let src = Place::new(Unit::Numa(0), MemKind::Pinned);
+    let dst = Place::new(Unit::Gpu(gpu), MemKind::Vram);
+    PlanRequest::between(src, dst, bytes, (0..8).collect())
+}
+
+/// A plan of a copy into a GPU over any of seven relays, from nothing but the network.
+#[divan::bench(args = MACHINES)]
+fn new_plan(bencher: Bencher, machine: &str) {
+    let network = network(machine);
+    bencher.bench_local(|| plan_paths(&network, black_box(&load(0, Bytes::gib(1)))));
+}
+
+/// A look-up among 64 plans.
+#[divan::bench]
+fn cached_plan(bencher: Bencher) {
+    let network = network("hgx-h200");
+    let mut cache = PlanCache::new();
+    for nth in 0..64u32 {
+        let request = load(nth % 8, Bytes::mib(1 << (nth / 8)));
+        cache.get_or_plan(&network, &request).expect("a plan");
+    }
+    let request = load(5, Bytes::mib(20));
+    bencher.bench_local(|| cache.get(black_box(&request)).is_some());
 }

@@ -467,10 +467,19 @@ impl NodeGraph {
         }
     }
 
-    pub(crate) fn solve(&self, built: &[BuiltPath]) -> Vec<Rate> {
+    /// Capacities of all resources, and behind them of the queues, which flows take turns at.
+    pub(crate) fn capacities(&self) -> Vec<f64> {
         let turns = self.queues.iter().map(|_| 1.0);
-        let capacities: Vec<f64> =
-            self.resources.iter().map(|r| r.capacity.0).chain(turns).collect();
+        self.resources.iter().map(|r| r.capacity.0).chain(turns).collect()
+    }
+
+    /// Name of a resource or queue.
+    pub(crate) fn shared_name(&self, resource: u32) -> Option<String> {
+        self.shared(resource).map(|(name, _)| name.to_owned())
+    }
+
+    pub(crate) fn solve(&self, built: &[BuiltPath]) -> Vec<Rate> {
+        let capacities = self.capacities();
         let flows: Vec<RateDemand<'_>> =
             built.iter().map(|b| RateDemand::from(&b.operation)).collect();
         let mut rates = Vec::new();

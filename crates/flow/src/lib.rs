@@ -14,6 +14,7 @@ mod graph;
 mod hard_peak;
 mod measured;
 mod model;
+mod multipath;
 mod network;
 mod nvlink;
 mod operation;
@@ -23,6 +24,7 @@ mod presets;
 pub mod routes;
 mod runtime_env;
 mod sensitivity;
+mod simplex;
 mod slice;
 mod software;
 mod solve;
@@ -41,6 +43,10 @@ pub use duration::{
 pub use elements::{ElementKind, NodeElement};
 pub use fault::{FaultEffect, FaultElement, MachineFault};
 pub use measured::{MeasuredFlows, PathAlone, PathKey, RateInterval, SerialEngine, SharedResource};
+pub use multipath::{
+    HostLimits, MultipathPlan, PlanCache, PlanKey, PlanRequest, PlanTarget, ProbedNode,
+    multipath_bound, plan_from_probe, plan_paths,
+};
 pub use network::{FlowCeiling, FlowPrediction, Network};
 pub use operation::{FlowOperation, FlowResource, KernelTurn, NoPath, PathStage, ResourceUse};
 pub use origin::{GpuNumbering, ModelConstant};

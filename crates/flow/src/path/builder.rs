@@ -63,7 +63,8 @@ pub(crate) fn measured_or(
     if let Some(built) = net.book.build(flow, &net.model.time) {
         return Ok(built);
     }
-    if !net.modelled {
+    // Copies over several paths are made of measured ones.
+    if !net.modelled && flow.by.paths().is_none() {
         return no(format!(
             "not measured: {}; calibrate from a run that has it",
             PathKey::of(flow)

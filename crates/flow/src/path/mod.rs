@@ -13,6 +13,7 @@ mod migrate;
 use pathline_schema::{Flow, Mover};
 
 use crate::graph::NodeGraph;
+use crate::multipath;
 use crate::operation::{BuiltPath, NoPath};
 use builder::{measured_or, no};
 
@@ -29,8 +30,8 @@ pub(crate) fn build(net: &NodeGraph, flow: &Flow) -> Result<BuiltPath, NoPath> {
         Mover::Migrate { at, how } => migrate::build(net, flow, at, how),
         Mover::Staged { via, .. } => calls::staged(net, flow, via),
         Mover::Batch { at, .. } => calls::batch(net, flow, at),
-        Mover::Relay { .. } | Mover::CopyToAll { .. } => {
-            no("copies over several paths are several flows at once")
+        Mover::Relay { paths, .. } | Mover::CopyToAll { paths, .. } => {
+            multipath::build(net, flow, &paths)
         }
         Mover::Call { call, .. } => calls::call(net, flow, call),
         Mover::Wire { .. } => {

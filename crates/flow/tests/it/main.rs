@@ -6,6 +6,7 @@ mod cpu_gpu;
 mod duration;
 mod faults;
 mod measured;
+mod multipath;
 mod peaks;
 mod published;
 mod robust;

@@ -1,0 +1,176 @@
+//! The paths of a copy over several paths, leg by leg, and the copy as one operation of a flow.
+
+use pathline_schema::{Bytes, CopyAgent, Flow, Mover, MultipathSpec, Ns, Place, Rate, Unit};
+
+use super::rates::{self, PathRates};
+use super::{end_gpu, staging};
+use crate::graph::NodeGraph;
+use crate::operation::{BuiltPath, FlowOperation, NoPath, PathStage, ResourceUse};
+use crate::path;
+
+/// Payload for which legs are built: rates of pieces are those of a buffer that no CPU cache holds, however
+/// small a piece is.
+const LEG_BYTES: Bytes = Bytes::gib(1);
+
+/// One copy of a path: from an end or a staging slot to the next.
+#[derive(Debug, Clone)]
+pub(crate) struct LegCost {
+    /// Shared resources, without the queue of its engine.
+    pub uses: Vec<ResourceUse>,
+    /// The engine that serves one copy at a time, as a resource of capacity 1 behind those with rates.
+    pub queue: Option<u32>,
+    /// GB/s alone.
+    pub cap: f64,
+    /// What the cap comes from.
+    pub limit: String,
+    /// Time before the first byte of each piece, ns.
+    pub start: f64,
+}
+
+/// A path of a copy: legs that work on different pieces at the same time.
+#[derive(Debug, Clone)]
+pub(crate) struct CandidatePath {
+    /// The relay, or the member of a copy to all that takes the piece from the source; none of the direct path.
+    pub via: Option<u32>,
+    /// Legs in the order in which a piece passes them.
+    pub legs: Vec<LegCost>,
+    /// Legs that a piece passes one after the other; those behind run at once.
+    pub hops: usize,
+}
+
+/// Builds the paths between two places.
+pub(crate) struct PathFinder<'n> {
+    graph: &'n NodeGraph,
+    src: Place,
+    dst: Place,
+}
+
+impl<'n> PathFinder<'n> {
+    pub(crate) fn new(graph: &'n NodeGraph, src: Place, dst: Place) -> Self {
+        Self { graph, src, dst }
+    }
+
+    /// Straight from the source to the destination.
+    pub(crate) fn direct(&self, agent: CopyAgent) -> Result<CandidatePath, NoPath> {
+        let at = end_gpu(self.src, self.dst);
+        let at = at.ok_or_else(|| NoPath("neither end is a GPU".into()))?;
+        let leg = self.leg((self.src, self.dst), at, agent)?;
+        Ok(CandidatePath { via: None, legs: vec![leg], hops: 1 })
+    }
+
+    /// Into staging memory of a relay, and on from there.
+    pub(crate) fn over(&self, relay: u32, agent: CopyAgent) -> Result<CandidatePath, NoPath> {
+        let slot = staging(relay, self.dst);
+        let drain_at = if self.dst.unit.gpu().is_some() { self.dst.unit } else { slot.unit };
+        let fill = self.leg((self.src, slot), slot.unit, agent)?;
+        let drain = self.leg((slot, self.dst), drain_at, agent)?;
+        Ok(CandidatePath { via: Some(relay), legs: vec![fill, drain], hops: 2 })
+    }
+
+    /// Into one of several destinations, from which all others pull.
+    pub(crate) fn through_member(
+        &self,
+        owner: u32,
+        members: &[u32],
+        agent: CopyAgent,
+    ) -> Result<CandidatePath, NoPath> {
+        let buffer = |gpu: u32| Place { unit: Unit::Gpu(gpu), ..self.dst };
+        let to = buffer(owner);
+        let mut legs = vec![self.leg((self.src, to), to.unit, agent)?];
+        for &puller in members.iter().filter(|&&member| member != owner) {
+            legs.push(self.leg((to, buffer(puller)), Unit::Gpu(puller), agent)?);
+        }
+        Ok(CandidatePath { via: Some(owner), legs, hops: 2 })
+    }
+
+    fn leg(&self, ends: (Place, Place), at: Unit, agent: CopyAgent) -> Result<LegCost, NoPath> {
+        let (src, dst) = ends;
+        let build = |at: Unit| {
+            let by = match agent {
+                CopyAgent::Engine => Mover::Dma { at },
+                CopyAgent::Kernel => Mover::Blit { at },
+            };
+            path::build(self.graph, &Flow { src, dst, by, bytes: LEG_BYTES })
+        };
+        // A twin may know the copy from its other end only.
+        let other = [src.unit, dst.unit].into_iter().find(|&u| u != at && u.gpu().is_some());
+        let built = build(at).or_else(|why| match other.filter(|_| !self.graph.modelled) {
+            Some(other) => build(other),
+            None => Err(why),
+        });
+        let BuiltPath { operation, limit } = built?;
+        let rates = self.graph.resources.len();
+        let queue = operation.queue.and_then(|queue| u32::try_from(rates + queue as usize).ok());
+        let FlowOperation { uses, cap, alpha, .. } = operation;
+        Ok(LegCost { uses, queue, cap: cap.0, limit, start: alpha.0 })
+    }
+}
+
+/// The paths of a flow by `relay` or `copy-to-all`.
+pub(crate) fn candidates(
+    graph: &NodeGraph,
+    flow: &Flow,
+    paths: &MultipathSpec,
+) -> Result<Vec<CandidatePath>, NoPath> {
+    let finder = PathFinder::new(graph, flow.src, flow.dst);
+    if let Mover::CopyToAll { at, .. } = flow.by {
+        let at = at.gpu().ok_or_else(|| NoPath(format!("{at} is no GPU")))?;
+        let members: Vec<u32> = paths.gpus.with(at).iter().collect();
+        let owned = |&owner: &u32| finder.through_member(owner, &members, paths.agent);
+        return members.iter().map(owned).collect();
+    }
+    let mut found = vec![finder.direct(paths.agent)?];
+    for relay in paths.gpus.iter() {
+        found.push(finder.over(relay, paths.agent)?);
+    }
+    Ok(found)
+}
+
+/// A copy over several paths as one operation: each resource is taken in proportion to the bytes that pass it.
+pub(crate) fn build(
+    graph: &NodeGraph,
+    flow: &Flow,
+    paths: &MultipathSpec,
+) -> Result<BuiltPath, NoPath> {
+    let found = candidates(graph, flow, paths)?;
+    let found: Vec<&CandidatePath> = found.iter().collect();
+    let capacities = graph.capacities();
+    let shared = rates::share(&capacities, &found, paths.chunk, flow.bytes);
+    if shared.total <= 0.0 || !shared.total.is_finite() {
+        return Err(NoPath("nothing is known to limit these paths".into()));
+    }
+    let limit = shared.narrowest(&capacities, &found, |resource| graph.shared_name(resource));
+    let uses = shared.uses(&found).into_iter();
+    // Queues have no rate that other flows could share; their part is in the cap.
+    let uses = uses.filter(|u| (u.resource as usize) < graph.resources.len()).collect();
+    let stage = stage(&capacities, &found, &shared, &limit);
+    let operation = FlowOperation {
+        uses,
+        cap: Rate(shared.total),
+        share: 1.0,
+        queue: None,
+        turn: None,
+        alpha: Ns(shared.time - flow.bytes.as_f64() / shared.total),
+        call: Ns::us(graph.model.time.copy_call_us),
+        blocking: false,
+        spread: 0.0,
+        step: Ns::ZERO,
+        route: vec![flow.src.unit.into(), flow.dst.unit.into()],
+        engine: flow.by.facts().engine.into(),
+        stages: vec![stage],
+    };
+    Ok(BuiltPath { operation, limit })
+}
+
+/// All paths as one stage. Its peak is the bound of the same paths if every byte that passes were payload.
+fn stage(
+    capacities: &[f64],
+    found: &[&CandidatePath],
+    shared: &PathRates,
+    limit: &str,
+) -> PathStage {
+    let cap = Rate(shared.total);
+    let peak = rates::peak(capacities, found).map_or(cap, |peak| Rate(peak.max(shared.total)));
+    let why = format!("packets, starts and {limit}");
+    PathStage { name: format!("{} paths, {limit}", found.len()), peak, cap, why, hard: None }
+}
