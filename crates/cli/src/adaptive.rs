@@ -48,20 +48,8 @@ impl CaseChooser for AdaptiveChooser {
             cases.extend(first.into_iter().map(|chosen| (number(chosen.index), chosen.reason)));
             return CaseBatch { cases, because: String::new(), is_last: offered.is_empty() };
         }
-        let journal = Journal {
-            begin: so_far.begin.clone(),
-            topology: so_far.topology.clone(),
-            outcomes: so_far.outcomes.to_vec(),
-            resumed: Vec::new(),
-            partial: Vec::new(),
-            notes: Vec::new(),
-            end: None,
-            torn: false,
-            broken: Vec::new(),
-            whole_bytes: 0,
-            rejected: Vec::new(),
-            repeats: Vec::new(),
-        };
+        let (begin, topology) = (so_far.begin.clone(), so_far.topology.clone());
+        let journal = Journal::of_outcomes(begin, topology, so_far.outcomes.to_vec());
         match choose_cases(
             &NamedRun { name: "this run".to_owned(), journal },
             &offered,

@@ -7,23 +7,11 @@ use pathline_schema::ConstantOrigin;
 use serde::Deserialize;
 use toml::{Spanned, Table, Value};
 
-/// The sections whose numbers are physics. Peaks of links and memories are in other sections.
-const SECTIONS: [&str; 14] = [
-    "gpu_memory",
-    "fabric",
-    "copy_engine",
-    "kernel",
-    "host_link",
-    "pageable",
-    "migration",
-    "cpu",
-    "time",
-    "calls",
-    "store",
-    "io",
-    "software",
-    "stack",
-];
+use crate::stack::STACK_SECTIONS;
+
+/// The sections whose numbers are physics besides [`STACK_SECTIONS`]. Peaks of links and memories are in
+/// other sections.
+const OTHER_SECTIONS: [&str; 5] = ["calls", "store", "io", "software", "stack"];
 const PEAKS: [(&str, &str); 4] =
     [("links", "width"), ("links", "each_gbs"), ("numa", "memory_gbs"), ("gpus", "memory_gbs")];
 
@@ -119,7 +107,7 @@ fn is_under(key: &str, section: &str) -> bool {
     key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// All numbers of the physics, by key, sections in the order of [`SECTIONS`].
+/// All numbers of the physics, by key, [`STACK_SECTIONS`] first.
 fn found(table: &Table) -> Vec<ModelConstant> {
     let mut all: Vec<ModelConstant> = Vec::new();
     for (section, name) in PEAKS {
@@ -137,7 +125,7 @@ fn found(table: &Table) -> Vec<ModelConstant> {
             all.push(ModelConstant { key: format!("{section}.{name}"), values, origin: None });
         }
     }
-    for section in SECTIONS {
+    for section in STACK_SECTIONS.into_iter().chain(OTHER_SECTIONS) {
         let Some(value) = table.get(section) else { continue };
         let first = all.len();
         collect(value, section, &mut |key, value| {

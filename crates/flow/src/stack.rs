@@ -12,7 +12,7 @@ use crate::model::{
 };
 
 /// The sections whose constants a stack may change.
-const SECTIONS: [&str; 9] = [
+pub(crate) const STACK_SECTIONS: [&str; 9] = [
     "gpu_memory",
     "fabric",
     "copy_engine",
@@ -128,7 +128,7 @@ fn profile(
     }
     let Some(stack) = stack.as_table() else { return Err(error("expected a table")) };
     let (sections, about): (Table, Table) =
-        stack.clone().into_iter().partition(|(key, _)| SECTIONS.contains(&key.as_str()));
+        stack.clone().into_iter().partition(|(key, _)| STACK_SECTIONS.contains(&key.as_str()));
     let about: RawAbout = about.try_into().map_err(|e: toml::de::Error| error(e.message()))?;
     let mut merged = file.clone();
     for (section, changes) in sections {

@@ -243,11 +243,16 @@ impl Journal {
         let JournalRecord::Begin(begin) = message else { return Err(JournalError::NoBegin) };
         check_version(&begin)?;
         parts.begin(begin.repeat, &begin.started);
-        Ok(Self {
-            begin: *begin,
+        Ok(Self::of_outcomes(*begin, Topology::default(), Vec::new()))
+    }
+
+    /// The records of a run that has not ended and has no file: whole, without warnings.
+    pub fn of_outcomes(begin: RunBegin, topology: Topology, outcomes: Vec<CaseOutcome>) -> Self {
+        Self {
+            begin,
             resumed: Vec::new(),
-            topology: Topology::default(),
-            outcomes: Vec::new(),
+            topology,
+            outcomes,
             partial: Vec::new(),
             notes: Vec::new(),
             end: None,
@@ -256,7 +261,7 @@ impl Journal {
             whole_bytes: 0,
             rejected: Vec::new(),
             repeats: Vec::new(),
-        })
+        }
     }
 
     fn add(

@@ -36,25 +36,13 @@ pub(crate) fn begin(world: WorldKind) -> RunBegin {
 }
 
 pub(crate) fn journal(world: WorldKind, topology: Topology, outcomes: Vec<CaseOutcome>) -> Journal {
-    Journal {
-        begin: begin(world),
-        resumed: Vec::new(),
-        topology,
-        outcomes,
-        partial: Vec::new(),
-        notes: Vec::new(),
-        end: Some(RunEnd {
-            ended: "2026-01-02T03:05:05Z".into(),
-            elapsed: Ns::secs(60.0),
-            complete: true,
-            why: None,
-        }),
-        torn: false,
-        broken: Vec::new(),
-        whole_bytes: 0,
-        rejected: Vec::new(),
-        repeats: Vec::new(),
-    }
+    let end = Some(RunEnd {
+        ended: "2026-01-02T03:05:05Z".into(),
+        elapsed: Ns::secs(60.0),
+        complete: true,
+        why: None,
+    });
+    Journal { end, ..Journal::of_outcomes(begin(world), topology, outcomes) }
 }
 
 /// Nine samples about `centre`, 0.2 % apart: the median is `centre`.

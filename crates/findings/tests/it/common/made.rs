@@ -57,31 +57,20 @@ pub(crate) fn at_time(suite: &str, case: &str, us: f64) -> CaseOutcome {
 
 /// A finished run of a real machine.
 pub(crate) fn journal(topology: Topology, outcomes: Vec<CaseOutcome>) -> Journal {
-    Journal {
-        begin: RunBegin {
-            version: "0.1.0".into(),
-            host: "testhost".into(),
-            started: "2026-01-02T03:04:05Z".into(),
-            command: vec!["pathline".into(), "run".into()],
-            ..RunBegin::new(WorldKind::Real)
-        },
-        resumed: Vec::new(),
-        topology,
-        outcomes,
-        partial: Vec::new(),
-        notes: Vec::new(),
-        end: Some(RunEnd {
-            ended: "2026-01-02T03:05:05Z".into(),
-            elapsed: Ns::secs(60.0),
-            complete: true,
-            why: None,
-        }),
-        torn: false,
-        broken: Vec::new(),
-        whole_bytes: 0,
-        rejected: Vec::new(),
-        repeats: Vec::new(),
-    }
+    let begin = RunBegin {
+        version: "0.1.0".into(),
+        host: "testhost".into(),
+        started: "2026-01-02T03:04:05Z".into(),
+        command: vec!["pathline".into(), "run".into()],
+        ..RunBegin::new(WorldKind::Real)
+    };
+    let end = Some(RunEnd {
+        ended: "2026-01-02T03:05:05Z".into(),
+        elapsed: Ns::secs(60.0),
+        complete: true,
+        why: None,
+    });
+    Journal { end, ..Journal::of_outcomes(begin, topology, outcomes) }
 }
 
 /// A host of one domain with 2 CPUs behind 32 MiB of cache, without GPUs.
