@@ -14,7 +14,7 @@ use crate::data::{CalibrationData, PathEnds, median};
 use crate::model::{FittedModel, FittedResource, PartRunner, SetRunner, SetTimeline, last_end};
 use crate::queues::{self, FittedQueue};
 use pathline_schema::LinkEnd;
-use trials::{FreeLoss, minimum};
+use trials::{CapacitySweep, minimum};
 pub use uncertainty::AtLeast;
 
 /// An accepted group; its capacity and its paths' shares are in the resource of the model with the
@@ -472,10 +472,10 @@ impl<'a> GroupFitter<'a> {
         steps: usize,
     ) -> (f64, f64) {
         let least = self.least(at);
-        let mut free = vec![FreeLoss::default(); sets.len()];
+        let mut sweep = CapacitySweep::new(at, sets);
         let (best, sum) = minimum(around.max(least), within, steps, &mut |capacity, enough| {
             self.model.shared[at].capacity = capacity.max(least);
-            self.try_capacity(at, sets, &mut free, enough)
+            self.try_capacity(&mut sweep, enough)
         });
         (best.max(least), sum)
     }

@@ -4,7 +4,7 @@ mod parts;
 
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, RateDemand, ResourceUse};
 
-pub(crate) use parts::{PartRunner, SLACK};
+pub(crate) use parts::{PartRunner, PreparedSet, SLACK};
 
 /// One flow of a set.
 #[derive(Debug, Clone, Copy, PartialEq)]

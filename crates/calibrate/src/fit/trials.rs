@@ -4,26 +4,49 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{GroupFitter, deviation, loss};
-use crate::model::{PartRunner, SLACK, SetRunner, last_end};
+use crate::model::{PartRunner, PreparedSet, SLACK, SetRunner, last_end};
 
-/// The loss of a set that does not fill a resource.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FreeLoss {
-    /// The highest load that it makes, GB/s.
-    load: f64,
-    loss: f64,
+/// A set on a resource of which the capacity is tried.
+#[derive(Debug)]
+struct SweptSet {
+    set: usize,
+    /// The highest load that it makes on the resource where it does not fill it, GB/s; infinite if unknown.
+    free_load: f64,
+    /// Its loss then.
+    free_loss: f64,
+    /// Its loss in the last trial.
+    last_loss: f64,
+    /// Made when the set first fills the resource.
+    prepared: Option<PreparedSet>,
 }
 
-impl Default for FreeLoss {
-    /// Of an unknown load.
-    fn default() -> Self {
-        Self { load: f64::INFINITY, loss: 0.0 }
+impl SweptSet {
+    /// Whether the capacity leaves it free, as in a trial before.
+    fn is_free(&self, capacity: f64) -> bool {
+        self.free_load.is_finite() && self.free_load * SLACK < capacity
     }
 }
 
-impl FreeLoss {
-    fn holds(&self, capacity: f64) -> bool {
-        self.load.is_finite() && self.load * SLACK < capacity
+/// Sets on a resource of which only the capacity changes.
+#[derive(Debug)]
+pub(super) struct CapacitySweep {
+    /// Number of the resource.
+    at: usize,
+    sets: Vec<SweptSet>,
+    /// Places in `sets`, highest loss of the last trial first: a sum exceeds a bound sooner.
+    order: Vec<usize>,
+}
+
+impl CapacitySweep {
+    pub(super) fn new(at: usize, sets: &[usize]) -> Self {
+        let swept = |&set: &usize| SweptSet {
+            set,
+            free_load: f64::INFINITY,
+            free_loss: 0.0,
+            last_loss: 0.0,
+            prepared: None,
+        };
+        Self { at, sets: sets.iter().map(swept).collect(), order: (0..sets.len()).collect() }
     }
 }
 
@@ -58,30 +81,51 @@ impl<'a> GroupFitter<'a> {
     /// The same for a resource of which only the capacity changes between calls: sets that did not fill it
     /// are known for every capacity above the load that they made. They come first, so that the sum exceeds
     /// `enough` after fewer of the others.
-    pub(super) fn try_capacity(
-        &mut self,
-        at: usize,
-        sets: &[usize],
-        free: &mut [FreeLoss],
-        enough: f64,
-    ) -> f64 {
-        let capacity = self.model.shared[at].capacity;
-        let known = free.iter().filter(|free| free.holds(capacity));
-        let mut sum: f64 = known.map(|free| free.loss).sum();
+    pub(super) fn try_capacity(&mut self, sweep: &mut CapacitySweep, enough: f64) -> f64 {
+        let CapacitySweep { at, sets, order } = sweep;
+        let capacity = self.model.shared[*at].capacity;
+        let free = |swept: &&SweptSet| swept.is_free(capacity);
+        let known: f64 = sets.iter().filter(free).map(|swept| swept.free_loss).sum();
+        order.sort_by(|&a, &b| sets[b].last_loss.total_cmp(&sets[a].last_loss));
         self.trial.load(&self.model);
-        for (&s, free) in sets.iter().zip(free).filter(|(_, free)| !free.holds(capacity)) {
-            if sum > enough {
-                break;
+        let mut so_far = known;
+        for &place in order.iter() {
+            let swept = &mut sets[place];
+            if swept.is_free(capacity) {
+                swept.last_loss = 0.0;
+                continue;
             }
-            self.try_set(s);
-            let loss = loss(deviation(self.data, s, &self.trial_ends), self.spread);
-            sum += loss;
-            let now = FreeLoss { load: self.trial.load_on(at), loss };
-            if now.holds(capacity) {
-                *free = now;
+            if so_far > enough {
+                return so_far;
+            }
+            let load = self.try_swept(*at, swept);
+            swept.last_loss = loss(deviation(self.data, swept.set, &self.trial_ends), self.spread);
+            so_far += swept.last_loss;
+            if load * SLACK < capacity {
+                (swept.free_load, swept.free_loss) = (load, swept.last_loss);
             }
         }
-        sum
+        // Added in the order of the sets: equal trials stay equal, whatever was tried before.
+        sets.iter().fold(known, |sum, swept| sum + swept.last_loss)
+    }
+
+    /// Ends of a set, in `trial_ends`, on the loaded model, and the highest load that it makes on a resource.
+    fn try_swept(&mut self, at: usize, swept: &mut SweptSet) -> f64 {
+        let (data, model) = (self.data, &self.model);
+        let (capacity, flows) = (model.shared[at].capacity, &data.sets[swept.set].flows);
+        let Self { trial, trial_ends, .. } = self;
+        if swept.prepared.is_none() {
+            swept.prepared = trial.prepare(model, swept.set, flows, at);
+        }
+        match &mut swept.prepared {
+            Some(prepared) if prepared.can_fill(capacity) => {
+                trial.ends_at(model, flows, prepared, capacity, trial_ends)
+            }
+            _ => {
+                trial.ends(model, swept.set, flows, trial_ends);
+                trial.load_on(at)
+            }
+        }
     }
 
     /// Runs one trial for each item, with a thread per CPU, each with a copy of this state; results

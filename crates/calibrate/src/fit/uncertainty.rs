@@ -1,8 +1,8 @@
 //! Intervals of the fitted capacities, and groups that explain as much.
 
 use super::{
-    FittedNode, FittedResource, FreeLoss, GroupCandidate, GroupFitter, GroupProspect, SAME_SCORE,
-    passed,
+    CapacitySweep, FittedNode, FittedResource, GroupCandidate, GroupFitter, GroupProspect,
+    SAME_SCORE, passed,
 };
 use crate::candidates;
 use crate::data::CalibrationData;
@@ -42,12 +42,12 @@ impl GroupFitter<'_> {
         let best = self.model.shared[g].capacity;
         let sets = self.sets_of(&self.model.shared[g], best * 0.7);
         let known = self.known_sum(&sets);
-        let mut free = vec![FreeLoss::default(); sets.len()];
+        let mut sweep = CapacitySweep::new(g, &sets);
         let mut end = |sign: f64| {
             let mut step = 0.0005;
             while step < 0.5 {
                 self.model.shared[g].capacity = best * f64::exp(sign * step);
-                let sum = self.try_capacity(g, &sets, &mut free, known + WORSE);
+                let sum = self.try_capacity(&mut sweep, known + WORSE);
                 if sum - known > WORSE {
                     break;
                 }

@@ -88,6 +88,32 @@ struct SetMemory {
     queues: Vec<Vec<usize>>,
 }
 
+/// A set of which only the capacity of one resource changes: the part that uses it, and the ends of all
+/// other flows.
+#[derive(Debug)]
+pub(crate) struct PreparedSet {
+    /// The load that the flows of the set could make on the resource together, GB/s.
+    bound: f64,
+    /// Flows of the part.
+    mine: Vec<usize>,
+    /// Place of the resource among those of the part.
+    at: usize,
+    capacities: Vec<f64>,
+    uses: Vec<ResourceUse>,
+    first_use: Vec<usize>,
+    queues: Vec<Vec<usize>>,
+    /// In the order of the set; those of the part are of no meaning.
+    ends: Vec<f64>,
+}
+
+impl PreparedSet {
+    /// Whether the flows of the set can fill the resource. Only then are the parts those that were
+    /// prepared.
+    pub(crate) fn can_fill(&self, capacity: f64) -> bool {
+        self.bound > capacity * (1.0 + SAME)
+    }
+}
+
 /// Ends of the flows of numbered sets; remembers results of each. Rates, starts and queues of the model,
 /// and the sets, must be the same in every call: weights and shared resources may change.
 #[derive(Debug, Default)]
@@ -186,6 +212,81 @@ impl PartRunner {
         self.memory[nth] = Some(memory);
     }
 
+    /// Prepares set `nth` on the loaded model for calls of [`ends_at`](Self::ends_at), which change the
+    /// capacity of resource `at` only. `None` if no flow of the set uses it.
+    pub(crate) fn prepare(
+        &mut self,
+        model: &FittedModel,
+        nth: usize,
+        set: &[ModelFlow],
+        at: usize,
+    ) -> Option<PreparedSet> {
+        let mut memory = self.take_memory(model, nth, set);
+        self.gather(model, set);
+        let users = |flow: &ModelFlow| self.of_path[flow.path].iter().any(|&(k, _)| k == at);
+        let prepared = set.iter().position(users).map(|user| {
+            let place = self.place[at];
+            // Any load fills it, so that it joins its flows.
+            self.resources[place].capacity = 0.0;
+            self.divide(set, &memory.queues);
+            let mut ends = vec![f64::INFINITY; set.len()];
+            let mine = self.first[user];
+            for part in 0..set.len() {
+                if self.first[part] == part && part != mine {
+                    self.part(model, &mut memory, set, part, &mut ends);
+                }
+            }
+            self.collect(set, mine, &memory.queues);
+            let flows = self.first.iter().enumerate().filter(|(_, first)| **first == mine);
+            PreparedSet {
+                bound: self.resources[place].load,
+                mine: flows.map(|(i, _)| i).collect(),
+                at: self.of_part.iter().position(|of| of.number == at).unwrap_or(usize::MAX),
+                capacities: self.of_part.iter().map(|of| of.capacity).collect(),
+                uses: self.uses.clone(),
+                first_use: self.first_use.clone(),
+                queues: self.queues.clone(),
+                ends,
+            }
+        });
+        self.memory[nth] = Some(memory);
+        prepared
+    }
+
+    /// The end of each flow of a prepared set, as of [`ends`](Self::ends), with the resource at `capacity`,
+    /// which the set [can fill](PreparedSet::can_fill). Gives the highest load on it, GB/s.
+    pub(crate) fn ends_at(
+        &mut self,
+        model: &FittedModel,
+        set: &[ModelFlow],
+        prepared: &mut PreparedSet,
+        capacity: f64,
+        ends: &mut Vec<f64>,
+    ) -> f64 {
+        let PreparedSet { mine, at, capacities, uses, first_use, queues, ends: others, .. } =
+            prepared;
+        if let Some(place) = capacities.get_mut(*at) {
+            *place = capacity;
+        }
+        let of_flow = first_use.windows(2).map(|range| &uses[range[0]..range[1]]);
+        let demands: Vec<FlowDemand<'_>> =
+            mine.iter().zip(of_flow).map(|(&i, uses)| demand(model, &set[i], uses)).collect();
+        let resource = *at as u32;
+        let mut highest: f64 = 0.0;
+        let part_set = FlowSet { capacities, flows: &demands, queues };
+        self.run.observe(&part_set, &mut self.found, |stretch| {
+            let used = stretch.moving().flat_map(|(i, rate)| {
+                let uses = demands[i].rate.uses.iter().filter(|u| u.resource == resource);
+                uses.map(move |u| rate * u.weight)
+            });
+            highest = highest.max(used.sum());
+        });
+        ends.clear();
+        ends.extend_from_slice(others);
+        mine.iter().zip(&self.found).for_each(|(&i, end)| ends[i] = *end);
+        highest
+    }
+
     fn take_memory(&mut self, model: &FittedModel, nth: usize, set: &[ModelFlow]) -> SetMemory {
         if self.memory.len() <= nth {
             self.memory.resize_with(nth + 1, || None);
@@ -210,7 +311,7 @@ impl PartRunner {
         self.first.iter().enumerate().any(|(i, &first)| of(i) != of(first))
     }
 
-    /// The highest load that the set of the last call made on a resource, or a bound of it; 0 if none of its
+    /// The highest load that the set of the last call of [`ends`](Self::ends) made on a resource, or a bound of it; 0 if none of its
     /// flows uses it. GB/s.
     pub(crate) fn load_on(&self, resource: usize) -> f64 {
         let place = self.place.get(resource).and_then(|&place| self.resources.get(place));
@@ -423,6 +524,14 @@ mod tests {
         }
     }
 
+    #[track_caller]
+    fn same_ends(found: &[f64], expected: &[f64], at: (usize, usize)) {
+        for (part, whole) in found.iter().zip(expected) {
+            let same = part == whole || (part / whole - 1.0).abs() < 1e-9;
+            assert!(same, "node and step {at:?}: {found:?} is not {expected:?}");
+        }
+    }
+
     /// 2000 nodes with up to 4 resources, 2 queues and 8 flows, and for each a sweep over a capacity and
     /// a weight, as a fit makes it. The ends are those of the whole set, but for the rounding at events of
     /// other parts.
@@ -466,9 +575,17 @@ mod tests {
                 parts.load(&model);
                 parts.ends(&model, 3, &set, &mut ends);
                 SetRunner::default().run(&model, &set, &mut timeline);
-                for (part, whole) in ends.iter().zip(&timeline.ends) {
-                    let same = part == whole || (part / whole - 1.0).abs() < 1e-9;
-                    assert!(same, "node {node}, {step}: {ends:?} is not {:?}", timeline.ends);
+                same_ends(&ends, &timeline.ends, (node, step));
+                // The same with the capacity of one resource changed after the preparation.
+                let Some(at) = model.shared.len().checked_sub(1) else { continue };
+                let Some(mut prepared) = parts.prepare(&model, 3, &set, at) else { continue };
+                for capacity in [20.0, 45.0, 90.0] {
+                    model.shared[at].capacity = capacity;
+                    if prepared.can_fill(capacity) {
+                        parts.ends_at(&model, &set, &mut prepared, capacity, &mut ends);
+                        SetRunner::default().run(&model, &set, &mut timeline);
+                        same_ends(&ends, &timeline.ends, (node, step));
+                    }
                 }
             }
         }
