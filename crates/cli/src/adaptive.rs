@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 
 use pathline_bench::{CaseBatch, CaseChooser, PlanScope, RandomDraw, RunPlan, RunSoFar};
 use pathline_calibrate::{NamedRun, choose_cases, first_cases};
-use pathline_schema::{Case, Journal, SuiteId};
+use pathline_schema::{Case, Journal, Ns, SuiteId};
 
 /// Random sets that the twin shall predict: other ones than suite concurrent has by default, so that those
 /// remain unseen.
 const TARGETS: RandomDraw = RandomDraw { seed: 0x7461_7267, sets: 120 };
+
+/// Time for one case unless the user states one: a twin learns more from more cases than from longer ones.
+pub(crate) const CASE_BUDGET: Ns = Ns(20e6);
 
 /// Chooses cases of suite contention by expected information; other cases of the plan are measured first.
 pub(crate) struct AdaptiveChooser {

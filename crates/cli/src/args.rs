@@ -542,7 +542,7 @@ pub(crate) struct SamplingArgs {
     pub(crate) precision: f64,
     /// Time for one case, in milliseconds; by default 250.
     ///
-    /// Cases of contention and concurrent have 60 by default.
+    /// Cases of contention and concurrent have 60 by default, with `--adaptive` 20.
     #[arg(long, value_name = "MS", value_parser = positive, help_heading = TIME)]
     pub(crate) case_budget: Option<f64>,
     /// Standard deviation of a simulated machine's times, in percent; by default 0.2.

@@ -22,7 +22,7 @@ use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind};
 
 use super::report::{RenderedRun, SummaryForm};
 use super::{ExitKind, colour, plan, report, resume};
-use crate::adaptive::AdaptiveChooser;
+use crate::adaptive::{self, AdaptiveChooser};
 use crate::args::{Requirement, RunArgs};
 use crate::progress::{RunProgress, StopRequest};
 use crate::say::{self, HOOKS, errln, outln};
@@ -291,8 +291,9 @@ fn measure(start: &RunStart, crew: &mut dyn Executor) -> Result<RunResult> {
     let RunKernels { tuned, found } = kernels_for(start, crew)?;
     start.tuned.replace(Some(tuned.clone()));
     let mut plan = plan_for(&scope(start, crew.about(), &tuned), args, name)?;
-    if let Some(budget) = args.sampling.case_budget {
-        plan = plan.with_probe_budget(Ns::ms(budget));
+    let stated = args.sampling.case_budget.map(Ns::ms);
+    if let Some(budget) = stated.or(args.select.adaptive.then_some(adaptive::CASE_BUDGET)) {
+        plan = plan.with_probe_budget(budget);
     }
     let model = request.machine.model();
     if model.is_some() {

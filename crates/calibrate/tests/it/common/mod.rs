@@ -43,18 +43,18 @@ pub(crate) fn measure_suite(
 /// Makes the chooser of a plan.
 type MakeChooser<'a> = &'a dyn Fn(&RunPlan, &PlanScope<'_>) -> Box<dyn CaseChooser>;
 
-/// Measures the cases of a suite that a chooser chooses.
+/// Measures the cases of a suite that a chooser chooses, each within a time budget.
 pub(crate) fn measure_chosen(
     desc: &MachineDesc,
     suite: &str,
+    budget: Ns,
     noise: f64,
     seed: u64,
     chooser: MakeChooser<'_>,
 ) -> NamedRun {
     run(desc, noise, seed, Some(chooser), &|scope| {
         let plan = RunPlan::new(scope, &[suite.to_owned()], &[]).unwrap();
-        // Half of what these cases have by default.
-        plan.with_probe_budget(Ns::ms(30.0))
+        plan.with_probe_budget(budget)
     })
 }
 
