@@ -1,7 +1,9 @@
-//! Files about jobs: scripts of placements, matrices of communication, answers of `pathline advise`.
+//! Files about jobs: scripts of placements, matrices of communication, answers of `pathline advise`, rows of
+//! the tuner.
 
 use pathline_advise::{AdviceFile, AdviceLimits, answers_text};
 use pathline_schema::Bytes;
+use pathline_tuner::{TunerRows, tuner_rows_text};
 
 use crate::targets::utf8;
 
@@ -113,4 +115,40 @@ pub(crate) fn advice(input: &[u8]) -> String {
     let script = file.env_text();
     file.questions_again();
     format!("read: {} {}", lines.lines().count().min(9), script.contains("contradicted"))
+}
+
+/// Words of rows of the tuner.
+pub(crate) const TUNER_ROWS: &[&str] = &[
+    ",",
+    "\n",
+    "# ",
+    "broadcast",
+    "reducescatter",
+    "allreduce,0,1,ring,ll,0,1,8\n",
+    "nvls_tree",
+    "collnet_direct",
+    "pat",
+    "ll128",
+    "simple",
+    "18446744073709551615",
+    "127",
+    "-1",
+];
+
+pub(crate) fn tuner_row_files() -> Vec<Vec<u8>> {
+    let rows = "# collective,least,most,algorithm,protocol,channels,nodes,ranks\n\
+                allreduce,0,65536,tree,ll,0,1,8\nallgather,1,18446744073709551615,nvls,simple,16,-1,-1\n";
+    vec![rows.as_bytes().to_vec()]
+}
+
+/// Rows that are read are written as rows that give them back, and order their sizes.
+pub(crate) fn tuner_rows(input: &[u8]) -> String {
+    let read = match TunerRows::parse(&utf8(input)) {
+        Ok(read) => read,
+        Err(error) => return error.to_string(),
+    };
+    assert!(read.rows.iter().all(|row| row.least_bytes <= row.most_bytes && row.channels < 128));
+    let again = TunerRows::parse(&tuner_rows_text("", &read.rows));
+    assert_eq!(again.map(|again| again.rows), Ok(read.rows.clone()));
+    format!("read {}", read.rows.len().min(9))
 }

@@ -236,6 +236,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
     Target { name: "advice", seeds: jobs::advice_files, words: JSON, run: jobs::advice },
     Target {
+        name: "tuner-rows",
+        seeds: jobs::tuner_row_files,
+        words: jobs::TUNER_ROWS,
+        run: jobs::tuner_rows,
+    },
+    Target {
         name: "paste-collectives",
         seeds: pastes::collectives,
         words: pastes::WORDS,

@@ -19,6 +19,7 @@ const CLOCK_HOMES: &[&str] = &[
     "crates/host/benches/",
     "crates/runner/",
     "crates/cli/",
+    "crates/tuner/tests/",
     "xtask/",
     "fuzz/",
 ];
