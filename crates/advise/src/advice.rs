@@ -54,6 +54,12 @@ pub struct Advice {
     pub choice: Option<AdviceChoice>,
     /// The gain of that change, from the blocks of its proof.
     pub gain: Option<GainInterval>,
+    /// What the library chose under that change: `ring ll on 16 channels`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+    /// Whether the change must not be a variable, which harms other cases, but a row of a tuner.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_row_only: bool,
     /// Choices by their gain in the first, short trials, the best first. They chose; they prove nothing.
     pub screened: Vec<ScreenedChoice>,
 }

@@ -199,6 +199,8 @@ mod tests {
                 ignored: None,
             }),
             gain: Some(GainInterval { gain: 0.12, low: 0.1, high: 0.15, blocks: 9 }),
+            chosen: None,
+            by_row_only: false,
             screened: Vec::new(),
         }
     }

@@ -91,12 +91,8 @@ const KNOWN: &[KnownSetting] = &[
     KnownSetting {
         name: "NCCL_NVLS_ENABLE",
         judge: |scope, value| {
-            let arch =
-                |gpu: &pathline_schema::Gpu| gpu.arch.strip_prefix("sm_")?.parse::<u32>().ok();
-            let gpus = &scope.topology.gpus;
-            let too_old =
-                gpus.iter().all(|gpu| arch(gpu).is_none_or(|arch| arch < FIRST_NVLS_ARCH));
-            (is_on(value) && too_old && !gpus.is_empty()).then(|| {
+            let has_gpus = !scope.topology.gpus.is_empty();
+            (is_on(value) && is_without_nvls(scope.topology) && has_gpus).then(|| {
                 let why = "no GPU of this node has NVLink SHARP, which NVLS needs".to_owned();
                 (AdviceVerdict::Ignored, why)
             })
@@ -162,6 +158,12 @@ fn has(scope: &SettingScope<'_>, vendor: &str) -> bool {
     scope.topology.gpus.iter().any(|gpu| gpu.vendor == vendor)
 }
 
+/// Whether no GPU has NVLink SHARP.
+pub(crate) fn is_without_nvls(topology: &Topology) -> bool {
+    let arch = |gpu: &pathline_schema::Gpu| gpu.arch.strip_prefix("sm_")?.parse::<u32>().ok();
+    topology.gpus.iter().all(|gpu| arch(gpu).is_none_or(|arch| arch < FIRST_NVLS_ARCH))
+}
+
 fn is_on(value: &str) -> bool {
     !matches!(value.trim(), "" | "0" | "n" | "no" | "false")
 }
@@ -192,6 +194,8 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
             baseline: arm(format!("{name}={value}")),
             choice: Some(removal_choice(name, arm(String::new()))),
             gain: None,
+            chosen: None,
+            by_row_only: false,
             screened: Vec::new(),
         })
     };

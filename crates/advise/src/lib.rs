@@ -4,6 +4,7 @@
 
 mod advice;
 mod arm;
+mod collective_settings;
 mod emit;
 mod known;
 mod proof;
@@ -11,9 +12,11 @@ mod questions;
 mod review;
 mod search;
 mod text;
+mod tuner_choice;
 
 pub use advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
 pub use arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
+pub use collective_settings::{is_shown_by_choice, usual_collectives};
 pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
 pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{

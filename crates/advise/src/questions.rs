@@ -7,6 +7,7 @@ use pathline_schema::{
 };
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
+use crate::collective_settings::{CollectiveScope, collective_settings, other_sizes};
 
 /// Sizes of the transfers that are asked about unless a user names some: a message of which the start is
 /// most of the time, a usual one, and one whose rate hardly depends on the size.
@@ -65,11 +66,11 @@ pub fn usual_file_subjects(stores: u32, numa: u32, span: Bytes) -> Vec<Case> {
 
 /// The question that each transfer raises. A transfer without alternatives raises none, and two with
 /// the same default raise one. A choice that a variable makes is guarded by the questions about the same
-/// ends, which the variable changes too.
-pub fn questions(topology: &Topology, subjects: &[Case]) -> Vec<AdviceScope> {
+/// ends, which the variable changes too. The processes of messages run on this number of nodes.
+pub fn questions(topology: &Topology, subjects: &[Case], nodes: u32) -> Vec<AdviceScope> {
     let mut all: Vec<AdviceScope> = Vec::new();
     for case in subjects {
-        let Some(scope) = QuestionMaker { topology, case }.scope() else { continue };
+        let Some(scope) = QuestionMaker { topology, case, nodes }.scope() else { continue };
         let is_known = all.iter().any(|other| other.baseline.task == scope.baseline.task);
         if !is_known {
             all.extend(by_who_can_choose(scope));
@@ -116,11 +117,22 @@ fn guards_of(
         return Vec::new();
     }
     let others = all.iter().enumerate().filter(|&(other, s)| other != at && s.ends == scope.ends);
+    let others = others.map(|(_, other)| other);
+    if !choice.arm.env.is_empty() {
+        // Also where the variable is no choice, and at sizes that nobody asked about.
+        let mut baselines: Vec<TrialArm> = others.map(|other| other.baseline.clone()).collect();
+        let usual = other_sizes(&scope.baseline).into_iter();
+        let usual = usual.filter(|arm| !all.iter().any(|other| other.baseline.task == arm.task));
+        baselines.extend(usual.collect::<Vec<_>>());
+        let (label, env) = (&choice.arm.label, &choice.arm.env);
+        let with = |arm: TrialArm| (arm.clone(), arm.with_env(label.clone(), env.clone()));
+        return baselines.into_iter().map(with).collect();
+    }
     let same = |other: &AdviceScope| {
         let arm = other.choices.iter().find(|c| c.settings == choice.settings)?.arm.clone();
         Some((other.baseline.clone(), arm))
     };
-    others.filter_map(|(_, other)| same(other)).collect()
+    others.filter_map(same).collect()
 }
 
 /// Another case for the bytes of a question.
@@ -133,22 +145,38 @@ struct OtherCase {
     cost: String,
     /// The variable that does it.
     settings: ArmEnv,
+    /// Whether the case does not say so, and its process needs that variable.
+    needs_setting: bool,
 }
 
 impl OtherCase {
     fn new(label: String, case: Case, action: String, cost: String) -> Self {
-        Self { label, case, action, cost, settings: ArmEnv::new() }
+        Self { label, case, action, cost, settings: ArmEnv::new(), needs_setting: false }
     }
 
     fn set_by(mut self, name: &str, value: &str) -> Self {
         self.settings.insert(name.to_owned(), value.to_owned());
         self
     }
+
+    fn into_choice(self) -> AdviceChoice {
+        let arm = TrialArm::of_case(self.label, self.case);
+        let env = if self.needs_setting { self.settings.clone() } else { ArmEnv::new() };
+        AdviceChoice {
+            arm: TrialArm { env, ..arm },
+            action: self.action,
+            cost: self.cost,
+            settings: self.settings,
+            guards: Vec::new(),
+            ignored: None,
+        }
+    }
 }
 
 struct QuestionMaker<'a> {
     topology: &'a Topology,
     case: &'a Case,
+    nodes: u32,
 }
 
 impl QuestionMaker<'_> {
@@ -178,25 +206,20 @@ impl QuestionMaker<'_> {
                 let order = format!("{}-{}", io.order, io.op);
                 (format!("{order} of files, {a} to {b}"), self.files(flow, at, &io))
             }
+            (_, _, Mover::Wire { wire, .. }, []) if wire.via == Transport::Ccl => {
+                self.collective(flow, &wire)?
+            }
             (_, _, Mover::Wire { wire, .. }, []) => {
                 let (from, to) = (src.rank.0, dst.rank.0);
                 (format!("messages from r{from} {a} to r{to} {b}"), self.messages(flow, &wire))
             }
             _ => return None,
         };
-        let choice = |other: OtherCase| AdviceChoice {
-            arm: TrialArm::of_case(other.label, other.case),
-            action: other.action,
-            cost: other.cost,
-            settings: other.settings,
-            guards: Vec::new(),
-            ignored: None,
-        };
         Some(AdviceScope {
             subject: format!("{ends}, {}", bytes.rounded()),
             ends,
             baseline: TrialArm::of_case("default", self.case.clone()),
-            choices: others.into_iter().map(choice).collect(),
+            choices: others.into_iter().map(OtherCase::into_choice).collect(),
         })
     }
 
@@ -389,6 +412,22 @@ impl QuestionMaker<'_> {
         }
         all
     }
+
+    /// What moves in a collective, and the settings of its library.
+    fn collective(&self, flow: &Flow, wire: &MessageOp) -> Option<(String, Vec<OtherCase>)> {
+        let op = wire.op.collective()?;
+        let scope = CollectiveScope::new(self.topology, flow, op, self.nodes)?;
+        let (a, b) = (flow.src.unit, flow.dst.unit);
+        let others = collective_settings(&scope).map(|setting| {
+            let (name, value) = (setting.name, setting.value);
+            let action = format!("Start the job with {name}={value} ({})", setting.source);
+            let (label, cost) = (format!("{name}={value}"), setting.cost.to_owned());
+            let other = OtherCase::new(label, self.case.clone(), action, cost);
+            OtherCase { needs_setting: true, ..other.set_by(name, value) }
+        });
+        let (library, ranks) = (scope.library(), scope.ranks);
+        Some((format!("{op} of {ranks} GPUs, {a} to {b}, by {library}"), others.collect()))
+    }
 }
 
 /// How programs call an engine.
@@ -414,7 +453,7 @@ mod tests {
     #[test]
     fn a_node_asks_about_its_copies_and_messages() {
         let topology = node("amd");
-        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 2));
+        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 2), 1);
         let subjects: Vec<&str> = scopes.iter().map(|scope| scope.subject.as_str()).collect();
         // 3 sizes of H2D, D2H, copies to the peer by a setting and in the program, and messages to it;
         // a kernel next to a copy.
@@ -430,10 +469,33 @@ mod tests {
         }
     }
 
+    /// A variable acts on all sizes, so it is checked at those that were not asked about, and where it is no
+    /// choice itself.
+    #[test]
+    fn settings_of_collectives_are_guarded_at_other_sizes() {
+        let topology = node("nvidia");
+        let case = |size: &str| -> Case {
+            let text = format!("r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x {size}");
+            text.parse().unwrap()
+        };
+        let guards = |sizes: &[&str]| -> Vec<Vec<String>> {
+            let cases: Vec<Case> = sizes.iter().map(|size| case(size)).collect();
+            let scopes = questions(&topology, &cases, 1);
+            assert!(scopes[0].subject.starts_with("all_reduce of 2 GPUs, gpu0 to gpu1, by NCCL, "));
+            let ll = scopes[0].choices.iter().find(|c| c.arm.label == "NCCL_PROTO=LL").unwrap();
+            assert_eq!(ll.arm.to_string(), format!("NCCL_PROTO=LL {}", cases[0]));
+            ll.guards.iter().map(|(a, b)| vec![a.to_string(), b.to_string()]).collect()
+        };
+        let [mib, large] = ["1MiB", "32MiB"].map(|size| case(size).to_string());
+        let [with_mib, with_large] = [&mib, &large].map(|case| format!("NCCL_PROTO=LL {case}"));
+        assert_eq!(guards(&["64KiB"]), [[mib, with_mib], [large.clone(), with_large.clone()]]);
+        assert_eq!(guards(&["1MiB", "32MiB"]), [[large, with_large]]);
+    }
+
     #[test]
     fn a_runtime_without_a_blit_kernel_is_not_asked_for_one() {
         let topology = node("nvidia");
-        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 1));
+        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 1), 1);
         let labels: Vec<&str> =
             scopes.iter().flat_map(|s| &s.choices).map(|c| c.arm.label.as_str()).collect();
         assert!(labels.contains(&"copy kernel at gpu1"), "{labels:?}");
@@ -446,7 +508,7 @@ mod tests {
         topology.numa = vec![pathline_schema::NumaDomain { id: 3, ..Default::default() }];
         let subjects = usual_file_subjects(1, 3, Bytes::mib(64));
         assert_eq!(subjects.len(), 2);
-        let scopes = questions(&topology, &subjects);
+        let scopes = questions(&topology, &subjects, 1);
         let labels: Vec<&str> = scopes[0].choices.iter().map(|c| c.arm.label.as_str()).collect();
         // One worker, since the domain states no cores; the default itself is no choice.
         assert_eq!(labels, ["uring, depth 8", "uring, depth 32", "aio, depth 32"]);
@@ -461,7 +523,7 @@ mod tests {
             "r0.numa0.paged > r0.numa0.paged by cpu@numa0[copy-memcpy-t1] x 1MiB",
         ];
         let cases: Vec<Case> = none.iter().filter_map(|text| text.parse().ok()).collect();
-        assert_eq!((cases.len(), questions(&topology, &cases).len()), (2, 0));
+        assert_eq!((cases.len(), questions(&topology, &cases, 1).len()), (2, 0));
         assert_eq!(usual_subjects(&Topology::default(), &[], 1).len(), 0);
     }
 }

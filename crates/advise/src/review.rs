@@ -82,6 +82,8 @@ pub fn not_reviewed(variables: &ArmEnv, why: &str) -> Vec<Advice> {
             baseline: arm(format!("{name}={value}")),
             choice: Some(removal_choice(name, arm(String::new()))),
             gain: None,
+            chosen: None,
+            by_row_only: false,
             screened: Vec::new(),
         }
     };
@@ -145,6 +147,8 @@ impl AdviceSession<'_> {
             baseline: arm,
             choice: Some(choice),
             gain,
+            chosen: None,
+            by_row_only: false,
             screened: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use pathline_stats::{ascending, interpolated};
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::proof::{GainProof, HarmCheck, ProofState, ProofTarget, TrialBlock};
+use crate::tuner_choice::tuner_row;
 
 /// Blocks of the short trials. The median of three is not that of the one process in ten that is slow.
 const SCREEN_BLOCKS: usize = 3;
@@ -31,9 +32,10 @@ pub trait TrialRunner {
     fn elapsed(&self) -> f64;
     /// Why everything must end now, if it must.
     fn interrupted(&self) -> Option<String>;
-    /// Whether the setting of an arm acts in its process. None if nothing shows it.
-    fn honoured(&mut self, arm: &TrialArm) -> Option<Result<(), String>> {
-        let _ = arm;
+    /// What a library chose for an arm that was measured, or why the settings by which it differs from the
+    /// baseline do not act in its process. None if nothing shows it.
+    fn honoured(&mut self, baseline: &TrialArm, arm: &TrialArm) -> Option<Result<String, String>> {
+        let _ = (baseline, arm);
         None
     }
 }
@@ -101,6 +103,10 @@ struct SelectedScope<'s> {
     answer: Option<(AdviceVerdict, String)>,
     choice: Option<&'s AdviceChoice>,
     proof: Option<GainProof>,
+    /// What the library chose under the proven setting.
+    chosen: Option<String>,
+    /// Whether the variable harms other cases, and a row of a tuner does the same for this one alone.
+    by_row_only: bool,
 }
 
 impl<'s> SelectedScope<'s> {
@@ -112,6 +118,8 @@ impl<'s> SelectedScope<'s> {
             answer: None,
             choice: None,
             proof: None,
+            chosen: None,
+            by_row_only: false,
         }
     }
 
@@ -132,6 +140,8 @@ impl<'s> SelectedScope<'s> {
             baseline: self.scope.baseline.clone(),
             choice: self.choice.cloned(),
             gain,
+            chosen: self.chosen,
+            by_row_only: self.by_row_only,
             screened: self.screened,
         }
     }
@@ -175,7 +185,8 @@ impl AdviceSession<'_> {
                     error: Some(why.clone()),
                 });
             } else {
-                tried.push(TriedChoice { choice, logs: Vec::new(), error: None });
+                let (logs, error, is_ignored) = (Vec::new(), None, false);
+                tried.push(TriedChoice { choice, logs, error, is_ignored });
             }
         }
         let all_ignored = tried.is_empty().then(|| scope.choices.first()).flatten();
@@ -228,6 +239,17 @@ impl AdviceSession<'_> {
         if tried.iter().all(|t| t.logs.is_empty() && t.error.is_none()) {
             let why = self.is_over(1.0).unwrap_or_else(|| "no trial ended".to_owned());
             return selected.answered(AdviceVerdict::Unclear, why);
+        }
+        for tried in tried.iter_mut().filter(|tried| tried.error.is_none()) {
+            let shown = self.runner.honoured(&scope.baseline, &tried.choice.arm);
+            if let Some(Err(why)) = shown {
+                (tried.error, tried.is_ignored) = (Some(why), true);
+            }
+        }
+        if tried.iter().all(|tried| tried.is_ignored) {
+            let why = tried.iter().find_map(|tried| tried.error.clone()).unwrap_or_default();
+            selected.screened.extend(tried.into_iter().map(TriedChoice::into_screened));
+            return selected.answered(AdviceVerdict::Ignored, format!("no setting acts: {why}"));
         }
         self.keep_worthy(selected, tried)
     }
@@ -343,6 +365,12 @@ impl AdviceSession<'_> {
             return;
         };
         proof.add(TrialBlock { baseline: *baseline, null: *null, choice: *cost });
+        let shown = self.runner.honoured(&scope.scope.baseline, &choice.arm);
+        if let Some(Err(why)) = shown {
+            scope.answer = Some((AdviceVerdict::Ignored, not_acting(choice, &why)));
+            return;
+        }
+        scope.chosen = shown.and_then(Result::ok);
         scope.answer = match proof.state() {
             ProofState::Open if proof.blocks() + proof.unusable() >= MAX_BLOCKS => {
                 let so_far = proof.gain().map(|gain| format!(": {gain}")).unwrap_or_default();
@@ -371,41 +399,48 @@ impl AdviceSession<'_> {
                 scope.proof = None;
                 None
             }
-            ProofState::Proven => Some(self.guarded(choice, proof, target)),
+            ProofState::Proven => {
+                let (answer, harms) = self.guarded(choice, proof, target, scope.chosen.as_deref());
+                let row = scope.chosen.as_deref().and_then(|chosen| tuner_row(choice, chosen));
+                match (harms, row) {
+                    // A row of a tuner acts on this size alone.
+                    (true, Some(_)) => {
+                        scope.by_row_only = true;
+                        let why = format!("as a variable it may not be set: {}", answer.1);
+                        Some((AdviceVerdict::Proven, why))
+                    }
+                    _ => Some(answer),
+                }
+            }
         };
     }
 
-    /// The verdict on a proven gain: whether the setting acted, and harms nothing else.
+    /// The verdict on a proven gain, by whether the choice harms nothing else; and whether it may.
     fn guarded(
         &mut self,
         choice: &AdviceChoice,
         proof: &GainProof,
         target: ProofTarget,
-    ) -> (AdviceVerdict, String) {
+        chosen: Option<&str>,
+    ) -> ((AdviceVerdict, String), bool) {
         let label = &choice.arm.label;
-        let acted = match self.runner.honoured(&choice.arm) {
-            Some(Err(why)) => {
-                let why = format!("{label} gained, but it did not act: {why}");
-                return (AdviceVerdict::Ignored, why);
-            }
-            Some(Ok(())) => "; the setting acted",
-            None => "",
-        };
+        let acted = chosen.map(|chosen| format!("; the library chose {chosen}"));
+        let acted = acted.unwrap_or_default();
         for (before, after) in &choice.guards {
             match self.check_harm(before, after) {
                 Ok(Some(false)) => {}
                 Ok(Some(true)) => {
                     let why = format!("{label} gains here and harms {before}");
-                    return (AdviceVerdict::Withdrawn, why);
+                    return ((AdviceVerdict::Withdrawn, why), true);
                 }
                 Ok(None) => {
                     let why =
                         format!("{label} gains here; whether it harms {before} is not decided");
-                    return (AdviceVerdict::Unclear, why);
+                    return ((AdviceVerdict::Unclear, why), true);
                 }
                 Err(error) => {
                     let why = format!("{label} gains here, and with it {before} fails: {error}");
-                    return (AdviceVerdict::Withdrawn, why);
+                    return ((AdviceVerdict::Withdrawn, why), true);
                 }
             }
         }
@@ -418,7 +453,7 @@ impl AdviceSession<'_> {
         let why = format!(
             "{blocks} fresh blocks; false with probability {share} % at most{acted}{guards}"
         );
-        (AdviceVerdict::Proven, why)
+        ((AdviceVerdict::Proven, why), false)
     }
 
     /// Whether a change harms another case; none if blocks or time end first.
@@ -448,12 +483,18 @@ fn scope_place(scope: &AdviceScope, choice: &AdviceChoice) -> usize {
     scope.choices.iter().position(|c| c == choice).unwrap_or(usize::MAX)
 }
 
+fn not_acting(choice: &AdviceChoice, why: &str) -> String {
+    format!("{} does not act: {why}", choice.arm.label)
+}
+
 /// A choice in short trials.
 struct TriedChoice<'s> {
     choice: &'s AdviceChoice,
     /// `ln(baseline / choice)` of each block.
     logs: Vec<f64>,
     error: Option<String>,
+    /// Whether its error is that the setting does not act.
+    is_ignored: bool,
 }
 
 impl TriedChoice<'_> {

@@ -209,6 +209,8 @@ mod tests {
                 ignored: None,
             }),
             gain: Some(GainInterval { gain, low: gain, high: gain, blocks: 9 }),
+            chosen: None,
+            by_row_only: false,
             screened: Vec::new(),
         }
     }

@@ -29,7 +29,7 @@ struct DrawnWorld {
     noise: WorldNoise,
     random: fastrand::Rng,
     time: f64,
-    honoured: Option<Result<(), String>>,
+    honoured: Option<Result<String, String>>,
 }
 
 impl DrawnWorld {
@@ -66,7 +66,7 @@ impl TrialRunner for DrawnWorld {
     fn interrupted(&self) -> Option<String> {
         None
     }
-    fn honoured(&mut self, _: &TrialArm) -> Option<Result<(), String>> {
+    fn honoured(&mut self, _: &TrialArm, _: &TrialArm) -> Option<Result<String, String>> {
         self.honoured.clone()
     }
 }

@@ -8,8 +8,6 @@ pub const MAX_ROWS_BYTES: u64 = 256 << 10;
 const MAX_ROWS: usize = 1024;
 /// Most characters of a line: NCCL's example tuner reads lines into a buffer of 256 characters.
 const MAX_LINE: usize = 255;
-/// Most channels of a row: NCCL keeps them in a signed field of 8 bits.
-const MAX_CHANNELS: u8 = 127;
 
 /// Declares an enum whose members have a word in files and the library's number, which is their place.
 macro_rules! numbered_words {
@@ -107,6 +105,11 @@ pub struct TunerRow {
     pub nodes: Option<u32>,
     /// Ranks of the communicator; none for any number.
     pub ranks: Option<u32>,
+}
+
+impl TunerRow {
+    /// Most channels of a row: NCCL keeps them in a signed field of 8 bits.
+    pub const MAX_CHANNELS: u8 = 127;
 }
 
 /// `allreduce,0,65536,tree,ll,0,1,8`.
@@ -223,8 +226,9 @@ fn channel_count(text: &str) -> Result<u8, String> {
     if text == "-1" {
         return Ok(0);
     }
-    let count = text.parse::<u8>().ok().filter(|&count| count <= MAX_CHANNELS);
-    count.ok_or_else(|| format!("'{text}' is no number of channels from 0 to {MAX_CHANNELS}"))
+    let most = TunerRow::MAX_CHANNELS;
+    let count = text.parse::<u8>().ok().filter(|&count| count <= most);
+    count.ok_or_else(|| format!("'{text}' is no number of channels from 0 to {most}"))
 }
 
 /// A number of nodes or ranks; `-1` for any.

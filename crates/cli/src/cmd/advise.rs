@@ -11,7 +11,7 @@ use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
     AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, SettingScope, TrialArm, TrialRunner,
     advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
-    script_settings, usual_file_subjects, usual_subjects,
+    script_settings, usual_collectives, usual_file_subjects, usual_subjects,
 };
 use pathline_bench::{Executor, LocalExecutor, MachineInfo, RunPlan, TimerScope};
 use pathline_runner::{
@@ -350,11 +350,19 @@ impl AdviceRun<'_> {
             true => self.args.subject.clone(),
             false => {
                 let mut all = usual_subjects(topology, &peers(about), ranks);
+                all.extend(usual_collectives(&about.ranks));
                 all.extend(file_subjects(about));
                 all
             }
         };
-        let mut scopes = questions(topology, &subjects);
+        let nodes = about.ranks.iter().map(|member| member.node + 1).max().unwrap_or(1);
+        let mut scopes = questions(topology, &subjects, nodes);
+        if self.args.machine.is_some() {
+            scopes.iter_mut().for_each(ignore_unmodelled);
+            // Nothing of them can be tried.
+            let can_act = |scope: &AdviceScope| scope.choices.iter().any(|c| c.ignored.is_none());
+            scopes.retain(|scope| named || can_act(scope));
+        }
         if self.args.review.is_some() && scopes.is_empty() {
             scopes = subjects.iter().map(default_only).collect();
         }
@@ -375,6 +383,14 @@ impl AdviceRun<'_> {
             );
         }
         Ok(scopes)
+    }
+}
+
+/// A model has no libraries that read variables.
+fn ignore_unmodelled(scope: &mut AdviceScope) {
+    for choice in scope.choices.iter_mut().filter(|choice| !choice.arm.env.is_empty()) {
+        let label = &choice.arm.label;
+        choice.ignored = Some(format!("the model does not know what {label} changes"));
     }
 }
 

@@ -267,3 +267,26 @@ fn a_coordinator_that_crashes_always_retires_no_gpu() {
     assert_eq!(notes(&journal, "coordinator-failed").len(), 2);
     assert!(notes(&journal, "retired").is_empty());
 }
+
+/// The stand-in changes its algorithm by NCCL_ALGO, and nothing by other settings.
+#[test]
+fn settings_that_a_library_does_not_follow_are_ignored() {
+    let node = node("gpus=2,memory=1GiB");
+    let sum = "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 1MiB";
+    let args = ["advise", "--json", "--ranks", "2", "--budget", "4s", "--for", sum];
+    let output = node.pathline(&args);
+    let file: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer = &file["answers"][0];
+    assert_eq!(answer["subject"], "all_reduce of 2 GPUs, gpu0 to gpu1, by NCCL, 1MiB");
+    let error = |label: &str| {
+        let screened = answer["screened"].as_array().unwrap();
+        let of = screened.iter().find(|s| s["label"] == label);
+        of.unwrap_or_else(|| panic!("{label} in {answer:#}"))["error"].as_str()
+    };
+    for label in ["NCCL_PROTO=Simple", "NCCL_MIN_NCHANNELS=32", "NCCL_ALGO=Ring"] {
+        let why = "the library chooses ring simple on 4 channels with and without it";
+        assert_eq!(error(label), Some(why), "{label}");
+    }
+    // Its algorithm changes; what threads do is not in the log.
+    assert_eq!((error("NCCL_ALGO=Tree"), error("NCCL_NTHREADS=256")), (None, None));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_advise::{ArmTask, TrialArm, TrialRunner};
+use pathline_advise::{ArmEnv, ArmTask, TrialArm, TrialRunner, is_shown_by_choice};
 use pathline_bench::{
     CaseTask, Executor, InterruptCheck, PlannedCase, RunPlan, TaskEnd, TaskEvent,
 };
@@ -19,6 +19,8 @@ pub struct CaseTrials<'a> {
     plan: BTreeMap<Case, PlannedCase>,
     interrupt: InterruptCheck<'a>,
     begun: Ns,
+    /// What a library chose for each arm that was measured, by the arm's text.
+    chosen: BTreeMap<String, String>,
 }
 
 impl<'a> CaseTrials<'a> {
@@ -31,7 +33,7 @@ impl<'a> CaseTrials<'a> {
     ) -> Self {
         let begun = executor.now();
         let plan = plan.entries.into_iter().map(|entry| (entry.case.clone(), entry)).collect();
-        Self { executor, plan, interrupt, begun }
+        Self { executor, plan, interrupt, begun, chosen: BTreeMap::new() }
     }
 
     fn measure(&mut self, arm: &TrialArm) -> Result<f64, String> {
@@ -48,15 +50,23 @@ impl<'a> CaseTrials<'a> {
         entry.env.extend(arm.env.clone());
         let task = CaseTask { entries: vec![entry], carried: Vec::new() };
         let mut result = Err("it has no outcome".to_owned());
+        let mut chosen = None;
         let end = self.executor.measure(&task, self.interrupt, &mut |event| {
             match event {
-                TaskEvent::Record(JournalRecord::Measured(measured)) => result = cost(&measured),
+                TaskEvent::Record(JournalRecord::Measured(measured)) => {
+                    result = cost(&measured);
+                    let mut engines = measured.series.iter().map(|series| &series.engine);
+                    chosen = engines.find_map(|engine| library_choice(engine).map(str::to_owned));
+                }
                 TaskEvent::Record(JournalRecord::Faulted(fault)) => result = Err(fault.error),
                 TaskEvent::Record(JournalRecord::Skipped(skip)) => result = Err(skip.why),
                 _ => {}
             }
             Ok(())
         });
+        if let Some(chosen) = chosen {
+            self.chosen.insert(arm.to_string(), chosen);
+        }
         match end {
             Ok(TaskEnd::Done) => result,
             Ok(TaskEnd::Lost(loss)) => Err(loss.error),
@@ -85,6 +95,26 @@ impl TrialRunner for CaseTrials<'_> {
     fn interrupted(&self) -> Option<String> {
         (self.interrupt)()
     }
+    fn honoured(&mut self, baseline: &TrialArm, arm: &TrialArm) -> Option<Result<String, String>> {
+        let chosen = |arm: &TrialArm| self.chosen.get(&arm.to_string());
+        let (before, after) = (chosen(baseline)?, chosen(arm)?);
+        let differs = |(name, value): &(&String, &String)| baseline.env.get(*name) != Some(*value);
+        let changed: ArmEnv =
+            arm.env.iter().filter(differs).map(|(n, v)| (n.clone(), v.clone())).collect();
+        if before == after && is_shown_by_choice(&changed) {
+            return Some(Err(format!("the library chooses {after} with and without it")));
+        }
+        Some(Ok(after.clone()))
+    }
+}
+
+/// What a collective library chose, in the text of the engine that a port reports: `ring ll on 2 channels` of
+/// `NCCL 2.28.3, ring ll on 2 channels, via P2P/CUMEM, buffers registered`. None if the log shows nothing.
+fn library_choice(engine: &str) -> Option<&str> {
+    let chosen = engine.split(", ").nth(1)?;
+    // What follows where the log shows no choice, and the engine of a model.
+    let others = ["via ", "buffers ", "not all buffers ", "a model"];
+    (!others.iter().any(|other| chosen.starts_with(other))).then_some(chosen)
 }
 
 /// Time for a byte of the slowest timed flow, in ns; of one step where no bytes are counted.
@@ -101,4 +131,22 @@ fn cost(measured: &MeasuredCase) -> Result<f64, String> {
         slowest = slowest.max(summary.median / amount.max(1) as f64);
     }
     if slowest > 0.0 { Ok(slowest) } else { Err("it took no time".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_of_a_library_is_read_from_its_engine() {
+        let found = |engine: &str| library_choice(engine).map(str::to_owned);
+        let whole = "NCCL 2.28.3, ring ll128 on 16 channels, via P2P/CUMEM, buffers registered";
+        assert_eq!(found(whole).as_deref(), Some("ring ll128 on 16 channels"));
+        let kernel = "NCCL 2.28.3, Kernel AllReduce_AGxLL_R nchannels 1";
+        assert_eq!(found(kernel).as_deref(), Some("Kernel AllReduce_AGxLL_R nchannels 1"));
+        for none in ["NCCL 2.19, via SHM", "NCCL 2.19", "nccl: ring, a model", "", "copy engine"] {
+            assert_eq!(found(none), None, "{none}");
+        }
+        assert_eq!(found("NCCL 2.28.3, not all buffers registered"), None);
+    }
 }

@@ -86,10 +86,13 @@ impl NcclState {
             if let CommAct::Collective { call, .. } = act {
                 let parts = if call.operation == Operation::AllGather { size } else { 1 };
                 let bytes = call.count * size_of(call.kind) * usize::try_from(parts).unwrap_or(1);
+                let name = call.operation.name();
+                // Of the settings, the one of algorithms acts.
+                let algorithm = std::env::var("NCCL_ALGO").unwrap_or_else(|_| "RING".to_owned());
                 let _ = writeln!(
                     log,
-                    "stub [0] NCCL INFO {}: {bytes} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..3}}",
-                    call.operation.name()
+                    "stub [0] NCCL INFO {name}: {bytes} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..3}}",
+                    algorithm.to_ascii_uppercase()
                 );
             }
         }
