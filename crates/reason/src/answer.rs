@@ -1,10 +1,16 @@
 //! From a reading of a paste to answers of five lines.
 
-use pathline_paste::{LineSpan, PasteContent, PasteContext, PasteReading};
+use pathline_paste::{
+    CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteContext, PasteReading,
+    RateMatrix,
+};
 use pathline_schema::Topology;
 use serde::Serialize;
 
+use crate::deciding_probe::{ProbeEvidence, ProbeOutcome, ProbeSubject};
+use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
+use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
 use crate::{collectives, copies, io, messages, statements};
 
@@ -18,6 +24,11 @@ pub(crate) struct DraftAnswer {
     pub(crate) limit_gbs: Option<f64>,
     pub(crate) features: Vec<ObservedFeature>,
     pub(crate) edits: Vec<WorldEdit>,
+    /// The paths that its causes are about.
+    pub(crate) subject: ProbeSubject,
+    /// Rows that the node's model predicts, and what it makes of them.
+    pub(crate) rows: Vec<PredictedRow>,
+    pub(crate) model: String,
 }
 
 /// What a pasted output means, and why it is what it is.
@@ -39,8 +50,17 @@ pub struct PasteAnswer {
     pub limit_gbs: Option<f64>,
     /// The figure over the limit.
     pub share: Option<f64>,
+    /// The rows with the prediction of the node's model, where a node is given.
+    pub rows: Vec<PredictedRow>,
+    /// What the model makes of them; empty without.
+    pub model: String,
+    /// What a probe of the node changed, if one was run.
+    pub checked: Option<ProbeOutcome>,
     /// Causes, the most likely first.
     pub causes: Vec<LikelyCause>,
+    /// The paths that its causes are about.
+    #[serde(skip)]
+    pub(crate) subject: ProbeSubject,
 }
 
 /// What `explain` says of a paste.
@@ -60,77 +80,203 @@ pub struct PasteExplanation {
 
 /// Explains a paste. `machine` is the node that the user named or is on.
 pub fn explain_paste(reading: &PasteReading, machine: Option<&Topology>) -> PasteExplanation {
-    let node = NodeLimits::new(reading, machine);
-    let log = find_log(reading);
-    let context = &reading.context;
-    let mut answers = Vec::new();
-    let matrices: Vec<_> = reading
-        .documents
-        .iter()
-        .filter_map(|d| match &d.content {
-            PasteContent::Matrix(matrix) => Some((d.span, matrix)),
-            _ => None,
-        })
-        .collect();
-    for document in &reading.documents {
-        let node = node.as_ref();
-        // A list of devices whose rows were not pasted has no figure.
-        if let PasteContent::Collective(table) = &document.content
-            && table.rows.is_empty()
-            && table.average_busbw.is_none()
-        {
-            continue;
+    PasteExplainer::new(reading, machine, None, None).explain()
+}
+
+/// Explains a paste on a node whose rows are predicted, with what a probe of that node measured.
+pub fn explain_on_node(
+    reading: &PasteReading,
+    node: &RowPredictor,
+    evidence: Option<&ProbeEvidence>,
+) -> PasteExplanation {
+    let found = PasteExplainer::new(reading, Some(node.topology()), Some(node), None).explain();
+    if evidence.is_none() {
+        return found;
+    }
+    let mut checked =
+        PasteExplainer::new(reading, Some(node.topology()), Some(node), evidence).explain();
+    for answer in &mut checked.answers {
+        let is_same = |a: &&PasteAnswer| {
+            (a.first_line, a.last_line, &a.meaning)
+                == (answer.first_line, answer.last_line, &answer.meaning)
+        };
+        let Some(before) = found.answers.iter().find(is_same) else { continue };
+        if let Some(outcome) = &mut answer.checked {
+            outcome.before = before.causes.iter().map(|c| (c.id.to_owned(), c.share)).collect();
         }
-        let draft = match &document.content {
-            PasteContent::Collective(table) => collectives::explain(table, node, log, context),
-            PasteContent::Messages(table) => messages::explain(table, node, context),
-            PasteContent::Network(table) => messages::explain_network(table, node, context),
+    }
+    checked
+}
+
+struct PasteExplainer<'a> {
+    reading: &'a PasteReading,
+    limits: Option<NodeLimits>,
+    log: Option<&'a NcclLog>,
+    node: Option<&'a RowPredictor>,
+    evidence: Option<&'a ProbeEvidence>,
+}
+
+impl<'a> PasteExplainer<'a> {
+    fn new(
+        reading: &'a PasteReading,
+        machine: Option<&Topology>,
+        node: Option<&'a RowPredictor>,
+        evidence: Option<&'a ProbeEvidence>,
+    ) -> Self {
+        let limits = NodeLimits::new(reading, machine);
+        Self { reading, limits, log: find_log(reading), node, evidence }
+    }
+
+    fn explain(&self) -> PasteExplanation {
+        let reading = self.reading;
+        let mut answers = Vec::new();
+        let mut matrices = Vec::new();
+        for document in &reading.documents {
+            if let PasteContent::Matrix(matrix) = &document.content {
+                matrices.push((document.span, matrix));
+            }
+            let draft = self.draft(&document.content);
+            let tool = document.content.tool();
+            answers.extend(draft.map(|draft| self.finish(draft, tool, document.span)));
+        }
+        let limits = self.limits.as_ref();
+        for (span, tool, all) in copies::by_tool(&matrices) {
+            for mut draft in copies::explain_matrices(&all, limits, &reading.context) {
+                self.predict_matrices(&mut draft, &all);
+                answers.push(self.finish(draft, tool, span));
+            }
+        }
+        if answers.is_empty() {
+            let said = statements::explain(reading, limits, self.log);
+            answers.extend(said.map(|(span, tool, draft)| self.finish(draft, tool, span)));
+        }
+        // A likely cause with something to do comes before "as expected", and that before "unknown".
+        answers.sort_by_key(|answer| match answer.causes.first().map(|cause| cause.class) {
+            Some(AnswerClass::AsExpected) => 1,
+            Some(AnswerClass::Unknown) | None => 2,
+            Some(_) => 0,
+        });
+        PasteExplanation {
+            format: 1,
+            answers,
+            lines: reading.lines,
+            unread: reading.unread.iter().map(|span| (span.first, span.last)).collect(),
+            is_cut: reading.is_cut,
+        }
+    }
+
+    /// The draft for a document by itself; none for matrices, which are explained together, and for
+    /// what only tells of the node.
+    fn draft(&self, content: &PasteContent) -> Option<DraftAnswer> {
+        let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+        Some(match content {
+            // A list of devices whose rows were not pasted has no figure.
+            PasteContent::Collective(table)
+                if table.rows.is_empty() && table.average_busbw.is_none() =>
+            {
+                return None;
+            }
+            PasteContent::Collective(table) => self.collective(table),
+            PasteContent::Messages(table) => {
+                let mut draft = messages::explain(table, limits, context);
+                if let Some(node) = self.node {
+                    let again = |rows: &[QueriedRow]| {
+                        let mut table = table.clone();
+                        for row in rows {
+                            table.rows.get_mut(row.at)?.1 = row.measured;
+                        }
+                        Some(messages::explain(&table, limits, context))
+                    };
+                    add_model(&mut draft, node, node.message_rows(table), &again);
+                }
+                draft
+            }
+            PasteContent::Network(table) => messages::explain_network(table, limits, context),
             PasteContent::FileIo(result) => io::explain(result, context),
-            PasteContent::Transfers(list) => copies::explain_transfers(list, node),
+            PasteContent::Transfers(list) => {
+                let mut draft = copies::explain_transfers(list, limits);
+                if let Some(matrix) = copies::transfer_matrix(list) {
+                    self.predict_matrices(&mut draft, &[&matrix]);
+                }
+                draft
+            }
             PasteContent::Matrix(_)
             | PasteContent::Links(_)
             | PasteContent::NcclLog(_)
-            | PasteContent::Topology(_) => continue,
-        };
-        answers.push(finish(draft, document.content.tool(), document.span));
+            | PasteContent::Topology(_) => return None,
+        })
     }
-    for (span, tool, draft) in copies::explain_matrices(&matrices, node.as_ref(), context) {
-        answers.push(finish(draft, tool, span));
-    }
-    if answers.is_empty() {
-        let said = statements::explain(reading, node.as_ref(), log);
-        answers.extend(said.map(|(span, tool, draft)| finish(draft, tool, span)));
-    }
-    // A likely cause with something to do comes before "as expected", and that before "unknown".
-    answers.sort_by_key(|answer| match answer.causes.first().map(|cause| cause.class) {
-        Some(AnswerClass::AsExpected) => 1,
-        Some(AnswerClass::Unknown) | None => 2,
-        Some(_) => 0,
-    });
-    PasteExplanation {
-        format: 1,
-        answers,
-        lines: reading.lines,
-        unread: reading.unread.iter().map(|span| (span.first, span.last)).collect(),
-        is_cut: reading.is_cut,
-    }
-}
 
-fn finish(draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
-    let share =
-        draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
-    let mut causes = rank(&draft.features, draft.edits);
-    causes.truncate(8);
-    PasteAnswer {
-        tool: tool.to_owned(),
-        first_line: span.first,
-        last_line: span.last,
-        meaning: draft.meaning,
-        limit: draft.limit,
-        value_gbs: draft.value,
-        limit_gbs: draft.limit_gbs,
-        share,
-        causes,
+    fn collective(&self, table: &CollectiveTable) -> DraftAnswer {
+        let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+        let explain =
+            |table: &CollectiveTable| collectives::explain(table, limits, self.log, context);
+        let mut draft = explain(table);
+        let ranks = collectives::ranks_of_node(table, limits, self.log);
+        let (Some(node), Some(ranks)) = (self.node, ranks) else { return draft };
+        let rows = node.collective_rows(table, ranks, context);
+        let again = |rows: &[QueriedRow]| {
+            let mut table = table.clone();
+            for row in rows {
+                table.rows.get_mut(row.at)?.busbw = row.measured;
+            }
+            Some(explain(&table))
+        };
+        add_model(&mut draft, node, rows.clone(), &again);
+        add_collective_causes(&mut draft, node, &rows);
+        draft
+    }
+
+    /// Predicts the cells that a draft is about.
+    fn predict_matrices(&self, draft: &mut DraftAnswer, all: &[&RateMatrix]) {
+        let Some(node) = self.node else { return };
+        let of_host = draft.subject == ProbeSubject::HostLinks;
+        let is_mine = |row: &QueriedRow| {
+            let cell = all.get(row.table).and_then(|matrix| matrix.cells.get(row.at));
+            let is_host = |end: &MatrixEnd| matches!(end, MatrixEnd::Host(_));
+            cell.is_some_and(|(from, to, _)| (is_host(from) || is_host(to)) == of_host)
+        };
+        let rows = node.matrix_rows(all).into_iter().filter(is_mine).collect();
+        let again = |rows: &[QueriedRow]| {
+            let mut edited: Vec<RateMatrix> = all.iter().copied().cloned().collect();
+            for row in rows {
+                edited.get_mut(row.table)?.cells.get_mut(row.at)?.2 = row.measured;
+            }
+            let edited: Vec<&RateMatrix> = edited.iter().collect();
+            let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+            let drafts = copies::explain_matrices(&edited, limits, context);
+            drafts.into_iter().find(|again| again.subject == draft.subject)
+        };
+        let mut predicted = draft.clone();
+        add_model(&mut predicted, node, rows, &again);
+        *draft = predicted;
+    }
+
+    fn finish(&self, mut draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
+        let share =
+            draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
+        let evidence = self.evidence.filter(|evidence| evidence.is_about(&draft));
+        let checked = evidence.zip(self.node).map(|(evidence, node)| {
+            evidence.apply(&mut draft, node);
+            evidence.outcome(node)
+        });
+        let mut causes = rank(&draft.features, draft.edits);
+        causes.truncate(8);
+        PasteAnswer {
+            tool: tool.to_owned(),
+            first_line: span.first,
+            last_line: span.last,
+            meaning: draft.meaning,
+            limit: draft.limit,
+            value_gbs: draft.value,
+            limit_gbs: draft.limit_gbs,
+            share,
+            rows: draft.rows,
+            model: draft.model,
+            checked,
+            causes,
+            subject: draft.subject,
+        }
     }
 }
 
@@ -149,7 +295,13 @@ impl PasteAnswer {
             );
             lines.push(("share", text));
         }
+        if !self.model.is_empty() {
+            lines.push(("model", self.model.clone()));
+        }
         let Some(first) = self.causes.first() else { return lines };
+        if let Some(checked) = &self.checked {
+            lines.push(("check", self.check_text(checked)));
+        }
         let mut text = format!("{} ({}): {}", first.class.label(), odds(first.share), first.text);
         let next = self.causes.iter().skip(1).find(|c| c.id != first.id && c.share > 0.08);
         if let Some(next) = next {
@@ -160,6 +312,30 @@ impl PasteAnswer {
             lines.push(("decide", first.check.clone()));
         }
         lines
+    }
+}
+
+impl PasteAnswer {
+    /// What the probe measured, and the odds of the first cause now and of the one before.
+    fn check_text(&self, checked: &ProbeOutcome) -> String {
+        let share = |id: &str| {
+            let before = checked.before.iter().filter(|(cause, _)| cause == id);
+            let now = self.causes.iter().filter(|cause| cause.id == id);
+            (before.map(|(_, s)| s).sum::<f64>(), now.map(|cause| cause.share).sum::<f64>())
+        };
+        let old = checked.before.first().map(|(id, _)| id.as_str());
+        let new = self.causes.first().map(|cause| cause.id);
+        let shift = |id: &str| {
+            let (before, now) = share(id);
+            format!("{id} from {} to {}", odds(before.min(0.95)), odds(now.min(0.95)))
+        };
+        match (old, new) {
+            (Some(old), Some(new)) if old != new => {
+                format!("{}. {}; {}", checked.text, shift(old), shift(new))
+            }
+            (_, Some(new)) => format!("{}. {}", checked.text, shift(new)),
+            _ => checked.text.clone(),
+        }
     }
 }
 

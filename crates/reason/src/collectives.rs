@@ -6,6 +6,7 @@ use pathline_paste::{CollectiveTable, NcclLog, PasteContext};
 use pathline_schema::Collective;
 
 use crate::answer::{DraftAnswer, is_set};
+use crate::deciding_probe::ProbeSubject;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
@@ -64,6 +65,16 @@ impl TableSummary {
     }
 }
 
+/// Ranks of a collective on one node; none of one over several, or of one rank.
+pub(crate) fn ranks_of_node(
+    table: &CollectiveTable,
+    node: Option<&NodeLimits>,
+    log: Option<&NcclLog>,
+) -> Option<u32> {
+    let shape = TableSummary::new(table, log, node);
+    (shape.nodes == 1 && table.ranks != Some(1)).then_some(shape.ranks)
+}
+
 /// The draft of an answer.
 pub(crate) fn explain(
     table: &CollectiveTable,
@@ -87,7 +98,8 @@ pub(crate) fn explain(
         figure(best),
         figure(factor),
     );
-    let mut draft = DraftAnswer { meaning, value: Some(best), ..DraftAnswer::default() };
+    let subject = if shape.nodes > 1 { ProbeSubject::Nothing } else { ProbeSubject::GpuPairs };
+    let mut draft = DraftAnswer { meaning, value: Some(best), subject, ..DraftAnswer::default() };
     if table.ranks == Some(1) || (best == 0.0 && table.average_busbw == Some(0.0)) {
         draft.edits = vec![alone(table)];
         draft.limit = "none: a communicator of one rank sends nothing".to_owned();
@@ -117,12 +129,12 @@ pub(crate) fn explain(
             node.nic_source.label()
         );
     }
-    draft.features.push(ObservedFeature { id: "busbw", value: best.max(1e-3) });
+    draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
     if let Some(growth) = shape.growth.filter(|g| *g > 0.0) {
-        draft.features.push(ObservedFeature { id: "growth", value: growth });
+        draft.features.push(ObservedFeature::new("growth", growth));
     }
     if shape.best > 0.0 && shape.last > 0.0 && table.rows.len() > 2 {
-        draft.features.push(ObservedFeature { id: "cliff", value: shape.last / shape.best });
+        draft.features.push(ObservedFeature::new("cliff", shape.last / shape.best));
     }
     let edits = candidates(&shape, op, factor, node, log, context, table);
     draft.edits.extend(edits);
@@ -324,6 +336,23 @@ fn channels_and_links(
                 .decided_by("unset NCCL_PROTO"),
         );
     }
+    if node.fabric == FabricKind::Xgmi {
+        // A ring is as fast as its slowest bundle: of two or four links one or two are lost.
+        for part in [0.5, 0.75] {
+            edits.push(
+                WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.01)
+                    .expects("busbw", ring * part, 0.1)
+                    .expects("growth", 1.01, 0.06)
+                    .expects("cliff", 0.99, 0.05)
+                    .slows_copies(part)
+                    .says(format!(
+                        "xGMI of a pair at {part} of its rate: {} GB/s",
+                        figure(ring * part)
+                    ))
+                    .decided_by("pathline explain --here --check; pathline health"),
+            );
+        }
+    }
     let total = (node.links_gbs / 25.0).round();
     if node.fabric == FabricKind::Switched && total >= 6.0 {
         for lost in [1.0, 2.0, total / 2.0] {
@@ -333,6 +362,7 @@ fn channels_and_links(
                     .expects("busbw", ring * part, 0.03)
                     .expects("growth", 1.01, 0.06)
                     .expects("cliff", 0.99, 0.05)
+                    .slows_copies(part)
                     .says(format!(
                         "{lost} of {total} NVLinks of a GPU down: {} GB/s",
                         figure(ring * part)

@@ -5,12 +5,10 @@ use pathline_paste::{
 };
 
 use crate::answer::DraftAnswer;
+use crate::deciding_probe::ProbeSubject;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
-
-type Placed<'a> = (LineSpan, &'a RateMatrix);
-type PlacedDraft<'a> = (LineSpan, &'a str, DraftAnswer);
 
 /// Share of PCIe that pinned copies reach: 256 B packets with 24 B of headers, acknowledgements and flow
 /// control leave 25.5 to 26.5 of 31.5 and 52 to 57 of 63 GB/s.
@@ -23,13 +21,11 @@ const XGMI_SHARE: f64 = 0.75;
 /// One SDMA copy of an MI250X, whatever the links (KTH, Fig. 6c).
 const SDMA_GBS: f64 = 50.4;
 
-/// Drafts for the matrices of a paste: those between GPUs and those with the host, by tool.
-pub(crate) fn explain_matrices<'a>(
-    matrices: &[Placed<'a>],
-    node: Option<&NodeLimits>,
-    context: &PasteContext,
-) -> Vec<PlacedDraft<'a>> {
-    let mut drafts = Vec::new();
+/// The matrices of a paste that have rates, by tool.
+pub(crate) fn by_tool<'a>(
+    matrices: &[(LineSpan, &'a RateMatrix)],
+) -> Vec<(LineSpan, &'static str, Vec<&'a RateMatrix>)> {
+    let mut found = Vec::new();
     for tool in [
         MatrixTool::Nvbandwidth,
         MatrixTool::P2pTest,
@@ -37,16 +33,26 @@ pub(crate) fn explain_matrices<'a>(
         MatrixTool::TransferBench,
         MatrixTool::RocmBandwidth,
     ] {
-        let of: Vec<&Placed<'a>> =
-            matrices.iter().filter(|(_, m)| m.tool == tool && !m.is_latency).collect();
-        let Some(first) = of.first() else { continue };
-        let last = of.iter().map(|(span, _)| span.last).max().unwrap_or(first.0.last);
-        let span = LineSpan { first: first.0.first, last };
-        let all: Vec<&RateMatrix> = of.iter().map(|(_, matrix)| *matrix).collect();
-        drafts.extend(between_gpus(&all, node).map(|draft| (span, tool.name(), draft)));
-        drafts.extend(with_host(&all, node, context).map(|draft| (span, tool.name(), draft)));
+        let of = || matrices.iter().filter(|(_, m)| m.tool == tool && !m.is_latency);
+        let Some((first, _)) = of().next() else { continue };
+        let last = of().map(|(span, _)| span.last).max().unwrap_or(first.last);
+        let span = LineSpan { first: first.first, last };
+        found.push((span, tool.name(), of().map(|(_, matrix)| *matrix).collect()));
     }
-    drafts
+    found
+}
+
+/// Drafts for the matrices of one tool: those between GPUs and those with the host.
+pub(crate) fn explain_matrices(
+    all: &[&RateMatrix],
+    node: Option<&NodeLimits>,
+    context: &PasteContext,
+) -> Vec<DraftAnswer> {
+    let between = between_gpus(all, node);
+    let host = with_host(all, node, context);
+    let between = between.map(|draft| DraftAnswer { subject: ProbeSubject::GpuPairs, ..draft });
+    let host = host.map(|draft| DraftAnswer { subject: ProbeSubject::HostLinks, ..draft });
+    between.into_iter().chain(host).collect()
 }
 
 fn median(values: &mut [f64]) -> Option<f64> {
@@ -108,7 +114,7 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
         Some(middle / median(&mut off)?)
     });
     if let Some(ratio) = ratio {
-        draft.features.push(ObservedFeature { id: "on-off", value: ratio });
+        draft.features.push(ObservedFeature::new("on-off", ratio));
     }
     let Some(node) = node else {
         draft.limit = "unknown: the paste names no GPU and no links".to_owned();
@@ -130,8 +136,8 @@ fn between_gpus(matrices: &[&RateMatrix], node: Option<&NodeLimits>) -> Option<D
     } else {
         format!("{} GB/s each way, PCIe ({})", figure(limit), node.pcie_source.label())
     };
-    draft.features.push(ObservedFeature { id: "pair", value: middle / ways });
-    draft.features.push(ObservedFeature { id: "least", value: (least / middle).max(1e-3) });
+    draft.features.push(ObservedFeature::new("pair", middle / ways));
+    draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     pair_edits(&mut draft, node, ways, &list, ratio);
     Some(draft)
 }
@@ -194,6 +200,7 @@ fn pair_edits(
                     WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.02)
                         .expects("pair", links * share * duplex, 0.08)
                         .expects("least", part, 0.015)
+                        .slows_copies(part)
                         .says(format!(
                             "{lost} of {total} links of one GPU down: its pairs at {:.1} %",
                             part * 100.0
@@ -307,6 +314,7 @@ fn one_gpu(draft: &mut DraftAnswer, node: &NodeLimits, ways: f64, list: &[(u32, 
         draft.edits.push(WorldEdit::new("one-gpu-slow", AnswerClass::HardwareSuspect, 0.1)
             .expects("pair", rest / ways, 0.15).expects("least", (own / rest).max(0.02), 0.2).expects("on-off", 1.2, 0.5)
             .seen(2.0)
+            .slows_copies((own / rest).max(0.02))
             .says(format!("all pairs of gpu{gpu} are slow ({} of {} GB/s), no others: its link is narrow or degraded, of {} GB/s", figure(own), figure(rest), figure(limit)))
             .decided_by(format!("lspci -vv | grep LnkSta and nvidia-smi -i {gpu} -q under load; pathline health")));
         return;
@@ -397,10 +405,10 @@ fn with_host(
     {
         draft
             .features
-            .extend(value.filter(|v| v.0 > 0.0).map(|(m, ..)| ObservedFeature { id, value: m }));
+            .extend(value.filter(|v| v.0 > 0.0).map(|(m, ..)| ObservedFeature::new(id, m)));
     }
     if let Some((middle, least, _)) = inward.or(outward).filter(|v| v.2 > 2) {
-        draft.features.push(ObservedFeature { id: "least", value: (least / middle).max(1e-3) });
+        draft.features.push(ObservedFeature::new("least", (least / middle).max(1e-3)));
     }
     host_edits(
         &mut draft,
@@ -464,6 +472,7 @@ fn host_edits(
                 full * part,
                 0.08,
             )
+            .slows_copies(part)
             .seen(if context.pcie.zip(context.pcie_most).is_some_and(|(now, most)| now != most) {
                 3.0
             } else {
@@ -497,16 +506,15 @@ fn host_edits(
             .expects("least", 0.5, 0.25)
             .expects("both-in", full * 0.8, 0.3)
             .expects("both-out", full * 0.85, 0.3)
+            .slows_copies(0.5)
             .says("one GPU is slower than the others: its link is narrow, or its host memory far")
             .decided_by("pathline health; lspci -vv | grep LnkSta"),
     );
 }
 
-/// Single transfers of TransferBench.
-pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits>) -> DraftAnswer {
-    let best = list.iter().map(|t| t.gbs).fold(0.0, f64::max);
-    let mut draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
-    let Some(first) = list.iter().max_by(|a, b| a.gbs.total_cmp(&b.gbs)) else { return draft };
+/// Single transfers of TransferBench as a matrix; those of one test run at once.
+pub(crate) fn transfer_matrix(list: &[TimedTransfer]) -> Option<RateMatrix> {
+    let first = list.iter().max_by(|a, b| a.gbs.total_cmp(&b.gbs))?;
     let end = |text: &str| {
         let number = text.get(1..).and_then(|n| n.parse().ok());
         match text.get(..1) {
@@ -519,7 +527,7 @@ pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits
     let means =
         if first.executor.starts_with("GPU") { CopyMeans::Kernel } else { CopyMeans::Engine };
     let at_once = list.iter().filter(|t| t.test == first.test).count() > 1;
-    let matrix = RateMatrix {
+    Some(RateMatrix {
         tool: MatrixTool::TransferBench,
         test: String::new(),
         is_latency: false,
@@ -528,12 +536,18 @@ pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits
         means,
         concurrent: at_once,
         cells,
-    };
-    if let Some(found) = between_gpus(&[&matrix], node) {
-        draft = found;
-    } else if let Some(found) = with_host(&[&matrix], node, &PasteContext::default()) {
-        draft = found;
-    }
+    })
+}
+
+/// Single transfers of TransferBench.
+pub(crate) fn explain_transfers(list: &[TimedTransfer], node: Option<&NodeLimits>) -> DraftAnswer {
+    let best = list.iter().map(|t| t.gbs).fold(0.0, f64::max);
+    let mut draft = DraftAnswer { value: Some(best), ..DraftAnswer::default() };
+    let Some(first) = list.iter().max_by(|a, b| a.gbs.total_cmp(&b.gbs)) else { return draft };
+    let Some(matrix) = transfer_matrix(list) else { return draft };
+    let means = matrix.means;
+    let found = explain_matrices(&[&matrix], node, &PasteContext::default());
+    draft = found.into_iter().next().unwrap_or(draft);
     // A kernel of few compute units moves 15 to 20 GB/s with each (TransferBench's scaling preset: 20, 39,
     // 56, 72, 88 GB/s for 1 to 5).
     let units = first.executor.rsplit(':').next().and_then(|n| n.parse::<u32>().ok());

@@ -71,7 +71,7 @@ pub(crate) fn explain(result: &FileIoResult, context: &PasteContext) -> DraftAns
         ..DraftAnswer::default()
     };
     set_limit(&mut draft, result, context);
-    draft.features.push(ObservedFeature { id: "rate", value: result.gbs.max(1e-5) });
+    draft.features.push(ObservedFeature::new("rate", result.gbs.max(1e-5)));
     // Bytes in flight over the time of an I/O.
     if let Some(block) = block {
         let time = result.latency_us.unwrap_or(IO_US);

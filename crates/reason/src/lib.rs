@@ -8,13 +8,18 @@
 mod answer;
 mod collectives;
 mod copies;
+mod deciding_probe;
 mod io;
 mod messages;
+mod model_edits;
 mod node_facts;
 mod product_facts;
+mod row_predictor;
 mod score;
 mod statements;
 
-pub use answer::{PasteAnswer, PasteExplanation, explain_paste};
+pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste};
+pub use deciding_probe::{DecidingProbe, ProbeEvidence, ProbeOutcome, ProbeSubject};
 pub use product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
+pub use row_predictor::{PredictedRow, RowPredictor};
 pub use score::{AnswerClass, LikelyCause};

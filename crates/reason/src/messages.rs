@@ -3,6 +3,7 @@
 use pathline_paste::{MessageTable, MessageTest, NetworkTable, PasteContext};
 
 use crate::answer::{DraftAnswer, has_word, is_set};
+use crate::deciding_probe::ProbeSubject;
 use crate::node_facts::{NodeLimits, figure};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
 
@@ -38,7 +39,8 @@ pub(crate) fn explain(
         _ => "host memory",
     };
     let on_gpu = table.on_gpu.is_some_and(|(a, b)| a || b);
-    let mut draft = DraftAnswer::default();
+    let subject = if on_gpu { ProbeSubject::GpuPairs } else { ProbeSubject::Nothing };
+    let mut draft = DraftAnswer { subject, ..DraftAnswer::default() };
     if matches!(table.test, MessageTest::Latency | MessageTest::Group(_)) {
         let small = table.rows.first().map_or(0.0, |r| r.1);
         let largest = table.rows.last().copied().unwrap_or((0, 0.0));
@@ -57,7 +59,7 @@ pub(crate) fn explain(
             figure(rate)
         );
         draft.limit = "a message of host memory takes 0.2 to 0.5 us on a node and 1 to 2 us over RDMA; one of GPU memory a few us".to_owned();
-        draft.features.push(ObservedFeature { id: "start", value: small.max(1e-3) });
+        draft.features.push(ObservedFeature::new("start", small.max(1e-3)));
         latency_edits(&mut draft, on_gpu);
         return draft;
     }
@@ -72,10 +74,10 @@ pub(crate) fn explain(
         }
     );
     draft.value = Some(best / ways);
-    draft.features.push(ObservedFeature { id: "best", value: best.max(1e-4) / ways });
+    draft.features.push(ObservedFeature::new("best", best.max(1e-4) / ways));
     let fall = deepest_fall(&table.rows);
     if let Some((ratio, ..)) = fall {
-        draft.features.push(ObservedFeature { id: "fall", value: ratio.clamp(1e-3, 1.0) });
+        draft.features.push(ObservedFeature::new("fall", ratio.clamp(1e-3, 1.0)));
     }
     if let Some(node) = node {
         let limit = if on_gpu && node.pair_gbs > 0.0 { node.pair_gbs } else { node.pcie_gbs };
@@ -240,7 +242,7 @@ pub(crate) fn explain_network(
         format!("{} Gbit/s = {} GB/s each way ({source})", figure(line * 8.0), figure(line));
     draft.limit_gbs = Some(line);
     draft.value = Some(rate);
-    draft.features.push(ObservedFeature { id: "rate", value: rate.max(1e-4) });
+    draft.features.push(ObservedFeature::new("rate", rate.max(1e-4)));
     let far = has_word(context, "sys") || node.is_some_and(|n| n.crosses_sockets);
     draft.edits.push(
         WorldEdit::new(
@@ -306,7 +308,7 @@ fn explain_network_latency(table: &NetworkTable) -> DraftAnswer {
         first.0
     );
     draft.limit = "1 to 2 us through one switch".to_owned();
-    draft.features.push(ObservedFeature { id: "start", value: first.1.max(1e-3) });
+    draft.features.push(ObservedFeature::new("start", first.1.max(1e-3)));
     draft.edits.push(
         WorldEdit::new("rdma-message", AnswerClass::AsExpected, 0.6)
             .expects("start", 1.6, 0.4)

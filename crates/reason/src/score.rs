@@ -1,5 +1,6 @@
 //! Posterior odds of causes: what each predicts for the observed features, under log-normal noise.
 
+use pathline_flow::MachineFault;
 use serde::Serialize;
 
 /// What an answer says of a figure.
@@ -42,6 +43,23 @@ impl AnswerClass {
 pub(crate) struct ObservedFeature {
     pub(crate) id: &'static str,
     pub(crate) value: f64,
+    /// Median and standard deviation of the logarithm on sound hardware, where that is known: half of
+    /// what a cause that says nothing of the feature expects.
+    pub(crate) if_sound: Option<(f64, f64)>,
+}
+
+impl ObservedFeature {
+    pub(crate) const fn new(id: &'static str, value: f64) -> Self {
+        Self { id, value, if_sound: None }
+    }
+
+    /// Density where a cause says nothing of it.
+    fn unexpected(&self) -> f64 {
+        match self.if_sound {
+            Some((median, sigma)) => 0.5 * density(self.value, median, sigma) + 0.5 * BROAD,
+            None => BROAD,
+        }
+    }
 }
 
 /// A cause with what it predicts.
@@ -60,6 +78,10 @@ pub(crate) struct WorldEdit {
     pub(crate) evidence: f64,
     /// Whether it follows by arithmetic: then alone, whatever the figures of the rest.
     pub(crate) is_certain: bool,
+    /// Rate of the slowest plain copy of the node under it, over that of a sound node.
+    pub(crate) copies_at: f64,
+    /// The damage of the described node, where it is one.
+    pub(crate) fault: Option<MachineFault>,
 }
 
 impl WorldEdit {
@@ -73,6 +95,8 @@ impl WorldEdit {
             expects: Vec::new(),
             evidence: 0.0,
             is_certain: false,
+            copies_at: 1.0,
+            fault: None,
         }
     }
     pub(crate) fn says(mut self, text: impl Into<String>) -> Self {
@@ -89,6 +113,15 @@ impl WorldEdit {
     }
     pub(crate) fn seen(mut self, evidence: f64) -> Self {
         self.evidence += evidence;
+        self
+    }
+    /// Plain copies see it: the slowest has this share of its rate.
+    pub(crate) fn slows_copies(mut self, share: f64) -> Self {
+        self.copies_at = share;
+        self
+    }
+    pub(crate) fn of_fault(mut self, fault: MachineFault) -> Self {
+        self.fault = Some(fault);
         self
     }
     pub(crate) fn certain(mut self) -> Self {
@@ -131,14 +164,16 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
         let mut score = edit.prior.ln() + edit.evidence.clamp(-5.0, 5.0);
         for feature in features {
             let expected = edit.expects.iter().find(|(id, ..)| *id == feature.id);
-            score += expected.map_or(BROAD, |&(_, m, s)| density(feature.value, m, s)).ln();
+            score += expected
+                .map_or_else(|| feature.unexpected(), |&(_, m, s)| density(feature.value, m, s))
+                .ln();
         }
         let predicted = edit.expects.first().map(|&(_, median, _)| median);
         let WorldEdit { id, class, text, check, .. } = edit;
         scored.push((score, LikelyCause { id, class, share: 0.0, text, predicted, check }));
     }
     if !only_certain {
-        let score = UNKNOWN_PRIOR.ln() + features.len() as f64 * BROAD.ln();
+        let score = features.iter().map(|f| f.unexpected().ln()).sum::<f64>() + UNKNOWN_PRIOR.ln();
         let text = "none of the known causes gives these figures".to_owned();
         let check = "pathline run --quick, on the node".to_owned();
         let unknown = AnswerClass::Unknown;
@@ -181,7 +216,7 @@ mod tests {
     #[test]
     fn figures_choose_the_cause() {
         let first = |value| {
-            let causes = rank(&[ObservedFeature { id: "rate", value }], edits());
+            let causes = rank(&[ObservedFeature::new("rate", value)], edits());
             assert!((causes.iter().map(|c| c.share).sum::<f64>() - 1.0).abs() < 0.06);
             (causes[0].id, causes[0].share)
         };
@@ -196,7 +231,7 @@ mod tests {
     fn arithmetic_stands_alone() {
         let mut all = edits();
         all.push(WorldEdit::new("sum", AnswerClass::MeansSomethingElse, 0.01).certain());
-        let causes = rank(&[ObservedFeature { id: "rate", value: 100.0 }], all);
+        let causes = rank(&[ObservedFeature::new("rate", 100.0)], all);
         assert_eq!((causes.len(), causes[0].id), (1, "sum"));
     }
 }

@@ -94,7 +94,7 @@ fn rates(
         limit_gbs: Some(limit),
         ..DraftAnswer::default()
     };
-    draft.features.push(ObservedFeature { id: "ratio", value: (value / limit).max(1e-4) });
+    draft.features.push(ObservedFeature::new("ratio", (value / limit).max(1e-4)));
     sentence_edits(&mut draft, observed, collective, value, limit, node);
     Some((
         LineSpan {

@@ -96,7 +96,12 @@ const CRATES: &[Crate] = &[
     Crate { name: "audit", uses: &["schema", "flow", "message"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "place", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
-    Crate { name: "reason", uses: &["schema", "paste"], tests_use: &[], unsafe_in: &[] },
+    Crate {
+        name: "reason",
+        uses: &["schema", "flow", "message", "audit", "paste"],
+        tests_use: &[],
+        unsafe_in: &[],
+    },
     Crate {
         name: "findings",
         uses: &["schema", "stats", "flow", "message", "published", "explain", "health"],

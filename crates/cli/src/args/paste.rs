@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::TimeoutArgs;
+use super::{LibraryArgs, TimeoutArgs};
 use crate::known_name::KnownName;
 
 /// What to explain, and of which node.
@@ -22,6 +22,12 @@ pub(crate) struct ExplainArgs {
     /// Take the limits from this node, where the output was made.
     #[arg(long, conflicts_with_all = ["machine", "from"])]
     pub(crate) here: bool,
+    /// Measure the copies that decide between the causes, at most 10 s, and answer again: on this node,
+    /// or on the simulated machine with the faults of its file.
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) libraries: LibraryArgs,
     /// Print all answers with all causes as JSON.
     #[arg(long)]
     pub(crate) json: bool,

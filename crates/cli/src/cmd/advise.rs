@@ -13,15 +13,15 @@ use pathline_advise::{
     advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
     script_settings, usual_collectives, usual_file_subjects, usual_subjects,
 };
-use pathline_bench::{Executor, LocalExecutor, MachineInfo, RunPlan, TimerScope};
+use pathline_bench::{Executor, MachineInfo, RunPlan};
 use pathline_runner::{
     CaseTrials, CommandTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, MetricReader,
-    NoWorker, RankJob, RunRequest, StorePlaces, WorkerExecutor, half_of_free, hostname, read_text,
-    switches,
+    RankJob, RunRequest, StorePlaces, half_of_free, hostname, read_text,
 };
-use pathline_schema::{Case, CasePattern, RunSettings, Topology, Unit, WorldKind};
+use pathline_schema::{Case, RunSettings, Topology, Unit, WorldKind};
 
 use super::ExitKind;
+use super::case_machine::{on_machine, plan_cases};
 use crate::args::AdviseArgs;
 use crate::progress::StopRequest;
 use crate::say::{self, out, outln};
@@ -282,25 +282,7 @@ impl AdviceRun<'_> {
         run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>) -> Result<T>,
     ) -> Result<T> {
         let request = self.request()?;
-        match &request.machine {
-            MachineChoice::Model(_) => {
-                let open = request.open(&switches(), None)?;
-                let about = MachineInfo::of(&open.machine, open.without, TimerScope::Known);
-                let settings = request.settings_on(&about.topology);
-                let mut executor = LocalExecutor::new(&open.machine, about, settings);
-                self.measure(&mut executor, &request, run)
-            }
-            MachineChoice::Host(_) => {
-                let interrupt = || self.stopper.reason();
-                let opened = WorkerExecutor::open(request.clone(), &interrupt);
-                let mut executor = opened.map_err(|why| match why {
-                    NoWorker::Spawn(error) => anyhow!("no worker process can be started: {error}"),
-                    NoWorker::Open(why) => anyhow!("this machine cannot be opened: {why}"),
-                    NoWorker::Interrupted => anyhow!("interrupted before anything was measured"),
-                })?;
-                self.measure(&mut executor, &request, run)
-            }
-        }
+        on_machine(&request, &self.stopper, |executor| self.measure(executor, &request, run))
     }
 
     fn stores(&self) -> StorePlaces {
@@ -458,15 +440,7 @@ fn plan_of(about: &MachineInfo, scopes: &[AdviceScope], request: &RunRequest) ->
             }
         }
     }
-    let patterns: Vec<CasePattern> = cases.into_iter().map(CasePattern::Exact).collect();
-    let memory = request.settings_on(&about.topology).memory;
-    let env = switches();
-    let scope = pathline_bench::PlanScope { env: &env, ..about.scope(memory) };
-    let plan = RunPlan::new(&scope, &[], &patterns).map_err(anyhow::Error::msg)?;
-    Ok(match request.machine.model() {
-        Some(_) => plan.with_refused_settings(&about.topology, &env),
-        None => plan.with_environments(&about.topology, &env),
-    })
+    plan_cases(about, cases, request)
 }
 
 /// What answers rest on: GPUs with their drivers, and libraries between processes.

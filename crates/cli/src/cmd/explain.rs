@@ -2,16 +2,30 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use pathline_reason::{AnswerClass, PasteExplanation, explain_paste};
-use pathline_runner::{HostSurvey, MachineModel};
-use pathline_schema::Topology;
+use pathline_advise::{TrialArm, TrialRunner};
+use pathline_paste::PasteReading;
+use pathline_reason::{
+    AnswerClass, DecidingProbe, PasteExplanation, ProbeEvidence, RowPredictor, explain_on_node,
+    explain_paste,
+};
+use pathline_runner::{
+    CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RunRequest, StorePlaces,
+};
+use pathline_schema::RunSettings;
 
 use super::ExitKind;
+use super::case_machine::{on_machine, plan_cases};
 use crate::args::ExplainArgs;
+use crate::progress::StopRequest;
 use crate::say::{errln, outln, width};
 
+/// Seconds after which a check begins no further copies.
+const PROBE_SECS: f64 = 8.0;
+/// Copies of a check that are measured in one process.
+const PROBE_BLOCK: usize = 64;
 /// Answers without `--all`.
 const SHOWN: usize = 3;
 /// What is read of a paste at most; crate `paste` reads 8 MiB of it and says so.
@@ -29,9 +43,18 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitKind> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         bail!("the input is empty: paste the output of a benchmark, a log or an issue's text");
     }
-    let machine = machine(args)?;
+    let node = node(args)?;
     let reading = pathline_paste::read_paste(&bytes);
-    let explained = explain_paste(&reading, machine.as_ref());
+    let explained = match &node {
+        None => explain_paste(&reading, None),
+        Some(node) => {
+            let found = explain_on_node(&reading, node, None);
+            match args.check {
+                true => check(args, &reading, node, found)?,
+                false => found,
+            }
+        }
+    };
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&explained)?);
     } else {
@@ -46,14 +69,79 @@ fn read(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn machine(args: &ExplainArgs) -> Result<Option<Topology>> {
+/// The node whose figures a paste has, if one is named.
+fn node(args: &ExplainArgs) -> Result<Option<RowPredictor>> {
+    if args.check && args.from.is_some() {
+        bail!("--check measures this node (--here) or a simulated one (--machine), not a file");
+    }
     if let Some(path) = &args.from {
-        return Ok(Some(pathline_topo::from_path(path)?));
+        return Ok(Some(RowPredictor::from_topology(pathline_topo::from_path(path)?)));
     }
     if let Some(name) = &args.machine {
-        return Ok(Some(MachineModel::read(name)?.desc().topology()));
+        return Ok(Some(RowPredictor::from_desc(MachineModel::read(name)?.desc())?));
     }
-    Ok(args.here.then(|| HostSurvey::new(args.timeout.call()).topology))
+    if args.check && !args.here {
+        bail!("--check measures a node: name this one (--here) or a simulated one (--machine)");
+    }
+    let here = || RowPredictor::from_topology(HostSurvey::new(args.timeout.call()).topology);
+    Ok(args.here.then(here))
+}
+
+/// Measures the probe of the first answer that has one, and explains the paste again.
+fn check(
+    args: &ExplainArgs,
+    reading: &PasteReading,
+    node: &RowPredictor,
+    found: PasteExplanation,
+) -> Result<PasteExplanation> {
+    let Some(probe) = found.answers.iter().find_map(|answer| DecidingProbe::new(node, answer))
+    else {
+        errln!("! nothing to check: no copy of this node decides between these causes");
+        return Ok(found);
+    };
+    let machine = match &args.machine {
+        Some(name) => MachineChoice::Model(Box::new(MachineModel::read(name)?)),
+        None => {
+            let (libraries, stores) = (args.libraries.choice(), StorePlaces::default());
+            MachineChoice::Host(HostMachine { libraries, stores })
+        }
+    };
+    let settings = RunSettings::default();
+    let (memory, limit, faults, repeat) = (None, None, Vec::new(), 0);
+    let request = RunRequest { machine, settings, memory, job: None, limit, faults, repeat };
+    let stopper = StopRequest::new(Instant::now(), None);
+    let rates = on_machine(&request, &stopper, |executor| {
+        let about = executor.about().clone();
+        let plan = plan_cases(&about, probe.cases().iter().cloned(), &request)?;
+        let interrupt = || stopper.reason();
+        let mut trials = CaseTrials::new(executor, plan, &interrupt);
+        Ok(measure(&probe, &mut trials))
+    })?;
+    match ProbeEvidence::new(node, &probe, &rates) {
+        Ok(evidence) => Ok(explain_on_node(reading, node, Some(&evidence))),
+        Err(why) => {
+            errln!("! the check decided nothing: {why}");
+            Ok(found)
+        }
+    }
+}
+
+/// The rates of a probe's cases in GB/s, until its time is over.
+fn measure(probe: &DecidingProbe, trials: &mut dyn TrialRunner) -> Vec<Result<f64, String>> {
+    let arms: Vec<TrialArm> =
+        probe.cases().iter().map(|case| TrialArm::of_case("probe", case.clone())).collect();
+    let mut rates = Vec::new();
+    // A GPU's cases at a time: a driver that answers slowly must not cost more than the time limit.
+    for part in arms.chunks(PROBE_BLOCK) {
+        if trials.elapsed() > PROBE_SECS || trials.interrupted().is_some() {
+            rates.extend(part.iter().map(|_| Err("the time of the check is over".to_owned())));
+            continue;
+        }
+        // Nanoseconds for a byte: their inverse is GB/s.
+        let costs = trials.block(&part.iter().collect::<Vec<_>>());
+        rates.extend(costs.into_iter().map(|cost| cost.map(|ns| 1.0 / ns)));
+    }
+    rates
 }
 
 /// Broken hardware and wrong bytes are something wrong; a paste without an answer leaves nothing to judge.

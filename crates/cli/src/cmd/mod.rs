@@ -4,6 +4,7 @@ mod advise;
 mod audit;
 mod calibrate;
 mod case;
+mod case_machine;
 mod diff;
 mod digest;
 mod doctor;

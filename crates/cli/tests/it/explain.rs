@@ -60,3 +60,86 @@ fn exit_codes_say_whether_there_is_an_answer() {
     fs::write(&file, SIX).expect("the file is written");
     assert_eq!(code(&[file.to_str().expect("UTF-8")], ""), Some(0));
 }
+
+/// Rings of H100s at half of the 359 GB/s that the model of the node has for them: as 9 of 18 links, and as
+/// 8 channels of 22 GB/s.
+fn half_of_a_ring() -> String {
+    let mut text = "H100\nNCCL_ALGO=Ring\n# nThread 1 nGpus 8 minBytes 1 maxBytes 1\n".to_owned();
+    for shift in 30..=32 {
+        let bytes = 1u64 << shift;
+        // busbw 180 = size / time x 1.75.
+        let time = bytes as f64 * 1.75 / 180.0 / 1e3;
+        let row = format!("{time:.0} 102.9 180.0 0");
+        text.push_str(&format!("{bytes} {} float sum -1 {row} {row}\n", bytes / 4));
+    }
+    text
+}
+
+/// The preset with half of the NVLinks of gpu2 down, which the driver does not report.
+fn sick_machine(folder: &std::path::Path) -> String {
+    let (_, preset) = pathline_flow::MachineDesc::presets()
+        .iter()
+        .find(|(name, _)| *name == "hgx-h100")
+        .expect("it is a preset");
+    let mut text = (*preset).to_owned();
+    for (switch, lost) in [(0, 3), (1, 2), (2, 2), (3, 2)] {
+        text.push_str(&format!(
+            "\n[[fault]]\nelement = \"gpu2-switch{switch}\"\nkind = \"width\"\nlost = {lost}\nsilent = true\n"
+        ));
+    }
+    let file = folder.join("sick.toml");
+    fs::write(&file, text).expect("the file is written");
+    file.to_str().expect("UTF-8").to_owned()
+}
+
+/// The first cause and its share, and the first cause before the check.
+fn checked(args: &[&str], input: &str) -> (String, f64, Option<String>) {
+    let output = explain(&[&["--json"], args].concat(), input);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let answer = &json["answers"][0];
+    let first = &answer["causes"][0];
+    let before = answer["checked"]["before"][0][0].as_str().map(str::to_owned);
+    (first["id"].as_str().expect("a cause").to_owned(), first["share"].as_f64().unwrap(), before)
+}
+
+#[test]
+fn a_check_decides_between_links_and_channels() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sick, paste) = (sick_machine(folder.path()), half_of_a_ring());
+    // The table alone does not tell: 182 GB/s of 9 links, 176 of 8 channels.
+    let (cause, share, before) = checked(&["--machine", "hgx-h100"], &paste);
+    assert!(before.is_none() && share < 0.9, "{cause} {share}");
+    // Copies between sound GPUs at their full rate leave the setting; at half of it the links.
+    let sound = checked(&["--machine", "hgx-h100", "--check"], &paste);
+    assert_eq!((sound.0.as_str(), sound.2.as_deref()), ("few-channels", Some("links-lost")));
+    assert!(sound.1 > 0.9, "{sound:?}");
+    let broken = checked(&["--machine", &sick, "--check"], &paste);
+    assert_eq!((broken.0.as_str(), broken.2.as_deref()), ("links-lost", Some("links-lost")));
+    assert!(broken.1 > 0.9, "{broken:?}");
+}
+
+#[test]
+fn rows_have_measured_predicted_and_limit() {
+    let output = explain(&["--json", "--machine", "hgx-h100"], &half_of_a_ring());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = json["answers"][0]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let value = |name: &str| row[name].as_f64().expect("a figure");
+        let (measured, predicted, limit) = (value("measured"), value("predicted"), value("limit"));
+        assert!((measured / predicted - 0.5).abs() < 0.02 && predicted < limit, "{row}");
+    }
+    let text = explain(&["--machine", "hgx-h100"], &half_of_a_ring());
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("  model   3 rows at 0.50 of model hgx-h100"), "{text}");
+}
+
+#[test]
+fn a_check_needs_a_node() {
+    let refused = |args: &[&str]| {
+        let output = explain(args, SIX);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, error) = refused(&["--check"]);
+    assert!(code == Some(2) && error.contains("--here"), "{error}");
+}

@@ -1,4 +1,5 @@
 //! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
 
 mod threads;
+mod unseen;
 mod worlds;

@@ -1,0 +1,272 @@
+//! Causes as edits of a described node, judged by all rows of a paste or of a probe.
+
+use std::collections::BTreeSet;
+
+use pathline_audit::{CollectiveCause, judge_causes};
+use pathline_flow::{FaultEffect, FaultElement, MachineFault};
+use pathline_schema::{LinkEnd, Ns, Unit};
+
+use crate::answer::DraftAnswer;
+use crate::node_facts::figure;
+use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
+use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+
+/// The median row over its prediction.
+pub(crate) const LEVEL: &str = "model-level";
+/// The slowest row, over its prediction and the median row.
+pub(crate) const LEAST: &str = "model-least";
+/// Scale of the errors of rows by a model that is right, as a share.
+const SCALE: f64 = 0.05;
+/// A slowest row above this share of the others needs no broken part.
+const SOUND: f64 = 0.94;
+/// Edits that are tried at most.
+const MAX_EDITS: usize = 96;
+/// Causes of healthy hardware that are set up so, and that a model of the node has.
+const MODELLED: [&str; 3] = ["sdma-cap", "link-widths-differ", "across-sockets"];
+
+/// Median, and least over the median, of ratios to predictions.
+pub(crate) fn level_and_least(ratios: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    let mut ratios: Vec<f64> = ratios.filter(|r| r.is_finite() && *r > 0.0).collect();
+    ratios.sort_by(f64::total_cmp);
+    let median = *ratios.get(ratios.len() / 2)?;
+    Some((median, (ratios.first()? / median).clamp(1e-3, 1.0)))
+}
+
+/// Whether a cause leaves the hardware as the model has it.
+pub(crate) fn is_in_model(edit: &WorldEdit) -> bool {
+    matches!(edit.class, AnswerClass::AsExpected | AnswerClass::MeansSomethingElse)
+        || MODELLED.contains(&edit.id)
+}
+
+/// Log likelihood of rows under predictions: Cauchy, so that one row decides nothing.
+fn likelihood(ratios: impl Iterator<Item = f64>) -> f64 {
+    ratios.map(|ratio| -(1.0 + (ratio.max(1e-3).ln() / SCALE).powi(2)).ln()).sum()
+}
+
+/// Adds the predictions of all rows to an answer, the residuals as features, and the causes that the
+/// model of the node has: as modelled, and broken parts that the slow rows pass. `redraft` gives the
+/// answer to a paste with other figures in these rows.
+pub(crate) fn add_model(
+    draft: &mut DraftAnswer,
+    of: &RowPredictor,
+    rows: Vec<QueriedRow>,
+    redraft: &dyn Fn(&[QueriedRow]) -> Option<DraftAnswer>,
+) {
+    let (rows, predicted) = of.predict_rows(rows);
+    let ratios = || predicted.iter().map(PredictedRow::ratio);
+    let Some((level, least)) = level_and_least(ratios()) else { return };
+    let usual = of.usual_level();
+    for edit in draft.edits.iter_mut().filter(|edit| is_in_model(edit)) {
+        edit.expects.extend([(LEVEL, usual.0, usual.1), (LEAST, 0.97, 0.06)]);
+    }
+    let with = |values: &[f64]| {
+        let revalued = |(row, value): (&QueriedRow, &f64)| QueriedRow {
+            measured: value * usual.0,
+            ..row.clone()
+        };
+        redraft(&rows.iter().zip(values).map(revalued).collect::<Vec<_>>())
+    };
+    let sound: Vec<f64> = predicted.iter().map(|row| row.predicted).collect();
+    let mut edits = Vec::new();
+    let text = summary(of, &predicted);
+    if let Some(expected) = with(&sound) {
+        let edit = WorldEdit::new("as-modelled", AnswerClass::AsExpected, 0.15)
+            .says(format!("the rows are what this node does: {text}"))
+            .decided_by("none needed");
+        edits.push(expecting(edit, draft, &expected, usual, 0.97));
+    }
+    if least < SOUND {
+        let before = likelihood(ratios());
+        for fault in candidate_faults(of, &rows, &predicted, level) {
+            let Some(network) = of.damaged(&fault) else { break };
+            let values: Option<Vec<f64>> =
+                rows.iter().map(|row| of.predict_on(&network, &row.query)).collect();
+            let Some(values) = values else { continue };
+            let of_sound = values.iter().zip(&sound).map(|(value, sound)| value / sound);
+            let Some((_, least)) = level_and_least(of_sound).filter(|found| found.1 < 0.97) else {
+                continue;
+            };
+            let Some(expected) = with(&values) else { continue };
+            let residuals = rows.iter().zip(&values).map(|(row, value)| row.measured / value);
+            let gained = likelihood(residuals) - before;
+            let edit = fault_edit(&fault).seen(gained).of_fault(fault);
+            edits.push(expecting(edit, draft, &expected, usual, least));
+        }
+    }
+    draft.edits.append(&mut edits);
+    draft.features.push(ObservedFeature::new(LEVEL, level));
+    let if_sound = Some((0.97, 0.06));
+    draft.features.push(ObservedFeature { id: LEAST, value: least, if_sound });
+    draft.model = text;
+    draft.rows = predicted;
+}
+
+/// An edit that expects the features of another draft. What that one lacks is as likely as under most
+/// causes.
+fn expecting(
+    mut edit: WorldEdit,
+    draft: &DraftAnswer,
+    expected: &DraftAnswer,
+    usual: (f64, f64),
+    least: f64,
+) -> WorldEdit {
+    for feature in &draft.features {
+        let found = expected.features.iter().find(|f| f.id == feature.id);
+        let (median, sigma) = found.map_or((feature.value, 1.0), |f| (f.value, usual.1.max(0.06)));
+        edit = edit.expects(feature.id, median, sigma);
+    }
+    edit.expects(LEVEL, usual.0, usual.1).expects(LEAST, least, 0.06)
+}
+
+/// `30 rows at 0.97 of the model in the median; the slowest, CASE, at 0.51`.
+pub(crate) fn summary(of: &RowPredictor, rows: &[PredictedRow]) -> String {
+    let Some((level, _)) = level_and_least(rows.iter().map(PredictedRow::ratio)) else {
+        return String::new();
+    };
+    let slowest = rows.iter().min_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let slowest = slowest.map_or_else(String::new, |row| {
+        let limit = row.limit.map_or_else(String::new, |l| format!(", limit {}", figure(l)));
+        format!(
+            "; slowest {}: measured {}, predicted {}{limit} {}",
+            row.subject,
+            figure(row.measured),
+            figure(row.predicted),
+            row.unit,
+        )
+    });
+    let rows = rows.len();
+    let plural = if rows == 1 { "" } else { "s" };
+    format!("{rows} row{plural} at {level:.2} of {} in the median{slowest}", of.basis())
+}
+
+/// Broken parts that the slow rows pass: links of their GPUs, their links to the host, copy engines.
+fn candidate_faults(
+    of: &RowPredictor,
+    rows: &[QueriedRow],
+    predicted: &[PredictedRow],
+    level: f64,
+) -> Vec<MachineFault> {
+    let mut gpus: BTreeSet<u32> = BTreeSet::new();
+    let mut has_host = false;
+    for (row, found) in rows.iter().zip(predicted) {
+        let RowQuery::Copies { case, .. } = &row.query else { continue };
+        if found.ratio() > level * SOUND {
+            continue;
+        }
+        for place in case.timed.iter().flat_map(|flow| [flow.src, flow.dst]) {
+            match place.unit {
+                Unit::Gpu(gpu) => drop(gpus.insert(gpu)),
+                _ => has_host = true,
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let mut add = |element, effect| {
+        found.push(MachineFault { element, effect, silent: true, probability: 1.0 });
+    };
+    for link in &of.topology().links {
+        let (from, to) = (link.a, link.b);
+        let is_slow = |end| matches!(end, LinkEnd::Gpu(gpu) if gpus.contains(&gpu));
+        let is_host = matches!(from, LinkEnd::Numa(_)) || matches!(to, LinkEnd::Numa(_));
+        let is_pair = matches!((from, to), (LinkEnd::Gpu(_), LinkEnd::Gpu(_)));
+        let concerned =
+            if is_pair { is_slow(from) && is_slow(to) } else { is_slow(from) || is_slow(to) };
+        if !concerned || (is_host && !has_host && of.topology().links.iter().any(is_fabric)) {
+            continue;
+        }
+        let element = FaultElement::Bundle { from, to, one_way: false };
+        for lost in 1..link.width.min(5) {
+            add(element, FaultEffect::Width { lost });
+        }
+        add(element, FaultEffect::Speed { share: 0.5 });
+        if is_host {
+            add(element, FaultEffect::Speed { share: 0.25 });
+        }
+    }
+    for &gpu in &gpus {
+        add(FaultElement::Gpu(gpu), FaultEffect::Engine { share: 0.5 });
+    }
+    found.truncate(MAX_EDITS);
+    found
+}
+
+fn is_fabric(link: &pathline_schema::Link) -> bool {
+    let is_gpu = |end| matches!(end, LinkEnd::Gpu(_));
+    (is_gpu(link.a) || is_gpu(link.b))
+        && ![link.a, link.b].iter().any(|end| matches!(end, LinkEnd::Numa(_)))
+}
+
+/// A broken part as a cause.
+fn fault_edit(fault: &MachineFault) -> WorldEdit {
+    let element = fault.element;
+    let is_host = matches!(
+        element,
+        FaultElement::Bundle { from: LinkEnd::Numa(_), .. }
+            | FaultElement::Bundle { to: LinkEnd::Numa(_), .. }
+    );
+    let suspect = AnswerClass::HardwareSuspect;
+    let (id, text) = match fault.effect {
+        FaultEffect::Engine { share } => {
+            ("engine-slow", format!("the copy engines of {element} reach {share} of their rate"))
+        }
+        FaultEffect::Speed { share } if is_host => {
+            ("narrow-pcie", format!("{element} runs at {share} of its width or speed"))
+        }
+        FaultEffect::Speed { share } => {
+            ("links-lost", format!("{element} carries {share} of its rate"))
+        }
+        FaultEffect::Width { lost } => {
+            ("links-lost", format!("{lost} links of {element} are down"))
+        }
+        _ => ("links-lost", format!("{element} is damaged")),
+    };
+    let check = if is_host {
+        "pathline explain --here --check; lspci -vv | grep LnkSta under load"
+    } else {
+        "pathline explain --here --check; pathline health"
+    };
+    WorldEdit::new(id, suspect, 0.02)
+        .says(format!("{text}: the model with that fault gives these rows"))
+        .decided_by(check)
+}
+
+/// Adds what the audit of collectives makes of the whole curve: fewer channels, a ring less, rings in the
+/// order of the GPUs' numbers.
+pub(crate) fn add_collective_causes(
+    draft: &mut DraftAnswer,
+    of: &RowPredictor,
+    rows: &[QueriedRow],
+) {
+    let Some(desc) = of.desc() else { return };
+    let mut measured = Vec::new();
+    for row in rows {
+        let RowQuery::Rate(exchange) = &row.query else { continue };
+        let Some(predicted) = of.predict(&row.query) else { continue };
+        let Some(time) = of.time_of(exchange) else { continue };
+        measured.push((exchange.clone(), Ns(time.0 * predicted / row.measured)));
+    }
+    let scores = judge_causes(desc, &measured).unwrap_or_default();
+    let plain = scores.iter().find(|score| score.cause == CollectiveCause::AsModelled);
+    let plain = plain.map_or(-5.0 * measured.len() as f64, |score| score.score);
+    for score in scores {
+        let (id, class) = match score.cause {
+            CollectiveCause::AsModelled => continue,
+            CollectiveCause::HalfChannels => ("few-channels", AnswerClass::SetUpSo),
+            CollectiveCause::MissingRing => ("ring-missing", AnswerClass::SetUpSo),
+            CollectiveCause::NumericOrder => ("ring-order", AnswerClass::SetUpSo),
+        };
+        let mut edit = WorldEdit::new(id, class, 0.03)
+            .seen(score.score - plain)
+            .says(format!(
+                "{}: the model with that gives these times within {:.0} % in the median",
+                score.cause,
+                score.off_by * 100.0
+            ))
+            .decided_by(score.cause.action());
+        // The whole curve is judged above; single features are what it implies, within its errors.
+        for feature in &draft.features {
+            edit = edit.expects(feature.id, feature.value, 0.08 + score.off_by);
+        }
+        draft.edits.push(edit);
+    }
+}

@@ -1,0 +1,480 @@
+//! What a described node should show in each row of a paste.
+
+use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
+use pathline_message::{ExchangeMember, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
+use pathline_paste::{
+    CollectiveTable, CopyMeans, MatrixEnd, MessageTable, MessageTest, PasteContext, RateCount,
+    RateMatrix,
+};
+use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, Ns, Place, Rate, Topology, Unit};
+use serde::Serialize;
+
+use crate::answer::is_set;
+
+/// Bytes of a copy where the paste states none.
+const COPY: Bytes = Bytes::mib(256);
+/// Rows of a paste that are predicted at most: a matrix of 16 GPUs has 240.
+const MAX_ROWS: usize = 512;
+/// Most ranks of a collective that is predicted.
+const MAX_RANKS: u32 = 64;
+
+/// Predicts the rows of a paste on one node: by the model of a described machine, or by the theoretical
+/// peaks of a topology alone.
+#[derive(Debug)]
+pub struct RowPredictor {
+    desc: Option<MachineDesc>,
+    topology: Topology,
+    network: Network,
+    layer: Option<MessageLayer>,
+}
+
+/// A row of a paste that the node's model predicts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PredictedRow {
+    /// The case or exchange that the row measured.
+    pub subject: String,
+    /// `GB/s` or `us`.
+    pub unit: &'static str,
+    /// As pasted.
+    pub measured: f64,
+    /// By the model of the node, or the theoretical peak of the path where only the topology is known.
+    pub predicted: f64,
+    /// What no software exceeds, where it is known.
+    pub limit: Option<f64>,
+}
+
+impl PredictedRow {
+    /// Measured over predicted, of times the inverse: below 1 is worse than predicted.
+    pub fn ratio(&self) -> f64 {
+        match self.unit {
+            "us" => self.predicted / self.measured,
+            _ => self.measured / self.predicted,
+        }
+    }
+}
+
+/// What a row measured.
+#[derive(Debug, Clone)]
+pub(crate) enum RowQuery {
+    /// Copies that run together.
+    Copies {
+        case: Case,
+        /// Of them the first this many are counted, from `at` on, summed.
+        at: usize,
+        count: usize,
+    },
+    /// Bus bandwidth of a collective, or the rate of messages.
+    Rate(ExchangeSpec),
+    /// Half of a round trip, or the mean time of a collective.
+    Time(ExchangeSpec),
+}
+
+/// A row with the place in its document.
+#[derive(Debug, Clone)]
+pub(crate) struct QueriedRow {
+    /// Which matrix of several.
+    pub(crate) table: usize,
+    /// Which row or cell.
+    pub(crate) at: usize,
+    pub(crate) measured: f64,
+    pub(crate) query: RowQuery,
+}
+
+impl RowPredictor {
+    /// On a described machine without its faults: what it should do.
+    ///
+    /// # Errors
+    /// A description that makes no network.
+    pub fn from_desc(desc: &MachineDesc) -> Result<Self, DescError> {
+        Ok(Self {
+            topology: desc.healthy_topology().clone(),
+            network: Network::new(desc, RuntimeEnv::default())?,
+            layer: MessageLayer::new(desc).ok(),
+            desc: Some(desc.clone()),
+        })
+    }
+
+    /// On a node of which only the topology is known. Copies are compared with theoretical peaks, and
+    /// messages have no prediction.
+    pub fn from_topology(topology: Topology) -> Self {
+        let network = Network::from_topology(&topology);
+        Self { desc: None, topology, network, layer: None }
+    }
+
+    /// The node.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The machine that is described, if one is.
+    pub(crate) fn desc(&self) -> Option<&MachineDesc> {
+        self.desc.as_ref()
+    }
+
+    /// `model hgx-h100`, or that only peaks are known.
+    pub(crate) fn basis(&self) -> String {
+        match &self.desc {
+            Some(desc) => format!("model {}", desc.name),
+            None => "theoretical peaks of this node".to_owned(),
+        }
+    }
+
+    /// Measured over predicted that is usual, and the standard deviation of its logarithm: 84 % of the
+    /// peaks of PCIe, 88 % of NVLink's and 75 % of xGMI's are payload.
+    pub(crate) fn usual_level(&self) -> (f64, f64) {
+        if self.desc.is_some() { (1.0, 0.08) } else { (0.82, 0.15) }
+    }
+
+    /// The time of an exchange.
+    pub(crate) fn time_of(&self, exchange: &ExchangeSpec) -> Option<Ns> {
+        Some(self.layer.as_ref()?.time(exchange).ok()?.time)
+    }
+
+    /// The network with a fault; none without a description.
+    pub(crate) fn damaged(&self, fault: &MachineFault) -> Option<Network> {
+        let desc = self.desc.as_ref()?;
+        Network::with_faults(desc, RuntimeEnv::default(), std::slice::from_ref(fault)).ok()
+    }
+
+    /// The prediction of a row, GB/s or us.
+    pub(crate) fn predict(&self, query: &RowQuery) -> Option<f64> {
+        self.predict_on(&self.network, query)
+    }
+
+    /// The same for copies on another network.
+    pub(crate) fn predict_on(&self, network: &Network, query: &RowQuery) -> Option<f64> {
+        let value = match query {
+            RowQuery::Copies { case, at, count } => {
+                let flows = network.predict(case).ok()?;
+                let counted = case.timed.iter().zip(&flows).skip(*at).take(*count);
+                counted.map(|(flow, found)| Rate::of(flow.bytes, found.time).gbs()).sum()
+            }
+            RowQuery::Rate(exchange) => {
+                let time = self.layer.as_ref()?.time(exchange).ok()?;
+                match exchange.what {
+                    ExchangeOp::Collective { .. } => time.busbw.gbs(),
+                    _ => time.algbw.gbs(),
+                }
+            }
+            RowQuery::Time(exchange) => {
+                let time = self.layer.as_ref()?.time(exchange).ok()?;
+                match exchange.what {
+                    ExchangeOp::Collective { .. } => time.mean.0 / 1e3,
+                    _ => time.time.0 / 1e3,
+                }
+            }
+        };
+        (value.is_finite() && value > 0.0).then_some(value)
+    }
+
+    fn limit(&self, query: &RowQuery) -> Option<f64> {
+        match query {
+            RowQuery::Copies { case, at, count } => {
+                let counted = case.timed.iter().skip(*at).take(*count);
+                let peaks = counted.map(|flow| Some(self.network.explain(flow).ok()?.peak.gbs()));
+                peaks.sum()
+            }
+            RowQuery::Rate(exchange) => {
+                let time = self.layer.as_ref()?.time(exchange).ok()?;
+                let least = time.bounds.flow.max(time.bounds.latency);
+                let rate = match exchange.what {
+                    ExchangeOp::Collective { .. } => time.busbw.gbs(),
+                    _ => time.algbw.gbs(),
+                };
+                (least.0 > 0.0).then(|| rate * time.time.0 / least.0)
+            }
+            RowQuery::Time(exchange) => {
+                let bounds = self.layer.as_ref()?.time(exchange).ok()?.bounds;
+                let least = bounds.flow.0.max(bounds.latency.0);
+                (least > 0.0).then_some(least / 1e3)
+            }
+        }
+    }
+
+    /// Rows with their predictions; those without one are left out of both lists.
+    pub(crate) fn predict_rows(
+        &self,
+        rows: Vec<QueriedRow>,
+    ) -> (Vec<QueriedRow>, Vec<PredictedRow>) {
+        let each = rows.into_iter().take(MAX_ROWS).filter_map(|row| {
+            let predicted = self.predict(&row.query)?;
+            let (subject, unit) = match &row.query {
+                RowQuery::Copies { case, .. } => (case.to_string(), "GB/s"),
+                RowQuery::Rate(exchange) => (exchange.to_string(), "GB/s"),
+                RowQuery::Time(exchange) => (exchange.to_string(), "us"),
+            };
+            let limit = self.limit(&row.query);
+            let found = PredictedRow { subject, unit, measured: row.measured, predicted, limit };
+            Some((row, found))
+        });
+        each.unzip()
+    }
+
+    fn has_gpu(&self, gpu: u32) -> bool {
+        self.topology.gpus.iter().any(|g| g.index == gpu)
+    }
+
+    /// How a tool's copies move: pathline's own kernel stands for those of others.
+    fn mover(&self, means: CopyMeans, gpu: u32) -> Option<Mover> {
+        let at = Unit::Gpu(gpu);
+        let found = self.topology.gpus.iter().find(|g| g.index == gpu)?;
+        match means {
+            CopyMeans::Engine | CopyMeans::Unstated => Some(Mover::Dma { at }),
+            CopyMeans::Kernel if found.caps().copy_kernel => Some(Mover::Blit { at }),
+            CopyMeans::Kernel => {
+                let variant = "copy-w16-u4-b256-g2sm".parse().ok()?;
+                Some(Mover::Kernel { at, variant })
+            }
+        }
+    }
+
+    /// Pinned memory near a GPU, or of the domain that the tool names.
+    fn host_place(&self, domain: Option<u32>, gpu: u32) -> Option<Place> {
+        let known = |id: &u32| self.topology.numa.iter().any(|numa| numa.id == *id);
+        let near = self.topology.gpus.iter().find(|g| g.index == gpu)?.numa;
+        let numa = domain.filter(known).or(near).or(self.topology.numa.first().map(|n| n.id))?;
+        Some(Place::new(Unit::Numa(numa), MemKind::Pinned))
+    }
+
+    fn copy(&self, from: MatrixEnd, to: MatrixEnd, means: CopyMeans) -> Option<Flow> {
+        let vram = |gpu| Place::new(Unit::Gpu(gpu), MemKind::Vram);
+        let (src, dst, at) = match (from, to) {
+            (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b)) if a != b => (vram(a), vram(b), a),
+            (MatrixEnd::Host(numa), MatrixEnd::Gpu(gpu)) => {
+                (self.host_place(numa, gpu)?, vram(gpu), gpu)
+            }
+            (MatrixEnd::Gpu(gpu), MatrixEnd::Host(numa)) => {
+                (vram(gpu), self.host_place(numa, gpu)?, gpu)
+            }
+            _ => return None,
+        };
+        let known = [src, dst].iter().all(|p| p.unit.gpu().is_none_or(|gpu| self.has_gpu(gpu)));
+        known.then_some(())?;
+        Some(Flow { src, dst, by: self.mover(means, at)?, bytes: COPY })
+    }
+
+    /// The cells of matrices. nvbandwidth numbers its host rows, not NUMA domains.
+    pub(crate) fn matrix_rows(&self, matrices: &[&RateMatrix]) -> Vec<QueriedRow> {
+        let mut rows = Vec::new();
+        for (table, matrix) in matrices.iter().enumerate() {
+            if matrix.is_latency || matrix.peer_access == Some(false) {
+                continue;
+            }
+            let names_domains = matches!(
+                matrix.tool,
+                pathline_paste::MatrixTool::RocmBandwidth
+                    | pathline_paste::MatrixTool::TransferBench
+            );
+            let end = |end| match end {
+                MatrixEnd::Host(_) if !names_domains => MatrixEnd::Host(None),
+                end => end,
+            };
+            let flow = |from, to| self.copy(end(from), end(to), matrix.means);
+            if matrix.concurrent {
+                rows.extend(concurrent_rows(table, matrix, &flow));
+                continue;
+            }
+            for (at, &(from, to, measured)) in matrix.cells.iter().enumerate().take(MAX_ROWS) {
+                let Some(there) = flow(from, to).filter(|_| measured > 0.0) else { continue };
+                let mut timed = vec![there];
+                if matrix.count != RateCount::OneWay {
+                    timed.extend(flow(to, from));
+                }
+                let count = if matrix.count == RateCount::Sum { timed.len() } else { 1 };
+                let query = RowQuery::Copies { case: Case::together(timed), at: 0, count };
+                rows.push(QueriedRow { table, at, measured, query });
+            }
+        }
+        rows
+    }
+
+    /// The rows of a collective on one node.
+    pub(crate) fn collective_rows(
+        &self,
+        table: &CollectiveTable,
+        ranks: u32,
+        context: &PasteContext,
+    ) -> Vec<QueriedRow> {
+        let Some(by) = self.collective_library(context) else { return Vec::new() };
+        let gpus: Vec<u32> = self.topology.gpus.iter().map(|gpu| gpu.index).collect();
+        let (Some(op), 2..=MAX_RANKS) = (table.op, ranks) else { return Vec::new() };
+        let Some(over) = gpus.get(..ranks as usize).filter(|_| !table.is_sendrecv) else {
+            return Vec::new();
+        };
+        let row = |(at, row): (usize, &pathline_paste::CollectiveRow)| {
+            let bytes = Bytes(row.bytes.max(1));
+            let exchange = ExchangeSpec::collective(op, over.iter().copied(), by, bytes);
+            let query = RowQuery::Rate(exchange);
+            QueriedRow { table: 0, at, measured: row.busbw, query }
+        };
+        table.rows.iter().enumerate().filter(|(_, row)| row.busbw > 0.0).map(row).collect()
+    }
+
+    /// The library of collectives, as the settings of the paste leave it.
+    fn collective_library(&self, context: &PasteContext) -> Option<MessageLibrary> {
+        let software = &self.desc.as_ref()?.software;
+        let ring = is_set(context, "NCCL_ALGO", "ring") || is_set(context, "NCCL_NVLS_ENABLE", "0");
+        match (&software.rccl, &software.nccl) {
+            (Some(_), _) => Some(MessageLibrary::Rccl),
+            (None, Some(_)) => Some(MessageLibrary::Nccl { nvls: !ring }),
+            (None, None) => None,
+        }
+    }
+
+    /// The rows of OSU's benchmarks between the memories of the first two GPUs.
+    pub(crate) fn message_rows(&self, table: &MessageTable) -> Vec<QueriedRow> {
+        let Some(software) = self.desc.as_ref().map(|desc| &desc.software) else {
+            return Vec::new();
+        };
+        let by = match (&software.cray_mpich, &software.ucx) {
+            (Some(_), _) => MessageLibrary::CrayMpich { sdma: true },
+            (None, Some(_)) => MessageLibrary::Ucx { sdma: true },
+            (None, None) => return Vec::new(),
+        };
+        let gpus: Vec<u32> = self.topology.gpus.iter().map(|gpu| gpu.index).take(2).collect();
+        let (&[a, b], Some((true, true))) = (gpus.as_slice(), table.on_gpu) else {
+            return Vec::new();
+        };
+        let query = |bytes: u64| {
+            let one = ExchangeSpec::send(a, b, by, Bytes(bytes.max(1)));
+            let pair = (ExchangeMember::here(a), ExchangeMember::here(b));
+            match table.test {
+                MessageTest::OneWay => Some(RowQuery::Rate(one)),
+                MessageTest::BothWays => {
+                    let ExchangeOp::Send { window, .. } = one.what else { return None };
+                    let pairs = vec![pair, (pair.1, pair.0)];
+                    let what = ExchangeOp::Send { pairs, window };
+                    Some(RowQuery::Rate(ExchangeSpec { what, ..one }))
+                }
+                MessageTest::Latency => {
+                    let what = ExchangeOp::Ping { pairs: vec![pair] };
+                    Some(RowQuery::Time(ExchangeSpec { what, ..one }))
+                }
+                MessageTest::MultiPair | MessageTest::Group(_) => None,
+            }
+        };
+        let row = |(at, &(bytes, measured)): (usize, &(u64, f64))| {
+            let query = query(bytes).filter(|_| measured > 0.0)?;
+            Some(QueriedRow { table: 0, at, measured, query })
+        };
+        table.rows.iter().enumerate().filter_map(row).collect()
+    }
+
+    /// Copies that show whether the paths between GPUs, or to the host, are as the model says. Between
+    /// GPUs of a mesh by the runtime's copy kernel, where there is one: a copy engine is slower than
+    /// bundles of links, so it does not see that one of them lost a link.
+    pub(crate) fn probe_flows(&self, with_host: bool) -> Vec<Flow> {
+        let gpus: Vec<u32> = self.topology.gpus.iter().map(|gpu| gpu.index).collect();
+        let host = MatrixEnd::Host(None);
+        let mut ends = Vec::new();
+        for (nth, &a) in gpus.iter().enumerate() {
+            if with_host {
+                ends.extend([(host, MatrixEnd::Gpu(a)), (MatrixEnd::Gpu(a), host)]);
+                continue;
+            }
+            // All pairs of up to 8 GPUs; of more the neighbours by number.
+            let peer = |other: &usize| gpus.len() <= 8 || (nth + 1) % gpus.len() == *other;
+            let peers = (0..gpus.len()).filter(|other| *other != nth).filter(peer);
+            let peers = peers.filter_map(|other| gpus.get(other));
+            ends.extend(peers.map(|&b| (MatrixEnd::Gpu(a), MatrixEnd::Gpu(b))));
+        }
+        let copies = self.topology.gpus.iter().any(|gpu| gpu.caps().copy_kernel);
+        let means = if copies && !with_host { CopyMeans::Kernel } else { CopyMeans::Engine };
+        ends.into_iter().filter_map(|(from, to)| self.copy(from, to, means)).collect()
+    }
+}
+
+/// All cells at once, as one case.
+fn concurrent_rows(
+    table: usize,
+    matrix: &RateMatrix,
+    flow: &dyn Fn(MatrixEnd, MatrixEnd) -> Option<Flow>,
+) -> Vec<QueriedRow> {
+    let mut found = Vec::new();
+    for (at, &(from, to, measured)) in matrix.cells.iter().enumerate().take(64) {
+        let there = flow(from, to).filter(|_| measured > 0.0);
+        let back = if matrix.count == RateCount::OneWay { None } else { flow(to, from) };
+        found.extend(there.map(|there| (at, measured, there, back)));
+    }
+    let mut timed = Vec::new();
+    let mut places = Vec::new();
+    for (at, measured, there, back) in found {
+        let first = timed.len();
+        timed.push(there);
+        timed.extend(back);
+        let count = if matrix.count == RateCount::Sum { timed.len() - first } else { 1 };
+        places.push((at, measured, first, count));
+    }
+    let case = Case::together(timed);
+    let row = |(at, measured, first, count)| {
+        let query = RowQuery::Copies { case: case.clone(), at: first, count };
+        QueriedRow { table, at, measured, query }
+    };
+    places.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pathline_schema::Collective;
+
+    use super::*;
+
+    fn predictor(name: &str) -> RowPredictor {
+        RowPredictor::from_desc(&MachineDesc::preset(name).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn rows_of_a_matrix_are_predicted() {
+        let cells = vec![
+            (MatrixEnd::Gpu(0), MatrixEnd::Gpu(0), 900.0),
+            (MatrixEnd::Gpu(0), MatrixEnd::Gpu(1), 50.0),
+            (MatrixEnd::Gpu(0), MatrixEnd::Gpu(2), 37.0),
+            (MatrixEnd::Gpu(0), MatrixEnd::Gpu(9), 37.0),
+        ];
+        let matrix = RateMatrix {
+            tool: pathline_paste::MatrixTool::RocmBandwidth,
+            test: String::new(),
+            is_latency: false,
+            count: RateCount::OneWay,
+            peer_access: None,
+            means: CopyMeans::Engine,
+            concurrent: false,
+            cells,
+        };
+        let of = predictor("mi250x");
+        let (rows, predicted) = of.predict_rows(of.matrix_rows(&[&matrix]));
+        // Neither the GPU's own memory nor a GPU that the node lacks.
+        assert_eq!(rows.iter().map(|row| row.at).collect::<Vec<_>>(), [1, 2]);
+        // One SDMA copy has 50.4 GB/s over the four links of a package, a single link 64/85 of 50.
+        assert!((predicted[0].predicted - 50.3).abs() < 0.2, "{predicted:?}");
+        assert!((predicted[1].predicted - 37.6).abs() < 0.5, "{predicted:?}");
+        assert_eq!(predicted[0].limit, Some(200.0));
+        // 50.0 of 50.3.
+        assert!((predicted[0].ratio() - 0.994).abs() < 0.005);
+    }
+
+    #[test]
+    fn rows_of_a_collective_are_predicted() {
+        let row =
+            |bytes, busbw| pathline_paste::CollectiveRow { bytes, busbw, ..Default::default() };
+        let table = CollectiveTable {
+            op: Some(Collective::AllReduce),
+            rows: vec![row(1 << 20, 60.0), row(1 << 30, 480.0)],
+            ..CollectiveTable::default()
+        };
+        let of = predictor("hgx-h100");
+        let mut context = PasteContext::default();
+        let best = |context: &PasteContext| {
+            let (_, rows) = of.predict_rows(of.collective_rows(&table, 8, context));
+            (rows.len(), rows.last().map(|row| (row.predicted, row.limit)))
+        };
+        let (count, Some((nvls, Some(limit)))) = best(&context) else { panic!("no prediction") };
+        // `predict` says 476 GB/s, and that this is half of what no library exceeds.
+        assert!(count == 2 && (nvls - 476.0).abs() < 1.0 && (limit / nvls - 2.0).abs() < 0.02);
+        context.settings.insert("NCCL_ALGO".to_owned(), "Ring".to_owned());
+        let (_, Some((ring, _))) = best(&context) else { panic!("no prediction") };
+        assert!(ring < nvls * 0.85, "{ring}");
+        // Nine ranks do not fit on the node.
+        assert!(of.collective_rows(&table, 9, &context).is_empty());
+    }
+}
