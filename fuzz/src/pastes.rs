@@ -62,7 +62,9 @@ pub(crate) fn paste(input: &[u8]) -> String {
             assert!((0.0..=1.0).contains(&cause.share), "{cause:?}");
             assert!(cause.predicted.is_none_or(f64::is_finite), "{cause:?}");
         }
-        assert!(answer.lines().iter().all(|(_, text)| !text.contains("NaN")), "{answer:?}");
+        let is_quoted = input.windows(3).any(|part| part == b"NaN");
+        let all_numbers = answer.lines().iter().all(|(_, text)| !text.contains("NaN"));
+        assert!(is_quoted || all_numbers, "{answer:?}");
     }
     let text = serde_json::to_string(&found).expect("an explanation is JSON");
     serde_json::from_str::<serde_json::Value>(&text).expect("JSON is read again");
@@ -88,6 +90,11 @@ pub(crate) fn collectives() -> Vec<Vec<u8>> {
         "{\"args\":[\"all_gather_perf\"],\"config\":{\"ngpus\":2},\"devices\":[{\"rank\":0,\
          \"hostname\":\"a\",\"device_info\":\"NVIDIA A100\"}],\"results\":[{\"size\":1024,\
          \"out_of_place\":{\"time\":1.0,\"alg_bw\":2.0,\"bus_bw\":1.0,\"nwrong\":0}}]}",
+        "{\"header\":{\"rank\":2,\"n_ranks\":8,\"nnodes\":1},\"coll_perf\":{\"coll\":\"AllReduce\",\
+         \"coll_msg_size_bytes\":17179869184,\"coll_exec_time_us\":61974,\"coll_algobw_gbs\":277.2}}\n\
+         {\"header\":{\"n_ranks\":8},\"coll_perf\":{\"coll\":\"AllReduce\",\"coll_n_channels\":4,\
+         \"coll_msg_size_bytes\":4194304,\"coll_exec_time_us\":150.3}}\n\
+         {\"summary\":{\"complete\":true}}\nH100\n",
         "we get 250 GB/s busbw on 8 x H100, but should be 450 GB/s\n",
     ])
 }
@@ -124,6 +131,9 @@ pub(crate) fn copies() -> Vec<Vec<u8>> {
         "{\"nvbandwidth\":{\"testcases\":[{\"name\":\"device_to_device_memcpy_read_ce\",\
          \"bandwidth_description\":\"memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\",\
          \"bandwidth_matrix\":[[\"N/A\",\"395.2\"],[\"395.1\",\"N/A\"]]}]}}",
+        "H100\nHost/Device Bandwidth Matrix (GB/s), memory=Pinned\n Dir\\D 0 1 2\n D2H 56.8 57.1 55.4\n \
+         H2D 56.1 56.2 56.1\n BiDir 101.2 101.3 7.2\nConcurrent Host/Device Bandwidth Matrix (GB/s), \
+         memory=Pinned\n Dir\\D 0 1 2 Total\n H2D 44.6 25.3 25.4 95.3\n",
         " Host to Device Bandwidth, 1 Device(s)\n PINNED Memory Transfers\n Transfer Size (Bytes) \
          Bandwidth(MB/s)\n 33554432 12168.9\n",
         "Device: 0, AMD EPYC 7A53\nDevice: 1, AMD Instinct MI250X, GPU-XX, c1:0.0\n\
@@ -137,6 +147,11 @@ pub(crate) fn copies() -> Vec<Vec<u8>> {
 
 pub(crate) fn files() -> Vec<Vec<u8>> {
     own(&[
+        "IoType: READ XferType: GPUD Threads: 4 DataSetSize: 1/2(KiB) IOSize: 1024(KiB) Throughput: 6.9 \
+         GiB/sec, Avg_Latency: 589.4 usecs ops: 1 total_time 15.0 secs\nIoType: READ XferType: CPU_GPU \
+         Threads: 4 IOSize: 1024(KiB)\nThroughput: 20.6 GiB/sec, Avg_Latency: 19.4 usecs\n",
+        "[{\"operation\":\"READ\",\"threads\":\"8\",\"block size\":\"1048576\",\"direct IO\":\"1\",\
+         \"IO depth\":\"4\",\"IOPS [last]\":\"9048\",\"MiB/s [last]\":\"9048\",\"IO lat us [avg]\":\"3223\"}]",
         "OPERATION   RESULT TYPE FIRST DONE LAST DONE\n=== ===\nREAD Elapsed time : 1.0s 1.2s\n\
          IOPS : 16000 17000\nThroughput MiB/s : 16384 17408\nIO lat us avg : [ min=1 avg=6 max=9 ]\n---\n",
         "t: (g=0): rw=read, bs=(R) 128KiB-128KiB, ioengine=libaio, iodepth=32\n\

@@ -117,6 +117,7 @@ pub(crate) fn take(context: &mut PasteContext, number: u32, text: &str) {
     products(context, text);
     pcie(context, text);
     network(context, text);
+    counts(context, text);
     if context.rates.len() < MAX_KEPT {
         rates(context, number, text);
     }
@@ -159,7 +160,11 @@ pub fn find_product(text: &str) -> Option<&'static str> {
                 || text.contains("RTX")
                 || text.contains("GeForce")
                 || text.to_lowercase().contains("gpu");
-            (!joins(before) || is_count) && !joins(after) && is_geforce
+            // `8 H100s`.
+            let is_plural = text.get(at + name.len()..).is_some_and(|rest| {
+                rest.strip_prefix('s').is_some_and(|rest| !joins(rest.chars().next()))
+            });
+            (!joins(before) || is_count) && (!joins(after) || is_plural) && is_geforce
         })
     })
 }
@@ -205,7 +210,10 @@ fn pcie(context: &mut PasteContext, text: &str) {
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest.get(..end)?.parse().ok()
     });
-    if let (Some(speed), Some(width)) = (speed, width) {
+    // No link is faster than 256 GT/s or wider than 32 lanes.
+    let is_link =
+        |(speed, width): &(f64, u32)| (1.0..=256.0).contains(speed) && (1..=32).contains(width);
+    if let Some((speed, width)) = speed.zip(width).filter(is_link) {
         let kept = if is_state { &mut context.pcie } else { &mut context.pcie_most };
         *kept = kept.or(Some((speed, width)));
     }
@@ -260,6 +268,47 @@ fn network(context: &mut PasteContext, text: &str) {
     context.network_gbits = context.network_gbits.or(rate).or(written.flatten());
 }
 
+/// `2 nodes`, `two ... servers`, `8 x 200 Gb/s`, `4 nics`: how many nodes, and adapters of a node.
+fn counts(context: &mut PasteContext, text: &str) {
+    const NUMBERS: [&str; 9] =
+        ["", "single", "two", "three", "four", "five", "six", "seven", "eight"];
+    const NODES: [&str; 6] = ["node", "server", "machine", "instance", "host", "cluster"];
+    const ADAPTERS: [&str; 6] = ["nic", "adapter", "hca", "rail", "network card", "gbps"];
+    if text.len() > 4096 {
+        return;
+    }
+    let lower = text.to_lowercase();
+    let words: Vec<&str> = lower
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '*' | ';' | ':'))
+        .filter(|word| !word.is_empty() && *word != "x")
+        .collect();
+    for (at, word) in words.iter().enumerate() {
+        let digits = word.trim_end_matches('x');
+        let named = NUMBERS.iter().position(|name| !name.is_empty() && name == word);
+        let count = named.and_then(|n| u32::try_from(n).ok()).or_else(|| digits.parse().ok());
+        let Some(count) = count.filter(|n| (1..=4096).contains(n)) else { continue };
+        let following = |most: usize| words.iter().skip(at + 1).take(most);
+        let is = |word: &str, names: &[&str]| {
+            names.iter().any(|name| word.trim_end_matches(['s', '.', '?']) == *name)
+        };
+        if context.nodes.is_none() && following(3).any(|word| is(word, &NODES)) {
+            context.nodes = Some(count);
+        }
+        // `8 100Gbps`, `8 x 200 Gb/s`: a count before the rate of one.
+        let rate = words.get(at + 1).is_some_and(|next| {
+            let is_rate = next.ends_with("gbps") || next.ends_with("gb/s") || next.ends_with('g');
+            let unit = words.get(at + 2).is_some_and(|unit| unit.starts_with("gb"));
+            let number = next.trim_end_matches(|c: char| !c.is_ascii_digit());
+            (is_rate || unit)
+                && matches!(number, "25" | "40" | "50" | "56" | "100" | "200" | "400" | "800")
+        });
+        let names_nic = following(3).any(|word| is(word, &ADAPTERS));
+        if context.adapters.is_none() && count <= 32 && (rate || names_nic) {
+            context.adapters = Some(count);
+        }
+    }
+}
+
 /// Rates with the words around them.
 fn rates(context: &mut PasteContext, line: u32, text: &str) {
     if !text.contains(['/', 's', 'S']) {
@@ -307,6 +356,7 @@ fn rates(context: &mut PasteContext, line: u32, text: &str) {
             "should",
             "must be",
             "claim",
+            "capable of",
             "expect",
             "theoretic",
             "official",

@@ -65,6 +65,7 @@ impl PasteContent {
     /// The tool's name, for people.
     pub fn tool(&self) -> &str {
         match self {
+            Self::Collective(CollectiveTable { profiler: Some(name), .. }) => name,
             Self::Collective(table) if table.is_rccl => "rccl-tests",
             Self::Collective(_) => "nccl-tests",
             Self::Messages(_) => "OSU Micro-Benchmarks",
@@ -101,6 +102,14 @@ pub struct CollectiveTable {
     pub average_busbw: Option<f64>,
     /// Wrong elements over all rows.
     pub wrong: f64,
+    /// Nodes of the communicator, where the output states them.
+    pub nodes: Option<u32>,
+    /// Channels that carried it, where the output states them.
+    pub channels: Option<u32>,
+    /// The plugin that wrote the records, if no benchmark made them.
+    pub profiler: Option<&'static str>,
+    /// Whether the plugin's file lacks the line that says that nothing was dropped.
+    pub is_incomplete: bool,
 }
 
 /// A device of nccl-tests' header.
@@ -170,6 +179,8 @@ pub enum MatrixTool {
     TransferBench,
     /// AMD's rocm-bandwidth-test.
     RocmBandwidth,
+    /// NVIDIA's busGrind.
+    BusGrind,
 }
 
 impl MatrixTool {
@@ -181,6 +192,7 @@ impl MatrixTool {
             Self::BandwidthSample => "bandwidthTest",
             Self::TransferBench => "TransferBench",
             Self::RocmBandwidth => "rocm-bandwidth-test",
+            Self::BusGrind => "busGrind",
         }
     }
 }
@@ -277,10 +289,10 @@ pub struct NetworkTable {
     pub rows: Vec<(u64, f64)>,
 }
 
-/// A result of elbencho or fio.
+/// A result of elbencho, fio or gdsio.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FileIoResult {
-    /// `elbencho` or `fio`.
+    /// `elbencho`, `fio` or `gdsio`.
     pub tool: &'static str,
     /// `READ`, `WRITE`, `read`, `randwrite`.
     pub operation: String,
@@ -302,8 +314,10 @@ pub struct FileIoResult {
     pub direct: Option<bool>,
     /// Whether bytes go straight to a GPU (cuFile).
     pub gpu_direct: bool,
-    /// Engine of fio.
+    /// Engine of fio, transfer type of gdsio.
     pub engine: String,
+    /// Whether bytes reach a GPU through host memory.
+    pub staged: bool,
 }
 
 /// A matrix of links.
@@ -386,6 +400,10 @@ pub struct PasteContext {
     pub pcie_most: Option<(f64, u32)>,
     /// Line rate of an adapter, Gbit/s.
     pub network_gbits: Option<f64>,
+    /// Adapters of a node, where a sentence counts them.
+    pub adapters: Option<u32>,
+    /// Nodes that a sentence counts.
+    pub nodes: Option<u32>,
     /// Rates in sentences.
     pub rates: Vec<ProseRate>,
     /// All of the text in lower case that belongs to no table, at most 64 KiB.

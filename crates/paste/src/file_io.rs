@@ -1,4 +1,4 @@
-//! elbencho's table of results, and fio: text and JSON.
+//! elbencho's results and fio's, as text and JSON, and the lines of gdsio.
 
 use serde_json::Value;
 
@@ -165,10 +165,80 @@ pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
                 direct: option("direct").map(|on| on == "1"),
                 gpu_direct: engine == "libcufile",
                 engine,
+                staged: false,
             });
         }
     }
     found
+}
+
+/// elbencho's `--jsonfile`: an object for each phase, whose keys are the columns of its CSV file, or a list
+/// of them. Values are numbers or texts.
+pub(crate) fn elbencho_json(root: &Value) -> Vec<FileIoResult> {
+    let all = match root {
+        Value::Array(all) => all.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let phase = |phase: &Value| {
+        let text = |key: &str| phase.get(key).and_then(Value::as_str).unwrap_or_default();
+        let value = |key: &str| {
+            let value = phase.get(key)?;
+            value.as_f64().or_else(|| number(value.as_str()?)).filter(|v| *v >= 0.0)
+        };
+        let count = |key: &str| value(key).filter(|v| *v >= 1.0 && *v < 4e9).map(|v| v as u32);
+        let mib = value("MiB/s [last]").or(value("MiB/s [first]")).filter(|v| *v > 0.0)?;
+        Some(FileIoResult {
+            tool: "elbencho",
+            operation: text("operation").to_owned(),
+            gbs: mib * (1u64 << 20) as f64 / 1e9,
+            iops: value("IOPS [last]"),
+            latency_us: value("IO lat us [avg]").filter(|us| *us > 0.0),
+            workers: count("threads"),
+            depth: count("IO depth"),
+            block: value("block size").filter(|b| *b >= 1.0).map(|b| b as u64),
+            files: count("files"),
+            direct: value("direct IO").map(|on| on > 0.0),
+            ..FileIoResult::default()
+        })
+    };
+    all.iter().take(4096).filter_map(phase).collect()
+}
+
+/// `IoType: READ XferType: GPUD Threads: 4 DataSetSize: .. IOSize: 1024(KiB) Throughput: 6.6 GiB/sec,
+/// Avg_Latency: 589.4 usecs`, on one line or two; all such lines that follow each other.
+pub(crate) fn gdsio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let mut line = lines.get(at)?.text.trim().to_owned();
+    if !line.contains("IoType:") || !line.contains("XferType:") {
+        return None;
+    }
+    let mut next = at + 1;
+    if !line.contains("Throughput:") {
+        line.push(' ');
+        line.push_str(lines.get(next)?.text.trim());
+        next += 1;
+    }
+    let word = |name: &str| line.split_once(name)?.1.split_whitespace().next();
+    let value = |name: &str| word(name).map(|w| w.trim_end_matches(',')).and_then(number);
+    let (_, rest) = line.split_once("Throughput:")?;
+    let mut words = rest.split_whitespace();
+    let rate = number(words.next()?)? * rate_unit(words.next()?.trim_end_matches(','))?;
+    let engine = word("XferType:")?.to_owned();
+    let size = word("IOSize:").and_then(|w| w.split(['(', '-']).next()?.parse::<u64>().ok());
+    let result = FileIoResult {
+        tool: "gdsio",
+        operation: word("IoType:")?.to_owned(),
+        gbs: rate,
+        latency_us: value("Avg_Latency:").filter(|us| *us > 0.0),
+        workers: value("Threads:").filter(|n| *n >= 1.0 && *n < 4e9).map(|n| n as u32),
+        depth: Some(1),
+        block: size.and_then(|kib| kib.checked_mul(1024)),
+        direct: Some(true),
+        gpu_direct: engine.starts_with("GPU"),
+        staged: engine.starts_with("CPU_"),
+        engine,
+        ..FileIoResult::default()
+    };
+    (result.gbs > 0.0).then_some((vec![result], next))
 }
 
 #[cfg(test)]
@@ -185,6 +255,28 @@ mod tests {
             ("READ", Some(17000.0), Some(60.0), 7)
         );
         assert!((found[0].gbs - 18.2536).abs() < 1e-3);
+    }
+
+    #[test]
+    fn gdsio_and_elbencho_json_are_read() {
+        let text = "IoType: READ XferType: GPUD Threads: 4 DataSetSize: 104837120/104857600(KiB) IOSize: \
+            1024(KiB) Throughput: 6.622534 GiB/sec, Avg_Latency: 589.436984 usecs ops: 102380 total_time \
+            15.097011 secs\n";
+        let (found, next) = gdsio(&clean_lines(text.as_bytes()).0, 0).unwrap();
+        let io = &found[0];
+        assert_eq!((io.workers, io.block, io.gpu_direct, next), (Some(4), Some(1 << 20), true, 1));
+        // 6.622534 x 2^30 / 1e9.
+        assert!((io.gbs - 7.1109).abs() < 1e-3 && io.latency_us == Some(589.436984));
+        let staged = text.replace("GPUD", "CPU_GPU").replace(" IOSize", "\nIOSize");
+        let (found, next) = gdsio(&clean_lines(staged.as_bytes()).0, 0).unwrap();
+        assert_eq!((found[0].staged, found[0].gpu_direct, next), (true, false, 2));
+        let text = r#"[{"label":"","operation":"READ","threads":"8","block size":"1048576",
+            "direct IO":"1","IO depth":"4","IOPS [last]":"9048","MiB/s [last]":"9048",
+            "IO lat us [avg]":"3223"},{"operation":"MKDIRS","MiB/s [last]":""}]"#;
+        let found = elbencho_json(&serde_json::from_str(text).unwrap());
+        assert_eq!((found.len(), found[0].depth, found[0].direct), (1, Some(4), Some(true)));
+        // 9048 x 2^20 / 1e9.
+        assert!((found[0].gbs - 9.4875).abs() < 1e-3);
     }
 
     #[test]

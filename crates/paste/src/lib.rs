@@ -17,6 +17,7 @@ mod nccl_tests;
 mod number;
 mod osu;
 mod perftest;
+mod profiler;
 mod read;
 
 pub use context::find_product;

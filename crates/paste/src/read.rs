@@ -6,6 +6,7 @@ use crate::clean::{PasteLine, clean_lines};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
     amd_tools, context, copy_tools, file_io, link_matrix, nccl_log, nccl_tests, osu, perftest,
+    profiler,
 };
 
 /// Documents that are kept of a paste.
@@ -28,6 +29,13 @@ pub fn read_paste(bytes: &[u8]) -> PasteReading {
         reading: &mut reading,
     };
     splitter.run();
+    for document in &mut reading.documents {
+        if let PasteContent::Collective(table) = &mut document.content
+            && table.profiler.is_some()
+        {
+            profiler::merge_sizes(table);
+        }
+    }
     if let Some((log, span)) = log {
         for host in &log.settings {
             reading.context.settings.entry(host.0.clone()).or_insert_with(|| host.1.clone());
@@ -101,8 +109,9 @@ impl PasteSplitter<'_> {
         if text.is_empty() {
             return false;
         }
-        if text.starts_with('{') || text.starts_with("<system") {
-            return self.object(text.starts_with('{'));
+        let is_json = text.starts_with('{') || text.starts_with("[{");
+        if is_json || text.starts_with("<system") {
+            return self.object(is_json);
         }
         if let Some((mut table, next)) = nccl_tests::read(lines, at) {
             if table.op.is_none() && !table.is_sendrecv {
@@ -133,17 +142,24 @@ impl PasteSplitter<'_> {
         if let Some((links, next)) = links {
             return self.add(PasteContent::Links(links), next);
         }
-        let io = file_io::elbencho(lines, at).or_else(|| file_io::fio(lines, at));
+        if let Some((matrices, next)) = copy_tools::bus_grind(lines, at) {
+            return self.add_all(matrices.into_iter().map(PasteContent::Matrix), next);
+        }
+        let io = file_io::elbencho(lines, at)
+            .or_else(|| file_io::fio(lines, at))
+            .or_else(|| file_io::gdsio(lines, at));
         if let Some((results, next)) = io {
-            let span = self.span(next);
-            for result in results {
-                let content = PasteContent::FileIo(result);
-                self.reading.documents.push(PasteDocument { span, content });
-            }
-            self.at = next;
-            return true;
+            return self.add_all(results.into_iter().map(PasteContent::FileIo), next);
         }
         false
+    }
+
+    fn add_all(&mut self, contents: impl Iterator<Item = PasteContent>, next: usize) -> bool {
+        let span = self.span(next);
+        let document = |content| PasteDocument { span, content };
+        self.reading.documents.extend(contents.map(document));
+        self.at = next.max(self.at + 1);
+        true
     }
 
     fn span(&self, next: usize) -> LineSpan {
@@ -178,17 +194,50 @@ impl PasteSplitter<'_> {
             }
         }
         let next = self.at + end;
-        let contents = if is_json { json(&text, &mut self.reading.context) } else { xml(&text) };
+        let contents = match is_json {
+            true if self.profiler_line(&text, next) => return true,
+            true => json(&text, &mut self.reading.context),
+            false => xml(&text),
+        };
         if contents.is_empty() {
             self.objects += 1;
             return false;
         }
-        let span = self.span(next);
-        for content in contents {
-            self.reading.documents.push(PasteDocument { span, content });
+        self.add_all(contents.into_iter(), next)
+    }
+
+    /// Takes a record of a profiler plugin, or the last line of its file.
+    fn profiler_line(&mut self, text: &str, next: usize) -> bool {
+        if !(text.contains("coll_perf") || text.contains("\"summary\"")) {
+            return false;
         }
-        self.at = next;
-        true
+        let Ok(root) = serde_json::from_str::<Value>(text) else { return false };
+        let last = self.reading.documents.iter_mut().rev().find_map(|document| match &mut document
+            .content
+        {
+            PasteContent::Collective(table) if table.profiler.is_some() => {
+                Some((&mut document.span, table))
+            }
+            _ => None,
+        });
+        if let Some(complete) = profiler::summary(&root) {
+            if let Some((_, table)) = last {
+                table.is_incomplete = !complete;
+            }
+            self.at = next;
+            return true;
+        }
+        let Some(record) = profiler::record(&root) else { return false };
+        let end = self.lines.get(next.saturating_sub(1)).map_or(0, |line| line.number);
+        match last {
+            Some((span, table)) if profiler::continues(table, &record) => {
+                profiler::append(table, record);
+                span.last = span.last.max(end);
+                self.at = next;
+                true
+            }
+            _ => self.add(PasteContent::Collective(record), next),
+        }
     }
 }
 
@@ -210,7 +259,9 @@ fn json(text: &str, around: &mut PasteContext) -> Vec<PasteContent> {
         }
         return matrices.into_iter().map(PasteContent::Matrix).collect();
     }
-    file_io::fio_json(&root).into_iter().map(PasteContent::FileIo).collect()
+    let mut files = file_io::fio_json(&root);
+    files.extend(file_io::elbencho_json(&root));
+    files.into_iter().map(PasteContent::FileIo).collect()
 }
 
 fn xml(text: &str) -> Vec<PasteContent> {

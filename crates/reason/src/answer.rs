@@ -14,6 +14,9 @@ use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
 use crate::{collectives, copies, io, messages, statements};
 
+/// Results of file I/O that are compared with each other.
+const MAX_FILES: usize = 64;
+
 /// An answer before its causes are ranked.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DraftAnswer {
@@ -192,7 +195,13 @@ impl<'a> PasteExplainer<'a> {
                 draft
             }
             PasteContent::Network(table) => messages::explain_network(table, limits, context),
-            PasteContent::FileIo(result) => io::explain(result, context),
+            PasteContent::FileIo(result) => {
+                let files = self.reading.documents.iter().filter_map(|d| match &d.content {
+                    PasteContent::FileIo(io) => Some(io),
+                    _ => None,
+                });
+                io::explain(result, &files.take(MAX_FILES).collect::<Vec<_>>(), context)
+            }
             PasteContent::Transfers(list) => {
                 let mut draft = copies::explain_transfers(list, limits);
                 if let Some(matrix) = copies::transfer_matrix(list) {

@@ -10,6 +10,7 @@ use crate::deciding_probe::ProbeSubject;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
+use crate::statements;
 
 /// Share of the links that a ring of NCCL reaches as busbw: 370 of 450 on H100, 160 of 200 on H800, 235 of
 /// 300 on A100, 130 of 150 GB/s on V100 (statements of NCCL's authors in its issues; fixtures of this
@@ -42,14 +43,18 @@ impl TableSummary {
         let hosts: BTreeSet<&str> =
             table.devices.iter().map(|device| device.host.as_str()).collect();
         let listed = u32::try_from(hosts.len().max(1)).unwrap_or(1);
-        let nodes = listed.max(log.and_then(|log| log.nodes).unwrap_or(1));
+        let stated = table.nodes.or(log.and_then(|log| log.nodes)).unwrap_or(1);
+        let nodes = listed.max(stated);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks)).or(node.and_then(|n| n.gpus));
         let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
         let mut rows: Vec<_> = table.rows.iter().collect();
         rows.sort_by_key(|row| row.bytes);
         let last = rows.last().copied().copied().unwrap_or_default();
         // Growth from a size to its double tells starts from saturation.
-        let before = rows.iter().rev().find(|row| row.bytes * 2 == last.bytes && row.busbw > 0.0);
+        let before = rows
+            .iter()
+            .rev()
+            .find(|row| row.bytes.saturating_mul(2) == last.bytes && row.busbw > 0.0);
         let growth = before.map(|row| last.busbw / row.busbw);
         let ranks = ranks.unwrap_or(2).max(1);
         Self { ranks, nodes, best, largest: last.bytes, last: last.busbw, growth }
@@ -92,11 +97,16 @@ pub(crate) fn explain(
     };
     let best = if shape.best > 0.0 { shape.best } else { table.average_busbw.unwrap_or(0.0) };
     let meaning = format!(
-        "{name} over {} ranks{}: busbw {} GB/s (1e9 B/s) = size / time x {}; one direction of a GPU's links, if a ring carries it",
+        "{name} over {} ranks{}: busbw {} GB/s (1e9 B/s) = size / time x {}; one direction of a GPU's links, if a ring carries it{}",
         shape.ranks,
         if shape.nodes > 1 { format!(" on {} nodes", shape.nodes) } else { String::new() },
         figure(best),
         figure(factor),
+        if table.is_incomplete {
+            "; the profiler's file does not say that every record was written"
+        } else {
+            ""
+        },
     );
     let subject = if shape.nodes > 1 { ProbeSubject::Nothing } else { ProbeSubject::GpuPairs };
     let mut draft = DraftAnswer { meaning, value: Some(best), subject, ..DraftAnswer::default() };
@@ -117,6 +127,10 @@ pub(crate) fn explain(
     }
     let Some(node) = node else {
         draft.limit = "unknown: the paste names no GPU and no links".to_owned();
+        // Transports and settings say something of any node.
+        if let Some(log) = log {
+            draft.edits.extend(statements::log_edits(log).into_iter().map(WorldEdit::likely));
+        }
         return draft;
     };
     draft.limit = node.link_text();
@@ -237,7 +251,8 @@ fn candidates(
                 plateau = Some((law, 0.05));
             }
         }
-        channels_and_links(&mut edits, log, context, node, ring);
+        let channels = table.channels.or(log.and_then(|log| log.channels));
+        channels_and_links(&mut edits, channels, context, node, ring);
     }
     if let Some((full, sigma)) = plateau {
         too_small(&mut edits, shape, full, factor, sigma);
@@ -289,7 +304,7 @@ fn too_small(edits: &mut Vec<WorldEdit>, shape: &TableSummary, full: f64, factor
 
 fn channels_and_links(
     edits: &mut Vec<WorldEdit>,
-    log: Option<&NcclLog>,
+    logged: Option<u32>,
     context: &PasteContext,
     node: &NodeLimits,
     ring: f64,
@@ -297,7 +312,7 @@ fn channels_and_links(
     let set = ["NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS"]
         .iter()
         .find_map(|name| context.settings.get(*name)?.parse::<u32>().ok());
-    let channels = set.or(log.and_then(|log| log.channels));
+    let channels = set.or(logged);
     for count in [1u32, 2, 4, 8] {
         let rate = f64::from(count) * CHANNEL_GBS;
         if rate > ring * 0.8 {

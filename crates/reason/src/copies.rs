@@ -1,5 +1,7 @@
 //! Causes for matrices of copies: between GPUs, and between host and GPUs.
 
+use std::collections::BTreeMap;
+
 use pathline_paste::{
     CopyMeans, LineSpan, MatrixEnd, MatrixTool, PasteContext, RateCount, RateMatrix, TimedTransfer,
 };
@@ -32,6 +34,7 @@ pub(crate) fn by_tool<'a>(
         MatrixTool::BandwidthSample,
         MatrixTool::TransferBench,
         MatrixTool::RocmBandwidth,
+        MatrixTool::BusGrind,
     ] {
         let of = || matrices.iter().filter(|(_, m)| m.tool == tool && !m.is_latency);
         let Some((first, _)) = of().next() else { continue };
@@ -418,7 +421,92 @@ fn with_host(
         matrices,
         context,
     );
+    shared_paths(&mut draft, matrices);
     Some(draft)
+}
+
+/// Rate by GPU of copies with the host.
+fn by_gpu(matrix: &RateMatrix) -> BTreeMap<u32, f64> {
+    let cell = |&(from, to, value): &(MatrixEnd, MatrixEnd, f64)| match (from, to) {
+        (MatrixEnd::Host(_), MatrixEnd::Gpu(gpu)) | (MatrixEnd::Gpu(gpu), MatrixEnd::Host(_)) => {
+            Some((gpu, value))
+        }
+        _ => None,
+    };
+    matrix.cells.iter().filter_map(cell).filter(|(_, value)| *value > 0.0).collect()
+}
+
+/// GPUs that lose more than others when both directions run, and when all GPUs copy at once.
+fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) {
+    let find = |is: &dyn Fn(&&&RateMatrix) -> bool| {
+        matrices.iter().filter(is).map(|m| by_gpu(m)).find(|rates| rates.len() > 2)
+    };
+    let Some(alone) = find(&|m| !m.concurrent && m.count == RateCount::OneWay) else { return };
+    // One direction of one GPU is what a full link gives.
+    let sound = draft.edits.iter().find(|edit| edit.id == "pcie-full");
+    let sound = sound.map(|edit| edit.expects.clone()).unwrap_or_default();
+    let of_sound = |mut edit: WorldEdit| {
+        edit.expects.extend(sound.iter().copied());
+        edit
+    };
+    let text = |rates: &BTreeMap<u32, f64>, gpus: &[u32]| {
+        let each =
+            gpus.iter().filter_map(|gpu| Some(format!("gpu{gpu} {}", figure(*rates.get(gpu)?))));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    let ratios = |rates: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
+        rates.iter().filter_map(|(gpu, r)| Some((*gpu, r / alone.get(gpu)?))).collect()
+    };
+    let least = |ratios: &[(u32, f64)]| ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
+    if let Some(both) = find(&|m| !m.concurrent && m.count == RateCount::Sum) {
+        let ratios = ratios(&both);
+        // Both directions together carry 1.5 to 1.9 times one of them.
+        let slow: Vec<u32> = ratios.iter().filter(|r| r.1 < 0.9).map(|r| r.0).collect();
+        draft.features.push(ObservedFeature {
+            id: "duplex-least",
+            value: least(&ratios).max(1e-3),
+            if_sound: Some((1.6, 0.25)),
+        });
+        if !slow.is_empty() && slow.len() < ratios.len() {
+            draft.edits.push(
+                of_sound(WorldEdit::new("slow-both-ways", AnswerClass::HardwareSuspect, 0.1)
+                    .expects("duplex-least", least(&ratios).max(1e-3), 0.3)
+                    .seen(3.0)
+                    .slows_copies(0.5)
+                    .says(format!(
+                        "with both directions {} GB/s in all, less than one direction alone: errors and \
+                         replays on their links, or credits of their root port",
+                        text(&both, &slow)
+                    ))
+                    .decided_by("dmesg | grep AER; lspci -vv: CESta, LnkSta of GPU and bridges under load; swap the slots"),
+                ),
+            );
+        }
+    }
+    if let Some(at_once) = find(&|m| m.concurrent && m.count == RateCount::OneWay) {
+        let ratios = ratios(&at_once);
+        let slow: Vec<u32> = ratios.iter().filter(|r| r.1 < 0.6).map(|r| r.0).collect();
+        draft.features.push(ObservedFeature {
+            id: "at-once-least",
+            value: least(&ratios).max(1e-3),
+            if_sound: Some((0.9, 0.2)),
+        });
+        if slow.len() > 1 {
+            draft.edits.push(
+                of_sound(WorldEdit::new("shared-uplink", AnswerClass::SetUpSo, 0.15)
+                    .expects("at-once-least", 0.45, 0.3)
+                    .seen(2.0)
+                    .says(format!(
+                        "with all GPUs at once {} GB/s: they share an uplink, a root complex or their \
+                         socket's memory, {} GB/s together",
+                        text(&at_once, &slow),
+                        figure(slow.iter().filter_map(|gpu| at_once.get(gpu)).sum())
+                    ))
+                    .decided_by("pathline run --suite fan; nvidia-smi topo -m: PXB, NODE or PHB among them"),
+                ),
+            );
+        }
+    }
 }
 
 fn host_edits(

@@ -37,11 +37,22 @@ fn size(text: &str) -> Option<f64> {
 }
 
 /// A result of file I/O.
-pub(crate) fn explain(result: &FileIoResult, context: &PasteContext) -> DraftAnswer {
+///
+/// `all` are the other results of the paste: the same I/O staged in host memory tells a path that is slow
+/// from a device that is.
+pub(crate) fn explain(
+    result: &FileIoResult,
+    all: &[&FileIoResult],
+    context: &PasteContext,
+) -> DraftAnswer {
     let number = |names: &[&str]| option(context, names).and_then(|v| v.parse::<f64>().ok());
     let workers =
         result.workers.map(f64::from).or(number(&["-t", "--threads", "--numjobs", "-numjobs"]));
+    // Synchronous engines have one I/O in flight, whatever depth is set.
+    let is_sync =
+        ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&&*result.engine);
     let depth = result.depth.map(f64::from).or(number(&["--iodepth", "-iodepth"]));
+    let depth = if is_sync { Some(1.0) } else { depth };
     let block = result
         .block
         .map(|b| b as f64)
@@ -106,9 +117,17 @@ pub(crate) fn explain(result: &FileIoResult, context: &PasteContext) -> DraftAns
     draft.edits.push(WorldEdit::new("one-file", AnswerClass::SetUpSo, if one_file { 0.6 } else { 0.06 })
         .expects("rate", draft.limit_gbs.unwrap_or(result.gbs * 2.5) * 0.4, 0.4)
         .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further").decided_by("the same with a file for each thread, or the file opened several times"));
+    let staged = all.iter().filter(|other| other.staged && other.operation == result.operation);
+    let staged = staged.map(|other| other.gbs).fold(0.0, f64::max);
+    if gpu_direct && staged > 0.0 {
+        draft.features.push(ObservedFeature::new("direct-over-staged", result.gbs / staged));
+        for edit in &mut draft.edits {
+            edit.expects.push(("direct-over-staged", 1.05, 0.15));
+        }
+    }
     if gpu_direct {
-        let far = has_word(context, "sys");
-        draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).seen(if far { 1.5 } else { 0.0 })
+        let far = has_word(context, "sys") || context.prose.contains("sys ");
+        draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).expects("direct-over-staged", 0.4, 0.4).seen(if far { 1.5 } else { 0.0 })
             .says("storage to GPU passes the link between sockets or a root port: staging in host memory is faster there").decided_by("nvidia-smi topo -m: adapter and GPU under one switch (PIX, PXB); gdsio -x 2 for staged"));
     }
     if direct == Some(false) {

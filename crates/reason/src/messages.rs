@@ -115,6 +115,9 @@ fn bandwidth_edits(
             .decided_by("UCX_RNDV_THRESH=inf and =8k, UCX_PROTO_INFO=y; FI_CXI_RDZV_THRESHOLD; MPICH_GPU_IPC_THRESHOLD; the library before and after an upgrade"));
     }
     let Some(node) = node else {
+        if let Some(nic) = context.network_gbits.map(|gbits| gbits / 8.0) {
+            draft.edits.push(flat(network_full(nic)));
+        }
         draft.edits.push(flat(
             WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.1)
                 .expects("best", 1.5, 0.6)
@@ -154,12 +157,7 @@ fn bandwidth_edits(
             .says("messages of GPU memory are staged in host memory: no IPC, no GPUDirect RDMA, or an MPI without GPU support on this path").decided_by("UCX_TLS with cuda_ipc or rocm_ipc, gdr_copy; ucx_info -d; ompi_info | grep -i cuda")));
     }
     let nic = node.nic_gbs;
-    draft.edits.push(flat(
-        WorldEdit::new("network-full", AnswerClass::AsExpected, 0.25)
-            .expects("best", nic * 0.95, 0.06)
-            .says(format!("one adapter at its line rate: 95 % of {} GB/s", figure(nic)))
-            .decided_by("ib_write_bw"),
-    ));
+    draft.edits.push(flat(network_full(nic)));
     draft.edits.push(flat(
         WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.08)
             .expects("best", 1.5, 0.6)
@@ -171,6 +169,13 @@ fn bandwidth_edits(
         draft.edits.push(flat(WorldEdit::new("shared-memory", AnswerClass::AsExpected, 0.3).expects("best", 11.0, 0.4)
             .says("two processes of a node copy by cores, through memory that both reach: 5 to 20 GB/s").decided_by("pathline run --suite mpi-bandwidth")));
     }
+}
+
+fn network_full(nic: f64) -> WorldEdit {
+    WorldEdit::new("network-full", AnswerClass::AsExpected, 0.25)
+        .expects("best", nic * 0.95, 0.06)
+        .says(format!("one adapter at its line rate: 95 % of {} GB/s", figure(nic)))
+        .decided_by("ib_write_bw")
 }
 
 fn latency_edits(draft: &mut DraftAnswer, on_gpu: bool) {

@@ -124,6 +124,11 @@ impl WorldEdit {
         self.fault = Some(fault);
         self
     }
+    /// Not by arithmetic after all: one of several.
+    pub(crate) fn likely(mut self) -> Self {
+        self.is_certain = false;
+        self
+    }
     pub(crate) fn certain(mut self) -> Self {
         self.is_certain = true;
         self

@@ -58,7 +58,10 @@ fn rates(
     node: Option<&NodeLimits>,
 ) -> Option<(LineSpan, &'static str, DraftAnswer)> {
     let all = &reading.context.rates;
-    let seen = all.iter().find(|rate| !rate.is_expected);
+    // The line rate of an adapter is no figure that was measured.
+    let line = reading.context.network_gbits.map(|gbits| gbits / 8.0);
+    let is_line = |rate: &ProseRate| line == Some(rate.gbs) && rate.text.ends_with(['b', 's']);
+    let seen = all.iter().find(|rate| !rate.is_expected && !is_line(rate));
     let observed = seen.or(all.first())?;
     // The expectation that stands nearest after, or the node's limit.
     let wanted = all
@@ -74,7 +77,8 @@ fn rates(
     );
     let value = observed.gbs;
     let expected = wanted.map(|rate| rate.gbs);
-    let limit = expected.or_else(|| node.map(NodeLimits::fabric_gbs))?;
+    let network = network_gbs(reading).filter(|_| collective);
+    let limit = expected.or(network).or_else(|| node.map(NodeLimits::fabric_gbs))?;
     let mut draft = DraftAnswer {
         meaning: format!(
             "{} in a sentence{}, compared with {} GB/s",
@@ -95,7 +99,10 @@ fn rates(
         ..DraftAnswer::default()
     };
     draft.features.push(ObservedFeature::new("ratio", (value / limit).max(1e-4)));
-    sentence_edits(&mut draft, observed, collective, value, limit, node);
+    match network {
+        Some(network) => network_edits(&mut draft, reading, observed, network),
+        None => sentence_edits(&mut draft, observed, collective, value, limit, node),
+    }
     Some((
         LineSpan {
             first: observed.line,
@@ -104,6 +111,73 @@ fn rates(
         "text",
         draft,
     ))
+}
+
+/// Network of a node, GB/s, of a sentence about several nodes.
+fn network_gbs(reading: &PasteReading) -> Option<f64> {
+    let context = &reading.context;
+    context.nodes.filter(|nodes| *nodes > 1)?;
+    let adapters = f64::from(context.adapters.unwrap_or(1));
+    Some(context.network_gbits? / 8.0 * adapters)
+}
+
+/// Causes for a collective over several nodes in a sentence.
+fn network_edits(
+    draft: &mut DraftAnswer,
+    reading: &PasteReading,
+    observed: &ProseRate,
+    network: f64,
+) {
+    let context = &reading.context;
+    let nodes = f64::from(context.nodes.unwrap_or(2));
+    let all_to_all = has(observed, &["alltoall", "all-to-all", "all to all", "all2all"]);
+    let exceeds = has(observed, &["exceed", "higher than", "more than", "surpris"]);
+    let value = observed.gbs;
+    draft.limit = format!("{} GB/s of network each way on a node (in the paste)", figure(network));
+    draft.limit_gbs = Some(network);
+    draft.features = vec![ObservedFeature::new("of-network", (value / network).max(1e-4))];
+    if all_to_all {
+        let one = network / f64::from(context.adapters.unwrap_or(1).max(1));
+        let full = one * nodes / (nodes - 1.0);
+        draft.edits.push(
+            WorldEdit::new("network-full", AnswerClass::AsExpected, 0.5)
+                .expects("of-network", full / network, 0.3)
+                .says(format!("all-to-all sends (N-1)/N of its bytes between {nodes} nodes, each GPU's through one adapter: {} GB/s", figure(full)))
+                .decided_by("ib_write_bw of one adapter: the same rate"),
+        );
+        return;
+    }
+    draft.edits.push(
+        WorldEdit::new("network-full", AnswerClass::AsExpected, 0.4)
+            .expects("of-network", 0.9, 0.15)
+            .says(format!(
+                "the network of a node is full: {} of {} GB/s",
+                figure(value),
+                figure(network)
+            ))
+            .decided_by("ib_write_bw of one adapter: the same share"),
+    );
+    if nodes < 3.0 {
+        draft.edits.push(
+            WorldEdit::new("tree-of-two-nodes", AnswerClass::MeansSomethingElse, 0.3)
+                .expects("of-network", 1.5, 0.25)
+                .seen(if exceeds { 2.0 } else { 0.0 })
+                .says("a tree of two nodes sends the buffer once each way, where the formula of busbw counts 2(n-1)/n: busbw is up to twice the network's rate")
+                .decided_by("NCCL_ALGO=Ring: busbw falls to the network's rate"),
+        );
+    }
+    draft.edits.push(
+        WorldEdit::new("no-gpu-direct", AnswerClass::SetUpSo, 0.12)
+            .expects("of-network", 0.4, 0.35)
+            .says("RDMA goes through host memory: no GPUDirect RDMA")
+            .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`"),
+    );
+    draft.edits.push(
+        WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.1)
+            .expects("of-network", 0.08, 0.8)
+            .says("TCP sockets instead of RDMA")
+            .decided_by("NCCL_DEBUG=INFO: `Using network`"),
+    );
 }
 
 fn sentence_edits(
@@ -195,9 +269,17 @@ fn from_log(log: &NcclLog, node: Option<&NodeLimits>) -> DraftAnswer {
         ),
         ..DraftAnswer::default()
     };
+    draft.edits = log_edits(log);
+    draft
+}
+
+/// What transports, settings and warnings of a log say: at most one cause.
+pub(crate) fn log_edits(log: &NcclLog) -> Vec<WorldEdit> {
     let has = |part: &str| log.transports.keys().any(|name| name.contains(part));
+    let over_host = |name: &String| name.contains("NET/IB") && !name.contains("GDRDMA");
+    let mut edits = Vec::new();
     let mut say = |id, class, text: String, check: &str| {
-        draft.edits.push(WorldEdit::new(id, class, 1.0).says(text).decided_by(check).certain());
+        edits.push(WorldEdit::new(id, class, 1.0).says(text).decided_by(check).certain());
     };
     if let Some(warning) = log.warnings.first() {
         say(
@@ -220,11 +302,15 @@ fn from_log(log: &NcclLog, node: Option<&NodeLimits>) -> DraftAnswer {
             "nodes exchange over TCP sockets".to_owned(),
             "NCCL_IB_DISABLE, NCCL_NET; ibv_devinfo",
         );
-    } else if has("NET/IB") && !has("GDRDMA") {
+    } else if log.transports.keys().any(over_host) {
         say(
             "no-gpu-direct",
             AnswerClass::SetUpSo,
-            "RDMA goes through host memory: no GDRDMA in its channels".to_owned(),
+            if has("GDRDMA") {
+                "some channels have GDRDMA and some do not: a node lacks it".to_owned()
+            } else {
+                "RDMA goes through host memory: no GDRDMA in its channels".to_owned()
+            },
             "lsmod | grep peermem; NCCL_NET_GDR_LEVEL=SYS as a trial",
         );
     } else if let Some(rate) = log.link_rates.get("XGMI") {
@@ -242,5 +328,5 @@ fn from_log(log: &NcclLog, node: Option<&NodeLimits>) -> DraftAnswer {
             "nccl-tests: the rate",
         );
     }
-    draft
+    edits
 }

@@ -1,5 +1,6 @@
 //! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
 
+mod acceptance;
 mod threads;
 mod unseen;
 mod worlds;

@@ -1,5 +1,7 @@
 //! Threads that were collected, with the causes that their resolution allows, before the rules were run on
-//! them. No rule was changed afterwards for any of them: their share is the estimate for other threads.
+//! them. When first run the rules were right on 8 of 25. General defects that this showed were then mended
+//! (nodes and adapters that a sentence counts, GDRDMA on some channels only, synchronous engines), so the
+//! list is no estimate for other threads any more; the first run is.
 //! Only figures and a few words of each are kept.
 
 use pathline_paste::read_paste;
@@ -215,11 +217,11 @@ const UNSEEN: &[UnseenThread] = &[
     },
 ];
 
-/// Right, wrong and without an answer when the list was first run.
-const FIRST_RUN: [usize; 3] = [8, 12, 5];
+/// Right when the list was first run: 8 of 25, 12 wrong (one of them called certain), 5 without an answer.
+const FIRST_RUN: usize = 8;
 
 #[test]
-fn the_share_of_unseen_threads_is_what_the_document_says() {
+fn collected_threads_get_no_worse() {
     let (mut right, mut wrong, mut silent) = (0, 0, 0);
     let mut confident_wrong = Vec::new();
     for case in UNSEEN {
@@ -244,7 +246,6 @@ fn the_share_of_unseen_threads_is_what_the_document_says() {
         }
     }
     println!("{right} right, {wrong} wrong, {silent} without an answer, of {}", UNSEEN.len());
-    // An answer that was called certain and is wrong.
-    assert_eq!(confident_wrong, ["NVIDIA/nccl-tests#152"]);
-    assert_eq!([right, wrong, silent], FIRST_RUN);
+    assert_eq!(confident_wrong, Vec::<&str>::new());
+    assert!(right > FIRST_RUN, "{right} of {}", UNSEEN.len());
 }
