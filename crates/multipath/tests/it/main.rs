@@ -5,3 +5,4 @@ mod common;
 mod copies;
 mod faults;
 mod interleavings;
+mod random;
