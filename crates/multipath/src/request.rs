@@ -76,7 +76,7 @@ impl CopyRequest {
 
     /// Twice the predicted time and a second.
     pub fn time_limit(predicted: Ns) -> Ns {
-        Ns(2.0 * predicted.0) + Ns::ms(1000.0)
+        Ns(2.0 * predicted.0) + Ns::secs(1.0)
     }
 }
 

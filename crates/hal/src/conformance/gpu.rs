@@ -26,6 +26,8 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("gpu: events are monotone and add up", event_times),
     ("gpu: gate holds a stream until released", gate),
     ("gpu: polling a stream ends", polling),
+    ("gpu: polling an event ends, and not before its copy", event_polling),
+    ("gpu: known memory is not adopted again", adoption),
     ("gpu: kernels move exactly their bytes", kernels),
     ("gpu: a chase follows its chain", chase),
     ("gpu: kernels push to and pull from a peer", peers),
@@ -350,6 +352,40 @@ fn polling(machine: &Machine) -> GpuCheckResult {
     while !stream.is_idle()? {
         ensure!(machine.clock.now() < limit, "a copy of 1 MiB is not done after 10 s");
     }
+    Ok(())
+}
+
+fn event_polling(machine: &Machine) -> GpuCheckResult {
+    let (driver, index, _) = first_gpu(machine)?;
+    let bytes = 1 << 20;
+    let (src, dst) = (memory(machine, vram(index), bytes)?, memory(machine, vram(index), bytes)?);
+    src.fill(53, false)?;
+    dst.fill(54, false)?;
+    let gpu = machine.gpu(index)?;
+    let (stream, event, gate) = (gpu.stream()?, gpu.event()?, machine.gate()?);
+    stream.hold(&gate)?;
+    stream.copy(dst.address(), src.address(), Bytes(bytes), CopyChoice::Auto)?;
+    stream.record(&event)?;
+    ensure!(!event.is_done()?, "an event behind a closed gate is done");
+    gate.release()?;
+    let limit = machine.clock.now() + Ns::secs(10.0);
+    while !event.is_done()? {
+        ensure!(machine.clock.now() < limit, "a copy of 1 MiB is not done after 10 s");
+        driver.pause(Ns::us(2.0));
+    }
+    expect_pattern(&dst, 53, "the copy before the event")
+}
+
+fn adoption(machine: &Machine) -> GpuCheckResult {
+    let (driver, index, _) = first_gpu(machine)?;
+    let buffer = memory(machine, vram(index), 1 << 20)?;
+    for (offset, bytes) in [(0, 1 << 20), (4096, 4096), (0, 2 << 20)] {
+        let adopted = driver.adopt_memory(buffer.address() + offset, Bytes(bytes), vram(index));
+        ensure!(adopted.is_err(), "{bytes} B at offset {offset} of a buffer were adopted");
+    }
+    ensure!(driver.adopt_memory(0, Bytes(64), vram(index)).is_err(), "address 0 was adopted");
+    ensure!(driver.forget_memory(buffer.address()).is_err(), "a buffer was forgotten");
+    ensure!(driver.forget_stream(StreamId(u64::MAX)).is_err(), "no stream was forgotten");
     Ok(())
 }
 
