@@ -78,6 +78,12 @@ impl ChunkQueue {
     }
 }
 
+/// Largest next piece of a path. The first one is half as large: of two pieces that share a link one then
+/// ends while the other is half way, and the link stays busy until the host has enqueued the next.
+pub(crate) fn staggered(largest: u64, taken: u64) -> u64 {
+    if taken == 0 { largest / 2 } else { largest }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
-use crate::queue::ChunkQueue;
+use crate::queue::{ChunkQueue, staggered};
 use crate::request::{CopyReport, CopyRequest, LostRelay, PathBytes};
 use crate::resources::{EngineResources, StagingSlot, StreamPair, StreamUse};
 
@@ -475,10 +475,4 @@ impl<'m> RelayPath<'m> {
         stream.record(&done)?;
         Ok(done)
     }
-}
-
-/// Largest next piece of a path. The first one is half as large: of two pieces that share a link one then
-/// ends while the other is half way, and the link stays busy until the host has enqueued the next.
-fn staggered(largest: u64, taken: u64) -> u64 {
-    if taken == 0 { largest / 2 } else { largest }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
-use crate::queue::ChunkQueue;
+use crate::queue::{ChunkQueue, staggered};
 use crate::request::{CopyEnd, CopyReport, CopyRequest, LostRelay, PathBytes};
 use crate::resources::{EngineResources, StreamPair, StreamUse};
 
@@ -156,7 +156,8 @@ impl<'m> CopyToAll<'m> {
         if let Some(own) = member.own.pop_front() {
             return Some((own, false));
         }
-        Some((self.queue.take_front(self.request.paths.chunk.0)?, true))
+        let largest = staggered(self.request.paths.chunk.0, member.loaded);
+        Some((self.queue.take_front(largest)?, true))
     }
 
     /// A pull failed: the member takes that range from the source.
