@@ -35,7 +35,7 @@ pub fn multipath_bound(
     let mut paths = vec![finder.direct(agent)?];
     paths.extend(relays.iter().filter_map(|relay| finder.over(relay, agent).ok()));
     let paths: Vec<_> = paths.iter().collect();
-    let bound = rates::bound(&network.graph.capacities(), &paths);
+    let bound = rates::bound(&paths::with_issuer(network.graph.capacities()), &paths);
     bound.map(Rate).ok_or_else(|| NoPath("nothing is known to limit these paths".into()))
 }
 

@@ -1,6 +1,8 @@
 //! The paths of a copy over several paths, leg by leg, and the copy as one operation of a flow.
 
-use pathline_schema::{Bytes, CopyAgent, Flow, Mover, MultipathSpec, Ns, Place, Rate, Unit};
+use pathline_schema::{
+    Bytes, CopyAgent, Flow, Mover, MultipathSpec, Ns, Place, Rate, RuntimeCall, Unit,
+};
 
 use super::rates::{self, PathRates};
 use super::{end_gpu, staging};
@@ -25,6 +27,8 @@ pub(crate) struct LegCost {
     pub limit: String,
     /// Time before the first byte of each piece, ns.
     pub start: f64,
+    /// Time of the host for the calls of each piece, ns: the copy, and the event by which its end is seen.
+    pub calls: f64,
 }
 
 /// A path of a copy: legs that work on different pieces at the same time.
@@ -101,8 +105,10 @@ impl<'n> PathFinder<'n> {
         let BuiltPath { operation, limit } = built?;
         let rates = self.graph.resources.len();
         let queue = operation.queue.and_then(|queue| u32::try_from(rates + queue as usize).ok());
-        let FlowOperation { uses, cap, alpha, .. } = operation;
-        Ok(LegCost { uses, queue, cap: cap.0, limit, start: alpha.0 })
+        let FlowOperation { uses, cap, alpha, call, .. } = operation;
+        let event = self.graph.call_time(RuntimeCall::Event, None, Bytes(0));
+        let calls = (call + event.unwrap_or(Ns::ZERO)).0;
+        Ok(LegCost { uses, queue, cap: cap.0, limit, start: alpha.0, calls })
     }
 }
 
@@ -126,6 +132,12 @@ pub(crate) fn candidates(
     Ok(found)
 }
 
+/// Capacities, and behind them that of the thread that issues all copies: its time.
+pub(crate) fn with_issuer(mut capacities: Vec<f64>) -> Vec<f64> {
+    capacities.push(1.0);
+    capacities
+}
+
 /// A copy over several paths as one operation: each resource is taken in proportion to the bytes that pass it.
 pub(crate) fn build(
     graph: &NodeGraph,
@@ -134,8 +146,8 @@ pub(crate) fn build(
 ) -> Result<BuiltPath, NoPath> {
     let found = candidates(graph, flow, paths)?;
     let found: Vec<&CandidatePath> = found.iter().collect();
-    let capacities = graph.capacities();
-    let shared = rates::share(&capacities, &found, paths.chunk, flow.bytes);
+    let capacities = with_issuer(graph.capacities());
+    let shared = rates::share(&capacities, &found, (paths.chunk, flow.bytes), paths.shares);
     if shared.total <= 0.0 || !shared.total.is_finite() {
         return Err(NoPath("nothing is known to limit these paths".into()));
     }

@@ -1,12 +1,12 @@
 //! Which relays, chunks and agent make a copy fastest, and whether that is worth more than the plain copy.
 
 use pathline_schema::{
-    Bytes, CopyAgent, Flow, GpuSet, Mover, MultipathSpec, Ns, Place, Rate, Unit,
+    Bytes, CopyAgent, Flow, GpuSet, Mover, MultipathSpec, Ns, PathShares, Place, Rate, Unit,
 };
 
 use super::end_gpu;
-use super::paths::{CandidatePath, PathFinder};
-use super::rates::{self, PathRates};
+use super::paths::{CandidatePath, PathFinder, with_issuer};
+use super::rates;
 use crate::network::Network;
 use crate::operation::NoPath;
 
@@ -22,6 +22,9 @@ pub(crate) const LEAST_GAIN: f64 = 1.15;
 
 /// The least gain in rate for which one more GPU is asked to help.
 const LEAST_STEP: f64 = 1.05;
+
+/// Fixed shares do not follow the speed of paths as a queue does, so they are chosen only for this gain.
+const SHARES_GAIN: f64 = 1.02;
 
 /// A copy kernel takes compute units from other work, so it is chosen only for this gain.
 const KERNEL_GAIN: f64 = 1.1;
@@ -92,7 +95,7 @@ impl MultipathPlan {
 
 /// What knows the paths of a node: a network, or rates that were measured.
 pub(crate) trait PathSource {
-    /// Capacities of the resources that paths name.
+    /// Capacities of the resources that paths name, the last that of the thread that issues copies.
     fn capacities(&self) -> Vec<f64>;
     /// Agents that this node's runtime can be made to use, the one of plain copies first.
     fn agents(&self) -> &[CopyAgent];
@@ -153,15 +156,17 @@ pub fn plan_paths(network: &Network, request: &PlanRequest) -> Result<MultipathP
     let agents: &[CopyAgent] =
         if has_kernel { &[CopyAgent::Engine, CopyAgent::Kernel] } else { &[CopyAgent::Engine] };
     let finder = PathFinder::new(graph, request.src, request.dst);
-    plan(&NetworkPaths { finder, capacities: graph.capacities(), agents }, request)
+    plan(&NetworkPaths { finder, capacities: with_issuer(graph.capacities()), agents }, request)
 }
 
-/// Paths with the time that they take together.
+/// A choice of paths, and the time that they take together.
 #[derive(Clone)]
-struct PlannedSet {
-    gpus: GpuSet,
+struct PlannedSet<'p> {
+    /// The direct path first.
+    paths: Vec<&'p CandidatePath>,
     agent: CopyAgent,
     chunk: Bytes,
+    shares: Option<PathShares>,
     time: f64,
 }
 
@@ -197,18 +202,66 @@ pub(crate) fn plan(
     }
 }
 
+impl PlannedSet<'_> {
+    fn spec(&self) -> MultipathSpec {
+        let gpus = self.paths.iter().filter_map(|path| path.via).collect();
+        let Self { chunk, agent, shares, .. } = *self;
+        MultipathSpec { gpus, chunk, agent, shares }
+    }
+}
+
+/// Whole percent in proportion to rates, and the paths that have any; none for fewer than two paths or more than
+/// can have shares. The direct path, which is first, has at least 1 %.
+fn divide<'p>(
+    paths: &[&'p CandidatePath],
+    rates: &[f64],
+) -> Option<(Vec<&'p CandidatePath>, PathShares)> {
+    let total: f64 = rates.iter().sum();
+    let percent = |rate: f64| (100.0 * rate / total).round() as u8;
+    let kept = paths.iter().zip(rates).map(|(&path, &rate)| (path, percent(rate)));
+    let mut kept: Vec<(&CandidatePath, u8)> =
+        kept.filter(|(path, percent)| path.via.is_none() || *percent > 0).collect();
+    // What rounding has added or left out is the largest share's.
+    let (direct, _) = kept.split_first_mut()?;
+    direct.1 = direct.1.max(1);
+    let sum: i32 = kept.iter().map(|(_, percent)| i32::from(*percent)).sum();
+    let largest = kept.iter_mut().max_by_key(|(_, percent)| *percent)?;
+    largest.1 = u8::try_from(i32::from(largest.1) + 100 - sum).ok()?;
+    let shares: Vec<u8> = kept.iter().map(|(_, percent)| *percent).collect();
+    // Shares stand in ascending order of relays, as the paths do.
+    kept.get(1..)?.is_sorted_by_key(|(path, _)| path.via).then_some(())?;
+    Some((kept.iter().map(|(path, _)| *path).collect(), PathShares::new(&shares)?))
+}
+
 impl Planner<'_> {
-    fn rates(&mut self, paths: &[&CandidatePath], chunk: Bytes) -> PathRates {
+    /// Time of these paths with this chunk, by a queue or by the best shares. Of these, relays without a share are
+    /// left out.
+    fn evaluate<'p>(
+        &mut self,
+        paths: &[&'p CandidatePath],
+        agent: CopyAgent,
+        chunk: Bytes,
+    ) -> PlannedSet<'p> {
         self.predictions += 1;
-        rates::share(&self.capacities, paths, chunk, self.request.bytes)
+        let sizes = (chunk, self.request.bytes);
+        let time = rates::share(&self.capacities, paths, sizes, None).time;
+        let queued = PlannedSet { paths: paths.to_vec(), agent, chunk, shares: None, time };
+        let Some(rates) = rates::best_rates(&self.capacities, paths, sizes) else { return queued };
+        let Some((kept, shares)) = divide(paths, &rates) else { return queued };
+        let time = rates::share(&self.capacities, &kept, sizes, Some(shares)).time;
+        if time * SHARES_GAIN >= queued.time {
+            return queued;
+        }
+        PlannedSet { paths: kept, shares: Some(shares), time, ..queued }
     }
 
-    /// The chunk c for which starts cost as much as waiting for the first chunk: of a share s at rate r with starts
+    /// The chunk c for which calls cost as much as waiting for the first chunk: of a share s at rate r with calls
     /// of t, s / c x t = c / r. At most a part of the share, so that slow and fast paths end together.
     fn usual_chunk(&self, paths: &[&CandidatePath]) -> Bytes {
         let share = self.request.bytes.as_f64() / paths.len().max(1) as f64;
         let legs = paths.iter().filter(|path| path.via.is_some()).flat_map(|path| &path.legs);
-        let balanced = legs.map(|leg| (share * leg.start * leg.cap).sqrt()).fold(0.0, f64::max);
+        let balanced =
+            legs.map(|leg| (share * 8.0 * leg.calls * leg.cap).sqrt()).fold(0.0, f64::max);
         let most = balanced.min(share / TURNS);
         let fitting = CHUNKS.iter().rev().find(|chunk| chunk.as_f64() <= most);
         fitting.copied().unwrap_or(CHUNKS[0])
@@ -217,18 +270,17 @@ impl Planner<'_> {
     fn plan_relays(&mut self) -> Result<MultipathPlan, NoPath> {
         let request = self.request;
         let plain = self.whole(&self.source.direct(CopyAgent::Engine)?);
-        let single = |agent, time| PlannedSet { gpus: GpuSet::EMPTY, agent, chunk: Bytes(0), time };
         let ends = [request.src.unit.gpu(), request.dst.unit.gpu()].into_iter().flatten();
         let helpers = ends.fold(request.helpers, GpuSet::without);
-        let mut best = single(CopyAgent::Engine, plain);
-        // The agent that all paths together are fastest by, with its paths and their time.
+        // The best single copy, and the agent by which all paths together are fastest, with their time.
+        let mut single = (CopyAgent::Engine, plain);
         let mut candidate: Option<(CopyAgent, Vec<CandidatePath>, f64)> = None;
         let mut bound: f64 = 0.0;
         for &agent in self.source.agents() {
             let Ok(direct) = self.source.direct(agent) else { continue };
             let alone = self.whole(&direct);
-            if alone * margin(agent) < best.time {
-                best = single(agent, alone);
+            if alone * margin(agent) < single.1 {
+                single = (agent, alone);
             }
             let relays = helpers.iter().filter_map(|relay| self.source.over(relay, agent).ok());
             let all: Vec<CandidatePath> = std::iter::once(direct).chain(relays).collect();
@@ -237,33 +289,26 @@ impl Planner<'_> {
             if all.len() < 2 {
                 continue;
             }
-            let time = self.rates(&paths, self.usual_chunk(&paths)).time;
+            let time = self.evaluate(&paths, agent, self.usual_chunk(&paths)).time;
             let known = candidate.as_ref();
             if known.is_none_or(|(other, _, least)| time * margin(agent) < least * margin(*other)) {
                 candidate = Some((agent, all, time));
             }
         }
-        if let Some((agent, all, time)) = candidate {
-            let set = self.grow(&all, agent, time);
-            if set.time * LEAST_STEP * margin(agent) < best.time * margin(best.agent) {
-                best = set;
+        let (by, alone) = single;
+        let at = self.at;
+        let mut plan = match by {
+            CopyAgent::Engine => (Mover::Dma { at }, alone),
+            CopyAgent::Kernel => (Mover::Blit { at }, alone),
+        };
+        if let Some((agent, all, _)) = &candidate {
+            let set = self.grow(all, *agent);
+            let is_relayed = set.paths.len() > 1;
+            if is_relayed && set.time * LEAST_STEP * margin(*agent) < alone * margin(by) {
+                plan = (Mover::Relay { at, paths: set.spec() }, set.time);
             }
         }
-        let mover = if best.gpus.is_empty() {
-            match best.agent {
-                CopyAgent::Engine => Mover::Dma { at: self.at },
-                CopyAgent::Kernel => Mover::Blit { at: self.at },
-            }
-        } else {
-            let paths = MultipathSpec {
-                gpus: best.gpus,
-                chunk: best.chunk,
-                agent: best.agent,
-                shares: None,
-            };
-            Mover::Relay { at: self.at, paths }
-        };
-        Ok(self.conclude(mover, best.time, plain, bound))
+        Ok(self.conclude(plan.0, plan.1, plain, bound))
     }
 
     /// Time of the whole payload as one copy.
@@ -273,12 +318,13 @@ impl Planner<'_> {
     }
 
     /// Adds relays to the direct path, the first of `all`, while one more is worth it; then chooses the chunk.
-    /// `time` is that of all paths together.
-    fn grow(&mut self, all: &[CandidatePath], agent: CopyAgent, time: f64) -> PlannedSet {
-        let bytes = self.request.bytes.as_f64();
+    fn grow<'p>(&mut self, all: &'p [CandidatePath], agent: CopyAgent) -> PlannedSet<'p> {
+        let together: Vec<&CandidatePath> = all.iter().collect();
+        let together = self.evaluate(&together, agent, self.usual_chunk(&together));
         let mut paths = all.iter();
-        let mut chosen: Vec<&CandidatePath> = paths.next().into_iter().collect();
-        let mut rate = chosen.iter().map(|direct| bytes / self.whole(direct)).sum::<f64>();
+        let direct: Vec<&CandidatePath> = paths.next().into_iter().collect();
+        let time = direct.iter().map(|direct| self.whole(direct)).sum();
+        let mut best = PlannedSet { paths: direct, agent, chunk: CHUNKS[0], shares: None, time };
         // What each relay added when it was last tried: about the most that it adds to a larger set.
         let mut open: Vec<(f64, &CandidatePath)> =
             paths.map(|relay| (f64::INFINITY, relay)).collect();
@@ -286,40 +332,44 @@ impl Planner<'_> {
             let most = open.iter().enumerate().max_by(|a, b| a.1.0.total_cmp(&b.1.0));
             let Some((at, &(_, relay))) = most else { break };
             open.swap_remove(at);
-            chosen.push(relay);
-            let with = bytes / self.rates(&chosen, self.usual_chunk(&chosen)).time;
-            let added = with - rate;
+            let mut tried: Vec<&CandidatePath> =
+                best.paths.iter().copied().chain([relay]).collect();
+            tried.sort_by_key(|path| path.via);
+            let with = self.evaluate(&tried, agent, self.usual_chunk(&tried));
+            let added = 1.0 / with.time - 1.0 / best.time;
             let next = open.iter().map(|(added, _)| *added).fold(0.0, f64::max);
-            if added >= rate * (LEAST_STEP - 1.0) && added >= next * (1.0 - 1e-9) {
-                rate = with;
+            // One that adds too little stays out for good.
+            if best.time < with.time * LEAST_STEP {
                 continue;
             }
-            chosen.pop();
-            // One that adds too little stays out for good.
-            if added >= rate * (LEAST_STEP - 1.0) {
+            if added >= next * (1.0 - 1e-9) {
+                best = with;
+            } else {
                 open.push((added, relay));
             }
         }
         // Relays that help only together were not found one by one.
-        if time * LEAST_STEP < bytes / rate {
-            chosen = all.iter().collect();
+        if together.time * LEAST_STEP < best.time {
+            best = together;
         }
-        let (chunk, time) = self.best_chunk(&chosen);
-        PlannedSet { gpus: chosen.iter().filter_map(|path| path.via).collect(), agent, chunk, time }
+        self.with_best_chunk(best)
     }
 
-    /// The chunk with which these paths take least time.
-    fn best_chunk(&mut self, paths: &[&CandidatePath]) -> (Bytes, f64) {
+    /// The same paths with the chunk by which they take least time.
+    fn with_best_chunk<'p>(&mut self, set: PlannedSet<'p>) -> PlannedSet<'p> {
         let bytes = self.request.bytes;
-        let fits = |chunk: &&Bytes| chunk.0 * paths.len() as u64 <= bytes.0.max(CHUNKS[0].0);
-        let mut best = (CHUNKS[0], f64::INFINITY);
+        let count = set.paths.len() as u64;
+        let fits = |chunk: &&Bytes| chunk.0 * count <= bytes.0.max(CHUNKS[0].0);
+        let mut best: Option<PlannedSet<'p>> = None;
         for &chunk in CHUNKS.iter().filter(fits) {
-            let time = self.rates(paths, chunk).time;
-            if time < best.1 {
-                best = (chunk, time);
+            self.predictions += 1;
+            let sizes = (chunk, bytes);
+            let time = rates::share(&self.capacities, &set.paths, sizes, set.shares).time;
+            if best.as_ref().is_none_or(|best| time < best.time) {
+                best = Some(PlannedSet { chunk, time, ..set.clone() });
             }
         }
-        best
+        best.unwrap_or(set)
     }
 
     fn plan_members(&mut self, others: GpuSet) -> Result<MultipathPlan, NoPath> {
@@ -332,7 +382,9 @@ impl Planner<'_> {
         }
         let members: Vec<u32> = others.with(first).iter().collect();
         let plain = self.all_at_once(&members)?;
-        let (mut best, mut bound): (Option<PlannedSet>, f64) = (None, 0.0);
+        let at = self.at;
+        let mut plan = (Mover::Dma { at }, plain);
+        let mut bound: f64 = 0.0;
         let agents = if others.is_empty() { &[] } else { self.source.agents() };
         for &agent in agents {
             let owned = |&owner: &u32| self.source.through_member(owner, &members, agent);
@@ -341,21 +393,15 @@ impl Planner<'_> {
             };
             let paths: Vec<&CandidatePath> = paths.iter().collect();
             bound = bound.max(rates::bound(&self.capacities, &paths).unwrap_or(0.0));
-            let (chunk, time) = self.best_chunk(&paths);
-            let least = best.as_ref().map(|best| best.time * margin(best.agent));
-            if least.is_none_or(|least| time * margin(agent) < least) {
-                best = Some(PlannedSet { gpus: others, agent, chunk, time });
+            let set =
+                PlannedSet { paths, agent, chunk: CHUNKS[0], shares: None, time: f64::INFINITY };
+            let set = self.with_best_chunk(set);
+            if set.time * margin(agent) < plan.1 {
+                let paths = MultipathSpec { gpus: others, ..set.spec() };
+                plan = (Mover::CopyToAll { at, paths }, set.time);
             }
         }
-        let plan = best.filter(|set| set.time * LEAST_GAIN <= plain);
-        let (mover, time) = match plan {
-            Some(PlannedSet { gpus, agent, chunk, time }) => {
-                let paths = MultipathSpec { gpus, chunk, agent, shares: None };
-                (Mover::CopyToAll { at: self.at, paths }, time)
-            }
-            None => (Mover::Dma { at: self.at }, plain),
-        };
-        Ok(self.conclude(mover, time, plain, bound))
+        Ok(self.conclude(plan.0, plan.1, plain, bound))
     }
 
     /// Time until every member has copied the whole payload by itself, all at once.
@@ -366,7 +412,9 @@ impl Planner<'_> {
             alone.push(self.source.through_member(member, &[member], CopyAgent::Engine)?);
         }
         let paths: Vec<&CandidatePath> = alone.iter().collect();
-        let rates = self.rates(&paths, self.request.bytes).rates;
+        self.predictions += 1;
+        let bytes = self.request.bytes;
+        let rates = rates::share(&self.capacities, &paths, (bytes, bytes), None).rates;
         let starts = alone.iter().flat_map(|path| &path.legs).map(|leg| leg.start);
         let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
         Ok(starts.fold(0.0, f64::max) + self.request.bytes.as_f64() / slowest)

@@ -6,7 +6,7 @@ use pathline_schema::{CopyAgent, GpuSet, Place, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::end_gpu;
-use super::paths::{CandidatePath, LegCost};
+use super::paths::{CandidatePath, LegCost, with_issuer};
 use super::plan::{MultipathPlan, PathSource, PlanRequest, plan};
 use crate::operation::{NoPath, ResourceUse};
 
@@ -37,6 +37,8 @@ pub struct ProbedNode {
     pub one_port: bool,
     /// Time before the first byte of a copy, in microseconds.
     pub start_us: f64,
+    /// Host time of the call for a copy and of that for the event behind it, in microseconds.
+    pub call_us: f64,
 }
 
 /// Plans a copy from what a probe measured, with copies by copy engines.
@@ -76,6 +78,7 @@ impl<'n> ProbedPaths<'n> {
         let sets = [limits(&node.into), limits(&node.out_of)];
         let count = node.peers.len().min(GpuSet::CAPACITY as usize) as u32;
         let ports = (0..count).map(|gpu| (gpu, [resource(1.0), resource(1.0)])).collect();
+        let capacities = with_issuer(capacities);
         Self { node, src: request.src, dst: request.dst, capacities, sets, ports }
     }
 
@@ -109,9 +112,9 @@ impl<'n> ProbedPaths<'n> {
     }
 
     fn cost(&self, uses: Vec<ResourceUse>, cap: f64, limit: String) -> LegCost {
-        let start = self.node.start_us * 1e3;
-        let start = if start.is_finite() { start.max(0.0) } else { 0.0 };
-        LegCost { uses, queue: None, cap, limit, start }
+        let ns = |us: f64| if us.is_finite() { us.max(0.0) * 1e3 } else { 0.0 };
+        let (start, calls) = (ns(self.node.start_us), ns(self.node.call_us));
+        LegCost { uses, queue: None, cap, limit, start, calls }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::Bytes;
+use pathline_schema::{Bytes, PathShares};
 
 use super::paths::{CandidatePath, LegCost};
 use crate::operation::ResourceUse;
@@ -12,6 +12,15 @@ use crate::solve::{MaxMinSolver, RateDemand};
 /// The direct path takes half of its share of what remains, at most this much, so that it neither starts often nor
 /// ends last.
 const LARGEST_PIECE: f64 = (16 << 20) as f64;
+
+/// The direct path takes pieces of at most this size where it keeps to a share.
+const SHARED_PIECE: f64 = (4 << 20) as f64;
+
+/// Streams that the copies of a leg take in turn: the start of one overlaps with the bytes of the other.
+const STREAMS: f64 = 2.0;
+
+/// The thread that issues all copies.
+const ISSUER: &str = "calls of the thread that issues the copies";
 
 /// A resource counts as full from this share of its capacity on.
 const FULL: f64 = 0.999;
@@ -27,6 +36,8 @@ pub(crate) struct PathRates {
     pub time: f64,
     /// Rate of each path alone.
     caps: Vec<f64>,
+    /// What a byte over each path takes.
+    uses: Vec<Vec<ResourceUse>>,
 }
 
 impl LegCost {
@@ -42,11 +53,13 @@ impl LegCost {
 }
 
 impl CandidatePath {
-    /// Rate alone with pieces of this size: legs overlap, the start of a piece does not overlap with the piece
-    /// before it on the same leg.
+    /// Rate alone with pieces of this size: legs overlap, and on each of them the start of a piece overlaps with
+    /// the bytes of the piece before it.
     fn alone(&self, capacities: &[f64], piece: f64) -> f64 {
-        let rates = self.legs.iter().map(|leg| piece / leg.time(capacities, piece));
-        rates.fold(f64::INFINITY, f64::min)
+        let of_leg = |leg: &LegCost| {
+            leg.alone(capacities).min(STREAMS * piece / leg.time(capacities, piece))
+        };
+        self.legs.iter().map(of_leg).fold(f64::INFINITY, f64::min)
     }
 
     /// Time until it delivers at its rate, ns: the start, and of several hops all but the last.
@@ -57,9 +70,13 @@ impl CandidatePath {
     }
 
     /// What one byte over it takes of each resource. Queues are taken for the time of a byte, with its part of
-    /// the start of a piece.
-    fn uses(&self, piece: f64) -> Vec<ResourceUse> {
+    /// the start of a piece; the thread that issues all copies, the last resource, for its part of the calls.
+    fn uses(&self, capacities: &[f64], piece: f64) -> Vec<ResourceUse> {
         let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
+        if let Ok(issuer) = u32::try_from(capacities.len().saturating_sub(1)) {
+            let calls: f64 = self.legs.iter().map(|leg| leg.calls).sum();
+            sums.insert(issuer, calls / piece);
+        }
         for leg in &self.legs {
             leg.uses.iter().for_each(|u| *sums.entry(u.resource).or_default() += u.weight);
             if let Some(queue) = leg.queue {
@@ -70,37 +87,86 @@ impl CandidatePath {
     }
 }
 
-/// Piece that a path takes at a time: a chunk; on the direct path half of its share of what remains, which is half
-/// of its share of all on average.
-fn piece(path: &CandidatePath, paths: usize, chunk: f64, bytes: f64) -> f64 {
-    let most = if path.via.is_some() {
-        chunk
-    } else {
-        (bytes / (4.0 * paths as f64)).clamp(chunk.min(LARGEST_PIECE), LARGEST_PIECE)
-    };
-    most.min(bytes).max(1.0)
+/// Paths with the pieces that they take at a time, what a byte over each takes, and the rate of each alone.
+struct PiecedPaths {
+    uses: Vec<Vec<ResourceUse>>,
+    caps: Vec<f64>,
+    late: Vec<f64>,
 }
 
-/// The rates of paths that take pieces from one queue as they are free: max-min fair, as flows that run at once.
+impl PiecedPaths {
+    fn new(
+        capacities: &[f64],
+        paths: &[&CandidatePath],
+        (chunk, bytes): (f64, f64),
+        has_shares: bool,
+    ) -> Self {
+        // On the direct path half of its share of what remains, which is half of its share of all on average.
+        let largest = if has_shares { SHARED_PIECE } else { LARGEST_PIECE };
+        let direct = (bytes / (4.0 * paths.len() as f64)).clamp(chunk.min(largest), largest);
+        let piece = |path: &CandidatePath| {
+            let most = if path.via.is_some() { chunk } else { direct };
+            most.min(bytes).max(1.0)
+        };
+        Self {
+            uses: paths.iter().map(|path| path.uses(capacities, piece(path))).collect(),
+            caps: paths.iter().map(|path| path.alone(capacities, piece(path))).collect(),
+            late: paths.iter().map(|path| path.latency(capacities, piece(path))).collect(),
+        }
+    }
+
+    /// Max-min fair, as flows that run at once: paths that take pieces from one queue as they are free.
+    fn queued(&self, capacities: &[f64]) -> Vec<f64> {
+        let demand = |(uses, &cap)| RateDemand::new(uses, cap);
+        let demands: Vec<RateDemand<'_>> =
+            self.uses.iter().map(Vec::as_slice).zip(&self.caps).map(demand).collect();
+        let mut rates = Vec::new();
+        MaxMinSolver::default().rates(capacities, &demands, &mut rates);
+        rates
+    }
+
+    /// As fast as the fullest resource or path allows if each path carries its share.
+    fn divided(&self, capacities: &[f64], shares: PathShares) -> Vec<f64> {
+        let parts: Vec<f64> = shares.iter().map(|percent| f64::from(percent) / 100.0).collect();
+        let own = self.caps.iter().zip(&parts).map(|(cap, part)| cap / part);
+        let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
+        for (uses, part) in self.uses.iter().zip(&parts) {
+            uses.iter().for_each(|u| *loads.entry(u.resource).or_default() += u.weight * part);
+        }
+        let filled = loads
+            .into_iter()
+            .filter_map(|(resource, load)| Some(capacities.get(resource as usize)? / load));
+        let total = own.chain(filled).fold(f64::INFINITY, f64::min);
+        parts.into_iter().map(|part| part * total).collect()
+    }
+}
+
+/// The rates of paths that share a copy: by their speed, or as `shares` divide it.
 pub(crate) fn share(
     capacities: &[f64],
     paths: &[&CandidatePath],
-    chunk: Bytes,
-    bytes: Bytes,
+    (chunk, bytes): (Bytes, Bytes),
+    shares: Option<PathShares>,
 ) -> PathRates {
-    let (chunk, bytes) = (chunk.as_f64(), bytes.as_f64());
-    let pieces: Vec<f64> = paths.iter().map(|p| piece(p, paths.len(), chunk, bytes)).collect();
-    let with_pieces = || paths.iter().zip(&pieces);
-    let uses: Vec<Vec<ResourceUse>> = with_pieces().map(|(p, &piece)| p.uses(piece)).collect();
-    let caps: Vec<f64> = with_pieces().map(|(p, &piece)| p.alone(capacities, piece)).collect();
-    let demand = |(uses, &cap)| RateDemand::new(uses, cap);
-    let demands: Vec<RateDemand<'_>> =
-        uses.iter().map(Vec::as_slice).zip(&caps).map(demand).collect();
-    let mut rates = Vec::new();
-    MaxMinSolver::default().rates(capacities, &demands, &mut rates);
-    let late: Vec<f64> = with_pieces().map(|(p, &piece)| p.latency(capacities, piece)).collect();
-    let time = fill_time(&rates, &late, bytes);
-    PathRates { total: rates.iter().sum(), rates, time, caps }
+    let sizes = (chunk.as_f64(), bytes.as_f64());
+    let pieced = PiecedPaths::new(capacities, paths, sizes, shares.is_some());
+    let rates = match shares {
+        Some(shares) => pieced.divided(capacities, shares),
+        None => pieced.queued(capacities),
+    };
+    let time = fill_time(&rates, &pieced.late, bytes.as_f64());
+    PathRates { total: rates.iter().sum(), rates, time, caps: pieced.caps, uses: pieced.uses }
+}
+
+/// The rates whose sum is highest, with pieces of this size.
+pub(crate) fn best_rates(
+    capacities: &[f64],
+    paths: &[&CandidatePath],
+    (chunk, bytes): (Bytes, Bytes),
+) -> Option<Vec<f64>> {
+    let sizes = (chunk.as_f64(), bytes.as_f64());
+    let pieced = PiecedPaths::new(capacities, paths, sizes, true);
+    maximize(capacities, &pieced.uses, &pieced.caps, |weight| weight)
 }
 
 /// The time by which paths that deliver `rates` after `late` have delivered `bytes`, ns.
@@ -140,23 +206,16 @@ impl PathRates {
         name: impl Fn(u32) -> Option<String>,
     ) -> String {
         let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
-        for (path, rate) in paths.iter().zip(&self.rates) {
-            for leg in &path.legs {
-                leg.uses
-                    .iter()
-                    .for_each(|u| *loads.entry(u.resource).or_default() += u.weight * rate);
-                if let Some(queue) = leg.queue {
-                    *loads.entry(queue).or_default() += rate / leg.cap;
-                }
-            }
+        for (uses, rate) in self.uses.iter().zip(&self.rates) {
+            uses.iter().for_each(|u| *loads.entry(u.resource).or_default() += u.weight * rate);
         }
         let filled = loads.into_iter().filter_map(|(resource, load)| {
             Some((resource, load / capacities.get(resource as usize)?))
         });
         let fullest = filled.max_by(|a, b| a.1.total_cmp(&b.1));
         let full = fullest.filter(|&(_, filled)| filled >= FULL);
-        if let Some(name) = full.and_then(|(resource, _)| name(resource)) {
-            return name;
+        if let Some((resource, _)) = full {
+            return name(resource).unwrap_or_else(|| ISSUER.into());
         }
         let least = paths.iter().zip(&self.caps).min_by(|a, b| a.1.total_cmp(b.1));
         let legs = least.into_iter().flat_map(|(path, _)| &path.legs);
@@ -167,28 +226,36 @@ impl PathRates {
 
 /// The highest sum of rates that any split reaches, without starts; none if nothing limits it.
 pub(crate) fn bound(capacities: &[f64], paths: &[&CandidatePath]) -> Option<f64> {
-    let caps =
-        |path: &CandidatePath| path.legs.iter().map(|leg| leg.cap).fold(f64::INFINITY, f64::min);
-    solve(capacities, paths, caps, |weight| weight)
+    let least =
+        |path: &&CandidatePath| path.legs.iter().map(|leg| leg.cap).fold(f64::INFINITY, f64::min);
+    let caps: Vec<f64> = paths.iter().map(least).collect();
+    let rates =
+        maximize(capacities, &uses_without_starts(capacities, paths), &caps, |weight| weight)?;
+    Some(rates.iter().sum())
 }
 
 /// The same if all that resources carry were payload: theoretical peaks.
 pub(crate) fn peak(capacities: &[f64], paths: &[&CandidatePath]) -> Option<f64> {
     let payload = |weight: f64| if weight > 1.0 { weight.floor() } else { weight };
-    solve(capacities, paths, |_| f64::INFINITY, payload)
+    let caps = vec![f64::INFINITY; paths.len()];
+    let rates = maximize(capacities, &uses_without_starts(capacities, paths), &caps, payload)?;
+    Some(rates.iter().sum())
 }
 
-fn solve(
+fn uses_without_starts(capacities: &[f64], paths: &[&CandidatePath]) -> Vec<Vec<ResourceUse>> {
+    paths.iter().map(|path| path.uses(capacities, f64::INFINITY)).collect()
+}
+
+fn maximize(
     capacities: &[f64],
-    paths: &[&CandidatePath],
-    cap: impl Fn(&CandidatePath) -> f64,
+    uses: &[Vec<ResourceUse>],
+    caps: &[f64],
     weigh: impl Fn(f64) -> f64,
-) -> Option<f64> {
+) -> Option<Vec<f64>> {
     let mut rows: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for (nth, path) in paths.iter().enumerate() {
-        // An infinite piece: no starts.
-        for used in path.uses(f64::INFINITY) {
-            let row = rows.entry(used.resource).or_insert_with(|| vec![0.0; paths.len()]);
+    for (nth, uses) in uses.iter().enumerate() {
+        for used in uses {
+            let row = rows.entry(used.resource).or_insert_with(|| vec![0.0; caps.len()]);
             if let Some(cell) = row.get_mut(nth) {
                 *cell += weigh(used.weight);
             }
@@ -198,14 +265,13 @@ fn solve(
         let limit = *capacities.get(resource as usize)?;
         Some(LinearLimit { coefficients, limit })
     });
-    let own = paths.iter().enumerate().filter_map(|(nth, path)| {
-        let limit = Some(cap(path)).filter(|cap| cap.is_finite())?;
+    let own = caps.iter().enumerate().filter(|(_, cap)| cap.is_finite()).map(|(nth, &limit)| {
         let mut coefficients = vec![0.0; nth + 1];
         if let Some(cell) = coefficients.last_mut() {
             *cell = 1.0;
         }
-        Some(LinearLimit { coefficients, limit })
+        LinearLimit { coefficients, limit }
     });
     let limits: Vec<LinearLimit> = shared.chain(own).collect();
-    maximize_sum(paths.len(), &limits).map(|rates| rates.iter().sum())
+    maximize_sum(caps.len(), &limits)
 }

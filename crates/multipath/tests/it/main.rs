@@ -4,5 +4,6 @@
 mod common;
 mod copies;
 mod faults;
+mod goals;
 mod interleavings;
 mod random;
