@@ -112,7 +112,7 @@ pub(crate) fn advice(input: &[u8]) -> String {
     let again = AdviceFile::parse(&file.text()).expect("what was written is read");
     assert_eq!(again.text(), file.text());
     let lines = answers_text(&file.answers, &AdviceLimits::default(), 80);
-    let script = file.env_text();
+    let script = file.env_text(Some("plugin.so"));
     file.questions_again();
     format!("read: {} {}", lines.lines().count().min(9), script.contains("contradicted"))
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use pathline_tuner::TunerRow;
 use serde::{Deserialize, Serialize};
 
-use crate::arm::{AdviceChoice, TrialArm};
+use crate::arm::{AdviceChoice, ArmEnv, TrialArm};
 use crate::proof::GainInterval;
+use crate::tuner_choice::tuner_row;
 
 /// Whether to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +79,18 @@ pub struct ScreenedChoice {
 }
 
 impl Advice {
+    /// The variables by which a job follows this answer; none where a program or a tuner has to.
+    pub fn variables(&self) -> ArmEnv {
+        let choice = self.choice.as_ref().filter(|_| !self.by_row_only);
+        choice.map(|choice| choice.settings.clone()).unwrap_or_default()
+    }
+
+    /// The row by which a tuner of NCCL or RCCL follows a proven answer about a collective.
+    pub fn tuner_row(&self) -> Option<TunerRow> {
+        let choice = self.choice.as_ref().filter(|_| self.verdict == AdviceVerdict::Proven)?;
+        tuner_row(choice, self.chosen.as_deref()?)
+    }
+
     /// Whether a user should change something.
     pub fn is_change(&self) -> bool {
         matches!(self.verdict, AdviceVerdict::Proven | AdviceVerdict::Remove)

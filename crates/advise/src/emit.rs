@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use pathline_tuner::{TunerRow, tuner_rows_text};
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{Advice, AdviceVerdict};
@@ -105,8 +106,8 @@ impl AdviceFile {
 
     /// Lines for a shell: each variable that a proven answer sets or removes, with its gain; an answer
     /// that a program has to follow is a comment. Two answers that set one variable differently are both
-    /// comments.
-    pub fn env_text(&self) -> String {
+    /// comments. `plugin` is the path of the tuner plugin with the rows next to it, if there is one.
+    pub fn env_text(&self, plugin: Option<&str>) -> String {
         let AdviceOrigin { node, date, version, simulated, parts, .. } = &self.origin;
         let simulated = if *simulated { ", simulated" } else { "" };
         let mut text = format!(
@@ -120,10 +121,6 @@ impl AdviceFile {
         if changes.is_empty() {
             text.push_str("# Nothing to change.\n");
         }
-        let settings = |advice: &'_ Advice| {
-            let choice = advice.choice.as_ref();
-            choice.map(|choice| choice.settings.clone()).unwrap_or_default()
-        };
         for (at, advice) in changes.iter().enumerate() {
             let gain = advice.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
             let _ = writeln!(text, "\n# {}{gain}", line(&advice.subject));
@@ -133,9 +130,9 @@ impl AdviceFile {
                     let _ = writeln!(text, "# It costs {}.", line(&choice.cost));
                 }
             }
-            for (name, value) in settings(advice) {
+            for (name, value) in advice.variables() {
                 let others = changes.iter().enumerate().filter(|(other, _)| *other != at);
-                let differs = others.filter_map(|(_, a)| settings(a).get(&name).cloned());
+                let differs = others.filter_map(|(_, a)| a.variables().get(&name).cloned());
                 let is_contradicted = differs.into_iter().any(|other| other != value);
                 let comment = if is_contradicted { "# contradicted: " } else { "" };
                 let _ = match value.as_str() {
@@ -144,7 +141,41 @@ impl AdviceFile {
                 };
             }
         }
+        if !self.tuner_rows().is_empty() {
+            text.push_str(
+                "\n# Collectives at the sizes that were measured, as rows of a tuner. Every rank needs the same \
+                 file.\n",
+            );
+            let _ = match plugin {
+                Some(plugin) => writeln!(text, "export NCCL_TUNER_PLUGIN={}", shell_word(plugin)),
+                None => writeln!(
+                    text,
+                    "# libpathline_tuner.so was not found next to pathline: put it into the folder of this file,\n\
+                     # and export NCCL_TUNER_PLUGIN with its path. RCCL with a tuner of its own (rocm-systems#4503)\n\
+                     # needs no plugin: export NCCL_TUNER_CONFIG_FILE with the path of tuner.csv."
+                ),
+            };
+        }
         text
+    }
+
+    /// The rows of a tuner for NCCL and RCCL, one for each proven answer about a collective.
+    pub fn tuner_rows(&self) -> Vec<TunerRow> {
+        let mut rows: Vec<TunerRow> = Vec::new();
+        for row in self.answers.iter().filter_map(Advice::tuner_row) {
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    /// The same as a file, which pathline's tuner, NCCL's example tuner and RCCL read; none without rows.
+    pub fn tuner_text(&self) -> Option<String> {
+        let rows = self.tuner_rows();
+        let AdviceOrigin { node, date, version, .. } = &self.origin;
+        let comment = format!("Proven by pathline {version} on {node}, {date}.");
+        (!rows.is_empty()).then(|| tuner_rows_text(&line(&comment), &rows))
     }
 
     /// The questions that are to be proven again: each change with its own default and no other choice.
@@ -213,7 +244,7 @@ mod tests {
     fn variables_are_quoted_and_texts_stay_comments() {
         let proven = answer(&[("A", "x y'z"), ("B", "")], AdviceVerdict::Proven);
         let kept = answer(&[("C", "1")], AdviceVerdict::Keep);
-        let text = file(vec![proven, kept]).env_text();
+        let text = file(vec![proven, kept]).env_text(None);
         let commands: Vec<&str> =
             text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
         assert_eq!(commands, [r"export A='x y'\''z'", "unset B"]);
@@ -224,12 +255,42 @@ mod tests {
     fn contradictions_are_not_set() {
         let a = answer(&[("A", "1"), ("B", "1")], AdviceVerdict::Proven);
         let b = answer(&[("A", "2"), ("B", "1")], AdviceVerdict::Proven);
-        let text = file(vec![a, b]).env_text();
+        let text = file(vec![a, b]).env_text(None);
         assert!(
             !text.contains("\nexport A") && text.contains("# contradicted: export A=2"),
             "{text}"
         );
         assert_eq!(text.matches("\nexport B=1").count(), 2);
+    }
+
+    #[test]
+    fn proven_collectives_become_rows_of_a_tuner() {
+        let text = "r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x 1MiB";
+        let of = |by_row_only: bool, verdict: AdviceVerdict| {
+            let mut advice = answer(&[("NCCL_PROTO", "LL")], verdict);
+            advice.chosen = Some("ring ll on 16 channels".to_owned());
+            advice.by_row_only = by_row_only;
+            if let Some(choice) = &mut advice.choice {
+                choice.arm.task = ArmTask::Case(text.parse().unwrap());
+            }
+            advice
+        };
+        let all = file(vec![of(true, AdviceVerdict::Proven), of(true, AdviceVerdict::Proven)]);
+        // 3/4 and 3/2 of 2^20; the channels are the library's.
+        let row = "allreduce,786432,1572863,ring,ll,0,1,8";
+        let rows = all.tuner_text().unwrap();
+        assert!(rows.lines().filter(|line| !line.starts_with('#')).eq([row]), "{rows}");
+        // The variable harms elsewhere: it is not set.
+        let env = all.env_text(Some("/a b/libpathline_tuner.so"));
+        assert!(!env.contains("export NCCL_PROTO"), "{env}");
+        assert!(env.contains("export NCCL_TUNER_PLUGIN='/a b/libpathline_tuner.so'\n"), "{env}");
+        let without = all.env_text(None);
+        assert!(!without.contains("\nexport") && without.contains("NCCL_TUNER_CONFIG_FILE"));
+        let harmless = file(vec![of(false, AdviceVerdict::Proven)]);
+        assert!(harmless.env_text(None).contains("\nexport NCCL_PROTO=LL\n"));
+        assert_eq!(harmless.tuner_rows().len(), 1);
+        let kept = file(vec![of(false, AdviceVerdict::Keep)]);
+        assert_eq!((kept.tuner_text(), kept.env_text(None).contains("tuner")), (None, false));
     }
 
     #[test]

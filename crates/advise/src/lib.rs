@@ -17,6 +17,8 @@ mod tuner_choice;
 pub use advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
 pub use arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
 pub use collective_settings::{is_shown_by_choice, usual_collectives};
+pub use pathline_tuner::ROWS_FILE;
+
 pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
 pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{

@@ -1,6 +1,7 @@
 //! From questions to answers: short trials select, fresh trials prove.
 
 use pathline_stats::{ascending, interpolated};
+use pathline_tuner::TunerRow;
 
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
@@ -105,8 +106,8 @@ struct SelectedScope<'s> {
     proof: Option<GainProof>,
     /// What the library chose under the proven setting.
     chosen: Option<String>,
-    /// Whether the variable harms other cases, and a row of a tuner does the same for this one alone.
-    by_row_only: bool,
+    /// The row of a tuner that does the same for this case alone, where the variable may harm others.
+    by_row_only: Option<TunerRow>,
 }
 
 impl<'s> SelectedScope<'s> {
@@ -119,7 +120,7 @@ impl<'s> SelectedScope<'s> {
             choice: None,
             proof: None,
             chosen: None,
-            by_row_only: false,
+            by_row_only: None,
         }
     }
 
@@ -133,15 +134,21 @@ impl<'s> SelectedScope<'s> {
             (AdviceVerdict::Unclear, "the time is over before its trials began".to_owned())
         });
         let gain = self.proof.as_ref().and_then(GainProof::gain);
+        let action = self.by_row_only.map(|row| format!("Give the library's tuner the row {row}"));
+        let choice = self.choice.map(|choice| AdviceChoice {
+            action: action.unwrap_or_else(|| choice.action.clone()),
+            cost: if self.by_row_only.is_some() { String::new() } else { choice.cost.clone() },
+            ..choice.clone()
+        });
         Advice {
             subject: self.scope.subject.clone(),
             verdict,
             reason,
             baseline: self.scope.baseline.clone(),
-            choice: self.choice.cloned(),
+            choice,
             gain,
             chosen: self.chosen,
-            by_row_only: self.by_row_only,
+            by_row_only: self.by_row_only.is_some(),
             screened: self.screened,
         }
     }
@@ -404,9 +411,9 @@ impl AdviceSession<'_> {
                 let row = scope.chosen.as_deref().and_then(|chosen| tuner_row(choice, chosen));
                 match (harms, row) {
                     // A row of a tuner acts on this size alone.
-                    (true, Some(_)) => {
-                        scope.by_row_only = true;
-                        let why = format!("as a variable it may not be set: {}", answer.1);
+                    (true, Some(row)) => {
+                        scope.by_row_only = Some(row);
+                        let why = format!("by a row of a tuner only: {}", answer.1);
                         Some((AdviceVerdict::Proven, why))
                     }
                     _ => Some(answer),

@@ -183,6 +183,25 @@ fn a_setting_that_did_not_act_is_ignored() {
     assert!(advice[0].reason.contains("chose NVLS again"), "{}", advice[0].reason);
 }
 
+/// What a variable gains at one size and loses at another, a row of a tuner does at the one size.
+#[test]
+fn a_harmful_setting_of_a_collective_becomes_a_row() {
+    let mut world = DrawnWorld::new(&[0.2, 0.0, -0.05], PER_CALL, 1);
+    world.honoured = Some(Ok("ring ll on 4 channels".to_owned()));
+    let mut scopes = scopes(1);
+    let sum = "r0.gpu0.vram > r1.gpu1.vram by ccl@gpu0[all_reduce] x 1MiB";
+    let choice = &mut scopes[0].choices[0];
+    choice.guards = vec![(arm("1".to_owned()), arm("2".to_owned()))];
+    choice.arm.task = ArmTask::Case(sum.parse().expect("a case"));
+    choice.settings = [("NCCL_PROTO".to_owned(), "LL".to_owned())].into();
+    let advice = advise(&scopes, &mut world, &AdviceLimits::default(), &mut |_| ()).remove(0);
+    assert_eq!(advice.verdict, AdviceVerdict::Proven, "{}", advice.reason);
+    assert!(advice.by_row_only && advice.variables().is_empty());
+    let action = advice.choice.expect("a change").action;
+    assert_eq!(action, "Give the library's tuner the row allreduce,786432,1572863,ring,ll,0,1,2");
+    assert!(advice.reason.starts_with("by a row of a tuner only: "), "{}", advice.reason);
+}
+
 #[test]
 fn a_change_that_harms_another_case_is_withdrawn() {
     let limits = AdviceLimits::default();

@@ -2,6 +2,7 @@
 
 use pathline_schema::{CpuSet, Topology};
 
+use crate::core_blocks::core_blocks;
 use crate::{PlacementPlan, RankPlace};
 
 /// The launcher that starts the ranks.
@@ -75,6 +76,27 @@ pub fn launch_text(topology: &Topology, plan: &PlacementPlan, launcher: Launcher
     text
 }
 
+/// The ranks of one node as a rankfile of Open MPI 5, whose slots are cores in the order of NUMA domains, not
+/// CPUs of the kernel. It binds, and shows no rank a GPU.
+pub fn rankfile_text(topology: &Topology, plan: &PlacementPlan) -> String {
+    let blocks = core_blocks(topology, false);
+    let mut cores: Vec<(Option<u32>, &CpuSet)> =
+        blocks.iter().flat_map(|block| block.cores.iter().map(|core| (block.numa, core))).collect();
+    // Blocks are in order of their CPUs, which alternate between sockets on some hosts.
+    cores.sort_by_key(|(numa, _)| *numa);
+    let host = &topology.host.hostname;
+    let host = if host.is_empty() { "localhost" } else { host };
+    let mut text = "# mpirun --map-by rankfile:file=rankfile PROGRAM\n".to_owned();
+    for place in &plan.ranks {
+        let has = |core: &CpuSet| !core.intersect(&place.cpus).is_empty();
+        let slots: Vec<u32> =
+            (0..).zip(&cores).filter(|(_, (_, core))| has(core)).map(|(slot, _)| slot).collect();
+        let slots: Vec<String> = slots.iter().map(u32::to_string).collect();
+        text += &format!("rank {}={host} slot={}\n", place.rank, slots.join(","));
+    }
+    text
+}
+
 /// The variables that show a process one GPU.
 fn gpu_variables(topology: &Topology) -> Vec<(&'static str, &'static str)> {
     let Some(caps) = topology.gpus.first().map(|gpu| gpu.caps()) else { return Vec::new() };
@@ -137,6 +159,33 @@ mod tests {
         assert_eq!(of("17-23"), "fe0000");
         assert_eq!(of("1-7"), "fe");
         assert_eq!(of("0,5,64"), "10000000000000021");
+    }
+
+    /// Two sockets with the CPUs of the kernel in turn, and two threads a core: CPU 2 is core 1 of socket 0,
+    /// CPU 1 core 0 of socket 1, which is Open MPI's slot 2.
+    #[test]
+    fn slots_of_a_rankfile_are_cores_by_domain() {
+        let mut topology = Topology::default();
+        topology.host.hostname = "n1".to_owned();
+        for (id, cpus) in [(0, "0,2,4,6"), (1, "1,3,5,7")] {
+            let cpus = cpus.parse().unwrap();
+            topology.numa.push(pathline_schema::NumaDomain { id, cpus, ..Default::default() });
+        }
+        for core in ["0,4", "2,6", "1,5", "3,7"] {
+            let (level, cpus) = (1, core.parse().unwrap());
+            topology.caches.push(pathline_schema::CacheGroup { level, cpus, ..Default::default() });
+        }
+        let place = |rank: u32, cpus: &str| RankPlace {
+            rank,
+            gpu: None,
+            numa: None,
+            cpus: cpus.parse().unwrap(),
+            nic: None,
+        };
+        let ranks = vec![place(0, "2"), place(1, "1,3")];
+        let text = rankfile_text(&topology, &PlacementPlan { ranks, warnings: Vec::new() });
+        let rows: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(rows, ["rank 0=n1 slot=1", "rank 1=n1 slot=2,3"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod rank_site;
 mod rank_traffic;
 mod site_check;
 
-pub use launch_text::{LauncherKind, launch_text};
+pub use launch_text::{LauncherKind, launch_text, rankfile_text};
 pub use mapping_search::{MappingSearch, PlacedPhase, find_mapping};
 pub use matrix_file::read_matrix;
 pub use phase_model::{PhaseClock, PhaseModel, PhaseMover, phase_time};

@@ -57,6 +57,12 @@ pub(crate) struct AdviseArgs {
     /// A setting to try with --command: NAME=VALUE, several separated by blanks; repeatable.
     #[arg(long, value_name = "NAME=VALUE", requires = "command", help_heading = CASES)]
     pub(crate) set: Vec<String>,
+    /// Try the placement of `pathline place` for this many ranks of this node.
+    ///
+    /// $PATHLINE_PLACE in the command, before the program of each rank, is its wrapper then, else empty.
+    #[arg(long, value_name = "RANKS", requires = "command", conflicts_with = "review",
+        value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = CASES)]
+    pub(crate) place: Option<u32>,
     /// Time after which a run of the command is ended; by default five times the first, 30 s at least.
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "command",
         help_heading = TIME)]

@@ -63,6 +63,8 @@ pub(crate) enum Launcher {
     Slurm,
     /// mpirun of Open MPI.
     Openmpi,
+    /// A rankfile of Open MPI 5, which binds cores only.
+    Rankfile,
     /// mpiexec of MPICH.
     Mpich,
     /// flux run.

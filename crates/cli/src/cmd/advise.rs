@@ -3,25 +3,26 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
-    AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, SettingScope, TrialArm, TrialRunner,
-    advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
+    AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, ROWS_FILE, SettingScope, TrialArm,
+    TrialRunner, advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
     script_settings, usual_collectives, usual_file_subjects, usual_subjects,
 };
 use pathline_bench::{Executor, MachineInfo, RunPlan};
 use pathline_runner::{
     CaseTrials, CommandTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, MetricReader,
-    RankJob, RunRequest, StorePlaces, half_of_free, hostname, read_text,
+    RankJob, RunRequest, StorePlaces, half_of_free, hostname, read_text, switches,
 };
 use pathline_schema::{Case, RunSettings, Topology, Unit, WorldKind};
 
 use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
+use super::trial_placement::TrialPlacement;
 use crate::args::AdviseArgs;
 use crate::progress::StopRequest;
 use crate::say::{self, out, outln};
@@ -29,6 +30,8 @@ use crate::say::{self, out, outln};
 /// Names of the files of --emit.
 const JSON: &str = "advice.json";
 const ENV: &str = "advice.env";
+const TUNER_CSV: &str = "tuner.csv";
+const TUNER_PLUGIN: &str = "libpathline_tuner.so";
 /// Largest probability that --check confirms anything falsely.
 const AGAIN_LEVEL: f64 = 0.05;
 /// The most bytes of such a file.
@@ -47,22 +50,27 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
             higher: args.higher,
         }),
     };
-    let session = AdviceRun { args, earlier, stopper: StopRequest::new(Instant::now(), None) };
+    let placement = match (args.place, &args.command) {
+        (Some(ranks), Some(command)) => Some(TrialPlacement::new(ranks, command)?),
+        _ => None,
+    };
+    let stopper = StopRequest::new(Instant::now(), None);
+    let session = AdviceRun { args, earlier, placement, stopper };
     let (origin, answers) = match &task {
         task if args.review.is_some() => session.on_settings(task.as_ref())?,
         Some(task) => session.on_command(task)?,
         None => session.on_cases()?,
     };
-    let file = AdviceFile { format: ADVICE_FORMAT, origin, task, answers };
+    let mut file = AdviceFile { format: ADVICE_FORMAT, origin, task, answers };
     if args.json {
         out!("{}", file.text());
     } else {
         show(&file, session.earlier.as_ref(), &session.limits());
     }
     if let Some(dir) = &args.emit {
-        write(dir, &file)?;
+        let names = write(dir, &mut file, session.placement.as_ref())?;
         if !args.json {
-            outln!("\nWrote {0}/{JSON} and {0}/{ENV}.", dir.display());
+            outln!("\nWrote into {}: {}.", dir.display(), names.join(", "));
         }
     }
     Ok(verdict(&file.answers, session.earlier.is_some()))
@@ -86,17 +94,52 @@ fn earlier_answers(dir: &Path) -> Result<AdviceFile> {
     AdviceFile::parse(&text).with_context(|| path.display().to_string())
 }
 
-fn write(dir: &Path, file: &AdviceFile) -> Result<()> {
-    let made = std::fs::create_dir(dir)
-        .and_then(|()| std::fs::write(dir.join(JSON), file.text()))
-        .and_then(|()| std::fs::write(dir.join(ENV), file.env_text()));
-    made.with_context(|| format!("{}: the answers cannot be written", dir.display()))
+/// Writes the files of --emit, and returns their names.
+fn write(
+    dir: &Path,
+    file: &mut AdviceFile,
+    placement: Option<&TrialPlacement>,
+) -> Result<Vec<&'static str>> {
+    let mut write = || -> std::io::Result<Vec<&'static str>> {
+        std::fs::create_dir(dir)?;
+        let dir = dir.canonicalize()?;
+        let mut names = vec![JSON, ENV];
+        if let Some(placement) = placement {
+            names.extend(placement.write(&dir, file)?);
+        }
+        let mut plugin = None;
+        if let Some(rows) = file.tuner_text() {
+            std::fs::write(dir.join(TUNER_CSV), &rows)?;
+            std::fs::write(dir.join(ROWS_FILE), &rows)?;
+            names.extend([TUNER_CSV, ROWS_FILE]);
+            if let Some(built) = tuner_plugin() {
+                let copy = dir.join(TUNER_PLUGIN);
+                std::fs::copy(built, &copy)?;
+                names.push(TUNER_PLUGIN);
+                plugin = Some(copy.display().to_string());
+            }
+        }
+        std::fs::write(dir.join(JSON), file.text())?;
+        std::fs::write(dir.join(ENV), file.env_text(plugin.as_deref()))?;
+        Ok(names)
+    };
+    write().with_context(|| format!("{}: the answers cannot be written", dir.display()))
+}
+
+/// The tuner plugin of this installation: in the folder of the program, or in `lib` next to that folder.
+fn tuner_plugin() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let folder = program.parent()?;
+    let folders = [Some(folder.to_owned()), folder.parent().map(|above| above.join("lib"))];
+    let mut files = folders.into_iter().flatten().map(|folder| folder.join(TUNER_PLUGIN));
+    files.find(|file| file.is_file())
 }
 
 /// A session, and what it takes from an earlier one.
 struct AdviceRun<'a> {
     args: &'a AdviseArgs,
     earlier: Option<AdviceFile>,
+    placement: Option<TrialPlacement>,
     stopper: StopRequest,
 }
 
@@ -241,7 +284,8 @@ impl AdviceRun<'_> {
     /// The question whether one of the settings of --set makes the command better.
     fn command_scope(&self, command: &str) -> Result<AdviceScope> {
         let task = || ArmTask::Command;
-        let mut choices = Vec::new();
+        let mut choices: Vec<AdviceChoice> =
+            self.placement.iter().map(TrialPlacement::choice).collect();
         for words in &self.args.set {
             let env = settings(words)?;
             choices.push(AdviceChoice {
@@ -255,7 +299,8 @@ impl AdviceRun<'_> {
         }
         if choices.is_empty() && self.args.review.is_none() {
             bail!(
-                "nothing to try with --command: add --set NAME=VALUE, or --review for what is set"
+                "nothing to try with --command: add --set NAME=VALUE, --place RANKS, or --review for what is \
+                 set"
             );
         }
         Ok(AdviceScope {
@@ -339,6 +384,8 @@ impl AdviceRun<'_> {
         };
         let nodes = about.ranks.iter().map(|member| member.node + 1).max().unwrap_or(1);
         let mut scopes = questions(topology, &subjects, nodes);
+        let set = switches();
+        scopes.iter_mut().for_each(|scope| ignore_set(scope, &set));
         if self.args.machine.is_some() {
             scopes.iter_mut().for_each(ignore_unmodelled);
             // Nothing of them can be tried.
@@ -365,6 +412,15 @@ impl AdviceRun<'_> {
             );
         }
         Ok(scopes)
+    }
+}
+
+/// A choice that the environment makes already is the default here.
+fn ignore_set(scope: &mut AdviceScope, set: &BTreeMap<String, String>) {
+    for choice in scope.choices.iter_mut().filter(|choice| !choice.arm.env.is_empty()) {
+        if choice.arm.env.iter().all(|(name, value)| set.get(name) == Some(value)) {
+            choice.ignored = Some(format!("{} is set already", choice.arm.label));
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod resume;
 mod run;
 mod suites;
 mod topo;
+mod trial_placement;
 mod validate;
 
 use std::io::IsTerminal;

@@ -1,7 +1,9 @@
 //! `pathline place`.
 
 use anyhow::Result;
-use pathline_place::{LauncherKind, PlaceRequest, PlacementPlan, launch_text, place_ranks};
+use pathline_place::{
+    LauncherKind, PlaceRequest, PlacementPlan, launch_text, place_ranks, rankfile_text,
+};
 use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
@@ -25,7 +27,10 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
         None => place_ranks(&topology, &request)?,
     };
     match args.format {
-        Some(launcher) => out!("{}", launch_text(&topology, &plan, kind(launcher))),
+        Some(launcher) => match kind(launcher) {
+            Some(kind) => out!("{}", launch_text(&topology, &plan, kind)),
+            None => out!("{}", rankfile_text(&topology, &plan)),
+        },
         None => table(&topology, &plan),
     }
     let Some(mapped) = mapped else { return Ok(ExitKind::Fine) };
@@ -49,13 +54,15 @@ fn topology(args: &PlaceArgs) -> Result<Topology> {
     Ok(HostSurvey::new(args.timeout.call()).topology)
 }
 
-fn kind(launcher: Launcher) -> LauncherKind {
+/// What starts the wrapper script; none for a rankfile, which needs no script.
+fn kind(launcher: Launcher) -> Option<LauncherKind> {
     match launcher {
-        Launcher::Slurm => LauncherKind::Slurm,
-        Launcher::Openmpi => LauncherKind::OpenMpi,
-        Launcher::Mpich => LauncherKind::Mpich,
-        Launcher::Flux => LauncherKind::Flux,
-        Launcher::Env => LauncherKind::Env,
+        Launcher::Slurm => Some(LauncherKind::Slurm),
+        Launcher::Openmpi => Some(LauncherKind::OpenMpi),
+        Launcher::Mpich => Some(LauncherKind::Mpich),
+        Launcher::Flux => Some(LauncherKind::Flux),
+        Launcher::Env => Some(LauncherKind::Env),
+        Launcher::Rankfile => None,
     }
 }
 
@@ -73,5 +80,7 @@ fn table(topology: &Topology, plan: &PlacementPlan) {
     for warning in &plan.warnings {
         errln!("! {warning}");
     }
-    outln!("\n--format slurm, openmpi, mpich, flux or env prints what starts ranks there.");
+    outln!(
+        "\n--format slurm, openmpi, rankfile, mpich, flux or env prints what starts ranks there."
+    );
 }

@@ -118,6 +118,37 @@ fn settings_are_proven_on_a_command_and_proven_again() {
     assert!(err(&there).contains("it is there already"), "{}", err(&there));
 }
 
+/// The command prints 1 under the wrapper and 2 without it; the wrapper itself runs in each trial.
+#[test]
+fn a_placement_is_proven_and_emitted_for_launchers() {
+    let dir = TempDir::new().expect("a folder");
+    let emitted = dir.path().join("placed");
+    let folder = emitted.to_str().expect("a path");
+    let command = "SLURM_LOCALID=0 $PATHLINE_PLACE true && \
+                   if [ -n \"$PATHLINE_PLACE\" ]; then echo cost 1; else echo cost 2; fi";
+    let place = ["--place", "1", "--metric", "cost ([0-9])", "--emit", folder];
+    let output = advise(&[&["--command", command][..], &place[..]].concat(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", out(&output), err(&output));
+    // 2 / 1 - 1.
+    let text = out(&output);
+    assert!(
+        text.contains("PROVEN     Start each rank by the wrapper of") && text.contains("+100 %")
+    );
+    assert!(text.contains("advice.json, advice.env, place.sh, place-slurm.sh, rankfile"), "{text}");
+    let read = |name: &str| fs::read_to_string(emitted.join(name)).expect("a file");
+    assert!(read("place-slurm.sh").contains("srun --ntasks-per-node=1 --cpu-bind=mask_cpu:"));
+    assert!(read("rankfile").contains("\nrank 0="), "{}", read("rankfile"));
+    let wrapper =
+        format!("sh {}", emitted.canonicalize().expect("a path").join("place.sh").display());
+    assert!(read("advice.env").contains(&wrapper), "{}", read("advice.env"));
+    // The script is a file now, and holds again.
+    let again = advise(&["--check", folder], &[]);
+    assert_eq!(again.status.code(), Some(0), "{}{}", out(&again), err(&again));
+    let without = advise(&["--command", "true", "--place", "1"], &[]);
+    assert_eq!(without.status.code(), Some(2));
+    assert!(err(&without).contains("put $PATHLINE_PLACE before the program"), "{}", err(&without));
+}
+
 #[test]
 fn what_is_set_is_reviewed() {
     let command = "echo ${NCCL_BAD:+2}${NCCL_BAD:-1} s";

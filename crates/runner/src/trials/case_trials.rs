@@ -108,13 +108,16 @@ impl TrialRunner for CaseTrials<'_> {
     }
 }
 
-/// What a collective library chose, in the text of the engine that a port reports: `ring ll on 2 channels` of
-/// `NCCL 2.28.3, ring ll on 2 channels, via P2P/CUMEM, buffers registered`. None if the log shows nothing.
-fn library_choice(engine: &str) -> Option<&str> {
-    let chosen = engine.split(", ").nth(1)?;
+/// What a collective library chose, in the texts of the engines that ports of the ranks report: `ring ll on 2
+/// channels` of `NCCL 2.28.3, ring ll on 2 channels, via P2P/CUMEM, buffers registered`. None if no log shows
+/// it; only the first rank logs choices.
+fn library_choice(engines: &str) -> Option<&str> {
     // What follows where the log shows no choice, and the engine of a model.
     let others = ["via ", "buffers ", "not all buffers ", "a model"];
-    (!others.iter().any(|other| chosen.starts_with(other))).then_some(chosen)
+    engines.split(" | ").find_map(|engine| {
+        let chosen = engine.split(", ").nth(1)?;
+        (!others.iter().any(|other| chosen.starts_with(other))).then_some(chosen)
+    })
 }
 
 /// Time for a byte of the slowest timed flow, in ns; of one step where no bytes are counted.
@@ -142,6 +145,8 @@ mod tests {
         let found = |engine: &str| library_choice(engine).map(str::to_owned);
         let whole = "NCCL 2.28.3, ring ll128 on 16 channels, via P2P/CUMEM, buffers registered";
         assert_eq!(found(whole).as_deref(), Some("ring ll128 on 16 channels"));
+        let second = format!("NCCL 2.28.3, via P2P/CUMEM, buffers registered | {whole}");
+        assert_eq!(found(&second).as_deref(), Some("ring ll128 on 16 channels"));
         let kernel = "NCCL 2.28.3, Kernel AllReduce_AGxLL_R nchannels 1";
         assert_eq!(found(kernel).as_deref(), Some("Kernel AllReduce_AGxLL_R nchannels 1"));
         for none in ["NCCL 2.19, via SHM", "NCCL 2.19", "nccl: ring, a model", "", "copy engine"] {
