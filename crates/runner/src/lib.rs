@@ -44,5 +44,5 @@ pub use ranks::{
 };
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
-pub use trials::{CaseTrials, CommandTrials, MetricReader};
+pub use trials::{CaseTrials, CommandTrials, MetricReader, ModelExecutor};
 pub use worker::{NoWorker, WorkerExecutor, serve_worker};

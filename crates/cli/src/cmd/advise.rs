@@ -14,6 +14,7 @@ use pathline_advise::{
     script_settings, usual_collectives, usual_file_subjects, usual_subjects,
 };
 use pathline_bench::{Executor, MachineInfo, RunPlan};
+use pathline_flow::RuntimeEnv;
 use pathline_runner::{
     CaseTrials, CommandTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, MetricReader,
     RankJob, RunRequest, StorePlaces, half_of_free, hostname, read_text, switches,
@@ -424,9 +425,13 @@ fn ignore_set(scope: &mut AdviceScope, set: &BTreeMap<String, String>) {
     }
 }
 
-/// A model has no libraries that read variables.
+/// A model knows the effect of a few variables.
 fn ignore_unmodelled(scope: &mut AdviceScope) {
-    for choice in scope.choices.iter_mut().filter(|choice| !choice.arm.env.is_empty()) {
+    let is_unknown = |choice: &&mut AdviceChoice| {
+        let env = &choice.arm.env;
+        !env.is_empty() && RuntimeEnv::from_env(env) == RuntimeEnv::default()
+    };
+    for choice in scope.choices.iter_mut().filter(is_unknown) {
         let label = &choice.arm.label;
         choice.ignored = Some(format!("the model does not know what {label} changes"));
     }

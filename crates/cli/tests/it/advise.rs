@@ -58,6 +58,25 @@ fn a_model_advises_blit_for_large_messages_and_sdma_next_to_compute() {
     assert_eq!(setting.map(|(_, verdict, _)| verdict.as_str()), Some("withdrawn"));
 }
 
+/// On the model of an NVSwitch node all_reduce of 32 MiB is NVLS, which the switches make faster; of 64 KiB it is LL
+/// with and without it. Other settings have no model.
+#[test]
+fn a_model_keeps_the_defaults_of_nccl() {
+    let sum = |size: &str| format!("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x {size}");
+    let (large, small) = (sum("32MiB"), sum("64KiB"));
+    let on = ["--machine", "hgx-h200", "--ranks", "8", "--for", &large, "--for", &small];
+    let found: Vec<String> = answers(&on).into_iter().map(|(_, verdict, _)| verdict).collect();
+    assert_eq!(found, ["keep", "ignored"]);
+    let output = advise(&on, &[]);
+    assert!(
+        out(&output).contains("NCCL_NVLS_ENABLE=0 does not act: the library"),
+        "{}",
+        out(&output)
+    );
+    let set = advise(&on, &[("NCCL_NVLS_ENABLE", "0")]);
+    assert!(out(&set).contains("NCCL_NVLS_ENABLE=0 is set already"), "{}", out(&set));
+}
+
 #[test]
 fn the_answer_fits_eighty_columns() {
     let output = advise(&["--machine", "mi250x"], &[]);

@@ -112,8 +112,11 @@ impl TrialRunner for CaseTrials<'_> {
 /// channels` of `NCCL 2.28.3, ring ll on 2 channels, via P2P/CUMEM, buffers registered`. None if no log shows
 /// it; only the first rank logs choices.
 fn library_choice(engines: &str) -> Option<&str> {
-    // What follows where the log shows no choice, and the engine of a model.
-    let others = ["via ", "buffers ", "not all buffers ", "a model"];
+    if let Some(modelled) = engines.strip_suffix(", a model") {
+        return modelled.split_once(": ").map(|(_, chosen)| chosen);
+    }
+    // What follows where the log shows no choice.
+    let others = ["via ", "buffers ", "not all buffers "];
     engines.split(" | ").find_map(|engine| {
         let chosen = engine.split(", ").nth(1)?;
         (!others.iter().any(|other| chosen.starts_with(other))).then_some(chosen)
@@ -147,9 +150,10 @@ mod tests {
         assert_eq!(found(whole).as_deref(), Some("ring ll128 on 16 channels"));
         let second = format!("NCCL 2.28.3, via P2P/CUMEM, buffers registered | {whole}");
         assert_eq!(found(&second).as_deref(), Some("ring ll128 on 16 channels"));
+        assert_eq!(found("nccl: ring, LL, a model").as_deref(), Some("ring, LL"));
         let kernel = "NCCL 2.28.3, Kernel AllReduce_AGxLL_R nchannels 1";
         assert_eq!(found(kernel).as_deref(), Some("Kernel AllReduce_AGxLL_R nchannels 1"));
-        for none in ["NCCL 2.19, via SHM", "NCCL 2.19", "nccl: ring, a model", "", "copy engine"] {
+        for none in ["NCCL 2.19, via SHM", "NCCL 2.19", "", "copy engine", "copy, a model"] {
             assert_eq!(found(none), None, "{none}");
         }
         assert_eq!(found("NCCL 2.28.3, not all buffers registered"), None);

@@ -2,6 +2,8 @@
 
 mod case_trials;
 mod command_trials;
+mod model_executor;
 
 pub use case_trials::CaseTrials;
 pub use command_trials::{CommandTrials, MetricReader};
+pub use model_executor::ModelExecutor;
