@@ -1,6 +1,7 @@
 //! Placement of the ranks of a job on a node: GPU, cores and network adapter of each, from the topology
 //! alone, and the launcher options and wrapper script that set it. And the faults of where ranks run.
 
+mod cluster_mapping;
 mod core_blocks;
 mod launch_text;
 mod mapping_search;
@@ -12,6 +13,7 @@ mod rank_site;
 mod rank_traffic;
 mod site_check;
 
+pub use cluster_mapping::{ClusterModel, ClusterPhase, ClusterSearch, map_cluster};
 pub use launch_text::{LauncherKind, launch_text, rankfile_text};
 pub use mapping_search::{MappingSearch, PlacedPhase, find_mapping};
 pub use matrix_file::read_matrix;

@@ -123,6 +123,28 @@ impl PhaseModel {
         self.pairs.get(from * self.gpus.len() + to)
     }
 
+    /// Resources and queues of a node, which [`Self::loads`] numbers.
+    pub(crate) fn resource_count(&self) -> usize {
+        let last = self.pairs.iter().filter_map(|pair| pair.queue).max();
+        self.capacities.len() + last.map_or(0, |last| last as usize + 1)
+    }
+
+    /// What a byte between two places needs of each resource and queue, ns.
+    pub(crate) fn loads(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let pair = self.pair(from, to);
+        let uses = pair.into_iter().flat_map(|pair| &pair.uses).filter_map(|used| {
+            let at = used.resource as usize;
+            let capacity = *self.capacities.get(at)?;
+            let limits = capacity > 0.0 && capacity.is_finite() && used.weight > 0.0;
+            limits.then(|| (at, used.weight / capacity))
+        });
+        let line = pair.and_then(|pair| {
+            let queue = self.capacities.len() + pair.queue? as usize;
+            Some((queue, 1.0 / pair.alone))
+        });
+        uses.chain(line)
+    }
+
     /// Links that a message passes.
     pub(crate) fn hops(&self, from: usize, to: usize) -> usize {
         self.pair(from, to).map_or(0, |pair| pair.hops)
