@@ -1,6 +1,6 @@
 //! Cuts of a node: the least time in which a collective's bytes cross any of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_flow::{Network, NoPath};
 use pathline_schema::{
@@ -170,14 +170,14 @@ impl NodeCut {
     /// side sends to one of the other side.
     pub fn case(&self, topology: &Topology) -> Option<Case> {
         let side: BTreeSet<LinkEnd> = self.side.iter().copied().collect();
-        let mut pairs: BTreeSet<(u32, u32)> = BTreeSet::new();
+        let mut pairs: BTreeMap<(u32, u32), f64> = BTreeMap::new();
         for link in &topology.links {
             for (from, to) in [(link.a, link.b), (link.b, link.a)] {
                 if let (LinkEnd::Gpu(a), LinkEnd::Gpu(b)) = (from, to)
                     && side.contains(&from)
                     && !side.contains(&to)
                 {
-                    pairs.insert((a, b));
+                    *pairs.entry((a, b)).or_default() += link.peak.map_or(1.0, |peak| peak.0);
                 }
             }
         }
@@ -189,27 +189,30 @@ impl NodeCut {
             let (own, others) = (gpus(true), gpus(false));
             // The smaller side's links bind; the larger one takes turns.
             let count = own.len().min(others.len());
-            pairs.extend(own.iter().zip(&others).take(count).map(|(a, b)| (*a, *b)));
+            pairs.extend(own.iter().zip(&others).take(count).map(|(a, b)| ((*a, *b), 1.0)));
         }
         let place = |gpu| Place::new(Unit::Gpu(gpu), MemKind::Vram);
-        let flow = |(from, to): (u32, u32)| Flow {
+        // Bytes as the links are wide, so that all flows end together.
+        let least = pairs.values().copied().fold(f64::INFINITY, f64::min);
+        let flow = |((from, to), width): ((u32, u32), f64)| Flow {
             src: place(from),
             dst: place(to),
             by: fastest_copy(topology, from),
-            bytes: CUT_FLOW,
+            bytes: Bytes(CUT_FLOW.0 * (width / least).round().clamp(1.0, 64.0) as u64),
         };
         let flows: Vec<Flow> = pairs.into_iter().map(flow).collect();
         (!flows.is_empty()).then(|| Case::together(flows))
     }
 
-    /// The rate that the flows of [`Self::case`] reach together on a network.
+    /// All bytes of [`Self::case`] over the time in which a network moves them.
     ///
     /// # Errors
     /// A flow that the network does not carry.
     pub fn reached(&self, topology: &Topology, network: &Network) -> Result<Rate, NoPath> {
         let case = self.case(topology).ok_or_else(|| NoPath("no flow crosses the cut".into()))?;
-        let rates = network.predict(&case)?;
-        Ok(Rate(rates.iter().map(|flow| flow.rate.0).sum()))
+        let time = network.durations(&case)?.set.typical;
+        let bytes = case.timed.iter().map(|flow| flow.bytes.0).sum();
+        Ok(Rate::of(Bytes(bytes), time))
     }
 }
 

@@ -36,7 +36,12 @@ const WRAPPER: &str = "./place.sh";
 
 /// The wrapper script that gives each rank its GPU and its CPUs, and before it, as comments, the line that
 /// starts it with this launcher.
-pub fn launch_text(topology: &Topology, plan: &PlacementPlan, launcher: LauncherKind) -> String {
+pub fn launch_text(
+    topology: &Topology,
+    plan: &PlacementPlan,
+    launcher: LauncherKind,
+    with_nics: bool,
+) -> String {
     let mut text = "#!/bin/sh\n".to_owned();
     let variables = gpu_variables(topology);
     let host = &topology.host.hostname;
@@ -56,6 +61,9 @@ pub fn launch_text(topology: &Topology, plan: &PlacementPlan, launcher: Launcher
         if let Some(gpu) = place.gpu {
             text += &format!(" gpu={gpu}");
         }
+        if let Some(nic) = place.nic.as_deref().filter(|nic| with_nics && is_plain(nic)) {
+            text += &format!(" nic={nic}");
+        }
         text += " ;;";
         // For `pathline where --plan`: numbers of GPUs differ between runtimes, addresses do not.
         let pci = topology.gpus.iter().find(|gpu| Some(gpu.index) == place.gpu).map(|gpu| &gpu.pci);
@@ -67,6 +75,9 @@ pub fn launch_text(topology: &Topology, plan: &PlacementPlan, launcher: Launcher
         for (name, value) in variables {
             text += &format!("export {name}={value}\n");
         }
+    }
+    if with_nics {
+        text += &nic_lines(plan);
     }
     // srun has bound the rank by then.
     text += match launcher {
@@ -95,6 +106,24 @@ pub fn rankfile_text(topology: &Topology, plan: &PlacementPlan) -> String {
         text += &format!("rank {}={host} slot={}\n", place.rank, slots.join(","));
     }
     text
+}
+
+/// Whether a name of an adapter needs no quotes in a script.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// The variables by which libraries take one adapter: Slingshot's (`hsn2` is `cxi2`), and those of UCX and
+/// NCCL or RCCL for devices of verbs.
+fn nic_lines(plan: &PlacementPlan) -> String {
+    let names = || plan.ranks.iter().filter_map(|place| place.nic.as_deref());
+    if names().any(|name| name.starts_with("hsn")) {
+        return "export FI_CXI_DEVICE_NAME=\"cxi${nic#hsn}\"\n".to_owned();
+    }
+    match names().any(is_plain) {
+        true => "export UCX_NET_DEVICES=\"$nic:1\" NCCL_IB_HCA=\"=$nic\"\n".to_owned(),
+        false => String::new(),
+    }
 }
 
 /// The variables that show a process one GPU.
@@ -206,7 +235,7 @@ mod tests {
             vendor: "nvidia".to_owned(),
             ..pathline_schema::Gpu::default()
         });
-        let text = launch_text(&topology, &plan, LauncherKind::OpenMpi);
+        let text = launch_text(&topology, &plan, LauncherKind::OpenMpi, false);
         assert!(text.contains("# Warning: a warning\n"), "{text}");
         assert!(text.contains("0) cpus=1-7 gpu=4 ;;\n1) cpus=9-15 gpu=5 ;;\n"), "{text}");
         assert!(
@@ -214,7 +243,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("mpirun --map-by ppr:2:node --bind-to none ./place.sh"), "{text}");
-        let text = launch_text(&topology, &plan, LauncherKind::Slurm);
+        let text = launch_text(&topology, &plan, LauncherKind::Slurm, false);
         assert!(text.contains("--cpu-bind=mask_cpu:fe,fe00 ./place.sh PROGRAM\n"), "{text}");
         assert!(text.contains("map_cpu:1,9\n") && text.ends_with("exec \"$@\"\n"), "{text}");
     }

@@ -58,6 +58,8 @@ pub fn read_plan(text: &str) -> Result<Vec<PlannedRank>, PlanError> {
                     let number = gpu.parse().map_err(|_| bad(format!("gpu={gpu} is no number")))?;
                     planned.gpu = Some(number);
                 }
+                // `where` takes the adapter from the variables that the script sets.
+                Some(("nic", _)) => {}
                 _ => return Err(bad(format!("unknown setting '{setting}'"))),
             }
         }
@@ -84,7 +86,7 @@ mod tests {
     #[test]
     fn the_lines_of_ranks_are_read() {
         let text = "#!/bin/sh\n# (a comment) 1\ncase \"$rank\" in\n0) cpus=1-3,9 gpu=4 ;; # 0000:c1:00.0\n\
-                    1) cpus=5 ;;\n*) echo no; exit 64 ;;\nesac\n";
+                    1) cpus=5 nic=hsn1 ;;\n*) echo no; exit 64 ;;\nesac\n";
         let ranks = read_plan(text).unwrap();
         assert_eq!(ranks.len(), 2);
         assert_eq!((ranks[0].cpus.to_string().as_str(), ranks[0].gpu), ("1-3,9", Some(4)));

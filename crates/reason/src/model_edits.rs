@@ -164,8 +164,15 @@ fn candidate_faults(
     let mut add = |element, effect| {
         found.push(MachineFault { element, effect, silent: true, probability: 1.0 });
     };
+    // Bytes are striped over the links to all switches: rates tell the GPU, not the switch.
+    let mut switched: BTreeSet<LinkEnd> = BTreeSet::new();
     for link in &of.topology().links {
         let (from, to) = (link.a, link.b);
+        let ends = [(from, to), (to, from)];
+        let to_switch = ends.iter().find(|(_, end)| matches!(end, LinkEnd::Switch(_)));
+        if to_switch.is_some_and(|(gpu, _)| !switched.insert(*gpu)) {
+            continue;
+        }
         let is_slow = |end| matches!(end, LinkEnd::Gpu(gpu) if gpus.contains(&gpu));
         let is_host = matches!(from, LinkEnd::Numa(_)) || matches!(to, LinkEnd::Numa(_));
         let is_pair = matches!((from, to), (LinkEnd::Gpu(_), LinkEnd::Gpu(_)));
@@ -198,9 +205,13 @@ fn is_fabric(link: &pathline_schema::Link) -> bool {
 
 /// A broken part as a cause.
 fn fault_edit(fault: &MachineFault) -> WorldEdit {
-    let element = fault.element;
+    let element = match fault.element {
+        FaultElement::Bundle { from, to: LinkEnd::Switch(_), .. } => format!("{from} to a switch"),
+        FaultElement::Bundle { from: LinkEnd::Switch(_), to, .. } => format!("{to} to a switch"),
+        element => element.to_string(),
+    };
     let is_host = matches!(
-        element,
+        fault.element,
         FaultElement::Bundle { from: LinkEnd::Numa(_), .. }
             | FaultElement::Bundle { to: LinkEnd::Numa(_), .. }
     );

@@ -34,6 +34,16 @@ pub(crate) struct PlaceArgs {
     /// process may use it all the same.
     #[arg(long)]
     pub(crate) skip_first_core: bool,
+    /// Nodes of the job, with a pattern and a simulated machine: --ranks are then those of the whole job.
+    #[arg(long, value_name = "NUMBER", requires = "pattern", requires = "machine",
+        conflicts_with_all = ["prove", "format"], value_parser = clap::value_parser!(u32).range(2..=4096))]
+    pub(crate) nodes: Option<u32>,
+    /// Write the order of ranks over the nodes for MPICH_RANK_ORDER to this file; `-` is standard output.
+    #[arg(long, value_name = "FILE", requires = "nodes")]
+    pub(crate) order: Option<PathBuf>,
+    /// Set the network adapter of each rank in the script, too.
+    #[arg(long, requires = "format")]
+    pub(crate) nics: bool,
     /// Give a rank every hardware thread of its cores.
     #[arg(long)]
     pub(crate) hardware_threads: bool,
@@ -97,6 +107,13 @@ pub(crate) struct AuditArgs {
     /// count as choices that the library could have made.
     #[arg(long, value_name = "RUN", num_args = 1..)]
     pub(crate) runs: Vec<PathBuf>,
+    /// Measure the collectives, unless --runs has them, and the copies over the binding cut, and keep the
+    /// runs in this new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) measure: Option<PathBuf>,
+    /// What --measure measures: `here`, this host, or a simulated machine; without it the one of --machine.
+    #[arg(long, value_name = "here|NAME|FILE", requires = "measure")]
+    pub(crate) on: Option<String>,
 }
 
 /// Which ranks to show.

@@ -6,14 +6,18 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use pathline_audit::{CollectiveCause, LedgerRow, audit_rows, judge_causes, measured_exchanges};
+use clap::Parser as _;
+use pathline_audit::{
+    CollectiveCause, LedgerRow, NodeCut, audit_rows, judge_causes, measured_exchanges,
+};
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLibrary};
+use pathline_place::phase_time;
 use pathline_runner::MachineModel;
-use pathline_schema::{Collective, Journal, Ns};
+use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Journal, Ns, Rate};
 
 use super::ExitKind;
-use crate::args::AuditArgs;
+use crate::args::{AuditArgs, RunArgs};
 use crate::say::outln;
 
 /// Operations of an audit without any named.
@@ -32,22 +36,32 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
         (None, Some(_)) => MessageLibrary::Nccl { nvls: true },
         (None, None) => bail!("{}: it describes neither RCCL nor NCCL", args.machine),
     };
-    let runs = args.runs.iter().map(|path| read_run(path, by)).collect::<Result<Vec<_>>>()?;
+    let mut runs = args.runs.iter().map(|path| read_run(path, by)).collect::<Result<Vec<_>>>()?;
+    if let Some(dir) = args.measure.as_deref().filter(|_| runs.is_empty()) {
+        let wanted = exchanges(args, desc, by, &[])?;
+        runs.push(measure_collectives(args, &wanted, &dir.join("collectives"), by)?);
+    }
     let exchanges = exchanges(args, desc, by, &runs)?;
     let rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
     outln!("{} by {by}, model {} (simulated)\n", gpus_text(&exchanges), desc.name);
     table(&rows);
-    certify(desc, &rows)?;
-    causes(desc, &rows)
+    let certified = certify(args, desc, &rows)?;
+    let found = causes(desc, &rows)?;
+    Ok(if found == ExitKind::Fine { certified } else { found })
 }
 
 type MeasuredRun = (Vec<(ExchangeSpec, Ns)>, String);
 
-fn read_run(path: &Path, by: MessageLibrary) -> Result<MeasuredRun> {
+fn read_journal(path: &Path) -> Result<Journal> {
     let file = if path.is_dir() { path.join("run.jsonl") } else { path.to_owned() };
     let name = || file.display().to_string();
-    let journal =
-        Journal::read(BufReader::new(File::open(&file).with_context(name)?)).with_context(name)?;
+    let reader = BufReader::new(File::open(&file).with_context(name)?);
+    Journal::read(reader).with_context(name)
+}
+
+fn read_run(path: &Path, by: MessageLibrary) -> Result<MeasuredRun> {
+    let name = || path.display().to_string();
+    let journal = read_journal(path)?;
     let found = measured_exchanges(&journal, by);
     if found.0.is_empty() {
         bail!("{}: it has no collective; measure --suite ccl-collectives", name());
@@ -149,13 +163,14 @@ fn table(rows: &[LedgerRow]) {
 }
 
 /// What the flows over the binding cut of the largest operation reach, and the case that measures it.
-fn certify(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<()> {
+fn certify(args: &AuditArgs, desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
     let largest = rows.iter().max_by_key(|row| row.exchange.bytes);
-    let Some(cut) = largest.and_then(|row| row.cut.as_ref()) else { return Ok(()) };
+    let Some(cut) = largest.and_then(|row| row.cut.as_ref()) else { return Ok(ExitKind::Fine) };
     let topology = desc.topology();
     let network = Network::new(desc, RuntimeEnv::default())?;
-    let Some(case) = cut.case(&topology) else { return Ok(()) };
+    let Some(case) = cut.case(&topology) else { return Ok(ExitKind::Fine) };
     match cut.reached(&topology, &network) {
+        Ok(rate) if args.measure.is_some() => return certify_cut(args, cut, &case, rate),
         Ok(rate) => outln!(
             "The cut around {} has a peak of {}, links to the host included; all flows over it at once reach \
              {rate} by the model. Measure it: pathline run --case '{case}'",
@@ -164,7 +179,86 @@ fn certify(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<()> {
         ),
         Err(why) => outln!("The cut around {} cannot be loaded: {why}", cut.text()),
     }
+    Ok(ExitKind::Fine)
+}
+
+/// Measured copies over a cut that are further below their model than this make the bound uncertain.
+const CERTIFIED: f64 = 0.97;
+
+/// Measures the copies over the binding cut, all at once, and compares them with the model.
+fn certify_cut(args: &AuditArgs, cut: &NodeCut, case: &Case, model: Rate) -> Result<ExitKind> {
+    let dir = args.measure.as_deref().context("--measure names no folder")?.join("cut");
+    measure(args, &dir, &[case.to_string()], None)?;
+    let bytes: u64 = case.timed.iter().map(|flow| flow.bytes.0).sum();
+    let time = read_journal(&dir)?.outcomes.iter().find_map(|outcome| match outcome {
+        CaseOutcome::Measured(m) => phase_time(&m.series),
+        _ => None,
+    });
+    let Some(time) = time else {
+        outln!(
+            "! the cut around {} was not measured; see `pathline report {}`",
+            cut.text(),
+            dir.display()
+        );
+        return Ok(ExitKind::CouldNotJudge);
+    };
+    let rate = Rate::of(Bytes(bytes), time);
+    let share = rate.0 / model.0;
+    let is_sound = share >= CERTIFIED;
+    outln!(
+        "{}The cut around {}: all flows over it at once reach {rate}, {:.1} % of the {model} of the model; its \
+         peak is {}.",
+        if is_sound { "" } else { "! " },
+        cut.text(),
+        share * 100.0,
+        cut.peak
+    );
+    if is_sound {
+        outln!("The bound is certified: what a collective loses above it is not the links.");
+        return Ok(ExitKind::Fine);
+    }
+    outln!("  The links of the cut are slower than the model: pathline health names them.");
+    Ok(ExitKind::Wrong)
+}
+
+/// Runs cases in a new folder, on what --on names.
+fn measure(args: &AuditArgs, dir: &Path, cases: &[String], ranks: Option<usize>) -> Result<()> {
+    let folder = dir.to_string_lossy().into_owned();
+    let ranks = ranks.map(|ranks| ranks.to_string());
+    let mut command = vec!["run", "--quiet", "--out", &folder];
+    command.extend(ranks.iter().flat_map(|ranks| ["--ranks", ranks.as_str()]));
+    let machine = args.on.as_deref().unwrap_or(&args.machine);
+    if machine != "here" {
+        command.extend(["--machine", machine]);
+    }
+    command.extend(cases.iter().flat_map(|case| ["--case", case.as_str()]));
+    super::run::run(RunArgs::try_parse_from(command)?)?;
     Ok(())
+}
+
+/// Measures collectives of all sizes, each GPU by a process.
+fn measure_collectives(
+    args: &AuditArgs,
+    exchanges: &[ExchangeSpec],
+    dir: &Path,
+    by: MessageLibrary,
+) -> Result<MeasuredRun> {
+    let mut cases = Vec::new();
+    let mut ranks = 0;
+    for exchange in exchanges {
+        let ExchangeOp::Collective { op, over } = &exchange.what else { continue };
+        let last = over.len().saturating_sub(1);
+        if over.iter().enumerate().any(|(nth, member)| member.gpu as usize != nth) {
+            bail!(
+                "--measure has a process for each of the first GPUs; name --gpus 0-{last}, or --runs"
+            );
+        }
+        ranks = ranks.max(over.len());
+        let bytes = exchange.bytes;
+        cases.push(format!("r0.gpu0.vram > r{last}.gpu{last}.vram by ccl@gpu0[{op}] x {bytes}"));
+    }
+    measure(args, dir, &cases, Some(ranks))?;
+    read_run(dir, by)
 }
 
 /// Names the cause of what measured operations lose, by operation.

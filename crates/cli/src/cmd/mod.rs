@@ -13,6 +13,7 @@ mod health;
 mod hello;
 mod machines;
 mod place;
+mod place_cluster;
 mod place_pattern;
 mod plan;
 mod predict;

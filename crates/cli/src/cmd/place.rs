@@ -7,11 +7,14 @@ use pathline_place::{
 use pathline_runner::{HostSurvey, MachineModel};
 use pathline_schema::Topology;
 
-use super::{ExitKind, place_pattern};
+use super::{ExitKind, place_cluster, place_pattern};
 use crate::args::{Launcher, PlaceArgs};
 use crate::say::{errln, out, outln};
 
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
+    if let Some(nodes) = args.nodes {
+        return place_cluster::run(args, nodes);
+    }
     let topology = topology(args)?;
     let request = PlaceRequest {
         ranks: args.ranks.unwrap_or(0),
@@ -28,7 +31,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
     };
     match args.format {
         Some(launcher) => match kind(launcher) {
-            Some(kind) => out!("{}", launch_text(&topology, &plan, kind)),
+            Some(kind) => out!("{}", launch_text(&topology, &plan, kind, args.nics)),
             None => out!("{}", rankfile_text(&topology, &plan)),
         },
         None => table(&topology, &plan),

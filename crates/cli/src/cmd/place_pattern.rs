@@ -54,10 +54,7 @@ pub(super) fn map(
     let places = place_ranks(topology, &PlaceRequest { ranks: wanted, ..*request })?;
     let on: Option<Vec<u32>> = places.ranks.iter().map(|place| place.gpu).collect();
     let on = on.context("a rank has no GPU")?;
-    let mover = match args.by {
-        MessageCopier::Dma => PhaseMover::CopyEngine,
-        MessageCopier::Blit => PhaseMover::CopyKernel,
-    };
+    let mover = mover(args.by);
     let (network, basis) = match &args.machine {
         Some(name) => {
             let model = MachineModel::read(name)?;
@@ -74,8 +71,16 @@ pub(super) fn map(
     Ok(MappedPhase { name, traffic, places, model, mover, basis, found })
 }
 
+/// What copies the messages.
+pub(super) fn mover(by: MessageCopier) -> PhaseMover {
+    match by {
+        MessageCopier::Dma => PhaseMover::CopyEngine,
+        MessageCopier::Blit => PhaseMover::CopyKernel,
+    }
+}
+
 /// A pattern, or the matrix of a file of that name.
-fn read_phase(
+pub(super) fn read_phase(
     words: &[String],
     ranks: Option<u32>,
     gpus: usize,

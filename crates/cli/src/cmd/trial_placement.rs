@@ -43,7 +43,7 @@ impl TrialPlacement {
             place_ranks(&topology, &PlaceRequest { ranks, skip_first_core, hardware_threads })?;
         let memory = memfd_create("pathline-place", MemfdFlags::CLOEXEC);
         let mut script = File::from(memory.context("no memory for the script of --place")?);
-        script.write_all(launch_text(&topology, &plan, LauncherKind::Env).as_bytes())?;
+        script.write_all(launch_text(&topology, &plan, LauncherKind::Env, false).as_bytes())?;
         Ok(Self { topology, plan, script })
     }
 
@@ -85,7 +85,7 @@ impl TrialPlacement {
         if !is_proven {
             return Ok(Vec::new());
         }
-        let script = |launcher| launch_text(&self.topology, &self.plan, launcher);
+        let script = |launcher| launch_text(&self.topology, &self.plan, launcher, false);
         std::fs::write(dir.join(WRAPPER), script(LauncherKind::Env))?;
         std::fs::write(dir.join(SLURM), script(LauncherKind::Slurm))?;
         std::fs::write(dir.join(RANKFILE), rankfile_text(&self.topology, &self.plan))?;

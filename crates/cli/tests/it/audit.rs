@@ -69,3 +69,30 @@ fn without_runs_it_has_model_bound_and_the_case_of_the_cut() {
     let output = pathline(&["audit", "--machine", "mi250x", "--gpus", "0,9"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn it_measures_and_certifies_the_bound_itself() {
+    let dir = TempDir::new().expect("a folder");
+    let path = |name: &str| dir.path().join(name).to_str().expect("a printable path").to_owned();
+    let (good, bad, sick) = (path("good"), path("bad"), path("sick.toml"));
+    let node = text(&pathline(&["machines", "mi250x"]));
+    // The cut around gpu1 has six links of 50 GB/s; at a quarter of its rate the bundle of four leaves less.
+    let fault =
+        "\n[[fault]]\nelement = \"gpu0-gpu1\"\nkind = \"speed\"\nshare = 0.25\nsilent = true\n";
+    fs::write(&sick, node + fault).expect("a machine");
+    let audit = |folder: &str, on: &[&str]| {
+        let args =
+            ["audit", "--machine", "mi250x", "all_gather", "--bytes", "16MiB,256MiB", "--measure"];
+        let output = pathline(&[&args[..], &[folder], on].concat());
+        (output.status.code(), text(&output) + &String::from_utf8_lossy(&output.stderr))
+    };
+    let (code, found) = audit(&good, &[]);
+    assert_eq!(code, Some(0), "{found}");
+    assert!(
+        found.contains("all_gather: as modelled") && found.contains("The bound is certified"),
+        "{found}"
+    );
+    let (code, found) = audit(&bad, &["--on", &sick]);
+    assert_eq!(code, Some(1), "{found}");
+    assert!(found.contains("! The cut around") && found.contains("pathline health"), "{found}");
+}

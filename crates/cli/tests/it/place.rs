@@ -105,3 +105,40 @@ fn a_matrix_decides_which_ranks_are_near() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("bytes.csv: line 2: 3 numbers"), "{error}");
 }
+
+#[test]
+fn a_job_of_several_nodes_is_mapped() {
+    let dir = tempfile::TempDir::new().expect("a folder");
+    let order = dir.path().join("order");
+    let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    let run = |args: &[&str]| {
+        let output = std::process::Command::new(binary).args(args).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let file = order.to_str().expect("a printable path");
+    let base = ["place", "--machine", "mi250x", "--nodes", "4", "--pattern", "exchange"];
+    let (code, text) = run(&[&base[..], &["--by", "blit", "--order", file]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("32 ranks on 4 nodes") && text.contains("node 3: ranks"), "{text}");
+    // Ranks r and r + 16 exchange: in order all 32 messages of 64 MiB leave a node, mapped none.
+    assert!(text.contains("2.15 GB") && text.contains("0.00 GB"), "{text}");
+    let order = std::fs::read_to_string(order).expect("a file");
+    let mut ranks: Vec<u32> = order.trim().split(',').map(|r| r.parse().expect("a rank")).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, (0..32).collect::<Vec<_>>());
+    let (code, _) = run(&[&base[..], &["--ranks", "33"]].concat());
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn a_script_sets_the_adapter_of_each_rank() {
+    let binary = assert_cmd::cargo::cargo_bin!("pathline");
+    let args = ["place", "--machine", "mi250x", "--format", "slurm", "--nics"];
+    let output = std::process::Command::new(binary).args(args).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches(" nic=").count(), 8, "{text}");
+    assert!(
+        text.contains("export FI_CXI_DEVICE_NAME=") || text.contains("export UCX_NET_DEVICES="),
+        "{text}"
+    );
+}

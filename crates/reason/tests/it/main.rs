@@ -1,6 +1,7 @@
 //! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
 
 mod acceptance;
+mod round_trip;
 mod threads;
 mod unseen;
 mod worlds;
