@@ -132,6 +132,28 @@ mod tests {
         assert_eq!((route.hops, shares), (2, vec![0.75, 0.25, 0.75, 0.25]));
     }
 
+    /// A ring of four switches: from one to the opposite one both sides are as long, and each carries half.
+    #[test]
+    fn a_ring_of_switches_has_two_routes() {
+        let net = "shape = \"links\"\nlink_gbs = 10\nswitches = 4\nlink = [{a=0,b=1},{a=1,b=2},{a=2,b=3},{a=3,b=0}]\n";
+        let attach: Vec<u32> = (0..160).map(|i| i % 4).collect();
+        let graph = parse(&format!("{net}attach = {attach:?}")).unwrap();
+        let graph = graph.cluster.unwrap().network.unwrap();
+        let route = graph.route(0, 2, &graph.distances_to(2)).unwrap();
+        assert_eq!((route.hops, route.uses.iter().map(|u| u.weight).collect()), (2, vec![0.5; 4]));
+    }
+
+    /// 262,145 bundles: the last has the line.
+    #[test]
+    fn too_many_links_of_a_network_are_refused_with_their_line() {
+        let many = "{a=0,b=1},\n".repeat(262_145);
+        let error = parse(&format!(
+            "shape = \"links\"\nlink_gbs = 10\nswitches = 2\nlink = [\n{many}]\nattach = []"
+        ))
+        .unwrap_err();
+        assert_eq!(error, "c.toml:262154: more than 262144 bundles of links between switches");
+    }
+
     #[test]
     fn errors_have_lines_and_name_the_limit() {
         let links = |more: &str| format!("shape = \"links\"\nlink_gbs = 10\nswitches = 3\n{more}");
@@ -168,6 +190,12 @@ mod tests {
             ),
             (&links("link = [\n {a=0,b=7}]\nattach=[]"), 10, "switch 7 of a link"),
             (&links("link = [\n {a=1,b=1}]\nattach=[]"), 10, "to itself"),
+            (&links("link = [{a=0,b=1,width=0}]\nattach=[]"), 9, "expected a number from 1"),
+            (
+                &links(&format!("link = []\nattach = {attach:?}")),
+                5,
+                "no path from node 0 (switch0) to node 20 (switch1)",
+            ),
             (&links("link = [{a=0,b=1}]\nattach=[1]"), 5, "expected 160"),
             (&links(&format!("link = [{many}]")), 5, "needs attach"),
             (

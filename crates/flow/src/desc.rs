@@ -25,7 +25,7 @@ use crate::stack::{self, StackProfile};
 use crate::storage::{IoCosts, StoreModel};
 
 mod checks;
-use checks::{check_order, check_sections};
+use checks::{check_joined, check_order, check_sections};
 
 /// The longest description that is read; the presets have 10 KiB.
 const MAX_TEXT: usize = 4 << 20;
@@ -271,6 +271,10 @@ impl MachineDesc {
             .map_err(|e| source.error(e.span(), e.message().trim().replace('\n', ", ")))?;
         check(&source, &raw)?;
         let modelled = check_sections(&source, &raw)?;
+        // A twin needs no links: what was measured between two places is a path.
+        if modelled {
+            check_joined(&source, &raw)?;
+        }
         let measured = read_measured(&source, &raw)?;
         let misfit = |m: OriginError| source.error(Some(m.span), m.reason);
         // Once more as a plain table: what is listed in [origin] are keys of the file, not fields.

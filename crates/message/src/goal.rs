@@ -23,6 +23,8 @@ const MAX_LINE: usize = 1 << 16;
 const MAX_OPERATIONS: usize = 2_000_000;
 const MAX_DEPENDENCIES: usize = 8_000_000;
 const MAX_RANKS: u32 = 1 << 17;
+/// The most bytes that are read, comments and blank lines included: ten times what the most operations take.
+const MAX_TRACE: u64 = 1 << 30;
 /// 2^50 bytes, and 1e15 ns.
 const MAX_BYTES: u64 = 1 << 50;
 const MAX_CALC: u64 = 1_000_000_000_000_000;
@@ -130,12 +132,17 @@ impl GoalTrace {
     /// No GOAL, a trace that ends within a rank, a message with one end, or more than the limits; with
     /// the line.
     pub fn read(input: impl BufRead) -> Result<Self, GoalError> {
-        Self::read_up_to(MAX_OPERATIONS, input)
+        Self::read_up_to(MAX_OPERATIONS, MAX_TRACE, input)
     }
 
-    fn read_up_to(max_operations: usize, mut input: impl BufRead) -> Result<Self, GoalError> {
+    fn read_up_to(
+        max_operations: usize,
+        max_bytes: u64,
+        mut input: impl BufRead,
+    ) -> Result<Self, GoalError> {
         let mut parser = GoalParser { max_operations, ..GoalParser::default() };
         let mut text = Vec::new();
+        let mut bytes = 0;
         for line in 1u64.. {
             let fail = |reason: String| GoalError { line, reason };
             text.clear();
@@ -146,6 +153,11 @@ impl GoalTrace {
             }
             if text.len() > MAX_LINE {
                 return Err(fail(format!("a line of more than {MAX_LINE} bytes")));
+            }
+            bytes += text.len() as u64;
+            if bytes > max_bytes {
+                let reason = format!("more than {max_bytes} bytes; take a part of the trace");
+                return Err(fail(reason));
             }
             let text = str::from_utf8(&text).map_err(|_| fail("it is not UTF-8".to_owned()))?;
             parser.line(text, line).map_err(fail)?;
@@ -421,7 +433,35 @@ mod tests {
     fn a_trace_without_end_is_refused() {
         let text = format!("num_ranks 1\nrank 0 {{\n{}", "calc 1\n".repeat(6));
         let endless = std::io::BufReader::new(text.as_bytes().chain(std::io::repeat(b'\n')));
-        let error = GoalTrace::read_up_to(5, endless).unwrap_err();
+        let error = GoalTrace::read_up_to(5, MAX_TRACE, endless).unwrap_err();
         assert_eq!(error.to_string(), "line 8: more than 5 operations; take a part of the trace");
+    }
+
+    /// Gigabytes of blank lines, and a line of gigabytes: 12 bytes of the first line leave 88 lines of 1.
+    #[test]
+    fn gigabytes_are_not_read_to_their_end() {
+        let endless =
+            |byte: u8| std::io::BufReader::new(b"num_ranks 1\n".chain(std::io::repeat(byte)));
+        let error = GoalTrace::read_up_to(5, 100, endless(b'\n')).unwrap_err().to_string();
+        assert_eq!(error, "line 90: more than 100 bytes; take a part of the trace");
+        let error = GoalTrace::read(endless(b'a')).unwrap_err().to_string();
+        assert_eq!(error, "line 2: a line of more than 65536 bytes");
+    }
+
+    /// A trace of two ranks cut after each of its bytes: only the whole one, with or without its last line
+    /// end, and one cut before both ranks are read.
+    #[test]
+    fn a_cut_trace_is_refused() {
+        let whole = "num_ranks 2\nrank 0 {\na: calc 5\nb: send 64b to 1 tag 7\nb requires a\n}\n\
+                     rank 1 {\nrecv 64b from 0 tag 7\n}\n";
+        let read_whole = GoalTrace::read(whole.as_bytes()).unwrap();
+        for length in 0..whole.len() {
+            match GoalTrace::read(&whole.as_bytes()[..length]) {
+                Ok(read) => {
+                    assert!(length == whole.len() - 1 && read == read_whole, "{length}: {read:?}")
+                }
+                Err(error) => assert!(error.to_string().starts_with("line "), "{length}: {error}"),
+            }
+        }
     }
 }

@@ -1,5 +1,9 @@
 //! Checks of the sections that say how the parts of a machine work.
 
+use std::collections::BTreeSet;
+
+use pathline_schema::LinkEnd;
+
 use super::{DescError, LineIndex, RawFile};
 
 pub(super) fn check_order(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
@@ -54,6 +58,20 @@ fn check_protocol(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError
         }
     }
     Ok(())
+}
+
+/// Each GPU of a modelled machine has a link.
+pub(super) fn check_joined(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
+    let ends = raw.links.iter().flat_map(|link| [*link.a.get_ref(), *link.b.get_ref()]);
+    let linked: BTreeSet<LinkEnd> = ends.collect();
+    match raw.gpu.iter().find(|gpu| !linked.contains(&LinkEnd::Gpu(*gpu.id.get_ref()))) {
+        Some(gpu) => {
+            let id = gpu.id.get_ref();
+            let reason = format!("gpu{id} has no link; expected one to a NUMA domain or a GPU");
+            Err(source.error(Some(gpu.id.span()), reason))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether all sections are there that say how the parts work. A file without measured paths needs

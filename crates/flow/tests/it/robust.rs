@@ -410,3 +410,78 @@ fn errors_name_the_line_and_what_was_expected() {
     assert!(MachineDesc::parse("f", "").unwrap_err().reason.contains("missing field"));
     assert!(MachineDesc::preset("mi300").unwrap_err().reason.contains("mi250x, hgx-h200"));
 }
+
+/// `mi250x` with other links between its units, and without stated routes.
+fn with_links(links: &str) -> String {
+    let text = MachineDesc::presets().iter().find(|(name, _)| *name == "mi250x").unwrap().1;
+    let cut = |text: &str, begin: &str| {
+        let at = text.find(begin).unwrap();
+        let end = at + text[at..].find("\n]\n").unwrap() + 3;
+        (text[..at].to_owned(), text[end..].to_owned())
+    };
+    let (before, after) = cut(text, "links = [\n");
+    let (between, after) = cut(&after, "routes = [\n");
+    format!("{before}links = [\n{links}]\n{between}{after}")
+}
+
+fn link(a: &str, b: &str) -> String {
+    format!("{{ a = \"{a}\", b = \"{b}\", kind = \"xgmi\", width = 1, each_gbs = 50 }},\n")
+}
+
+/// No link at all, and a GPU that nothing joins: the first such GPU with its line.
+#[test]
+fn a_gpu_without_link_is_named_with_its_line() {
+    let line_of = |text: &str, id: &str| {
+        let gpus = text.find("[[gpu]]").unwrap();
+        let at = gpus + text[gpus..].find(&format!("id = {id}\n")).unwrap();
+        1 + text[..at].matches('\n').count()
+    };
+    let none = with_links("");
+    let error = MachineDesc::parse("node.toml", &none).unwrap_err().to_string();
+    let expected = "gpu0 has no link; expected one to a NUMA domain or a GPU";
+    assert_eq!(error, format!("node.toml:{}: {expected}", line_of(&none, "0")));
+    let others: String = (0..7).map(|gpu| link(&format!("gpu{gpu}"), "numa0")).collect();
+    let apart = with_links(&others);
+    let error = MachineDesc::parse("node.toml", &apart).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("node.toml:{}: {}", line_of(&apart, "7"), expected.replace('0', "7"))
+    );
+}
+
+/// Two rings of four GPUs of which only the first reaches the host: copies around a ring take the shorter
+/// side, and what leaves a ring without a path is refused.
+#[test]
+fn rings_and_islands_end() {
+    let ring = |first: u32| -> String {
+        let gpu = |n: u32| format!("gpu{}", first + n % 4);
+        (0..4).map(|n| link(&gpu(n), &gpu(n + 1))).collect()
+    };
+    let text = with_links(&format!("{}{}{}", ring(0), ring(4), link("gpu0", "numa0")));
+    let desc = MachineDesc::parse("node.toml", &text).unwrap();
+    let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
+    let hops =
+        |a, b| network.routes().in_use(LinkEnd::Gpu(a), LinkEnd::Gpu(b)).map(|used| used.hops);
+    assert_eq!([hops(0, 1), hops(0, 2), hops(3, 0), hops(4, 6)], [1, 2, 1, 2].map(Some));
+    for case in
+        ["gpu1.vram > gpu5.vram by dma@gpu1 x 1MiB", "numa0.pinned > gpu5.vram by dma@gpu5 x 1MiB"]
+    {
+        let error = network.predict(&case.parse::<Case>().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("gpu5") || error.contains("gpu1"), "{case}: {error}");
+    }
+}
+
+/// 65,537 links in 3 MB, and a million in 56 MB: refused before any is looked at twice.
+#[test]
+fn a_million_links_are_refused() {
+    let begin = std::time::Instant::now();
+    for (count, expected) in [
+        (65_537, "65537 entries of links; expected at most 65536"),
+        (1_000_000, "bytes; expected at most"),
+    ] {
+        let links = "{a=\"gpu0\",b=\"gpu1\",kind=\"xgmi\",width=1,each_gbs=9},\n".repeat(count);
+        let error = MachineDesc::parse("node.toml", &with_links(&links)).unwrap_err();
+        assert!(error.reason.contains(expected), "{count}: {error}");
+    }
+    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+}
