@@ -115,6 +115,11 @@ impl GpuDriver {
         self.devices.iter().map(|d| d.info.clone()).collect()
     }
 
+    /// The runtime's own number of each GPU.
+    pub fn device_numbers(&self) -> Vec<i32> {
+        self.devices.iter().map(|d| d.handle).collect()
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.made.set(self.made.get() + 1);
         self.made.get()

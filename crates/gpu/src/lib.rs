@@ -3,6 +3,7 @@
 
 mod blocks;
 mod cache;
+mod caller_calls;
 mod chain_parts;
 mod child;
 mod compiler;
@@ -30,12 +31,14 @@ mod stored_check;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pathline_dylib::{LibraryReport, announce_in};
 use pathline_hal::CallResult;
 use pathline_schema::Topology;
 
 pub use cache::cache_base;
+pub use caller_calls::{CallerCalls, PointerInfo, PointerKind};
 pub use child::{COMPILE_COMMAND, serve_compilations};
 pub use compiler::CompileMode;
 use compiler::KernelCompiler;
@@ -227,6 +230,15 @@ impl GpuRuntime {
     /// What copies, by kind of copy, where the runtime's version and the environment decide it.
     pub fn copy_rule(&self) -> Option<String> {
         self.bound.as_ref()?.dialect.copy_rule()
+    }
+
+    /// The calls for copies on the thread of a caller.
+    ///
+    /// # Errors
+    /// The library is not open, or lacks functions; which.
+    pub fn caller_calls(&self) -> Result<Arc<dyn CallerCalls>, String> {
+        let bound = self.bound.as_ref().ok_or("the runtime's library is not open")?;
+        bound.dialect.caller_calls()
     }
 
     /// The call that exports device memory as dma-buf.

@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 use std::fmt::Debug;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use pathline_hal::CopyChoice;
 use pathline_schema::{Bytes, MemKind, Severity};
 
+use super::caller_calls::CallerCalls;
 use super::function_table::{Api, CallStatus, CopyBatch, RuntimeHandle};
 
 /// Numbers of device attributes.
@@ -137,6 +139,11 @@ pub trait RuntimeApi: Debug {
     fn copy(&self, dst: u64, src: u64, bytes: usize, stream: RuntimeHandle) -> CallStatus;
     /// The calls of other threads for a device; may outlive this.
     fn thread_context(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus>;
+    /// The calls for copies on the thread of a caller; may outlive this.
+    ///
+    /// # Errors
+    /// The functions that the library lacks.
+    fn caller_calls(&self) -> Result<Arc<dyn CallerCalls>, String>;
     /// Enqueues copies by one call; `None` if there is no such call.
     fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus>;
     /// The function that `copy` calls.

@@ -246,6 +246,35 @@ pub(crate) unsafe fn range(
     }
 }
 
+/// The kind of a block: host 1, device 2, managed 3; 0 outside all blocks. With its device, start and size.
+pub(crate) fn pointer(node: &StubNode, address: u64) -> (i32, i32, u64, u64) {
+    let Some((start, block)) = node.blocks.find(address, 1) else { return (0, -1, 0, 0) };
+    let kind = match block.place.mem {
+        MemKind::Vram | MemKind::VramFine => 2,
+        MemKind::Managed => 3,
+        _ => 1,
+    };
+    let device = block.place.unit.gpu().map_or(0, u32::cast_signed);
+    (kind, device, start, block.bytes)
+}
+
+/// Whether a stream is being recorded.
+pub(crate) unsafe fn is_capturing(
+    node: &mut StubNode,
+    stream: StubHandle,
+    out: *mut i32,
+) -> CallOutcome {
+    let stream = node.stream(stream)?;
+    // SAFETY: as above.
+    unsafe { put(out, i32::from(node.queues.recording.contains_key(&stream))) }
+}
+
+/// The GPU of a stream.
+pub(crate) fn gpu_of_stream(node: &mut StubNode, stream: StubHandle) -> CallOutcome<u32> {
+    let stream = node.stream(stream)?;
+    node.queues.streams.get(&stream).map(|s| s.gpu).ok_or(status::INVALID_HANDLE)
+}
+
 /// Advice: 3 is the preferred location, 5 the accessing device; the CPU is -1.
 pub(crate) fn advise(
     node: &mut StubNode,

@@ -104,6 +104,25 @@ export! {
     cuCtxSetCurrent = "cuCtxSetCurrent" @ 4000 Init (context: StubHandle) => set_current;
     cuCtxGetCurrent = "cuCtxGetCurrent" @ 4000 Init (out: *mut StubHandle) =>
         |_: &mut StubNode, out| put(out, entry::current());
+    cuCtxPushCurrent_v2 = "cuCtxPushCurrent" @ 4000 Init (context: StubHandle) =>
+        |node: &mut StubNode, context| {
+            opened(node, context)?;
+            entry::push_current(context);
+            Ok(())
+        };
+    cuCtxPopCurrent_v2 = "cuCtxPopCurrent" @ 4000 Init (out: *mut StubHandle) =>
+        |_: &mut StubNode, out| put(out, entry::pop_current().ok_or(status::INVALID_CONTEXT)?);
+    cuCtxGetDevice = "cuCtxGetDevice" @ 2000 Context (out: *mut i32) =>
+        |node: &mut StubNode, out| put(out, node.gpu.cast_signed());
+    cuPointerGetAttributes = "cuPointerGetAttributes" @ 7000 Context
+        (count: u32, which: *const i32, into: *const *mut c_void, address: u64) => attributes;
+    cuStreamIsCapturing = "cuStreamIsCapturing" @ 10000 Context
+        (stream: StubHandle, out: *mut i32) => calls::is_capturing;
+    cuStreamGetCtx = "cuStreamGetCtx" @ 9020 Context (stream: StubHandle, out: *mut StubHandle) =>
+        |node: &mut StubNode, stream, out| {
+            let gpu = calls::gpu_of_stream(node, stream)?;
+            put(out, entry::context(gpu))
+        };
     cuCtxSynchronize = "cuCtxSynchronize" @ 2000 Context () => calls::synchronize;
     cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" @ 4000 Context (to: StubHandle, _flags: u32) =>
         |node: &mut StubNode, to, _| calls::enable_peer(node, opened(node, to)?);
@@ -300,6 +319,39 @@ fn set_attribute(node: &mut StubNode, function: StubHandle, which: i32, value: i
 
 fn known_function(node: &mut StubNode, function: StubHandle) -> CallOutcome {
     node.functions.contains_key(&function).then_some(()).ok_or(status::INVALID_HANDLE)
+}
+
+/// Numbers of `CUpointer_attribute`; an unknown address has zeroes.
+///
+/// # Safety
+/// Both lists have `count` entries, and each entry of the second has room for its attribute.
+unsafe fn attributes(
+    node: &mut StubNode,
+    count: u32,
+    which: *const i32,
+    into: *const *mut c_void,
+    address: u64,
+) -> CallOutcome {
+    if which.is_null() || into.is_null() {
+        return Err(status::INVALID_VALUE);
+    }
+    let (kind, device, start, bytes) = calls::pointer(node, address);
+    for nth in 0..count as usize {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let into = into.add(nth).read();
+            match which.add(nth).read() {
+                // Managed memory is memory of the device, or of the host.
+                2 => put(into.cast::<u32>(), if kind == 3 { 2 } else { kind.cast_unsigned() })?,
+                8 => put(into.cast::<u8>(), u8::from(kind == 3))?,
+                9 => put(into.cast::<i32>(), device)?,
+                11 => put(into.cast::<u64>(), start)?,
+                12 => put(into.cast::<usize>(), bytes as usize)?,
+                _ => return Err(status::INVALID_VALUE),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Numbers of `CUdevice_attribute`; other attributes are 0.

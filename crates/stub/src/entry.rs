@@ -1,6 +1,6 @@
 //! Entry of every call: one at a time, counted, with injected faults, with its context.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,8 @@ static HIP: SharedNode = SharedNode(Mutex::new(None));
 thread_local! {
     /// The thread's context: its GPU plus one; 0 is none.
     static CURRENT: Cell<StubHandle> = const { Cell::new(0) };
+    /// Contexts below the current one.
+    static BELOW: RefCell<Vec<StubHandle>> = const { RefCell::new(Vec::new()) };
     /// The thread's GPU under HIP.
     static DEVICE: Cell<u32> = const { Cell::new(0) };
 }
@@ -50,6 +52,15 @@ pub(crate) fn gpu_of(context: StubHandle) -> Option<u32> {
 }
 pub(crate) fn set_current(context: StubHandle) {
     CURRENT.set(context);
+}
+/// Makes a context current above the earlier one.
+pub(crate) fn push_current(context: StubHandle) {
+    BELOW.with_borrow_mut(|below| below.push(CURRENT.replace(context)));
+}
+/// Makes the context below current; returns the one above.
+pub(crate) fn pop_current() -> Option<StubHandle> {
+    let below = BELOW.with_borrow_mut(Vec::pop)?;
+    Some(CURRENT.replace(below))
 }
 pub(crate) fn set_device(gpu: u32) {
     DEVICE.set(gpu);

@@ -99,6 +99,13 @@ export! {
         calls::may_open(node, gpu).map(entry::set_device)
     };
     hipGetDevice = Context (out: *mut i32) => |node: &mut StubNode, out| put(out, node.gpu as i32);
+    hipPointerGetAttributes = Context (out: *mut PointerAttributes, address: u64) => pointer_attributes;
+    hipStreamIsCapturing = Context (stream: StubHandle, out: *mut i32) => calls::is_capturing;
+    hipStreamGetDevice = Context (stream: StubHandle, out: *mut i32) =>
+        |node: &mut StubNode, stream, out| {
+            let gpu = calls::gpu_of_stream(node, stream)?;
+            put(out, gpu.cast_signed())
+        };
     hipDeviceSynchronize = Context () => calls::synchronize;
     hipDeviceCanAccessPeer = Init (out: *mut i32, from: i32, to: i32) => calls::can_access;
     hipDeviceEnablePeerAccess = Context (to: i32, _flags: u32) => |node: &mut StubNode, to, _| {
@@ -240,6 +247,44 @@ extern "C" fn hipGetErrorName(code: i32) -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(code: i32) -> *const c_char {
     status::status_texts(code).map_or(c"stub: unknown error", |(_, _, text)| text).as_ptr()
+}
+
+/// `hipPointerAttribute_t`.
+#[repr(C)]
+struct PointerAttributes {
+    kind: i32,
+    device: i32,
+    device_address: u64,
+    host_address: u64,
+    is_managed: i32,
+    flags: u32,
+}
+
+/// The numbers of memory types changed with version 6; before it an unknown address is an error.
+unsafe fn pointer_attributes(
+    node: &mut StubNode,
+    out: *mut PointerAttributes,
+    address: u64,
+) -> CallOutcome {
+    let (known, device, ..) = calls::pointer(node, address);
+    let newer = major(&node.spec) >= 6;
+    let kind = match (newer, known) {
+        (true, known) => known,
+        (false, 0) => return Err(status::INVALID_VALUE),
+        (false, 3) => 4,
+        (false, known) => known - 1,
+    };
+    let is_managed = i32::from(known == 3);
+    let attributes = PointerAttributes {
+        kind,
+        device,
+        device_address: address,
+        host_address: if known == 2 { 0 } else { address },
+        is_managed,
+        flags: 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(out, attributes) }
 }
 
 /// `hipMemcpyKind`: host and device in all combinations, by the addresses, and without a compute

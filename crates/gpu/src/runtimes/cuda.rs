@@ -4,10 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use pathline_hal::CopyChoice;
 use pathline_schema::{Bytes, MemKind, Severity};
 
+use super::cuda_caller::CudaCaller;
+use crate::caller_calls::CallerCalls;
 use crate::function_table::{
     Api, ApiNames, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle, entry_since,
 };
@@ -137,6 +140,7 @@ const NOT_SUPPORTED: i32 = 801;
 #[derive(Debug)]
 pub(crate) struct CudaApi {
     own: Own,
+    caller: Result<Arc<CudaCaller>, String>,
     /// Primary contexts by device, which other libraries of the process share.
     contexts: RefCell<BTreeMap<i32, RuntimeHandle>>,
 }
@@ -189,7 +193,8 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), Strin
         let too_new = version > 0 && entry.since > version;
         if too_new { None } else { look(entry) }
     };
-    let cuda = CudaApi { own: Own::bind(&find)?, contexts: RefCell::default() };
+    let caller = CudaCaller::bind(&find).map(Arc::new);
+    let cuda = CudaApi { own: Own::bind(&find)?, caller, contexts: RefCell::default() };
     Ok((Api::bind(&API_NAMES, &find)?, cuda, version))
 }
 
@@ -349,6 +354,9 @@ impl RuntimeApi for CudaApi {
     }
     fn thread_context(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus> {
         Ok(Box::new(CudaHands { own: self.own, context: self.context(device)? }))
+    }
+    fn caller_calls(&self) -> Result<Arc<dyn CallerCalls>, String> {
+        self.caller.clone().map(|caller| caller as Arc<dyn CallerCalls>)
     }
     fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus> {
         let (mut how, mut first, mut failed) = (CopyAttributes::STREAM, 0usize, 0usize);

@@ -2,10 +2,13 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use pathline_hal::CopyChoice;
 use pathline_schema::{Bytes, MemKind, Severity};
 
+use super::hip_caller::HipCaller;
+use crate::caller_calls::CallerCalls;
 use crate::function_table::{
     Api, ApiNames, BoundCall, CallStatus, CopyAttributes, CopyBatch, EntryPoint, RuntimeHandle,
     entry,
@@ -146,6 +149,7 @@ const WAIT_GTE: u32 = 0;
 #[derive(Debug)]
 pub(crate) struct HipApi {
     own: Own,
+    caller: Result<Arc<HipCaller>, String>,
     error_name: Option<HipTextFn>,
     error_text: Option<HipTextFn>,
     sdma: SdmaRule,
@@ -247,6 +251,7 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String
     };
     let hip = HipApi {
         own: Own::bind(&find)?,
+        caller: Err(String::new()),
         error_name: text_call("hipGetErrorName"),
         error_text: text_call("hipGetErrorString"),
         sdma: SdmaRule::of(0, |_| None),
@@ -256,7 +261,9 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String
     // SAFETY: stores one number; it may be called before hipInit.
     let code = unsafe { (hip.own.runtime_version.at)(&raw mut version) };
     let version = if code == 0 { version } else { 0 };
-    let hip = HipApi { sdma: SdmaRule::of(version, |name| std::env::var(name).ok()), ..hip };
+    let caller = HipCaller::bind(&find, hip.error_name, version).map(Arc::new);
+    let sdma = SdmaRule::of(version, |name| std::env::var(name).ok());
+    let hip = HipApi { sdma, caller, ..hip };
     Ok((Api::bind(&API_NAMES, &find)?, hip, version))
 }
 
@@ -419,6 +426,9 @@ impl RuntimeApi for HipApi {
     fn thread_context(&self, device: i32) -> Result<Box<dyn ThreadContext>, CallStatus> {
         let (own, error_name, error_text) = (self.own, self.error_name, self.error_text);
         Ok(Box::new(HipHands { own, error_name, error_text, device }))
+    }
+    fn caller_calls(&self) -> Result<Arc<dyn CallerCalls>, String> {
+        self.caller.clone().map(|caller| caller as Arc<dyn CallerCalls>)
     }
     fn copy_batch(&self, batch: &mut CopyBatch, stream: RuntimeHandle) -> Option<CallStatus> {
         let call = self.own.batch?;

@@ -1,9 +1,11 @@
 //! The descriptions of the GPU runtimes.
 
 mod cuda;
+mod cuda_caller;
 mod cuda_family;
 mod cuda_libraries;
 mod hip;
+mod hip_caller;
 mod hip_family;
 mod hip_libraries;
 mod hip_sensors;

@@ -1,0 +1,73 @@
+//! The runtime's calls for copies on the thread of a caller, outside the driver.
+
+use std::fmt::Debug;
+
+use super::function_table::{CallStatus, RuntimeHandle};
+
+/// The memory that an address lies in, as the runtime knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PointerKind {
+    /// Not known to the runtime: pageable host memory, or none.
+    Unknown,
+    /// Page-locked host memory.
+    Host,
+    /// Memory of the device with that number.
+    Device(i32),
+    /// Managed memory, whose pages move.
+    Managed,
+}
+
+/// An address and the allocation around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PointerInfo {
+    /// Its memory.
+    pub kind: PointerKind,
+    /// First address of the allocation; 0 if the runtime does not report it.
+    pub start: u64,
+    /// Bytes of the allocation; 0 likewise.
+    pub bytes: u64,
+}
+
+/// Calls for the thread of a caller. Holds function addresses and, for CUDA, the contexts that it retained.
+///
+/// Device numbers are the runtime's.
+pub trait CallerCalls: Debug + Send + Sync {
+    /// Enqueues a plain copy; the addresses decide its direction.
+    ///
+    /// # Safety
+    /// As for the runtime's own function: live ranges, and a live stream of this process.
+    unsafe fn copy_async(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        stream: RuntimeHandle,
+    ) -> CallStatus;
+    /// Copies on the legacy default stream and waits.
+    ///
+    /// # Safety
+    /// As [`Self::copy_async`].
+    unsafe fn copy(&self, dst: u64, src: u64, bytes: usize) -> CallStatus;
+    /// The memory that an address lies in.
+    fn pointer(&self, address: u64) -> PointerInfo;
+    /// Whether a stream is being captured into a graph.
+    ///
+    /// # Safety
+    /// A live stream of this process.
+    unsafe fn is_capturing(&self, stream: RuntimeHandle) -> Result<bool, CallStatus>;
+    /// The device of a stream.
+    ///
+    /// # Safety
+    /// A live stream of this process.
+    unsafe fn stream_device(&self, stream: RuntimeHandle) -> Result<i32, CallStatus>;
+    /// Makes a device current for this thread. The result restores the earlier state by [`Self::leave`].
+    fn enter(&self, device: i32) -> Result<usize, CallStatus>;
+    /// Undoes [`Self::enter`].
+    fn leave(&self, entered: usize);
+    /// Waits for what the legacy default stream of the current device waits for.
+    fn wait_default_stream(&self) -> CallStatus;
+    /// Whether streams can wait for a word of memory.
+    fn waits_for_words(&self) -> bool;
+    /// The runtime's own text for a status.
+    fn status_text(&self, code: i32) -> String;
+}
