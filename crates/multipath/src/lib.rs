@@ -14,6 +14,7 @@
 //! writes; it completes when that write has ended, or fails.
 
 mod engine;
+mod probe;
 mod queue;
 mod relay;
 mod request;
@@ -21,4 +22,5 @@ mod resources;
 mod spread;
 
 pub use engine::{MultipathEngine, TransferId};
+pub use probe::{CopyTimeModel, PathOption, PathProbe, ProbeRequest, probe_paths};
 pub use request::{CopyEnd, CopyReport, CopyRequest, LostRelay, PathBytes};

@@ -1,7 +1,7 @@
 //! Copies without faults: every byte, at the rate that the paths allow.
 
-use pathline_multipath::MultipathEngine;
-use pathline_schema::Bytes;
+use pathline_multipath::{MultipathEngine, ProbeRequest, probe_paths};
+use pathline_schema::{Bytes, Ns, Unit};
 
 use crate::common::{CopyBuffers, carried, machine, plain, rate};
 
@@ -70,4 +70,33 @@ fn odd_sizes_and_copies_at_the_same_time_arrive() {
         buffers.check().unwrap();
     }
     assert_eq!(engine.running(), 0);
+}
+
+#[test]
+fn a_probe_finds_what_relays_gain() {
+    let machine = machine("hgx-h200", Vec::new());
+    let mut engine = MultipathEngine::new(&machine);
+    let request = ProbeRequest {
+        src: Unit::Numa(0),
+        dst: vec![Unit::Gpu(0)],
+        helpers: vec![0, 1, 2, 3],
+        chunk: Bytes::mib(4),
+        sizes: [Bytes::mib(4), Bytes::mib(128)],
+        budget: Ns(2e9),
+    };
+    let start = machine.clock.now();
+    let probe = probe_paths(&machine, &mut engine, &request).unwrap();
+    assert!(machine.clock.now() - start < Ns(2e9));
+    // GPU 0 is an end: one, two and three relays remain.
+    assert_eq!(probe.options.len(), 3);
+    let chosen = probe.choose(Bytes::gib(1), 1.15).unwrap();
+    let flow = format!("numa0.pinned > gpu0.vram by relay@gpu0[{}] x 1GiB", chosen.paths);
+    let (rate, _) = rate(&machine, &flow);
+    let predicted = chosen.time.rate(Bytes::gib(1)).gbs();
+    println!("{flow}: predicted {predicted:.1}, measured {rate:.1} GB/s");
+    assert!((predicted / rate - 1.0).abs() < 0.05, "{predicted} of {rate}");
+    let all = ProbeRequest { dst: vec![Unit::Gpu(2), Unit::Gpu(0)], ..request };
+    let probe = probe_paths(&machine, &mut engine, &all).unwrap();
+    assert_eq!(probe.options.len(), 1);
+    assert!(probe.choose(Bytes::gib(1), 1.15).is_some(), "{probe:?}");
 }
