@@ -66,7 +66,41 @@ fn first_matches(rows: &[&TunerRow]) -> Vec<SizeRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::TunerRows;
+    use crate::rows::{TunedAlgorithm, TunedProtocol, TunerRows};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Ranges give what a scan of the rows gives, at and next to all their ends.
+        #[test]
+        fn the_lookup_is_a_scan(
+            ends in proptest::collection::vec((0..60_u64, 0..60_u64, 0..5_usize), 0..12),
+            far in any::<bool>(),
+        ) {
+            let shift = if far { u64::MAX - 60 } else { 0 };
+            let row = |(nth, &(a, b, collective)): (usize, &(u64, u64, usize))| TunerRow {
+                collective: TunedCollective::ALL[collective],
+                least_bytes: a.min(b) + shift,
+                most_bytes: a.max(b) + shift,
+                algorithm: TunedAlgorithm::Ring,
+                protocol: TunedProtocol::Ll,
+                channels: nth as u8,
+                nodes: None,
+                ranks: None,
+            };
+            let rows: Vec<TunerRow> = ends.iter().enumerate().map(row).collect();
+            let lookup = RowLookup::new(&rows, 1, 2);
+            for number in 0..5 {
+                for bytes in (0..=60).map(|bytes| bytes + shift) {
+                    let scan = rows.iter().find(|row| {
+                        row.collective.number() == number
+                            && row.least_bytes <= bytes
+                            && bytes <= row.most_bytes
+                    });
+                    prop_assert_eq!(lookup.find(number, bytes), scan);
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_first_row_that_matches_counts() {
