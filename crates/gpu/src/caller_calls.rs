@@ -66,6 +66,16 @@ pub trait CallerCalls: Debug + Send + Sync {
     fn leave(&self, entered: usize);
     /// Waits for what the legacy default stream of the current device waits for.
     fn wait_default_stream(&self) -> CallStatus;
+    /// Page-locks host memory for all devices.
+    ///
+    /// # Safety
+    /// A mapping that lives until it is unregistered.
+    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus;
+    /// Undoes [`Self::host_register`].
+    ///
+    /// # Safety
+    /// Nothing uses the memory any more.
+    unsafe fn host_unregister(&self, address: u64) -> CallStatus;
     /// Whether streams can wait for a word of memory.
     fn waits_for_words(&self) -> bool;
     /// The runtime's own text for a status.

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use pathline_schema::{Gpu, MemKind, Place, Unit};
+use pathline_schema::{Gpu, MemKind, Ns, Place, Unit};
 
 use crate::entry;
 use crate::node::{CallOutcome, StubNode};
@@ -337,7 +337,11 @@ pub(crate) fn stream_wait(node: &mut StubNode, stream: StubHandle) -> CallOutcom
 
 pub(crate) fn stream_query(node: &mut StubNode, stream: StubHandle) -> CallOutcome {
     let stream = node.stream(stream)?;
-    if node.is_idle(stream)? { Ok(()) } else { Err(status::NOT_READY) }
+    if node.is_idle(stream)? {
+        return Ok(());
+    }
+    node.sim()?.pause(QUERY);
+    Err(status::NOT_READY)
 }
 
 pub(crate) fn stream_await(
@@ -398,8 +402,17 @@ pub(crate) fn event_record(
     node.event_record(event, stream)
 }
 
+/// Time of a query that finds nothing. Hardware takes a tenth of it; so many more queries would make programs
+/// that poll believe that a copy hangs.
+const QUERY: Ns = Ns(10_000.0);
+
 pub(crate) fn event_query(node: &mut StubNode, event: StubHandle) -> CallOutcome {
-    if node.event_happened(event)? { Ok(()) } else { Err(status::NOT_READY) }
+    if node.event_happened(event)? {
+        return Ok(());
+    }
+    // A program that polls does nothing else meanwhile: virtual time goes on as a query of hardware takes.
+    node.sim()?.pause(QUERY);
+    Err(status::NOT_READY)
 }
 
 pub(crate) fn event_wait(node: &mut StubNode, event: StubHandle) -> CallOutcome {

@@ -69,6 +69,12 @@ const CRATES: &[Crate] = &[
         unsafe_in: &[],
     },
     Crate {
+        name: "capi",
+        uses: &["schema", "hal", "host", "gpu", "topo", "multipath"],
+        tests_use: &["stub"],
+        unsafe_in: &["src", "tests"],
+    },
+    Crate {
         name: "bench",
         uses: &["schema", "stats", "flow", "hal", "multipath"],
         tests_use: &["sim"],

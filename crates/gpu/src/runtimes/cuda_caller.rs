@@ -22,6 +22,8 @@ crate::function_table!(
             pop = entry_since("cuCtxPopCurrent", 4000) => (*mut RuntimeHandle);
             context_device = entry_since("cuCtxGetDevice", 2000) => (*mut i32);
             retain = entry_since("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
+            host_register = entry_since("cuMemHostRegister", 6050) => (u64, usize, u32);
+            host_unregister = entry_since("cuMemHostUnregister", 4000) => (u64);
             event_create = entry_since("cuEventCreate", 2000) => (*mut RuntimeHandle, u32);
             event_record = entry_since("cuEventRecord", 2000) => (RuntimeHandle, RuntimeHandle);
             event_wait = entry_since("cuEventSynchronize", 2000) => (RuntimeHandle);
@@ -179,6 +181,18 @@ impl CallerCalls for CudaCaller {
             (table.event_destroy.at)(event);
             status
         }
+    }
+    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus {
+        /// Known to all contexts.
+        const PORTABLE: u32 = 1;
+        let call = &self.table.host_register;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(address, bytes, PORTABLE) })
+    }
+    unsafe fn host_unregister(&self, address: u64) -> CallStatus {
+        let call = &self.table.host_unregister;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(address) })
     }
     fn waits_for_words(&self) -> bool {
         self.table.wait_value.is_some()

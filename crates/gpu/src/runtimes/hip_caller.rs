@@ -15,6 +15,8 @@ crate::function_table!(
             is_capturing = entry("hipStreamIsCapturing") => (RuntimeHandle, *mut i32);
             get_device = entry("hipGetDevice") => (*mut i32);
             set_device = entry("hipSetDevice") => (i32);
+            host_register = entry("hipHostRegister") => (u64, usize, u32);
+            host_unregister = entry("hipHostUnregister") => (u64);
             event_create = entry("hipEventCreateWithFlags") => (*mut RuntimeHandle, u32);
             event_record = entry("hipEventRecord") => (RuntimeHandle, RuntimeHandle);
             event_wait = entry("hipEventSynchronize") => (RuntimeHandle);
@@ -175,6 +177,18 @@ impl CallerCalls for HipCaller {
             (table.event_destroy.at)(event);
             status
         }
+    }
+    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus {
+        /// Known to all contexts.
+        const PORTABLE: u32 = 1;
+        let call = &self.table.host_register;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(address, bytes, PORTABLE) })
+    }
+    unsafe fn host_unregister(&self, address: u64) -> CallStatus {
+        let call = &self.table.host_unregister;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(address) })
     }
     fn waits_for_words(&self) -> bool {
         let (Some(attribute), Some(_)) = (self.table.attribute, self.table.wait_value) else {

@@ -1,0 +1,114 @@
+/* libpathline: copies between host and GPU memory over several paths of a node at once.
+ *
+ * A copy that several paths do not help is the runtime's own copy, made on the calling thread: small
+ * copies, default streams, streams that are being captured, pageable and managed memory, MIG, nodes
+ * without a helper, and whatever the driver refuses. docs/libpathline.md has the rules of ordering and
+ * the list of what falls back.
+ *
+ * Every function but pl_close and pl_last_error returns a pl_status. All may be called from any thread.
+ * Pointers to GPU memory and streams are those of the runtime of the process (CUDA or HIP); GPU numbers are
+ * the runtime's. Source and destination do not overlap, and stay allocated and unchanged until the copy has
+ * ended, as for any copy from pinned memory.
+ */
+#ifndef PATHLINE_H
+#define PATHLINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call returns. pl_last_error() has the text. */
+typedef enum pl_status {
+    PL_OK = 0,
+    PL_INVALID = 1,     /* an argument is none that any copy can have */
+    PL_RUNTIME = 2,     /* the GPU runtime refused the plain copy, or another call */
+    PL_UNAVAILABLE = 3, /* no GPU runtime can be used in this process */
+    PL_MEMORY = 4,      /* host memory is short, or cannot be registered */
+    PL_INTERNAL = 5,    /* a fault of this library; it has no panic for the caller */
+    PL_EARLIER = 6      /* an earlier asynchronous copy failed; this call had no effect */
+} pl_status;
+
+/* GPUs, streams and memory of one process. */
+typedef struct pl_node pl_node;
+
+/* How a node is opened. Set size to sizeof(pl_options), and what is not used to 0. */
+typedef struct pl_options {
+    size_t size;
+    const int *helpers;  /* GPUs that may relay bytes of others; null: all that this process sees */
+    size_t helper_count; /* 0 with helpers that are not null: none */
+    size_t threshold;    /* copies below this are plain, bytes; 0: 4 MiB */
+    size_t staging;      /* staging memory on each helper, bytes, 256 KiB to 16 MiB; 0: 16 MiB */
+    double min_gain;     /* least predicted gain, a factor; 0: 1.15 */
+    const char *library; /* "cuda=PATH" or "hip=PATH"; null: PATHLINE_CUDA, PATHLINE_HIP, or a search */
+} pl_options;
+
+/* Where host memory lies. */
+typedef struct pl_place {
+    int numa; /* NUMA domain; -1 spreads pages over all */
+} pl_place;
+
+/* What a node has done. Set size to sizeof(pl_counters). Plain copies below the threshold are not counted. */
+typedef struct pl_counters {
+    size_t size;
+    uint64_t plain;           /* plain copies of at least the threshold */
+    uint64_t multipath;       /* copies over several paths */
+    uint64_t multipath_bytes; /* their bytes into each destination */
+    uint64_t relayed_bytes;   /* bytes that relays, or other destinations, carried */
+    uint64_t repeated;        /* chunks copied again because a relay failed or stalled */
+    uint64_t lost;            /* relays given up during a copy */
+    uint64_t fallbacks;       /* copies made plainly after several paths had failed */
+    uint64_t failures;        /* asynchronous copies that failed plainly as well */
+    uint64_t switched_off;    /* times that a size class was switched off, for 3 minutes */
+} pl_counters;
+
+/* Finds the runtime. GPUs get a context when a copy first uses them; options may be null. */
+pl_status pl_open(const pl_options *options, pl_node **node);
+
+/* Copies and waits, after all work of the default streams of both ends' GPUs. */
+pl_status pl_copy(pl_node *node, void *dst, const void *src, size_t n);
+
+/* Copies in the order of a stream (CUstream, cudaStream_t, hipStream_t). The first copy between two ends of
+ * at least the threshold measures paths for up to 2 seconds before it returns. A copy that fails later is
+ * the PL_EARLIER of a later call. */
+pl_status pl_copy_async(pl_node *node, void *dst, const void *src, size_t n, void *stream);
+
+/* Copies count ranges in the order of a stream, in any order among themselves. */
+pl_status pl_copy_batch_async(pl_node *node, void *const *dst, const void *const *src, const size_t *n,
+                              size_t count, void *stream);
+
+/* Copies the same n bytes to each of some GPUs: dst[i] is memory of gpu[i]. In the order of streams[i]; with
+ * streams null it waits. */
+pl_status pl_copy_to_all(pl_node *node, size_t gpus, const int *gpu, void *const *dst, const void *src,
+                         size_t n, void *const *streams);
+
+/* Allocates host memory that all GPUs reach, in huge pages where the kernel has them. */
+pl_status pl_host_alloc(pl_node *node, size_t n, pl_place place, void **address);
+
+/* Maps the first n bytes of a shared file (memfd, /dev/shm) and lets all GPUs reach them. */
+pl_status pl_host_attach(pl_node *node, int fd, size_t n, void **address);
+
+/* Frees memory of pl_host_alloc, unmaps that of pl_host_attach. pl_close does so for what is left. */
+pl_status pl_host_free(pl_node *node, void *address);
+
+/* Writes how such a copy would be made, as text of at most size bytes with its 0: the case, as `pathline run`
+ * measures it, then the predicted and the plain rate, or why it is plain. GPUs are numbered by PCI address,
+ * as everywhere in pathline. */
+pl_status pl_explain(pl_node *node, const void *dst, const void *src, size_t n, char *text, size_t size);
+
+/* Stores what the node has done. */
+pl_status pl_stats(pl_node *node, pl_counters *counters);
+
+/* Waits for copies in flight and frees the node. Null is allowed. */
+void pl_close(pl_node *node);
+
+/* The text of the last error of the calling thread, until its next call. Never null. */
+const char *pl_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

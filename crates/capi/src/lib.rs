@@ -1,0 +1,20 @@
+//! `libpathline`: copies over several paths, for programs in C and Python.
+//!
+//! `include/pathline.h` is the interface, [`abi`] its functions. [`CopyNode`] is the same without pointers
+//! to C structures. A copy that several paths do not help is the runtime's own, made on the thread of the
+//! caller. All others go to one worker thread, which owns the machine and the engine.
+//!
+//! No panic crosses the boundary, and no environment variable but those of the runtimes is read.
+#![allow(unsafe_code)]
+
+pub mod abi;
+mod copy_error;
+mod ends;
+mod host_memory;
+mod node;
+mod orders;
+mod plans;
+mod worker;
+
+pub use copy_error::{CopyError, CopyStatus};
+pub use node::{CopyCounters, CopyNode, NodeOptions};

@@ -1,0 +1,753 @@
+//! A node as callers see it: what is plain stays on their thread, the rest goes to the worker.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pathline_gpu::CallerCalls;
+use pathline_host::clock::ClockOrigin;
+use pathline_multipath::PathOption;
+use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
+
+use crate::copy_error::{CopyError, CopyStatus};
+use crate::ends::{EndFinder, KnownEnd, PlainReason};
+use crate::host_memory::HostRegions;
+use crate::orders::{CopyOrder, HeldStream, OrderClaim, OrderedCopy};
+use crate::plans::{EndsPlan, PlanKey, PlanTable};
+use crate::worker::{self, WorkerCommand, WorkerReply};
+
+/// Size below which a copy is plain, unless the options say otherwise: its time, 76 us at 55 GB/s, is that
+/// of a few calls of the engine.
+const THRESHOLD: usize = 4 << 20;
+/// Least predicted gain.
+const MIN_GAIN: f64 = 1.15;
+/// Most staging memory on a GPU.
+pub(crate) const MAX_STAGING: u64 = 16 << 20;
+/// Handles of the default streams: legacy twice, and that of each thread.
+const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
+/// Status of a call on a thread without a context.
+const NO_CONTEXT: i32 = 201;
+/// Time after which a caller makes a plain copy if the worker does not answer: twice a probe, and a second.
+/// The worker may wait for a stream of another thread when it frees the memory of a probe.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a node is opened.
+#[derive(Debug, Clone, Default)]
+pub struct NodeOptions {
+    /// GPUs that may relay, by the runtime's numbers; all without any list.
+    pub helpers: Option<Vec<i32>>,
+    /// Copies below this are plain, bytes; 0 is 4 MiB.
+    pub threshold: usize,
+    /// Least predicted gain, a factor; 0 is 1.15. Below 1 every copy goes over relays if there are any.
+    pub min_gain: f64,
+    /// Staging memory on each helper, bytes, 256 KiB to 16 MiB; 0 is 16 MiB.
+    pub staging: u64,
+    /// The larger of the two sizes that a probe measures, bytes; 0 is 128 MiB.
+    pub probe_bytes: u64,
+    /// The runtime's library, by the option that names it (`cuda`, `hip`); searched for without.
+    pub library: Option<(String, PathBuf)>,
+}
+
+/// What a node has done. Plain copies below the threshold are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CopyCounters {
+    /// Plain copies of the threshold's size or more.
+    pub plain: u64,
+    /// Copies over several paths that have ended.
+    pub multipath: u64,
+    /// Their bytes into each destination.
+    pub multipath_bytes: u64,
+    /// Bytes that relays, or other destinations, carried.
+    pub relayed_bytes: u64,
+    /// Chunks that were copied again because their relay failed or stalled.
+    pub repeated: u64,
+    /// Relays that were given up during a copy.
+    pub lost: u64,
+    /// Copies that were made plainly after several paths had failed.
+    pub fallbacks: u64,
+    /// Asynchronous copies that failed also plainly.
+    pub failures: u64,
+    /// Times that a size class was switched off because it gained nothing.
+    pub switched_off: u64,
+}
+
+/// The counters that caller and worker share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCounters {
+    pub(crate) plain: AtomicU64,
+    pub(crate) multipath: AtomicU64,
+    pub(crate) multipath_bytes: AtomicU64,
+    pub(crate) relayed_bytes: AtomicU64,
+    pub(crate) repeated: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) fallbacks: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) switched_off: AtomicU64,
+}
+
+/// What caller and worker share.
+#[derive(Debug)]
+pub(crate) struct SharedNode {
+    pub(crate) plans: PlanTable,
+    pub(crate) counters: SharedCounters,
+    pub(crate) min_gain: f64,
+    pub(crate) staging: u64,
+    pub(crate) origin: ClockOrigin,
+    /// Copies below this are plain; 0 while an error waits to be returned.
+    threshold: AtomicUsize,
+    usual_threshold: usize,
+    failure: Mutex<Option<CopyError>>,
+}
+
+impl SharedNode {
+    pub(crate) fn now(&self) -> Ns {
+        Ns(self.origin.ns() as f64)
+    }
+
+    /// Keeps the error of an asynchronous copy for the next call.
+    pub(crate) fn keep_failure(&self, error: CopyError) {
+        self.counters.failures.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(error);
+        // Every call then takes the path that returns it.
+        self.threshold.store(0, Ordering::Release);
+    }
+
+    fn take_failure(&self) -> Result<(), CopyError> {
+        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        self.threshold.store(self.usual_threshold, Ordering::Release);
+        match kept.take() {
+            None => Ok(()),
+            Some(error) => {
+                let text = format!("an earlier copy failed: {}", error.text);
+                Err(CopyError::new(CopyStatus::Earlier, text))
+            }
+        }
+    }
+}
+
+/// What the worker reports when it has opened the machine.
+pub(crate) struct OpenedNode {
+    pub(crate) calls: Arc<dyn CallerCalls>,
+    pub(crate) finder: EndFinder,
+}
+
+/// A node whose GPUs copies may use.
+#[derive(Debug)]
+pub struct CopyNode {
+    calls: Arc<dyn CallerCalls>,
+    finder: EndFinder,
+    pub(crate) shared: Arc<SharedNode>,
+    commands: Sender<WorkerCommand>,
+    worker: Option<JoinHandle<()>>,
+    regions: HostRegions,
+}
+
+impl CopyNode {
+    /// Finds the runtime and starts the worker. GPUs get a context when a copy first uses them.
+    ///
+    /// # Errors
+    /// An option is out of range, no runtime can be used, or no thread can be started.
+    pub fn open(options: &NodeOptions) -> Result<Self, CopyError> {
+        let staging = if options.staging == 0 { MAX_STAGING } else { options.staging };
+        if !(256 << 10..=MAX_STAGING).contains(&staging) {
+            return Err(CopyError::invalid(format!(
+                "staging of {staging} bytes a GPU is out of range: 262144 to 16777216, or 0"
+            )));
+        }
+        if !options.min_gain.is_finite() || options.min_gain < 0.0 {
+            return Err(CopyError::invalid("min_gain is a factor of 0 or more"));
+        }
+        let min_gain = if options.min_gain == 0.0 { MIN_GAIN } else { options.min_gain };
+        let threshold = if options.threshold == 0 { THRESHOLD } else { options.threshold };
+        let shared = Arc::new(SharedNode {
+            plans: PlanTable::default(),
+            counters: SharedCounters::default(),
+            min_gain,
+            staging,
+            origin: ClockOrigin::now(),
+            threshold: AtomicUsize::new(threshold),
+            usual_threshold: threshold,
+            failure: Mutex::new(None),
+        });
+        let (commands, received) = channel();
+        let (opened, open) = channel();
+        let (options, for_worker) = (options.clone(), Arc::clone(&shared));
+        let worker = std::thread::Builder::new()
+            .name("pathline".into())
+            .spawn(move || worker::run(&options, &for_worker, &received, &opened))
+            .map_err(|e| CopyError::new(CopyStatus::Internal, format!("no thread starts: {e}")))?;
+        let stopped = || CopyError::new(CopyStatus::Internal, "the worker stopped while it opened");
+        let OpenedNode { calls, finder } = open.recv().map_err(|_| stopped())??;
+        let (worker, regions) = (Some(worker), HostRegions::default());
+        Ok(Self { calls, finder, shared, commands, worker, regions })
+    }
+
+    /// Copies and waits. Ordered as the runtime's own copy: after all work of the default streams of both
+    /// ends' GPUs, and of what those wait for.
+    ///
+    /// # Errors
+    /// A range is none, or the runtime refuses the plain copy.
+    ///
+    /// # Safety
+    /// Both ranges are live memory, and nothing else writes them meanwhile.
+    pub unsafe fn copy(&self, dst: u64, src: u64, bytes: usize) -> Result<(), CopyError> {
+        if bytes < self.shared.threshold.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_plainly(dst, src, bytes, None) };
+        }
+        self.shared.take_failure()?;
+        if let Ok(copy) = self.plan_copy(dst, src, bytes)? {
+            let gpus = [copy.src.end.unit.gpu(), copy.dst[0].end.unit.gpu()];
+            for device in gpus.into_iter().flatten().filter_map(|gpu| self.device(gpu)) {
+                self.wait_default_stream(device)?;
+            }
+            if let Some(outcome) = self.send(vec![copy], Vec::new()) {
+                return outcome;
+            }
+        }
+        self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_plainly(dst, src, bytes, None) }
+    }
+
+    /// Copies in the order of a stream.
+    ///
+    /// # Errors
+    /// As [`Self::copy`]; [`CopyStatus::Earlier`] if an earlier copy failed.
+    ///
+    /// # Safety
+    /// As [`Self::copy`], until the stream has passed the copy; and the stream is live.
+    #[inline]
+    pub unsafe fn copy_async(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        stream: usize,
+    ) -> Result<(), CopyError> {
+        if bytes < self.shared.threshold.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_large(dst, src, bytes, stream) }
+    }
+
+    unsafe fn copy_large(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        stream: usize,
+    ) -> Result<(), CopyError> {
+        self.shared.take_failure()?;
+        if let Ok(copy) = self.plan_copy(dst, src, bytes)?
+            // SAFETY: the caller's promise.
+            && let Ok(held) = unsafe { self.usable_stream(stream, &copy) }
+            && let Some(outcome) = self.send(vec![copy], vec![held])
+        {
+            return outcome;
+        }
+        self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) }
+    }
+
+    /// Copies `(dst, src, bytes)` in the order of a stream, in any order among themselves. Copies that
+    /// continue one another count as one.
+    ///
+    /// # Errors
+    /// As [`Self::copy_async`]; copies before the failed one may have been enqueued.
+    ///
+    /// # Safety
+    /// As [`Self::copy_async`].
+    pub unsafe fn copy_batch_async(
+        &self,
+        copies: &[(u64, u64, usize)],
+        stream: usize,
+    ) -> Result<(), CopyError> {
+        self.shared.take_failure()?;
+        let threshold = self.shared.usual_threshold;
+        let mut large: Vec<OrderedCopy> = Vec::new();
+        let mut held = None;
+        for (dst, src, bytes) in merge_adjacent(copies) {
+            if bytes >= threshold
+                && let Ok(copy) = self.plan_copy(dst, src, bytes)?
+                // SAFETY: the caller's promise.
+                && let Ok(stream) = unsafe { self.usable_stream(stream, &copy) }
+                && held.is_none_or(|held: HeldStream| held == stream)
+            {
+                held = Some(stream);
+                large.push(copy);
+                continue;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_plainly(dst, src, bytes, Some(stream))? };
+        }
+        let Some(held) = held else { return Ok(()) };
+        while !large.is_empty() {
+            let rest = large.split_off(large.len().min(MAX_BATCH));
+            let batch = std::mem::replace(&mut large, rest);
+            if self.send(batch.clone(), vec![held]).is_some() {
+                continue;
+            }
+            for copy in batch {
+                let (dst, src) = (copy.dst[0].end.address, copy.src.end.address);
+                // SAFETY: the caller's promise.
+                unsafe { self.copy_plainly(dst, src, copy.bytes as usize, Some(stream))? };
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the same bytes to a GPU each, given by the runtime's numbers. In the order of the streams, or
+    /// waits if there are none.
+    ///
+    /// # Errors
+    /// As [`Self::copy_async`]; a destination is not memory of its GPU.
+    ///
+    /// # Safety
+    /// As [`Self::copy_async`], for each destination.
+    pub unsafe fn copy_to_all(
+        &self,
+        dst: &[(i32, u64)],
+        src: u64,
+        bytes: usize,
+        streams: Option<&[usize]>,
+    ) -> Result<(), CopyError> {
+        self.shared.take_failure()?;
+        if streams.is_some_and(|streams| streams.len() != dst.len()) {
+            return Err(CopyError::invalid("there is not one stream for each destination"));
+        }
+        for (nth, &(_, address)) in dst.iter().enumerate() {
+            check_ranges(address, src, bytes)?;
+            if dst[..nth].iter().any(|&(_, other)| overlap(address, other, bytes)) {
+                return Err(CopyError::invalid("two destinations overlap"));
+            }
+        }
+        if dst.is_empty() || bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        if let Some((copy, held)) = unsafe { self.plan_to_all(dst, src, bytes, streams)? } {
+            if held.is_empty() {
+                dst.iter().try_for_each(|&(device, _)| self.wait_default_stream(device))?;
+            }
+            if let Some(outcome) = self.send(vec![copy], held) {
+                return outcome;
+            }
+        }
+        for (nth, &(device, address)) in dst.iter().enumerate() {
+            self.shared.counters.plain.fetch_add(1, Ordering::Relaxed);
+            let stream = streams.map(|streams| streams[nth]);
+            let entered = self.calls.enter(device).map_err(|s| self.refused("a device", s))?;
+            // SAFETY: the caller's promise.
+            let copied = unsafe { self.copy_plainly(address, src, bytes, stream) };
+            self.calls.leave(entered);
+            copied?;
+        }
+        Ok(())
+    }
+
+    /// The copy to several GPUs, with the streams to hold; none if plain copies are as good.
+    unsafe fn plan_to_all(
+        &self,
+        dst: &[(i32, u64)],
+        src: u64,
+        bytes: usize,
+        streams: Option<&[usize]>,
+    ) -> Result<Option<(OrderedCopy, Vec<HeldStream>)>, CopyError> {
+        if dst.len() < 2 || bytes < self.shared.usual_threshold {
+            return Ok(None);
+        }
+        let calls = &*self.calls;
+        let Ok(src) = self.finder.find(calls, src, bytes as u64)? else { return Ok(None) };
+        let mut copy = OrderedCopy { src, dst: Vec::new(), bytes: bytes as u64 };
+        let (mut gpus, mut held) = (GpuSet::EMPTY, Vec::new());
+        for (nth, &(device, address)) in dst.iter().enumerate() {
+            let Ok(end) = self.finder.find(calls, address, bytes as u64)? else { return Ok(None) };
+            let gpu = end.end.unit.gpu().filter(|&gpu| self.finder.gpu(device) == Some(gpu));
+            let Some(gpu) = gpu else {
+                let text =
+                    format!("destination {nth} at {address:#x} is no memory of GPU {device}");
+                return Err(CopyError::invalid(text));
+            };
+            if gpus.contains(gpu) || gpu >= GpuSet::CAPACITY || src.end.unit == Unit::Gpu(gpu) {
+                return Ok(None);
+            }
+            gpus = gpus.with(gpu);
+            copy.dst.push(end);
+            if let Some(streams) = streams {
+                // SAFETY: the caller's promise.
+                match unsafe { self.usable_stream(streams[nth], &copy) } {
+                    Ok(stream) if stream.gpu == gpu => held.push(stream),
+                    _ => return Ok(None),
+                }
+            }
+        }
+        Ok(self.is_worth(&copy).then_some((copy, held)))
+    }
+
+    /// The ends of a copy that several paths may help.
+    ///
+    /// # Errors
+    /// Outer: no copy has such ends. Inner: why the copy is plain.
+    fn plan_copy(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+    ) -> Result<Result<OrderedCopy, PlainReason>, CopyError> {
+        check_ranges(dst, src, bytes)?;
+        if bytes == 0 {
+            return Ok(Err("no bytes"));
+        }
+        let find = |address| self.finder.find(&*self.calls, address, bytes as u64);
+        let (dst, src) = match (find(dst)?, find(src)?) {
+            (Ok(dst), Ok(src)) => (dst, src),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
+        };
+        if dst.end.unit == src.end.unit || (dst.end.unit.gpu(), src.end.unit.gpu()) == (None, None)
+        {
+            return Ok(Err("both ends are in the same memory"));
+        }
+        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64 };
+        Ok(if self.is_worth(&copy) { Ok(copy) } else { Err("several paths are no faster") })
+    }
+
+    /// Whether a plan over several paths exists, or may exist once its ends are probed.
+    fn is_worth(&self, copy: &OrderedCopy) -> bool {
+        let Some(plan) = self.shared.plans.get(&copy.key()) else { return true };
+        plan.choose(copy.bytes, self.shared.min_gain, self.shared.now()).is_some()
+    }
+
+    /// A stream that can be held until a copy has ended.
+    ///
+    /// # Errors
+    /// Why the copy is plain.
+    unsafe fn usable_stream(
+        &self,
+        stream: usize,
+        copy: &OrderedCopy,
+    ) -> Result<HeldStream, PlainReason> {
+        if DEFAULT_STREAMS.contains(&stream) {
+            return Err("a default stream");
+        }
+        if !self.calls.waits_for_words() {
+            return Err("streams of this runtime do not wait for a word of memory");
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { self.calls.is_capturing(stream) } {
+            Ok(false) => {}
+            Ok(true) => return Err("the stream is being captured"),
+            Err(_) => return Err("the runtime does not know the stream"),
+        }
+        // SAFETY: the caller's promise.
+        let device = unsafe { self.calls.stream_device(stream) }.map_err(|_| "no such stream")?;
+        let gpu = self.finder.gpu(device).ok_or("the stream is of no listed GPU")?;
+        let ends = copy.dst.iter().chain([&copy.src]);
+        if !ends.into_iter().any(|end| end.end.unit == Unit::Gpu(gpu)) {
+            return Err("the stream is of another GPU than the ends");
+        }
+        Ok(HeldStream { gpu, handle: stream })
+    }
+
+    /// Passes copies to the worker. None if they are to be made plainly.
+    fn send(
+        &self,
+        copies: Vec<OrderedCopy>,
+        streams: Vec<HeldStream>,
+    ) -> Option<Result<(), CopyError>> {
+        let waits = streams.is_empty();
+        let (reply, replies) = channel();
+        let claim = OrderClaim::default();
+        let order = CopyOrder { copies, streams, claim: claim.clone(), reply };
+        self.commands.send(WorkerCommand::Copy(order)).ok()?;
+        let mut next = replies.recv_timeout(ANSWER_TIMEOUT);
+        if next.is_err() && claim.take() {
+            return None;
+        }
+        loop {
+            match next {
+                Ok(WorkerReply::Held) if !waits => return Some(Ok(())),
+                Ok(WorkerReply::Done(outcome)) => return Some(outcome),
+                Ok(WorkerReply::Held) | Err(RecvTimeoutError::Timeout) => {}
+                // A worker that stopped has opened what it held.
+                Ok(WorkerReply::Refused) | Err(RecvTimeoutError::Disconnected) => return None,
+            }
+            next = replies.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        }
+    }
+
+    /// The runtime's own copy; without a stream it waits.
+    unsafe fn copy_plainly(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        stream: Option<usize>,
+    ) -> Result<(), CopyError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let copy = || unsafe {
+            match stream {
+                Some(stream) => self.calls.copy_async(dst, src, bytes, stream),
+                None => self.calls.copy(dst, src, bytes),
+            }
+        };
+        let status = copy();
+        if status.1 == 0 {
+            return Ok(());
+        }
+        self.copy_with_context(dst, src, bytes, status, copy)
+    }
+
+    /// Repeats a refused copy where only the context of the thread was missing.
+    #[cold]
+    fn copy_with_context(
+        &self,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        status: (&'static str, i32),
+        copy: impl Fn() -> (&'static str, i32),
+    ) -> Result<(), CopyError> {
+        check_ranges(dst, src, bytes)?;
+        let thing = || format!("{bytes} bytes from {src:#x} to {dst:#x}");
+        let device = self.finder.devices.first().filter(|_| status.1 == NO_CONTEXT);
+        let Some(&device) = device else { return Err(self.refused(&thing(), status)) };
+        let entered = self.calls.enter(device).map_err(|status| self.refused(&thing(), status))?;
+        let status = copy();
+        self.calls.leave(entered);
+        if status.1 == 0 { Ok(()) } else { Err(self.refused(&thing(), status)) }
+    }
+
+    pub(crate) fn refused(&self, thing: &str, (call, code): (&'static str, i32)) -> CopyError {
+        let text = self.calls.status_text(code);
+        CopyError::new(CopyStatus::Runtime, format!("{call} of {thing}: {text} ({code})"))
+    }
+
+    fn device(&self, gpu: u32) -> Option<i32> {
+        self.finder.devices.get(gpu as usize).copied()
+    }
+
+    fn wait_default_stream(&self, device: i32) -> Result<(), CopyError> {
+        let thing = || format!("GPU {device}");
+        let entered = self.calls.enter(device).map_err(|s| self.refused(&thing(), s))?;
+        let status = self.calls.wait_default_stream();
+        self.calls.leave(entered);
+        if status.1 == 0 { Ok(()) } else { Err(self.refused(&thing(), status)) }
+    }
+
+    /// How a copy would be made: its case, the predicted and the plain rate, and why if it is plain.
+    /// Probes the ends if they are new.
+    ///
+    /// # Errors
+    /// No copy has such ends.
+    pub fn explain(&self, dst: u64, src: u64, bytes: usize) -> Result<String, CopyError> {
+        check_ranges(dst, src, bytes)?;
+        if bytes == 0 {
+            return Ok("plain: no bytes".into());
+        }
+        let find = |address| self.finder.find(&*self.calls, address, bytes as u64);
+        let (dst, src) = match (find(dst)?, find(src)?) {
+            (Ok(dst), Ok(src)) => (dst, src),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(format!("plain: {reason}")),
+        };
+        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64 };
+        let (from, to) = (src.end.unit, dst.end.unit);
+        let Some(at) = to.gpu().or(from.gpu()).filter(|_| from != to).map(Unit::Gpu) else {
+            return Ok("plain: both ends are in the same memory".into());
+        };
+        let case = |by| Flow { src: place(from), dst: place(to), by, bytes: Bytes(copy.bytes) };
+        let plain = |reason: &str| format!("{}\nplain: {reason}", case(Mover::Dma { at }));
+        if bytes < self.shared.usual_threshold {
+            let least = Bytes(self.shared.usual_threshold as u64);
+            return Ok(plain(&format!("smaller than {least}")));
+        }
+        let Some(plan) = self.find_plan(copy.key()) else {
+            return Ok(plain("the ends are not probed while copies run; ask again"));
+        };
+        let Some(probe) = &plan.probe else { return Ok(plain(&plan.failure)) };
+        let rate = |rate: pathline_schema::Rate| format!("{:.1} GB/s", rate.gbs());
+        let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes)));
+        let chosen = plan.choose(copy.bytes, self.shared.min_gain, self.shared.now());
+        Ok(match chosen {
+            Some(PathOption { paths, time }) => {
+                let case = case(Mover::Relay { at, paths: *paths });
+                let predicted = rate(time.rate(Bytes(copy.bytes)));
+                format!("{case}\npredicted {predicted}, plain {plain_rate}")
+            }
+            None if probe.options.is_empty() => {
+                plain(&format!("no helper takes part; {plain_rate}"))
+            }
+            None => {
+                let gain = self.shared.min_gain;
+                plain(&format!("relays gain less than {gain:.2}x; plain {plain_rate}"))
+            }
+        })
+    }
+
+    fn find_plan(&self, key: PlanKey) -> Option<Arc<EndsPlan>> {
+        if let Some(plan) = self.shared.plans.get(&key) {
+            return Some(plan);
+        }
+        let (reply, probed): (_, Receiver<()>) = channel();
+        self.commands.send(WorkerCommand::Probe(key, reply)).ok()?;
+        let _ = probed.recv();
+        self.shared.plans.get(&key)
+    }
+
+    /// What the node has done so far.
+    pub fn counters(&self) -> CopyCounters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.shared.counters;
+        CopyCounters {
+            plain: of(&counters.plain),
+            multipath: of(&counters.multipath),
+            multipath_bytes: of(&counters.multipath_bytes),
+            relayed_bytes: of(&counters.relayed_bytes),
+            repeated: of(&counters.repeated),
+            lost: of(&counters.lost),
+            fallbacks: of(&counters.fallbacks),
+            failures: of(&counters.failures),
+            switched_off: of(&counters.switched_off),
+        }
+    }
+
+    /// Allocates host memory that all GPUs reach, on a NUMA domain or spread over all.
+    ///
+    /// # Errors
+    /// Memory is short, there is no such domain, or the runtime does not register it.
+    pub fn host_alloc(&self, bytes: usize, numa: Option<u32>) -> Result<u64, CopyError> {
+        if let Some(numa) = numa.filter(|numa| !self.finder.domains.contains(numa)) {
+            let known = &self.finder.domains;
+            let text = format!("this process has no NUMA domain {numa}: its domains are {known:?}");
+            return Err(CopyError::invalid(text));
+        }
+        let nodes = numa.map_or_else(|| self.finder.domains.clone(), |numa| vec![numa]);
+        self.regions.allocate(self, bytes, &nodes)
+    }
+
+    /// Maps a file of shared memory and lets all GPUs reach it.
+    ///
+    /// # Errors
+    /// The file cannot be mapped, or the runtime does not register it.
+    pub fn host_attach(&self, file: i32, bytes: usize) -> Result<u64, CopyError> {
+        self.regions.attach(self, file, bytes)
+    }
+
+    /// Frees memory of [`Self::host_alloc`], or unmaps that of [`Self::host_attach`].
+    ///
+    /// # Errors
+    /// There is none at that address.
+    pub fn host_free(&self, address: u64) -> Result<(), CopyError> {
+        self.regions.free(self, address)
+    }
+
+    pub(crate) fn calls(&self) -> &dyn CallerCalls {
+        &*self.calls
+    }
+
+    pub(crate) fn first_device(&self) -> i32 {
+        self.finder.devices.first().copied().unwrap_or(0)
+    }
+}
+
+impl Drop for CopyNode {
+    /// Waits for copies in flight.
+    fn drop(&mut self) {
+        let _ = self.commands.send(WorkerCommand::Close);
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+        self.regions.free_all(&*self.calls, self.first_device());
+    }
+}
+
+/// Most copies of a batch that wait for one gate.
+const MAX_BATCH: usize = 1024;
+
+fn place(unit: Unit) -> Place {
+    let mem = if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned };
+    Place::new(unit, mem)
+}
+
+fn overlap(a: u64, b: u64, bytes: usize) -> bool {
+    a.abs_diff(b) < bytes as u64
+}
+
+/// Refuses ranges that no copy can have.
+fn check_ranges(dst: u64, src: u64, bytes: usize) -> Result<(), CopyError> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    for (name, address) in [("destination", dst), ("source", src)] {
+        if address == 0 {
+            return Err(CopyError::invalid(format!("the {name} is a null pointer")));
+        }
+        if address.checked_add(bytes as u64).is_none() {
+            let text = format!("{bytes} bytes at {address:#x} go beyond the end of all memory");
+            return Err(CopyError::invalid(text));
+        }
+    }
+    if overlap(dst, src, bytes) {
+        let text = format!("{bytes} bytes from {src:#x} overlap those at {dst:#x}");
+        return Err(CopyError::invalid(text));
+    }
+    Ok(())
+}
+
+/// Joins copies that continue one another at both ends.
+fn merge_adjacent(copies: &[(u64, u64, usize)]) -> Vec<(u64, u64, usize)> {
+    let mut merged: Vec<(u64, u64, usize)> = Vec::new();
+    for &(dst, src, bytes) in copies {
+        let continues = |last: &&mut (u64, u64, usize)| {
+            last.0.checked_add(last.2 as u64) == Some(dst)
+                && last.1.checked_add(last.2 as u64) == Some(src)
+                && last.2.checked_add(bytes).is_some()
+        };
+        match merged.last_mut().filter(continues) {
+            Some(last) => last.2 += bytes,
+            None => merged.push((dst, src, bytes)),
+        }
+    }
+    merged
+}
+
+/// The destination of a plan, and the others.
+pub(crate) fn plan_key(src: &KnownEnd, dst: &[KnownEnd]) -> PlanKey {
+    let others = dst.iter().skip(1).filter_map(|end| end.end.unit.gpu()).collect();
+    let to = dst.first().map_or(src.end.unit, |end| end.end.unit);
+    PlanKey { src: src.end.unit, dst: to, others }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_that_continue_one_another_are_one() {
+        let copies = [(100, 1000, 50), (150, 1050, 50), (200, 1101, 10), (210, 1111, 5)];
+        // The third continues the destination only; the fourth both of the third.
+        assert_eq!(merge_adjacent(&copies), [(100, 1000, 100), (200, 1101, 15)]);
+        assert_eq!(merge_adjacent(&[]), []);
+    }
+
+    #[test]
+    fn impossible_ranges_are_refused() {
+        let text = |dst, src, bytes| check_ranges(dst, src, bytes).unwrap_err().text;
+        assert_eq!(text(0, 16, 8), "the destination is a null pointer");
+        assert_eq!(text(16, 0, 8), "the source is a null pointer");
+        assert!(text(16, 20, 8).contains("overlap"));
+        assert!(text(u64::MAX - 3, 16, 8).contains("beyond the end"));
+        assert!(check_ranges(16, 24, 8).is_ok());
+        assert!(check_ranges(0, 0, 0).is_ok());
+    }
+}

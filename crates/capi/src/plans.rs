@@ -1,0 +1,143 @@
+//! Plans by ends and size class, with what their copies have shown.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use pathline_multipath::{PathOption, PathProbe};
+use pathline_schema::{Bytes, GpuSet, Ns, Unit};
+
+/// A copy that gains less is no gain.
+const MIN_MEASURED_GAIN: f64 = 1.02;
+/// So many copies without a gain switch a class off.
+const SLOW_COPIES: u32 = 2;
+/// Time after which a class that was switched off is tried once more.
+const RETRY: Ns = Ns(180e9);
+/// Size classes: powers of two.
+const CLASSES: usize = 64;
+
+/// The ends of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PlanKey {
+    pub(crate) src: Unit,
+    pub(crate) dst: Unit,
+    /// Further destinations of the same bytes.
+    pub(crate) others: GpuSet,
+}
+
+/// Copies of one size class.
+#[derive(Debug, Default)]
+struct ClassRecord {
+    slow: AtomicU32,
+    /// Time until which the class is off, ns.
+    off_until: AtomicU64,
+}
+
+/// The plans between some ends.
+#[derive(Debug)]
+pub(crate) struct EndsPlan {
+    /// What the probe found; none if it failed.
+    pub(crate) probe: Option<PathProbe>,
+    /// Why there is none.
+    pub(crate) failure: String,
+    classes: Vec<ClassRecord>,
+}
+
+impl EndsPlan {
+    pub(crate) fn new(probe: Result<PathProbe, String>) -> Self {
+        let (probe, failure) = match probe {
+            Ok(probe) => (Some(probe), String::new()),
+            Err(failure) => (None, failure),
+        };
+        Self { probe, failure, classes: (0..CLASSES).map(|_| ClassRecord::default()).collect() }
+    }
+
+    fn class(&self, bytes: u64) -> Option<&ClassRecord> {
+        self.classes.get(bytes.max(1).ilog2() as usize)
+    }
+
+    /// The plan for a size; none if the plain copy is as good.
+    pub(crate) fn choose(&self, bytes: u64, min_gain: f64, now: Ns) -> Option<&PathOption> {
+        let chosen = self.probe.as_ref()?.choose(Bytes(bytes), min_gain)?;
+        let off_until = self.class(bytes)?.off_until.load(Ordering::Relaxed);
+        (now.0 >= off_until as f64).then_some(chosen)
+    }
+
+    /// Notes the time of a copy that ran alone. Whether that switched its class off.
+    pub(crate) fn note(&self, bytes: u64, elapsed: Ns, now: Ns) -> bool {
+        let (Some(probe), Some(class)) = (&self.probe, self.class(bytes)) else { return false };
+        if probe.plain.time(Bytes(bytes)).0 >= elapsed.0 * MIN_MEASURED_GAIN {
+            class.slow.store(0, Ordering::Relaxed);
+            return false;
+        }
+        if class.slow.fetch_add(1, Ordering::Relaxed) + 1 < SLOW_COPIES {
+            return false;
+        }
+        // The next try decides alone.
+        class.slow.store(SLOW_COPIES - 1, Ordering::Relaxed);
+        class.off_until.store((now.0 + RETRY.0) as u64, Ordering::Relaxed);
+        true
+    }
+}
+
+/// All plans of a node.
+#[derive(Debug, Default)]
+pub(crate) struct PlanTable(RwLock<BTreeMap<PlanKey, Arc<EndsPlan>>>);
+
+impl PlanTable {
+    pub(crate) fn get(&self, key: &PlanKey) -> Option<Arc<EndsPlan>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub(crate) fn insert(&self, key: PlanKey, plan: EndsPlan) -> Arc<EndsPlan> {
+        let plan = Arc::new(plan);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&plan));
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathline_multipath::CopyTimeModel;
+    use pathline_schema::{CopyAgent, MultipathSpec};
+
+    fn plan() -> EndsPlan {
+        // Plain 0.02 ns a byte, over a relay 0.01.
+        let line = |per_byte| CopyTimeModel { fixed: Ns(0.0), per_byte };
+        let paths = MultipathSpec {
+            gpus: GpuSet::EMPTY.with(1),
+            chunk: Bytes::mib(4),
+            agent: CopyAgent::Engine,
+            shares: None,
+        };
+        let options = vec![PathOption { paths, time: line(0.01) }];
+        EndsPlan::new(Ok(PathProbe { plain: line(0.02), options }))
+    }
+
+    #[test]
+    fn two_slow_copies_switch_a_class_off_until_it_is_tried_again() {
+        let plan = plan();
+        // 8 MiB: plain 167.8 us. 160 us are 1.049 times as fast, 167 us 1.005 times.
+        let (bytes, fast, slow) = (8 << 20, Ns(160e3), Ns(167e3));
+        assert!(plan.choose(bytes, 1.15, Ns(0.0)).is_some());
+        assert!(!plan.note(bytes, slow, Ns(0.0)));
+        assert!(!plan.note(bytes, fast, Ns(0.0)));
+        assert!(!plan.note(bytes, slow, Ns(0.0)));
+        assert!(plan.note(bytes, slow, Ns(1e9)));
+        assert!(plan.choose(bytes, 1.15, Ns(2e9)).is_none());
+        // The class above is another one.
+        assert!(plan.choose(bytes * 2, 1.15, Ns(2e9)).is_some());
+        // 180 s later it is tried once.
+        assert!(plan.choose(bytes, 1.15, Ns(181e9)).is_some());
+        assert!(plan.note(bytes, slow, Ns(182e9)));
+        assert!(plan.choose(bytes, 1.15, Ns(183e9)).is_none());
+    }
+
+    #[test]
+    fn a_failed_probe_leaves_the_plain_copy() {
+        let plan = EndsPlan::new(Err("no memory".into()));
+        assert!(plan.choose(1 << 30, 0.0, Ns(0.0)).is_none());
+        assert!(!plan.note(1 << 30, Ns(1.0), Ns(0.0)));
+    }
+}

@@ -1,0 +1,543 @@
+//! The one thread that owns the machine: it probes, copies over several paths, and falls back.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+
+use pathline_gpu::{CompileMode, LibraryRequest};
+use pathline_hal::{CallResult, CopyChoice, Driver, Machine, StreamId};
+use pathline_host::LiveHost;
+use pathline_host::clock::{ClockOrigin, LiveClock};
+use pathline_multipath::{
+    CopyReport, CopyRequest, MultipathEngine, ProbeRequest, TransferId, probe_paths,
+};
+use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit, WorldKind};
+
+use crate::copy_error::{CopyError, CopyStatus};
+use crate::ends::{EndFinder, KnownEnd};
+use crate::node::{NodeOptions, OpenedNode, SharedNode};
+use crate::orders::{ActiveOrder, CopyOrder, HeldStream, JoinedStream, OrderedCopy, PlainRun};
+use crate::plans::{EndsPlan, PlanKey};
+
+/// Longest pause between two looks at copies in flight.
+const POLL: Ns = Ns(2_000.0);
+/// Time that an idle worker looks for commands before it sleeps: waking it costs more than most copies
+/// of the threshold's size may lose.
+const SPIN: Ns = Ns(20_000.0);
+/// Sizes that a probe measures, bytes.
+const PROBE_SIZES: [Bytes; 2] = [Bytes::mib(4), Bytes::mib(128)];
+/// Time after which a probe adds no further relay.
+const PROBE_BUDGET: Ns = Ns(1e9);
+/// Largest piece of copies to several GPUs: the best of 4 to 64 MiB on eight H200s.
+const SPREAD_CHUNK: Bytes = Bytes::mib(16);
+/// Copies of one order that run at the same time.
+const CONCURRENT: usize = 2;
+
+/// What the worker is asked to do.
+pub(crate) enum WorkerCommand {
+    /// Copies.
+    Copy(CopyOrder),
+    /// Probe ends, unless copies run.
+    Probe(PlanKey, Sender<()>),
+    /// Finish what runs, then end.
+    Close,
+}
+
+/// What it answers.
+pub(crate) enum WorkerReply {
+    /// The streams wait for the copies.
+    Held,
+    /// The caller makes plain copies.
+    Refused,
+    /// The copies have ended.
+    Done(Result<(), CopyError>),
+}
+
+/// Opens the machine, reports it, and serves commands until the node closes.
+pub(crate) fn run(
+    options: &NodeOptions,
+    shared: &Arc<SharedNode>,
+    commands: &Receiver<WorkerCommand>,
+    opened: &Sender<Result<OpenedNode, CopyError>>,
+) {
+    let attempt = catch_unwind(AssertUnwindSafe(|| open(options, shared.origin)));
+    let fault = || CopyError::new(CopyStatus::Internal, "opening the machine panicked");
+    match attempt.unwrap_or_else(|_| Err(fault())) {
+        Err(error) => drop(opened.send(Err(error))),
+        Ok((machine, helpers, node)) => {
+            if opened.send(Ok(node)).is_ok() {
+                let probe_bytes = match options.probe_bytes {
+                    0 => PROBE_SIZES[1],
+                    bytes => Bytes(bytes.max(2)),
+                };
+                CopyWorker::new(&machine, shared, helpers, probe_bytes).serve(commands);
+            }
+        }
+    }
+}
+
+/// The request for a runtime's library: of the options, else of the variables that the program reads.
+fn library_request(options: &NodeOptions) -> LibraryRequest {
+    let request = LibraryRequest::new(CompileMode::InProcess);
+    if let Some((name, path)) = &options.library {
+        return request.with(name, path);
+    }
+    let named = pathline_gpu::library_options()
+        .filter_map(|option| Some((option.name, std::env::var_os(option.variable)?)));
+    named.fold(request, |request, (name, path)| request.with(name, path))
+}
+
+fn open(
+    options: &NodeOptions,
+    origin: ClockOrigin,
+) -> Result<(Machine, Vec<u32>, OpenedNode), CopyError> {
+    let unavailable = |text: String| CopyError::new(CopyStatus::Unavailable, text);
+    let topology = pathline_topo::from_snapshot("live", &pathline_topo::live(Vec::new()));
+    let runtime = pathline_gpu::runtime(&topology, &library_request(options));
+    if let Some(without) = runtime.without.clone() {
+        return Err(unavailable(without));
+    }
+    let calls = runtime.caller_calls().map_err(unavailable)?;
+    let host = LiveHost::new(&topology, origin, |_| Err("copies need no adapter".into()));
+    let driver = runtime.open(Rc::clone(&host.memory)).map_err(|e| unavailable(e.to_string()))?;
+    let driver = driver.ok_or_else(|| unavailable("the runtime cannot be opened".into()))?;
+    let devices = driver.device_numbers();
+    if devices.is_empty() {
+        let text = format!("the runtime lists no GPU; see {}", driver.about().visible);
+        return Err(unavailable(text));
+    }
+    let machine = Machine {
+        world: WorldKind::Real,
+        topology,
+        clock: Box::new(LiveClock::new(origin)),
+        host: Box::new(host),
+        driver: Some(Box::new(driver)),
+        monitor: None,
+        ranks: None,
+        storage: None,
+    };
+    let domains = machine.host.domains().iter().map(|domain| domain.id).collect();
+    let finder = EndFinder { devices, domains };
+    let helpers = match &options.helpers {
+        None => (0..finder.devices.len() as u32).collect(),
+        Some(listed) => listed
+            .iter()
+            .map(|&device| {
+                let text = || format!("no GPU {device} to help: there are {:?}", finder.devices);
+                finder.gpu(device).ok_or_else(|| CopyError::invalid(text()))
+            })
+            .collect::<Result<Vec<u32>, CopyError>>()?,
+    };
+    let helpers = helpers.into_iter().filter(|&gpu| gpu < GpuSet::CAPACITY).collect();
+    Ok((machine, helpers, OpenedNode { calls, finder }))
+}
+
+struct CopyWorker<'m> {
+    machine: &'m Machine,
+    engine: MultipathEngine<'m>,
+    shared: &'m SharedNode,
+    helpers: Vec<u32>,
+    /// The larger size of a probe.
+    probe_bytes: Bytes,
+    active: Vec<ActiveOrder>,
+    /// Memory that the driver knows: bytes, and the orders that use it, by start.
+    blocks: BTreeMap<u64, (u64, u32)>,
+    /// Streams for plain copies, by GPU.
+    plain_streams: BTreeMap<u32, StreamId>,
+}
+
+impl<'m> CopyWorker<'m> {
+    fn new(
+        machine: &'m Machine,
+        shared: &'m Arc<SharedNode>,
+        helpers: Vec<u32>,
+        probe_bytes: Bytes,
+    ) -> Self {
+        Self {
+            machine,
+            engine: MultipathEngine::new(machine),
+            shared,
+            helpers,
+            probe_bytes,
+            active: Vec::new(),
+            blocks: BTreeMap::new(),
+            plain_streams: BTreeMap::new(),
+        }
+    }
+
+    fn driver(&self) -> CallResult<&'m dyn Driver> {
+        self.machine.driver()
+    }
+
+    fn serve(mut self, commands: &Receiver<WorkerCommand>) {
+        let mut closing = false;
+        while !(closing && self.active.is_empty()) {
+            let next = match self.active.is_empty() {
+                true => self.wait_for_command(commands),
+                false => commands.try_recv(),
+            };
+            match next {
+                Ok(WorkerCommand::Close) | Err(TryRecvError::Disconnected) => closing = true,
+                Ok(command) => self.guard(|worker| worker.handle(command)),
+                Err(TryRecvError::Empty) => {}
+            }
+            if !self.active.is_empty() {
+                self.guard(Self::advance);
+            }
+        }
+    }
+
+    /// Looks for a command for a while, then sleeps until there is one.
+    fn wait_for_command(
+        &self,
+        commands: &Receiver<WorkerCommand>,
+    ) -> Result<WorkerCommand, TryRecvError> {
+        let start = self.shared.now();
+        loop {
+            match commands.try_recv() {
+                Err(TryRecvError::Empty) => {}
+                other => return other,
+            }
+            if self.shared.now() - start > SPIN {
+                return commands.recv().map_err(|_| TryRecvError::Disconnected);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Runs a step. After a panic the engine is not used any more, and its copies are made plainly.
+    fn guard(&mut self, step: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| step(self))).is_ok() {
+            return;
+        }
+        // Its streams may hold copies, and dropping it might panic again.
+        std::mem::forget(std::mem::replace(&mut self.engine, MultipathEngine::new(self.machine)));
+        for nth in 0..self.active.len() {
+            for (_, copy) in std::mem::take(&mut self.active[nth].running) {
+                self.start_plain(nth, &copy);
+            }
+        }
+    }
+
+    fn handle(&mut self, command: WorkerCommand) {
+        match command {
+            WorkerCommand::Copy(order) => self.accept(order),
+            WorkerCommand::Probe(key, reply) => {
+                self.plan(key);
+                let _ = reply.send(());
+            }
+            WorkerCommand::Close => {}
+        }
+    }
+
+    /// The plan between some ends, probed if they are new. None while copies run: a probe frees memory,
+    /// which would wait for the streams that are held.
+    fn plan(&mut self, key: PlanKey) -> Option<Arc<EndsPlan>> {
+        if let Some(plan) = self.shared.plans.get(&key) {
+            return Some(plan);
+        }
+        if !self.active.is_empty() {
+            return None;
+        }
+        let to_all = !key.others.is_empty();
+        let slots = MultipathSpec::SLOTS;
+        let request = ProbeRequest {
+            src: key.src,
+            dst: [key.dst].into_iter().chain(key.others.iter().map(Unit::Gpu)).collect(),
+            helpers: self.helpers.clone(),
+            chunk: if to_all { SPREAD_CHUNK } else { Bytes(self.shared.staging / slots) },
+            sizes: [PROBE_SIZES[0].min(Bytes(self.probe_bytes.0 / 2)), self.probe_bytes],
+            budget: PROBE_BUDGET,
+        };
+        let probe = probe_paths(self.machine, &mut self.engine, &request);
+        let gpus = request.dst.iter().chain([&key.src]).filter_map(|unit| unit.gpu());
+        for gpu in gpus {
+            // For copies that fail: none is opened while streams are held.
+            let _ = self.plain_stream(gpu);
+        }
+        let plan = EndsPlan::new(probe.map_err(|error| error.to_string()));
+        Some(self.shared.plans.insert(key, plan))
+    }
+
+    fn plain_stream(&mut self, gpu: u32) -> CallResult<StreamId> {
+        if let Some(&stream) = self.plain_streams.get(&gpu) {
+            return Ok(stream);
+        }
+        let stream = self.driver()?.stream_create(gpu)?;
+        self.plain_streams.insert(gpu, stream);
+        Ok(stream)
+    }
+
+    /// Holds the caller's streams, or refuses the order.
+    fn accept(&mut self, order: CopyOrder) {
+        let now = self.shared.now();
+        for copy in &order.copies {
+            let plan = self.plan(copy.key());
+            let chosen =
+                plan.as_ref().and_then(|plan| plan.choose(copy.bytes, self.shared.min_gain, now));
+            if chosen.is_none() {
+                let _ = order.reply.send(WorkerReply::Refused);
+                return;
+            }
+        }
+        // A caller that waited too long has made plain copies.
+        if !order.claim.take() {
+            return;
+        }
+        let streams = order.streams.clone();
+        let mut active = ActiveOrder::new(order);
+        let ends: Vec<KnownEnd> = active
+            .waiting
+            .iter()
+            .flat_map(|copy| copy.dst.iter().chain([&copy.src]))
+            .copied()
+            .collect();
+        let known = ends.iter().try_for_each(|end| {
+            let start = self.adopt(end)?;
+            active.blocks.push(start);
+            Ok(())
+        });
+        if known.and_then(|()| self.join(&mut active, &streams)).is_err() {
+            self.release(&mut active);
+            let _ = active.reply.send(WorkerReply::Refused);
+            return;
+        }
+        if !self.active.is_empty() {
+            self.active.iter_mut().chain([&mut active]).for_each(|order| order.judged = None);
+        }
+        let _ = active.reply.send(WorkerReply::Held);
+        self.active.push(active);
+    }
+
+    /// Records the streams' progress, then makes them wait for a gate.
+    fn join(&self, active: &mut ActiveOrder, streams: &[HeldStream]) -> CallResult<()> {
+        if streams.is_empty() {
+            return Ok(());
+        }
+        let driver = self.driver()?;
+        let gate = driver.gate_create()?;
+        active.gate = Some(gate);
+        for held in streams {
+            let stream = driver.adopt_stream(held.gpu, held.handle as u64)?;
+            let fork = match driver.event_create(held.gpu) {
+                Ok(fork) => fork,
+                Err(error) => {
+                    let _ = driver.forget_stream(stream);
+                    return Err(error);
+                }
+            };
+            active.joined.push(JoinedStream { stream, fork });
+            driver.event_record(fork, stream)?;
+            driver.gate_hold(gate, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Makes memory known to the driver. The start of the block.
+    fn adopt(&mut self, known: &KnownEnd) -> CallResult<u64> {
+        let (start, bytes) = known.block;
+        let before = self.blocks.range_mut(..=start).next_back();
+        if let Some((&at, (size, users))) = before
+            && at + *size >= start + bytes
+        {
+            *users += 1;
+            return Ok(at);
+        }
+        let unit = known.end.unit;
+        let mem = if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned };
+        self.driver()?.adopt_memory(start, Bytes(bytes), Place::new(unit, mem))?;
+        self.blocks.insert(start, (bytes, 1));
+        Ok(start)
+    }
+
+    /// Opens the gate and forgets what the order used.
+    fn release(&mut self, active: &mut ActiveOrder) {
+        let Ok(driver) = self.driver() else { return };
+        if let Some(gate) = active.gate.take() {
+            // Destroying it opens it as well.
+            let _ = driver.gate_release(gate);
+            let _ = driver.gate_destroy(gate);
+        }
+        for joined in active.joined.drain(..) {
+            let _ = driver.event_destroy(joined.fork);
+            let _ = driver.forget_stream(joined.stream);
+        }
+        for start in active.blocks.drain(..) {
+            let Some((_, users)) = self.blocks.get_mut(&start) else { continue };
+            *users -= 1;
+            if *users == 0 {
+                self.blocks.remove(&start);
+                let _ = driver.forget_memory(start);
+            }
+        }
+    }
+
+    /// Looks at everything once.
+    fn advance(&mut self) {
+        let mut moved = self.engine.advance();
+        for nth in 0..self.active.len() {
+            moved |= self.advance_order(nth);
+        }
+        let mut nth = 0;
+        while nth < self.active.len() {
+            if self.active[nth].is_over() {
+                let order = self.active.swap_remove(nth);
+                self.finish(order);
+                moved = true;
+            } else {
+                nth += 1;
+            }
+        }
+        if !moved && let Ok(driver) = self.driver() {
+            driver.pause(POLL);
+        }
+    }
+
+    fn advance_order(&mut self, nth: usize) -> bool {
+        let Ok(driver) = self.driver() else { return false };
+        let mut moved = false;
+        if self.active[nth].started.is_none() {
+            for joined in &self.active[nth].joined {
+                match driver.event_done(joined.fork) {
+                    Ok(true) => {}
+                    Ok(false) => return false,
+                    // The stream's own work failed; so will what follows in it.
+                    Err(error) => {
+                        let order = &mut self.active[nth];
+                        order.failure = Some(error.into());
+                        order.waiting.clear();
+                        break;
+                    }
+                }
+            }
+            self.active[nth].started = Some(self.shared.now());
+            moved = true;
+        }
+        let running = std::mem::take(&mut self.active[nth].running);
+        for (id, copy) in running {
+            match self.engine.take_outcome(id) {
+                None => self.active[nth].running.push((id, copy)),
+                Some(Ok(report)) => {
+                    moved = true;
+                    self.count(&copy, &report);
+                }
+                Some(Err(_)) => {
+                    moved = true;
+                    self.start_plain(nth, &copy);
+                }
+            }
+        }
+        let plain = std::mem::take(&mut self.active[nth].plain);
+        for run in plain {
+            match driver.event_done(run.done) {
+                Ok(false) => self.active[nth].plain.push(run),
+                ended => {
+                    moved = true;
+                    let _ = driver.event_destroy(run.done);
+                    if let Err(error) = ended {
+                        self.active[nth].failure.get_or_insert(error.into());
+                    }
+                }
+            }
+        }
+        while self.active[nth].running.len() < CONCURRENT
+            && let Some(copy) = self.active[nth].waiting.pop_front()
+        {
+            moved = true;
+            match self.start(&copy) {
+                Some(id) => self.active[nth].running.push((id, copy)),
+                None => self.start_plain(nth, &copy),
+            }
+        }
+        moved
+    }
+
+    /// Starts a copy over several paths; none if it has no plan or cannot start.
+    fn start(&mut self, copy: &OrderedCopy) -> Option<TransferId> {
+        let plan = self.shared.plans.get(&copy.key())?;
+        let chosen = plan.choose(copy.bytes, self.shared.min_gain, self.shared.now())?;
+        let mut dst = copy.dst.iter().map(|known| known.end);
+        // Copies that run at the same time share the links.
+        let shares = (self.engine.running() + 1) as f64;
+        let request = CopyRequest {
+            src: copy.src.end,
+            dst: dst.next()?,
+            others: dst.collect(),
+            bytes: Bytes(copy.bytes),
+            paths: chosen.paths,
+            limit: CopyRequest::time_limit(Ns(chosen.time.time(Bytes(copy.bytes)).0 * shares)),
+        };
+        self.engine.start(request).ok()
+    }
+
+    /// Copies plainly what several paths did not.
+    fn start_plain(&mut self, nth: usize, copy: &OrderedCopy) {
+        self.shared.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
+        self.active[nth].judged = None;
+        for dst in &copy.dst {
+            match self.enqueue_plain(copy, dst) {
+                Ok(run) => self.active[nth].plain.push(run),
+                Err(error) => {
+                    self.active[nth].failure.get_or_insert(error.into());
+                }
+            }
+        }
+    }
+
+    fn enqueue_plain(&mut self, copy: &OrderedCopy, dst: &KnownEnd) -> CallResult<PlainRun> {
+        let (from, to) = (copy.src.end, dst.end);
+        let gpu = to.unit.gpu().or(from.unit.gpu()).unwrap_or_default();
+        let stream = self.plain_stream(gpu)?;
+        let driver = self.driver()?;
+        driver.copy(stream, to.address, from.address, Bytes(copy.bytes), CopyChoice::Auto)?;
+        let done = driver.event_create(gpu)?;
+        driver.event_record(done, stream)?;
+        Ok(PlainRun { done })
+    }
+
+    fn count(&self, copy: &OrderedCopy, report: &CopyReport) {
+        let add = |counter: &AtomicU64, by: u64| {
+            counter.fetch_add(by, Ordering::Relaxed);
+        };
+        let counters = &self.shared.counters;
+        let relayed = report.paths.iter().skip(1).map(|path| path.bytes.0).sum();
+        add(&counters.multipath, 1);
+        add(&counters.multipath_bytes, copy.bytes);
+        add(&counters.relayed_bytes, relayed);
+        add(&counters.repeated, report.repeated);
+        add(&counters.lost, report.lost.len() as u64);
+    }
+
+    /// Lets the caller go on.
+    fn finish(&mut self, mut order: ActiveOrder) {
+        let now = self.shared.now();
+        let waits = order.gate.is_none();
+        let outcome = order.failure.take().map_or(Ok(()), Err);
+        if let Err(error) = &outcome
+            && !waits
+        {
+            self.shared.keep_failure(error.clone());
+        }
+        self.release(&mut order);
+        if let (Some((key, bytes)), Some(started)) = (order.judged, order.started)
+            && self.shared.min_gain >= 1.0
+            && let Some(plan) = self.shared.plans.get(&key)
+            && plan.note(bytes, now - started, now)
+        {
+            self.shared.counters.switched_off.fetch_add(1, Ordering::Relaxed);
+        }
+        let _ = order.reply.send(WorkerReply::Done(outcome));
+    }
+}
+
+impl Drop for CopyWorker<'_> {
+    /// Opens what is held, if a panic ended the thread.
+    fn drop(&mut self) {
+        for mut order in std::mem::take(&mut self.active) {
+            self.release(&mut order);
+        }
+    }
+}

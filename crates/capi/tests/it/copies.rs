@@ -1,0 +1,278 @@
+//! Copies over the stand-in for CUDA: every byte, in order, and plainly where they must be.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pathline::abi::{pl_close, pl_counters, pl_open, pl_options, pl_stats};
+use pathline::{CopyStatus, NodeOptions};
+use pathline_stub::StubLibraries;
+
+use crate::runtime::{TestRuntime, in_process_of_its_own, last_error, number};
+
+/// Copies of at least 1 MiB go over relays, whatever they gain: times of the stand-in mean nothing.
+fn forced() -> NodeOptions {
+    let (threshold, probe_bytes) = (1 << 20, 4 << 20);
+    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, ..NodeOptions::default() }
+}
+
+#[test]
+fn every_byte_arrives_in_both_directions() {
+    let test = "copies::every_byte_arrives_in_both_directions";
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=3,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let (stream, bytes) = (cuda.stream(), (9 << 20) + 13);
+    let (src, device, back) = (cuda.pinned(bytes, 1), cuda.device(bytes), cuda.pinned(bytes, 2));
+    // New ends are not probed while copies run.
+    node.explain(device, src.as_ptr() as u64, bytes).unwrap();
+    node.explain(back.as_ptr() as u64, device, bytes).unwrap();
+    // SAFETY: live memory and a live stream.
+    unsafe {
+        node.copy_async(device, src.as_ptr() as u64, bytes, stream).unwrap();
+        node.copy_async(back.as_mut_ptr() as u64, device, bytes, stream).unwrap();
+    }
+    assert_eq!(cuda.wait(stream), 0);
+    assert!(src == back);
+    // SAFETY: the same.
+    unsafe {
+        back.fill(0);
+        node.copy(device, src.as_ptr() as u64, bytes).unwrap();
+        node.copy(back.as_mut_ptr() as u64, device, bytes).unwrap();
+    }
+    assert!(src == back);
+    let counters = node.counters();
+    assert_eq!((counters.multipath, counters.plain, counters.failures), (4, 0, 0), "{counters:?}");
+    assert_eq!(counters.multipath_bytes, 4 * bytes as u64);
+    assert!(counters.relayed_bytes > 0, "{counters:?}");
+    let plan = node.explain(device, src.as_ptr() as u64, bytes).unwrap();
+    assert!(plan.contains(".pinned > r0.gpu0.vram by relay@gpu0[gpu1"), "{plan}");
+    assert!(plan.contains("predicted ") && plan.contains(" GB/s, plain "), "{plan}");
+}
+
+#[test]
+fn a_copy_waits_for_its_stream_and_the_stream_for_it() {
+    let test = "copies::a_copy_waits_for_its_stream_and_the_stream_for_it";
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let (stream, bytes) = (cuda.stream(), 4 << 20);
+    let (first, second) = (cuda.pinned(bytes, 1), cuda.pinned(bytes, 2));
+    let (device, back) = (cuda.device(bytes), cuda.pinned(bytes, 3));
+    let word = cuda.pinned(4096, 0);
+    word.fill(0);
+    cuda.copy(device, first.as_ptr() as u64, bytes);
+    // The probe frees memory, and this stand-in then waits for all streams.
+    node.explain(device, first.as_ptr() as u64, bytes).unwrap();
+    node.explain(back.as_ptr() as u64, device, bytes).unwrap();
+    // The stream is held; after that it reads what the copy has written.
+    cuda.hold(stream, word.as_ptr() as u64, 1);
+    // SAFETY: live memory and a live stream.
+    unsafe { node.copy_async(device, second.as_ptr() as u64, bytes, stream).unwrap() };
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!cuda.is_idle(stream));
+    assert!(cuda.read(device, bytes) == *first, "the copy began before its stream");
+    // SAFETY: an aligned word that only waits read.
+    let word = unsafe { AtomicU32::from_ptr(word.as_mut_ptr().cast()) };
+    word.store(1, Ordering::Release);
+    // SAFETY: live memory and a live stream.
+    unsafe { node.copy_async(back.as_mut_ptr() as u64, device, bytes, stream).unwrap() };
+    assert_eq!(cuda.wait(stream), 0);
+    assert!(back == second);
+    assert_eq!(node.counters().multipath, 2);
+}
+
+#[test]
+fn what_is_unusual_is_copied_plainly() {
+    let test = "copies::what_is_unusual_is_copied_plainly";
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let bytes = 2 << 20;
+    let (src, device) = (cuda.pinned(bytes, 1), cuda.device(bytes));
+    let pageable = vec![7u8; bytes];
+    let managed = cuda.managed(bytes);
+    let stream = cuda.stream();
+    cuda.enter(1);
+    let of_other = cuda.stream();
+    cuda.enter(0);
+    let mut plain = 0;
+    let mut copy = |src: u64, dst: u64, stream: usize, why: &str| {
+        // SAFETY: live memory and a live stream.
+        unsafe { node.copy_async(dst, src, bytes, stream).unwrap() };
+        assert_eq!(cuda.wait(stream), 0);
+        plain += 1;
+        let counters = node.counters();
+        assert_eq!((counters.plain, counters.multipath), (plain, 0), "{why}");
+    };
+    let host = src.as_ptr() as u64;
+    copy(host, device, 0, "the legacy stream");
+    copy(pageable.as_ptr() as u64, device, stream, "pageable memory");
+    assert!(cuda.read(device, bytes) == pageable);
+    copy(host, managed, stream, "managed memory");
+    copy(host, device, of_other, "a stream of another GPU");
+    assert!(cuda.read(device, bytes) == *src);
+    let second = cuda.device(bytes);
+    copy(device, second, stream, "both ends on one GPU");
+    // SAFETY: live memory.
+    unsafe { node.copy_async(device, host, 4096, stream).unwrap() };
+    assert_eq!(node.counters().plain, plain, "below the threshold nothing is counted");
+    // This stand-in records no copies: its answer to the plain copy is the caller's.
+    cuda.capture(stream);
+    // SAFETY: live memory and a live stream.
+    let refused = unsafe { node.copy_async(device, host, bytes, stream) }.unwrap_err();
+    assert_eq!(refused.status, CopyStatus::Runtime);
+    assert!(refused.text.contains("(900)"), "{refused:?}");
+    let no_helper = NodeOptions { helpers: Some(Vec::new()), ..forced() };
+    let node = cuda.node(no_helper);
+    let stream = cuda.stream();
+    // SAFETY: live memory and a live stream.
+    unsafe { node.copy_async(device, host, bytes, stream).unwrap() };
+    assert_eq!(node.counters().plain, 1);
+    let plan = node.explain(device, host, bytes).unwrap();
+    assert!(plan.contains("plain: no helper takes part"), "{plan}");
+}
+
+#[test]
+fn batches_and_copies_to_all_arrive() {
+    let test = "copies::batches_and_copies_to_all_arrive";
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=3,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let (stream, bytes) = (cuda.stream(), 8 << 20);
+    let (src, device) = (cuda.pinned(bytes, 5), cuda.device(bytes));
+    let host = src.as_ptr() as u64;
+    // Two halves that continue each other, apart from a gap of 4 KiB that a third copy fills.
+    let (half, gap) = (bytes / 2, 4096);
+    let at = |offset: usize, length: usize| (device + offset as u64, host + offset as u64, length);
+    let copies =
+        [at(0, half), at(half, 1000), at(half + gap, half - gap), at(half + 1000, gap - 1000)];
+    // SAFETY: live memory and a live stream.
+    unsafe { node.copy_batch_async(&copies, stream).unwrap() };
+    assert_eq!(cuda.wait(stream), 0);
+    assert!(cuda.read(device, bytes) == *src);
+    assert_eq!(node.counters().multipath, 2);
+
+    let mut dst = Vec::new();
+    let mut streams = Vec::new();
+    for gpu in 0..3 {
+        cuda.enter(gpu);
+        dst.push((number(gpu as i32), cuda.device(bytes)));
+        streams.push(cuda.stream());
+    }
+    // SAFETY: live memory and live streams.
+    unsafe { node.copy_to_all(&dst, host, bytes, Some(&streams)).unwrap() };
+    for (nth, &(_, device)) in dst.iter().enumerate() {
+        assert_eq!(cuda.wait(streams[nth]), 0);
+        assert!(cuda.read(device, bytes) == *src, "GPU {nth}");
+    }
+    assert_eq!(node.counters().multipath, 3);
+    // SAFETY: live memory.
+    let wrong = unsafe { node.copy_to_all(&[(0, dst[1].1), (1, dst[0].1)], host, bytes, None) };
+    assert!(wrong.unwrap_err().text.contains("is no memory of GPU 0"));
+}
+
+#[test]
+fn failures_end_as_plain_copies_or_as_errors() {
+    let test = "copies::failures_end_as_plain_copies_or_as_errors";
+    // No GPU can address another: every relay fails at its start, and the direct path goes on.
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB,nopeer") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let (stream, bytes) = (cuda.stream(), 4 << 20);
+    let (src, device) = (cuda.pinned(bytes, 5), cuda.device(bytes));
+    // SAFETY: live memory and a live stream.
+    unsafe { node.copy_async(device, src.as_ptr() as u64, bytes, stream).unwrap() };
+    assert_eq!(cuda.wait(stream), 0);
+    assert!(cuda.read(device, bytes) == *src);
+    assert_eq!(node.counters().plain, 1);
+    let text = |dst: u64, src: u64, bytes: usize| {
+        // SAFETY: the ranges are refused before anything is copied.
+        let refused = unsafe { node.copy(dst, src, bytes) }.unwrap_err();
+        assert_eq!(refused.status, CopyStatus::Invalid, "{refused:?}");
+        refused.text
+    };
+    let host = src.as_ptr() as u64;
+    assert!(text(0, host, bytes).contains("null pointer"));
+    assert!(text(device, 0, bytes).contains("null pointer"));
+    assert!(text(device, device + 5, bytes).contains("overlap"));
+    // A tebibyte reaches from either end to the other.
+    assert!(text(device, host, 1 << 40).contains("overlap"));
+    // The blocks may be next to each other.
+    let beyond = text(device, host, bytes + 4096);
+    assert!(beyond.contains("end beyond that GPU memory") || beyond.contains("overlap"));
+    // SAFETY: nothing is copied.
+    unsafe { node.copy(0, 0, 0).unwrap() };
+}
+
+#[test]
+fn memory_of_the_library_is_pinned() {
+    let test = "copies::memory_of_the_library_is_pinned";
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let bytes = 3 << 20;
+    let (own, device) = (node.host_alloc(bytes, None).unwrap(), cuda.device(bytes));
+    // SAFETY: memory of that size.
+    unsafe { std::slice::from_raw_parts_mut(own as *mut u8, bytes) }.fill(9);
+    // SAFETY: live memory.
+    unsafe { node.copy(device, own, bytes).unwrap() };
+    assert!(cuda.read(device, bytes) == vec![9; bytes]);
+    assert_eq!(node.counters().multipath, 1, "{:?}", node.explain(device, own, bytes));
+    node.host_free(own).unwrap();
+    assert!(node.host_free(own).unwrap_err().text.contains("no memory of this node"));
+    // SAFETY: the name is a C string.
+    let file = unsafe { libc::memfd_create(c"region".as_ptr(), 0) };
+    let refused = node.host_attach(file, bytes).unwrap_err();
+    assert_eq!(refused.status, CopyStatus::Invalid);
+    // SAFETY: an open file.
+    assert_eq!(unsafe { libc::ftruncate(file, bytes as i64) }, 0);
+    let shared = node.host_attach(file, bytes).unwrap();
+    // SAFETY: live memory.
+    unsafe { node.copy(shared, device, bytes).unwrap() };
+    // SAFETY: memory of that size.
+    assert!(unsafe { std::slice::from_raw_parts(shared as *const u8, bytes) } == vec![9; bytes]);
+    assert!(node.host_alloc(4096, Some(999)).unwrap_err().text.contains("no NUMA domain 999"));
+    assert_eq!(node.host_alloc(0, None).unwrap_err().status, CopyStatus::Invalid);
+}
+
+#[test]
+fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
+    let mut node = std::ptr::null_mut();
+    let mut options = pl_options {
+        size: 3,
+        helpers: std::ptr::null(),
+        helper_count: 0,
+        threshold: 0,
+        staging: 0,
+        min_gain: 0.0,
+        library: std::ptr::null(),
+    };
+    // SAFETY: live structures, or null where the library checks.
+    unsafe {
+        assert_eq!(pl_open(&raw const options, &raw mut node), CopyStatus::Invalid);
+        assert!(last_error().contains("pl_options has 3 bytes"), "{}", last_error());
+        options.size = size_of::<pl_options>();
+        options.library = c"cuda=/nowhere".as_ptr();
+        assert_eq!(pl_open(&raw const options, &raw mut node), CopyStatus::Unavailable);
+        assert!(last_error().contains("No such file"), "{}", last_error());
+        options.library = c"nowhere".as_ptr();
+        assert_eq!(pl_open(&raw const options, &raw mut node), CopyStatus::Invalid);
+        assert_eq!(pl_open(std::ptr::null(), std::ptr::null_mut()), CopyStatus::Invalid);
+        assert!(node.is_null());
+        let mut counters = pl_counters { size: size_of::<pl_counters>(), ..Default::default() };
+        assert_eq!(pl_stats(node, &raw mut counters), CopyStatus::Invalid);
+        assert_eq!(last_error(), "the node is a null pointer");
+        pl_close(node);
+    }
+}
