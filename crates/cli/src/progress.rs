@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::live_rate::LiveRates;
@@ -29,22 +29,31 @@ struct TimeLimit {
     given: f64,
 }
 
+/// Whether Ctrl-C was pressed in this process.
+static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+fn catch_interrupt() -> Arc<AtomicBool> {
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    let caught = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(error) = caught {
+        errln!(
+            "pathline: cannot catch Ctrl-C ({error}): it ends this run at once, and the \
+             journal keeps what is measured"
+        );
+    }
+    asked
+}
+
 impl StopRequest {
     /// Catches Ctrl-C (a second one ends the program at once) and starts the clock of the limit.
     pub(crate) fn new(begun: Instant, limit_secs: Option<f64>) -> Self {
-        let asked = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&asked);
-        let caught = ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
-            }
-        });
-        if let Err(error) = caught {
-            errln!(
-                "pathline: cannot catch Ctrl-C ({error}): it ends this run at once, and the \
-                 journal keeps what is measured"
-            );
-        }
+        // A command may make several runs: one handler serves them all.
+        let asked = Arc::clone(ASKED.get_or_init(catch_interrupt));
         // The rest of the time writes the report.
         let limit = limit_secs.map(|given| {
             let measuring = (given * 0.9).max(given - 3.0).min(1e9);

@@ -9,8 +9,8 @@ use crate::phase_model::PhaseModel;
 use crate::rank_places::nearest_nic;
 use crate::rank_traffic::RankTraffic;
 
-/// Swaps whose loads are computed at most. One costs the messages of two ranks: 5 to 20 us.
-const MAX_TRIED: usize = 1_500_000;
+/// Swaps whose loads are computed at most: each costs the messages of two ranks, four times.
+const MAX_TRIED: usize = 400_000;
 /// Places that a rank of the fullest resource tries in a round.
 const TRIED_PLACES: usize = 512;
 /// Rate of an adapter whose line rate no source states, GB/s: none limits less.
@@ -179,13 +179,12 @@ impl<'m> ClusterLoads<'m> {
     /// Takes the messages of a rank away, or puts them back. `other` moves as well: its messages with this
     /// rank are counted here alone.
     fn place(&mut self, rank: usize, at: &[usize], skip: Option<usize>, sign: f64) {
-        for (other, bytes, sends) in self.near[rank].clone() {
-            if Some(other) == skip {
-                continue;
-            }
+        let near = std::mem::take(&mut self.near[rank]);
+        for &(other, bytes, sends) in near.iter().filter(|(other, ..)| Some(*other) != skip) {
             let (from, to) = if sends { (rank, other) } else { (other, rank) };
             self.add(at[from], at[to], sign * bytes);
         }
+        self.near[rank] = near;
     }
 
     /// Moves a rank to a place; the rank that is there takes its place.

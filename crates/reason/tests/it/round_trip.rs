@@ -20,17 +20,17 @@ struct FaultyNode {
 
 impl FaultyNode {
     fn new(desc: &MachineDesc, faults: &[MachineFault]) -> Self {
-        let network = Network::with_faults(desc, RuntimeEnv::default(), faults).unwrap();
+        let network = Network::with_faults(desc, RuntimeEnv::default(), faults).expect("it is there");
         let topology = desc.healthy_topology();
-        let numa: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.numa.unwrap()).collect();
+        let numa: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.numa.expect("it is there")).collect();
         let blit = topology.gpus.iter().all(|gpu| gpu.caps().copy_kernel);
         let kernel = if blit { "blit@" } else { "kernel@" };
         Self { network, gpus: numa.len() as u32, numa, kernel }
     }
 
     fn rate(&self, text: &str) -> f64 {
-        let case: Case = text.parse().unwrap();
-        let flows = self.network.predict(&case).unwrap();
+        let case: Case = text.parse().expect("it is there");
+        let flows = self.network.predict(&case).expect("it is there");
         let all = case.timed.iter().zip(&flows);
         all.map(|(flow, found)| Rate::of(flow.bytes, found.time).gbs()).sum()
     }
@@ -68,12 +68,12 @@ impl FaultyNode {
     /// A square of rates, with a label before each row.
     fn square(&self, label: &str, value: &dyn Fn(u32, u32) -> f64) -> String {
         let mut text = String::from("   ");
-        (0..self.gpus).for_each(|gpu| write!(text, " {gpu:8}").unwrap());
+        (0..self.gpus).for_each(|gpu| write!(text, " {gpu:8}").expect("it is there"));
         for a in 0..self.gpus {
-            write!(text, "\n{label}{a:3}").unwrap();
+            write!(text, "\n{label}{a:3}").expect("it is there");
             for b in 0..self.gpus {
                 let cell = if a == b { "N/A".to_owned() } else { format!("{:.2}", value(a, b)) };
-                write!(text, " {cell:>8}").unwrap();
+                write!(text, " {cell:>8}").expect("it is there");
             }
         }
         text + "\n\n"
@@ -124,24 +124,24 @@ const PAIRS: [(&str, Writer); 7] = [
         for (test, (a, b)) in all_pairs(node.gpus).into_iter().enumerate() {
             let rate = node.pair(a, b, true);
             let ms = 268_435_456.0 / rate / 1e6;
-            writeln!(text, "Test {}:\n Executor: GPU {a:02} | {rate:.3} GB/s | {ms:.3} ms | 268435456 bytes | {rate:.3} GB/s (sum)", test + 1).unwrap();
-            writeln!(text, "     Transfer 00 | {rate:.3} GB/s | {ms:.3} ms | 268435456 bytes | G{a} -> GPU{a:02}:032 -> G{b}").unwrap();
+            writeln!(text, "Test {}:\n Executor: GPU {a:02} | {rate:.3} GB/s | {ms:.3} ms | 268435456 bytes | {rate:.3} GB/s (sum)", test + 1).expect("it is there");
+            writeln!(text, "     Transfer 00 | {rate:.3} GB/s | {ms:.3} ms | 268435456 bytes | G{a} -> GPU{a:02}:032 -> G{b}").expect("it is there");
         }
         text
     }),
     ("rocm-bandwidth-test", |node| {
         let mut text = "Device: 0, AMD EPYC 7A53\n".to_owned();
         for gpu in 0..node.gpus {
-            writeln!(text, "Device: {}, GPU {gpu}, GPU-XX, c{gpu}:0.0", gpu + 1).unwrap();
+            writeln!(text, "Device: {}, GPU {gpu}, GPU-XX, c{gpu}:0.0", gpu + 1).expect("it is there");
         }
         text.push_str("Unidirectional copy peak bandwidth GB/s\n\n D/D");
-        (0..=node.gpus).for_each(|n| write!(text, " {n:8}").unwrap());
+        (0..=node.gpus).for_each(|n| write!(text, " {n:8}").expect("it is there"));
         for a in 0..=node.gpus {
-            write!(text, "\n\n {a}").unwrap();
+            write!(text, "\n\n {a}").expect("it is there");
             for b in 0..=node.gpus {
                 match a == 0 || b == 0 || a == b {
-                    true => write!(text, " N/A").unwrap(),
-                    false => write!(text, " {:.3}", node.pair(a - 1, b - 1, false)).unwrap(),
+                    true => write!(text, " N/A").expect("it is there"),
+                    false => write!(text, " {:.3}", node.pair(a - 1, b - 1, false)).expect("it is there"),
                 }
             }
         }
@@ -160,20 +160,20 @@ const HOST: [(&str, Writer); 3] = [
                 text,
                 "Running {name}_memcpy_ce.\nmemcpy CE CPU(row) {arrow} GPU(column) bandwidth (GB/s)"
             )
-            .unwrap();
-            (0..node.gpus).for_each(|gpu| write!(text, " {gpu}").unwrap());
+            .expect("it is there");
+            (0..node.gpus).for_each(|gpu| write!(text, " {gpu}").expect("it is there"));
             text.push_str("\n0");
-            (0..node.gpus).for_each(|gpu| write!(text, " {:.2}", node.host(gpu, inward)).unwrap());
-            writeln!(text, "\n\nSUM {name}_memcpy_ce 100\n").unwrap();
+            (0..node.gpus).for_each(|gpu| write!(text, " {:.2}", node.host(gpu, inward)).expect("it is there"));
+            writeln!(text, "\n\nSUM {name}_memcpy_ce 100\n").expect("it is there");
         }
         text
     }),
     ("busGrind", |node| {
         let mut text = "Host/Device Bandwidth Matrix (GB/s), memory=Pinned\n Dir\\D".to_owned();
-        (0..node.gpus).for_each(|gpu| write!(text, " {gpu}").unwrap());
+        (0..node.gpus).for_each(|gpu| write!(text, " {gpu}").expect("it is there"));
         for (name, inward) in [("D2H", false), ("H2D", true)] {
-            write!(text, "\n {name}").unwrap();
-            (0..node.gpus).for_each(|gpu| write!(text, " {:.2}", node.host(gpu, inward)).unwrap());
+            write!(text, "\n {name}").expect("it is there");
+            (0..node.gpus).for_each(|gpu| write!(text, " {:.2}", node.host(gpu, inward)).expect("it is there"));
         }
         text + "\n"
     }),
@@ -221,8 +221,8 @@ fn faults(desc: &MachineDesc) -> (Vec<MachineFault>, Vec<MachineFault>) {
 fn faults_of_a_simulated_node_are_found_in_every_format() {
     let (mut tried, mut wrong, mut hidden, mut sound) = (0, Vec::new(), 0, 0);
     for name in ["mi250x", "hgx-h100"] {
-        let desc = MachineDesc::preset(name).unwrap();
-        let model = RowPredictor::from_desc(&desc).unwrap();
+        let desc = MachineDesc::preset(name).expect("it is there");
+        let model = RowPredictor::from_desc(&desc).expect("it is there");
         let (fabric, host) = faults(&desc);
         let healthy = FaultyNode::new(&desc, &[]);
         let sets = [(&PAIRS[..], fabric, "links-lost"), (&HOST[..], host, "narrow-pcie")];
