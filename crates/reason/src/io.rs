@@ -117,18 +117,8 @@ pub(crate) fn explain(
     draft.edits.push(WorldEdit::new("one-file", AnswerClass::SetUpSo, if one_file { 0.6 } else { 0.06 })
         .expects("rate", draft.limit_gbs.unwrap_or(result.gbs * 2.5) * 0.4, 0.4)
         .says("one open file is one stream to the server or one lock: several files, or one file opened several times, go further").decided_by("the same with a file for each thread, or the file opened several times"));
-    let staged = all.iter().filter(|other| other.staged && other.operation == result.operation);
-    let staged = staged.map(|other| other.gbs).fold(0.0, f64::max);
-    if gpu_direct && staged > 0.0 {
-        draft.features.push(ObservedFeature::new("direct-over-staged", result.gbs / staged));
-        for edit in &mut draft.edits {
-            edit.expects.push(("direct-over-staged", 1.05, 0.15));
-        }
-    }
     if gpu_direct {
-        let far = has_word(context, "sys") || context.prose.contains("sys ");
-        draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).expects("direct-over-staged", 0.4, 0.4).seen(if far { 1.5 } else { 0.0 })
-            .says("storage to GPU passes the link between sockets or a root port: staging in host memory is faster there").decided_by("nvidia-smi topo -m: adapter and GPU under one switch (PIX, PXB); gdsio -x 2 for staged"));
+        direct_edits(&mut draft, result, all, context);
     }
     if direct == Some(false) {
         draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).expects("rate", 8.0, 0.7)
@@ -145,6 +135,26 @@ pub(crate) fn explain(
             .decided_by("iostat -x 1: %util and queue length while it runs"),
     );
     draft
+}
+
+/// I/O straight to a GPU, compared with the same staged in host memory.
+fn direct_edits(
+    draft: &mut DraftAnswer,
+    result: &FileIoResult,
+    all: &[&FileIoResult],
+    context: &PasteContext,
+) {
+    let staged = all.iter().filter(|other| other.staged && other.operation == result.operation);
+    let staged = staged.map(|other| other.gbs).fold(0.0, f64::max);
+    if staged > 0.0 {
+        draft.features.push(ObservedFeature::new("direct-over-staged", result.gbs / staged));
+        for edit in &mut draft.edits {
+            edit.expects.push(("direct-over-staged", 1.05, 0.15));
+        }
+    }
+    let far = has_word(context, "sys") || context.prose.contains("sys ");
+    draft.edits.push(WorldEdit::new("direct-across-socket", AnswerClass::SetUpSo, 0.3).expects("rate", draft.limit_gbs.map_or(result.gbs, |l| l * 0.35), 0.5).expects("direct-over-staged", 0.4, 0.4).seen(if far { 1.5 } else { 0.0 })
+            .says("storage to GPU passes the link between sockets or a root port: staging in host memory is faster there").decided_by("nvidia-smi topo -m: adapter and GPU under one switch (PIX, PXB); gdsio -x 2 for staged"));
 }
 
 /// The network of the paste, or what its text expects.

@@ -20,9 +20,11 @@ struct FaultyNode {
 
 impl FaultyNode {
     fn new(desc: &MachineDesc, faults: &[MachineFault]) -> Self {
-        let network = Network::with_faults(desc, RuntimeEnv::default(), faults).expect("it is there");
+        let network =
+            Network::with_faults(desc, RuntimeEnv::default(), faults).expect("it is there");
         let topology = desc.healthy_topology();
-        let numa: Vec<u32> = topology.gpus.iter().map(|gpu| gpu.numa.expect("it is there")).collect();
+        let numa: Vec<u32> =
+            topology.gpus.iter().map(|gpu| gpu.numa.expect("it is there")).collect();
         let blit = topology.gpus.iter().all(|gpu| gpu.caps().copy_kernel);
         let kernel = if blit { "blit@" } else { "kernel@" };
         Self { network, gpus: numa.len() as u32, numa, kernel }
@@ -132,7 +134,8 @@ const PAIRS: [(&str, Writer); 7] = [
     ("rocm-bandwidth-test", |node| {
         let mut text = "Device: 0, AMD EPYC 7A53\n".to_owned();
         for gpu in 0..node.gpus {
-            writeln!(text, "Device: {}, GPU {gpu}, GPU-XX, c{gpu}:0.0", gpu + 1).expect("it is there");
+            writeln!(text, "Device: {}, GPU {gpu}, GPU-XX, c{gpu}:0.0", gpu + 1)
+                .expect("it is there");
         }
         text.push_str("Unidirectional copy peak bandwidth GB/s\n\n D/D");
         (0..=node.gpus).for_each(|n| write!(text, " {n:8}").expect("it is there"));
@@ -141,7 +144,9 @@ const PAIRS: [(&str, Writer); 7] = [
             for b in 0..=node.gpus {
                 match a == 0 || b == 0 || a == b {
                     true => write!(text, " N/A").expect("it is there"),
-                    false => write!(text, " {:.3}", node.pair(a - 1, b - 1, false)).expect("it is there"),
+                    false => {
+                        write!(text, " {:.3}", node.pair(a - 1, b - 1, false)).expect("it is there")
+                    }
                 }
             }
         }
@@ -163,7 +168,9 @@ const HOST: [(&str, Writer); 3] = [
             .expect("it is there");
             (0..node.gpus).for_each(|gpu| write!(text, " {gpu}").expect("it is there"));
             text.push_str("\n0");
-            (0..node.gpus).for_each(|gpu| write!(text, " {:.2}", node.host(gpu, inward)).expect("it is there"));
+            (0..node.gpus).for_each(|gpu| {
+                write!(text, " {:.2}", node.host(gpu, inward)).expect("it is there")
+            });
             writeln!(text, "\n\nSUM {name}_memcpy_ce 100\n").expect("it is there");
         }
         text
@@ -173,7 +180,9 @@ const HOST: [(&str, Writer); 3] = [
         (0..node.gpus).for_each(|gpu| write!(text, " {gpu}").expect("it is there"));
         for (name, inward) in [("D2H", false), ("H2D", true)] {
             write!(text, "\n {name}").expect("it is there");
-            (0..node.gpus).for_each(|gpu| write!(text, " {:.2}", node.host(gpu, inward)).expect("it is there"));
+            (0..node.gpus).for_each(|gpu| {
+                write!(text, " {:.2}", node.host(gpu, inward)).expect("it is there")
+            });
         }
         text + "\n"
     }),
