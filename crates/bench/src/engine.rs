@@ -76,7 +76,7 @@ pub(crate) struct CaseEngine<'a> {
     /// Samples that cases of this task already have.
     carried: BTreeMap<Case, SampledCase>,
     /// The last reading of the machine's state, and until when it is valid.
-    state: Option<(Ns, Conditions)>,
+    state: Option<(Ns, Ns, Conditions)>,
     /// Whether a reading has streamed through the caches since the last sample.
     caches_spoilt: Cell<bool>,
     /// Reads the state of GPUs.
@@ -315,7 +315,7 @@ impl<'a> CaseEngine<'a> {
             self.warm(&mut case, sample, false)?;
         }
         self.find_difference(&mut case, sample);
-        case.spent = self.machine.clock.now() - bound - case.load;
+        case.spent = self.since(bound, &[]) - case.load;
         self.sampled_last = case.number;
         case.open_series();
         for (nth, series) in case.series.iter_mut().enumerate() {
@@ -353,12 +353,12 @@ impl<'a> CaseEngine<'a> {
     fn conditions(&mut self) -> Conditions {
         let now = self.machine.clock.now();
         let mut state = match &self.state {
-            Some((until, state)) if now < *until => state.clone(),
+            Some((read, until, state)) if (*read..*until).contains(&now) => state.clone(),
             _ => {
                 let state = self.machine.host.conditions();
                 let read = self.machine.clock.now();
                 let keeps = Ns(((read - now) * STATE_COSTS).0.max(STATE_KEEPS.0));
-                self.state = Some((read + keeps, state.clone()));
+                self.state = Some((read, read + keeps, state.clone()));
                 self.caches_spoilt.set(!state.0.is_empty());
                 state
             }
@@ -433,11 +433,13 @@ impl<'a> CaseEngine<'a> {
             case.warmup += 1;
         }
         case.series.iter_mut().for_each(|series| series.visits.push(0));
+        let mut sampled = Vec::new();
         for _ in 0..VISIT_SAMPLES {
             let (laps, starts) = match case.differs {
                 true => self.difference(case)?,
                 false => (self.sample(case)?, Vec::new()),
             };
+            let longest = laps.iter().map(|lap| lap.elapsed.0).fold(0.0, f64::max);
             for (nth, (series, lap)) in case.series.iter_mut().zip(laps).enumerate() {
                 series.extend_off_cpu(lap.off_cpu.map(|off| off.0.max(0.0) as u64));
                 series.samples_ns.push(lap.elapsed.0);
@@ -449,10 +451,10 @@ impl<'a> CaseEngine<'a> {
                 }
                 series.io.extend(lap.io);
             }
-            let now = self.machine.clock.now();
-            case.spent = spent + (now - begun);
+            sampled.push(longest);
+            case.spent = spent + self.since(begun, &sampled);
             let over = case.spent > budget && case.samples() >= MIN_FOR_INTERVAL;
-            if over || now - visited >= pace * LONG_VISIT {
+            if over || self.since(visited, &sampled) >= pace * LONG_VISIT {
                 break;
             }
         }
@@ -473,7 +475,7 @@ impl<'a> CaseEngine<'a> {
         let last = case.series.iter().filter_map(|s| s.samples_ns.last().copied());
         let each = (last.fold(0.0, f64::max) / case.reps.max(1) as f64).max(1.0);
         for _ in 0..MAX_PASSES {
-            let left = pace.0 - (self.machine.clock.now() - visited).0;
+            let left = pace.0 - self.since(visited, &[]).0;
             // A further whole repetition would delay the other cases of the group.
             if left < each {
                 break;

@@ -88,13 +88,20 @@ impl CaseEngine<'_> {
         }
         let begun = self.machine.clock.now();
         let mut seen = Vec::new();
-        while !warm_up::is_loaded(self.machine.clock.now() - bound, &seen) {
+        while !warm_up::is_loaded(self.since(bound, &seen), &seen) {
             let laps = self.sample(case)?;
             seen.push(longest(&laps[..case.timed]).0);
         }
-        case.load = self.machine.clock.now() - begun;
+        case.load = self.since(begun, &seen);
         self.warm_units.add(&case.entry.case);
         Ok(())
+    }
+
+    /// Time since `begun`; at least that of the samples since then, whose timers may go on where the clock
+    /// stands still or was set back.
+    pub(super) fn since(&self, begun: Ns, samples_ns: &[f64]) -> Ns {
+        let sampled = samples_ns.iter().filter(|ns| **ns > 0.0).sum();
+        Ns((self.machine.clock.now() - begun).0.max(sampled))
     }
 
     /// Takes samples until they stop changing, or a share of the budget is spent. Returns the
@@ -111,7 +118,7 @@ impl CaseEngine<'_> {
         let mut seen: Vec<f64> = taken.then_some(first.0).into_iter().collect();
         let mut last = first;
         // One operation as long as the share is enough warm-up.
-        while last < share && self.machine.clock.now() - begun < share {
+        while last < share && self.since(begun, &seen[usize::from(taken)..]) < share {
             let laps = self.sample(case)?;
             case.warmup += 1;
             last = longest(&laps[..case.timed]);
@@ -132,7 +139,7 @@ impl CaseEngine<'_> {
         if others && each < LONG_REPETITION.0 && !case.lanes.iter().any(|lane| lane.lands()) {
             let begun = self.machine.clock.now();
             once(self.machine, case, 1, &mut || ())?;
-            case.spent = case.spent + (self.machine.clock.now() - begun);
+            case.spent = case.spent + self.since(begun, &[]);
         }
         Ok(())
     }

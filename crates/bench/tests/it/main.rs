@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod case_figures;
+mod clocks;
 mod concurrent_flows;
 mod durations;
 mod engine;
