@@ -9,6 +9,7 @@ mod emit;
 mod known;
 mod proof;
 mod questions;
+mod relays;
 mod review;
 mod search;
 mod text;

@@ -8,6 +8,7 @@ use pathline_schema::{
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::collective_settings::{CollectiveScope, collective_settings, other_sizes};
+use crate::relays::over_relays;
 
 /// Sizes of the transfers that are asked about unless a user names some: a message of which the start is
 /// most of the time, a usual one, and one whose rate hardly depends on the size.
@@ -284,8 +285,23 @@ impl QuestionMaker<'_> {
             format!("Allocate the host buffer with {alloc}, and copy it in a kernel"),
             format!("{pinned}, and {}s of the GPU while it copies", caps.unit_name),
         ));
+        all.extend(self.relayed(flow, gpu));
         all.retain(|other| other.case != *self.case);
         all
+    }
+
+    /// Over relays at the same time, where links are idle.
+    fn relayed(&self, flow: &Flow, gpu: u32) -> Option<OtherCase> {
+        let over = over_relays(self.topology, flow, self.caps(gpu))?;
+        let gpus = over.by.paths()?.gpus;
+        let has_host = [flow.src.unit, flow.dst.unit].iter().any(|unit| unit.numa().is_some());
+        let pinned = if has_host { "host memory that cannot be swapped, and " } else { "" };
+        Some(OtherCase::new(
+            format!("over {} more GPUs at once", gpus.len()),
+            self.with(over),
+            format!("Copy over {gpus} at the same time, in chunks that the destination pulls"),
+            format!("{pinned}links and some memory of {gpus} while the copy lasts"),
+        ))
     }
 
     /// The blit kernel, and kernels at either end.
@@ -316,6 +332,7 @@ impl QuestionMaker<'_> {
                 cost.clone(),
             ));
         }
+        all.extend(self.relayed(flow, src));
         all
     }
 

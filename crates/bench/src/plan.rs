@@ -316,7 +316,9 @@ fn cannot_flow(scope: &PlanScope, flow: &Flow) -> Option<String> {
             ));
         }
     }
-    for unit in [flow.src.unit, flow.dst.unit, flow.by.at()].into_iter().chain(flow.by.via()) {
+    let relays = flow.by.paths().into_iter().flat_map(|paths| paths.gpus.iter().map(Unit::Gpu));
+    let units = [flow.src.unit, flow.dst.unit, flow.by.at()].into_iter().chain(flow.by.via());
+    for unit in units.chain(relays) {
         let exists = match unit {
             Unit::Gpu(n) => topology.gpus.iter().any(|g| g.index == n),
             Unit::Numa(n) => topology.numa.iter().any(|d| d.id == n),
@@ -647,6 +649,8 @@ pub(crate) mod tests {
         assert!(skip(&t, &cpu("copy-avx512-t1")).contains("no avx512f"));
         assert!(skip(&t, &cpu("copy-memcpy-t3")).contains("may use 2"));
         assert!(skip(&t, "gpu0.vram > gpu5.vram by dma@gpu0 x 1MiB").contains("no gpu5"));
+        let relayed = "gpu0.vram > gpu1.vram by relay@gpu1[gpu6,1MiB] x 1MiB";
+        assert!(skip(&t, relayed).contains("no gpu6"));
         let device = "gpu0.vram > numa0.huge by cpu@numa0[copy-memcpy-t1] x 1MiB";
         let of_vendor = |vendor: &str| {
             let mut node = topology();

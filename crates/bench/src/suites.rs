@@ -11,6 +11,7 @@ mod host;
 mod memory;
 mod metadata;
 mod mpi_switches;
+mod multipath;
 mod osu;
 mod payloads;
 mod peers;
@@ -163,6 +164,12 @@ pub const SUITES: &[SuiteSpec] = &[
         about: "links that a routed copy takes, found by loading one of them at the same time",
         by_default: has_gpus,
         cases: CaseMaker::Figures(routes),
+    },
+    SuiteSpec {
+        id: SuiteId::Multipath,
+        about: "copies over several paths: relays, and the same bytes to 2, 4, all GPUs; next to plain ones",
+        by_default: |_| false,
+        cases: CaseMaker::Figures(multipath::multipath),
     },
     SuiteSpec {
         id: SuiteId::Contention,

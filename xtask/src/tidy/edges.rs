@@ -65,7 +65,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "multipath",
         uses: &["schema", "hal"],
-        tests_use: &["flow", "sim"],
+        tests_use: &["flow", "sim", "stats"],
         unsafe_in: &[],
     },
     Crate {
@@ -98,7 +98,12 @@ const CRATES: &[Crate] = &[
         tests_use: &["hal", "sim", "bench"],
         unsafe_in: &[],
     },
-    Crate { name: "advise", uses: &["schema", "stats", "tuner"], tests_use: &[], unsafe_in: &[] },
+    Crate {
+        name: "advise",
+        uses: &["schema", "stats", "flow", "tuner"],
+        tests_use: &[],
+        unsafe_in: &[],
+    },
     Crate { name: "audit", uses: &["schema", "flow", "message"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "place", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },

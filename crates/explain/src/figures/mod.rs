@@ -15,6 +15,7 @@ mod managed;
 mod messages;
 mod metadata;
 mod mpi_switches;
+pub mod multipath;
 pub mod numa_gpu;
 mod observed_engine;
 mod overhead;
@@ -163,6 +164,9 @@ const FIGURES: &[FigureSpec] = &[
     FigureSpec::new(&[SuiteId::Routes], routes::find)
         .sentences(&[plain(900), plain(901)])
         .on_terminal(&[("routes", PageOnly)]),
+    FigureSpec::new(&[SuiteId::Multipath], multipath::find)
+        .sentences(&[plain(440)])
+        .on_terminal(&[("multipath", Matrix(80)), ("multipath-gain", PageOnly)]),
     FigureSpec::new(&[SuiteId::Contention, SuiteId::Concurrent], contention::find)
         .sentences(&[plain(420), plain(430)]),
     FigureSpec::new(started::SUITES, started::find),

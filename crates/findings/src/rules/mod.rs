@@ -6,6 +6,7 @@ mod copy_engine;
 mod gpu_choice;
 mod host_memory;
 mod messages;
+mod multipath;
 mod numa;
 mod routes;
 mod shared_memory;
@@ -44,6 +45,7 @@ const RULES: &[FindingRule] = &[
     FindingRule { ids: &[gpu_choice::SPREAD, gpu_choice::SHARED], find: gpu_choice::find },
     FindingRule { ids: &[numa::MATTERS, numa::ALIKE], find: numa::find },
     FindingRule { ids: &[routes::FORWARDED, routes::SHARED], find: routes::find },
+    FindingRule { ids: &[multipath::FASTER, multipath::NO_GAIN], find: multipath::find },
     FindingRule { ids: &[messages::ID], find: messages::find },
     FindingRule {
         ids: &[collectives::LIBRARY, collectives::GRAPH, collectives::SHARE],

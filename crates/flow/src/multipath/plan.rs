@@ -5,7 +5,7 @@ use pathline_schema::{
 };
 
 use super::end_gpu;
-use super::paths::{CandidatePath, PathFinder, with_issuer};
+use super::paths::{CandidatePath, LegCost, PathFinder, with_issuer};
 use super::rates;
 use crate::network::Network;
 use crate::operation::NoPath;
@@ -24,7 +24,7 @@ pub(crate) const LEAST_GAIN: f64 = 1.15;
 const LEAST_STEP: f64 = 1.05;
 
 /// Fixed shares do not follow the speed of paths as a queue does, so they are chosen only for this gain.
-const SHARES_GAIN: f64 = 1.02;
+const SHARES_GAIN: f64 = 1.05;
 
 /// A copy kernel takes compute units from other work, so it is chosen only for this gain.
 const KERNEL_GAIN: f64 = 1.1;
@@ -255,13 +255,16 @@ impl Planner<'_> {
         PlannedSet { paths: kept, shares: Some(shares), time, ..queued }
     }
 
-    /// The chunk c for which calls cost as much as waiting for the first chunk: of a share s at rate r with calls
-    /// of t, s / c x t = c / r. At most a part of the share, so that slow and fast paths end together.
+    /// The chunk c for which starts cost as much as waiting for the first two chunks: of a share s at rate r with
+    /// starts of t for two chunks, s / 2 c x t = 2 c / r. At most a part of the share, so that slow and fast paths end
+    /// together.
     fn usual_chunk(&self, paths: &[&CandidatePath]) -> Bytes {
         let share = self.request.bytes.as_f64() / paths.len().max(1) as f64;
+        let calls: f64 = paths.iter().flat_map(|path| &path.legs).map(|leg| leg.calls).sum();
         let legs = paths.iter().filter(|path| path.via.is_some()).flat_map(|path| &path.legs);
-        let balanced =
-            legs.map(|leg| (share * 8.0 * leg.calls * leg.cap).sqrt()).fold(0.0, f64::max);
+        let start = |leg: &LegCost| leg.start + calls / 2.0;
+        let balanced = legs.map(|leg| (share * start(leg) * leg.cap).sqrt() / 2.0);
+        let balanced = balanced.fold(0.0, f64::max);
         let most = balanced.min(share / TURNS);
         let fitting = CHUNKS.iter().rev().find(|chunk| chunk.as_f64() <= most);
         fitting.copied().unwrap_or(CHUNKS[0])

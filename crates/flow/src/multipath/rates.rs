@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Bytes, PathShares};
+use pathline_schema::{Bytes, MultipathSpec, PathShares};
 
 use super::paths::{CandidatePath, LegCost};
 use crate::operation::ResourceUse;
@@ -16,11 +16,23 @@ const LARGEST_PIECE: f64 = (16 << 20) as f64;
 /// The direct path takes pieces of at most this size where it keeps to a share.
 const SHARED_PIECE: f64 = (4 << 20) as f64;
 
-/// Streams that the copies of a leg take in turn: the start of one overlaps with the bytes of the other.
+/// Least piece, which paths take at the end of a copy.
+const LEAST_PIECE: f64 = (256 << 10) as f64;
+
+/// Pieces for each path into which the rest of a copy is cut.
+const PIECES_OF_REST: f64 = 2.0;
+
+/// Streams that the copies of a leg take in turn.
 const STREAMS: f64 = 2.0;
 
 /// The thread that issues all copies.
 const ISSUER: &str = "calls of the thread that issues the copies";
+
+/// Slots of a relay, and pulls that a destination of a copy to all has enqueued.
+const IN_FLIGHT: f64 = MultipathSpec::SLOTS as f64;
+
+/// Time that the thread which issues copies sleeps where nothing has ended, ns; half of it passes on average.
+const PAUSE: f64 = 2_000.0;
 
 /// A resource counts as full from this share of its capacity on.
 const FULL: f64 = 0.999;
@@ -46,27 +58,53 @@ impl LegCost {
         RateDemand::new(&self.uses, self.cap).alone(capacities)
     }
 
-    /// Time of one piece, ns.
+    /// Time of several pieces that are in flight together, ns. They start and end together and share the leg, then
+    /// the host enqueues the next ones; an engine that serves one at a time has the next one ready.
+    fn turn(&self, capacities: &[f64], (pieces, piece): (f64, f64), seen: f64) -> f64 {
+        match self.queue {
+            Some(_) => pieces * self.time(capacities, piece),
+            None => self.start + pieces * piece / self.alone(capacities) + seen,
+        }
+    }
+
+    /// Time of one piece alone, ns.
     pub(crate) fn time(&self, capacities: &[f64], piece: f64) -> f64 {
         self.start + piece / self.alone(capacities)
     }
 }
 
 impl CandidatePath {
-    /// Rate alone with pieces of this size: legs overlap, and on each of them the start of a piece overlaps with
-    /// the bytes of the piece before it.
-    fn alone(&self, capacities: &[f64], piece: f64) -> f64 {
-        let of_leg = |leg: &LegCost| {
-            leg.alone(capacities).min(STREAMS * piece / leg.time(capacities, piece))
+    /// Rate alone with pieces of this size: legs overlap, and on each of them two pieces are in flight. The host sees
+    /// the end of a piece after `seen` and only then enqueues what follows.
+    fn alone(&self, capacities: &[f64], piece: f64, seen: f64) -> f64 {
+        let turn = |leg: &LegCost| leg.turn(capacities, (STREAMS, piece), seen);
+        let of_leg = |leg: &LegCost| leg.alone(capacities).min(STREAMS * piece / turn(leg));
+        let legs = self.legs.iter().map(of_leg).fold(f64::INFINITY, f64::min);
+        let pulls = self.legs.get(self.hops.saturating_sub(1)..).unwrap_or_default();
+        let behind = match self.hops {
+            0 | 1 => f64::INFINITY,
+            // A slot is free again when its piece has passed both legs.
+            _ if pulls.len() == 1 => IN_FLIGHT * piece / self.legs.iter().map(turn).sum::<f64>(),
+            // A destination pulls from all others, in the order in which pieces arrive: each of its pulls shares
+            // links with those of the others that have the same source.
+            _ => {
+                let alike = 1.0 + (IN_FLIGHT - 1.0) / pulls.len() as f64;
+                let turn = |leg: &LegCost| leg.turn(capacities, (alike, piece), seen);
+                let slowest = pulls.iter().map(turn).fold(0.0, f64::max);
+                IN_FLIGHT * piece / (slowest * pulls.len() as f64)
+            }
         };
-        self.legs.iter().map(of_leg).fold(f64::INFINITY, f64::min)
+        legs.min(behind)
     }
 
-    /// Time until it delivers at its rate, ns: the start, and of several hops all but the last.
+    /// Time until it delivers at its rate, ns: the start, and of several hops the first pieces on all but the last.
     fn latency(&self, capacities: &[f64], piece: f64) -> f64 {
         let passed = self.legs.iter().take(self.hops.saturating_sub(1));
-        let last = self.legs.last().map_or(0.0, |leg| leg.start);
-        passed.map(|leg| leg.time(capacities, piece)).sum::<f64>() + last
+        let first = passed.map(|leg| match leg.queue {
+            Some(_) => leg.time(capacities, piece),
+            None => leg.turn(capacities, (STREAMS, piece), 0.0),
+        });
+        first.sum::<f64>() + self.legs.last().map_or(0.0, |leg| leg.start)
     }
 
     /// What one byte over it takes of each resource. Queues are taken for the time of a byte, with its part of
@@ -85,6 +123,13 @@ impl CandidatePath {
         }
         sums.into_iter().map(|(resource, weight)| ResourceUse { resource, weight }).collect()
     }
+}
+
+/// Time until the thread that issues copies sees that one has ended, ns: on average half a pause, and half a round
+/// in which two of three legs have a call to make (fitted to simulated copies).
+fn time_to_see(paths: &[&CandidatePath]) -> f64 {
+    let calls = paths.iter().flat_map(|path| &path.legs).map(|leg| leg.calls);
+    PAUSE / 2.0 + calls.sum::<f64>() / 3.0
 }
 
 /// Paths with the pieces that they take at a time, what a byte over each takes, and the rate of each alone.
@@ -108,9 +153,10 @@ impl PiecedPaths {
             let most = if path.via.is_some() { chunk } else { direct };
             most.min(bytes).max(1.0)
         };
+        let seen = time_to_see(paths);
         Self {
             uses: paths.iter().map(|path| path.uses(capacities, piece(path))).collect(),
-            caps: paths.iter().map(|path| path.alone(capacities, piece(path))).collect(),
+            caps: paths.iter().map(|path| path.alone(capacities, piece(path), seen)).collect(),
             late: paths.iter().map(|path| path.latency(capacities, piece(path))).collect(),
         }
     }
@@ -154,7 +200,8 @@ pub(crate) fn share(
         Some(shares) => pieced.divided(capacities, shares),
         None => pieced.queued(capacities),
     };
-    let time = fill_time(&rates, &pieced.late, bytes.as_f64());
+    let time = fill_time(&rates, &pieced.late, bytes.as_f64())
+        + end_time(capacities, paths, &rates, sizes);
     PathRates { total: rates.iter().sum(), rates, time, caps: pieced.caps, uses: pieced.uses }
 }
 
@@ -167,6 +214,33 @@ pub(crate) fn best_rates(
     let sizes = (chunk.as_f64(), bytes.as_f64());
     let pieced = PiecedPaths::new(capacities, paths, sizes, true);
     maximize(capacities, &pieced.uses, &pieced.caps, |weight| weight)
+}
+
+/// Time by which small pieces at the end make a copy longer, ns. A piece is half of a path's part of what is left,
+/// so that all paths end together; the calls for small ones may take longer than the bytes of the pieces that are
+/// still in flight.
+fn end_time(
+    capacities: &[f64],
+    paths: &[&CandidatePath],
+    rates: &[f64],
+    (chunk, bytes): (f64, f64),
+) -> f64 {
+    let total: f64 = rates.iter().sum();
+    let pieces = PIECES_OF_REST * paths.len() as f64;
+    let calls = |path: &CandidatePath| path.legs.iter().map(|leg| leg.calls).sum::<f64>();
+    let calls: f64 = paths.iter().zip(rates).map(|(path, rate)| calls(path) * rate / total).sum();
+    let least = LEAST_PIECE.min(chunk).min(bytes).max(1.0);
+    let rest = (pieces * chunk).min(bytes);
+    let (mut left, mut called) = (rest, 0.0);
+    while left > 0.0 {
+        left -= (left / pieces).clamp(least, chunk.max(least));
+        called += calls;
+    }
+    // Paths end within one least piece of each other, half of it on average.
+    let through = |path: &&CandidatePath| {
+        path.legs.iter().take(path.hops).map(|leg| leg.time(capacities, least)).sum::<f64>()
+    };
+    (called - rest / total).max(0.0) + paths.iter().map(through).fold(0.0, f64::max) / 2.0
 }
 
 /// The time by which paths that deliver `rates` after `late` have delivered `bytes`, ns.

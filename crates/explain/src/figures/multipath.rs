@@ -1,0 +1,233 @@
+//! Copies over several paths next to the plain copies that they replace.
+
+use std::collections::BTreeSet;
+
+use pathline_schema::{Bytes, Case, CopyAgent, Flow, Mover, Place, SuiteId};
+
+use super::{
+    BetterWhen, Figure, FigureBody, FigureCell, SuiteFindings, distinct, grid, is_host, is_precise,
+    values,
+};
+use crate::fmt;
+use crate::run::{CaseQuantity, RunEntry, RunView};
+
+const SUITE: SuiteId = SuiteId::Multipath;
+
+/// The payload of which a sentence states the time: the weights of a model of 32 billion parameters in 16 bits.
+const MODEL_GB: f64 = 64.0;
+
+/// What copies have in common that are compared with each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathTask {
+    /// Where the bytes come from.
+    pub src: Place,
+    /// Where they go to; of several GPUs the first.
+    pub dst: Place,
+    /// Number of GPUs that get them; 0 if they go to the host.
+    pub gpus: usize,
+    /// Payload.
+    pub bytes: Bytes,
+}
+
+/// How the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PathMethod {
+    /// The runtime's copy; to several GPUs, as many at once.
+    Plain(CopyAgent),
+    /// Over this many relays, or to all.
+    Several(u32, CopyAgent),
+}
+
+/// A result of the suite.
+pub struct MultipathCell<'b, 'a> {
+    /// What is compared.
+    pub task: PathTask,
+    /// How.
+    pub method: PathMethod,
+    /// The case.
+    pub entry: &'b RunEntry<'a>,
+    /// GB/s into each destination.
+    pub cell: FigureCell,
+}
+
+impl PathTask {
+    /// The task and the method of a case; none if the suite has no such case.
+    pub fn of(case: &Case) -> Option<(Self, PathMethod)> {
+        let flow = case.timed.first().filter(|_| case.background.is_empty())?;
+        let Flow { src, dst, by, bytes } = *flow;
+        let same =
+            |other: &Flow| other.src == src && other.bytes == bytes && other.by.kind() == by.kind();
+        let one = usize::from(dst.unit.gpu().is_some());
+        let (gpus, method) = match by {
+            Mover::Relay { paths, .. } => (one, PathMethod::Several(paths.gpus.len(), paths.agent)),
+            Mover::CopyToAll { paths, .. } => {
+                let others = paths.gpus.len();
+                (1 + others as usize, PathMethod::Several(others, paths.agent))
+            }
+            Mover::Dma { .. } if case.timed.iter().all(same) => {
+                let to: BTreeSet<Place> = case.timed.iter().map(|flow| flow.dst).collect();
+                if to.len() < case.timed.len() {
+                    return None;
+                }
+                (one * to.len(), PathMethod::Plain(CopyAgent::Engine))
+            }
+            Mover::Blit { .. } if case.timed.len() == 1 => {
+                (one, PathMethod::Plain(CopyAgent::Kernel))
+            }
+            _ => return None,
+        };
+        Some((Self { src, dst, gpus, bytes }, method))
+    }
+
+    /// `host to gpu0, 1GiB`
+    pub fn label(&self) -> String {
+        format!("{}, {}", self.ends(), self.bytes)
+    }
+
+    /// `host to gpu0`
+    pub fn ends(&self) -> String {
+        let end = |place: Place| match is_host(place.unit) {
+            true => "host".to_owned(),
+            false => place.unit.to_string(),
+        };
+        let to = match self.gpus {
+            0 | 1 => end(self.dst),
+            gpus => format!("{gpus} GPUs, the same bytes"),
+        };
+        format!("{} to {to}", end(self.src))
+    }
+}
+
+impl PathMethod {
+    fn label(self) -> String {
+        let by = |agent| if agent == CopyAgent::Kernel { ", blit" } else { "" };
+        match self {
+            Self::Plain(agent) => format!("plain{}", by(agent)),
+            Self::Several(1, agent) => format!("1 more GPU{}", by(agent)),
+            Self::Several(gpus, agent) => format!("{gpus} more GPUs{}", by(agent)),
+        }
+    }
+}
+
+/// The copies that suite `multipath` measured, in the order of the run.
+pub fn copies<'b, 'a>(run: &'b RunView<'a>) -> Vec<MultipathCell<'b, 'a>> {
+    run.suite(SUITE)
+        .filter_map(|entry| {
+            let (task, method) = PathTask::of(entry.case)?;
+            let cell = run.cell(entry, CaseQuantity::Payload);
+            // The sum of plain copies to several GPUs is shared by them.
+            let each = 1.0 / entry.case.timed.len().max(1) as f64;
+            let cell = FigureCell {
+                value: cell.value.map(|value| value * each),
+                half_width: cell.half_width * each,
+                ceiling: cell.ceiling.map(|ceiling| ceiling * each),
+                bound: cell.bound.map(|bound| bound * each),
+                ..cell
+            };
+            Some(MultipathCell { task, method, entry, cell })
+        })
+        .collect()
+}
+
+/// Of the same task, the fastest plain copy and the fastest over several paths.
+pub fn best<'c, 'b, 'a>(
+    copies: &'c [MultipathCell<'b, 'a>],
+    task: &PathTask,
+) -> Option<(&'c MultipathCell<'b, 'a>, &'c MultipathCell<'b, 'a>)> {
+    let fastest = |is_plain: bool| {
+        let of_task = copies.iter().filter(|copy| copy.task == *task && copy.cell.value.is_some());
+        let of_kind =
+            of_task.filter(|copy| matches!(copy.method, PathMethod::Plain(_)) == is_plain);
+        of_kind.max_by(|a, b| a.cell.value.unwrap_or(0.0).total_cmp(&b.cell.value.unwrap_or(0.0)))
+    };
+    Some((fastest(true)?, fastest(false)?))
+}
+
+pub(super) fn find(run: &RunView) -> SuiteFindings {
+    let copies = copies(run);
+    let sentence = sentence(&copies);
+    let figures = figures(run, &copies, sentence.as_deref().unwrap_or_default());
+    SuiteFindings::new(figures, [sentence])
+}
+
+fn figures(run: &RunView, copies: &[MultipathCell], finding: &str) -> Vec<Figure> {
+    let tasks = distinct(copies.iter().map(|copy| copy.task.clone()));
+    let rows: Vec<&PathTask> = tasks.iter().collect();
+    let methods: BTreeSet<PathMethod> = copies.iter().map(|copy| copy.method).collect();
+    let cols: Vec<PathMethod> = methods.into_iter().collect();
+    let cell = |task: &PathTask, method: PathMethod| {
+        let found = copies.iter().find(|copy| copy.task == *task && copy.method == method);
+        found.map(|copy| copy.cell.clone()).unwrap_or_default()
+    };
+    let gain = |task: &PathTask, method: PathMethod| {
+        let cell = cell(task, method);
+        let plain = self::cell_value(copies, task, PathMethod::Plain(CopyAgent::Engine));
+        let gain = cell.value.zip(plain).map(|(value, plain)| value / plain);
+        let relative = cell.value.map_or(0.0, |value| cell.half_width / value);
+        let half_width = gain.unwrap_or(0.0) * relative;
+        FigureCell { value: gain, half_width, ceiling: None, bound: None, path: None, ..cell }
+    };
+    let labels = || (|task: &PathTask| task.label(), PathMethod::label);
+    let figure = |id: &str, title: &str, matrix: crate::figure::MatrixBody| {
+        let has = !values(matrix.cells.iter().flatten()).is_empty();
+        has.then(|| Figure {
+            id: id.into(),
+            suite: SUITE.into(),
+            title: title.into(),
+            finding: finding.to_owned(),
+            command: run.command(SUITE, ""),
+            body: FigureBody::Matrix(matrix),
+        })
+    };
+    let axes = (("copy", rows.as_slice()), ("over", cols.as_slice()));
+    let rates = grid(axes.0, axes.1, ("GB/s", BetterWhen::Higher), labels(), cell);
+    let gains = grid(axes.0, axes.1, ("x plain", BetterWhen::Higher), labels(), gain);
+    let title = "Copies over several paths: GB/s into each destination";
+    let of_gains = "Copies over several paths: times the runtime's plain copy";
+    [figure("multipath", title, rates), figure("multipath-gain", of_gains, gains)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn cell_value(copies: &[MultipathCell], task: &PathTask, method: PathMethod) -> Option<f64> {
+    copies.iter().find(|copy| copy.task == *task && copy.method == method)?.cell.value
+}
+
+/// Time of a model's weights at a rate, in seconds.
+pub fn model_seconds(gbs: f64) -> String {
+    format!("{} s", fmt::number(MODEL_GB / gbs))
+}
+
+/// `64 GB to all 8 GPUs: 0.38 s instead of 2.8 s.`, for the task with the greatest gain in each of: one GPU, and
+/// several.
+fn sentence(copies: &[MultipathCell]) -> Option<String> {
+    let tasks = distinct(copies.iter().map(|copy| copy.task.clone()));
+    let gain = |several: bool| {
+        let of = tasks.iter().filter(|task| (task.gpus > 1) == several);
+        let pairs = of.filter_map(|task| best(copies, task));
+        let precise = pairs.filter(|(a, b)| is_precise(&a.cell) && is_precise(&b.cell));
+        let factor = |(plain, over): &(&MultipathCell, &MultipathCell)| {
+            over.cell.value.unwrap_or(0.0) / plain.cell.value.unwrap_or(f64::INFINITY)
+        };
+        let (plain, over) = precise.max_by(|a, b| factor(a).total_cmp(&factor(b)))?;
+        let (slow, fast) = (plain.cell.value?, over.cell.value?);
+        let task = &over.task;
+        let what = match task.gpus {
+            0 | 1 => task.label(),
+            gpus => format!("the same bytes to {gpus} GPUs, {}", task.bytes),
+        };
+        if fast < slow * 1.05 {
+            return Some(format!("{what}: no gain ({} plain)", fmt::gbs(slow)));
+        }
+        Some(format!(
+            "{what}: {} over several paths, {} plain, so {MODEL_GB:.0} GB take {} instead of {}",
+            fmt::gbs(fast),
+            fmt::number(slow),
+            model_seconds(fast),
+            model_seconds(slow)
+        ))
+    };
+    let parts: Vec<String> = [gain(true), gain(false)].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("{}.", fmt::sentence(&parts.join("; "))))
+}
