@@ -24,9 +24,9 @@ use crate::plans::{EndsPlan, PlanKey};
 
 /// Longest pause between two looks at copies in flight.
 const POLL: Ns = Ns(2_000.0);
-/// Time that an idle worker looks for commands before it sleeps: waking it costs more than most copies
-/// of the threshold's size may lose.
-const SPIN: Ns = Ns(20_000.0);
+/// Time that an idle worker looks for commands before it sleeps: waking it takes 50 us on a virtual machine,
+/// more than most copies of the threshold's size may lose.
+const SPIN: Ns = Ns(300_000.0);
 /// Sizes that a probe measures, bytes.
 const PROBE_SIZES: [Bytes; 2] = [Bytes::mib(4), Bytes::mib(128)];
 /// Time after which a probe adds no further relay.

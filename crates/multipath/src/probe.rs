@@ -169,12 +169,13 @@ fn candidates(request: &ProbeRequest) -> Vec<MultipathSpec> {
     let is_end = |gpu: u32| request.dst.iter().chain([&request.src]).any(|u| u.gpu() == Some(gpu));
     let mut gpus = GpuSet::EMPTY;
     let helpers = request.helpers.iter().filter(|&&gpu| !is_end(gpu));
-    helpers
-        .map(|&gpu| {
-            gpus = gpus.with(gpu);
-            spec(gpus)
-        })
-        .collect()
+    let relayed = helpers.map(|&gpu| {
+        gpus = gpus.with(gpu);
+        spec(gpus)
+    });
+    let relayed: Vec<MultipathSpec> = relayed.collect();
+    // Without relays the direct path in pieces, which gains nothing: whoever asks for no gain tests by it.
+    if relayed.is_empty() { vec![spec(GpuSet::EMPTY)] } else { relayed }
 }
 
 impl<'m> ProbeRun<'m, '_> {
