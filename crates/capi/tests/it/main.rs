@@ -3,5 +3,6 @@
 
 mod copies;
 mod hip;
+mod languages;
 mod runtime;
 mod sequences;

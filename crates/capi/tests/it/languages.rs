@@ -1,0 +1,104 @@
+//! The header as a C compiler reads it, and the Python package.
+
+use std::fs;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pathline::abi::{pl_counters, pl_options, pl_place};
+use pathline_stub::{StubLibraries, VARIABLE, built, lay_out};
+
+/// The folder of the workspace.
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Prints sizes and offsets, then what a bad call returns.
+const PROGRAM: &str = r#"
+#include <pathline.h>
+#include <stdio.h>
+
+int main(void)
+{
+    pl_options options = {0};
+    pl_node *node = 0;
+    printf("%zu %zu %zu %zu %zu %zu ", sizeof options, offsetof(pl_options, helper_count),
+           offsetof(pl_options, threshold), offsetof(pl_options, staging),
+           offsetof(pl_options, min_gain), offsetof(pl_options, library));
+    printf("%zu %zu ", sizeof(pl_counters), offsetof(pl_counters, switched_off));
+    printf("%zu %zu ", sizeof(pl_place), sizeof(pl_status));
+    options.size = 1;
+    printf("%d %d ", pl_open(&options, &node) == PL_INVALID, node == 0);
+    printf("%d %d ", pl_copy(node, node, node, 1), pl_copy_async(node, node, node, 1, 0));
+    printf("%d ", pl_copy_batch_async(node, 0, 0, 0, 1, 0));
+    printf("%d ", pl_copy_to_all(node, 1, 0, 0, 0, 1, 0));
+    printf("%d %d %d ", pl_host_alloc(node, 1, (pl_place){0}, 0), pl_host_attach(node, 0, 1, 0),
+           pl_host_free(node, 0));
+    printf("%d ", pl_explain(node, node, node, 1, 0, 0));
+    printf("%d\n", pl_stats(node, 0));
+    puts(pl_last_error());
+    pl_close(node);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_header_is_what_the_library_has() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: no C compiler");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("header.c"), folder.path().join("header"));
+    fs::write(&source, PROGRAM).unwrap();
+    let library = built("pathline").unwrap();
+    let compiled = Command::new("cc")
+        .args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-o"])
+        .args([&program, &source, &library])
+        .arg("-I")
+        .arg(workspace().join("crates/capi/include"))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let output =
+        Command::new(&program).env("LD_LIBRARY_PATH", library.parent().unwrap()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected = [
+        size_of::<pl_options>(),
+        offset_of!(pl_options, helper_count),
+        offset_of!(pl_options, threshold),
+        offset_of!(pl_options, staging),
+        offset_of!(pl_options, min_gain),
+        offset_of!(pl_options, library),
+        size_of::<pl_counters>(),
+        offset_of!(pl_counters, switched_off),
+        size_of::<pl_place>(),
+        size_of::<pathline::CopyStatus>(),
+    ];
+    let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+    // Two comparisons that hold, and PL_INVALID nine times.
+    let expected = format!("{} 1 1 1 1 1 1 1 1 1 1 1\n", expected.join(" "));
+    assert!(text.starts_with(&expected), "{text}{expected}");
+    assert!(text.ends_with("the place of the counters is null or misaligned\n"), "{text}");
+}
+
+#[test]
+fn the_python_package_copies() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no Python");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path(), &[StubLibraries::Cuda], &[]).unwrap();
+    let output = Command::new("python3")
+        .arg(workspace().join("python/test_pathline.py"))
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("PATHLINE_CUDA", folder.path())
+        .env("PATHLINE_LIBRARY", built("pathline").unwrap())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env(VARIABLE, "gpus=2,memory=1GiB")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("Ran 5 tests"), "{text}");
+}

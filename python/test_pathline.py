@@ -1,0 +1,141 @@
+"""Tests of the package over a CUDA library that stands in for the driver.
+
+    LD_LIBRARY_PATH=LIB PATHLINE_CUDA=LIB PATHLINE_LIBRARY=libpathline.so python3 python/test_pathline.py
+
+crates/capi/tests/it/languages.rs runs them.
+"""
+
+import ctypes
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "examples")]
+
+import pathline  # noqa: E402
+from cuda_memory import Driver  # noqa: E402
+
+SIZE = 6 << 20
+
+
+class Device:
+    """torch.device, as far as the package reads it."""
+
+    def __init__(self, index):
+        self.index = index
+
+
+class Tensor:
+    """A tensor, as far as the package reads it."""
+
+    def __init__(self, end, gpu=None, contiguous=True):
+        self.end, self.device, self.contiguous = end, Device(gpu), contiguous
+
+    def data_ptr(self):
+        return self.end[0]
+
+    def numel(self):
+        return self.end[1] // 2
+
+    def element_size(self):
+        return 2
+
+    def is_contiguous(self):
+        return self.contiguous
+
+
+class Array:
+    """An array of another library."""
+
+    def __init__(self, end, strides=None):
+        self.__cuda_array_interface__ = {
+            "data": (end[0], False), "shape": (2, end[1] // 8), "typestr": "<f4", "version": 3,
+            "strides": strides,
+        }
+
+
+class Stream:
+    """torch.cuda.Stream, as far as the package reads it."""
+
+    def __init__(self, handle):
+        self.cuda_stream = handle
+
+
+class Copies(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = Driver()
+        cls.driver.use(0)
+        cls.node = pathline.node(threshold=1 << 20, min_gain=1e-6)
+
+    def source(self, byte):
+        end = self.driver.pinned(SIZE)
+        ctypes.memset(end[0], byte, SIZE)
+        return end
+
+    def content(self, end):
+        self.driver.use(0)
+        out = self.driver.pinned(end[1])
+        self.driver.call("cuMemcpy", ctypes.c_uint64(out[0]), ctypes.c_uint64(end[0]),
+                         ctypes.c_size_t(end[1]))
+        return set(ctypes.string_at(out[0], out[1]))
+
+    def test_tensors_arrays_and_pairs_are_copied(self):
+        device = self.driver.device(0, SIZE)
+        stream = self.driver.stream(0)
+        ends = [(Tensor(device, 0), Tensor(self.source(2)), 2), (Array(device), Array(self.source(3)), 3),
+                (device, self.source(4), 4)]
+        for dst, src, byte in ends:
+            pathline.copy(dst, src)
+            self.assertEqual(self.content(device), {byte})
+        for dst, src, byte in ends:
+            pathline.copy(dst, src, Stream(stream))
+            self.driver.wait(stream)
+            self.assertEqual(self.content(device), {byte})
+        self.assertEqual(pathline.counters()["failures"], 0)
+
+    def test_batches_and_copies_to_all(self):
+        half = SIZE // 2
+        device, source, stream = self.driver.device(0, SIZE), self.source(5), self.driver.stream(0)
+        parts = [[(at, half), (at + half, half)] for at in (device[0], source[0])]
+        pathline.copy_batch(parts[0], parts[1], stream)
+        self.driver.wait(stream)
+        self.assertEqual(self.content(device), {5})
+        every = [Tensor(self.driver.device(gpu, SIZE), gpu) for gpu in range(2)]
+        pathline.copy_to_all(every, source)
+        for tensor in every:
+            self.assertEqual(self.content(tensor.end), {5})
+        self.assertGreater(pathline.counters()["multipath"], 0)
+
+    def test_explain_names_the_case(self):
+        text = pathline.explain(self.driver.device(0, SIZE), self.source(6))
+        self.assertIn(".pinned > r0.gpu0.vram by ", text)
+
+    def test_bad_ends_are_errors(self):
+        device, source = self.driver.device(0, SIZE), self.source(7)
+        with self.assertRaisesRegex(ValueError, "not contiguous"):
+            pathline.copy(Tensor(device, contiguous=False), source)
+        with self.assertRaisesRegex(ValueError, "not contiguous"):
+            pathline.copy(Array(device, strides=(8, 4)), source)
+        with self.assertRaisesRegex(ValueError, "has 6291456 bytes and the source 5"):
+            pathline.copy(device, (source[0], 5))
+        with self.assertRaisesRegex(TypeError, "str is no tensor"):
+            pathline.copy("gpu", source)
+        with self.assertRaisesRegex(pathline.Error, "null pointer") as caught:
+            pathline.copy((0, SIZE), source)
+        self.assertEqual(caught.exception.status, 1)
+        with self.assertRaisesRegex(ValueError, "open already"):
+            pathline.node(threshold=5)
+
+    def test_host_memory_of_the_node(self):
+        memory = self.node.host_alloc(SIZE)
+        ctypes.memset(memory[0], 9, SIZE)
+        device = self.driver.device(0, SIZE)
+        pathline.copy(device, memory)
+        self.assertEqual(self.content(device), {9})
+        self.node.host_free(memory)
+
+
+if __name__ == "__main__":
+    unittest.main()
