@@ -68,6 +68,8 @@ class Copies(unittest.TestCase):
         cls.driver = Driver()
         cls.driver.use(0)
         cls.node = pathline.node(threshold=1 << 20, min_gain=1e-6)
+        # Probes the ends: a copy waits 5 s for that, too short for the stand-in on a busy machine.
+        pathline.explain(cls.driver.device(0, SIZE), cls.driver.pinned(SIZE))
 
     def source(self, byte):
         end = self.driver.pinned(SIZE)

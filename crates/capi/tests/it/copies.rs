@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pathline::abi::{pl_close, pl_counters, pl_open, pl_options, pl_stats};
-use pathline::{CopyStatus, NodeOptions};
+use pathline::{CopyCounters, CopyError, CopyNode, CopyStatus, NodeOptions};
 use pathline_stub::StubLibraries;
 
 use crate::runtime::{TestRuntime, in_process_of_its_own, last_error, number};
@@ -71,7 +71,7 @@ fn a_copy_waits_for_its_stream_and_the_stream_for_it() {
     cuda.hold(stream, word.as_ptr() as u64, 1);
     // SAFETY: live memory and a live stream.
     unsafe { node.copy_async(device, second.as_ptr() as u64, bytes, stream).unwrap() };
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::park_timeout(std::time::Duration::from_millis(50));
     assert!(!cuda.is_idle(stream));
     assert!(cuda.read(device, bytes) == *first, "the copy began before its stream");
     // SAFETY: an aligned word that only waits read.
@@ -211,6 +211,71 @@ fn failures_end_as_plain_copies_or_as_errors() {
     assert!(beyond.contains("end beyond that GPU memory") || beyond.contains("overlap"));
     // SAFETY: nothing is copied.
     unsafe { node.copy(0, 0, 0).unwrap() };
+}
+
+/// Copies 4 MiB until a condition holds, in at most 100 copies; each in the order of a stream.
+fn copy_until(
+    cuda: &TestRuntime,
+    node: &CopyNode,
+    is_met: impl Fn(&CopyCounters) -> bool,
+) -> Result<(), CopyError> {
+    let (stream, bytes) = (cuda.stream(), 4 << 20);
+    let (device, out) = (cuda.device(bytes), cuda.pinned(bytes, 0));
+    for seed in 1..100 {
+        let src = cuda.pinned(bytes, seed);
+        // SAFETY: live memory and a live stream.
+        unsafe { node.copy_async(device, src.as_ptr() as u64, bytes, stream)? };
+        assert_eq!(cuda.wait(stream), 0, "the stream goes on");
+        let is_out = node.counters().failures == 0;
+        if is_out {
+            // SAFETY: the same.
+            unsafe { node.copy(out.as_mut_ptr() as u64, device, bytes)? };
+            assert!(src == out, "copy {seed}");
+        }
+        if is_met(&node.counters()) {
+            return Ok(());
+        }
+    }
+    panic!("{:?}", node.counters());
+}
+
+#[test]
+fn a_copy_that_fails_on_the_way_is_made_again() {
+    let test = "copies::a_copy_that_fails_on_the_way_is_made_again";
+    // Past the probes, one call of 37: the plain copy that follows a refusal is not refused.
+    let faults = (300..2000).step_by(37).map(|nth| format!(",fail=cuMemcpyAsync@{nth}:1"));
+    let stub = format!("gpus=2,memory=1GiB{}", faults.collect::<String>());
+    if !in_process_of_its_own(test, StubLibraries::Cuda, &stub) {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    // Refusals of the direct path make the copy plain, those of a relay lose the relay.
+    let met = |c: &CopyCounters| c.fallbacks > 0 && c.lost > 0;
+    copy_until(&cuda, &node, met).unwrap();
+    assert_eq!(node.counters().failures, 0);
+}
+
+#[test]
+fn a_copy_that_fails_plainly_too_is_the_error_of_the_next_call() {
+    let test = "copies::a_copy_that_fails_plainly_too_is_the_error_of_the_next_call";
+    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,fail=cuMemcpyAsync@150+:1") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let outcome = copy_until(&cuda, &node, |counters| counters.failures > 0);
+    // Synchronous copies return their own error.
+    if outcome.is_ok() {
+        // SAFETY: nothing is copied.
+        let earlier = unsafe { node.copy_async(8, 16, 1, 0) }.unwrap_err();
+        assert_eq!(earlier.status, CopyStatus::Earlier);
+        assert!(earlier.text.contains("cuMemcpyAsync"), "{earlier:?}");
+    }
+    // The error is returned once.
+    let (host, device) = (cuda.pinned(64, 1), cuda.device(64));
+    // SAFETY: live memory.
+    unsafe { node.copy(device, host.as_ptr() as u64, 64).unwrap() };
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl TestRuntime {
         loop {
             let query = ["cuStreamQuery", "hipStreamQuery"];
             match self.status(query[0], query[1], [stream as u64, 0, 0, 0]) {
-                NOT_READY => std::thread::sleep(std::time::Duration::from_micros(200)),
+                NOT_READY => std::thread::park_timeout(std::time::Duration::from_micros(200)),
                 status => return status,
             }
         }
