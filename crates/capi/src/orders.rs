@@ -78,7 +78,7 @@ pub(crate) struct ActiveOrder {
     pub(crate) reply: Sender<WorkerReply>,
     pub(crate) gate: Option<GateId>,
     pub(crate) joined: Vec<JoinedStream>,
-    /// Starts of the memory that the driver was told of.
+    /// Starts of the memory that the driver knows for this order.
     pub(crate) blocks: Vec<u64>,
     pub(crate) waiting: VecDeque<OrderedCopy>,
     pub(crate) running: Vec<(TransferId, OrderedCopy)>,

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::Duration;
 
 use pathline_gpu::{CompileMode, LibraryRequest};
 use pathline_hal::{CallResult, CopyChoice, Driver, Machine, StreamId};
@@ -27,6 +28,10 @@ const POLL: Ns = Ns(2_000.0);
 /// Time that an idle worker looks for commands before it sleeps: waking it takes 50 us on a virtual machine,
 /// more than most copies of the threshold's size may lose.
 const SPIN: Ns = Ns(300_000.0);
+/// Time without progress after which a worker whose copies all wait for their streams sleeps between looks.
+const PATIENT_AFTER: Ns = Ns(1e6);
+/// That sleep. The kernel adds about 50 us, its timer slack.
+const PATIENT_SLEEP: Duration = Duration::from_micros(20);
 /// Sizes that a probe measures, bytes.
 const PROBE_SIZES: [Bytes; 2] = [Bytes::mib(4), Bytes::mib(128)];
 /// Time after which a probe adds no further relay.
@@ -142,6 +147,8 @@ struct CopyWorker<'m> {
     helpers: Vec<u32>,
     /// The larger size of a probe.
     probe_bytes: Bytes,
+    /// Time of the last progress.
+    moved: Ns,
     active: Vec<ActiveOrder>,
     /// Memory that the driver knows: bytes, and the orders that use it, by start.
     blocks: BTreeMap<u64, (u64, u32)>,
@@ -162,6 +169,7 @@ impl<'m> CopyWorker<'m> {
             shared,
             helpers,
             probe_bytes,
+            moved: shared.now(),
             active: Vec::new(),
             blocks: BTreeMap::new(),
             plain_streams: BTreeMap::new(),
@@ -177,6 +185,12 @@ impl<'m> CopyWorker<'m> {
         while !(closing && self.active.is_empty()) {
             let next = match self.active.is_empty() {
                 true => self.wait_for_command(commands),
+                false if self.may_sleep() => {
+                    commands.recv_timeout(PATIENT_SLEEP).map_err(|error| match error {
+                        RecvTimeoutError::Timeout => TryRecvError::Empty,
+                        RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+                    })
+                }
                 false => commands.try_recv(),
             };
             match next {
@@ -188,6 +202,13 @@ impl<'m> CopyWorker<'m> {
                 self.guard(Self::advance);
             }
         }
+    }
+
+    /// Whether every copy waits for earlier work of its stream, and has done so for a while.
+    fn may_sleep(&self) -> bool {
+        self.engine.running() == 0
+            && self.active.iter().all(|order| order.started.is_none())
+            && self.shared.now() - self.moved > PATIENT_AFTER
     }
 
     /// Looks for a command for a while, then sleeps until there is one.
@@ -256,10 +277,20 @@ impl<'m> CopyWorker<'m> {
         let gpus = request.dst.iter().chain([&key.src]).filter_map(|unit| unit.gpu());
         for gpu in gpus {
             // For copies that fail: none is opened while streams are held.
-            let _ = self.plain_stream(gpu);
+            let _ = self.plain_stream(gpu).and_then(|stream| self.open_gates(stream));
         }
         let plan = EndsPlan::new(probe.map_err(|error| error.to_string()));
         Some(self.shared.plans.insert(key, plan))
+    }
+
+    /// Makes the driver allocate the words of gates: later that could wait for a stream of the caller.
+    fn open_gates(&self, stream: StreamId) -> CallResult<()> {
+        let driver = self.driver()?;
+        let gate = driver.gate_create()?;
+        let held = driver.gate_hold(gate, stream);
+        driver.gate_release(gate)?;
+        driver.gate_destroy(gate)?;
+        held
     }
 
     fn plain_stream(&mut self, gpu: u32) -> CallResult<StreamId> {
@@ -310,6 +341,7 @@ impl<'m> CopyWorker<'m> {
         }
         let _ = active.reply.send(WorkerReply::Held);
         self.active.push(active);
+        self.moved = self.shared.now();
     }
 
     /// Records the streams' progress, then makes them wait for a gate.
@@ -391,7 +423,9 @@ impl<'m> CopyWorker<'m> {
                 nth += 1;
             }
         }
-        if !moved && let Ok(driver) = self.driver() {
+        if moved {
+            self.moved = self.shared.now();
+        } else if let Ok(driver) = self.driver() {
             driver.pause(POLL);
         }
     }
