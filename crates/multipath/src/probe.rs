@@ -174,8 +174,11 @@ fn candidates(request: &ProbeRequest) -> Vec<MultipathSpec> {
         spec(gpus)
     });
     let relayed: Vec<MultipathSpec> = relayed.collect();
-    // Without relays the direct path in pieces, which gains nothing: whoever asks for no gain tests by it.
-    if relayed.is_empty() { vec![spec(GpuSet::EMPTY)] } else { relayed }
+    if relayed.is_empty() && !request.helpers.is_empty() {
+        // A node of one GPU: the direct path in pieces, which gains nothing. Tests of order ask for that.
+        return vec![spec(GpuSet::EMPTY)];
+    }
+    relayed
 }
 
 impl<'m> ProbeRun<'m, '_> {
