@@ -52,10 +52,7 @@ fn journal_of(suite: SuiteId) -> Journal {
             "numa0.pinned > gpu0.vram by dma@gpu0 x 256MiB",
             "numa3.pinned > gpu0.vram by dma@gpu0 x 256MiB",
         ]),
-        SuiteId::Multipath => rates(&[
-            "numa3.pinned > gpu0.vram by dma@gpu0 x 1GiB",
-            "numa3.pinned > gpu0.vram by relay@gpu0[gpu1+gpu2,4MiB] x 1GiB",
-        ]),
+        SuiteId::Multipath => rates(&["gpu2.vram > gpu0.vram by relay@gpu0[gpu1,4MiB] x 1GiB"]),
         SuiteId::Contention | SuiteId::Concurrent => {
             let (a, b) = (
                 "numa0.pinned > gpu0.vram by dma@gpu0 x 64MiB",

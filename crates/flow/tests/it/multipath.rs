@@ -71,16 +71,21 @@ fn a_relayed_copy_adds_the_host_links() {
     for (relays, gbs) in [("gpu1", 100.0), ("gpu1+gpu2", 120.0), ("gpu1+gpu2+gpu3", 120.0)] {
         let text = format!("numa0.pinned > gpu0.vram by relay@gpu0[{relays},4MiB] x 1GiB");
         let operation = net.operation(&flow(&text)).unwrap();
-        assert!((operation.cap.0 - gbs).abs() < 1e-6, "{text}: {}", operation.cap);
+        // Between two turns of a leg the host takes a microsecond to see that it ended: 1 of 168.
+        let reached = operation.cap.0 / gbs;
+        assert!((0.99..1.0 + 1e-9).contains(&reached), "{text}: {}", operation.cap);
         let relays = relays.parse().unwrap();
         let bound = multipath_bound(&net, (host(), vram(0)), relays, CopyAgent::Engine).unwrap();
         assert!((bound.0 - gbs).abs() < 1e-6, "{bound}");
         assert_eq!(operation.engine, "copies over several paths");
     }
-    // The first chunk of a relay reaches the destination 4 MiB / 50 later; of three equal paths two lose that time.
+    // The first two chunks of a relay reach it after 2 x 4 MiB / 50; of three equal paths two lose that time. At the
+    // end half of 256 KiB at 50 and at 400 passes.
     let text = "numa0.pinned > gpu0.vram by relay@gpu0[gpu1+gpu2,4MiB] x 1GiB";
-    let late = (4u64 << 20) as f64 / 50.0 * 2.0 / 3.0;
-    assert!((net.operation(&flow(text)).unwrap().alpha.0 - late).abs() < 1.0);
+    let late = (8u64 << 20) as f64 / 50.0 * 2.0 / 3.0;
+    let end = (128u64 << 10) as f64 * (1.0 / 50.0 + 1.0 / 400.0);
+    let alpha = net.operation(&flow(text)).unwrap().alpha.0;
+    assert!((alpha / (late + end) - 1.0).abs() < 0.01, "{alpha}: {late} + {end}");
     let ceiling = net.explain(&flow(text)).unwrap();
     assert_eq!(ceiling.narrowest, "3 paths, host");
 }
@@ -216,7 +221,7 @@ fn a_probe_replaces_a_description() {
     // Each GPU loading all gets 141.5 / 8.
     let request = PlanRequest::to_all(host(), vram(0), Bytes::gib(1), set(1..8));
     let to_all = plan_from_probe(&node, &request).unwrap();
-    assert!((7.8..8.0).contains(&to_all.gain), "{}", to_all.gain);
+    assert!((7.4..8.0).contains(&to_all.gain), "{}", to_all.gain);
     let out = PlanRequest::between(vram(0), host(), Bytes::gib(1), set(1..8));
     assert!((rate(&plan_from_probe(&node, &out).unwrap()) - 141.5).abs() < 2.0);
 }
