@@ -9,7 +9,7 @@ use pathline_schema::{Bytes, GpuSet, Ns, Unit};
 
 /// A copy that gains less is no gain.
 const MIN_MEASURED_GAIN: f64 = 1.02;
-/// So many copies without a gain switch a class off.
+/// Successive copies without a gain that switch a class off.
 const SLOW_COPIES: u32 = 2;
 /// Time after which a class that was switched off is tried once more.
 const RETRY: Ns = Ns(180e9);
