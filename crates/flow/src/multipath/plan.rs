@@ -20,6 +20,9 @@ const TURNS: f64 = 8.0;
 /// The least gain over the plain copy for which a plan leaves it: what was not modelled must not make it slower.
 pub(crate) const LEAST_GAIN: f64 = 1.15;
 
+/// Times within this factor are alike: predictions are not closer.
+const ALIKE: f64 = 1.01;
+
 /// The least gain in rate for which one more GPU is asked to help.
 const LEAST_STEP: f64 = 1.05;
 
@@ -358,21 +361,24 @@ impl Planner<'_> {
         self.with_best_chunk(best)
     }
 
-    /// The same paths with the chunk by which they take least time.
+    /// The same paths with the chunk by which they take least time: of those that take as long, the middle one. The
+    /// smallest leaves the host no time for other work, and the largest no time for paths to end together.
     fn with_best_chunk<'p>(&mut self, set: PlannedSet<'p>) -> PlannedSet<'p> {
         let bytes = self.request.bytes;
         let count = set.paths.len() as u64;
         let fits = |chunk: &&Bytes| chunk.0 * count <= bytes.0.max(CHUNKS[0].0);
-        let mut best: Option<PlannedSet<'p>> = None;
+        let mut tried = Vec::new();
         for &chunk in CHUNKS.iter().filter(fits) {
             self.predictions += 1;
             let sizes = (chunk, bytes);
-            let time = rates::share(&self.capacities, &set.paths, sizes, set.shares).time;
-            if best.as_ref().is_none_or(|best| time < best.time) {
-                best = Some(PlannedSet { chunk, time, ..set.clone() });
-            }
+            tried.push((chunk, rates::share(&self.capacities, &set.paths, sizes, set.shares).time));
         }
-        best.unwrap_or(set)
+        let least = tried.iter().map(|&(_, time)| time).fold(f64::INFINITY, f64::min);
+        tried.retain(|&(_, time)| time <= least * ALIKE);
+        match tried.get(tried.len() / 2) {
+            Some(&(chunk, time)) => PlannedSet { chunk, time, ..set },
+            None => set,
+        }
     }
 
     fn plan_members(&mut self, others: GpuSet) -> Result<MultipathPlan, NoPath> {

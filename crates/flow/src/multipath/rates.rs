@@ -77,7 +77,7 @@ impl CandidatePath {
     /// Rate alone with pieces of this size: legs overlap, and on each of them two pieces are in flight. The host sees
     /// the end of a piece after `seen` and only then enqueues what follows.
     fn alone(&self, capacities: &[f64], piece: f64, seen: f64) -> f64 {
-        let turn = |leg: &LegCost| leg.turn(capacities, (STREAMS, piece), seen);
+        let turn = |leg: &LegCost| leg.time(capacities, piece) + seen;
         let of_leg = |leg: &LegCost| leg.alone(capacities).min(STREAMS * piece / turn(leg));
         let legs = self.legs.iter().map(of_leg).fold(f64::INFINITY, f64::min);
         let pulls = self.legs.get(self.hops.saturating_sub(1)..).unwrap_or_default();
@@ -100,9 +100,10 @@ impl CandidatePath {
     /// Time until it delivers at its rate, ns: the start, and of several hops the first pieces on all but the last.
     fn latency(&self, capacities: &[f64], piece: f64) -> f64 {
         let passed = self.legs.iter().take(self.hops.saturating_sub(1));
+        // The first piece is half as large; without a queue it shares the leg with the second.
         let first = passed.map(|leg| match leg.queue {
-            Some(_) => leg.time(capacities, piece),
-            None => leg.turn(capacities, (STREAMS, piece), 0.0),
+            Some(_) => leg.time(capacities, piece / 2.0),
+            None => leg.time(capacities, piece),
         });
         first.sum::<f64>() + self.legs.last().map_or(0.0, |leg| leg.start)
     }

@@ -1,7 +1,7 @@
 //! What the planner promises, compared with copies in virtual time.
 
-use pathline_flow::{MachineDesc, Network, PlanRequest, RuntimeEnv, plan_paths};
-use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Place, Unit};
+use pathline_flow::{MachineDesc, Network, PlanRequest, RuntimeEnv, multipath_bound, plan_paths};
+use pathline_schema::{Bytes, CopyAgent, Flow, GpuSet, MemKind, Mover, Place, Unit};
 use pathline_stats::{ascending, nearest_rank};
 
 use crate::common::{machine, rate};
@@ -14,7 +14,7 @@ fn vram(gpu: u32) -> Place {
     Place::new(Unit::Gpu(gpu), MemKind::Vram)
 }
 
-/// Least share of the bound that planned copies reach, over ordered pairs of GPUs.
+/// Least share of the bound of its agent that planned copies reach, over ordered pairs of GPUs.
 fn least_of_bound(preset: &str, bytes: Bytes, pairs: &[(u32, u32)]) -> f64 {
     let (machine, net) = (machine(preset, Vec::new()), network(preset));
     let of_bound = |&(a, b): &(u32, u32)| {
@@ -26,34 +26,44 @@ fn least_of_bound(preset: &str, bytes: Bytes, pairs: &[(u32, u32)]) -> f64 {
             Some(_) => rate(&machine, &plan.flow.to_string()).0,
             None => planned,
         };
-        let share = reached / plan.bound.0;
+        let agent = match plan.flow.by {
+            Mover::Blit { .. } => CopyAgent::Kernel,
+            by => by.paths().map_or(CopyAgent::Engine, |paths| paths.agent),
+        };
+        let bound = multipath_bound(&net, (vram(a), vram(b)), helpers, agent).unwrap();
+        let share = reached / bound.0;
         println!("{share:.3} of the bound, {:.3} of the plan: {}", reached / planned, plan.flow);
         share
     };
     pairs.iter().map(of_bound).fold(f64::INFINITY, f64::min)
 }
 
-/// The goal is 0.95. Missed: two copies of a leg start together, so that both wait for their start, and the pieces
-/// at the end are small. docs/multipath.md has the figures of all pairs.
+/// The goal is 0.95. Missed by some pairs: the first chunk passes two legs before a relay delivers, and the pieces at
+/// the end are small. docs/multipath.md has the figures of all pairs.
 #[test]
 fn planned_pairs_of_meshes_come_near_the_bound() {
     let from_first: Vec<(u32, u32)> = (1..8).map(|to| (0, to)).collect();
     let least = least_of_bound("mi250x", Bytes::gib(1), &from_first);
-    assert!(least > 0.77, "{least}");
+    assert!(least > 0.9, "{least}");
     let least = least_of_bound("mi300x", Bytes::gib(1), &[(0, 1), (6, 3)]);
-    assert!(least > 0.75, "{least}");
+    assert!(least > 0.9, "{least}");
 }
 
-/// Figures for docs/multipath.md: `cargo test -p pathline-multipath --test it every_pair -- --nocapture`.
+/// Figures for docs/multipath.md: `cargo test -p pathline-multipath --test it every_pair -- --nocapture`, with
+/// `PATHLINE_TEST_ALL_SIZES=1` those of 1 and 4 GiB too.
 #[test]
 fn every_pair_gains() {
     let all: Vec<(u32, u32)> =
         (0..8).flat_map(|a| (0..8).map(move |b| (a, b))).filter(|(a, b)| a != b).collect();
+    let mut sizes = vec![Bytes::mib(64), Bytes::mib(256)];
+    if std::env::var_os("PATHLINE_TEST_ALL_SIZES").is_some() {
+        sizes.extend([Bytes::gib(1), Bytes::gib(4)]);
+    }
     for preset in ["mi250x", "mi300x"] {
-        for bytes in [Bytes::mib(64), Bytes::mib(256)] {
+        for &bytes in &sizes {
             let least = least_of_bound(preset, bytes, &all);
             println!("{preset}, {bytes}: least {least:.3} of the bound");
-            assert!(least > 0.3, "{least}");
+            assert!(least > 0.5, "{least}");
         }
     }
 }
@@ -118,5 +128,5 @@ fn copies_that_no_planner_chose_take_the_predicted_time() {
     let all = ascending(all);
     let (median, most) = (nearest_rank(&all, 0.5).unwrap(), nearest_rank(&all, 0.95).unwrap());
     println!("all: median {median:.3}, 95th percentile {most:.3}");
-    assert!(median < 0.05 && most < 0.18, "{median}, {most}");
+    assert!(median < 0.03 && most < 0.16, "{median}, {most}");
 }
