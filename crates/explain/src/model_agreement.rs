@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathline_flow::{EngineOrders, Network, SetDurations, SetPredictor};
+use pathline_flow::{EngineOrders, Network, PredictionTrust, SetDurations, SetPredictor};
 use pathline_published::RowValue;
 use pathline_published::score::{ClassErrors, ComparedRow, summary as sum_up};
 use pathline_schema::{Bytes, Case, CaseOutcome, Flow, Gpu, Journal, MeasuredCase, Ns};
@@ -149,6 +149,8 @@ pub struct ModelAgreement {
     pub left_out: Vec<(Case, String)>,
     /// Number of cases skipped because the description was made from them.
     pub seen: usize,
+    /// The constants that decide each of the first sets; empty where a description states no origins.
+    pub trust: Vec<PredictionTrust>,
 }
 
 /// Why a run cannot be compared with a machine.
@@ -244,6 +246,7 @@ pub fn compare_run(
         sets,
         left_out,
         seen: skipped,
+        trust: Vec::new(),
     })
 }
 

@@ -136,9 +136,15 @@ fn origin_note(trust: Option<&PredictionTrust>) -> &'static str {
 
 /// The constants that decide a prediction, with d ln time / d ln constant.
 fn constants_line(trust: Option<&PredictionTrust>) -> String {
-    let Some(trust) = trust.filter(|trust| !trust.constants.is_empty()) else {
-        return String::new();
-    };
+    let list = trust.and_then(constants_list);
+    list.map_or_else(String::new, |list| {
+        format!("Decided by (d ln time / d ln constant): {list}.\n")
+    })
+}
+
+/// The constants that decide a prediction, each with d ln time / d ln constant and its origin. None without
+/// any.
+pub(crate) fn constants_list(trust: &PredictionTrust) -> Option<String> {
     let mut parts: Vec<String> = trust
         .constants
         .iter()
@@ -151,7 +157,7 @@ fn constants_line(trust: Option<&PredictionTrust>) -> String {
     if trust.constants.len() > MAX_CONSTANTS {
         parts.push(format!("{} more", trust.constants.len() - MAX_CONSTANTS));
     }
-    format!("Decided by (d ln time / d ln constant): {}.\n", fmt::list(&parts))
+    (!parts.is_empty()).then(|| fmt::list(&parts))
 }
 
 fn constants_json(trust: Option<&PredictionTrust>) -> Value {

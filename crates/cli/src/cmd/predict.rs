@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use pathline_explain::model_agreement;
+use pathline_explain::model_agreement::{self, AgreementSet};
 use pathline_flow::{
     DescVariants, FigureForm, MachineDesc, Network, PredictionTrust, RuntimeEnv, SetPredictor,
     find_trust,
@@ -23,7 +23,7 @@ use crate::say::{self, out, outln};
 pub(super) fn run(args: &PredictArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?.with_stack(args.stack.as_deref())?;
     match &args.against {
-        Some(run) => against(args, model.desc(), run),
+        Some(run) => against(args, &model, run),
         None => cases(args, &model),
     }
 }
@@ -288,8 +288,20 @@ impl Predictions {
     }
 }
 
+/// The constants that decide each of the sets that are shown.
+fn trust_of_shown(
+    sets: &[AgreementSet],
+    all: bool,
+    model: &MachineModel,
+) -> Result<Vec<PredictionTrust>> {
+    let most = if all { MAX_TRUST_FIGURES } else { terminal::model_agreement::FARTHEST };
+    let cases = sets.iter().take(most).map(|set| (set.case.clone(), String::new())).collect();
+    NamedFigures { cases, exchanges: Vec::new(), trust: Vec::new() }.find_trust(model)
+}
+
 /// Compares the predictions for a machine with a run.
-fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKind> {
+fn against(args: &PredictArgs, model: &MachineModel, run: &Path) -> Result<ExitKind> {
+    let desc = model.desc();
     let journal = files::read(run)?;
     let seen = args.only_unseen.iter().map(|run| files::read(run)).collect::<Result<Vec<_>>>()?;
     if let Some(other) = seen.iter().position(|s| s.begin.world != journal.begin.world) {
@@ -302,9 +314,10 @@ fn against(args: &PredictArgs, desc: &MachineDesc, run: &Path) -> Result<ExitKin
     }
     let network = Network::new(desc, RuntimeEnv::from_env(&journal.begin.env))?;
     let gpus = desc.topology().gpus;
-    let held =
+    let mut held =
         model_agreement::compare_run(&desc.name, &network, &gpus, &journal, &seen, args.any_order)
             .with_context(|| run.display().to_string())?;
+    held.trust = trust_of_shown(&held.sets, args.all, model)?;
     let name = run.display().to_string();
     if let Some(file) = &args.csv {
         files::write(file, &csv::export_agreement(&held))?;

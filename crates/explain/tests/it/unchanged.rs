@@ -7,7 +7,9 @@ use std::path::Path;
 use crate::common::*;
 use flate2::read::MultiGzDecoder;
 use pathline_explain::diff::{CaseChange, DiffOptions, DiffRow, RunDiff, diff_runs};
-use pathline_schema::{CaseOutcome, FlowSeries, Journal, MemKind, Mover, Topology, WorldKind};
+use pathline_schema::{
+    CaseOutcome, CaseTimes, FlowSeries, Journal, MemKind, Mover, Topology, WorldKind,
+};
 
 fn fixture(name: &str) -> Journal {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
@@ -44,6 +46,30 @@ fn slowed(journal: &Journal, factor: f64, every: usize, of: impl Fn(&str) -> boo
         series.samples_ns.iter_mut().for_each(|ns| *ns *= factor);
     }
     journal
+}
+
+/// Journals of format 1 state a half width and no visits: all figures follow from their samples, in visits
+/// of four.
+#[test]
+fn figures_of_an_older_journal_are_derived_from_its_samples() {
+    let (old, after) = (fixture("h200-x4"), fixture("h200-x4-again"));
+    assert_eq!(old.begin.schema, 1);
+    let CaseOutcome::Measured(first) = &old.outcomes[0] else { panic!("{:?}", old.outcomes[0]) };
+    assert!(first.series[0].visits.is_empty() && first.series[0].samples_ns.len() == 8);
+    let times = CaseTimes::slowest_flow(&first.series);
+    assert_eq!(times.visits, [4, 4]);
+    let mut sorted = times.ns;
+    sorted.sort_by(f64::total_cmp);
+    // Of eight samples the mean of the fourth and the fifth.
+    assert_eq!(sorted[3..5], [2018143.892288208, 2018271.9230651855]);
+    let mut stated = old.clone();
+    for outcome in &mut stated.outcomes {
+        if let CaseOutcome::Measured(measured) = outcome {
+            measured.stop.half_width = 0.5;
+        }
+    }
+    let shown = |before: &Journal| compared(&[before], &[&after]).to_string();
+    assert_eq!(shown(&stated), shown(&old));
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use pathline_schema::plain_line;
 
 use super::draw::{TermPage, TermPaint};
+use crate::predicted::constants_list;
 use crate::scores::{share, signed};
 use pathline_explain::fmt;
 use pathline_explain::model_agreement::{AgreementClass, AgreementSet, ModelAgreement};
 
 /// Default number of sets to show.
-const FARTHEST: usize = 12;
+pub const FARTHEST: usize = 12;
 /// Number of reasons to show for skipped cases.
 const REASONS: usize = 8;
 
@@ -69,7 +70,7 @@ fn write_sets(page: &mut TermPage, agreement: &ModelAgreement, all: bool) {
     page.heading(if all { "All sets, the farthest first" } else { "Farthest" }, "");
     let head = "predicted        interval  measured    error  flows  class, and what binds";
     page.line(&page.paint.dim(&page.cut(head)));
-    for s in agreement.sets.iter().take(most) {
+    for (nth, s) in agreement.sets.iter().take(most).enumerate() {
         let set = s.predicted.set;
         let interval = fmt::range(set.low.0 / 1e3, set.high.0 / 1e3);
         let text = format!(
@@ -84,6 +85,10 @@ fn write_sets(page: &mut TermPage, agreement: &ModelAgreement, all: bool) {
         );
         page.line(&page.cut(&text));
         write_case(page, s, all);
+        if let Some(constants) = agreement.trust.get(nth).and_then(constants_list) {
+            let text = format!("          decided by {constants}");
+            page.line(&page.paint.dim(&if all { text.clone() } else { page.cut(&text) }));
+        }
     }
     page.gap();
 }
