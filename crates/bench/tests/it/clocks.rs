@@ -21,7 +21,7 @@ use tempfile::TempDir;
 /// A clock whose readings are changed, by their number.
 struct ChangedClock {
     inner: Box<dyn Clock>,
-    change: fn(Ns, u32) -> Ns,
+    change: ChangeReading,
     readings: Cell<u32>,
 }
 
@@ -38,12 +38,15 @@ impl Clock for ChangedClock {
     }
 }
 
+/// What a clock shows instead of the time, by the number of the reading.
+type ChangeReading = fn(Ns, u32) -> Ns;
+
 const HOUR: Ns = Ns(3.6e12);
 
 const COPY: &str = "gpu0.vram > gpu1.vram by dma@gpu0 x 256MiB";
 
 /// Measures a copy without noise.
-fn measure(change: fn(Ns, u32) -> Ns, settings: RunSettings) -> MeasuredCase {
+fn measure(change: ChangeReading, settings: RunSettings) -> MeasuredCase {
     let desc = MachineDesc::preset("hgx-h200").unwrap();
     let options = pathline_sim::SimOptions { jitter: 0.0, ..pathline_sim::SimOptions::default() };
     let mut machine = pathline_sim::machine_with(&desc, RuntimeEnv::default(), &options).unwrap();
@@ -76,7 +79,7 @@ fn median(measured: &MeasuredCase) -> f64 {
 fn a_clock_that_jumps_changes_no_figure() {
     let settings = default_settings(Bytes::gib(64));
     let true_time = median(&measure(|now, _| now, settings));
-    let changes: [(&str, fn(Ns, u32) -> Ns); 5] = [
+    let changes: [(&str, ChangeReading); 5] = [
         ("stands still", |_, _| Ns(5e6)),
         ("an hour back", |now, nth| if nth < 20 { now } else { now - HOUR }),
         ("an hour on", |now, nth| if nth < 20 { now } else { now + HOUR }),
