@@ -3,14 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its own input has failed")]
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-use pathline_bench::{CaseBatch, CaseChooser, RunSoFar};
 use pathline_calibrate::{CalibrationData, ErrorStats, NamedRun, by_kind, calibrate, judge};
 use pathline_flow::MachineDesc;
-use pathline_schema::{Case, RunNote};
+use pathline_schema::RunNote;
 
 /// The chooser of the command: a program has no library to link.
 #[path = "../../../cli/src/adaptive.rs"]
@@ -38,36 +33,18 @@ fn perturbed(preset: &str, seed: u64) -> MachineDesc {
     MachineDesc::parse("perturbed.toml", &text).unwrap()
 }
 
-/// A chooser, and the time that its choices take.
-struct TimedChooser {
-    chooser: AdaptiveChooser,
-    took: Rc<Cell<Duration>>,
-}
-
-impl CaseChooser for TimedChooser {
-    fn choose(&mut self, so_far: &RunSoFar<'_>, left: &[Case]) -> CaseBatch {
-        let begin = Instant::now();
-        let batch = self.chooser.choose(so_far, left);
-        self.took.set(self.took.get() + begin.elapsed());
-        batch
-    }
-}
-
-/// A run of suite `contention` that chooses its cases, as the command makes it, its virtual time in s, and the
-/// time of the choices in s of this machine.
-fn adaptive_run(desc: &MachineDesc, seed: u64) -> (NamedRun, f64, f64) {
-    let took = Rc::new(Cell::new(Duration::ZERO));
+/// A run of suite `contention` that chooses its cases, as the command makes it, and its virtual time in s.
+fn adaptive_run(desc: &MachineDesc, seed: u64) -> (NamedRun, f64) {
     let budget = adaptive::CASE_BUDGET;
     let run =
         crate::common::measure_chosen(desc, "contention", budget, 0.01, seed, &|plan, scope| {
-            let chooser = AdaptiveChooser::new(plan, scope);
-            Box::new(TimedChooser { chooser, took: Rc::clone(&took) })
+            Box::new(AdaptiveChooser::new(plan, scope))
         });
     let notes = run.journal.notes.iter().filter(|note| note.code == RunNote::CHOSEN);
     notes.filter(|note| note.subject == "run").for_each(|note| println!("{}", note.text));
     let end = run.journal.end.clone().unwrap();
     assert!(end.complete, "{end:?}");
-    (run, end.elapsed.0 / 1e9, took.get().as_secs_f64())
+    (run, end.elapsed.0 / 1e9)
 }
 
 fn unseen_errors(run: &NamedRun, unseen: &NamedRun) -> ErrorStats {
@@ -85,14 +62,14 @@ fn check(preset: &str, seed: u64) {
     let desc = perturbed(preset, seed);
     let all = crate::common::measure_suite(&desc, "contention", &|_| true, 0.01, seed);
     let unseen = crate::common::measure_suite(&desc, "concurrent", &|_| true, 0.01, seed + 1);
-    let (chosen, seconds, fits) = adaptive_run(&desc, seed);
+    let (chosen, seconds) = adaptive_run(&desc, seed);
     let reasons = chosen.journal.notes.iter().filter(|note| note.code == RunNote::CHOSEN);
     let reasons = reasons.filter(|note| note.subject != "run").count();
     assert_eq!(reasons, chosen.journal.outcomes.len());
     let (of_all, of_chosen) = (unseen_errors(&all, &unseen), unseen_errors(&chosen, &unseen));
     let (all, chosen) = (all.journal.outcomes.len(), chosen.journal.outcomes.len());
     let text = format!(
-        "{preset}, seed {seed}: {chosen} of {all} cases, {seconds:.1} s and {fits:.1} s for choices; unseen sets {of_chosen:?}, with all cases {of_all:?}"
+        "{preset}, seed {seed}: {chosen} of {all} cases, {seconds:.1} s; unseen sets {of_chosen:?}, with all cases {of_all:?}"
     );
     println!("{text}");
     assert!(of_chosen.n >= 100, "{text}");

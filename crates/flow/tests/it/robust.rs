@@ -474,7 +474,6 @@ fn rings_and_islands_end() {
 /// 65,537 links in 3 MB, and a million in 56 MB: refused before any is looked at twice.
 #[test]
 fn a_million_links_are_refused() {
-    let begin = std::time::Instant::now();
     for (count, expected) in [
         (65_537, "65537 entries of links; expected at most 65536"),
         (1_000_000, "bytes; expected at most"),
@@ -483,5 +482,4 @@ fn a_million_links_are_refused() {
         let error = MachineDesc::parse("node.toml", &with_links(&links)).unwrap_err();
         assert!(error.reason.contains(expected), "{count}: {error}");
     }
-    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
 }
