@@ -16,7 +16,7 @@ use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd, PlainReason};
 use crate::host_memory::HostRegions;
 use crate::orders::{CopyOrder, HeldStream, OrderClaim, OrderedCopy};
-use crate::plans::{EndsPlan, PlanKey, PlanTable};
+use crate::plans::{EndsKey, EndsPlan, PlanTable};
 use crate::worker::{self, WorkerCommand, WorkerReply};
 
 /// Looks for the worker's answer before the thread sleeps, about 1 ms: a worker that is awake answers in 10 us,
@@ -597,7 +597,7 @@ impl CopyNode {
         })
     }
 
-    fn find_plan(&self, key: PlanKey) -> Option<Arc<EndsPlan>> {
+    fn find_plan(&self, key: EndsKey) -> Option<Arc<EndsPlan>> {
         if let Some(plan) = self.shared.plans.get(&key) {
             return Some(plan);
         }
@@ -725,10 +725,10 @@ fn merge_adjacent(copies: &[(u64, u64, usize)]) -> Vec<(u64, u64, usize)> {
 }
 
 /// The destination of a plan, and the others.
-pub(crate) fn plan_key(src: &KnownEnd, dst: &[KnownEnd]) -> PlanKey {
+pub(crate) fn plan_key(src: &KnownEnd, dst: &[KnownEnd]) -> EndsKey {
     let others = dst.iter().skip(1).filter_map(|end| end.end.unit.gpu()).collect();
     let to = dst.first().map_or(src.end.unit, |end| end.end.unit);
-    PlanKey { src: src.end.unit, dst: to, others }
+    EndsKey { src: src.end.unit, dst: to, others }
 }
 
 /// The worker's next answer: this thread looks for it for a while, then sleeps.

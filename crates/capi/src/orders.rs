@@ -12,7 +12,7 @@ use pathline_schema::Ns;
 use crate::copy_error::CopyError;
 use crate::ends::KnownEnd;
 use crate::node::plan_key;
-use crate::plans::PlanKey;
+use crate::plans::EndsKey;
 use crate::worker::WorkerReply;
 
 /// A stream of the caller.
@@ -33,7 +33,7 @@ pub(crate) struct OrderedCopy {
 
 impl OrderedCopy {
     /// The ends, for the table of plans.
-    pub(crate) fn key(&self) -> PlanKey {
+    pub(crate) fn key(&self) -> EndsKey {
         plan_key(&self.src, &self.dst)
     }
 }
@@ -86,7 +86,7 @@ pub(crate) struct ActiveOrder {
     /// Time when its streams had passed all earlier work.
     pub(crate) started: Option<Ns>,
     /// The only copy, if its time can be compared with its plan: nothing else ran, and nothing failed.
-    pub(crate) judged: Option<(PlanKey, u64)>,
+    pub(crate) judged: Option<(EndsKey, u64)>,
     pub(crate) failure: Option<CopyError>,
 }
 

@@ -18,7 +18,7 @@ const CLASSES: usize = 64;
 
 /// The ends of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PlanKey {
+pub(crate) struct EndsKey {
     pub(crate) src: Unit,
     pub(crate) dst: Unit,
     /// Further destinations of the same bytes.
@@ -82,14 +82,14 @@ impl EndsPlan {
 
 /// All plans of a node.
 #[derive(Debug, Default)]
-pub(crate) struct PlanTable(RwLock<BTreeMap<PlanKey, Arc<EndsPlan>>>);
+pub(crate) struct PlanTable(RwLock<BTreeMap<EndsKey, Arc<EndsPlan>>>);
 
 impl PlanTable {
-    pub(crate) fn get(&self, key: &PlanKey) -> Option<Arc<EndsPlan>> {
+    pub(crate) fn get(&self, key: &EndsKey) -> Option<Arc<EndsPlan>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    pub(crate) fn insert(&self, key: PlanKey, plan: EndsPlan) -> Arc<EndsPlan> {
+    pub(crate) fn insert(&self, key: EndsKey, plan: EndsPlan) -> Arc<EndsPlan> {
         let plan = Arc::new(plan);
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&plan));
         plan

@@ -21,7 +21,7 @@ use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd};
 use crate::node::{NodeOptions, OpenedNode, SharedNode};
 use crate::orders::{ActiveOrder, CopyOrder, HeldStream, JoinedStream, OrderedCopy, PlainRun};
-use crate::plans::{EndsPlan, PlanKey};
+use crate::plans::{EndsKey, EndsPlan};
 
 /// Longest pause between two looks at copies in flight.
 const POLL: Ns = Ns(2_000.0);
@@ -46,7 +46,7 @@ pub(crate) enum WorkerCommand {
     /// Copies.
     Copy(CopyOrder),
     /// Probe ends, unless copies run.
-    Probe(PlanKey, Sender<()>),
+    Probe(EndsKey, Sender<()>),
     /// Finish what runs, then end.
     Close,
 }
@@ -256,7 +256,7 @@ impl<'m> CopyWorker<'m> {
 
     /// The plan between some ends, probed if they are new. None while copies run: a probe frees memory,
     /// which would wait for the streams that are held.
-    fn plan(&mut self, key: PlanKey) -> Option<Arc<EndsPlan>> {
+    fn plan(&mut self, key: EndsKey) -> Option<Arc<EndsPlan>> {
         if let Some(plan) = self.shared.plans.get(&key) {
             return Some(plan);
         }
