@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pathline_hal::{CallError, CallResult, GpuEvent, GpuStream, Machine, StartGate};
+use pathline_hal::{CallError, CallResult, GpuEvent, Machine, StartGate};
 use pathline_schema::{Ns, Severity};
 
 use crate::relay::{QuarantinedSlot, RelayCopy};
 use crate::request::{CopyReport, CopyRequest};
-use crate::resources::EngineResources;
+use crate::resources::{EngineResources, StreamPair, StreamUse};
 use crate::spread::CopyToAll;
 
 /// Longest pause between two looks at what is in flight.
@@ -28,13 +28,6 @@ impl<'m> CopyKind<'m> {
             RelayCopy::new(resources, request).map(|copy| Self::Relayed(Box::new(copy)))
         } else {
             CopyToAll::new(resources, request).map(|copy| Self::ToAll(Box::new(copy)))
-        }
-    }
-
-    fn direct(&self) -> &GpuStream<'m> {
-        match self {
-            Self::Relayed(copy) => copy.direct(),
-            Self::ToAll(copy) => copy.direct(),
         }
     }
 
@@ -72,6 +65,8 @@ struct TimedRun<'m> {
     request: CopyRequest,
     left: u64,
     gpu: u32,
+    /// A stream without copies: an event on a copy engine waits for the copies of other streams there.
+    stream: StreamPair<'m>,
     start: GpuEvent<'m>,
     end: GpuEvent<'m>,
 }
@@ -132,10 +127,13 @@ impl<'m> MultipathEngine<'m> {
         let gpu = request.at();
         let mut copy = CopyKind::new(&mut self.resources, request.clone())?;
         let (start, end) = (self.resources.event(gpu)?, self.resources.event(gpu)?);
+        let stream = self.resources.streams(gpu, StreamUse::Timing)?;
         copy.hold(gate)?;
-        copy.direct().record(&start)?;
+        stream.first().hold(gate)?;
+        stream.first().record(&start)?;
         copy.issue(&mut self.resources);
-        let timed = Some(TimedRun { request, left: reps.saturating_sub(1), gpu, start, end });
+        let timed =
+            Some(TimedRun { request, left: reps.saturating_sub(1), gpu, stream, start, end });
         Ok(self.insert(RunningCopy { copy, timed }))
     }
 
@@ -190,10 +188,10 @@ impl<'m> MultipathEngine<'m> {
             let timed = TimedRun { left: timed.left - 1, ..timed };
             return Ok(RunningCopy { copy, timed: Some(timed) });
         }
-        let direct = copy.direct();
-        let elapsed = direct
+        let stream = timed.stream.first();
+        let elapsed = stream
             .record(&timed.end)
-            .and_then(|()| direct.wait())
+            .and_then(|()| stream.wait())
             .and_then(|()| timed.end.since(&timed.start));
         self.resources.return_event(timed.gpu, timed.start);
         self.resources.return_event(timed.gpu, timed.end);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
+use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
 use crate::queue::{ChunkQueue, staggered};
@@ -128,11 +128,6 @@ impl<'m> RelayCopy<'m> {
             failure: None,
             quarantine: Vec::new(),
         })
-    }
-
-    /// The stream of the direct path, whose GPU is an end of the copy.
-    pub(crate) fn direct(&self) -> &GpuStream<'m> {
-        self.direct.first()
     }
 
     /// Lets everything that is enqueued from now on wait for a gate.

@@ -18,6 +18,8 @@ pub(crate) enum StreamUse {
     Fill,
     /// Copies out of the staging memory, or destination, of this GPU.
     Drain(u32),
+    /// Events around a timed copy.
+    Timing,
 }
 
 /// Two streams that copies of one use take in turn, so that the start of one overlaps the bytes of the other:

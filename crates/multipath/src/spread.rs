@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, GpuStream, StartGate};
+use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
 use crate::queue::{ChunkQueue, staggered};
@@ -99,12 +99,6 @@ impl<'m> CopyToAll<'m> {
             repeated: 0,
             started: None,
         })
-    }
-
-    /// The stream on which the first GPU loads.
-    pub(crate) fn direct(&self) -> &GpuStream<'m> {
-        // `new` made a member for the destination.
-        self.members[0].load.first()
     }
 
     /// Lets everything that is enqueued from now on wait for a gate.

@@ -1,8 +1,10 @@
 //! The machine on which a command measures cases of its own, and their plan.
 
 use anyhow::{Result, anyhow};
-use pathline_bench::{Executor, LocalExecutor, MachineInfo, RunPlan, TimerScope};
-use pathline_runner::{MachineChoice, NoWorker, RunRequest, WorkerExecutor, switches};
+use pathline_bench::{Executor, MachineInfo, RunPlan, TimerScope};
+use pathline_runner::{
+    MachineChoice, ModelExecutor, NoWorker, RunRequest, WorkerExecutor, switches,
+};
 use pathline_schema::{Case, CasePattern};
 
 use crate::progress::StopRequest;
@@ -17,9 +19,8 @@ pub(super) fn on_machine<T>(
     match &request.machine {
         MachineChoice::Model(_) => {
             let open = request.open(&switches(), None)?;
-            let about = MachineInfo::of(&open.machine, open.without, TimerScope::Known);
-            let settings = request.settings_on(&about.topology);
-            run(&mut LocalExecutor::new(&open.machine, about, settings))
+            let about = MachineInfo::of(&open.machine, open.without.clone(), TimerScope::Known);
+            run(&mut ModelExecutor::new(request, &open, about))
         }
         MachineChoice::Host(_) => {
             let interrupt = || stopper.reason();
