@@ -315,7 +315,7 @@ impl<'a> CaseEngine<'a> {
             self.warm(&mut case, sample, false)?;
         }
         self.find_difference(&mut case, sample);
-        case.spent = self.since(bound, &[]) - case.load;
+        case.spent = self.since(bound, 0.0) - case.load;
         self.sampled_last = case.number;
         case.open_series();
         for (nth, series) in case.series.iter_mut().enumerate() {
@@ -433,7 +433,7 @@ impl<'a> CaseEngine<'a> {
             case.warmup += 1;
         }
         case.series.iter_mut().for_each(|series| series.visits.push(0));
-        let mut sampled = Vec::new();
+        let mut sampled = 0.0;
         for _ in 0..VISIT_SAMPLES {
             let (laps, starts) = match case.differs {
                 true => self.difference(case)?,
@@ -451,10 +451,10 @@ impl<'a> CaseEngine<'a> {
                 }
                 series.io.extend(lap.io);
             }
-            sampled.push(longest);
-            case.spent = spent + self.since(begun, &sampled);
+            sampled += longest;
+            case.spent = spent + self.since(begun, sampled);
             let over = case.spent > budget && case.samples() >= MIN_FOR_INTERVAL;
-            if over || self.since(visited, &sampled) >= pace * LONG_VISIT {
+            if over || self.since(visited, sampled) >= pace * LONG_VISIT {
                 break;
             }
         }
@@ -475,7 +475,7 @@ impl<'a> CaseEngine<'a> {
         let last = case.series.iter().filter_map(|s| s.samples_ns.last().copied());
         let each = (last.fold(0.0, f64::max) / case.reps.max(1) as f64).max(1.0);
         for _ in 0..MAX_PASSES {
-            let left = pace.0 - self.since(visited, &[]).0;
+            let left = pace.0 - self.since(visited, 0.0).0;
             // A further whole repetition would delay the other cases of the group.
             if left < each {
                 break;

@@ -87,21 +87,21 @@ impl CaseEngine<'_> {
             return Ok(());
         }
         let begun = self.machine.clock.now();
-        let mut seen = Vec::new();
-        while !warm_up::is_loaded(self.since(bound, &seen), &seen) {
+        let (mut seen, mut sampled) = (Vec::new(), 0.0);
+        while !warm_up::is_loaded(self.since(bound, sampled), &seen) {
             let laps = self.sample(case)?;
             seen.push(longest(&laps[..case.timed]).0);
+            sampled += longest(&laps[..case.timed]).0.max(0.0);
         }
-        case.load = self.since(begun, &seen);
+        case.load = self.since(begun, sampled);
         self.warm_units.add(&case.entry.case);
         Ok(())
     }
 
-    /// Time since `begun`; at least that of the samples since then, whose timers may go on where the clock
-    /// stands still or was set back.
-    pub(super) fn since(&self, begun: Ns, samples_ns: &[f64]) -> Ns {
-        let sampled = samples_ns.iter().filter(|ns| **ns > 0.0).sum();
-        Ns((self.machine.clock.now() - begun).0.max(sampled))
+    /// Time since `begun`; at least that of the samples since then, in ns, whose timers may go on where the
+    /// clock stands still or was set back.
+    pub(super) fn since(&self, begun: Ns, sampled_ns: f64) -> Ns {
+        Ns((self.machine.clock.now() - begun).0.max(sampled_ns))
     }
 
     /// Takes samples until they stop changing, or a share of the budget is spent. Returns the
@@ -116,13 +116,14 @@ impl CaseEngine<'_> {
         let share = self.budget(case) * WARM_SHARE;
         let begun = self.machine.clock.now();
         let mut seen: Vec<f64> = taken.then_some(first.0).into_iter().collect();
-        let mut last = first;
+        let (mut last, mut sampled) = (first, 0.0);
         // One operation as long as the share is enough warm-up.
-        while last < share && self.since(begun, &seen[usize::from(taken)..]) < share {
+        while last < share && self.since(begun, sampled) < share {
             let laps = self.sample(case)?;
             case.warmup += 1;
             last = longest(&laps[..case.timed]);
             seen.push(last.0);
+            sampled += last.0.max(0.0);
             if warm_up::is_settled(&seen, taken && case.load == Ns::ZERO) {
                 break;
             }
@@ -139,7 +140,7 @@ impl CaseEngine<'_> {
         if others && each < LONG_REPETITION.0 && !case.lanes.iter().any(|lane| lane.lands()) {
             let begun = self.machine.clock.now();
             once(self.machine, case, 1, &mut || ())?;
-            case.spent = case.spent + self.since(begun, &[]);
+            case.spent = case.spent + self.since(begun, 0.0);
         }
         Ok(())
     }
