@@ -151,7 +151,7 @@ impl AdviceFile {
                 None => writeln!(
                     text,
                     "# libpathline_tuner.so was not found next to pathline: put it into the folder of this file,\n\
-                     # and export NCCL_TUNER_PLUGIN with its path. RCCL with a tuner of its own (rocm-systems#4503)\n\
+                     # and export NCCL_TUNER_PLUGIN with its path. RCCL with a built-in tuner (rocm-systems#4503)\n\
                      # needs no plugin: export NCCL_TUNER_CONFIG_FILE with the path of tuner.csv."
                 ),
             };

@@ -486,7 +486,7 @@ mod tests {
         }
     }
 
-    /// A variable acts on all sizes, so it is checked at those that were not asked about, and where it is no
+    /// A variable acts on all sizes, so it is checked at sizes that were not asked about, and where it is no
     /// choice itself.
     #[test]
     fn settings_of_collectives_are_guarded_at_other_sizes() {

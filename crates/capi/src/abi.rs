@@ -45,7 +45,7 @@ pub struct pl_place {
 pub struct pl_counters {
     /// `sizeof(pl_counters)`.
     pub size: usize,
-    /// See [`crate::CopyCounters`] for these and those that follow.
+    /// See [`crate::CopyCounters`] for this one and the following ones.
     pub plain: u64,
     /// Copies over several paths.
     pub multipath: u64,

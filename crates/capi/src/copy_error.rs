@@ -27,7 +27,7 @@ pub enum CopyStatus {
 pub struct CopyError {
     /// The kind of failure.
     pub status: CopyStatus,
-    /// The thing, the reason and, where one is known, the way out.
+    /// The thing, the reason and, where one is known, the remedy.
     pub text: String,
 }
 

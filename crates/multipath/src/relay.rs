@@ -19,7 +19,7 @@ const DIRECT_QUEUE: usize = 2;
 pub(crate) const FILL_QUEUE: usize = 2;
 /// Bytes for each path by which one with a share may be ahead of it.
 const AHEAD: u64 = 4 << 20;
-/// Part of the copy whose paths no longer keep to shares: the last ones end together.
+/// The last part of a copy, 1/32, ignores shares, so that all paths end together.
 const FREE_TAIL: u64 = 32;
 /// Least time after which a fill has stalled: copies of the relay's owner may come first.
 const STALL: Ns = Ns(10e6);
@@ -63,7 +63,7 @@ pub(crate) struct QuarantinedSlot<'m> {
 }
 
 impl<'m> QuarantinedSlot<'m> {
-    /// Returns the slot if its fill has ended. Otherwise the quarantine goes on; for ever if it failed.
+    /// Returns the slot if its fill has ended. Otherwise the quarantine goes on; without end if the fill failed.
     pub(crate) fn release(self, resources: &mut EngineResources<'m>) -> Option<Self> {
         match self.done.is_done() {
             Ok(true) => {

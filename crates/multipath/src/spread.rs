@@ -225,7 +225,7 @@ impl<'m> CopyToAll<'m> {
         }
     }
 
-    /// Offers a range that a member has loaded to those that do not have it.
+    /// Offers a range that a member has loaded to the members that do not have it.
     fn offer(&mut self, owner: usize, range: &Range<u64>) {
         for (nth, member) in self.members.iter_mut().enumerate() {
             if nth == owner || member.failure.is_some() {

@@ -246,7 +246,7 @@ fn relieved(
             }
             let (home, sum) = (at[rank], loads.sum);
             let mut best: Option<(f64, usize)> = None;
-            // Places of its own node first, then others in strides that differ from round to round.
+            // Places on the same node first, then others in strides that differ from round to round.
             let places = model.node.places();
             let own = home / places * places;
             let all = model.places();
@@ -422,7 +422,7 @@ mod tests {
             let mut places = found.best.at.clone();
             places.sort_unstable();
             places.dedup();
-            // Each rank has a place of its own, on a node that exists.
+            // Each rank has another place, on a node that exists.
             assert_eq!(places.len(), ranks);
             assert!(places.iter().all(|place| *place < model.places()));
             // Incremental loads are those of the mapping itself.

@@ -168,7 +168,7 @@ impl<'a> PasteExplainer<'a> {
         }
     }
 
-    /// The draft for a document by itself; none for matrices, which are explained together, and for
+    /// The draft for one document; none for matrices, which are explained together, and for
     /// what only tells of the node.
     fn draft(&self, content: &PasteContent) -> Option<DraftAnswer> {
         let (limits, context) = (self.limits.as_ref(), &self.reading.context);

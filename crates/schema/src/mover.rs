@@ -273,7 +273,7 @@ pub enum Mover {
         copies: u32,
     },
     /// Copies by pathline over several paths at once: the direct one, and one over each relay, a GPU that
-    /// takes a chunk into staging memory of its own and from which the destination takes it.
+    /// takes a chunk into its staging memory, from which the destination takes it.
     Relay {
         /// The GPU that the bytes go to; if they go to the host, the GPU that they come from.
         at: Unit,

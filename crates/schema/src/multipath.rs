@@ -86,7 +86,7 @@ impl PathShares {
     /// Paths that can have shares: the direct one and seven relays.
     pub const MAX_PATHS: usize = 8;
 
-    /// The shares of so many paths; none if they are not shares.
+    /// Shares in percent, the direct path first; none unless they are 2 to 8, none is 0 and they add up to 100.
     pub fn new(percent: &[u8]) -> Option<Self> {
         let sum: u32 = percent.iter().map(|&share| u32::from(share)).sum();
         if percent.len() < 2

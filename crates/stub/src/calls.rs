@@ -402,7 +402,7 @@ pub(crate) fn event_record(
     node.event_record(event, stream)
 }
 
-/// Time of a query that finds nothing. Hardware takes a tenth of it; so many more queries would make programs
+/// Time of a query that finds nothing. Hardware takes a tenth of it; ten times as many queries would make programs
 /// that poll believe that a copy hangs.
 const QUERY: Ns = Ns(10_000.0);
 

@@ -24,7 +24,7 @@ pub const ROWS_FILE: &str = "libpathline_tuner.rows";
 
 const NAME: &CStr = c"pathline";
 
-// SAFETY of all names that follow: they are those that NCCL and RCCL look up in a tuner plugin, and no other
+// SAFETY of all names that follow: NCCL and RCCL look them up in a tuner plugin, and no other
 // library of a process defines them under local scope.
 
 /// Version 2.

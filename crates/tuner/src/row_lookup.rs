@@ -17,7 +17,7 @@ pub(crate) struct RowLookup {
 }
 
 impl RowLookup {
-    /// The rows for a communicator of so many nodes and ranks.
+    /// The rows for a communicator with these numbers of nodes and ranks.
     pub(crate) fn new(rows: &[TunerRow], nodes: usize, ranks: usize) -> Self {
         let fits = |asked: Option<u32>, is: usize| asked.is_none_or(|asked| asked as usize == is);
         let mut lookup = Self::default();

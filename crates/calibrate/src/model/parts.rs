@@ -107,7 +107,7 @@ pub(crate) struct PreparedSet {
 }
 
 impl PreparedSet {
-    /// Whether the flows of the set can fill the resource. Only then are the parts those that were
+    /// Whether the flows of the set can fill the resource. Only then are the parts the ones that were
     /// prepared.
     pub(crate) fn can_fill(&self, capacity: f64) -> bool {
         self.bound > capacity * (1.0 + SAME)

@@ -1,4 +1,4 @@
-//! The machine on which a command measures cases of its own, and their plan.
+//! The machine on which a command measures its cases, and their plan.
 
 use anyhow::{Result, anyhow};
 use pathline_bench::{Executor, MachineInfo, RunPlan, TimerScope};

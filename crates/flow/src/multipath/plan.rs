@@ -413,7 +413,7 @@ impl Planner<'_> {
         Ok(self.conclude(plan.0, plan.1, plain, bound))
     }
 
-    /// Time until every member has copied the whole payload by itself, all at once.
+    /// Time until every member has copied the whole payload from the source, all at once.
     fn all_at_once(&mut self, members: &[u32]) -> Result<f64, NoPath> {
         let mut alone = Vec::new();
         for &member in members {

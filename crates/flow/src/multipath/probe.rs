@@ -33,7 +33,7 @@ pub struct ProbedNode {
     /// Rate of a copy from the GPU of the row to that of the column, GB/s; 0 if it was not measured.
     pub peers: Vec<Vec<f64>>,
     /// Whether the copies of a GPU with its peers share one port, as behind NVLink switches; else each pair has
-    /// links of its own.
+    /// its own links.
     pub one_port: bool,
     /// Time before the first byte of a copy, in microseconds.
     pub start_us: f64,

@@ -61,7 +61,7 @@ impl CudaCaller {
     /// Binds the functions.
     ///
     /// # Errors
-    /// Those that the library lacks.
+    /// Functions that the library lacks.
     pub(super) fn bind(find: FindSymbol<'_>) -> Result<Self, String> {
         Ok(Self { table: CallerTable::bind(find)?, contexts: Mutex::default() })
     }

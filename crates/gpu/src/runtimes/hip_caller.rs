@@ -64,7 +64,7 @@ impl HipCaller {
     /// Binds the functions of a runtime of that version.
     ///
     /// # Errors
-    /// Those that the library lacks.
+    /// Functions that the library lacks.
     pub(super) fn bind(
         find: FindSymbol<'_>,
         error_name: Option<unsafe extern "C" fn(i32) -> *const c_char>,

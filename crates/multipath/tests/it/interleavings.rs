@@ -21,7 +21,7 @@ const CELL: u64 = 64 << 10;
 const BYTES: u64 = 1 << 20;
 const SRC: u64 = 1 << 40;
 const DST: u64 = 2 << 40;
-/// Stamps of cells: the copied bytes, and those that the user writes afterwards.
+/// Stamps of cells: the copied bytes, and bytes that the user writes afterwards.
 const COPIED: u64 = 1;
 const LATER: u64 = 2;
 /// The GPU that faults strike.
