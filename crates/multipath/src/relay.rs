@@ -189,13 +189,9 @@ impl<'m> RelayCopy<'m> {
         range: &Range<u64>,
     ) -> CallResult<GpuEvent<'m>> {
         let CopyRequest { src, dst, .. } = &self.request;
-        let done = resources.event(self.request.at())?;
         let bytes = Bytes(range.end - range.start);
         let (to, from) = (dst.address + range.start, src.address + range.start);
-        let stream = self.direct.turn();
-        stream.copy(to, from, bytes, self.engine())?;
-        stream.record(&done)?;
-        Ok(done)
+        resources.copy(&self.direct, self.request.at(), (to, from, bytes), self.engine())
     }
 
     fn fill_relay(&mut self, resources: &mut EngineResources<'m>, nth: usize) -> bool {
@@ -446,12 +442,9 @@ impl<'m> RelayPath<'m> {
         range: &Range<u64>,
         engine: CopyChoice,
     ) -> CallResult<GpuEvent<'m>> {
-        let done = resources.event(self.gpu)?;
         let bytes = Bytes(range.end - range.start);
-        let stream = self.fill.turn();
-        stream.copy(slot.address, request.src.address + range.start, bytes, engine)?;
-        stream.record(&done)?;
-        Ok(done)
+        let (to, from) = (slot.address, request.src.address + range.start);
+        resources.copy(&self.fill, self.gpu, (to, from, bytes), engine)
     }
 
     /// Slot to destination, by the destination's GPU; to the host by the relay.
@@ -463,11 +456,9 @@ impl<'m> RelayPath<'m> {
         range: &Range<u64>,
         engine: CopyChoice,
     ) -> CallResult<GpuEvent<'m>> {
-        let done = resources.event(request.dst.unit.gpu().unwrap_or(self.gpu))?;
+        let gpu = request.dst.unit.gpu().unwrap_or(self.gpu);
         let bytes = Bytes(range.end - range.start);
-        let stream = self.drain.turn();
-        stream.copy(request.dst.address + range.start, slot.address, bytes, engine)?;
-        stream.record(&done)?;
-        Ok(done)
+        let (to, from) = (request.dst.address + range.start, slot.address);
+        resources.copy(&self.drain, gpu, (to, from, bytes), engine)
     }
 }

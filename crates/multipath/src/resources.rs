@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathline_hal::{
-    CallError, CallResult, GpuEvent, GpuStream, Machine, MachineBuffer, PeerAccess, StartGate,
+    CallError, CallResult, CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer, PeerAccess,
+    StartGate,
 };
 use pathline_schema::{Bytes, MemKind, MultipathSpec, Place, Unit};
 
@@ -112,6 +113,21 @@ impl<'m> EngineResources<'m> {
             Some(event) => Ok(event),
             None => self.machine.gpu(gpu)?.event(),
         }
+    }
+
+    /// Enqueues a copy `(dst, src, bytes)` on the next of two streams of a GPU. The event completes with it.
+    pub(crate) fn copy(
+        &mut self,
+        streams: &StreamPair<'m>,
+        gpu: u32,
+        (dst, src, bytes): (u64, u64, Bytes),
+        engine: CopyChoice,
+    ) -> CallResult<GpuEvent<'m>> {
+        let done = self.event(gpu)?;
+        let stream = streams.turn();
+        stream.copy(dst, src, bytes, engine)?;
+        stream.record(&done)?;
+        Ok(done)
     }
 
     pub(crate) fn return_event(&mut self, gpu: u32, event: GpuEvent<'m>) {

@@ -320,11 +320,8 @@ impl<'m> Member<'m> {
         engine: CopyChoice,
     ) -> CallResult<GpuEvent<'m>> {
         let streams = owner.and_then(|owner| self.pulls.get(owner)?.as_ref());
-        let stream = streams.unwrap_or(&self.load).turn();
-        let done = resources.event(self.gpu)?;
         let bytes = Bytes(range.end - range.start);
-        stream.copy(self.end.address + range.start, from, bytes, engine)?;
-        stream.record(&done)?;
-        Ok(done)
+        let copy = (self.end.address + range.start, from, bytes);
+        resources.copy(streams.unwrap_or(&self.load), self.gpu, copy, engine)
     }
 }

@@ -4,7 +4,7 @@ use pathline_flow::{MachineDesc, Network, PlanRequest, RuntimeEnv, multipath_bou
 use pathline_schema::{Bytes, CopyAgent, Flow, GpuSet, MemKind, Mover, Place, Unit};
 use pathline_stats::{ascending, nearest_rank};
 
-use crate::common::{machine, rate};
+use crate::common::{machine, plain, rate};
 
 fn network(preset: &str) -> Network {
     Network::new(&MachineDesc::preset(preset).unwrap(), RuntimeEnv::default()).unwrap()
@@ -32,7 +32,12 @@ fn least_of_bound(preset: &str, bytes: Bytes, pairs: &[(u32, u32)]) -> f64 {
         };
         let bound = multipath_bound(&net, (vram(a), vram(b)), helpers, agent).unwrap();
         let share = reached / bound.0;
-        println!("{share:.3} of the bound, {:.3} of the plan: {}", reached / planned, plan.flow);
+        let text = plan.flow.to_string();
+        let gain = plan.flow.by.paths().map_or(plan.gain, |_| reached / plain(&machine, &text));
+        let of_plan = reached / planned;
+        println!(
+            "{share:.3} of the bound, {of_plan:.3} of the plan, {gain:.2} times plain: {text}"
+        );
         share
     };
     pairs.iter().map(of_bound).fold(f64::INFINITY, f64::min)
