@@ -2,7 +2,13 @@
 
 use std::fmt::Debug;
 
-use super::function_table::{CallStatus, RuntimeHandle};
+use super::copier::NO_TIMES;
+use super::function_table::{Api, CallStatus, RuntimeHandle};
+use super::memory::PORTABLE;
+
+/// The status of a runtime without a call that waits for an event: `CUDA_ERROR_NOT_SUPPORTED`,
+/// `hipErrorNotSupported`.
+const NO_EVENT_WAIT: CallStatus = ("event synchronize", 801);
 
 /// The memory that an address lies in, as the runtime knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,18 +70,46 @@ pub trait CallerCalls: Debug + Send + Sync {
     fn enter(&self, device: i32) -> Result<usize, CallStatus>;
     /// Undoes [`Self::enter`].
     fn leave(&self, entered: usize);
+    /// The functions that the driver uses too.
+    fn api(&self) -> &Api;
     /// Waits for what the legacy default stream of the current device waits for.
-    fn wait_default_stream(&self) -> CallStatus;
+    fn wait_default_stream(&self) -> CallStatus {
+        let api = self.api();
+        let Some(event_wait) = api.event_wait else { return NO_EVENT_WAIT };
+        let mut event = 0;
+        // SAFETY: stores one handle.
+        let code = unsafe { (api.event_create.at)(&raw mut event, NO_TIMES) };
+        if code != 0 {
+            return (api.event_create.name, code);
+        }
+        // SAFETY: a live event, destroyed once; 0 is the legacy default stream.
+        unsafe {
+            let mut status = (api.event_record.name, (api.event_record.at)(event, 0));
+            if status.1 == 0 {
+                status = (event_wait.name, (event_wait.at)(event));
+            }
+            (api.event_destroy.at)(event);
+            status
+        }
+    }
     /// Page-locks host memory for all devices.
     ///
     /// # Safety
     /// A mapping that lives until it is unregistered.
-    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus;
+    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus {
+        let call = &self.api().host_register;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(address, bytes, PORTABLE) })
+    }
     /// Undoes [`Self::host_register`].
     ///
     /// # Safety
     /// Nothing uses the memory any more.
-    unsafe fn host_unregister(&self, address: u64) -> CallStatus;
+    unsafe fn host_unregister(&self, address: u64) -> CallStatus {
+        let call = &self.api().host_unregister;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(address) })
+    }
     /// Whether streams can wait for a word of memory.
     fn waits_for_words(&self) -> bool;
     /// The runtime's own text for a status.

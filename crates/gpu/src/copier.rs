@@ -14,7 +14,7 @@ use super::runtime_api::ThreadContext;
 /// `CU_STREAM_NON_BLOCKING`, `hipStreamNonBlocking`: no order with the legacy stream.
 const NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`, `hipEventDisableTiming`: only completion is queried.
-const NO_TIMES: u32 = 2;
+pub(crate) const NO_TIMES: u32 = 2;
 
 /// One worker's copies.
 struct OneCopier {

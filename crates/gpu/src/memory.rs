@@ -12,7 +12,7 @@ use pathline_host::memory::ChaseChain;
 use pathline_host::{chase, limits, pattern, spread};
 
 // Constants that both runtimes share. Registration flag: known to all contexts.
-const PORTABLE: u32 = 1;
+pub(crate) const PORTABLE: u32 = 1;
 const MAPPED: u32 = 2;
 /// `CU_MEM_ATTACH_GLOBAL`, `hipMemAttachGlobal`
 const GLOBAL: u32 = 1;

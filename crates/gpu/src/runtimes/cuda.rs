@@ -193,9 +193,10 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, CudaApi, i32), Strin
         let too_new = version > 0 && entry.since > version;
         if too_new { None } else { look(entry) }
     };
-    let caller = CudaCaller::bind(&find).map(Arc::new);
+    let api = Api::bind(&API_NAMES, &find)?;
+    let caller = CudaCaller::bind(api, &find).map(Arc::new);
     let cuda = CudaApi { own: Own::bind(&find)?, caller, contexts: RefCell::default() };
-    Ok((Api::bind(&API_NAMES, &find)?, cuda, version))
+    Ok((api, cuda, version))
 }
 
 const DRIVER_VERSION: EntryPoint = entry_since("cuDriverGetVersion", 2020);

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::caller_calls::{CallerCalls, PointerInfo, PointerKind};
-use crate::function_table::{CallStatus, FindSymbol, RuntimeHandle, entry_since};
+use crate::function_table::{Api, CallStatus, FindSymbol, RuntimeHandle, entry_since};
 
 crate::function_table!(
     /// Functions that need no driver object.
@@ -22,12 +22,6 @@ crate::function_table!(
             pop = entry_since("cuCtxPopCurrent", 4000) => (*mut RuntimeHandle);
             context_device = entry_since("cuCtxGetDevice", 2000) => (*mut i32);
             retain = entry_since("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
-            host_register = entry_since("cuMemHostRegister", 6050) => (u64, usize, u32);
-            host_unregister = entry_since("cuMemHostUnregister", 4000) => (u64);
-            event_create = entry_since("cuEventCreate", 2000) => (*mut RuntimeHandle, u32);
-            event_record = entry_since("cuEventRecord", 2000) => (RuntimeHandle, RuntimeHandle);
-            event_wait = entry_since("cuEventSynchronize", 2000) => (RuntimeHandle);
-            event_destroy = entry_since("cuEventDestroy", 4000) => (RuntimeHandle);
             error_name = entry_since("cuGetErrorName", 6000) => (i32, *mut *const c_char);
         }
         optional {
@@ -46,12 +40,11 @@ const RANGE_SIZE: i32 = 12;
 // `CUmemorytype`.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
-/// `CU_EVENT_DISABLE_TIMING`
-const WITHOUT_TIME: u32 = 2;
 
 /// CUDA's functions for callers.
 #[derive(Debug)]
 pub(crate) struct CudaCaller {
+    api: Api,
     table: CallerTable,
     /// Primary contexts by device, retained once for the life of the process.
     contexts: Mutex<BTreeMap<i32, RuntimeHandle>>,
@@ -62,8 +55,8 @@ impl CudaCaller {
     ///
     /// # Errors
     /// Functions that the library lacks.
-    pub(super) fn bind(find: FindSymbol<'_>) -> Result<Self, String> {
-        Ok(Self { table: CallerTable::bind(find)?, contexts: Mutex::default() })
+    pub(super) fn bind(api: Api, find: FindSymbol<'_>) -> Result<Self, String> {
+        Ok(Self { api, table: CallerTable::bind(find)?, contexts: Mutex::default() })
     }
 
     fn context(&self, device: i32) -> Result<RuntimeHandle, CallStatus> {
@@ -164,35 +157,8 @@ impl CallerCalls for CudaCaller {
         // SAFETY: stores one handle.
         unsafe { (self.table.pop.at)(&raw mut context) };
     }
-    fn wait_default_stream(&self) -> CallStatus {
-        let table = &self.table;
-        let mut event = 0;
-        // SAFETY: stores one handle.
-        let code = unsafe { (table.event_create.at)(&raw mut event, WITHOUT_TIME) };
-        if code != 0 {
-            return (table.event_create.name, code);
-        }
-        // SAFETY: a live event, destroyed once; 0 is the legacy default stream.
-        unsafe {
-            let mut status = (table.event_record.name, (table.event_record.at)(event, 0));
-            if status.1 == 0 {
-                status = (table.event_wait.name, (table.event_wait.at)(event));
-            }
-            (table.event_destroy.at)(event);
-            status
-        }
-    }
-    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus {
-        /// Known to all contexts.
-        const PORTABLE: u32 = 1;
-        let call = &self.table.host_register;
-        // SAFETY: the caller's promise.
-        (call.name, unsafe { (call.at)(address, bytes, PORTABLE) })
-    }
-    unsafe fn host_unregister(&self, address: u64) -> CallStatus {
-        let call = &self.table.host_unregister;
-        // SAFETY: the caller's promise.
-        (call.name, unsafe { (call.at)(address) })
+    fn api(&self) -> &Api {
+        &self.api
     }
     fn waits_for_words(&self) -> bool {
         self.table.wait_value.is_some()

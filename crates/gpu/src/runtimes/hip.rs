@@ -261,10 +261,11 @@ pub(super) fn load(library: &SharedLibrary) -> Result<(Api, HipApi, i32), String
     // SAFETY: stores one number; it may be called before hipInit.
     let code = unsafe { (hip.own.runtime_version.at)(&raw mut version) };
     let version = if code == 0 { version } else { 0 };
-    let caller = HipCaller::bind(&find, hip.error_name, version).map(Arc::new);
+    let api = Api::bind(&API_NAMES, &find)?;
+    let caller = HipCaller::bind(api, &find, hip.error_name, version).map(Arc::new);
     let sdma = SdmaRule::of(version, |name| std::env::var(name).ok());
     let hip = HipApi { sdma, caller, ..hip };
-    Ok((Api::bind(&API_NAMES, &find)?, hip, version))
+    Ok((api, hip, version))
 }
 
 /// Major, minor and patch of a version: `major * 10^7 + minor * 10^5 + patch`.

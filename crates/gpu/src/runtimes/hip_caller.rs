@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::caller_calls::{CallerCalls, PointerInfo, PointerKind};
-use crate::function_table::{CallStatus, FindSymbol, RuntimeHandle, entry};
+use crate::function_table::{Api, CallStatus, FindSymbol, RuntimeHandle, entry};
 
 crate::function_table!(
     /// Functions that need no driver object. Signatures: `hip_runtime_api.h` 5.2 to 7.2.
@@ -15,12 +15,6 @@ crate::function_table!(
             is_capturing = entry("hipStreamIsCapturing") => (RuntimeHandle, *mut i32);
             get_device = entry("hipGetDevice") => (*mut i32);
             set_device = entry("hipSetDevice") => (i32);
-            host_register = entry("hipHostRegister") => (u64, usize, u32);
-            host_unregister = entry("hipHostUnregister") => (u64);
-            event_create = entry("hipEventCreateWithFlags") => (*mut RuntimeHandle, u32);
-            event_record = entry("hipEventRecord") => (RuntimeHandle, RuntimeHandle);
-            event_wait = entry("hipEventSynchronize") => (RuntimeHandle);
-            event_destroy = entry("hipEventDestroy") => (RuntimeHandle);
         }
         optional {
             range = entry("hipMemGetAddressRange") => (*mut u64, *mut usize, u64);
@@ -45,8 +39,6 @@ pub(super) struct PointerAttributes {
 
 /// `hipMemcpyDefault`
 const COPY_DEFAULT: i32 = 4;
-/// `hipEventDisableTiming`
-const WITHOUT_TIME: u32 = 2;
 /// `hipDeviceAttributeCanUseStreamWaitValue`
 const CAN_WAIT: i32 = 10013;
 /// The first version whose memory types begin with unregistered memory.
@@ -55,6 +47,7 @@ const NEW_TYPES: i32 = 60_000_000;
 /// HIP's functions for callers.
 #[derive(Debug)]
 pub(crate) struct HipCaller {
+    api: Api,
     table: CallerTable,
     error_name: Option<unsafe extern "C" fn(i32) -> *const c_char>,
     version: i32,
@@ -66,11 +59,12 @@ impl HipCaller {
     /// # Errors
     /// Functions that the library lacks.
     pub(super) fn bind(
+        api: Api,
         find: FindSymbol<'_>,
         error_name: Option<unsafe extern "C" fn(i32) -> *const c_char>,
         version: i32,
     ) -> Result<Self, String> {
-        Ok(Self { table: CallerTable::bind(find)?, error_name, version })
+        Ok(Self { api, table: CallerTable::bind(find)?, error_name, version })
     }
 }
 
@@ -160,35 +154,8 @@ impl CallerCalls for HipCaller {
         // SAFETY: takes a number.
         unsafe { (self.table.set_device.at)(i32::try_from(entered).unwrap_or(0)) };
     }
-    fn wait_default_stream(&self) -> CallStatus {
-        let table = &self.table;
-        let mut event = 0;
-        // SAFETY: stores one handle.
-        let code = unsafe { (table.event_create.at)(&raw mut event, WITHOUT_TIME) };
-        if code != 0 {
-            return (table.event_create.name, code);
-        }
-        // SAFETY: a live event, destroyed once; 0 is the legacy default stream.
-        unsafe {
-            let mut status = (table.event_record.name, (table.event_record.at)(event, 0));
-            if status.1 == 0 {
-                status = (table.event_wait.name, (table.event_wait.at)(event));
-            }
-            (table.event_destroy.at)(event);
-            status
-        }
-    }
-    unsafe fn host_register(&self, address: u64, bytes: usize) -> CallStatus {
-        /// Known to all contexts.
-        const PORTABLE: u32 = 1;
-        let call = &self.table.host_register;
-        // SAFETY: the caller's promise.
-        (call.name, unsafe { (call.at)(address, bytes, PORTABLE) })
-    }
-    unsafe fn host_unregister(&self, address: u64) -> CallStatus {
-        let call = &self.table.host_unregister;
-        // SAFETY: the caller's promise.
-        (call.name, unsafe { (call.at)(address) })
+    fn api(&self) -> &Api {
+        &self.api
     }
     fn waits_for_words(&self) -> bool {
         let (Some(attribute), Some(_)) = (self.table.attribute, self.table.wait_value) else {
