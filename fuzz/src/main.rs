@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz [--seconds N] [--seed N] [--slow SECONDS] [TARGET..]`: each target in a process of its own,
+//! `cargo xtask fuzz [--seconds N] [--seed N] [--slow SECONDS] [TARGET..]`: each target in a separate process,
 //! under a cap of memory and time. An input that breaks one is left in `fuzz/artifacts`.
 
 use std::fs::File;

@@ -38,7 +38,7 @@ impl OrderedCopy {
     }
 }
 
-/// Who makes the copies of an order: the worker or the caller, whoever asks first.
+/// Whether the worker or the caller makes the copies of an order: the first to ask.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OrderClaim(Arc<AtomicBool>);
 

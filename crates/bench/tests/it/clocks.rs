@@ -1,4 +1,4 @@
-//! Clocks of the host that stand still or jump: each case ends, with the samples of its own timers.
+//! Clocks of the host that stand still or jump: each case ends, with the samples that its timers took.
 
 // Helpers of tests may unwrap as tests do; the lint exempts only functions marked as tests.
 #![allow(clippy::unwrap_used)]

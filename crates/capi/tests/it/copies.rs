@@ -6,7 +6,7 @@ use pathline::abi::{pl_close, pl_counters, pl_open, pl_options, pl_stats};
 use pathline::{CopyCounters, CopyError, CopyNode, CopyStatus, NodeOptions};
 use pathline_stub::StubLibraries;
 
-use crate::runtime::{TestRuntime, in_process_of_its_own, last_error, number};
+use crate::runtime::{TestRuntime, in_separate_process, last_error, number};
 
 /// Copies of at least 1 MiB go over relays, whatever they gain: times of the stand-in mean nothing.
 fn forced() -> NodeOptions {
@@ -17,7 +17,7 @@ fn forced() -> NodeOptions {
 #[test]
 fn every_byte_arrives_in_both_directions() {
     let test = "copies::every_byte_arrives_in_both_directions";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=3,memory=1GiB") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=3,memory=1GiB") {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -53,7 +53,7 @@ fn every_byte_arrives_in_both_directions() {
 #[test]
 fn a_copy_waits_for_its_stream_and_the_stream_for_it() {
     let test = "copies::a_copy_waits_for_its_stream_and_the_stream_for_it";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -87,7 +87,7 @@ fn a_copy_waits_for_its_stream_and_the_stream_for_it() {
 #[test]
 fn what_is_unusual_is_copied_plainly() {
     let test = "copies::what_is_unusual_is_copied_plainly";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -140,7 +140,7 @@ fn what_is_unusual_is_copied_plainly() {
 #[test]
 fn batches_and_copies_to_all_arrive() {
     let test = "copies::batches_and_copies_to_all_arrive";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=3,memory=1GiB") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=3,memory=1GiB") {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -182,7 +182,7 @@ fn batches_and_copies_to_all_arrive() {
 fn failures_end_as_plain_copies_or_as_errors() {
     let test = "copies::failures_end_as_plain_copies_or_as_errors";
     // No GPU can address another: every relay fails at its start, and the direct path goes on.
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB,nopeer") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB,nopeer") {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -245,7 +245,7 @@ fn a_copy_that_fails_on_the_way_is_made_again() {
     // Past the probes, one call of 37: the plain copy that follows a refusal is not refused.
     let faults = (300..2000).step_by(37).map(|nth| format!(",fail=cuMemcpyAsync@{nth}:1"));
     let stub = format!("gpus=2,memory=1GiB{}", faults.collect::<String>());
-    if !in_process_of_its_own(test, StubLibraries::Cuda, &stub) {
+    if !in_separate_process(test, StubLibraries::Cuda, &stub) {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -259,7 +259,7 @@ fn a_copy_that_fails_on_the_way_is_made_again() {
 #[test]
 fn a_copy_that_fails_plainly_too_is_the_error_of_the_next_call() {
     let test = "copies::a_copy_that_fails_plainly_too_is_the_error_of_the_next_call";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,fail=cuMemcpyAsync@150+:1") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,fail=cuMemcpyAsync@150+:1") {
         return;
     }
     let cuda = TestRuntime::open("cuda");
@@ -281,7 +281,7 @@ fn a_copy_that_fails_plainly_too_is_the_error_of_the_next_call() {
 #[test]
 fn memory_of_the_library_is_pinned() {
     let test = "copies::memory_of_the_library_is_pinned";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
         return;
     }
     let cuda = TestRuntime::open("cuda");

@@ -3,12 +3,12 @@
 use pathline::NodeOptions;
 use pathline_stub::StubLibraries;
 
-use crate::runtime::{TestRuntime, in_process_of_its_own};
+use crate::runtime::{TestRuntime, in_separate_process};
 
 #[test]
 fn copies_of_hip_arrive() {
     let test = "hip::copies_of_hip_arrive";
-    if !in_process_of_its_own(test, StubLibraries::Hip(6), "gpus=4,memory=1GiB") {
+    if !in_separate_process(test, StubLibraries::Hip(6), "gpus=4,memory=1GiB") {
         return;
     }
     let hip = TestRuntime::open("hip");

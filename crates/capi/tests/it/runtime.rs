@@ -1,7 +1,7 @@
 //! A stand-in runtime, called as a program calls it, and a node over it.
 //!
 //! The environment configures the stand-in, and one process loads each only once: every test that needs
-//! another configuration starts its own process by [`in_process_of_its_own`].
+//! another configuration starts its own process by [`in_separate_process`].
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -17,7 +17,7 @@ const NOT_READY: i32 = 600;
 const FOLDER: &str = "PATHLINE_CAPI_TEST";
 
 /// Runs a test in a process with its own stand-in libraries. Whether this is that process.
-pub(crate) fn in_process_of_its_own(test: &str, libraries: StubLibraries, stub: &str) -> bool {
+pub(crate) fn in_separate_process(test: &str, libraries: StubLibraries, stub: &str) -> bool {
     if std::env::var_os(FOLDER).is_some() {
         return true;
     }

@@ -5,7 +5,7 @@ use pathline_stub::StubLibraries;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::runtime::{TestRuntime, in_process_of_its_own};
+use crate::runtime::{TestRuntime, in_separate_process};
 
 const BYTES: usize = 4 << 20;
 
@@ -32,7 +32,7 @@ fn inside(offset: u32, bytes: u64) -> bool {
 #[test]
 fn sequences_of_calls_keep_every_byte() {
     let test = "sequences::sequences_of_calls_keep_every_byte";
-    if !in_process_of_its_own(test, StubLibraries::Cuda, "gpus=3,memory=512MiB") {
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=3,memory=512MiB") {
         return;
     }
     let cuda = TestRuntime::open("cuda");

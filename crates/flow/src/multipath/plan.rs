@@ -361,7 +361,7 @@ impl Planner<'_> {
         self.with_best_chunk(best)
     }
 
-    /// The same paths with the chunk by which they take least time: of those that take as long, the middle one. The
+    /// The same paths with the chunk by which they take least time; of several chunks that take as long, the middle one. The
     /// smallest leaves the host no time for other work, and the largest no time for paths to end together.
     fn with_best_chunk<'p>(&mut self, set: PlannedSet<'p>) -> PlannedSet<'p> {
         let bytes = self.request.bytes;
