@@ -21,6 +21,7 @@ class Options(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("helpers", POINTER(c_int)), ("helper_count", c_size_t),
         ("threshold", c_size_t), ("staging", c_size_t), ("min_gain", c_double), ("library", c_char_p),
+        ("shared_helpers", c_int),
     ]
 
 
@@ -127,13 +128,15 @@ class Node:
     """GPUs, streams and memory of this process.
 
     helpers lists the GPUs that may relay (all without), threshold is the size below which copies are
-    plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH".
+    plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH". shared_helpers says that
+    other processes copy to or from helpers: relays then leave gaps for their copies.
     """
 
-    def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None):
+    def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
+                 shared_helpers=False):
         self._library, self._handle = _load(), c_void_p()
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
-                          min_gain=min_gain)
+                          min_gain=min_gain, shared_helpers=bool(shared_helpers))
         if helpers is not None:
             options.helpers = (c_int * max(1, len(helpers)))(*helpers)
             options.helper_count = len(helpers)

@@ -40,9 +40,10 @@ typedef struct pl_options {
     const int *helpers;  /* GPUs that may relay bytes of others; null: all that this process sees */
     size_t helper_count; /* 0 with helpers that are not null: none */
     size_t threshold;    /* copies below this are plain, bytes; 0: 4 MiB */
-    size_t staging;      /* staging memory on each helper, bytes, 256 KiB to 16 MiB; 0: 16 MiB */
+    size_t staging;      /* staging memory on each helper, bytes, 256 KiB to 16 MiB; 0: 8 MiB */
     double min_gain;     /* least predicted gain, a factor; 0: 1.15 */
     const char *library; /* "cuda=PATH" or "hip=PATH"; null: PATHLINE_CUDA, PATHLINE_HIP, or a search */
+    int shared_helpers;  /* not 0: other processes copy to or from helpers; relays leave gaps for them */
 } pl_options;
 
 /* Where host memory lies. */

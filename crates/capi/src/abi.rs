@@ -21,12 +21,14 @@ pub struct pl_options {
     pub helper_count: usize,
     /// Copies below this are plain, bytes; 0 is 4 MiB.
     pub threshold: usize,
-    /// Staging memory on each helper, bytes; 0 is 16 MiB.
+    /// Staging memory on each helper, bytes; 0 is 8 MiB.
     pub staging: usize,
     /// Least predicted gain; 0 is 1.15.
     pub min_gain: f64,
     /// `cuda=PATH` or `hip=PATH`; null searches.
     pub library: *const c_char,
+    /// Not 0: other processes copy to or from helpers.
+    pub shared_helpers: c_int,
 }
 
 /// `pl_place`.
@@ -165,7 +167,16 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
     };
     let (threshold, min_gain) = (given.threshold, given.min_gain);
     let staging = given.staging as u64;
-    Ok(NodeOptions { helpers, threshold, min_gain, staging, probe_bytes: 0, library })
+    let shared_helpers = given.shared_helpers != 0;
+    Ok(NodeOptions {
+        helpers,
+        threshold,
+        min_gain,
+        staging,
+        probe_bytes: 0,
+        library,
+        shared_helpers,
+    })
 }
 
 /// Opens a node.

@@ -156,6 +156,11 @@ struct CopyWorker<'m> {
     plain_streams: BTreeMap<u32, StreamId>,
 }
 
+fn new_engine<'m>(machine: &'m Machine, shared: &SharedNode) -> MultipathEngine<'m> {
+    let engine = MultipathEngine::new(machine);
+    if shared.shares_helpers { engine.with_shared_relays() } else { engine }
+}
+
 impl<'m> CopyWorker<'m> {
     fn new(
         machine: &'m Machine,
@@ -165,7 +170,7 @@ impl<'m> CopyWorker<'m> {
     ) -> Self {
         Self {
             machine,
-            engine: MultipathEngine::new(machine),
+            engine: new_engine(machine, shared),
             shared,
             helpers,
             probe_bytes,
@@ -235,7 +240,8 @@ impl<'m> CopyWorker<'m> {
             return;
         }
         // Its streams may hold copies, and dropping it might panic again.
-        std::mem::forget(std::mem::replace(&mut self.engine, MultipathEngine::new(self.machine)));
+        let engine = new_engine(self.machine, self.shared);
+        std::mem::forget(std::mem::replace(&mut self.engine, engine));
         for nth in 0..self.active.len() {
             for (_, copy) in std::mem::take(&mut self.active[nth].running) {
                 self.start_plain(nth, &copy);

@@ -98,6 +98,14 @@ impl<'m> MultipathEngine<'m> {
         }
     }
 
+    /// The same for relays that other processes use: each has one fill enqueued. A copy engine that is never
+    /// idle serves a process for a time slice, and copies of another one wait about 1 ms for theirs (H100 and
+    /// H200, driver 580); the gap after each fill ends the slice.
+    pub fn with_shared_relays(mut self) -> Self {
+        self.resources.fill_queue = 1;
+        self
+    }
+
     /// Enqueues the first chunks of a copy. [`Self::advance`] does the rest.
     ///
     /// # Errors

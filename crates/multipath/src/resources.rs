@@ -10,6 +10,8 @@ use pathline_hal::{
 };
 use pathline_schema::{Bytes, MemKind, MultipathSpec, Place, Unit};
 
+use crate::relay::FILL_QUEUE;
+
 /// The use of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StreamUse {
@@ -76,6 +78,8 @@ pub(crate) struct EngineResources<'m> {
     streams: BTreeMap<(u32, StreamUse), [Rc<GpuStream<'m>>; 2]>,
     events: BTreeMap<u32, Vec<GpuEvent<'m>>>,
     staging: BTreeMap<u32, Staging<'m>>,
+    /// Fills of a relay that are enqueued at a time.
+    pub(crate) fill_queue: usize,
 }
 
 impl<'m> EngineResources<'m> {
@@ -85,6 +89,7 @@ impl<'m> EngineResources<'m> {
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             staging: BTreeMap::new(),
+            fill_queue: FILL_QUEUE,
         }
     }
 
@@ -123,8 +128,23 @@ impl<'m> EngineResources<'m> {
         (dst, src, bytes): (u64, u64, Bytes),
         engine: CopyChoice,
     ) -> CallResult<GpuEvent<'m>> {
+        self.copy_after(None, streams, gpu, (dst, src, bytes), engine)
+    }
+
+    /// As [`copy`](Self::copy); it starts after an event.
+    pub(crate) fn copy_after(
+        &mut self,
+        earlier: Option<&GpuEvent<'m>>,
+        streams: &StreamPair<'m>,
+        gpu: u32,
+        (dst, src, bytes): (u64, u64, Bytes),
+        engine: CopyChoice,
+    ) -> CallResult<GpuEvent<'m>> {
         let done = self.event(gpu)?;
         let stream = streams.turn();
+        if let Some(earlier) = earlier {
+            stream.wait_event(earlier)?;
+        }
         stream.copy(dst, src, bytes, engine)?;
         stream.record(&done)?;
         Ok(done)

@@ -21,7 +21,12 @@ fn every_byte_arrives_in_both_directions() {
         return;
     }
     let cuda = TestRuntime::open("cuda");
-    let node = cuda.node(forced());
+    for shared_helpers in [false, true] {
+        copy_in_both_directions(&cuda, &cuda.node(NodeOptions { shared_helpers, ..forced() }));
+    }
+}
+
+fn copy_in_both_directions(cuda: &TestRuntime, node: &CopyNode) {
     let (stream, bytes) = (cuda.stream(), (9 << 20) + 13);
     let (src, device, back) = (cuda.pinned(bytes, 1), cuda.device(bytes), cuda.pinned(bytes, 2));
     // New ends are not probed while copies run.
@@ -322,6 +327,7 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         staging: 0,
         min_gain: 0.0,
         library: std::ptr::null(),
+        shared_helpers: 0,
     };
     // SAFETY: live structures, or null where the library checks.
     unsafe {

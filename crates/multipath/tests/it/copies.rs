@@ -1,7 +1,7 @@
 //! Copies without faults: every byte, at the rate that the paths allow.
 
 use pathline_multipath::{MultipathEngine, ProbeRequest, probe_paths};
-use pathline_schema::{Bytes, Ns, Unit};
+use pathline_schema::{Bytes, Ns, Rate, Unit};
 
 use crate::common::{CopyBuffers, carried, machine, plain, rate};
 
@@ -70,6 +70,25 @@ fn odd_sizes_and_copies_at_the_same_time_arrive() {
         buffers.check().unwrap();
     }
     assert_eq!(engine.running(), 0);
+}
+
+/// One fill in flight: the relay's host link is idle between a fill's end and the next one's start, so the copy
+/// gains less, and still half as much again.
+#[test]
+fn shared_relays_leave_gaps() {
+    let machine = machine("hgx-h200", Vec::new());
+    let flow = "numa0.pinned > gpu0.vram by relay@gpu0[gpu1,2MiB] x 256MiB";
+    let direct = plain(&machine, flow);
+    let (usual, _) = rate(&machine, flow);
+    let buffers = CopyBuffers::new(&machine, flow).unwrap();
+    let mut engine = MultipathEngine::new(&machine).with_shared_relays();
+    let start = machine.clock.now();
+    let report = engine.copy(buffers.request.clone()).unwrap();
+    let shared = Rate::of(buffers.request.bytes, machine.clock.now() - start).gbs();
+    buffers.check().unwrap();
+    assert_eq!(carried(&report), buffers.request.bytes);
+    println!("plain {direct:.1}, usual {usual:.1}, shared {shared:.1} GB/s");
+    assert!(shared < usual && shared > 1.5 * direct, "{shared} of {usual}, plain {direct}");
 }
 
 #[test]

@@ -29,8 +29,14 @@ const RELAY: u32 = 1;
 
 #[derive(Debug, Clone, Copy)]
 enum StreamOp {
-    Copy { dst: u64, src: u64, bytes: u64 },
+    Copy {
+        dst: u64,
+        src: u64,
+        bytes: u64,
+    },
     Record(u64),
+    /// Ends when the event has passed this many recordings.
+    Wait(u64, u64),
 }
 
 /// What happens next.
@@ -73,11 +79,21 @@ impl World {
         self.call(call, gpu)?;
         Ok(&mut self.streams.get_mut(&stream.0).unwrap().1)
     }
-    /// Passes the events at the head of a stream.
-    fn pass_events(&mut self, stream: u64) {
-        while let Some(StreamOp::Record(event)) = self.streams[&stream].1.front().copied() {
-            self.streams.get_mut(&stream).unwrap().1.pop_front();
-            self.events.get_mut(&event).unwrap().2 += 1;
+    /// Passes events, and waits for passed events, at the heads of all streams.
+    fn pass_events(&mut self) {
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for (_, ops) in self.streams.values_mut() {
+                while let Some(op) = ops.front().copied() {
+                    match op {
+                        StreamOp::Record(event) => self.events.get_mut(&event).unwrap().2 += 1,
+                        StreamOp::Wait(event, count) if self.events[&event].2 >= count => {}
+                        StreamOp::Wait(..) | StreamOp::Copy { .. } => break,
+                    }
+                    ops.pop_front();
+                    moved = true;
+                }
+            }
         }
     }
     fn end_copy(&mut self, stream: u64) {
@@ -88,11 +104,12 @@ impl World {
                 self.cells.insert((dst + offset) / CELL, stamp);
             }
         }
-        self.pass_events(stream);
+        self.pass_events();
     }
     fn steps(&self, may_fail: bool) -> Vec<Step> {
         let runs = |gpu: &u32| !self.gpus_stalled.contains(gpu);
-        let busy = self.streams.iter().filter(|(_, (gpu, ops))| runs(gpu) && !ops.is_empty());
+        let copies = |ops: &VecDeque<StreamOp>| matches!(ops.front(), Some(StreamOp::Copy { .. }));
+        let busy = self.streams.iter().filter(|(_, (gpu, ops))| runs(gpu) && copies(ops));
         let mut steps: Vec<Step> = busy.map(|(&stream, _)| Step::Ends(stream)).collect();
         if may_fail {
             steps.extend([Step::Dies, Step::Stalls]);
@@ -171,9 +188,14 @@ impl Driver for ScriptedDriver {
         let mut world = self.0.borrow_mut();
         world.stream("event_record", stream)?.push_back(StreamOp::Record(event.0));
         world.events.get_mut(&event.0).unwrap().1 += 1;
-        if world.streams[&stream.0].1.len() == 1 {
-            world.pass_events(stream.0);
-        }
+        world.pass_events();
+        Ok(())
+    }
+    fn stream_wait_event(&self, stream: StreamId, event: EventId) -> CallResult<()> {
+        let mut world = self.0.borrow_mut();
+        let recorded = world.events[&event.0].1;
+        world.stream("stream_wait_event", stream)?.push_back(StreamOp::Wait(event.0, recorded));
+        world.pass_events();
         Ok(())
     }
     fn event_done(&self, event: EventId) -> CallResult<bool> {
@@ -205,7 +227,6 @@ impl Driver for ScriptedDriver {
         advise_zero_copy(u64, Bytes, u32) -> ();
         stream_wait(StreamId) -> ();
         stream_idle(StreamId) -> bool;
-        stream_wait_event(StreamId, EventId) -> ();
         event_elapsed(EventId, EventId) -> Ns;
         gate_create() -> GateId;
         gate_hold(GateId, StreamId) -> ();
