@@ -128,15 +128,16 @@ class Node:
     """GPUs, streams and memory of this process.
 
     helpers lists the GPUs that may relay (all without), threshold is the size below which copies are
-    plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH". shared_helpers says that
-    other processes copy to or from helpers: relays then leave gaps for their copies.
+    plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH". shared_helpers
+    says whether other processes copy to or from helpers, in which case relays leave gaps for them: None
+    looks which GPUs have other processes.
     """
 
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
-                 shared_helpers=False):
+                 shared_helpers=None):
         self._library, self._handle = _load(), c_void_p()
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
-                          min_gain=min_gain, shared_helpers=bool(shared_helpers))
+                          min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1))
         if helpers is not None:
             options.helpers = (c_int * max(1, len(helpers)))(*helpers)
             options.helper_count = len(helpers)

@@ -43,7 +43,8 @@ typedef struct pl_options {
     size_t staging;      /* staging memory on each helper, bytes, 256 KiB to 16 MiB; 0: 8 MiB */
     double min_gain;     /* least predicted gain, a factor; 0: 1.15 */
     const char *library; /* "cuda=PATH" or "hip=PATH"; null: PATHLINE_CUDA, PATHLINE_HIP, or a search */
-    int shared_helpers;  /* not 0: other processes copy to or from helpers; relays leave gaps for them */
+    int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes, -1 no,
+                            0: as the driver lists processes */
 } pl_options;
 
 /* Where host memory lies. */

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use crate::copy_error::{CopyError, CopyStatus};
+use crate::helper_use::SharedHelpers;
 use crate::node::{CopyNode, NodeOptions};
 
 /// `pl_options`.
@@ -27,7 +28,7 @@ pub struct pl_options {
     pub min_gain: f64,
     /// `cuda=PATH` or `hip=PATH`; null searches.
     pub library: *const c_char,
-    /// Not 0: other processes copy to or from helpers.
+    /// Whether other processes use helpers: 0 looks, 1 says so, -1 that none does.
     pub shared_helpers: c_int,
 }
 
@@ -167,7 +168,15 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
     };
     let (threshold, min_gain) = (given.threshold, given.min_gain);
     let staging = given.staging as u64;
-    let shared_helpers = given.shared_helpers != 0;
+    let shared_helpers = match given.shared_helpers {
+        0 => SharedHelpers::Look,
+        1 => SharedHelpers::Always,
+        -1 => SharedHelpers::Never,
+        other => {
+            let text = format!("shared_helpers is {other}: 0 looks, 1 and -1 decide");
+            return Err(CopyError::invalid(text));
+        }
+    };
     Ok(NodeOptions {
         helpers,
         threshold,

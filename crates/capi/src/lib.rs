@@ -10,6 +10,7 @@
 pub mod abi;
 mod copy_error;
 mod ends;
+mod helper_use;
 mod host_memory;
 mod node;
 mod orders;
@@ -17,4 +18,5 @@ mod plans;
 mod worker;
 
 pub use copy_error::{CopyError, CopyStatus};
+pub use helper_use::SharedHelpers;
 pub use node::{CopyCounters, CopyNode, NodeOptions};

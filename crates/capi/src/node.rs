@@ -14,6 +14,7 @@ use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd, PlainReason};
+use crate::helper_use::SharedHelpers;
 use crate::host_memory::HostRegions;
 use crate::orders::{CopyOrder, HeldStream, OrderClaim, OrderedCopy};
 use crate::plans::{EndsKey, EndsPlan, PlanTable};
@@ -55,8 +56,8 @@ pub struct NodeOptions {
     pub probe_bytes: u64,
     /// The runtime's library, by the option that names it (`cuda`, `hip`); searched for without.
     pub library: Option<(String, PathBuf)>,
-    /// Other processes copy to or from helpers: relays leave gaps for them.
-    pub shared_helpers: bool,
+    /// Whether other processes use helpers.
+    pub shared_helpers: SharedHelpers,
 }
 
 /// What a node has done. Plain copies below the threshold are not counted.
@@ -103,8 +104,6 @@ pub(crate) struct SharedNode {
     pub(crate) counters: SharedCounters,
     pub(crate) min_gain: f64,
     pub(crate) staging: u64,
-    /// Relays leave gaps between fills.
-    pub(crate) shares_helpers: bool,
     pub(crate) origin: ClockOrigin,
     /// Copies below this are plain; 0 while an error waits to be returned.
     threshold: AtomicUsize,
@@ -178,7 +177,6 @@ impl CopyNode {
             counters: SharedCounters::default(),
             min_gain,
             staging,
-            shares_helpers: options.shared_helpers,
             origin: ClockOrigin::now(),
             threshold: AtomicUsize::new(threshold),
             usual_threshold: threshold,

@@ -19,6 +19,7 @@ use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit, Wo
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd};
+use crate::helper_use::HelperUse;
 use crate::node::{NodeOptions, OpenedNode, SharedNode};
 use crate::orders::{ActiveOrder, CopyOrder, HeldStream, JoinedStream, OrderedCopy, PlainRun};
 use crate::plans::{EndsKey, EndsPlan};
@@ -74,11 +75,7 @@ pub(crate) fn run(
         Err(error) => drop(opened.send(Err(error))),
         Ok((machine, helpers, node)) => {
             if opened.send(Ok(node)).is_ok() {
-                let probe_bytes = match options.probe_bytes {
-                    0 => PROBE_SIZES[1],
-                    bytes => Bytes(bytes.max(2)),
-                };
-                CopyWorker::new(&machine, shared, helpers, probe_bytes).serve(commands);
+                CopyWorker::new(&machine, shared, helpers, options).serve(commands);
             }
         }
     }
@@ -145,6 +142,7 @@ struct CopyWorker<'m> {
     engine: MultipathEngine<'m>,
     shared: &'m SharedNode,
     helpers: Vec<u32>,
+    helper_use: HelperUse,
     /// The larger size of a probe.
     probe_bytes: Bytes,
     /// Time of the last progress.
@@ -156,23 +154,23 @@ struct CopyWorker<'m> {
     plain_streams: BTreeMap<u32, StreamId>,
 }
 
-fn new_engine<'m>(machine: &'m Machine, shared: &SharedNode) -> MultipathEngine<'m> {
-    let engine = MultipathEngine::new(machine);
-    if shared.shares_helpers { engine.with_shared_relays() } else { engine }
-}
-
 impl<'m> CopyWorker<'m> {
     fn new(
         machine: &'m Machine,
         shared: &'m Arc<SharedNode>,
         helpers: Vec<u32>,
-        probe_bytes: Bytes,
+        options: &NodeOptions,
     ) -> Self {
+        let probe_bytes = match options.probe_bytes {
+            0 => PROBE_SIZES[1],
+            bytes => Bytes(bytes.max(2)),
+        };
         Self {
             machine,
-            engine: new_engine(machine, shared),
+            engine: MultipathEngine::new(machine),
             shared,
             helpers,
+            helper_use: HelperUse::new(options.shared_helpers),
             probe_bytes,
             moved: shared.now(),
             active: Vec::new(),
@@ -218,7 +216,7 @@ impl<'m> CopyWorker<'m> {
 
     /// Looks for a command for a while, then sleeps until there is one.
     fn wait_for_command(
-        &self,
+        &mut self,
         commands: &Receiver<WorkerCommand>,
     ) -> Result<WorkerCommand, TryRecvError> {
         let start = self.shared.now();
@@ -228,6 +226,7 @@ impl<'m> CopyWorker<'m> {
                 other => return other,
             }
             if self.shared.now() - start > SPIN {
+                self.guard(Self::look_at_helpers);
                 return commands.recv().map_err(|_| TryRecvError::Disconnected);
             }
             std::hint::spin_loop();
@@ -240,8 +239,8 @@ impl<'m> CopyWorker<'m> {
             return;
         }
         // Its streams may hold copies, and dropping it might panic again.
-        let engine = new_engine(self.machine, self.shared);
-        std::mem::forget(std::mem::replace(&mut self.engine, engine));
+        std::mem::forget(std::mem::replace(&mut self.engine, MultipathEngine::new(self.machine)));
+        self.helper_use.forget();
         for nth in 0..self.active.len() {
             for (_, copy) in std::mem::take(&mut self.active[nth].running) {
                 self.start_plain(nth, &copy);
@@ -269,6 +268,7 @@ impl<'m> CopyWorker<'m> {
         if !self.active.is_empty() {
             return None;
         }
+        self.look_at_helpers();
         let to_all = !key.others.is_empty();
         let slots = MultipathSpec::SLOTS;
         let request = ProbeRequest {
@@ -287,6 +287,14 @@ impl<'m> CopyWorker<'m> {
         }
         let plan = EndsPlan::new(probe.map_err(|error| error.to_string()));
         Some(self.shared.plans.insert(key, plan))
+    }
+
+    /// Lets relays leave gaps for other processes.
+    fn look_at_helpers(&mut self) {
+        let now = self.shared.now();
+        if let Some(shared) = self.helper_use.look(self.machine, &self.helpers, now) {
+            self.engine.share_relays(shared);
+        }
     }
 
     /// Makes the driver allocate the words of gates: later that could wait for a stream of the caller.

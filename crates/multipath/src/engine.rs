@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_hal::{CallError, CallResult, GpuEvent, Machine, StartGate};
-use pathline_schema::{Ns, Severity};
+use pathline_schema::{GpuSet, Ns, Severity};
 
 use crate::relay::{QuarantinedSlot, RelayCopy};
 use crate::request::{CopyReport, CopyRequest};
@@ -98,12 +98,11 @@ impl<'m> MultipathEngine<'m> {
         }
     }
 
-    /// The same for relays that other processes use: each has one fill enqueued. A copy engine that is never
+    /// Names the relays that other processes use: each has one fill enqueued. A copy engine that is never
     /// idle serves a process for a time slice, and copies of another one wait about 1 ms for theirs (H100 and
     /// H200, driver 580); the gap after each fill ends the slice.
-    pub fn with_shared_relays(mut self) -> Self {
-        self.resources.fill_queue = 1;
-        self
+    pub fn share_relays(&mut self, relays: GpuSet) {
+        self.resources.shared_relays = relays;
     }
 
     /// Enqueues the first chunks of a copy. [`Self::advance`] does the rest.

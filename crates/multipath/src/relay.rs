@@ -16,7 +16,7 @@ const DIRECT_PIECE: u64 = 16 << 20;
 /// Pieces of the direct path that are enqueued: the next one is ready when one ends.
 const DIRECT_QUEUE: usize = 2;
 /// Fills of a relay that are enqueued: the next one is ready when one ends.
-pub(crate) const FILL_QUEUE: usize = 2;
+const FILL_QUEUE: usize = 2;
 /// Bytes for each path by which one with a share may be ahead of it.
 const AHEAD: u64 = 4 << 20;
 /// The last part of a copy, 1/32, ignores shares, so that all paths end together.
@@ -202,7 +202,8 @@ impl<'m> RelayCopy<'m> {
                 return issued;
             }
             let Some(path) = self.relays.get_mut(nth) else { return issued };
-            if failed || path.is_lost || path.filling.len() >= resources.fill_queue {
+            let queue = if resources.shared_relays.contains(path.gpu) { 1 } else { FILL_QUEUE };
+            if failed || path.is_lost || path.filling.len() >= queue {
                 return issued;
             }
             let Some(slot) = resources.take_slot(path.gpu) else { return issued };

@@ -8,9 +8,7 @@ use pathline_hal::{
     CallError, CallResult, CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer, PeerAccess,
     StartGate,
 };
-use pathline_schema::{Bytes, MemKind, MultipathSpec, Place, Unit};
-
-use crate::relay::FILL_QUEUE;
+use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Place, Unit};
 
 /// The use of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,8 +76,8 @@ pub(crate) struct EngineResources<'m> {
     streams: BTreeMap<(u32, StreamUse), [Rc<GpuStream<'m>>; 2]>,
     events: BTreeMap<u32, Vec<GpuEvent<'m>>>,
     staging: BTreeMap<u32, Staging<'m>>,
-    /// Fills of a relay that are enqueued at a time.
-    pub(crate) fill_queue: usize,
+    /// Relays that have one fill enqueued at a time.
+    pub(crate) shared_relays: GpuSet,
 }
 
 impl<'m> EngineResources<'m> {
@@ -89,7 +87,7 @@ impl<'m> EngineResources<'m> {
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             staging: BTreeMap::new(),
-            fill_queue: FILL_QUEUE,
+            shared_relays: GpuSet::EMPTY,
         }
     }
 

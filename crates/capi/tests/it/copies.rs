@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pathline::abi::{pl_close, pl_counters, pl_open, pl_options, pl_stats};
-use pathline::{CopyCounters, CopyError, CopyNode, CopyStatus, NodeOptions};
+use pathline::{CopyCounters, CopyError, CopyNode, CopyStatus, NodeOptions, SharedHelpers};
 use pathline_stub::StubLibraries;
 
 use crate::runtime::{TestRuntime, in_separate_process, last_error, number};
@@ -21,7 +21,7 @@ fn every_byte_arrives_in_both_directions() {
         return;
     }
     let cuda = TestRuntime::open("cuda");
-    for shared_helpers in [false, true] {
+    for shared_helpers in [SharedHelpers::Never, SharedHelpers::Always] {
         copy_in_both_directions(&cuda, &cuda.node(NodeOptions { shared_helpers, ..forced() }));
     }
 }

@@ -1,7 +1,7 @@
 //! Copies without faults: every byte, at the rate that the paths allow.
 
 use pathline_multipath::{MultipathEngine, ProbeRequest, probe_paths};
-use pathline_schema::{Bytes, Ns, Rate, Unit};
+use pathline_schema::{Bytes, GpuSet, Ns, Rate, Unit};
 
 use crate::common::{CopyBuffers, carried, machine, plain, rate};
 
@@ -81,7 +81,8 @@ fn shared_relays_leave_gaps() {
     let direct = plain(&machine, flow);
     let (usual, _) = rate(&machine, flow);
     let buffers = CopyBuffers::new(&machine, flow).unwrap();
-    let mut engine = MultipathEngine::new(&machine).with_shared_relays();
+    let mut engine = MultipathEngine::new(&machine);
+    engine.share_relays(GpuSet::EMPTY.with(1));
     let start = machine.clock.now();
     let report = engine.copy(buffers.request.clone()).unwrap();
     let shared = Rate::of(buffers.request.bytes, machine.clock.now() - start).gbs();
