@@ -17,7 +17,7 @@ use crate::ends::{EndFinder, KnownEnd, PlainReason};
 use crate::helper_use::SharedHelpers;
 use crate::host_memory::HostRegions;
 use crate::orders::{CopyOrder, HeldStream, OrderClaim, OrderedCopy};
-use crate::plans::{EndsKey, EndsPlan, PlanTable};
+use crate::plans::{EndsKey, EndsPlan, HandOverTime, PlanTable};
 use crate::worker::{self, WorkerCommand, WorkerReply};
 
 /// Looks for the worker's answer before the thread sleeps, about 1 ms: a worker that is awake answers in 10 us,
@@ -41,6 +41,9 @@ const NO_CONTEXT: i32 = 201;
 /// The worker may wait for a stream of another thread when it frees the memory of a probe.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Answers of the worker that are timed when a node opens.
+const FIRST_HAND_OVERS: usize = 5;
+
 /// How a node is opened.
 #[derive(Debug, Clone, Default)]
 pub struct NodeOptions {
@@ -52,7 +55,7 @@ pub struct NodeOptions {
     pub min_gain: f64,
     /// Staging memory on each helper, bytes, 256 KiB to 16 MiB; 0 is 8 MiB.
     pub staging: u64,
-    /// The larger of the two sizes that a probe measures, bytes; 0 is 128 MiB.
+    /// The largest size that a probe measures, bytes; 0 is 128 MiB.
     pub probe_bytes: u64,
     /// The runtime's library, by the option that names it (`cuda`, `hip`); searched for without.
     pub library: Option<(String, PathBuf)>,
@@ -101,6 +104,7 @@ pub(crate) struct SharedCounters {
 #[derive(Debug)]
 pub(crate) struct SharedNode {
     pub(crate) plans: PlanTable,
+    pub(crate) hand_over: HandOverTime,
     pub(crate) counters: SharedCounters,
     pub(crate) min_gain: f64,
     pub(crate) staging: u64,
@@ -114,6 +118,11 @@ pub(crate) struct SharedNode {
 impl SharedNode {
     pub(crate) fn now(&self) -> Ns {
         Ns(self.origin.ns() as f64)
+    }
+
+    /// The plan for a size; none if the plain copy is as good.
+    pub(crate) fn choose<'p>(&self, plan: &'p EndsPlan, bytes: u64) -> Option<&'p PathOption> {
+        plan.choose(bytes, self.min_gain, (self.now(), self.hand_over.get()))
     }
 
     /// Keeps the error of an asynchronous copy for the next call.
@@ -174,6 +183,7 @@ impl CopyNode {
         let threshold = if options.threshold == 0 { THRESHOLD } else { options.threshold };
         let shared = Arc::new(SharedNode {
             plans: PlanTable::default(),
+            hand_over: HandOverTime::default(),
             counters: SharedCounters::default(),
             min_gain,
             staging,
@@ -192,7 +202,22 @@ impl CopyNode {
         let stopped = || CopyError::new(CopyStatus::Internal, "the worker stopped while it opened");
         let OpenedNode { calls, finder } = open.recv().map_err(|_| stopped())??;
         let (worker, regions) = (Some(worker), HostRegions::default());
-        Ok(Self { calls, finder, shared, commands, worker, regions })
+        let node = Self { calls, finder, shared, commands, worker, regions };
+        node.time_hand_over();
+        Ok(node)
+    }
+
+    /// Times answers of the worker: until there are orders, these are what is known of hand-overs.
+    fn time_hand_over(&self) {
+        for _ in 0..FIRST_HAND_OVERS {
+            let start = self.shared.now();
+            let (reply, replies) = channel();
+            let sent = self.commands.send(WorkerCommand::Answer(reply));
+            if sent.is_err() || next_answer(&replies).is_err() {
+                return;
+            }
+            self.shared.hand_over.note(self.shared.now() - start);
+        }
     }
 
     /// Copies and waits. Ordered as the runtime's own copy: after all work of the default streams of both
@@ -431,7 +456,7 @@ impl CopyNode {
     /// Whether a plan over several paths exists, or may exist once its ends are probed.
     fn is_worth(&self, copy: &OrderedCopy) -> bool {
         let Some(plan) = self.shared.plans.get(&copy.key()) else { return true };
-        plan.choose(copy.bytes, self.shared.min_gain, self.shared.now()).is_some()
+        self.shared.choose(&plan, copy.bytes).is_some()
     }
 
     /// A stream that can be held until a copy has ended.
@@ -474,7 +499,8 @@ impl CopyNode {
         let waits = streams.is_empty();
         let (reply, replies) = channel();
         let claim = OrderClaim::default();
-        let order = CopyOrder { copies, streams, claim: claim.clone(), reply };
+        let sent = self.shared.now();
+        let order = CopyOrder { copies, streams, claim: claim.clone(), reply, sent };
         self.commands.send(WorkerCommand::Copy(order)).ok()?;
         let mut next = next_answer(&replies);
         if next.is_err() && claim.take() {
@@ -585,12 +611,11 @@ impl CopyNode {
         };
         let Some(probe) = &plan.probe else { return Ok(plain(&plan.failure)) };
         let rate = |rate: pathline_schema::Rate| format!("{:.1} GB/s", rate.gbs());
-        let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes)));
-        let chosen = plan.choose(copy.bytes, self.shared.min_gain, self.shared.now());
-        Ok(match chosen {
+        let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes), Ns::ZERO));
+        Ok(match self.shared.choose(&plan, copy.bytes) {
             Some(PathOption { paths, time }) => {
                 let case = case(Mover::Relay { at, paths: *paths });
-                let predicted = rate(time.rate(Bytes(copy.bytes)));
+                let predicted = rate(time.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
                 format!("{case}\npredicted {predicted}, plain {plain_rate}")
             }
             None if probe.options.is_empty() => {

@@ -56,6 +56,8 @@ pub(crate) struct CopyOrder {
     pub(crate) streams: Vec<HeldStream>,
     pub(crate) claim: OrderClaim,
     pub(crate) reply: Sender<WorkerReply>,
+    /// Time of the caller's call.
+    pub(crate) sent: Ns,
 }
 
 /// A plain copy that the worker makes in place of one over several paths.
@@ -83,6 +85,8 @@ pub(crate) struct ActiveOrder {
     pub(crate) waiting: VecDeque<OrderedCopy>,
     pub(crate) running: Vec<(TransferId, OrderedCopy)>,
     pub(crate) plain: Vec<PlainRun>,
+    /// Time from the caller's order until the worker begins to hold its streams.
+    pub(crate) handed_over: Ns,
     /// Time when its streams had passed all earlier work.
     pub(crate) started: Option<Ns>,
     /// The only copy, if its time can be compared with its plan: nothing else ran, and nothing failed.
@@ -104,6 +108,7 @@ impl ActiveOrder {
             waiting: order.copies.into(),
             running: Vec::new(),
             plain: Vec::new(),
+            handed_over: Ns::ZERO,
             started: None,
             judged,
             failure: None,

@@ -11,7 +11,7 @@ use crate::resources::{EngineResources, StreamPair, StreamUse};
 use crate::spread::CopyToAll;
 
 /// Longest pause between two looks at what is in flight.
-const POLL: Ns = Ns(2_000.0);
+pub(crate) const POLL: Ns = Ns(2_000.0);
 
 /// A copy of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,45 +1,57 @@
 //! Measures what relays gain between two ends, and chooses them by size.
 
-use pathline_hal::{CallError, CallResult, CopyChoice, GpuStream, Machine, MachineBuffer};
+use pathline_hal::{
+    CallError, CallResult, CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer, StartGate,
+};
 use pathline_schema::{Bytes, CopyAgent, GpuSet, MemKind, MultipathSpec, Ns, Place, Rate, Unit};
 
-use crate::engine::MultipathEngine;
+use crate::engine::{MultipathEngine, POLL};
 use crate::request::{CopyEnd, CopyRequest};
 
 /// A further relay must shorten the copy by this much.
 const MIN_STEP: f64 = 1.05;
+/// Sizes that a probe measures.
+const SIZES: usize = 4;
 /// Time limit of one measured copy.
 const COPY_LIMIT: Ns = Ns(2e9);
 
-/// Time of a copy by its size: a fixed part and a part for each byte.
+/// Time of a copy by its size, through the times of some sizes: a copy of few chunks uses fewer paths than one of many,
+/// so that one line through the least and the largest size promises too much between them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CopyTimeModel {
-    /// Time of a copy without bytes.
-    pub fixed: Ns,
-    /// Nanoseconds for each byte.
-    pub per_byte: f64,
-}
+pub struct CopyTimeModel([(Bytes, Ns); SIZES]);
 
 impl CopyTimeModel {
-    /// The line through the times of two sizes, the smaller first. No part is below zero.
-    pub fn through((small, at_small): (Bytes, Ns), (large, at_large): (Bytes, Ns)) -> Self {
-        let proportional = at_large.0 / large.as_f64().max(1.0);
-        let slope = (at_large.0 - at_small.0) / (large.as_f64() - small.as_f64()).max(1.0);
-        let fixed = at_small.0 - slope * small.as_f64();
-        if slope <= 0.0 || fixed < 0.0 {
-            return Self { fixed: Ns(0.0), per_byte: proportional };
+    /// Lines through the times of some sizes, in ascending order. A copy that took longer than a larger one was
+    /// disturbed: it counts as long as that.
+    pub fn through(mut measured: [(Bytes, Ns); SIZES]) -> Self {
+        let mut most = f64::INFINITY;
+        for (_, time) in measured.iter_mut().rev() {
+            most = most.min(time.0);
+            *time = Ns(most);
         }
-        Self { fixed: Ns(fixed), per_byte: slope }
+        Self(measured)
     }
 
-    /// Predicted time.
+    /// Predicted time. Beyond the sizes the lines go on, not below zero.
     pub fn time(&self, bytes: Bytes) -> Ns {
-        Ns(self.fixed.0 + self.per_byte * bytes.as_f64())
+        let Self([first, second, third, last]) = self;
+        let ((from, start), (to, end)) = if bytes < second.0 {
+            (first, second)
+        } else if bytes < third.0 {
+            (second, third)
+        } else {
+            (third, last)
+        };
+        let slope = (end.0 - start.0) / (to.as_f64() - from.as_f64()).max(1.0);
+        if slope <= 0.0 {
+            return Ns(end.0 * bytes.as_f64() / to.as_f64().max(1.0));
+        }
+        Ns((start.0 + slope * (bytes.as_f64() - from.as_f64())).max(0.0))
     }
 
-    /// Predicted rate into one destination.
-    pub fn rate(&self, bytes: Bytes) -> Rate {
-        Rate(bytes.as_f64() / self.time(bytes).0.max(1.0))
+    /// Predicted rate into one destination, `extra` time added.
+    pub fn rate(&self, bytes: Bytes, extra: Ns) -> Rate {
+        Rate(bytes.as_f64() / (self.time(bytes) + extra).0.max(1.0))
     }
 }
 
@@ -55,19 +67,23 @@ pub struct PathOption {
 /// What a probe found between some ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathProbe {
-    /// The plain copy; to several GPUs: one to each, all at once.
+    /// The plain copy; to several GPUs: one to each, all at once. From the first call to the end of the stream.
     pub plain: CopyTimeModel,
-    /// Copies over several paths, fewer GPUs first.
+    /// Copies over several paths, fewer GPUs first. Their streams wait behind a gate, as those of callers do: the
+    /// time includes the event before the copy, the gate, and the look that finds the last chunk.
     pub options: Vec<PathOption>,
+    /// From the opening of a gate to the end of a stream that waits for nothing else.
+    pub release: Ns,
 }
 
 impl PathProbe {
     /// The option for a size: the fastest that is at least `min_gain` times as fast as the plain copy, with
-    /// as few GPUs as come within 5 % of it.
-    pub fn choose(&self, bytes: Bytes, min_gain: f64) -> Option<&PathOption> {
-        let best = self.options.iter().map(|o| o.time.time(bytes).0).fold(f64::INFINITY, f64::min);
-        let chosen = self.options.iter().find(|o| o.time.time(bytes).0 <= best * MIN_STEP)?;
-        let gain = self.plain.time(bytes).0 / chosen.time.time(bytes).0.max(1.0);
+    /// as few GPUs as come within 5 % of it. `hand_over` is what callers lose before the copy begins.
+    pub fn choose(&self, bytes: Bytes, min_gain: f64, hand_over: Ns) -> Option<&PathOption> {
+        let time = |option: &PathOption| (option.time.time(bytes) + hand_over).0;
+        let best = self.options.iter().map(time).fold(f64::INFINITY, f64::min);
+        let chosen = self.options.iter().find(|option| time(option) <= best * MIN_STEP)?;
+        let gain = self.plain.time(bytes).0 / time(chosen).max(1.0);
         (gain >= min_gain).then_some(chosen)
     }
 }
@@ -83,14 +99,16 @@ pub struct ProbeRequest {
     pub helpers: Vec<u32>,
     /// Chunk of the relays.
     pub chunk: Bytes,
-    /// The two sizes that are measured.
-    pub sizes: [Bytes; 2],
+    /// The sizes that are measured, in ascending order.
+    pub sizes: [Bytes; SIZES],
     /// Time after which no option but the first is measured.
     pub budget: Ns,
 }
 
-/// Copies of each option and size. The first one opens streams and allocates.
-const REPETITIONS: usize = 4;
+/// Copies of each option and size that count. One before them opens streams and allocates.
+const REPETITIONS: usize = 5;
+/// Time after which one of them is not repeated: 128 MiB pass a PCIe 4.0 link five times in 27 ms.
+const ENOUGH: Ns = Ns(50e6);
 
 struct ProbeRun<'m, 'e> {
     machine: &'m Machine,
@@ -98,9 +116,11 @@ struct ProbeRun<'m, 'e> {
     src: MachineBuffer<'m>,
     dst: Vec<MachineBuffer<'m>>,
     streams: Vec<GpuStream<'m>>,
+    /// An event for each stream.
+    forks: Vec<GpuEvent<'m>>,
 }
 
-/// Measures the plain copy and copies over 1, 2, ... relays, each the least of three times after one that
+/// Measures the plain copy and copies over 1, 2, ... relays, each the median of five times after one that
 /// is not counted. Allocates two or more buffers of the larger size meanwhile.
 ///
 /// # Errors
@@ -114,45 +134,41 @@ pub fn probe_paths<'m>(
         Unit::Gpu(_) => Place::new(unit, MemKind::Vram),
         _ => Place::new(unit, MemKind::Pinned),
     };
-    let [small, large] = request.sizes;
+    let [.., large] = request.sizes;
     let src = machine.buffer(place(request.src), large)?;
     let dst: Vec<_> = request
         .dst
         .iter()
         .map(|&unit| machine.buffer(place(unit), large))
         .collect::<CallResult<_>>()?;
-    let no_gpu = || CallError::unsupported("probe", request.src.to_string(), "no end is a GPU");
-    let streams = request
-        .dst
-        .iter()
-        .map(|unit| {
-            let gpu = unit.gpu().or(request.src.gpu()).ok_or_else(no_gpu)?;
-            if let (Some(from), Some(to)) = (request.src.gpu(), unit.gpu()) {
-                // Without direct access the runtime stages the copy, which is what is to be compared.
-                let _ = machine.driver()?.enable_peer(to, from);
-            }
-            machine.gpu(gpu)?.stream()
-        })
-        .collect::<CallResult<_>>()?;
-    let mut run = ProbeRun { machine, engine, src, dst, streams };
+    let (mut streams, mut forks) = (Vec::new(), Vec::new());
+    for unit in &request.dst {
+        let gpu = unit.gpu().or(request.src.gpu()).ok_or_else(|| {
+            CallError::unsupported("probe", request.src.to_string(), "no end is a GPU")
+        })?;
+        if let (Some(from), Some(to)) = (request.src.gpu(), unit.gpu()) {
+            // Without direct access the runtime stages the copy, which is what is to be compared.
+            let _ = machine.driver()?.enable_peer(to, from);
+        }
+        streams.push(machine.gpu(gpu)?.stream()?);
+        forks.push(machine.gpu(gpu)?.event()?);
+    }
+    let mut run = ProbeRun { machine, engine, src, dst, streams, forks };
     let start = machine.clock.now();
-    let plain = CopyTimeModel::through(
-        (small, run.least(|run| run.copy_plainly(small))?),
-        (large, run.least(|run| run.copy_plainly(large))?),
-    );
+    let plain = run.time_sizes(request.sizes, |run, bytes, _| run.copy_plainly(bytes))?;
+    let release = run.median(|run, _| run.open_gate())?;
     let mut options = Vec::new();
     for paths in candidates(request) {
         if !options.is_empty() && machine.clock.now() - start > request.budget {
             break;
         }
-        let at_small = run.least(|run| run.copy_over(paths, small));
-        let at_large = run.least(|run| run.copy_over(paths, large));
-        if let (Ok(at_small), Ok(at_large)) = (at_small, at_large) {
-            let time = CopyTimeModel::through((small, at_small), (large, at_large));
-            options.push(PathOption { paths, time });
-        }
+        let time = run.time_sizes(request.sizes, |run, bytes, is_first| {
+            // The first one may allocate, which could wait for a stream behind a gate.
+            if is_first { run.copy_over(paths, bytes) } else { run.copy_as_callers(paths, bytes) }
+        });
+        options.extend(time.ok().map(|time| PathOption { paths, time }));
     }
-    Ok(PathProbe { plain, options })
+    Ok(PathProbe { plain, options, release })
 }
 
 /// The sets of GPUs that are measured: relays one by one, or all further destinations.
@@ -182,23 +198,44 @@ fn candidates(request: &ProbeRequest) -> Vec<MultipathSpec> {
 }
 
 impl<'m> ProbeRun<'m, '_> {
-    /// The least time of some copies after one that is not counted. One copy may fail.
-    fn least(&mut self, mut copy: impl FnMut(&mut Self) -> CallResult<()>) -> CallResult<Ns> {
-        let (mut least, mut has_failed) = (Ns(f64::INFINITY), false);
-        for nth in 0..REPETITIONS {
-            let start = self.machine.clock.now();
-            match copy(self) {
-                Ok(()) => {}
+    /// The times of some sizes.
+    fn time_sizes(
+        &mut self,
+        sizes: [Bytes; SIZES],
+        mut copy: impl FnMut(&mut Self, Bytes, bool) -> CallResult<()>,
+    ) -> CallResult<CopyTimeModel> {
+        let mut measured = sizes.map(|bytes| (bytes, Ns::ZERO));
+        for (bytes, time) in &mut measured {
+            *time = self.median(|run, is_first| {
+                let start = run.machine.clock.now();
+                copy(run, *bytes, is_first)?;
+                Ok(run.machine.clock.now() - start)
+            })?;
+        }
+        Ok(CopyTimeModel::through(measured))
+    }
+
+    /// The median of some times after a first one that is not counted. One may fail.
+    fn median(
+        &mut self,
+        mut time: impl FnMut(&mut Self, bool) -> CallResult<Ns>,
+    ) -> CallResult<Ns> {
+        let (mut times, mut has_failed) = (Vec::new(), false);
+        for nth in 0..=REPETITIONS {
+            match time(self, nth == 0) {
+                Ok(time) if nth > 0 => times.push(time),
+                Ok(_) => {}
                 // A thread that was not scheduled takes its relay for stalled.
-                Err(_) if !std::mem::replace(&mut has_failed, true) => continue,
+                Err(_) if !std::mem::replace(&mut has_failed, true) => {}
                 Err(error) => return Err(error),
             }
-            let elapsed = self.machine.clock.now() - start;
-            if nth > 0 && elapsed < least {
-                least = elapsed;
+            if times.iter().map(|time| time.0).sum::<f64>() > ENOUGH.0 {
+                break;
             }
         }
-        Ok(least)
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let none = || CallError::unsupported("probe", self.src.place().to_string(), "no time");
+        times.get(times.len() / 2).copied().ok_or_else(none)
     }
 
     fn copy_plainly(&mut self, bytes: Bytes) -> CallResult<()> {
@@ -206,6 +243,39 @@ impl<'m> ProbeRun<'m, '_> {
             stream.copy(dst.address(), self.src.address(), bytes, CopyChoice::Auto)?;
         }
         self.streams.iter().try_for_each(GpuStream::wait)
+    }
+
+    /// A gate before which all streams wait, once they have passed their earlier work.
+    fn hold(&self) -> CallResult<StartGate<'m>> {
+        let gate = self.machine.gate()?;
+        for (stream, fork) in self.streams.iter().zip(&self.forks) {
+            stream.record(fork)?;
+            stream.hold(&gate)?;
+        }
+        for fork in &self.forks {
+            while !fork.is_done()? {
+                self.machine.driver()?.pause(POLL);
+            }
+        }
+        Ok(gate)
+    }
+
+    /// Time from the opening of a gate until the streams have passed it.
+    fn open_gate(&self) -> CallResult<Ns> {
+        let gate = self.hold()?;
+        let start = self.machine.clock.now();
+        gate.release()?;
+        self.streams.iter().try_for_each(GpuStream::wait)?;
+        Ok(self.machine.clock.now() - start)
+    }
+
+    /// A copy over several paths for which streams wait.
+    fn copy_as_callers(&mut self, paths: MultipathSpec, bytes: Bytes) -> CallResult<()> {
+        let gate = self.hold()?;
+        let copied = self.copy_over(paths, bytes);
+        gate.release()?;
+        self.streams.iter().try_for_each(GpuStream::wait)?;
+        copied
     }
 
     fn copy_over(&mut self, paths: MultipathSpec, bytes: Bytes) -> CallResult<()> {
@@ -234,42 +304,59 @@ impl<'m> ProbeRun<'m, '_> {
 mod tests {
     use super::*;
 
-    fn option(gpus: &str, fixed: f64, per_byte: f64) -> PathOption {
+    const MB: u64 = 1_000_000;
+
+    /// Times of 1, 6, 11 and 101 MB, in us.
+    fn model(us: [f64; SIZES]) -> CopyTimeModel {
+        let mut measured = [1, 6, 11, 101].map(|mb| (Bytes(mb * MB), Ns::ZERO));
+        measured.iter_mut().zip(us).for_each(|(of_size, us)| of_size.1 = Ns(us * 1e3));
+        CopyTimeModel::through(measured)
+    }
+
+    #[test]
+    fn lines_pass_the_measured_times() {
+        // 10 us and 30 us/MB up to 6 MB, 10 us/MB up to 11 MB, then 9 us/MB: 40, 190, 240, 1050 us.
+        let lines = model([40.0, 190.0, 240.0, 1050.0]);
+        for (mb, us) in [(0, 10.0), (2, 70.0), (8, 210.0), (51, 600.0), (201, 1950.0)] {
+            assert!((lines.time(Bytes(mb * MB)).0 - us * 1e3).abs() < 1e-6, "{mb} MB");
+        }
+        // 201 MB in 1.95 ms and 60 us: 100 GB/s.
+        assert!((lines.rate(Bytes(201 * MB), Ns(60e3)).gbs() - 100.0).abs() < 1e-9);
+        // One of 1 MB that took longer than 6 MB: those of less than 6 MB take in proportion.
+        let odd = model([500.0, 180.0, 230.0, 1040.0]);
+        assert_eq!(odd.time(Bytes(2 * MB)), Ns(60e3));
+        assert_eq!(odd.time(Bytes(6 * MB)), Ns(180e3));
+        // No time is below zero.
+        assert_eq!(model([1.0, 101.0, 201.0, 1000.0]).time(Bytes(0)), Ns(0.0));
+    }
+
+    fn option(gpus: &str, us: [f64; SIZES]) -> PathOption {
         let paths = MultipathSpec {
             gpus: gpus.parse().unwrap(),
             chunk: Bytes::mib(4),
             agent: CopyAgent::Engine,
             shares: None,
         };
-        PathOption { paths, time: CopyTimeModel { fixed: Ns(fixed), per_byte } }
-    }
-
-    #[test]
-    fn a_line_passes_two_times() {
-        // 10 us and 2 ns a byte: 1000 B take 12 us, 5000 B 20 us.
-        let line = CopyTimeModel::through((Bytes(1000), Ns(12e3)), (Bytes(5000), Ns(20e3)));
-        assert_eq!(line, CopyTimeModel { fixed: Ns(10e3), per_byte: 2.0 });
-        assert_eq!(line.time(Bytes(2000)), Ns(14e3));
-        // A larger copy that took less: only the larger one counts.
-        let odd = CopyTimeModel::through((Bytes(1000), Ns(30e3)), (Bytes(5000), Ns(20e3)));
-        assert_eq!(odd, CopyTimeModel { fixed: Ns(0.0), per_byte: 4.0 });
+        PathOption { paths, time: model(us) }
     }
 
     #[test]
     fn relays_are_chosen_by_size_and_gain() {
-        let plain = CopyTimeModel { fixed: Ns(5e3), per_byte: 0.02 };
         let options = vec![
-            option("gpu1", 40e3, 0.01),
-            option("gpu1+gpu2", 45e3, 0.008),
-            option("gpu1+gpu2+gpu3", 46e3, 0.0079),
+            option("gpu1", [50.0, 100.0, 150.0, 1050.0]),
+            option("gpu1+gpu2", [53.0, 93.0, 133.0, 853.0]),
+            option("gpu1+gpu2+gpu3", [54.0, 93.5, 133.0, 844.0]),
         ];
-        let probe = PathProbe { plain, options };
+        let plain = model([25.0, 125.0, 225.0, 2025.0]);
+        let probe = PathProbe { plain, options, release: Ns::ZERO };
         // 1 MB: plain 25 us, best 50 us.
-        assert_eq!(probe.choose(Bytes(1_000_000), 1.15), None);
-        // 10 MB: plain 205 us, relays 140, 125 and 125 us: two relays, for a third brings nothing.
-        let two = probe.choose(Bytes(10_000_000), 1.15).unwrap();
+        assert_eq!(probe.choose(Bytes(MB), 1.15, Ns::ZERO), None);
+        // 11 MB: plain 225 us, relays 150, 133 and 133 us: two relays, for a third brings nothing.
+        let two = probe.choose(Bytes(11 * MB), 1.15, Ns::ZERO).unwrap();
         assert_eq!(two.paths.gpus.to_string(), "gpu1+gpu2");
-        // 205 / 125 = 1.64.
-        assert!(probe.choose(Bytes(10_000_000), 1.65).is_none());
+        // 225 / 133 = 1.69; with a hand-over of 60 us 225 / 193 = 1.17, with one of 70 us 1.11.
+        assert!(probe.choose(Bytes(11 * MB), 1.70, Ns::ZERO).is_none());
+        assert!(probe.choose(Bytes(11 * MB), 1.15, Ns(60e3)).is_some());
+        assert!(probe.choose(Bytes(11 * MB), 1.15, Ns(70e3)).is_none());
     }
 }

@@ -6,4 +6,5 @@ mod copies;
 mod faults;
 mod goals;
 mod interleavings;
+mod probes;
 mod random;
