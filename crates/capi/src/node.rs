@@ -400,7 +400,7 @@ impl CopyNode {
         }
         let calls = &*self.calls;
         let Ok(src) = self.finder.find(calls, src, bytes as u64)? else { return Ok(None) };
-        let mut copy = OrderedCopy { src, dst: Vec::new(), bytes: bytes as u64 };
+        let mut copy = OrderedCopy { src, dst: Vec::new(), bytes: bytes as u64, chosen: None };
         let (mut gpus, mut held) = (GpuSet::EMPTY, Vec::new());
         for (nth, &(device, address)) in dst.iter().enumerate() {
             let Ok(end) = self.finder.find(calls, address, bytes as u64)? else { return Ok(None) };
@@ -449,7 +449,7 @@ impl CopyNode {
         {
             return Ok(Err("both ends are in the same memory"));
         }
-        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64 };
+        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64, chosen: None };
         Ok(if self.is_worth(&copy) { Ok(copy) } else { Err("several paths are no faster") })
     }
 
@@ -595,7 +595,7 @@ impl CopyNode {
             (Ok(dst), Ok(src)) => (dst, src),
             (Err(reason), _) | (_, Err(reason)) => return Ok(format!("plain: {reason}")),
         };
-        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64 };
+        let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64, chosen: None };
         let (from, to) = (src.end.unit, dst.end.unit);
         let Some(at) = to.gpu().or(from.gpu()).filter(|_| from != to).map(Unit::Gpu) else {
             return Ok("plain: both ends are in the same memory".into());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 use pathline_hal::{EventId, GateId, StreamId};
-use pathline_multipath::TransferId;
+use pathline_multipath::{PathOption, TransferId};
 use pathline_schema::Ns;
 
 use crate::copy_error::CopyError;
@@ -29,6 +29,8 @@ pub(crate) struct OrderedCopy {
     /// At least one destination; further ones get the same bytes.
     pub(crate) dst: Vec<KnownEnd>,
     pub(crate) bytes: u64,
+    /// Set when the worker takes the order: later another choice could be made.
+    pub(crate) chosen: Option<PathOption>,
 }
 
 impl OrderedCopy {

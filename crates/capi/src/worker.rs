@@ -325,14 +325,15 @@ impl<'m> CopyWorker<'m> {
     }
 
     /// Holds the caller's streams, or refuses the order.
-    fn accept(&mut self, order: CopyOrder) {
+    fn accept(&mut self, mut order: CopyOrder) {
         // A probe is no hand-over, and copies that run make the next one wait.
         let mut is_usual = self.active.is_empty();
-        for copy in &order.copies {
+        for copy in &mut order.copies {
             is_usual &= self.shared.plans.get(&copy.key()).is_some();
             let plan = self.plan(copy.key());
             let chosen = plan.as_ref().and_then(|plan| self.shared.choose(plan, copy.bytes));
-            if chosen.is_none() {
+            copy.chosen = chosen.cloned();
+            if copy.chosen.is_none() {
                 let _ = order.reply.send(WorkerReply::Refused);
                 return;
             }
@@ -516,10 +517,9 @@ impl<'m> CopyWorker<'m> {
         moved
     }
 
-    /// Starts a copy over several paths; none if it has no plan or cannot start.
+    /// Starts a copy over several paths; none if it cannot start.
     fn start(&mut self, copy: &OrderedCopy) -> Option<TransferId> {
-        let plan = self.shared.plans.get(&copy.key())?;
-        let chosen = self.shared.choose(&plan, copy.bytes)?;
+        let chosen = copy.chosen.as_ref()?;
         let mut dst = copy.dst.iter().map(|known| known.end);
         // Copies that run at the same time share the links.
         let shares = (self.engine.running() + 1) as f64;
