@@ -1,7 +1,8 @@
 //! What the text around outputs says: settings, commands, products, rates in sentences.
 
-use crate::document::{PasteContext, ProseRate};
-use crate::number::{number, rate_unit};
+use crate::document::PasteContext;
+use crate::number::number;
+use crate::prose_rates;
 
 /// Kept of each kind.
 const MAX_KEPT: usize = 256;
@@ -118,9 +119,7 @@ pub(crate) fn take(context: &mut PasteContext, number: u32, text: &str) {
     pcie(context, text);
     network(context, text);
     counts(context, text);
-    if context.rates.len() < MAX_KEPT {
-        rates(context, number, text);
-    }
+    prose_rates::take(context, number, text);
     if context.prose.len() + text.len() < MAX_PROSE {
         context.prose.push_str(&text.to_lowercase());
         context.prose.push('\n');
@@ -198,6 +197,16 @@ fn products(context: &mut PasteContext, text: &str) {
 
 /// `LnkSta: Speed 8GT/s (downgraded), Width x8`; `LnkCap: ... Speed 16GT/s, Width x16`.
 fn pcie(context: &mut PasteContext, text: &str) {
+    // The kernel: `limited by 2.5 GT/s PCIe x1 link at 0004:40:00.0 (capable of 15.752 Gb/s with 8.0 GT/s
+    // PCIe x2 link)`.
+    if let Some((_, limit)) = text.split_once("limited by ")
+        && limit.contains("GT/s")
+    {
+        let (now, most) = limit.split_once("capable of").unwrap_or((limit, ""));
+        context.pcie = context.pcie.or(pcie_of_kernel(now));
+        context.pcie_most = context.pcie_most.or(pcie_of_kernel(most));
+        return;
+    }
     let is_state = text.contains("LnkSta:");
     if !is_state && !text.contains("LnkCap:") {
         return;
@@ -217,6 +226,15 @@ fn pcie(context: &mut PasteContext, text: &str) {
         let kept = if is_state { &mut context.pcie } else { &mut context.pcie_most };
         *kept = kept.or(Some((speed, width)));
     }
+}
+
+/// GT/s and lanes of `8.0 GT/s PCIe x2 link`.
+fn pcie_of_kernel(text: &str) -> Option<(f64, u32)> {
+    let (before, after) = text.split_once(" GT/s PCIe x")?;
+    let speed = number(before.split_whitespace().next_back()?)?;
+    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    let width = after.get(..end)?.parse().ok()?;
+    ((1.0..=256.0).contains(&speed) && (1..=32).contains(&width)).then_some((speed, width))
 }
 
 /// `rate: 400 Gb/sec (4X NDR)`, `2 x 200Gbps HDR`: the line rate of an adapter.
@@ -249,6 +267,13 @@ fn network(context: &mut PasteContext, text: &str) {
         "nic",
         "rdma",
         "ethernet",
+        "network",
+        "adapter",
+        "hca",
+        "efa",
+        "slingshot",
+        "broadcom",
+        " ib ",
         "rate:",
     ];
     let written = about_nic.iter().any(|word| lower.contains(word)).then(|| {
@@ -287,6 +312,11 @@ fn counts(context: &mut PasteContext, text: &str) {
         let named = NUMBERS.iter().position(|name| !name.is_empty() && name == word);
         let count = named.and_then(|n| u32::try_from(n).ok()).or_else(|| digits.parse().ok());
         let Some(count) = count.filter(|n| (1..=4096).contains(n)) else { continue };
+        // `uses only 1 HCA` is no count of what there is.
+        let before = at.checked_sub(1).and_then(|before| words.get(before)).copied();
+        if before.is_some_and(|word| matches!(word, "only" | "just" | "uses" | "using")) {
+            continue;
+        }
         let following = |most: usize| words.iter().skip(at + 1).take(most);
         let is = |word: &str, names: &[&str]| {
             names.iter().any(|name| word.trim_end_matches(['s', '.', '?']) == *name)
@@ -302,86 +332,32 @@ fn counts(context: &mut PasteContext, text: &str) {
             (is_rate || unit)
                 && matches!(number, "25" | "40" | "50" | "56" | "100" | "200" | "400" | "800")
         });
-        let names_nic = following(3).any(|word| is(word, &ADAPTERS));
+        // `4x HDR 200Gb/s`, `4 Mellanox ConnectX-6`: a count before the name of one.
+        let named = words.get(at + 1).is_some_and(|next| {
+            let names = [
+                "hdr",
+                "ndr",
+                "edr",
+                "fdr",
+                "infiniband",
+                "mellanox",
+                "connectx",
+                "cx",
+                "efa",
+                "ib",
+            ];
+            names.iter().any(|name| {
+                let rest = next.strip_prefix(name);
+                rest.is_some_and(|rest| {
+                    rest.trim_end_matches(['s', '.']).bytes().all(|b| b"-0123456789".contains(&b))
+                })
+            })
+        });
+        let names_nic = named || following(3).any(|word| is(word, &ADAPTERS));
         if context.adapters.is_none() && count <= 32 && (rate || names_nic) {
             context.adapters = Some(count);
         }
     }
-}
-
-/// Rates with the words around them.
-fn rates(context: &mut PasteContext, line: u32, text: &str) {
-    if !text.contains(['/', 's', 'S']) {
-        return;
-    }
-    // Each sentence is a part; a part without letters is a row of a table.
-    for (at, c) in text.char_indices() {
-        if !c.is_ascii_digit()
-            || text.get(..at).is_some_and(|t| {
-                t.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.' || c == ',')
-            })
-        {
-            continue;
-        }
-        let rest = text.get(at..).unwrap_or_default();
-        let end = rest
-            .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
-            .unwrap_or(rest.len());
-        let Some(value) = rest.get(..end).and_then(|n| number(n.trim_end_matches(['.', ','])))
-        else {
-            continue;
-        };
-        let unit = rest.get(end..).unwrap_or_default().trim_start_matches([' ', '~']);
-        let stop =
-            unit.find(|c: char| !(c.is_ascii_alphabetic() || c == '/')).unwrap_or(unit.len());
-        let unit = unit.get(..stop).unwrap_or_default();
-        // Prose writes `GB/S`, `gb/s`, `GBS` and `GB` per second.
-        let scale = rate_unit(unit).or(match unit {
-            "GB/S" | "GBS" | "GBs" | "GBPS" | "Gb/S" => Some(1.0),
-            "TB/S" => Some(1e3),
-            _ => None,
-        });
-        let Some(scale) = scale else { continue };
-        if value * scale <= 0.0 || context.rates.len() >= MAX_KEPT {
-            continue;
-        }
-        let from = floor_char(text, at.saturating_sub(120));
-        let to = floor_char(text, (at + 120).min(text.len()));
-        let before = text.get(from..at).unwrap_or_default().to_lowercase();
-        let around = text.get(from..to).unwrap_or_default().to_lowercase();
-        let clause = before.rsplit(['.', ';', '?', '!']).next().unwrap_or(&before);
-        let near =
-            clause.get(floor_char(clause, clause.len().saturating_sub(60))..).unwrap_or(clause);
-        let wanted = [
-            "should",
-            "must be",
-            "claim",
-            "capable of",
-            "expect",
-            "theoretic",
-            "official",
-            "spec",
-            "advertis",
-            "datasheet",
-            "peak",
-            "supposed",
-            "up to",
-            "maximum",
-            "of nominal",
-            "instead of",
-            "ideal",
-        ];
-        let is_expected = wanted.iter().any(|word| near.contains(word));
-        let text = format!("{} {unit}", rest.get(..end).unwrap_or_default());
-        context.rates.push(ProseRate { line, gbs: value * scale, text, around, is_expected });
-    }
-}
-
-fn floor_char(text: &str, mut at: usize) -> usize {
-    while at > 0 && !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }
 
 #[cfg(test)]
@@ -415,7 +391,7 @@ mod tests {
         )
         .rates;
         assert_eq!(
-            found.iter().map(|r| (r.gbs, r.is_expected)).collect::<Vec<_>>(),
+            found.iter().map(|r| (r.gbs, r.is_expected())).collect::<Vec<_>>(),
             [(70.0, false), (92.0, true)]
         );
         assert_eq!(context("400 Gb/s NIC").rates[0].gbs, 50.0);

@@ -98,6 +98,8 @@ pub struct CollectiveTable {
     pub gpus_per_thread: Option<u32>,
     /// Rows by size.
     pub rows: Vec<CollectiveRow>,
+    /// Processes that ran alone next to each other: headers in a row, or lists that repeat rank 0.
+    pub runs: u32,
     /// `Avg bus bandwidth`, GB/s.
     pub average_busbw: Option<f64>,
     /// Wrong elements over all rows.
@@ -379,8 +381,26 @@ pub struct ProseRate {
     pub text: String,
     /// The sentence around it, in lower case.
     pub around: String,
-    /// What is expected, by the words before it: claimed, should be, theoretical.
-    pub is_expected: bool,
+    /// What the words next to it make of it.
+    pub role: RateRole,
+}
+
+impl ProseRate {
+    /// Whether it was not measured: claimed, specified, a line rate.
+    pub fn is_expected(&self) -> bool {
+        self.role == RateRole::Expected
+    }
+}
+
+/// What a rate in a sentence is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateRole {
+    /// `we get`, `shows`, `only`.
+    Measured,
+    /// `should be`, `theoretical`, a line rate.
+    Expected,
+    /// No word decides.
+    Unstated,
 }
 
 /// What the text around outputs says.

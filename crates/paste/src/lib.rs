@@ -18,12 +18,14 @@ mod number;
 mod osu;
 mod perftest;
 mod profiler;
+mod prose_rates;
 mod read;
 
 pub use context::find_product;
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, FileIoResult, LineSpan, LinkMatrix, MatrixEnd,
     MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent, PasteContext,
-    PasteDocument, PasteReading, ProseRate, RateCount, RateMatrix, TestDevice, TimedTransfer,
+    PasteDocument, PasteReading, ProseRate, RateCount, RateMatrix, RateRole, TestDevice,
+    TimedTransfer,
 };
 pub use read::read_paste;

@@ -39,7 +39,10 @@ fn message(line: &str) -> Option<(&str, &str, bool)> {
             return Some((before, text, is_warning));
         }
     }
-    None
+    // People cut the prefix off: `9[1a000] -> 2[6b000] [send] via NET/IB/0/GDRDMA`.
+    let (ends, via) = line.split_once(" via ")?;
+    let is_transport = ["NET/", "P2P", "SHM", "direct"].iter().any(|name| via.starts_with(name));
+    (is_transport && ends.contains("->") && ends.contains('[')).then_some(("", line, false))
 }
 
 /// The word after a name, where it is a number.

@@ -29,7 +29,7 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(CollectiveTable, u
     for (index, line) in lines.iter().enumerate().skip(at) {
         let text = line.text.trim();
         let begun = !table.rows.is_empty() || !table.devices.is_empty();
-        if index > at && begins_next(text, begun || table.gpus_per_thread.is_some()) {
+        if index > at && begins_next(text, begun) {
             break;
         }
         if !begun && index > at + MAX_HEADER {
@@ -94,6 +94,7 @@ fn header(table: &mut CollectiveTable, text: &str) -> bool {
     if line.starts_with("nThread") {
         let mut words = line.split_whitespace().skip_while(|word| *word != "nGpus");
         table.gpus_per_thread = words.nth(1).and_then(|word| word.parse().ok());
+        table.runs = table.runs.saturating_add(1);
         return true;
     }
     if let Some(device) = device(line) {
@@ -185,7 +186,10 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
         _ => &rest[..],
     };
     let value = |at: usize| values.get(at).and_then(|word| number(word));
-    let (time_us, algbw, busbw) = (value(0)?, value(1)?, value(2)?);
+    // NVSHMEM's tests print mean, least and greatest time before the rates.
+    let times = (value(0)?, value(1)?, value(2)?);
+    let is_spread = values.len() == 5 && times.1 <= times.0 * 1.001 && times.0 <= times.2 * 1.001;
+    let (time_us, algbw, busbw) = if is_spread { (times.0, value(3)?, value(4)?) } else { times };
     let wrong = value(3).unwrap_or(0.0) + value(7).unwrap_or(0.0);
     // Old versions print an error of the sums, not a count of wrong elements.
     let wrong = if wrong.fract() == 0.0 { wrong } else { 0.0 };
@@ -194,7 +198,11 @@ fn row(text: &str) -> Option<(CollectiveRow, f64)> {
 }
 
 /// What follows from the rows.
-fn finish(table: &mut CollectiveTable) {
+pub(crate) fn finish(table: &mut CollectiveTable) {
+    // A header may be pasted twice; two processes of one rank each print the same ranks.
+    let first = |device: &&TestDevice| device.rank == 0;
+    let lists = table.devices.iter().filter(first).count();
+    table.runs = table.runs.max(u32::try_from(lists).unwrap_or(u32::MAX));
     let listed = table.devices.iter().map(|device| device.rank.saturating_add(1)).max();
     // busbw / algbw is the factor of the operation: 2(n-1)/n or (n-1)/n. The row with the largest
     // rates has the most digits.

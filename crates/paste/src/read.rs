@@ -116,6 +116,7 @@ impl PasteSplitter<'_> {
         if let Some((mut table, next)) = nccl_tests::read(lines, at) {
             if table.op.is_none() && !table.is_sendrecv {
                 nccl_tests::set_program(&mut table, &std::mem::take(&mut self.program));
+                nccl_tests::finish(&mut table);
             }
             for device in &table.devices {
                 context::take(&mut self.reading.context, line.number, &device.name);

@@ -12,8 +12,14 @@ use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
 use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
+use crate::sentence_topics::SentenceTopic;
+use crate::text_cues::PasteWords;
 use crate::{collectives, copies, io, messages, statements};
 
+/// Weight of words from which on a cause is stated rather than mentioned.
+const STATED: f64 = 2.4;
+/// Weight of a mention.
+const MENTIONED: f64 = 1.4;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
 
@@ -117,6 +123,7 @@ struct PasteExplainer<'a> {
     log: Option<&'a NcclLog>,
     node: Option<&'a RowPredictor>,
     evidence: Option<&'a ProbeEvidence>,
+    words: PasteWords,
 }
 
 impl<'a> PasteExplainer<'a> {
@@ -127,7 +134,9 @@ impl<'a> PasteExplainer<'a> {
         evidence: Option<&'a ProbeEvidence>,
     ) -> Self {
         let limits = NodeLimits::new(reading, machine);
-        Self { reading, limits, log: find_log(reading), node, evidence }
+        let log = find_log(reading);
+        let words = PasteWords::new(&reading.context, log);
+        Self { reading, limits, log, node, evidence, words }
     }
 
     fn explain(&self) -> PasteExplanation {
@@ -138,7 +147,19 @@ impl<'a> PasteExplainer<'a> {
             if let PasteContent::Matrix(matrix) = &document.content {
                 matrices.push((document.span, matrix));
             }
-            let draft = self.draft(&document.content);
+            let mut draft = self.draft(&document.content);
+            let topic = match &document.content {
+                PasteContent::Collective(_) => Some(SentenceTopic::Collective),
+                PasteContent::Messages(_) => Some(SentenceTopic::Messages),
+                PasteContent::Network(_) => Some(SentenceTopic::Adapter),
+                PasteContent::FileIo(_) => Some(SentenceTopic::Storage),
+                _ => None,
+            };
+            if let Some((draft, topic)) = draft.as_mut().zip(topic) {
+                // Where no figure can be compared, a mention has to do.
+                let least = if draft.edits.is_empty() { MENTIONED } else { STATED };
+                self.words.add_topic(draft, topic, least);
+            }
             let tool = document.content.tool();
             answers.extend(draft.map(|draft| self.finish(draft, tool, document.span)));
         }
@@ -146,11 +167,16 @@ impl<'a> PasteExplainer<'a> {
         for (span, tool, all) in copies::by_tool(&matrices) {
             for mut draft in copies::explain_matrices(&all, limits, &reading.context) {
                 self.predict_matrices(&mut draft, &all);
+                let topic = match draft.subject {
+                    ProbeSubject::HostLinks => SentenceTopic::HostCopy,
+                    _ => SentenceTopic::PeerCopy,
+                };
+                self.words.add_topic(&mut draft, topic, STATED);
                 answers.push(self.finish(draft, tool, span));
             }
         }
         if answers.is_empty() {
-            let said = statements::explain(reading, limits, self.log);
+            let said = statements::explain(reading, limits, self.log, &self.words);
             answers.extend(said.map(|(span, tool, draft)| self.finish(draft, tool, span)));
         }
         // A likely cause with something to do comes before "as expected", and that before "unknown".
@@ -175,7 +201,7 @@ impl<'a> PasteExplainer<'a> {
         Some(match content {
             // A list of devices whose rows were not pasted has no figure.
             PasteContent::Collective(table)
-                if table.rows.is_empty() && table.average_busbw.is_none() =>
+                if table.rows.is_empty() && table.average_busbw.is_none() && table.runs < 2 =>
             {
                 return None;
             }
@@ -221,7 +247,7 @@ impl<'a> PasteExplainer<'a> {
         let explain =
             |table: &CollectiveTable| collectives::explain(table, limits, self.log, context);
         let mut draft = explain(table);
-        let ranks = collectives::ranks_of_node(table, limits, self.log);
+        let ranks = collectives::ranks_of_node(table, limits, self.log, context);
         let (Some(node), Some(ranks)) = (self.node, ranks) else { return draft };
         let rows = node.collective_rows(table, ranks, context);
         let again = |rows: &[QueriedRow]| {
@@ -264,6 +290,8 @@ impl<'a> PasteExplainer<'a> {
     fn finish(&self, mut draft: DraftAnswer, tool: &str, span: LineSpan) -> PasteAnswer {
         let share =
             draft.value.zip(draft.limit_gbs).filter(|(_, limit)| *limit > 0.0).map(|(v, l)| v / l);
+        self.words.weigh(&mut draft);
+        self.words.add_messages(&mut draft);
         let evidence = self.evidence.filter(|evidence| evidence.is_about(&draft));
         let checked = evidence.zip(self.node).map(|(evidence, node)| {
             evidence.apply(&mut draft, node);

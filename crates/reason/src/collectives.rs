@@ -39,12 +39,23 @@ struct TableSummary {
 }
 
 impl TableSummary {
-    fn new(table: &CollectiveTable, log: Option<&NcclLog>, node: Option<&NodeLimits>) -> Self {
+    fn new(
+        table: &CollectiveTable,
+        log: Option<&NcclLog>,
+        node: Option<&NodeLimits>,
+        context: &PasteContext,
+    ) -> Self {
         let hosts: BTreeSet<&str> =
             table.devices.iter().map(|device| device.host.as_str()).collect();
         let listed = u32::try_from(hosts.len().max(1)).unwrap_or(1);
         let stated = table.nodes.or(log.and_then(|log| log.nodes)).unwrap_or(1);
-        let nodes = listed.max(stated);
+        let ranks = table.ranks.or(log.and_then(|log| log.ranks));
+        // A list of devices that was cut names too few hosts: then the text's count, and no node has more
+        // than 16 GPUs.
+        let is_cut = ranks.is_none_or(|ranks| (table.devices.len() as u64) < u64::from(ranks));
+        let written = context.nodes.filter(|_| is_cut && table.nodes.is_none()).unwrap_or(1);
+        let least = ranks.map_or(1, |ranks| ranks.div_ceil(16));
+        let nodes = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX))).max(least);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks)).or(node.and_then(|n| n.gpus));
         let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
         let mut rows: Vec<_> = table.rows.iter().collect();
@@ -58,6 +69,16 @@ impl TableSummary {
         let growth = before.map(|row| last.busbw / row.busbw);
         let ranks = ranks.unwrap_or(2).max(1);
         Self { ranks, nodes, best, largest: last.bytes, last: last.busbw, growth }
+    }
+
+    /// How rates change with the size.
+    fn observe(&self, draft: &mut DraftAnswer, table: &CollectiveTable) {
+        if let Some(growth) = self.growth.filter(|g| *g > 0.0) {
+            draft.features.push(ObservedFeature::new("growth", growth));
+        }
+        if self.best > 0.0 && self.last > 0.0 && table.rows.len() > 2 {
+            draft.features.push(ObservedFeature::new("cliff", self.last / self.best));
+        }
     }
 
     /// Share of the full rate at the largest size, if `full` is the busbw of infinite ones.
@@ -75,8 +96,9 @@ pub(crate) fn ranks_of_node(
     table: &CollectiveTable,
     node: Option<&NodeLimits>,
     log: Option<&NcclLog>,
+    context: &PasteContext,
 ) -> Option<u32> {
-    let shape = TableSummary::new(table, log, node);
+    let shape = TableSummary::new(table, log, node, context);
     (shape.nodes == 1 && table.ranks != Some(1)).then_some(shape.ranks)
 }
 
@@ -87,7 +109,7 @@ pub(crate) fn explain(
     log: Option<&NcclLog>,
     context: &PasteContext,
 ) -> DraftAnswer {
-    let shape = TableSummary::new(table, log, node);
+    let shape = TableSummary::new(table, log, node, context);
     let op = table.op.unwrap_or(Collective::AllReduce);
     let factor = if table.is_sendrecv { 1.0 } else { op.bus_factor(shape.ranks as usize) };
     let name = match (table.op, table.is_sendrecv) {
@@ -115,6 +137,20 @@ pub(crate) fn explain(
         draft.limit = "none: a communicator of one rank sends nothing".to_owned();
         return draft;
     }
+    if table.runs > 1 {
+        draft.edits.push(
+            WorldEdit::new("separate-runs", AnswerClass::SetUpSo, 1.0)
+                .says(format!(
+                    "{} processes print a header or a rank 0: each runs alone; nccl-tests is built without MPI, \
+                     or with another MPI than the launcher's",
+                    table.runs
+                ))
+                .decided_by("make MPI=1 MPI_HOME=... of the launcher's MPI; ldd all_reduce_perf | grep mpi")
+                .certain(),
+        );
+        draft.limit = "none: the runs do not see each other".to_owned();
+        return draft;
+    }
     if table.wrong > 0.0 {
         let edit = WorldEdit::new("wrong-bytes", AnswerClass::HardwareSuspect, 1.0)
             .says(format!(
@@ -127,6 +163,13 @@ pub(crate) fn explain(
     }
     let Some(node) = node else {
         draft.limit = "unknown: the paste names no GPU and no links".to_owned();
+        if let Some(gbits) = context.network_gbits {
+            of_network_alone(&mut draft, op, gbits / 8.0, best, context);
+        }
+        shape.observe(&mut draft, table);
+        if !draft.features.is_empty() {
+            uneven_rows(&mut draft.edits, &shape, table);
+        }
         // Transports and settings say something of any node.
         if let Some(log) = log {
             draft.edits.extend(statements::log_edits(log).into_iter().map(WorldEdit::likely));
@@ -144,15 +187,59 @@ pub(crate) fn explain(
         );
     }
     draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
-    if let Some(growth) = shape.growth.filter(|g| *g > 0.0) {
-        draft.features.push(ObservedFeature::new("growth", growth));
-    }
-    if shape.best > 0.0 && shape.last > 0.0 && table.rows.len() > 2 {
-        draft.features.push(ObservedFeature::new("cliff", shape.last / shape.best));
-    }
+    shape.observe(&mut draft, table);
     let edits = candidates(&shape, op, factor, node, log, context, table);
     draft.edits.extend(edits);
     draft
+}
+
+/// Causes where only the network between nodes is known: `line` is an adapter's rate, GB/s.
+fn of_network_alone(
+    draft: &mut DraftAnswer,
+    op: Collective,
+    line: f64,
+    best: f64,
+    context: &PasteContext,
+) {
+    let adapters = f64::from(context.adapters.unwrap_or(1));
+    let nodes = f64::from(context.nodes.unwrap_or(2).max(2));
+    // Each GPU of an all-to-all has its own adapter, and a part of its bytes stays on the node.
+    let total = if op == Collective::AllToAll { line } else { line * adapters };
+    let most = if op == Collective::AllToAll { nodes / (nodes - 1.0) } else { 1.0 };
+    draft.limit = format!("{} GB/s of network each way (in the paste)", figure(total));
+    draft.limit_gbs = Some(total);
+    draft.features.push(ObservedFeature::new("busbw", best.max(1e-3)));
+    let edit = |id, class, prior, share: f64, sigma| {
+        WorldEdit::new(id, class, prior).expects("busbw", total * share, sigma)
+    };
+    let full = edit(
+        "network-full",
+        AnswerClass::AsExpected,
+        0.5,
+        0.92 * most.sqrt(),
+        0.1 + most.ln() / 2.0,
+    );
+    draft.edits.push(
+        full.says(format!("the network is full: {} of {} GB/s", figure(best), figure(total)))
+            .decided_by("ib_write_bw of one adapter: the same share"),
+    );
+    if op == Collective::AllReduce && context.nodes.is_none_or(|nodes| nodes == 2) {
+        draft.edits.push(
+            edit("tree-of-two-nodes", AnswerClass::MeansSomethingElse, 0.15, 1.6, 0.2)
+                .says("a tree of two nodes sends the buffer once each way: busbw is up to twice the network's rate")
+                .decided_by("NCCL_ALGO=Ring: busbw falls to the network's rate"),
+        );
+    }
+    draft.edits.push(
+        edit("no-gpu-direct", AnswerClass::SetUpSo, 0.12, 0.4, 0.35)
+            .says("RDMA goes through host memory: no GPUDirect RDMA")
+            .decided_by("NCCL_DEBUG=INFO: `via NET/IB/0/GDRDMA`"),
+    );
+    draft.edits.push(
+        edit("tcp", AnswerClass::SetUpSo, 0.12, 0.1, 1.0)
+            .says("TCP sockets instead of RDMA")
+            .decided_by("NCCL_DEBUG=INFO: `Using network`"),
+    );
 }
 
 fn alone(table: &CollectiveTable) -> WorldEdit {
@@ -273,9 +360,28 @@ fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &Collect
         WorldEdit::new("falls-with-size", AnswerClass::Software, 0.05)
             .expects("cliff", 0.4, 0.5)
             .expects("growth", 0.95, 0.25)
+            .seen(if shape.last > shape.best * 0.9 { -4.0 } else { 0.0 })
             .says(format!("large sizes are slower ({} GB/s at {} B) than the best ({} GB/s): another algorithm or protocol begins there, or the network drops packets", figure(shape.last), shape.largest, figure(shape.best)))
             .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes, and counters of the adapters (ethtool -S, discards)"),
     );
+    let quicker = table.rows.windows(2).find_map(|pair| {
+        let [before, after] = pair else { return None };
+        let is_quicker = after.bytes > before.bytes && after.time_us < before.time_us * 0.7;
+        (is_quicker && before.time_us > 0.0).then_some((before, after))
+    });
+    if let Some((before, after)) = quicker {
+        edits.push(
+            WorldEdit::new("protocol-switch", AnswerClass::Software, 0.15)
+                .expects("cliff", shape.last / shape.best.max(1e-9), 0.2)
+                .expects("growth", shape.growth.unwrap_or(1.0), 0.3)
+                .expects("busbw", shape.best.max(1e-3), 1.0)
+                .says(format!(
+                    "{} B take {} us, {} B only {}: another algorithm or protocol begins there, and should begin sooner",
+                    before.bytes, figure(before.time_us), after.bytes, figure(after.time_us)
+                ))
+                .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes; NCCL_ALGO and NCCL_PROTO one by one"),
+        );
+    }
     if let Some(row) = table.rows.iter().find(|row| {
         row.in_place_busbw.is_some_and(|i| {
             i > 0.0 && row.busbw > 0.0 && row.busbw / i < 0.5 && row.bytes > 1 << 24
@@ -294,7 +400,7 @@ fn too_small(edits: &mut Vec<WorldEdit>, shape: &TableSummary, full: f64, factor
     let growth = part / (part / (2.0 - part)).max(1e-6);
     edits.push(
         WorldEdit::new("small-size", AnswerClass::AsExpected, 0.3)
-            .expects("busbw", full * part, 0.3 * (1.0 - part) + sigma)
+            .expects("busbw", full * part, 0.4 * (1.0 - part) + sigma)
             .expects("growth", growth, 0.08)
             .expects("cliff", 0.99, 0.05)
             .says(format!("the largest size, {} MiB, is too small: starts take {:.0} % of the time, {} GB/s need GiB sizes", figure(shape.largest as f64 / 1048576.0), (1.0 - part) * 100.0, figure(full)))
@@ -572,9 +678,17 @@ fn over_network(
             ));
         }
     }
+    let far = node.adapters_are_far;
+    edits.push(steady(
+        WorldEdit::new("gpu-far-from-adapter", AnswerClass::SetUpSo, if far { 0.3 } else { 0.02 })
+            .expects("busbw", full * 0.25, 0.9)
+            .seen(if via.socket { -4.0 } else if far { 2.0 } else { 0.0 })
+            .says("the adapters are on another socket than the GPUs (SYS): GPUDirect RDMA is off there by default, and slow if forced")
+            .decided_by("nvidia-smi topo -m: an adapter with PIX or PXB; NCCL_NET_GDR_LEVEL=SYS as a trial"),
+    ));
     edits.push(steady(
         WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.12)
-            .expects("busbw", 2.0, 0.8)
+            .expects("busbw", 2.0, if via.socket { 1.2 } else { 0.8 })
             .seen(if via.socket { 4.0 } else if via.infiniband { -4.0 } else { 0.0 })
             .says("NCCL uses TCP sockets: copies through host memory, a few GB/s whatever the adapter can")
             .decided_by("NCCL_DEBUG=INFO: `NET/IB` or a plugin must stand in `Using network`; NCCL_IB_DISABLE, NCCL_SOCKET_IFNAME"),

@@ -120,8 +120,10 @@ pub(crate) fn explain(
     if gpu_direct {
         direct_edits(&mut draft, result, all, context);
     }
-    if direct == Some(false) {
-        draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).expects("rate", 8.0, 0.7)
+    // No device answers within 5 us.
+    let in_memory = result.latency_us.is_some_and(|us| us < 5.0);
+    if direct == Some(false) || in_memory && direct != Some(true) {
+        draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).seen(if in_memory { 3.0 } else { 0.0 }).expects("rate", 8.0, 0.7)
             .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device").decided_by("--direct, and files larger than memory"));
     }
     draft.edits.push(
@@ -166,7 +168,7 @@ fn set_limit(draft: &mut DraftAnswer, result: &FileIoResult, context: &PasteCont
     let expected = context
         .rates
         .iter()
-        .filter(|r| r.is_expected && r.gbs > result.gbs)
+        .filter(|r| r.is_expected() && r.gbs > result.gbs)
         .map(|r| r.gbs)
         .fold(0.0, f64::max);
     if expected > 0.0 && draft.limit_gbs.is_none() {

@@ -8,6 +8,7 @@
 mod answer;
 mod collectives;
 mod copies;
+mod cue_table;
 mod deciding_probe;
 mod io;
 mod messages;
@@ -16,7 +17,10 @@ mod node_facts;
 mod product_facts;
 mod row_predictor;
 mod score;
+mod sentence_topics;
+mod sentences;
 mod statements;
+mod text_cues;
 
 pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste};
 pub use deciding_probe::{DecidingProbe, ProbeEvidence, ProbeOutcome, ProbeSubject};

@@ -45,6 +45,8 @@ pub(crate) struct NodeLimits {
     pub(crate) nics: Option<u32>,
     pub(crate) nic_gbs: f64,
     pub(crate) nic_source: FactSource,
+    /// Whether every adapter is on another socket than some GPU, by a matrix of links.
+    pub(crate) adapters_are_far: bool,
     /// Whether GPU pairs cross sockets, by a matrix of links.
     pub(crate) crosses_sockets: bool,
     /// NUMA domain by GPU.
@@ -81,6 +83,7 @@ impl NodeLimits {
             nics: None,
             nic_gbs: product.map_or(12.5, |p| p.network_gbits / 8.0),
             nic_source: assumed,
+            adapters_are_far: false,
             crosses_sockets: false,
             numa: Vec::new(),
         };
@@ -111,6 +114,7 @@ impl NodeLimits {
         if let Some(gbits) = reading.context.network_gbits {
             (self.nic_gbs, self.nic_source) = (gbits / 8.0, FactSource::Paste);
         }
+        self.nics = self.nics.or(reading.context.adapters);
     }
 
     fn take_links(&mut self, links: &pathline_paste::LinkMatrix) {
@@ -157,6 +161,7 @@ impl NodeLimits {
                 links.values().any(|text| ["PIX", "PXB", "PHB", "NODE"].contains(&text.as_str()))
             };
             let near = links.nics.values().filter(|links| near(links)).count();
+            self.adapters_are_far = near == 0;
             self.nics = u32::try_from(near.max(1)).ok();
         }
         let most = links.numa.keys().max().copied().unwrap_or(0).min(511);

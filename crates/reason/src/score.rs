@@ -197,7 +197,20 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
         })
         .collect();
     causes.sort_by(|a, b| b.share.total_cmp(&a.share));
-    causes
+    merge_ids(causes, ceiling)
+}
+
+/// Variants of a cause, such as one link down and two, as one: the shares add up, the likeliest speaks.
+fn merge_ids(causes: Vec<LikelyCause>, ceiling: f64) -> Vec<LikelyCause> {
+    let mut merged: Vec<LikelyCause> = Vec::new();
+    for cause in causes {
+        match merged.iter_mut().find(|known| known.id == cause.id) {
+            Some(known) => known.share = (known.share + cause.share).min(ceiling),
+            None => merged.push(cause),
+        }
+    }
+    merged.sort_by(|a, b| b.share.total_cmp(&a.share));
+    merged
 }
 
 /// Density of ln(value): a normal, with a fifteenth of it as broad as all.

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod round_trip;
+mod thread_folder;
 mod threads;
 mod unseen;
 mod worlds;

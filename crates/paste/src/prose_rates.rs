@@ -1,0 +1,228 @@
+//! Rates in sentences, and whether a sentence states what was measured or what was expected.
+
+use crate::document::{PasteContext, ProseRate, RateRole};
+use crate::number::{number, rate_unit};
+
+/// Rates that are kept.
+const MAX_KEPT: usize = 256;
+/// Characters before a rate, and after it, that say what it is.
+const REACH: usize = 120;
+
+/// Before a rate: what follows is a claim, a specification or a wish.
+const EXPECTED_BEFORE: [&str; 38] = [
+    "should",
+    "must be",
+    "claim",
+    "capable of",
+    "expect",
+    "theoretic",
+    "official",
+    "spec",
+    "advertis",
+    "datasheet",
+    "data sheet",
+    "peak",
+    "supposed",
+    "up to",
+    "maximum",
+    "max ",
+    "of nominal",
+    "instead of",
+    "rather than",
+    "ideal",
+    "rated",
+    "limit",
+    "line rate",
+    "line-rate",
+    "linerate",
+    "far below",
+    "close to",
+    "far from",
+    "can deliver",
+    "able to deliver",
+    "compared to",
+    "compared with",
+    "out of",
+    "full ",
+    "nominal",
+    "according to",
+    "white paper",
+    "hoping for",
+];
+
+/// Before a rate: what follows was measured.
+const MEASURED_BEFORE: [&str; 28] = [
+    "get ",
+    "gets",
+    "got",
+    "getting",
+    "measure",
+    "show",
+    "only",
+    "reach",
+    "gives",
+    "giving",
+    "gave",
+    "report",
+    "i see",
+    "we see",
+    "seeing",
+    "saw",
+    "observ",
+    "achiev",
+    "result",
+    "actual",
+    "busbw is",
+    "busbw of",
+    "algbw is",
+    "bandwidth is",
+    "speed is",
+    "running at",
+    "around",
+    "obtain",
+];
+
+/// After a rate, in its clause.
+const EXPECTED_AFTER: [&str; 16] = [
+    "expected",
+    "theoretic",
+    "line rate",
+    "is the spec",
+    "limit",
+    "nic",
+    "network",
+    "hdr",
+    "ndr",
+    "edr",
+    "infiniband",
+    "roce",
+    "ethernet",
+    "adapter",
+    "peak",
+    "maximum",
+];
+
+/// Takes the rates of a line.
+pub(crate) fn take(context: &mut PasteContext, line: u32, text: &str) {
+    if !text.contains(['/', 's', 'S']) {
+        return;
+    }
+    for (at, c) in text.char_indices() {
+        let joins = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == ',';
+        if !c.is_ascii_digit() || text.get(..at).is_some_and(|before| before.ends_with(joins)) {
+            continue;
+        }
+        if context.rates.len() >= MAX_KEPT {
+            return;
+        }
+        context.rates.extend(rate(line, text, at));
+    }
+}
+
+/// A rate whose number begins at `at`.
+fn rate(line: u32, text: &str, at: usize) -> Option<ProseRate> {
+    let rest = text.get(at..)?;
+    let end =
+        rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(rest.len());
+    let written = rest.get(..end)?.trim_end_matches(['.', ',']);
+    let value = number(written)?;
+    let blank = rest.get(end..)?.trim_start_matches([' ', '~']);
+    let stop = blank.find(|c: char| !(c.is_ascii_alphabetic() || c == '/')).unwrap_or(blank.len());
+    let unit = blank.get(..stop)?;
+    let from = floor_char(text, at.saturating_sub(REACH));
+    let to = floor_char(text, (at + REACH).min(text.len()));
+    let around = text.get(from..to)?.to_lowercase();
+    let scale = prose_unit(unit, &around)?;
+    let gbs = value * scale;
+    if gbs <= 0.0 {
+        return None;
+    }
+    let before = text.get(from..at)?.to_lowercase();
+    let after_at = text.len() - blank.len() + stop;
+    let after = text.get(after_at..to.max(after_at)).unwrap_or_default().to_lowercase();
+    let role = role(&before, &after, unit);
+    Some(ProseRate { line, gbs, text: format!("{written} {unit}"), around, role })
+}
+
+/// GB/s of one of a unit in prose, which writes `GB/S`, `gb/s`, `GBS`.
+fn prose_unit(unit: &str, around: &str) -> Option<f64> {
+    // In lower case `gb/s` are bytes of memories and links, and bits of networks.
+    let is_network = ["nic", "network", "ethernet", "infiniband", "roce", "ib_"];
+    match unit {
+        "GB/S" | "GBS" | "GBs" | "GBPS" | "Gb/S" | "Gbyte/s" | "GBytes/sec" => Some(1.0),
+        "TB/S" => Some(1e3),
+        "MBps" | "MBPS" | "MB/S" => Some(1e-3),
+        "gb/s" | "gb/sec" if !is_network.iter().any(|word| around.contains(word)) => Some(1.0),
+        "mb/s" | "mb/sec" => Some(1e-3),
+        "gbps" | "Gbits/sec" | "Gbits/s" | "gbits/sec" | "GBit/s" | "Gbits" => Some(0.125),
+        _ => rate_unit(unit),
+    }
+}
+
+/// The marker nearest to a rate decides; a line rate is one in bits next to a word for networks.
+fn role(before: &str, after: &str, unit: &str) -> RateRole {
+    let clause = before.rsplit(". ").next().unwrap_or(before);
+    let clause = clause.rsplit([';', '?', '!']).next().unwrap_or(clause);
+    let last = |markers: &[&str]| markers.iter().filter_map(|word| clause.rfind(word)).max();
+    let (expected, measured) = (last(&EXPECTED_BEFORE), last(&MEASURED_BEFORE));
+    let follows = after.split([',', ';', '.', '(', '?', '!']).next().unwrap_or_default();
+    let follows = follows.get(..floor_char(follows, 36)).unwrap_or(follows);
+    // `13 GB/s instead of 26`: words that turn to the next rate say nothing of this one.
+    let turns = ["instead", "but", "while", "compared", "out of", "with", "on", "from", "when"];
+    let turn = turns.iter().filter_map(|word| follows.find(&format!(" {word} "))).min();
+    let follows = follows.get(..turn.unwrap_or(follows.len())).unwrap_or(follows);
+    let is_line = unit.ends_with("bps") || unit.contains("b/s") || unit.contains("bit");
+    let says_after = |words: &[&str]| words.iter().any(|word| follows.contains(word));
+    match (expected, measured) {
+        (Some(expected), Some(measured)) if expected < measured => RateRole::Measured,
+        (Some(_), _) => RateRole::Expected,
+        // The words for networks name a line only where it is in bits.
+        (None, _) if is_line && says_after(&EXPECTED_AFTER) => RateRole::Expected,
+        (None, Some(_)) => RateRole::Measured,
+        (None, None) if says_after(&["expected", "theoretic", "line rate", "peak", "limit"]) => {
+            RateRole::Expected
+        }
+        (None, None) => RateRole::Unstated,
+    }
+}
+
+fn floor_char(text: &str, mut at: usize) -> usize {
+    at = at.min(text.len());
+    while at > 0 && !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(text: &str) -> Vec<(f64, RateRole)> {
+        let mut context = PasteContext::default();
+        take(&mut context, 1, text);
+        context.rates.iter().map(|rate| (rate.gbs, rate.role)).collect()
+    }
+
+    #[test]
+    fn the_nearest_marker_decides() {
+        use RateRole::{Expected, Measured, Unstated};
+        for (text, want) in [
+            ("spec says 112 GB/s but I measure 52 GB/s", [(112.0, Expected), (52.0, Measured)]),
+            ("only gets 13 GB/s H2D instead of 26 GB/s", [(13.0, Measured), (26.0, Expected)]),
+            // 100 / 8 = 12.5.
+            ("a 100 Gb/s NIC, busbw of 11.5 GB/s", [(12.5, Expected), (11.5, Measured)]),
+            ("70GB/s, but must be about 92 GB/s.", [(70.0, Unstated), (92.0, Expected)]),
+            ("I got 45 MB/s on a drive rated 7000 MB/s", [(0.045, Measured), (7.0, Expected)]),
+        ] {
+            assert_eq!(roles(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn small_letters_are_bytes_of_links_and_bits_of_networks() {
+        assert_eq!(roles("nvlink gives 25 gb/s")[0].0, 25.0);
+        assert_eq!(roles("the nic has 100 gb/s")[0].0, 12.5);
+        assert!(roles("25 µs and 7 GHz ü").is_empty());
+    }
+}

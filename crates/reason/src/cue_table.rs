@@ -1,0 +1,506 @@
+//! Words that speak for causes, as data. Weights are logarithms of likelihood ratios by judgement: 1 for a
+//! mention, 2 for a circumstance that usually goes with the cause, 3 for a statement of it.
+
+use crate::score::AnswerClass::{self, HardwareSuspect, MeansSomethingElse, SetUpSo, Software};
+use crate::text_cues::{CauseCue, MessageCause};
+
+const fn cue(id: &'static str, weight: f64, pattern: &'static str) -> CauseCue {
+    CauseCue { id, weight, pattern }
+}
+
+/// What people write next to figures.
+pub(crate) const CAUSE_CUES: &[CauseCue] = &[
+    cue("adapter-slot", 1.5, "pcie-link-state"),
+    cue("few-in-flight", 2.5, " dd if=|hdparm| dd of="),
+    cue(
+        "across-sockets",
+        3.5,
+        "between the two cpu|cpu interconnect|between sockets|between the socket|cross-socket|across socket|between two cpu",
+    ),
+    cue("narrow-pcie", 3.0, "available pcie bandwidth & limited by"),
+    cue("idle-link-speed", -4.0, "available pcie bandwidth & limited by"),
+    cue("gpu-far-from-adapter", 1.5, "package & mlx5 & gpu"),
+    cue(
+        "gpu-far-from-adapter",
+        2.0,
+        "gpu & nic|mlx5|hca|adapter & other socket|different numa|other numa|far from|not the closest|nearest|numa node|wrong nic|closest",
+    ),
+    cue(
+        "memory-channels",
+        3.0,
+        "memory channel|channels|dimm|single channel|dual channel|populated|single-channel|dual-channel",
+    ),
+    // Network.
+    cue(
+        "tcp",
+        3.0,
+        "net/ib no device found|failed to open libibverbs|using network socket|via net/socket|nccl_ib_disable=1|no eligible providers| over tcp|tcp only|net/socket using|nccl_net=socket",
+    ),
+    cue("tcp", 1.5, " docker| container|kubernetes| k8s| pod & infiniband|rdma| ib |roce|mlx5"),
+    cue(
+        "tcp",
+        1.5,
+        "10gbe|10 gbe| 1gbe|10g ethernet|10 gbit|25gbe|eth0|no infiniband|without infiniband| ena ",
+    ),
+    cue(
+        "tcp",
+        4.0,
+        "net/socket|/dev/infiniband|libibverbs|no ib device|socket transport|fell back to socket|falls back to socket|falling back to tcp & !via net/ib",
+    ),
+    cue("network-full", -2.0, "net/socket|fell back|falls back|falling back"),
+    cue("tcp", -2.0, "via net/ib|gdrdma|using network ib"),
+    cue(
+        "no-gpu-direct",
+        3.0,
+        "peermem|peer_mem|gdrdma|gpudirect rdma|gpu direct rdma|gpudirect|dmabuf|dma-buf & not loaded|disabled|missing|without|not installed|not available|is off|not enabled|not used|no gpu|no gdr|not supported",
+    ),
+    cue("no-gpu-direct", 1.0, "peermem|peer_mem|gdr_level|gpudirect"),
+    cue("no-gpu-direct", 2.0, "nccl_net_gdr_level=0|nccl_net_gdr_level=loc|gdr 0"),
+    cue("no-gpu-direct", -2.0, "/gdrdma"),
+    cue(
+        "fewer-adapters",
+        2.5,
+        "only one nic|only one hca|only 1 nic|only 1 hca|one nic |one hca|single nic|uses one|use one|using one|only mlx5_|only use 1|only uses 1|use only one|only one of the|half of the nics|single hca|use only 1|one of two|one adapter is",
+    ),
+    cue(
+        "fewer-adapters",
+        2.5,
+        "only 1 |only one |uses 1 |just one |a single & hca| nic|adapter|mlx5|rail",
+    ),
+    cue(
+        "fabric-routing",
+        2.5,
+        "node & fabric|routing|some nodes|certain nodes|node pair|pairs of nodes|nodes 1 and|specific nodes|switch|leaf|spine|ecmp",
+    ),
+    cue(
+        "fewer-adapters",
+        1.5,
+        "nccl_cross_nic|dual-rail|dual rail|multi-rail|bond| both nics|all nics|all hcas",
+    ),
+    cue("fewer-adapters", 1.0, "numa|pcie switch|topology"),
+    cue(
+        "tree-of-two-nodes",
+        2.0,
+        "exceed|higher than|more than the|above the|greater than|faster than|over the theor|surpris|how is it possible|how is this possible|beyond",
+    ),
+    cue("tree-of-two-nodes", 1.0, " tree|nccl_algo=tree"),
+    cue(
+        "network-full",
+        1.0,
+        "reasonable|is this normal|is it normal|as expected|is this expected|is it expected|make sense|correct",
+    ),
+    cue(
+        "small-mtu",
+        2.0,
+        " mtu 1024|mtu 1500|active_mtu 1024|active mtu 1024|mtu is 1024|mtu=1024",
+    ),
+    cue(
+        "one-queue-pair",
+        2.0,
+        "qps_per_connection|single qp|one qp|more qps|-q 2|-q 4|-q 8|-q 16| lag |bond|dual-port|dual port",
+    ),
+    cue("far-core", 2.0, "numactl|taskset|numa node|other socket|remote numa|numa binding|pinning"),
+    cue(
+        "adapter-slot",
+        2.0,
+        "gen3 x16|gen3 x8|gen3|gen 3|pcie 3|pcie3|gen4 x8| x8 | x4 |width x8|width x4|8gt/s",
+    ),
+    cue(
+        "gpu-far-from-adapter",
+        2.0,
+        "use_cuda|use_rocm|--use_hip|gpu memory|gpudirect|gpu buffer & sys|node|numa|socket|phb|root",
+    ),
+    // PCIe and P2P.
+    cue(
+        "peer-through-root",
+        2.0,
+        "iommu| acs |acsctl|vt-d|acs=|acs is|acs was|disable acs|pcie_acs",
+    ),
+    cue("peer-through-root", 1.5, " hang| hung|stuck|freez|deadlock & p2p|peer|nccl"),
+    cue(
+        "peer-through-root",
+        2.5,
+        "p2p_disable=1|p2p disabled|p2p=disabled|without p2p & p2p enabled|p2p=enabled|p2p on|with p2p|slower|hang|hung",
+    ),
+    cue(
+        "peer-through-root",
+        1.5,
+        " p2p & faster|disabled & slower|p2p_disable=1|p2p enabled|p2p=enabled",
+    ),
+    cue("peer-through-root", 1.5, " epyc|threadripper|amd cpu| ryzen & p2p|peer"),
+    cue(
+        "through-host-memory",
+        2.5,
+        "!iommu| acs | hang & p2p_disable=1|via shm|shm/direct|p2p is disabled|p2p disabled|no p2p|not support p2p|doesn t support p2p|p2p is not supported|without p2p|can t access|cannot access peer|p2p not available|without nvlink|no nvlink",
+    ),
+    cue(
+        "through-host-memory",
+        1.5,
+        " vm |virtual machine|passthrough|pass-through| kvm |vfio|qemu|esxi|vmware|hyper-v|openstack|proxmox|wsl",
+    ),
+    cue("through-host-memory", 1.5, "4090|3090|5090|2080|geforce"),
+    cue(
+        "staged",
+        1.5,
+        "without nvlink|no nvlink|p2p not supported|cannot access peer|no p2p|not support p2p|geforce|3090|4090|5090|p2p disabled",
+    ),
+    cue("staged", 1.0, " vm |virtual machine|passthrough| kvm |vfio|qemu|esxi|vmware|wsl"),
+    cue(
+        "link-rate-low",
+        1.5,
+        "4x edr|4x fdr|4x qdr|2x hdr|1x |ibstatus|ibstat|wrong speed|negotiat|active_speed",
+    ),
+    cue("across-sockets", 1.0, " sys | soc "),
+    cue(
+        "across-sockets",
+        2.5,
+        "between the two cpu|between the cpu|cpu interconnect|between cpus|between two socket|between the socket|other socket|across socket|cross-socket|cross socket|different socket|different numa|cross numa|cross-numa|second cpu|two cpus|other cpu|between sockets| qpi| upi |inter-socket|second socket",
+    ),
+    cue(
+        "far-memory",
+        2.0,
+        "numactl|membind|cpunodebind|numa node|remote numa|far numa|other socket|numa affinity|taskset|cpu affinity|pinning|first touch|cpu socket",
+    ),
+    cue(
+        "idle-link-speed",
+        3.0,
+        "gen1|gen 1|gen 1@|2.5gt/s|2.5 gt/s|idle|pstate|p8 |p-state|power state|power saving",
+    ),
+    cue(
+        "narrow-pcie",
+        2.5,
+        "width x8|width x4|width x1 |width x2| x4 | x8 |riser|half of what|degraded|thunderbolt|oculink|egpu|reseat",
+    ),
+    cue(
+        "pageable",
+        2.5,
+        "pageable|malloc|non-pinned|unpinned|not pinned|without pinned|std vector| new float|numpy|regular memory|cudamallochost|pin_memory|pinned memory",
+    ),
+    cue("reads-slow", 1.5, "iommu|relaxed ordering|maxreadreq|mrrs| nps|read request"),
+    cue(
+        "writes-slow",
+        1.5,
+        "iommu|relaxed ordering| nps|d2h is slower|device to host is slower|slower than h2d",
+    ),
+    cue(
+        "kernel-reads",
+        2.0,
+        "zero-copy|zero copy|kernel read|sm copy|mapped memory|memcpy_sm|_sm ",
+    ),
+    cue("one-of-two-streams", 1.5, "bidirectional|bidir|both directions|simultaneous"),
+    cue(
+        "shared-uplink",
+        2.0,
+        "pcie switch|all gpus at|simultaneous|concurrent|in parallel|same time|share| plx|at once",
+    ),
+    cue(
+        "one-gpu-slow",
+        1.5,
+        "one gpu|only gpu|single gpu is|except gpu|compared to the other gpus|other gpus",
+    ),
+    cue(
+        "links-lost",
+        2.0,
+        "inactive|links down|link down|nvlink -s|nvlink error|replay|crc error|missing link|fewer links",
+    ),
+    cue(
+        "sdma-cap",
+        2.0,
+        "gcd| sdma|hsa_enable_sdma|hipmemcpypeer|rocm_bandwidth|rocm-bandwidth|same package|same mi250",
+    ),
+    cue("few-compute-units", 2.0, "num_gpu_se|compute units|sub-executors|num_cus| cus "),
+    cue(
+        "few-channels",
+        2.0,
+        "nchannels|num_channels|n_channels|max_ctas|nccl_max_nchannels|min_nchannels|rings",
+    ),
+    cue("protocol-set", 2.0, "nccl_proto="),
+    cue("nvls", 1.5, "nvls|sharp"),
+    cue("nvls", -2.0, "nccl_nvls_enable=0|nvls_enable 0|without nvls|nvls disabled"),
+    cue(
+        "small-size",
+        1.5,
+        "small message|small size|small data|message size|1mb|1 mb|small buffer|64kb|4kb|kb message|few mb|larger size|bigger size",
+    ),
+    cue(
+        "first-use",
+        2.0,
+        "first iteration|warmup|warm-up|warm up|first run|first size|out-of-place|out of place",
+    ),
+    cue(
+        "falls-with-size",
+        2.0,
+        "drops|drop at|sudden|decreas|dip |falls|collapse|plummet|cliff|slower with larger|degrad",
+    ),
+    // Meanings.
+    cue(
+        "one-direction",
+        2.0,
+        "bidirectional|bi-directional|bidir|unidirectional|uni-directional|duplex|both direction|each direction|per direction|one direction|one-way|one way|in total|total bandwidth|aggregate",
+    ),
+    cue(
+        "one-direction",
+        1.5,
+        "600 gb/s|600gb/s|900 gb/s|900gb/s|1.8 tb/s|1.8tb/s|1800 gb/s|112 gb/s|112.5 gb/s|128 gb/s|128gb/s|800 gb/s|800gb/s|896 gb/s|100 gb/s nvlink|300 gb/s nvlink",
+    ),
+    cue("bits-and-bytes", 1.5, "gbps|gbit|gb/s vs|bits| gb/sec"),
+    // Storage.
+    cue(
+        "few-in-flight",
+        2.5,
+        "iodepth=1 |iodepth 1 |qd1|queue depth of 1|queue depth 1|single thread|one thread|numjobs=1 |low queue|psync|engine=sync|ioengine=sync|iodepth has no|libaio & buffered|direct=0",
+    ),
+    cue("few-in-flight", 1.0, "iodepth|queue depth|threads|numjobs"),
+    cue(
+        "page-cache",
+        2.5,
+        "page cache|pagecache|direct=0|without direct|buffered|no direct|not direct|from cache|cached|--direct=0|faster than the d|higher than the d|than the disk|than the drive|o_direct|invalidate",
+    ),
+    cue(
+        "page-cache",
+        1.5,
+        " ram | ram.| of ram|of memory|memory size|drop_caches|first loop|second run|file smaller|more than the ssd|laptop",
+    ),
+    cue(
+        "page-cache",
+        2.5,
+        "shows no i/o|no i/o any|no disk activity|iostat shows 0|nothing on the d|not hitting the d|no io on|zero i/o",
+    ),
+    cue(
+        "page-cache",
+        1.5,
+        "--filename=|-filename=|--rw=|-rw=|--name= & !direct=1|--direct |-direct |o_direct",
+    ),
+    cue("page-cache", -2.0, "direct=1|--direct "),
+    cue("one-file", 2.5, "single file|one file|same file|one large file|a file with|1 file"),
+    cue("one-file", 1.0, "nfs|lustre|gpfs|nconnect|stripe|beegfs|weka|vast"),
+    cue(
+        "direct-across-socket",
+        2.0,
+        "gds|cufile|gdsio|gpudirect storage & sys|numa|socket|root|phb",
+    ),
+    cue("device-full", 1.0, "rated|spec|maximum|normal"),
+    // MPI.
+    cue("staged-message", 2.0, "gdrcopy|gdr_copy|cuda_copy|latency"),
+    cue(
+        "protocol-switch",
+        2.0,
+        "rndv|rendezvous|eager|drop|threshold|sudden|rndv_thresh|rndv_scheme",
+    ),
+    cue("shared-memory", 1.5, "intra-node|intranode|same node|shared memory|xpmem|knem| cma "),
+];
+
+const fn message(
+    id: &'static str,
+    class: AnswerClass,
+    weight: f64,
+    pattern: &'static str,
+    text: &'static str,
+    check: &'static str,
+) -> MessageCause {
+    MessageCause { id, class, pattern, weight, text, check }
+}
+
+/// Messages and statements that name a cause that no figure could.
+pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
+    message(
+        "shm-too-small",
+        SetUpSo,
+        5.0,
+        "posix_fallocate failed|creating shared memory segment|no space left on device & /dev/shm|shm|shared memory|fallocate",
+        "/dev/shm is too small or not writable: NCCL's buffers between processes of a node do not fit",
+        "df -h /dev/shm; docker run --shm-size=8g, or --ipc=host",
+    ),
+    message(
+        "duplicate-gpu",
+        SetUpSo,
+        5.0,
+        "duplicate gpu detected",
+        "two ranks are on one GPU",
+        "CUDA_VISIBLE_DEVICES and local rank of each process: pathline where",
+    ),
+    message(
+        "wrong-interface",
+        SetUpSo,
+        4.5,
+        "socketstartconnect|connect to & failed|refused|no route to host|software caused connection abort|timed out & bootstrap|socket",
+        "ranks cannot reach each other over the interface that was taken (a container bridge, a link-local address, a firewall)",
+        "NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO: `Bootstrap : Using`",
+    ),
+    message(
+        "wrong-interface",
+        SetUpSo,
+        4.0,
+        "no socket interface found|using docker0|bootstrap using virbr|bootstrap using lo|no interface found",
+        "the interface of the bootstrap does not exist or reaches no other node",
+        "NCCL_SOCKET_IFNAME; ip -br address",
+    ),
+    message(
+        "rdma-path-fails",
+        SetUpSo,
+        4.5,
+        "status=12|vendor err 129|vendor_err 129|retry counter exceeded|ibv_wc_retry_exc|retry_exc_err|ibv_modify_qp failed|failed to modify qp",
+        "RDMA packets get no answer: a GID or VLAN that is not routed, adapters of separate fabrics, lost packets, or ACS",
+        "ib_write_bw between the same adapters; NCCL_IB_GID_INDEX, NCCL_IB_HCA; show_gids",
+    ),
+    message(
+        "memory-lock-limit",
+        SetUpSo,
+        4.5,
+        "ibv_reg_mr|ibv_create_qp|ibv_create_cq|register mr|allocate mr|create qp|create cq|memory registration & cannot allocate memory|memlock|ulimit",
+        "memory that may be locked is limited",
+        "ulimit -l in the job; LimitMEMLOCK=infinity of the daemon, --ulimit memlock=-1 of the container",
+    ),
+    message(
+        "no-gpu-direct",
+        SetUpSo,
+        4.0,
+        "ibv_reg_mr|couldn t allocate mr|failed to register mr & bad address|invalid argument|gpu",
+        "the adapter cannot register GPU memory: no peer memory module and no DMA-BUF",
+        "lsmod | grep peermem; ib_write_bw --use_cuda=0",
+    ),
+    message(
+        "fabric-manager",
+        Software,
+        4.5,
+        "system not yet initialized|fabric manager|fabricmanager|multicast memory|cuda failure 802|cuda error 802|cuda failure 401",
+        "NVSwitch is not set up: the fabric manager does not run, has another version than the driver, or is in a stale state",
+        "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric",
+    ),
+    message(
+        "driver-too-old",
+        Software,
+        4.5,
+        "driver version is insufficient|unsupported toolchain|no kernel image is available|invalid device function|forward compatibility was attempted",
+        "the binary needs a newer driver or another GPU architecture",
+        "nvidia-smi: driver and CUDA version; NVCC_GENCODE of the build",
+    ),
+    message(
+        "library-mismatch",
+        Software,
+        4.0,
+        "message truncated|version mismatch|mismatched collective|different nccl version|unexpected version",
+        "ranks run different versions or calls",
+        "NCCL_DEBUG=VERSION on each rank",
+    ),
+    message(
+        "gpu-memory-full",
+        SetUpSo,
+        4.5,
+        "cuda failure out of memory|cuda failure 2 |out of memory|hiperroroutofmemory|cuda_error_out_of_memory",
+        "GPU memory is full: a smaller largest size, or another process holds it",
+        "nvidia-smi; -e with a smaller size",
+    ),
+    message(
+        "gpu-fault",
+        HardwareSuspect,
+        4.5,
+        " xid |fallen off the bus|uncorrectable ecc|uncorrectable nvlink|double bit ecc|ecc error encountered|row remap|aer uncorrected",
+        "the driver reports a fault of a GPU or link",
+        "dmesg | grep -i -e xid -e aer; nvidia-smi -q -d ECC,ROW_REMAPPER; pathline health",
+    ),
+    message(
+        "rank-missing",
+        Software,
+        3.5,
+        "watchdog caught collective operation timeout|collective operation timeout|ran for milliseconds before timing out",
+        "a rank did not take part in the collective: it failed, or called another one",
+        "logs of all ranks: the first that failed; TORCH_NCCL_TRACE_BUFFER_SIZE=2000",
+    ),
+    message(
+        "numa-balancing",
+        SetUpSo,
+        2.0,
+        "numa auto balancing enabled|numa_balancing",
+        "the kernel migrates pages while they are used",
+        "sysctl kernel.numa_balancing=0",
+    ),
+    message(
+        "peer-through-root",
+        SetUpSo,
+        2.0,
+        "missing iommu=pt",
+        "IOMMU translates the traffic between GPUs",
+        "iommu=pt on the kernel's command line",
+    ),
+    message(
+        "small-bar",
+        SetUpSo,
+        3.5,
+        "large bar|resizable bar|rebar|above 4g & disabled|not enabled|not supported|missing|enable",
+        "GPU memory is not mapped whole: no P2P without a large BAR",
+        "BIOS: Above 4G Decoding, Resizable BAR; lspci -vv | grep Region",
+    ),
+    message(
+        "gds-compat-mode",
+        SetUpSo,
+        4.0,
+        "compat mode|compatibility mode|nvidia-fs & not|compat|unsupported|fallback",
+        "cuFile runs in compatibility mode: bytes go through host memory",
+        "gdscheck -p; lsmod | grep nvidia_fs",
+    ),
+    message(
+        "mpi-without-gpu",
+        Software,
+        4.0,
+        "transport cuda_copy is not available|transport cuda_ipc is not available|invalid permissions for mapped object|not cuda-aware|not cuda aware|without cuda support|gpu_support_enabled=0|not built with cuda|without rocm support",
+        "MPI or UCX is built without GPU support",
+        "ompi_info | grep -i cuda; ucx_info -v; MPICH_GPU_SUPPORT_ENABLED=1",
+    ),
+    message(
+        "no-single-copy",
+        SetUpSo,
+        4.0,
+        "process_vm_readv|process_vm_writev|xpmem|ptrace_scope| cma & not permitted|no permission|not available|permission denied|missing|not loaded",
+        "processes of a node may not read each other's memory: two copies instead of one",
+        "sysctl kernel.yama.ptrace_scope; --cap-add=SYS_PTRACE; xpmem",
+    ),
+    message(
+        "imex",
+        SetUpSo,
+        4.0,
+        " imex",
+        "GPUs of several nodes share memory only with IMEX channels",
+        "nvidia-imex-ctl -N; ls /dev/nvidia-caps-imex-channels",
+    ),
+    message(
+        "cpu-frequency",
+        MeansSomethingElse,
+        1.0,
+        "conflicting cpu frequency|cpu frequency is not max",
+        "clocks that change falsify perftest's time, not the rate of long runs",
+        "-F; cpupower frequency-set -g performance",
+    ),
+    message(
+        "power-saving",
+        SetUpSo,
+        2.0,
+        "powersave|c-state|cstate|power saving|power save|governor|aspm",
+        "power states slow the processor or the links between transfers",
+        "performance governor; idle=poll as a trial; persistence mode",
+    ),
+    message(
+        "topology-seen-wrong",
+        Software,
+        2.5,
+        "nccl_topo_file|topology file|topo file|virtualtopology|wrong topology|topology is wrong|detected topology|topology detection|graph file",
+        "the topology that the library sees is not that of the node",
+        "NCCL_TOPO_DUMP_FILE; NCCL_DEBUG_SUBSYS=GRAPH",
+    ),
+    message(
+        "software-regression",
+        Software,
+        3.0,
+        "regression|became slow from|became slow after|became slow with|slower since|after upgrade|after upgrading|after updating|after the update|newer version|new version|older version|old version|previous version|previous release|used to get|used to be|downgrad|older driver|old driver|worked with|works with version|works in version|since version|since cuda|since rocm & !lnksta",
+        "another version of library or driver behaves otherwise",
+        "both versions on the same nodes, one after the other",
+    ),
+    message(
+        "sharing-with-others",
+        SetUpSo,
+        2.0,
+        "shared cluster|other jobs|noisy|other users|another job|shared with",
+        "others use the network or the device at the same time",
+        "the same at another time, or on nodes that are free",
+    ),
+];

@@ -1,0 +1,223 @@
+//! What the words of a paste say for a cause: error messages, settings, and what people write about their
+//! node.
+
+use pathline_paste::{NcclLog, PasteContext};
+
+use crate::answer::DraftAnswer;
+use crate::cue_table::{CAUSE_CUES, MESSAGE_CAUSES};
+use crate::score::{AnswerClass, WorldEdit};
+use crate::sentence_topics::{SentenceTopic, TOPIC_CAUSES};
+
+/// Prose in which words are sought, bytes.
+const MAX_WORDS: usize = 16 << 10;
+
+/// Fields of lspci that stand in every output, whatever their value.
+const FIELDS: [&str; 14] = [
+    "devcap",
+    "devctl",
+    "devsta",
+    "lnkcap",
+    "lnkctl",
+    "lnksta",
+    "subsystem",
+    "numa node",
+    "kernel ",
+    "capabilities",
+    "acscap",
+    "cesta",
+    "uesta",
+    "exttag",
+];
+
+/// A pattern that speaks for a cause.
+///
+/// A pattern is parts joined by ` & `, each of alternatives joined by `|`; `!` before a part: none of them.
+/// Alternatives are compared with the normal form of [`PasteWords`].
+pub(crate) struct CauseCue {
+    pub(crate) id: &'static str,
+    /// Logarithm of the likelihood ratio.
+    pub(crate) weight: f64,
+    pub(crate) pattern: &'static str,
+}
+
+/// A message that names its cause.
+pub(crate) struct MessageCause {
+    pub(crate) id: &'static str,
+    pub(crate) class: AnswerClass,
+    pub(crate) pattern: &'static str,
+    /// Logarithm of the likelihood ratio, where other causes are possible.
+    pub(crate) weight: f64,
+    pub(crate) text: &'static str,
+    pub(crate) check: &'static str,
+}
+
+/// The words of a paste in lower case: single blanks instead of punctuation and line ends, and one at
+/// either end, so that ` vm ` is a word.
+pub(crate) struct PasteWords {
+    text: String,
+    /// The first warning of NCCL.
+    warning: Option<String>,
+}
+
+impl PasteWords {
+    pub(crate) fn new(context: &PasteContext, log: Option<&NcclLog>) -> Self {
+        let mut text = String::from(" ");
+        let mut add = |part: &str| {
+            for c in part.chars().chain([' ']) {
+                let c = match c {
+                    ',' | ';' | ':' | '(' | ')' | '[' | ']' | '"' | '\'' | '`' | '?' | '!'
+                    | '*' => ' ',
+                    c if c.is_whitespace() => ' ',
+                    c => c.to_ascii_lowercase(),
+                };
+                if c == ' ' && text.ends_with('.') {
+                    text.pop();
+                }
+                if c != ' ' || !text.ends_with(' ') {
+                    text.push(c);
+                }
+            }
+        };
+        let prose = context.prose.get(..floor_char(&context.prose, MAX_WORDS)).unwrap_or_default();
+        let is_field = |line: &str| FIELDS.iter().any(|field| line.trim_start().starts_with(field));
+        prose.lines().filter(|line| !is_field(line)).for_each(&mut add);
+        if context.pcie.or(context.pcie_most).is_some() {
+            add("pcie-link-state");
+        }
+        for (name, value) in &context.settings {
+            add(&format!("{name}={value}"));
+        }
+        for line in log.into_iter().flat_map(|log| log.warnings.iter().chain(&log.reasons)) {
+            add(line);
+        }
+        if let Some(log) = log {
+            add(&log.network);
+            log.transports.keys().for_each(|name| add(&format!("via {name}")));
+        }
+        Self { text, warning: log.and_then(|log| log.warnings.first().cloned()) }
+    }
+
+    /// Whether a pattern fits.
+    pub(crate) fn fits(&self, pattern: &str) -> bool {
+        pattern.split(" & ").all(|part| {
+            let (negated, part) = part.strip_prefix('!').map_or((false, part), |rest| (true, rest));
+            part.split('|').any(|word| self.text.contains(word)) != negated
+        })
+    }
+
+    /// Logarithm of the likelihood ratio of a cause: the strongest cue whole, others by a third.
+    pub(crate) fn evidence(&self, id: &str) -> f64 {
+        let cues = CAUSE_CUES.iter().filter(|cue| cue.id == id && self.fits(cue.pattern));
+        let (mut best, mut sum) = (0.0f64, 0.0);
+        for cue in cues {
+            best = if cue.weight.abs() > best.abs() { cue.weight } else { best };
+            sum += cue.weight;
+        }
+        best + (sum - best) / 3.0
+    }
+
+    /// Adds what the words say to the causes of a draft.
+    pub(crate) fn weigh(&self, draft: &mut DraftAnswer) {
+        for edit in draft.edits.iter_mut().filter(|edit| !edit.is_certain) {
+            edit.evidence += self.evidence(edit.id);
+        }
+    }
+
+    /// Adds causes of a topic for which words speak at least so strongly: they predict that the figures
+    /// may be anything.
+    pub(crate) fn add_topic(&self, draft: &mut DraftAnswer, topic: SentenceTopic, least: f64) {
+        if draft.edits.iter().any(|edit| edit.is_certain) {
+            return;
+        }
+        for cause in TOPIC_CAUSES.iter().filter(|cause| cause.topics.contains(&topic)) {
+            let is_known = draft.edits.iter().any(|edit| edit.id == cause.id);
+            if is_known || self.evidence(cause.id) < least {
+                continue;
+            }
+            let mut edit = WorldEdit::new(cause.id, cause.class, cause.prior);
+            for feature in &draft.features {
+                edit = edit.expects(feature.id, feature.value, 1.0);
+            }
+            draft.edits.push(edit.says(cause.text).decided_by(cause.check));
+        }
+    }
+
+    /// Causes that messages name, as many as fit. What NCCL itself warns of is one cause, with the meaning
+    /// of the warning; transports and P2P have causes that figures share.
+    pub(crate) fn message_causes(&self) -> Vec<WorldEdit> {
+        let fitting = MESSAGE_CAUSES.iter().filter(|message| self.fits(message.pattern));
+        fitting
+            .map(|message| {
+                let is_shared = CAUSE_CUES.iter().any(|cue| cue.id == message.id);
+                let (id, text) = match &self.warning {
+                    Some(warning) if !is_shared => {
+                        ("nccl-warning", format!("NCCL warns: {warning}: {}", message.text))
+                    }
+                    _ => (message.id, message.text.to_owned()),
+                };
+                WorldEdit::new(id, message.class, 0.1)
+                    .seen(message.weight)
+                    .says(text)
+                    .decided_by(message.check)
+            })
+            .collect()
+    }
+
+    /// Adds causes that messages name to a draft with figures: they predict that the figures may be
+    /// anything.
+    pub(crate) fn add_messages(&self, draft: &mut DraftAnswer) {
+        if draft.edits.iter().any(|edit| edit.is_certain) {
+            return;
+        }
+        for mut edit in self.message_causes() {
+            if let Some(known) = draft.edits.iter_mut().find(|known| known.id == edit.id) {
+                known.evidence += edit.evidence;
+                continue;
+            }
+            for feature in &draft.features {
+                edit = edit.expects(feature.id, feature.value, 1.0);
+            }
+            draft.edits.push(edit);
+        }
+    }
+}
+
+fn floor_char(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> PasteWords {
+        PasteWords::new(
+            &PasteContext { prose: text.to_lowercase(), ..PasteContext::default() },
+            None,
+        )
+    }
+
+    #[test]
+    fn patterns_have_alternatives_and_exclusions() {
+        let found = words("In a VM (KVM),\nP2P is off.");
+        assert!(found.fits(" vm "));
+        assert!(found.fits("docker| kvm  & p2p") == found.fits("docker|p2p & !acs"));
+        assert!(found.fits("docker| kvm |x & p2p is off "));
+        assert!(!found.fits(" vm & docker") && !found.fits("!p2p"));
+        assert!(!words("vmstat").fits(" vm "));
+    }
+
+    #[test]
+    fn every_pattern_is_in_normal_form() {
+        let cues = CAUSE_CUES.iter().map(|cue| cue.pattern);
+        for pattern in cues.chain(MESSAGE_CAUSES.iter().map(|message| message.pattern)) {
+            for word in
+                pattern.split(" & ").flat_map(|part| part.trim_start_matches('!').split('|'))
+            {
+                // A word that the normal form cannot contain would never fit.
+                let normal = words(&format!("a{word}b")).text;
+                assert!(!word.trim().is_empty() && normal.contains(word), "{pattern:?}: {word:?}");
+            }
+        }
+    }
+}
