@@ -282,10 +282,15 @@ fn network(context: &mut PasteContext, text: &str) {
             ["g ", "gb", " gb", "gbps", "g,", "gbe"].iter().any(|unit| {
                 let needle = format!("{rate}{unit}");
                 lower.match_indices(&needle).any(|(at, _)| {
-                    !lower
-                        .get(..at)
-                        .unwrap_or_default()
-                        .ends_with(|c: char| c.is_ascii_digit() || c == '.')
+                    let before = lower.get(..at).unwrap_or_default();
+                    // `40 GB/s` is no line rate: those are in bits.
+                    let is_bytes = text.get(at..).is_some_and(|rest| {
+                        let unit =
+                            rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+                        ["GB", "GiB", "gB"].iter().any(|bytes| unit.starts_with(bytes))
+                            && !unit.starts_with("GBE")
+                    });
+                    !is_bytes && !before.ends_with(|c: char| c.is_ascii_digit() || c == '.')
                 })
             })
         })
@@ -297,7 +302,10 @@ fn network(context: &mut PasteContext, text: &str) {
 fn counts(context: &mut PasteContext, text: &str) {
     const NUMBERS: [&str; 9] =
         ["", "single", "two", "three", "four", "five", "six", "seven", "eight"];
-    const NODES: [&str; 6] = ["node", "server", "machine", "instance", "host", "cluster"];
+    const NODES: [&str; 11] = [
+        "node", "server", "machine", "instance", "host", "cluster", "dgx", "hgx", "box", "boxe",
+        "system",
+    ];
     const ADAPTERS: [&str; 6] = ["nic", "adapter", "hca", "rail", "network card", "gbps"];
     if text.len() > 4096 {
         return;

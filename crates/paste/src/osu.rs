@@ -14,6 +14,9 @@ const MAX_GAP: usize = 12;
 pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usize)> {
     let title = &lines.get(at)?.text;
     let title = title.trim().trim_start_matches(['#', '*', ' ']);
+    if let Some(name) = title.strip_prefix("Benchmarking ") {
+        return intel(lines, at, name);
+    }
     let rest = title.strip_prefix("OSU ")?;
     let test = test(rest)?;
     let version = rest.rsplit_once(" v").map(|(_, version)| version.trim()).unwrap_or_default();
@@ -48,6 +51,36 @@ pub(crate) fn read(lines: &[PasteLine], at: usize) -> Option<(MessageTable, usiz
             if gap > MAX_GAP || (!table.rows.is_empty() && gap > 3) {
                 break;
             }
+        }
+    }
+    (!table.rows.is_empty()).then_some((table, last + 1))
+}
+
+/// Intel's MPI Benchmarks: `# Benchmarking PingPong`, then rows of bytes, repetitions, us and MB/s (1e6).
+fn intel(lines: &[PasteLine], at: usize, name: &str) -> Option<(MessageTable, usize)> {
+    let test = match name.split_whitespace().next()? {
+        "PingPong" | "PingPongSpecificSource" | "PingPing" | "Uniband" | "Unidir_put" => {
+            MessageTest::OneWay
+        }
+        "Sendrecv" | "Exchange" | "Biband" => MessageTest::BothWays,
+        _ => return None,
+    };
+    let mut table = MessageTable { test, version: String::new(), on_gpu: None, rows: Vec::new() };
+    let mut last = at;
+    for (index, line) in lines.iter().enumerate().skip(at + 1).take(80) {
+        let values: Vec<f64> = line.text.split_whitespace().map_while(number).take(8).collect();
+        let is_row =
+            values.len() >= 4 && line.text.split_whitespace().next().and_then(whole).is_some();
+        match (values.first(), values.last()) {
+            (Some(&bytes), Some(&rate)) if is_row && bytes >= 0.0 && rate >= 0.0 => {
+                if table.rows.last().is_some_and(|row| bytes < row.0 as f64) {
+                    break;
+                }
+                table.rows.push((bytes as u64, rate * 1e-3));
+                last = index;
+            }
+            _ if table.rows.is_empty() => {}
+            _ => break,
         }
     }
     (!table.rows.is_empty()).then_some((table, last + 1))

@@ -102,8 +102,37 @@ const EXPECTED_AFTER: [&str; 16] = [
     "maximum",
 ];
 
+/// A result line whose unit stands in a header above it: STREAM and BabelStream (MB/s, 1e6), ucx_perftest
+/// (MB/s, 2^20).
+fn benchmark_line(line: u32, text: &str) -> Option<ProseRate> {
+    let (label, rest) = text.trim_start_matches(['|', ' ']).split_once([':', ' '])?;
+    let values: Vec<f64> = rest.split_whitespace().map_while(number).take(16).collect();
+    let (gbs, written, about) = match label {
+        "Copy" | "Scale" | "Add" | "Triad" | "Mul" | "Dot" if values.len() >= 3 => {
+            (values.first()? / 1e3, values.first()?, "memory bandwidth, stream triad")
+        }
+        "Final" if values.len() >= 7 => {
+            (values.get(4)? * 1048576.0 / 1e9, values.get(4)?, "ucx_perftest, message bandwidth")
+        }
+        _ => return None,
+    };
+    (gbs > 0.0).then(|| ProseRate {
+        line,
+        gbs,
+        text: format!("{written} MB/s"),
+        around: about.to_owned(),
+        role: RateRole::Measured,
+    })
+}
+
 /// Takes the rates of a line.
 pub(crate) fn take(context: &mut PasteContext, line: u32, text: &str) {
+    if context.rates.len() < MAX_KEPT
+        && let Some(rate) = benchmark_line(line, text)
+    {
+        context.rates.push(rate);
+        return;
+    }
     if !text.contains(['/', 's', 'S']) {
         return;
     }
@@ -217,6 +246,16 @@ mod tests {
         ] {
             assert_eq!(roles(text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn result_lines_without_units_are_read() {
+        // 69800 MB/s of 1e6 B; 6183 MB/s of 2^20 B are 6.48 GB/s.
+        assert_eq!(roles("Triad:          69800.0     0.0312     0.0310     0.0315")[0].0, 69.8);
+        let final_line =
+            "Final:    1000000   0.000   1.234   1.234   6183.02   6183.02   810413   810413";
+        assert!((roles(final_line)[0].0 - 6.483).abs() < 1e-2);
+        assert!(roles("Copy the file 3 times").is_empty());
     }
 
     #[test]

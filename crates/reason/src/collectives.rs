@@ -334,6 +334,7 @@ fn candidates(
                     ))
                     .decided_by("NCCL_NVLS_ENABLE=0: busbw falls to a ring's"),
             ));
+            edits.push(steady(half_links(node, law, nvls_off)));
             if !nvls_off {
                 plateau = Some((law, 0.05));
             }
@@ -354,6 +355,21 @@ fn candidates(
     edits
 }
 
+/// Half of a GPU's links down under NVLink SHARP, whose busbw is `law`.
+fn half_links(node: &NodeLimits, law: f64, nvls_off: bool) -> WorldEdit {
+    let links = (node.links_gbs / 25.0).round();
+    WorldEdit::new("links-lost", AnswerClass::HardwareSuspect, 0.01)
+        .expects("busbw", law * 0.5, 0.05)
+        .seen(if nvls_off { -3.0 } else { 0.0 })
+        .slows_copies(0.5)
+        .says(format!(
+            "{} of {links} NVLinks of a GPU down: half of {} GB/s",
+            links / 2.0,
+            figure(law)
+        ))
+        .decided_by("pathline health; nvidia-smi nvlink -s")
+}
+
 /// Rows that fall where others grow.
 fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &CollectiveTable) {
     edits.push(
@@ -366,7 +382,10 @@ fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &Collect
     );
     let quicker = table.rows.windows(2).find_map(|pair| {
         let [before, after] = pair else { return None };
-        let is_quicker = after.bytes > before.bytes && after.time_us < before.time_us * 0.7;
+        // A row that is slow out of place alone had its connections to set up.
+        let is_setup = before.in_place_busbw.is_some_and(|rate| rate > before.busbw * 1.5);
+        let is_quicker =
+            !is_setup && after.bytes > before.bytes && after.time_us < before.time_us * 0.7;
         (is_quicker && before.time_us > 0.0).then_some((before, after))
     });
     if let Some((before, after)) = quicker {
@@ -431,7 +450,7 @@ fn channels_and_links(
         };
         let whose = if set.is_some() { " (set)" } else { "" };
         edits.push(
-            WorldEdit::new("few-channels", AnswerClass::SetUpSo, 0.02)
+            WorldEdit::new("few-channels", AnswerClass::SetUpSo, if channels.is_some() { 0.02 } else { 0.008 })
                 .expects("busbw", rate, 0.2)
                 .expects("growth", 1.01, 0.06)
                 .expects("cliff", 0.99, 0.05)

@@ -405,6 +405,7 @@ fn with_host(
     let pcie = node.pcie_gbs;
     draft.limit = format!("{} GB/s each way, PCIe ({})", figure(pcie), node.pcie_source.label());
     draft.limit_gbs = Some(pcie);
+    chip_to_chip(&mut draft, node, headline);
     for (id, value) in
         [("in", inward), ("out", outward), ("both-in", both_in), ("both-out", both_out)]
     {
@@ -425,6 +426,29 @@ fn with_host(
     );
     shared_paths(&mut draft, matrices);
     Some(draft)
+}
+
+/// Copies over NVLink-C2C, where a module of Grace is faster than PCIe.
+fn chip_to_chip(draft: &mut DraftAnswer, node: &NodeLimits, headline: f64) {
+    let c2c = node.product.map_or(0.0, |product| product.c2c_gbs);
+    // A module of Grace: its GPU reaches the processor's memory over NVLink-C2C, unless a slot holds it.
+    if c2c > 0.0 && headline > node.pcie_gbs {
+        draft.limit = format!("{} GB/s each way, NVLink-C2C (assumed of the product)", figure(c2c));
+        draft.limit_gbs = Some(c2c);
+        draft.edits.push(
+            WorldEdit::new("link-full", AnswerClass::AsExpected, 0.5)
+                .expects("in", c2c * 0.85, 0.1)
+                .expects("out", c2c * 0.68, 0.15)
+                .expects("both-in", c2c * 0.5, 0.4)
+                .expects("both-out", c2c * 0.5, 0.4)
+                .expects("least", 0.97, 0.1)
+                .says(format!(
+                    "NVLink-C2C: copies to the GPU reach 85 % of {} GB/s, copies from it 68 %",
+                    figure(c2c)
+                ))
+                .decided_by("pathline run --suite host-link, on the node"),
+        );
+    }
 }
 
 /// Rate by GPU of copies with the host.
@@ -549,10 +573,15 @@ fn host_edits(
             .says("a kernel that reads host memory keeps fewer requests in flight than PCIe needs; its writes need none").decided_by("the same by copy engine (_ce): both directions near the limit"));
     }
     for (part, what) in [
+        (0.095, "4 lanes of generation 3, as Thunderbolt and OCuLink give"),
         (0.5, "half the lanes or the generation below"),
         (0.25, "a quarter of the lanes or two generations below"),
     ] {
-        let prior = if part > 0.3 { 0.12 } else { 0.05 };
+        let prior = match part {
+            p if p > 0.3 => 0.12,
+            p if p > 0.2 => 0.05,
+            _ => 0.02,
+        };
         draft.edits.push(
             edit(
                 "narrow-pcie",

@@ -10,6 +10,83 @@ const fn cue(id: &'static str, weight: f64, pattern: &'static str) -> CauseCue {
 
 /// What people write next to figures.
 pub(crate) const CAUSE_CUES: &[CauseCue] = &[
+    cue(
+        "behind-chipset",
+        3.0,
+        "chipset| pch | dmi |southbridge|south bridge|b550|x570|z690|z790|x670|b650|z390|z490|x470|cpu lanes|lanes from the cpu",
+    ),
+    cue("behind-chipset", 1.0, "m.2 slot|second m.2|second slot|lower slot|motherboard|mainboard"),
+    cue(
+        "host-memory-only",
+        2.5,
+        "without --use_cuda|without use_cuda|not using gpu|cpu buffers|host buffers|host memory only|host to host| h h |without gpu|no gpu buffer|not gpudirect",
+    ),
+    cue(
+        "single-flow",
+        3.0,
+        "single stream|one stream|single flow|one flow|single connection|one connection|single tcp|one tcp|parallel streams|multiple streams| -p 8|-p 4|-p 16|nsocks_perthread|socket_nthreads|per flow|per-flow|one thread of iperf",
+    ),
+    cue("single-flow", 1.5, "iperf|placement group| ena |ecmp|cloud"),
+    cue(
+        "test-bug",
+        2.5,
+        "bug in|impossible|unrealistic|nonsense|negative|overflow|too high to be|makes no sense|can t be right|cannot be right|physically| inf | nan |wrong number|absurd",
+    ),
+    cue(
+        "unaligned",
+        3.0,
+        "unaligned|alignment|misaligned|aligned|page boundary|odd address| offset of|zcopy",
+    ),
+    cue(
+        "wrong-clock",
+        3.0,
+        "clocksource| tsc |cpu mhz|cpu frequency|get_cpu_mhz|wrong clock|without synchron|cudadevicesynchronize|cudaevent|asynchronous launch|timer|time drift|boost clock|core clock|cycles per|clock_gettime",
+    ),
+    cue(
+        "no-steady-state",
+        2.5,
+        "slc cache|cache is full|after some time|after a few seconds|after a while|over time|throttl|temperature|sustained|steady state|preconditio|drops after|fluctuat|garbage collection|trim",
+    ),
+    cue("few-in-flight", 4.0, " dd if=|hdparm -t| hdparm "),
+    cue(
+        "protocol-switch",
+        3.0,
+        "drops again|then drops|rises & drops|non-monotonic|jumps at|spike at|switch over|jump between|worse than at|slower than smaller",
+    ),
+    cue(
+        "topology-seen-wrong",
+        3.0,
+        "topo1|topo file|topology xml|topo.xml|injected topology|virtual topology|system version=",
+    ),
+    cue(
+        "wrong-bytes",
+        3.0,
+        "checksum|corrupt|wrong result|incorrect result|verification error|wrong data|data mismatch|0xffffffff|validation fail|wrong value|incorrect data",
+    ),
+    cue(
+        "links-lost",
+        2.5,
+        "inactive link|links inactive|shows inactive|link is down|links are down|missing nvlink|nvlink down|inactive on",
+    ),
+    cue("peer-through-root", 3.0, "io_page_fault|amd-vi|dmar drhd|dmar dma"),
+    cue("one-queue-pair", 3.0, "single qp|with -q |one qp|multiple qps|more qps|-q 1 "),
+    cue("no-gpu-direct", 3.0, "fi_efa_use_device_rdma & not set|is not set|without|=0|missing"),
+    cue(
+        "page-cache",
+        2.5,
+        "faster than the ssd|than the ssd|faster than my|than my ssd|faster than physically|faster than possible",
+    ),
+    cue(
+        "bits-and-bytes",
+        1.5,
+        "times slower|8 times|factor of 8|eight times|8x slower|8x less|far below|why so low|is so low|only",
+    ),
+    cue(
+        "topology-seen-wrong",
+        3.0,
+        "topo_file is not|without nccl_topo_file|no topology file|topology file is missing|topo file is missing|topo_file not",
+    ),
+    cue("gds-compat-mode", 1.0, " gds |gdsio|cufile"),
     cue("adapter-slot", 1.5, "pcie-link-state"),
     cue("few-in-flight", 2.5, " dd if=|hdparm| dd of="),
     cue(
@@ -70,7 +147,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "fabric-routing",
         2.5,
-        "node & fabric|routing|some nodes|certain nodes|node pair|pairs of nodes|nodes 1 and|specific nodes|switch|leaf|spine|ecmp",
+        "nodes 1 and|node 1 and|node pair|pairs of nodes|some nodes|certain nodes|specific nodes|some pairs|ecmp|hash collision",
     ),
     cue(
         "fewer-adapters",
@@ -379,7 +456,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "library-mismatch",
         Software,
         4.0,
-        "message truncated|version mismatch|mismatched collective|different nccl version|unexpected version",
+        "message truncated|version mismatch|mismatched collective|ranks run different|different versions of nccl",
         "ranks run different versions or calls",
         "NCCL_DEBUG=VERSION on each rank",
     ),
@@ -464,7 +541,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "nvidia-imex-ctl -N; ls /dev/nvidia-caps-imex-channels",
     ),
     message(
-        "cpu-frequency",
+        "wrong-clock",
         MeansSomethingElse,
         1.0,
         "conflicting cpu frequency|cpu frequency is not max",
@@ -492,6 +569,22 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         Software,
         3.0,
         "regression|became slow from|became slow after|became slow with|slower since|after upgrade|after upgrading|after updating|after the update|newer version|new version|older version|old version|previous version|previous release|used to get|used to be|downgrad|older driver|old driver|worked with|works with version|works in version|since version|since cuda|since rocm & !lnksta",
+        "another version of library or driver behaves otherwise",
+        "both versions on the same nodes, one after the other",
+    ),
+    message(
+        "wrong-bytes",
+        HardwareSuspect,
+        3.0,
+        "checksum|corrupt|wrong result|incorrect result|verification error|wrong data|data mismatch|0xffffffff|validation fail & !0 errors",
+        "the data that arrive are wrong: a path corrupts or redirects them (ACS or IOMMU between GPUs, a broken part); no rate counts",
+        "NCCL_P2P_DISABLE=1 to see whether the peer path does it; lspci -vvv | grep ACSCtl; pathline health",
+    ),
+    message(
+        "software-regression",
+        Software,
+        3.0,
+        " old  & new  & slower|speed-up|speedup|regress",
         "another version of library or driver behaves otherwise",
         "both versions on the same nodes, one after the other",
     ),

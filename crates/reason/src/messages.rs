@@ -42,7 +42,9 @@ pub(crate) fn explain(
     let subject = if on_gpu { ProbeSubject::GpuPairs } else { ProbeSubject::Nothing };
     let mut draft = DraftAnswer { subject, ..DraftAnswer::default() };
     if matches!(table.test, MessageTest::Latency | MessageTest::Group(_)) {
-        let small = table.rows.first().map_or(0.0, |r| r.1);
+        // A message of 0 B touches no buffer.
+        let smallest = table.rows.iter().find(|row| row.0 > 0).or(table.rows.first());
+        let small = smallest.map_or(0.0, |r| r.1);
         let largest = table.rows.last().copied().unwrap_or((0, 0.0));
         let rate = if largest.1 > 0.0 { largest.0 as f64 / largest.1 / 1e3 } else { 0.0 };
         draft.meaning = format!(
@@ -53,7 +55,7 @@ pub(crate) fn explain(
                 "latency, half a round trip".to_owned()
             },
             figure(small),
-            table.rows.first().map_or(0, |r| r.0),
+            smallest.map_or(0, |r| r.0),
             figure(largest.1),
             largest.0,
             figure(rate)

@@ -27,6 +27,8 @@ pub struct ProductFacts {
     pub pair_gbs: f64,
     /// PCIe generation, 16 lanes.
     pub pcie_gen: u32,
+    /// NVLink-C2C of a GPU to its processor per direction, GB/s; 0 without.
+    pub c2c_gbs: f64,
     /// Whether NVLink SHARP reduces in the switches.
     pub nvls: bool,
     /// Whether the driver allows P2P over PCIe.
@@ -43,6 +45,7 @@ const fn sxm(name: &'static str, links: f64, pcie_gen: u32, nvls: bool, net: f64
         links_gbs: links,
         pair_gbs: links,
         pcie_gen,
+        c2c_gbs: 0.0,
         nvls,
         pcie_p2p: true,
         network_gbits: net,
@@ -57,6 +60,7 @@ const fn card(name: &'static str, pcie_gen: u32, pcie_p2p: bool) -> ProductFacts
         links_gbs: 0.0,
         pair_gbs: 0.0,
         pcie_gen,
+        c2c_gbs: 0.0,
         nvls: false,
         pcie_p2p,
         network_gbits: 100.0,
@@ -71,6 +75,7 @@ const fn bridged(name: &'static str, pair: f64, pcie_gen: u32, pcie_p2p: bool) -
         links_gbs: pair,
         pair_gbs: pair,
         pcie_gen,
+        c2c_gbs: 0.0,
         nvls: false,
         pcie_p2p,
         network_gbits: 100.0,
@@ -85,6 +90,7 @@ const fn xgmi(name: &'static str, links: f64, pair: f64, pcie_gen: u32, net: f64
         links_gbs: links,
         pair_gbs: pair,
         pcie_gen,
+        c2c_gbs: 0.0,
         nvls: false,
         pcie_p2p: true,
         network_gbits: net,
@@ -95,11 +101,12 @@ const fn xgmi(name: &'static str, links: f64, pair: f64, pcie_gen: u32, net: f64
 /// of 50 GB/s; bridges: A40, A6000, 3090 4 x 14.06, A30 4 x 25, A100 and H100 PCIe 12 x 25 (NVIDIA data
 /// sheets). xGMI: MI100 3 x 46, MI210 3 x 50, MI250X pairs of 1 to 4 links of 50, MI300X 7 x 64, MI300A
 /// pairs of 2 x 64, MI350X 7 x 76.8 (AMD data sheets and CDNA white papers). GeForce: NVIDIA's driver offers
-/// no P2P over PCIe since the 30 series.
+/// no P2P over PCIe since the 30 series. NVLink-C2C: 900 GB/s of both directions for a Grace processor, which
+/// one GPU of GH200 has alone and two of GB200 share (NVIDIA data sheets).
 const PRODUCTS: [ProductFacts; 49] = [
-    sxm("GB300", 900.0, 5, true, 800.0),
-    sxm("GB200", 900.0, 5, true, 400.0),
-    sxm("GH200", 450.0, 5, false, 400.0),
+    ProductFacts { c2c_gbs: 225.0, ..sxm("GB300", 900.0, 5, true, 800.0) },
+    ProductFacts { c2c_gbs: 225.0, ..sxm("GB200", 900.0, 5, true, 400.0) },
+    ProductFacts { c2c_gbs: 450.0, ..sxm("GH200", 450.0, 5, false, 400.0) },
     sxm("B300", 900.0, 5, true, 800.0),
     sxm("B200", 900.0, 5, true, 400.0),
     sxm("B100", 900.0, 5, true, 400.0),

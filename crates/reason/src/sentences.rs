@@ -116,7 +116,9 @@ impl<'a> StatedFigures<'a> {
             // Two figures that were measured: the lower one is asked about.
             let first = observed.or_else(|| all.first().copied())?;
             let near = |rate: &&&ProseRate| {
-                rate.line.abs_diff(first.line) <= 6 && (rate.gbs / first.gbs - 1.0).abs() > 0.02
+                rate.line.abs_diff(first.line) <= 6
+                    && ((rate.gbs / first.gbs - 1.0).abs() > 0.02
+                        || rate.text.contains('B') != first.text.contains('B'))
             };
             let other = all.iter().find(near).copied();
             (observed, wanted) = match other {
@@ -126,8 +128,23 @@ impl<'a> StatedFigures<'a> {
                 other => (Some(first), other),
             };
         }
+        // `how can it be higher`: the higher one is asked about.
+        let exceeds = words.fits("exceed|higher than|how can|above the|greater than|faster than the|faster than my|faster than phys|possible");
+        if exceeds
+            && let (Some(low), Some(high)) = (observed, wanted)
+            && high.gbs > low.gbs
+            && high.role != RateRole::Expected
+        {
+            (observed, wanted) = (Some(high), Some(low));
+        }
         let observed = observed?;
-        let topic = SentenceTopic::of(words, &observed.around);
+        // No link of a GPU carries as much as its memory.
+        let topic = match SentenceTopic::of(words, &observed.around) {
+            Some(SentenceTopic::PeerCopy | SentenceTopic::HostCopy) if observed.gbs > 1000.0 => {
+                Some(SentenceTopic::LocalMemory)
+            }
+            topic => topic,
+        };
         Some(Self { observed, wanted, topic })
     }
 
@@ -388,6 +405,14 @@ fn misreadings(
     let in_bits = |rate: &ProseRate| !rate.text.contains('B');
     let mixed = stated.wanted.is_some_and(|wanted| in_bits(wanted) != in_bits(stated.observed));
     let prior = if mixed { 0.05 } else { 0.01 };
+    // The same rate in either unit: 94 Gbit/s are 11.75 GB/s.
+    if mixed {
+        draft.edits.push(
+            at(WorldEdit::new("bits-and-bytes", AnswerClass::MeansSomethingElse, 0.06), 0.95, 0.06)
+                .says("one is in bits, the other in bytes: divided by 8 they are the same")
+                .decided_by("the unit's case: Gb or GB"),
+        );
+    }
     draft.edits.push(
         at(WorldEdit::new("bits-and-bytes", AnswerClass::MeansSomethingElse, prior), 0.12, 0.08)
             .says("one is in bits, the other in bytes: a factor of 8")

@@ -6,8 +6,10 @@ use crate::answer::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, WorldEdit};
+use crate::sentence_topics::SentenceTopic;
 use crate::sentences;
 use crate::text_cues::PasteWords;
+use crate::unit_check;
 
 /// What sentences, a log or links say.
 pub(crate) fn explain(
@@ -28,6 +30,9 @@ pub(crate) fn explain(
         };
         return Some((all, "messages", draft));
     }
+    if let Some(draft) = unit_check::contradiction(&reading.context) {
+        return Some((all, "text", draft));
+    }
     if let Some(draft) = link_state(reading, words) {
         return Some((all, "PCIe link state", draft));
     }
@@ -36,7 +41,9 @@ pub(crate) fn explain(
     }
     let document = reading.documents.iter().find(|d| matches!(d.content, PasteContent::NcclLog(_)));
     if let (Some(document), Some(log)) = (document, log) {
-        return Some((document.span, "NCCL log", from_log(log, node)));
+        let mut draft = from_log(log, node);
+        words.add_topic(&mut draft, SentenceTopic::Collective, 2.4);
+        return Some((document.span, "NCCL log", draft));
     }
     if let Some(draft) = sentences::from_words(reading, words) {
         return Some((all, "text", draft));
@@ -127,7 +134,8 @@ fn from_log(log: &NcclLog, node: Option<&NodeLimits>) -> DraftAnswer {
         ),
         ..DraftAnswer::default()
     };
-    draft.edits = log_edits(log);
+    // Other causes are possible: what the text says of it takes part.
+    draft.edits = log_edits(log).into_iter().map(WorldEdit::likely).collect();
     draft
 }
 

@@ -64,6 +64,9 @@ impl PasteWords {
         let mut text = String::from(" ");
         let mut add = |part: &str| {
             for c in part.chars().chain([' ']) {
+                if matches!(c, '?' | '!') {
+                    text.push_str(" \u{b6}");
+                }
                 let c = match c {
                     ',' | ';' | ':' | '(' | ')' | '[' | ']' | '"' | '\'' | '`' | '?' | '!'
                     | '*' => ' ',
@@ -80,7 +83,10 @@ impl PasteWords {
         };
         let prose = context.prose.get(..floor_char(&context.prose, MAX_WORDS)).unwrap_or_default();
         let is_field = |line: &str| FIELDS.iter().any(|field| line.trim_start().starts_with(field));
-        prose.lines().filter(|line| !is_field(line)).for_each(&mut add);
+        for line in prose.lines().filter(|line| !is_field(line)) {
+            add(line);
+            add("\u{b6}");
+        }
         if context.pcie.or(context.pcie_most).is_some() {
             add("pcie-link-state");
         }
