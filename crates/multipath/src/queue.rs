@@ -3,9 +3,30 @@
 use std::ops::Range;
 
 /// Least piece that is worth its calls at the end of a copy: 256 KiB pass a link of 55 GB/s in 4.8 us.
-const MIN_PIECE: u64 = 256 << 10;
+pub(crate) const MIN_PIECE: u64 = 256 << 10;
 /// Pieces begin and end at multiples of this, but for the last one.
-const GRAIN: u64 = 64 << 10;
+pub(crate) const GRAIN: u64 = 64 << 10;
+
+/// Pieces of its part of the rest that a path is to take, so that all paths end together.
+const PIECES_OF_REST: f64 = 2.0;
+
+/// What a path takes at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PieceRule {
+    /// Bytes.
+    pub(crate) largest: u64,
+    /// Bytes, but for the last piece and where the largest is smaller.
+    pub(crate) least: u64,
+    /// Part of the rest that is this path's, above 0.
+    pub(crate) share: f64,
+}
+
+impl PieceRule {
+    /// One of some paths that are alike.
+    pub(crate) fn even(largest: u64, paths: u64) -> Self {
+        Self { largest, least: MIN_PIECE, share: 1.0 / paths.max(1) as f64 }
+    }
+}
 
 /// Ranges of a copy: large pieces leave at the front, chunks at the back.
 #[derive(Debug, Clone)]
@@ -14,13 +35,11 @@ pub(crate) struct ChunkQueue {
     back: u64,
     /// Ranges whose path was given up.
     returned: Vec<Range<u64>>,
-    /// Paths that share what is left.
-    paths: u64,
 }
 
 impl ChunkQueue {
-    pub(crate) fn new(bytes: u64, paths: u64) -> Self {
-        Self { front: 0, back: bytes, returned: Vec::new(), paths: paths.max(1) }
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self { front: 0, back: bytes, returned: Vec::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -32,15 +51,14 @@ impl ChunkQueue {
             + self.returned.iter().map(|range| range.end - range.start).sum::<u64>()
     }
 
-    /// Bytes of the next piece: so few towards the end that all paths end together.
-    fn piece(&self, largest: u64) -> u64 {
-        let fair = self.left() / (2 * self.paths) / GRAIN * GRAIN;
-        fair.clamp(MIN_PIECE.min(largest), largest)
+    fn piece(&self, rule: PieceRule) -> u64 {
+        let fair = (self.left() as f64 * rule.share / PIECES_OF_REST) as u64 / GRAIN * GRAIN;
+        fair.clamp(rule.least.min(rule.largest), rule.largest)
     }
 
-    /// The next piece from the front, of at most `largest` bytes.
-    pub(crate) fn take_front(&mut self, largest: u64) -> Option<Range<u64>> {
-        let piece = self.piece(largest);
+    /// The next piece from the front.
+    pub(crate) fn take_front(&mut self, rule: PieceRule) -> Option<Range<u64>> {
+        let piece = self.piece(rule);
         if let Some(range) = self.take_returned(piece) {
             return Some(range);
         }
@@ -49,9 +67,9 @@ impl ChunkQueue {
         (start < self.front).then_some(start..self.front)
     }
 
-    /// The next piece from the back, of at most `largest` bytes.
-    pub(crate) fn take_back(&mut self, largest: u64) -> Option<Range<u64>> {
-        let piece = self.piece(largest);
+    /// The next piece from the back.
+    pub(crate) fn take_back(&mut self, rule: PieceRule) -> Option<Range<u64>> {
+        let piece = self.piece(rule);
         if let Some(range) = self.take_returned(piece) {
             return Some(range);
         }
@@ -90,10 +108,11 @@ mod tests {
 
     /// Takes pieces by turns until nothing is left; returns them in order of address.
     fn drain(bytes: u64, paths: u64, largest: u64, turns: &[bool]) -> Vec<Range<u64>> {
-        let mut queue = ChunkQueue::new(bytes, paths);
+        let mut queue = ChunkQueue::new(bytes);
+        let rule = PieceRule::even(largest, paths);
         let mut taken = Vec::new();
         for &front in turns.iter().cycle() {
-            let piece = if front { queue.take_front(largest) } else { queue.take_back(largest) };
+            let piece = if front { queue.take_front(rule) } else { queue.take_back(rule) };
             let Some(piece) = piece else { break };
             // Every ninth piece comes back once.
             if taken.len() % 9 == 8 {
@@ -129,9 +148,9 @@ mod tests {
 
     #[test]
     fn pieces_shrink_towards_the_end() {
-        let mut queue = ChunkQueue::new(64 << 20, 2);
+        let mut queue = ChunkQueue::new(64 << 20);
         let mut sizes = Vec::new();
-        while let Some(range) = queue.take_front(8 << 20) {
+        while let Some(range) = queue.take_front(PieceRule::even(8 << 20, 2)) {
             sizes.push((range.end - range.start) >> 10);
         }
         // A quarter of what is left, at most 8 MiB, at least 256 KiB.
@@ -140,5 +159,16 @@ mod tests {
         // The last piece is what is left.
         assert!(sizes.iter().rev().skip(1).all(|&kib| kib >= 256), "{sizes:?}");
         assert_eq!(sizes.iter().sum::<u64>(), 64 << 10);
+    }
+
+    #[test]
+    fn a_path_takes_half_of_its_part_of_the_rest() {
+        let mut queue = ChunkQueue::new(64 << 20);
+        let rule = |share| PieceRule { largest: 16 << 20, least: 2 << 20, share };
+        // 0.25 / 2 of 64 MiB; 0.125 / 2 of 56 MiB; 0.01 / 2 of 52.5 MiB is less than the least.
+        for (share, kib) in [(0.25, 8 << 10), (0.125, 3584), (0.01, 2 << 10), (1.0, 16 << 10)] {
+            let piece = queue.take_back(rule(share)).unwrap();
+            assert_eq!((piece.end - piece.start) >> 10, kib, "{share}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
-use crate::queue::{ChunkQueue, staggered};
+use crate::queue::{ChunkQueue, GRAIN, MIN_PIECE, PieceRule, staggered};
 use crate::request::{CopyReport, CopyRequest, LostRelay, PathBytes};
 use crate::resources::{EngineResources, StagingSlot, StreamPair, StreamUse};
 
@@ -21,6 +21,9 @@ const FILL_QUEUE: usize = 2;
 const AHEAD: u64 = 4 << 20;
 /// The last part of a copy, 1/32, ignores shares, so that all paths end together.
 const FREE_TAIL: u64 = 32;
+/// Chunks of each path that count where paths are compared by what they carried: 2 to 8 predict and copy alike, one
+/// makes 1 GiB over four paths 3 % slower than 128 MiB promise.
+const PRIOR_CHUNKS: f64 = 4.0;
 /// Least time after which a fill has stalled: copies of the relay's owner may come first.
 const STALL: Ns = Ns(10e6);
 /// Rate below which a fill has stalled, bytes per ns.
@@ -90,6 +93,8 @@ pub(crate) struct RelayCopy<'m> {
     repeated: u64,
     /// Time of the first look.
     started: Option<Ns>,
+    /// Least piece that keeps the paths busy, see [`Self::least_piece`].
+    least: u64,
     /// The error of the direct path: nothing more is enqueued.
     failure: Option<CallError>,
     /// Slots that fills may still write.
@@ -115,7 +120,7 @@ impl<'m> RelayCopy<'m> {
             }
         }
         Ok(Self {
-            queue: ChunkQueue::new(request.bytes.0, 1 + relays.len() as u64),
+            queue: ChunkQueue::new(request.bytes.0),
             request,
             direct,
             pieces: VecDeque::new(),
@@ -125,6 +130,7 @@ impl<'m> RelayCopy<'m> {
             lost,
             repeated: 0,
             started: None,
+            least: MIN_PIECE,
             failure: None,
             quarantine: Vec::new(),
         })
@@ -142,9 +148,18 @@ impl<'m> RelayCopy<'m> {
 
     /// Enqueues what fits. Whether anything was.
     pub(crate) fn issue(&mut self, resources: &mut EngineResources<'m>) -> bool {
+        let mut issued = self.issue_direct(resources);
+        for nth in 0..self.relays.len() {
+            issued |= self.fill_relay(resources, nth);
+        }
+        issued
+    }
+
+    fn issue_direct(&mut self, resources: &mut EngineResources<'m>) -> bool {
         let mut issued = false;
         while self.failure.is_none() && self.pieces.len() < DIRECT_QUEUE && self.may_take(None) {
-            let Some(range) = self.queue.take_front(self.largest_piece()) else { break };
+            let rule = self.rule(self.largest_piece(), self.carried);
+            let Some(range) = self.queue.take_front(rule) else { break };
             issued = true;
             self.taken += range.end - range.start;
             match self.copy_directly(resources, &range) {
@@ -152,10 +167,30 @@ impl<'m> RelayCopy<'m> {
                 Err(error) => self.failure = Some(error),
             }
         }
-        for nth in 0..self.relays.len() {
-            issued |= self.fill_relay(resources, nth);
-        }
         issued
+    }
+
+    /// What a path takes that carried some bytes so far: its part of the rest is that of the bytes which arrived,
+    /// and of some chunks for each path, since one piece of a path that has just begun says little.
+    fn rule(&self, largest: u64, carried: u64) -> PieceRule {
+        let prior = PRIOR_CHUNKS * self.request.paths.chunk.as_f64();
+        let all = self.carried + self.relays.iter().map(|path| path.carried).sum::<u64>();
+        let paths = (1 + self.relays.len()) as f64;
+        let share = (carried as f64 + prior) / (all as f64 + prior * paths);
+        PieceRule { largest, least: self.least, share }
+    }
+
+    fn all_taken(&self) -> u64 {
+        self.taken + self.relays.iter().map(|path| path.taken).sum::<u64>()
+    }
+
+    /// The piece for which the calls of all legs take as long as its bytes: smaller ones at the end would let paths
+    /// wait for this thread. 2.2 MiB on a model of eight MI300X, 392 GB/s over seven paths with 3 us for each leg.
+    fn least_piece(&self, resources: &EngineResources<'m>, elapsed: Ns) -> u64 {
+        let relayed: u64 = self.relays.iter().map(|path| path.carried).sum();
+        let legs = (self.carried + 2 * relayed) as f64;
+        let least = resources.call_time().0 * legs / elapsed.0.max(1.0);
+        (least as u64).next_multiple_of(GRAIN).max(MIN_PIECE)
     }
 
     /// Largest piece of the direct path. One with a share takes no more than it may be ahead.
@@ -168,7 +203,7 @@ impl<'m> RelayCopy<'m> {
     /// Once a relay is lost, or near the end, all may.
     fn may_take(&self, relay: Option<usize>) -> bool {
         let Some(shares) = self.request.paths.shares else { return true };
-        let taken: u64 = self.taken + self.relays.iter().map(|path| path.taken).sum::<u64>();
+        let taken = self.all_taken();
         let all = self.request.bytes.0;
         if !self.lost.is_empty() || all.saturating_sub(taken) <= all / FREE_TAIL {
             return true;
@@ -201,18 +236,20 @@ impl<'m> RelayCopy<'m> {
             if !self.may_take(Some(nth)) {
                 return issued;
             }
-            let Some(path) = self.relays.get_mut(nth) else { return issued };
+            let Some(path) = self.relays.get(nth) else { return issued };
             let queue = if resources.shared_relays.contains(path.gpu) { 1 } else { FILL_QUEUE };
             if failed || path.is_lost || path.filling.len() >= queue {
                 return issued;
             }
             let Some(slot) = resources.take_slot(path.gpu) else { return issued };
             let largest = staggered(slot.bytes.min(self.request.paths.chunk.0), path.taken);
-            let Some(range) = self.queue.take_back(largest) else {
+            let rule = self.rule(largest, path.carried);
+            let Some(range) = self.queue.take_back(rule) else {
                 resources.return_slot(slot);
                 return issued;
             };
             issued = true;
+            let Some(path) = self.relays.get_mut(nth) else { return issued };
             path.taken += range.end - range.start;
             match path.fill(resources, &self.request, slot, &range, engine) {
                 Ok(done) => {
@@ -242,12 +279,17 @@ impl<'m> RelayCopy<'m> {
 
     /// Looks at everything in flight once and enqueues what follows. Whether anything happened.
     pub(crate) fn advance(&mut self, resources: &mut EngineResources<'m>, now: Ns) -> bool {
-        self.started.get_or_insert(now);
-        let mut moved = self.advance_direct(resources);
+        let started = *self.started.get_or_insert(now);
+        self.least = self.least_piece(resources, now - started);
+        // Each path gets its next piece before the next path is looked at: a round over all of them takes 40 us on a
+        // model of eight MI300X, half the time of a chunk.
+        let mut moved = self.advance_direct(resources) | self.issue_direct(resources);
         for nth in 0..self.relays.len() {
             moved |= self.advance_draining(resources, nth);
             moved |= self.advance_filling(resources, nth, now);
+            moved |= self.fill_relay(resources, nth);
         }
+        // What a relay gave back may be for a path that was looked at before.
         moved | self.issue(resources)
     }
 

@@ -8,7 +8,7 @@ use pathline_hal::{
     CallError, CallResult, CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer, PeerAccess,
     StartGate,
 };
-use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Place, Unit};
+use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit};
 
 /// The use of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,10 +64,31 @@ struct Staging<'m> {
     free: Vec<StagingSlot>,
 }
 
+impl CallTimes {
+    fn note(&mut self, time: Ns) {
+        if self.copies >= CALLS_KEPT {
+            self.copies /= 2.0;
+            self.ns /= 2.0;
+        }
+        self.copies += 1.0;
+        self.ns += time.0;
+    }
+}
+
 impl Staging<'_> {
     fn is_idle(&self) -> bool {
         self.free.len() as u64 == MultipathSpec::SLOTS
     }
+}
+
+/// Copies after which those counted so far count half.
+const CALLS_KEPT: f64 = 1024.0;
+
+/// Time of the calls that enqueue a copy and its event.
+#[derive(Default)]
+struct CallTimes {
+    copies: f64,
+    ns: f64,
 }
 
 /// What copies borrow.
@@ -78,6 +99,7 @@ pub(crate) struct EngineResources<'m> {
     staging: BTreeMap<u32, Staging<'m>>,
     /// Relays that have one fill enqueued at a time.
     pub(crate) shared_relays: GpuSet,
+    calls: CallTimes,
 }
 
 impl<'m> EngineResources<'m> {
@@ -88,6 +110,7 @@ impl<'m> EngineResources<'m> {
             events: BTreeMap::new(),
             staging: BTreeMap::new(),
             shared_relays: GpuSet::EMPTY,
+            calls: CallTimes::default(),
         }
     }
 
@@ -140,12 +163,19 @@ impl<'m> EngineResources<'m> {
     ) -> CallResult<GpuEvent<'m>> {
         let done = self.event(gpu)?;
         let stream = streams.turn();
+        let start = self.machine.clock.now();
         if let Some(earlier) = earlier {
             stream.wait_event(earlier)?;
         }
         stream.copy(dst, src, bytes, engine)?;
         stream.record(&done)?;
+        self.calls.note(self.machine.clock.now() - start);
         Ok(done)
+    }
+
+    /// Mean time in which this thread enqueues one copy.
+    pub(crate) fn call_time(&self) -> Ns {
+        Ns(self.calls.ns / self.calls.copies.max(1.0))
     }
 
     pub(crate) fn return_event(&mut self, gpu: u32, event: GpuEvent<'m>) {

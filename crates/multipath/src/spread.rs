@@ -6,7 +6,7 @@ use std::ops::Range;
 use pathline_hal::{CallError, CallResult, CopyChoice, GpuEvent, StartGate};
 use pathline_schema::{Bytes, Ns, Severity};
 
-use crate::queue::{ChunkQueue, staggered};
+use crate::queue::{ChunkQueue, PieceRule, staggered};
 use crate::request::{CopyEnd, CopyReport, CopyRequest, LostRelay, PathBytes};
 use crate::resources::{EngineResources, StreamPair, StreamUse};
 
@@ -92,7 +92,7 @@ impl<'m> CopyToAll<'m> {
             });
         }
         Ok(Self {
-            queue: ChunkQueue::new(request.bytes.0, members.len() as u64),
+            queue: ChunkQueue::new(request.bytes.0),
             request,
             members,
             lost: Vec::new(),
@@ -151,7 +151,8 @@ impl<'m> CopyToAll<'m> {
             return Some((own, false));
         }
         let largest = staggered(self.request.paths.chunk.0, member.loaded);
-        Some((self.queue.take_front(largest)?, true))
+        let rule = PieceRule::even(largest, self.members.len() as u64);
+        Some((self.queue.take_front(rule)?, true))
     }
 
     /// A pull failed: the member takes that range from the source.
