@@ -1,4 +1,4 @@
-//! Mutated inputs for every parser, on the stable toolchain and with no tool installed.
+//! Mutated inputs for every parser and for the C interface, on the stable toolchain and with no tool installed.
 //!
 //! A [`Target`] is a parser with seeds and words of its language; its function must neither panic
 //! nor hang nor take more than the memory cap, and checks what holds for every input: that what
@@ -6,6 +6,12 @@
 //! text, numbers and quotations aside) are kept and mutated further, which stands in for the
 //! coverage that an instrumented build would report.
 
+// The library of this crate is named after its file, libpathline.so.
+extern crate pathline as pathline_capi;
+
+mod c_calls;
+mod c_runtime;
+mod c_seeds;
 mod jobs;
 mod mutate;
 mod pastes;

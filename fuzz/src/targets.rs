@@ -11,7 +11,7 @@ use pathline_schema::{
 use pathline_storage::{ReplyHead, error_texts, join_chunks, xml_texts};
 use pathline_topo::HostSnapshot;
 
-use crate::{files, jobs, pastes, root};
+use crate::{c_calls, c_seeds, files, jobs, pastes, root};
 
 /// One parser.
 pub struct Target {
@@ -262,6 +262,12 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "paste-files", seeds: pastes::files, words: pastes::WORDS, run: pastes::paste },
     Target { name: "paste-links", seeds: pastes::links, words: pastes::WORDS, run: pastes::paste },
+    Target {
+        name: "c-calls",
+        seeds: c_seeds::seeds,
+        words: c_seeds::WORDS,
+        run: c_calls::run_calls,
+    },
 ];
 
 /// Words of the answers of an object store.

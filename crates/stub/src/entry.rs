@@ -1,12 +1,13 @@
 //! Entry of every call: one at a time, counted, with injected faults, with its context.
 
 use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::node::{CallOutcome, StubApi, StubNode};
-use crate::spec::StubFault;
+use crate::spec::{StubFault, StubSpec};
 use crate::status;
 use crate::streams::StubHandle;
 
@@ -149,6 +150,58 @@ fn admit(node: &mut StubNode, name: &str, needs: CallNeeds) -> CallOutcome {
             Ok(())
         }
     }
+}
+
+/// Replaces a node by that of a specification (see [`crate::VARIABLE`]), as another process would have it: no
+/// context, no memory, no fault so far. 0, or -1 if the text cannot be read. `hip` is 0 for CUDA.
+///
+/// # Safety
+/// `text` is a C string, and nothing of the old node is in use.
+// SAFETY: no other library of a process has this name but a copy of this one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pathline_stub_restart(hip: i32, text: *const c_char) -> i32 {
+    // SAFETY: the caller's promise.
+    let spec = unsafe { CStr::from_ptr(text) }.to_string_lossy().parse::<StubSpec>();
+    let Ok(spec) = spec else { return -1 };
+    let (api, shared) = if hip == 0 { (StubApi::Cuda, &CUDA) } else { (StubApi::Hip, &HIP) };
+    let mut guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(mut old) = guard.replace(StubNode::with_spec(api, Ok(spec))) {
+        old.unmap_all();
+    }
+    CURRENT.set(0);
+    BELOW.with_borrow_mut(Vec::clear);
+    DEVICE.set(0);
+    0
+}
+
+/// Replaces the faults of a node, and counts calls from here. 0, or -1 if the text cannot be read or there is no
+/// node.
+///
+/// # Safety
+/// `text` is a C string.
+// SAFETY: no other library of a process has this name but a copy of this one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pathline_stub_inject(hip: i32, text: *const c_char) -> i32 {
+    // SAFETY: the caller's promise.
+    let spec = unsafe { CStr::from_ptr(text) }.to_string_lossy().parse::<StubSpec>();
+    let shared = if hip == 0 { &CUDA } else { &HIP };
+    let mut guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    match (spec, guard.as_mut()) {
+        (Ok(spec), Some(node)) => {
+            node.inject(spec.faults);
+            0
+        }
+        _ => -1,
+    }
+}
+
+/// Virtual time of a node, ns; 0 before its first call.
+// SAFETY: no other library of a process has this name but a copy of this one.
+#[unsafe(no_mangle)]
+extern "C" fn pathline_stub_now(hip: i32) -> f64 {
+    let shared = if hip == 0 { &CUDA } else { &HIP };
+    let guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    guard.as_ref().map_or(0.0, |node| node.machine().clock.now().0)
 }
 
 /// Ends the process as a fault in a driver would.

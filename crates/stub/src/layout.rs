@@ -94,7 +94,7 @@ impl StubLibraries {
 const CUFILE: &str = "cuFile";
 const HIPFILE: &str = "hipFile";
 
-/// Symbols that every library keeps.
+/// Prefix of symbols that every library keeps.
 const KEPT: &str = "pathline_stub";
 
 /// Installs the libraries of some vendors in a folder, without the functions in `missing`. If
@@ -113,7 +113,7 @@ pub fn lay_out(folder: &Path, vendors: &[StubLibraries], missing: &[&str]) -> io
         for (file, prefixes) in vendor.files() {
             let mut image = image.clone();
             hide(&mut image, |name| {
-                name != KEPT && (!vendor.has(prefixes, name) || missing.contains(&name))
+                !name.starts_with(KEPT) && (!vendor.has(prefixes, name) || missing.contains(&name))
             });
             fs::write(folder.join(file), image)?;
         }
@@ -130,7 +130,9 @@ pub fn built(name: &str) -> io::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let file = format!("lib{name}.so");
     let folders = test.ancestors().skip(1).take(2);
-    let mut places = folders.flat_map(|f| [f.join(&file), f.join("examples").join(&file)]);
+    // Of a program that is no test, cargo leaves the libraries of its dependencies in `deps`.
+    let mut places =
+        folders.flat_map(|f| ["", "examples", "deps"].map(|inner| f.join(inner).join(&file)));
     places.find(|f| f.is_file()).ok_or_else(|| {
         let way_out = "`cargo test` of the whole crate builds it, `cargo build --examples` as well";
         io::Error::new(io::ErrorKind::NotFound, format!("{file} is not built; {way_out}"))

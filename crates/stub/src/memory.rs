@@ -74,6 +74,13 @@ impl StubNode {
         self.sim()?.free(block.twin).map_err(|e| status::of(&e))
     }
 
+    /// Unmaps all memory, for a node that nobody uses any more.
+    pub(crate) fn unmap_all(&mut self) {
+        for (address, block) in std::mem::take(&mut self.blocks.by_start) {
+            unmap(address, block.mapped);
+        }
+    }
+
     /// Registers memory of the caller as page-locked.
     pub(crate) fn register(&mut self, address: u64, bytes: u64) -> CallOutcome {
         if address == 0 || bytes == 0 {

@@ -7,7 +7,7 @@ use pathline_hal::{Driver, KernelId, Machine};
 use pathline_schema::{Bytes, Gpu, KernelVariant};
 
 use crate::acts::NodeBlocks;
-use crate::spec::{StubFault, StubSpec};
+use crate::spec::{FaultSpec, StubFault, StubSpec};
 use crate::status;
 use crate::streams::{StreamQueues, StubHandle};
 
@@ -97,7 +97,12 @@ pub(crate) struct StubNode {
 impl StubNode {
     /// The node that the environment describes; the default one if that cannot be read.
     pub(crate) fn new(api: StubApi) -> Self {
-        let (spec, mut wrong) = match StubSpec::from_env() {
+        Self::with_spec(api, StubSpec::from_env())
+    }
+
+    /// The node of a specification; the default one without it.
+    pub(crate) fn with_spec(api: StubApi, spec: Result<StubSpec, String>) -> Self {
+        let (spec, mut wrong) = match spec {
             Ok(spec) => (spec, None),
             Err(why) => (StubSpec::default(), Some(why)),
         };
@@ -163,6 +168,12 @@ impl StubNode {
     pub(crate) fn device(&self, number: i32) -> CallOutcome<&Gpu> {
         let index = usize::try_from(number).map_err(|_| status::INVALID_DEVICE)?;
         self.gpus.get(index).ok_or(status::INVALID_DEVICE)
+    }
+
+    /// Replaces the faults, and counts calls from here.
+    pub(crate) fn inject(&mut self, faults: Vec<FaultSpec>) {
+        self.spec.faults = faults;
+        self.calls.clear();
     }
 
     /// Counts a call; returns its injected fault.

@@ -211,17 +211,20 @@ const TOOLS: &[Crate] = &[
             "place",
             "storage",
             "tuner",
+            "capi",
+            "stub",
         ],
         tests_use: &[],
-        unsafe_in: &[],
+        unsafe_in: &["src"],
     },
 ];
 
 /// Whether a file may hold unsafe code.
 pub(super) fn may_be_unsafe(path: &str) -> bool {
-    let folders = CRATES.iter().flat_map(|c| c.unsafe_in.iter().map(move |inner| (c.name, inner)));
-    let mut folders = folders.map(|(name, inner)| format!("crates/{name}/{inner}/"));
-    folders.any(|folder| path.starts_with(&folder))
+    let crates = CRATES.iter().map(|c| ("crates/", c)).chain(TOOLS.iter().map(|tool| ("", tool)));
+    let mut folders =
+        crates.flat_map(|(at, c)| c.unsafe_in.iter().map(move |inner| (at, c.name, inner)));
+    folders.any(|(at, name, inner)| path.starts_with(&format!("{at}{name}/{inner}/")))
 }
 
 /// Manifests with the crate that each belongs to.
