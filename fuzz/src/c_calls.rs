@@ -601,6 +601,7 @@ impl<'s> CallWorld<'s> {
             staging: 0,
             min_gain: 0.0,
             library: self.stub.option.as_ptr(),
+            shared_helpers: (which >> 3) as c_int % 3 - 1,
         };
         let helper: c_int = 77;
         match which % 8 {
