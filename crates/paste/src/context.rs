@@ -256,7 +256,7 @@ fn network(context: &mut PasteContext, text: &str) {
     let rate = named.iter().find(|(name, _)| is_word(name)).map(|&(_, rate)| rate);
     let lower = text.to_lowercase();
     let about_nic = [
-        "roce",
+        " roce",
         "infiniband",
         "connectx",
         "cx-",

@@ -27,7 +27,8 @@ pub(crate) fn take(lines: &mut Vec<PasteLine>) -> Option<(NcclLog, LineSpan)> {
             hosts.insert(host.trim().to_owned());
         }
         take_message(&mut log, text, is_warning);
-        false
+        // A sentence that quotes a line of the log is text too.
+        before.split_whitespace().count() > 6
     });
     log.hosts = hosts.into_iter().collect();
     span.map(|span| (log, span))

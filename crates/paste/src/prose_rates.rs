@@ -133,7 +133,12 @@ pub(crate) fn take(context: &mut PasteContext, line: u32, text: &str) {
         context.rates.push(rate);
         return;
     }
-    if !text.contains(['/', 's', 'S']) {
+    // `nvidia-smi nvlink -s` lists rates of links, which nobody measured.
+    let is_link = text
+        .trim_start()
+        .strip_prefix("Link ")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if is_link || !text.contains(['/', 's', 'S']) {
         return;
     }
     for (at, c) in text.char_indices() {

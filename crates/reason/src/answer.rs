@@ -135,7 +135,8 @@ impl<'a> PasteExplainer<'a> {
     ) -> Self {
         let limits = NodeLimits::new(reading, machine);
         let log = find_log(reading);
-        let words = PasteWords::new(&reading.context, log);
+        let crosses = limits.as_ref().is_some_and(|limits| limits.crosses_sockets);
+        let words = PasteWords::new(&reading.context, log, crosses);
         Self { reading, limits, log, node, evidence, words }
     }
 

@@ -10,6 +10,63 @@ const fn cue(id: &'static str, weight: f64, pattern: &'static str) -> CauseCue {
 
 /// What people write next to figures.
 pub(crate) const CAUSE_CUES: &[CauseCue] = &[
+    cue("page-cache", 2.0, "iozone"),
+    cue("page-cache", 3.5, "cached reads|timing cached"),
+    cue(
+        "far-memory",
+        3.0,
+        "omp_proc_bind|omp_places|not bound|unbound|first-touch|first touch|numactl|interleave",
+    ),
+    cue(
+        "idle-link-speed",
+        4.5,
+        "pcie generation & current 1 |current 2 & !current 8x|current 4x|current 1x",
+    ),
+    cue("narrow-pcie", 3.5, "link width & current 8x|current 4x|current 1x|current 2x"),
+    cue("narrow-pcie", 2.5, "link.width.current|width.current"),
+    cue(
+        "link-rate-low",
+        3.0,
+        "rate 100 |rate 56 |rate 40 |rate 25 |rate 10 & hdr|ndr| 200 | 400 |200 gb|400 gb|200g|400g",
+    ),
+    cue("across-sockets", 1.5, "link-sys"),
+    cue(
+        "across-sockets",
+        2.5,
+        "within a socket|same socket|across the socket|inside a socket|other numa|between numa",
+    ),
+    cue(
+        "fabric-routing",
+        2.5,
+        "spine|leaf|fat tree|fat-tree|dragonfly|adaptive routing & pairs|some|others|between",
+    ),
+    cue(
+        "tcp",
+        3.0,
+        "initializing an openfabrics|no openfabrics|openfabrics component|btl_openib & warning|error|not|no",
+    ),
+    cue(
+        "host-memory-only",
+        4.0,
+        "without --use_cuda|without use_cuda|did not use --use_cuda|no --use_cuda",
+    ),
+    cue("wrong-clock", 4.0, "conflicting cpu frequency & !gb/sec is"),
+    cue("links-lost", 4.0, "<inactive>"),
+    cue(
+        "few-channels",
+        4.0,
+        "nchannels=|only 1 channel|only 2 channels|only 4 channels|1 coll channels|2 coll channels",
+    ),
+    cue(
+        "sdma-cap",
+        3.5,
+        "gcd|mi250|mi200|mi210|mi300 & sdma|hipmemcpypeer|hipmemcpy|copy kernel|blit|copy engine",
+    ),
+    cue(
+        "no-steady-state",
+        3.5,
+        " qlc| slc| tlc|after 60 s|starts at|falls to|goes down to|drops to|slows down after & write|drive|ssd|nvme|disk",
+    ),
     cue(
         "behind-chipset",
         3.0,
@@ -47,7 +104,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         2.5,
         "slc cache|cache is full|after some time|after a few seconds|after a while|over time|throttl|temperature|sustained|steady state|preconditio|drops after|fluctuat|garbage collection|trim",
     ),
-    cue("few-in-flight", 4.0, " dd if=|hdparm -t| hdparm "),
+    cue("few-in-flight", 4.0, " dd if=| dd of="),
     cue(
         "protocol-switch",
         3.0,
@@ -113,7 +170,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         3.0,
         "net/ib no device found|failed to open libibverbs|using network socket|via net/socket|nccl_ib_disable=1|no eligible providers| over tcp|tcp only|net/socket using|nccl_net=socket",
     ),
-    cue("tcp", 1.5, " docker| container|kubernetes| k8s| pod & infiniband|rdma| ib |roce|mlx5"),
+    cue("tcp", 1.5, " docker| container|kubernetes| k8s| pod & infiniband|rdma| ib | roce|mlx5"),
     cue(
         "tcp",
         1.5,
@@ -325,7 +382,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "few-in-flight",
         2.5,
-        "iodepth=1 |iodepth 1 |qd1|queue depth of 1|queue depth 1|single thread|one thread|numjobs=1 |low queue|psync|engine=sync|ioengine=sync|iodepth has no|libaio & buffered|direct=0",
+        "iodepth=1 |iodepth 1 |qd1|queue depth of 1|queue depth 1|single thread|one thread|numjobs=1 |low queue|psync|engine=sync|ioengine=sync|iodepth has no|1 thread|thread 1 ",
     ),
     cue("few-in-flight", 1.0, "iodepth|queue depth|threads|numjobs"),
     cue(
@@ -512,7 +569,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "gds-compat-mode",
         SetUpSo,
         4.0,
-        "compat mode|compatibility mode|nvidia-fs & not|compat|unsupported|fallback",
+        "compat mode|compat_mode true|compatibility mode|nvidia-fs & not|compat|unsupported|fallback",
         "cuFile runs in compatibility mode: bytes go through host memory",
         "gdscheck -p; lsmod | grep nvidia_fs",
     ),

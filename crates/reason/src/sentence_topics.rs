@@ -39,7 +39,7 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
     (Messages, "osu_|osu bw|osu micro|osu lat| mpi |ucx|openmpi|mvapich|mpich|ucx_perftest"),
     (
         Adapter,
-        "ib_write|ib_read|ib_send|perftest|iperf|qperf|raw_ethernet|connectx|infiniband|roce|rdma|mlx5_| nic | hca",
+        "ib_write|ib_read|ib_send|perftest|iperf|qperf|raw_ethernet|connectx|infiniband| roce|rdma|mlx5_| nic | hca",
     ),
     (
         Storage,
@@ -134,6 +134,51 @@ const fn cause(
 
 /// Ratios are those of tables: `copies.rs`, `collectives.rs`, `messages.rs`, `io.rs` have the sources.
 pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
+    cause(
+        &[Messages],
+        "staged-message",
+        SetUpSo,
+        0.06,
+        (0.15, 0.7),
+        "each message of GPU memory waits for copies through host memory",
+        "gdr_copy for UCX (ucx_info -d), MPICH_GPU_SUPPORT_ENABLED",
+    ),
+    cause(
+        &[Messages],
+        "host-message",
+        AsExpected,
+        0.02,
+        (0.9, 0.3),
+        "a message by shared memory or RDMA",
+        "pathline run --suite mpi-latency",
+    ),
+    cause(
+        &[Collective],
+        "links-lost",
+        HardwareSuspect,
+        0.02,
+        (0.6, 0.3),
+        "links of a GPU are down",
+        "nvidia-smi nvlink -s; pathline health",
+    ),
+    cause(
+        &[Collective],
+        "narrow-pcie",
+        HardwareSuspect,
+        0.02,
+        (0.4, 0.3),
+        "PCIe of a GPU or adapter runs at a part of its width or speed",
+        "lspci -vv | grep LnkSta under load",
+    ),
+    cause(
+        &[Collective],
+        "link-rate-low",
+        SetUpSo,
+        0.02,
+        (0.5, 0.2),
+        "ports run at a lower rate than assumed",
+        "ibstatus or ethtool on each port",
+    ),
     cause(
         &[Storage, HostCopy, Adapter, PeerCopy],
         "behind-chipset",
@@ -310,7 +355,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         "no-steady-state",
         MeansSomethingElse,
         0.05,
-        (0.4, 0.6),
+        (0.3, 1.2),
         "the drive's fast cache is full, or it is too hot: the rate of a long run is lower than that of a short one",
         "the same for 10 minutes with --log_avg_msec; smartctl -a: temperature",
     ),
@@ -327,7 +372,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         &[HostMemory],
         "memory-channels",
         HardwareSuspect,
-        0.2,
+        0.08,
         (0.6, 0.35),
         "memory channels are empty or lost a module: the rate is that of the channels that are left",
         "dmidecode -t memory; lshw -C memory; pathline health",
@@ -567,7 +612,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         "the same with -e 8G",
     ),
     cause(
-        &[Collective],
+        &[Collective, Adapter, Messages],
         "fabric-routing",
         SetUpSo,
         0.02,
@@ -687,8 +732,8 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         &[Storage],
         "few-in-flight",
         SetUpSo,
-        0.3,
-        (0.1, 1.4),
+        0.15,
+        (0.1, 1.3),
         "few I/Os in flight: each waits for the one before",
         "more jobs or depth: --iodepth=32 --numjobs=8 with an asynchronous engine",
     ),
@@ -697,7 +742,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         "one-file",
         SetUpSo,
         0.08,
-        (0.42, 0.5),
+        (0.3, 0.9),
         "one open file is one stream to the server, or one lock",
         "a file for each thread",
     ),
@@ -755,7 +800,11 @@ mod tests {
             ("nothing", None),
         ] {
             let context = PasteContext { prose: text.to_lowercase(), ..PasteContext::default() };
-            assert_eq!(SentenceTopic::of(&PasteWords::new(&context, None), ""), want, "{text}");
+            assert_eq!(
+                SentenceTopic::of(&PasteWords::new(&context, None, false), ""),
+                want,
+                "{text}"
+            );
         }
     }
 }

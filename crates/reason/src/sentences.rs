@@ -138,6 +138,8 @@ impl<'a> StatedFigures<'a> {
             (observed, wanted) = (Some(high), Some(low));
         }
         let observed = observed?;
+        // An adapter's line rate is what is expected, if nothing else is.
+        let wanted = wanted.or_else(|| context.rates.iter().find(|rate| is_line(rate)));
         // No link of a GPU carries as much as its memory.
         let topic = match SentenceTopic::of(words, &observed.around) {
             Some(SentenceTopic::PeerCopy | SentenceTopic::HostCopy) if observed.gbs > 1000.0 => {
@@ -347,7 +349,9 @@ fn comparison_edits(
     let is_missing = |cause: &&TopicCause| {
         topic.is_some_and(|t| cause.topics.contains(&t)) && !of_row.contains(&cause.id)
     };
-    let can_compare = stated.wanted.is_some() || scale.id == "ratio";
+    // Tables of copies have all causes of their subject; without a second rate no other can be compared.
+    let is_copy = matches!(topic, Some(SentenceTopic::HostCopy | SentenceTopic::PeerCopy));
+    let can_compare = stated.wanted.is_some() || scale.id == "ratio" || !is_copy;
     for cause in TOPIC_CAUSES.iter().filter(is_missing).filter(|_| can_compare) {
         let (ratio, sigma) = cause.ratio;
         let edit = WorldEdit::new(cause.id, cause.class, cause.prior);

@@ -42,6 +42,11 @@ pub(crate) fn explain(
     let document = reading.documents.iter().find(|d| matches!(d.content, PasteContent::NcclLog(_)));
     if let (Some(document), Some(log)) = (document, log) {
         let mut draft = from_log(log, node);
+        if draft.edits.is_empty()
+            && let Some(draft) = sentences::from_words(reading, words)
+        {
+            return Some((all, "text", draft));
+        }
         words.add_topic(&mut draft, SentenceTopic::Collective, 2.4);
         return Some((document.span, "NCCL log", draft));
     }
@@ -178,6 +183,13 @@ pub(crate) fn log_edits(log: &NcclLog) -> Vec<WorldEdit> {
                 "RDMA goes through host memory: no GDRDMA in its channels".to_owned()
             },
             "lsmod | grep peermem; NCCL_NET_GDR_LEVEL=SYS as a trial",
+        );
+    } else if log.network.contains("Socket") && log.transports.is_empty() {
+        say(
+            "tcp",
+            AnswerClass::SetUpSo,
+            "the network is TCP sockets: no RDMA adapter or plugin was found, or it is switched off".to_owned(),
+            "NCCL_IB_DISABLE, NCCL_NET; ibv_devinfo; /dev/infiniband in the container",
         );
     } else if let Some(rate) = log.link_rates.get("XGMI") {
         say(

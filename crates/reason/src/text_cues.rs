@@ -60,7 +60,11 @@ pub(crate) struct PasteWords {
 }
 
 impl PasteWords {
-    pub(crate) fn new(context: &PasteContext, log: Option<&NcclLog>) -> Self {
+    pub(crate) fn new(
+        context: &PasteContext,
+        log: Option<&NcclLog>,
+        crosses_sockets: bool,
+    ) -> Self {
         let mut text = String::from(" ");
         let mut add = |part: &str| {
             for c in part.chars().chain([' ']) {
@@ -89,6 +93,9 @@ impl PasteWords {
         }
         if context.pcie.or(context.pcie_most).is_some() {
             add("pcie-link-state");
+        }
+        if crosses_sockets {
+            add("link-sys");
         }
         for (name, value) in &context.settings {
             add(&format!("{name}={value}"));
@@ -200,6 +207,7 @@ mod tests {
         PasteWords::new(
             &PasteContext { prose: text.to_lowercase(), ..PasteContext::default() },
             None,
+            false,
         )
     }
 
