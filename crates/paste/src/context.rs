@@ -269,6 +269,7 @@ fn network(context: &mut PasteContext, text: &str) {
         "ethernet",
         "network",
         "adapter",
+        "gbe",
         "hca",
         "efa",
         "slingshot",

@@ -622,7 +622,7 @@ fn host_edits(
         WorldEdit::new("one-gpu-slow", AnswerClass::HardwareSuspect, 0.05)
             .expects("in", full, 0.12)
             .expects("out", full, 0.12)
-            .expects("least", 0.5, 0.25)
+            .expects("least", 0.45, 0.5)
             .expects("both-in", full * 0.8, 0.3)
             .expects("both-out", full * 0.85, 0.3)
             .slows_copies(0.5)

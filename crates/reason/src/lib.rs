@@ -21,6 +21,7 @@ mod sentence_topics;
 mod sentences;
 mod statements;
 mod text_cues;
+mod topic_causes;
 mod unit_check;
 
 pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste};

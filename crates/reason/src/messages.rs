@@ -120,6 +120,9 @@ fn bandwidth_edits(
         if let Some(nic) = context.network_gbits.map(|gbits| gbits / 8.0) {
             draft.edits.push(flat(network_full(nic)));
         }
+        if !on_gpu {
+            draft.edits.push(flat(shared_memory()));
+        }
         draft.edits.push(flat(
             WorldEdit::new("tcp", AnswerClass::SetUpSo, 0.1)
                 .expects("best", 1.5, 0.6)
@@ -168,9 +171,15 @@ fn bandwidth_edits(
             .decided_by("UCX_LOG_LEVEL=info; UCX_TLS; mpirun --mca pml ucx"),
     ));
     if !on_gpu {
-        draft.edits.push(flat(WorldEdit::new("shared-memory", AnswerClass::AsExpected, 0.3).expects("best", 11.0, 0.4)
-            .says("two processes of a node copy by cores, through memory that both reach: 5 to 20 GB/s").decided_by("pathline run --suite mpi-bandwidth")));
+        draft.edits.push(flat(shared_memory()));
     }
+}
+
+fn shared_memory() -> WorldEdit {
+    WorldEdit::new("shared-memory", AnswerClass::AsExpected, 0.3)
+        .expects("best", 11.0, 0.4)
+        .says("two processes of a node copy by cores, through memory that both reach: 5 to 20 GB/s")
+        .decided_by("pathline run --suite mpi-bandwidth")
 }
 
 fn network_full(nic: f64) -> WorldEdit {
@@ -279,10 +288,15 @@ pub(crate) fn explain_network(
     }
     if small < 65_536 {
         draft.edits.push(
-            WorldEdit::new("small-size", AnswerClass::AsExpected, 0.2)
-                .expects("rate", line * 0.5, 0.6)
-                .says(format!("messages of {small} B: the message rate binds"))
-                .decided_by("-s 1048576, or -a"),
+            // An adapter starts 5 to 20 million messages a second on one queue pair or few.
+            WorldEdit::new(
+                "small-size",
+                AnswerClass::AsExpected,
+                if small <= 8192 { 0.8 } else { 0.2 },
+            )
+            .expects("rate", line * 0.5, 0.6)
+            .says(format!("messages of {small} B: the message rate binds"))
+            .decided_by("-s 1048576, or -a"),
         );
     }
     if table.mtu.is_some_and(|mtu| mtu <= 1024) {

@@ -12,8 +12,9 @@ use crate::answer::DraftAnswer;
 use crate::node_facts::{NodeLimits, figure};
 use crate::product_facts::FabricKind;
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
-use crate::sentence_topics::{SentenceTopic, TOPIC_CAUSES, TopicCause};
+use crate::sentence_topics::SentenceTopic;
 use crate::text_cues::PasteWords;
+use crate::topic_causes::{TOPIC_CAUSES, TopicCause};
 use crate::{collectives, copies, io, messages};
 
 /// A sentence with its figures.

@@ -6,7 +6,8 @@ use pathline_paste::{NcclLog, PasteContext};
 use crate::answer::DraftAnswer;
 use crate::cue_table::{CAUSE_CUES, MESSAGE_CAUSES};
 use crate::score::{AnswerClass, WorldEdit};
-use crate::sentence_topics::{SentenceTopic, TOPIC_CAUSES};
+use crate::sentence_topics::SentenceTopic;
+use crate::topic_causes::TOPIC_CAUSES;
 
 /// Prose in which words are sought, bytes.
 const MAX_WORDS: usize = 16 << 10;
