@@ -28,7 +28,7 @@ struct NoiseRule {
     movers: Vec<String>,
     memories: Vec<String>,
     size: String,
-    flows: String,
+    flows: Vec<String>,
     noise: RunNoise,
     pairs: usize,
     origin: String,
@@ -69,7 +69,7 @@ fn rule(line: &str) -> Option<NoiseRule> {
     let mut next = || fields.next();
     let list = |text: String| text.split('|').map(str::to_owned).collect();
     let (class, movers, memories) = (next()?, list(next()?), list(next()?));
-    let (size, flows) = (next()?, next()?);
+    let (size, flows) = (next()?, list(next()?));
     let deviation: f64 = next()?.parse().ok()?;
     let freedom = next()?.parse().ok()?;
     let pairs = next()?.parse().ok()?;
@@ -87,13 +87,17 @@ fn rule_of(case: &Case) -> Option<&'static NoiseRule> {
     let memory = case.flows().map(memory_kind).min().map_or("", |(_, name)| name);
     let bytes = case.flows().map(|f| f.bytes).max().unwrap_or(Bytes(0));
     let size = if bytes >= BULK { "bulk" } else { "small" };
-    let flows = if case.flows().count() > 1 { "set" } else { "one" };
+    let flows = match case.timed.len() {
+        _ if !case.background.is_empty() => "while",
+        0 | 1 => "one",
+        _ => "set",
+    };
     let fits = |pattern: &[String], is: &str| pattern.iter().any(|p| p == "*" || p == is);
     rules().iter().find(|rule| {
         fits(&rule.movers, mover)
             && fits(&rule.memories, memory)
             && fits(std::slice::from_ref(&rule.size), size)
-            && fits(std::slice::from_ref(&rule.flows), flows)
+            && fits(&rule.flows, flows)
     })
 }
 

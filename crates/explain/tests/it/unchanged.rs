@@ -80,6 +80,7 @@ fn runs_of_one_node_differ_in_no_more_than_one_case_of_a_hundred() {
         ("h200-x4", "h200-x4-killed"),
         ("h200-x4-again", "h200-x4-killed"),
         ("h200-x4-contention", "h200-x4-random-again"),
+        ("h200-x2", "h200-x2-again"),
     ] {
         let (a, b) = (fixture(before), fixture(after));
         for (before, after, a, b) in [(before, after, &a, &b), (after, before, &b, &a)] {
