@@ -619,7 +619,11 @@ impl CopyNode {
                 format!("{case}\npredicted {predicted}, plain {plain_rate}")
             }
             None if probe.options.is_empty() => {
-                plain(&format!("no helper takes part; {plain_rate}"))
+                let why =
+                    probe.refused.iter().map(|lost| format!("gpu{}: {}", lost.gpu, lost.error));
+                let why: Vec<String> = why.collect();
+                let colon = if why.is_empty() { "" } else { ": " };
+                plain(&format!("no helper takes part{colon}{}; {plain_rate}", why.join("; ")))
             }
             None => {
                 let gain = self.shared.min_gain;

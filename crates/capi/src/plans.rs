@@ -153,7 +153,12 @@ mod tests {
             shares: None,
         };
         let options = vec![PathOption { paths, time: line(0.01) }];
-        EndsPlan::new(Ok(PathProbe { plain: line(0.02), options, release: Ns(4e3) }))
+        EndsPlan::new(Ok(PathProbe {
+            plain: line(0.02),
+            options,
+            refused: Vec::new(),
+            release: Ns(4e3),
+        }))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use pathline_hal::{
 use pathline_schema::{Bytes, CopyAgent, GpuSet, MemKind, MultipathSpec, Ns, Place, Rate, Unit};
 
 use crate::engine::{MultipathEngine, POLL};
-use crate::request::{CopyEnd, CopyRequest};
+use crate::request::{CopyEnd, CopyRequest, LostRelay};
 
 /// A further relay must shorten the copy by this much.
 const MIN_STEP: f64 = 1.05;
@@ -72,6 +72,8 @@ pub struct PathProbe {
     /// Copies over several paths, fewer GPUs first. Their streams wait behind a gate, as those of callers do: the
     /// time includes the event before the copy, the gate, and the look that finds the last chunk.
     pub options: Vec<PathOption>,
+    /// GPUs that could not take part, with the first error of each.
+    pub refused: Vec<LostRelay>,
     /// From the opening of a gate to the end of a stream that waits for nothing else.
     pub release: Ns,
 }
@@ -124,7 +126,7 @@ struct ProbeRun<'m, 'e> {
 /// is not counted. Allocates two or more buffers of the larger size meanwhile.
 ///
 /// # Errors
-/// Neither end is a GPU, memory is short, or the plain copy fails. An option that fails is left out.
+/// Neither end is a GPU, memory is short, or the plain copy fails. A relay that fails is left out.
 pub fn probe_paths<'m>(
     machine: &'m Machine,
     engine: &mut MultipathEngine<'m>,
@@ -157,18 +159,31 @@ pub fn probe_paths<'m>(
     let start = machine.clock.now();
     let plain = run.time_sizes(request.sizes, |run, bytes, _| run.copy_plainly(bytes))?;
     let release = run.median(|run, _| run.open_gate())?;
-    let mut options = Vec::new();
+    let (mut options, mut refused) = (Vec::new(), Vec::<LostRelay>::new());
+    let mut helping = GpuSet::EMPTY;
     for paths in candidates(request) {
         if !options.is_empty() && machine.clock.now() - start > request.budget {
             break;
         }
+        // A relay that failed takes no part in larger sets.
+        let gpus = refused.iter().fold(paths.gpus, |gpus, lost| gpus.without(lost.gpu));
+        let paths = MultipathSpec { gpus, ..paths };
         let time = run.time_sizes(request.sizes, |run, bytes, is_first| {
             // The first one may allocate, which could wait for a stream behind a gate.
             if is_first { run.copy_over(paths, bytes) } else { run.copy_as_callers(paths, bytes) }
         });
-        options.extend(time.ok().map(|time| PathOption { paths, time }));
+        match time {
+            Ok(time) => {
+                helping = gpus;
+                options.push(PathOption { paths, time });
+            }
+            Err(error) => {
+                let added = gpus.iter().filter(|&gpu| !helping.contains(gpu));
+                refused.extend(added.map(|gpu| LostRelay { gpu, error: error.clone() }));
+            }
+        }
     }
-    Ok(PathProbe { plain, options, release })
+    Ok(PathProbe { plain, options, refused, release })
 }
 
 /// The sets of GPUs that are measured: relays one by one, or all further destinations.
@@ -348,7 +363,7 @@ mod tests {
             option("gpu1+gpu2+gpu3", [54.0, 93.5, 133.0, 844.0]),
         ];
         let plain = model([25.0, 125.0, 225.0, 2025.0]);
-        let probe = PathProbe { plain, options, release: Ns::ZERO };
+        let probe = PathProbe { plain, options, refused: Vec::new(), release: Ns::ZERO };
         // 1 MB: plain 25 us, best 50 us.
         assert_eq!(probe.choose(Bytes(MB), 1.15, Ns::ZERO), None);
         // 11 MB: plain 225 us, relays 150, 133 and 133 us: two relays, for a third brings nothing.

@@ -4,5 +4,6 @@
 mod copies;
 mod hip;
 mod languages;
+mod lost_gpus;
 mod runtime;
 mod sequences;

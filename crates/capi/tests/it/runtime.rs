@@ -60,6 +60,52 @@ impl TestRuntime {
         runtime
     }
 
+    /// Replaces the node of the stand-in by one of a specification. Nothing of the old one is used any more.
+    pub(crate) fn restart(&self, spec: &str) {
+        self.control("pathline_stub_restart", spec);
+        self.call("cuInit", "hipInit", [0; 4]);
+        self.enter(0);
+    }
+
+    /// Lets calls fail from now on, counted from here.
+    pub(crate) fn inject(&self, faults: &str) {
+        self.control("pathline_stub_inject", faults);
+    }
+
+    fn control(&self, name: &str, text: &str) {
+        let text = CString::new(text).unwrap();
+        type WithText = unsafe extern "C" fn(i32, *const c_char) -> i32;
+        // SAFETY: a function of the stand-in with this signature.
+        let code = unsafe {
+            let call = std::mem::transmute::<*mut c_void, WithText>(self.symbol(name));
+            call(i32::from(self.hip), text.as_ptr())
+        };
+        assert_eq!(code, 0, "{text:?}");
+    }
+
+    /// The name of a function in this runtime.
+    pub(crate) fn name(&self, cuda: &'static str, hip: &'static str) -> &'static str {
+        if self.hip { hip } else { cuda }
+    }
+
+    /// Frees memory of a GPU; the status.
+    pub(crate) fn free(&self, address: u64) -> i32 {
+        self.status("cuMemFree_v2", "hipFree", [address, 0, 0, 0])
+    }
+
+    /// Enqueues a copy of the runtime.
+    pub(crate) fn enqueue(&self, dst: u64, src: u64, bytes: usize, stream: usize) {
+        let symbol = self.symbol(self.name("cuMemcpyAsync", "hipMemcpyAsync"));
+        type Five = unsafe extern "C" fn(u64, u64, usize, u64, usize) -> i32;
+        // SAFETY: CUDA has no kind of copy before the stream; surplus arguments are ignored.
+        let code = unsafe {
+            let call = std::mem::transmute::<*mut c_void, Five>(symbol);
+            let fourth = if self.hip { 4 } else { stream as u64 };
+            call(dst, src, bytes, fourth, stream)
+        };
+        assert_eq!(code, 0);
+    }
+
     /// A node over it.
     pub(crate) fn node(&self, options: NodeOptions) -> CopyNode {
         let library = Some(self.option.clone());
