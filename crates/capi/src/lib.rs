@@ -7,6 +7,9 @@
 //! No panic crosses the boundary, and no environment variable but those of the runtimes is read.
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+extern crate self as pathline;
+
 pub mod abi;
 mod copy_error;
 mod ends;
@@ -15,6 +18,10 @@ mod host_memory;
 mod node;
 mod orders;
 mod plans;
+#[cfg(test)]
+#[path = "../tests/it/runtime.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "the tests in tests/it use all of it")]
+mod test_runtime;
 mod worker;
 
 pub use copy_error::{CopyError, CopyStatus};

@@ -344,22 +344,10 @@ impl<'m> CopyWorker<'m> {
         }
         let (streams, sent) = (order.streams.clone(), order.sent);
         let mut active = ActiveOrder::new(order);
-        let ends: Vec<KnownEnd> = active
-            .waiting
-            .iter()
-            .flat_map(|copy| copy.dst.iter().chain([&copy.src]))
-            .copied()
-            .collect();
-        let known = ends.iter().try_for_each(|end| {
-            let start = self.adopt(end)?;
-            active.blocks.push(start);
-            Ok(())
-        });
-        if is_usual {
-            active.handed_over = self.shared.now() - sent;
-            self.shared.hand_over.note(active.handed_over);
-        }
-        if known.and_then(|()| self.join(&mut active, &streams)).is_err() {
+        // No list has the order yet: a panic that went on would leave its streams behind the gate.
+        let sent = is_usual.then_some(sent);
+        let held = catch_unwind(AssertUnwindSafe(|| self.hold(&mut active, &streams, sent)));
+        if !matches!(held, Ok(Ok(()))) {
             self.release(&mut active);
             let _ = active.reply.send(WorkerReply::Refused);
             return;
@@ -370,6 +358,30 @@ impl<'m> CopyWorker<'m> {
         let _ = active.reply.send(WorkerReply::Held);
         self.active.push(active);
         self.moved = self.shared.now();
+    }
+
+    /// Makes the memory of an order known, and holds its streams. `sent` is when the caller sent it, if its hand-over
+    /// counts.
+    fn hold(
+        &mut self,
+        active: &mut ActiveOrder,
+        streams: &[HeldStream],
+        sent: Option<Ns>,
+    ) -> CallResult<()> {
+        let copies = active.waiting.iter();
+        let ends: Vec<KnownEnd> =
+            copies.flat_map(|copy| copy.dst.iter().chain([&copy.src])).copied().collect();
+        for end in &ends {
+            active.blocks.push(self.adopt(end)?);
+        }
+        if let Some(sent) = sent {
+            active.handed_over = self.shared.now() - sent;
+            self.shared.hand_over.note(active.handed_over);
+        }
+        self.join(active, streams)?;
+        #[cfg(test)]
+        assert!(!tests::PANICS.swap(false, Ordering::Relaxed), "injected");
+        Ok(())
     }
 
     /// Records the streams' progress, then makes them wait for a gate.
@@ -600,5 +612,46 @@ impl Drop for CopyWorker<'_> {
         for mut order in std::mem::take(&mut self.active) {
             self.release(&mut order);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::CopyNode;
+    use crate::test_runtime::{TestRuntime, in_separate_process};
+    use pathline_stub::StubLibraries;
+
+    /// The next order panics once its streams are held.
+    pub(super) static PANICS: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn a_panic_while_streams_are_held_lets_them_go_on() {
+        let test = "worker::tests::a_panic_while_streams_are_held_lets_them_go_on";
+        if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+            return;
+        }
+        let cuda = TestRuntime::open("cuda");
+        let (threshold, probe_bytes) = (1 << 20, 4 << 20);
+        let options =
+            NodeOptions { threshold, min_gain: 1e-6, probe_bytes, ..NodeOptions::default() };
+        let node: CopyNode = cuda.node(options);
+        let (stream, bytes) = (cuda.stream(), 4 << 20);
+        let (src, device) = (cuda.pinned(bytes, 1), cuda.device(bytes));
+        let host = src.as_ptr() as u64;
+        node.explain(device, host, bytes).unwrap();
+        for (panics, plain, multipath) in [(true, 1, 0), (false, 1, 1)] {
+            PANICS.store(panics, Ordering::Relaxed);
+            // SAFETY: live memory and a live stream.
+            unsafe { node.copy_async(device, host, bytes, stream).unwrap() };
+            assert_eq!(cuda.wait(stream), 0);
+            assert!(cuda.read(device, bytes) == *src);
+            let counters = node.counters();
+            assert_eq!((counters.plain, counters.multipath), (plain, multipath), "{counters:?}");
+            src.fill(7);
+        }
+        assert!(!PANICS.load(Ordering::Relaxed));
     }
 }
