@@ -601,6 +601,7 @@ impl<'s> CallWorld<'s> {
             staging: 0,
             min_gain: 0.0,
             library: self.stub.option.as_ptr(),
+            twin: std::ptr::null(),
             shared_helpers: (which >> 3) as c_int % 3 - 1,
         };
         let helper: c_int = 77;
@@ -608,7 +609,7 @@ impl<'s> CallWorld<'s> {
             0 => options.size = which as usize,
             2 => options.min_gain = f64::NAN,
             3 => options.staging = 1,
-            4 => options.library = c"nothing".as_ptr(),
+            4 => options.twin = c"/nowhere".as_ptr(),
             5 => (options.helpers, options.helper_count) = (&raw const helper, usize::MAX),
             6 => (options.helpers, options.helper_count) = (&raw const helper, 1),
             _ => {}

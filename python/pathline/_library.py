@@ -21,6 +21,7 @@ class Options(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t), ("helpers", POINTER(c_int)), ("helper_count", c_size_t),
         ("threshold", c_size_t), ("staging", c_size_t), ("min_gain", c_double), ("library", c_char_p),
+        ("twin", c_char_p),
         ("shared_helpers", c_int),
     ]
 
@@ -128,13 +129,14 @@ class Node:
     """GPUs, streams and memory of this process.
 
     helpers lists the GPUs that may relay (all without), threshold is the size below which copies are
-    plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH". shared_helpers
-    says whether other processes copy to or from helpers, in which case relays leave gaps for them: None
-    looks which GPUs have other processes.
+    plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH", twin the path of a machine
+    file of this node, from which copies are planned without probes. shared_helpers says whether other
+    processes copy to or from helpers, in which case relays leave gaps for them: None looks which GPUs have
+    other processes.
     """
 
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
-                 shared_helpers=None):
+                 twin=None, shared_helpers=None):
         self._library, self._handle = _load(), c_void_p()
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
                           min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1))
@@ -143,6 +145,8 @@ class Node:
             options.helper_count = len(helpers)
         if library is not None:
             options.library = library.encode()
+        if twin is not None:
+            options.twin = os.fsencode(twin)
         self._check(self._library.pl_open(byref(options), byref(self._handle)))
 
     def _check(self, status):

@@ -43,6 +43,8 @@ typedef struct pl_options {
     size_t staging;      /* staging memory on each helper, bytes, 256 KiB to 16 MiB; 0: 8 MiB */
     double min_gain;     /* least predicted gain, a factor; 0: 1.15 */
     const char *library; /* "cuda=PATH" or "hip=PATH"; null: PATHLINE_CUDA, PATHLINE_HIP, or a search */
+    const char *twin;    /* machine file of this node, of pathline calibrate: plans without probes; null: probes.
+                            A structure that ends before this member, of 56 bytes, is taken as well */
     int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes, -1 no,
                             0: as the driver lists processes */
 } pl_options;

@@ -1,7 +1,9 @@
 //! The functions of `include/pathline.h`.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::mem::{MaybeUninit, offset_of};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -28,9 +30,14 @@ pub struct pl_options {
     pub min_gain: f64,
     /// `cuda=PATH` or `hip=PATH`; null searches.
     pub library: *const c_char,
+    /// Path of a machine file of this node; null probes. Not in the first version of this structure.
+    pub twin: *const c_char,
     /// Whether other processes use helpers: 0 looks, 1 says so, -1 that none does.
     pub shared_helpers: c_int,
 }
+
+/// Bytes of the first version of [`pl_options`].
+const FIRST_OPTIONS: usize = offset_of!(pl_options, twin);
 
 /// `pl_place`.
 #[repr(C)]
@@ -140,14 +147,19 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
     }
     // SAFETY: the header demands at least its first member.
     let size = unsafe { (&raw const (*options).size).read() };
-    if size != size_of::<pl_options>() {
-        let own = size_of::<pl_options>();
-        let text =
-            format!("pl_options has {size} bytes and this library's {own}: set options.size");
+    let own = size_of::<pl_options>();
+    if ![FIRST_OPTIONS, own].contains(&size) {
+        let text = format!(
+            "pl_options has {size} bytes and this library's {own}, once {FIRST_OPTIONS}: set options.size"
+        );
         return Err(CopyError::invalid(text));
     }
-    // SAFETY: the whole structure, by its own size.
-    let given = unsafe { options.read() };
+    let mut given = MaybeUninit::<pl_options>::zeroed();
+    // SAFETY: the caller's structure has that many bytes; for all members, zero is a value.
+    let given = unsafe {
+        std::ptr::copy_nonoverlapping(options.cast::<u8>(), given.as_mut_ptr().cast(), size);
+        given.assume_init()
+    };
     let helpers = if given.helpers.is_null() {
         None
     } else {
@@ -165,6 +177,14 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
             return Err(CopyError::invalid(text));
         }
         Some((name.to_owned(), PathBuf::from(path)))
+    };
+    let twin = match given.twin.is_null() {
+        true => None,
+        false => {
+            // SAFETY: the header demands a C string.
+            let path = unsafe { CStr::from_ptr(given.twin) };
+            Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
+        }
     };
     let (threshold, min_gain) = (given.threshold, given.min_gain);
     let staging = given.staging as u64;
@@ -184,6 +204,7 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
         staging,
         probe_bytes: 0,
         library,
+        twin,
         shared_helpers,
     })
 }

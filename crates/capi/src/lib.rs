@@ -22,6 +22,7 @@ mod plans;
 #[path = "../tests/it/runtime.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "the tests in tests/it use all of it")]
 mod test_runtime;
+mod twin;
 mod worker;
 
 pub use copy_error::{CopyError, CopyStatus};

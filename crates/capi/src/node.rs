@@ -59,6 +59,8 @@ pub struct NodeOptions {
     pub probe_bytes: u64,
     /// The runtime's library, by the option that names it (`cuda`, `hip`); searched for without.
     pub library: Option<(String, PathBuf)>,
+    /// A machine file of this node, such as a twin: plans come from it and not from probes.
+    pub twin: Option<PathBuf>,
     /// Whether other processes use helpers.
     pub shared_helpers: SharedHelpers,
 }

@@ -13,7 +13,8 @@ use pathline_hal::{CallResult, CopyChoice, Driver, Machine, StreamId};
 use pathline_host::LiveHost;
 use pathline_host::clock::{ClockOrigin, LiveClock};
 use pathline_multipath::{
-    CopyReport, CopyRequest, MultipathEngine, ProbeRequest, TransferId, probe_paths,
+    CopyReport, CopyRequest, MultipathEngine, PathProbe, ProbeRequest, TransferId, probe_paths,
+    try_paths,
 };
 use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit, WorldKind};
 
@@ -23,6 +24,7 @@ use crate::helper_use::HelperUse;
 use crate::node::{NodeOptions, OpenedNode, SharedNode};
 use crate::orders::{ActiveOrder, CopyOrder, HeldStream, JoinedStream, OrderedCopy, PlainRun};
 use crate::plans::{EndsKey, EndsPlan};
+use crate::twin::TwinModel;
 
 /// Longest pause between two looks at copies in flight.
 const POLL: Ns = Ns(2_000.0);
@@ -78,9 +80,11 @@ pub(crate) fn run(
     let fault = || CopyError::new(CopyStatus::Internal, "opening the machine panicked");
     match attempt.unwrap_or_else(|_| Err(fault())) {
         Err(error) => drop(opened.send(Err(error))),
-        Ok((machine, helpers, node)) => {
+        Ok((machine, helpers, node, twin)) => {
             if opened.send(Ok(node)).is_ok() {
-                CopyWorker::new(&machine, shared, helpers, options).serve(commands);
+                let mut worker = CopyWorker::new(&machine, shared, helpers, options);
+                worker.twin = twin;
+                worker.serve(commands);
             }
         }
     }
@@ -100,7 +104,7 @@ fn library_request(options: &NodeOptions) -> LibraryRequest {
 fn open(
     options: &NodeOptions,
     origin: ClockOrigin,
-) -> Result<(Machine, Vec<u32>, OpenedNode), CopyError> {
+) -> Result<(Machine, Vec<u32>, OpenedNode, Option<TwinModel>), CopyError> {
     let unavailable = |text: String| CopyError::new(CopyStatus::Unavailable, text);
     let topology = pathline_topo::from_snapshot("live", &pathline_topo::live(Vec::new()));
     let runtime = pathline_gpu::runtime(&topology, &library_request(options));
@@ -139,7 +143,35 @@ fn open(
             .collect::<Result<Vec<u32>, CopyError>>()?,
     };
     let helpers = helpers.into_iter().filter(|&gpu| gpu < GpuSet::CAPACITY).collect();
-    Ok((machine, helpers, OpenedNode { calls, finder }))
+    let twin = match &options.twin {
+        None => None,
+        Some(path) => {
+            let devices = machine.driver().and_then(|driver| driver.devices());
+            let devices = devices.map_err(|error| unavailable(error.to_string()))?;
+            Some(TwinModel::read(path, &devices)?)
+        }
+    };
+    Ok((machine, helpers, OpenedNode { calls, finder }, twin))
+}
+
+/// Plans from a twin, with GPUs that have copied: those that cannot are left out.
+fn plan_from_twin<'m>(
+    twin: &TwinModel,
+    machine: &'m Machine,
+    engine: &mut MultipathEngine<'m>,
+    request: &ProbeRequest,
+) -> Result<PathProbe, String> {
+    let mut refused = Vec::new();
+    loop {
+        let probe = twin.predict(request, refused)?;
+        let sets: Vec<MultipathSpec> = probe.options.iter().map(|option| option.paths).collect();
+        let tried = try_paths(machine, engine, (request.src, &request.dst), &sets);
+        let failed = tried.map_err(|error| error.to_string())?;
+        if failed.is_empty() {
+            return Ok(probe);
+        }
+        refused = probe.refused.into_iter().chain(failed).collect();
+    }
 }
 
 struct CopyWorker<'m> {
@@ -150,6 +182,8 @@ struct CopyWorker<'m> {
     helper_use: HelperUse,
     /// The largest size of a probe.
     probe_bytes: Bytes,
+    /// What is known of this node without a probe.
+    twin: Option<TwinModel>,
     /// Time of the last progress.
     moved: Ns,
     active: Vec<ActiveOrder>,
@@ -177,6 +211,7 @@ impl<'m> CopyWorker<'m> {
             helpers,
             helper_use: HelperUse::new(options.shared_helpers),
             probe_bytes,
+            twin: None,
             moved: shared.now(),
             active: Vec::new(),
             blocks: BTreeMap::new(),
@@ -287,13 +322,17 @@ impl<'m> CopyWorker<'m> {
             sizes: PROBE_PARTS.map(|part| Bytes(self.probe_bytes.0 / PROBE_PARTS[3] * part)),
             budget: PROBE_BUDGET,
         };
-        let probe = probe_paths(self.machine, &mut self.engine, &request);
+        let probe = match &self.twin {
+            None => probe_paths(self.machine, &mut self.engine, &request)
+                .map_err(|error| error.to_string()),
+            Some(twin) => plan_from_twin(twin, self.machine, &mut self.engine, &request),
+        };
         let gpus = request.dst.iter().chain([&key.src]).filter_map(|unit| unit.gpu());
         for gpu in gpus {
             // For copies that fail: none is opened while streams are held.
             let _ = self.plain_stream(gpu).and_then(|stream| self.open_gates(stream));
         }
-        let plan = EndsPlan::new(probe.map_err(|error| error.to_string()));
+        let plan = EndsPlan::new(probe);
         Some(self.shared.plans.insert(key, plan))
     }
 

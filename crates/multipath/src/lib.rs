@@ -20,7 +20,9 @@ mod relay;
 mod request;
 mod resources;
 mod spread;
+mod trial;
 
 pub use engine::{MultipathEngine, TransferId};
 pub use probe::{CopyTimeModel, PathOption, PathProbe, ProbeRequest, probe_paths};
 pub use request::{CopyEnd, CopyReport, CopyRequest, LostRelay, PathBytes};
+pub use trial::try_paths;

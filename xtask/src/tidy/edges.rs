@@ -70,7 +70,7 @@ const CRATES: &[Crate] = &[
     },
     Crate {
         name: "capi",
-        uses: &["schema", "hal", "host", "gpu", "topo", "multipath"],
+        uses: &["schema", "flow", "hal", "host", "gpu", "topo", "multipath"],
         tests_use: &["stub"],
         unsafe_in: &["src", "tests"],
     },

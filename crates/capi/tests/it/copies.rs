@@ -327,6 +327,7 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         staging: 0,
         min_gain: 0.0,
         library: std::ptr::null(),
+        twin: std::ptr::null(),
         shared_helpers: 0,
     };
     // SAFETY: live structures, or null where the library checks.

@@ -22,10 +22,10 @@ int main(void)
 {
     pl_options options = {0};
     pl_node *node = 0;
-    printf("%zu %zu %zu %zu %zu %zu %zu ", sizeof options, offsetof(pl_options, helper_count),
+    printf("%zu %zu %zu %zu %zu %zu %zu %zu ", sizeof options, offsetof(pl_options, helper_count),
            offsetof(pl_options, threshold), offsetof(pl_options, staging),
            offsetof(pl_options, min_gain), offsetof(pl_options, library),
-           offsetof(pl_options, shared_helpers));
+           offsetof(pl_options, twin), offsetof(pl_options, shared_helpers));
     printf("%zu %zu ", sizeof(pl_counters), offsetof(pl_counters, switched_off));
     printf("%zu %zu ", sizeof(pl_place), sizeof(pl_status));
     options.size = 1;
@@ -71,6 +71,7 @@ fn the_header_is_what_the_library_has() {
         offset_of!(pl_options, staging),
         offset_of!(pl_options, min_gain),
         offset_of!(pl_options, library),
+        offset_of!(pl_options, twin),
         offset_of!(pl_options, shared_helpers),
         size_of::<pl_counters>(),
         offset_of!(pl_counters, switched_off),

@@ -110,8 +110,8 @@ fn helpers_that_cannot(gpus: &TestRuntime) {
         gpus.restart(spec);
         gpus.enter(fill);
         if fill > 0 {
-            // 64 MiB, of which staging memory needs 16.
-            gpus.device(56 << 20);
+            // 64 MiB, of which staging memory needs 8.
+            gpus.device(60 << 20);
         }
         gpus.enter(0);
         let node = gpus.node(options);

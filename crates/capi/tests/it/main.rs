@@ -7,3 +7,4 @@ mod languages;
 mod lost_gpus;
 mod runtime;
 mod sequences;
+mod twin;

@@ -4,7 +4,7 @@
 //! another configuration starts its own process by [`in_separate_process`].
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use pathline::{CopyNode, NodeOptions};
@@ -40,21 +40,20 @@ pub(crate) fn in_separate_process(test: &str, libraries: StubLibraries, stub: &s
 pub(crate) struct TestRuntime {
     library: *mut c_void,
     hip: bool,
-    option: (String, std::path::PathBuf),
+    option: (String, PathBuf),
 }
 
 impl TestRuntime {
     /// Opens the stand-in of this process, as its programs would.
     pub(crate) fn open(name: &str) -> Self {
-        let folder = std::env::var_os(FOLDER).unwrap();
-        let folder = Path::new(&folder);
+        let (_, folder) = library_option(name);
         let hip = name == "hip";
         let file = if hip { "libamdhip64.so.6" } else { "libcuda.so.1" };
         let path = CString::new(folder.join(file).to_str().unwrap()).unwrap();
         // SAFETY: a C string.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!library.is_null());
-        let runtime = Self { library, hip, option: (name.into(), folder.to_owned()) };
+        let runtime = Self { library, hip, option: library_option(name) };
         runtime.call("cuInit", "hipInit", [0; 4]);
         runtime.enter(0);
         runtime
@@ -224,6 +223,11 @@ impl TestRuntime {
         self.copy(out.as_mut_ptr() as u64, at, bytes);
         out
     }
+}
+
+/// The option that names the stand-in of this process.
+pub(crate) fn library_option(name: &str) -> (String, PathBuf) {
+    (name.into(), std::env::var_os(FOLDER).unwrap().into())
 }
 
 /// The text of the last error.
