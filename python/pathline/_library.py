@@ -164,7 +164,10 @@ class Node:
 
     def copy_batch(self, dsts, srcs, stream):
         """As pathline.copy_batch."""
-        pairs = [_pair(dst, src) for dst, src in zip(dsts, srcs, strict=True)]
+        dsts, srcs = list(dsts), list(srcs)
+        if len(dsts) != len(srcs):
+            raise ValueError(f"{len(dsts)} destinations and {len(srcs)} sources")
+        pairs = [_pair(dst, src) for dst, src in zip(dsts, srcs)]
         count = len(pairs)
         to = (c_void_p * count)(*(pair[0] for pair in pairs))
         start = (c_void_p * count)(*(pair[1] for pair in pairs))

@@ -105,3 +105,43 @@ fn the_python_package_copies() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("Ran 5 tests"), "{text}");
 }
+
+/// The package as a wheel installs it: the library is next to its modules.
+#[test]
+fn the_installed_python_package_finds_its_library() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no Python");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path(), &[StubLibraries::Cuda], &[]).unwrap();
+    let package = folder.path().join("pathline");
+    fs::create_dir(&package).unwrap();
+    for module in ["__init__.py", "_library.py"] {
+        let source = workspace().join("python/pathline").join(module);
+        fs::copy(source, package.join(module)).unwrap();
+    }
+    let library = package.join("libpathline.so");
+    fs::copy(built("pathline").unwrap(), &library).unwrap();
+    let program = "import pathline\nprint(pathline.library_path())\n\
+                   print(pathline.Node().counters()['plain'])\n\
+                   try:\n  pathline.Node(twin='/nowhere/here.toml')\n\
+                   except pathline.Error as error:\n  print(error.status, error)\n";
+    let output = Command::new("python3")
+        .args(["-c", program])
+        .env_remove("PATHLINE_LIBRARY")
+        .env("PYTHONPATH", folder.path())
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("PATHLINE_CUDA", folder.path())
+        .env(VARIABLE, "gpus=2,memory=1GiB")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let refused = "1 twin /nowhere/here.toml: No such file or directory (os error 2)";
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [library.to_str().unwrap(), "0", refused],
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
