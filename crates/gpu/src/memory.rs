@@ -673,7 +673,7 @@ impl GpuDriver {
         }
         if Self::by_host(block) {
             // SAFETY: the range lies in a live buffer that the host may write; aligned, long enough.
-            let laid = unsafe { chase::write_chain(address as *mut u8, bytes, seed) };
+            let laid = unsafe { chase::write_chain(&[], address, bytes, chase::STRIDE, seed) };
             if !laid {
                 return refuse("a chain covers at most 512 GiB");
             }

@@ -2,6 +2,9 @@
 
 use pathline_schema::Bytes;
 
+use crate::spread::spread;
+use crate::team::ThreadPiece;
+
 /// Distance of two elements in bytes: two lines of 64 B, so that the adjacent-line prefetcher loads
 /// no other element. The effect of a chase in `schema` counts by the same distance.
 pub const STRIDE: u64 = 128;
@@ -25,17 +28,28 @@ pub fn cycle(elements: u64, seed: u64) -> Option<Vec<u32>> {
     Some(next)
 }
 
-/// Writes the chain: each element holds the address of the next. Returns false beyond 512 GiB.
+/// Writes the chain: each element holds the address of the next. Each of `cpus` writes the elements of one
+/// piece, which starts at a multiple of `grain` bytes: the first write of a page costs most. Returns false
+/// beyond 512 GiB.
 ///
 /// # Safety
-/// `base` must be a multiple of 8 and writable for `bytes`, at least 8.
-pub unsafe fn write_chain(base: *mut u8, bytes: Bytes, seed: u64) -> bool {
-    let Some(next) = cycle(elements(bytes), seed) else { return false };
-    for (i, next) in next.iter().enumerate() {
-        let target = base as u64 + u64::from(*next) * STRIDE;
-        // SAFETY: element i starts at i * STRIDE and has 8 bytes inside the caller's range.
-        unsafe { base.add(i * STRIDE as usize).cast::<u64>().write(target) };
-    }
+/// `base` must be a multiple of 8 and writable for `bytes`, at least 8, and nothing else may use the range
+/// during the call. `grain` must be a multiple of [`STRIDE`].
+pub unsafe fn write_chain(cpus: &[u32], base: u64, bytes: Bytes, grain: u64, seed: u64) -> bool {
+    let elements = elements(bytes);
+    let Some(next) = cycle(elements, seed) else { return false };
+    spread(cpus, bytes.0, grain, |ThreadPiece { offset, len }| {
+        // Less than one stride at the end is no element, unless it is the first.
+        let first = offset.div_ceil(STRIDE);
+        let end = (offset + len).div_ceil(STRIDE).min(elements);
+        let links = next.get(first as usize..end as usize).unwrap_or_default();
+        for (at, next) in (first..).zip(links) {
+            let target = base + u64::from(*next) * STRIDE;
+            // SAFETY: element `at` has 8 bytes inside the caller's range; pieces are disjoint and start
+            // at elements.
+            unsafe { ((base + at * STRIDE) as *mut u64).write(target) };
+        }
+    });
     true
 }
 
@@ -78,6 +92,24 @@ mod tests {
         assert_eq!(cycle(1000, 7), cycle(1000, 7));
         assert_ne!(cycle(1000, 7), cycle(1000, 8));
         assert_eq!(cycle(1 << 32, 7), None);
+    }
+
+    /// 8 MiB are 65,536 elements, in 3 pieces. 8 MiB less 100 B have one element less, and 100 B have one.
+    #[test]
+    fn a_chain_of_many_threads_passes_every_element() {
+        let whole = 8_u64 << 20;
+        let mut words = vec![0_u64; whole as usize / 8];
+        let base = words.as_mut_ptr() as u64;
+        for (bytes, elements) in [(whole, 65_536), (whole - 100, 65_535), (100, 1)] {
+            // SAFETY: inside the vector, which nothing else uses.
+            assert!(unsafe { write_chain(&[0, 0, 0], base, Bytes(bytes), 4096, 7) });
+            // SAFETY: a chain was written from there on.
+            let ends = |steps: u64| unsafe { follow(base, steps) };
+            let returns = (1..=elements).filter(|&steps| steps % 9973 == 0 || steps == elements);
+            for steps in returns {
+                assert_eq!(ends(steps) == base, steps == elements, "{bytes}: {steps}");
+            }
+        }
     }
 
     #[test]

@@ -340,7 +340,6 @@ impl Host for LiveHost {
         let mapping = self.memory.range("fill", address, bytes.0)?;
         memory::check_idle("fill", &mapping)?;
         mapping.note_written(address + bytes.0);
-        let base = address as usize;
         if !chain {
             let grain = mapping.grain as u64;
             // SAFETY: the range lies in a mapping that is held and not used by a job.
@@ -357,9 +356,10 @@ impl Host for LiveHost {
         if bytes.0 < 8 || !address.is_multiple_of(8) {
             return refuse("a chain needs 8 bytes on a boundary of 8");
         }
+        let (cpus, grain) = (self.memory.cpus(mapping.numa), mapping.grain as u64);
         // SAFETY: the range lies in a mapping that is held and not used by a job; aligned and long
-        // enough.
-        if !unsafe { chase::write_chain(base as *mut u8, bytes, seed) } {
+        // enough. A page is a multiple of an element.
+        if !unsafe { chase::write_chain(cpus, address, bytes, grain, seed) } {
             return refuse("a chain covers at most 512 GiB");
         }
         mapping.set_chain(Some(ChaseChain { address, bytes: bytes.0 }));
