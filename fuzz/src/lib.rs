@@ -17,7 +17,7 @@ mod mutate;
 mod pastes;
 mod targets;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
@@ -28,13 +28,19 @@ pub use targets::{TARGETS, Target};
 pub const MAX_INPUT: usize = 1 << 20;
 /// The most inputs kept for further mutation.
 const MAX_CORPUS: usize = 4000;
+/// Of this many inputs one is of any size up to [`MAX_INPUT`], the others are of this size at most: time goes
+/// with the size, and what a parser does with a long list it mostly does with a short one.
+const LARGE_EVERY: u64 = 512;
+const USUAL_INPUT: usize = 4096;
 
 /// Makes inputs for one target.
 pub struct Fuzzer {
     target: &'static Target,
     rng: Rng,
     corpus: Vec<Vec<u8>>,
-    kinds: BTreeSet<String>,
+    /// Kinds of answers, with the place in the corpus of the shortest input that brought each.
+    kinds: BTreeMap<String, Option<usize>>,
+    made: u64,
 }
 
 impl Fuzzer {
@@ -43,7 +49,7 @@ impl Fuzzer {
         let mut corpus: Vec<Vec<u8>> = (target.seeds)();
         corpus.extend(kept(target));
         corpus.push(Vec::new());
-        Self { target, rng: Rng::with_seed(seed), corpus, kinds: BTreeSet::new() }
+        Self { target, rng: Rng::with_seed(seed), corpus, kinds: BTreeMap::new(), made: 0 }
     }
 
     /// The inputs it started from and those that brought something new.
@@ -61,16 +67,33 @@ impl Fuzzer {
         let at = self.rng.usize(..self.corpus.len());
         let other = self.rng.usize(..self.corpus.len());
         let mut input = self.corpus[at].clone();
-        mutate::mutate(&mut self.rng, &mut input, &self.corpus[other], self.target.words);
-        input.truncate(MAX_INPUT);
+        self.made += 1;
+        let is_large = self.made.is_multiple_of(LARGE_EVERY);
+        // An input that was long from the start keeps its length.
+        let most = if is_large { MAX_INPUT } else { USUAL_INPUT.max(input.len()) };
+        mutate::mutate(&mut self.rng, &mut input, &self.corpus[other], self.target.words, most);
+        input.truncate(most);
         input
     }
 
-    /// Runs the target on an input and keeps it if the answer is of a new kind.
+    /// Runs the target on an input and keeps it if the answer is of a new kind, or in place of a longer
+    /// input with an answer of the same kind.
     pub fn run(&mut self, input: Vec<u8>) {
         let kind = kind(&(self.target.run)(&input));
-        if self.kinds.insert(kind) && self.corpus.len() < MAX_CORPUS {
-            self.corpus.push(input);
+        match self.kinds.get(&kind) {
+            None if self.corpus.len() < MAX_CORPUS => {
+                self.kinds.insert(kind, Some(self.corpus.len()));
+                self.corpus.push(input);
+            }
+            None => {
+                self.kinds.insert(kind, None);
+            }
+            Some(Some(at)) => {
+                if let Some(known) = self.corpus.get_mut(*at).filter(|k| k.len() > input.len()) {
+                    *known = input;
+                }
+            }
+            Some(None) => {}
         }
     }
 }

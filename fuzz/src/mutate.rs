@@ -29,14 +29,20 @@ const NUMBERS: &[&str] = &[
     "99999999999999999999999999999999",
 ];
 
-/// Spoils an input one to six times.
-pub(crate) fn mutate(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], words: &[&str]) {
+/// Spoils an input one to six times; nothing makes it longer than `most`.
+pub(crate) fn mutate(
+    rng: &mut Rng,
+    input: &mut Vec<u8>,
+    other: &[u8],
+    words: &[&str],
+    most: usize,
+) {
     for _ in 0..rng.usize(1..=6) {
-        once(rng, input, other, words);
+        once(rng, input, other, words, most);
     }
 }
 
-fn once(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], words: &[&str]) {
+fn once(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], words: &[&str], most: usize) {
     let (from, to) = range(rng, input.len());
     match rng.u32(..12) {
         0 => {
@@ -50,14 +56,14 @@ fn once(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], words: &[&str]) {
         }
         3 => {
             let copy = input[from..to].to_vec();
-            insert(input, from, &copy);
+            insert(input, from, &copy, most);
         }
         4 => input.truncate(from),
         5 => {
             let (a, b) = range(rng, other.len());
-            insert(input, from, &other[a..b]);
+            insert(input, from, &other[a..b], most);
         }
-        6 | 7 => insert(input, from, pick(rng, words).as_bytes()),
+        6 | 7 => insert(input, from, pick(rng, words).as_bytes(), most),
         8 | 9 => number(rng, input),
         10 => {
             // The same many times: long lists, deep nesting.
@@ -67,8 +73,8 @@ fn once(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], words: &[&str]) {
                 input[from..to].to_vec()
             };
             let times = 1 << rng.u32(..14);
-            if piece.len() * times <= crate::MAX_INPUT {
-                insert(input, from, &piece.repeat(times));
+            if piece.len() * times <= most {
+                insert(input, from, &piece.repeat(times), most);
             }
         }
         _ => swap_lines(rng, input),
@@ -86,8 +92,8 @@ fn range(rng: &mut Rng, len: usize) -> (usize, usize) {
     (from, from + rng.usize(..=most))
 }
 
-fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
-    if input.len() + piece.len() <= crate::MAX_INPUT {
+fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8], most: usize) {
+    if input.len() + piece.len() <= most {
         input.splice(at..at, piece.iter().copied());
     }
 }

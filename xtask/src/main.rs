@@ -41,7 +41,11 @@ const TASKS: &[Task] = &[
         what: "[--runs N]: false alarms and power of `pathline health`, as Markdown tables",
         run: health,
     },
-    Task { name: "fuzz", what: "[--seconds N] [TARGET..]: mutate inputs of parsers", run: fuzz },
+    Task {
+        name: "fuzz",
+        what: "[--optimized] [--seconds N] [--jobs N] [TARGET..]: mutate inputs of parsers",
+        run: fuzz,
+    },
 ];
 
 fn main() -> ExitCode {
@@ -145,9 +149,12 @@ fn health(root: &Path, args: &[String]) -> Result<()> {
 }
 
 fn fuzz(root: &Path, args: &[String]) -> Result<()> {
+    let is_optimized = |arg: &&String| arg.as_str() == "--optimized";
+    // What tests have built serves short runs; a long one pays for a build with optimisation and checks.
+    let profile = if args.iter().any(|arg| is_optimized(&arg)) { "fuzz" } else { "test" };
     let mut run =
-        cargo(root, &["run", "--quiet", "--profile", "test", "--package", "pathline-fuzz", "--"]);
-    call(run.args(args))
+        cargo(root, &["run", "--quiet", "--profile", profile, "--package", "pathline-fuzz", "--"]);
+    call(run.args(args.iter().filter(|arg| !is_optimized(arg))))
 }
 
 fn cargo(root: &Path, args: &[&str]) -> Command {
