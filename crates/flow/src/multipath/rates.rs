@@ -97,15 +97,32 @@ impl CandidatePath {
         legs.min(behind)
     }
 
-    /// Time until it delivers at its rate, ns: the start, and of several hops the first pieces on all but the last.
-    fn latency(&self, capacities: &[f64], piece: f64) -> f64 {
-        let passed = self.legs.iter().take(self.hops.saturating_sub(1));
-        // The first piece is half as large; without a queue it shares the leg with the second.
-        let first = passed.map(|leg| match leg.queue {
-            Some(_) => leg.time(capacities, piece / 2.0),
-            None => leg.time(capacities, piece),
-        });
-        first.sum::<f64>() + self.legs.last().map_or(0.0, |leg| leg.start)
+    /// Time until it delivers at its rate, ns, after the call for its first piece. `pace` has the rate and the
+    /// resources that are full.
+    fn latency(&self, capacities: &[f64], (piece, least): (f64, f64), pace: &PathPace<'_>) -> f64 {
+        let starts: f64 = self.legs.iter().take(self.hops).map(|leg| leg.start).sum();
+        let [fill, drain, ..] = &self.legs[..] else { return starts };
+        if pace.is_to_all {
+            // The first piece is half as large; without a queue it shares the leg with the second.
+            let first = if fill.queue.is_some() { piece / 2.0 } else { piece };
+            return starts + first / fill.alone(capacities);
+        }
+        let chunk = |leg: &LegCost| {
+            let start = if leg.queue.is_some() { leg.start } else { 0.0 };
+            let alone = start + piece / leg.alone(capacities);
+            if pace.slows(leg) { alone.max(piece / pace.rate) } else { alone }
+        };
+        let (filled, drained) = (chunk(fill), chunk(drain));
+        // Two machines in a row: the time of all pieces on one of them, and on the other of those before or after
+        // one of the pieces. The first piece is half a chunk, and about two chunks are left to the small ones at the
+        // end.
+        let wait = if drained >= filled {
+            (0.5 * filled).max(1.5 * filled - 0.5 * drained)
+        } else {
+            (least / drain.alone(capacities)).max(3.0 * drained - 2.0 * filled)
+        };
+        // The end of a fill is seen before its drain is enqueued, and that of the last drain before the copy ends.
+        starts + wait + 2.0 * pace.seen
     }
 
     /// What one byte over it takes of each resource. Queues are taken for the time of a byte, with its part of
@@ -126,6 +143,25 @@ impl CandidatePath {
     }
 }
 
+/// How fast a path is among others.
+struct PathPace<'f> {
+    rate: f64,
+    /// Time until the end of a piece is seen, ns.
+    seen: f64,
+    /// Resources of which nothing is left.
+    full: &'f [u32],
+    /// Without a direct path: what one member loads the others pull.
+    is_to_all: bool,
+}
+
+impl PathPace<'_> {
+    /// Whether a leg is as slow as the path because others use what it needs.
+    fn slows(&self, leg: &LegCost) -> bool {
+        let is_full = |resource: u32| self.full.contains(&resource);
+        leg.uses.iter().any(|u| is_full(u.resource)) || leg.queue.is_some_and(is_full)
+    }
+}
+
 /// Time until the thread that issues copies sees that one has ended, ns: on average half a pause, and half a round
 /// in which two of three legs have a call to make (fitted to simulated copies).
 fn time_to_see(paths: &[&CandidatePath]) -> f64 {
@@ -137,7 +173,8 @@ fn time_to_see(paths: &[&CandidatePath]) -> f64 {
 struct PiecedPaths {
     uses: Vec<Vec<ResourceUse>>,
     caps: Vec<f64>,
-    late: Vec<f64>,
+    /// Bytes of a piece.
+    pieces: Vec<f64>,
 }
 
 impl PiecedPaths {
@@ -158,8 +195,46 @@ impl PiecedPaths {
         Self {
             uses: paths.iter().map(|path| path.uses(capacities, piece(path))).collect(),
             caps: paths.iter().map(|path| path.alone(capacities, piece(path), seen)).collect(),
-            late: paths.iter().map(|path| path.latency(capacities, piece(path))).collect(),
+            pieces: paths.iter().copied().map(piece).collect(),
         }
+    }
+
+    /// Links, memories and engines of which nothing is left.
+    fn full(&self, capacities: &[f64], rates: &[f64]) -> Vec<u32> {
+        let mut loads = vec![0.0; capacities.len()];
+        for (uses, rate) in self.uses.iter().zip(rates) {
+            for used in uses {
+                if let Some(load) = loads.get_mut(used.resource as usize) {
+                    *load += used.weight * rate;
+                }
+            }
+        }
+        let links = capacities.len().saturating_sub(1);
+        let is_full = |(load, capacity): (&f64, &f64)| *load >= FULL * capacity;
+        (0u32..)
+            .zip(loads.iter().zip(capacities).take(links))
+            .filter_map(|(nth, pair)| is_full(pair).then_some(nth))
+            .collect()
+    }
+
+    /// When each path delivers at its rate, ns. The thread enqueues two pieces for each path, one path after the other.
+    fn late(
+        &self,
+        capacities: &[f64],
+        paths: &[&CandidatePath],
+        (rates, least): (&[f64], f64),
+    ) -> Vec<f64> {
+        let full = self.full(capacities, rates);
+        let is_to_all = paths.iter().all(|path| path.via.is_some());
+        let (mut called, seen) = (0.0, time_to_see(paths));
+        let late = |((path, &piece), &rate): ((&&CandidatePath, &f64), &f64)| {
+            let call = path.legs.first().map_or(0.0, |leg| leg.calls);
+            let first = called + call;
+            called += STREAMS * call;
+            let pace = PathPace { rate, seen, full: &full, is_to_all };
+            first + path.latency(capacities, (piece, least.min(piece)), &pace)
+        };
+        paths.iter().zip(&self.pieces).zip(rates).map(late).collect()
     }
 
     /// Max-min fair, as flows that run at once: paths that take pieces from one queue as they are free.
@@ -201,8 +276,12 @@ pub(crate) fn share(
         Some(shares) => pieced.divided(capacities, shares),
         None => pieced.queued(capacities),
     };
-    let time = fill_time(&rates, &pieced.late, bytes.as_f64())
-        + end_time(capacities, paths, &rates, sizes);
+    let least = least_piece(paths, &rates, sizes);
+    let late = pieced.late(capacities, paths, (&rates, least));
+    let flowing = fill_time(&rates, &late, bytes.as_f64())
+        + end_time(capacities, paths, &rates, (sizes, least));
+    let first = first_pieces(capacities, paths, (&rates, &pieced.full(capacities, &rates)), sizes);
+    let time = first.into_iter().fold(flowing, f64::max);
     PathRates { total: rates.iter().sum(), rates, time, caps: pieced.caps, uses: pieced.uses }
 }
 
@@ -217,6 +296,38 @@ pub(crate) fn best_rates(
     maximize(capacities, &pieced.uses, &pieced.caps, |weight| weight)
 }
 
+/// Bytes of the least piece: the calls for a smaller one take longer than its bytes.
+fn least_piece(paths: &[&CandidatePath], rates: &[f64], (chunk, bytes): (f64, f64)) -> f64 {
+    let calls = |path: &CandidatePath| path.legs.iter().map(|leg| leg.calls).sum::<f64>();
+    let called: f64 = paths.iter().zip(rates).map(|(path, rate)| calls(path) * rate).sum();
+    // Members of a copy to all do not ask for the time of calls.
+    let called = if paths.iter().all(|path| path.via.is_some()) { 0.0 } else { called };
+    called.max(LEAST_PIECE).min(chunk).min(bytes).max(1.0)
+}
+
+/// When the first two pieces of each path with a relay have arrived, ns. All paths take pieces of the same size before
+/// anything is known of their speed, and a copy does not end before the slowest has delivered them.
+fn first_pieces(
+    capacities: &[f64],
+    paths: &[&CandidatePath],
+    (rates, full): (&[f64], &[u32]),
+    (chunk, bytes): (f64, f64),
+) -> Vec<f64> {
+    let fair = bytes / (PIECES_OF_REST * paths.len() as f64);
+    let (first, second) = (fair.min(chunk / 2.0), fair.min(chunk));
+    let is_to_all = paths.iter().all(|path| path.via.is_some());
+    let time = |(path, &rate): (&&CandidatePath, &f64)| match &path.legs[..] {
+        [fill, drain] if !is_to_all => {
+            let starts = fill.start + drain.start;
+            let pace = PathPace { rate, seen: 0.0, full, is_to_all };
+            let speed = |leg| if pace.slows(leg) { rate } else { leg.alone(capacities) };
+            starts + (first + second) / speed(fill) + second / speed(drain)
+        }
+        _ => 0.0,
+    };
+    paths.iter().zip(rates).map(time).collect()
+}
+
 /// Time by which small pieces at the end make a copy longer, ns. A piece is half of a path's part of what is left,
 /// so that all paths end together; the calls for small ones may take longer than the bytes of the pieces that are
 /// still in flight.
@@ -224,13 +335,12 @@ fn end_time(
     capacities: &[f64],
     paths: &[&CandidatePath],
     rates: &[f64],
-    (chunk, bytes): (f64, f64),
+    ((chunk, bytes), least): ((f64, f64), f64),
 ) -> f64 {
     let total: f64 = rates.iter().sum();
     let pieces = PIECES_OF_REST * paths.len() as f64;
     let calls = |path: &CandidatePath| path.legs.iter().map(|leg| leg.calls).sum::<f64>();
     let calls: f64 = paths.iter().zip(rates).map(|(path, rate)| calls(path) * rate / total).sum();
-    let least = LEAST_PIECE.min(chunk).min(bytes).max(1.0);
     let rest = (pieces * chunk).min(bytes);
     let (mut left, mut called) = (rest, 0.0);
     while left > 0.0 {

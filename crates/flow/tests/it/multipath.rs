@@ -79,10 +79,11 @@ fn a_relayed_copy_adds_the_host_links() {
         assert!((bound.0 - gbs).abs() < 1e-6, "{bound}");
         assert_eq!(operation.engine, "copies over several paths");
     }
-    // The first chunk of a relay, of 2 MiB, shares the link with the second and reaches it after 4 MiB / 50; of three
-    // equal paths two lose that time. At the end half of 256 KiB at 50 and at 400 passes.
+    // Drains are faster than fills, so that a relay lags by the drain of its last piece, 256 KiB at 400, and by two
+    // looks of a microsecond; of three equal paths two lose that time. At the end half of 256 KiB at 50 and at 400
+    // passes.
     let text = "numa0.pinned > gpu0.vram by relay@gpu0[gpu1+gpu2,4MiB] x 1GiB";
-    let late = (4u64 << 20) as f64 / 50.0 * 2.0 / 3.0;
+    let late = ((256u64 << 10) as f64 / 400.0 + 2.0 * 1e3) * 2.0 / 3.0;
     let end = (128u64 << 10) as f64 * (1.0 / 50.0 + 1.0 / 400.0);
     let alpha = net.operation(&flow(text)).unwrap().alpha.0;
     assert!((alpha / (late + end) - 1.0).abs() < 0.01, "{alpha}: {late} + {end}");

@@ -43,15 +43,15 @@ fn least_of_bound(preset: &str, bytes: Bytes, pairs: &[(u32, u32)]) -> f64 {
     pairs.iter().map(of_bound).fold(f64::INFINITY, f64::min)
 }
 
-/// The goal is 0.95. Missed by some pairs: the first chunk passes two legs before a relay delivers, and the pieces at
-/// the end are small. docs/multipath.md has the figures of all pairs.
+/// The goal is 0.95. On `mi250x` 8 of 56 pairs miss it: a third relay would add less than 5 %. docs/multipath.md has the
+/// figures of all pairs.
 #[test]
 fn planned_pairs_of_meshes_come_near_the_bound() {
     let from_first: Vec<(u32, u32)> = (1..8).map(|to| (0, to)).collect();
     let least = least_of_bound("mi250x", Bytes::gib(1), &from_first);
-    assert!(least > 0.9, "{least}");
+    assert!(least > 0.91, "{least}");
     let least = least_of_bound("mi300x", Bytes::gib(1), &[(0, 1), (6, 3)]);
-    assert!(least > 0.9, "{least}");
+    assert!(least > 0.95, "{least}");
 }
 
 /// Figures for docs/multipath.md: `cargo test -p pathline-multipath --test it every_pair -- --nocapture`, with
@@ -108,7 +108,7 @@ fn random_flow(state: &mut u64, preset: &str) -> Flow {
     }
 }
 
-/// The goal is a median of 3 % and a 95th percentile of 10 %.
+/// The goal is a median of 3 % and a 95th percentile of 10 %; the latter is missed, see docs/model.md.
 #[test]
 fn copies_that_no_planner_chose_take_the_predicted_time() {
     let mut all = Vec::new();
@@ -133,5 +133,5 @@ fn copies_that_no_planner_chose_take_the_predicted_time() {
     let all = ascending(all);
     let (median, most) = (nearest_rank(&all, 0.5).unwrap(), nearest_rank(&all, 0.95).unwrap());
     println!("all: median {median:.3}, 95th percentile {most:.3}");
-    assert!(median < 0.03 && most < 0.16, "{median}, {most}");
+    assert!(median < 0.025 && most < 0.13, "{median}, {most}");
 }
