@@ -261,6 +261,12 @@ pub const TARGETS: &[Target] = &[
         run: pastes::paste,
     },
     Target { name: "paste-files", seeds: pastes::files, words: pastes::WORDS, run: pastes::paste },
+    Target {
+        name: "paste-sentences",
+        seeds: pastes::sentences,
+        words: pastes::WORDS,
+        run: pastes::paste,
+    },
     Target { name: "paste-links", seeds: pastes::links, words: pastes::WORDS, run: pastes::paste },
     Target {
         name: "c-calls",

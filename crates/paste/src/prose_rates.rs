@@ -102,6 +102,11 @@ const EXPECTED_AFTER: [&str; 16] = [
     "maximum",
 ];
 
+/// No memory, link or network has a PB/s, GB/s.
+fn is_rate(gbs: f64) -> bool {
+    gbs > 0.0 && gbs <= 1e6
+}
+
 /// A result line whose unit stands in a header above it: STREAM and BabelStream (MB/s, 1e6), ucx_perftest
 /// (MB/s, 2^20).
 fn benchmark_line(line: u32, text: &str) -> Option<ProseRate> {
@@ -116,7 +121,7 @@ fn benchmark_line(line: u32, text: &str) -> Option<ProseRate> {
         }
         _ => return None,
     };
-    (gbs > 0.0).then(|| ProseRate {
+    is_rate(gbs).then(|| ProseRate {
         line,
         gbs,
         text: format!("{written} MB/s"),
@@ -168,7 +173,7 @@ fn rate(line: u32, text: &str, at: usize) -> Option<ProseRate> {
     let around = text.get(from..to)?.to_lowercase();
     let scale = prose_unit(unit, &around)?;
     let gbs = value * scale;
-    if gbs <= 0.0 {
+    if !is_rate(gbs) {
         return None;
     }
     let before = text.get(from..at)?.to_lowercase();

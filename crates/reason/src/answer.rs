@@ -16,6 +16,8 @@ use crate::sentence_topics::SentenceTopic;
 use crate::text_cues::PasteWords;
 use crate::{collectives, copies, io, messages, statements};
 
+/// Share from which on a cause is worth to be read before what is as expected.
+const LIKELY: f64 = 0.4;
 /// Weight of words from which on a cause is stated rather than mentioned.
 const STATED: f64 = 2.4;
 /// Weight of a mention.
@@ -176,15 +178,20 @@ impl<'a> PasteExplainer<'a> {
                 answers.push(self.finish(draft, tool, span));
             }
         }
-        if answers.is_empty() {
+        // Where no table has a cause, the text between them may.
+        let is_open = |answer: &PasteAnswer| {
+            answer.causes.first().is_none_or(|cause| cause.class == AnswerClass::Unknown)
+        };
+        if answers.iter().all(is_open) {
             let said = statements::explain(reading, limits, self.log, &self.words);
             answers.extend(said.map(|(span, tool, draft)| self.finish(draft, tool, span)));
         }
         // A likely cause with something to do comes before "as expected", and that before "unknown".
-        answers.sort_by_key(|answer| match answer.causes.first().map(|cause| cause.class) {
-            Some(AnswerClass::AsExpected) => 1,
-            Some(AnswerClass::Unknown) | None => 2,
+        answers.sort_by_key(|answer| match answer.causes.first() {
+            Some(cause) if cause.class == AnswerClass::Unknown => 2,
+            Some(cause) if cause.class == AnswerClass::AsExpected || cause.share < LIKELY => 1,
             Some(_) => 0,
+            None => 2,
         });
         PasteExplanation {
             format: 1,

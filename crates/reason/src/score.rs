@@ -174,6 +174,7 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
                 .ln();
         }
         let predicted = edit.expects.first().map(|&(_, median, _)| median);
+        let predicted = predicted.filter(|median| median.is_finite());
         let WorldEdit { id, class, text, check, .. } = edit;
         scored.push((score, LikelyCause { id, class, share: 0.0, text, predicted, check }));
     }

@@ -1,6 +1,8 @@
 //! What the words of a paste say for a cause: error messages, settings, and what people write about their
 //! node.
 
+use std::collections::BTreeMap;
+
 use pathline_paste::{NcclLog, PasteContext};
 
 use crate::answer::DraftAnswer;
@@ -58,6 +60,10 @@ pub(crate) struct PasteWords {
     text: String,
     /// The first warning of NCCL.
     warning: Option<String>,
+    /// What the words say for a cause, and the messages that fit: sought once for a paste, which may have
+    /// thousands of tables.
+    weights: BTreeMap<&'static str, f64>,
+    messages: Vec<&'static MessageCause>,
 }
 
 impl PasteWords {
@@ -108,7 +114,12 @@ impl PasteWords {
             add(&log.network);
             log.transports.keys().for_each(|name| add(&format!("via {name}")));
         }
-        Self { text, warning: log.and_then(|log| log.warnings.first().cloned()) }
+        text.truncate(floor_char(&text, 2 * MAX_WORDS));
+        let warning = log.and_then(|log| log.warnings.first().cloned());
+        let mut words = Self { text, warning, weights: BTreeMap::new(), messages: Vec::new() };
+        words.weights = words.weights_of_cues();
+        words.messages = MESSAGE_CAUSES.iter().filter(|m| words.fits(m.pattern)).collect();
+        words
     }
 
     /// Whether a pattern fits.
@@ -119,15 +130,20 @@ impl PasteWords {
         })
     }
 
-    /// Logarithm of the likelihood ratio of a cause: the strongest cue whole, others by a third.
-    pub(crate) fn evidence(&self, id: &str) -> f64 {
-        let cues = CAUSE_CUES.iter().filter(|cue| cue.id == id && self.fits(cue.pattern));
-        let (mut best, mut sum) = (0.0f64, 0.0);
-        for cue in cues {
-            best = if cue.weight.abs() > best.abs() { cue.weight } else { best };
-            sum += cue.weight;
+    /// Logarithm of the likelihood ratio of each cause: the strongest cue whole, others by a third.
+    fn weights_of_cues(&self) -> BTreeMap<&'static str, f64> {
+        let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
+        for cue in CAUSE_CUES.iter().filter(|cue| self.fits(cue.pattern)) {
+            let (best, sum) = sums.entry(cue.id).or_default();
+            *best = if cue.weight.abs() > best.abs() { cue.weight } else { *best };
+            *sum += cue.weight;
         }
-        best + (sum - best) / 3.0
+        sums.into_iter().map(|(id, (best, sum))| (id, best + (sum - best) / 3.0)).collect()
+    }
+
+    /// Logarithm of the likelihood ratio of a cause.
+    pub(crate) fn evidence(&self, id: &str) -> f64 {
+        self.weights.get(id).copied().unwrap_or(0.0)
     }
 
     /// Adds what the words say to the causes of a draft.
@@ -159,8 +175,8 @@ impl PasteWords {
     /// Causes that messages name, as many as fit. What NCCL itself warns of is one cause, with the meaning
     /// of the warning; transports and P2P have causes that figures share.
     pub(crate) fn message_causes(&self) -> Vec<WorldEdit> {
-        let fitting = MESSAGE_CAUSES.iter().filter(|message| self.fits(message.pattern));
-        fitting
+        self.messages
+            .iter()
             .map(|message| {
                 let is_shared = CAUSE_CUES.iter().any(|cue| cue.id == message.id);
                 let (id, text) = match &self.warning {

@@ -1,6 +1,7 @@
 //! Pastes whose cause is known, and worlds whose outputs the tests write themselves.
 
 mod acceptance;
+mod collected;
 mod round_trip;
 mod thread_folder;
 mod threads;
