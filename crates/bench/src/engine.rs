@@ -36,8 +36,7 @@ pub fn default_settings(memory: Bytes) -> RunSettings {
 
 /// Minimum samples of a case whose budget is spent.
 const MIN_FOR_INTERVAL: usize = 3;
-/// A visit ends at its first sample once it lasts this share of its pace: each sample is then a
-/// separate visit, which covers more states of the machine.
+/// A visit ends at its first sample once it lasts this share of its pace: more visits cover more states.
 const LONG_VISIT: f64 = 0.25;
 /// Maximum untimed passes between two visits.
 const MAX_PASSES: usize = 1000;
@@ -45,8 +44,7 @@ const MAX_PASSES: usize = 1000;
 const MIN_NEW_SAMPLES: usize = 4;
 /// An operation this long is timed alone: an empty pair of events, 3 us, is 0.3 % of it.
 const LONG_ALONE: Ns = Ns(1_000_000.0);
-/// Minimum duration of the fewer operations of a difference, or of one operation. Events have a
-/// grid of 32 ns on NVIDIA GPUs, 0.03 % of it.
+/// Minimum duration of the fewer operations of a difference: NVIDIA's events have a grid of 32 ns, 0.03 %.
 const DIFFERENCE: Ns = Ns(100_000.0);
 /// Retries of a difference that is not above zero.
 const DIFFERENCE_TRIES: u32 = 4;
@@ -55,8 +53,7 @@ const STATE_KEEPS: Ns = Ns::ms(200.0);
 /// A reading stays valid for at least this multiple of the time it took, which limits readings to 0.5 % of a
 /// run.
 const STATE_COSTS: f64 = 200.0;
-/// Samples at least this long are unaffected by a state reading, which streams 16 MiB through the
-/// caches: refetching as much takes a millisecond.
+/// Samples this long are unaffected by a state reading: refetching the 16 MiB that it streams takes 1 ms.
 const NOTICES_CACHES: Ns = Ns::ms(20.0);
 /// Ends and mover of a flow, independent of size.
 type CopyPath = (Place, Place, Mover);
@@ -151,7 +148,7 @@ impl<'a> CaseEngine<'a> {
         sink: EventSink<'_>,
     ) -> io::Result<()> {
         self.carried = task.carried.iter().map(|s| (s.case.clone(), s.clone())).collect();
-        let mut waiting: VecDeque<PlannedCase> = task.entries.iter().cloned().collect();
+        let mut waiting = task.waiting(self.settings.time_limit > Ns::ZERO);
         while !waiting.is_empty() && interrupt().is_none() {
             let batch = self.take_batch(&mut waiting);
             let short = self.measure_batch(batch, interrupt, sink)?;
@@ -172,7 +169,10 @@ impl<'a> CaseEngine<'a> {
             with.extend(pool::buffers(&entry.case));
             let mut ranks = between.clone();
             add_ranks(&mut ranks, entry);
-            if !batch.is_empty() && !fits(self.machine, self.settings.memory, &with, &ranks) {
+            // A run that may be cut has a figure once its first case has ended: alone.
+            let alone = self.bound == 0 && self.settings.time_limit > Ns::ZERO;
+            let fit = !alone && fits(self.machine, self.settings.memory, &with, &ranks);
+            if !batch.is_empty() && !fit {
                 break;
             }
             (buffers, between) = (with, ranks);
