@@ -8,7 +8,7 @@ use pathline_schema::{
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::collective_settings::{CollectiveScope, collective_settings, other_sizes};
-use crate::relays::over_relays;
+use crate::relays::{over_relays, to_all};
 
 /// Sizes of the transfers that are asked about unless a user names some: a message of which the start is
 /// most of the time, a usual one, and one whose rate hardly depends on the size.
@@ -182,7 +182,7 @@ struct QuestionMaker<'a> {
 
 impl QuestionMaker<'_> {
     fn scope(&self) -> Option<AdviceScope> {
-        let [flow] = self.case.timed.as_slice() else { return None };
+        let [flow] = self.case.timed.as_slice() else { return self.scope_of_loads() };
         let Flow { src, dst, by, bytes } = *flow;
         let (a, b) = (src.unit, dst.unit);
         let (ends, others) = match (a, b, by, self.case.background.as_slice()) {
@@ -221,6 +221,33 @@ impl QuestionMaker<'_> {
             ends,
             baseline: TrialArm::of_case("default", self.case.clone()),
             choices: others.into_iter().map(OtherCase::into_choice).collect(),
+        })
+    }
+
+    /// One copy of the same bytes to all GPUs that load at once.
+    fn scope_of_loads(&self) -> Option<AdviceScope> {
+        let over = to_all(self.topology, &self.case.timed)?;
+        if !self.case.background.is_empty() {
+            return None;
+        }
+        let count = self.case.timed.len();
+        let (from, bytes) = (over.src.unit, over.bytes.rounded());
+        let ends = format!("loads of {count} GPUs from {from} at once");
+        let other = OtherCase::new(
+            format!("the same bytes to {count} GPUs at once"),
+            self.with(over),
+            format!(
+                "If the {count} GPUs load the same bytes: let each load a part, and take the rest from the \
+                 others (pl_copy_to_all of libpathline)"
+            ),
+            "host memory that cannot be swapped, and links between the GPUs while they load"
+                .to_owned(),
+        );
+        Some(AdviceScope {
+            subject: format!("{ends}, {bytes}"),
+            ends,
+            baseline: TrialArm::of_case("default", self.case.clone()),
+            choices: vec![other.into_choice()],
         })
     }
 
