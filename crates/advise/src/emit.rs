@@ -231,6 +231,7 @@ mod tests {
             }),
             gain: Some(GainInterval { gain: 0.12, low: 0.1, high: 0.15, blocks: 9 }),
             chosen: None,
+            bound: None,
             by_row_only: false,
             screened: Vec::new(),
         }

@@ -195,6 +195,7 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
             choice: Some(removal_choice(name, arm(String::new()))),
             gain: None,
             chosen: None,
+            bound: None,
             by_row_only: false,
             screened: Vec::new(),
         })

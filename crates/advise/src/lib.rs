@@ -6,6 +6,7 @@ mod advice;
 mod arm;
 mod collective_settings;
 mod emit;
+mod gain_bound;
 mod known;
 mod proof;
 mod questions;
@@ -21,6 +22,7 @@ pub use collective_settings::{is_shown_by_choice, usual_collectives};
 pub use pathline_tuner::ROWS_FILE;
 
 pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
+pub use gain_bound::GainBound;
 pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,

@@ -83,6 +83,7 @@ pub fn not_reviewed(variables: &ArmEnv, why: &str) -> Vec<Advice> {
             choice: Some(removal_choice(name, arm(String::new()))),
             gain: None,
             chosen: None,
+            bound: None,
             by_row_only: false,
             screened: Vec::new(),
         }
@@ -148,6 +149,7 @@ impl AdviceSession<'_> {
             choice: Some(choice),
             gain,
             chosen: None,
+            bound: None,
             by_row_only: false,
             screened: Vec::new(),
         }

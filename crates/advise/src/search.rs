@@ -5,6 +5,7 @@ use pathline_tuner::TunerRow;
 
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
+use crate::gain_bound::GainBound;
 use crate::proof::{GainProof, HarmCheck, ProofState, ProofTarget, TrialBlock};
 use crate::tuner_choice::tuner_row;
 
@@ -102,6 +103,12 @@ struct SelectedScope<'s> {
     /// The best last.
     worthy: Vec<&'s AdviceChoice>,
     answer: Option<(AdviceVerdict, String)>,
+    /// Choices that can act, with what bounds their gain, in the order of the question.
+    bounds: Vec<(&'s AdviceChoice, GainBound)>,
+    /// Why the default is kept if no bound is shown: no choice is left that a proof is worth.
+    keep: Option<String>,
+    /// What no choice gains.
+    bound: Option<f64>,
     choice: Option<&'s AdviceChoice>,
     proof: Option<GainProof>,
     /// What the library chose under the proven setting.
@@ -117,6 +124,9 @@ impl<'s> SelectedScope<'s> {
             screened: Vec::new(),
             worthy: Vec::new(),
             answer: None,
+            bounds: Vec::new(),
+            keep: None,
+            bound: None,
             choice: None,
             proof: None,
             chosen: None,
@@ -148,6 +158,7 @@ impl<'s> SelectedScope<'s> {
             choice,
             gain,
             chosen: self.chosen,
+            bound: self.bound,
             by_row_only: self.by_row_only.is_some(),
             screened: self.screened,
         }
@@ -205,6 +216,7 @@ impl AdviceSession<'_> {
         if let [only] = tried.as_slice() {
             // Nothing to select from: its proof says at once whether it gains.
             selected.worthy = vec![only.choice];
+            selected.bounds = vec![(only.choice, GainBound::new(self.limits.min_gain))];
             return selected;
         }
         let begun = self.runner.elapsed();
@@ -266,6 +278,11 @@ impl AdviceSession<'_> {
         mut selected: SelectedScope<'s>,
         mut tried: Vec<TriedChoice<'s>>,
     ) -> SelectedScope<'s> {
+        for tried in tried.iter().filter(|tried| tried.is_promising()) {
+            let mut bound = GainBound::new(self.limits.min_gain);
+            tried.logs.iter().for_each(|log| bound.add(*log));
+            selected.bounds.push((tried.choice, bound));
+        }
         tried.sort_by(|a, b| b.score().total_cmp(&a.score()));
         let margin = self.limits.min_gain.max(0.0).ln_1p();
         let worthy: Vec<&TriedChoice<'s>> = tried
@@ -299,7 +316,8 @@ impl AdviceSession<'_> {
                     "no choice gains {asked} % in short trials; the best, {label}: {} %",
                     percent(score.exp_m1())
                 );
-                selected.answered(AdviceVerdict::Keep, why)
+                selected.keep = Some(why);
+                selected
             }
             None => {
                 let error = selected.screened.iter().find_map(|s| s.error.clone());
@@ -318,7 +336,7 @@ impl AdviceSession<'_> {
         loop {
             let mut is_open = false;
             for scope in &mut scopes {
-                if scope.answer.is_none() {
+                if scope.answer.is_none() && scope.keep.is_none() {
                     self.prove_block(scope, target);
                     is_open |= scope.answer.is_none();
                 }
@@ -327,7 +345,75 @@ impl AdviceSession<'_> {
                 break;
             }
         }
+        // Proofs of gains come first: a default that is kept without a bound costs nothing.
+        while scopes.iter().any(|scope| scope.answer.is_none()) {
+            for scope in scopes.iter_mut().filter(|scope| scope.answer.is_none()) {
+                self.bound_block(scope);
+            }
+        }
         scopes.into_iter().map(SelectedScope::into_advice).collect()
+    }
+
+    /// One more block of a question in which no choice seems to gain, until that is shown of each.
+    fn bound_block(&mut self, scope: &mut SelectedScope<'_>) {
+        let level = self.limits.level;
+        let why = scope.keep.clone().unwrap_or_default();
+        let open: Vec<usize> = (0..scope.bounds.len())
+            .filter(|&at| scope.bounds.get(at).is_some_and(|(_, b)| b.shown_at(level).is_none()))
+            .collect();
+        let Some(&first) = open.first() else {
+            let shown = scope.bounds.iter().filter_map(|(_, bound)| bound.shown_at(level));
+            scope.bound = shown.reduce(f64::max);
+            let why = match scope.bound {
+                Some(bound) => format!(
+                    "no choice gains {} %, false with probability {} % at most",
+                    share_text(bound),
+                    share_text(level)
+                ),
+                None => why,
+            };
+            scope.answer = Some((AdviceVerdict::Keep, why));
+            return;
+        };
+        let blocks = scope.bounds.get(first).map_or(0, |(_, bound)| bound.blocks());
+        let over = self.is_over(1.0);
+        if over.is_some() || blocks >= MAX_BLOCKS {
+            let over = over.unwrap_or_else(|| format!("{MAX_BLOCKS} blocks are over"));
+            let may_gain = scope.bounds.iter().find(|(_, bound)| {
+                let is_above = bound.median().is_some_and(|gain| gain >= self.limits.min_gain);
+                bound.shown_at(level).is_none() && is_above
+            });
+            scope.answer = Some(match may_gain {
+                Some((choice, bound)) => {
+                    let gain = percent(bound.median().unwrap_or(0.0));
+                    let label = &choice.arm.label;
+                    let blocks = bound.blocks();
+                    let why = format!(
+                        "{label} may gain: {gain} % in {blocks} blocks, which prove nothing; {over}"
+                    );
+                    (AdviceVerdict::Unclear, why)
+                }
+                None => (AdviceVerdict::Keep, format!("{why}; not shown of all: {over}")),
+            });
+            return;
+        }
+        let subject = &scope.scope.subject;
+        (self.show)(AdviceStep { doing: "bounding", subject, choice: "", blocks });
+        let mut arms = vec![&scope.scope.baseline];
+        arms.extend(open.iter().filter_map(|&at| Some(&scope.bounds.get(at)?.0.arm)));
+        let mut costs = self.block(&arms).into_iter();
+        let base = costs.next();
+        for (at, cost) in open.into_iter().zip(costs) {
+            match (&base, cost, scope.bounds.get_mut(at)) {
+                (Some(Ok(base)), Ok(cost), Some((_, bound))) if *base > 0.0 && cost > 0.0 => {
+                    bound.add((base / cost).ln());
+                }
+                _ => {
+                    let failed = "a trial failed while its gain was bounded";
+                    scope.answer = Some((AdviceVerdict::Keep, format!("{why}; {failed}")));
+                }
+            }
+        }
     }
 
     /// One more block of the proof of a question, and its answer if that decides.
@@ -372,6 +458,10 @@ impl AdviceSession<'_> {
             return;
         };
         proof.add(TrialBlock { baseline: *baseline, null: *null, choice: *cost });
+        let bound = scope.bounds.iter_mut().find(|(of, _)| std::ptr::eq(*of, choice));
+        if let Some((_, bound)) = bound {
+            bound.add((baseline / cost).ln());
+        }
         let shown = self.runner.honoured(&scope.scope.baseline, &choice.arm);
         if let Some(Err(why)) = shown {
             scope.answer = Some((AdviceVerdict::Ignored, not_acting(choice, &why)));
@@ -400,7 +490,8 @@ impl AdviceSession<'_> {
                     choice.arm.label,
                     share_text(target.min_gain)
                 );
-                Some((AdviceVerdict::Keep, why))
+                scope.keep = Some(why);
+                None
             }
             ProofState::NoGain => {
                 scope.proof = None;

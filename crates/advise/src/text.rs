@@ -150,7 +150,8 @@ fn member_text(size: &str, advice: &Advice) -> String {
         AdviceVerdict::Keep => {
             let proven = advice.gain.map(|gain| gain.gain);
             let best = proven.or_else(|| advice.screened.first().and_then(|best| best.gain));
-            best.map(|gain| format!("{} %", percent(gain)))
+            let bound = advice.bound.map(|bound| format!(" (shown: < {} %)", share_text(bound)));
+            best.map(|gain| format!("{} %{}", percent(gain), bound.unwrap_or_default()))
         }
         AdviceVerdict::Ignored => None,
     };
@@ -210,6 +211,7 @@ mod tests {
             }),
             gain: Some(GainInterval { gain, low: gain, high: gain, blocks: 9 }),
             chosen: None,
+            bound: None,
             by_row_only: false,
             screened: Vec::new(),
         }

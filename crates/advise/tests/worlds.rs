@@ -104,7 +104,7 @@ fn session(world: &mut DrawnWorld, seed: u64) -> Vec<Advice> {
 }
 
 /// Share of `worlds` sessions for which `holds` is true.
-fn share(worlds: u64, holds: impl Fn(u64) -> bool) -> f64 {
+fn share(worlds: u64, mut holds: impl FnMut(u64) -> bool) -> f64 {
     (0..worlds).filter(|&seed| holds(seed)).count() as f64 / worlds as f64
 }
 
@@ -116,6 +116,47 @@ fn worlds_without_a_gain_get_no_advice() {
             let mut world = DrawnWorld::new(&[0.0; 24], noise, seed);
             session(&mut world, seed).iter().any(Advice::is_change)
         });
+        assert!(wrong <= 0.01, "{wrong}");
+    }
+}
+
+/// Of choices that gain nothing it is shown that they do not: 24 that a call switches in 120 s, 4 of processes
+/// of half a second, one in ten 15 % slower.
+#[test]
+fn defaults_are_kept_with_a_bound_where_nothing_gains() {
+    for (choices, noise) in [(24, PER_CALL), (4, PER_PROCESS)] {
+        let (mut shown, mut all) = (0, 0);
+        for seed in 0..200 {
+            let mut world = DrawnWorld::new(&vec![0.0; choices], noise, seed);
+            let answers = session(&mut world, seed);
+            assert!(world.time <= 120.0 + 5.0 * noise.seconds, "{}", world.time);
+            let is_shown = |a: &&Advice| {
+                let reason = a.reason.starts_with("no choice gains ");
+                assert_eq!(a.bound.is_some(), reason && a.reason.ends_with("at most"), "{a:?}");
+                a.verdict == AdviceVerdict::Keep && a.bound.is_some_and(|bound| bound <= 0.01)
+            };
+            shown += answers.iter().filter(is_shown).count();
+            all += answers.len();
+        }
+        let share = shown as f64 / f64::from(u32::try_from(all).unwrap());
+        println!("{choices} choices: {share}");
+        assert!(share >= 0.9, "{choices} choices: {share}");
+    }
+}
+
+/// A session that says of a gain of 2 % that there is none is wrong, with a probability of 1 % at most.
+#[test]
+fn defaults_are_not_kept_with_a_bound_where_a_choice_gains() {
+    for noise in [PER_CALL, PER_PROCESS] {
+        let mut kept = 0;
+        let wrong = share(500, |seed| {
+            let mut gains = [0.0; 4];
+            gains[(seed % 4) as usize] = 0.02;
+            let answers = session(&mut DrawnWorld::new(&gains, noise, seed), seed);
+            kept += usize::from(answers[0].verdict == AdviceVerdict::Keep);
+            answers[0].bound.is_some()
+        });
+        println!("bounded {wrong}, kept without a bound {kept} of 500");
         assert!(wrong <= 0.01, "{wrong}");
     }
 }
