@@ -173,6 +173,7 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
                 .map_or_else(|| feature.unexpected(), |&(_, m, s)| density(feature.value, m, s))
                 .ln();
         }
+        // A figure like 1e308 MiB/s predicts more than a number can hold.
         let predicted = edit.expects.first().map(|&(_, median, _)| median);
         let predicted = predicted.filter(|median| median.is_finite());
         let WorldEdit { id, class, text, check, .. } = edit;
