@@ -11,7 +11,7 @@ use pathline_schema::{Case, CaseOutcome, Flow, Unit};
 
 use crate::candidates::{self, GroupOrigin};
 use crate::data::{CalibrateError, CalibrationData, NamedRun, median, quantile};
-use crate::fit::{self, FittedNode};
+use crate::fit::{self, EarlierFit, FittedNode};
 use crate::model::{FittedModel, ModelFlow, SetRunner, SetTimeline};
 
 /// A case to measure next.
@@ -36,6 +36,8 @@ pub struct SetDesign {
     pub groups: usize,
     /// Whether nothing follows these cases.
     pub is_last: bool,
+    /// What the next choice begins with.
+    pub fit: EarlierFit,
 }
 
 /// Most cases that are chosen before the next fit. A fit of all cases takes as long as 20 to 40 cases do.
@@ -78,6 +80,7 @@ fn engine(flow: &Flow) -> (Unit, bool, bool) {
 }
 
 /// Chooses the next of the offered cases, after those of `so_far`, so that `targets` are predicted well.
+/// `earlier` is the fit of the choice before: its groups need not be searched again.
 ///
 /// # Errors
 /// As of [`calibrate`](crate::calibrate).
@@ -85,11 +88,14 @@ pub fn choose_cases(
     so_far: &NamedRun,
     offered: &[Case],
     targets: &[Case],
+    earlier: Option<&EarlierFit>,
 ) -> Result<SetDesign, CalibrateError> {
     let mut data = CalibrationData::of(std::slice::from_ref(so_far))?;
     let queues = fit::prepare(&mut data);
-    let used = vec![true; data.sets.len()];
-    let fitted = fit::fit(&data, &queues, used, &mut |_| {});
+    let fitted = match earlier {
+        Some(earlier) => fit::resume(&data, &queues, earlier, &mut |_| {}),
+        None => fit::fit(&data, &queues, vec![true; data.sets.len()], &mut |_| {}),
+    };
     let noises: Vec<f64> = data.sets.iter().map(|set| set.noise).collect();
     let floor = LEAST_FLOOR.max(2.0 * median(&noises));
     let mut design = DesignState::new(&data, &fitted, offered, targets, floor);
@@ -107,7 +113,8 @@ pub fn choose_cases(
         chosen = repeats(so_far, offered);
     }
     chosen.sort_by_key(|chosen| chosen.index);
-    Ok(SetDesign { chosen, error, floor, groups, is_last })
+    let fit = EarlierFit::new(&data, fitted);
+    Ok(SetDesign { chosen, error, floor, groups, is_last, fit })
 }
 
 /// Offered cases that are measured ones with their flows in another order: they show how well the node

@@ -5,6 +5,7 @@
 //! until none is worth its price. Then needless groups are removed, and capacities, weights and
 //! routes are optimised.
 
+mod resume;
 mod settle;
 mod trials;
 pub(crate) mod uncertainty;
@@ -14,6 +15,8 @@ use crate::data::{CalibrationData, PathEnds, median};
 use crate::model::{FittedModel, FittedResource, PartRunner, SetRunner, SetTimeline, last_end};
 use crate::queues::{self, FittedQueue};
 use pathline_schema::LinkEnd;
+pub use resume::EarlierFit;
+pub(crate) use resume::resume;
 use trials::{CapacitySweep, minimum};
 pub use uncertainty::AtLeast;
 
@@ -73,6 +76,8 @@ const FLOOR: f64 = 0.002;
 const MAX_TRIALS: usize = 12;
 /// Maximum rounds of the search.
 const ROUNDS: usize = 200;
+/// Maximum rounds of refinement.
+const SETTLE_ROUNDS: usize = 3;
 /// Minimum slowdown of some set by a group.
 const MIN_EFFECT: f64 = 0.007;
 /// Minimum number of sets that a group slows if the topology does not show it: any group explains
@@ -171,7 +176,7 @@ pub(crate) fn fit(
     }
     fitter.sharpen();
     fitter.search_all(&prospects, report);
-    fitter.settle(&prospects, report);
+    fitter.settle(&prospects, SETTLE_ROUNDS, report);
     fitter.find_uncertainty(&prospects);
     FittedNode { model: fitter.model, groups: fitter.groups, queues: queues.to_vec() }
 }

@@ -20,7 +20,7 @@ mod write;
 pub use candidates::GroupOrigin;
 pub use data::{CalibrateError, CalibrationData, CalibrationSet, MeasuredPath, NamedRun, PathEnds};
 pub use design::{ChosenCase, SetDesign, choose_cases, first_cases};
-pub use fit::{AtLeast, FitStep, FittedGroup, FittedNode};
+pub use fit::{AtLeast, EarlierFit, FitStep, FittedGroup, FittedNode};
 pub use judge::{ErrorStats, JudgedSet, SetClass, by_kind, judge};
 pub use likes::{LikesComparison, UnlikePart};
 pub use model::{FittedModel, FittedResource, ModelFlow, SetRunner, SetTimeline};

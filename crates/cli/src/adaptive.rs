@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pathline_bench::{CaseBatch, CaseChooser, PlanScope, RandomDraw, RunPlan, RunSoFar};
-use pathline_calibrate::{NamedRun, choose_cases, first_cases};
+use pathline_calibrate::{EarlierFit, NamedRun, choose_cases, first_cases};
 use pathline_schema::{Case, Journal, Ns, SuiteId};
 
 /// Random sets that the twin shall predict: other ones than suite concurrent has by default, so that those
@@ -17,6 +17,8 @@ pub(crate) const CASE_BUDGET: Ns = Ns(20e6);
 pub(crate) struct AdaptiveChooser {
     contention: BTreeSet<Case>,
     targets: Vec<Case>,
+    /// Of the cases before the last choice.
+    fit: Option<EarlierFit>,
     is_begun: bool,
 }
 
@@ -31,7 +33,7 @@ impl AdaptiveChooser {
         let targets = RunPlan::new(&scope, &[SuiteId::Concurrent.word().to_owned()], &[]);
         let entries = targets.map_or_else(|_| Vec::new(), |plan| plan.entries);
         let targets = entries.into_iter().map(|entry| entry.case).collect();
-        Self { contention, targets, is_begun: false }
+        Self { contention, targets, fit: None, is_begun: false }
     }
 }
 
@@ -57,8 +59,10 @@ impl CaseChooser for AdaptiveChooser {
             &NamedRun { name: "this run".to_owned(), journal },
             &offered,
             &self.targets,
+            self.fit.as_ref(),
         ) {
             Ok(design) => {
+                self.fit = Some(design.fit);
                 let cases = design.chosen.into_iter();
                 let cases = cases.map(|chosen| (number(chosen.index), chosen.reason)).collect();
                 let because = format!(

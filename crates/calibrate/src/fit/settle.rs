@@ -9,9 +9,15 @@ use super::{
 use crate::data::PathEnds;
 
 impl GroupFitter<'_> {
-    /// Removes needless groups, replaces groups by better ones, and refines, until nothing changes.
-    pub(super) fn settle(&mut self, prospects: &[GroupProspect], report: &mut dyn FnMut(&FitStep)) {
-        for _ in 0..3 {
+    /// Removes needless groups, replaces groups by better ones, and refines, until nothing changes or
+    /// `rounds` have passed.
+    pub(super) fn settle(
+        &mut self,
+        prospects: &[GroupProspect],
+        rounds: usize,
+        report: &mut dyn FnMut(&FitStep),
+    ) {
+        for _ in 0..rounds {
             let before = self.total_score();
             for g in 0..self.groups.len() {
                 self.refine(g, 0.02, 8);

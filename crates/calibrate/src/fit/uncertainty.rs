@@ -18,14 +18,19 @@ pub struct AtLeast {
 }
 
 impl GroupFitter<'_> {
-    /// Finds intervals of the capacities, the number of sets that each slows, and groups that
-    /// explain as much.
-    pub(super) fn find_uncertainty(&mut self, prospects: &[GroupProspect]) {
+    /// Finds intervals of the capacities and the number of sets that each slows.
+    pub(super) fn find_intervals(&mut self) {
         let all: Vec<usize> = (0..self.groups.len()).collect();
         let found = self.trials(&all, |fitter, g| (fitter.interval(g), fitter.slows(g)));
-        for (g, ((low, high), slows)) in found.into_iter().enumerate() {
-            (self.groups[g].low, self.groups[g].high) = (low, high);
-            self.groups[g].slows = slows;
+        for (group, ((low, high), slows)) in self.groups.iter_mut().zip(found) {
+            (group.low, group.high, group.slows) = (low, high, slows);
+        }
+    }
+
+    /// The same, and groups that explain as much.
+    pub(super) fn find_uncertainty(&mut self, prospects: &[GroupProspect]) {
+        self.find_intervals();
+        for g in 0..self.groups.len() {
             let rivals = self.rivals(prospects, g);
             self.groups[g].rivals = rivals
                 .iter()
