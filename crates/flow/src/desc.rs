@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::origin::{self, GpuNumbering, ModelConstant, OriginError, RawNumbering, RawOrigin};
 use crate::presets::PRESETS;
-use crate::stack::{self, StackProfile};
+use crate::stack::{self, StackModel, StackProfile};
 use crate::storage::{IoCosts, StoreModel};
 
 mod checks;
@@ -71,7 +71,7 @@ pub struct MachineDesc {
     faults: Vec<MachineFault>,
     constants: Vec<ModelConstant>,
     numberings: Vec<GpuNumbering>,
-    pub(crate) stacks: Vec<(StackProfile, NodeModel)>,
+    pub(crate) stacks: Vec<StackModel>,
     stack: Option<String>,
 }
 
@@ -334,7 +334,7 @@ impl MachineDesc {
 
     /// The software stacks that it describes.
     pub fn stacks(&self) -> impl Iterator<Item = &StackProfile> {
-        self.stacks.iter().map(|(profile, _)| profile)
+        self.stacks.iter().map(|stack| &stack.profile)
     }
 
     /// Name of the stack whose constants count; none where the file describes none.
@@ -347,10 +347,13 @@ impl MachineDesc {
     /// # Errors
     /// It describes no stack of this name.
     pub fn with_stack(&self, name: &str) -> Result<Self, DescError> {
-        match self.stacks.iter().find(|(profile, _)| profile.name == name) {
-            Some((_, model)) => {
-                Ok(Self { model: model.clone(), stack: Some(name.to_owned()), ..self.clone() })
-            }
+        match self.stacks.iter().find(|stack| stack.profile.name == name) {
+            Some(StackModel { model, software, .. }) => Ok(Self {
+                model: model.clone(),
+                software: software.clone(),
+                stack: Some(name.to_owned()),
+                ..self.clone()
+            }),
             None => {
                 let known: Vec<&str> = self.stacks().map(|stack| stack.name.as_str()).collect();
                 let known = if known.is_empty() { "none".into() } else { known.join(", ") };

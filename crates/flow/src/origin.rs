@@ -35,7 +35,8 @@ impl ModelConstant {
     }
     /// Whether it is of a message library, not of the hardware and its runtime.
     pub fn is_software(&self) -> bool {
-        is_under(&self.key, "software")
+        let of_stack = self.key.strip_prefix("stack.").and_then(|key| key.split_once('.'));
+        is_under(of_stack.map_or(&self.key, |(_, key)| key), "software")
     }
 }
 

@@ -55,7 +55,7 @@ impl MachineDesc {
             .filter_map(|gpu| node.gpus.iter().position(|known| known.index == *gpu))
             .collect();
         let row = |from: &Vec<f64>| places.iter().filter_map(|&to| from.get(to).copied()).collect();
-        let models = slice.stacks.iter_mut().map(|(_, model)| model);
+        let models = slice.stacks.iter_mut().map(|stack| &mut stack.model);
         for model in models.chain([&mut slice.model]) {
             let matrix = std::mem::take(&mut model.time.copy_us_matrix);
             model.time.copy_us_matrix =

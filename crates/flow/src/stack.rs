@@ -10,6 +10,7 @@ use crate::model::{
     CopyEngineModel, CpuModel, FabricModel, GpuMemory, HostLink, KernelModel, MigrationModel,
     NodeModel, PageableRegime, TimeModel,
 };
+use crate::software::MessageSoftware;
 
 /// The sections whose constants a stack may change.
 pub(crate) const STACK_SECTIONS: [&str; 9] = [
@@ -23,6 +24,8 @@ pub(crate) const STACK_SECTIONS: [&str; 9] = [
     "cpu",
     "time",
 ];
+/// The section of message libraries, of which a stack has its versions.
+const LIBRARY_SECTION: &str = "software";
 /// The most stacks of one machine.
 const MAX_STACKS: usize = 64;
 
@@ -74,6 +77,14 @@ impl StackProfile {
     }
 }
 
+/// A stack, and the constants of the machine under it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StackModel {
+    pub profile: StackProfile,
+    pub model: NodeModel,
+    pub software: MessageSoftware,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawAbout {
@@ -98,16 +109,15 @@ struct RawSections {
     time: TimeModel,
     #[serde(default)]
     calls: Vec<crate::model::CallCost>,
+    #[serde(default)]
+    software: MessageSoftware,
 }
 
 /// Every stack of a file with the physics under it. `gpus` is the number of GPUs.
 ///
 /// # Errors
 /// A table that is no stack, a section that a stack cannot change, or a constant out of range.
-pub(crate) fn profiles(
-    file: &Table,
-    gpus: usize,
-) -> Result<Vec<(StackProfile, NodeModel)>, String> {
+pub(crate) fn profiles(file: &Table, gpus: usize) -> Result<Vec<StackModel>, String> {
     let Some(stacks) = file.get("stack") else { return Ok(Vec::new()) };
     let Some(stacks) = stacks.as_table().filter(|all| all.len() <= MAX_STACKS) else {
         return Err(format!("stack: expected at most {MAX_STACKS} tables, such as [stack.hsa]"));
@@ -115,20 +125,16 @@ pub(crate) fn profiles(
     stacks.iter().map(|(name, stack)| profile(file, name, stack, gpus)).collect()
 }
 
-fn profile(
-    file: &Table,
-    name: &str,
-    stack: &Value,
-    gpus: usize,
-) -> Result<(StackProfile, NodeModel), String> {
+fn profile(file: &Table, name: &str, stack: &Value, gpus: usize) -> Result<StackModel, String> {
     let error = |reason: &str| format!("stack.{name}: {}", reason.trim().replace('\n', ", "));
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
         return Err(error("expected a name of 1 to 64 letters, digits, - and _"));
     }
     let Some(stack) = stack.as_table() else { return Err(error("expected a table")) };
+    let is_section = |key: &str| STACK_SECTIONS.contains(&key) || key == LIBRARY_SECTION;
     let (sections, about): (Table, Table) =
-        stack.clone().into_iter().partition(|(key, _)| STACK_SECTIONS.contains(&key.as_str()));
+        stack.clone().into_iter().partition(|(key, _)| is_section(key));
     let about: RawAbout = about.try_into().map_err(|e: toml::de::Error| error(e.message()))?;
     let mut merged = file.clone();
     for (section, changes) in sections {
@@ -165,7 +171,7 @@ fn profile(
         time: raw.time,
         calls: raw.calls,
     };
-    Ok((profile, model))
+    Ok(StackModel { profile, model, software: raw.software })
 }
 
 /// Replaces what `changes` states; of tables key by key.

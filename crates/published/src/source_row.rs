@@ -333,7 +333,9 @@ impl SourceNode<'_> {
         };
         let osu = row.tool.to_lowercase().contains("osu");
         let metric = if osu && metric == "latency" { "mean-latency" } else { metric };
-        Ok((format!("{op} over {} by {library} x {size}B", members.join(",")), metric))
+        // OSU awaits the stream in each iteration; rccl-tests and nccl-tests do not.
+        let cadence = if osu && library.ends_with("ccl") { " isolated" } else { "" };
+        Ok((format!("{op} over {} by {library} x {size}B{cadence}", members.join(",")), metric))
     }
 
     /// Ends in a cell, `GCD0` or `GCD0,GCD2`, in the numbers of this node.

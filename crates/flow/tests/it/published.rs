@@ -458,6 +458,21 @@ fn a_stack_has_starts_and_packets() {
     assert!(unknown.contains("frontier-hip, hsa, in-kernel, lumi-hip"), "{unknown}");
 }
 
+/// A stack has its versions of message libraries; what it leaves out is the file's: 0.415 us and a fan-out
+/// of 4 in 2023, 0.517 us and 8 in 2026, and 2.65 GB/s in both.
+#[test]
+fn a_stack_has_versions_of_message_libraries() {
+    let desc = MachineDesc::preset("mi250x").expect("the preset");
+    let of = |desc: &MachineDesc| {
+        let mpi = desc.software.cray_mpich.clone().expect("a library of the preset");
+        (mpi.host_message_us, mpi.broadcast_radix, mpi.host_message_gbs)
+    };
+    assert_eq!(of(&desc), (0.415, Some(4), 2.65));
+    let later = desc.with_stack("lumi-mpi-2026").expect("a stack of the preset");
+    assert_eq!(of(&later), (0.517, Some(8), 2.65));
+    assert_eq!(of(&later.with_stack("hsa").expect("a stack of the preset")), of(&desc));
+}
+
 /// Published times of kernels that only store, in us, and what forms them (docs/model.md, "Starts of kernels").
 /// Local, 16 MiB: 12.27 + 8 MiB / 3500 GB/s + 8 MiB / 1304 GB/s = 21.1 (published 20.8). To a neighbour over
 /// one link, 64 KiB: of 65.5 kB the last 49.2 kB hide in the start: 12.27 + 16.4 / 38.8 = 12.7 (12.3).

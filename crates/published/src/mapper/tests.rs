@@ -238,7 +238,8 @@ fn tools_do_not_matter_for_hardware_metrics() {
 #[test]
 fn a_row_is_of_the_stack_that_its_tool_names() {
     let desc = mi250x();
-    let mapper = RowMapper::new(&desc, &["Frontier node".to_owned()]).expect("a network");
+    let mapper = RowMapper::new(&desc, &["Frontier node", "LUMI-G node (2026)"].map(str::to_owned))
+        .expect("a network");
     let copy = "r0.gpu0.vram > r0.gpu1.vram by dma@gpu0 x 16B isolated,latency,10.74,us";
     let head = "system,case,metric,value,unit,tool,source";
     let stack = |mapper: &RowMapper<'_>, system: &str, tool: &str, source: &str| {
@@ -255,6 +256,8 @@ fn a_row_is_of_the_stack_that_its_tool_names() {
         ("mi250x", "rocm-bandwidth-test 2.6.0", "", "hsa", false),
         ("mi250x", "OSU_bw (UCX)", "", "hsa", false),
         ("mi250x", "TransferBench 1.50", "", "in-kernel", false),
+        ("LUMI-G node (2026)", "OSU 7.5 MPI cray-mpich", "", "lumi-mpi-2026", false),
+        ("LUMI-G node (2026)", "OSU 7.5 xccl RCCL", "", "lumi-hip", true),
     ] {
         assert_eq!(stack(&mapper, system, tool, source), (of.to_owned(), data), "{tool}");
     }
