@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::node::{CallOutcome, StubApi, StubNode};
-use crate::queue::rest;
 use crate::spec::{StubFault, StubSpec};
 use crate::status;
 use crate::streams::StubHandle;
@@ -76,7 +75,7 @@ pub(crate) fn enter(
     api: StubApi,
     name: &'static str,
     needs: CallNeeds,
-    mut body: impl FnMut(&mut StubNode) -> CallOutcome,
+    body: impl FnOnce(&mut StubNode) -> CallOutcome,
 ) -> i32 {
     let shared = match api {
         StubApi::Cuda => &CUDA,
@@ -85,7 +84,7 @@ pub(crate) fn enter(
     let mut guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
     let node = guard.get_or_insert_with(|| StubNode::new(api));
     let blow = node.strike(name);
-    match &blow {
+    match blow {
         Some(StubFault::Hangs) => {
             drop(guard);
             loop {
@@ -93,39 +92,30 @@ pub(crate) fn enter(
             }
         }
         Some(StubFault::Crashes) => crash(),
-        Some(StubFault::Slow(ms)) => std::thread::park_timeout(Duration::from_millis(*ms)),
+        Some(StubFault::Slow(ms)) => std::thread::park_timeout(Duration::from_millis(ms)),
         Some(StubFault::Fails(code)) => {
-            let code = *code;
             if status::is_sticky(code) {
                 let gpu = here(node).unwrap_or(0);
                 node.ruin(gpu, code);
             }
             return code;
         }
-        Some(StubFault::Corrupts | StubFault::Short | StubFault::Overruns) | None => {}
+        Some(StubFault::Corrupts) => node.corrupt = true,
+        Some(StubFault::Short | StubFault::Overruns) | None => {}
     }
-    let corrupts = blow == Some(StubFault::Corrupts);
-    drop(guard);
-    loop {
-        let mut guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(node) = guard.as_mut() else { return status::NOT_INITIALIZED };
-        node.corrupt = corrupts;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            admit(node, name, needs)?;
-            node.queues.epoch += 1;
-            if needs == CallNeeds::Context {
-                node.poll()?;
-            }
-            body(node)
-        }));
-        node.corrupt = false;
-        drop(guard);
-        match outcome {
-            Ok(Ok(())) => return 0,
-            Ok(Err(status::AGAIN)) => rest(),
-            Ok(Err(code)) => return code,
-            Err(_) => return status::UNKNOWN,
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        admit(node, name, needs)?;
+        node.queues.epoch += 1;
+        if needs == CallNeeds::Context {
+            node.poll()?;
         }
+        body(node)
+    }));
+    node.corrupt = false;
+    match outcome {
+        Ok(Ok(())) => 0,
+        Ok(Err(code)) => code,
+        Err(_) => status::UNKNOWN,
     }
 }
 

@@ -118,10 +118,7 @@ export! {
     hipMalloc = Context (out: *mut u64, bytes: usize) => calls::mem_alloc;
     hipExtMallocWithFlags = Context (out: *mut u64, bytes: usize, flags: u32) => with_flags;
     hipFree = Context (address: u64) => |node: &mut StubNode, address| {
-        match calls::mem_free(node, address) {
-            Err(status::INVALID_VALUE) => calls::host_free(node, address),
-            freed => freed,
-        }
+        calls::mem_free(node, address).or_else(|_| calls::host_free(node, address))
     };
     hipHostMalloc = Context (out: *mut u64, bytes: usize, flags: u32) => host_malloc;
     hipHostFree = Context (address: u64) => |node: &mut StubNode, address: u64| match address {
@@ -238,7 +235,6 @@ export! {
 
 /// `hipIpcMemHandle_t`, passed by value.
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct IpcHandle([u8; 64]);
 
 // SAFETY: the name is the vendor's, for whose library this one stands in.

@@ -66,7 +66,7 @@ impl StubNode {
         if !known.is_some_and(|mem| kinds.contains(&mem)) {
             return Err(status::INVALID_VALUE);
         }
-        self.drain_unlocked()?;
+        self.drain_all()?;
         let Some(block) = self.blocks.by_start.remove(&address) else {
             return Err(status::INVALID_VALUE);
         };
@@ -113,7 +113,7 @@ impl StubNode {
         if known.is_none_or(|b| b.place.mem != MemKind::Registered) {
             return Err(status::NOT_REGISTERED);
         }
-        self.drain_unlocked()?;
+        self.drain_all()?;
         if let Some(block) = self.blocks.by_start.remove(&address) {
             self.sim()?.unregister(block.twin).map_err(|e| status::of(&e))?;
             self.host().free(block.twin).map_err(|e| status::of(&e))?;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pathline_hal::StreamId;
-use pathline_schema::Ns;
 
 use crate::acts::{self, StreamAct};
 use crate::node::{CallOutcome, StubNode};
@@ -181,26 +180,6 @@ impl StubNode {
         all.into_iter().try_for_each(|stream| self.drain(stream))
     }
 
-    /// Waits until every stream is idle, for calls that change nothing before. While a word of memory or a host
-    /// function holds streams, other threads may call meanwhile: the one that releases them does.
-    ///
-    /// # Errors
-    /// [`status::AGAIN`]: the call is to begin again.
-    pub(crate) fn drain_unlocked(&mut self) -> CallOutcome {
-        if !self.is_held() {
-            return self.drain_all();
-        }
-        self.poll()?;
-        let all: Vec<StubHandle> = self.queues.streams.keys().copied().collect();
-        for stream in all {
-            if self.queues.streams.contains_key(&stream) && !self.is_idle(stream)? {
-                self.sim()?.pause(LOOK);
-                return Err(status::AGAIN);
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a stream is idle.
     pub(crate) fn is_idle(&mut self, stream: StubHandle) -> CallOutcome<bool> {
         let idle = sim(self.sim()?.stream_idle(self.at(stream)?.sim))?;
@@ -360,9 +339,6 @@ impl StubNode {
 }
 
 /// Yields the core to other threads.
-/// Virtual time between two looks of a call that waits.
-const LOOK: Ns = Ns(10_000.0);
-
-pub(crate) fn rest() {
+fn rest() {
     std::thread::park_timeout(std::time::Duration::from_micros(50));
 }

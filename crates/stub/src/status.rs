@@ -29,9 +29,6 @@ pub(crate) const NOT_SUPPORTED: i32 = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 pub(crate) const UNKNOWN: i32 = 999;
 
-/// No status of a runtime: the call waits without keeping other calls out, and begins again.
-pub(crate) const AGAIN: i32 = -1;
-
 /// Number, name in CUDA, name in HIP, text.
 type StatusRow = (i32, &'static CStr, &'static CStr, &'static CStr);
 
