@@ -603,6 +603,7 @@ impl<'s> CallWorld<'s> {
             library: self.stub.option.as_ptr(),
             twin: std::ptr::null(),
             shared_helpers: (which >> 3) as c_int % 3 - 1,
+            hold_streams: (which >> 5) as c_int & 1,
         };
         let helper: c_int = 77;
         match which % 8 {

@@ -47,6 +47,9 @@ typedef struct pl_options {
                             A structure that ends before this member, of 56 bytes, is taken as well */
     int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes, -1 no,
                             0: as the driver lists processes */
+    int hold_streams;    /* 0: copies over several paths start from idle streams and wait until the bytes have
+                            arrived. Not 0: they hold their streams and return at once; meanwhile the process
+                            must not free memory, load modules or launch a kernel for the first time */
 } pl_options;
 
 /* Where host memory lies. */
@@ -74,9 +77,10 @@ pl_status pl_open(const pl_options *options, pl_node **node);
 /* Copies and waits, after all work of the default streams of both ends' GPUs. */
 pl_status pl_copy(pl_node *node, void *dst, const void *src, size_t n);
 
-/* Copies in the order of a stream (CUstream, cudaStream_t, hipStream_t). The first copy between two ends of
- * at least the threshold measures paths for up to 2 seconds before it returns. A copy that fails later is
- * the PL_EARLIER of a later call. */
+/* Copies in the order of a stream (CUstream, cudaStream_t, hipStream_t). Over several paths it waits for the
+ * bytes, unless pl_options.hold_streams is set. The first copy between two ends of at least the threshold
+ * measures paths for up to 2 seconds before it returns. A copy that fails later is the PL_EARLIER of a later
+ * call. */
 pl_status pl_copy_async(pl_node *node, void *dst, const void *src, size_t n, void *stream);
 
 /* Copies count ranges in the order of a stream, in any order among themselves. */

@@ -18,6 +18,7 @@ mod host_memory;
 mod node;
 mod orders;
 mod plans;
+mod ranges;
 #[cfg(test)]
 #[path = "../tests/it/runtime.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "the tests in tests/it use all of it")]

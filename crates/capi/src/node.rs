@@ -18,6 +18,7 @@ use crate::helper_use::SharedHelpers;
 use crate::host_memory::HostRegions;
 use crate::orders::{CopyOrder, HeldStream, OrderClaim, OrderedCopy};
 use crate::plans::{EndsKey, EndsPlan, HandOverTime, PlanTable};
+use crate::ranges::{check_ranges, merge_adjacent, overlap};
 use crate::worker::{self, WorkerCommand, WorkerReply};
 
 /// Looks for the worker's answer before the thread sleeps, about 1 ms: a worker that is awake answers in 10 us,
@@ -63,6 +64,9 @@ pub struct NodeOptions {
     pub twin: Option<PathBuf>,
     /// Whether other processes use helpers.
     pub shared_helpers: SharedHelpers,
+    /// Asynchronous copies over several paths hold their streams and return at once. Off, they go over several
+    /// paths only from a stream without unfinished work, and return when the bytes have arrived.
+    pub hold_streams: bool,
 }
 
 /// What a node has done. Plain copies below the threshold are not counted.
@@ -110,6 +114,7 @@ pub(crate) struct SharedNode {
     pub(crate) counters: SharedCounters,
     pub(crate) min_gain: f64,
     pub(crate) staging: u64,
+    pub(crate) hold_streams: bool,
     pub(crate) origin: ClockOrigin,
     /// Copies below this are plain; 0 while an error waits to be returned.
     threshold: AtomicUsize,
@@ -189,6 +194,7 @@ impl CopyNode {
             counters: SharedCounters::default(),
             min_gain,
             staging,
+            hold_streams: options.hold_streams,
             origin: ClockOrigin::now(),
             threshold: AtomicUsize::new(threshold),
             usual_threshold: threshold,
@@ -284,7 +290,7 @@ impl CopyNode {
         if let Ok(copy) = self.plan_copy(dst, src, bytes)?
             // SAFETY: the caller's promise.
             && let Ok(held) = unsafe { self.usable_stream(stream, &copy) }
-            && let Some(outcome) = self.send(vec![copy], vec![held])
+            && let Some(outcome) = self.send(vec![copy], self.to_hold(vec![held]))
         {
             return outcome;
         }
@@ -308,7 +314,7 @@ impl CopyNode {
     ) -> Result<(), CopyError> {
         self.shared.take_failure()?;
         let threshold = self.shared.usual_threshold;
-        let mut large: Vec<OrderedCopy> = Vec::new();
+        let (mut large, mut small): (Vec<OrderedCopy>, Vec<_>) = (Vec::new(), Vec::new());
         let mut held = None;
         for (dst, src, bytes) in merge_adjacent(copies) {
             if bytes >= threshold
@@ -321,15 +327,23 @@ impl CopyNode {
                 large.push(copy);
                 continue;
             }
-            // SAFETY: the caller's promise.
-            unsafe { self.copy_plainly(dst, src, bytes, Some(stream))? };
+            small.push((dst, src, bytes));
         }
-        let Some(held) = held else { return Ok(()) };
+        let copy_small = |(dst, src, bytes)| {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) }
+        };
+        if held.is_none() || self.shared.hold_streams {
+            small.drain(..).try_for_each(copy_small)?;
+        }
+        let held = self.to_hold(held.into_iter().collect());
         while !large.is_empty() {
             let rest = large.split_off(large.len().min(MAX_BATCH));
             let batch = std::mem::replace(&mut large, rest);
-            if self.send(batch.clone(), vec![held]).is_some() {
-                continue;
+            match self.send(batch.clone(), held.clone()) {
+                Some(Ok(())) => continue,
+                Some(Err(error)) => return Err(error),
+                None => {}
             }
             for copy in batch {
                 let (dst, src) = (copy.dst[0].end.address, copy.src.end.address);
@@ -337,7 +351,14 @@ impl CopyNode {
                 unsafe { self.copy_plainly(dst, src, copy.bytes as usize, Some(stream))? };
             }
         }
-        Ok(())
+        small.into_iter().try_for_each(copy_small)
+    }
+
+    /// The streams that the worker holds: none, and the caller waits, unless the options say otherwise. A
+    /// driver that frees memory or loads a module waits for a held stream, and lets the worker make no call
+    /// meanwhile.
+    fn to_hold(&self, streams: Vec<HeldStream>) -> Vec<HeldStream> {
+        if self.shared.hold_streams { streams } else { Vec::new() }
     }
 
     /// Copies the same bytes to a GPU each, given by the runtime's numbers. In the order of the streams, or
@@ -370,10 +391,10 @@ impl CopyNode {
         }
         // SAFETY: the caller's promise.
         if let Some((copy, held)) = unsafe { self.plan_to_all(dst, src, bytes, streams)? } {
-            if held.is_empty() {
+            if streams.is_none() {
                 dst.iter().try_for_each(|&(device, _)| self.wait_default_stream(device))?;
             }
-            if let Some(outcome) = self.send(vec![copy], held) {
+            if let Some(outcome) = self.send(vec![copy], self.to_hold(held)) {
                 return outcome;
             }
         }
@@ -473,7 +494,7 @@ impl CopyNode {
         if DEFAULT_STREAMS.contains(&stream) {
             return Err("a default stream");
         }
-        if !self.calls.waits_for_words() {
+        if self.shared.hold_streams && !self.calls.waits_for_words() {
             return Err("streams of this runtime do not wait for a word of memory");
         }
         // SAFETY: the caller's promise.
@@ -488,6 +509,10 @@ impl CopyNode {
         let ends = copy.dst.iter().chain([&copy.src]);
         if !ends.into_iter().any(|end| end.end.unit == Unit::Gpu(gpu)) {
             return Err("the stream is of another GPU than the ends");
+        }
+        // SAFETY: the caller's promise.
+        if !self.shared.hold_streams && !unsafe { self.calls.is_idle(stream) } {
+            return Err("the stream has unfinished work");
         }
         Ok(HeldStream { gpu, handle: stream })
     }
@@ -719,48 +744,6 @@ fn place(unit: Unit) -> Place {
     Place::new(unit, mem)
 }
 
-fn overlap(a: u64, b: u64, bytes: usize) -> bool {
-    a.abs_diff(b) < bytes as u64
-}
-
-/// Refuses ranges that no copy can have.
-fn check_ranges(dst: u64, src: u64, bytes: usize) -> Result<(), CopyError> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    for (name, address) in [("destination", dst), ("source", src)] {
-        if address == 0 {
-            return Err(CopyError::invalid(format!("the {name} is a null pointer")));
-        }
-        if address.checked_add(bytes as u64).is_none() {
-            let text = format!("{bytes} bytes at {address:#x} go beyond the end of all memory");
-            return Err(CopyError::invalid(text));
-        }
-    }
-    if overlap(dst, src, bytes) {
-        let text = format!("{bytes} bytes from {src:#x} overlap those at {dst:#x}");
-        return Err(CopyError::invalid(text));
-    }
-    Ok(())
-}
-
-/// Joins copies that continue one another at both ends.
-fn merge_adjacent(copies: &[(u64, u64, usize)]) -> Vec<(u64, u64, usize)> {
-    let mut merged: Vec<(u64, u64, usize)> = Vec::new();
-    for &(dst, src, bytes) in copies {
-        let continues = |last: &&mut (u64, u64, usize)| {
-            last.0.checked_add(last.2 as u64) == Some(dst)
-                && last.1.checked_add(last.2 as u64) == Some(src)
-                && last.2.checked_add(bytes).is_some()
-        };
-        match merged.last_mut().filter(continues) {
-            Some(last) => last.2 += bytes,
-            None => merged.push((dst, src, bytes)),
-        }
-    }
-    merged
-}
-
 /// The destination of a plan, and the others.
 pub(crate) fn plan_key(src: &KnownEnd, dst: &[KnownEnd]) -> EndsKey {
     let others = dst.iter().skip(1).filter_map(|end| end.end.unit.gpu()).collect();
@@ -778,28 +761,4 @@ fn next_answer(replies: &Receiver<WorkerReply>) -> Result<WorkerReply, RecvTimeo
         }
     }
     replies.recv_timeout(ANSWER_TIMEOUT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_that_continue_one_another_are_one() {
-        let copies = [(100, 1000, 50), (150, 1050, 50), (200, 1101, 10), (210, 1111, 5)];
-        // The third continues the destination only; the fourth both of the third.
-        assert_eq!(merge_adjacent(&copies), [(100, 1000, 100), (200, 1101, 15)]);
-        assert_eq!(merge_adjacent(&[]), []);
-    }
-
-    #[test]
-    fn impossible_ranges_are_refused() {
-        let text = |dst, src, bytes| check_ranges(dst, src, bytes).unwrap_err().text;
-        assert_eq!(text(0, 16, 8), "the destination is a null pointer");
-        assert_eq!(text(16, 0, 8), "the source is a null pointer");
-        assert!(text(16, 20, 8).contains("overlap"));
-        assert!(text(u64::MAX - 3, 16, 8).contains("beyond the end"));
-        assert!(check_ranges(16, 24, 8).is_ok());
-        assert!(check_ranges(0, 0, 0).is_ok());
-    }
 }

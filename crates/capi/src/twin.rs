@@ -153,6 +153,7 @@ mod tests {
             chunk: Bytes::mib(4),
             sizes: SIZES,
             budget: Ns::ZERO,
+            holds: true,
         };
         let rate = |refused: Vec<LostRelay>, gpus: &str| {
             let probe = twin.predict(&request, refused).unwrap();

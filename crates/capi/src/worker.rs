@@ -321,6 +321,7 @@ impl<'m> CopyWorker<'m> {
             chunk: if to_all { SPREAD_CHUNK } else { Bytes(self.shared.staging / slots) },
             sizes: PROBE_PARTS.map(|part| Bytes(self.probe_bytes.0 / PROBE_PARTS[3] * part)),
             budget: PROBE_BUDGET,
+            holds: self.shared.hold_streams,
         };
         let probe = match &self.twin {
             None => probe_paths(self.machine, &mut self.engine, &request)
@@ -328,7 +329,7 @@ impl<'m> CopyWorker<'m> {
             Some(twin) => plan_from_twin(twin, self.machine, &mut self.engine, &request),
         };
         let gpus = request.dst.iter().chain([&key.src]).filter_map(|unit| unit.gpu());
-        for gpu in gpus {
+        for gpu in gpus.filter(|_| self.shared.hold_streams) {
             // For copies that fail: none is opened while streams are held.
             let _ = self.plain_stream(gpu).and_then(|stream| self.open_gates(stream));
         }

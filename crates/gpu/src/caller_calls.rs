@@ -72,6 +72,14 @@ pub trait CallerCalls: Debug + Send + Sync {
     fn leave(&self, entered: usize);
     /// The functions that the driver uses too.
     fn api(&self) -> &Api;
+    /// Whether a stream has no unfinished work.
+    ///
+    /// # Safety
+    /// A live stream of this process.
+    unsafe fn is_idle(&self, stream: RuntimeHandle) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { (self.api().stream_query.at)(stream) == 0 }
+    }
     /// Waits for what the legacy default stream of the current device waits for.
     fn wait_default_stream(&self) -> CallStatus {
         let api = self.api();

@@ -105,6 +105,8 @@ pub struct ProbeRequest {
     pub sizes: [Bytes; SIZES],
     /// Time after which no option but the first is measured.
     pub budget: Ns,
+    /// Streams of callers wait behind a gate. Without, the caller waits.
+    pub holds: bool,
 }
 
 /// Copies of each option and size that count. One before them opens streams and allocates.
@@ -158,7 +160,10 @@ pub fn probe_paths<'m>(
     let mut run = ProbeRun { machine, engine, src, dst, streams, forks };
     let start = machine.clock.now();
     let plain = run.time_sizes(request.sizes, |run, bytes, _| run.copy_plainly(bytes))?;
-    let release = run.median(|run, _| run.open_gate())?;
+    let release = match request.holds {
+        true => run.median(|run, _| run.open_gate())?,
+        false => Ns::ZERO,
+    };
     let (mut options, mut refused) = (Vec::new(), Vec::<LostRelay>::new());
     let mut helping = GpuSet::EMPTY;
     for paths in candidates(request) {
@@ -170,7 +175,8 @@ pub fn probe_paths<'m>(
         let paths = MultipathSpec { gpus, ..paths };
         let time = run.time_sizes(request.sizes, |run, bytes, is_first| {
             // The first one may allocate, which could wait for a stream behind a gate.
-            if is_first { run.copy_over(paths, bytes) } else { run.copy_as_callers(paths, bytes) }
+            let is_held = request.holds && !is_first;
+            if is_held { run.copy_as_callers(paths, bytes) } else { run.copy_over(paths, bytes) }
         });
         match time {
             Ok(time) => {

@@ -11,7 +11,8 @@ use crate::runtime::{TestRuntime, in_separate_process, last_error, number};
 /// Copies of at least 1 MiB go over relays, whatever they gain: times of the stand-in mean nothing.
 fn forced() -> NodeOptions {
     let (threshold, probe_bytes) = (1 << 20, 4 << 20);
-    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, ..NodeOptions::default() }
+    let hold_streams = true;
+    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, hold_streams, ..NodeOptions::default() }
 }
 
 #[test]
@@ -329,6 +330,7 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         library: std::ptr::null(),
         twin: std::ptr::null(),
         shared_helpers: 0,
+        hold_streams: 0,
     };
     // SAFETY: live structures, or null where the library checks.
     unsafe {

@@ -103,6 +103,7 @@ fn a_probe_finds_what_relays_gain() {
         chunk: Bytes::mib(4),
         sizes: [4, 12, 32, 128].map(Bytes::mib),
         budget: Ns(2e9),
+        holds: true,
     };
     let start = machine.clock.now();
     let probe = probe_paths(&machine, &mut engine, &request).unwrap();

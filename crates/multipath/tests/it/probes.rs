@@ -90,6 +90,7 @@ fn a_probe_predicts_sizes_that_it_did_not_measure() {
             chunk: Bytes::mib(4),
             sizes: [4, 12, 32, 128].map(Bytes::mib),
             budget: Ns::secs(10.0),
+            holds: true,
         };
         let probe = probe_paths(&machine, &mut engine, &request).unwrap();
         let place = |unit: Unit| {
@@ -136,6 +137,7 @@ fn slow_starts_raise_the_size_from_which_relays_are_chosen() {
             chunk: Bytes::mib(4),
             sizes: [4, 12, 32, 128].map(Bytes::mib),
             budget: Ns::secs(10.0),
+            holds: true,
         };
         let probe = probe_paths(&machine, &mut engine, &request).unwrap();
         (1..128).find(|&mib| probe.choose(Bytes::mib(mib), 1.15, Ns::ZERO).is_some()).unwrap()
