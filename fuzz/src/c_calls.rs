@@ -114,7 +114,8 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 
-/// Options of a node whose probes are small. Staging memory and helpers may be out of range.
+/// Options of a node whose probes are small. Staging memory and helpers may be out of range. An odd threshold
+/// lets copies hold their streams.
 fn node_options(threshold: &str, staging: &str, helpers: &str) -> NodeOptions {
     let helpers = match helpers.parse::<i32>().unwrap_or(-1) {
         -1 => None,
@@ -127,6 +128,7 @@ fn node_options(threshold: &str, staging: &str, helpers: &str) -> NodeOptions {
         staging: number(staging),
         min_gain: 1e-6,
         probe_bytes: 1 << 16,
+        hold_streams: number(threshold) % 2 == 1,
         ..NodeOptions::default()
     }
 }
