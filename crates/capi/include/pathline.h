@@ -1,9 +1,9 @@
 /* libpathline: copies between host and GPU memory over several paths of a node at once.
  *
  * A copy that several paths do not help is the runtime's own copy, made on the calling thread: small
- * copies, default streams, streams that are being captured, pageable and managed memory, MIG, nodes
- * without a helper, and whatever the driver refuses. docs/libpathline.md has the rules of ordering and
- * the list of what falls back.
+ * copies, default streams, streams that are being captured or have unfinished work, pageable and managed
+ * memory, MIG, nodes without a helper, and whatever the driver refuses. docs/libpathline.md has the rules of
+ * ordering and the list of what falls back.
  *
  * Every function but pl_close and pl_last_error returns a pl_status. All may be called from any thread.
  * Pointers to GPU memory and streams are those of the runtime of the process (CUDA or HIP); GPU numbers are
@@ -43,13 +43,13 @@ typedef struct pl_options {
     size_t staging;      /* staging memory on each helper, bytes, 256 KiB to 16 MiB; 0: 8 MiB */
     double min_gain;     /* least predicted gain, a factor; 0: 1.15 */
     const char *library; /* "cuda=PATH" or "hip=PATH"; null: PATHLINE_CUDA, PATHLINE_HIP, or a search */
-    const char *twin;    /* machine file of this node, of pathline calibrate: plans without probes; null: probes.
-                            A structure that ends before this member, of 56 bytes, is taken as well */
-    int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes, -1 no,
-                            0: as the driver lists processes */
+    const char *twin;    /* machine file of this node, by pathline calibrate: plans without probes; null:
+                            probes. A structure that ends before this member, of 56 bytes, is taken as well */
+    int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes,
+                            -1 no, 0: as the driver lists processes */
     int hold_streams;    /* 0: copies over several paths start from idle streams and wait until the bytes have
-                            arrived. Not 0: they hold their streams and return at once; meanwhile the process
-                            must not free memory, load modules or launch a kernel for the first time */
+                            arrived. Not 0: they hold their streams and return at once; meanwhile the
+                            process must not free memory, load modules or launch new kernels */
 } pl_options;
 
 /* Where host memory lies. */

@@ -333,7 +333,8 @@ impl SourceNode<'_> {
         };
         let osu = row.tool.to_lowercase().contains("osu");
         let metric = if osu && metric == "latency" { "mean-latency" } else { metric };
-        // OSU awaits the stream in each iteration; rccl-tests and nccl-tests do not.
+        // OSU awaits the stream in each timed iteration (osu_nccl_allreduce.c); rccl-tests and nccl-tests do
+        // not.
         let cadence = if osu && library.ends_with("ccl") { " isolated" } else { "" };
         Ok((format!("{op} over {} by {library} x {size}B{cadence}", members.join(",")), metric))
     }
