@@ -59,7 +59,7 @@ pub struct Advice {
     /// What the library chose under that change: `ring ll on 16 channels`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
-    /// With [`AdviceVerdict::Keep`]: what no choice gains, shown with the error rate of the session: 0.005 is
+    /// With [`AdviceVerdict::Keep`]: what no choice gains, shown with an error rate of 1 % a question: 0.005 is
     /// 0.5 %. None where only short trials showed no gain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<f64>,
