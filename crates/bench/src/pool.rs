@@ -38,22 +38,6 @@ pub(crate) struct BufferKey {
     nth: usize,
 }
 
-impl BufferKey {
-    /// The largest of some buffers that serves this one, or this one: a source of the host has the bytes of
-    /// every smaller one at its start. One source for all sizes saves the first touch of the others, which
-    /// runs at 0.2 to 0.6 GB/s on memory that a virtual machine has not used before. Pages of memory whose
-    /// domain the runtime chose are counted for each size.
-    fn holder(self, among: &BTreeMap<Self, Bytes>) -> (Self, Bytes) {
-        let shares = self.role == BufferRole::Source
-            && self.place.unit.numa().is_some()
-            && matches!(self.place.mem, MemKind::Paged | MemKind::Huge | MemKind::Pinned);
-        let serves = |key: &&Self| shares && Self { bytes: self.bytes, ..**key } == self;
-        let largest = among.keys().filter(serves).max_by_key(|key| key.bytes);
-        let holder = largest.copied().filter(|key| key.bytes >= self.bytes).unwrap_or(self);
-        (holder, holder.bytes)
-    }
-}
-
 /// A buffer, and the last batch that needed it.
 struct PooledBuffer<'m> {
     buffer: Rc<MachineBuffer<'m>>,
@@ -93,10 +77,6 @@ impl<'m> BufferPool<'m> {
         fits: impl Fn(&BTreeMap<BufferKey, Bytes>) -> bool,
     ) {
         self.batch += 1;
-        let held = self.buffers.keys().map(|key| (*key, key.bytes));
-        let all: BTreeMap<_, _> =
-            held.chain(needed.iter().map(|(k, bytes)| (*k, *bytes))).collect();
-        let needed: &BTreeMap<_, _> = &needed.keys().map(|key| key.holder(&all)).collect();
         self.needed = needed.keys().copied().collect();
         let batch = self.batch;
         for (_, pooled) in self.buffers.iter_mut().filter(|(key, _)| needed.contains_key(key)) {
@@ -136,12 +116,6 @@ impl<'m> BufferPool<'m> {
         idle.min_by_key(|(_, pooled)| pooled.batch).map(|(key, _)| *key)
     }
 
-    /// The key of the buffer that serves a key: of the current batch, else its own.
-    fn holder(&self, key: BufferKey) -> BufferKey {
-        let needed: BTreeMap<_, _> = self.needed.iter().map(|key| (*key, key.bytes)).collect();
-        key.holder(&needed).0
-    }
-
     /// The buffer of a key, filled when it is new: a source stays intact, and a destination is
     /// spoiled before it is compared.
     ///
@@ -149,7 +123,6 @@ impl<'m> BufferPool<'m> {
     /// Errors of the allocation and of the fill. If memory runs out, idle buffers are freed and the
     /// allocation is retried once.
     pub(crate) fn get(&mut self, key: BufferKey) -> CallResult<Rc<MachineBuffer<'m>>> {
-        let key = self.holder(key);
         if let Some(pooled) = self.buffers.get(&key) {
             return Ok(Rc::clone(&pooled.buffer));
         }
@@ -182,7 +155,6 @@ impl<'m> BufferPool<'m> {
     pub(crate) fn huge_share(&self, flow: &Flow, nth: usize) -> Option<f64> {
         let ends = [source(flow, nth), destination(flow, nth)];
         let known = ends.into_iter().flatten().filter_map(|key| {
-            let key = self.holder(key);
             let granted = self.buffers.get(&key)?.huge?;
             // A buffer is rounded up to whole pages, and the kernel grants those.
             Some((granted.0.min(key.bytes.0), key.bytes.0))
@@ -320,38 +292,6 @@ mod tests {
         let expected: BTreeSet<BufferKey> =
             batches[1].keys().chain(batches[2].keys()).copied().collect();
         assert_eq!(held, expected);
-    }
-
-    /// A triad of 64 MiB reads 128 MiB, whose first 64 are the source of the copy and whose first 4 KiB that
-    /// of the next batch. Destinations and chains are separate.
-    #[test]
-    fn one_source_of_the_host_serves_all_sizes() {
-        let desc = MachineDesc::preset("hgx-h200").unwrap();
-        let machine = pathline_sim::machine(&desc, RuntimeEnv::default(), 1).unwrap();
-        let mut pool = BufferPool::new(&machine);
-        let case = |what: &str, to: &str, size: &str| {
-            format!("numa0.huge > numa0.{to} by cpu@numa0[{what}-t1] x {size}").parse().unwrap()
-        };
-        let (copy, triad): (Case, Case) =
-            (case("copy-memcpy", "huge", "64MiB"), case("triad-plain", "huge", "64MiB"));
-        let (small, chase): (Case, Case) =
-            (case("copy-memcpy", "huge", "4KiB"), case("chase-plain", "reg", "64MiB"));
-        let src = |case: &Case| source(&case.timed[0], 0).unwrap();
-        let first: BTreeMap<_, _> = [&copy, &triad].into_iter().flat_map(buffers).collect();
-        assert_eq!(first.len(), 3);
-        pool.begin(&first, |_| true);
-        let held: Vec<u64> = first.keys().map(|&key| pool.get(key).unwrap().address()).collect();
-        assert_eq!(held.iter().collect::<BTreeSet<_>>().len(), 2);
-        let shared = pool.get(src(&triad)).unwrap().address();
-        assert_eq!(pool.get(src(&copy)).unwrap().address(), shared);
-        let next: BTreeMap<_, _> = [&small, &chase].into_iter().flat_map(buffers).collect();
-        // No room for more than the 128 MiB that are held and 64 MiB and 4 KiB: the other destination goes.
-        let room = Bytes::mib(192).0 + (4 << 10);
-        pool.begin(&next, |all| all.values().map(|bytes| bytes.0).sum::<u64>() <= room);
-        assert_eq!(pool.get(src(&small)).unwrap().address(), shared);
-        assert_ne!(pool.get(src(&chase)).unwrap().address(), shared);
-        let bytes: u64 = pool.buffers.keys().map(|key| key.bytes.0).sum();
-        assert!(bytes <= room + (4 << 10), "{bytes}");
     }
 
     #[test]
