@@ -28,7 +28,7 @@ impl CaseTask {
         self.entries.first().map(|entry| entry.env.clone()).unwrap_or_default()
     }
 
-    /// Its cases, in order; those that start soonest first if the run may be cut.
+    /// Its cases, in order; if the run may be cut, the soonest to start come first.
     pub(crate) fn waiting(&self, may_be_cut: bool) -> VecDeque<PlannedCase> {
         let mut entries = self.entries.clone();
         if may_be_cut {

@@ -154,7 +154,7 @@ fn open(
     Ok((machine, helpers, OpenedNode { calls, finder }, twin))
 }
 
-/// Plans from a twin, with GPUs that have copied: those that cannot are left out.
+/// Plans from a twin, with GPUs that have copied; others are left out.
 fn plan_from_twin<'m>(
     twin: &TwinModel,
     machine: &'m Machine,

@@ -93,7 +93,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         MeansSomethingElse,
         0.02,
         (1.0, 0.8),
-        "the test moves host memory: it says nothing of the way to a GPU",
+        "the test moves host memory: it says nothing about the path to a GPU",
         "--use_cuda, --use_rocm, or D D: the same with GPU buffers",
     ),
     cause(
