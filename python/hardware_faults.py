@@ -13,9 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_size_t, c_uint64, c_void_p
 
 import numpy
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "examples")]
+
+from cuda_memory import Driver  # noqa: E402
 
 SIZE = 512 << 20
 # Stores to address 16, which no allocation has.
@@ -32,46 +37,17 @@ KERNEL = b"""
 \0"""
 
 
-class Cuda:
-    """The driver, with the primary contexts of two GPUs."""
-
-    def __init__(self):
-        self.library = ctypes.CDLL("libcuda.so.1")
-        self.call("cuInit", 0)
-        self.contexts = []
-        for gpu in (0, 1):
-            context = c_void_p()
-            self.call("cuDevicePrimaryCtxRetain", byref(context), gpu)
-            self.contexts.append(context)
+class FaultyCuda(Driver):
+    """The driver of the examples, with addresses for memory, statuses, and a kernel that faults."""
 
     def status(self, name, *arguments):
-        return getattr(self.library, name)(*arguments)
-
-    def call(self, name, *arguments):
-        status = self.status(name, *arguments)
-        if status != 0:
-            raise RuntimeError(f"{name}: CUDA error {status}")
-
-    def use(self, gpu):
-        self.call("cuCtxSetCurrent", self.contexts[gpu])
+        return getattr(self.cuda, name)(*arguments)
 
     def device(self, gpu, size):
-        self.use(gpu)
-        address = c_uint64()
-        self.call("cuMemAlloc_v2", byref(address), c_size_t(size))
-        return address.value
+        return super().device(gpu, size)[0]
 
     def pinned(self, size):
-        self.use(0)
-        address = c_void_p()
-        self.call("cuMemHostAlloc", byref(address), c_size_t(size), 1)
-        return address.value
-
-    def stream(self, gpu):
-        self.use(gpu)
-        stream = c_void_p()
-        self.call("cuStreamCreate", byref(stream), 1)
-        return stream.value
+        return super().pinned(size)[0]
 
     def kill(self, gpu):
         """Makes a kernel of a GPU store where there is no memory."""
@@ -108,7 +84,7 @@ def run_case(name, seed):
     import pathline
 
     random.seed(seed)
-    cuda = Cuda()
+    cuda = FaultyCuda()
     host, back, device = cuda.pinned(SIZE), cuda.pinned(SIZE), cuda.device(0, SIZE)
     stream = cuda.stream(0)
     content, copied = host_view(host, SIZE), host_view(back, SIZE)
