@@ -7,15 +7,23 @@ use std::rc::Rc;
 
 use pathline_hal::{CallError, CallResult, ExchangeId, FlowTime, Machine, RankGroup, StartGate};
 use pathline_schema::{
-    Cadence, Case, CpuSet, Flow, MessageOp, Ns, Rank, TimerKind, VerifyResult, WorldKind,
+    Bytes, Cadence, Case, CpuSet, Flow, MessageOp, Ns, Rank, TimerKind, Transport, VerifyResult,
+    WorldKind,
 };
 
 use crate::files;
 use crate::lane::{BoundLane, LaneSample, MAX_REPS};
 
-/// Shortest sample of repetitions back to back: a start that waits for all ranks and an end that
-/// waits for the GPUs cost 10 to 15 us, 0.4 % of an all_reduce of 1 GiB between two H200s.
+/// Shortest sample of repetitions back to back.
 const STREAMED: Ns = Ns(10_000_000.0);
+/// The same of large operations of NCCL and RCCL, whose rates are compared with other tools'. The start of a sample, which
+/// waits for all ranks, and its end cost 90 us of 6 all_to_all of 1 GiB between two H100s, 0.9 %;
+/// nccl-tests, with 20 operations, loses 0.15 %.
+const STREAMED_LARGE: Ns = Ns(40_000_000.0);
+/// Bytes of the smallest large operation.
+const LARGE: Bytes = Bytes(512 << 20);
+/// Time budgets of a case of large operations: 7 such samples and the warm-up.
+const LARGE_BUDGETS: f64 = 3.0;
 
 /// The state that all message flows of a case share.
 struct BoundExchange<'m> {
@@ -42,6 +50,8 @@ struct WireLane<'m> {
     budgets: f64,
     most: u64,
     isolated: bool,
+    /// Whether a sample must be long, [`STREAMED_LARGE`].
+    large: bool,
     /// Whether other flows of the case are timed.
     has_other_flows: bool,
 }
@@ -79,11 +89,25 @@ pub(crate) fn bind<'m>(
         .map(|(nth, flow)| {
             let exchange = Rc::clone(&exchange);
             let wire = flow.by.wire().copied();
-            let budgets = if wire.is_none() { files::BUDGETS } else { 1.0 };
+            let of_ccl = wire.is_some_and(|wire| wire.via == Transport::Ccl);
+            let large = of_ccl && !isolated && flow.bytes >= LARGE;
+            let budgets = match wire {
+                None => files::BUDGETS,
+                Some(_) if large => LARGE_BUDGETS,
+                Some(_) => 1.0,
+            };
             let once = flow.by.meta().filter(|meta| meta.op.is_once());
             let most = once.map_or(MAX_REPS, |meta| meta.items());
-            let lane = WireLane { exchange, nth, wire, budgets, most, isolated, has_other_flows };
-            Box::new(lane) as Box<dyn BoundLane>
+            Box::new(WireLane {
+                exchange,
+                nth,
+                wire,
+                budgets,
+                most,
+                isolated,
+                large,
+                has_other_flows,
+            }) as Box<dyn BoundLane>
         })
         .collect())
 }
@@ -127,6 +151,7 @@ impl BoundLane for WireLane<'_> {
         match self.wire {
             None => files::SAMPLE,
             Some(_) if self.isolated => Ns::ZERO,
+            Some(_) if self.large => STREAMED_LARGE,
             Some(_) => STREAMED,
         }
     }
