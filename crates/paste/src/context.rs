@@ -153,6 +153,11 @@ pub fn find_product(text: &str) -> Option<&'static str> {
             let joins = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
             // `8xH100` and `8*H100` count GPUs.
             let is_count = before.is_some_and(|c| c == 'x' || c == 'X' || c == '*');
+            // `I340-T4` is no GPU.
+            let is_part = before == Some('-')
+                && !["nvidia-", "tesla-", "gpu-"].iter().any(|maker| {
+                    text.get(..at).is_some_and(|before| before.to_lowercase().ends_with(maker))
+                });
             // Numbers of GeForce cards are numbers elsewhere.
             let is_bare = name.chars().all(|c| c.is_ascii_digit());
             let is_geforce = !is_bare
@@ -163,7 +168,7 @@ pub fn find_product(text: &str) -> Option<&'static str> {
             let is_plural = text.get(at + name.len()..).is_some_and(|rest| {
                 rest.strip_prefix('s').is_some_and(|rest| !joins(rest.chars().next()))
             });
-            (!joins(before) || is_count) && (!joins(after) || is_plural) && is_geforce
+            !is_part && (!joins(before) || is_count) && (!joins(after) || is_plural) && is_geforce
         })
     })
 }
@@ -390,6 +395,8 @@ mod tests {
         assert_eq!(find_product("4090 bytes"), None);
         assert_eq!(find_product("GeForce RTX 4090"), Some("4090"));
         assert_eq!(find_product("MH100X"), None);
+        assert_eq!(find_product("Intel I340-T4"), None);
+        assert_eq!(find_product("Tesla-T4"), Some("T4"));
         assert_eq!(context("a node with 8 x H100").gpu_count, Some(8));
     }
 

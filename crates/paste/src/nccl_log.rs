@@ -100,8 +100,23 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
         log.max_bw = rest.split_whitespace().next().and_then(number).or(log.max_bw);
     }
     link_rate(log, text);
-    let says_why =
-        ["P2P is disabled", "disabled", "Could not enable P2P", "not supported", "falling back"];
+    let says_why = [
+        "isabled",
+        "Could not enable P2P",
+        "not supported",
+        "falling back",
+        "ailed",
+        "error",
+        "timed out",
+        "No device found",
+        "ismatch",
+        "nable to",
+        "missing",
+        "ignor",
+        "not found",
+        "refused",
+        "port_err",
+    ];
     if says_why.iter().any(|part| text.contains(part)) && text.len() < 300 {
         keep(&mut log.reasons, text);
     }

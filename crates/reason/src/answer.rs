@@ -182,8 +182,15 @@ impl<'a> PasteExplainer<'a> {
         let is_open = |answer: &PasteAnswer| {
             answer.causes.first().is_none_or(|cause| cause.class == AnswerClass::Unknown)
         };
-        if answers.iter().all(is_open) {
+        let has_small_rows = reading.documents.iter().any(|document| match &document.content {
+            PasteContent::Collective(table) => is_cut_to_small_sizes(table, &reading.context),
+            _ => false,
+        });
+        if answers.iter().all(is_open) || has_small_rows {
             let said = statements::explain(reading, limits, self.log, &self.words);
+            if said.is_some() && has_small_rows {
+                answers.clear();
+            }
             answers.extend(said.map(|(span, tool, draft)| self.finish(draft, tool, span)));
         }
         // A likely cause with something to do comes before "as expected", and that before "unknown".
@@ -252,6 +259,11 @@ impl<'a> PasteExplainer<'a> {
 
     fn collective(&self, table: &CollectiveTable) -> DraftAnswer {
         let (limits, context) = (self.limits.as_ref(), &self.reading.context);
+        let runs = ends_of_separate_runs(self.reading);
+        if runs > 1 && table.runs < 2 {
+            let table = CollectiveTable { runs, ..table.clone() };
+            return collectives::explain(&table, limits, self.log, context);
+        }
         let explain =
             |table: &CollectiveTable| collectives::explain(table, limits, self.log, context);
         let mut draft = explain(table);
@@ -322,6 +334,44 @@ impl<'a> PasteExplainer<'a> {
             causes,
             subject: draft.subject,
         }
+    }
+}
+
+/// Whether a table ends at small sizes, and the text has a rate of larger ones.
+fn is_cut_to_small_sizes(table: &CollectiveTable, context: &PasteContext) -> bool {
+    let largest = table.rows.iter().map(|row| row.bytes).max();
+    let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
+    let is_larger = |rate: &pathline_paste::ProseRate| {
+        rate.role == pathline_paste::RateRole::Measured && rate.gbs > 4.0 * best
+    };
+    largest.is_some_and(|bytes| bytes < 1 << 20) && context.rates.iter().any(is_larger)
+}
+
+/// Runs next to each other whose rows were not pasted: ends of a benchmark with the same average, where one
+/// launcher started several ranks.
+fn ends_of_separate_runs(reading: &PasteReading) -> u32 {
+    let averages: Vec<f64> = reading
+        .documents
+        .iter()
+        .filter_map(|document| match &document.content {
+            PasteContent::Collective(table) if table.rows.is_empty() => table.average_busbw,
+            _ => None,
+        })
+        .collect();
+    let launched = |command: &&String| {
+        let ranks = command.split_once("-np ").or_else(|| command.split_once("-n "));
+        let ranks = ranks.and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u32>().ok());
+        ranks.is_some_and(|ranks| ranks > 1)
+    };
+    let commands = reading.context.commands.iter().filter(launched).count();
+    let is_same = averages.windows(2).all(|pair| match pair {
+        [a, b] => (a / b - 1.0).abs() < 0.02,
+        _ => true,
+    });
+    if commands == 1 && averages.len() > 1 && is_same {
+        u32::try_from(averages.len()).unwrap_or(2)
+    } else {
+        0
     }
 }
 

@@ -1,8 +1,7 @@
 //! Words that speak for causes, as data. Weights are logarithms of likelihood ratios by judgement: 1 for a
 //! mention, 2 for a circumstance that usually goes with the cause, 3 for a statement of it.
 
-use crate::score::AnswerClass::{self, HardwareSuspect, MeansSomethingElse, SetUpSo, Software};
-use crate::text_cues::{CauseCue, MessageCause};
+use crate::text_cues::CauseCue;
 
 const fn cue(id: &'static str, weight: f64, pattern: &'static str) -> CauseCue {
     CauseCue { id, weight, pattern }
@@ -164,6 +163,66 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         3.0,
         "memory channel|channels|dimm|single channel|dual channel|populated|single-channel|dual-channel",
     ),
+    cue("far-core", 2.0, "taskset|numactl|bind-to|bound to core|binding & half|slower|drops|worse"),
+    cue(
+        "line-full",
+        -3.0,
+        "about half of|half of that|half of the|far below|much lower & taskset|numactl|use_cuda|gpu memory|mtu",
+    ),
+    cue("protocol-overhead", -3.0, "two-versions"),
+    cue("ring", -2.0, "two-versions"),
+    cue(
+        "wrong-clock",
+        2.5,
+        "governor|wtime|clock rate & latency & two-versions|wtime|clock_gettime",
+    ),
+    cue(
+        "host-memory-only",
+        2.5,
+        "more than is available|than the link|thunderbolt|egpu|oculink & more than|higher than|exceed",
+    ),
+    cue(
+        "separate-runs",
+        3.0,
+        "same bandwidth as one node|same as one node|same as a single node|as single node|both nodes|run separately|runs separately|independent",
+    ),
+    cue(
+        "peer-through-root",
+        3.0,
+        "nccl_p2p_level=sys|nccl_p2p_level=phb|nccl_p2p_level=pxb|nccl_p2p_level=5 & falls|drops|slower|hang|worse|decreas",
+    ),
+    cue(
+        "peer-through-root",
+        1.5,
+        " vm | vms |virtual machine|virtual machines|passthrough|vfio|qemu| kvm ",
+    ),
+    cue(
+        "test-bug",
+        2.5,
+        "beyond anything|beyond what|not possible|keeps growing|than possible|more than physical|faster than light",
+    ),
+    cue("fewer-adapters", 2.0, "dgx spark|gb10"),
+    cue(
+        "narrow-pcie",
+        2.5,
+        "twice as fast as the other|one is twice|other one is half|the other is half|half as fast as the other|same drive|same card|same base",
+    ),
+    cue(
+        "narrow-pcie",
+        2.0,
+        "pciex1|one lane|single lane|x1 slot|gen 2 x1|raspberry|compute module|5 gt/s| 5gt/s|pcie 2.0|pcie gen2|pcie gen 2",
+    ),
+    cue(
+        "shared-uplink",
+        2.5,
+        "holds the sum|sum of all|in total|total stays|all ports|all four|all eight & each|alone|share",
+    ),
+    cue(
+        "topology-seen-wrong",
+        2.0,
+        "process group|process groups|rank order|order of ranks|cuda_visible_devices order & slower|some|certain",
+    ),
+    cue("fewer-adapters", 1.5, "process group|process groups & adapters|nics|hca|mlx5"),
     // Network.
     cue(
         "tcp",
@@ -242,7 +301,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "gpu-far-from-adapter",
         2.0,
-        "use_cuda|use_rocm|--use_hip|gpu memory|gpudirect|gpu buffer & sys|node|numa|socket|phb|root",
+        "use_cuda|use_rocm|--use_hip|gpu memory|gpudirect|gpu buffer & link-sys| sys | numa| socket|phb|root port|root complex",
     ),
     // PCIe and P2P.
     cue(
@@ -411,7 +470,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "direct-across-socket",
         2.0,
-        "gds|cufile|gdsio|gpudirect storage & sys|numa|socket|root|phb",
+        "gds|cufile|gdsio|gpudirect storage & link-sys| sys |numa| socket|root port|root complex|phb",
     ),
     cue("device-full", 1.0, "rated|spec|maximum|normal"),
     // MPI.
@@ -422,235 +481,4 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         "rndv|rendezvous|eager|drop|threshold|sudden|rndv_thresh|rndv_scheme",
     ),
     cue("shared-memory", 1.5, "intra-node|intranode|same node|shared memory|xpmem|knem| cma "),
-];
-
-const fn message(
-    id: &'static str,
-    class: AnswerClass,
-    weight: f64,
-    pattern: &'static str,
-    text: &'static str,
-    check: &'static str,
-) -> MessageCause {
-    MessageCause { id, class, pattern, weight, text, check }
-}
-
-/// Messages and statements that name a cause that no figure could.
-pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
-    message(
-        "shm-too-small",
-        SetUpSo,
-        5.0,
-        "posix_fallocate failed|creating shared memory segment|no space left on device & /dev/shm|shm|shared memory|fallocate",
-        "/dev/shm is too small or not writable: NCCL's buffers between processes of a node do not fit",
-        "df -h /dev/shm; docker run --shm-size=8g, or --ipc=host",
-    ),
-    message(
-        "duplicate-gpu",
-        SetUpSo,
-        5.0,
-        "duplicate gpu detected",
-        "two ranks are on one GPU",
-        "CUDA_VISIBLE_DEVICES and local rank of each process: pathline where",
-    ),
-    message(
-        "wrong-interface",
-        SetUpSo,
-        4.5,
-        "socketstartconnect|connect to & failed|refused|no route to host|software caused connection abort|timed out & bootstrap|socket",
-        "ranks cannot reach each other over the interface that was taken (a container bridge, a link-local address, a firewall)",
-        "NCCL_SOCKET_IFNAME; NCCL_DEBUG=INFO: `Bootstrap : Using`",
-    ),
-    message(
-        "wrong-interface",
-        SetUpSo,
-        4.0,
-        "no socket interface found|using docker0|bootstrap using virbr|bootstrap using lo|no interface found",
-        "the interface of the bootstrap does not exist or reaches no other node",
-        "NCCL_SOCKET_IFNAME; ip -br address",
-    ),
-    message(
-        "rdma-path-fails",
-        SetUpSo,
-        4.5,
-        "status=12|vendor err 129|vendor_err 129|retry counter exceeded|ibv_wc_retry_exc|retry_exc_err|ibv_modify_qp failed|failed to modify qp",
-        "RDMA packets get no answer: a GID or VLAN that is not routed, adapters of separate fabrics, lost packets, or ACS",
-        "ib_write_bw between the same adapters; NCCL_IB_GID_INDEX, NCCL_IB_HCA; show_gids",
-    ),
-    message(
-        "memory-lock-limit",
-        SetUpSo,
-        4.5,
-        "ibv_reg_mr|ibv_create_qp|ibv_create_cq|register mr|allocate mr|create qp|create cq|memory registration & cannot allocate memory|memlock|ulimit",
-        "memory that may be locked is limited",
-        "ulimit -l in the job; LimitMEMLOCK=infinity of the daemon, --ulimit memlock=-1 of the container",
-    ),
-    message(
-        "no-gpu-direct",
-        SetUpSo,
-        4.0,
-        "ibv_reg_mr|couldn t allocate mr|failed to register mr & bad address|invalid argument|gpu",
-        "the adapter cannot register GPU memory: no peer memory module and no DMA-BUF",
-        "lsmod | grep peermem; ib_write_bw --use_cuda=0",
-    ),
-    message(
-        "fabric-manager",
-        Software,
-        4.5,
-        "system not yet initialized|fabric manager|fabricmanager|multicast memory|cuda failure 802|cuda error 802|cuda failure 401",
-        "NVSwitch is not set up: the fabric manager does not run, has another version than the driver, or is in a stale state",
-        "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric",
-    ),
-    message(
-        "driver-too-old",
-        Software,
-        4.5,
-        "driver version is insufficient|unsupported toolchain|no kernel image is available|invalid device function|forward compatibility was attempted",
-        "the binary needs a newer driver or another GPU architecture",
-        "nvidia-smi: driver and CUDA version; NVCC_GENCODE of the build",
-    ),
-    message(
-        "library-mismatch",
-        Software,
-        4.0,
-        "message truncated|version mismatch|mismatched collective|ranks run different|different versions of nccl",
-        "ranks run different versions or calls",
-        "NCCL_DEBUG=VERSION on each rank",
-    ),
-    message(
-        "gpu-memory-full",
-        SetUpSo,
-        4.5,
-        "cuda failure out of memory|cuda failure 2 |out of memory|hiperroroutofmemory|cuda_error_out_of_memory",
-        "GPU memory is full: a smaller largest size, or another process holds it",
-        "nvidia-smi; -e with a smaller size",
-    ),
-    message(
-        "gpu-fault",
-        HardwareSuspect,
-        4.5,
-        " xid |fallen off the bus|uncorrectable ecc|uncorrectable nvlink|double bit ecc|ecc error encountered|row remap|aer uncorrected",
-        "the driver reports a fault of a GPU or link",
-        "dmesg | grep -i -e xid -e aer; nvidia-smi -q -d ECC,ROW_REMAPPER; pathline health",
-    ),
-    message(
-        "rank-missing",
-        Software,
-        3.5,
-        "watchdog caught collective operation timeout|collective operation timeout|ran for milliseconds before timing out",
-        "a rank did not take part in the collective: it failed, or called another one",
-        "logs of all ranks: the first that failed; TORCH_NCCL_TRACE_BUFFER_SIZE=2000",
-    ),
-    message(
-        "numa-balancing",
-        SetUpSo,
-        2.0,
-        "numa auto balancing enabled|numa_balancing",
-        "the kernel migrates pages while they are used",
-        "sysctl kernel.numa_balancing=0",
-    ),
-    message(
-        "peer-through-root",
-        SetUpSo,
-        2.0,
-        "missing iommu=pt",
-        "IOMMU translates the traffic between GPUs",
-        "iommu=pt on the kernel's command line",
-    ),
-    message(
-        "small-bar",
-        SetUpSo,
-        3.5,
-        "large bar|resizable bar|rebar|above 4g & disabled|not enabled|not supported|missing|enable",
-        "GPU memory is not mapped whole: no P2P without a large BAR",
-        "BIOS: Above 4G Decoding, Resizable BAR; lspci -vv | grep Region",
-    ),
-    message(
-        "gds-compat-mode",
-        SetUpSo,
-        4.0,
-        "compat mode|compat_mode true|compatibility mode|nvidia-fs & not|compat|unsupported|fallback",
-        "cuFile runs in compatibility mode: bytes go through host memory",
-        "gdscheck -p; lsmod | grep nvidia_fs",
-    ),
-    message(
-        "mpi-without-gpu",
-        Software,
-        4.0,
-        "transport cuda_copy is not available|transport cuda_ipc is not available|invalid permissions for mapped object|not cuda-aware|not cuda aware|without cuda support|gpu_support_enabled=0|not built with cuda|without rocm support",
-        "MPI or UCX is built without GPU support",
-        "ompi_info | grep -i cuda; ucx_info -v; MPICH_GPU_SUPPORT_ENABLED=1",
-    ),
-    message(
-        "no-single-copy",
-        SetUpSo,
-        4.0,
-        "process_vm_readv|process_vm_writev|xpmem|ptrace_scope| cma & not permitted|no permission|not available|permission denied|missing|not loaded",
-        "processes of a node may not read each other's memory: two copies instead of one",
-        "sysctl kernel.yama.ptrace_scope; --cap-add=SYS_PTRACE; xpmem",
-    ),
-    message(
-        "imex",
-        SetUpSo,
-        4.0,
-        " imex",
-        "GPUs of several nodes share memory only with IMEX channels",
-        "nvidia-imex-ctl -N; ls /dev/nvidia-caps-imex-channels",
-    ),
-    message(
-        "wrong-clock",
-        MeansSomethingElse,
-        1.0,
-        "conflicting cpu frequency|cpu frequency is not max",
-        "clocks that change falsify perftest's time, not the rate of long runs",
-        "-F; cpupower frequency-set -g performance",
-    ),
-    message(
-        "power-saving",
-        SetUpSo,
-        2.0,
-        "powersave|c-state|cstate|power saving|power save|governor|aspm",
-        "power states slow the processor or the links between transfers",
-        "performance governor; idle=poll as a trial; persistence mode",
-    ),
-    message(
-        "topology-seen-wrong",
-        Software,
-        2.5,
-        "nccl_topo_file|topology file|topo file|virtualtopology|wrong topology|topology is wrong|detected topology|topology detection|graph file",
-        "the topology that the library sees is not that of the node",
-        "NCCL_TOPO_DUMP_FILE; NCCL_DEBUG_SUBSYS=GRAPH",
-    ),
-    message(
-        "software-regression",
-        Software,
-        3.0,
-        "regression|became slow from|became slow after|became slow with|slower since|after upgrade|after upgrading|after updating|after the update|newer version|new version|older version|old version|previous version|previous release|used to get|used to be|downgrad|older driver|old driver|worked with|works with version|works in version|since version|since cuda|since rocm & !lnksta",
-        "another version of library or driver behaves otherwise",
-        "both versions on the same nodes, one after the other",
-    ),
-    message(
-        "wrong-bytes",
-        HardwareSuspect,
-        3.0,
-        "checksum|corrupt|wrong result|incorrect result|verification error|wrong data|data mismatch|0xffffffff|validation fail & !0 errors",
-        "the data that arrive are wrong: a path corrupts or redirects them (ACS or IOMMU between GPUs, a broken part); no rate counts",
-        "NCCL_P2P_DISABLE=1 to see whether the peer path does it; lspci -vvv | grep ACSCtl; pathline health",
-    ),
-    message(
-        "software-regression",
-        Software,
-        3.0,
-        " old  & new  & slower|speed-up|speedup|regress",
-        "another version of library or driver behaves otherwise",
-        "both versions on the same nodes, one after the other",
-    ),
-    message(
-        "sharing-with-others",
-        SetUpSo,
-        2.0,
-        "shared cluster|other jobs|noisy|other users|another job|shared with",
-        "others use the network or the device at the same time",
-        "the same at another time, or on nodes that are free",
-    ),
 ];

@@ -11,6 +11,7 @@ mod copies;
 mod cue_table;
 mod deciding_probe;
 mod io;
+mod message_table;
 mod messages;
 mod model_edits;
 mod node_facts;

@@ -47,6 +47,8 @@ pub(crate) struct NodeLimits {
     pub(crate) nic_source: FactSource,
     /// Whether every adapter is on another socket than some GPU, by a matrix of links.
     pub(crate) adapters_are_far: bool,
+    /// Whether several adapters are near to several GPUs alike, by a matrix of links.
+    pub(crate) adapters_are_shared: bool,
     /// Whether GPU pairs cross sockets, by a matrix of links.
     pub(crate) crosses_sockets: bool,
     /// NUMA domain by GPU.
@@ -84,6 +86,7 @@ impl NodeLimits {
             nic_gbs: product.map_or(12.5, |p| p.network_gbits / 8.0),
             nic_source: assumed,
             adapters_are_far: false,
+            adapters_are_shared: false,
             crosses_sockets: false,
             numa: Vec::new(),
         };
@@ -162,6 +165,13 @@ impl NodeLimits {
             };
             let near = links.nics.values().filter(|links| near(links)).count();
             self.adapters_are_far = near == 0;
+            let nearest = |links: &std::collections::BTreeMap<u32, String>| {
+                let of = |gpu: &(&u32, &String)| ["PIX", "PXB"].contains(&gpu.1.as_str());
+                links.iter().filter(of).map(|(gpu, _)| *gpu).collect::<Vec<_>>()
+            };
+            let sets: Vec<_> = links.nics.values().map(nearest).filter(|s| s.len() > 1).collect();
+            self.adapters_are_shared =
+                sets.iter().any(|set| sets.iter().filter(|other| *other == set).count() > 1);
             self.nics = u32::try_from(near.max(1)).ok();
         }
         let most = links.numa.keys().max().copied().unwrap_or(0).min(511);

@@ -78,6 +78,8 @@ pub(crate) struct WorldEdit {
     pub(crate) evidence: f64,
     /// Whether it follows by arithmetic: then alone, whatever the figures of the rest.
     pub(crate) is_certain: bool,
+    /// Whether the text states it: then a figure that it seldom gives does not exclude it.
+    pub(crate) is_stated: bool,
     /// Rate of the slowest plain copy of the node under it, over that of a sound node.
     pub(crate) copies_at: f64,
     /// The damage of the described node, where it is one.
@@ -95,6 +97,7 @@ impl WorldEdit {
             expects: Vec::new(),
             evidence: 0.0,
             is_certain: false,
+            is_stated: false,
             copies_at: 1.0,
             fault: None,
         }
@@ -171,6 +174,7 @@ pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<L
             let expected = edit.expects.iter().find(|(id, ..)| *id == feature.id);
             score += expected
                 .map_or_else(|| feature.unexpected(), |&(_, m, s)| density(feature.value, m, s))
+                .max(if edit.is_stated { BROAD / 2.0 } else { 0.0 })
                 .ln();
         }
         // A figure like 1e308 MiB/s predicts more than a number can hold.

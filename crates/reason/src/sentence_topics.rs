@@ -40,7 +40,7 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
     ),
     (
         Storage,
-        " fio|elbencho|gdsio|nvme| ssd|filesystem|file system| disk| hdd|lustre|gpfs| nfs|raid|storage|iodepth|weka| drive | files |/dev/sd|beegfs",
+        "iozone|random read|sequential read|sequential write|random write|m.2|hdparm| fio|elbencho|gdsio|nvme| ssd|filesystem|file system| disk| hdd|lustre|gpfs| nfs|raid|storage|iodepth|weka| drive | files |/dev/sd|beegfs",
     ),
     (
         LocalMemory,
@@ -56,7 +56,7 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
     ),
     (
         HostCopy,
-        "h2d|d2h|host to device|device to host|host-to-device|device-to-host|hosttodevice|cudamemcpy|hipmemcpy|bandwidthtest|pinned|pageable|host_to_device|device_to_host|cpu to gpu|gpu to cpu|cpu-gpu|host memory|pcie|pci-e|pci express|system memory",
+        "transfer bandwidth|thunderbolt|egpu|oculink|clpeak|h2d|d2h|host to device|device to host|host-to-device|device-to-host|hosttodevice|cudamemcpy|hipmemcpy|bandwidthtest|pinned|pageable|host_to_device|device_to_host|cpu to gpu|gpu to cpu|cpu-gpu|host memory|pcie|pci-e|pci express|system memory",
     ),
 ];
 

@@ -72,12 +72,40 @@ pub(crate) fn explain(
         }
         FabricKind::Pcie => "GPUs reach each other by PCIe alone".to_owned(),
     };
+    // A matrix alone has no figure and no message: what it shows is sure, what the question is about is not.
+    let asks = words.fits("slow|why|half|only|lower|drop|hang|fail|expected|problem|issue|wrong|\u{b6}");
     draft.edits.push(
-        WorldEdit::new("links", AnswerClass::AsExpected, 1.0)
+        WorldEdit::new("links", AnswerClass::AsExpected, if asks { 0.15 } else { 1.0 })
             .says(text)
-            .decided_by("pathline topo")
-            .certain(),
+            .decided_by("pathline topo"),
     );
+    for (id, class, seen, text, check) in [
+        (
+            "gpu-far-from-adapter",
+            AnswerClass::SetUpSo,
+            node.adapters_are_far,
+            "each adapter is on another socket than a GPU, or behind a root port: RDMA of GPU memory is slow there",
+            "nvidia-smi topo -m: an adapter with PIX or PXB for each GPU",
+        ),
+        (
+            "fewer-adapters",
+            AnswerClass::SetUpSo,
+            node.adapters_are_shared,
+            "several adapters are as near to a GPU as each other: which of them is taken hangs on their order, and GPUs may share one",
+            "NCCL_DEBUG_SUBSYS=GRAPH: the adapter of each channel; NCCL_IB_HCA in the order of the GPUs",
+        ),
+        (
+            "across-sockets",
+            AnswerClass::SetUpSo,
+            node.crosses_sockets && node.fabric == FabricKind::Pcie,
+            "GPUs reach each other through the link between the sockets (SYS), which carries less than PCIe",
+            "CUDA_VISIBLE_DEVICES with GPUs of one socket",
+        ),
+    ] {
+        if seen && asks {
+            draft.edits.push(WorldEdit::new(id, class, 0.1).says(text).decided_by(check));
+        }
+    }
     Some((links.span, "topology", draft))
 }
 

@@ -6,13 +6,19 @@ use std::collections::BTreeMap;
 use pathline_paste::{NcclLog, PasteContext};
 
 use crate::answer::DraftAnswer;
-use crate::cue_table::{CAUSE_CUES, MESSAGE_CAUSES};
+use crate::cue_table::CAUSE_CUES;
+use crate::message_table::MESSAGE_CAUSES;
 use crate::score::{AnswerClass, WorldEdit};
 use crate::sentence_topics::SentenceTopic;
 use crate::topic_causes::TOPIC_CAUSES;
 
 /// Prose in which words are sought, bytes.
 const MAX_WORDS: usize = 16 << 10;
+
+/// Weight from which on a message is one of the exact texts of a library.
+const STATED_BY_MESSAGE: f64 = 3.5;
+/// Weight of words from which on a cause is stated: then it is not excluded by a figure that it seldom gives.
+const STATED: f64 = 2.4;
 
 /// Fields of lspci that stand in every output, whatever their value.
 const FIELDS: [&str; 14] = [
@@ -114,6 +120,9 @@ impl PasteWords {
             add(&log.network);
             log.transports.keys().for_each(|name| add(&format!("via {name}")));
         }
+        if names_two_versions(prose) {
+            add("two-versions");
+        }
         text.truncate(floor_char(&text, 2 * MAX_WORDS));
         let warning = log.and_then(|log| log.warnings.first().cloned());
         let mut words = Self { text, warning, weights: BTreeMap::new(), messages: Vec::new() };
@@ -149,7 +158,9 @@ impl PasteWords {
     /// Adds what the words say to the causes of a draft.
     pub(crate) fn weigh(&self, draft: &mut DraftAnswer) {
         for edit in draft.edits.iter_mut().filter(|edit| !edit.is_certain) {
-            edit.evidence += self.evidence(edit.id);
+            let evidence = self.evidence(edit.id);
+            edit.evidence += evidence;
+            edit.is_stated |= evidence >= STATED;
         }
     }
 
@@ -172,20 +183,16 @@ impl PasteWords {
         }
     }
 
-    /// Causes that messages name, as many as fit. What NCCL itself warns of is one cause, with the meaning
-    /// of the warning; transports and P2P have causes that figures share.
+    /// Causes that messages name, as many as fit.
     pub(crate) fn message_causes(&self) -> Vec<WorldEdit> {
         self.messages
             .iter()
             .map(|message| {
-                let is_shared = CAUSE_CUES.iter().any(|cue| cue.id == message.id);
-                let (id, text) = match &self.warning {
-                    Some(warning) if !is_shared => {
-                        ("nccl-warning", format!("NCCL warns: {warning}: {}", message.text))
-                    }
-                    _ => (message.id, message.text.to_owned()),
+                let text = match &self.warning {
+                    Some(warning) => format!("NCCL warns: {warning}: {}", message.text),
+                    None => message.text.to_owned(),
                 };
-                WorldEdit::new(id, message.class, 0.1)
+                WorldEdit::new(message.id, message.class, 0.1)
                     .seen(message.weight)
                     .says(text)
                     .decided_by(message.check)
@@ -199,6 +206,10 @@ impl PasteWords {
         if draft.edits.iter().any(|edit| edit.is_certain) {
             return;
         }
+        // The meaning of a warning is the better answer.
+        if self.messages.iter().any(|message| message.weight >= STATED_BY_MESSAGE) {
+            draft.edits.retain(|edit| edit.id != "nccl-warning");
+        }
         for mut edit in self.message_causes() {
             if let Some(known) = draft.edits.iter_mut().find(|known| known.id == edit.id) {
                 known.evidence += edit.evidence;
@@ -210,6 +221,50 @@ impl PasteWords {
             draft.edits.push(edit);
         }
     }
+}
+
+/// Whether a text names two versions of one library or driver: `NCCL 2.5.6 ... NCCL 2.7.8`, `v2.9.9, v2.10.3`.
+fn names_two_versions(prose: &str) -> bool {
+    const NAMES: [&str; 14] = [
+        "nccl",
+        "rccl",
+        "rocm",
+        "cuda",
+        "ucx",
+        "openmpi",
+        "mpi",
+        "mpich",
+        "mvapich",
+        "driver",
+        "fio",
+        "libfabric",
+        "kernel",
+        "ofed",
+    ];
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut last = "";
+    let is_split =
+        |c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | ';' | ':' | '`' | '=');
+    for word in prose.split(is_split).filter(|word| !word.is_empty()).take(4096) {
+        let version = word.trim_start_matches('v');
+        let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+        let number = version.get(..end).unwrap_or_default().trim_end_matches('.');
+        let dots = number.matches('.').count();
+        // Three dots are an address, one dot without a name is any number.
+        let is_version = dots == 2 || dots == 1 && NAMES.contains(&last);
+        if !is_version || !number.starts_with(|c: char| c.is_ascii_digit()) {
+            if !matches!(word, "version" | "release" | "open") {
+                last = word;
+            }
+            continue;
+        }
+        let name = if NAMES.contains(&last) { last } else { "" };
+        match seen.get(name) {
+            Some(known) if *known != number => return true,
+            _ => seen.insert(name, number),
+        };
+    }
+    false
 }
 
 fn floor_char(text: &str, at: usize) -> usize {
@@ -236,6 +291,15 @@ mod tests {
         assert!(found.fits("docker| kvm |x & p2p is off "));
         assert!(!found.fits(" vm & docker") && !found.fits("!p2p"));
         assert!(!words("vmstat").fits(" vm "));
+    }
+
+    #[test]
+    fn two_versions_of_one_library_are_told_from_a_list_of_versions() {
+        assert!(names_two_versions("with nccl 2.5.6 it is 9 gb/s, with nccl 2.7.8 only 6"));
+        assert!(names_two_versions("- v2.9.9-1: 53.95\n- v2.10.3-1: 57.06"));
+        assert!(!names_two_versions(
+            "nccl 2.7.8, cuda 12.2, driver 550.54.14, 10.0.0.15 and 10.0.0.16"
+        ));
     }
 
     #[test]
