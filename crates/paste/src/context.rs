@@ -281,6 +281,7 @@ fn network(context: &mut PasteContext, text: &str) {
         "broadcom",
         " ib ",
         "rate:",
+        "qsfp",
     ];
     let written = about_nic.iter().any(|word| lower.contains(word)).then(|| {
         let rates = [800.0, 400.0, 200.0, 100.0, 50.0, 56.0, 40.0, 25.0, 10.0];
@@ -313,7 +314,8 @@ fn counts(context: &mut PasteContext, text: &str) {
         "system",
     ];
     const ADAPTERS: [&str; 6] = ["nic", "adapter", "hca", "rail", "network card", "gbps"];
-    if text.len() > 4096 {
+    // `rate: 100 Gb/sec (4X EDR)` counts lanes.
+    if text.len() > 4096 || text.contains("Gb/sec (") {
         return;
     }
     let lower = text.to_lowercase();

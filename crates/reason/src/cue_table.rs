@@ -3,13 +3,13 @@
 
 use crate::text_cues::CauseCue;
 
-const fn cue(id: &'static str, weight: f64, pattern: &'static str) -> CauseCue {
+pub(crate) const fn cue(id: &'static str, weight: f64, pattern: &'static str) -> CauseCue {
     CauseCue { id, weight, pattern }
 }
 
 /// What people write next to figures.
 pub(crate) const CAUSE_CUES: &[CauseCue] = &[
-    cue("page-cache", 2.0, "iozone"),
+    cue("page-cache", 1.0, "iozone"),
     cue("page-cache", 3.5, "cached reads|timing cached"),
     cue(
         "far-memory",
@@ -132,11 +132,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         2.5,
         "faster than the ssd|than the ssd|faster than my|than my ssd|faster than physically|faster than possible",
     ),
-    cue(
-        "bits-and-bytes",
-        1.5,
-        "times slower|8 times|factor of 8|eight times|8x slower|8x less|far below|why so low|is so low|only",
-    ),
+    cue("bits-and-bytes", 1.5, "8 times|factor of 8|eight times|8x slower|8x less|far below"),
     cue(
         "topology-seen-wrong",
         3.0,
@@ -212,6 +208,8 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         2.0,
         "pciex1|one lane|single lane|x1 slot|gen 2 x1|raspberry|compute module|5 gt/s| 5gt/s|pcie 2.0|pcie gen2|pcie gen 2",
     ),
+    cue("shared-uplink", 3.5, "holds the sum|total stays|sum stays|sum is limited"),
+    cue("page-cache", -1.5, "what holds|what limits|too slow|so slow|why is it slow|only half"),
     cue(
         "shared-uplink",
         2.5,
@@ -436,7 +434,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
         1.5,
         "600 gb/s|600gb/s|900 gb/s|900gb/s|1.8 tb/s|1.8tb/s|1800 gb/s|112 gb/s|112.5 gb/s|128 gb/s|128gb/s|800 gb/s|800gb/s|896 gb/s|100 gb/s nvlink|300 gb/s nvlink",
     ),
-    cue("bits-and-bytes", 1.5, "gbps|gbit|gb/s vs|bits| gb/sec"),
+    cue("bits-and-bytes", 0.5, "gbps|gbit|gb/s vs|bits| gb/sec"),
     // Storage.
     cue(
         "few-in-flight",

@@ -10,6 +10,7 @@ mod collectives;
 mod copies;
 mod cue_table;
 mod deciding_probe;
+mod field_causes;
 mod io;
 mod message_table;
 mod messages;

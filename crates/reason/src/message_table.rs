@@ -486,7 +486,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
     message(
         "software-regression",
         Software,
-        2.5,
+        2.0,
         "two-versions & slower|faster| less| only|drop|regress|worse|while|why",
         "another version of library or driver behaves otherwise",
         "both versions on the same nodes, one after the other",

@@ -73,6 +73,9 @@ pub(crate) fn explain(
         let scale = main_feature(&mut draft, value, limit);
         comparison_edits(&mut draft, &stated, limit, node, &scale);
     }
+    if let Some(topic) = topic {
+        words.add_topic(&mut draft, topic, 1.4);
+    }
     if wanted.is_some_and(|wanted| has_one_method(observed, wanted)) {
         for edit in draft.edits.iter_mut().filter(|edit| METHOD_CAUSES.contains(&edit.id)) {
             edit.evidence -= 2.5;
@@ -117,12 +120,12 @@ impl<'a> StatedFigures<'a> {
                 at < 24 && after.get(..at).is_some_and(|between| !between.contains(['.', ',', ';']))
             })
         };
-        let asked = all
-            .iter()
-            .copied()
-            .find(|rate| rate.role != RateRole::Expected && is_asked(rate));
-        let mut observed =
-            asked.or(own).or_else(|| of(RateRole::Measured).next()).or_else(|| of(RateRole::Unstated).next());
+        let asked =
+            all.iter().copied().find(|rate| rate.role != RateRole::Expected && is_asked(rate));
+        let mut observed = asked
+            .or(own)
+            .or_else(|| of(RateRole::Measured).next())
+            .or_else(|| of(RateRole::Unstated).next());
         let mut wanted = observed.and_then(|observed| {
             let differs = |rate: &&&ProseRate| rate.gbs != observed.gbs;
             let expected: Vec<&ProseRate> =
@@ -192,15 +195,20 @@ fn swapped_pair(rates: &[ProseRate]) -> Option<(Option<&ProseRate>, Option<&Pros
         let between = |word| format!("{}{word}{}", packed(&a.text), packed(&b.text));
         let around = packed(&b.around);
         let is_pair = a.line == b.line
-            && ["insteadof", "ratherthan", "notthe", "andnot"].iter().any(|w| around.contains(&between(w)));
+            && ["insteadof", "ratherthan", "notthe", "andnot"]
+                .iter()
+                .any(|w| around.contains(&between(w)));
         is_pair.then_some((Some(a), Some(b)))
     })
 }
 
 /// Whether two rates stand in lines that differ in their figures alone: one method measured both.
 fn has_one_method(observed: &ProseRate, wanted: &ProseRate) -> bool {
-    let label = |rate: &ProseRate| rate.around.replace(|c: char| c.is_ascii_digit() || c == '.', "");
-    observed.line != wanted.line && label(observed) == label(wanted) && label(observed).trim().len() > 8
+    let label =
+        |rate: &ProseRate| rate.around.replace(|c: char| c.is_ascii_digit() || c == '.', "");
+    observed.line != wanted.line
+        && label(observed) == label(wanted)
+        && label(observed).trim().len() > 8
 }
 
 /// Causes that lie in the method of a measurement.

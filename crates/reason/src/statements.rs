@@ -73,7 +73,8 @@ pub(crate) fn explain(
         FabricKind::Pcie => "GPUs reach each other by PCIe alone".to_owned(),
     };
     // A matrix alone has no figure and no message: what it shows is sure, what the question is about is not.
-    let asks = words.fits("slow|why|half|only|lower|drop|hang|fail|expected|problem|issue|wrong|\u{b6}");
+    let asks =
+        words.fits("slow|why|half|only|lower|drop|hang|fail|expected|problem|issue|wrong|\u{b6}");
     draft.edits.push(
         WorldEdit::new("links", AnswerClass::AsExpected, if asks { 0.15 } else { 1.0 })
             .says(text)

@@ -7,6 +7,7 @@ use pathline_paste::{NcclLog, PasteContext};
 
 use crate::answer::DraftAnswer;
 use crate::cue_table::CAUSE_CUES;
+use crate::field_causes::{FIELD_CAUSES, FIELD_CUES};
 use crate::message_table::MESSAGE_CAUSES;
 use crate::score::{AnswerClass, WorldEdit};
 use crate::sentence_topics::SentenceTopic;
@@ -21,7 +22,9 @@ const STATED_BY_MESSAGE: f64 = 3.5;
 const STATED: f64 = 2.4;
 
 /// Fields of lspci that stand in every output, whatever their value.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 16] = [
+    "rlxdord",
+    "maxpayload",
     "devcap",
     "devctl",
     "devsta",
@@ -142,7 +145,7 @@ impl PasteWords {
     /// Logarithm of the likelihood ratio of each cause: the strongest cue whole, others by a third.
     fn weights_of_cues(&self) -> BTreeMap<&'static str, f64> {
         let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
-        for cue in CAUSE_CUES.iter().filter(|cue| self.fits(cue.pattern)) {
+        for cue in CAUSE_CUES.iter().chain(FIELD_CUES).filter(|cue| self.fits(cue.pattern)) {
             let (best, sum) = sums.entry(cue.id).or_default();
             *best = if cue.weight.abs() > best.abs() { cue.weight } else { *best };
             *sum += cue.weight;
@@ -170,7 +173,8 @@ impl PasteWords {
         if draft.edits.iter().any(|edit| edit.is_certain) {
             return;
         }
-        for cause in TOPIC_CAUSES.iter().filter(|cause| cause.topics.contains(&topic)) {
+        let all = TOPIC_CAUSES.iter().chain(FIELD_CAUSES);
+        for cause in all.filter(|cause| cause.topics.contains(&topic)) {
             let is_known = draft.edits.iter().any(|edit| edit.id == cause.id);
             if is_known || self.evidence(cause.id) < least {
                 continue;
@@ -242,7 +246,7 @@ fn names_two_versions(prose: &str) -> bool {
         "ofed",
     ];
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut last = "";
+    let (mut last, mut named) = ("", "");
     let is_split =
         |c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | ';' | ':' | '`' | '=');
     for word in prose.split(is_split).filter(|word| !word.is_empty()).take(4096) {
@@ -258,7 +262,13 @@ fn names_two_versions(prose: &str) -> bool {
             }
             continue;
         }
-        let name = if NAMES.contains(&last) { last } else { "" };
+        const JOINS: [&str; 9] = ["of", "with", "in", "to", "than", "from", "and", "or", "vs"];
+        let name = match () {
+            () if NAMES.contains(&last) => last,
+            () if JOINS.contains(&last) && dots == 2 => named,
+            () => "",
+        };
+        named = name;
         match seen.get(name) {
             Some(known) if *known != number => return true,
             _ => seen.insert(name, number),
@@ -297,6 +307,7 @@ mod tests {
     fn two_versions_of_one_library_are_told_from_a_list_of_versions() {
         assert!(names_two_versions("with nccl 2.5.6 it is 9 gb/s, with nccl 2.7.8 only 6"));
         assert!(names_two_versions("- v2.9.9-1: 53.95\n- v2.10.3-1: 57.06"));
+        assert!(names_two_versions("open mpi 2.0.2 has twice the latency of 1.10.2"));
         assert!(!names_two_versions(
             "nccl 2.7.8, cuda 12.2, driver 550.54.14, 10.0.0.15 and 10.0.0.16"
         ));
@@ -304,7 +315,7 @@ mod tests {
 
     #[test]
     fn every_pattern_is_in_normal_form() {
-        let cues = CAUSE_CUES.iter().map(|cue| cue.pattern);
+        let cues = CAUSE_CUES.iter().chain(FIELD_CUES).map(|cue| cue.pattern);
         for pattern in cues.chain(MESSAGE_CAUSES.iter().map(|message| message.pattern)) {
             for word in
                 pattern.split(" & ").flat_map(|part| part.trim_start_matches('!').split('|'))

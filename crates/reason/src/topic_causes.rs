@@ -19,7 +19,7 @@ pub(crate) struct TopicCause {
     pub(crate) check: &'static str,
 }
 
-const fn cause(
+pub(crate) const fn cause(
     topics: &'static [SentenceTopic],
     id: &'static str,
     class: AnswerClass,
@@ -392,6 +392,15 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         (0.6, 0.3),
         "both directions run and one is printed",
         "add both directions: their sum is the duplex rate",
+    ),
+    cause(
+        &[Adapter, Storage, Collective, PeerCopy],
+        "shared-uplink",
+        SetUpSo,
+        0.03,
+        (0.5, 0.3),
+        "several devices share a link on their way to the processor: a switch's uplink, a slot with few lanes, a chipset",
+        "lspci -tv; one device alone; LnkSta of the bridges above them",
     ),
     cause(
         &[HostCopy],
