@@ -299,6 +299,33 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue(
+        "fabric-routing",
+        3.0,
+        "oversubscribed|oversubscription|blocking factor|spine uplink|across racks",
+    ),
+    cue("few-in-flight", -2.0, "fsync=1|sync=1|o_sync|o_dsync"),
+    cue(
+        "network-full",
+        -2.5,
+        "2x hdr|1x hdr|2x ndr|1x ndr|2x edr|1x edr & expected| should|200|400",
+    ),
+    cue("protocol-switch", -1.5, "memory hooks|rcache|registration cache"),
+    cue("adapter-slot", -1.5, "maxreadreq 128|maxreadreq 256|maxpayload 128"),
+    cue(
+        "tcp",
+        -3.0,
+        "connection refused|no route to host|unreachable|connection timed out|software caused connection abort",
+    ),
+    cue("sync-writes", 2.0, "fsync=1|sync=1|o_sync|o_dsync"),
+    cue("unwritten-blocks", 1.5, "blkdiscard|never written|trimmed & more than|faster|higher"),
+    cue(
+        "link-rate-low",
+        3.5,
+        "2x hdr|1x hdr|2x ndr|1x ndr|2x edr|1x edr & expected| should|200|400",
+    ),
+    cue("registration-cost", 1.5, "memory hooks|rcache|registration cache"),
+    cue("topology-seen-wrong", 3.5, "nccl topology|topo1 & topo2|topology 2"),
     // Hangs and timeouts.
     cue(
         "peer-through-root",
@@ -398,7 +425,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "cores-oversubscribed",
         3.0,
-        "oversubscri|bound to core 0|bound to the same core|same core|all ranks on|all processes on|bind-to core|bind-to none|cpuset|cgroup|cpus-per-task|cpu quota|cpu limit|omp_num_threads|map-by ppr|hyperthread",
+        "more ranks than cores|bound to core 0|bound to the same core|same core|all ranks on|all processes on|bind-to core|bind-to none|cpuset|cgroup|cpus-per-task|cpu quota|cpu limit|omp_num_threads|map-by ppr|hyperthread",
     ),
     cue(
         "cpu-bound",

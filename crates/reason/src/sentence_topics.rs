@@ -36,7 +36,7 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
     (Messages, "osu_|osu bw|osu micro|osu lat| mpi |ucx|openmpi|mvapich|mpich|ucx_perftest"),
     (
         Adapter,
-        "ib_write|ib_read|ib_send|perftest|iperf|qperf|raw_ethernet|connectx|infiniband| roce|rdma|mlx5_| nic | hca",
+        " spine| rack| adapter|ib_write|ib_read|ib_send|perftest|iperf|qperf|raw_ethernet|connectx|infiniband| roce|rdma|mlx5_| nic | hca",
     ),
     (
         Storage,
@@ -44,7 +44,7 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
     ),
     (
         LocalMemory,
-        "memory bandwidth|hbm|device_local|local copy|gddr|babelstream|device memory copy|global memory",
+        "hipmalloc|cudamalloc|copy kernel|memory bandwidth|hbm|device_local|local copy|gddr|babelstream|device memory copy|global memory",
     ),
     (
         HostMemory,

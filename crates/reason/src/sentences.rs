@@ -421,7 +421,13 @@ fn comparison_edits(
     let can_compare = stated.wanted.is_some() || scale.id == "ratio" || !is_copy;
     for cause in TOPIC_CAUSES.iter().filter(is_missing).filter(|_| can_compare) {
         let (ratio, sigma) = cause.ratio;
-        let edit = WorldEdit::new(cause.id, cause.class, cause.prior);
+        // What makes a path slow does not make it faster than its limit.
+        let exceeds = value > limit * 1.15 && ratio < 0.8;
+        let edit = WorldEdit::new(cause.id, cause.class, cause.prior).seen(if exceeds {
+            -3.0
+        } else {
+            0.0
+        });
         draft.edits.push(at(edit, ratio, sigma).says(cause.text).decided_by(cause.check));
     }
 }
@@ -464,7 +470,12 @@ fn misreadings(
     draft.edits.push(at(overhead, 0.78, 0.08)
         .says(format!("{percent:.0} % of a line rate is what payload gets: packet headers, CRC and flow control take 12 to 28 %")).decided_by("pathline run --suite pairs, or host-link: the ceiling with its parts"));
     let names_ways = ["bidir", "bi-dir", "unidir", "uni-dir", "duplex", "both", "direction"];
-    let names_ways = if stated.has(&names_ways) { 1.0 } else { -1.5 };
+    // Of two rates that were measured neither counts another way, unless the text says so.
+    let names_ways = match stated.has(&names_ways) {
+        true => 1.0,
+        false if is_line => -1.5,
+        false => -3.0,
+    };
     let one = WorldEdit::new("one-direction", AnswerClass::MeansSomethingElse, 0.15);
     draft.edits.push(if counts_both {
         at(one, 0.42, 0.15).seen(2.0).says("the expected rate counts both directions, the measured one: half of it each way is the limit")
