@@ -324,6 +324,19 @@ fn counts(context: &mut PasteContext, text: &str) {
         .filter(|word| !word.is_empty() && *word != "x")
         .collect();
     for (at, word) in words.iter().enumerate() {
+        // `8x400G`: adapters and the rate of one.
+        if let Some((count, rate)) = word.split_once('x')
+            && let Ok(count @ 1..=32) = count.parse::<u32>()
+            && let Some(gbits @ ("25" | "40" | "50" | "100" | "200" | "400" | "800")) =
+                ["g", "gb", "gbe", "gbps", "gb/s", "gbit/s"]
+                    .iter()
+                    .find_map(|unit| rate.strip_suffix(unit))
+            && !text.contains("GB/s each")
+        {
+            context.adapters = context.adapters.or(Some(count));
+            context.network_gbits = context.network_gbits.or(gbits.parse().ok());
+            continue;
+        }
         let digits = word.trim_end_matches('x');
         let named = NUMBERS.iter().position(|name| !name.is_empty() && name == word);
         let count = named.and_then(|n| u32::try_from(n).ok()).or_else(|| digits.parse().ok());
@@ -335,7 +348,13 @@ fn counts(context: &mut PasteContext, text: &str) {
         }
         let following = |most: usize| words.iter().skip(at + 1).take(most);
         let is = |word: &str, names: &[&str]| {
-            names.iter().any(|name| word.trim_end_matches(['s', '.', '?']) == *name)
+            let word = word.trim_end_matches(['s', '.', '?']);
+            // `DGX-1`, `HGX-H100`.
+            let word = word.split_once('-').map_or(word, |(family, _)| match family {
+                "dgx" | "hgx" => family,
+                _ => word,
+            });
+            names.contains(&word)
         };
         if context.nodes.is_none() && following(3).any(|word| is(word, &NODES)) {
             context.nodes = Some(count);

@@ -54,7 +54,9 @@ impl TableSummary {
         // than 16 GPUs.
         let is_cut = ranks.is_none_or(|ranks| (table.devices.len() as u64) < u64::from(ranks));
         let written = context.nodes.filter(|_| is_cut && table.nodes.is_none()).unwrap_or(1);
-        let least = ranks.map_or(1, |ranks| ranks.div_ceil(16));
+        // DGX-2 has 16 GPUs a node, later ones 8.
+        let is_later = node.and_then(|node| node.product).is_some_and(|p| p.name != "V100");
+        let least = ranks.map_or(1, |ranks| ranks.div_ceil(if is_later { 8 } else { 16 }));
         let nodes = listed.max(stated).max(written.min(ranks.unwrap_or(u32::MAX))).max(least);
         let ranks = table.ranks.or(log.and_then(|log| log.ranks)).or(node.and_then(|n| n.gpus));
         let best = table.rows.iter().map(|row| row.busbw).fold(0.0, f64::max);
@@ -543,7 +545,7 @@ impl Transports {
             socket,
             infiniband: via("NET/IB"),
             direct: (via("NET/IB") && log.is_some_and(|l| !l.transports.is_empty()))
-                .then(|| via("GDRDMA")),
+                .then(|| via("GDRDMA") && !log.is_some_and(statements::lacks_direct_channels)),
             peer_off,
             known: log.is_some_and(|log| !log.transports.is_empty()),
         }

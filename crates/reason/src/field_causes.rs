@@ -44,6 +44,15 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
         "ethtool -S: discards, pause frames, out_of_sequence; counters of the switch; mlnx_qos -i INTERFACE",
     ),
     cause(
+        &[Adapter, Messages],
+        "slow-host",
+        SetUpSo,
+        0.03,
+        ANY,
+        "power states of the processor, a far socket or a virtual machine add to each message",
+        "numactl on the adapter's domain; performance governor; the same on bare metal",
+    ),
+    cause(
         &[Adapter, Collective, HostCopy],
         "relaxed-ordering",
         SetUpSo,
@@ -300,6 +309,19 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
+        "idle-link-speed",
+        2.0,
+        "2.5gt/s|2.5 gt/s|gen 1|gen1 & nothing runs|idle|not running|no load|width x16",
+    ),
+    cue(
+        "idle-link-speed",
+        -3.0,
+        "width x8|width x4|width x1 |under load|dmesg|8gt/s downgraded|8gt/s downgraded",
+    ),
+    cue("links-lost", 4.0, "nvlink|nvlinks|links & inactive"),
+    cue("slow-host", 3.0, "latency|_lat| us & vms| vm |virtual machine|bare metal|c-state & !gpu"),
+    cue("peer-through-root", -2.0, "_lat | latency & !p2p|peer|acs|iommu"),
+    cue(
         "fabric-routing",
         3.0,
         "oversubscribed|oversubscription|blocking factor|spine uplink|across racks",
@@ -487,11 +509,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
         2.5,
         "nvidia-smi & gen 1|gen1|current 1|2.5 gt|pcie generation & !under load|while running",
     ),
-    cue(
-        "narrow-pcie",
-        2.5,
-        "x16 & x8|x4|x1 & lnksta|downgraded|current|running at|runs at|only|instead",
-    ),
+    cue("narrow-pcie", 2.5, "x16 & x8| x4| x1 |width x4|width x1 "),
     cue(
         "across-sockets",
         2.5,

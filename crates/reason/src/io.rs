@@ -122,8 +122,14 @@ pub(crate) fn explain(
     }
     // No device answers within 5 us.
     let in_memory = result.latency_us.is_some_and(|us| us < 5.0);
-    if direct == Some(false) || in_memory && direct != Some(true) {
-        draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).seen(if in_memory { 3.0 } else { 0.0 }).expects("rate", 8.0, 0.7)
+    // Nor is one faster than the text says of it.
+    let of_device = [" ssd", "drive", "disk", "hdd", "sata", "device", "rated", "hard disk"];
+    let exceeds = context.rates.iter().any(|rate| {
+        result.gbs > 1.3 * rate.gbs && of_device.iter().any(|word| rate.around.contains(word))
+    });
+    if direct != Some(true) && (direct == Some(false) || in_memory || exceeds) {
+        let seen = if in_memory { 3.0 } else { 0.0 } + if exceeds { 3.0 } else { 0.0 };
+        draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).seen(seen).expects("rate", 8.0, 0.7)
             .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device").decided_by("--direct, and files larger than memory"));
     }
     draft.edits.push(

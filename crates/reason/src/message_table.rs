@@ -487,7 +487,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "software-regression",
         Software,
         2.0,
-        "two-versions & slower|faster| less| only|drop|regress|worse|while|why",
+        "two-versions & slower|faster| less| only|drop|regress|worse|while|why|went from|went down|fell",
         "another version of library or driver behaves otherwise",
         "both versions on the same nodes, one after the other",
     ),

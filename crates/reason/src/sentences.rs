@@ -115,7 +115,11 @@ impl<'a> StatedFigures<'a> {
         let is_asked = |rate: &&ProseRate| {
             let text = packed(&rate.text);
             let around = packed(&rate.around);
-            let after = around.split_once(&text).map_or("", |(_, after)| after);
+            let (before, after) = around.split_once(&text).unwrap_or_default();
+            let before = before.rsplit(['.', '?', '!']).next().unwrap_or_default();
+            if !["why", "what", "how"].iter().any(|word| before.contains(word)) {
+                return false;
+            }
             after.find('?').is_some_and(|at| {
                 at < 24 && after.get(..at).is_some_and(|between| !between.contains(['.', ',', ';']))
             })

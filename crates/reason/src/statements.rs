@@ -173,10 +173,14 @@ fn from_log(log: &NcclLog, node: Option<&NodeLimits>) -> DraftAnswer {
     draft
 }
 
+/// Whether some channels over RDMA go through host memory.
+pub(crate) fn lacks_direct_channels(log: &NcclLog) -> bool {
+    log.transports.keys().any(|name| name.contains("NET/IB") && !name.contains("GDRDMA"))
+}
+
 /// What transports, settings and warnings of a log say: at most one cause.
 pub(crate) fn log_edits(log: &NcclLog) -> Vec<WorldEdit> {
     let has = |part: &str| log.transports.keys().any(|name| name.contains(part));
-    let over_host = |name: &String| name.contains("NET/IB") && !name.contains("GDRDMA");
     let mut edits = Vec::new();
     let mut say = |id, class, text: String, check: &str| {
         edits.push(WorldEdit::new(id, class, 1.0).says(text).decided_by(check).certain());
@@ -202,7 +206,7 @@ pub(crate) fn log_edits(log: &NcclLog) -> Vec<WorldEdit> {
             "nodes exchange over TCP sockets".to_owned(),
             "NCCL_IB_DISABLE, NCCL_NET; ibv_devinfo",
         );
-    } else if log.transports.keys().any(over_host) {
+    } else if lacks_direct_channels(log) {
         say(
             "no-gpu-direct",
             AnswerClass::SetUpSo,

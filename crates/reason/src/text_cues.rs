@@ -255,17 +255,21 @@ fn names_two_versions(prose: &str) -> bool {
         let number = version.get(..end).unwrap_or_default().trim_end_matches('.');
         let dots = number.matches('.').count();
         // Three dots are an address, one dot without a name is any number.
-        let is_version = dots == 2 || dots == 1 && NAMES.contains(&last);
+        let is_version = dots == 2
+            || dots == 1
+                && (NAMES.contains(&last)
+                    || !named.is_empty() && matches!(last, "->" | "→" | "to"));
         if !is_version || !number.starts_with(|c: char| c.is_ascii_digit()) {
             if !matches!(word, "version" | "release" | "open") {
                 last = word;
             }
             continue;
         }
-        const JOINS: [&str; 9] = ["of", "with", "in", "to", "than", "from", "and", "or", "vs"];
+        const JOINS: [&str; 11] =
+            ["->", "→", "of", "with", "in", "to", "than", "from", "and", "or", "vs"];
         let name = match () {
             () if NAMES.contains(&last) => last,
-            () if JOINS.contains(&last) && dots == 2 => named,
+            () if JOINS.contains(&last) => named,
             () => "",
         };
         named = name;
