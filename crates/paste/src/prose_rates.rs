@@ -9,7 +9,9 @@ const MAX_KEPT: usize = 256;
 const REACH: usize = 120;
 
 /// Before a rate: what follows is a claim, a specification or a wish.
-const EXPECTED_BEFORE: [&str; 38] = [
+const EXPECTED_BEFORE: [&str; 40] = [
+    "links of",
+    "link of",
     "should",
     "must be",
     "claim",
@@ -218,6 +220,9 @@ fn role(before: &str, after: &str, unit: &str) -> RateRole {
         // The words for networks name a line only where it is in bits.
         (None, _) if is_line && says_after(&EXPECTED_AFTER) => RateRole::Expected,
         (None, Some(_)) => RateRole::Measured,
+        (None, None) if says_after(&["busbw", "algbw", "measured", "achieved", "observed"]) => {
+            RateRole::Measured
+        }
         (None, None) if says_after(&["expected", "theoretic", "line rate", "peak", "limit"]) => {
             RateRole::Expected
         }

@@ -308,6 +308,25 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue("behind-chipset", -2.0, "hangs-here"),
+    cue("staged", -1.5, "hangs-here"),
+    cue("through-host-memory", -1.5, "hangs-here & !p2p is disabled|p2p is not supported|wsl"),
+    cue("narrow-pcie", -2.0, "hangs-here"),
+    cue(
+        "no-gpu-direct",
+        3.0,
+        "peer_mem|peermem|gdrdrv|nv_peer_memory & fails to|failed to|not loaded|not installed|not running",
+    ),
+    cue(
+        "link-rate-low",
+        2.5,
+        "negotiated at|negotiates|negotiated to|trained at|came up at & ndr|hdr|edr|100g|200g|400g|gb",
+    ),
+    cue(
+        "busbw-formula",
+        3.0,
+        "algbw half|half of busbw|busbw half|busbw twice|twice the algbw|twice algbw|busbw double|higher than algbw|higher than the algbw|same as algbw|equal to algbw",
+    ),
     cue(
         "idle-link-speed",
         2.0,
@@ -352,12 +371,12 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "peer-through-root",
         3.0,
-        " hang| hangs|hung|stuck|freez|deadlock|100% & p2p|iommu| acs |epyc|threadripper|ryzen|4090|5090|3090|a6000|l40|7900 & !nodes|bootstrap|socket|watchdog",
+        "hangs-here|100% & p2p|iommu| acs |epyc|threadripper|ryzen|4090|5090|3090|a6000|l40|7900 & !nodes|bootstrap|socket|watchdog",
     ),
     cue(
         "wrong-interface",
         3.0,
-        " hang|stuck|timeout|timed out|refused|no route|unreachable & docker0|virbr|ifname|interface|bridge|eth0|eno1|ens|bond0|ipv6|firewall",
+        "hangs-here|timeout|timed out|refused|no route|unreachable & docker0|virbr|ifname|interface|bridge|eth0|eno1|ens|bond0|ipv6|firewall",
     ),
     cue(
         "wrong-interface",
@@ -368,7 +387,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "rank-missing",
         3.0,
-        " hang|hung|stuck|timeout|timed out|deadlock & one rank|some ranks|other ranks|uneven|different number|last batch|only rank|rank 0|barrier|seqnum|sequence number|dataloader|checkpoint",
+        "hangs-here|timeout|timed out & one rank|some ranks|other ranks|uneven|different number|last batch|only rank|rank 0|barrier|seqnum|sequence number|dataloader|checkpoint",
     ),
     cue("rank-missing", 1.5, "watchdog|heartbeat|monitoredbarrier|desync"),
     // Network.

@@ -499,4 +499,28 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "another process uses the same GPU, link or memory",
         "nvidia-smi pmon, rocm-smi --showpids while it runs",
     ),
+    message(
+        "wrong-interface",
+        SetUpSo,
+        4.0,
+        "couldn t connect to|unable to init the socket|unable to open file descriptor for socket|client socket has timed out|failed to connect to & !status",
+        "the address or port of the other side cannot be reached: another subnet, a firewall, a server that does not run",
+        "ping and nc -z ADDRESS PORT from each node; -p, MASTER_ADDR",
+    ),
+    message(
+        "transport-missing",
+        SetUpSo,
+        4.0,
+        "no active messages transport|no remote memory access transport|no usable transports|unsupported transport|transport is not available",
+        "UCX finds no transport that reaches the other process: adapters are absent in the container, or UCX_TLS and UCX_NET_DEVICES exclude them",
+        "ucx_info -d on both nodes; unset UCX_TLS and UCX_NET_DEVICES",
+    ),
+    message(
+        "tcp",
+        SetUpSo,
+        3.5,
+        "network device & is not available & please use one or more of",
+        "UCX is given an adapter that it does not find, and only Ethernet is left",
+        "ucx_info -d; UCX_NET_DEVICES; /dev/infiniband in the container",
+    ),
 ];

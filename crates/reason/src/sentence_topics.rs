@@ -33,7 +33,10 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
         Collective,
         "nccl|rccl|all_reduce|allreduce|all-reduce|all reduce|busbw|algbw|all_gather|allgather|alltoall|all-to-all|all to all|reduce_scatter|broadcast_perf|sendrecv|collective",
     ),
-    (Messages, "osu_|osu bw|osu micro|osu lat| mpi |ucx|openmpi|mvapich|mpich|ucx_perftest"),
+    (
+        Messages,
+        "osu_|osu bw|osu micro|osu lat| mpi |mpirun|imb-mpi|ucx|openmpi|mvapich|mpich|ucx_perftest",
+    ),
     (
         Adapter,
         " spine| rack| adapter|ib_write|ib_read|ib_send|perftest|iperf|qperf|raw_ethernet|connectx|infiniband| roce|rdma|mlx5_| nic | hca",
@@ -52,7 +55,7 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
     ),
     (
         PeerCopy,
-        "p2p|peer|gpu to gpu|gpu-to-gpu|between gpu|between two gpu|between the gpu|nvlink|xgmi|device to device|device_to_device|d2d|gcd|gpu-gpu|gpu0-gpu|gpu0->gpu|gpu0 and gpu|gpu 0 and|gpus to each other|infinity fabric",
+        "hipmemcpypeer|memcpypeer|memcpy_peer|p2p|peer|gpu to gpu|gpu-to-gpu|between gpu|between two gpu|between the gpu|nvlink|xgmi|device to device|device_to_device|d2d|gcd|gpu-gpu|gpu0-gpu|gpu0->gpu|gpu0 and gpu|gpu 0 and|gpus to each other|infinity fabric",
     ),
     (
         HostCopy,

@@ -81,6 +81,19 @@ pub(crate) fn explain(
             edit.evidence -= 2.5;
         }
     }
+    if topic == Some(SentenceTopic::HostCopy)
+        && let Some((slow, other)) = wanted.and_then(|wanted| opposite_ways(observed, wanted))
+    {
+        // Both directions pass the same link, in the same slot.
+        for edit in &mut draft.edits {
+            edit.evidence += match edit.id {
+                id if id == slow => 2.5,
+                id if id == other => -3.0,
+                "narrow-pcie" | "idle-link-speed" | "pageable" | "through-host-memory" => -2.0,
+                _ => 0.0,
+            };
+        }
+    }
     let last = wanted.map_or(observed.line, |w| w.line.max(observed.line));
     let first = wanted.map_or(observed.line, |w| w.line.min(observed.line));
     Some((LineSpan { first, last }, "text", draft))
@@ -215,6 +228,25 @@ fn has_one_method(observed: &ProseRate, wanted: &ProseRate) -> bool {
         && label(observed).trim().len() > 8
 }
 
+/// Whether a rate is one to the host, by the name of a direction before it.
+fn is_outward(rate: &ProseRate) -> Option<bool> {
+    let around = packed(&rate.around);
+    let before = around.split_once(&packed(&rate.text)).map_or("", |(before, _)| before);
+    let last = |names: [&str; 4]| names.iter().filter_map(|name| before.rfind(name)).max();
+    let inward = last(["h2d", "htod", "hosttodevice", "host-to-device"]);
+    let outward = last(["d2h", "dtoh", "devicetohost", "device-to-host"]);
+    (inward != outward).then_some(outward > inward)
+}
+
+/// For rates of both directions of host copies: the cause of the slow one, and that of the other.
+fn opposite_ways(slow: &ProseRate, fast: &ProseRate) -> Option<(&'static str, &'static str)> {
+    match (is_outward(slow)?, is_outward(fast)?) {
+        (true, false) => Some(("writes-slow", "reads-slow")),
+        (false, true) => Some(("reads-slow", "writes-slow")),
+        _ => None,
+    }
+}
+
 /// Causes that lie in the method of a measurement.
 const METHOD_CAUSES: [&str; 8] = [
     "few-in-flight",
@@ -281,6 +313,7 @@ fn as_row(
             node?;
             let outward = stated.has(&["d2h", "device to host", "device-to-host", "gpu to cpu"])
                 && !stated.has(&["h2d", "host to device", "host-to-device"]);
+            let outward = is_outward(stated.observed).unwrap_or(outward);
             let host = MatrixEnd::Host(None);
             let (from, to) = if outward { (gpu(0), host) } else { (host, gpu(0)) };
             let mut matrix = matrix(from, to);

@@ -41,6 +41,34 @@ const FIELDS: [&str; 16] = [
     "exttag",
 ];
 
+/// What people write of a program that does not go on: `hangs-here` of patterns.
+const HANGS: [&str; 24] = [
+    " hang",
+    "hung",
+    "stuck in",
+    "gets stuck",
+    "get stuck",
+    "is stuck",
+    "stuck forever",
+    "freez",
+    "deadlock",
+    "stops after",
+    "stops at",
+    "never finish",
+    "never return",
+    "never end",
+    "never complete",
+    "does nothing",
+    "then nothing",
+    "no progress",
+    "not progress",
+    "blocks forever",
+    " stall",
+    "no output after",
+    "not respond",
+    "waits forever",
+];
+
 /// A pattern that speaks for a cause.
 ///
 /// A pattern is parts joined by ` & `, each of alternatives joined by `|`; `!` before a part: none of them.
@@ -125,6 +153,9 @@ impl PasteWords {
         }
         if names_two_versions(prose) {
             add("two-versions");
+        }
+        if HANGS.iter().any(|word| text.contains(word)) {
+            text.push_str(" hangs-here ");
         }
         text.truncate(floor_char(&text, 2 * MAX_WORDS));
         let warning = log.and_then(|log| log.warnings.first().cloned());
