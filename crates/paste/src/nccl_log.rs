@@ -40,6 +40,16 @@ fn message(line: &str) -> Option<(&str, &str, bool)> {
             return Some((before, text, is_warning));
         }
     }
+    // NCCL before 2.5: `host:1:1 [0] include/socket.h:311 WARN text`, `host:1:1 [0] INFO text`.
+    for (tag, is_warning) in [(" INFO ", false), (" WARN ", true)] {
+        let Some((before, text)) = line.split_once(tag) else { continue };
+        let last = before.split_whitespace().next_back().unwrap_or_default();
+        let is_source = [".h:", ".cc:", ".cu:", ".c:"].iter().any(|file| last.contains(file));
+        let is_device = last.starts_with('[') && last.ends_with(']') && before.contains(':');
+        if is_source || is_device && before.split_whitespace().count() <= 3 {
+            return Some((before, text, is_warning));
+        }
+    }
     // People cut the prefix off: `9[1a000] -> 2[6b000] [send] via NET/IB/0/GDRDMA`.
     let (ends, via) = line.split_once(" via ")?;
     let is_transport = ["NET/", "P2P", "SHM", "direct"].iter().any(|name| via.starts_with(name));
@@ -168,6 +178,14 @@ fn link_rate(log: &mut NcclLog, text: &str) {
 mod tests {
     use super::*;
     use crate::clean::clean_lines;
+
+    #[test]
+    fn old_warnings_are_read() {
+        let text = "e6:31:31 [0] include/socket.h:311 WARN Socket creation failed\n\
+                    include/socket.h:344 WARN no family\n2024-01-01 [main] WARN of another program\n";
+        let (log, _) = take(&mut clean_lines(text.as_bytes()).0).unwrap();
+        assert_eq!(log.warnings, ["Socket creation failed", "no family"]);
+    }
 
     #[test]
     fn a_log_is_taken_out_of_a_table() {

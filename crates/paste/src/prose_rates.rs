@@ -158,6 +158,42 @@ pub(crate) fn take(context: &mut PasteContext, line: u32, text: &str) {
         }
         context.rates.extend(rate(line, text, at));
     }
+    if let Some(rate) = share_of_expected(context, line, text) {
+        context.rates.push(rate);
+    }
+}
+
+/// `about 25 % lower than 15.75 GB/s`, `60% of the 400 GB/s`: a measured rate as a share of the one that is
+/// expected, where the line has no other.
+fn share_of_expected(context: &PasteContext, line: u32, text: &str) -> Option<ProseRate> {
+    let of_line = || context.rates.iter().filter(|rate| rate.line == line);
+    if of_line().any(|rate| rate.role == RateRole::Measured) {
+        return None;
+    }
+    let (at, _) =
+        text.match_indices('%').next().or_else(|| text.match_indices(" percent").next())?;
+    let before = text.get(..at)?.trim_end();
+    let from = before.rfind(|c: char| !(c.is_ascii_digit() || c == '.')).map_or(0, |at| at + 1);
+    // The character before may have several bytes.
+    let percent = number(before.get(from..)?).filter(|percent| (1.0..100.0).contains(percent))?;
+    let after = text.get(at..)?.trim_start_matches('%').trim_start();
+    let after = after.strip_prefix("percent").unwrap_or(after).trim_start().to_lowercase();
+    let lower = ["lower", "less", "below", "slower", "under", "short of", "smaller"];
+    let share = if lower.iter().any(|word| after.starts_with(word)) {
+        1.0 - percent / 100.0
+    } else if after.starts_with("of ") {
+        percent / 100.0
+    } else {
+        return None;
+    };
+    let expected = of_line().filter(|rate| rate.role == RateRole::Expected).last()?;
+    Some(ProseRate {
+        line,
+        gbs: expected.gbs * share,
+        text: format!("{:.0} % of {}", share * 100.0, expected.text),
+        around: expected.around.clone(),
+        role: RateRole::Measured,
+    })
 }
 
 /// A rate whose number begins at `at`.
@@ -261,6 +297,17 @@ mod tests {
         ] {
             assert_eq!(roles(text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn shares_of_an_expected_rate_are_rates() {
+        use RateRole::{Expected, Measured};
+        // 15.754 x (1 - 0.25) = 11.8155; 0.6 x 400 = 240.
+        let found = roles("the theoretical rate is 15.754GB/s, the result is about 25% lower");
+        assert_eq!(found[0], (15.754, Expected));
+        assert!((found[1].0 - 11.8155).abs() < 1e-9 && found[1].1 == Measured);
+        assert_eq!(roles("60 percent of the expected 400 GB/s")[1], (240.0, Measured));
+        assert_eq!(roles("a load of 60 %, and 400 GB/s expected").len(), 1);
     }
 
     #[test]

@@ -308,6 +308,7 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue("tcp", -4.0, "socket creation failed|address family not supported"),
     cue("behind-chipset", -2.0, "hangs-here"),
     cue("staged", -1.5, "hangs-here"),
     cue("through-host-memory", -1.5, "hangs-here & !p2p is disabled|p2p is not supported|wsl"),
