@@ -53,7 +53,12 @@ const EXPECTED_BEFORE: [&str; 40] = [
 ];
 
 /// Before a rate: what follows was measured.
-const MEASURED_BEFORE: [&str; 28] = [
+const MEASURED_BEFORE: [&str; 33] = [
+    "maxed out",
+    "maxes out",
+    "levels off",
+    "tops out",
+    "plateau",
     "get ",
     "gets",
     "got",
@@ -186,7 +191,7 @@ fn share_of_expected(context: &PasteContext, line: u32, text: &str) -> Option<Pr
     } else {
         return None;
     };
-    let expected = of_line().filter(|rate| rate.role == RateRole::Expected).last()?;
+    let expected = of_line().rfind(|rate| rate.role == RateRole::Expected)?;
     Some(ProseRate {
         line,
         gbs: expected.gbs * share,
@@ -250,7 +255,16 @@ fn role(before: &str, after: &str, unit: &str) -> RateRole {
     let follows = follows.get(..turn.unwrap_or(follows.len())).unwrap_or(follows);
     let is_line = unit.ends_with("bps") || unit.contains("b/s") || unit.contains("bit");
     let says_after = |words: &[&str]| words.iter().any(|word| follows.contains(word));
+    // `the theoretical bandwidth is 15.75 GB/s`: what follows a plain `is` is what stands before it.
+    let is_plain = |at: usize| {
+        let rest = clause.get(at..).unwrap_or_default();
+        rest.starts_with("bandwidth is") || rest.starts_with("speed is")
+    };
+    let names = |expected: usize, measured: usize| {
+        is_plain(measured) && clause.get(expected..measured).is_some_and(|text| !text.contains(','))
+    };
     match (expected, measured) {
+        (Some(expected), Some(measured)) if names(expected, measured) => RateRole::Expected,
         (Some(expected), Some(measured)) if expected < measured => RateRole::Measured,
         (Some(_), _) => RateRole::Expected,
         // The words for networks name a line only where it is in bits.
@@ -292,6 +306,10 @@ mod tests {
             ("only gets 13 GB/s H2D instead of 26 GB/s", [(13.0, Measured), (26.0, Expected)]),
             // 100 / 8 = 12.5.
             ("a 100 Gb/s NIC, busbw of 11.5 GB/s", [(12.5, Expected), (11.5, Measured)]),
+            (
+                "theoretical bandwidth is 16 GB/s, we get 12 GB/s",
+                [(16.0, Expected), (12.0, Measured)],
+            ),
             ("70GB/s, but must be about 92 GB/s.", [(70.0, Unstated), (92.0, Expected)]),
             ("I got 45 MB/s on a drive rated 7000 MB/s", [(0.045, Measured), (7.0, Expected)]),
         ] {

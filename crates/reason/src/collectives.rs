@@ -170,7 +170,7 @@ pub(crate) fn explain(
         }
         shape.observe(&mut draft, table);
         if !draft.features.is_empty() {
-            uneven_rows(&mut draft.edits, &shape, table);
+            uneven_rows(&mut draft.edits, &shape, table, context);
         }
         // Transports and settings say something of any node.
         if let Some(log) = log {
@@ -353,7 +353,7 @@ fn candidates(
         let op = (!table.is_sendrecv).then_some(op);
         over_network(&mut edits, shape, node, &via, factor, op, context);
     }
-    uneven_rows(&mut edits, shape, table);
+    uneven_rows(&mut edits, shape, table, context);
     edits
 }
 
@@ -373,7 +373,13 @@ fn half_links(node: &NodeLimits, law: f64, nvls_off: bool) -> WorldEdit {
 }
 
 /// Rows that fall where others grow.
-fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &CollectiveTable) {
+fn uneven_rows(
+    edits: &mut Vec<WorldEdit>,
+    shape: &TableSummary,
+    table: &CollectiveTable,
+    context: &PasteContext,
+) {
+    let asks_of_average = context.prose.contains("average") || context.prose.contains("avg");
     edits.push(
         WorldEdit::new("falls-with-size", AnswerClass::Software, 0.05)
             .expects("cliff", 0.4, 0.5)
@@ -382,6 +388,21 @@ fn uneven_rows(edits: &mut Vec<WorldEdit>, shape: &TableSummary, table: &Collect
             .says(format!("large sizes are slower ({} GB/s at {} B) than the best ({} GB/s): another algorithm or protocol begins there, or the network drops packets", figure(shape.last), shape.largest, figure(shape.best)))
             .decided_by("NCCL_DEBUG_SUBSYS=TUNING at both sizes, and counters of the adapters (ethtool -S, discards)"),
     );
+    // The average counts all sizes.
+    if let Some(average) = table.average_busbw.filter(|average| shape.best > 1.8 * average) {
+        edits.push(
+            WorldEdit::new("small-size", AnswerClass::AsExpected, 0.02)
+                .expects("busbw", shape.best, 0.3)
+                .expects("growth", 1.05, 0.2)
+                .expects("cliff", 0.97, 0.1)
+                .seen(if asks_of_average { 3.0 } else { 0.0 })
+                .says(format!(
+                    "the average of {} GB/s counts all sizes, the small ones too: the largest has {} GB/s",
+                    figure(average), figure(shape.best)
+                ))
+                .decided_by("the row of the largest size; -b 1G -e 8G"),
+        );
+    }
     let quicker = table.rows.windows(2).find_map(|pair| {
         let [before, after] = pair else { return None };
         // A row that is slow out of place alone had its connections to set up.

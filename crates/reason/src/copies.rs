@@ -535,6 +535,37 @@ fn shared_paths(draft: &mut DraftAnswer, matrices: &[&RateMatrix]) {
     }
 }
 
+/// One GPU whose copies with the host are slower than the others'.
+fn one_slow_host_link(draft: &mut DraftAnswer, full: f64) {
+    // One of several at exactly half or a quarter.
+    for part in [0.5, 0.25] {
+        draft.edits.push(
+            WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.02)
+                .expects("in", full, 0.12)
+                .expects("out", full, 0.12)
+                .expects("least", part, 0.06)
+                .expects("both-in", full * 0.8, 0.3)
+                .expects("both-out", full * 0.85, 0.3)
+                .slows_copies(part)
+                .says(format!(
+                    "PCIe of one GPU runs at {part} of the others' rate: half or a quarter of its lanes, or a generation below"
+                ))
+                .decided_by("lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load"),
+        );
+    }
+    draft.edits.push(
+        WorldEdit::new("one-gpu-slow", AnswerClass::HardwareSuspect, 0.05)
+            .expects("in", full, 0.12)
+            .expects("out", full, 0.12)
+            .expects("least", 0.45, 0.5)
+            .expects("both-in", full * 0.8, 0.3)
+            .expects("both-out", full * 0.85, 0.3)
+            .slows_copies(0.5)
+            .says("one GPU is slower than the others: its link is narrow, or its host memory far")
+            .decided_by("pathline health; lspci -vv | grep LnkSta"),
+    );
+}
+
 fn host_edits(
     draft: &mut DraftAnswer,
     pcie: f64,
@@ -618,33 +649,7 @@ fn host_edits(
     draft.edits.push(WorldEdit::new("writes-slow", AnswerClass::SetUpSo, 0.06)
         .expects("in", full, 0.1).expects("out", full * 0.45, 0.35).expects("both-in", full * 0.7, 0.3).expects("both-out", full * 0.4, 0.35).expects("least", 0.95, 0.1)
         .says("writes to host memory are slower than reads: relaxed ordering off, IOMMU, or a virtual machine").decided_by("lspci -vv | grep RlxdOrd; iommu=pt"));
-    // One of several at exactly half or a quarter.
-    for part in [0.5, 0.25] {
-        draft.edits.push(
-            WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.02)
-                .expects("in", full, 0.12)
-                .expects("out", full, 0.12)
-                .expects("least", part, 0.06)
-                .expects("both-in", full * 0.8, 0.3)
-                .expects("both-out", full * 0.85, 0.3)
-                .slows_copies(part)
-                .says(format!(
-                    "PCIe of one GPU runs at {part} of the others' rate: half or a quarter of its lanes, or a generation below"
-                ))
-                .decided_by("lspci -vv | grep LnkSta of that GPU and of each bridge above it, under load"),
-        );
-    }
-    draft.edits.push(
-        WorldEdit::new("one-gpu-slow", AnswerClass::HardwareSuspect, 0.05)
-            .expects("in", full, 0.12)
-            .expects("out", full, 0.12)
-            .expects("least", 0.45, 0.5)
-            .expects("both-in", full * 0.8, 0.3)
-            .expects("both-out", full * 0.85, 0.3)
-            .slows_copies(0.5)
-            .says("one GPU is slower than the others: its link is narrow, or its host memory far")
-            .decided_by("pathline health; lspci -vv | grep LnkSta"),
-    );
+    one_slow_host_link(draft, full);
 }
 
 /// Single transfers of TransferBench as a matrix; those of one test run at once.

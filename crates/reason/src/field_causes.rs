@@ -35,6 +35,24 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
         "NCCL_SOCKET_IFNAME, OMPI_MCA_btl_tcp_if_include; NCCL_DEBUG=INFO: `Bootstrap : Using`",
     ),
     cause(
+        &[Collective, Messages],
+        "small-mtu",
+        SetUpSo,
+        0.03,
+        ANY,
+        "the MTU of the port is 1500, the path MTU of RDMA 1024 B: 60 to 90 B of headers each",
+        "MTU 9000 on interface and switch: path MTU 4096",
+    ),
+    cause(
+        &[Collective, PeerCopy, HostCopy, LocalMemory, Messages],
+        "wrong-bytes",
+        HardwareSuspect,
+        0.03,
+        ANY,
+        "the data that arrive are wrong: a path corrupts them",
+        "the same card in another slot; NCCL_P2P_DISABLE=1; pathline health",
+    ),
+    cause(
         &[Collective, Adapter, Messages],
         "packet-loss",
         SetUpSo,
@@ -308,6 +326,24 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue("peer-through-root", 4.5, "acsctl srcvalid+|acsctl & reqredir+|cmpltredir+|srcvalid+"),
+    cue(
+        "through-host-memory",
+        4.0,
+        "finegrain|fine-grain|fine grain|force_fine_grain|p2p transport is skipped|host memory used",
+    ),
+    cue(
+        "small-size",
+        2.5,
+        "avg bus bandwidth|average bus bandwidth|average busbw|avg busbw & -b 8 |-b 1 |-b 8b|minbytes 8 |-b 1k",
+    ),
+    cue("small-mtu", 3.5, "default mtu|mtu 1500|mtu of 1500|mtu=1500|mtu is 1500"),
+    cue(
+        "wrong-bytes",
+        3.0,
+        "validation fail|verification fail|verification error|reports failures|data mismatch",
+    ),
+    cue("peer-through-root", 1.6, "hangs-here & !nodes|bootstrap|sockets|refused"),
     cue("tcp", -4.0, "socket creation failed|address family not supported"),
     cue("behind-chipset", -2.0, "hangs-here"),
     cue("staged", -1.5, "hangs-here"),
@@ -467,7 +503,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "cores-oversubscribed",
         3.0,
-        "more ranks than cores|bound to core 0|bound to the same core|same core|all ranks on|all processes on|bind-to core|bind-to none|cpuset|cgroup|cpus-per-task|cpu quota|cpu limit|omp_num_threads|map-by ppr|hyperthread",
+        "more ranks than cores|bound to core 0|bound to the same core|same core|all ranks on|all processes on|cpuset|cgroup|cpus-per-task|cpu quota|cpu limit|omp_num_threads|hyperthread",
     ),
     cue(
         "cpu-bound",
@@ -545,11 +581,6 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
         "busbw-formula",
         3.0,
         "difference between algbw|difference between busbw|what is busbw|what does busbw|meaning of busbw|how is busbw|busbw is calculated|busbw calculat|busbw computed|calculate busbw|compute busbw|algbw vs|algbw or busbw|algbw and busbw|bus bandwidth is computed|factor of 2 n-1",
-    ),
-    cue(
-        "small-size",
-        2.5,
-        "avg bus bandwidth|average bus bandwidth|avg busbw|average busbw & lower|low|only|peak|max|differ|expected|why",
     ),
     cue("small-size", -1.0, "-b 1g|-b 4g|-b 8g|-b 512m"),
     cue(

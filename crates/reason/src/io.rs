@@ -120,6 +120,27 @@ pub(crate) fn explain(
     if gpu_direct {
         direct_edits(&mut draft, result, all, context);
     }
+    page_cache(&mut draft, result, direct, context);
+    draft.edits.push(
+        WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
+            .expects(
+                "rate",
+                draft.limit_gbs.map_or(5.0, |l| l * 0.9),
+                if draft.limit_gbs.is_some() { 0.1 } else { 0.9 },
+            )
+            .says("the device or the network is full")
+            .decided_by("iostat -x 1: %util and queue length while it runs"),
+    );
+    draft
+}
+
+/// Rates of memory instead of the device's.
+fn page_cache(
+    draft: &mut DraftAnswer,
+    result: &FileIoResult,
+    direct: Option<bool>,
+    context: &PasteContext,
+) {
     // No device answers within 5 us.
     let in_memory = result.latency_us.is_some_and(|us| us < 5.0);
     // Nor is one faster than the text says of it.
@@ -132,17 +153,6 @@ pub(crate) fn explain(
         draft.edits.push(WorldEdit::new("page-cache", AnswerClass::MeansSomethingElse, 0.25).seen(seen).expects("rate", 8.0, 0.7)
             .says("without O_DIRECT the page cache answers: the rate of memory or of write-back, not of the device").decided_by("--direct, and files larger than memory"));
     }
-    draft.edits.push(
-        WorldEdit::new("device-full", AnswerClass::AsExpected, 0.25)
-            .expects(
-                "rate",
-                draft.limit_gbs.map_or(5.0, |l| l * 0.9),
-                if draft.limit_gbs.is_some() { 0.1 } else { 0.9 },
-            )
-            .says("the device or the network is full")
-            .decided_by("iostat -x 1: %util and queue length while it runs"),
-    );
-    draft
 }
 
 /// I/O straight to a GPU, compared with the same staged in host memory.

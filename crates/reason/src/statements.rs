@@ -53,6 +53,23 @@ pub(crate) fn explain(
     if let Some(draft) = sentences::from_words(reading, words) {
         return Some((all, "text", draft));
     }
+    if named.iter().any(|edit| edit.evidence >= 2.0) {
+        let draft = DraftAnswer {
+            meaning: "text that names a circumstance".to_owned(),
+            limit: "none: no figure can be compared".to_owned(),
+            ..DraftAnswer::default()
+        };
+        return Some((all, "text", draft));
+    }
+    links_alone(reading, node, words)
+}
+
+/// What a matrix of links shows that nothing else explains.
+fn links_alone(
+    reading: &PasteReading,
+    node: Option<&NodeLimits>,
+    words: &PasteWords,
+) -> Option<(LineSpan, &'static str, DraftAnswer)> {
     let links = reading
         .documents
         .iter()
@@ -132,7 +149,7 @@ fn link_state(reading: &PasteReading, words: &PasteWords) -> Option<DraftAnswer>
         ..DraftAnswer::default()
     };
     draft.edits.push(
-        WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, if may_idle { 0.2 } else { 1.0 })
+        WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, if may_idle { 0.05 } else { 1.0 })
             .says(format!("the link runs at {} of {}: its slot, a riser or the port above has no more, or training failed", at(now), at(most)))
             .decided_by("lspci -vv: LnkCap and LnkSta of the device and each bridge above it, under load"),
     );

@@ -42,14 +42,9 @@ const FIELDS: [&str; 16] = [
 ];
 
 /// What people write of a program that does not go on: `hangs-here` of patterns.
-const HANGS: [&str; 24] = [
+const HANGS: [&str; 19] = [
     " hang",
     "hung",
-    "stuck in",
-    "gets stuck",
-    "get stuck",
-    "is stuck",
-    "stuck forever",
     "freez",
     "deadlock",
     "stops after",
@@ -154,7 +149,9 @@ impl PasteWords {
         if names_two_versions(prose) {
             add("two-versions");
         }
-        if HANGS.iter().any(|word| text.contains(word)) {
+        // `stuck at 12 GB/s` goes on.
+        let is_stuck = text.contains("stuck") && !text.contains("stuck at");
+        if is_stuck || HANGS.iter().any(|word| text.contains(word)) {
             text.push_str(" hangs-here ");
         }
         text.truncate(floor_char(&text, 2 * MAX_WORDS));
