@@ -26,6 +26,9 @@ pub(crate) fn take(lines: &mut Vec<PasteLine>) -> Option<(NcclLog, LineSpan)> {
         {
             hosts.insert(host.trim().to_owned());
         }
+        if is_warning && let Some(source) = source_of(before) {
+            keep(&mut log.reasons, &format!("source {source}"));
+        }
         take_message(&mut log, text, is_warning);
         // A sentence that quotes a line of the log is text too.
         before.split_whitespace().count() > 6
@@ -54,6 +57,14 @@ fn message(line: &str) -> Option<(&str, &str, bool)> {
     let (ends, via) = line.split_once(" via ")?;
     let is_transport = ["NET/", "P2P", "SHM", "direct"].iter().any(|name| via.starts_with(name));
     (is_transport && ends.contains("->") && ends.contains('[')).then_some(("", line, false))
+}
+
+/// `transport/nvls` of `h:1:2 [2] transport/nvls.cc:244`: a part of the library that warns.
+fn source_of(before: &str) -> Option<&str> {
+    let last = before.split_whitespace().next_back()?;
+    let (file, _) = last.split_once(':')?;
+    let name = file.rsplit_once('.')?.0;
+    (name.contains('/') && name.len() < 64).then_some(name)
 }
 
 /// The word after a name, where it is a number.

@@ -139,7 +139,9 @@ impl<'a> StatedFigures<'a> {
         };
         let asked =
             all.iter().copied().find(|rate| rate.role != RateRole::Expected && is_asked(rate));
+        let complaint = of(RateRole::Measured).find(|rate| is_complaint(rate));
         let mut observed = asked
+            .or(complaint)
             .or(own)
             .or_else(|| of(RateRole::Measured).next())
             .or_else(|| of(RateRole::Unstated).next());
@@ -198,6 +200,14 @@ impl<'a> StatedFigures<'a> {
     fn has(&self, words: &[&str]) -> bool {
         words.iter().any(|word| self.observed.around.contains(word))
     }
+}
+
+/// `it should be 21, but it levels off at 13`.
+fn is_complaint(rate: &ProseRate) -> bool {
+    let around = packed(&rate.around);
+    let before = around.split_once(&packed(&rate.text)).map_or("", |(before, _)| before);
+    let clause = before.rsplit([',', '.', ';']).next().unwrap_or_default();
+    clause.starts_with("but") || clause.starts_with("however")
 }
 
 /// Lower case without blanks.
