@@ -282,6 +282,7 @@ fn network(context: &mut PasteContext, text: &str) {
         " ib ",
         "rate:",
         "qsfp",
+        "ports",
     ];
     let written = about_nic.iter().any(|word| lower.contains(word)).then(|| {
         let rates = [800.0, 400.0, 200.0, 100.0, 50.0, 56.0, 40.0, 25.0, 10.0];

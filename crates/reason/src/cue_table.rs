@@ -37,7 +37,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "fabric-routing",
         2.5,
-        "spine|leaf|fat tree|fat-tree|dragonfly|adaptive routing & pairs|some|others|between",
+        "spine| leaf|fat tree|fat-tree|dragonfly|adaptive routing & pairs|some|others|between",
     ),
     cue(
         "tcp",
@@ -152,7 +152,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "gpu-far-from-adapter",
         2.0,
-        "gpu & nic|mlx5|hca|adapter & other socket|different numa|other numa|far from|not the closest|nearest|numa node|wrong nic|closest",
+        "gpu &  nic|mlx5|hca|adapter & other socket|different numa|other numa|far from|not the closest|nearest|numa node|wrong nic|closest",
     ),
     cue(
         "memory-channels",
@@ -213,7 +213,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "shared-uplink",
         2.5,
-        "holds the sum|sum of all|in total|total stays|all ports|all four|all eight & each|alone|share",
+        "holds the sum|sum of all|in total|total stays|all ports|all four|all eight &  each|alone|share",
     ),
     cue(
         "topology-seen-wrong",
@@ -256,7 +256,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "fewer-adapters",
         2.5,
-        "only 1 |only one |uses 1 |just one |a single & hca| nic|adapter|mlx5|rail",
+        "only 1 |only one |uses 1 |just one |a single & hca| nic|adapter|mlx5| rail",
     ),
     cue(
         "fabric-routing",

@@ -326,6 +326,10 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    // The adapter is reached through the processor there, and GPUDirect is off by default.
+    cue("no-gpu-direct", 2.5, "gh200|grace hopper & nodes|adapter| nic|ports| ib"),
+    cue("few-channels", -2.5, "nccl_ib_disable=1|net/socket|btl tcp|over tcp"),
+    cue("tcp", 1.5, "nccl_ib_disable=1 & socket|nsocks|btl tcp"),
     cue("peer-through-root", 4.5, "acsctl srcvalid+|acsctl & reqredir+|cmpltredir+|srcvalid+"),
     cue(
         "through-host-memory",
@@ -386,7 +390,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "network-full",
         -2.5,
-        "2x hdr|1x hdr|2x ndr|1x ndr|2x edr|1x edr & expected| should|200|400",
+        "2x hdr|1x hdr|2x ndr|1x ndr|2x edr|1x edr & expected| should| 200| 400",
     ),
     cue("protocol-switch", -1.5, "memory hooks|rcache|registration cache"),
     cue("adapter-slot", -1.5, "maxreadreq 128|maxreadreq 256|maxpayload 128"),
@@ -400,7 +404,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "link-rate-low",
         3.5,
-        "2x hdr|1x hdr|2x ndr|1x ndr|2x edr|1x edr & expected| should|200|400",
+        "2x hdr|1x hdr|2x ndr|1x ndr|2x edr|1x edr & expected| should| 200| 400",
     ),
     cue("registration-cost", 1.5, "memory hooks|rcache|registration cache"),
     cue("topology-seen-wrong", 3.5, "nccl topology|topo1 & topo2|topology 2"),
@@ -413,7 +417,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "wrong-interface",
         3.0,
-        "hangs-here|timeout|timed out|refused|no route|unreachable & docker0|virbr|ifname|interface|bridge|eth0|eno1|ens|bond0|ipv6|firewall",
+        "hangs-here|timeout|timed out|refused|no route|unreachable & docker0|virbr|ifname|interface|bridge|eth0|eno1| ens|bond0|ipv6|firewall",
     ),
     cue(
         "wrong-interface",
@@ -431,7 +435,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "packet-loss",
         3.0,
-        "pfc| ecn|dcqcn|out_of_sequence|out of sequence|packet_seq_err|retransmi|discard|pause frame|tx_pause|rx_pause|np_cnp| cnp|rnr_nak|local_ack_timeout_err|dropped packets|packet drops|packet loss|lossless|lossy|congestion|symbol error|fec",
+        "pfc| ecn|dcqcn|out_of_sequence|out of sequence|packet_seq_err|retransmi|discard|pause frame|tx_pause|rx_pause|np_cnp| cnp|rnr_nak|local_ack_timeout_err|dropped packets|packet drops|packet loss|lossless|lossy|congestion|symbol error| fec",
     ),
     cue("packet-loss", 1.5, "roce & fluctuat|unstable|varies|drops|periodic|sometimes"),
     cue("relaxed-ordering", 3.0, "relaxed ordering|relaxed_ordering|pci_wr_ordering|rlxdord"),
@@ -461,13 +465,13 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "plugin-missing",
         3.0,
-        "aws-ofi|ofi plugin|ofi-nccl|libnccl-net|net plugin|efa|gib plugin|fastrak|tcpx|sharp plugin & not loaded|missing|not found|without|failed|no plugin|internal",
+        "aws-ofi|ofi plugin|ofi-nccl|libnccl-net|net plugin| efa|gib plugin|fastrak|tcpx|sharp plugin & not loaded|missing|not found|without|failed|no plugin|internal",
     ),
     cue("small-mtu", 2.5, " mtu & 1024|1500|mismatch|4096|9000|jumbo|active_mtu"),
     cue(
         "one-queue-pair",
         2.5,
-        " qps| qp |queue pair|qps_per_connection|split_data_on_qps & more|single|one|only|bond|lag",
+        " qps| qp |queue pair|qps_per_connection|split_data_on_qps & more|single| one |only|bond| lag ",
     ),
     cue(
         "link-rate-low",
@@ -477,7 +481,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "gpu-far-from-adapter",
         2.5,
-        "link-sys| sys | node |different numa|different socket|other socket|not under the same|different pcie|across the cpu|across numa & ib_|nic|hca|mlx5|adapter|gdr|rdma",
+        "link-sys| sys | node |different numa|different socket|other socket|not under the same|different pcie|across the cpu|across numa & ib_| nic|hca|mlx5|adapter|gdr|rdma",
     ),
     cue(
         "no-gpu-direct",
@@ -487,7 +491,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "peer-through-root",
         2.5,
-        "gpudirect|gdr|rdma|use_cuda & acs|iommu|virtual machine| vm |ats|kvm",
+        "gpudirect|gdr|rdma|use_cuda & acs|iommu|virtual machine| vm | ats |kvm",
     ),
     // Processor and power.
     cue(
@@ -518,7 +522,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "far-core",
         2.5,
-        "numa & bind|bound|pinned|taskset|numactl|cores & nic|adapter|hca|mlx5|ib_",
+        "numa & bind|bound|pinned|taskset|numactl|cores &  nic|adapter|hca|mlx5|ib_",
     ),
     // Copies.
     cue(
@@ -616,7 +620,7 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
         "registration cache|rcache|mr cache|memory registration|reg_mr|hugepage|huge page|thp|odp |memory hooks|memory_monitor",
     ),
     cue("peer-mapping-cost", 3.0, "ipc cache|cuda_ipc_cache|ipc handle|cudaipcopen|opening handle"),
-    cue("first-use", 2.0, "first message|first call|first transfer|cold|warm & slow|latency|us|ms"),
+    cue("first-use", 2.0, "first message|first call|first transfer| cold & slow|latency"),
     // Storage.
     cue(
         "sync-writes",
@@ -632,9 +636,9 @@ pub(crate) const FIELD_CUES: &[CauseCue] = &[
     cue(
         "file-system",
         2.5,
-        " zfs|btrfs| xfs| ext4|overlayfs|fuse|ntfs|wsl|9p|virtiofs|drvfs & slower|slow|than raw|raw device|block device|only|half",
+        " zfs|btrfs| xfs| ext4|overlayfs| fuse|ntfs|wsl| 9p|virtiofs|drvfs & slower|slow|than raw|raw device|block device|only|half",
     ),
-    cue("file-system", 1.0, " zfs|btrfs|fuse|virtiofs|9p"),
+    cue("file-system", 1.0, " zfs|btrfs| fuse|virtiofs| 9p"),
     cue(
         "raid-overhead",
         3.0,

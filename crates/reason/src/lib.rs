@@ -12,6 +12,7 @@ mod cue_table;
 mod deciding_probe;
 mod field_causes;
 mod io;
+mod library_messages;
 mod message_table;
 mod messages;
 mod model_edits;

@@ -6,7 +6,7 @@ use crate::score::AnswerClass::{
 };
 use crate::text_cues::MessageCause;
 
-const fn message(
+pub(crate) const fn message(
     id: &'static str,
     class: AnswerClass,
     weight: f64,
@@ -623,7 +623,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "library-mismatch",
         Software,
         4.0,
-        "unable to register memory|fi_mr_reg & efa|ofi|libfabric",
+        "unable to register memory|fi_mr_reg &  efa|ofi|libfabric",
         "the network plugin cannot register GPU memory: NCCL, libfabric and the driver of the adapter do not fit",
         "versions of NCCL, aws-ofi-nccl, libfabric and the EFA installer; FI_EFA_USE_DEVICE_RDMA",
     ),

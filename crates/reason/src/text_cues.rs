@@ -8,6 +8,7 @@ use pathline_paste::{NcclLog, PasteContext};
 use crate::answer::DraftAnswer;
 use crate::cue_table::CAUSE_CUES;
 use crate::field_causes::{FIELD_CAUSES, FIELD_CUES};
+use crate::library_messages::LIBRARY_MESSAGES;
 use crate::message_table::MESSAGE_CAUSES;
 use crate::score::{AnswerClass, WorldEdit};
 use crate::sentence_topics::SentenceTopic;
@@ -158,7 +159,8 @@ impl PasteWords {
         let warning = log.and_then(|log| log.warnings.first().cloned());
         let mut words = Self { text, warning, weights: BTreeMap::new(), messages: Vec::new() };
         words.weights = words.weights_of_cues();
-        words.messages = MESSAGE_CAUSES.iter().filter(|m| words.fits(m.pattern)).collect();
+        let all = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES);
+        words.messages = all.filter(|m| words.fits(m.pattern)).collect();
         words
     }
 
@@ -348,7 +350,9 @@ mod tests {
     #[test]
     fn every_pattern_is_in_normal_form() {
         let cues = CAUSE_CUES.iter().chain(FIELD_CUES).map(|cue| cue.pattern);
-        for pattern in cues.chain(MESSAGE_CAUSES.iter().map(|message| message.pattern)) {
+        for pattern in
+            cues.chain(MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).map(|message| message.pattern))
+        {
             for word in
                 pattern.split(" & ").flat_map(|part| part.trim_start_matches('!').split('|'))
             {

@@ -488,7 +488,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         "tcp",
         SetUpSo,
         0.04,
-        (0.08, 1.0),
+        (0.15, 1.2),
         "TCP sockets instead of RDMA",
         "NCCL_DEBUG=INFO: `Using network`",
     ),
