@@ -12,8 +12,7 @@ const RIGHT: usize = 29;
 const SECOND: &str = include_str!("second.txt");
 /// Right when the rules had been mended on them, of 30.
 const SECOND_RIGHT: usize = 26;
-/// Thirty-three more, judged a few at a time as they were collected: at first sight 9 of the first 32 were
-/// right.
+/// Thirty-three more, judged a few at a time as they were collected: at first sight 9 were right.
 const THIRD: &str = include_str!("third.txt");
 /// Right when the rules had been mended on them, of 33.
 const THIRD_RIGHT: usize = 30;
