@@ -499,6 +499,9 @@ impl BoundLane for ThreadLane<'_> {
             (Some(dst), CpuOp::Copy) => {
                 dst.check(SOURCE_SEED, self.work.bytes).map(|()| VerifyResult::Verified)
             }
+            (None, CpuOp::Read) => {
+                self.team.check_read(&self.work, SOURCE_SEED).map(|()| VerifyResult::Verified)
+            }
             (Some(_), CpuOp::Write | CpuOp::Triad) if self.team.check_stored(&self.work)? => {
                 Ok(VerifyResult::Verified)
             }

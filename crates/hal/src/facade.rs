@@ -178,9 +178,7 @@ impl GpuKernel<'_> {
             return Ok(());
         }
         let thing = format!("{} at {:#x}", launch.bytes, launch.src);
-        let why = "the sum of what a kernel read is not that of what lies there";
-        Err(CallError::new(Severity::Corrupt, "verify", thing, why)
-            .or_try("rerun this case alone; if it repeats, suspect the memory or link it names"))
+        Err(corrupt(thing, "the sum of what a kernel read is not that of what lies there"))
     }
     /// Compares the destination of a write or triad kernel with what it stores; a wrong byte is an error.
     ///
@@ -257,6 +255,17 @@ impl ThreadTeam<'_> {
             Err(error) if error.severity == Severity::Unsupported => Ok(false),
             Err(error) => Err(error),
         }
+    }
+    /// Verifies the sum of all that the team has read from the source of `work`, which holds a pattern.
+    ///
+    /// # Errors
+    /// The sum is wrong, or the team has read nothing there.
+    pub fn check_read(&self, work: &TeamWork, seed: u64) -> CallResult<()> {
+        if self.machine.host.check_read(self.id, work, seed)? {
+            return Ok(());
+        }
+        let thing = format!("{} of {}", work.bytes, work.work);
+        Err(corrupt(thing, "the sum of what threads read is not that of what was written there"))
     }
     /// Handle for [`crate::Host::team_near`].
     pub fn id(&self) -> TeamId {
@@ -388,7 +397,10 @@ impl<'m> MachineBuffer<'m> {
 }
 
 fn wrong_byte(thing: String, offset: u64, what: &str) -> CallError {
-    let reason = format!("the byte at offset {offset} is not the one that was {what}");
+    corrupt(thing, format!("the byte at offset {offset} is not the one that was {what}"))
+}
+
+fn corrupt(thing: String, reason: impl Into<String>) -> CallError {
     CallError::new(Severity::Corrupt, "verify", thing, reason)
         .or_try("rerun this case alone; if it repeats, suspect the memory or link it names")
 }

@@ -87,6 +87,13 @@ pub trait Host {
     /// # Errors
     /// The work is neither a write nor a triad.
     fn check_stored(&self, work: &TeamWork) -> CallResult<Option<u64>>;
+    /// Whether the words that all reads of this work's source by this team have loaded add up to those of
+    /// the pattern `seed`, which the source must have held since the team began. Wrong, missing or repeated
+    /// words show with probability 1 - 2^-44 or better after up to 2^20 passes, another order does not.
+    ///
+    /// # Errors
+    /// The team has read nothing, or other memory since.
+    fn check_read(&self, team: TeamId, work: &TeamWork, seed: u64) -> CallResult<bool>;
 
     /// Starts `threads` threads pinned to different cores of `numa`. Teams of the same size use the
     /// same cores.

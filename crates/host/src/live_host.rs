@@ -20,7 +20,7 @@ use crate::gate_table::GateTable;
 use crate::memory::{self, ChaseChain, HostMemory, MappedMemory};
 use crate::page_domains;
 use crate::stored_check::StoredSpan;
-use crate::team::{PinnedTeam, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
+use crate::team::{PinnedTeam, ReadSum, TeamJob, TeamRun, ThreadPiece, ThreadTask, split};
 use crate::{chase, cpus, loops, round_pool, spread, stored_check, thread_clock};
 
 /// CPUs of a domain that this process may use, in the order of assignment to threads.
@@ -147,6 +147,7 @@ impl LiveHost {
             src: work.src,
             other: work.src.wrapping_add(work.bytes.0),
             dst: work.dst,
+            bytes: work.bytes.0,
             pieces: split(0, threads, 64),
             reps: work.reps,
             isolated: work.isolated && threads > 1,
@@ -401,6 +402,18 @@ impl Host for LiveHost {
         Ok(unsafe { stored_check::first_wrong(cpus, op, span, grain) })
     }
 
+    fn check_read(&self, team: TeamId, work: &TeamWork, seed: u64) -> CallResult<bool> {
+        let teams = self.teams.borrow();
+        let team = teams.get(&team).ok_or_else(|| no_such("check_read", "team"))?;
+        let same = |sum: &ReadSum| (sum.src, sum.bytes) == (work.src, work.bytes.0);
+        let Some(read) = team.read_sum.get().filter(same) else {
+            let thing = format!("{} of {:#x}", work.work, work.src);
+            return Err(CallError::unsupported("check_read", thing, "this team has not read it"));
+        };
+        let each = spread::sum(&team.cpus, read.bytes, seed);
+        Ok(read.sum == each.wrapping_mul(read.passes))
+    }
+
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
         self.team(numa, threads, &[])
     }
@@ -477,6 +490,51 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// Four samples of two passes by two threads, over memory with a tail of 5 B: all is right, then one
+    /// thread skips the last line of its piece in one sample, which no sample after it hides.
+    #[test]
+    fn reads_that_skip_a_line_and_wrong_bytes_are_found() {
+        const BYTES: u64 = (64 << 10) + 5;
+        let none: FindRegistrar = |_| Err("not in this test".to_owned());
+        let host = LiveHost::new(&Topology::default(), ClockOrigin::now(), none);
+        let src = host.alloc(0, MemKind::Paged, Bytes(BYTES)).unwrap();
+        host.fill(src, Bytes(BYTES), 5, false).unwrap();
+        for how in host.instructions() {
+            let work = CpuWork { op: CpuOp::Read, how };
+            if loops::find(work).is_none() {
+                continue;
+            }
+            let work = TeamWork {
+                work,
+                src,
+                dst: 0,
+                bytes: Bytes(BYTES),
+                reps: 2,
+                isolated: false,
+                chase_steps: None,
+            };
+            let threads = host.domains()[0].threads.min(2);
+            let sample = |team: TeamId, skipped: u64| {
+                let gate = host.gate_create().unwrap();
+                {
+                    let teams = host.teams.borrow();
+                    let mut job = host.job(&teams[&team], &work).unwrap();
+                    job.pieces[0].len -= skipped;
+                    teams[&team].pool.submit("team", job).unwrap();
+                    host.gates.hold(gate, &teams[&team].pool).unwrap();
+                }
+                host.gate_release(gate).unwrap();
+                host.reap(team).unwrap();
+                host.check_read(team, &work, 5)
+            };
+            let team = host.team_create(0, threads).unwrap();
+            assert!(host.check_read(team, &work, 5).is_err(), "{how}: not read");
+            assert!((0..3).all(|_| sample(team, 0) == Ok(true)), "{how}");
+            assert_eq!(sample(team, 64), Ok(false), "{how}: a line is not read");
+            assert_eq!(sample(team, 0), Ok(false), "{how}: a later sample hides it");
+        }
+    }
 
     /// A chain of 8 elements, followed by 3 loads at a time: 3 has no divisor in common with 8, so 8 parts
     /// that follow each other end at 8 elements, and at one if each starts where the chain does.

@@ -36,6 +36,7 @@ macro_rules! widened {
     };
 }
 widened!(fill_words, fill_body(at: *mut u64, words: usize, seed: u64, first: u64));
+widened!(sum_words, sum_body(words: usize, seed: u64, first: u64) -> u64);
 widened!(differs, differs_body(at: *const u64, words: usize, seed: u64, first: u64) -> bool);
 
 #[inline(always)]
@@ -54,6 +55,16 @@ unsafe fn fill_body(at: *mut u64, words: usize, seed: u64, first: u64) {
         // SAFETY: the caller guarantees `words` words.
         unsafe { at.add(i).write_unaligned(word) };
     }
+}
+
+// Unsafe only because all bodies of `widened` are.
+#[inline(always)]
+unsafe fn sum_body(words: usize, seed: u64, first: u64) -> u64 {
+    let at = |i: usize| first.wrapping_add(i as u64);
+    if let Some(elements) = ElementPattern::from_seed(seed) {
+        return (0..words).fold(0_u64, |sum, i| sum.wrapping_add(elements.word(at(i))));
+    }
+    (0..words).fold(0_u64, |sum, i| sum.wrapping_add(pattern::random_word(seed, at(i))))
 }
 
 #[inline(always)]
@@ -111,6 +122,16 @@ pub unsafe fn check(base: *const u8, from: usize, len: usize, seed: u64) -> Opti
         at += bytes;
     }
     None
+}
+
+/// The wrapping sum of the 8-byte words of bytes `from..from + len` of the pattern, the last padded by
+/// zeros; `from` is a multiple of 8.
+pub fn sum(from: u64, len: u64, seed: u64) -> u64 {
+    let (words, rest) = (len / 8, len % 8);
+    // SAFETY: uses no memory.
+    let sum = unsafe { sum_words(words as usize, seed, from / 8) };
+    let last = pattern::word(seed, from / 8 + words) & ((1 << (8 * rest)) - 1);
+    sum.wrapping_add(last)
 }
 
 /// Fills `part` with the pattern's bytes from `offset` on, a multiple of 8.

@@ -35,6 +35,14 @@ pub unsafe fn check(cpus: &[u32], address: u64, bytes: u64, grain: u64, seed: u6
     wrong.into_iter().flatten().min()
 }
 
+/// The wrapping sum of the 8-byte words of the first `bytes` bytes of a pattern, the last padded by
+/// zeros.
+pub fn sum(cpus: &[u32], bytes: u64, seed: u64) -> u64 {
+    let sums =
+        spread(cpus, bytes, 8, |ThreadPiece { offset, len }| pattern::sum(offset, len, seed));
+    sums.into_iter().fold(0, u64::wrapping_add)
+}
+
 /// The offset from `address` of the first byte that is not of `value.0`, repeated over `bytes.0`, or
 /// of `value.1` from there to `bytes.1`. `bytes.0` is a multiple of 4, and pieces start on multiples of
 /// `grain`, itself one of 4.

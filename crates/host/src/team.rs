@@ -92,6 +92,8 @@ pub(crate) struct TeamJob {
     pub(crate) other: u64,
     /// Address of the destination.
     pub(crate) dst: u64,
+    /// Payload of a pass, in bytes.
+    pub(crate) bytes: u64,
     /// The piece of each thread.
     pub(crate) pieces: Vec<ThreadPiece>,
     /// Number of passes.
@@ -116,7 +118,7 @@ pub(crate) struct TeamJob {
 pub(crate) struct TeamRun {
     origin: ClockOrigin,
     stamps: Vec<ThreadStamps>,
-    /// Sum of the checksums, so that every load has a use.
+    /// Wrapping sum of the threads' sums of loaded words, or the address where a chase has ended.
     sink: AtomicU64,
     refused: AtomicBool,
 }
@@ -169,7 +171,7 @@ impl TeamJob {
             other: self.other.wrapping_add(at) as *const u8,
             len: piece.len as usize,
         };
-        let mut sum = 0;
+        let mut sum = 0_u64;
         let start = self.run.origin.ns();
         match self.task {
             ThreadTask::Pass(body) => {
@@ -181,7 +183,7 @@ impl TeamJob {
                     // SAFETY: `submit` has checked that the spans lie inside mappings that this job
                     // holds, without overlap, and that the processor supports the loop; pieces are
                     // disjoint.
-                    sum ^= unsafe { body.passes(span, passes) };
+                    sum = sum.wrapping_add(unsafe { body.passes(span, passes) });
                 }
             }
             // SAFETY: `submit` found a whole chain there with `start` among its elements, and refuses
@@ -193,7 +195,7 @@ impl TeamJob {
             ThreadTask::Nothing | ThreadTask::Touch { .. } => {}
         }
         let end = self.run.origin.ns();
-        self.run.sink.fetch_xor(sum, Ordering::Relaxed);
+        self.run.sink.fetch_add(sum, Ordering::Relaxed);
         (start, end)
     }
 
@@ -229,6 +231,17 @@ impl TeamJob {
             }
             _ => None,
         }
+    }
+
+    /// What it has loaded, if it was a read.
+    fn read_sum(&self) -> Option<ReadSum> {
+        let ThreadTask::Pass(body) = self.task else { return None };
+        body.reads().then(|| ReadSum {
+            src: self.src,
+            bytes: self.bytes,
+            passes: self.reps,
+            sum: self.run.sink.load(Ordering::Relaxed),
+        })
     }
 
     fn reaped(&self) -> CallResult<TeamResult> {
@@ -286,6 +299,29 @@ pub(crate) struct ChaseEnd {
     pub(crate) at: u64,
 }
 
+/// What reads of one span have loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadSum {
+    /// Address of the span.
+    pub(crate) src: u64,
+    /// Its size, in bytes.
+    pub(crate) bytes: u64,
+    /// Number of passes.
+    pub(crate) passes: u64,
+    /// Wrapping sum of the 8-byte words that all passes loaded.
+    pub(crate) sum: u64,
+}
+
+impl ReadSum {
+    /// With an earlier sum added, if that is of the same span.
+    fn after(self, earlier: Option<Self>) -> Self {
+        let same = |sum: &Self| (sum.src, sum.bytes) == (self.src, self.bytes);
+        let (passes, sum) = earlier.filter(same).map_or((0, 0), |sum| (sum.passes, sum.sum));
+        let (passes, sum) = (self.passes.wrapping_add(passes), self.sum.wrapping_add(sum));
+        Self { passes, sum, ..self }
+    }
+}
+
 /// A team of pinned threads.
 pub(crate) struct PinnedTeam {
     /// The pool that its threads serve.
@@ -294,6 +330,8 @@ pub(crate) struct PinnedTeam {
     pub(crate) cpus: Vec<u32>,
     /// Where its last chase has ended.
     pub(crate) chase_end: Cell<Option<ChaseEnd>>,
+    /// What its reads of the last span that it read have loaded.
+    pub(crate) read_sum: Cell<Option<ReadSum>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -302,7 +340,8 @@ impl PinnedTeam {
     pub(crate) fn new(cpus: Vec<u32>, spare: bool) -> CallResult<Self> {
         let spins = if spare { IDLE_SPINS } else { 0 };
         let pool = Arc::new(RoundPool::new(cpus.len() as u32, spins));
-        let mut team = Self { pool, cpus, chase_end: Cell::new(None), threads: Vec::new() };
+        let (chase_end, read_sum) = (Cell::new(None), Cell::new(None));
+        let mut team = Self { pool, cpus, chase_end, read_sum, threads: Vec::new() };
         let (ready, started) = mpsc::channel();
         for (index, &cpu) in team.cpus.iter().enumerate() {
             let (pool, ready) = (Arc::clone(&team.pool), ready.clone());
@@ -329,6 +368,8 @@ impl PinnedTeam {
     pub(crate) fn reap(&self) -> CallResult<TeamResult> {
         self.pool.reap("team", |job| {
             self.chase_end.set(job.chase_end().or(self.chase_end.get()));
+            let earlier = self.read_sum.get();
+            self.read_sum.set(job.read_sum().map(|sum| sum.after(earlier)).or(earlier));
             job.reaped()
         })
     }

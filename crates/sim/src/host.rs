@@ -231,6 +231,15 @@ impl Host for SimHost {
         Ok(world.check_stored(self.rank, (dst, src), work.bytes, form))
     }
 
+    fn check_read(&self, team: TeamId, work: &TeamWork, seed: u64) -> CallResult<bool> {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.rank, "host.check_read", None)?;
+        team_of(&world, "host.check_read", team)?;
+        let spot = world.find("host.check_read", work.src, work.bytes)?;
+        let holds = world.check(self.rank, spot, work.bytes, seed).is_none();
+        Ok(holds && !world.misread.contains(&team.0))
+    }
+
     fn team_create(&self, numa: u32, threads: u32) -> CallResult<TeamId> {
         let mut world = self.world.borrow_mut();
         world.enter(self.rank, "host.team_create", None)?;
@@ -253,6 +262,7 @@ impl Host for SimHost {
         team_of(&world, "host.team_destroy", team)?;
         let struck = world.enter(self.rank, "host.team_destroy", None);
         world.tasks.remove(&team.0);
+        world.misread.remove(&team.0);
         let thing = format!("team {}", team.0);
         world.lane_end(self.rank, "host.team_destroy", &thing, team.0)?;
         struck.map(|_| ())
@@ -287,6 +297,9 @@ impl Host for SimHost {
         let flow = Flow { src: ends.from, dst: ends.to, by, bytes: work.bytes };
         let operation = world.operation("host.submit", flow)?;
         let (load, steps) = Self::load(&world, threads, work, &ends);
+        if damages && work.work.op == CpuOp::Read {
+            world.misread.insert(team.0);
+        }
         let does = match work.work.op {
             CpuOp::Read | CpuOp::Chase => EffectKind::Read,
             CpuOp::Copy => EffectKind::Copy,

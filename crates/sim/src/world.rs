@@ -75,6 +75,8 @@ pub(crate) struct SimWorld {
     pub(crate) switches: RuntimeEnv,
     pub(crate) kernels: BTreeMap<u64, LoadedKernel>,
     pub(crate) tasks: BTreeMap<u64, TeamTask>,
+    /// Teams of whose reads one was damaged: it loaded other bytes than the memory holds.
+    pub(crate) misread: BTreeSet<u64>,
     pub(crate) peers: BTreeSet<(u32, u32)>,
     pub(crate) stores: Vec<StoreModel>,
     /// What I/O costs the CPUs, if the machine has stores.
@@ -119,6 +121,7 @@ impl SimWorld {
             switches,
             kernels: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            misread: BTreeSet::new(),
             peers: BTreeSet::new(),
             stores: desc.stores.clone(),
             io: desc.io.clone(),

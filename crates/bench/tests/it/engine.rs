@@ -405,6 +405,26 @@ fn wrong_bytes_are_a_fault_and_never_a_figure() {
     assert!(fault.error.contains("offset"), "{}", fault.error);
 }
 
+/// Reads by CPU threads store nothing: what all samples loaded is summed, so one wrong sample of many is
+/// found, whichever it is.
+#[test]
+fn a_read_that_loads_wrong_bytes_once_is_a_fault() {
+    let case = "numa0.huge > numa0.reg by cpu@numa0[read-avx2-t1] x 1MiB";
+    let outcome = |faults: Vec<FaultOrder>| {
+        let (_, journal) = journal_of(&SimOptions { faults, ..SimOptions::default() }, &[case]);
+        journal.outcomes.into_iter().next().unwrap()
+    };
+    let CaseOutcome::Measured(m) = outcome(Vec::new()) else { panic!("{case}") };
+    assert_eq!(m.verdict, VerifyResult::Verified);
+    assert!(m.series[0].samples_ns.len() >= 6);
+    // Overheads, calibration and warm-up come first: the 15 submissions before are of no bytes.
+    let CaseOutcome::Faulted(fault) = outcome(vec![FaultOrder::corrupts("host.submit", 40)]) else {
+        panic!("a wrong read has a figure");
+    };
+    assert_eq!(fault.severity, Severity::Corrupt);
+    assert!(fault.error.contains("the sum of what threads read"), "{}", fault.error);
+}
+
 #[test]
 fn a_device_that_fails_for_good_is_retired_and_the_rest_goes_on() {
     let faults = vec![FaultOrder::fails("copy", 3, Severity::Sticky)];

@@ -17,6 +17,7 @@ pub(super) const CHECKS: &[NamedCheck] = &[
     ("host: nothing is reached outside a buffer", range_errors),
     ("host: copy moves exactly the bytes, every instruction", copy),
     ("host: read, write and triad, every instruction", loops),
+    ("host: what a team has read is verified, every instruction", read),
     ("host: chase follows its chain", chase),
     ("host: discard gives pages back and touch brings them", discard_and_touch),
     ("host: gate holds a team until released", gate),
@@ -207,6 +208,45 @@ fn loops(machine: &Machine) -> HostCheckResult {
             }
             let found = host.first_wrong(from, 2 * bytes, 6)?;
             ensure!(found.is_none(), "{how}, {bytes} B: the source changed at {found:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Reads of a team with several passes, of which the last finds one word changed.
+fn read(machine: &Machine) -> HostCheckResult {
+    let host = machine.host.as_ref();
+    let domain = first_domain(machine)?;
+    for how in host.instructions() {
+        for (bytes, threads) in [(7, 1), (4096 + 13, 2), (64 << 10, 2)] {
+            let src = buffer(machine, MemKind::Paged, bytes)?;
+            host.write(src.address(), bytes, 14)?;
+            let mut work = work(CpuOp::Read, how, src.address(), 0, bytes);
+            (work.reps, work.isolated) = (2, bytes == 4096 + 13);
+            let team = machine.team(domain.id, domain.threads.min(threads))?;
+            let pass = || -> Result<bool, CheckFailure> {
+                let gate = machine.gate()?;
+                let Some(()) = or_unsupported(team.submit(&gate, &work))? else { return Ok(false) };
+                gate.release()?;
+                team.reap()?;
+                Ok(true)
+            };
+            if !pass()? {
+                continue;
+            }
+            for _ in 0..2 {
+                team.check_read(&work, 14)?;
+                pass()?;
+            }
+            let other = team.check_read(&work, 15).map_err(|error| error.severity);
+            ensure!(other == Err(Severity::Corrupt), "read-{how}: another pattern gives {other:?}");
+            host.write(src.address() + bytes / 2 / 8 * 8, bytes.min(8), 16)?;
+            pass()?;
+            let wrong = team.check_read(&work, 14).map_err(|error| error.severity);
+            ensure!(
+                wrong == Err(Severity::Corrupt),
+                "read-{how}, {bytes} B: a changed word gives {wrong:?}"
+            );
         }
     }
     Ok(())

@@ -227,14 +227,14 @@ unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
             low!("ldp", "d"),
             "2:",
             high!("ldp", "s"),
-            "eor v0.16b, v0.16b, v16.16b",
-            "eor v1.16b, v1.16b, v17.16b",
-            "eor v2.16b, v2.16b, v18.16b",
-            "eor v3.16b, v3.16b, v19.16b",
-            "eor v4.16b, v4.16b, v20.16b",
-            "eor v5.16b, v5.16b, v21.16b",
-            "eor v6.16b, v6.16b, v22.16b",
-            "eor v7.16b, v7.16b, v23.16b",
+            "add v0.2d, v0.2d, v16.2d",
+            "add v1.2d, v1.2d, v17.2d",
+            "add v2.2d, v2.2d, v18.2d",
+            "add v3.2d, v3.2d, v19.2d",
+            "add v4.2d, v4.2d, v20.2d",
+            "add v5.2d, v5.2d, v21.2d",
+            "add v6.2d, v6.2d, v22.2d",
+            "add v7.2d, v7.2d, v23.2d",
             "add {s}, {s}, #128",
             "cmp {s}, {end}",
             "b.ne 2b",
@@ -249,5 +249,5 @@ unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
             d = in(reg) sums.as_mut_ptr(),
         );
     }
-    sums.iter().fold(0, |a, b| a ^ b)
+    sums.into_iter().fold(0, u64::wrapping_add)
 }

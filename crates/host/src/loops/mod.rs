@@ -49,7 +49,7 @@ fn memory_barrier() {
 /// the block, and the number of passes over them.
 #[derive(Clone, Copy)]
 pub enum LoopBody {
-    /// Reads; returns the exclusive or of all loaded words, over all passes.
+    /// Reads; returns the wrapping sum of all loaded 8-byte words, over all passes.
     Read(unsafe fn(*const u8, usize, u64) -> u64),
     /// Writes to a destination.
     Write(unsafe fn(*mut u8, usize, u64)),
@@ -77,9 +77,14 @@ impl CpuLoop {
         Self { body, block, align, words: 1 }
     }
 
-    /// Runs `reps` passes over the span. A read returns the exclusive or of its passes' results,
-    /// each that of the span's 8-byte words with the last padded by zeros; hence 0 for an even
-    /// number of passes. Other loops return 0.
+    /// Whether it only loads.
+    pub(crate) fn reads(&self) -> bool {
+        matches!(self.body, LoopBody::Read(_))
+    }
+
+    /// Runs `reps` passes over the span. A read returns the wrapping sum of the span's 8-byte words, the
+    /// last padded by zeros, over all passes: an exclusive or of an even number of passes would be 0
+    /// whatever they loaded. Other loops return 0.
     ///
     /// The body itself repeats whole blocks: a call for each pass of 4 KiB cost 4 ns of 26.
     ///
@@ -92,15 +97,16 @@ impl CpuLoop {
             // SAFETY: the whole span, in whole blocks from an aligned destination.
             return unsafe { self.blocks(span, blocks, reps) };
         }
-        let mut sum = 0;
+        let mut sum = 0_u64;
         for _ in 0..reps {
             memory_barrier();
             // SAFETY: head, blocks and tail make up the span. `blocks` is a multiple of the block,
             // and the destination after the head is aligned.
             unsafe {
-                sum ^= self.bytes(span, head);
-                sum ^= self.blocks(span.skip(head), blocks, 1);
-                sum ^= self.bytes(span.skip(head + blocks), span.len - head - blocks);
+                sum = sum.wrapping_add(self.bytes(span, head));
+                sum = sum.wrapping_add(self.blocks(span.skip(head), blocks, 1));
+                let rest = self.bytes(span.skip(head + blocks), span.len - head - blocks);
+                sum = sum.wrapping_add(rest);
             }
         }
         sum
@@ -151,8 +157,8 @@ impl CpuLoop {
     /// Number of bytes before the blocks, and in blocks. Blocks are powers of two, since three
     /// divisions by values unknown to the compiler would take 15 ns each on a Xeon.
     fn head_and_blocks(&self, span: LoopSpan) -> (usize, usize) {
-        let reads = matches!(self.body, LoopBody::Read(_));
-        let head = if reads { 0 } else { (span.dst as usize).wrapping_neg() & (self.align - 1) };
+        let head =
+            if self.reads() { 0 } else { (span.dst as usize).wrapping_neg() & (self.align - 1) };
         let whole_doubles = !matches!(self.body, LoopBody::Triad(_)) || head.is_multiple_of(8);
         let (src, other) = (span.src as usize + head, span.other as usize + head);
         let on_words = match self.body {

@@ -40,11 +40,12 @@ unsafe fn read(src: *const u8, len: usize, reps: u64) -> u64 {
         for block in 0..len / BLOCK {
             for (lane, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: inside the caller's range; the address is a multiple of 8.
-                *sum ^= unsafe { src.add(block * WORDS + lane).read_volatile() };
+                let word = unsafe { src.add(block * WORDS + lane).read_volatile() };
+                *sum = sum.wrapping_add(word);
             }
         }
     }
-    sums.iter().fold(0, |a, b| a ^ b)
+    sums.into_iter().fold(0, u64::wrapping_add)
 }
 
 /// Calls `turn` with the index of each word of `len` bytes, `reps` times.
@@ -103,14 +104,14 @@ unsafe fn triad(dst: *mut u8, src: *const u8, other: *const u8, len: usize, reps
 }
 
 pub(super) unsafe fn read_rest(src: *const u8, len: usize) -> u64 {
-    let mut sum = 0;
+    let mut sum = 0_u64;
     for word in 0..len.div_ceil(8) {
         let mut bytes = [0; 8];
         // SAFETY: from word * 8 on at most the remainder of the caller's range is read.
         unsafe {
             ptr::copy_nonoverlapping(src.add(word * 8), bytes.as_mut_ptr(), (len - word * 8).min(8))
         };
-        sum ^= u64::from_le_bytes(bytes);
+        sum = sum.wrapping_add(u64::from_le_bytes(bytes));
     }
     sum
 }

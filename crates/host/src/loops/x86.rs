@@ -123,7 +123,7 @@ macro_rules! splat {
         concat!($($op, " [{d} + ", $i, "*", $w, "], ", $v, "0\n"),*)
     };
 }
-/// Exclusive or of memory into vectors by number.
+/// Sums of the 8-byte words of memory into vectors by number.
 macro_rules! fold {
     ($op:literal, $v:literal, $w:literal; $($i:literal)*) => {
         concat!($($op, " ", $v, $i, ", ", $v, $i, ", [{s} + ", $i, "*", $w, "]\n"),*)
@@ -387,7 +387,7 @@ macro_rules! write_loop {
     };
 }
 macro_rules! read_loop {
-    ($fn:ident, $feature:literal, $v:literal, $w:literal, $load:literal, $xor:literal) => {
+    ($fn:ident, $feature:literal, $v:literal, $w:literal, $load:literal) => {
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn $fn(src: *const u8, len: usize, reps: u64) -> u64 {
             let mut sums = [0_u64; BLOCK / 8];
@@ -397,7 +397,7 @@ macro_rules! read_loop {
                     load!($load, $v, $w, "d"; 0 1 2 3 4 5 6 7),
                     ".p2align 6",
                     "2:",
-                    fold!($xor, $v, $w; 0 1 2 3 4 5 6 7),
+                    fold!("vpaddq", $v, $w; 0 1 2 3 4 5 6 7),
                     concat!("add {s}, 8*", $w),
                     "cmp {s}, {end}",
                     "jne 2b",
@@ -413,7 +413,7 @@ macro_rules! read_loop {
                     d = in(reg) sums.as_mut_ptr(),
                 );
             }
-            sums.iter().fold(0, |a, b| a ^ b)
+            sums.into_iter().fold(0, u64::wrapping_add)
         }
     };
 }
@@ -421,7 +421,7 @@ macro_rules! read_loop {
 /// a `-nta` loop goes by halves, so that prefetches are spread between streaming stores.
 macro_rules! family {
     (
-        $name:ident, $feature:literal, $v:literal, $w:literal, $load:literal, $xor:literal,
+        $name:ident, $feature:literal, $v:literal, $w:literal, $load:literal,
         near $($near:literal)+, far $($far:literal)+, pages $line:literal: $($pages:tt)+
     ) => {
         mod $name {
@@ -459,19 +459,19 @@ macro_rules! family {
                 fma!($load, "vmovntdq", $v, $w; 4 5 6 7));
             write_loop!(write, $feature, $v, $w, $load, "");
             write_loop!(write_nt, $feature, $v, $w, "vmovntdq", "sfence");
-            read_loop!(read, $feature, $v, $w, $load, $xor);
+            read_loop!(read, $feature, $v, $w, $load);
         }
     };
 }
 family!(
-    avx2, "avx2,fma", "ymm", 32, "vmovdqu", "vpxor", near 0 1, far 2 3,
+    avx2, "avx2,fma", "ymm", 32, "vmovdqu", near 0 1, far 2 3,
     pages 128: 0 at 0 + 0, 1 at 0 + 32, 2 at 0 + 64, 3 at 0 + 96,
         4 at 1 + 0, 5 at 1 + 32, 6 at 1 + 64, 7 at 1 + 96,
         8 at 2 + 0, 9 at 2 + 32, 10 at 2 + 64, 11 at 2 + 96,
         12 at 3 + 0, 13 at 3 + 32, 14 at 3 + 64, 15 at 3 + 96
 );
 family!(
-    avx512, "avx512f", "zmm", 64, "vmovdqu64", "vpxorq", near 0 1 2 3, far 4 5 6 7,
+    avx512, "avx512f", "zmm", 64, "vmovdqu64", near 0 1 2 3, far 4 5 6 7,
     pages 64: 0 at 0 + 0, 1 at 1 + 0, 2 at 2 + 0, 3 at 3 + 0
 );
 
