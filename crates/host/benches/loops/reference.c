@@ -40,13 +40,13 @@ word read_plain_loop(SPAN) {
     for (; reps; reps--) {
         PASS;
         for (size_t i = 0; i < len / 8; i += 4) {
-            a ^= ((const each *)src)[i];
-            b ^= ((const each *)src)[i + 1];
-            c ^= ((const each *)src)[i + 2];
-            d ^= ((const each *)src)[i + 3];
+            a += ((const each *)src)[i];
+            b += ((const each *)src)[i + 1];
+            c += ((const each *)src)[i + 2];
+            d += ((const each *)src)[i + 3];
         }
     }
-    return a ^ b ^ c ^ d;
+    return a + b + c + d;
 }
 word triad_plain_loop(SPAN) {
     UNUSED;
@@ -130,7 +130,7 @@ word copy_movsb_loop(SPAN) {
         word sum = 0;                                                                        \
         for (; reps; reps--) {                                                               \
             PASS;                                                                            \
-            for (size_t i = 0; i < len / 8; i++) sum ^= ((const word *)src)[i];              \
+            for (size_t i = 0; i < len / 8; i++) sum += ((const word *)src)[i];              \
         }                                                                                    \
         return sum;                                                                          \
     }                                                                                        \
@@ -161,7 +161,7 @@ word copy_movsb_loop(SPAN) {
         }                                             \
         return result;                                \
     }
-#define FORMS(how, w, int_t, pd_t, load, store, stream, load_pd, store_pd, stream_pd, set, set_pd, fma, xor, zero) \
+#define FORMS(how, w, int_t, pd_t, load, store, stream, load_pd, store_pd, stream_pd, set, set_pd, fma, add, zero) \
     TURNS(copy_##how, w, int_t v[8],                                                          \
           _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i++) v[i] =                       \
               load((const void *)(src + at + i * w));                                         \
@@ -199,12 +199,12 @@ word copy_movsb_loop(SPAN) {
             PASS;                                                                             \
             for (size_t at = 0; at < len; at += 8 * w) {                                      \
                 _Pragma("GCC unroll 8") for (size_t i = 0; i < 8; i++) v[i] =                 \
-                    xor(v[i], load((const void *)(src + at + i * w)));                        \
+                    add(v[i], load((const void *)(src + at + i * w)));                        \
             }                                                                                 \
         }                                                                                     \
         word sums[w], sum = 0;                                                                \
         for (int i = 0; i < 8; i++) store((void *)(sums + i * w / 8), v[i]);                  \
-        for (int i = 0; i < w; i++) sum ^= sums[i];                                           \
+        for (int i = 0; i < w; i++) sum += sums[i];                                           \
         return sum;                                                                           \
     }                                                                                         \
     TURNS(triad_##how, w, pd_t scale = set_pd(SCALE),                                         \
@@ -259,14 +259,14 @@ word copy_movsb_loop(SPAN) {
 LOOPS(avx2, "256")
 FORMS(avx2, 32, __m256i, __m256d, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
       _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_set1_epi64x, _mm256_set1_pd,
-      _mm256_fmadd_pd, _mm256_xor_si256, _mm256_setzero_si256)
+      _mm256_fmadd_pd, _mm256_add_epi64, _mm256_setzero_si256)
 PAGED(avx2, 32, 128, __m256i, _mm256_loadu_si256, _mm256_stream_si256)
 #endif
 #ifdef __AVX512F__
 LOOPS(avx512, "512")
 FORMS(avx512, 64, __m512i, __m512d, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512,
       _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_set1_epi64, _mm512_set1_pd,
-      _mm512_fmadd_pd, _mm512_xor_si512, _mm512_setzero_si512)
+      _mm512_fmadd_pd, _mm512_add_epi64, _mm512_setzero_si512)
 PAGED(avx512, 64, 64, __m512i, _mm512_loadu_si512, _mm512_stream_si512)
 #endif
 #endif
@@ -293,7 +293,7 @@ word read_neon_loop(SPAN) {
     word sum = 0;
     for (; reps; reps--) {
         PASS;
-        for (size_t i = 0; i < len / 8; i++) sum ^= ((const word *)src)[i];
+        for (size_t i = 0; i < len / 8; i++) sum += ((const word *)src)[i];
     }
     return sum;
 }
