@@ -11,6 +11,15 @@ const WORDS: usize = 8;
 const BLOCK: usize = WORDS * 8;
 
 pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(body) = super::x86::find_plain(work) {
+        return Some(CpuLoop { body, block: BLOCK, align: 8, words: 8 });
+    }
+    find_portable(work)
+}
+
+/// The loops without assembly.
+pub(super) fn find_portable(work: CpuWork) -> Option<CpuLoop> {
     let body = match (work.how, work.op) {
         (CpuHow::Memcpy, CpuOp::Copy) => return Some(CpuLoop::new(LoopBody::Copy(memcpy), 1, 1)),
         (CpuHow::Plain, CpuOp::Read) => LoopBody::Read(read),

@@ -28,7 +28,10 @@ const FENCE: usize = 64;
 const UNTOUCHED: u8 = 0x11;
 
 fn loops(op: CpuOp) -> impl Iterator<Item = (CpuHow, CpuLoop)> {
-    CpuHow::ALL.iter().filter_map(move |&how| Some((how, find(CpuWork { op, how })?)))
+    let found = CpuHow::ALL.iter().filter_map(move |&how| Some((how, find(CpuWork { op, how })?)));
+    // Where assembly takes its place, too.
+    let portable = super::plain::find_portable(CpuWork { op, how: CpuHow::Plain });
+    found.chain(portable.map(|body| (CpuHow::Plain, body)))
 }
 
 /// Small whole doubles, so that a triad is exact with and without fused rounding.

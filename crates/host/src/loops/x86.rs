@@ -98,6 +98,23 @@ struct TriadState {
     kept: u32,
 }
 
+/// Instructions for words by number, which stands at the two gaps of each.
+macro_rules! words {
+    ($a:literal, $b:literal, $c:literal; $($i:literal)*) => {
+        concat!($($a, $i, $b, $i, $c, "\n"),*)
+    };
+}
+/// `d = s + scale * c` double by double, with the scale in vector 8.
+macro_rules! fused_words {
+    ($($i:literal)*) => {
+        concat!($(
+            "vmovsd xmm", $i, ", [{s} + 8*", $i, "]\n",
+            "vmovsd xmm9, [{c} + 8*", $i, "]\n",
+            "vfmadd132sd xmm9, xmm", $i, ", xmm8\n",
+            "vmovsd [{d} + 8*", $i, "], xmm9\n"
+        ),*)
+    };
+}
 /// Prefetch distance of a `-nta` loop, in bytes. Of 256 to 16384, 512 was fastest on a Xeon with
 /// AMX (by 10 % over 1024, 60 % over 4096 and beyond), in a busy virtual machine.
 macro_rules! ahead {
@@ -153,6 +170,92 @@ macro_rules! vector_asm {
             options(nostack)
         )
     };
+}
+
+/// Loops of 8-byte words. Compilers give all pointers one index: of a copy of eight loads and eight stores
+/// over 64 KiB on a Zen 4 that leaves 0.90 of what stepped pointers reach (34.0 of 37.7 GB/s), and a body
+/// that does not start on a cache line costs 3 % of a copy of 16 KiB.
+pub(super) fn find_plain(work: CpuWork) -> Option<LoopBody> {
+    match (work.how, work.op) {
+        (CpuHow::Plain, CpuOp::Copy) => Some(LoopBody::Copy(copy_words)),
+        (CpuHow::Plain, CpuOp::Triad) if is_x86_feature_detected!("fma") => {
+            Some(LoopBody::Triad(triad_words))
+        }
+        _ => None,
+    }
+}
+
+unsafe fn copy_words(dst: *mut u8, src: *const u8, len: usize, reps: u64) {
+    // Size and number of passes are in vectors 0 and 1, since the words need the other registers: memory
+    // that a pass uses in addition displaces a line of two arrays that fill the first-level cache.
+    // SAFETY: len / 64 turns of 64 bytes, at least one, lie inside the caller's ranges, in each of at
+    // least one pass.
+    unsafe {
+        asm!(
+            "movq xmm0, {w0}",
+            "movq xmm1, {w1}",
+            ".p2align 6",
+            "2:",
+            words!("mov {w", "}, [{s} + 8*", "]"; 0 1 2 3 4 5 6 7),
+            words!("mov [{d} + 8*", "], {w", "}"; 0 1 2 3 4 5 6 7),
+            "add {s}, 64",
+            "add {d}, 64",
+            "cmp {s}, {end}",
+            "jne 2b",
+            "movq {w0}, xmm0",
+            "sub {s}, {w0}",
+            "sub {d}, {w0}",
+            "movq {w1}, xmm1",
+            "dec {w1}",
+            "movq xmm1, {w1}",
+            "jnz 2b",
+            w0 = inout(reg) len => _,
+            w1 = inout(reg) reps => _,
+            w2 = out(reg) _,
+            w3 = out(reg) _,
+            w4 = out(reg) _,
+            w5 = out(reg) _,
+            w6 = out(reg) _,
+            w7 = out(reg) _,
+            s = inout(reg) src => _,
+            d = inout(reg) dst => _,
+            end = in(reg) src.add(len),
+            out("xmm0") _,
+            out("xmm1") _,
+            options(nostack)
+        );
+    }
+}
+
+/// The triad of doubles one by one, with one instruction for product and sum.
+#[target_feature(enable = "fma")]
+unsafe fn triad_words(dst: *mut u8, src: *const u8, other: *const u8, len: usize, reps: u64) {
+    // SAFETY: as for `copy_words`.
+    unsafe {
+        vector_asm!(
+            "vmovq xmm8, {scale}",
+            ".p2align 6",
+            "2:",
+            fused_words!(0 1 2 3 4 5 6 7),
+            "add {s}, 64",
+            "add {c}, 64",
+            "add {d}, 64",
+            "cmp {s}, {end}",
+            "jne 2b",
+            "sub {s}, {len}",
+            "sub {c}, {len}",
+            "sub {d}, {len}",
+            "dec {reps}",
+            "jnz 2b",
+            s = inout(reg) src => _,
+            c = inout(reg) other => _,
+            d = inout(reg) dst => _,
+            end = in(reg) src.add(len),
+            len = in(reg) len,
+            reps = inout(reg) reps => _,
+            scale = in(reg) SCALE.to_bits(),
+        );
+    }
 }
 
 macro_rules! copy_loop {
