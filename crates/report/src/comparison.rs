@@ -34,6 +34,7 @@ pub fn json(diff: &RunDiff) -> Value {
                 "deviation": class.deviation,
                 "origin": class.origin,
                 "visible": class.visible,
+                "runs_for_10_percent": class.runs_for_ten,
             })
         })
         .collect();

@@ -242,6 +242,26 @@ impl RunComparison {
     }
 }
 
+/// The largest deviation between runs, a standard deviation of logarithms, at which a slowdown by
+/// `slowdown` (0.1 is 10 %) is found 19 times in 20 with `runs` a side, where p-values up to `threshold`
+/// count and changes up to `tolerance` are none. The class of the case adds `class_freedom` to the degrees of
+/// freedom of the runs. 0 for a slowdown within the tolerance, or fewer than two runs.
+pub fn largest_deviation(
+    runs: u32,
+    class_freedom: f64,
+    slowdown: f64,
+    threshold: f64,
+    tolerance: f64,
+) -> f64 {
+    let beyond = -(-slowdown).ln_1p() - tolerance.ln_1p();
+    if runs < 2 || beyond.is_nan() || beyond <= 0.0 {
+        return 0.0;
+    }
+    let freedom = class_freedom + 2.0 * f64::from(runs - 1);
+    let reach = t_quantile(threshold, freedom) + t_quantile(0.05, freedom);
+    beyond / reach / (2.0 / f64::from(runs)).sqrt()
+}
+
 /// The 95 % interval of the centre of all runs of a machine, from one value a run (all positive):
 /// Student's t on logarithms. None with fewer than 3 runs: with 2 it would be wider than any use.
 pub fn between_runs(values: &[f64]) -> Option<(f64, f64)> {
@@ -334,6 +354,29 @@ mod tests {
         let seen = RunComparison::of(&before, &after, QUIET, 0.02).unwrap();
         assert!(seen.p_value < 1e-6, "{seen:?}");
         assert!(hidden.smallest_visible(0.001) > 0.2 && seen.smallest_visible(0.001) < 0.03);
+    }
+
+    #[test]
+    fn the_deviation_through_which_runs_see_is_where_a_comparison_sees() {
+        // 3 runs a side at p <= 0.00125: t8 4.332 + 1.860; 0.0856 / 6.192 / sqrt(2/3) = 1.69 %.
+        let deviation = largest_deviation(3, 4.0, 0.1, 0.05 / 40.0, 0.02);
+        assert!((deviation - 0.0169).abs() < 1e-4, "{deviation}");
+        // Runs that lie so that each side's variance is just that: +-d and 0 have d squared.
+        let side = [-deviation, 0.0, deviation].map(|log_median| RunEstimate {
+            log_median,
+            error: 0.0,
+            freedom: 5.0,
+            samples: 24,
+            visits: 6,
+        });
+        let class = RunNoise { deviation, freedom: 4.0 };
+        let found = RunComparison::of(&side, &side, class, 0.02).unwrap();
+        assert!((found.smallest_visible(0.05 / 40.0) - 0.1).abs() < 1e-9, "{found:?}");
+        // More runs see through more; a slowdown within the tolerance is never seen.
+        assert!(largest_deviation(5, 4.0, 0.1, 0.05 / 40.0, 0.02) > 1.4 * deviation);
+        for none in [(1, 0.1, 0.02), (9, 0.1, 0.2), (9, f64::NAN, 0.02)] {
+            assert_eq!(largest_deviation(none.0, 4.0, none.1, 0.001, none.2), 0.0, "{none:?}");
+        }
     }
 
     #[test]

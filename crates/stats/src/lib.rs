@@ -16,7 +16,7 @@ mod stop;
 mod student;
 mod summary;
 
-pub use compare::{RunComparison, RunEstimate, RunNoise, between_runs};
+pub use compare::{RunComparison, RunEstimate, RunNoise, between_runs, largest_deviation};
 pub use fit::{LineFit, fit_line};
 pub use interval::{
     MIN_SAMPLES, MedianInterval, Wandering, median_interval, visit_medians, wandering,

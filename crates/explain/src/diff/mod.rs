@@ -14,8 +14,8 @@ use pathline_stats::{FalseDiscovery, RunComparison};
 use crate::fmt;
 pub use groups::ChangeGroup;
 pub use identity::SideIdentity;
-pub use noise::ClassNoise;
-use noise::{MIN_RUNS, NoiseTable, class_of};
+pub use noise::{ClassNoise, RepeatAdvice};
+use noise::{MIN_RUNS, NoiseTable, class_of, runs_for_ten};
 use sides::{CaseSide, case_sides, logs_of_runs};
 
 /// False discovery rate: the maximum expected share of false changes among those reported.
@@ -173,6 +173,8 @@ pub struct RunDiff {
     pub noise: Vec<ClassNoise>,
     /// Threshold of significance, given the number of cases.
     pub judged: FalseDiscovery,
+    /// Runs that would show a slowdown of 10 %, where these do not.
+    pub repeats: Option<RepeatAdvice>,
 }
 
 impl RunDiff {
@@ -264,7 +266,8 @@ pub fn diff_runs(
         let sides = (a.get(&row.case.to_string()), b.get(&row.case.to_string()));
         look_at_verification(row, sides);
     }
-    let noise = class_noises(&rows, &table);
+    let plan = (judged.next_threshold(), options.tolerance);
+    let noise = class_noises(&rows, &table, plan);
     let size = |r: &DiffRow| r.effect.map_or(0.0, |e| e.0.max(f64::MIN_POSITIVE).ln().abs());
     rows.sort_by(|x, y| x.change.cmp(&y.change).then(size(y).total_cmp(&size(x))));
     let rejected = [("first", before), ("second", after)];
@@ -273,6 +276,8 @@ pub fn diff_runs(
         .flat_map(|(name, runs)| runs.iter().filter_map(move |run| rejected_records(name, run)))
         .collect();
     let sides = [SideIdentity::from_journals(before), SideIdentity::from_journals(after)];
+    let runs = sides.iter().map(|side| side.runs).min().unwrap_or(0);
+    let repeats = RepeatAdvice::of(&noise, runs, plan.0, plan.1);
     Ok(RunDiff {
         groups: groups::groups(&rows),
         conditions: identity::conditions(before, after),
@@ -282,6 +287,7 @@ pub fn diff_runs(
         rejected,
         noise,
         judged,
+        repeats,
     })
 }
 
@@ -347,8 +353,9 @@ fn look_at_verification(row: &mut DiffRow, sides: (Option<&CaseSide>, Option<&Ca
     }
 }
 
-/// The noise that was allowed for by class, the classes with the most cases first.
-fn class_noises(rows: &[DiffRow], table: &NoiseTable) -> Vec<ClassNoise> {
+/// The noise that was allowed for by class, the classes with the most cases first. `plan`: threshold of
+/// p-values and tolerance.
+fn class_noises(rows: &[DiffRow], table: &NoiseTable, plan: (f64, f64)) -> Vec<ClassNoise> {
     let mut classes: BTreeMap<&str, Vec<&DiffRow>> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.effect.is_some()) {
         classes.entry(class_of(&row.case)).or_default().push(row);
@@ -365,6 +372,7 @@ fn class_noises(rows: &[DiffRow], table: &NoiseTable) -> Vec<ClassNoise> {
                 deviation: noise.deviation,
                 origin,
                 visible: visible.get(rows.len() / 2).copied()?,
+                runs_for_ten: runs_for_ten(noise.deviation, plan.0, plan.1),
             })
         })
         .collect();

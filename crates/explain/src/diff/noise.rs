@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, WorldKind};
-use pathline_stats::RunNoise;
+use pathline_stats::{RunNoise, largest_deviation};
 
 /// Default values, with their origin.
 const SHIPPED: &str = include_str!("../../data/run_noise.csv");
@@ -47,6 +47,60 @@ pub struct ClassNoise {
     pub origin: String,
     /// The smallest slowdown that is found 19 times in 20, of the median case: 0.12 is 12 %.
     pub visible: f64,
+    /// Runs a side, at least 3, that show a slowdown of 10 % 19 times in 20 if they differ by the deviation;
+    /// `None` if 1000 do not.
+    pub runs_for_ten: Option<u32>,
+}
+
+/// How many runs a side show a slowdown of 10 %, where the compared runs are too few to show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RepeatAdvice {
+    /// Runs a side, and the largest deviation from run to run through which they show it: 0.01 is 1 %.
+    pub choices: Vec<(u32, f64)>,
+    /// Classes in which it is not visible yet, with the runs that their stated deviation takes.
+    pub classes: Vec<(String, Option<u32>)>,
+}
+
+impl RepeatAdvice {
+    /// The advice; `None` if each class shows 10 % already, or runs of both sides gave the deviations.
+    pub(super) fn of(
+        noises: &[ClassNoise],
+        runs: usize,
+        threshold: f64,
+        tolerance: f64,
+    ) -> Option<Self> {
+        let hidden = noises.iter().filter(|noise| noise.visible > TEN_PERCENT);
+        let classes: Vec<_> = hidden.map(|n| (n.class.clone(), n.runs_for_ten)).collect();
+        let through = |runs| (runs, deviation_for_ten(runs, threshold, tolerance));
+        let choices = [3, 5, 10].map(through).to_vec();
+        let useful = runs < MIN_RUNS && !classes.is_empty() && choices.iter().all(|c| c.1 > 0.0);
+        useful.then_some(Self { choices, classes })
+    }
+}
+
+/// The slowdown that the advice is about.
+const TEN_PERCENT: f64 = 0.1;
+/// The most runs a side that are counted.
+const MAX_RUNS: u32 = 1000;
+
+fn deviation_for_ten(runs: u32, threshold: f64, tolerance: f64) -> f64 {
+    largest_deviation(runs, FREEDOM_OF_CLASS, TEN_PERCENT, threshold, tolerance)
+}
+
+/// Runs a side that show 10 % through a deviation.
+pub(super) fn runs_for_ten(deviation: f64, threshold: f64, tolerance: f64) -> Option<u32> {
+    // More runs see through more, so the first that suffices is found by halving.
+    let suffices = |runs: u32| deviation_for_ten(runs, threshold, tolerance) >= deviation;
+    let (mut low, mut high) = (MIN_RUNS as u32, MAX_RUNS);
+    while low < high {
+        let middle = low.midpoint(high);
+        if suffices(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    suffices(low).then_some(low)
 }
 
 /// Origin of the noise between runs.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self as std_fmt, Write as _};
 
-use super::{CaseChange, ClassNoise, DiffRow, RunDiff};
+use super::{CaseChange, ClassNoise, DiffRow, RepeatAdvice, RunDiff};
 use crate::fmt;
 
 /// Maximum rows without `--all`; the counts cover all rows.
@@ -181,7 +181,29 @@ impl RunDiff {
                 noise.origin
             )?;
         }
-        writeln!(f, "visible: the smallest slowdown that is found here 19 times in 20")
+        writeln!(f, "visible: the smallest slowdown that is found here 19 times in 20")?;
+        self.repeats.as_ref().map_or(Ok(()), |repeats| writeln!(f, "{}", repeats.text()))
+    }
+}
+
+impl RepeatAdvice {
+    /// `to see 10 % of a case: ...`, in two lines.
+    pub fn text(&self) -> String {
+        let choices = self
+            .choices
+            .iter()
+            .map(|(runs, deviation)| format!("{runs} by up to {:.1} %", deviation * 100.0));
+        let classes = self.classes.iter().map(|(class, runs)| match runs {
+            Some(runs) => format!("{runs} ({class})"),
+            None => format!("more than 1000 ({class})"),
+        });
+        format!(
+            "to see a case 10 % slower: `pathline run --repeat N --out DIR` before and after, then \
+             `pathline diff BEFORE AFTER`\n  N where repeats differ by no more: {}; at the deviations \
+             above: {}",
+            choices.collect::<Vec<_>>().join(", "),
+            classes.collect::<Vec<_>>().join(", ")
+        )
     }
 }
 

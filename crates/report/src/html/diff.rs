@@ -122,4 +122,7 @@ fn write_noise(h: &mut HtmlBuilder, diff: &RunDiff) {
     let note = "Visible is the smallest slowdown that is found 19 times in 20. More runs a side make it \
                 smaller: pathline run --repeat.";
     h.leaf("p", &[], note);
+    if let Some(repeats) = &diff.repeats {
+        h.leaf("p", &[], repeats.text());
+    }
 }
