@@ -6,6 +6,7 @@ use pathline_tuner::TunerRow;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::{AdviceChoice, ArmEnv, TrialArm};
+use crate::emit::{AdviceFile, AdviceOrigin};
 use crate::proof::GainInterval;
 use crate::tuner_choice::tuner_row;
 
@@ -93,6 +94,22 @@ impl Advice {
     pub fn tuner_row(&self) -> Option<TunerRow> {
         let choice = self.choice.as_ref().filter(|_| self.verdict == AdviceVerdict::Proven)?;
         tuner_row(choice, self.chosen.as_deref()?)
+    }
+
+    /// Makes of the answer that a choice gains nothing, if it was proven earlier, the answer that it must not be
+    /// made here.
+    pub fn withdraw(&mut self, earlier: &AdviceFile, min_gain: f64) {
+        let is_same = |known: &&Self| known.subject == self.subject && known.is_change();
+        let Some(choice) = earlier.answers.iter().find(is_same).and_then(|a| a.choice.as_ref())
+        else {
+            return;
+        };
+        let (label, AdviceOrigin { node, date, .. }) = (&choice.arm.label, &earlier.origin);
+        let margin = share_text(min_gain);
+        self.reason =
+            format!("{label} was proven on {node} ({date}), and gains less than {margin} % here");
+        self.choice = Some(choice.clone());
+        self.verdict = AdviceVerdict::Withdrawn;
     }
 
     /// Whether a user should change something.

@@ -81,6 +81,18 @@ pub struct AdviceChoice {
     /// Why this setting cannot act here, if that is known before any trial.
     #[serde(default)]
     pub ignored: Option<String>,
+    /// Nodes over which the processes of its trials ran: a row of a tuner holds for that number.
+    #[serde(default = "one_node", skip_serializing_if = "is_one_node")]
+    pub nodes: u32,
+}
+
+const fn one_node() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one_node(nodes: &u32) -> bool {
+    *nodes == 1
 }
 
 /// One question of a user: what is the fastest of these?

@@ -228,6 +228,7 @@ mod tests {
                 settings: env,
                 guards: Vec::new(),
                 ignored: None,
+                nodes: 1,
             }),
             gain: Some(GainInterval { gain: 0.12, low: 0.1, high: 0.15, blocks: 9 }),
             chosen: None,

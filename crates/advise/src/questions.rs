@@ -84,6 +84,7 @@ pub fn questions(topology: &Topology, subjects: &[Case], nodes: u32) -> Vec<Advi
     for (scope, guards) in all.iter_mut().zip(guards) {
         for (choice, guards) in scope.choices.iter_mut().zip(guards) {
             choice.guards = guards;
+            choice.nodes = nodes.max(1);
         }
     }
     all
@@ -170,6 +171,7 @@ impl OtherCase {
             settings: self.settings,
             guards: Vec::new(),
             ignored: None,
+            nodes: 1,
         }
     }
 }

@@ -101,6 +101,7 @@ pub(crate) fn removal_choice(name: &str, of: TrialArm) -> AdviceChoice {
         settings: removal,
         guards: Vec::new(),
         ignored: None,
+        nodes: 1,
     }
 }
 

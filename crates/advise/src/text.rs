@@ -208,6 +208,7 @@ mod tests {
                 settings: ArmEnv::new(),
                 guards: Vec::new(),
                 ignored: None,
+                nodes: 1,
             }),
             gain: Some(GainInterval { gain, low: gain, high: gain, blocks: 9 }),
             chosen: None,

@@ -31,8 +31,7 @@ pub(crate) fn tuner_row(choice: &AdviceChoice, chosen: &str) -> Option<TunerRow>
         algorithm,
         protocol,
         channels,
-        // Trials run on one node.
-        nodes: Some(1),
+        nodes: Some(choice.nodes),
         ranks: Some(ranks),
     })
 }
@@ -66,6 +65,7 @@ mod tests {
             settings,
             guards: Vec::new(),
             ignored: None,
+            nodes: 1,
         };
         tuner_row(&choice, chosen).map(|row| row.to_string())
     }

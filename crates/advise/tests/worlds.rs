@@ -1,8 +1,8 @@
 //! Sessions on drawn worlds: what is recommended where nothing gains, and where something does.
 
 use pathline_advise::{
-    Advice, AdviceChoice, AdviceLimits, AdviceScope, AdviceVerdict, ArmTask, TrialArm, TrialRunner,
-    advise,
+    ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
+    AdviceVerdict, ArmTask, TrialArm, TrialRunner, advise,
 };
 
 /// How costs of a world scatter.
@@ -83,6 +83,7 @@ fn choice(label: String) -> AdviceChoice {
         settings: Default::default(),
         guards: Vec::new(),
         ignored: None,
+        nodes: 1,
     }
 }
 
@@ -284,4 +285,44 @@ fn a_budget_that_ends_leaves_questions_open() {
     let mut world = DrawnWorld::new(&[0.05; 4], PER_PROCESS, 1);
     let advice = advise(&scopes(4), &mut world, &limits, &mut |_| ());
     assert_eq!((advice[0].verdict, world.time), (AdviceVerdict::Unclear, 0.0));
+}
+
+/// ROCm/rocm-systems#9406: on two nodes of MI350X another algorithm, protocol or number of channels gains 8.6, 22.3 and
+/// 22.7 % at 32, 64 and 128 MiB. The rows hold for 16 ranks on 2 nodes, and for nothing else.
+#[test]
+fn a5_gains_on_two_nodes_become_rows() {
+    let sizes = [("32MiB", 0.086), ("64MiB", 0.223), ("128MiB", 0.227)];
+    let gains = sizes.map(|(_, gain)| gain);
+    let mut world = DrawnWorld::new(&gains, PER_CALL, 1);
+    world.honoured = Some(Ok("tree simple on 64 channels".to_owned()));
+    let scope = |(at, (size, _)): (usize, &(&str, f64))| {
+        let sum = format!("r0.gpu0.vram > r15.gpu7.vram by ccl@gpu0[all_reduce] x {size}");
+        let mut scope = scopes(1).remove(0);
+        scope.subject = format!("all_reduce, {size}");
+        scope.choices[0].arm.label = at.to_string();
+        scope.choices[0].arm.task = ArmTask::Case(sum.parse().expect("a case"));
+        scope.choices[0].settings = [("NCCL_MIN_NCHANNELS".to_owned(), "64".to_owned())].into();
+        scope.choices[0].nodes = 2;
+        scope
+    };
+    let scopes: Vec<AdviceScope> = sizes.iter().enumerate().map(scope).collect();
+    let advice = advise(&scopes, &mut world, &AdviceLimits::default(), &mut |_| ());
+    for (answer, (size, planted)) in advice.iter().zip(sizes) {
+        assert_eq!(answer.verdict, AdviceVerdict::Proven, "{size}: {}", answer.reason);
+        assert!(answer.reason.contains("; the library chose tree simple on 64 channels"));
+        let gain = answer.gain.expect("a gain");
+        assert!((gain.gain - planted).abs() < 0.01, "{size}: {gain}");
+    }
+    let (format, origin, task) = (ADVICE_FORMAT, AdviceOrigin::default(), None);
+    let file = AdviceFile { format, origin, task, answers: advice };
+    let text = file.tuner_text().expect("rows");
+    // From 3/4 to 3/2 of each size, which meet without a gap.
+    let expected = [
+        "allreduce,25165824,50331647,tree,simple,64,2,16",
+        "allreduce,50331648,100663295,tree,simple,64,2,16",
+        "allreduce,100663296,201326591,tree,simple,64,2,16",
+    ];
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("allreduce")).collect();
+    assert_eq!(rows, expected, "{text}");
+    assert_eq!(AdviceFile::parse(&file.text()).expect("the same file"), file);
 }

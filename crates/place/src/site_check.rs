@@ -79,12 +79,16 @@ fn finding(code: &'static str, ranks: &[&RankSite], text: String, action: &str) 
 fn unbound(ranks: &[&RankSite]) -> Option<SiteFinding> {
     let free: Vec<&RankSite> = ranks.iter().copied().filter(|site| site.is_unbound()).collect();
     let cpus = free.first()?.node.cpus.len();
+    let domains = match free.first()?.node.numa.len() {
+        0 | 1 => String::new(),
+        several => format!(" in {several} NUMA domains"),
+    };
     (ranks.len() > 1 && cpus > 1).then(|| {
         finding(
             "unbound",
             &free,
             format!(
-                "not bound: the mask has all {cpus} CPUs of the host, which {} ranks share",
+                "not bound: the mask has all {cpus} CPUs of the host{domains}, which {} ranks share",
                 ranks.len()
             ),
             "bind each rank: `pathline place --format LAUNCHER` prints the line",

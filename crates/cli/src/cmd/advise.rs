@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
     AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, ROWS_FILE, SettingScope, TrialArm,
@@ -157,8 +157,12 @@ impl AdviceRun<'_> {
     /// Answers the questions.
     fn answers(&self, scopes: &[AdviceScope], runner: &mut dyn TrialRunner) -> Vec<Advice> {
         let progress = AdviceProgress::new(self.args.quiet);
-        let answers = advise(scopes, runner, &self.limits(), &mut |step| progress.show(&step));
+        let mut answers = advise(scopes, runner, &self.limits(), &mut |step| progress.show(&step));
         progress.end();
+        if let Some(earlier) = &self.earlier {
+            let lost = answers.iter_mut().filter(|answer| answer.verdict == AdviceVerdict::Keep);
+            lost.for_each(|answer| answer.withdraw(earlier, self.limits().min_gain));
+        }
         answers
     }
 
@@ -184,6 +188,17 @@ impl AdviceRun<'_> {
             Some(model) => origin(&model.desc().name, Vec::new(), true),
             None => origin(&hostname(), Vec::new(), false),
         };
+        // What else is set acts on nothing that a model has.
+        let by_model = model.is_some() && task.is_none();
+        let (rest, untried): (ArmEnv, ArmEnv) =
+            rest.into_iter().partition(|(name, value)| !by_model || is_modelled(name, value));
+        let unmodelled = "a simulated machine has no libraries that read them";
+        let undecided = |settings: &ArmEnv, why: &str| {
+            let why =
+                format!("no trial can decide here: {why}; --command decides on a program of yours");
+            not_reviewed(settings, &why)
+        };
+        answers.extend(undecided(&untried, unmodelled));
         if rest.is_empty() {
             return Ok((origin, answers));
         }
@@ -205,21 +220,15 @@ impl AdviceRun<'_> {
                 trials(vec![scope], runner);
                 Ok(origin.clone())
             }),
-            None if model.is_some() => {
-                Err(anyhow!("a simulated machine has no libraries that read them"))
-            }
             None => self.case_trials(|about, runner, scopes| {
                 trials(scopes, runner);
-                Ok(self::origin(&hostname(), parts(about), false))
+                Ok(AdviceOrigin { parts: parts(about), ..origin.clone() })
             }),
         };
         match measured {
             Ok(origin) => Ok((origin, answers)),
             Err(why) if task.is_none() => {
-                let why = format!(
-                    "no trial can decide here: {why:#}; --command decides on a program of yours"
-                );
-                answers.extend(not_reviewed(&rest, &why));
+                answers.extend(undecided(&rest, &format!("{why:#}")));
                 Ok((origin, answers))
             }
             Err(why) => Err(why),
@@ -296,6 +305,7 @@ impl AdviceRun<'_> {
                 settings: env,
                 guards: Vec::new(),
                 ignored: None,
+                nodes: 1,
             });
         }
         if choices.is_empty() && self.args.review.is_none() {
@@ -429,7 +439,7 @@ fn ignore_set(scope: &mut AdviceScope, set: &BTreeMap<String, String>) {
 fn ignore_unmodelled(scope: &mut AdviceScope) {
     let is_unknown = |choice: &&mut AdviceChoice| {
         let env = &choice.arm.env;
-        !env.is_empty() && RuntimeEnv::from_env(env) == RuntimeEnv::default()
+        !env.is_empty() && !env.iter().any(|(name, value)| is_modelled(name, value))
     };
     for choice in scope.choices.iter_mut().filter(is_unknown) {
         let label = &choice.arm.label;
@@ -445,6 +455,12 @@ fn default_only(case: &Case) -> AdviceScope {
         baseline: TrialArm::of_case("default", case.clone()),
         choices: Vec::new(),
     }
+}
+
+/// Whether a model knows what a variable changes.
+fn is_modelled(name: &str, value: &str) -> bool {
+    let env = ArmEnv::from([(name.to_owned(), value.to_owned())]);
+    RuntimeEnv::from_env(&env) != RuntimeEnv::default()
 }
 
 fn pair((name, value): (&String, &String)) -> (String, String) {

@@ -60,6 +60,7 @@ impl TrialPlacement {
             settings: env,
             guards: Vec::new(),
             ignored: None,
+            nodes: 1,
         }
     }
 

@@ -131,7 +131,7 @@ fn settings_are_proven_on_a_command_and_proven_again() {
     fs::write(&file, text).expect("a file");
     let lost = advise(&["--check", folder], &[]);
     assert_eq!(lost.status.code(), Some(1), "{}", out(&lost));
-    assert!(out(&lost).contains("Keep the default"), "{}", out(&lost));
+    assert!(out(&lost).contains("WITHDRAWN  FAST=4 X=' was proven on "), "{}", out(&lost));
     let there = advise(&words, &[]);
     assert_eq!(there.status.code(), Some(2));
     assert!(err(&there).contains("it is there already"), "{}", err(&there));
