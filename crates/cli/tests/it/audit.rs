@@ -28,8 +28,9 @@ fn measure(machine: &str, out: &Path) {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// ROCm/rocm-systems#7792: after an upgrade RCCL used 2 channels instead of 4, since a preset was lost.
 #[test]
-fn half_the_channels_are_named() {
+fn a4_half_the_channels_are_named() {
     let dir = TempDir::new().expect("a folder");
     let sound = text(&pathline(&["machines", "mi250x"]));
     assert!(sound.contains("max_channels = "), "{sound}");
@@ -51,6 +52,8 @@ fn half_the_channels_are_named() {
     let found = text(&output);
     assert_eq!(output.status.code(), Some(1), "{found}");
     assert!(found.contains("! all_reduce: half the channels"), "{found}");
+    let action = "NCCL_MIN_NCHANNELS restores them if a preset was lost";
+    assert!(found.split_whitespace().collect::<Vec<_>>().join(" ").contains(action), "{found}");
     let output = audit(&good);
     let found = text(&output);
     assert_eq!(output.status.code(), Some(0), "{found}");

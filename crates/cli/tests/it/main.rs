@@ -4,6 +4,7 @@
 mod audit;
 mod common;
 
+mod acceptance;
 mod advise;
 mod broken_libraries;
 mod clusters;
