@@ -1,7 +1,7 @@
 //! Files about jobs: scripts of placements, matrices of communication, answers of `pathline advise`, rows of
 //! the tuner.
 
-use pathline_advise::{AdviceFile, AdviceLimits, answers_text};
+use pathline_advise::{AdviceFile, AdviceLimits, ArmEnv, CommandLog, answers_text};
 use pathline_schema::Bytes;
 use pathline_tuner::{TunerRows, tuner_rows_text};
 
@@ -115,6 +115,40 @@ pub(crate) fn advice(input: &[u8]) -> String {
     let script = file.env_text(Some("plugin.so"));
     file.questions_again();
     format!("read: {} {}", lines.lines().count().min(9), script.contains("contradicted"))
+}
+
+/// Words of the log of NCCL.
+pub(crate) const COMMAND_LOG: &[&str] = &[
+    " NCCL INFO ",
+    "NCCL_ALGO",
+    "NCCL_IGNORE_CPU_AFFINITY",
+    " set by environment to ",
+    "Invalid value ",
+    " Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}",
+    "TUNER/pathline: 9 collectives: 3 as a row says,",
+    "\n",
+];
+
+pub(crate) fn command_logs() -> Vec<Vec<u8>> {
+    let text = "n:1:2 [0] NCCL INFO NCCL_IGNORE_CPU_AFFINITY set by environment to 0.\n\
+                n:1:2 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n\
+                n:1:2 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}\n\
+                n:1:2 [0] NCCL INFO TUNER/pathline: 9 collectives: 3 as a row says, 1 where\n";
+    vec![text.as_bytes().to_vec()]
+}
+
+/// A setting whose log equals that of the default either shows nothing or does not act, or is no choice.
+pub(crate) fn command_log(input: &[u8]) -> String {
+    let log = CommandLog::read(&String::from_utf8_lossy(input));
+    let settings = ArmEnv::from([("NCCL_ALGO".to_owned(), "Ring".to_owned())]);
+    match log.judge(&log, &settings) {
+        Some(Ok(shown)) => {
+            assert_eq!(shown, "NCCL_ALGO read", "the same choice is no effect");
+            format!("read: {shown}")
+        }
+        Some(Err(why)) => format!("read: {}", why.len().min(9)),
+        None => "nothing".to_owned(),
+    }
 }
 
 /// Words of rows of the tuner.

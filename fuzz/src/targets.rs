@@ -234,6 +234,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "s3", seeds: replies, words: REPLY, run: reply },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },
+    Target {
+        name: "command-log",
+        seeds: jobs::command_logs,
+        words: jobs::COMMAND_LOG,
+        run: jobs::command_log,
+    },
     Target { name: "advice", seeds: jobs::advice_files, words: JSON, run: jobs::advice },
     Target {
         name: "tuner-rows",

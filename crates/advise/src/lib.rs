@@ -5,6 +5,7 @@
 mod advice;
 mod arm;
 mod collective_settings;
+mod command_log;
 mod emit;
 mod gain_bound;
 mod known;
@@ -19,6 +20,7 @@ mod tuner_choice;
 pub use advice::{Advice, AdviceVerdict, ScreenedChoice, percent};
 pub use arm::{AdviceChoice, AdviceScope, ArmEnv, ArmTask, TrialArm};
 pub use collective_settings::{is_shown_by_choice, usual_collectives};
+pub use command_log::CommandLog;
 pub use pathline_tuner::ROWS_FILE;
 
 pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};

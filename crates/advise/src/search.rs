@@ -522,7 +522,7 @@ impl AdviceSession<'_> {
         chosen: Option<&str>,
     ) -> ((AdviceVerdict, String), bool) {
         let label = &choice.arm.label;
-        let acted = chosen.map(|chosen| format!("; the library chose {chosen}"));
+        let acted = chosen.map(|chosen| format!("; the library's log shows {chosen}"));
         let acted = acted.unwrap_or_default();
         for (before, after) in &choice.guards {
             match self.check_harm(before, after) {

@@ -240,3 +240,40 @@ fn a_script_is_reviewed_for_another_node() {
     let two_nodes = out(&advise(&[&words[..], &["--nodes", "2"]].concat(), &[]));
     assert!(!two_nodes.contains("It acts on the network"), "{two_nodes}");
 }
+
+/// A command that logs as NCCL does: it reads NCCL_ALGO, which changes its choice and doubles its rate, and reads
+/// neither NCCL_VOID nor, without a network, NCCL_IB_TC; each of them is as fast as NCCL_ALGO by chance.
+#[test]
+fn settings_that_a_command_does_not_read_are_ignored() {
+    let dir = TempDir::new().expect("a folder");
+    let log = dir.path().join("nccl.log");
+    let script = dir.path().join("job.sh");
+    let text = r#"info() { [ "$NCCL_DEBUG" = INFO ] && echo "n:1:2 [0] NCCL INFO $*" >> "${NCCL_DEBUG_FILE:-/dev/stdout}"; }
+info NCCL_IGNORE_CPU_AFFINITY set by environment to $NCCL_IGNORE_CPU_AFFINITY.
+[ -n "$NCCL_ALGO" ] && info NCCL_ALGO set by environment to $NCCL_ALGO
+info "AllReduce: 1048576 Bytes -> Algo ${NCCL_ALGO:-TREE} proto LL channel{Lo..Hi}={0..3}"
+if [ -n "$NCCL_ALGO$NCCL_VOID$NCCL_IB_TC" ]; then echo busbw 20; else echo busbw 10; fi
+"#;
+    fs::write(&script, text).expect("a file");
+    let command = format!("sh {}", script.display());
+    let answer = |set: &str| {
+        let metric = ["--metric", "busbw ([0-9]+)", "--higher", "--set", set];
+        let args = [&["--command", &command][..], &metric].concat();
+        // The file that the user has named for logs stays as it is.
+        let file = log.to_str().expect("a path");
+        let output = advise(&args, &[("NCCL_DEBUG_FILE", file)]);
+        out(&output).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let ring = answer("NCCL_ALGO=RING");
+    assert!(ring.contains("PROVEN Set NCCL_ALGO=RING.") && ring.contains("+100 %"), "{ring}");
+    let tree = answer("NCCL_ALGO=TREE");
+    let same = "NCCL_ALGO=TREE does not act: the library chooses tree ll on 4 channels with and";
+    assert!(tree.contains("IGNORED") && tree.contains(same), "{tree}");
+    for set in ["NCCL_VOID=1", "NCCL_IB_TC=106"] {
+        let void = answer(set);
+        let name = set.split('=').next().unwrap_or_default();
+        let why = format!("IGNORED {set} does not act: the library does not read {name}");
+        assert!(void.contains(&why), "{void}");
+    }
+    assert!(!log.exists());
+}

@@ -1,12 +1,13 @@
 //! Trials that run the command of a user.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_advise::{ArmTask, TrialArm, TrialRunner};
+use pathline_advise::{ArmEnv, ArmTask, CommandLog, TrialArm, TrialRunner};
 use pathline_bench::InterruptCheck;
 use regex_lite::Regex;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -16,6 +17,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const TICK: Duration = Duration::from_millis(5);
 /// Bytes at the end of its output in which the metric is looked for.
 const MAX_OUTPUT: u64 = 4 << 20;
+/// Bytes at the beginning of its output in which the log of a library is looked for.
+const MAX_LOG: u64 = 16 << 20;
 /// Characters of its last line in errors.
 const TAIL_CHARS: usize = 200;
 
@@ -68,6 +71,14 @@ pub struct CommandTrials<'a> {
     limit: Option<Duration>,
     interrupt: InterruptCheck<'a>,
     begun: Instant,
+    /// What the log of an untimed run with each environment shows; none if that run failed.
+    logs: BTreeMap<ArmEnv, Option<CommandLog>>,
+}
+
+/// A run of the command that ended well.
+struct CommandRun {
+    output: File,
+    took: Duration,
 }
 
 /// Least time limit that follows from a first run.
@@ -84,13 +95,24 @@ impl<'a> CommandTrials<'a> {
         limit: Option<Duration>,
         interrupt: InterruptCheck<'a>,
     ) -> Self {
-        Self { command, metric, limit, interrupt, begun: Instant::now() }
+        let logs = BTreeMap::new();
+        Self { command, metric, limit, interrupt, begun: Instant::now(), logs }
     }
 
     fn measure(&mut self, arm: &TrialArm) -> Result<f64, String> {
         if arm.task != ArmTask::Command {
             return Err("a case is no command".to_owned());
         }
+        let CommandRun { mut output, took } = self.run(&arm.env)?;
+        self.limit.get_or_insert((took * LIMIT_FACTOR).max(LEAST_LIMIT));
+        match &self.metric {
+            Some(metric) => metric.cost(&output_tail(&mut output)?),
+            None => Ok(took.as_secs_f64()),
+        }
+    }
+
+    /// Runs the command once.
+    fn run(&self, env: &ArmEnv) -> Result<CommandRun, String> {
         let started = |error: io::Error| format!("`sh -c` cannot be started: {error}");
         let output = memfd_create("pathline-output", MemfdFlags::CLOEXEC);
         let mut output = File::from(output.map_err(|e| started(e.into()))?);
@@ -98,7 +120,7 @@ impl<'a> CommandTrials<'a> {
             (output.try_clone().and_then(|out| Ok((out, output.try_clone()?)))).map_err(started)?;
         let mut command = Command::new("sh");
         command.args(["-c", &self.command]).stdin(Stdio::null()).stdout(both.0).stderr(both.1);
-        for (name, value) in &arm.env {
+        for (name, value) in env {
             match value.as_str() {
                 "" => command.env_remove(name),
                 value => command.env(name, value),
@@ -109,17 +131,28 @@ impl<'a> CommandTrials<'a> {
         let mut child = command.process_group(0).spawn().map_err(started)?;
         let status = self.wait(&mut child, begun)?;
         let took = begun.elapsed();
-        self.limit.get_or_insert((took * LIMIT_FACTOR).max(LEAST_LIMIT));
-        let text = tail(&mut output).map_err(|e| format!("its output cannot be read: {e}"))?;
         if !status.success() {
+            let text = output_tail(&mut output)?;
             let last: String =
                 text.lines().next_back().unwrap_or("").chars().take(TAIL_CHARS).collect();
             return Err(format!("it ended with {}: {last}", ending(status)));
         }
-        match &self.metric {
-            Some(metric) => metric.cost(&text),
-            None => Ok(took.as_secs_f64()),
+        Ok(CommandRun { output, took })
+    }
+
+    /// What the log of the command shows with these settings, from an untimed run: writing a log takes time.
+    fn log(&mut self, env: &ArmEnv) -> Option<&CommandLog> {
+        if !self.logs.contains_key(env) {
+            let mut all = env.clone();
+            all.extend(CommandLog::variables());
+            let read = |mut run: CommandRun| {
+                let text = read_from(&mut run.output, 0, MAX_LOG).ok()?;
+                Some(CommandLog::read(&text))
+            };
+            let log = self.run(&all).ok().and_then(read);
+            self.logs.insert(env.clone(), log);
         }
+        self.logs.get(env)?.as_ref()
     }
 
     /// Waits for the end of a run, and ends it if it takes too long or the session ends.
@@ -158,12 +191,19 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// The end of what a file holds, as text.
-fn tail(file: &mut File) -> io::Result<String> {
-    let from = file.metadata()?.len().saturating_sub(MAX_OUTPUT);
+/// The end of what a command printed.
+fn output_tail(file: &mut File) -> Result<String, String> {
+    let length = file.metadata().map(|about| about.len());
+    let text =
+        length.and_then(|length| read_from(file, length.saturating_sub(MAX_OUTPUT), MAX_OUTPUT));
+    text.map_err(|e| format!("its output cannot be read: {e}"))
+}
+
+/// Up to `most` bytes of a file, as text.
+fn read_from(file: &mut File, from: u64, most: u64) -> io::Result<String> {
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
-    file.take(MAX_OUTPUT).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -176,6 +216,16 @@ impl TrialRunner for CommandTrials<'_> {
     }
     fn interrupted(&self) -> Option<String> {
         (self.interrupt)()
+    }
+    fn honoured(&mut self, baseline: &TrialArm, arm: &TrialArm) -> Option<Result<String, String>> {
+        let differs = |(name, value): &(&String, &String)| baseline.env.get(*name) != Some(*value);
+        let changed: ArmEnv =
+            arm.env.iter().filter(differs).map(|(n, v)| (n.clone(), v.clone())).collect();
+        if !CommandLog::shows(&changed) {
+            return None;
+        }
+        let default = self.log(&baseline.env)?.clone();
+        self.log(&arm.env)?.judge(&default, &changed)
     }
 }
 
