@@ -163,9 +163,41 @@ pub(crate) fn take(context: &mut PasteContext, line: u32, text: &str) {
         }
         context.rates.extend(rate(line, text, at));
     }
+    if let Some(rate) = shared_unit(context, line, text) {
+        context.rates.push(rate);
+    }
     if let Some(rate) = share_of_expected(context, line, text) {
         context.rates.push(rate);
     }
+}
+
+/// `250 instead of 390 GB/s`: a number that shares the unit of the next one.
+fn shared_unit(context: &PasteContext, line: u32, text: &str) -> Option<ProseRate> {
+    const JOINS: [&str; 5] = [" instead of ", " vs ", " vs. ", " rather than ", " out of "];
+    let (at, join) = JOINS.iter().find_map(|join| Some((text.find(join)?, *join)))?;
+    let before = text.get(..at)?;
+    let from = before.rfind(|c: char| !(c.is_ascii_digit() || c == '.')).map_or(0, |at| at + 1);
+    let is_alone = before.get(..from)?.ends_with([' ', '(', '~']) || from == 0;
+    let value = number(before.get(from..)?).filter(|_| is_alone)?;
+    let after = text.get(at + join.len()..)?.trim_start_matches(['~', ' ']).to_lowercase();
+    let digits = after.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
+    let other = number(after.get(..digits)?).filter(|other| *other > 0.0)?;
+    let of_line = context.rates.iter().filter(|rate| rate.line == line);
+    let next = of_line.into_iter().find(|rate| {
+        let written = rate.text.split(' ').next().and_then(number);
+        written.is_some_and(|written| (written - other).abs() < 1e-9)
+    })?;
+    let gbs = next.gbs / other * value;
+    let unit = next.text.split(' ').nth(1).unwrap_or_default();
+    let role =
+        if join == " vs " || join == " vs. " { RateRole::Unstated } else { RateRole::Measured };
+    is_rate(gbs).then(|| ProseRate {
+        line,
+        gbs,
+        text: format!("{value} {unit}"),
+        around: next.around.clone(),
+        role,
+    })
 }
 
 /// `about 25 % lower than 15.75 GB/s`, `60% of the 400 GB/s`: a measured rate as a share of the one that is
@@ -315,6 +347,13 @@ mod tests {
         ] {
             assert_eq!(roles(text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_shares_the_unit_of_the_next_one() {
+        let found = roles("one node gives 250 instead of 390 GB/s");
+        assert_eq!(found.iter().map(|rate| rate.0).collect::<Vec<_>>(), [390.0, 250.0]);
+        assert!(roles("2 nodes instead of one, 390 GB/s").len() == 1);
     }
 
     #[test]

@@ -382,7 +382,7 @@ pub(crate) const CAUSE_CUES: &[CauseCue] = &[
     cue(
         "shared-uplink",
         2.0,
-        "pcie switch|all gpus at|simultaneous|concurrent|in parallel|same time|share| plx|at once",
+        "pcie switch|all gpus at|simultaneous|concurrent|in parallel|same time|share a |share the |share one| plx|at once",
     ),
     cue(
         "one-gpu-slow",

@@ -62,6 +62,33 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
         "ethtool -S: discards, pause frames, out_of_sequence; counters of the switch; mlnx_qos -i INTERFACE",
     ),
     cause(
+        &[Messages],
+        "mpi-without-gpu",
+        Software,
+        0.03,
+        ANY,
+        "MPI is built without GPU support, or it is switched off",
+        "MPICH_GPU_SUPPORT_ENABLED=1, MPIR_CVAR_ENABLE_GPU=1; ompi_info | grep -i cuda",
+    ),
+    cause(
+        &[Messages],
+        "link-widths-differ",
+        AsExpected,
+        0.03,
+        ANY,
+        "pairs have different numbers of links",
+        "pathline topo; rocm-smi --showtopo",
+    ),
+    cause(
+        &[Collective],
+        "first-use",
+        MeansSomethingElse,
+        0.03,
+        ANY,
+        "the first operation sets up connections and buffers",
+        "more warm-up: -w 20",
+    ),
+    cause(
         &[Adapter, Messages],
         "slow-host",
         SetUpSo,
@@ -326,6 +353,39 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue(
+        "adapter-slot",
+        2.5,
+        "x4 slot|x8 slot|3.0 x8|3 x8|gen3 x8|gen 3 x8|2.0 x8|in a x8|in a x4|8gt/s width x16",
+    ),
+    cue(
+        "sharing-with-others",
+        2.5,
+        "shared infiniband|shared cluster|shared fabric|shared network|varies between|run to run|from run to run",
+    ),
+    cue("cpu-bound", 3.0, "one core 100|core 100 %|core is 100|100 % busy|100% busy"),
+    cue(
+        "page-cache",
+        2.5,
+        "cache mode|writeback|host cache|cache=writeback|10x the|times the bandwidth of",
+    ),
+    cue(
+        "few-threads",
+        2.5,
+        "with 1 thread|with 2 threads|with 4 threads|with 8 threads|one thread & stream|triad|memory",
+    ),
+    cue(
+        "first-use",
+        3.0,
+        "first all_reduce takes|first call takes|first iteration takes|first one takes|later fine|then fine|later ones are",
+    ),
+    cue("one-gpu-slow", 2.5, "one node gives|one node gets|a single node gives|one server gives"),
+    cue(
+        "mpi-without-gpu",
+        3.0,
+        "enable_gpu=0|segfaults on gpu|gpu buffers & segfault|crash|enable_gpu",
+    ),
+    cue("link-widths-differ", 2.5, "for some & others & gcd|nvlink|xgmi"),
     // The adapter is reached through the processor there, and GPUDirect is off by default.
     cue("no-gpu-direct", 2.5, "gh200|grace hopper & nodes|adapter| nic|ports| ib"),
     cue("few-channels", -2.5, "nccl_ib_disable=1|net/socket|btl tcp|over tcp"),

@@ -420,4 +420,28 @@ pub(crate) const LIBRARY_MESSAGES: &[MessageCause] = &[
         "the IOMMU refuses the traffic between GPUs or from the adapter",
         "iommu=pt or off; dmesg | grep -i dmar",
     ),
+    message(
+        "open-file-limit",
+        SetUpSo,
+        4.5,
+        "resource temporarily unavailable|nofile & accept|nofile|socket|ranks",
+        "the limit of open files or processes is too low for the connections between ranks",
+        "ulimit -n and -u in the job",
+    ),
+    message(
+        "wrong-interface",
+        SetUpSo,
+        3.5,
+        "no route to host|network is unreachable|name or service not known & nccl|ray|torch|vllm|mpi|rank|node|gloo",
+        "the address of another node cannot be reached from this one",
+        "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME; ping between the nodes",
+    ),
+    message(
+        "gds-compat-mode",
+        SetUpSo,
+        4.5,
+        "gpudirect storage not supported|cufilehandleregister|cufile driver & error|failed|not supported",
+        "cuFile does not support this file system or file: bytes go through host memory, or the call fails",
+        "gdscheck -p; O_DIRECT on a supported file system",
+    ),
 ];

@@ -64,6 +64,10 @@ const TOPIC_WORDS: [(SentenceTopic, &str); 8] = [
 ];
 
 impl SentenceTopic {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] =
+        [Collective, Messages, Adapter, Storage, LocalMemory, HostMemory, PeerCopy, HostCopy];
+
     /// The topic of a text; what stands next to the rate counts three times.
     pub(crate) fn of(words: &PasteWords, around: &str) -> Option<Self> {
         let score = |patterns: &str| -> usize {
@@ -83,6 +87,9 @@ impl SentenceTopic {
             }
         }
         let found = best.map(|(_, topic)| topic);
+        if words.fits(" fio |elbencho|gdsio") && !words.fits("nccl|rccl|ib_write|ib_read") {
+            return Some(Storage);
+        }
         // Benchmarks of collectives name adapters and links too.
         let collective = words.fits("busbw|algbw|all_reduce|allreduce|all reduce|all-reduce|nccl-tests|nccl tests|rccl-tests|_perf ");
         let names_library = found == Some(HostMemory) && words.fits("nccl|rccl");

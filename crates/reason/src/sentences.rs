@@ -73,8 +73,15 @@ pub(crate) fn explain(
         let scale = main_feature(&mut draft, value, limit);
         comparison_edits(&mut draft, &stated, limit, node, &scale);
     }
-    if let Some(topic) = topic {
-        words.add_topic(&mut draft, topic, 1.4);
+    match topic {
+        Some(topic) => words.add_topic(&mut draft, topic, 1.4),
+        None => SentenceTopic::ALL.into_iter().for_each(|t| words.add_topic(&mut draft, t, 2.4)),
+    }
+    // On one node no network takes part.
+    if collective && network.is_none() && !words.fits(NETWORK_WORDS) {
+        for edit in draft.edits.iter_mut().filter(|edit| NETWORK_CAUSES.contains(&edit.id)) {
+            edit.evidence -= 2.0;
+        }
     }
     if wanted.is_some_and(|wanted| has_one_method(observed, wanted)) {
         for edit in draft.edits.iter_mut().filter(|edit| METHOD_CAUSES.contains(&edit.id)) {
@@ -242,9 +249,9 @@ fn has_one_method(observed: &ProseRate, wanted: &ProseRate) -> bool {
 fn is_outward(rate: &ProseRate) -> Option<bool> {
     let around = packed(&rate.around);
     let before = around.split_once(&packed(&rate.text)).map_or("", |(before, _)| before);
-    let last = |names: [&str; 4]| names.iter().filter_map(|name| before.rfind(name)).max();
-    let inward = last(["h2d", "htod", "hosttodevice", "host-to-device"]);
-    let outward = last(["d2h", "dtoh", "devicetohost", "device-to-host"]);
+    let last = |names: [&str; 5]| names.iter().filter_map(|name| before.rfind(name)).max();
+    let inward = last(["h2d", "htod", "hosttodevice", "host-to-device", "host_to_device"]);
+    let outward = last(["d2h", "dtoh", "devicetohost", "device-to-host", "device_to_host"]);
     (inward != outward).then_some(outward > inward)
 }
 
@@ -256,6 +263,22 @@ fn opposite_ways(slow: &ProseRate, fast: &ProseRate) -> Option<(&'static str, &'
         _ => None,
     }
 }
+
+/// Words without which a collective is one of a node.
+const NETWORK_WORDS: &str = "node|server|machine|host| nic|adapter|hca|mlx5| ib |infiniband| roce|network| efa|tcp|ethernet|socket|cluster|connectx|rdma|gdr";
+
+/// Causes that lie in the network.
+const NETWORK_CAUSES: [&str; 9] = [
+    "fewer-adapters",
+    "no-gpu-direct",
+    "tcp",
+    "fabric-routing",
+    "gpu-far-from-adapter",
+    "single-flow",
+    "link-rate-low",
+    "network-full",
+    "small-mtu",
+];
 
 /// Causes that lie in the method of a measurement.
 const METHOD_CAUSES: [&str; 8] = [
@@ -685,15 +708,24 @@ fn network_edits(
 
 /// Causes that words name where no figure can be compared.
 pub(crate) fn from_words(reading: &PasteReading, words: &PasteWords) -> Option<DraftAnswer> {
-    let topic = SentenceTopic::of(words, "")?;
+    let topic = SentenceTopic::of(words, "");
+    let about = topic.map_or("of no known subject", SentenceTopic::label);
     let mut draft = DraftAnswer {
-        meaning: format!("text {}, without figures that could be compared", topic.label()),
+        meaning: format!("text {about}, without figures that could be compared"),
         limit: "unknown: nothing is compared".to_owned(),
         ..DraftAnswer::default()
     };
     if let Some(rate) = reading.context.rates.first() {
         draft.value = Some(rate.gbs);
     }
-    words.add_topic(&mut draft, topic, 1.5);
+    if let Some(topic) = topic {
+        words.add_topic(&mut draft, topic, 1.5);
+    }
+    // What the text states, whatever its subject seems to be.
+    if draft.edits.is_empty() {
+        for topic in SentenceTopic::ALL {
+            words.add_topic(&mut draft, topic, 2.4);
+        }
+    }
     (!draft.edits.is_empty()).then_some(draft)
 }

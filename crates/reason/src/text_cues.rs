@@ -145,6 +145,9 @@ impl PasteWords {
         }
         if let Some(log) = log {
             add(&log.network);
+            if !log.network.is_empty() {
+                add(&format!("using network {}", log.network));
+            }
             log.transports.keys().for_each(|name| add(&format!("via {name}")));
         }
         if names_two_versions(prose) {
