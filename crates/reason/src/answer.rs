@@ -262,7 +262,10 @@ impl<'a> PasteExplainer<'a> {
         let runs = ends_of_separate_runs(self.reading);
         if runs > 1 && table.runs < 2 {
             let table = CollectiveTable { runs, ..table.clone() };
-            return collectives::explain(&table, limits, self.log, context);
+            let mut draft = collectives::explain(&table, limits, self.log, context);
+            // Somebody may have run it twice.
+            draft.edits = draft.edits.into_iter().map(WorldEdit::likely).collect();
+            return draft;
         }
         let explain =
             |table: &CollectiveTable| collectives::explain(table, limits, self.log, context);

@@ -91,6 +91,8 @@ pub(crate) struct MessageCause {
 /// either end, so that ` vm ` is a word.
 pub(crate) struct PasteWords {
     text: String,
+    /// Pairs of bytes that the text has, a bit each: most of the thousands of patterns are excluded by it.
+    pairs: Vec<u64>,
     /// The first warning of NCCL.
     warning: Option<String>,
     /// What the words say for a cause, and the messages that fit: sought once for a paste, which may have
@@ -160,18 +162,34 @@ impl PasteWords {
         }
         text.truncate(floor_char(&text, 2 * MAX_WORDS));
         let warning = log.and_then(|log| log.warnings.first().cloned());
-        let mut words = Self { text, warning, weights: BTreeMap::new(), messages: Vec::new() };
+        let mut pairs = vec![0_u64; 1 << 10];
+        for pair in text.as_bytes().windows(2) {
+            let (at, bit) = pair_bit(pair);
+            if let Some(word) = pairs.get_mut(at) {
+                *word |= bit;
+            }
+        }
+        let mut words =
+            Self { text, pairs, warning, weights: BTreeMap::new(), messages: Vec::new() };
         words.weights = words.weights_of_cues();
         let all = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES);
         words.messages = all.filter(|m| words.fits(m.pattern)).collect();
         words
     }
 
+    fn has(&self, word: &str) -> bool {
+        let is_missing = |pair: &[u8]| {
+            let (at, bit) = pair_bit(pair);
+            self.pairs.get(at).is_some_and(|word| word & bit == 0)
+        };
+        !word.as_bytes().windows(2).take(4).any(is_missing) && self.text.contains(word)
+    }
+
     /// Whether a pattern fits.
     pub(crate) fn fits(&self, pattern: &str) -> bool {
         pattern.split(" & ").all(|part| {
             let (negated, part) = part.strip_prefix('!').map_or((false, part), |rest| (true, rest));
-            part.split('|').any(|word| self.text.contains(word)) != negated
+            part.split('|').any(|word| self.has(word)) != negated
         })
     }
 
@@ -258,6 +276,12 @@ impl PasteWords {
             draft.edits.push(edit);
         }
     }
+}
+
+/// Word and bit of a pair of bytes.
+fn pair_bit(pair: &[u8]) -> (usize, u64) {
+    let number = pair.iter().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
+    (number >> 6 & 1023, 1 << (number & 63))
 }
 
 /// Whether a text names two versions of one library or driver: `NCCL 2.5.6 ... NCCL 2.7.8`, `v2.9.9, v2.10.3`.
