@@ -353,6 +353,28 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
 
 /// Words that speak for them, and for causes of figures, where a question names the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue("tcp", 3.5, "fi_provider=tcp|fi_provider=sockets|ucx_tls=tcp|btl tcp self|btl self tcp"),
+    cue(
+        "through-host-memory",
+        3.5,
+        "canaccesspeer returns 0|canaccesspeer 0|canaccesspeer = 0|canaccesspeer is 0",
+    ),
+    cue(
+        "fabric-routing",
+        2.5,
+        "leaf switch|more than one leaf|several leaf|top of rack|tor switch & nodes|more|different",
+    ),
+    cue(
+        "fewer-adapters",
+        3.0,
+        "mlx5_0 only|only on mlx5|only through mlx5|only over mlx5|on one adapter only|on one nic only",
+    ),
+    cue("packet-loss", 3.0, "incast|many to one|many-to-one|servers send to one"),
+    cue(
+        "cores-oversubscribed",
+        3.0,
+        "share each core|share a core|share one core|threads on one core|without binding",
+    ),
     cue(
         "adapter-slot",
         2.5,

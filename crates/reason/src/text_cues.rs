@@ -146,6 +146,9 @@ impl PasteWords {
             add(line);
         }
         if let Some(log) = log {
+            if !log.warnings.is_empty() {
+                add("nccl-warns");
+            }
             add(&log.network);
             if !log.network.is_empty() {
                 add(&format!("using network {}", log.network));
