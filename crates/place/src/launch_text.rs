@@ -32,7 +32,7 @@ const LOCAL_RANKS: [&str; 6] = [
 ];
 
 /// File name of the wrapper script in the launcher's line.
-const WRAPPER: &str = "./place.sh";
+pub(crate) const WRAPPER: &str = "./place.sh";
 
 /// The wrapper script that gives each rank its GPU and its CPUs, and before it, as comments, the line that
 /// starts it with this launcher.
@@ -43,10 +43,7 @@ pub fn launch_text(
     with_nics: bool,
 ) -> String {
     let mut text = "#!/bin/sh\n".to_owned();
-    let variables = gpu_variables(topology);
-    let host = &topology.host.hostname;
-    let of = if host.is_empty() { &topology.source } else { host };
-    text += &format!("# Ranks of a node by pathline place: {}\n", of.replace('\n', " "));
+    text += &format!("# Ranks of a node by pathline place: {}\n", node_name(topology));
     for line in launch_lines(plan, launcher) {
         text += &format!("#   {line}\n");
     }
@@ -57,34 +54,59 @@ pub fn launch_text(
     text += &format!("rank={nested}\n");
     text += "case \"$rank\" in\n";
     for place in &plan.ranks {
-        text += &format!("{}) cpus={}", place.rank, place.cpus);
-        if let Some(gpu) = place.gpu {
-            text += &format!(" gpu={gpu}");
-        }
-        if let Some(nic) = place.nic.as_deref().filter(|nic| with_nics && is_plain(nic)) {
-            text += &format!(" nic={nic}");
-        }
-        text += " ;;";
-        // For `pathline where --plan`: numbers of GPUs differ between runtimes, addresses do not.
-        let pci = topology.gpus.iter().find(|gpu| Some(gpu.index) == place.gpu).map(|gpu| &gpu.pci);
-        text += &pci.filter(|p| !p.is_empty()).map(|p| format!(" # {p}")).unwrap_or_default();
-        text += "\n";
+        text += &place_line(topology, place, place.rank as usize, with_nics, "");
     }
     text += "*) echo \"$0: no place for rank '$rank' of this node\" >&2; exit 64 ;;\nesac\n";
-    if plan.ranks.iter().any(|place| place.gpu.is_some()) {
-        for (name, value) in variables {
-            text += &format!("export {name}={value}\n");
-        }
-    }
-    if with_nics {
-        text += &nic_lines(plan);
-    }
+    text += &variable_lines(topology, plan, with_nics);
     // srun has bound the rank by then.
     text += match launcher {
         LauncherKind::Slurm => "exec \"$@\"\n",
         _ => "exec taskset -c \"$cpus\" \"$@\"\n",
     };
     text
+}
+
+/// The line of a rank in the `case` of a script: its CPUs, GPU and adapter, and `more`.
+pub(crate) fn place_line(
+    topology: &Topology,
+    place: &RankPlace,
+    rank: usize,
+    with_nics: bool,
+    more: &str,
+) -> String {
+    let mut text = format!("{rank}) cpus={}", place.cpus);
+    if let Some(gpu) = place.gpu {
+        text += &format!(" gpu={gpu}");
+    }
+    if let Some(nic) = place.nic.as_deref().filter(|nic| with_nics && is_plain(nic)) {
+        text += &format!(" nic={nic}");
+    }
+    text += &format!("{more} ;;");
+    // For `pathline where --plan`: numbers of GPUs differ between runtimes, addresses do not.
+    let pci = topology.gpus.iter().find(|gpu| Some(gpu.index) == place.gpu).map(|gpu| &gpu.pci);
+    text += &pci.filter(|p| !p.is_empty()).map(|p| format!(" # {p}")).unwrap_or_default();
+    text + "\n"
+}
+
+/// The lines that show a rank its GPU and, if asked for, its adapter.
+pub(crate) fn variable_lines(topology: &Topology, plan: &PlacementPlan, with_nics: bool) -> String {
+    let mut text = String::new();
+    if plan.ranks.iter().any(|place| place.gpu.is_some()) {
+        for (name, value) in gpu_variables(topology) {
+            text += &format!("export {name}={value}\n");
+        }
+    }
+    if with_nics {
+        text += &nic_lines(plan);
+    }
+    text
+}
+
+/// The host, or where the topology is from, in one line.
+pub(crate) fn node_name(topology: &Topology) -> String {
+    let host = &topology.host.hostname;
+    let of = if host.is_empty() { &topology.source } else { host };
+    of.replace('\n', " ")
 }
 
 /// The ranks of one node as a rankfile of Open MPI 5, whose slots are cores in the order of NUMA domains, not

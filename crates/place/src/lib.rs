@@ -3,6 +3,7 @@
 
 mod cluster_mapping;
 mod core_blocks;
+mod job_script;
 mod launch_text;
 mod mapping_search;
 mod matrix_file;
@@ -14,6 +15,7 @@ mod rank_traffic;
 mod site_check;
 
 pub use cluster_mapping::{ClusterModel, ClusterPhase, ClusterSearch, map_cluster};
+pub use job_script::job_script;
 pub use launch_text::{LauncherKind, launch_text, rankfile_text};
 pub use mapping_search::{MappingSearch, PlacedPhase, find_mapping};
 pub use matrix_file::read_matrix;

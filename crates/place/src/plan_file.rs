@@ -5,8 +5,10 @@ use pathline_schema::CpuSet;
 /// A rank of a plan: what its script gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRank {
-    /// Its number on its node.
+    /// Its number on its node; with [`Self::node`] its number in the job.
     pub local_rank: u32,
+    /// The node of the job, from 0, in a plan of several nodes.
+    pub node: Option<u32>,
     /// Its CPUs.
     pub cpus: CpuSet,
     /// The number of its GPU among those of the node.
@@ -48,7 +50,8 @@ pub fn read_plan(text: &str) -> Result<Vec<PlannedRank>, PlanError> {
         let Some((number, rest)) = line.split_once(')') else { continue };
         let Ok(local_rank) = number.trim().parse::<u32>() else { continue };
         let (settings, comment) = rest.split_once(";;").unwrap_or((rest, ""));
-        let mut planned = PlannedRank { local_rank, cpus: CpuSet::default(), gpu: None, pci: None };
+        let mut planned =
+            PlannedRank { local_rank, node: None, cpus: CpuSet::default(), gpu: None, pci: None };
         for setting in settings.split_whitespace() {
             match setting.split_once('=') {
                 Some(("cpus", list)) => {
@@ -58,8 +61,14 @@ pub fn read_plan(text: &str) -> Result<Vec<PlannedRank>, PlanError> {
                     let number = gpu.parse().map_err(|_| bad(format!("gpu={gpu} is no number")))?;
                     planned.gpu = Some(number);
                 }
-                // `where` takes the adapter from the variables that the script sets.
-                Some(("nic", _)) => {}
+                Some(("node", node)) => {
+                    let number =
+                        node.parse().map_err(|_| bad(format!("node={node} is no number")))?;
+                    planned.node = Some(number);
+                }
+                // `where` takes the adapter from the variables that the script sets; launchers number the
+                // ranks of a node.
+                Some(("nic" | "nth", _)) => {}
                 _ => return Err(bad(format!("unknown setting '{setting}'"))),
             }
         }

@@ -293,8 +293,15 @@ fn gpus_seen(site: &RankSite, ranks: usize) -> Option<SiteFinding> {
 
 /// What a plan asked for and the rank does not have.
 fn against_plan(site: &RankSite, plan: &[PlannedRank]) -> Vec<SiteFinding> {
-    let Some(planned) = plan.iter().find(|planned| planned.local_rank == site.local_rank) else {
-        let text = format!("the plan has no rank {} of a node", site.local_rank);
+    let is_same = |planned: &&PlannedRank| match planned.node {
+        Some(_) => planned.local_rank == site.rank,
+        None => planned.local_rank == site.local_rank,
+    };
+    let Some(planned) = plan.iter().find(is_same) else {
+        let text = match plan.iter().any(|planned| planned.node.is_some()) {
+            true => format!("the plan has no rank {} of the job", site.rank),
+            false => format!("the plan has no rank {} of a node", site.local_rank),
+        };
         let action = "write a plan for as many ranks as the job has on a node";
         return vec![finding("plan-rank", &[site], text, action)];
     };
@@ -456,7 +463,7 @@ mod tests {
     fn a_plan_that_was_not_applied_is_seen() {
         let plan = |cpus: &str, gpu: u32, pci: Option<&str>| {
             let (cpus, pci) = (cpus.parse().unwrap(), pci.map(str::to_owned));
-            [PlannedRank { local_rank: 0, cpus, gpu: Some(gpu), pci }]
+            [PlannedRank { local_rank: 0, node: None, cpus, gpu: Some(gpu), pci }]
         };
         let found = |site: &RankSite, plan: &[PlannedRank]| {
             let found = check_sites(std::slice::from_ref(site), Some(plan));
@@ -472,5 +479,17 @@ mod tests {
         assert!(text.iter().any(|f| f.text.contains("the mask was not applied")), "{text:?}");
         let other = RankSite { local_rank: 3, ..as_planned };
         assert_eq!(found(&other, &plan("0-1", 1, None)), ["plan-rank"]);
+    }
+
+    /// Rank 9 of a job is the second of its node: its line of the job's script counts, and not that of rank 1.
+    #[test]
+    fn a_plan_of_a_job_is_by_its_ranks() {
+        let text = "1) cpus=4-5 gpu=2 node=0 nth=1 ;;\n9) cpus=0-1 gpu=1 node=1 nth=1 ;;\n";
+        let plan = crate::read_plan(text).unwrap();
+        let here = RankSite { rank: 9, ..site(1, "0-1", Some(1)) };
+        assert_eq!(check_sites(std::slice::from_ref(&here), Some(&plan)), []);
+        let absent = RankSite { rank: 10, ..here };
+        let found = check_sites(&[absent], Some(&plan));
+        assert_eq!(found[0].text, "the plan has no rank 10 of the job");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) skip_first_core: bool,
     /// Nodes of the job, with a pattern and a simulated machine: --ranks are then those of the whole job.
     #[arg(long, value_name = "NUMBER", requires = "pattern", requires = "machine",
-        conflicts_with_all = ["prove", "format"], value_parser = clap::value_parser!(u32).range(2..=4096))]
+        conflicts_with = "prove", value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub(crate) nodes: Option<u32>,
     /// Write the order of ranks over the nodes for MPICH_RANK_ORDER to this file; `-` is standard output.
     #[arg(long, value_name = "FILE", requires = "nodes")]

@@ -58,7 +58,7 @@ fn topology(args: &PlaceArgs) -> Result<Topology> {
 }
 
 /// What starts the wrapper script; none for a rankfile, which needs no script.
-fn kind(launcher: Launcher) -> Option<LauncherKind> {
+pub(super) fn kind(launcher: Launcher) -> Option<LauncherKind> {
     match launcher {
         Launcher::Slurm => Some(LauncherKind::Slurm),
         Launcher::Openmpi => Some(LauncherKind::OpenMpi),

@@ -2,15 +2,19 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use pathline_flow::{Network, RuntimeEnv};
-use pathline_place::{ClusterModel, ClusterPhase, PhaseModel, map_cluster};
+use pathline_place::{
+    ClusterModel, ClusterPhase, PhaseModel, PlaceRequest, PlacementPlan, job_script, map_cluster,
+    place_ranks,
+};
 use pathline_runner::MachineModel;
-use pathline_schema::{Bytes, Ns};
+use pathline_schema::{Bytes, Ns, Topology};
 
 use super::ExitKind;
+use super::place::kind;
 use super::place_pattern::{mover, read_phase};
-use crate::args::PlaceArgs;
+use crate::args::{Launcher, PlaceArgs};
 use crate::files;
-use crate::say::outln;
+use crate::say::{out, outln};
 
 /// Nodes whose ranks are printed; the others stand in the file of --order.
 const SHOWN: usize = 8;
@@ -42,6 +46,10 @@ pub(super) fn run(args: &PlaceArgs, nodes: u32) -> Result<ExitKind> {
         let text: Vec<String> = order.iter().flatten().map(usize::to_string).collect();
         files::write(file, &(text.join(",") + "\n"))?;
     }
+    if let Some(launcher) = args.format {
+        out!("{}", script(args, desc.healthy_topology(), &gpus, &found.best, launcher)?);
+        return Ok(ExitKind::Fine);
+    }
     outln!("{phase}, {ranks} ranks on {nodes} nodes: model {}", desc.name);
     outln!("  {:<38} {:>10} {:>8}  {:>16}", "", "at least", "", "between nodes");
     let rows = [
@@ -66,6 +74,26 @@ pub(super) fn run(args: &PlaceArgs, nodes: u32) -> Result<ExitKind> {
         outln!("and {} more nodes: --order FILE has all ranks, node by node", order.len() - SHOWN);
     }
     Ok(ExitKind::Fine)
+}
+
+/// The script of the job; a node has a place for each of these GPUs.
+fn script(
+    args: &PlaceArgs,
+    topology: &Topology,
+    gpus: &[u32],
+    phase: &ClusterPhase,
+    launcher: Launcher,
+) -> Result<String> {
+    let kind = kind(launcher).context("a rankfile is of one node; take --format openmpi")?;
+    let PlaceArgs { skip_first_core, hardware_threads, .. } = *args;
+    let ranks = u32::try_from(gpus.len())?;
+    let plan = place_ranks(topology, &PlaceRequest { ranks, skip_first_core, hardware_threads })?;
+    let of = |gpu: &u32| plan.ranks.iter().find(|place| place.gpu == Some(*gpu)).cloned();
+    let places: Option<Vec<_>> = gpus.iter().map(of).collect();
+    let places = places.context("the plan of a node has not every GPU")?;
+    let plan = PlacementPlan { ranks: places, warnings: plan.warnings };
+    job_script(topology, &plan, &phase.at, kind, args.nics)
+        .map_err(|rank| anyhow!("rank {rank} has no place"))
 }
 
 /// The ranks of each node in the order of its GPUs.

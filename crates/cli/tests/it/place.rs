@@ -142,3 +142,65 @@ fn a_script_sets_the_adapter_of_each_rank() {
         "{text}"
     );
 }
+
+/// The script of a job of 4 nodes, started as launchers start it, with a stand-in for taskset: each rank gets the GPU,
+/// CPUs and adapter of its place, and no two of a node the same.
+#[test]
+fn a_script_of_a_job_gives_each_rank_its_place() {
+    let dir = TempDir::new().expect("a folder");
+    let base = ["--machine", "mi250x", "--nodes", "4", "--pattern", "exchange", "--by", "blit"];
+    let plan = text(&place(&[&base[..], &["--format", "slurm", "--nics"]].concat()));
+    let start = "SLURM_HOSTFILE=hosts srun -n 32 --distribution=arbitrary --cpu-bind=none";
+    assert!(plan.contains(start), "{plan}");
+    let script = dir.path().join("place.sh");
+    fs::write(&script, &plan).expect("a script");
+    let stand_in = dir.path().join("taskset");
+    fs::write(&stand_in, "#!/bin/sh\necho $2 $ROCR_VISIBLE_DEVICES $FI_CXI_DEVICE_NAME\n")
+        .expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&stand_in, mode).expect("permissions");
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").expect("a path"));
+    let run = |env: &[(&str, String)], args: &[&str], input: &str| {
+        let mut command = Command::new("sh");
+        command.arg(&script).args(args).env_clear().env("PATH", &path);
+        command.envs(env.iter().map(|(name, value)| (*name, value)));
+        let names = dir.path().join("names");
+        fs::write(&names, input).expect("a file");
+        command.stdin(fs::File::open(&names).expect("a file")).output().expect("a shell")
+    };
+    let hosts = text(&run(&[], &["--hosts"], "n1\nn2\nn3\nn4\n"));
+    let hosts: Vec<&str> = hosts.lines().collect();
+    assert_eq!(hosts.len(), 32, "{hosts:?}");
+    // Ranks r and r + 16 exchange, so they are on one node, whose 8 ranks are 4 such pairs.
+    assert!((0..16).all(|rank| hosts[rank] == hosts[rank + 16]), "{hosts:?}");
+    assert_eq!(run(&[], &["--hosts"], "n1 n2 n3").status.code(), Some(64));
+    let launchers = [
+        ("SLURM_PROCID", "SLURM_LOCALID"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        ("PMI_RANK", "MPI_LOCALRANKID"),
+    ];
+    let mut taken = std::collections::BTreeSet::new();
+    for rank in 0..32 {
+        // Of the ranks of a host, those before it.
+        let local = hosts[..rank].iter().filter(|host| **host == hosts[rank]).count();
+        let (job, node) = launchers[rank % 3];
+        let env = [(job, rank.to_string()), (node, local.to_string())];
+        let got = text(&run(&env, &["PROGRAM"], ""));
+        let fields: Vec<&str> = got.split_whitespace().collect();
+        let [cpus, gpu, nic] = fields.as_slice() else { panic!("{got}") };
+        // Two GPUs of a package share an adapter: hsn0 is cxi0.
+        assert_eq!(
+            nic.strip_prefix("cxi"),
+            Some(&*(gpu.parse::<u32>().expect("a GPU") / 2).to_string())
+        );
+        assert!(taken.insert((hosts[rank], (*gpu).to_owned())), "{rank}: {got}");
+        assert!(plan.contains(&format!("\n{rank}) cpus={cpus} gpu={gpu} nic=hsn")), "{got}");
+        let env = [("SLURM_PROCID", rank.to_string()), ("SLURM_LOCALID", (local + 1).to_string())];
+        let moved = run(&env, &["PROGRAM"], "");
+        assert_eq!(moved.status.code(), Some(64));
+    }
+    let none = run(&[("SLURM_PROCID", "32".to_owned())], &["PROGRAM"], "");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no place for rank '32' of this job"));
+    let refused = place(&[&base[..], &["--format", "rankfile"]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+}
