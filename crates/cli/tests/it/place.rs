@@ -26,6 +26,32 @@ fn the_masks_of_lumi_follow_from_the_topology() {
     assert!(text.contains("\nexport ROCR_VISIBLE_DEVICES=\"$gpu\"\n"), "{text}");
 }
 
+/// Frontier's binding as OLCF's hello_jobstep prints it in its README, for `srun -c7 --gpu-bind=closest` with the first
+/// core of each L3 cache reserved: GPU, bus and first core of each rank; seven cores each. The last bus is de there, and
+/// dc on the LUMI node of the preset.
+#[test]
+fn the_binding_of_frontier_follows_from_the_topology() {
+    let published = [
+        (0, "c1", 49),
+        (1, "c6", 57),
+        (2, "c9", 17),
+        (3, "ce", 25),
+        (4, "d1", 1),
+        (5, "d6", 9),
+        (6, "d9", 33),
+        (7, "dc", 41),
+    ];
+    let text = text(&place(&["--machine", "mi250x", "--skip-first-core"]));
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    for (gpu, bus, first) in published {
+        let (name, pci) = (format!("gpu{gpu}"), format!("0000:{bus}:00.0"));
+        let cores = format!("{first}-{}", first + 6);
+        let is_rank = |row: &&Vec<&str>| row.get(1) == Some(&name.as_str());
+        let row = rows.iter().find(is_rank).expect("a row");
+        assert_eq!((row[2], row[5]), (pci.as_str(), cores.as_str()), "{text}");
+    }
+}
+
 #[test]
 fn the_table_names_gpu_domain_adapter_and_cores() {
     let text = text(&place(&["--machine", "mi250x", "--ranks", "2"]));
