@@ -32,6 +32,9 @@ pub struct SetDesign {
     pub error: f64,
     /// The error below which more cases are not worth their time, from the spread of the samples.
     pub floor: f64,
+    /// 95th percentile of the changes of the targets' predicted durations since the choice before, as
+    /// logarithms. At most half of `floor` ends the run: the latest cases taught less than samples differ.
+    pub change: Option<f64>,
     /// Shared resources found so far.
     pub groups: usize,
     /// Whether nothing follows these cases.
@@ -98,10 +101,14 @@ pub fn choose_cases(
     };
     let noises: Vec<f64> = data.sets.iter().map(|set| set.noise).collect();
     let floor = LEAST_FLOOR.max(2.0 * median(&noises));
+    let predictions = predict_sets(&data, &fitted.model, targets);
+    let change = earlier.map(|earlier| earlier.change(&predictions));
     let mut design = DesignState::new(&data, &fitted, offered, targets, floor);
     let error = design.error();
     let mut chosen = Vec::new();
-    if error > floor {
+    // Half of the floor is the spread of the samples of a set.
+    let is_settled = change.is_some_and(|change| change <= floor / 2.0);
+    if error > floor && !is_settled {
         chosen = design.choose(BATCH);
         if chosen.len() < LEAST_BATCH {
             chosen.clear();
@@ -113,8 +120,8 @@ pub fn choose_cases(
         chosen = repeats(so_far, offered);
     }
     chosen.sort_by_key(|chosen| chosen.index);
-    let fit = EarlierFit::new(&data, fitted);
-    Ok(SetDesign { chosen, error, floor, groups, is_last, fit })
+    let fit = EarlierFit::new(&data, fitted, predictions);
+    Ok(SetDesign { chosen, error, floor, change, groups, is_last, fit })
 }
 
 /// Offered cases that are measured ones with their flows in another order: they show how well the node
@@ -232,6 +239,12 @@ fn predicted(
     runner.run(model, &flows, &mut timeline);
     let (total, rates) = (timeline.total(), timeline.peak);
     (flows.len() > 1).then_some(PredictedSet { flows, rates, total })
+}
+
+/// The duration of each set that the paths of the data can predict, ns.
+fn predict_sets(data: &CalibrationData, model: &FittedModel, sets: &[Case]) -> Vec<Option<f64>> {
+    let mut runner = SetRunner::default();
+    sets.iter().map(|set| Some(predicted(data, model, set, &mut runner)?.total)).collect()
 }
 
 impl DesignState {

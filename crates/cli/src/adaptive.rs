@@ -65,9 +65,15 @@ impl CaseChooser for AdaptiveChooser {
                 self.fit = Some(design.fit);
                 let cases = design.chosen.into_iter();
                 let cases = cases.map(|chosen| (number(chosen.index), chosen.reason)).collect();
+                let change = design.change.map_or_else(String::new, |change| {
+                    format!(
+                        "; the latest cases changed 95 % of the predictions by at most {:.2} %",
+                        change * 100.0
+                    )
+                });
                 let because = format!(
                     "{} shared resources found; of {} random sets, 5 % could be off by more than {:.2} % by \
-                     the prior of capacities that no set reached, and the samples differ by {:.2} %{}",
+                     the prior of capacities that no set reached, and the samples differ by {:.2} %{change}{}",
                     design.groups,
                     self.targets.len(),
                     design.error * 100.0,

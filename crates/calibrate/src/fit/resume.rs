@@ -2,6 +2,8 @@
 
 use pathline_flow::PathKey;
 
+use crate::data::quantile;
+
 use super::{
     CalibrationData, FitStep, FittedNode, FittedQueue, FittedResource, GroupFitter, GroupProspect,
     bare, queue_of,
@@ -13,11 +15,31 @@ pub struct EarlierFit {
     /// Paths of its data, in the order of its model.
     paths: Vec<PathKey>,
     fitted: FittedNode,
+    /// Durations that it predicts for the targets of the choice, ns; none for one path or an unknown one.
+    predictions: Vec<Option<f64>>,
 }
 
 impl EarlierFit {
-    pub(crate) fn new(data: &CalibrationData, fitted: FittedNode) -> Self {
-        Self { paths: data.paths.iter().map(|path| path.key).collect(), fitted }
+    pub(crate) fn new(
+        data: &CalibrationData,
+        fitted: FittedNode,
+        predictions: Vec<Option<f64>>,
+    ) -> Self {
+        let paths = data.paths.iter().map(|path| path.key).collect();
+        Self { paths, fitted, predictions }
+    }
+
+    /// 95th percentile of the changes between its predictions and later ones of the same sets, as logarithms.
+    /// A set that only one of them predicts counts as a change of 1.
+    pub(crate) fn change(&self, predictions: &[Option<f64>]) -> f64 {
+        let pairs = self.predictions.iter().zip(predictions);
+        let change = |(before, now): (&Option<f64>, &Option<f64>)| match (before, now) {
+            (Some(before), Some(now)) => (now / before).ln().abs(),
+            (None, None) => 0.0,
+            _ => 1.0,
+        };
+        let changes: Vec<f64> = pairs.map(change).collect();
+        quantile(&changes, 0.95)
     }
 }
 
