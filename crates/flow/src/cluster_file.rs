@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::cluster::{self, RawCluster};
-use crate::desc::LineIndex;
+use crate::desc::{LineIndex, MAX_TEXT};
 use crate::{DescError, MachineDesc};
 
 /// The keys of a file whose node is another file.
@@ -39,21 +39,32 @@ pub fn join_node(
     let span = raw.cluster.node.as_ref().map(toml::Spanned::span);
     let at_node = |reason: String| source.error(span.clone(), reason);
     let node_text = read_node(&name).map_err(|e| at_node(format!("node = '{name}': {e}")))?;
-    let node = MachineDesc::parse(&name, &node_text).map_err(|e| at_node(e.to_string()))?;
-    if node.cluster.is_some() {
+    let mut joined: Table =
+        node_text.parse().map_err(|e: toml::de::Error| at_node(e.message().to_owned()))?;
+    // Before it is read as a node: a cluster file that names its own node has no node to read.
+    if joined.contains_key("cluster") {
         return Err(at_node(format!(
             "node = '{name}' is a cluster; expected the description of one node"
         )));
     }
+    let node = MachineDesc::parse(&name, &node_text).map_err(|e| at_node(e.to_string()))?;
     let adapters = u32::try_from(node.topology.nics.len()).unwrap_or(u32::MAX);
     cluster::read(raw.cluster, adapters).map_err(|e| source.error(Some(e.span), e.reason))?;
-    let mut joined: Table =
-        node_text.parse().map_err(|e: toml::de::Error| at_node(e.message().to_owned()))?;
     if let Some(Value::Table(cluster)) = own.get_mut("cluster") {
         cluster.remove("node");
     }
     joined.extend(own);
-    toml::to_string(&joined).map(Some).map_err(|e| source.error(None, e.to_string()))
+    let joined = toml::to_string(&joined).map_err(|e| source.error(None, e.to_string()))?;
+    // Each link becomes a table with a line for each key, so that the whole may be longer than both files.
+    if joined.len() > MAX_TEXT {
+        let reason = format!(
+            "the node and its network have {} bytes when written as one description, at most {MAX_TEXT} \
+             are read; state fewer links, parallel ones as one by 'width'",
+            joined.len()
+        );
+        return Err(source.error(span, reason));
+    }
+    Ok(Some(joined))
 }
 
 #[cfg(test)]
@@ -223,7 +234,16 @@ mod tests {
             join_node("c.toml", text, read).unwrap_err().to_string()
         };
         let cycle = error(&|_| Ok(text.to_owned()));
-        assert!(cycle.starts_with("c.toml:3:"), "{cycle}");
+        assert!(cycle.starts_with("c.toml:3:") && cycle.contains("is a cluster"), "{cycle}");
+        // 112,000 links: 1.1 MB as stated, 38 B each with a line for each key, 4.26 MB.
+        let links = "{a=0,b=1},".repeat(112_000);
+        let many = format!(
+            "{CLUSTER}shape = \"links\"\nlink_gbs = 25\nswitches = 2\nlink = [{links}]\nattach = {:?}",
+            vec![0; 160]
+        );
+        assert!(many.len() < MAX_TEXT);
+        let many = join_node("c.toml", &many, preset).unwrap_err().to_string();
+        assert!(many.starts_with("c.toml:4:") && many.contains("state fewer links"), "{many}");
         let whole = || preset("mi250x").map(|node| node + "\n[cluster]\nnodes = 2\n");
         let cluster = error(&|_| whole());
         assert!(cluster.contains("is a cluster; expected"), "{cluster}");

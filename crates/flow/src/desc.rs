@@ -28,7 +28,7 @@ mod checks;
 use checks::{check_joined, check_order, check_sections};
 
 /// The longest description that is read; the presets have 10 KiB.
-const MAX_TEXT: usize = 4 << 20;
+pub(crate) const MAX_TEXT: usize = 4 << 20;
 /// The most GPUs, and the most NUMA domains: predictions of pairs grow with their square.
 const MAX_UNITS: usize = 1024;
 const MAX_LINKS: usize = 1 << 16;
