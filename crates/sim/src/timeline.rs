@@ -3,7 +3,7 @@
 //! Enqueued operations keep their time of issue. Nothing happens until [`SimTimeline::step`] is
 //! called, and the caller decides how far.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use pathline_flow::{FlowEnd, FlowOperation, LiveFlow, LiveFlows, RateDemand};
@@ -103,6 +103,8 @@ struct SimEvent {
     recorded: u64,
     /// The last recording that happened.
     happened: u64,
+    /// Recordings that are enqueued and did not happen: a later one may happen first, on another lane.
+    pending: BTreeSet<u64>,
     at: f64,
     parked: Vec<u64>,
     /// Records and waits that are enqueued and not passed.
@@ -342,6 +344,7 @@ impl<E> SimTimeline<E> {
     pub(crate) fn event_record(&mut self, event: u64, lane: u64, issued: f64) {
         let Some(e) = self.events.get_mut(&event) else { return };
         e.recorded += 1;
+        e.pending.insert(e.recorded);
         let op = LaneOp::Record(event, e.recorded);
         self.push(lane, issued, op);
     }
@@ -430,7 +433,7 @@ impl<E> SimTimeline<E> {
                         None => None,
                     },
                     LaneOp::Await(event, recording) => match self.events.get_mut(event) {
-                        Some(e) if e.happened < *recording => {
+                        Some(e) if e.pending.contains(recording) => {
                             e.parked.push(lane);
                             l.state = LaneState::Parked;
                             return;
@@ -482,6 +485,7 @@ impl<E> SimTimeline<E> {
         if let LaneOp::Record(event, recording) = op
             && let Some(e) = self.events.get_mut(event)
         {
+            e.pending.remove(recording);
             // An earlier recording may happen later, on another lane: the last one counts.
             if *recording > e.happened {
                 (e.happened, e.at) = (*recording, self.now);

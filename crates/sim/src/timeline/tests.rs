@@ -129,6 +129,24 @@ fn an_earlier_recording_that_happens_later() {
     assert_eq!(t.lane_idle(lanes[2]), Some(500.0));
 }
 
+/// A wait ends with the recording that was the last one when it was enqueued, not with a later one that happens
+/// first: here at 400 and not at 150.
+#[test]
+fn a_wait_ends_with_its_own_recording() {
+    let mut t = SimTimeline::new(vec![10.0]);
+    let (event, gate) = (t.event_create(), t.gate_create());
+    let lanes = [0, 1, 2].map(|gpu| t.lane_create(LaneOwner::Stream(gpu)));
+    t.push(lanes[0], 0.0, LaneOp::Hold(gate));
+    t.event_record(event, lanes[0], 0.0);
+    t.event_await(event, lanes[2], 0.0);
+    t.push(lanes[1], 0.0, transfer(1000.0, 0));
+    t.event_record(event, lanes[1], 0.0);
+    t.gate_open(gate, 400.0);
+    run(&mut t);
+    assert_eq!(t.event_time(event), Some(150.0));
+    assert_eq!(t.lane_idle(lanes[2]), Some(400.0));
+}
+
 #[test]
 fn a_lane_that_waits_for_a_closed_gate_is_named() {
     let mut t = SimTimeline::new(vec![10.0]);
