@@ -114,8 +114,7 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 
-/// Options of a node whose probes are small. Staging memory and helpers may be out of range. An odd threshold
-/// lets copies hold their streams.
+/// Options of a node whose probes are small. Staging memory and helpers may be out of range.
 fn node_options(threshold: &str, staging: &str, helpers: &str) -> NodeOptions {
     let helpers = match helpers.parse::<i32>().unwrap_or(-1) {
         -1 => None,
@@ -128,7 +127,6 @@ fn node_options(threshold: &str, staging: &str, helpers: &str) -> NodeOptions {
         staging: number(staging),
         min_gain: 1e-6,
         probe_bytes: 1 << 16,
-        hold_streams: number(threshold) % 2 == 1,
         ..NodeOptions::default()
     }
 }
@@ -605,7 +603,7 @@ impl<'s> CallWorld<'s> {
             library: self.stub.option.as_ptr(),
             twin: std::ptr::null(),
             shared_helpers: (which >> 3) as c_int % 3 - 1,
-            hold_streams: (which >> 5) as c_int & 1,
+            reserved: (which >> 5) as c_int & 1,
         };
         let helper: c_int = 77;
         match which % 8 {

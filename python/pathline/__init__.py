@@ -2,7 +2,7 @@
 
     import pathline
     pathline.copy(gpu_tensor, pinned_tensor)                 # waits
-    pathline.copy(gpu_tensor, pinned_tensor, stream=stream)  # in its order: plain if it has work to do
+    pathline.copy(gpu_tensor, pinned_tensor, stream=stream)  # in its order
     pathline.copy_to_all([t0, t1, t2], pinned_tensor)        # the same bytes to several GPUs
     print(pathline.explain(gpu_tensor, pinned_tensor))
 
@@ -23,10 +23,8 @@ __all__ = [
 def copy(dst, src, stream=None):
     """Copies all bytes of src to dst, in the order of a stream; without one, waits.
 
-    Over several paths it waits for the bytes as well, unless node(hold_streams=True) was called before.
-
     Raises ValueError if an end is not contiguous or the sizes differ, Error if the runtime refuses the
-    copy, or if an earlier asynchronous one failed.
+    copy.
     """
     node().copy(dst, src, stream)
 

@@ -22,7 +22,7 @@ class Options(ctypes.Structure):
         ("size", c_size_t), ("helpers", POINTER(c_int)), ("helper_count", c_size_t),
         ("threshold", c_size_t), ("staging", c_size_t), ("min_gain", c_double), ("library", c_char_p),
         ("twin", c_char_p),
-        ("shared_helpers", c_int), ("hold_streams", c_int),
+        ("shared_helpers", c_int), ("reserved", c_int),
     ]
 
 
@@ -132,16 +132,14 @@ class Node:
     plain, min_gain the least predicted gain, library "cuda=PATH" or "hip=PATH", twin the path of a machine
     file of this node, from which copies are planned without probes. shared_helpers says whether other
     processes copy to or from helpers, in which case relays leave gaps for them: None looks which GPUs have
-    other processes. hold_streams lets copies in the order of a stream return before the bytes have arrived; the
-    process must then free no memory, load no module and launch no kernel for the first time meanwhile.
+    other processes.
     """
 
     def __init__(self, helpers=None, threshold=0, staging=0, min_gain=0.0, library=None,
-                 twin=None, shared_helpers=None, hold_streams=False):
+                 twin=None, shared_helpers=None):
         self._library, self._handle = _load(), c_void_p()
         options = Options(size=ctypes.sizeof(Options), threshold=threshold, staging=staging,
-                          min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1),
-                          hold_streams=bool(hold_streams))
+                          min_gain=min_gain, shared_helpers={None: 0, False: -1}.get(shared_helpers, 1))
         if helpers is not None:
             options.helpers = (c_int * max(1, len(helpers)))(*helpers)
             options.helper_count = len(helpers)

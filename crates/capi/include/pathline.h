@@ -28,7 +28,7 @@ typedef enum pl_status {
     PL_UNAVAILABLE = 3, /* no GPU runtime can be used in this process */
     PL_MEMORY = 4,      /* host memory is short, or cannot be registered */
     PL_INTERNAL = 5,    /* a fault of this library; it has no panic for the caller */
-    PL_EARLIER = 6      /* an earlier asynchronous copy failed; this call had no effect */
+    PL_EARLIER = 6      /* not returned any more */
 } pl_status;
 
 /* GPUs, streams and memory of one process. */
@@ -47,9 +47,7 @@ typedef struct pl_options {
                             probes. A structure that ends before this member, of 56 bytes, is taken as well */
     int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes,
                             -1 no, 0: as the driver lists processes */
-    int hold_streams;    /* 0: copies over several paths start from idle streams and wait until the bytes have
-                            arrived. Not 0: they hold their streams and return at once; meanwhile the
-                            process must not free memory, load modules or launch new kernels */
+    int reserved;        /* 0 */
 } pl_options;
 
 /* Where host memory lies. */
@@ -67,7 +65,7 @@ typedef struct pl_counters {
     uint64_t repeated;        /* chunks copied again because a relay failed or stalled */
     uint64_t lost;            /* relays given up during a copy */
     uint64_t fallbacks;       /* copies made plainly after several paths had failed */
-    uint64_t failures;        /* asynchronous copies that failed plainly as well */
+    uint64_t failures;        /* always 0 */
     uint64_t switched_off;    /* times that a size class was switched off, for 3 minutes */
 } pl_counters;
 
@@ -77,10 +75,10 @@ pl_status pl_open(const pl_options *options, pl_node **node);
 /* Copies and waits, after all work of the default streams of both ends' GPUs. */
 pl_status pl_copy(pl_node *node, void *dst, const void *src, size_t n);
 
-/* Copies in the order of a stream (CUstream, cudaStream_t, hipStream_t). Over several paths it waits for the
- * bytes, unless pl_options.hold_streams is set. The first copy between two ends of at least the threshold
- * measures paths for up to 2 seconds before it returns. A copy that fails later is the PL_EARLIER of a later
- * call. */
+/* Copies in the order of a stream (CUstream, cudaStream_t, hipStream_t), a default one too: everything is
+ * enqueued when the call returns, and nothing waits for the host. The first copy between two ends of at least
+ * the threshold measures paths for up to 2 seconds before it returns. An error after the call is that of the
+ * runtime's next call, as with its own copies. */
 pl_status pl_copy_async(pl_node *node, void *dst, const void *src, size_t n, void *stream);
 
 /* Copies count ranges in the order of a stream, in any order among themselves. */

@@ -34,8 +34,8 @@ pub struct pl_options {
     pub twin: *const c_char,
     /// Whether other processes use helpers: 0 looks, 1 says so, -1 that none does.
     pub shared_helpers: c_int,
-    /// Not 0: asynchronous copies hold their streams.
-    pub hold_streams: c_int,
+    /// Not used.
+    pub reserved: c_int,
 }
 
 /// Bytes of the first version of [`pl_options`].
@@ -208,7 +208,6 @@ unsafe fn read_options(options: *const pl_options) -> Result<NodeOptions, CopyEr
         library,
         twin,
         shared_helpers,
-        hold_streams: given.hold_streams != 0,
     })
 }
 

@@ -19,6 +19,7 @@ mod node;
 mod orders;
 mod plans;
 mod ranges;
+mod stream_order;
 #[cfg(test)]
 #[path = "../tests/it/runtime.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "the tests in tests/it use all of it")]

@@ -1,22 +1,22 @@
 //! A node as callers see it: what is plain stays on their thread, the rest goes to the worker.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pathline_gpu::CallerCalls;
 use pathline_host::clock::ClockOrigin;
-use pathline_multipath::PathOption;
+use pathline_multipath::{CopyMode, PathOption};
 use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd, PlainReason};
 use crate::helper_use::SharedHelpers;
 use crate::host_memory::HostRegions;
-use crate::orders::{CopyOrder, HeldStream, OrderClaim, OrderedCopy};
+use crate::orders::{CallerOrder, CopyOrder, OrderClaim, OrderedCopy};
 use crate::plans::{EndsKey, EndsPlan, HandOverTime, PlanTable};
 use crate::ranges::{check_ranges, merge_adjacent, overlap};
 use crate::worker::{self, WorkerCommand, WorkerReply};
@@ -34,8 +34,6 @@ const MIN_GAIN: f64 = 1.15;
 const STAGING: u64 = 8 << 20;
 /// Most staging memory on a GPU.
 pub(crate) const MAX_STAGING: u64 = 16 << 20;
-/// Handles of the default streams: legacy twice, and that of each thread.
-const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
 /// Status of a call on a thread without a context.
 const NO_CONTEXT: i32 = 201;
 /// Time after which a caller makes a plain copy if the worker does not answer: twice a probe, and a second.
@@ -64,9 +62,6 @@ pub struct NodeOptions {
     pub twin: Option<PathBuf>,
     /// Whether other processes use helpers.
     pub shared_helpers: SharedHelpers,
-    /// Asynchronous copies over several paths hold their streams and return at once. Off, they go over several
-    /// paths only from a stream without unfinished work, and return when the bytes have arrived.
-    pub hold_streams: bool,
 }
 
 /// What a node has done. Plain copies below the threshold are not counted.
@@ -114,12 +109,9 @@ pub(crate) struct SharedNode {
     pub(crate) counters: SharedCounters,
     pub(crate) min_gain: f64,
     pub(crate) staging: u64,
-    pub(crate) hold_streams: bool,
     pub(crate) origin: ClockOrigin,
-    /// Copies below this are plain; 0 while an error waits to be returned.
-    threshold: AtomicUsize,
-    usual_threshold: usize,
-    failure: Mutex<Option<CopyError>>,
+    /// Copies below this are plain.
+    threshold: usize,
 }
 
 impl SharedNode {
@@ -128,29 +120,13 @@ impl SharedNode {
     }
 
     /// The plan for a size; none if the plain copy is as good.
-    pub(crate) fn choose<'p>(&self, plan: &'p EndsPlan, bytes: u64) -> Option<&'p PathOption> {
-        plan.choose(bytes, self.min_gain, (self.now(), self.hand_over.get()))
-    }
-
-    /// Keeps the error of an asynchronous copy for the next call.
-    pub(crate) fn keep_failure(&self, error: CopyError) {
-        self.counters.failures.fetch_add(1, Ordering::Relaxed);
-        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or_insert(error);
-        // Every call then takes the path that returns it.
-        self.threshold.store(0, Ordering::Release);
-    }
-
-    fn take_failure(&self) -> Result<(), CopyError> {
-        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        self.threshold.store(self.usual_threshold, Ordering::Release);
-        match kept.take() {
-            None => Ok(()),
-            Some(error) => {
-                let text = format!("an earlier copy failed: {}", error.text);
-                Err(CopyError::new(CopyStatus::Earlier, text))
-            }
-        }
+    pub(crate) fn choose<'p>(
+        &self,
+        plan: &'p EndsPlan,
+        bytes: u64,
+        mode: CopyMode,
+    ) -> Option<&'p PathOption> {
+        plan.choose(bytes, self.min_gain, mode, (self.now(), self.hand_over.get()))
     }
 }
 
@@ -194,11 +170,8 @@ impl CopyNode {
             counters: SharedCounters::default(),
             min_gain,
             staging,
-            hold_streams: options.hold_streams,
             origin: ClockOrigin::now(),
-            threshold: AtomicUsize::new(threshold),
-            usual_threshold: threshold,
-            failure: Mutex::new(None),
+            threshold,
         });
         let (commands, received) = channel();
         let (opened, open) = channel();
@@ -237,17 +210,16 @@ impl CopyNode {
     /// # Safety
     /// Both ranges are live memory, and nothing else writes them meanwhile.
     pub unsafe fn copy(&self, dst: u64, src: u64, bytes: usize) -> Result<(), CopyError> {
-        if bytes < self.shared.threshold.load(Ordering::Relaxed) {
+        if bytes < self.shared.threshold {
             // SAFETY: the caller's promise.
             return unsafe { self.copy_plainly(dst, src, bytes, None) };
         }
-        self.shared.take_failure()?;
-        if let Ok(copy) = self.plan_copy(dst, src, bytes)? {
+        if let Ok(copy) = self.plan_copy(dst, src, bytes, CopyMode::Driven)? {
             let gpus = [copy.src.end.unit.gpu(), copy.dst[0].end.unit.gpu()];
             for device in gpus.into_iter().flatten().filter_map(|gpu| self.device(gpu)) {
                 self.wait_default_stream(device)?;
             }
-            if let Some(outcome) = self.send(vec![copy], Vec::new()) {
+            if let Some(outcome) = self.copy_and_wait(copy) {
                 return outcome;
             }
         }
@@ -271,7 +243,7 @@ impl CopyNode {
         bytes: usize,
         stream: usize,
     ) -> Result<(), CopyError> {
-        if bytes < self.shared.threshold.load(Ordering::Relaxed) {
+        if bytes < self.shared.threshold {
             // SAFETY: the caller's promise.
             return unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) };
         }
@@ -286,11 +258,9 @@ impl CopyNode {
         bytes: usize,
         stream: usize,
     ) -> Result<(), CopyError> {
-        self.shared.take_failure()?;
-        if let Ok(copy) = self.plan_copy(dst, src, bytes)?
+        if let Ok(copy) = self.plan_copy(dst, src, bytes, CopyMode::Enqueued)?
             // SAFETY: the caller's promise.
-            && let Ok(held) = unsafe { self.usable_stream(stream, &copy) }
-            && let Some(outcome) = self.send(vec![copy], self.to_hold(vec![held]))
+            && let Some(outcome) = unsafe { self.enqueue(vec![copy], &[stream]) }
         {
             return outcome;
         }
@@ -312,53 +282,33 @@ impl CopyNode {
         copies: &[(u64, u64, usize)],
         stream: usize,
     ) -> Result<(), CopyError> {
-        self.shared.take_failure()?;
-        let threshold = self.shared.usual_threshold;
-        let (mut large, mut small): (Vec<OrderedCopy>, Vec<_>) = (Vec::new(), Vec::new());
-        let mut held = None;
+        let threshold = self.shared.threshold;
+        let mut large: Vec<OrderedCopy> = Vec::new();
         for (dst, src, bytes) in merge_adjacent(copies) {
             if bytes >= threshold
-                && let Ok(copy) = self.plan_copy(dst, src, bytes)?
-                // SAFETY: the caller's promise.
-                && let Ok(stream) = unsafe { self.usable_stream(stream, &copy) }
-                && held.is_none_or(|held: HeldStream| held == stream)
+                && let Ok(copy) = self.plan_copy(dst, src, bytes, CopyMode::Enqueued)?
             {
-                held = Some(stream);
                 large.push(copy);
                 continue;
             }
-            small.push((dst, src, bytes));
-        }
-        let copy_small = |(dst, src, bytes)| {
             // SAFETY: the caller's promise.
-            unsafe { self.copy_plainly(dst, src, bytes, Some(stream)) }
-        };
-        if held.is_none() || self.shared.hold_streams {
-            small.drain(..).try_for_each(copy_small)?;
+            unsafe { self.copy_plainly(dst, src, bytes, Some(stream))? };
         }
-        let held = self.to_hold(held.into_iter().collect());
         while !large.is_empty() {
             let rest = large.split_off(large.len().min(MAX_BATCH));
             let batch = std::mem::replace(&mut large, rest);
-            match self.send(batch.clone(), held.clone()) {
+            // SAFETY: the caller's promise.
+            match unsafe { self.enqueue(batch.clone(), &[stream]) } {
                 Some(Ok(())) => continue,
                 Some(Err(error)) => return Err(error),
                 None => {}
             }
             for copy in batch {
-                let (dst, src) = (copy.dst[0].end.address, copy.src.end.address);
                 // SAFETY: the caller's promise.
-                unsafe { self.copy_plainly(dst, src, copy.bytes as usize, Some(stream))? };
+                unsafe { self.copy_ends_plainly(&copy, &[stream])? };
             }
         }
-        small.into_iter().try_for_each(copy_small)
-    }
-
-    /// The streams that the worker holds: none, and the caller waits, unless the options say otherwise. A
-    /// driver that frees memory or loads a module waits for a held stream, and lets the worker make no call
-    /// meanwhile.
-    fn to_hold(&self, streams: Vec<HeldStream>) -> Vec<HeldStream> {
-        if self.shared.hold_streams { streams } else { Vec::new() }
+        Ok(())
     }
 
     /// Copies the same bytes to a GPU each, given by the runtime's numbers. In the order of the streams, or
@@ -376,7 +326,6 @@ impl CopyNode {
         bytes: usize,
         streams: Option<&[usize]>,
     ) -> Result<(), CopyError> {
-        self.shared.take_failure()?;
         if streams.is_some_and(|streams| streams.len() != dst.len()) {
             return Err(CopyError::invalid("there is not one stream for each destination"));
         }
@@ -389,12 +338,16 @@ impl CopyNode {
         if dst.is_empty() || bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's promise.
-        if let Some((copy, held)) = unsafe { self.plan_to_all(dst, src, bytes, streams)? } {
-            if streams.is_none() {
-                dst.iter().try_for_each(|&(device, _)| self.wait_default_stream(device))?;
-            }
-            if let Some(outcome) = self.send(vec![copy], self.to_hold(held)) {
+        if let Some(copy) = self.plan_to_all(dst, src, bytes, streams.is_some())? {
+            let outcome = match streams {
+                // SAFETY: the caller's promise.
+                Some(streams) => unsafe { self.enqueue(vec![copy], streams) },
+                None => {
+                    dst.iter().try_for_each(|&(device, _)| self.wait_default_stream(device))?;
+                    self.copy_and_wait(copy)
+                }
+            };
+            if let Some(outcome) = outcome {
                 return outcome;
             }
         }
@@ -410,21 +363,21 @@ impl CopyNode {
         Ok(())
     }
 
-    /// The copy to several GPUs, with the streams to hold; none if plain copies are as good.
-    unsafe fn plan_to_all(
+    /// The copy to several GPUs; none if plain copies are as good.
+    fn plan_to_all(
         &self,
         dst: &[(i32, u64)],
         src: u64,
         bytes: usize,
-        streams: Option<&[usize]>,
-    ) -> Result<Option<(OrderedCopy, Vec<HeldStream>)>, CopyError> {
-        if dst.len() < 2 || bytes < self.shared.usual_threshold {
+        is_enqueued: bool,
+    ) -> Result<Option<OrderedCopy>, CopyError> {
+        if dst.len() < 2 || bytes < self.shared.threshold {
             return Ok(None);
         }
         let calls = &*self.calls;
         let Ok(src) = self.finder.find(calls, src, bytes as u64)? else { return Ok(None) };
         let mut copy = OrderedCopy { src, dst: Vec::new(), bytes: bytes as u64, chosen: None };
-        let (mut gpus, mut held) = (GpuSet::EMPTY, Vec::new());
+        let mut gpus = GpuSet::EMPTY;
         for (nth, &(device, address)) in dst.iter().enumerate() {
             let Ok(end) = self.finder.find(calls, address, bytes as u64)? else { return Ok(None) };
             let gpu = end.end.unit.gpu().filter(|&gpu| self.finder.gpu(device) == Some(gpu));
@@ -438,15 +391,9 @@ impl CopyNode {
             }
             gpus = gpus.with(gpu);
             copy.dst.push(end);
-            if let Some(streams) = streams {
-                // SAFETY: the caller's promise.
-                match unsafe { self.usable_stream(streams[nth], &copy) } {
-                    Ok(stream) if stream.gpu == gpu => held.push(stream),
-                    _ => return Ok(None),
-                }
-            }
         }
-        Ok(self.is_worth(&copy).then_some((copy, held)))
+        let mode = if is_enqueued { CopyMode::Enqueued } else { CopyMode::Driven };
+        Ok(self.is_worth(&copy, mode).then_some(copy))
     }
 
     /// The ends of a copy that several paths may help.
@@ -458,6 +405,7 @@ impl CopyNode {
         dst: u64,
         src: u64,
         bytes: usize,
+        mode: CopyMode,
     ) -> Result<Result<OrderedCopy, PlainReason>, CopyError> {
         check_ranges(dst, src, bytes)?;
         if bytes == 0 {
@@ -473,61 +421,33 @@ impl CopyNode {
             return Ok(Err("both ends are in the same memory"));
         }
         let copy = OrderedCopy { src, dst: vec![dst], bytes: bytes as u64, chosen: None };
-        Ok(if self.is_worth(&copy) { Ok(copy) } else { Err("several paths are no faster") })
+        Ok(if self.is_worth(&copy, mode) { Ok(copy) } else { Err("several paths are no faster") })
     }
 
     /// Whether a plan over several paths exists, or may exist once its ends are probed.
-    fn is_worth(&self, copy: &OrderedCopy) -> bool {
+    fn is_worth(&self, copy: &OrderedCopy, mode: CopyMode) -> bool {
         let Some(plan) = self.shared.plans.get(&copy.key()) else { return true };
-        self.shared.choose(&plan, copy.bytes).is_some()
+        self.shared.choose(&plan, copy.bytes, mode).is_some()
     }
 
-    /// A stream that can be held until a copy has ended.
-    ///
-    /// # Errors
-    /// Why the copy is plain.
-    unsafe fn usable_stream(
-        &self,
-        stream: usize,
-        copy: &OrderedCopy,
-    ) -> Result<HeldStream, PlainReason> {
-        if DEFAULT_STREAMS.contains(&stream) {
-            return Err("a default stream");
+    /// Copies over several paths and waits. None if the copy is to be made plainly.
+    fn copy_and_wait(&self, copy: OrderedCopy) -> Option<Result<(), CopyError>> {
+        match self.send(vec![copy], None)? {
+            WorkerReply::Done(outcome) => Some(outcome),
+            _ => None,
         }
-        if self.shared.hold_streams && !self.calls.waits_for_words() {
-            return Err("streams of this runtime do not wait for a word of memory");
-        }
-        // SAFETY: the caller's promise.
-        match unsafe { self.calls.is_capturing(stream) } {
-            Ok(false) => {}
-            Ok(true) => return Err("the stream is being captured"),
-            Err(_) => return Err("the runtime does not know the stream"),
-        }
-        // SAFETY: the caller's promise.
-        let device = unsafe { self.calls.stream_device(stream) }.map_err(|_| "no such stream")?;
-        let gpu = self.finder.gpu(device).ok_or("the stream is of no listed GPU")?;
-        let ends = copy.dst.iter().chain([&copy.src]);
-        if !ends.into_iter().any(|end| end.end.unit == Unit::Gpu(gpu)) {
-            return Err("the stream is of another GPU than the ends");
-        }
-        // SAFETY: the caller's promise.
-        if !self.shared.hold_streams && !unsafe { self.calls.is_idle(stream) } {
-            return Err("the stream has unfinished work");
-        }
-        Ok(HeldStream { gpu, handle: stream })
     }
 
-    /// Passes copies to the worker. None if they are to be made plainly.
-    fn send(
+    /// Passes copies to the worker: its answer, but for a refusal.
+    pub(crate) fn send(
         &self,
         copies: Vec<OrderedCopy>,
-        streams: Vec<HeldStream>,
-    ) -> Option<Result<(), CopyError>> {
-        let waits = streams.is_empty();
+        order: Option<CallerOrder>,
+    ) -> Option<WorkerReply> {
         let (reply, replies) = channel();
         let claim = OrderClaim::default();
         let sent = self.shared.now();
-        let order = CopyOrder { copies, streams, claim: claim.clone(), reply, sent };
+        let order = CopyOrder { copies, order, claim: claim.clone(), reply, sent };
         self.commands.send(WorkerCommand::Copy(order)).ok()?;
         let mut next = next_answer(&replies);
         if next.is_err() && claim.take() {
@@ -535,18 +455,16 @@ impl CopyNode {
         }
         loop {
             match next {
-                Ok(WorkerReply::Held) if !waits => return Some(Ok(())),
-                Ok(WorkerReply::Done(outcome)) => return Some(outcome),
-                Ok(WorkerReply::Held) | Err(RecvTimeoutError::Timeout) => {}
-                // A worker that stopped has opened what it held.
+                Err(RecvTimeoutError::Timeout) => {}
                 Ok(WorkerReply::Refused) | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(answer) => return Some(answer),
             }
             next = next_answer(&replies);
         }
     }
 
     /// The runtime's own copy; without a stream it waits.
-    unsafe fn copy_plainly(
+    pub(crate) unsafe fn copy_plainly(
         &self,
         dst: u64,
         src: u64,
@@ -595,7 +513,7 @@ impl CopyNode {
         CopyError::new(CopyStatus::Runtime, format!("{call} of {thing}: {text} ({code})"))
     }
 
-    fn device(&self, gpu: u32) -> Option<i32> {
+    pub(crate) fn device(&self, gpu: u32) -> Option<i32> {
         self.finder.devices.get(gpu as usize).copied()
     }
 
@@ -629,8 +547,8 @@ impl CopyNode {
         };
         let case = |by| Flow { src: place(from), dst: place(to), by, bytes: Bytes(copy.bytes) };
         let plain = |reason: &str| format!("{}\nplain: {reason}", case(Mover::Dma { at }));
-        if bytes < self.shared.usual_threshold {
-            let least = Bytes(self.shared.usual_threshold as u64);
+        if bytes < self.shared.threshold {
+            let least = Bytes(self.shared.threshold as u64);
             return Ok(plain(&format!("smaller than {least}")));
         }
         let Some(plan) = self.find_plan(copy.key()) else {
@@ -639,10 +557,10 @@ impl CopyNode {
         let Some(probe) = &plan.probe else { return Ok(plain(&plan.failure)) };
         let rate = |rate: pathline_schema::Rate| format!("{:.1} GB/s", rate.gbs());
         let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes), Ns::ZERO));
-        Ok(match self.shared.choose(&plan, copy.bytes) {
-            Some(PathOption { paths, time }) => {
+        Ok(match self.shared.choose(&plan, copy.bytes, CopyMode::Enqueued) {
+            Some(PathOption { paths, enqueued, .. }) => {
                 let case = case(Mover::Relay { at, paths: *paths });
-                let predicted = rate(time.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
+                let predicted = rate(enqueued.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
                 format!("{case}\npredicted {predicted}, plain {plain_rate}")
             }
             None if probe.options.is_empty() => {
@@ -736,7 +654,7 @@ impl Drop for CopyNode {
     }
 }
 
-/// Most copies of a batch that wait for one gate.
+/// Most copies of a batch that the worker takes at once.
 const MAX_BATCH: usize = 1024;
 
 fn place(unit: Unit) -> Place {

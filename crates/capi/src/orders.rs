@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
-use pathline_hal::{EventId, GateId, StreamId};
+use pathline_hal::EventId;
 use pathline_multipath::{PathOption, TransferId};
 use pathline_schema::Ns;
 
@@ -15,11 +15,15 @@ use crate::node::plan_key;
 use crate::plans::EndsKey;
 use crate::worker::WorkerReply;
 
-/// A stream of the caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HeldStream {
-    pub(crate) gpu: u32,
-    pub(crate) handle: usize,
+/// The place of copies in the order of a caller's streams. The caller owns the events.
+#[derive(Debug, Clone)]
+pub(crate) struct CallerOrder {
+    /// Recorded: the copies start after all of them.
+    pub(crate) after: Vec<usize>,
+    /// An event of each GPU at which a copy ends, to be recorded after its last copy.
+    pub(crate) done: Vec<(u32, usize)>,
+    /// Names of the streams.
+    pub(crate) streams: Vec<u64>,
 }
 
 /// One copy.
@@ -38,6 +42,12 @@ impl OrderedCopy {
     pub(crate) fn key(&self) -> EndsKey {
         plan_key(&self.src, &self.dst)
     }
+
+    /// The GPU at its end, or at its start if it goes to the host.
+    pub(crate) fn at(&self) -> Option<u32> {
+        let to = self.dst.first().and_then(|known| known.end.unit.gpu());
+        to.or(self.src.end.unit.gpu())
+    }
 }
 
 /// Whether the worker or the caller makes the copies of an order: the first to ask.
@@ -55,7 +65,7 @@ impl OrderClaim {
 #[derive(Debug)]
 pub(crate) struct CopyOrder {
     pub(crate) copies: Vec<OrderedCopy>,
-    pub(crate) streams: Vec<HeldStream>,
+    pub(crate) order: Option<CallerOrder>,
     pub(crate) claim: OrderClaim,
     pub(crate) reply: Sender<WorkerReply>,
     /// Time of the caller's call.
@@ -68,50 +78,38 @@ pub(crate) struct PlainRun {
     pub(crate) done: EventId,
 }
 
-/// A caller's stream behind a gate.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct JoinedStream {
-    pub(crate) stream: StreamId,
-    /// Completes when the stream has passed all work before the copy.
-    pub(crate) fork: EventId,
-}
-
-/// An order in progress.
+/// An order in progress, for which the caller waits.
 #[derive(Debug)]
 pub(crate) struct ActiveOrder {
     pub(crate) reply: Sender<WorkerReply>,
-    pub(crate) gate: Option<GateId>,
-    pub(crate) joined: Vec<JoinedStream>,
     /// Starts of the memory that the driver knows for this order.
     pub(crate) blocks: Vec<u64>,
     pub(crate) waiting: VecDeque<OrderedCopy>,
     pub(crate) running: Vec<(TransferId, OrderedCopy)>,
     pub(crate) plain: Vec<PlainRun>,
-    /// Time from the caller's order until the worker begins to hold its streams.
+    /// Time from the caller's order until the worker began with it.
     pub(crate) handed_over: Ns,
-    /// Time when its streams had passed all earlier work.
-    pub(crate) started: Option<Ns>,
+    /// Time when it began.
+    pub(crate) started: Ns,
     /// The only copy, if its time can be compared with its plan: nothing else ran, and nothing failed.
     pub(crate) judged: Option<(EndsKey, u64)>,
     pub(crate) failure: Option<CopyError>,
 }
 
 impl ActiveOrder {
-    pub(crate) fn new(order: CopyOrder) -> Self {
+    pub(crate) fn new(order: CopyOrder, started: Ns) -> Self {
         let judged = match &order.copies[..] {
             [only] => Some((only.key(), only.bytes)),
             _ => None,
         };
         Self {
             reply: order.reply,
-            gate: None,
-            joined: Vec::new(),
             blocks: Vec::new(),
             waiting: order.copies.into(),
             running: Vec::new(),
             plain: Vec::new(),
-            handed_over: Ns::ZERO,
-            started: None,
+            handed_over: started - order.sent,
+            started,
             judged,
             failure: None,
         }
@@ -119,9 +117,6 @@ impl ActiveOrder {
 
     /// Whether every byte has arrived, or will not.
     pub(crate) fn is_over(&self) -> bool {
-        self.started.is_some()
-            && self.waiting.is_empty()
-            && self.running.is_empty()
-            && self.plain.is_empty()
+        self.waiting.is_empty() && self.running.is_empty() && self.plain.is_empty()
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use pathline_flow::{MachineDesc, Network, PlanRequest, RuntimeEnv, plan_paths};
 use pathline_hal::DeviceInfo;
 use pathline_multipath::{CopyTimeModel, LostRelay, PathOption, PathProbe, ProbeRequest};
-use pathline_schema::{Bytes, Case, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
+use pathline_schema::{Bytes, Case, Flow, GpuSet, MemKind, Mover, MultipathSpec, Ns, Place, Unit};
 
 use crate::copy_error::CopyError;
 
@@ -97,12 +97,36 @@ impl TwinModel {
                 let predicted = self.network.predict(&case).map_err(|error| error.to_string())?;
                 *time = predicted.first().map_or(Ns(f64::INFINITY), |flow| flow.time);
             }
-            options.push(PathOption { paths, time: CopyTimeModel::through(times) });
+            let time = CopyTimeModel::through(times);
+            let rates = path_rates(plain, times, &paths, !others.is_empty());
+            options.push(PathOption { paths, driven: time, enqueued: time, rates });
         }
         options.sort_by_key(|option| option.paths.gpus.len());
         let plain = CopyTimeModel::through(plain);
-        Ok(PathProbe { plain, options, refused, release: Ns::ZERO })
+        Ok(PathProbe { plain, options, refused })
     }
+}
+
+/// Rates of the paths at the largest size: the direct path's is the plain copy's, unless shares say otherwise, and
+/// the relays carry the rest alike. Destinations of the same bytes load alike.
+fn path_rates(
+    plain: [(Bytes, Ns); 4],
+    times: [(Bytes, Ns); 4],
+    paths: &MultipathSpec,
+    to_all: bool,
+) -> Vec<f64> {
+    let ([.., alone], [.., together]) = (plain, times);
+    let rate = |(bytes, time): (Bytes, Ns)| bytes.as_f64() / time.0.max(1.0);
+    let relays = paths.gpus.len() as usize;
+    if let Some(shares) = paths.shares {
+        return shares.iter().map(|share| rate(together) * f64::from(share) / 100.0).collect();
+    }
+    if to_all {
+        return vec![1.0; relays + 1];
+    }
+    let direct = rate(alone).min(rate(together));
+    let relay = (rate(together) - direct) / relays.max(1) as f64;
+    std::iter::once(direct).chain(std::iter::repeat_n(relay, relays)).collect()
 }
 
 fn place(unit: Unit) -> Place {
@@ -138,6 +162,8 @@ fn difference(desc: &MachineDesc, devices: &[DeviceInfo]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use pathline_multipath::CopyMode;
+
     use super::*;
     use pathline_hal::CallError;
 
@@ -153,14 +179,13 @@ mod tests {
             chunk: Bytes::mib(4),
             sizes: SIZES,
             budget: Ns::ZERO,
-            holds: true,
         };
         let rate = |refused: Vec<LostRelay>, gpus: &str| {
             let probe = twin.predict(&request, refused).unwrap();
-            let chosen = probe.choose(Bytes::gib(1), 1.15, Ns::ZERO).unwrap();
+            let chosen = probe.choose(Bytes::gib(1), 1.15, (CopyMode::Enqueued, Ns::ZERO)).unwrap();
             assert_eq!(chosen.paths.gpus.to_string(), gpus);
             let gbs = |time: &CopyTimeModel| time.rate(Bytes::gib(1), Ns::ZERO).gbs();
-            (gbs(&chosen.time), gbs(&probe.plain))
+            (gbs(&chosen.enqueued), gbs(&probe.plain))
         };
         // As in docs/multipath.md: 3 relays 189 GB/s of 190.5 that the memory of the domain allows, plainly 55.6.
         let (several, plain) = rate(Vec::new(), "gpu1+gpu2+gpu3");

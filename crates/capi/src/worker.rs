@@ -1,20 +1,19 @@
 //! The one thread that owns the machine: it probes, copies over several paths, and falls back.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use pathline_gpu::{CompileMode, LibraryRequest};
-use pathline_hal::{CallResult, CopyChoice, Driver, Machine, StreamId};
+use pathline_hal::{CallError, CallResult, CopyChoice, Driver, Machine, StreamId};
 use pathline_host::LiveHost;
 use pathline_host::clock::{ClockOrigin, LiveClock};
 use pathline_multipath::{
-    CopyReport, CopyRequest, MultipathEngine, PathProbe, ProbeRequest, TransferId, probe_paths,
-    try_paths,
+    CopyMode, CopyReport, CopyRequest, MultipathEngine, PathOption, PathProbe, ProbeRequest,
+    StreamOrder, TransferId, probe_paths, try_paths,
 };
 use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit, WorldKind};
 
@@ -22,7 +21,7 @@ use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd};
 use crate::helper_use::HelperUse;
 use crate::node::{NodeOptions, OpenedNode, SharedNode};
-use crate::orders::{ActiveOrder, CopyOrder, HeldStream, JoinedStream, OrderedCopy, PlainRun};
+use crate::orders::{ActiveOrder, CallerOrder, CopyOrder, OrderedCopy, PlainRun};
 use crate::plans::{EndsKey, EndsPlan};
 use crate::twin::TwinModel;
 
@@ -31,10 +30,6 @@ const POLL: Ns = Ns(2_000.0);
 /// Time that an idle worker looks for commands before it sleeps: waking it takes 50 us on a virtual machine,
 /// more than most copies of the threshold's size may lose.
 const SPIN: Ns = Ns(300_000.0);
-/// Time without progress after which a worker whose copies all wait for their streams sleeps between looks.
-const PATIENT_AFTER: Ns = Ns(1e6);
-/// That sleep. The kernel adds about 50 us, its timer slack.
-const PATIENT_SLEEP: Duration = Duration::from_micros(20);
 /// Largest size that a probe measures.
 const PROBE_BYTES: Bytes = Bytes::mib(128);
 /// The sizes that a probe measures, in this part of the largest one: 4, 12, 32 and 128 MiB. A copy of a few chunks
@@ -53,7 +48,7 @@ pub(crate) enum WorkerCommand {
     Copy(CopyOrder),
     /// Probe ends, unless copies run.
     Probe(EndsKey, Sender<()>),
-    /// Reply with [`WorkerReply::Held`] at once.
+    /// Reply with [`WorkerReply::Awake`].
     Answer(Sender<WorkerReply>),
     /// Finish what runs, then end.
     Close,
@@ -61,12 +56,23 @@ pub(crate) enum WorkerCommand {
 
 /// What it answers.
 pub(crate) enum WorkerReply {
-    /// The streams wait for the copies.
-    Held,
+    /// To [`WorkerCommand::Answer`].
+    Awake,
     /// The caller makes plain copies.
     Refused,
+    /// The copies are enqueued.
+    Enqueued(EnqueuedOrder),
     /// The copies have ended.
     Done(Result<(), CopyError>),
+}
+
+/// What became of copies that were to be enqueued.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EnqueuedOrder {
+    /// Numbers of the events that were recorded: the caller's streams have to wait for them.
+    pub(crate) recorded: Vec<usize>,
+    /// Numbers of copies that the caller makes plainly, after those events.
+    pub(crate) plain: Vec<usize>,
 }
 
 /// Opens the machine, reports it, and serves commands until the node closes.
@@ -184,8 +190,6 @@ struct CopyWorker<'m> {
     probe_bytes: Bytes,
     /// What is known of this node without a probe.
     twin: Option<TwinModel>,
-    /// Time of the last progress.
-    moved: Ns,
     active: Vec<ActiveOrder>,
     /// Memory that the driver knows: bytes, and the orders that use it, by start.
     blocks: BTreeMap<u64, (u64, u32)>,
@@ -212,7 +216,6 @@ impl<'m> CopyWorker<'m> {
             helper_use: HelperUse::new(options.shared_helpers),
             probe_bytes,
             twin: None,
-            moved: shared.now(),
             active: Vec::new(),
             blocks: BTreeMap::new(),
             plain_streams: BTreeMap::new(),
@@ -228,12 +231,6 @@ impl<'m> CopyWorker<'m> {
         while !(closing && self.active.is_empty()) {
             let next = match self.active.is_empty() {
                 true => self.wait_for_command(commands),
-                false if self.may_sleep() => {
-                    commands.recv_timeout(PATIENT_SLEEP).map_err(|error| match error {
-                        RecvTimeoutError::Timeout => TryRecvError::Empty,
-                        RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
-                    })
-                }
                 false => commands.try_recv(),
             };
             match next {
@@ -245,13 +242,7 @@ impl<'m> CopyWorker<'m> {
                 self.guard(Self::advance);
             }
         }
-    }
-
-    /// Whether every copy waits for earlier work of its stream, and has done so for a while.
-    fn may_sleep(&self) -> bool {
-        self.engine.running() == 0
-            && self.active.iter().all(|order| order.started.is_none())
-            && self.shared.now() - self.moved > PATIENT_AFTER
+        self.engine.wait_for_enqueued();
     }
 
     /// Looks for a command for a while, then sleeps until there is one.
@@ -296,14 +287,13 @@ impl<'m> CopyWorker<'m> {
                 let _ = reply.send(());
             }
             WorkerCommand::Answer(reply) => {
-                let _ = reply.send(WorkerReply::Held);
+                let _ = reply.send(WorkerReply::Awake);
             }
             WorkerCommand::Close => {}
         }
     }
 
-    /// The plan between some ends, probed if they are new. None while copies run: a probe frees memory,
-    /// which would wait for the streams that are held.
+    /// The plan between some ends, probed if they are new. None while copies run: they would disturb the probe.
     fn plan(&mut self, key: EndsKey) -> Option<Arc<EndsPlan>> {
         if let Some(plan) = self.shared.plans.get(&key) {
             return Some(plan);
@@ -321,18 +311,12 @@ impl<'m> CopyWorker<'m> {
             chunk: if to_all { SPREAD_CHUNK } else { Bytes(self.shared.staging / slots) },
             sizes: PROBE_PARTS.map(|part| Bytes(self.probe_bytes.0 / PROBE_PARTS[3] * part)),
             budget: PROBE_BUDGET,
-            holds: self.shared.hold_streams,
         };
         let probe = match &self.twin {
             None => probe_paths(self.machine, &mut self.engine, &request)
                 .map_err(|error| error.to_string()),
             Some(twin) => plan_from_twin(twin, self.machine, &mut self.engine, &request),
         };
-        let gpus = request.dst.iter().chain([&key.src]).filter_map(|unit| unit.gpu());
-        for gpu in gpus.filter(|_| self.shared.hold_streams) {
-            // For copies that fail: none is opened while streams are held.
-            let _ = self.plain_stream(gpu).and_then(|stream| self.open_gates(stream));
-        }
         let plan = EndsPlan::new(probe);
         Some(self.shared.plans.insert(key, plan))
     }
@@ -345,16 +329,6 @@ impl<'m> CopyWorker<'m> {
         }
     }
 
-    /// Makes the driver allocate the words of gates: later that could wait for a stream of the caller.
-    fn open_gates(&self, stream: StreamId) -> CallResult<()> {
-        let driver = self.driver()?;
-        let gate = driver.gate_create()?;
-        let held = driver.gate_hold(gate, stream);
-        driver.gate_release(gate)?;
-        driver.gate_destroy(gate)?;
-        held
-    }
-
     fn plain_stream(&mut self, gpu: u32) -> CallResult<StreamId> {
         if let Some(&stream) = self.plain_streams.get(&gpu) {
             return Ok(stream);
@@ -364,14 +338,15 @@ impl<'m> CopyWorker<'m> {
         Ok(stream)
     }
 
-    /// Holds the caller's streams, or refuses the order.
+    /// Starts the copies of an order, enqueues them, or refuses them.
     fn accept(&mut self, mut order: CopyOrder) {
         // A probe is no hand-over, and copies that run make the next one wait.
         let mut is_usual = self.active.is_empty();
+        let mode = if order.order.is_some() { CopyMode::Enqueued } else { CopyMode::Driven };
         for copy in &mut order.copies {
             is_usual &= self.shared.plans.get(&copy.key()).is_some();
             let plan = self.plan(copy.key());
-            let chosen = plan.as_ref().and_then(|plan| self.shared.choose(plan, copy.bytes));
+            let chosen = plan.as_ref().and_then(|plan| self.shared.choose(plan, copy.bytes, mode));
             copy.chosen = chosen.cloned();
             if copy.chosen.is_none() {
                 let _ = order.reply.send(WorkerReply::Refused);
@@ -382,70 +357,110 @@ impl<'m> CopyWorker<'m> {
         if !order.claim.take() {
             return;
         }
-        let (streams, sent) = (order.streams.clone(), order.sent);
-        let mut active = ActiveOrder::new(order);
-        // No list has the order yet: a panic that went on would leave its streams behind the gate.
-        let sent = is_usual.then_some(sent);
-        let held = catch_unwind(AssertUnwindSafe(|| self.hold(&mut active, &streams, sent)));
-        if !matches!(held, Ok(Ok(()))) {
-            self.release(&mut active);
+        let now = self.shared.now();
+        if is_usual {
+            self.shared.hand_over.note(now - order.sent);
+        }
+        if let Some(place) = order.order.take() {
+            let attempt = || self.enqueue_order(&order.copies, &place);
+            match catch_unwind(AssertUnwindSafe(attempt)) {
+                Ok(enqueued) => drop(order.reply.send(WorkerReply::Enqueued(enqueued))),
+                Err(panic) => {
+                    // No event follows what is enqueued.
+                    self.engine.wait_for_enqueued();
+                    let _ = order.reply.send(WorkerReply::Refused);
+                    resume_unwind(panic);
+                }
+            }
+            return;
+        }
+        let mut active = ActiveOrder::new(order, now);
+        let adopted = active.waiting.iter().try_for_each(|copy| {
+            active.blocks.extend(self.adopt_ends(copy)?);
+            Ok::<(), CallError>(())
+        });
+        if adopted.is_err() {
+            self.release(&mut active.blocks);
             let _ = active.reply.send(WorkerReply::Refused);
             return;
         }
         if !self.active.is_empty() {
             self.active.iter_mut().chain([&mut active]).for_each(|order| order.judged = None);
         }
-        let _ = active.reply.send(WorkerReply::Held);
         self.active.push(active);
-        self.moved = self.shared.now();
     }
 
-    /// Makes the memory of an order known, and holds its streams. `sent` is when the caller sent it, if its hand-over
-    /// counts.
-    fn hold(
+    /// Enqueues copies in the order of a caller's streams.
+    fn enqueue_order(&mut self, copies: &[OrderedCopy], place: &CallerOrder) -> EnqueuedOrder {
+        let mut enqueued = EnqueuedOrder::default();
+        // Other copies that run would be judged by a time in which they shared the links.
+        self.active.iter_mut().for_each(|order| order.judged = None);
+        for (nth, copy) in copies.iter().enumerate() {
+            let mut blocks = Vec::new();
+            let (recorded, is_plain) = match self.enqueue_copy(copy, place, &mut blocks) {
+                Ok((event, report)) => {
+                    self.count(copy, &report);
+                    (Some(event), false)
+                }
+                Err(event) => (event, true),
+            };
+            // What is enqueued needs no name any more.
+            self.release(&mut blocks);
+            enqueued.recorded.extend(recorded.filter(|event| !enqueued.recorded.contains(event)));
+            enqueued.plain.extend(is_plain.then_some(nth));
+            #[cfg(test)]
+            assert!(!tests::PANICS.swap(false, Ordering::Relaxed), "injected");
+        }
+        enqueued
+    }
+
+    /// Enqueues a copy: the number of the event at its end, and what it does. The error is the event after parts of
+    /// a copy that failed.
+    fn enqueue_copy(
         &mut self,
-        active: &mut ActiveOrder,
-        streams: &[HeldStream],
-        sent: Option<Ns>,
-    ) -> CallResult<()> {
-        let copies = active.waiting.iter();
-        let ends: Vec<KnownEnd> =
-            copies.flat_map(|copy| copy.dst.iter().chain([&copy.src])).copied().collect();
-        for end in &ends {
-            active.blocks.push(self.adopt(end)?);
-        }
-        if let Some(sent) = sent {
-            active.handed_over = self.shared.now() - sent;
-            self.shared.hand_over.note(active.handed_over);
-        }
-        self.join(active, streams)?;
-        #[cfg(test)]
-        assert!(!tests::PANICS.swap(false, Ordering::Relaxed), "injected");
-        Ok(())
+        copy: &OrderedCopy,
+        place: &CallerOrder,
+        blocks: &mut Vec<u64>,
+    ) -> Result<(usize, CopyReport), Option<usize>> {
+        let (request, chosen) = self.request(copy).ok_or(None)?;
+        let driver = self.driver().map_err(|_| None)?;
+        let ends_at = |&(gpu, _): &(u32, usize)| copy.at() == Some(gpu);
+        let nth = place.done.iter().position(ends_at).ok_or(None)?;
+        let (gpu, done) = place.done.get(nth).copied().ok_or(None)?;
+        blocks.extend(self.adopt_ends(copy).map_err(|_| None)?);
+        let mut adopted = Vec::new();
+        let mut adopt = |event: usize| {
+            let id = driver.adopt_event(gpu, event as u64).map_err(|_| None)?;
+            adopted.push(id);
+            Ok(id)
+        };
+        let outcome = adopt(done).and_then(|done| {
+            let after =
+                place.after.iter().map(|&event| adopt(event)).collect::<Result<Vec<_>, _>>();
+            let order = StreamOrder { after: &after?, done, streams: &place.streams };
+            let enqueued = self.engine.enqueue(&request, &chosen.rates, &order);
+            enqueued.map(|report| (nth, report)).map_err(|failure| {
+                self.shared.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
+                failure.is_ordered.then_some(nth)
+            })
+        });
+        adopted.into_iter().for_each(|event| drop(driver.forget_event(event)));
+        outcome
     }
 
-    /// Records the streams' progress, then makes them wait for a gate.
-    fn join(&self, active: &mut ActiveOrder, streams: &[HeldStream]) -> CallResult<()> {
-        if streams.is_empty() {
-            return Ok(());
-        }
-        let driver = self.driver()?;
-        let gate = driver.gate_create()?;
-        active.gate = Some(gate);
-        for held in streams {
-            let stream = driver.adopt_stream(held.gpu, held.handle as u64)?;
-            let fork = match driver.event_create(held.gpu) {
-                Ok(fork) => fork,
+    /// Makes the memory at the ends of a copy known to the driver; its starts.
+    fn adopt_ends(&mut self, copy: &OrderedCopy) -> CallResult<Vec<u64>> {
+        let mut blocks = Vec::new();
+        for end in copy.dst.iter().chain([&copy.src]) {
+            match self.adopt(end) {
+                Ok(start) => blocks.push(start),
                 Err(error) => {
-                    let _ = driver.forget_stream(stream);
+                    self.release(&mut blocks);
                     return Err(error);
                 }
-            };
-            active.joined.push(JoinedStream { stream, fork });
-            driver.event_record(fork, stream)?;
-            driver.gate_hold(gate, stream)?;
+            }
         }
-        Ok(())
+        Ok(blocks)
     }
 
     /// Makes memory known to the driver. The start of the block.
@@ -465,19 +480,10 @@ impl<'m> CopyWorker<'m> {
         Ok(start)
     }
 
-    /// Opens the gate and forgets what the order used.
-    fn release(&mut self, active: &mut ActiveOrder) {
+    /// Forgets memory that no copy uses any more.
+    fn release(&mut self, blocks: &mut Vec<u64>) {
         let Ok(driver) = self.driver() else { return };
-        if let Some(gate) = active.gate.take() {
-            // Destroying it opens it as well.
-            let _ = driver.gate_release(gate);
-            let _ = driver.gate_destroy(gate);
-        }
-        for joined in active.joined.drain(..) {
-            let _ = driver.event_destroy(joined.fork);
-            let _ = driver.forget_stream(joined.stream);
-        }
-        for start in active.blocks.drain(..) {
+        for start in blocks.drain(..) {
             let Some((_, users)) = self.blocks.get_mut(&start) else { continue };
             *users -= 1;
             if *users == 0 {
@@ -503,9 +509,7 @@ impl<'m> CopyWorker<'m> {
                 nth += 1;
             }
         }
-        if moved {
-            self.moved = self.shared.now();
-        } else if let Ok(driver) = self.driver() {
+        if !moved && let Ok(driver) = self.driver() {
             driver.pause(POLL);
         }
     }
@@ -513,23 +517,6 @@ impl<'m> CopyWorker<'m> {
     fn advance_order(&mut self, nth: usize) -> bool {
         let Ok(driver) = self.driver() else { return false };
         let mut moved = false;
-        if self.active[nth].started.is_none() {
-            for joined in &self.active[nth].joined {
-                match driver.event_done(joined.fork) {
-                    Ok(true) => {}
-                    Ok(false) => return false,
-                    // The stream's own work failed; so will what follows in it.
-                    Err(error) => {
-                        let order = &mut self.active[nth];
-                        order.failure = Some(error.into());
-                        order.waiting.clear();
-                        break;
-                    }
-                }
-            }
-            self.active[nth].started = Some(self.shared.now());
-            moved = true;
-        }
         let running = std::mem::take(&mut self.active[nth].running);
         for (id, copy) in running {
             match self.engine.take_outcome(id) {
@@ -569,9 +556,9 @@ impl<'m> CopyWorker<'m> {
         moved
     }
 
-    /// Starts a copy over several paths; none if it cannot start.
-    fn start(&mut self, copy: &OrderedCopy) -> Option<TransferId> {
-        let chosen = copy.chosen.as_ref()?;
+    /// A copy for the engine, and the paths that were chosen for it.
+    fn request(&self, copy: &OrderedCopy) -> Option<(CopyRequest, PathOption)> {
+        let chosen = copy.chosen.clone()?;
         let mut dst = copy.dst.iter().map(|known| known.end);
         // Copies that run at the same time share the links.
         let shares = (self.engine.running() + 1) as f64;
@@ -581,8 +568,14 @@ impl<'m> CopyWorker<'m> {
             others: dst.collect(),
             bytes: Bytes(copy.bytes),
             paths: chosen.paths,
-            limit: CopyRequest::time_limit(Ns(chosen.time.time(Bytes(copy.bytes)).0 * shares)),
+            limit: CopyRequest::time_limit(Ns(chosen.driven.time(Bytes(copy.bytes)).0 * shares)),
         };
+        Some((request, chosen))
+    }
+
+    /// Starts a copy over several paths; none if it cannot start.
+    fn start(&mut self, copy: &OrderedCopy) -> Option<TransferId> {
+        let (request, _) = self.request(copy)?;
         self.engine.start(request).ok()
     }
 
@@ -627,31 +620,16 @@ impl<'m> CopyWorker<'m> {
     /// Lets the caller go on.
     fn finish(&mut self, mut order: ActiveOrder) {
         let now = self.shared.now();
-        let waits = order.gate.is_none();
         let outcome = order.failure.take().map_or(Ok(()), Err);
-        if let Err(error) = &outcome
-            && !waits
-        {
-            self.shared.keep_failure(error.clone());
-        }
-        self.release(&mut order);
-        if let (Some((key, bytes)), Some(started)) = (order.judged, order.started)
+        self.release(&mut order.blocks);
+        if let Some((key, bytes)) = order.judged
             && self.shared.min_gain >= 1.0
             && let Some(plan) = self.shared.plans.get(&key)
-            && plan.note(bytes, now - started + order.handed_over, now)
+            && plan.note(bytes, now - order.started + order.handed_over, now)
         {
             self.shared.counters.switched_off.fetch_add(1, Ordering::Relaxed);
         }
         let _ = order.reply.send(WorkerReply::Done(outcome));
-    }
-}
-
-impl Drop for CopyWorker<'_> {
-    /// Opens what is held, if a panic ended the thread.
-    fn drop(&mut self) {
-        for mut order in std::mem::take(&mut self.active) {
-            self.release(&mut order);
-        }
     }
 }
 
@@ -664,12 +642,12 @@ mod tests {
     use crate::test_runtime::{TestRuntime, in_separate_process};
     use pathline_stub::StubLibraries;
 
-    /// The next order panics once its streams are held.
+    /// The next order panics once its first copy is enqueued.
     pub(super) static PANICS: AtomicBool = AtomicBool::new(false);
 
     #[test]
-    fn a_panic_while_streams_are_held_lets_them_go_on() {
-        let test = "worker::tests::a_panic_while_streams_are_held_lets_them_go_on";
+    fn a_panic_while_copies_are_enqueued_lets_streams_go_on() {
+        let test = "worker::tests::a_panic_while_copies_are_enqueued_lets_streams_go_on";
         if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
             return;
         }
@@ -682,7 +660,7 @@ mod tests {
         let (src, device) = (cuda.pinned(bytes, 1), cuda.device(bytes));
         let host = src.as_ptr() as u64;
         node.explain(device, host, bytes).unwrap();
-        for (panics, plain, multipath) in [(true, 1, 0), (false, 1, 1)] {
+        for (panics, plain, multipath) in [(true, 1, 1), (false, 1, 2)] {
             PANICS.store(panics, Ordering::Relaxed);
             // SAFETY: live memory and a live stream.
             unsafe { node.copy_async(device, host, bytes, stream).unwrap() };

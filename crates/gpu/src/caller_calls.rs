@@ -70,33 +70,71 @@ pub trait CallerCalls: Debug + Send + Sync {
     fn enter(&self, device: i32) -> Result<usize, CallStatus>;
     /// Undoes [`Self::enter`].
     fn leave(&self, entered: usize);
-    /// The functions that the driver uses too.
-    fn api(&self) -> &Api;
-    /// Whether a stream has no unfinished work.
+    /// Makes the device and context of a stream current for this thread, until [`Self::leave`].
     ///
     /// # Safety
-    /// A live stream of this process.
-    unsafe fn is_idle(&self, stream: RuntimeHandle) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { (self.api().stream_query.at)(stream) == 0 }
-    }
-    /// Waits for what the legacy default stream of the current device waits for.
-    fn wait_default_stream(&self) -> CallStatus {
-        let api = self.api();
-        let Some(event_wait) = api.event_wait else { return NO_EVENT_WAIT };
+    /// A live stream of this process, or a default one.
+    unsafe fn enter_stream(&self, stream: RuntimeHandle) -> Result<usize, CallStatus>;
+    /// Creates an event of the current context, without times.
+    fn event_create(&self) -> Result<RuntimeHandle, CallStatus> {
+        let call = &self.api().event_create;
         let mut event = 0;
         // SAFETY: stores one handle.
-        let code = unsafe { (api.event_create.at)(&raw mut event, NO_TIMES) };
-        if code != 0 {
-            return (api.event_create.name, code);
+        match unsafe { (call.at)(&raw mut event, NO_TIMES) } {
+            0 => Ok(event),
+            code => Err((call.name, code)),
         }
+    }
+    /// Records an event on a stream of the same context.
+    ///
+    /// # Safety
+    /// A live event, and a live stream or a default one.
+    unsafe fn event_record(&self, event: RuntimeHandle, stream: RuntimeHandle) -> CallStatus {
+        let call = &self.api().event_record;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(event, stream) })
+    }
+    /// Makes a stream wait for the last recording of an event.
+    ///
+    /// # Safety
+    /// As [`Self::event_record`].
+    unsafe fn stream_wait_event(&self, stream: RuntimeHandle, event: RuntimeHandle) -> CallStatus {
+        let call = &self.api().stream_wait_event;
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(stream, event, 0) })
+    }
+    /// Waits on the host for the last recording of an event.
+    ///
+    /// # Safety
+    /// A live event.
+    unsafe fn event_wait(&self, event: RuntimeHandle) -> CallStatus {
+        let Some(call) = self.api().event_wait else { return NO_EVENT_WAIT };
+        // SAFETY: the caller's promise.
+        (call.name, unsafe { (call.at)(event) })
+    }
+    /// Destroys an event. What waits for it still does.
+    ///
+    /// # Safety
+    /// A live event.
+    unsafe fn event_destroy(&self, event: RuntimeHandle) {
+        // SAFETY: the caller's promise. A failure leaks a handle.
+        unsafe { (self.api().event_destroy.at)(event) };
+    }
+    /// The functions that the driver uses too.
+    fn api(&self) -> &Api;
+    /// Waits for what the legacy default stream of the current device waits for.
+    fn wait_default_stream(&self) -> CallStatus {
+        let event = match self.event_create() {
+            Ok(event) => event,
+            Err(status) => return status,
+        };
         // SAFETY: a live event, destroyed once; 0 is the legacy default stream.
         unsafe {
-            let mut status = (api.event_record.name, (api.event_record.at)(event, 0));
+            let mut status = self.event_record(event, 0);
             if status.1 == 0 {
-                status = (event_wait.name, (event_wait.at)(event));
+                status = self.event_wait(event);
             }
-            (api.event_destroy.at)(event);
+            self.event_destroy(event);
             status
         }
     }
@@ -118,8 +156,6 @@ pub trait CallerCalls: Debug + Send + Sync {
         // SAFETY: the caller's promise.
         (call.name, unsafe { (call.at)(address) })
     }
-    /// Whether streams can wait for a word of memory.
-    fn waits_for_words(&self) -> bool;
     /// The runtime's own text for a status.
     fn status_text(&self, code: i32) -> String;
 }

@@ -62,6 +62,8 @@ pub struct GpuDriver {
     /// Starts of blocks that other code of the process allocated and frees.
     pub(crate) adopted_blocks: RefCell<BTreeSet<u64>>,
     events: RefCell<BTreeMap<u64, (u32, RuntimeHandle)>>,
+    /// Events that other code of the process created and destroys.
+    adopted_events: RefCell<BTreeSet<u64>>,
     gates: RefCell<StreamGates>,
     made: Cell<u64>,
 }
@@ -91,6 +93,7 @@ impl GpuDriver {
             adopted_streams: RefCell::default(),
             adopted_blocks: RefCell::default(),
             events: RefCell::default(),
+            adopted_events: RefCell::default(),
             gates: RefCell::default(),
             made: Cell::new(0),
         })
@@ -367,6 +370,20 @@ impl Driver for GpuDriver {
         self.events.borrow_mut().insert(id, (gpu, event));
         Ok(EventId(id))
     }
+    fn adopt_event(&self, gpu: u32, handle: u64) -> CallResult<EventId> {
+        self.device("adopt_event", gpu)?;
+        let id = self.id();
+        self.events.borrow_mut().insert(id, (gpu, handle as RuntimeHandle));
+        self.adopted_events.borrow_mut().insert(id);
+        Ok(EventId(id))
+    }
+    fn forget_event(&self, event: EventId) -> CallResult<()> {
+        if !self.adopted_events.borrow_mut().remove(&event.0) {
+            return Err(no_such("forget_event", &format!("event {}", event.0)));
+        }
+        self.events.borrow_mut().remove(&event.0);
+        Ok(())
+    }
     fn event_destroy(&self, event: EventId) -> CallResult<()> {
         let (gpu, handle) = self.event(self.api.event_destroy.name, event)?;
         self.events.borrow_mut().remove(&event.0);
@@ -550,6 +567,8 @@ impl Drop for GpuDriver {
             let _ = self.stream_wait(StreamId(stream));
             let _ = self.stream_destroy(StreamId(stream));
         }
+        let adopted = self.adopted_events.take();
+        self.events.borrow_mut().retain(|id, _| !adopted.contains(id));
         let events: Vec<u64> = self.events.borrow().keys().copied().collect();
         for event in events {
             let _ = self.event_destroy(EventId(event));

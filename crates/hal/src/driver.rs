@@ -206,6 +206,22 @@ pub trait Driver {
     fn stream_idle(&self, stream: StreamId) -> CallResult<bool>;
     /// Creates an event with timing.
     fn event_create(&self, gpu: u32) -> CallResult<EventId>;
+    /// Names an event that other code of this process created, until it is forgotten.
+    ///
+    /// # Errors
+    /// The runtime has only its own events.
+    fn adopt_event(&self, gpu: u32, handle: u64) -> CallResult<EventId> {
+        let reason = "this runtime takes no events of others";
+        Err(CallError::unsupported("adopt_event", format!("{handle:#x} of gpu{gpu}"), reason))
+    }
+    /// Forgets an event of [`Driver::adopt_event`]. It stays open.
+    ///
+    /// # Errors
+    /// No such event was adopted.
+    fn forget_event(&self, event: EventId) -> CallResult<()> {
+        let reason = "this runtime takes no events of others";
+        Err(CallError::unsupported("forget_event", format!("event {}", event.0), reason))
+    }
     /// Destroys an event.
     fn event_destroy(&self, event: EventId) -> CallResult<()>;
     /// Enqueues the event.

@@ -118,6 +118,14 @@ impl GpuStream<'_> {
     pub fn wait_event(&self, event: &GpuEvent<'_>) -> CallResult<()> {
         self.driver.stream_wait_event(self.id, event.id)
     }
+    /// Records an event that other code owns.
+    pub fn record_id(&self, event: EventId) -> CallResult<()> {
+        self.driver.event_record(event, self.id)
+    }
+    /// Makes the stream wait for an event that other code owns.
+    pub fn wait_event_id(&self, event: EventId) -> CallResult<()> {
+        self.driver.stream_wait_event(self.id, event)
+    }
     /// Makes the stream wait for a gate.
     pub fn hold(&self, gate: &StartGate<'_>) -> CallResult<()> {
         gate.on_streams.map_or(Ok(()), |id| self.driver.gate_hold(id, self.id))
@@ -145,6 +153,10 @@ pub struct GpuEvent<'m> {
 }
 
 impl GpuEvent<'_> {
+    /// Its number for the driver.
+    pub fn id(&self) -> EventId {
+        self.id
+    }
     /// Whether it has completed since it was last recorded; does not block.
     pub fn is_done(&self) -> CallResult<bool> {
         self.driver.event_done(self.id)

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use pathline_hal::{CallError, CallResult, GpuEvent, Machine, StartGate};
 use pathline_schema::{GpuSet, Ns, Severity};
 
+use crate::enqueued::{EnqueueFailure, StreamOrder, enqueue_relayed};
+use crate::enqueued_to_all::enqueue_to_all;
 use crate::relay::{QuarantinedSlot, RelayCopy};
 use crate::request::{CopyReport, CopyRequest};
 use crate::resources::{EngineResources, StreamPair, StreamUse};
@@ -115,6 +117,28 @@ impl<'m> MultipathEngine<'m> {
         let mut copy = CopyKind::new(&mut self.resources, request)?;
         copy.issue(&mut self.resources);
         Ok(self.insert(RunningCopy { copy, timed: None }))
+    }
+
+    /// Enqueues a whole copy, which then needs nothing of the host. The parts of its paths follow from `rates`, in
+    /// bytes per ns: of the direct path, then of each relay of the request; of a copy to several GPUs, those at which
+    /// the destinations load from the source.
+    ///
+    /// # Errors
+    /// The direct path cannot be enqueued, or the copy would wait for one of another stream that has not begun.
+    /// A relay that cannot take part is no error.
+    pub fn enqueue(
+        &mut self,
+        request: &CopyRequest,
+        rates: &[f64],
+        order: &StreamOrder<'_>,
+    ) -> Result<CopyReport, EnqueueFailure> {
+        request.check()?;
+        self.release_slots();
+        if request.others.is_empty() {
+            enqueue_relayed(&mut self.resources, request, rates, order)
+        } else {
+            enqueue_to_all(&mut self.resources, request, rates, order)
+        }
     }
 
     /// Enqueues the first chunks of the first of `reps` equal copies behind a gate. They run one after the
@@ -248,6 +272,11 @@ impl<'m> MultipathEngine<'m> {
     pub fn copy(&mut self, request: CopyRequest) -> CallResult<CopyReport> {
         let id = self.start(request)?;
         self.wait(id)
+    }
+
+    /// Waits for all copies that were enqueued as a whole, and so for the work before them.
+    pub fn wait_for_enqueued(&self) {
+        self.resources.wait_for_enqueued();
     }
 
     /// Number of copies that run.

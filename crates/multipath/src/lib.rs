@@ -14,6 +14,9 @@
 //! writes; it completes when that write has ended, or fails.
 
 mod engine;
+mod enqueued;
+mod enqueued_to_all;
+mod path_parts;
 mod probe;
 mod queue;
 mod relay;
@@ -23,6 +26,7 @@ mod spread;
 mod trial;
 
 pub use engine::{MultipathEngine, TransferId};
-pub use probe::{CopyTimeModel, PathOption, PathProbe, ProbeRequest, probe_paths};
+pub use enqueued::{EnqueueFailure, StreamOrder};
+pub use probe::{CopyMode, CopyTimeModel, PathOption, PathProbe, ProbeRequest, probe_paths};
 pub use request::{CopyEnd, CopyReport, CopyRequest, LostRelay, PathBytes};
 pub use trial::try_paths;

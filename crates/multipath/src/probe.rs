@@ -1,11 +1,12 @@
 //! Measures what relays gain between two ends, and chooses them by size.
 
 use pathline_hal::{
-    CallError, CallResult, CopyChoice, GpuEvent, GpuStream, Machine, MachineBuffer, StartGate,
+    CallError, CallResult, CopyChoice, EventId, GpuEvent, GpuStream, Machine, MachineBuffer,
 };
 use pathline_schema::{Bytes, CopyAgent, GpuSet, MemKind, MultipathSpec, Ns, Place, Rate, Unit};
 
-use crate::engine::{MultipathEngine, POLL};
+use crate::engine::MultipathEngine;
+use crate::enqueued::StreamOrder;
 use crate::request::{CopyEnd, CopyRequest, LostRelay};
 
 /// A further relay must shorten the copy by this much.
@@ -55,13 +56,36 @@ impl CopyTimeModel {
     }
 }
 
+/// How a copy over several paths is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyMode {
+    /// The host hands out chunks while the copy runs.
+    Driven,
+    /// All is enqueued before the call returns.
+    Enqueued,
+}
+
 /// GPUs that may take part, with the time of the copy if they do.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PathOption {
     /// Relays, or further destinations, with their chunk.
     pub paths: MultipathSpec,
-    /// Time of the copy.
-    pub time: CopyTimeModel,
+    /// Time of a copy that the host drives.
+    pub driven: CopyTimeModel,
+    /// Time of a copy that is enqueued as a whole, from the call on.
+    pub enqueued: CopyTimeModel,
+    /// Rates of the paths while all carry bytes, as [`MultipathEngine::enqueue`] takes them.
+    pub rates: Vec<f64>,
+}
+
+impl PathOption {
+    /// Time of a copy.
+    pub fn time(&self, mode: CopyMode, bytes: Bytes) -> Ns {
+        match mode {
+            CopyMode::Driven => self.driven.time(bytes),
+            CopyMode::Enqueued => self.enqueued.time(bytes),
+        }
+    }
 }
 
 /// What a probe found between some ends.
@@ -69,20 +93,22 @@ pub struct PathOption {
 pub struct PathProbe {
     /// The plain copy; to several GPUs: one to each, all at once. From the first call to the end of the stream.
     pub plain: CopyTimeModel,
-    /// Copies over several paths, fewer GPUs first. Their streams wait behind a gate, as those of callers do: the
-    /// time includes the event before the copy, the gate, and the look that finds the last chunk.
+    /// Copies over several paths, fewer GPUs first.
     pub options: Vec<PathOption>,
     /// GPUs that could not take part, with the first error of each.
     pub refused: Vec<LostRelay>,
-    /// From the opening of a gate to the end of a stream that waits for nothing else.
-    pub release: Ns,
 }
 
 impl PathProbe {
     /// The option for a size: the fastest that is at least `min_gain` times as fast as the plain copy, with
     /// as few GPUs as come within 5 % of it. `hand_over` is what callers lose before the copy begins.
-    pub fn choose(&self, bytes: Bytes, min_gain: f64, hand_over: Ns) -> Option<&PathOption> {
-        let time = |option: &PathOption| (option.time.time(bytes) + hand_over).0;
+    pub fn choose(
+        &self,
+        bytes: Bytes,
+        min_gain: f64,
+        (mode, hand_over): (CopyMode, Ns),
+    ) -> Option<&PathOption> {
+        let time = |option: &PathOption| (option.time(mode, bytes) + hand_over).0;
         let best = self.options.iter().map(time).fold(f64::INFINITY, f64::min);
         let chosen = self.options.iter().find(|option| time(option) <= best * MIN_STEP)?;
         let gain = self.plain.time(bytes).0 / time(chosen).max(1.0);
@@ -105,8 +131,6 @@ pub struct ProbeRequest {
     pub sizes: [Bytes; SIZES],
     /// Time after which no option but the first is measured.
     pub budget: Ns,
-    /// Streams of callers wait behind a gate. Without, the caller waits.
-    pub holds: bool,
 }
 
 /// Copies of each option and size that count. One before them opens streams and allocates.
@@ -122,6 +146,10 @@ struct ProbeRun<'m, 'e> {
     streams: Vec<GpuStream<'m>>,
     /// An event for each stream.
     forks: Vec<GpuEvent<'m>>,
+    /// The end of an enqueued copy.
+    done: GpuEvent<'m>,
+    /// Rates of the paths in the last copy that the host drove.
+    rates: Vec<f64>,
 }
 
 /// Measures the plain copy and copies over 1, 2, ... relays, each the median of five times after one that
@@ -157,13 +185,12 @@ pub fn probe_paths<'m>(
         streams.push(machine.gpu(gpu)?.stream()?);
         forks.push(machine.gpu(gpu)?.event()?);
     }
-    let mut run = ProbeRun { machine, engine, src, dst, streams, forks };
+    let at = request.dst.first().and_then(|unit| unit.gpu()).or(request.src.gpu());
+    let done = machine.gpu(at.unwrap_or_default())?.event()?;
+    let rates = Vec::new();
+    let mut run = ProbeRun { machine, engine, src, dst, streams, forks, done, rates };
     let start = machine.clock.now();
-    let plain = run.time_sizes(request.sizes, |run, bytes, _| run.copy_plainly(bytes))?;
-    let release = match request.holds {
-        true => run.median(|run, _| run.open_gate())?,
-        false => Ns::ZERO,
-    };
+    let plain = run.time_sizes(request.sizes, ProbeRun::copy_plainly)?;
     let (mut options, mut refused) = (Vec::new(), Vec::<LostRelay>::new());
     let mut helping = GpuSet::EMPTY;
     for paths in candidates(request) {
@@ -173,15 +200,10 @@ pub fn probe_paths<'m>(
         // A relay that failed takes no part in larger sets.
         let gpus = refused.iter().fold(paths.gpus, |gpus, lost| gpus.without(lost.gpu));
         let paths = MultipathSpec { gpus, ..paths };
-        let time = run.time_sizes(request.sizes, |run, bytes, is_first| {
-            // The first one may allocate, which could wait for a stream behind a gate.
-            let is_held = request.holds && !is_first;
-            if is_held { run.copy_as_callers(paths, bytes) } else { run.copy_over(paths, bytes) }
-        });
-        match time {
-            Ok(time) => {
+        match run.time_option(paths, request.sizes) {
+            Ok(option) => {
                 helping = gpus;
-                options.push(PathOption { paths, time });
+                options.push(option);
             }
             Err(error) => {
                 let added = gpus.iter().filter(|&gpu| !helping.contains(gpu));
@@ -189,7 +211,7 @@ pub fn probe_paths<'m>(
             }
         }
     }
-    Ok(PathProbe { plain, options, refused, release })
+    Ok(PathProbe { plain, options, refused })
 }
 
 /// The sets of GPUs that are measured: relays one by one, or all further destinations.
@@ -219,17 +241,28 @@ fn candidates(request: &ProbeRequest) -> Vec<MultipathSpec> {
 }
 
 impl<'m> ProbeRun<'m, '_> {
+    /// The times of some sizes over some paths, driven by the host and enqueued with the rates that this found.
+    fn time_option(
+        &mut self,
+        paths: MultipathSpec,
+        sizes: [Bytes; SIZES],
+    ) -> CallResult<PathOption> {
+        let driven = self.time_sizes(sizes, |run, bytes| run.copy_over(paths, bytes))?;
+        let enqueued = self.time_sizes(sizes, |run, bytes| run.enqueue_over(paths, bytes))?;
+        Ok(PathOption { paths, driven, enqueued, rates: self.rates.clone() })
+    }
+
     /// The times of some sizes.
     fn time_sizes(
         &mut self,
         sizes: [Bytes; SIZES],
-        mut copy: impl FnMut(&mut Self, Bytes, bool) -> CallResult<()>,
+        mut copy: impl FnMut(&mut Self, Bytes) -> CallResult<()>,
     ) -> CallResult<CopyTimeModel> {
         let mut measured = sizes.map(|bytes| (bytes, Ns::ZERO));
         for (bytes, time) in &mut measured {
-            *time = self.median(|run, is_first| {
+            *time = self.median(|run| {
                 let start = run.machine.clock.now();
-                copy(run, *bytes, is_first)?;
+                copy(run, *bytes)?;
                 Ok(run.machine.clock.now() - start)
             })?;
         }
@@ -237,13 +270,10 @@ impl<'m> ProbeRun<'m, '_> {
     }
 
     /// The median of some times after a first one that is not counted. One may fail.
-    fn median(
-        &mut self,
-        mut time: impl FnMut(&mut Self, bool) -> CallResult<Ns>,
-    ) -> CallResult<Ns> {
+    fn median(&mut self, mut time: impl FnMut(&mut Self) -> CallResult<Ns>) -> CallResult<Ns> {
         let (mut times, mut has_failed) = (Vec::new(), false);
         for nth in 0..=REPETITIONS {
-            match time(self, nth == 0) {
+            match time(self) {
                 Ok(time) if nth > 0 => times.push(time),
                 Ok(_) => {}
                 // A thread that was not scheduled takes its relay for stalled.
@@ -266,58 +296,44 @@ impl<'m> ProbeRun<'m, '_> {
         self.streams.iter().try_for_each(GpuStream::wait)
     }
 
-    /// A gate before which all streams wait, once they have passed their earlier work.
-    fn hold(&self) -> CallResult<StartGate<'m>> {
-        let gate = self.machine.gate()?;
-        for (stream, fork) in self.streams.iter().zip(&self.forks) {
-            stream.record(fork)?;
-            stream.hold(&gate)?;
-        }
-        for fork in &self.forks {
-            while !fork.is_done()? {
-                self.machine.driver()?.pause(POLL);
-            }
-        }
-        Ok(gate)
-    }
-
-    /// Time from the opening of a gate until the streams have passed it.
-    fn open_gate(&self) -> CallResult<Ns> {
-        let gate = self.hold()?;
-        let start = self.machine.clock.now();
-        gate.release()?;
-        self.streams.iter().try_for_each(GpuStream::wait)?;
-        Ok(self.machine.clock.now() - start)
-    }
-
-    /// A copy over several paths for which streams wait.
-    fn copy_as_callers(&mut self, paths: MultipathSpec, bytes: Bytes) -> CallResult<()> {
-        let gate = self.hold()?;
-        let copied = self.copy_over(paths, bytes);
-        gate.release()?;
-        self.streams.iter().try_for_each(GpuStream::wait)?;
-        copied
-    }
-
-    fn copy_over(&mut self, paths: MultipathSpec, bytes: Bytes) -> CallResult<()> {
+    /// A copy over several paths between the buffers.
+    fn request(&self, paths: MultipathSpec, bytes: Bytes) -> CallResult<CopyRequest> {
         let end = |b: &MachineBuffer<'_>| CopyEnd { address: b.address(), unit: b.place().unit };
         let mut dst = self.dst.iter().map(end);
         let first = dst.next().ok_or_else(|| {
             CallError::unsupported("probe", self.src.place().to_string(), "no destination")
         })?;
-        let request = CopyRequest {
-            src: end(&self.src),
-            dst: first,
-            others: dst.collect(),
-            bytes,
-            paths,
-            limit: COPY_LIMIT,
-        };
+        let (src, others) = (end(&self.src), dst.collect());
+        Ok(CopyRequest { src, dst: first, others, bytes, paths, limit: COPY_LIMIT })
+    }
+
+    fn copy_over(&mut self, paths: MultipathSpec, bytes: Bytes) -> CallResult<()> {
+        let request = self.request(paths, bytes)?;
+        let start = self.machine.clock.now();
         let report = self.engine.copy(request)?;
-        match report.lost.into_iter().next() {
-            Some(lost) => Err(lost.error),
-            None => Ok(()),
+        let elapsed = self.machine.clock.now() - start;
+        self.rates =
+            report.paths.iter().map(|path| path.bytes.as_f64() / elapsed.0.max(1.0)).collect();
+        report.lost.into_iter().next().map_or(Ok(()), |lost| Err(lost.error))
+    }
+
+    /// As [`Self::copy_over`], in the order of the streams.
+    fn enqueue_over(&mut self, paths: MultipathSpec, bytes: Bytes) -> CallResult<()> {
+        let request = self.request(paths, bytes)?;
+        for (stream, fork) in self.streams.iter().zip(&self.forks) {
+            stream.record(fork)?;
         }
+        let after: Vec<EventId> = self.forks.iter().map(GpuEvent::id).collect();
+        // Each copy ends before the next one begins: no stream needs a name.
+        let order = StreamOrder { after: &after, done: self.done.id(), streams: &[] };
+        let enqueued = self.engine.enqueue(&request, &self.rates, &order);
+        let is_ordered = enqueued.as_ref().map_or_else(|failure| failure.is_ordered, |_| true);
+        if is_ordered {
+            self.streams.iter().try_for_each(|stream| stream.wait_event(&self.done))?;
+            self.streams.iter().try_for_each(GpuStream::wait)?;
+        }
+        let report = enqueued.map_err(|failure| *failure.error)?;
+        report.lost.into_iter().next().map_or(Ok(()), |lost| Err(lost.error))
     }
 }
 
@@ -358,7 +374,7 @@ mod tests {
             agent: CopyAgent::Engine,
             shares: None,
         };
-        PathOption { paths, time: model(us) }
+        PathOption { paths, driven: model(us), enqueued: model(us), rates: Vec::new() }
     }
 
     #[test]
@@ -369,15 +385,15 @@ mod tests {
             option("gpu1+gpu2+gpu3", [54.0, 93.5, 133.0, 844.0]),
         ];
         let plain = model([25.0, 125.0, 225.0, 2025.0]);
-        let probe = PathProbe { plain, options, refused: Vec::new(), release: Ns::ZERO };
+        let probe = PathProbe { plain, options, refused: Vec::new() };
         // 1 MB: plain 25 us, best 50 us.
-        assert_eq!(probe.choose(Bytes(MB), 1.15, Ns::ZERO), None);
+        assert_eq!(probe.choose(Bytes(MB), 1.15, (CopyMode::Enqueued, Ns::ZERO)), None);
         // 11 MB: plain 225 us, relays 150, 133 and 133 us: two relays, for a third brings nothing.
-        let two = probe.choose(Bytes(11 * MB), 1.15, Ns::ZERO).unwrap();
+        let two = probe.choose(Bytes(11 * MB), 1.15, (CopyMode::Enqueued, Ns::ZERO)).unwrap();
         assert_eq!(two.paths.gpus.to_string(), "gpu1+gpu2");
         // 225 / 133 = 1.69; with a hand-over of 60 us 225 / 193 = 1.17, with one of 70 us 1.11.
-        assert!(probe.choose(Bytes(11 * MB), 1.70, Ns::ZERO).is_none());
-        assert!(probe.choose(Bytes(11 * MB), 1.15, Ns(60e3)).is_some());
-        assert!(probe.choose(Bytes(11 * MB), 1.15, Ns(70e3)).is_none());
+        assert!(probe.choose(Bytes(11 * MB), 1.70, (CopyMode::Enqueued, Ns::ZERO)).is_none());
+        assert!(probe.choose(Bytes(11 * MB), 1.15, (CopyMode::Driven, Ns(60e3))).is_some());
+        assert!(probe.choose(Bytes(11 * MB), 1.15, (CopyMode::Driven, Ns(70e3))).is_none());
     }
 }

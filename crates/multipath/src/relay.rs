@@ -453,17 +453,7 @@ impl<'m> RelayPath<'m> {
         request: &CopyRequest,
         gpu: u32,
     ) -> CallResult<Self> {
-        if let Some(src) = request.src.unit.gpu() {
-            resources.reach(gpu, src)?;
-        }
-        let drained_by = match request.dst.unit.gpu() {
-            Some(dst) => {
-                resources.reach(dst, gpu)?;
-                dst
-            }
-            None => gpu,
-        };
-        resources.reserve(gpu, request.paths.chunk)?;
+        let drained_by = resources.reach_relay(request, gpu)?;
         Ok(Self {
             gpu,
             fill: resources.streams(gpu, StreamUse::Fill)?,
@@ -476,14 +466,9 @@ impl<'m> RelayPath<'m> {
         })
     }
 
-    /// The fill that the next one waits for on the GPU. A copy engine serves a stream until none of its
-    /// copies is ready, so between two chained fills it serves copies of the relay's owner: with chunks of
-    /// 4 MiB those of 64 KiB wait 87 us longer (p99), and 162 us behind fills that are not chained. Kernels
-    /// share a link, and the start of one is to overlap the bytes of the other.
-    fn earlier_fill(&self, request: &CopyRequest, engine: CopyChoice) -> Option<&GpuEvent<'m>> {
-        let is_from_host = request.src.unit.gpu().is_none();
-        let is_chained = is_from_host && engine != CopyChoice::Blit;
-        self.filling.back().filter(|_| is_chained).map(|chunk| &chunk.done)
+    /// The fill that the next one waits for on the GPU.
+    fn earlier_fill(&self, request: &CopyRequest) -> Option<&GpuEvent<'m>> {
+        self.filling.back().filter(|_| request.chains_fills()).map(|chunk| &chunk.done)
     }
 
     /// Source to slot, by the relay.
@@ -497,7 +482,7 @@ impl<'m> RelayPath<'m> {
     ) -> CallResult<GpuEvent<'m>> {
         let bytes = Bytes(range.end - range.start);
         let (to, from) = (slot.address, request.src.address + range.start);
-        let earlier = self.earlier_fill(request, engine);
+        let earlier = self.earlier_fill(request);
         resources.copy_after(earlier, &self.fill, self.gpu, (to, from, bytes), engine)
     }
 

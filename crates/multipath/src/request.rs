@@ -43,6 +43,14 @@ impl CopyRequest {
         self.dst.unit.gpu().or(self.src.unit.gpu()).unwrap_or_default()
     }
 
+    /// Whether each fill of a relay waits on the GPU for the fill before it. A copy engine serves a stream until
+    /// none of its copies is ready, so between two chained fills it serves copies of the relay's owner: with chunks
+    /// of 4 MiB those of 64 KiB wait 87 us longer (p99), and 162 us behind fills that are not chained. Kernels
+    /// share a link, and the start of one is to overlap the bytes of the other.
+    pub(crate) fn chains_fills(&self) -> bool {
+        self.src.unit.gpu().is_none() && self.engine() != CopyChoice::Blit
+    }
+
     /// Refuses what no engine can copy.
     ///
     /// # Errors

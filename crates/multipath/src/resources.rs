@@ -1,7 +1,7 @@
 //! Streams, events and staging memory of an engine, kept from copy to copy.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use pathline_hal::{
@@ -9,6 +9,9 @@ use pathline_hal::{
     StartGate,
 };
 use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit};
+
+use crate::enqueued::WaitingCopy;
+use crate::request::CopyRequest;
 
 /// The use of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +24,32 @@ pub(crate) enum StreamUse {
     Drain(u32),
     /// Events around a timed copy.
     Timing,
+    /// As `Direct`, for copies that are enqueued as a whole: copies that the host drives never wait for those.
+    EnqueuedDirect,
+    /// As `Fill`, for copies that are enqueued as a whole.
+    EnqueuedFill,
+    /// As `Drain`, for copies that are enqueued as a whole.
+    EnqueuedDrain(u32),
+    /// Copies from other destinations, enqueued as a whole; there are two such pairs.
+    EnqueuedPull(u32),
+    /// Waits for the work before a copy that is enqueued as a whole.
+    Begin,
+    /// Waits for the ends of all paths of a copy that is enqueued as a whole.
+    End,
+}
+
+impl StreamUse {
+    fn is_enqueued(self) -> bool {
+        match self {
+            Self::Direct | Self::Fill | Self::Drain(_) | Self::Timing => false,
+            Self::EnqueuedDirect
+            | Self::EnqueuedFill
+            | Self::EnqueuedDrain(_)
+            | Self::EnqueuedPull(_)
+            | Self::Begin
+            | Self::End => true,
+        }
+    }
 }
 
 /// Two streams that copies of one use take in turn, so that the start of one overlaps the bytes of the other:
@@ -35,6 +64,10 @@ impl<'m> StreamPair<'m> {
     pub(crate) fn turn(&self) -> &GpuStream<'m> {
         let nth = self.next.replace(1 - self.next.get());
         &self.streams[nth]
+    }
+    /// Both streams.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &GpuStream<'m>> {
+        self.streams.iter().map(|stream| &**stream)
     }
     /// The first stream.
     pub(crate) fn first(&self) -> &GpuStream<'m> {
@@ -57,11 +90,25 @@ pub(crate) struct StagingSlot {
     pub(crate) bytes: u64,
 }
 
+/// A slot that no copy driven by the host uses.
+pub(crate) struct FreeSlot<'m> {
+    pub(crate) slot: StagingSlot,
+    /// The GPU of an event, and the event: it completes when the last copy that was enqueued as a whole has
+    /// read the slot.
+    pub(crate) reader: Option<(u32, GpuEvent<'m>)>,
+}
+
+impl FreeSlot<'_> {
+    fn is_read(&self) -> bool {
+        self.reader.as_ref().is_none_or(|(_, reader)| reader.is_done() == Ok(true))
+    }
+}
+
 /// Staging memory of one GPU.
 struct Staging<'m> {
     memory: MachineBuffer<'m>,
     slot_bytes: u64,
-    free: Vec<StagingSlot>,
+    free: VecDeque<FreeSlot<'m>>,
 }
 
 impl CallTimes {
@@ -77,7 +124,7 @@ impl CallTimes {
 
 impl Staging<'_> {
     fn is_idle(&self) -> bool {
-        self.free.len() as u64 == MultipathSpec::SLOTS
+        self.free.len() as u64 == MultipathSpec::SLOTS && self.free.iter().all(FreeSlot::is_read)
     }
 }
 
@@ -100,6 +147,8 @@ pub(crate) struct EngineResources<'m> {
     /// Relays that have one fill enqueued at a time.
     pub(crate) shared_relays: GpuSet,
     calls: CallTimes,
+    /// Copies enqueued as a whole that were not seen to have begun.
+    pub(crate) waiting: Vec<WaitingCopy<'m>>,
 }
 
 impl<'m> EngineResources<'m> {
@@ -111,6 +160,7 @@ impl<'m> EngineResources<'m> {
             staging: BTreeMap::new(),
             shared_relays: GpuSet::EMPTY,
             calls: CallTimes::default(),
+            waiting: Vec::new(),
         }
     }
 
@@ -131,6 +181,16 @@ impl<'m> EngineResources<'m> {
     /// Forgets the streams of a GPU that failed, so that the next copy starts with new ones.
     pub(crate) fn forget_streams(&mut self, gpu: u32) {
         self.streams.retain(|(of, _), _| *of != gpu);
+    }
+
+    /// Waits for copies that were enqueued as a whole.
+    pub(crate) fn wait_for_enqueued(&self) {
+        for ((_, used), streams) in &self.streams {
+            if used.is_enqueued() {
+                // A GPU that failed runs nothing any more.
+                streams.iter().for_each(|stream| drop(stream.wait()));
+            }
+        }
     }
 
     /// An event of a GPU.
@@ -182,6 +242,20 @@ impl<'m> EngineResources<'m> {
         self.events.entry(gpu).or_default().push(event);
     }
 
+    /// Lets a relay reach both ends of a copy and have staging memory. Returns the GPU that copies out of it: the
+    /// destination, or the relay if the copy goes to the host.
+    pub(crate) fn reach_relay(&mut self, request: &CopyRequest, gpu: u32) -> CallResult<u32> {
+        if let Some(src) = request.src.unit.gpu() {
+            self.reach(gpu, src)?;
+        }
+        let drained_by = request.dst.unit.gpu().unwrap_or(gpu);
+        if drained_by != gpu {
+            self.reach(drained_by, gpu)?;
+        }
+        self.reserve(gpu, request.paths.chunk)?;
+        Ok(drained_by)
+    }
+
     /// Makes sure that a relay has staging memory for chunks of that size. Memory in use keeps its size.
     pub(crate) fn reserve(&mut self, gpu: u32, chunk: Bytes) -> CallResult<()> {
         if self.staging.get(&gpu).is_some_and(|s| s.slot_bytes >= chunk.0 || !s.is_idle()) {
@@ -193,22 +267,42 @@ impl<'m> EngineResources<'m> {
         let memory = self.machine.buffer(Place::new(Unit::Gpu(gpu), MemKind::Vram), bytes)?;
         let slot =
             |nth| StagingSlot { gpu, address: memory.address() + nth * chunk.0, bytes: chunk.0 };
-        let free = (0..MultipathSpec::SLOTS).map(slot).collect();
+        let free = (0..MultipathSpec::SLOTS).map(|nth| FreeSlot { slot: slot(nth), reader: None });
+        let free = free.collect();
         self.staging.insert(gpu, Staging { memory, slot_bytes: chunk.0, free });
         Ok(())
     }
 
-    /// A free slot of a relay.
+    /// A slot of a relay that nothing reads any more.
     pub(crate) fn take_slot(&mut self, gpu: u32) -> Option<StagingSlot> {
-        self.staging.get_mut(&gpu)?.free.pop()
+        let staging = self.staging.get_mut(&gpu)?;
+        let at = staging.free.iter().position(FreeSlot::is_read)?;
+        let free = staging.free.remove(at)?;
+        if let Some((gpu, reader)) = free.reader {
+            self.return_event(gpu, reader);
+        }
+        Some(free.slot)
+    }
+
+    /// All slots of a relay that no copy driven by the host uses, in the order in which they are read.
+    pub(crate) fn take_free_slots(&mut self, gpu: u32) -> VecDeque<FreeSlot<'m>> {
+        self.staging
+            .get_mut(&gpu)
+            .map(|staging| std::mem::take(&mut staging.free))
+            .unwrap_or_default()
     }
 
     /// Returns a slot that nothing fills or reads any more.
     pub(crate) fn return_slot(&mut self, slot: StagingSlot) {
-        if let Some(staging) = self.staging.get_mut(&slot.gpu)
-            && staging.holds(slot)
+        self.return_free_slot(FreeSlot { slot, reader: None });
+    }
+
+    /// Returns a slot of [`Self::take_free_slots`].
+    pub(crate) fn return_free_slot(&mut self, free: FreeSlot<'m>) {
+        if let Some(staging) = self.staging.get_mut(&free.slot.gpu)
+            && staging.holds(free.slot)
         {
-            staging.free.push(slot);
+            staging.free.push_back(free);
         }
     }
 

@@ -11,8 +11,7 @@ use crate::runtime::{TestRuntime, in_separate_process, last_error, number};
 /// Copies of at least 1 MiB go over relays, whatever they gain: times of the stand-in mean nothing.
 fn forced() -> NodeOptions {
     let (threshold, probe_bytes) = (1 << 20, 4 << 20);
-    let hold_streams = true;
-    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, hold_streams, ..NodeOptions::default() }
+    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, ..NodeOptions::default() }
 }
 
 #[test]
@@ -103,9 +102,6 @@ fn what_is_unusual_is_copied_plainly() {
     let pageable = vec![7u8; bytes];
     let managed = cuda.managed(bytes);
     let stream = cuda.stream();
-    cuda.enter(1);
-    let of_other = cuda.stream();
-    cuda.enter(0);
     let mut plain = 0;
     let mut copy = |src: u64, dst: u64, stream: usize, why: &str| {
         // SAFETY: live memory and a live stream.
@@ -116,12 +112,9 @@ fn what_is_unusual_is_copied_plainly() {
         assert_eq!((counters.plain, counters.multipath), (plain, 0), "{why}");
     };
     let host = src.as_ptr() as u64;
-    copy(host, device, 0, "the legacy stream");
     copy(pageable.as_ptr() as u64, device, stream, "pageable memory");
     assert!(cuda.read(device, bytes) == pageable);
     copy(host, managed, stream, "managed memory");
-    copy(host, device, of_other, "a stream of another GPU");
-    assert!(cuda.read(device, bytes) == *src);
     let second = cuda.device(bytes);
     copy(device, second, stream, "both ends on one GPU");
     // SAFETY: live memory.
@@ -141,6 +134,79 @@ fn what_is_unusual_is_copied_plainly() {
     assert_eq!(node.counters().plain, 1);
     let plan = node.explain(device, host, bytes).unwrap();
     assert!(plan.contains("plain: no helper takes part"), "{plan}");
+}
+
+/// Copies go over several paths from a stream of any GPU and from default streams, in order: each brings new bytes to
+/// the same memory and back.
+#[test]
+fn every_stream_keeps_its_order() {
+    let test = "copies::every_stream_keeps_its_order";
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let bytes = 4 << 20;
+    let own = cuda.stream();
+    cuda.enter(1);
+    let of_other = cuda.stream();
+    cuda.enter(0);
+    let (device, back) = (cuda.device(bytes), cuda.pinned(bytes, 9));
+    node.explain(device, back.as_ptr() as u64, bytes).unwrap();
+    node.explain(back.as_ptr() as u64, device, bytes).unwrap();
+    let mut copies = 0;
+    for (nth, stream) in (0..).zip([own, of_other, 0, 1, 2]) {
+        let src = cuda.pinned(bytes, nth + 1);
+        // SAFETY: live memory and a live stream.
+        unsafe {
+            node.copy_async(device, src.as_ptr() as u64, bytes, stream).unwrap();
+            node.copy_async(back.as_ptr() as u64, device, bytes, stream).unwrap();
+        }
+        assert_eq!(cuda.wait(stream), 0);
+        assert!(src == back, "stream {stream:#x}");
+        copies += 2;
+        let counters = node.counters();
+        assert_eq!((counters.plain, counters.multipath), (0, copies), "{counters:?}");
+    }
+}
+
+/// A stream waits for what the caller does after a copy of another stream has ended: that copy must not wait for the
+/// first stream's.
+#[test]
+fn a_stream_that_waits_for_the_caller_holds_no_other_one() {
+    let test = "copies::a_stream_that_waits_for_the_caller_holds_no_other_one";
+    if !in_separate_process(test, StubLibraries::Cuda, "gpus=2,memory=1GiB") {
+        return;
+    }
+    let cuda = TestRuntime::open("cuda");
+    let node = cuda.node(forced());
+    let (held, free, bytes) = (cuda.stream(), cuda.stream(), 4 << 20);
+    let (first, second) = (cuda.pinned(bytes, 1), cuda.pinned(bytes, 2));
+    let (late, early) = (cuda.device(bytes), cuda.device(bytes));
+    let word = cuda.pinned(4096, 0);
+    word.fill(0);
+    node.explain(late, first.as_ptr() as u64, bytes).unwrap();
+    cuda.hold(held, word.as_ptr() as u64, 1);
+    let copy = |device: u64, src: &[u8], stream: usize| {
+        // SAFETY: live memory and a live stream.
+        unsafe { node.copy_async(device, src.as_ptr() as u64, bytes, stream).unwrap() };
+    };
+    copy(late, second, held);
+    // Of the same stream: it waits for the one before.
+    copy(late, first, held);
+    copy(early, second, free);
+    assert_eq!(cuda.wait(free), 0);
+    assert!(cuda.read(early, bytes) == *second);
+    assert!(!cuda.is_idle(held));
+    let counters = node.counters();
+    assert_eq!((counters.plain, counters.multipath), (1, 2), "{counters:?}");
+    // SAFETY: an aligned word that only waits read.
+    unsafe { AtomicU32::from_ptr(word.as_mut_ptr().cast()) }.store(1, Ordering::Release);
+    assert_eq!(cuda.wait(held), 0);
+    assert!(cuda.read(late, bytes) == *first);
+    copy(early, first, free);
+    assert_eq!(cuda.wait(free), 0);
+    assert_eq!(node.counters().multipath, 3);
 }
 
 #[test]
@@ -330,7 +396,7 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         library: std::ptr::null(),
         twin: std::ptr::null(),
         shared_helpers: 0,
-        hold_streams: 0,
+        reserved: 0,
     };
     // SAFETY: live structures, or null where the library checks.
     unsafe {

@@ -16,7 +16,6 @@ fn copies_of_hip_arrive() {
         threshold: 1 << 20,
         min_gain: 1e-6,
         probe_bytes: 4 << 20,
-        hold_streams: true,
         ..NodeOptions::default()
     };
     let node = hip.node(options);

@@ -13,8 +13,7 @@ const BYTES: usize = 4 << 20;
 /// Copies of at least 1 MiB go over relays, whatever they gain.
 fn forced() -> NodeOptions {
     let (threshold, probe_bytes) = (1 << 20, 1 << 20);
-    let hold_streams = true;
-    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, hold_streams, ..NodeOptions::default() }
+    NodeOptions { threshold, min_gain: 1e-6, probe_bytes, ..NodeOptions::default() }
 }
 
 /// Runs a test over one of the stand-ins, in a process of that.
@@ -90,12 +89,19 @@ fn busy_relay(gpus: &TestRuntime) {
     node.explain(device, src.as_ptr() as u64, BYTES).unwrap();
     // 60 x 64 MiB at 55 GB/s: 73 ms, in which a fill of 1 MiB has stalled after 10. Equal bytes move once.
     (0..60).for_each(|_| gpus.enqueue(own, own_src, large, own_stream));
+    // Enqueued, it arrives when the relay has time.
     copy_async(&node, device, src, stream).unwrap();
     assert_eq!(gpus.wait(stream), 0);
     assert!(bytes_at(device) == src);
+    assert_eq!(gpus.wait(own_stream), 0);
+    let src = gpus.pinned(BYTES, 3);
+    (0..60).for_each(|_| gpus.enqueue(own, own_src, large, own_stream));
+    // SAFETY: live memory.
+    unsafe { node.copy(device, src.as_ptr() as u64, BYTES).unwrap() };
+    assert!(bytes_at(device) == src);
     let counters = node.counters();
     assert!(counters.lost > 0 && counters.repeated > 0, "{counters:?}");
-    assert_eq!((counters.multipath, counters.failures), (1, 0), "{counters:?}");
+    assert_eq!((counters.multipath, counters.failures), (2, 0), "{counters:?}");
     assert_eq!(gpus.wait(own_stream), 0);
 }
 
@@ -154,10 +160,10 @@ fn helpers_that_cannot_take_part_are_named_over_hip() {
 }
 
 /// Memory is freed while a copy into it waits for its stream. The runtime lets no other thread make calls until
-/// the copy has ended, so that it must be the plain one.
+/// the copy has ended, which needs none.
 fn freed_memory(gpus: &TestRuntime) {
     gpus.restart("gpus=2,memory=256MiB");
-    let node = gpus.node(NodeOptions { hold_streams: false, ..forced() });
+    let node = gpus.node(forced());
     let (stream, device) = (gpus.stream(), gpus.device(BYTES));
     let (src, word) = (gpus.pinned(BYTES, 5), gpus.pinned(4096, 0));
     word.fill(0);
@@ -175,16 +181,16 @@ fn freed_memory(gpus: &TestRuntime) {
     assert!(gpus.is_idle(stream));
     let counters = node.counters();
     let counted = (counters.plain, counters.multipath, counters.failures);
-    assert_eq!(counted, (1, 0, 0), "{counters:?}");
+    assert_eq!(counted, (0, 1, 0), "{counters:?}");
     // Its address is no memory of a GPU any more, and the next copy has other memory.
     // SAFETY: the library refuses it.
     let refused = unsafe { node.copy_async(device, 0, BYTES, stream) }.unwrap_err();
     assert_eq!(refused.status, CopyStatus::Invalid);
     let next = gpus.device(BYTES);
-    // From an idle stream the copy has arrived when the call returns.
     copy_async(&node, next, src, stream).unwrap();
+    assert_eq!(gpus.wait(stream), 0);
     assert!(bytes_at(next) == src);
-    assert_eq!(node.counters().multipath, 1);
+    assert_eq!(node.counters().multipath, 2);
 }
 
 #[test]

@@ -40,7 +40,6 @@ fn sequences_of_calls_keep_every_byte() {
         threshold: 1 << 19,
         min_gain: 1e-6,
         probe_bytes: 4 << 20,
-        hold_streams: true,
         ..NodeOptions::default()
     };
     let node = cuda.node(options);

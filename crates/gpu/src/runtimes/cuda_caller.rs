@@ -24,10 +24,7 @@ crate::function_table!(
             retain = entry_since("cuDevicePrimaryCtxRetain", 7000) => (*mut RuntimeHandle, i32);
             error_name = entry_since("cuGetErrorName", 6000) => (i32, *mut *const c_char);
         }
-        optional {
-            wait_value = entry_since("cuStreamWaitValue32", 11070) => (
-                RuntimeHandle, u64, u32, u32);
-        }
+        optional {}
     }
 );
 
@@ -157,11 +154,21 @@ impl CallerCalls for CudaCaller {
         // SAFETY: stores one handle.
         unsafe { (self.table.pop.at)(&raw mut context) };
     }
+    unsafe fn enter_stream(&self, stream: RuntimeHandle) -> Result<usize, CallStatus> {
+        let (mut context, table) = (0, &self.table);
+        // SAFETY: the caller's promise; stores one handle.
+        match unsafe { (table.stream_context.at)(stream, &raw mut context) } {
+            0 => {}
+            code => return Err((table.stream_context.name, code)),
+        }
+        // SAFETY: a live context.
+        match unsafe { (table.push.at)(context) } {
+            0 => Ok(context),
+            code => Err((table.push.name, code)),
+        }
+    }
     fn api(&self) -> &Api {
         &self.api
-    }
-    fn waits_for_words(&self) -> bool {
-        self.table.wait_value.is_some()
     }
     fn status_text(&self, code: i32) -> String {
         let mut text: *const c_char = std::ptr::null();

@@ -19,8 +19,6 @@ crate::function_table!(
         optional {
             range = entry("hipMemGetAddressRange") => (*mut u64, *mut usize, u64);
             stream_device = entry("hipStreamGetDevice") => (RuntimeHandle, *mut i32);
-            wait_value = entry("hipStreamWaitValue32") => (RuntimeHandle, u64, u32, u32, u32);
-            attribute = entry("hipDeviceGetAttribute") => (*mut i32, i32, i32);
         }
     }
 );
@@ -39,8 +37,6 @@ pub(super) struct PointerAttributes {
 
 /// `hipMemcpyDefault`
 const COPY_DEFAULT: i32 = 4;
-/// `hipDeviceAttributeCanUseStreamWaitValue`
-const CAN_WAIT: i32 = 10013;
 /// The first version whose memory types begin with unregistered memory.
 const NEW_TYPES: i32 = 60_000_000;
 
@@ -154,16 +150,13 @@ impl CallerCalls for HipCaller {
         // SAFETY: takes a number.
         unsafe { (self.table.set_device.at)(i32::try_from(entered).unwrap_or(0)) };
     }
+    unsafe fn enter_stream(&self, stream: RuntimeHandle) -> Result<usize, CallStatus> {
+        // SAFETY: the caller's promise.
+        let device = unsafe { self.stream_device(stream) }?;
+        self.enter(device)
+    }
     fn api(&self) -> &Api {
         &self.api
-    }
-    fn waits_for_words(&self) -> bool {
-        let (Some(attribute), Some(_)) = (self.table.attribute, self.table.wait_value) else {
-            return false;
-        };
-        let mut can = 0;
-        // SAFETY: stores one number. The GPUs of a node are alike in this.
-        unsafe { (attribute.at)(&raw mut can, CAN_WAIT, 0) == 0 && can != 0 }
     }
     fn status_text(&self, code: i32) -> String {
         let Some(text) = self.error_name else { return "unknown status".to_owned() };

@@ -1,8 +1,10 @@
 //! Machines, buffers and copies that tests share.
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
-use pathline_hal::{CallResult, Machine, MachineBuffer};
-use pathline_multipath::{CopyEnd, CopyReport, CopyRequest, MultipathEngine};
+use pathline_hal::{CallResult, GpuEvent, GpuStream, Machine, MachineBuffer};
+use pathline_multipath::{
+    CopyEnd, CopyReport, CopyRequest, EnqueueFailure, MultipathEngine, StreamOrder,
+};
 use pathline_schema::{Bytes, Flow, MemKind, Mover, Ns, Place, Unit};
 use pathline_sim::{FaultOrder, SimOptions, machine_with};
 
@@ -90,4 +92,82 @@ pub(crate) fn plain(machine: &Machine, flow: &str) -> f64 {
 /// Bytes that all paths of a report carried.
 pub(crate) fn carried(report: &CopyReport) -> Bytes {
     Bytes(report.paths.iter().map(|path| path.bytes.0).sum())
+}
+
+/// A caller's stream, and the copies that it gets.
+pub(crate) struct CallerStream<'m> {
+    pub(crate) stream: GpuStream<'m>,
+    before: GpuEvent<'m>,
+    done: GpuEvent<'m>,
+    name: u64,
+}
+
+impl<'m> CallerStream<'m> {
+    /// A stream of a GPU.
+    pub(crate) fn new(machine: &'m Machine, gpu: u32, name: u64) -> Self {
+        Self::try_new(machine, gpu, name).unwrap()
+    }
+
+    /// A stream of a GPU; none if a call fails.
+    pub(crate) fn try_new(machine: &'m Machine, gpu: u32, name: u64) -> Option<Self> {
+        let gpu = machine.gpu(gpu).ok()?;
+        let event = || gpu.event().ok();
+        Some(Self { stream: gpu.stream().ok()?, before: event()?, done: event()?, name })
+    }
+
+    /// Enqueues a copy in the order of the stream. The copy, or the plain one if it fails.
+    pub(crate) fn copy(
+        &self,
+        engine: &mut MultipathEngine<'m>,
+        request: &CopyRequest,
+        rates: &[f64],
+    ) -> Result<CopyReport, EnqueueFailure> {
+        self.stream.record(&self.before).map_err(EnqueueFailure::from)?;
+        let order =
+            StreamOrder { after: &[self.before.id()], done: self.done.id(), streams: &[self.name] };
+        let outcome = engine.enqueue(request, rates, &order);
+        if outcome.as_ref().map_or_else(|failure| failure.is_ordered, |_| true) {
+            self.stream.wait_event(&self.done).map_err(EnqueueFailure::from)?;
+        }
+        outcome
+    }
+}
+
+/// The rates of the paths of a flow, bytes per ns, as a copy of 128 MiB that the host drives finds them.
+pub(crate) fn path_rates<'m>(
+    machine: &'m Machine,
+    engine: &mut MultipathEngine<'m>,
+    flow: &str,
+) -> Vec<f64> {
+    let flow = Flow { bytes: Bytes::mib(128), ..flow.parse().unwrap() };
+    let buffers = CopyBuffers::new(machine, &flow.to_string()).unwrap();
+    engine.copy(buffers.request.clone()).unwrap();
+    let start = machine.clock.now();
+    let report = engine.copy(buffers.request.clone()).unwrap();
+    let elapsed = machine.clock.now() - start;
+    report.paths.iter().map(|path| path.bytes.as_f64() / elapsed.0).collect()
+}
+
+/// An enqueued copy: its rate into one destination, GB/s, the time of the call, and its report.
+pub(crate) fn enqueued_rate(machine: &Machine, flow: &str) -> (f64, Ns, CopyReport) {
+    let buffers = CopyBuffers::new(machine, flow).unwrap();
+    let mut engine = MultipathEngine::new(machine);
+    let rates = path_rates(machine, &mut engine, flow);
+    let gpu = buffers.request.dst.unit.gpu().or(buffers.request.src.unit.gpu()).unwrap();
+    let caller = CallerStream::new(machine, gpu, 1);
+    caller.copy(&mut engine, &buffers.request, &rates).unwrap();
+    caller.stream.wait().unwrap();
+    buffers.dst.iter().for_each(|dst| dst.fill(SPOILT, false).unwrap());
+    let start = machine.clock.now();
+    let report = caller.copy(&mut engine, &buffers.request, &rates).unwrap();
+    let called = machine.clock.now() - start;
+    caller.stream.wait().unwrap();
+    let elapsed = machine.clock.now() - start;
+    buffers.check().unwrap();
+    (buffers.request.bytes.as_f64() / elapsed.0, called, report)
+}
+
+/// A number of the environment, or this one.
+pub(crate) fn count(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }

@@ -1,6 +1,6 @@
 //! Copies without faults: every byte, at the rate that the paths allow.
 
-use pathline_multipath::{MultipathEngine, ProbeRequest, probe_paths};
+use pathline_multipath::{CopyMode, MultipathEngine, ProbeRequest, probe_paths};
 use pathline_schema::{Bytes, GpuSet, Ns, Rate, Unit};
 
 use crate::common::{CopyBuffers, carried, machine, plain, rate};
@@ -103,23 +103,22 @@ fn a_probe_finds_what_relays_gain() {
         chunk: Bytes::mib(4),
         sizes: [4, 12, 32, 128].map(Bytes::mib),
         budget: Ns(2e9),
-        holds: true,
     };
     let start = machine.clock.now();
     let probe = probe_paths(&machine, &mut engine, &request).unwrap();
     assert!(machine.clock.now() - start < Ns(2e9));
     // GPU 0 is an end: one, two and three relays remain.
     assert_eq!(probe.options.len(), 3);
-    let chosen = probe.choose(Bytes::gib(1), 1.15, Ns::ZERO).unwrap();
+    let chosen = probe.choose(Bytes::gib(1), 1.15, (CopyMode::Driven, Ns::ZERO)).unwrap();
     let flow = format!("numa0.pinned > gpu0.vram by relay@gpu0[{}] x 1GiB", chosen.paths);
     let (rate, _) = rate(&machine, &flow);
-    let predicted = chosen.time.rate(Bytes::gib(1), Ns::ZERO).gbs();
+    let predicted = chosen.driven.rate(Bytes::gib(1), Ns::ZERO).gbs();
     println!("{flow}: predicted {predicted:.1}, measured {rate:.1} GB/s");
     assert!((predicted / rate - 1.0).abs() < 0.05, "{predicted} of {rate}");
     let all = ProbeRequest { dst: vec![Unit::Gpu(2), Unit::Gpu(0)], ..request };
     let probe = probe_paths(&machine, &mut engine, &all).unwrap();
     assert_eq!(probe.options.len(), 1);
-    assert!(probe.choose(Bytes::gib(1), 1.15, Ns::ZERO).is_some(), "{probe:?}");
+    assert!(probe.choose(Bytes::gib(1), 1.15, (CopyMode::Driven, Ns::ZERO)).is_some(), "{probe:?}");
 }
 
 /// An event that is recorded next to copies waits for those of other streams on their engine: 16 MiB at 55 GB/s

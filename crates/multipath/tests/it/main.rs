@@ -3,6 +3,7 @@
 
 mod common;
 mod copies;
+mod enqueued;
 mod faults;
 mod goals;
 mod interleavings;

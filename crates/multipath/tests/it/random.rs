@@ -7,12 +7,7 @@ use pathline_hal::pattern;
 use pathline_multipath::MultipathEngine;
 use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Place, Unit};
 
-use crate::common::{CopyBuffers, machine, plain, rate};
-
-/// A number of the environment, or this one.
-fn count(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+use crate::common::{CopyBuffers, count, machine, plain, rate};
 
 /// Ends of the `draw`th copy of a node of eight GPUs: host to GPU, GPU to host, GPU to GPU.
 fn ends(draw: u64) -> (Place, Place) {
