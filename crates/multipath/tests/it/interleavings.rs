@@ -7,14 +7,14 @@ use std::rc::Rc;
 
 use pathline_hal::{
     CallError, CallResult, ChainPart, Clock, CopyChoice, DeviceInfo, Driver, EventId, GateId,
-    KernelId, KernelLaunch, Machine, PeerAccess, StreamId,
+    KernelId, KernelLaunch, Machine, PeerAccess, StreamId, pattern,
 };
 use pathline_multipath::{CopyEnd, CopyReport, CopyRequest, MultipathEngine};
 use pathline_schema::{
     Bytes, CopyAgent, KernelVariant, MigrateHow, MultipathSpec, Ns, Place, Severity, Unit,
 };
 
-use crate::common::machine;
+use crate::common::{CallerStream, count, machine};
 
 /// Memory is kept in cells of this size, the grain of pieces.
 const CELL: u64 = 64 << 10;
@@ -34,8 +34,9 @@ enum StreamOp {
         src: u64,
         bytes: u64,
     },
-    Record(u64),
-    /// Ends when the event has passed this many recordings.
+    /// An event, and which of its recordings this is.
+    Record(u64, u64),
+    /// Ends when that recording has passed.
     Wait(u64, u64),
 }
 
@@ -54,8 +55,8 @@ enum Step {
 struct World {
     cells: BTreeMap<u64, u64>,
     streams: BTreeMap<u64, (u32, VecDeque<StreamOp>)>,
-    /// Events: GPU, recordings enqueued and passed.
-    events: BTreeMap<u64, (u32, u64, u64)>,
+    /// Events: GPU, recordings enqueued, and those of them that have not passed.
+    events: BTreeMap<u64, (u32, u64, BTreeSet<u64>)>,
     gpus_dead: BTreeSet<u32>,
     gpus_stalled: BTreeSet<u32>,
     next: u64,
@@ -86,8 +87,10 @@ impl World {
             for (_, ops) in self.streams.values_mut() {
                 while let Some(op) = ops.front().copied() {
                     match op {
-                        StreamOp::Record(event) => self.events.get_mut(&event).unwrap().2 += 1,
-                        StreamOp::Wait(event, count) if self.events[&event].2 >= count => {}
+                        StreamOp::Record(event, nth) => {
+                            self.events.get_mut(&event).unwrap().2.remove(&nth);
+                        }
+                        StreamOp::Wait(event, nth) if !self.events[&event].2.contains(&nth) => {}
                         StreamOp::Wait(..) | StreamOp::Copy { .. } => break,
                     }
                     ops.pop_front();
@@ -178,7 +181,7 @@ impl Driver for ScriptedDriver {
         let mut world = self.0.borrow_mut();
         world.call("event_create", gpu)?;
         let id = world.id();
-        world.events.insert(id, (gpu, 0, 0));
+        world.events.insert(id, (gpu, 0, BTreeSet::new()));
         Ok(EventId(id))
     }
     fn event_destroy(&self, _: EventId) -> CallResult<()> {
@@ -186,8 +189,11 @@ impl Driver for ScriptedDriver {
     }
     fn event_record(&self, event: EventId, stream: StreamId) -> CallResult<()> {
         let mut world = self.0.borrow_mut();
-        world.stream("event_record", stream)?.push_back(StreamOp::Record(event.0));
-        world.events.get_mut(&event.0).unwrap().1 += 1;
+        let (_, recorded, pending) = world.events.get_mut(&event.0).unwrap();
+        *recorded += 1;
+        let nth = *recorded;
+        pending.insert(nth);
+        world.stream("event_record", stream)?.push_back(StreamOp::Record(event.0, nth));
         world.pass_events();
         Ok(())
     }
@@ -200,9 +206,9 @@ impl Driver for ScriptedDriver {
     }
     fn event_done(&self, event: EventId) -> CallResult<bool> {
         let world = self.0.borrow();
-        let (gpu, recorded, passed) = world.events[&event.0];
-        world.call("event_done", gpu)?;
-        Ok(recorded == passed)
+        let (gpu, recorded, pending) = &world.events[&event.0];
+        world.call("event_done", *gpu)?;
+        Ok(!pending.contains(recorded))
     }
     fn copy(
         &self,
@@ -259,15 +265,24 @@ impl Clock for ScriptedClock {
     }
 }
 
-/// A sequence of choices that is tried in all its values, depth first.
+/// A sequence of choices that is tried in all its values, depth first, or taken at random.
 #[derive(Default)]
 struct Choices {
     taken: Vec<(usize, usize)>,
     at: usize,
+    seed: Option<u64>,
 }
 
 impl Choices {
+    fn random(seed: u64) -> Self {
+        Self { seed: Some(seed), ..Self::default() }
+    }
     fn pick(&mut self, options: usize) -> usize {
+        if let Some(seed) = self.seed {
+            let choice = (pattern::word(seed, self.taken.len() as u64) >> 16) as usize % options;
+            self.taken.push((choice, options));
+            return choice;
+        }
         if self.at == self.taken.len() {
             self.taken.push((0, options));
         }
@@ -345,12 +360,11 @@ fn run(
     outcome
 }
 
-/// Every order of a copy: how many there are, and how many of them end well.
-fn explore(src: Unit, dst: Unit, others: u32, most: usize) -> (usize, usize) {
+fn copy_request(src: Unit, dst: Unit, others: u32) -> CopyRequest {
     let end = |address, unit| CopyEnd { address, unit };
     let relays = if others > 0 { 1..=others } else { 1..=1 };
     let to_all = (1..=others).map(|gpu| end(DST + u64::from(gpu) * (1 << 36), Unit::Gpu(gpu)));
-    let request = CopyRequest {
+    CopyRequest {
         src: end(SRC, src),
         dst: end(DST, dst),
         others: to_all.collect(),
@@ -362,7 +376,12 @@ fn explore(src: Unit, dst: Unit, others: u32, most: usize) -> (usize, usize) {
             shares: None,
         },
         limit: CopyRequest::time_limit(Ns(1e6)),
-    };
+    }
+}
+
+/// Every order of a copy: how many there are, and how many of them end well.
+fn explore(src: Unit, dst: Unit, others: u32, most: usize) -> (usize, usize) {
+    let request = copy_request(src, dst, others);
     let (mut orders, mut arrived) = (0, 0);
     let mut choices = Choices::default();
     let mut machine = machine("hgx-h200", Vec::new());
@@ -404,4 +423,118 @@ fn every_order_to_all_arrives_or_fails() {
     let (orders, arrived) = explore(Unit::Numa(0), Unit::Gpu(0), 1, 10_000);
     println!("{arrived} of {orders} orders");
     assert!(arrived > 0 && arrived < orders, "{arrived} of {orders}");
+}
+
+/// Two copies that are enqueued one after the other for two streams, with the same slots, and end in the order that
+/// `choices` say: how many of them ended. A relay may die or stall at any point; then its copies may not end, and
+/// what a stream has passed is right all the same.
+fn run_enqueued(
+    machine: &mut Machine,
+    requests: &[CopyRequest; 2],
+    (may_fail, choices): (bool, &mut Choices),
+) -> usize {
+    let world = Rc::new(RefCell::new(World::default()));
+    for cell in requests.iter().flat_map(|request| cells_from(request.src.address)) {
+        world.borrow_mut().cells.insert(cell, stamp_of(cell));
+    }
+    machine.driver = Some(Box::new(ScriptedDriver(Rc::clone(&world))));
+    machine.clock = Box::new(ScriptedClock(Rc::default()));
+    let mut engine = MultipathEngine::new(machine);
+    let callers = [1, 2].map(|name| CallerStream::new(machine, AT, name));
+    let ends = [0, 1].map(|_| machine.gpu(AT).unwrap().event().unwrap());
+    for ((caller, request), end) in callers.iter().zip(requests).zip(&ends) {
+        caller.copy(&mut engine, request, &[1.0, 1.0]).unwrap();
+        caller.stream.record(end).unwrap();
+    }
+    let (mut has_failed, mut passed) = (!may_fail, [false; 2]);
+    loop {
+        for ((request, end), passed) in requests.iter().zip(&ends).zip(&mut passed) {
+            if *passed || !end.is_done().unwrap() {
+                continue;
+            }
+            *passed = true;
+            // The user goes on to use the memory, which nothing writes any more.
+            for start in destinations(request) {
+                for (cell, from) in cells_from(start).zip(cells_from(request.src.address)) {
+                    let stamp = world.borrow_mut().cells.insert(cell, LATER);
+                    assert_eq!(stamp, Some(stamp_of(from)), "{:?}", choices.taken);
+                }
+            }
+        }
+        let steps = world.borrow().steps(!has_failed);
+        if !steps.iter().any(|step| matches!(step, Step::Ends(_))) {
+            break;
+        }
+        let step = steps[choices.pick(steps.len())];
+        has_failed |= !matches!(step, Step::Ends(_));
+        world.borrow_mut().take(step);
+    }
+    for (request, passed) in requests.iter().zip(passed) {
+        let is_later = |cell| world.borrow().cells.get(&cell) == Some(&LATER);
+        assert!(
+            !passed || destinations(request).flat_map(cells_from).all(is_later),
+            "{:?}",
+            choices.taken
+        );
+    }
+    passed.into_iter().filter(|passed| *passed).count()
+}
+
+/// The GPU of all ends in [`run_enqueued`].
+const AT: u32 = 0;
+
+fn destinations(request: &CopyRequest) -> impl Iterator<Item = u64> {
+    [request.dst.address].into_iter().chain(request.others.iter().map(|end| end.address))
+}
+
+fn cells_from(start: u64) -> impl Iterator<Item = u64> {
+    (0..BYTES / CELL).map(move |cell| start / CELL + cell)
+}
+
+/// What a cell of a source holds: no two are alike.
+fn stamp_of(cell: u64) -> u64 {
+    LATER + 1 + cell
+}
+
+/// The first orders of two enqueued copies, or random ones: how many copies there were, and how many ended.
+fn explore_enqueued((src, dst): (Unit, Unit), others: u32, may_fail: bool) -> (usize, usize) {
+    let first = copy_request(src, dst, others);
+    let mut second = first.clone();
+    // Copies of two streams have no order, and share nothing but the slots.
+    second.src.address += 1 << 38;
+    second.dst.address += 1 << 38;
+    second.others.iter_mut().for_each(|end| end.address += 1 << 38);
+    let requests = [first, second];
+    let mut machine = machine("hgx-h200", Vec::new());
+    let (mut copies, mut ended) = (0, 0);
+    let orders = count("PATHLINE_TEST_ORDERS", 40);
+    for seed in 0..orders {
+        let mut choices = Choices::random(seed);
+        ended += run_enqueued(&mut machine, &requests, (may_fail, &mut choices));
+        copies += 2;
+    }
+    let mut choices = Choices::default();
+    for _ in 0..orders {
+        ended += run_enqueued(&mut machine, &requests, (may_fail, &mut choices));
+        copies += 2;
+        if !choices.next() {
+            break;
+        }
+    }
+    (copies, ended)
+}
+
+/// `PATHLINE_TEST_ORDERS=1000` for more random orders, and as many in turn.
+#[test]
+fn every_order_of_enqueued_copies_arrives() {
+    let (host, gpu) = (Unit::Numa(0), Unit::Gpu(AT));
+    for (ends, others) in
+        [((host, gpu), 0), ((gpu, host), 0), ((Unit::Gpu(2), gpu), 0), ((host, gpu), 1)]
+    {
+        let (copies, ended) = explore_enqueued(ends, others, false);
+        assert_eq!(copies, ended, "{ends:?}");
+        let (copies, ended) = explore_enqueued(ends, others, true);
+        println!("{ends:?}: {ended} of {copies} end although gpu1 fails");
+        assert!(0 < ended && ended < copies, "{ends:?}: {ended} of {copies}");
+    }
 }
