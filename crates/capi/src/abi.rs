@@ -71,7 +71,7 @@ pub struct pl_counters {
     pub lost: u64,
     /// Copies repeated plainly.
     pub fallbacks: u64,
-    /// Asynchronous copies that failed.
+    /// Always 0.
     pub failures: u64,
     /// Size classes switched off.
     pub switched_off: u64,

@@ -18,7 +18,7 @@ pub enum CopyStatus {
     Memory = 4,
     /// A fault of this library; the call had no effect, or its copy was made plainly.
     Internal = 5,
-    /// An earlier asynchronous copy failed. This call had no effect.
+    /// Not returned any more: an earlier asynchronous copy failed.
     Earlier = 6,
 }
 

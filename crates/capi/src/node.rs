@@ -81,7 +81,7 @@ pub struct CopyCounters {
     pub lost: u64,
     /// Copies that were made plainly after several paths had failed.
     pub fallbacks: u64,
-    /// Asynchronous copies that failed also plainly.
+    /// Always 0: errors of asynchronous copies are those of the runtime's next call.
     pub failures: u64,
     /// Times that a size class was switched off because it gained nothing.
     pub switched_off: u64,
@@ -97,7 +97,6 @@ pub(crate) struct SharedCounters {
     pub(crate) repeated: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
-    pub(crate) failures: AtomicU64,
     pub(crate) switched_off: AtomicU64,
 }
 
@@ -231,7 +230,7 @@ impl CopyNode {
     /// Copies in the order of a stream.
     ///
     /// # Errors
-    /// As [`Self::copy`]; [`CopyStatus::Earlier`] if an earlier copy failed.
+    /// As [`Self::copy`].
     ///
     /// # Safety
     /// As [`Self::copy`], until the stream has passed the copy; and the stream is live.
@@ -599,7 +598,7 @@ impl CopyNode {
             repeated: of(&counters.repeated),
             lost: of(&counters.lost),
             fallbacks: of(&counters.fallbacks),
-            failures: of(&counters.failures),
+            failures: 0,
             switched_off: of(&counters.switched_off),
         }
     }

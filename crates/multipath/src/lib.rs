@@ -5,6 +5,8 @@
 //! GPUs: each takes a part from the source, and the others take that part from it.
 //!
 //! [`MultipathEngine`] hands out chunks from a queue, so that shares follow from the speed of each path.
+//! [`MultipathEngine::enqueue`] fixes the parts of the paths instead and enqueues the whole copy, ordered by events
+//! among the work of a caller's streams, so that nothing waits for the host.
 //! It only polls, on the thread that calls it, and uses nothing but [`pathline_hal::Machine`]: the same
 //! code runs on GPUs and in virtual time.
 //!
