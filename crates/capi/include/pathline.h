@@ -45,8 +45,8 @@ typedef struct pl_options {
     const char *library; /* "cuda=PATH" or "hip=PATH"; null: PATHLINE_CUDA, PATHLINE_HIP, or a search */
     const char *twin;    /* machine file of this node, by pathline calibrate: plans without probes; null:
                             probes. A structure that ends before this member, of 56 bytes, is taken as well */
-    int shared_helpers;  /* other processes copy to or from helpers, so relays leave gaps for them: 1 yes,
-                            -1 no, 0: as the driver lists processes */
+    int shared_helpers;  /* other processes copy to or from helpers, so copies in the order of a stream leave
+                            helpers out and others leave gaps: 1 yes, -1 no, 0: as the driver lists them */
     int reserved;        /* 0 */
 } pl_options;
 

@@ -1,9 +1,9 @@
 //! A node as callers see it: what is plain stays on their thread, the rest goes to the worker.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -109,6 +109,7 @@ pub(crate) struct SharedNode {
     pub(crate) min_gain: f64,
     pub(crate) staging: u64,
     pub(crate) origin: ClockOrigin,
+    used_helpers: RwLock<GpuSet>,
     /// Copies below this are plain.
     threshold: usize,
 }
@@ -122,10 +123,24 @@ impl SharedNode {
     pub(crate) fn choose<'p>(
         &self,
         plan: &'p EndsPlan,
-        bytes: u64,
+        copy: &OrderedCopy,
         mode: CopyMode,
     ) -> Option<&'p PathOption> {
-        plan.choose(bytes, self.min_gain, mode, (self.now(), self.hand_over.get()))
+        // Nothing leaves gaps between enqueued copies: another process would wait for slices of time.
+        let avoided = match mode {
+            CopyMode::Enqueued if copy.dst.len() == 1 => self.used_helpers(),
+            CopyMode::Enqueued | CopyMode::Driven => GpuSet::EMPTY,
+        };
+        plan.choose(copy.bytes, (self.min_gain, avoided), mode, (self.now(), self.hand_over.get()))
+    }
+
+    /// Keeps which helpers other processes use.
+    pub(crate) fn note_used_helpers(&self, used: GpuSet) {
+        *self.used_helpers.write().unwrap_or_else(PoisonError::into_inner) = used;
+    }
+
+    fn used_helpers(&self) -> GpuSet {
+        *self.used_helpers.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,6 +185,7 @@ impl CopyNode {
             min_gain,
             staging,
             origin: ClockOrigin::now(),
+            used_helpers: RwLock::default(),
             threshold,
         });
         let (commands, received) = channel();
@@ -426,7 +442,7 @@ impl CopyNode {
     /// Whether a plan over several paths exists, or may exist once its ends are probed.
     fn is_worth(&self, copy: &OrderedCopy, mode: CopyMode) -> bool {
         let Some(plan) = self.shared.plans.get(&copy.key()) else { return true };
-        self.shared.choose(&plan, copy.bytes, mode).is_some()
+        self.shared.choose(&plan, copy, mode).is_some()
     }
 
     /// Copies over several paths and waits. None if the copy is to be made plainly.
@@ -556,7 +572,7 @@ impl CopyNode {
         let Some(probe) = &plan.probe else { return Ok(plain(&plan.failure)) };
         let rate = |rate: pathline_schema::Rate| format!("{:.1} GB/s", rate.gbs());
         let plain_rate = rate(probe.plain.rate(Bytes(copy.bytes), Ns::ZERO));
-        Ok(match self.shared.choose(&plan, copy.bytes, CopyMode::Enqueued) {
+        Ok(match self.shared.choose(&plan, &copy, CopyMode::Enqueued) {
             Some(PathOption { paths, enqueued, .. }) => {
                 let case = case(Mover::Relay { at, paths: *paths });
                 let predicted = rate(enqueued.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
@@ -570,6 +586,11 @@ impl CopyNode {
                 plain(&format!("no helper takes part{colon}{}; {plain_rate}", why.join("; ")))
             }
             None => {
+                if self.shared.choose(&plan, &copy, CopyMode::Driven).is_some() {
+                    let reason = "in the order of a stream, since other processes use the helpers or it \
+                                  gains too little; a call that waits goes over several paths";
+                    return Ok(plain(&format!("{reason}; {plain_rate}")));
+                }
                 let gain = self.shared.min_gain;
                 plain(&format!("relays gain less than {gain:.2}x; plain {plain_rate}"))
             }

@@ -91,11 +91,12 @@ impl EndsPlan {
     pub(crate) fn choose(
         &self,
         bytes: u64,
-        min_gain: f64,
+        (min_gain, avoided): (f64, GpuSet),
         mode: CopyMode,
         (now, hand_over): (Ns, Ns),
     ) -> Option<&PathOption> {
-        let chosen = self.probe.as_ref()?.choose(Bytes(bytes), min_gain, (mode, hand_over))?;
+        let chosen =
+            self.probe.as_ref()?.choose(Bytes(bytes), (min_gain, avoided), (mode, hand_over))?;
         let off_until = self.class(bytes)?.off_until.load(Ordering::Relaxed);
         (now.0 >= off_until as f64).then_some(chosen)
     }
@@ -161,24 +162,42 @@ mod tests {
         let plan = plan();
         // 8 MiB: plain 167.8 us. 160 us are 1.049 times as fast, 167 us 1.005 times.
         let (bytes, fast, slow) = (8 << 20, Ns(160e3), Ns(167e3));
-        assert!(plan.choose(bytes, 1.15, CopyMode::Driven, (Ns(0.0), Ns::ZERO)).is_some());
+        assert!(
+            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(0.0), Ns::ZERO))
+                .is_some()
+        );
         assert!(!plan.note(bytes, slow, Ns(0.0)));
         assert!(!plan.note(bytes, fast, Ns(0.0)));
         assert!(!plan.note(bytes, slow, Ns(0.0)));
         assert!(plan.note(bytes, slow, Ns(1e9)));
-        assert!(plan.choose(bytes, 1.15, CopyMode::Driven, (Ns(2e9), Ns::ZERO)).is_none());
+        assert!(
+            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(2e9), Ns::ZERO))
+                .is_none()
+        );
         // The class above is another one.
-        assert!(plan.choose(bytes * 2, 1.15, CopyMode::Driven, (Ns(2e9), Ns::ZERO)).is_some());
+        assert!(
+            plan.choose(bytes * 2, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(2e9), Ns::ZERO))
+                .is_some()
+        );
         // 180 s later it is tried once.
-        assert!(plan.choose(bytes, 1.15, CopyMode::Driven, (Ns(181e9), Ns::ZERO)).is_some());
+        assert!(
+            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(181e9), Ns::ZERO))
+                .is_some()
+        );
         assert!(plan.note(bytes, slow, Ns(182e9)));
-        assert!(plan.choose(bytes, 1.15, CopyMode::Driven, (Ns(183e9), Ns::ZERO)).is_none());
+        assert!(
+            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(183e9), Ns::ZERO))
+                .is_none()
+        );
     }
 
     #[test]
     fn a_failed_probe_leaves_the_plain_copy() {
         let plan = EndsPlan::new(Err("no memory".into()));
-        assert!(plan.choose(1 << 30, 0.0, CopyMode::Driven, (Ns(0.0), Ns::ZERO)).is_none());
+        assert!(
+            plan.choose(1 << 30, (0.0, GpuSet::EMPTY), CopyMode::Driven, (Ns(0.0), Ns::ZERO))
+                .is_none()
+        );
         assert!(!plan.note(1 << 30, Ns(1.0), Ns(0.0)));
     }
 
@@ -186,7 +205,8 @@ mod tests {
     fn a_slow_hand_over_leaves_the_plain_copy() {
         let plan = plan();
         let gains = |us: f64| {
-            plan.choose(8 << 20, 1.15, CopyMode::Driven, (Ns(0.0), Ns(us * 1e3))).is_some()
+            plan.choose(8 << 20, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(0.0), Ns(us * 1e3)))
+                .is_some()
         };
         // 167.8 us against 83.9 us and 62.0 us, 1.15 times; with 1 us more 1.14 times.
         assert!(gains(0.0) && gains(61.9) && !gains(62.9));

@@ -182,7 +182,9 @@ mod tests {
         };
         let rate = |refused: Vec<LostRelay>, gpus: &str| {
             let probe = twin.predict(&request, refused).unwrap();
-            let chosen = probe.choose(Bytes::gib(1), 1.15, (CopyMode::Enqueued, Ns::ZERO)).unwrap();
+            let chosen = probe
+                .choose(Bytes::gib(1), (1.15, GpuSet::EMPTY), (CopyMode::Enqueued, Ns::ZERO))
+                .unwrap();
             assert_eq!(chosen.paths.gpus.to_string(), gpus);
             let gbs = |time: &CopyTimeModel| time.rate(Bytes::gib(1), Ns::ZERO).gbs();
             (gbs(&chosen.enqueued), gbs(&probe.plain))

@@ -15,7 +15,9 @@ use pathline_multipath::{
     CopyMode, CopyReport, CopyRequest, MultipathEngine, PathOption, PathProbe, ProbeRequest,
     StreamOrder, TransferId, probe_paths, try_paths,
 };
-use pathline_schema::{Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Unit, WorldKind};
+use pathline_schema::{
+    Bytes, GpuSet, MemKind, MultipathSpec, Ns, Place, Severity, Unit, WorldKind,
+};
 
 use crate::copy_error::{CopyError, CopyStatus};
 use crate::ends::{EndFinder, KnownEnd};
@@ -301,6 +303,7 @@ impl<'m> CopyWorker<'m> {
         if !self.active.is_empty() {
             return None;
         }
+        self.helper_use.find_itself(self.machine, &self.helpers);
         self.look_at_helpers();
         let to_all = !key.others.is_empty();
         let slots = MultipathSpec::SLOTS;
@@ -324,8 +327,9 @@ impl<'m> CopyWorker<'m> {
     /// Lets relays leave gaps for other processes.
     fn look_at_helpers(&mut self) {
         let now = self.shared.now();
-        if let Some(shared) = self.helper_use.look(self.machine, &self.helpers, now) {
-            self.engine.share_relays(shared);
+        if let Some(look) = self.helper_use.look(self.machine, &self.helpers, now) {
+            self.engine.share_relays(look.perhaps);
+            self.shared.note_used_helpers(look.used);
         }
     }
 
@@ -346,7 +350,7 @@ impl<'m> CopyWorker<'m> {
         for copy in &mut order.copies {
             is_usual &= self.shared.plans.get(&copy.key()).is_some();
             let plan = self.plan(copy.key());
-            let chosen = plan.as_ref().and_then(|plan| self.shared.choose(plan, copy.bytes, mode));
+            let chosen = plan.as_ref().and_then(|plan| self.shared.choose(plan, copy, mode));
             copy.chosen = chosen.cloned();
             if copy.chosen.is_none() {
                 let _ = order.reply.send(WorkerReply::Refused);
@@ -440,7 +444,9 @@ impl<'m> CopyWorker<'m> {
             let order = StreamOrder { after: &after?, done, streams: &place.streams };
             let enqueued = self.engine.enqueue(&request, &chosen.rates, &order);
             enqueued.map(|report| (nth, report)).map_err(|failure| {
-                self.shared.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
+                if failure.error.severity != Severity::Unsupported {
+                    self.shared.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
+                }
                 failure.is_ordered.then_some(nth)
             })
         });

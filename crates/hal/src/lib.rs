@@ -29,7 +29,7 @@ pub use facade::{GpuDevice, GpuEvent, GpuKernel, GpuStream, MachineBuffer, Start
 pub use group_layout::{GroupLayout, PatternRange};
 pub use host::{Host, HostDomain, TeamId, TeamResult, TeamWork};
 pub use machine::{Clock, Machine};
-pub use monitor::Monitor;
+pub use monitor::{GpuProcess, GpuUsers, Monitor};
 pub use ranks::{
     DeviceClaim, ExchangeId, FlowPart, FlowTime, LocalMemory, NoBarrier, RankBarrier, RankGroup,
     RepeatMode, TransportPort, no_exchange,

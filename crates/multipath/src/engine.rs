@@ -102,7 +102,7 @@ impl<'m> MultipathEngine<'m> {
 
     /// Names the relays that other processes use: each has one fill enqueued. A copy engine that is never
     /// idle serves a process for a time slice, and copies of another one wait about 1 ms for theirs (H100 and
-    /// H200, driver 580); the gap after each fill ends the slice.
+    /// H200, driver 580); the gap after each fill ends the slice. Enqueued copies leave no gaps.
     pub fn share_relays(&mut self, relays: GpuSet) {
         self.resources.shared_relays = relays;
     }

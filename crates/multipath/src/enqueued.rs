@@ -414,13 +414,6 @@ impl<'m> EnqueuedRelay<'m> {
         {
             stream.wait_event(earlier)?;
         }
-        let is_shared = resources.shared_relays.contains(self.gpu);
-        if let Some(FreeSlot { reader: Some((_, last)), .. }) =
-            self.slots.back().filter(|_| is_shared)
-        {
-            // The engine is idle while the slot before is read: other processes get their turn.
-            stream.wait_event(last)?;
-        }
         stream.copy(
             slot.address,
             request.src.address + range.start,

@@ -7,7 +7,7 @@ use pathline_schema::{Bytes, CopyAgent, GpuSet, MemKind, MultipathSpec, Ns, Plac
 
 use crate::engine::MultipathEngine;
 use crate::enqueued::StreamOrder;
-use crate::request::{CopyEnd, CopyRequest, LostRelay};
+use crate::request::{CopyEnd, CopyRequest, LostRelay, PathBytes};
 
 /// A further relay must shorten the copy by this much.
 const MIN_STEP: f64 = 1.05;
@@ -101,16 +101,19 @@ pub struct PathProbe {
 
 impl PathProbe {
     /// The option for a size: the fastest that is at least `min_gain` times as fast as the plain copy, with
-    /// as few GPUs as come within 5 % of it. `hand_over` is what callers lose before the copy begins.
+    /// as few GPUs as come within 5 % of it, without GPUs of `avoided`. `hand_over` is what callers lose before the copy begins.
     pub fn choose(
         &self,
         bytes: Bytes,
-        min_gain: f64,
+        (min_gain, avoided): (f64, GpuSet),
         (mode, hand_over): (CopyMode, Ns),
     ) -> Option<&PathOption> {
+        let may_take =
+            |option: &&PathOption| !option.paths.gpus.iter().any(|gpu| avoided.contains(gpu));
         let time = |option: &PathOption| (option.time(mode, bytes) + hand_over).0;
-        let best = self.options.iter().map(time).fold(f64::INFINITY, f64::min);
-        let chosen = self.options.iter().find(|option| time(option) <= best * MIN_STEP)?;
+        let best = self.options.iter().filter(may_take).map(time).fold(f64::INFINITY, f64::min);
+        let chosen =
+            self.options.iter().filter(may_take).find(|option| time(option) <= best * MIN_STEP)?;
         let gain = self.plain.time(bytes).0 / time(chosen).max(1.0);
         (gain >= min_gain).then_some(chosen)
     }
@@ -148,8 +151,9 @@ struct ProbeRun<'m, 'e> {
     forks: Vec<GpuEvent<'m>>,
     /// The end of an enqueued copy.
     done: GpuEvent<'m>,
-    /// Rates of the paths in the last copy that the host drove.
-    rates: Vec<f64>,
+    /// The fastest of the largest copies that the host drove over these paths, and the rates of its paths: one during
+    /// which the thread was not scheduled leaves its relays behind.
+    fastest: (Bytes, Ns, Vec<f64>),
 }
 
 /// Measures the plain copy and copies over 1, 2, ... relays, each the median of five times after one that
@@ -187,8 +191,8 @@ pub fn probe_paths<'m>(
     }
     let at = request.dst.first().and_then(|unit| unit.gpu()).or(request.src.gpu());
     let done = machine.gpu(at.unwrap_or_default())?.event()?;
-    let rates = Vec::new();
-    let mut run = ProbeRun { machine, engine, src, dst, streams, forks, done, rates };
+    let fastest = (Bytes(0), Ns::ZERO, Vec::new());
+    let mut run = ProbeRun { machine, engine, src, dst, streams, forks, done, fastest };
     let start = machine.clock.now();
     let plain = run.time_sizes(request.sizes, ProbeRun::copy_plainly)?;
     let (mut options, mut refused) = (Vec::new(), Vec::<LostRelay>::new());
@@ -247,9 +251,10 @@ impl<'m> ProbeRun<'m, '_> {
         paths: MultipathSpec,
         sizes: [Bytes; SIZES],
     ) -> CallResult<PathOption> {
+        self.fastest = (Bytes(0), Ns::ZERO, Vec::new());
         let driven = self.time_sizes(sizes, |run, bytes| run.copy_over(paths, bytes))?;
         let enqueued = self.time_sizes(sizes, |run, bytes| run.enqueue_over(paths, bytes))?;
-        Ok(PathOption { paths, driven, enqueued, rates: self.rates.clone() })
+        Ok(PathOption { paths, driven, enqueued, rates: self.fastest.2.clone() })
     }
 
     /// The times of some sizes.
@@ -312,8 +317,12 @@ impl<'m> ProbeRun<'m, '_> {
         let start = self.machine.clock.now();
         let report = self.engine.copy(request)?;
         let elapsed = self.machine.clock.now() - start;
-        self.rates =
-            report.paths.iter().map(|path| path.bytes.as_f64() / elapsed.0.max(1.0)).collect();
+        let (largest, least, _) = self.fastest;
+        let is_best = bytes > largest || (bytes == largest && elapsed < least);
+        if is_best && report.lost.is_empty() {
+            let rate = |path: &PathBytes| path.bytes.as_f64() / elapsed.0.max(1.0);
+            self.fastest = (bytes, elapsed, report.paths.iter().map(rate).collect());
+        }
         report.lost.into_iter().next().map_or(Ok(()), |lost| Err(lost.error))
     }
 
@@ -326,7 +335,7 @@ impl<'m> ProbeRun<'m, '_> {
         let after: Vec<EventId> = self.forks.iter().map(GpuEvent::id).collect();
         // Each copy ends before the next one begins: no stream needs a name.
         let order = StreamOrder { after: &after, done: self.done.id(), streams: &[] };
-        let enqueued = self.engine.enqueue(&request, &self.rates, &order);
+        let enqueued = self.engine.enqueue(&request, &self.fastest.2, &order);
         let is_ordered = enqueued.as_ref().map_or_else(|failure| failure.is_ordered, |_| true);
         if is_ordered {
             self.streams.iter().try_for_each(|stream| stream.wait_event(&self.done))?;
@@ -387,13 +396,30 @@ mod tests {
         let plain = model([25.0, 125.0, 225.0, 2025.0]);
         let probe = PathProbe { plain, options, refused: Vec::new() };
         // 1 MB: plain 25 us, best 50 us.
-        assert_eq!(probe.choose(Bytes(MB), 1.15, (CopyMode::Enqueued, Ns::ZERO)), None);
+        assert_eq!(
+            probe.choose(Bytes(MB), (1.15, GpuSet::EMPTY), (CopyMode::Enqueued, Ns::ZERO)),
+            None
+        );
         // 11 MB: plain 225 us, relays 150, 133 and 133 us: two relays, for a third brings nothing.
-        let two = probe.choose(Bytes(11 * MB), 1.15, (CopyMode::Enqueued, Ns::ZERO)).unwrap();
+        let two = probe
+            .choose(Bytes(11 * MB), (1.15, GpuSet::EMPTY), (CopyMode::Enqueued, Ns::ZERO))
+            .unwrap();
         assert_eq!(two.paths.gpus.to_string(), "gpu1+gpu2");
         // 225 / 133 = 1.69; with a hand-over of 60 us 225 / 193 = 1.17, with one of 70 us 1.11.
-        assert!(probe.choose(Bytes(11 * MB), 1.70, (CopyMode::Enqueued, Ns::ZERO)).is_none());
-        assert!(probe.choose(Bytes(11 * MB), 1.15, (CopyMode::Driven, Ns(60e3))).is_some());
-        assert!(probe.choose(Bytes(11 * MB), 1.15, (CopyMode::Driven, Ns(70e3))).is_none());
+        assert!(
+            probe
+                .choose(Bytes(11 * MB), (1.70, GpuSet::EMPTY), (CopyMode::Enqueued, Ns::ZERO))
+                .is_none()
+        );
+        assert!(
+            probe
+                .choose(Bytes(11 * MB), (1.15, GpuSet::EMPTY), (CopyMode::Driven, Ns(60e3)))
+                .is_some()
+        );
+        assert!(
+            probe
+                .choose(Bytes(11 * MB), (1.15, GpuSet::EMPTY), (CopyMode::Driven, Ns(70e3)))
+                .is_none()
+        );
     }
 }

@@ -71,7 +71,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "capi",
         uses: &["schema", "flow", "hal", "host", "gpu", "topo", "multipath"],
-        tests_use: &["stub"],
+        tests_use: &["sim", "stub"],
         unsafe_in: &["src", "tests"],
     },
     Crate {

@@ -21,12 +21,14 @@ fn every_byte_arrives_in_both_directions() {
         return;
     }
     let cuda = TestRuntime::open("cuda");
-    for shared_helpers in [SharedHelpers::Never, SharedHelpers::Always] {
-        copy_in_both_directions(&cuda, &cuda.node(NodeOptions { shared_helpers, ..forced() }));
+    // Copies in the order of a stream leave out helpers that others use.
+    for (shared_helpers, plain) in [(SharedHelpers::Never, 0), (SharedHelpers::Always, 2)] {
+        let node = cuda.node(NodeOptions { shared_helpers, ..forced() });
+        copy_in_both_directions(&cuda, &node, plain);
     }
 }
 
-fn copy_in_both_directions(cuda: &TestRuntime, node: &CopyNode) {
+fn copy_in_both_directions(cuda: &TestRuntime, node: &CopyNode, plain: u64) {
     let (stream, bytes) = (cuda.stream(), (9 << 20) + 13);
     let (src, device, back) = (cuda.pinned(bytes, 1), cuda.device(bytes), cuda.pinned(bytes, 2));
     // New ends are not probed while copies run.
@@ -47,9 +49,13 @@ fn copy_in_both_directions(cuda: &TestRuntime, node: &CopyNode) {
     }
     assert!(src == back);
     let counters = node.counters();
-    assert_eq!((counters.multipath, counters.plain, counters.failures), (4, 0, 0), "{counters:?}");
-    assert_eq!(counters.multipath_bytes, 4 * bytes as u64);
+    let counted = (counters.multipath, counters.plain, counters.failures);
+    assert_eq!(counted, (4 - plain, plain, 0), "{counters:?}");
+    assert_eq!(counters.multipath_bytes, (4 - plain) * bytes as u64);
     assert!(counters.relayed_bytes > 0, "{counters:?}");
+    if plain > 0 {
+        return;
+    }
     let plan = node.explain(device, src.as_ptr() as u64, bytes).unwrap();
     assert!(plan.contains(".pinned > r0.gpu0.vram by relay@gpu0[gpu1"), "{plan}");
     assert!(plan.contains("predicted ") && plan.contains(" GB/s, plain "), "{plan}");

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use pathline_dylib::LibraryReport;
-use pathline_hal::Monitor;
+use pathline_hal::{GpuUsers, Monitor};
 use pathline_schema::{Gpu, GpuFacts, GpuState};
 
 use super::family::RuntimeFamily;
@@ -122,6 +122,10 @@ impl Monitor for LiveMonitor {
 
     fn counters(&self, gpu: u32) -> Option<GpuState> {
         Some(self.sources.get(&gpu)?.counters())
+    }
+
+    fn users(&self, gpu: u32) -> Option<GpuUsers> {
+        self.sources.get(&gpu)?.users()
     }
 
     fn warnings(&self) -> Vec<String> {

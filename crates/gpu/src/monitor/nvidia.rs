@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use pathline_schema::{GpuFacts, GpuState, PcieLink};
+use pathline_hal::{GpuProcess, GpuUsers};
+use pathline_schema::{Bytes, GpuFacts, GpuState, PcieLink};
 
 use super::nvml::{
-    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, ProcessList, SM, SPEED,
-    SPEED_COMMON, Utilization,
+    FabricInfo, LINK_ERRORS, MEMORY, NvmlHandle, NvmlLibrary, PciInfo, ProcessInfo, ProcessList,
+    SM, SPEED, SPEED_COMMON, Utilization,
 };
 use crate::function_table::BoundCall;
 use crate::sensors::GpuSensors;
@@ -133,8 +134,8 @@ impl NvidiaDevice {
         })
     }
 
-    /// Number of compute processes that do not belong to this run.
-    fn other_processes(&self) -> Option<u32> {
+    /// Compute processes, and how many of them do not belong to this run.
+    fn processes(&self) -> Option<GpuUsers> {
         let list = self.nvml.stored(self.nvml.api.processes, |call, out: *mut ProcessList| {
             // SAFETY: `out` is a whole list.
             let (count, first) = unsafe { (&raw mut (*out).count, &raw mut (*out).processes) };
@@ -142,12 +143,16 @@ impl NvidiaDevice {
             // which the list has room, and their number.
             unsafe { call(self.handle, count, first.cast()) }
         })?;
-        let pids = list.processes.iter().take(list.count as usize).map(|process| process.pid);
+        let listed = list.processes.iter().take(list.count as usize);
+        let pids = listed.clone().map(|process| process.pid);
         // The usual case: checking every process of a host takes milliseconds.
-        if pids.clone().all(|pid| pid == std::process::id()) {
-            return Some(0);
-        }
-        count_others(pids, &pathline_host::own_processes())
+        let others = match pids.clone().all(|pid| pid == std::process::id()) {
+            true => Some(0),
+            false => count_others(pids, &pathline_host::own_processes()),
+        };
+        let known = |bytes: u64| (bytes != NOT_AVAILABLE).then_some(Bytes(bytes));
+        let process = |of: &ProcessInfo| GpuProcess { number: of.pid, memory: known(of.memory) };
+        Some(GpuUsers { others, listed: listed.map(process).collect() })
     }
 
     /// A mode with a current and a pending value.
@@ -221,6 +226,10 @@ impl GpuSensors for NvidiaDevice {
         }
     }
 
+    fn users(&self) -> Option<GpuUsers> {
+        self.processes()
+    }
+
     fn state(&self) -> GpuState {
         let api = &self.nvml.api;
         const DIE: i32 = 0;
@@ -256,11 +265,14 @@ impl GpuSensors for NvidiaDevice {
             ecc_uncorrected: ecc(1),
             link_errors: known.then_some(links),
             pcie_replays: self.number(api.pcie_replays).map(u64::from),
-            other_processes: self.other_processes(),
+            other_processes: self.processes().and_then(|users| users.others),
             ..GpuState::default()
         }
     }
 }
+
+/// `NVML_VALUE_NOT_AVAILABLE`, as a number of 64 bits.
+const NOT_AVAILABLE: u64 = u64::MAX;
 
 fn watts(milliwatts: u32) -> f64 {
     f64::from(milliwatts) / 1e3

@@ -112,7 +112,7 @@ pub(super) struct Utilization {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProcessInfo {
     pub(super) pid: u32,
-    memory: u64,
+    pub(super) memory: u64,
     gpu_instance: u32,
     compute_instance: u32,
 }

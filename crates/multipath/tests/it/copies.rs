@@ -109,7 +109,8 @@ fn a_probe_finds_what_relays_gain() {
     assert!(machine.clock.now() - start < Ns(2e9));
     // GPU 0 is an end: one, two and three relays remain.
     assert_eq!(probe.options.len(), 3);
-    let chosen = probe.choose(Bytes::gib(1), 1.15, (CopyMode::Driven, Ns::ZERO)).unwrap();
+    let chosen =
+        probe.choose(Bytes::gib(1), (1.15, GpuSet::EMPTY), (CopyMode::Driven, Ns::ZERO)).unwrap();
     let flow = format!("numa0.pinned > gpu0.vram by relay@gpu0[{}] x 1GiB", chosen.paths);
     let (rate, _) = rate(&machine, &flow);
     let predicted = chosen.driven.rate(Bytes::gib(1), Ns::ZERO).gbs();
@@ -118,7 +119,10 @@ fn a_probe_finds_what_relays_gain() {
     let all = ProbeRequest { dst: vec![Unit::Gpu(2), Unit::Gpu(0)], ..request };
     let probe = probe_paths(&machine, &mut engine, &all).unwrap();
     assert_eq!(probe.options.len(), 1);
-    assert!(probe.choose(Bytes::gib(1), 1.15, (CopyMode::Driven, Ns::ZERO)).is_some(), "{probe:?}");
+    assert!(
+        probe.choose(Bytes::gib(1), (1.15, GpuSet::EMPTY), (CopyMode::Driven, Ns::ZERO)).is_some(),
+        "{probe:?}"
+    );
 }
 
 /// An event that is recorded next to copies waits for those of other streams on their engine: 16 MiB at 55 GB/s

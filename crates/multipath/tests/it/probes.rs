@@ -5,7 +5,7 @@ use pathline_hal::{CopyChoice, Machine};
 use pathline_multipath::{
     CopyEnd, CopyMode, CopyRequest, MultipathEngine, PathOption, ProbeRequest, probe_paths,
 };
-use pathline_schema::{Bytes, MemKind, Ns, Place, Unit};
+use pathline_schema::{Bytes, GpuSet, MemKind, Ns, Place, Unit};
 use pathline_sim::{SimOptions, machine_with};
 use pathline_stats::{ascending, nearest_rank};
 
@@ -142,7 +142,9 @@ fn slow_starts_raise_the_size_from_which_relays_are_chosen() {
         };
         let probe = probe_paths(&machine, &mut engine, &request).unwrap();
         MODES.map(|mode| {
-            let gains = |mib| probe.choose(Bytes::mib(mib), 1.15, (mode, Ns::ZERO)).is_some();
+            let gains = |mib| {
+                probe.choose(Bytes::mib(mib), (1.15, GpuSet::EMPTY), (mode, Ns::ZERO)).is_some()
+            };
             (4..128).find(|&mib| gains(mib)).unwrap()
         })
     };

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use pathline_flow::{MachineDesc, Network, PlanRequest, RuntimeEnv, plan_paths};
 use pathline_hal::pattern;
-use pathline_multipath::MultipathEngine;
-use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Place, Unit};
+use pathline_multipath::{CopyMode, MultipathEngine, ProbeRequest, probe_paths};
+use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
 
-use crate::common::{CopyBuffers, count, machine, plain, rate};
+use crate::common::{CallerStream, CopyBuffers, count, machine, plain, rate};
 
 /// Ends of the `draw`th copy of a node of eight GPUs: host to GPU, GPU to host, GPU to GPU.
 fn ends(draw: u64) -> (Place, Place) {
@@ -58,6 +58,62 @@ fn planned_copies_are_not_slower_than_plain_ones() {
         assert!(ratios[0] >= 0.9, "{class}: {}", ratios[0]);
     }
     assert!(ratios.len() > 10, "{ratios:?}");
+}
+
+/// Enqueued copies that a probe chooses: `PATHLINE_TEST_COPIES=10000` for all of the goal.
+#[test]
+fn enqueued_copies_are_not_slower_than_plain_ones() {
+    let (mut copies, mut slow, mut least) = (0, 0, f64::INFINITY);
+    let wanted = count("PATHLINE_TEST_COPIES", 48);
+    // Seven relays take a second to probe.
+    let relays = if wanted > 48 { 8 } else { 2 };
+    for preset in ["hgx-h200", "mi250x", "mi300x"] {
+        let machine = machine(preset, Vec::new());
+        let mut engine = MultipathEngine::new(&machine);
+        for (src, dst) in [(None, Some(0)), (Some(0), None), (Some(0), Some(1)), (Some(2), Some(5))]
+        {
+            let unit = |gpu: Option<u32>| gpu.map_or(Unit::Numa(0), Unit::Gpu);
+            let at = dst.or(src).unwrap();
+            let request = ProbeRequest {
+                src: unit(src),
+                dst: vec![unit(dst)],
+                helpers: (0..relays).collect(),
+                chunk: Bytes::mib(2),
+                sizes: [4, 12, 32, 128].map(Bytes::mib),
+                budget: Ns::secs(1.0),
+            };
+            let probe = probe_paths(&machine, &mut engine, &request).unwrap();
+            let caller = CallerStream::new(&machine, at, 1);
+            for draw in 0..wanted / 12 {
+                // 4 MiB to 1 GiB, as many in each factor of two.
+                let magnitude =
+                    22.0 + (pattern::word(draw, 9) >> 40) as f64 / (1 << 24) as f64 * 8.0;
+                let bytes = Bytes(magnitude.exp2() as u64);
+                let mode = (CopyMode::Enqueued, Ns::ZERO);
+                let Some(option) = probe.choose(bytes, (1.15, GpuSet::EMPTY), mode) else {
+                    continue;
+                };
+                let ends = format!("{} > {}", place(unit(src)), place(unit(dst)));
+                let flow = format!("{ends} by relay@gpu{at}[{}] x {}B", option.paths, bytes.0);
+                let buffers = CopyBuffers::new(&machine, &flow).unwrap();
+                let start = machine.clock.now();
+                caller.copy(&mut engine, &buffers.request, &option.rates).unwrap();
+                caller.stream.wait().unwrap();
+                let elapsed = machine.clock.now() - start;
+                buffers.check().unwrap();
+                let ratio = bytes.as_f64() / elapsed.0 / plain(&machine, &flow);
+                copies += 1;
+                slow += u64::from(ratio < 0.98);
+                least = least.min(ratio);
+            }
+        }
+    }
+    println!("{copies} copies over several paths, {slow} below 0.98 of plain, least {least:.2}");
+    assert!(copies > 10 && slow == 0, "{slow} of {copies}, least {least}");
+}
+
+fn place(unit: Unit) -> Place {
+    Place::new(unit, if unit.gpu().is_some() { MemKind::Vram } else { MemKind::Pinned })
 }
 
 /// Chunks of 64 KiB to 1 MiB, two or three copies at a time; every byte of each is compared.
