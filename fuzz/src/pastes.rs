@@ -154,6 +154,8 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
          Threads: 4 IOSize: 1024(KiB)\nThroughput: 20.6 GiB/sec, Avg_Latency: 19.4 usecs\n",
         "[{\"operation\":\"READ\",\"threads\":\"8\",\"block size\":\"1048576\",\"direct IO\":\"1\",\
          \"IO depth\":\"4\",\"IOPS [last]\":\"9048\",\"MiB/s [last]\":\"9048\",\"IO lat us [avg]\":\"3223\"}]",
+        "label,threads,block size,direct IO,IO depth,operation,IOPS [last],MiB/s [last],command\n\
+         a,8,1048576,1,4,READ,9048,9048,\"-t 8,-b 1m\"\na,8,1048576,1,4,WRITE,4000,4000,\"-w\"\n",
         "OPERATION   RESULT TYPE FIRST DONE LAST DONE\n=== ===\nREAD Elapsed time : 1.0s 1.2s\n\
          IOPS : 16000 17000\nThroughput MiB/s : 16384 17408\nIO lat us avg : [ min=1 avg=6 max=9 ]\n---\n",
         "t: (g=0): rw=read, bs=(R) 128KiB-128KiB, ioengine=libaio, iodepth=32\n\

@@ -9,6 +9,7 @@ mod clean;
 mod context;
 mod copy_tools;
 mod document;
+mod elbencho_csv;
 mod file_io;
 mod link_matrix;
 mod matrix;

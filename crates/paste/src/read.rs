@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::clean::{PasteLine, clean_lines};
 use crate::document::{LineSpan, PasteContent, PasteContext, PasteDocument, PasteReading};
 use crate::{
-    amd_tools, context, copy_tools, file_io, link_matrix, nccl_log, nccl_tests, osu, perftest,
-    profiler,
+    amd_tools, context, copy_tools, elbencho_csv, file_io, link_matrix, nccl_log, nccl_tests, osu,
+    perftest, profiler,
 };
 
 /// Documents that are kept of a paste.
@@ -147,6 +147,7 @@ impl PasteSplitter<'_> {
             return self.add_all(matrices.into_iter().map(PasteContent::Matrix), next);
         }
         let io = file_io::elbencho(lines, at)
+            .or_else(|| elbencho_csv::elbencho_csv(lines, at))
             .or_else(|| file_io::fio(lines, at))
             .or_else(|| file_io::gdsio(lines, at));
         if let Some((results, next)) = io {

@@ -1,0 +1,93 @@
+//! elbencho's `--csvfile`: a line of column names, and one of values for each phase.
+
+use serde_json::{Map, Value};
+
+use crate::clean::PasteLine;
+use crate::document::FileIoResult;
+use crate::file_io::elbencho_json;
+
+/// Columns that a header has in every version; the file has about fifty.
+const NEEDED: [&str; 2] = ["operation", "MiB/s [last]"];
+/// Rows that are read of a file, which grows by each run.
+const MAX_ROWS: usize = 4096;
+
+/// The phases of the rows after a header. A row with another number of values ends the table: a paste may be
+/// cut in it, and its values could belong to other columns.
+pub(crate) fn elbencho_csv(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, usize)> {
+    let header = fields(lines.get(at)?.text.trim());
+    if !NEEDED.iter().all(|name| header.iter().any(|column| column == name)) {
+        return None;
+    }
+    let (mut rows, mut next) = (Vec::new(), at + 1);
+    for line in lines.iter().skip(at + 1).take(MAX_ROWS) {
+        let values = fields(line.text.trim());
+        if values.len() != header.len() {
+            break;
+        }
+        next += 1;
+        // Files of several runs may have the names again.
+        if values == header {
+            continue;
+        }
+        let pairs = header.iter().cloned().zip(values.into_iter().map(Value::String));
+        rows.push(Value::Object(pairs.collect::<Map<_, _>>()));
+    }
+    let found = elbencho_json(&Value::Array(rows));
+    (!found.is_empty()).then_some((found, next))
+}
+
+/// The values of a line; one in double quotes, as the command, may have commas.
+fn fields(line: &str) -> Vec<String> {
+    let (mut all, mut is_quoted) = (vec![String::new()], false);
+    for letter in line.chars() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => all.push(String::new()),
+            letter => {
+                if let Some(value) = all.last_mut() {
+                    value.push(letter);
+                }
+            }
+        }
+    }
+    all.iter().map(|value| value.trim().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::clean_lines;
+
+    const HEADER: &str = "label,hosts,threads,files,file size,block size,direct IO,IO depth,operation,IOPS [first],\
+         IOPS [last],MiB/s [first],MiB/s [last],IO lat us [avg],command";
+
+    fn read(text: &str) -> Option<(Vec<FileIoResult>, usize)> {
+        elbencho_csv(&clean_lines(text.as_bytes()).0, 0)
+    }
+
+    /// 9048 MiB/s are 9048 * 1048576 / 1e9 = 9.487 GB/s.
+    #[test]
+    fn phases_are_read_to_the_first_row_that_is_cut() {
+        let row = |operation: &str, mib: u32| {
+            format!(
+                "a,,8,1,1073741824,1048576,1,4,{operation},1,{mib},1,{mib},3223,\"-t 8,-b 1m\"\n"
+            )
+        };
+        let text = format!("{HEADER}\n{}{HEADER}\n{}", row("WRITE", 4000), row("READ", 9048));
+        let (found, next) = read(&(text.clone() + "a,,8,1,107\n")).unwrap();
+        assert_eq!((found.len(), next), (2, 4));
+        let last = &found[1];
+        assert_eq!((last.tool, last.operation.as_str()), ("elbencho", "READ"));
+        assert!((last.gbs - 9.487).abs() < 0.001, "{}", last.gbs);
+        assert_eq!((last.workers, last.depth, last.files), (Some(8), Some(4), Some(1)));
+        assert_eq!((last.block, last.direct), (Some(1 << 20), Some(true)));
+        assert_eq!((last.iops, last.latency_us), (Some(9048.0), Some(3223.0)));
+    }
+
+    #[test]
+    fn a_header_alone_and_other_tables_are_no_results() {
+        assert_eq!(read(&format!("{HEADER}\n")), None);
+        assert_eq!(read(&format!("{HEADER}\nREAD,9048\n")), None);
+        assert_eq!(read("operation,MiB/s\nREAD,9048\n"), None);
+    }
+}
