@@ -256,7 +256,7 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
         SetUpSo,
         0.03,
         ANY,
-        "the file system costs: metadata, copy on write, checksums, a block of its own size, or one lock",
+        "the file system costs: metadata, copy on write, checksums, another block size, or one lock",
         "the same on the raw device; another file system or record size",
     ),
     cause(

@@ -93,7 +93,7 @@ pub(crate) const LIBRARY_MESSAGES: &[MessageCause] = &[
         SetUpSo,
         4.5,
         "posted incorrect receive info|status=ibv_wc_retry|gid table changed|ibv_wc_rnr_retry|remote flid|call to ibv_modify_qp",
-        "RDMA between the adapters fails: a GID that is not routed or has changed, lost packets, a subnet of its own",
+        "RDMA between the adapters fails: a GID that is not routed or has changed, lost packets, separate subnets",
         "show_gids; NCCL_IB_GID_INDEX; ib_write_bw between the same adapters",
     ),
     message(

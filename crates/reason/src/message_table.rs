@@ -478,7 +478,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
     message(
         "missing-rights",
         SetUpSo,
-        3.0,
+        4.5,
         "permission denied|operation not permitted & /dev/infiniband|uverbs|/dev/kfd|/dev/dri|rdma_cm|nvidia-caps|/dev/nvidia|gdrdrv",
         "the process may not open the device file",
         "ls -l of the file; groups render, video, rdma; --device and --cap-add=IPC_LOCK of the container",

@@ -17,8 +17,8 @@ use crate::topic_causes::TOPIC_CAUSES;
 /// Prose in which words are sought, bytes.
 const MAX_WORDS: usize = 16 << 10;
 
-/// Weight from which on a message is one of the exact texts of a library.
-const STATED_BY_MESSAGE: f64 = 3.5;
+/// Weight from which on a message says more than that NCCL warns.
+const STATED_BY_MESSAGE: f64 = 2.0;
 /// Weight of words from which on a cause is stated: then it is not excluded by a figure that it seldom gives.
 const STATED: f64 = 2.4;
 
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn two_versions_of_one_library_are_told_from_a_list_of_versions() {
+    fn two_versions_of_one_library_differ_from_a_list_of_versions() {
         assert!(names_two_versions("with nccl 2.5.6 it is 9 gb/s, with nccl 2.7.8 only 6"));
         assert!(names_two_versions("- v2.9.9-1: 53.95\n- v2.10.3-1: 57.06"));
         assert!(names_two_versions("open mpi 2.0.2 has twice the latency of 1.10.2"));
