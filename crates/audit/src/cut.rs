@@ -297,4 +297,46 @@ mod tests {
             assert!((least..=1.0).contains(&share), "{name}: {share} of {cut:?}");
         }
     }
+
+    /// The optimum of all_gather by ForestColl (arXiv:2402.06787) is M/N times the most members of a side over the
+    /// links out of it. Its node of 16 GCDs of MI250 has seven links of 50 GB/s each, four of them between the GCDs of a
+    /// package: 14 members for the 6 links of a package are more than 15 for the 7 of a GCD, so M is gathered
+    /// at 16 * 300 / 14 GB/s. Its A100 node: 7 members for 300 GB/s of a GPU, 8 * 300 / 7. Links: `topologies.py` of
+    /// liangyuRain/ForestColl.
+    #[test]
+    fn optima_of_forestcoll_are_the_bounds() {
+        let pairs = "0-1:4 0-4:2 0-8:1 1-5:1 1-9:1 1-10:1 2-3:4 2-6:1 2-9:1 2-10:1 3-7:2 3-11:1 4-5:4 4-6:1 \
+                     5-6:1 5-7:1 6-7:4 8-9:4 8-12:2 9-13:1 10-11:4 10-14:1 11-15:2 12-13:4 12-14:1 13-14:1 \
+                     13-15:1 14-15:4";
+        let link = |a: u32, b: LinkEnd, width: u32, each: f64| pathline_schema::Link {
+            a: LinkEnd::Gpu(a),
+            b,
+            kind: pathline_schema::LinkKind::Xgmi,
+            width,
+            peak: Some(Rate(each * f64::from(width))),
+        };
+        let xgmi = |text: &str| {
+            let (ends, width) = text.split_once(':').unwrap();
+            let (a, b) = ends.split_once('-').unwrap();
+            let b = LinkEnd::Gpu(b.parse().unwrap());
+            link(a.parse().unwrap(), b, width.parse().unwrap(), 50.0)
+        };
+        let gpu = |index| pathline_schema::Gpu { index, ..pathline_schema::Gpu::default() };
+        let node = |gpus: u32, links: Vec<pathline_schema::Link>| Topology {
+            gpus: (0..gpus).map(gpu).collect(),
+            links,
+            ..Topology::default()
+        };
+        let mi250 = node(16, pairs.split_whitespace().map(xgmi).collect());
+        let a100 = node(8, (0..8).map(|gpu| link(gpu, LinkEnd::Switch(0), 12, 25.0)).collect());
+        let bytes = Bytes(16_000_000_000);
+        for (node, n, least) in [(&mi250, 16, 16.0 * 300.0 / 14.0), (&a100, 8, 8.0 * 300.0 / 7.0)] {
+            let members: Vec<u32> = (0..n).collect();
+            for op in [Collective::AllGather, Collective::ReduceScatter] {
+                let cut = find_cut(node, op, &members, bytes).unwrap();
+                let algbw = bytes.as_f64() / cut.time.0;
+                assert!((algbw / least - 1.0).abs() < 1e-9, "{n} {op}: {algbw}, {cut:?}");
+            }
+        }
+    }
 }

@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Operations with even parts and bytes: those that have a bound.
+    /// Operations with even parts and bytes, for which there are bounds.
     const BOUNDED: [Collective; 8] = [
         Collective::AllReduce,
         Collective::AllGather,
