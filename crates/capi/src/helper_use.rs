@@ -126,7 +126,7 @@ fn marked_process(lists: &[Vec<GpuProcess>; 4]) -> Option<u32> {
     let memory = |list: &Vec<GpuProcess>| -> BTreeMap<u32, u64> {
         list.iter().filter_map(|of| Some((of.number, of.memory?.0))).collect()
     };
-    // Processes with one number for all cannot be told apart.
+    // Processes that all have one number cannot be distinguished.
     let numbers = lists.iter().all(|list| memory(list).len() == list.len());
     let [before, with_first, with_both, after] = lists.each_ref().map(memory);
     let [first, second] = MARKS;

@@ -540,7 +540,7 @@ fn misreadings(
     draft.edits.push(at(overhead, 0.78, 0.08)
         .says(format!("{percent:.0} % of a line rate is what payload gets: packet headers, CRC and flow control take 12 to 28 %")).decided_by("pathline run --suite pairs, or host-link: the ceiling with its parts"));
     let names_ways = ["bidir", "bi-dir", "unidir", "uni-dir", "duplex", "both", "direction"];
-    // Of two rates that were measured neither counts another way, unless the text says so.
+    // Two measured rates are counted alike, unless the text says otherwise.
     let names_ways = match stated.has(&names_ways) {
         true => 1.0,
         false if is_line => -1.5,

@@ -399,7 +399,7 @@ pub(crate) const TOPIC_CAUSES: &[TopicCause] = &[
         SetUpSo,
         0.03,
         (0.5, 0.3),
-        "several devices share a link on their way to the processor: a switch's uplink, a slot with few lanes, a chipset",
+        "several devices share a link to the processor: a switch's uplink, a slot with few lanes, a chipset",
         "lspci -tv; one device alone; LnkSta of the bridges above them",
     ),
     cause(
