@@ -198,7 +198,7 @@ impl RepeatAdvice {
             None => format!("more than 1000 ({class})"),
         });
         format!(
-            "to see a case 10 % slower: `pathline run --repeat N --out DIR` before and after, then \
+            "to find a slowdown of 10 %: `pathline run --repeat N --out DIR` before and after, then \
              `pathline diff BEFORE AFTER`\n  N where repeats differ by no more: {}; at the deviations \
              above: {}",
             choices.collect::<Vec<_>>().join(", "),
