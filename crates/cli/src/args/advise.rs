@@ -52,8 +52,11 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
     pub(crate) metric: Option<String>,
     /// More of the metric is better, as of GB/s; otherwise less is, as of a time.
-    #[arg(long, requires = "metric", help_heading = CASES)]
+    #[arg(long, requires = "metric", conflicts_with = "lower", help_heading = CASES)]
     pub(crate) higher: bool,
+    /// Less of the metric is better, though it is named like a rate.
+    #[arg(long, requires = "metric", help_heading = CASES)]
+    pub(crate) lower: bool,
     /// A setting to try with --command: NAME=VALUE, several separated by blanks; repeatable.
     #[arg(long, value_name = "NAME=VALUE", requires = "command", help_heading = CASES)]
     pub(crate) set: Vec<String>,

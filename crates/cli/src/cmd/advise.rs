@@ -42,6 +42,14 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
     if let Some(dir) = args.emit.as_deref().filter(|dir| dir.symlink_metadata().is_ok()) {
         bail!("{}: it is there already; name a new folder", dir.display());
     }
+    if let Some(metric) = args.metric.as_deref().filter(|text| is_rate(text))
+        && !args.higher
+        && !args.lower
+    {
+        bail!(
+            "--metric '{metric}' is named like a rate: add --higher, or --lower if less is better"
+        );
+    }
     let earlier = args.check.as_deref().map(earlier_answers).transpose()?;
     let task = match &earlier {
         Some(file) => file.task.clone(),
@@ -598,9 +606,36 @@ impl AdviceProgress {
     }
 }
 
+/// Whether a metric is named like a rate, of which more is better.
+fn is_rate(metric: &str) -> bool {
+    let metric = metric.to_lowercase();
+    let names = [
+        "bandwidth",
+        "busbw",
+        "algbw",
+        "throughput",
+        "iops",
+        "flop",
+        "bps",
+        "b/s",
+        "/sec",
+        "per second",
+    ];
+    names.iter().any(|name| metric.contains(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_named_like_rates_are_recognised() {
+        let rates =
+            ["Avg bus bandwidth *: *([0-9.]+)", "busbw ([0-9]+)", "([0-9]+) GB/s", "TFLOPS: (.*)"];
+        assert!(rates.iter().all(|metric| is_rate(metric)));
+        let times = ["decode ([0-9.]+) ms", "([0-9]+) s", "cost ([0-9])", "latency_us=([0-9.]+)"];
+        assert!(!times.iter().any(|metric| is_rate(metric)));
+    }
 
     #[test]
     fn settings_are_split_at_blanks() {

@@ -204,6 +204,7 @@ fn questions_without_an_answer_say_why() {
     for (words, why) in [
         (&["--command", "true"][..], "nothing to try"),
         (&["--command", "true", "--metric", "(", "--set", "A=1"], "no regular expression"),
+        (&["--command", "true", "--metric", "busbw (.*)", "--set", "A=1"], "add --higher"),
         (&["--command", "true", "--set", "A"], "expected NAME=VALUE"),
         (&["--check", "/nonexistent"], "/nonexistent"),
         (&["--machine", "mi250x", "--for", "numa0.paged > gpu0.vram by uring x 1MiB"], "--for"),
