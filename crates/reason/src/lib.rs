@@ -11,6 +11,7 @@ mod copies;
 mod cue_table;
 mod deciding_probe;
 mod field_causes;
+mod field_cues;
 mod io;
 mod library_messages;
 mod message_table;

@@ -7,7 +7,8 @@ use pathline_paste::{NcclLog, PasteContext};
 
 use crate::answer::DraftAnswer;
 use crate::cue_table::CAUSE_CUES;
-use crate::field_causes::{FIELD_CAUSES, FIELD_CUES};
+use crate::field_causes::FIELD_CAUSES;
+use crate::field_cues::FIELD_CUES;
 use crate::library_messages::LIBRARY_MESSAGES;
 use crate::message_table::MESSAGE_CAUSES;
 use crate::score::{AnswerClass, WorldEdit};

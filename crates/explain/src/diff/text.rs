@@ -187,7 +187,7 @@ impl RunDiff {
 }
 
 impl RepeatAdvice {
-    /// `to see 10 % of a case: ...`, in two lines.
+    /// `to find a slowdown of 10 %: ...`, in two lines.
     pub fn text(&self) -> String {
         let choices = self
             .choices
