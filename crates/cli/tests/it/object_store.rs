@@ -3,7 +3,8 @@
 // Helpers of tests may unwrap as tests do; the lint knows only functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
@@ -29,6 +30,8 @@ struct MotoServer {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// Its requests and errors, shown if the test fails.
+    log: File,
     endpoint: String,
 }
 
@@ -46,17 +49,18 @@ impl MotoServer {
             return None;
         };
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/object_store/serve.py");
+        let log = tempfile::tempfile().unwrap();
         let mut python = Command::new("python3");
         let mut child = with_keys(&mut python)
             .arg(script)
             .env("PYTHONPATH", packages)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log.try_clone().unwrap())
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut server = Self { child, input, output, endpoint: String::new() };
+        let mut server = Self { child, input, output, log, endpoint: String::new() };
         while !server.endpoint.starts_with("http://") {
             server.endpoint = server.line();
         }
@@ -89,6 +93,14 @@ impl Drop for MotoServer {
     fn drop(&mut self) {
         drop(self.input.take());
         let _ = self.child.wait();
+        let mut log = String::new();
+        if std::thread::panicking()
+            && self.log.rewind().is_ok()
+            && self.log.read_to_string(&mut log).is_ok()
+        {
+            let lines: Vec<&str> = log.lines().filter(|line| !line.ends_with("200 -")).collect();
+            eprintln!("the server:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
     }
 }
 
