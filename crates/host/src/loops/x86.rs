@@ -5,11 +5,19 @@
 //! vector by vector: eight loads, eight multiplications and eight stores in sequence reached only
 //! 0.78 of gcc's loop in the first-level cache.
 //!
-//! A triad that stores through the caches has one vector a turn. On Zen 3 the turn of eight AVX2 vectors
-//! fills the store queue, since it is decoded faster than one store a cycle, and stores that reach the
-//! first cache late meet the loads of later vectors: 59 ns a pass over 4 KiB, 118 over 8 KiB, where one
-//! vector a turn takes 45 and 84. On a Xeon (Emerald Rapids) the turn of eight AVX-512 vectors reached 0.71
-//! of gcc's loop over three arrays of 16 KiB, which fill the first-level cache, and one a turn 1.00.
+//! In the first-level cache a triad depends on how soon loads meet stores that are still waiting: arrays of
+//! 4 and 8 KiB have the same low address bits. Shares of gcc's better loop, medians of 301:
+//!
+//! | vectors a turn, pass | Zen 4 | Xeon (Emerald Rapids) |
+//! |---|---|---|
+//! | AVX2, 1 by index, 4 KiB | 0.76 | 0.63 to 0.67 |
+//! | AVX2, 8 by pointers, 4 KiB | 0.97 to 0.99 | 1.03 to 1.05 |
+//! | AVX-512, 1 by index, 4 and 8 KiB | 0.97 to 1.00 | 0.96 to 1.05 |
+//! | AVX-512, 2 by index, 4 to 64 KiB | 0.96 to 1.01 | 1.00 to 1.07 |
+//! | AVX-512, 8 by pointers, 16 KiB | 1.00 | 0.71 |
+//!
+//! On Zen 3 eight AVX2 vectors a turn took 59 ns a pass over 4 KiB and one took 45. So the AVX2 triad has
+//! eight where the processor has AVX-512 (Zen 4 and Xeons do), else one.
 //!
 //! Passes repeat inside the assembly.
 
@@ -59,10 +67,13 @@ pub(super) fn find(work: CpuWork) -> Option<CpuLoop> {
         (CpuOp::Write, Avx2Nt) => (LoopBody::Write(avx2::write_nt), avx2::BLOCK, 64),
         (CpuOp::Write, Avx512) => (LoopBody::Write(avx512::write), avx512::BLOCK, 1),
         (CpuOp::Write, Avx512Nt) => (LoopBody::Write(avx512::write_nt), avx512::BLOCK, 64),
-        (CpuOp::Triad, Avx2) => (LoopBody::Triad(avx2::triad), avx2::BLOCK, 1),
+        (CpuOp::Triad, Avx2) if is_x86_feature_detected!("avx512f") => {
+            (LoopBody::Triad(avx2::triad_by_eight), avx2::BLOCK, 1)
+        }
+        (CpuOp::Triad, Avx2) => (LoopBody::Triad(avx2::triad_by_one), avx2::BLOCK, 1),
         (CpuOp::Triad, Avx2Nt) => (LoopBody::Triad(avx2::triad_nt), avx2::BLOCK, 64),
         (CpuOp::Triad, Avx2Nta) => (LoopBody::Triad(avx2::triad_nta), avx2::BLOCK, 64),
-        (CpuOp::Triad, Avx512) => (LoopBody::Triad(avx512::triad), avx512::BLOCK, 1),
+        (CpuOp::Triad, Avx512) => (LoopBody::Triad(avx512::triad_by_two), avx512::BLOCK, 1),
         (CpuOp::Triad, Avx512Nt) => (LoopBody::Triad(avx512::triad_nt), avx512::BLOCK, 64),
         (CpuOp::Triad, Avx512Nta) => (LoopBody::Triad(avx512::triad_nta), avx512::BLOCK, 64),
         _ => return None,
@@ -153,6 +164,16 @@ macro_rules! fma {
             $load, " ", $v, $i, ", [{s} + ", $i, "*", $w, "]\n",
             "vfmadd231pd ", $v, $i, ", ", $v, "8, [{c} + ", $i, "*", $w, "]\n",
             $store, " [{d} + ", $i, "*", $w, "], ", $v, $i, "\n"
+        ),*)
+    };
+}
+/// As `fma!`, with an index in `at` for all three arrays.
+macro_rules! indexed_fma {
+    ($load:literal, $v:literal, $w:literal; $($i:literal)*) => {
+        concat!($(
+            $load, " ", $v, $i, ", [{s} + {at} + ", $i, "*", $w, "]\n",
+            "vfmadd231pd ", $v, $i, ", ", $v, "8, [{c} + {at} + ", $i, "*", $w, "]\n",
+            $load, " [{d} + {at} + ", $i, "*", $w, "], ", $v, $i, "\n"
         ),*)
     };
 }
@@ -413,9 +434,12 @@ macro_rules! triad_loop {
         }
     };
 }
-/// A triad of one vector a turn, with an index that ends at 0.
-macro_rules! rolled_triad {
-    ($fn:ident, $feature:literal, $v:literal, $w:literal, $load:literal) => {
+/// A triad with few vectors a turn and an index that ends at 0.
+macro_rules! indexed_triad {
+    (
+        $fn:ident, $feature:literal, $v:literal, $w:literal, $load:literal, $count:literal;
+        $($i:literal)+
+    ) => {
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn $fn(
             dst: *mut u8,
@@ -425,9 +449,9 @@ macro_rules! rolled_triad {
             reps: u64,
         ) {
             let mut state = TriadState { scale: SCALE, flush: FLUSH, kept: 0 };
-            // SAFETY: len / $w turns of $w bytes lie inside the caller's ranges, at least one, in each of
-            // at least one pass; the ends are no more than one past them. The control word is treated as
-            // in the other triads.
+            // SAFETY: turns of $count vectors of $w bytes divide a block, so whole ones lie inside the
+            // caller's ranges, at least one, in each of at least one pass; the ends are no more than one
+            // past them. The control word is treated as in the other triads.
             unsafe {
                 vector_asm!(
                     "stmxcsr [{state} + 12]",
@@ -437,10 +461,8 @@ macro_rules! rolled_triad {
                     "2:",
                     "mov {at}, {start}",
                     "3:",
-                    concat!($load, " ", $v, "0, [{s} + {at}]"),
-                    concat!("vfmadd231pd ", $v, "0, ", $v, "8, [{c} + {at}]"),
-                    concat!($load, " [{d} + {at}], ", $v, "0"),
-                    concat!("add {at}, ", $w),
+                    indexed_fma!($load, $v, $w; $($i)+),
+                    concat!("add {at}, ", $count, "*", $w),
                     "jnz 3b",
                     "dec {reps}",
                     "jnz 2b",
@@ -525,7 +547,8 @@ macro_rules! read_loop {
 macro_rules! family {
     (
         $name:ident, $feature:literal, $v:literal, $w:literal, $load:literal,
-        near $($near:literal)+, far $($far:literal)+, pages $line:literal: $($pages:tt)+
+        near $($near:literal)+, far $($far:literal)+, triads { $($triads:item)+ },
+        pages $line:literal: $($pages:tt)+
     ) => {
         mod $name {
             use super::*;
@@ -550,7 +573,7 @@ macro_rules! family {
                 load!($load, $v, $w, "s"; 0 1 2 3 4 5 6 7),
                 store!($load, $v, $w; 0 1 2 3 4 5 6 7));
             paged_loop!($feature, $load, $v, $line; $($pages)+);
-            rolled_triad!(triad, $feature, $v, $w, $load);
+            $($triads)+
             triad_loop!(triad_nt, $feature, $v, $w, "sfence";
                 fma!($load, "vmovntdq", $v, $w; 0 1 2 3 4 5 6 7));
             triad_loop!(triad_nta, $feature, $v, $w, "sfence";
@@ -568,6 +591,11 @@ macro_rules! family {
 }
 family!(
     avx2, "avx2,fma", "ymm", 32, "vmovdqu", near 0 1, far 2 3,
+    triads {
+        triad_loop!(triad_by_eight, "avx2,fma", "ymm", 32, "";
+            fma!("vmovdqu", "vmovdqu", "ymm", 32; 0 1 2 3 4 5 6 7));
+        indexed_triad!(triad_by_one, "avx2,fma", "ymm", 32, "vmovdqu", 1; 0);
+    },
     pages 128: 0 at 0 + 0, 1 at 0 + 32, 2 at 0 + 64, 3 at 0 + 96,
         4 at 1 + 0, 5 at 1 + 32, 6 at 1 + 64, 7 at 1 + 96,
         8 at 2 + 0, 9 at 2 + 32, 10 at 2 + 64, 11 at 2 + 96,
@@ -575,6 +603,7 @@ family!(
 );
 family!(
     avx512, "avx512f", "zmm", 64, "vmovdqu64", near 0 1 2 3, far 4 5 6 7,
+    triads { indexed_triad!(triad_by_two, "avx512f", "zmm", 64, "vmovdqu64", 2; 0 1); },
     pages 64: 0 at 0 + 0, 1 at 1 + 0, 2 at 2 + 0, 3 at 3 + 0
 );
 
@@ -629,6 +658,23 @@ mod tests {
         // SAFETY: stores four bytes to `word`.
         unsafe { asm!("stmxcsr [{at}]", at = in(reg) &raw mut word, options(nostack)) };
         word
+    }
+
+    /// `find` takes one of the two by the processor; the other must store the same.
+    #[test]
+    fn both_avx2_triads_store_b_plus_three_c() {
+        if !is_x86_feature_detected!("avx2") || !is_x86_feature_detected!("fma") {
+            return;
+        }
+        // Two blocks of 256 B: b[i] + 3 c[i] = i + 3 x 2i = 7i.
+        let b: Vec<f64> = (0..64).map(f64::from).collect();
+        let c: Vec<f64> = b.iter().map(|x| 2.0 * x).collect();
+        for triad in [avx2::triad_by_eight, avx2::triad_by_one] {
+            let mut a = [0.0_f64; 64];
+            // SAFETY: three arrays of 512 bytes, two blocks; the processor has AVX2 and FMA.
+            unsafe { triad(a.as_mut_ptr().cast(), b.as_ptr().cast(), c.as_ptr().cast(), 512, 2) };
+            assert!(a.iter().zip(&b).all(|(a, b)| *a == 7.0 * b), "{a:?}");
+        }
     }
 
     #[test]
