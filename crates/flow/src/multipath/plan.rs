@@ -26,6 +26,16 @@ const ALIKE: f64 = 1.01;
 /// The least gain in rate for which one more GPU is asked to help.
 const LEAST_STEP: f64 = 1.05;
 
+/// Share of the bound below which a smaller gain is enough.
+const NEAR_BOUND: f64 = 0.97;
+
+/// The least gain in rate of one more GPU below that share, in copies that take long.
+const LEAST_STEP_BELOW: f64 = 1.015;
+
+/// Time from which on a copy takes long, ns: starts and ends of paths were mispredicted by up to 95 us
+/// (`mi250x`, 256 MiB), which is 2 % of it.
+const LONG_COPY: f64 = 5e6;
+
 /// Fixed shares do not follow the speed of paths as a queue does, so they are chosen only for this gain.
 const SHARES_GAIN: f64 = 1.05;
 
@@ -147,8 +157,8 @@ impl PathSource for NetworkPaths<'_> {
 
 /// Plans a copy on a network.
 ///
-/// Relays are added one by one, each time the one that adds most to the rate, until one more adds less than 5 %.
-/// The plan is the plain copy unless it is predicted to be [1.15 times](MultipathPlan::gain) as fast.
+/// Relays are added one by one, each time the one that adds most to the rate, until one more adds less than 5 %,
+/// or 1.5 % in copies of 5 ms and more that are predicted below 0.97 of the bound. The plan is the plain copy unless it is predicted to be [1.15 times](MultipathPlan::gain) as fast.
 ///
 /// # Errors
 /// The runtime's plain copy does not exist on this network, or its time is not known.
@@ -171,6 +181,16 @@ struct PlannedSet<'p> {
     chunk: Bytes,
     shares: Option<PathShares>,
     time: f64,
+}
+
+/// All paths by one agent, the direct one first.
+struct AgentPaths {
+    agent: CopyAgent,
+    all: Vec<CandidatePath>,
+    /// Time of the copy over all of them.
+    time: f64,
+    /// The most that any split over them could reach, bytes/ns.
+    bound: f64,
 }
 
 /// A plan under construction.
@@ -280,7 +300,7 @@ impl Planner<'_> {
         let helpers = ends.fold(request.helpers, GpuSet::without);
         // The best single copy, and the agent by which all paths together are fastest, with their time.
         let mut single = (CopyAgent::Engine, plain);
-        let mut candidate: Option<(CopyAgent, Vec<CandidatePath>, f64)> = None;
+        let mut candidate: Option<AgentPaths> = None;
         let mut bound: f64 = 0.0;
         for &agent in self.source.agents() {
             let Ok(direct) = self.source.direct(agent) else { continue };
@@ -291,14 +311,15 @@ impl Planner<'_> {
             let relays = helpers.iter().filter_map(|relay| self.source.over(relay, agent).ok());
             let all: Vec<CandidatePath> = std::iter::once(direct).chain(relays).collect();
             let paths: Vec<&CandidatePath> = all.iter().collect();
-            bound = bound.max(rates::bound(&self.capacities, &paths).unwrap_or(0.0));
+            let of_agent = rates::bound(&self.capacities, &paths).unwrap_or(0.0);
+            bound = bound.max(of_agent);
             if all.len() < 2 {
                 continue;
             }
             let time = self.evaluate(&paths, agent, self.usual_chunk(&paths)).time;
-            let known = candidate.as_ref();
-            if known.is_none_or(|(other, _, least)| time * margin(agent) < least * margin(*other)) {
-                candidate = Some((agent, all, time));
+            let compared = time * margin(agent);
+            if candidate.as_ref().is_none_or(|known| compared < known.time * margin(known.agent)) {
+                candidate = Some(AgentPaths { agent, all, time, bound: of_agent });
             }
         }
         let (by, alone) = single;
@@ -307,10 +328,10 @@ impl Planner<'_> {
             CopyAgent::Engine => (Mover::Dma { at }, alone),
             CopyAgent::Kernel => (Mover::Blit { at }, alone),
         };
-        if let Some((agent, all, _)) = &candidate {
-            let set = self.grow(all, *agent);
+        if let Some(candidate) = &candidate {
+            let set = self.grow(candidate);
             let is_relayed = set.paths.len() > 1;
-            if is_relayed && set.time * LEAST_STEP * margin(*agent) < alone * margin(by) {
+            if is_relayed && set.time * LEAST_STEP * margin(set.agent) < alone * margin(by) {
                 plan = (Mover::Relay { at, paths: set.spec() }, set.time);
             }
         }
@@ -323,8 +344,10 @@ impl Planner<'_> {
         path.legs.iter().map(|leg| leg.time(&self.capacities, bytes)).sum()
     }
 
-    /// Adds relays to the direct path, the first of `all`, while one more is worth it; then chooses the chunk.
-    fn grow<'p>(&mut self, all: &'p [CandidatePath], agent: CopyAgent) -> PlannedSet<'p> {
+    /// Adds relays to the direct path, the first of all, while one more is worth it; then chooses the chunk.
+    fn grow<'p>(&mut self, candidate: &'p AgentPaths) -> PlannedSet<'p> {
+        let AgentPaths { agent, ref all, bound, .. } = *candidate;
+        let near_bound = self.request.bytes.as_f64() / (NEAR_BOUND * bound);
         let together: Vec<&CandidatePath> = all.iter().collect();
         let together = self.evaluate(&together, agent, self.usual_chunk(&together));
         let mut paths = all.iter();
@@ -344,8 +367,10 @@ impl Planner<'_> {
             let with = self.evaluate(&tried, agent, self.usual_chunk(&tried));
             let added = 1.0 / with.time - 1.0 / best.time;
             let next = open.iter().map(|(added, _)| *added).fold(0.0, f64::max);
+            let small_gain_counts = best.time > near_bound.max(LONG_COPY);
+            let least = if small_gain_counts { LEAST_STEP_BELOW } else { LEAST_STEP };
             // One that adds too little stays out for good.
-            if best.time < with.time * LEAST_STEP {
+            if best.time < with.time * least {
                 continue;
             }
             if added >= next * (1.0 - 1e-9) {
