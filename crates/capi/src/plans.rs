@@ -144,7 +144,7 @@ mod tests {
     fn plan() -> EndsPlan {
         let line = |per_byte: f64| {
             let time = |mib| (Bytes::mib(mib), Ns(Bytes::mib(mib).as_f64() * per_byte));
-            CopyTimeModel::through([4, 12, 32, 128].map(time))
+            CopyTimeModel::through([4, 8, 12, 32, 128].map(time))
         };
         let paths = MultipathSpec {
             gpus: GpuSet::EMPTY.with(1),

@@ -12,7 +12,8 @@ use crate::copy_error::CopyError;
 /// Largest machine file that is read.
 const MAX_FILE: u64 = 4 << 20;
 /// Sizes whose times are predicted.
-const SIZES: [Bytes; 4] = [Bytes::mib(4), Bytes::mib(12), Bytes::mib(32), Bytes::mib(128)];
+const SIZES: [Bytes; 5] =
+    [Bytes::mib(4), Bytes::mib(8), Bytes::mib(12), Bytes::mib(32), Bytes::mib(128)];
 /// Sizes for which relays are chosen.
 const PLANNED: [Bytes; 4] = [Bytes::mib(16), Bytes::mib(64), Bytes::mib(256), Bytes::gib(1)];
 
@@ -98,7 +99,8 @@ impl TwinModel {
                 *time = predicted.first().map_or(Ns(f64::INFINITY), |flow| flow.time);
             }
             let time = CopyTimeModel::through(times);
-            let rates = path_rates(plain, times, &paths, !others.is_empty());
+            let ([.., alone], [.., together]) = (plain, times);
+            let rates = path_rates(alone, together, &paths, !others.is_empty());
             options.push(PathOption { paths, driven: time, enqueued: time, rates });
         }
         options.sort_by_key(|option| option.paths.gpus.len());
@@ -107,15 +109,14 @@ impl TwinModel {
     }
 }
 
-/// Rates of the paths at the largest size: the direct path's is the plain copy's, unless shares say otherwise, and
+/// Rates of the paths of a copy, from its size and time and those of the plain one: the direct path's is the plain copy's, unless shares say otherwise, and
 /// the relays carry the rest alike. Destinations of the same bytes load alike.
 fn path_rates(
-    plain: [(Bytes, Ns); 4],
-    times: [(Bytes, Ns); 4],
+    plain: (Bytes, Ns),
+    together: (Bytes, Ns),
     paths: &MultipathSpec,
     to_all: bool,
 ) -> Vec<f64> {
-    let ([.., alone], [.., together]) = (plain, times);
     let rate = |(bytes, time): (Bytes, Ns)| bytes.as_f64() / time.0.max(1.0);
     let relays = paths.gpus.len() as usize;
     if let Some(shares) = paths.shares {
@@ -124,7 +125,7 @@ fn path_rates(
     if to_all {
         return vec![1.0; relays + 1];
     }
-    let direct = rate(alone).min(rate(together));
+    let direct = rate(plain).min(rate(together));
     let relay = (rate(together) - direct) / relays.max(1) as f64;
     std::iter::once(direct).chain(std::iter::repeat_n(relay, relays)).collect()
 }

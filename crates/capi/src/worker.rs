@@ -34,9 +34,11 @@ const POLL: Ns = Ns(2_000.0);
 const SPIN: Ns = Ns(300_000.0);
 /// Largest size that a probe measures.
 const PROBE_BYTES: Bytes = Bytes::mib(128);
-/// The sizes that a probe measures, in this part of the largest one: 4, 12, 32 and 128 MiB. A copy of a few chunks
+/// The sizes that a probe measures, in this part of the largest one: 4, 8, 12, 32 and 128 MiB. A copy of a few chunks
 /// gains less with each further relay than a line through 4 and 128 MiB says: up to 25 % at 12 MiB in the model.
-const PROBE_PARTS: [u64; 4] = [1, 3, 8, 32];
+const PROBE_PARTS: [u64; 5] = [1, 2, 3, 8, 32];
+/// The largest size in these parts.
+const PROBE_WHOLE: u64 = 32;
 /// Time after which a probe adds no further relay.
 const PROBE_BUDGET: Ns = Ns(1e9);
 /// Largest piece of copies to several GPUs: the best of 4 to 64 MiB on eight H200s.
@@ -208,7 +210,7 @@ impl<'m> CopyWorker<'m> {
     ) -> Self {
         let probe_bytes = match options.probe_bytes {
             0 => PROBE_BYTES,
-            bytes => Bytes(bytes.max(PROBE_PARTS[3])),
+            bytes => Bytes(bytes.max(PROBE_WHOLE)),
         };
         Self {
             machine,
@@ -312,7 +314,7 @@ impl<'m> CopyWorker<'m> {
             dst: [key.dst].into_iter().chain(key.others.iter().map(Unit::Gpu)).collect(),
             helpers: self.helpers.clone(),
             chunk: if to_all { SPREAD_CHUNK } else { Bytes(self.shared.staging / slots) },
-            sizes: PROBE_PARTS.map(|part| Bytes(self.probe_bytes.0 / PROBE_PARTS[3] * part)),
+            sizes: PROBE_PARTS.map(|part| Bytes(self.probe_bytes.0 / PROBE_WHOLE * part)),
             budget: PROBE_BUDGET,
         };
         let probe = match &self.twin {

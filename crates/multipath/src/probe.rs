@@ -12,7 +12,7 @@ use crate::request::{CopyEnd, CopyRequest, LostRelay, PathBytes};
 /// A further relay must shorten the copy by this much.
 const MIN_STEP: f64 = 1.05;
 /// Sizes that a probe measures.
-const SIZES: usize = 4;
+const SIZES: usize = 5;
 /// Time limit of one measured copy.
 const COPY_LIMIT: Ns = Ns(2e9);
 
@@ -35,14 +35,9 @@ impl CopyTimeModel {
 
     /// Predicted time. Beyond the sizes the lines go on, not below zero.
     pub fn time(&self, bytes: Bytes) -> Ns {
-        let Self([first, second, third, last]) = self;
-        let ((from, start), (to, end)) = if bytes < second.0 {
-            (first, second)
-        } else if bytes < third.0 {
-            (second, third)
-        } else {
-            (third, last)
-        };
+        let Self(measured) = self;
+        let above = measured.iter().position(|&(size, _)| bytes < size).unwrap_or(SIZES - 1).max(1);
+        let ((from, start), (to, end)) = (measured[above - 1], measured[above]);
         let slope = (end.0 - start.0) / (to.as_f64() - from.as_f64()).max(1.0);
         if slope <= 0.0 {
             return Ns(end.0 * bytes.as_f64() / to.as_f64().max(1.0));
@@ -352,9 +347,9 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// Times of 1, 6, 11 and 101 MB, in us.
+    /// Times of 1, 6, 11, 51 and 101 MB, in us.
     fn model(us: [f64; SIZES]) -> CopyTimeModel {
-        let mut measured = [1, 6, 11, 101].map(|mb| (Bytes(mb * MB), Ns::ZERO));
+        let mut measured = [1, 6, 11, 51, 101].map(|mb| (Bytes(mb * MB), Ns::ZERO));
         measured.iter_mut().zip(us).for_each(|(of_size, us)| of_size.1 = Ns(us * 1e3));
         CopyTimeModel::through(measured)
     }
@@ -362,18 +357,18 @@ mod tests {
     #[test]
     fn lines_pass_the_measured_times() {
         // 10 us and 30 us/MB up to 6 MB, 10 us/MB up to 11 MB, then 9 us/MB: 40, 190, 240, 1050 us.
-        let lines = model([40.0, 190.0, 240.0, 1050.0]);
+        let lines = model([40.0, 190.0, 240.0, 600.0, 1050.0]);
         for (mb, us) in [(0, 10.0), (2, 70.0), (8, 210.0), (51, 600.0), (201, 1950.0)] {
             assert!((lines.time(Bytes(mb * MB)).0 - us * 1e3).abs() < 1e-6, "{mb} MB");
         }
         // 201 MB in 1.95 ms and 60 us: 100 GB/s.
         assert!((lines.rate(Bytes(201 * MB), Ns(60e3)).gbs() - 100.0).abs() < 1e-9);
         // One of 1 MB that took longer than 6 MB: those of less than 6 MB take in proportion.
-        let odd = model([500.0, 180.0, 230.0, 1040.0]);
+        let odd = model([500.0, 180.0, 230.0, 590.0, 1040.0]);
         assert_eq!(odd.time(Bytes(2 * MB)), Ns(60e3));
         assert_eq!(odd.time(Bytes(6 * MB)), Ns(180e3));
         // No time is below zero.
-        assert_eq!(model([1.0, 101.0, 201.0, 1000.0]).time(Bytes(0)), Ns(0.0));
+        assert_eq!(model([1.0, 101.0, 201.0, 500.0, 1000.0]).time(Bytes(0)), Ns(0.0));
     }
 
     fn option(gpus: &str, us: [f64; SIZES]) -> PathOption {
@@ -389,11 +384,11 @@ mod tests {
     #[test]
     fn relays_are_chosen_by_size_and_gain() {
         let options = vec![
-            option("gpu1", [50.0, 100.0, 150.0, 1050.0]),
-            option("gpu1+gpu2", [53.0, 93.0, 133.0, 853.0]),
-            option("gpu1+gpu2+gpu3", [54.0, 93.5, 133.0, 844.0]),
+            option("gpu1", [50.0, 100.0, 150.0, 550.0, 1050.0]),
+            option("gpu1+gpu2", [53.0, 93.0, 133.0, 453.0, 853.0]),
+            option("gpu1+gpu2+gpu3", [54.0, 93.5, 133.0, 449.0, 844.0]),
         ];
-        let plain = model([25.0, 125.0, 225.0, 2025.0]);
+        let plain = model([25.0, 125.0, 225.0, 1025.0, 2025.0]);
         let probe = PathProbe { plain, options, refused: Vec::new() };
         // 1 MB: plain 25 us, best 50 us.
         assert_eq!(

@@ -10,6 +10,8 @@ use pathline_sim::{FaultOrder, SimOptions, machine_with};
 
 pub(crate) const SOURCE: u64 = 7;
 pub(crate) const SPOILT: u64 = 8;
+/// Sizes that probes measure, MiB: those of `libpathline`.
+pub(crate) const PROBE_SIZES: [u64; 5] = [4, 8, 12, 32, 128];
 
 /// A preset in virtual time with faults on order.
 pub(crate) fn machine(preset: &str, faults: Vec<FaultOrder>) -> Machine {

@@ -3,7 +3,7 @@
 use pathline_multipath::{CopyMode, MultipathEngine, ProbeRequest, probe_paths};
 use pathline_schema::{Bytes, GpuSet, Ns, Rate, Unit};
 
-use crate::common::{CopyBuffers, carried, machine, plain, rate};
+use crate::common::{CopyBuffers, PROBE_SIZES, carried, machine, plain, rate};
 
 #[test]
 fn relays_add_their_host_links() {
@@ -101,7 +101,7 @@ fn a_probe_finds_what_relays_gain() {
         dst: vec![Unit::Gpu(0)],
         helpers: vec![0, 1, 2, 3],
         chunk: Bytes::mib(4),
-        sizes: [4, 12, 32, 128].map(Bytes::mib),
+        sizes: PROBE_SIZES.map(Bytes::mib),
         budget: Ns(2e9),
     };
     let start = machine.clock.now();

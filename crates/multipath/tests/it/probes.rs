@@ -9,7 +9,7 @@ use pathline_schema::{Bytes, GpuSet, MemKind, Ns, Place, Unit};
 use pathline_sim::{SimOptions, machine_with};
 use pathline_stats::{ascending, nearest_rank};
 
-use crate::common::CallerStream;
+use crate::common::{CallerStream, PROBE_SIZES};
 
 /// A preset with other values of some keys, each of which it has.
 fn machine(preset: &str, changed: &[(&str, f64)]) -> Machine {
@@ -68,15 +68,19 @@ const CASES: [ProbedCase; 9] = [
     ("mi300x", &[("copy_call_us", 0.3)], Unit::Gpu(0), Unit::Gpu(1)),
 ];
 
+/// Least predicted gain of a plan, as `libpathline` has it.
+const MIN_GAIN: f64 = 1.15;
+
 const MODES: [CopyMode; 2] = [CopyMode::Driven, CopyMode::Enqueued];
 
-/// Limits of the 95th percentile. Enqueued copies of 6 MiB gain more than a line from 4 to 12 MiB says.
-const MOST: [f64; 2] = [0.10, 0.15];
+/// Limits of the 95th percentile, of copies that become plans.
+const MOST: [f64; 2] = [0.10, 0.10];
 
 /// The goal is a median of 3 % and a 95th percentile of 10 %.
 #[test]
 fn a_probe_predicts_sizes_that_it_did_not_measure() {
-    let sizes = [6, 10, 16, 24, 48, 64, 96, 192, 256, 1024].map(Bytes::mib);
+    let mib = [7, 9, 10, 14, 16, 24, 40, 64, 96, 192, 256, 1024].map(Bytes::mib);
+    let sizes: Vec<Bytes> = [4608, 5632].map(Bytes::kib).into_iter().chain(mib).collect();
     let mut errors = [Vec::new(), Vec::new()];
     for (preset, changed, src, dst) in CASES {
         let machine = machine(preset, changed);
@@ -86,7 +90,7 @@ fn a_probe_predicts_sizes_that_it_did_not_measure() {
             dst: vec![dst],
             helpers: (0..8).collect(),
             chunk: Bytes::mib(4),
-            sizes: [4, 12, 32, 128].map(Bytes::mib),
+            sizes: PROBE_SIZES.map(Bytes::mib),
             budget: Ns::secs(10.0),
         };
         let probe = probe_paths(&machine, &mut engine, &request).unwrap();
@@ -98,18 +102,23 @@ fn a_probe_predicts_sizes_that_it_did_not_measure() {
             let option = &probe.options[nth];
             for (mode, errors) in MODES.into_iter().zip(&mut errors) {
                 print!("{preset} {changed:?} {src} > {dst} {} {mode:?}:", option.paths);
-                for bytes in sizes {
+                for &bytes in &sizes {
                     let copy = (place(src), place(dst), bytes);
                     let seen = seen_by_caller(&machine, &mut engine, copy, Some((option, mode)));
-                    let error = option.time(mode, bytes).0 / seen.0 - 1.0;
-                    print!(" {error:+.3}");
-                    errors.push(error.abs());
+                    let predicted = option.time(mode, bytes).0;
+                    let error = predicted / seen.0 - 1.0;
+                    // A smaller gain is no plan: such a copy is plain.
+                    let is_plan = probe.plain.time(bytes).0 >= MIN_GAIN * predicted;
+                    print!(" {error:+.3}{}", if is_plan { "" } else { "-" });
+                    if is_plan {
+                        errors.push(error.abs());
+                    }
                 }
                 println!();
             }
         }
         // Plain copies are a start and a rate.
-        for bytes in sizes {
+        for &bytes in &sizes {
             let copy = (place(src), place(dst), bytes);
             let seen = seen_by_caller(&machine, &mut engine, copy, None);
             let error = probe.plain.time(bytes).0 / seen.0 - 1.0;
@@ -137,7 +146,7 @@ fn slow_starts_raise_the_size_from_which_relays_are_chosen() {
             dst: vec![Unit::Gpu(0)],
             helpers: (0..8).collect(),
             chunk: Bytes::mib(4),
-            sizes: [4, 12, 32, 128].map(Bytes::mib),
+            sizes: PROBE_SIZES.map(Bytes::mib),
             budget: Ns::secs(10.0),
         };
         let probe = probe_paths(&machine, &mut engine, &request).unwrap();

@@ -7,7 +7,7 @@ use pathline_hal::pattern;
 use pathline_multipath::{CopyMode, MultipathEngine, ProbeRequest, probe_paths};
 use pathline_schema::{Bytes, Flow, GpuSet, MemKind, Mover, Ns, Place, Unit};
 
-use crate::common::{CallerStream, CopyBuffers, count, machine, plain, rate};
+use crate::common::{CallerStream, CopyBuffers, PROBE_SIZES, count, machine, plain, rate};
 
 /// Ends of the `draw`th copy of a node of eight GPUs: host to GPU, GPU to host, GPU to GPU.
 fn ends(draw: u64) -> (Place, Place) {
@@ -79,7 +79,7 @@ fn enqueued_copies_are_not_slower_than_plain_ones() {
                 dst: vec![unit(dst)],
                 helpers: (0..relays).collect(),
                 chunk: Bytes::mib(2),
-                sizes: [4, 12, 32, 128].map(Bytes::mib),
+                sizes: PROBE_SIZES.map(Bytes::mib),
                 budget: Ns::secs(1.0),
             };
             let probe = probe_paths(&machine, &mut engine, &request).unwrap();
