@@ -43,13 +43,13 @@ fn least_of_bound(preset: &str, bytes: Bytes, pairs: &[(u32, u32)]) -> f64 {
     pairs.iter().map(of_bound).fold(f64::INFINITY, f64::min)
 }
 
-/// The goal is 0.95. On `mi250x` 4 of 56 pairs miss it, gpu0 to gpu7 with 0.939 among them. docs/multipath.md has the
-/// figures of all pairs.
+/// The goal is 0.95. Of `mi250x` one pair of each kind, among them two that need a relay of small gain or shares for it
+/// (1 to 6, 0 to 7): docs/multipath.md has the figures of all pairs.
 #[test]
 fn planned_pairs_of_meshes_come_near_the_bound() {
-    let from_first: Vec<(u32, u32)> = (1..8).map(|to| (0, to)).collect();
-    let least = least_of_bound("mi250x", Bytes::gib(1), &from_first);
-    assert!(least > 0.935, "{least}");
+    let of_each_kind: Vec<(u32, u32)> = (1..8).map(|to| (0, to)).chain([(1, 6)]).collect();
+    let least = least_of_bound("mi250x", Bytes::gib(1), &of_each_kind);
+    assert!(least > 0.95, "{least}");
     let least = least_of_bound("mi300x", Bytes::gib(1), &[(0, 1), (6, 3)]);
     assert!(least > 0.95, "{least}");
 }
