@@ -79,7 +79,7 @@ def time_sizes(run, node):
         for mib in (4, 6, 8, 12, 16, 24, 32, 64, 256, 1024):
             size = mib * MIB
             ends = (dst[0], size), (src[0], size)
-            plan = node.explain(*ends).splitlines()[-1]
+            plan = node.explain(*ends).splitlines()[1]
             times = {"plain": [], "paths": [], "call": [], "waits": []}
             for _ in range(12 if mib > 64 else 40):
                 begun = time.perf_counter()

@@ -100,8 +100,8 @@ pl_status pl_host_attach(pl_node *node, int fd, size_t n, void **address);
 pl_status pl_host_free(pl_node *node, void *address);
 
 /* Writes how such a copy would be made, as text of at most size bytes with its 0: the case, as `pathline run`
- * measures it, then the predicted and the plain rate, or why it is plain. GPUs are numbered by PCI address,
- * as everywhere in pathline. */
+ * measures it, then the predicted and the plain rate, or why it is plain, and what a call that waits would do.
+ * GPUs are numbered by PCI address, as everywhere in pathline. */
 pl_status pl_explain(pl_node *node, const void *dst, const void *src, size_t n, char *text, size_t size);
 
 /* Stores what the node has done. */

@@ -576,7 +576,16 @@ impl CopyNode {
             Some(PathOption { paths, enqueued, .. }) => {
                 let case = case(Mover::Relay { at, paths: *paths });
                 let predicted = rate(enqueued.rate(Bytes(copy.bytes), self.shared.hand_over.get()));
-                format!("{case}\npredicted {predicted}, plain {plain_rate}")
+                let waiting = match self.shared.choose(&plan, &copy, CopyMode::Driven) {
+                    Some(PathOption { paths, driven, .. }) => {
+                        let predicted = driven.rate(Bytes(copy.bytes), self.shared.hand_over.get());
+                        format!("predicted {} over {}", rate(predicted), paths.gpus)
+                    }
+                    None => "plain".to_owned(),
+                };
+                format!(
+                    "{case}\npredicted {predicted}, plain {plain_rate}\na call that waits: {waiting}"
+                )
             }
             None if probe.options.is_empty() => {
                 let why =
