@@ -11,19 +11,22 @@ use crate::cut::{NodeCut, find_cut};
 /// Prefixes of variables by which a library of collectives is set.
 const SETTINGS: [&str; 2] = ["NCCL_", "RCCL_"];
 
+/// Variables with such a prefix that change no choice of the library: its log, and the version that images of
+/// containers state.
+const NO_CHOICES: [&str; 2] = ["NCCL_DEBUG", "NCCL_VERSION"];
+
 /// One operation of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerRow {
     /// The operation.
     pub exchange: ExchangeSpec,
-    /// Measured without any setting.
+    /// Measured without settings of a run's own.
     pub measured: Option<Ns>,
     /// The shortest that was measured with a setting, and the setting.
     pub best_setting: Option<(Ns, String)>,
-    /// What the model says of the library's algorithm.
-    pub model: Ns,
-    /// The algorithm, as the model has it.
-    pub algorithm: String,
+    /// What the model says of the library's algorithm, and which one it takes; `None` where the machine does
+    /// not describe the library, as twins do not.
+    pub model: Option<(Ns, String)>,
     /// The cut that bounds it; `None` where no link's peak is known.
     pub cut: Option<NodeCut>,
 }
@@ -35,11 +38,14 @@ pub fn measured_exchanges(
     by: MessageLibrary,
 ) -> (Vec<(ExchangeSpec, Ns)>, String) {
     let begin = &journal.begin;
-    let is_setting = |name: &str| SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+    let is_setting = |name: &str| {
+        SETTINGS.iter().any(|prefix| name.starts_with(prefix))
+            && !NO_CHOICES.iter().any(|prefix| name.starts_with(prefix))
+    };
     let settings: Vec<String> = begin
         .env
         .iter()
-        .filter(|(name, _)| is_setting(name) && !name.starts_with("NCCL_DEBUG"))
+        .filter(|(name, _)| is_setting(name))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     let plain = |case: &Case| {
@@ -66,11 +72,30 @@ fn median(series: &FlowSeries) -> Option<f64> {
     (series.reps > 0).then(|| median / series.reps as f64)
 }
 
-/// The rows of operations, with what runs measured: each its exchanges with times, and its settings (empty
-/// for the library's own choice).
+/// Settings that all runs have, such as `NCCL_SOCKET_IFNAME` of a site: they are the node's environment and no
+/// choice of one run.
+pub fn common_settings(runs: &[(Vec<(ExchangeSpec, Ns)>, String)]) -> Vec<&str> {
+    let Some(((_, first), others)) = runs.split_first() else { return Vec::new() };
+    let in_all = |setting: &&str| {
+        others.iter().all(|(_, settings)| settings.split(' ').any(|other| other == *setting))
+    };
+    first.split(' ').filter(|setting| !setting.is_empty()).filter(in_all).collect()
+}
+
+/// Whether the machine describes this library of collectives.
+pub fn describes(desc: &MachineDesc, by: MessageLibrary) -> bool {
+    match by {
+        MessageLibrary::Rccl => desc.software.rccl.is_some(),
+        MessageLibrary::Nccl { .. } => desc.software.nccl.is_some(),
+        _ => true,
+    }
+}
+
+/// The rows of operations, with what runs measured: each its exchanges with times, and its settings. A run
+/// that has only settings [that all have](common_settings) is the library's own choice.
 ///
 /// # Errors
-/// The model has no such exchange.
+/// The machine describes the library, and its model has no such exchange.
 pub fn audit_rows(
     desc: &MachineDesc,
     exchanges: &[ExchangeSpec],
@@ -80,17 +105,23 @@ pub fn audit_rows(
     let topology = desc.topology();
     let mut cuts: BTreeMap<(Collective, Vec<u32>, u64), Option<NodeCut>> = BTreeMap::new();
     let mut rows = Vec::new();
+    let common = common_settings(runs);
     for exchange in exchanges {
-        let time = layer.time(exchange)?;
+        let model = match describes(desc, exchange.by) {
+            true => Some(layer.time(exchange)?).map(|time| (time.time, time.algorithm)),
+            false => None,
+        };
         let (mut measured, mut best_setting): (Option<Ns>, Option<(Ns, String)>) = (None, None);
         for (times, settings) in runs {
             let Some((_, time)) = times.iter().find(|(known, _)| known == exchange) else {
                 continue;
             };
-            if settings.is_empty() {
+            let own = settings.split(' ').filter(|s| !s.is_empty() && !common.contains(s));
+            let own: Vec<&str> = own.collect();
+            if own.is_empty() {
                 measured = measured.or(Some(*time));
             } else if best_setting.as_ref().is_none_or(|(best, _)| time.0 < best.0) {
-                best_setting = Some((*time, settings.clone()));
+                best_setting = Some((*time, own.join(" ")));
             }
         }
         let cut = match &exchange.what {
@@ -102,14 +133,7 @@ pub fn audit_rows(
             }
             _ => None,
         };
-        rows.push(LedgerRow {
-            exchange: exchange.clone(),
-            measured,
-            best_setting,
-            model: time.time,
-            algorithm: time.algorithm,
-            cut,
-        });
+        rows.push(LedgerRow { exchange: exchange.clone(), measured, best_setting, model, cut });
     }
     Ok(rows)
 }
@@ -186,5 +210,25 @@ mod tests {
         let rows = audit_rows(&desc, std::slice::from_ref(&exchange), &runs).unwrap();
         assert_eq!(rows[0].measured, Some(Ns(9e5)));
         assert_eq!(rows[0].best_setting, Some((Ns(7e5), "NCCL_PROTO=LL128".to_owned())));
+        // A setting of all runs is the node's, not a choice.
+        let site = "NCCL_SOCKET_IFNAME=hsn0";
+        let runs = [run(9e5, site), run(8e5, &format!("NCCL_ALGO=Tree {site}"))];
+        assert_eq!(common_settings(&runs), [site]);
+        let rows = audit_rows(&desc, std::slice::from_ref(&exchange), &runs).unwrap();
+        assert_eq!(rows[0].measured, Some(Ns(9e5)));
+        assert_eq!(rows[0].best_setting, Some((Ns(8e5), "NCCL_ALGO=Tree".to_owned())));
+    }
+
+    /// A twin describes no library: bounds without a model.
+    #[test]
+    fn without_a_library_there_is_no_model() {
+        let mut desc = MachineDesc::preset("hgx-h200").unwrap();
+        desc.software.nccl = None;
+        let by = MessageLibrary::Nccl { nvls: true };
+        let exchange = ExchangeSpec::collective(Collective::AllReduce, 0..8, by, Bytes::gib(1));
+        assert!(!describes(&desc, by));
+        let rows = audit_rows(&desc, std::slice::from_ref(&exchange), &[]).unwrap();
+        assert_eq!((&rows[0].model, rows[0].measured), (&None, None));
+        assert!(rows[0].cut.is_some());
     }
 }

@@ -9,4 +9,4 @@ mod ledger;
 
 pub use cause::{CauseScore, CollectiveCause, judge_causes};
 pub use cut::{NodeCut, find_cut};
-pub use ledger::{LedgerRow, audit_rows, measured_exchanges};
+pub use ledger::{LedgerRow, audit_rows, common_settings, describes, measured_exchanges};

@@ -26,6 +26,30 @@ pub(crate) fn width() -> usize {
     terminal.or_else(named).unwrap_or(PIPED_WIDTH)
 }
 
+/// Lines of at most `columns` characters, broken between words.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Writes a paragraph to standard output, broken to its width; further lines begin with `indent` blanks.
+pub(crate) fn paragraph(text: &str, indent: usize) {
+    let columns = width().saturating_sub(indent).max(20);
+    for (nth, line) in wrap(text, columns).into_iter().enumerate() {
+        let blanks = if nth == 0 { 0 } else { indent };
+        print(format_args!("{:blanks$}{line}\n", ""));
+    }
+}
+
 /// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 

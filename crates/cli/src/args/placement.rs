@@ -87,7 +87,9 @@ pub(crate) enum Launcher {
 #[derive(Debug, Clone, Parser)]
 #[command(
     after_help = "Exit codes: 0 the measured times are as modelled, or none were given; 1 a cause of loss is \
-                        named, or none explains the times; 2 unusable arguments or files."
+                        named, none explains the times, or links are slower than the model; 2 unusable \
+                        arguments or files; 3 the machine does not describe the library, so that measured \
+                        times have no model."
 )]
 pub(crate) struct AuditArgs {
     /// Operations such as all_reduce; without any, the operations that the runs measured, else the usual ones.

@@ -1,24 +1,24 @@
 //! `pathline audit`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
 use pathline_audit::{
-    CollectiveCause, LedgerRow, NodeCut, audit_rows, judge_causes, measured_exchanges,
+    CollectiveCause, LedgerRow, NodeCut, audit_rows, common_settings, describes, judge_causes,
+    measured_exchanges,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLibrary};
 use pathline_place::phase_time;
 use pathline_runner::MachineModel;
-use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Journal, Ns, Rate};
+use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate};
 
 use super::ExitKind;
 use crate::args::{AuditArgs, RunArgs};
-use crate::say::outln;
+use crate::files;
+use crate::say::{outln, paragraph};
 
 /// Operations of an audit without any named.
 const USUAL: [Collective; 4] = [
@@ -31,11 +31,7 @@ const USUAL: [Collective; 4] = [
 pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     let model = MachineModel::read(&args.machine)?;
     let desc = model.desc();
-    let by = match (&desc.software.rccl, &desc.software.nccl) {
-        (Some(_), _) => MessageLibrary::Rccl,
-        (None, Some(_)) => MessageLibrary::Nccl { nvls: true },
-        (None, None) => bail!("{}: it describes neither RCCL nor NCCL", args.machine),
-    };
+    let by = library(desc);
     let mut runs = args.runs.iter().map(|path| read_run(path, by)).collect::<Result<Vec<_>>>()?;
     if let Some(dir) = args.measure.as_deref().filter(|_| runs.is_empty()) {
         let wanted = exchanges(args, desc, by, &[])?;
@@ -45,23 +41,43 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
     let rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
     outln!("{} by {by}, model {} (simulated)\n", gpus_text(&exchanges), desc.name);
     table(&rows);
+    let common = common_settings(&runs).join(" ");
+    if !common.is_empty() {
+        paragraph(&format!("All runs have {common}: measured with that."), 0);
+    }
     let certified = certify(args, desc, &rows)?;
-    let found = causes(desc, &rows)?;
-    Ok(if found == ExitKind::Fine { certified } else { found })
+    let found = if describes(desc, by) {
+        causes(desc, &rows)?
+    } else {
+        let text = format!(
+            "{} does not describe {by}, so no cause is sought: times are compared with the bound alone. \
+             A preset of the node has a model, such as --machine hgx-h100:0,1.",
+            desc.name
+        );
+        paragraph(&text, 0);
+        let is_measured = rows.iter().any(|row| row.measured.is_some());
+        if is_measured { ExitKind::CouldNotJudge } else { ExitKind::Fine }
+    };
+    // Links that are slower than the model are a finding, whatever the library does.
+    let is_fine = found == ExitKind::Fine || certified == ExitKind::Wrong;
+    Ok(if is_fine { certified } else { found })
+}
+
+/// The library of collectives that the machine describes, else that of its GPUs' vendor.
+fn library(desc: &MachineDesc) -> MessageLibrary {
+    let is_amd = || desc.topology().gpus.iter().any(|gpu| gpu.vendor == "amd");
+    let nccl = desc.software.nccl.is_some();
+    if desc.software.rccl.is_some() || (!nccl && is_amd()) {
+        return MessageLibrary::Rccl;
+    }
+    MessageLibrary::Nccl { nvls: true }
 }
 
 type MeasuredRun = (Vec<(ExchangeSpec, Ns)>, String);
 
-fn read_journal(path: &Path) -> Result<Journal> {
-    let file = if path.is_dir() { path.join("run.jsonl") } else { path.to_owned() };
-    let name = || file.display().to_string();
-    let reader = BufReader::new(File::open(&file).with_context(name)?);
-    Journal::read(reader).with_context(name)
-}
-
 fn read_run(path: &Path, by: MessageLibrary) -> Result<MeasuredRun> {
     let name = || path.display().to_string();
-    let journal = read_journal(path)?;
+    let journal = files::read(path)?;
     let found = measured_exchanges(&journal, by);
     if found.0.is_empty() {
         bail!("{}: it has no collective; measure --suite ccl-collectives", name());
@@ -139,18 +155,20 @@ fn table(rows: &[LedgerRow]) {
     for row in rows {
         let time = |time: Option<Ns>| time.map_or_else(|| "-".to_owned(), |time| time.to_string());
         let bound = row.cut.as_ref().map(|cut| cut.time);
-        let reached = row.measured.unwrap_or(row.model);
-        let ratio = bound.map_or_else(|| "-".to_owned(), |b| format!("{:.2}", reached.0 / b.0));
+        let model = row.model.as_ref().map(|(time, _)| *time);
+        let reached = row.measured.or(model);
+        let ratio = reached.zip(bound).map(|(reached, bound)| reached.0 / bound.0);
+        let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let algorithm = row.model.as_ref().map_or("-", |(_, algorithm)| algorithm);
         let cut = row.cut.as_ref().map_or_else(|| "-".to_owned(), |cut| cut.text());
         let best = time(row.best_setting.as_ref().map(|(best, _)| *best));
         outln!(
-            "{:<15} {:>8}  {:>9}  {best:>9}  {:>9}  {:>9}  {ratio:>5}  {:<14} {cut}",
+            "{:<15} {:>8}  {:>9}  {best:>9}  {:>9}  {:>9}  {ratio:>5}  {algorithm:<14} {cut}",
             name(row),
             row.exchange.bytes.to_string(),
             time(row.measured),
-            row.model.to_string(),
+            time(model),
             time(bound),
-            row.algorithm,
         );
     }
     outln!("\nratio: measured over bound, or model over bound where nothing was measured.");
@@ -171,13 +189,16 @@ fn certify(args: &AuditArgs, desc: &MachineDesc, rows: &[LedgerRow]) -> Result<E
     let Some(case) = cut.case(&topology) else { return Ok(ExitKind::Fine) };
     match cut.reached(&topology, &network) {
         Ok(rate) if args.measure.is_some() => return certify_cut(args, cut, &case, rate),
-        Ok(rate) => outln!(
-            "The cut around {} has a peak of {}, links to the host included; all flows over it at once reach \
-             {rate} by the model. Measure it: pathline run --case '{case}'",
-            cut.text(),
-            cut.peak
-        ),
-        Err(why) => outln!("The cut around {} cannot be loaded: {why}", cut.text()),
+        Ok(rate) => {
+            let text = format!(
+                "The cut around {} has a peak of {}, links to the host included; all flows over it at once \
+                 reach {rate} by the model. Measure it: pathline run --case '{case}'",
+                cut.text(),
+                cut.peak
+            );
+            paragraph(&text, 0);
+        }
+        Err(why) => paragraph(&format!("The cut around {} cannot be loaded: {why}", cut.text()), 0),
     }
     Ok(ExitKind::Fine)
 }
@@ -190,29 +211,31 @@ fn certify_cut(args: &AuditArgs, cut: &NodeCut, case: &Case, model: Rate) -> Res
     let dir = args.measure.as_deref().context("--measure names no folder")?.join("cut");
     measure(args, &dir, &[case.to_string()], None)?;
     let bytes: u64 = case.timed.iter().map(|flow| flow.bytes.0).sum();
-    let time = read_journal(&dir)?.outcomes.iter().find_map(|outcome| match outcome {
+    let time = files::read(&dir)?.outcomes.iter().find_map(|outcome| match outcome {
         CaseOutcome::Measured(m) => phase_time(&m.series),
         _ => None,
     });
     let Some(time) = time else {
-        outln!(
+        let text = format!(
             "! the cut around {} was not measured; see `pathline report {}`",
             cut.text(),
             dir.display()
         );
+        paragraph(&text, 2);
         return Ok(ExitKind::CouldNotJudge);
     };
     let rate = Rate::of(Bytes(bytes), time);
     let share = rate.0 / model.0;
     let is_sound = share >= CERTIFIED;
-    outln!(
-        "{}The cut around {}: all flows over it at once reach {rate}, {:.1} % of the {model} of the model; its \
-         peak is {}.",
+    let text = format!(
+        "{}The cut around {}: all flows over it at once reach {rate}, {:.1} % of the {model} of the model; \
+         its peak is {}.",
         if is_sound { "" } else { "! " },
         cut.text(),
         share * 100.0,
         cut.peak
     );
+    paragraph(&text, 2);
     if is_sound {
         outln!("The bound is certified: what a collective loses above it is not the links.");
         return Ok(ExitKind::Fine);

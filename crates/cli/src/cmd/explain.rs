@@ -20,7 +20,7 @@ use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
 use crate::args::ExplainArgs;
 use crate::progress::StopRequest;
-use crate::say::{errln, outln, width};
+use crate::say::{errln, outln, width, wrap};
 
 /// Seconds after which a check begins no further copies.
 const PROBE_SECS: f64 = 8.0;
@@ -198,19 +198,4 @@ fn show(explained: &PasteExplanation, all: bool) {
             ranges.join(", ")
         );
     }
-}
-
-/// Lines of at most `columns` characters, broken between words.
-fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }

@@ -99,3 +99,24 @@ fn it_measures_and_certifies_the_bound_itself() {
     assert_eq!(code, Some(1), "{found}");
     assert!(found.contains("! The cut around") && found.contains("pathline health"), "{found}");
 }
+
+/// A twin of two H200s knows their links and no library; every run has the site's NCCL_NVLS_ENABLE=0.
+#[test]
+fn a_twin_compares_runs_with_the_bound() {
+    let dir = TempDir::new().expect("a folder");
+    let twin = dir.path().join("twin.toml");
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
+    let [contention, nccl] =
+        ["contention", "nccl"].map(|name| format!("{fixtures}/h200-x2-{name}.jsonl.gz"));
+    let (twin, contention, nccl) =
+        (twin.to_str().expect("a printable path"), contention.as_str(), nccl.as_str());
+    let made = pathline(&["calibrate", contention, "-o", twin]);
+    assert_eq!(made.status.code(), Some(0), "{}", String::from_utf8_lossy(&made.stderr));
+    let output = pathline(&["audit", "all_reduce", "--machine", twin, "--runs", nccl]);
+    let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(3), "{found}");
+    assert!(found.contains("All runs have NCCL_NVLS_ENABLE=0: measured with that."), "{found}");
+    // 3.26 ms over 1 GiB / 541 GB/s = 1.98 ms.
+    assert!(found.contains("all_reduce 1GiB 3.26 ms - - 1.98 ms 1.64 - gpu0"), "{found}");
+    assert!(found.contains("does not describe nccl, so no cause is sought"), "{found}");
+}
