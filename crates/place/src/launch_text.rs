@@ -164,9 +164,13 @@ fn launch_lines(plan: &PlacementPlan, launcher: LauncherKind) -> Vec<String> {
                 place.cpus.as_slice().first().map(u32::to_string).unwrap_or_default()
             };
             let firsts: Vec<String> = plan.ranks.iter().map(first).collect();
+            // --gpus-per-task hides all GPUs but some of Slurm's choice, whose numbers then begin at 0: the
+            // script would name others, or none.
+            let has_gpus = plan.ranks.iter().any(|place| place.gpu.is_some());
+            let all_gpus = if has_gpus { " --gpu-bind=none" } else { "" };
             vec![
                 format!(
-                    "srun --ntasks-per-node={count} --cpu-bind=mask_cpu:{} {WRAPPER} PROGRAM",
+                    "srun --ntasks-per-node={count} --cpu-bind=mask_cpu:{}{all_gpus} {WRAPPER} PROGRAM",
                     masks.join(",")
                 ),
                 format!("one core a rank: --cpu-bind=map_cpu:{}", firsts.join(",")),
@@ -266,7 +270,10 @@ mod tests {
         );
         assert!(text.contains("mpirun --map-by ppr:2:node --bind-to none ./place.sh"), "{text}");
         let text = launch_text(&topology, &plan, LauncherKind::Slurm, false);
-        assert!(text.contains("--cpu-bind=mask_cpu:fe,fe00 ./place.sh PROGRAM\n"), "{text}");
+        assert!(
+            text.contains("--cpu-bind=mask_cpu:fe,fe00 --gpu-bind=none ./place.sh PROGRAM\n"),
+            "{text}"
+        );
         assert!(text.contains("map_cpu:1,9\n") && text.ends_with("exec \"$@\"\n"), "{text}");
     }
 }
