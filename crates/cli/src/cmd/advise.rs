@@ -194,7 +194,7 @@ impl AdviceRun<'_> {
         let rest: ArmEnv = variables.iter().filter(|(name, _)| !is_known(name)).map(pair).collect();
         let origin = match &model {
             Some(model) => origin(&model.desc().name, Vec::new(), true),
-            None => origin(&hostname(), Vec::new(), false),
+            None => origin(&hostname(), host_parts(), false),
         };
         // What else is set acts on nothing that a model has.
         let by_model = model.is_some() && task.is_none();
@@ -284,7 +284,7 @@ impl AdviceRun<'_> {
             None => vec![self.command_scope(&task.command)?],
         };
         let answers = self.command_trials(task, |runner| Ok(self.answers(&scopes, runner)))?;
-        Ok((origin(&hostname(), Vec::new(), false), answers))
+        Ok((origin(&hostname(), host_parts(), false), answers))
     }
 
     fn command_trials<T>(
@@ -528,18 +528,46 @@ fn plan_of(about: &MachineInfo, scopes: &[AdviceScope], request: &RunRequest) ->
     plan_cases(about, cases, request)
 }
 
-/// What answers rest on: GPUs with their drivers, and libraries between processes.
+/// What answers about cases rest on: GPUs with their drivers, libraries between processes with their
+/// versions, and of a real host its processor and kernel.
 fn parts(about: &MachineInfo) -> Vec<String> {
-    let Topology { gpus, .. } = &about.topology;
+    // The management library's source names the driver's version.
+    let driver = |gpu: u32| about.gpus.get(&Unit::Gpu(gpu)).map(|facts| facts.source.clone());
+    let mut all = gpu_parts(&about.topology, driver);
+    let ways = about.ranks.first().into_iter().flat_map(|member| &member.ways);
+    all.extend(ways.filter(|(_, version)| !version.is_empty()).map(|(_, version)| version.clone()));
+    if !about.world.is_model() {
+        all.extend(system_part(&about.topology));
+    }
+    all
+}
+
+/// The same of a command, whose libraries are its own: GPUs and driver as this host's files and its
+/// management library show them.
+fn host_parts() -> Vec<String> {
+    let HostSurvey { topology, management, .. } = HostSurvey::new(None);
+    let report = management.ok().map(|answer| answer.report).filter(|r| !r.version.is_empty());
+    let driver = report.map(|report| format!("{} {}", report.what, report.version));
+    let mut all = gpu_parts(&topology, |_| driver.clone());
+    all.extend(system_part(&topology));
+    all
+}
+
+fn gpu_parts(topology: &Topology, driver: impl Fn(u32) -> Option<String>) -> Vec<String> {
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for gpu in gpus {
-        // The management library's source names the driver's version.
-        let source =
-            about.gpus.get(&Unit::Gpu(gpu.index)).map(|facts| format!(", {}", facts.source));
-        let driver = source.unwrap_or_default();
+    for gpu in &topology.gpus {
+        let driver = driver(gpu.index).map(|driver| format!(", {driver}")).unwrap_or_default();
         *count.entry(format!("{} ({}){driver}", gpu.name, gpu.arch)).or_default() += 1;
     }
     count.into_iter().map(|(name, count)| format!("{count} x {name}")).collect()
+}
+
+fn system_part(topology: &Topology) -> Option<String> {
+    let host = &topology.host;
+    let words = [&host.cpu_model, &host.kernel].map(|text| text.trim());
+    let [cpu, kernel] = words;
+    (!kernel.is_empty())
+        .then(|| format!("{cpu}, Linux {kernel}").trim_start_matches(", ").to_owned())
 }
 
 fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {

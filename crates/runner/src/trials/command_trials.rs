@@ -135,7 +135,11 @@ impl<'a> CommandTrials<'a> {
             let text = output_tail(&mut output)?;
             let last: String =
                 text.lines().next_back().unwrap_or("").chars().take(TAIL_CHARS).collect();
-            return Err(format!("it ended with {}: {last}", ending(status)));
+            let ending = ending(status);
+            return Err(match last.trim() {
+                "" => format!("it ended with {ending}"),
+                last => format!("it ended with {ending}: {last}"),
+            });
         }
         Ok(CommandRun { output, took })
     }
@@ -266,6 +270,7 @@ mod tests {
             run("echo why; exit 3", None, &[]).unwrap_err(),
             "it ended with exit code 3: why"
         );
+        assert_eq!(run("exit 3", None, &[]).unwrap_err(), "it ended with exit code 3");
         assert!(run("kill -9 $$", None, &[]).unwrap_err().contains("signal 9"));
         // The sleep is a child of the shell, and must not outlive the limit either.
         let begun = Instant::now();
