@@ -86,6 +86,14 @@ pub struct AdviceChoice {
     pub nodes: u32,
 }
 
+impl AdviceChoice {
+    /// Whether it is made by how a process is started: such a choice can break a job whose default works. A
+    /// case that differs instead may be one that the machine cannot run.
+    pub(crate) fn is_of_process(&self) -> bool {
+        !self.arm.env.is_empty() || self.arm.task == ArmTask::Command
+    }
+}
+
 const fn one_node() -> u32 {
     1
 }

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Fewest blocks of a proof.
 pub const MIN_BLOCKS: usize = 8;
+/// Most blocks of a proof or of a check for harm.
+pub(crate) const MAX_BLOCKS: usize = 64;
 /// Evidence at which "it gains less than that" is taken as shown. It decides only whether more time is
 /// spent, so it need not be as strong as a recommendation.
 const KEEP_LEVEL: f64 = 0.05;
@@ -30,6 +32,17 @@ impl ProofTarget {
     /// The probability that one candidate may be recommended falsely.
     fn share(&self) -> f64 {
         self.level / self.candidates.max(1) as f64
+    }
+
+    /// Blocks of a proof in which each shows the gain.
+    pub(crate) fn least_blocks(&self) -> usize {
+        let mut evidence = MixedSignEvidence::new();
+        let mut blocks = 0;
+        while blocks < MAX_BLOCKS && (blocks < MIN_BLOCKS || !evidence.rejects_at(self.share())) {
+            evidence.add(true);
+            blocks += 1;
+        }
+        blocks
     }
 
     /// The natural logarithm of the least factor that counts.

@@ -2,8 +2,8 @@
 
 use crate::advice::{Advice, AdviceVerdict, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
-use crate::proof::{GainInterval, GainProof, HarmCheck, ProofTarget, TrialBlock};
-use crate::search::{AdviceLimits, AdviceSession, AdviceStep, MAX_BLOCKS, TrialRunner};
+use crate::proof::{GainInterval, GainProof, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock};
+use crate::search::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
 
 /// Beginnings of the names of variables that GPU runtimes, MPI, NCCL, RCCL and UCX read.
 const FAMILIES: [&str; 17] = [
@@ -176,6 +176,9 @@ impl AdviceSession<'_> {
             let subject = scope.subject.as_str();
             (self.show)(AdviceStep { doing: "reviewing", subject, choice: name, blocks });
             let costs = self.block(&[&scope.baseline, &scope.baseline, &without]);
+            if self.runner.interrupted().is_some() {
+                break;
+            }
             match costs.as_slice() {
                 [Ok(baseline), Ok(null), Ok(choice)] => {
                     let (baseline, null, choice) = (*baseline, *null, *choice);

@@ -6,7 +6,7 @@ use pathline_tuner::TunerRow;
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::gain_bound::GainBound;
-use crate::proof::{GainProof, HarmCheck, ProofState, ProofTarget, TrialBlock};
+use crate::proof::{GainProof, HarmCheck, MAX_BLOCKS, ProofState, ProofTarget, TrialBlock};
 use crate::tuner_choice::tuner_row;
 
 /// Blocks of the short trials. The median of three is not that of the one process in ten that is slow.
@@ -17,8 +17,6 @@ const SCREEN_SHARE: f64 = 0.4;
 const HOPELESS: f64 = 1.3;
 /// Choices of one question that are worth a proof, the best first.
 const MAX_PROOFS: usize = 2;
-/// Most blocks of a proof or of a check for harm.
-pub(crate) const MAX_BLOCKS: usize = 64;
 /// Loss of a guarded case that counts as none.
 const ALLOWED_LOSS: f64 = 0.01;
 /// Probability with which a larger loss of a guarded case may be overlooked.
@@ -111,6 +109,8 @@ struct SelectedScope<'s> {
     bound: Option<f64>,
     choice: Option<&'s AdviceChoice>,
     proof: Option<GainProof>,
+    /// What the last block of the proof took.
+    seconds: f64,
     /// What the library chose under the proven setting.
     chosen: Option<String>,
     /// The row of a tuner that does the same for this case alone, where the variable may harm others.
@@ -129,9 +129,14 @@ impl<'s> SelectedScope<'s> {
             bound: None,
             choice: None,
             proof: None,
+            seconds: 0.0,
             chosen: None,
             by_row_only: None,
         }
+    }
+
+    fn is_in_proof(&self) -> bool {
+        self.answer.is_none() && self.keep.is_none()
     }
 
     fn answered(mut self, verdict: AdviceVerdict, reason: String) -> Self {
@@ -241,12 +246,17 @@ impl AdviceSession<'_> {
             let mut costs = self.block(&arms).into_iter();
             let base = match costs.next() {
                 Some(Ok(base)) => base,
+                // Whoever ends the session ends the trial in flight, which says nothing of its arm.
+                Some(Err(_)) if self.runner.interrupted().is_some() => break,
                 Some(Err(why)) => {
                     let why = format!("the default cannot be measured: {why}");
                     return selected.answered(AdviceVerdict::Unclear, why);
                 }
                 None => break,
             };
+            if self.runner.interrupted().is_some() {
+                break;
+            }
             for (at, cost) in active.into_iter().zip(costs) {
                 let Some(tried) = tried.get_mut(at) else { continue };
                 match cost {
@@ -321,8 +331,19 @@ impl AdviceSession<'_> {
             }
             None => {
                 let error = selected.screened.iter().find_map(|s| s.error.clone());
-                let why = format!("no choice can be measured: {}", error.unwrap_or_default());
-                selected.answered(AdviceVerdict::Unclear, why)
+                let error = error.unwrap_or_default();
+                // The default was measured in the same blocks.
+                let settings = selected.scope.choices.iter().filter(|c| c.is_of_process());
+                match settings.count() == selected.scope.choices.len() {
+                    true => {
+                        let why = format!("the default works, and no choice does: {error}");
+                        selected.answered(AdviceVerdict::Withdrawn, why)
+                    }
+                    false => {
+                        let why = format!("no choice can be measured: {error}");
+                        selected.answered(AdviceVerdict::Unclear, why)
+                    }
+                }
             }
         }
     }
@@ -334,15 +355,19 @@ impl AdviceSession<'_> {
         let AdviceLimits { min_gain, level, .. } = *self.limits;
         let target = ProofTarget { min_gain, level, candidates };
         loop {
-            let mut is_open = false;
-            for scope in &mut scopes {
-                if scope.answer.is_none() && scope.keep.is_none() {
-                    self.prove_block(scope, target);
-                    is_open |= scope.answer.is_none();
-                }
-            }
-            if !is_open {
+            let mut turns: Vec<usize> = (0..scopes.len())
+                .filter(|&at| scopes.get(at).is_some_and(SelectedScope::is_in_proof))
+                .collect();
+            if turns.is_empty() {
                 break;
+            }
+            if let Some(cheapest) = self.only_turn(&scopes, &turns, target) {
+                turns = vec![cheapest];
+            }
+            for at in turns {
+                if let Some(scope) = scopes.get_mut(at) {
+                    self.prove_block(scope, target);
+                }
             }
         }
         // Proofs of gains come first: a default that is kept without a bound costs nothing.
@@ -352,6 +377,28 @@ impl AdviceSession<'_> {
             }
         }
         scopes.into_iter().map(SelectedScope::into_advice).collect()
+    }
+
+    /// The question whose proof needs the least time, if the time that is left is not enough for a proof of
+    /// each: blocks in turn would then prove nothing of any. `None` if it is enough, or not yet known.
+    /// What blocks take decides, never what they show, so evidence keeps its meaning.
+    fn only_turn(
+        &self,
+        scopes: &[SelectedScope<'_>],
+        turns: &[usize],
+        target: ProofTarget,
+    ) -> Option<usize> {
+        let needs = |at: usize| {
+            let scope = scopes.get(at)?;
+            let done = scope.proof.as_ref().map_or(0, GainProof::blocks);
+            (done > 0).then(|| scope.seconds * target.least_blocks().saturating_sub(done) as f64)
+        };
+        let needs: Vec<(usize, f64)> =
+            turns.iter().map(|&at| Some((at, needs(at)?))).collect::<Option<_>>()?;
+        let left = self.limits.budget - self.runner.elapsed();
+        let all: f64 = needs.iter().map(|(_, seconds)| seconds).sum();
+        let cheapest = needs.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (all > left).then_some(cheapest.0)
     }
 
     /// One more block of a question in which no choice seems to gain, until that is shown of each.
@@ -402,6 +449,9 @@ impl AdviceSession<'_> {
         let mut arms = vec![&scope.scope.baseline];
         arms.extend(open.iter().filter_map(|&at| Some(&scope.bounds.get(at)?.0.arm)));
         let mut costs = self.block(&arms).into_iter();
+        if self.runner.interrupted().is_some() {
+            return;
+        }
         let base = costs.next();
         for (at, cost) in open.into_iter().zip(costs) {
             match (&base, cost, scope.bounds.get_mut(at)) {
@@ -427,13 +477,8 @@ impl AdviceSession<'_> {
             return;
         };
         if let Some(why) = self.is_over(1.0) {
-            let so_far = proof.gain().map(|gain| format!(": {gain} so far")).unwrap_or_default();
-            let blocks = proof.blocks();
-            let why = format!(
-                "{why} after {blocks} blocks of {}, which decide nothing{so_far}; a longer --budget may",
-                choice.arm.label
-            );
-            scope.answer = Some((AdviceVerdict::Unclear, why));
+            let way_out = if self.runner.interrupted().is_none() { TAKE_LONGER } else { "" };
+            scope.answer = Some((AdviceVerdict::Unclear, ended_early(&why, proof) + way_out));
             return;
         }
         (self.show)(AdviceStep {
@@ -443,18 +488,23 @@ impl AdviceSession<'_> {
             blocks: proof.blocks(),
         });
         let baseline = &scope.scope.baseline;
+        let begun = self.runner.elapsed();
         let costs = self.block(&[baseline, baseline, &choice.arm]);
+        scope.seconds = (self.runner.elapsed() - begun).max(0.0);
+        // Whoever ends the session ends the trial in flight, which says nothing of its arm.
+        if let Some(why) = self.runner.interrupted() {
+            scope.answer = Some((AdviceVerdict::Unclear, ended_early(&why, proof)));
+            return;
+        }
         let [Ok(baseline), Ok(null), Ok(cost)] = costs.as_slice() else {
-            let why = costs.iter().find_map(|cost| cost.as_ref().err());
-            let why = why.map_or("it was not measured", String::as_str);
-            // One that never ran was not found to gain by anyone.
-            scope.answer = Some(match proof.blocks() {
-                0 => (AdviceVerdict::Unclear, format!("it cannot be measured: {why}")),
-                _ => {
-                    let why = format!("{} failed during its proof: {why}", choice.arm.label);
-                    (AdviceVerdict::Withdrawn, why)
-                }
-            });
+            let (verdict, why) = failed_block(&costs, choice, proof);
+            if scope.worthy.is_empty() {
+                scope.answer = Some((verdict, why));
+            } else {
+                let failed = scope.screened.iter_mut().find(|s| s.label == choice.arm.label);
+                failed.into_iter().for_each(|screened| screened.error = Some(why.clone()));
+                scope.proof = None;
+            }
             return;
         };
         proof.add(TrialBlock { baseline: *baseline, null: *null, choice: *cost });
@@ -565,6 +615,9 @@ impl AdviceSession<'_> {
             let choice = &after.label;
             (self.show)(AdviceStep { doing: "checking", subject: &subject, choice, blocks });
             let mut costs = self.block(&[before, after]).into_iter();
+            if self.runner.interrupted().is_some() {
+                break;
+            }
             if let (Some(before), Some(after)) = (costs.next(), costs.next()) {
                 check.add(before?, after?);
             }
@@ -583,6 +636,39 @@ fn scope_place(scope: &AdviceScope, choice: &AdviceChoice) -> usize {
 
 fn not_acting(choice: &AdviceChoice, why: &str) -> String {
     format!("{} does not act: {why}", choice.arm.label)
+}
+
+/// What helps where time was short.
+const TAKE_LONGER: &str = "; a longer --budget may decide";
+
+/// A proof that ends before it decides.
+fn ended_early(why: &str, proof: &GainProof) -> String {
+    match proof.blocks() {
+        0 => format!("{why} before its proof began"),
+        _ => format!("{why} before its proof ended"),
+    }
+}
+
+/// The verdict on a choice of whose block an arm failed.
+fn failed_block(
+    costs: &[Result<f64, String>],
+    choice: &AdviceChoice,
+    proof: &GainProof,
+) -> (AdviceVerdict, String) {
+    let label = &choice.arm.label;
+    let error = |at: usize| costs.get(at).and_then(|cost| cost.as_ref().err());
+    if let Some(why) = error(0).or(error(1)) {
+        return (AdviceVerdict::Unclear, format!("the default fails: {why}"));
+    }
+    let why = error(2).map_or("it was not measured", String::as_str);
+    match proof.blocks() {
+        // A case that this machine cannot run harms nobody.
+        0 if !choice.is_of_process() => {
+            (AdviceVerdict::Unclear, format!("{label} cannot be measured: {why}"))
+        }
+        0 => (AdviceVerdict::Withdrawn, format!("the default works, and {label} does not: {why}")),
+        _ => (AdviceVerdict::Withdrawn, format!("{label} failed during its proof: {why}")),
+    }
 }
 
 /// A choice in short trials.

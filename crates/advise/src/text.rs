@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use pathline_schema::plain_line;
 
 use crate::advice::{Advice, AdviceVerdict, percent, share_text};
+use crate::arm::ArmTask;
 use crate::search::AdviceLimits;
 
 /// Columns before the text of an answer.
@@ -114,6 +115,9 @@ impl AnswerGroup<'_> {
             };
             text.push_str(&wrapped("", &of, INDENT, width));
         }
+        for broken in self.members.iter().flat_map(|advice| broken_settings(advice)) {
+            text.push_str(&wrapped("", &format!("Not proven: {broken}."), INDENT, width));
+        }
         let cost = change.map(|choice| choice.cost.as_str()).filter(|cost| !cost.is_empty());
         if let Some(cost) = cost {
             text.push_str(&wrapped("", &format!("It costs {cost}."), INDENT, width));
@@ -139,14 +143,26 @@ impl AnswerGroup<'_> {
     }
 }
 
+/// Settings of a command that had no figure, with the reason; nobody asked for the other choices by name.
+fn broken_settings(advice: &Advice) -> impl Iterator<Item = String> {
+    let is_command = advice.baseline.task == ArmTask::Command;
+    let all = advice.screened.iter().filter(move |_| is_command);
+    all.filter_map(|screened| Some(format!("{}: {}", screened.label, screened.error.as_ref()?)))
+        .filter(|text| !advice.reason.contains(text.as_str()))
+}
+
 /// `64MiB +16 %`; of a default that is kept, the best that was tried.
 fn member_text(size: &str, advice: &Advice) -> String {
     let gain = match advice.verdict {
         AdviceVerdict::Keep if is_review(advice) => advice.gain.map(|gain| gain.to_string()),
-        AdviceVerdict::Proven
-        | AdviceVerdict::Remove
-        | AdviceVerdict::Withdrawn
-        | AdviceVerdict::Unclear => advice.gain.map(|gain| gain.to_string()),
+        AdviceVerdict::Proven | AdviceVerdict::Remove | AdviceVerdict::Withdrawn => {
+            advice.gain.map(|gain| gain.to_string())
+        }
+        // Answers of different choices may share the reason for which nothing is decided.
+        AdviceVerdict::Unclear => {
+            let label = advice.choice.as_ref().map_or("", |choice| choice.arm.label.as_str());
+            advice.gain.map(|gain| format!("{label} {gain} so far"))
+        }
         AdviceVerdict::Keep => {
             let proven = advice.gain.map(|gain| gain.gain);
             let best = proven.or_else(|| advice.screened.first().and_then(|best| best.gain));

@@ -269,7 +269,7 @@ fn choices_that_fail_cost_their_own_question_only() {
     scopes.push(AdviceScope { baseline: arm("broken".to_owned()), ..scopes[0].clone() });
     let advice = advise(&scopes, &mut world, &AdviceLimits::default(), &mut |_| ());
     let verdicts: Vec<AdviceVerdict> = advice.iter().map(|a| a.verdict).collect();
-    assert_eq!(verdicts, [AdviceVerdict::Proven, AdviceVerdict::Unclear, AdviceVerdict::Unclear]);
+    assert_eq!(verdicts, [AdviceVerdict::Proven, AdviceVerdict::Withdrawn, AdviceVerdict::Unclear]);
     assert!(advice[1].reason.contains("signal 11") && advice[2].reason.contains("signal 11"));
 }
 
@@ -325,4 +325,97 @@ fn a5_gains_on_two_nodes_become_rows() {
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("allreduce")).collect();
     assert_eq!(rows, expected, "{text}");
     assert_eq!(AdviceFile::parse(&file.text()).expect("the same file"), file);
+}
+
+/// A runner of which one arm fails, or which is interrupted during a block.
+struct FailingWorld {
+    world: DrawnWorld,
+    /// Label of the arm that fails, and the first block in which it does.
+    fails: (&'static str, usize),
+    /// Block during which the session is interrupted: the trial in flight ends without a number.
+    interrupted_in: Option<usize>,
+    blocks: usize,
+}
+
+impl TrialRunner for FailingWorld {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+        self.blocks += 1;
+        let costs = self.world.block(arms);
+        let (label, from) = self.fails;
+        let fails = |arm: &TrialArm| {
+            self.interrupted().is_some() || arm.label == label && self.blocks >= from
+        };
+        let end = |(cost, arm): (_, &&TrialArm)| match fails(arm) {
+            true => Err("it was ended".to_owned()),
+            false => cost,
+        };
+        costs.into_iter().zip(arms).map(end).collect()
+    }
+    fn elapsed(&self) -> f64 {
+        self.world.elapsed()
+    }
+    fn interrupted(&self) -> Option<String> {
+        let is_over = self.interrupted_in.is_some_and(|block| self.blocks >= block);
+        is_over.then(|| "interrupted".to_owned())
+    }
+}
+
+fn failing_session(
+    gains: &[f64],
+    fails: (&'static str, usize),
+    interrupted_in: Option<usize>,
+) -> Advice {
+    let world = DrawnWorld::new(gains, PER_CALL, 1);
+    let mut world = FailingWorld { world, fails, interrupted_in, blocks: 0 };
+    let limits = AdviceLimits::default();
+    advise(&scopes(gains.len()), &mut world, &limits, &mut |_| ()).remove(0)
+}
+
+/// A setting that hangs or ends a job whose default works is withdrawn, alone and among others; a default
+/// that fails is no fault of the setting.
+#[test]
+fn a_setting_that_breaks_the_job_is_withdrawn() {
+    for (gains, from) in [(&[0.2][..], 1), (&[0.2], 4), (&[0.2, 0.0], 5)] {
+        let advice = failing_session(gains, ("0", from), None);
+        assert_eq!(advice.verdict, AdviceVerdict::Withdrawn, "{gains:?} {from}: {advice:?}");
+        assert!(advice.reason.contains("it was ended"), "{}", advice.reason);
+    }
+    // Three blocks select. The best fails in its proof, and the second is proven.
+    let advice = failing_session(&[0.2, 0.1], ("0", 4), None);
+    assert_eq!(advice.verdict, AdviceVerdict::Proven, "{advice:?}");
+    assert_eq!(advice.choice.unwrap().arm.label, "1");
+    let failed = advice.screened.iter().find(|s| s.label == "0").unwrap();
+    assert!(failed.error.as_ref().unwrap().contains("it was ended"), "{failed:?}");
+    let advice = failing_session(&[0.2], ("base", 1), None);
+    assert_eq!(advice.verdict, AdviceVerdict::Unclear, "{advice:?}");
+    assert!(advice.reason.starts_with("the default fails"), "{}", advice.reason);
+}
+
+/// What ends with the session was not broken by a setting, whatever is measured at that moment.
+#[test]
+fn an_interrupt_withdraws_nothing() {
+    for gains in [&[0.2][..], &[0.2, 0.0], &[0.0], &[0.0, 0.0]] {
+        for block in 1..40 {
+            let advice = failing_session(gains, ("", 0), Some(block));
+            let text = format!("{gains:?}, block {block}: {advice:?}");
+            assert_ne!(advice.verdict, AdviceVerdict::Withdrawn, "{text}");
+            if advice.verdict == AdviceVerdict::Unclear {
+                assert!(advice.reason.contains("interrupted"), "{text}");
+            }
+        }
+    }
+}
+
+/// Where the time is not enough for a proof of each question, some are proven instead of none: the cheapest.
+#[test]
+fn a_short_budget_proves_the_cheapest() {
+    let mut world = DrawnWorld::new(&[0.2; 40], PER_CALL, 3);
+    // 10 questions of 4 choices; 3 short blocks of 5 arms take 12 s. A block of a proof takes 0.24 s, and a
+    // proof of 10 to 20 choices 13 to 15 blocks in a world without disagreeing signs: 31 to 36 s for all.
+    let limits = AdviceLimits { budget: 30.0, ..AdviceLimits::default() };
+    let advice = advise(&scopes(40), &mut world, &limits, &mut |_| ());
+    let proven = advice.iter().filter(|a| a.is_change()).count();
+    assert!((3..10).contains(&proven), "{proven}");
+    let open = advice.iter().find(|a| !a.is_change()).unwrap();
+    assert_eq!(open.verdict, AdviceVerdict::Unclear, "{open:?}");
 }
