@@ -14,6 +14,9 @@ use crate::path;
 /// small a piece is.
 const LEG_BYTES: Bytes = Bytes::gib(1);
 
+/// Part of the rate of the first leg of a relay below which pieces wait for the second one.
+const SLOWER: f64 = 0.9;
+
 /// One copy of a path: from an end or a staging slot to the next.
 #[derive(Debug, Clone)]
 pub(crate) struct LegCost {
@@ -27,6 +30,8 @@ pub(crate) struct LegCost {
     pub limit: String,
     /// Time before the first byte of each piece, ns.
     pub start: f64,
+    /// Whether each piece waits for the one before it, so that none starts while another moves.
+    pub is_chained: bool,
     /// Time of the host for the calls of each piece, ns: the copy, and the event by which its end is seen.
     pub calls: f64,
 }
@@ -66,8 +71,15 @@ impl<'n> PathFinder<'n> {
     pub(crate) fn over(&self, relay: u32, agent: CopyAgent) -> Result<CandidatePath, NoPath> {
         let slot = staging(relay, self.dst);
         let drain_at = if self.dst.unit.gpu().is_some() { self.dst.unit } else { slot.unit };
-        let fill = self.leg((self.src, slot), slot.unit, agent)?;
-        let drain = self.leg((slot, self.dst), drain_at, agent)?;
+        let mut fill = self.leg((self.src, slot), slot.unit, agent)?;
+        // Copies of the relay's owner come between two fills from host memory.
+        fill.is_chained = self.src.unit.gpu().is_none() && agent == CopyAgent::Engine;
+        let mut drain = self.leg((slot, self.dst), drain_at, agent)?;
+        if drain.queue.is_some() && drain.cap < fill.cap * SLOWER {
+            // Pieces wait for the drain, two in each of its streams, and an engine stays with a stream that has more:
+            // it passes the event between two pieces first.
+            drain.start += self.graph.event_gap().0;
+        }
         Ok(CandidatePath { via: Some(relay), legs: vec![fill, drain], hops: 2 })
     }
 
@@ -108,7 +120,7 @@ impl<'n> PathFinder<'n> {
         let FlowOperation { uses, cap, alpha, call, .. } = operation;
         let event = self.graph.call_time(RuntimeCall::Event, None, Bytes(0));
         let calls = (call + event.unwrap_or(Ns::ZERO)).0;
-        Ok(LegCost { uses, queue, cap: cap.0, limit, start: alpha.0, calls })
+        Ok(LegCost { uses, queue, cap: cap.0, limit, start: alpha.0, is_chained: false, calls })
     }
 }
 

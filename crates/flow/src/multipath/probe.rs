@@ -114,7 +114,7 @@ impl<'n> ProbedPaths<'n> {
     fn cost(&self, uses: Vec<ResourceUse>, cap: f64, limit: String) -> LegCost {
         let ns = |us: f64| if us.is_finite() { us.max(0.0) * 1e3 } else { 0.0 };
         let (start, calls) = (ns(self.node.start_us), ns(self.node.call_us));
-        LegCost { uses, queue: None, cap, limit, start, calls }
+        LegCost { uses, queue: None, cap, limit, start, is_chained: false, calls }
     }
 }
 

@@ -34,6 +34,10 @@ const IN_FLIGHT: f64 = MultipathSpec::SLOTS as f64;
 /// Time that the thread which issues copies sleeps where nothing has ended, ns; half of it passes on average.
 const PAUSE: f64 = 2_000.0;
 
+/// Most paths of which all subsets that may start at once are looked at: the direct one and seven relays. More of them
+/// leave a resource idle too seldom to count.
+const MAX_USERS: usize = 8;
+
 /// A resource counts as full from this share of its capacity on.
 const FULL: f64 = 0.999;
 
@@ -58,13 +62,18 @@ impl LegCost {
         RateDemand::new(&self.uses, self.cap).alone(capacities)
     }
 
-    /// Time of several pieces that are in flight together, ns. They start and end together and share the leg, then
-    /// the host enqueues the next ones; an engine that serves one at a time has the next one ready.
-    fn turn(&self, capacities: &[f64], (pieces, piece): (f64, f64), seen: f64) -> f64 {
-        match self.queue {
-            Some(_) => pieces * self.time(capacities, piece),
-            None => self.start + pieces * piece / self.alone(capacities) + seen,
+    /// Rate of the pulls from one of several sources by a destination that has [`IN_FLIGHT`] pulls enqueued, in the
+    /// order in which pieces arrive: a closed network of one queue for each source and a delay for starts and looks,
+    /// by mean value analysis.
+    fn pulled(&self, capacities: &[f64], piece: f64, (sources, seen): (f64, f64)) -> f64 {
+        let (delay, bytes) = (self.start + seen, piece / self.alone(capacities));
+        let (mut queued, mut pulls_per_ns) = (0.0, 0.0);
+        for pulls in 1..=IN_FLIGHT as u32 {
+            let wait = bytes * (1.0 + queued);
+            pulls_per_ns = f64::from(pulls) / (delay + wait);
+            queued = pulls_per_ns * wait / sources;
         }
+        pulls_per_ns * piece / sources
     }
 
     /// Time of one piece alone, ns.
@@ -78,21 +87,20 @@ impl CandidatePath {
     /// the end of a piece after `seen` and only then enqueues what follows.
     fn alone(&self, capacities: &[f64], piece: f64, seen: f64) -> f64 {
         let turn = |leg: &LegCost| leg.time(capacities, piece) + seen;
-        let of_leg = |leg: &LegCost| leg.alone(capacities).min(STREAMS * piece / turn(leg));
+        let of_leg = |leg: &LegCost| match leg.is_chained {
+            true => piece / leg.time(capacities, piece),
+            false => leg.alone(capacities).min(STREAMS * piece / turn(leg)),
+        };
         let legs = self.legs.iter().map(of_leg).fold(f64::INFINITY, f64::min);
         let pulls = self.legs.get(self.hops.saturating_sub(1)..).unwrap_or_default();
         let behind = match self.hops {
             0 | 1 => f64::INFINITY,
             // A slot is free again when its piece has passed both legs.
             _ if pulls.len() == 1 => IN_FLIGHT * piece / self.legs.iter().map(turn).sum::<f64>(),
-            // A destination pulls from all others, in the order in which pieces arrive: each of its pulls shares
-            // links with those of the others that have the same source.
-            _ => {
-                let alike = 1.0 + (IN_FLIGHT - 1.0) / pulls.len() as f64;
-                let turn = |leg: &LegCost| leg.turn(capacities, (alike, piece), seen);
-                let slowest = pulls.iter().map(turn).fold(0.0, f64::max);
-                IN_FLIGHT * piece / (slowest * pulls.len() as f64)
-            }
+            _ => pulls
+                .iter()
+                .map(|leg| leg.pulled(capacities, piece, (pulls.len() as f64, seen)))
+                .fold(f64::INFINITY, f64::min),
         };
         legs.min(behind)
     }
@@ -223,15 +231,15 @@ impl PiecedPaths {
         capacities: &[f64],
         paths: &[&CandidatePath],
         (rates, least): (&[f64], f64),
+        full: &[u32],
     ) -> Vec<f64> {
-        let full = self.full(capacities, rates);
         let is_to_all = paths.iter().all(|path| path.via.is_some());
         let (mut called, seen) = (0.0, time_to_see(paths));
         let late = |((path, &piece), &rate): ((&&CandidatePath, &f64), &f64)| {
             let call = path.legs.first().map_or(0.0, |leg| leg.calls);
             let first = called + call;
             called += STREAMS * call;
-            let pace = PathPace { rate, seen, full: &full, is_to_all };
+            let pace = PathPace { rate, seen, full, is_to_all };
             first + path.latency(capacities, (piece, least.min(piece)), &pace)
         };
         paths.iter().zip(&self.pieces).zip(rates).map(late).collect()
@@ -245,6 +253,59 @@ impl PiecedPaths {
         let mut rates = Vec::new();
         MaxMinSolver::default().rates(capacities, &demands, &mut rates);
         rates
+    }
+
+    /// What is left of the rates of paths that fill a resource together: while one of them starts a piece, the others
+    /// may be too slow to fill it. Paths start independently of each other.
+    fn idle_while_starting(&self, capacities: &[f64], paths: &[&CandidatePath], rates: &mut [f64]) {
+        let mut factors = vec![1.0_f64; rates.len()];
+        for full in self.full(capacities, rates) {
+            let Some(&capacity) = capacities.get(full as usize) else { continue };
+            // Of each path that uses it: its part of the time in which it moves bytes, and what it then takes.
+            let mut users: Vec<(usize, f64, f64)> = Vec::new();
+            for (nth, path) in paths.iter().enumerate() {
+                let (mut weight, mut starts) = (0.0, 0.0_f64);
+                for leg in &path.legs {
+                    let used = leg.uses.iter().filter(|u| u.resource == full).map(|u| u.weight);
+                    let used: f64 = used.sum();
+                    weight += used;
+                    if used > 0.0 && (leg.queue.is_some() || leg.is_chained) {
+                        starts = starts.max(leg.start);
+                    }
+                }
+                let (Some(rate), Some(piece)) = (rates.get(nth), self.pieces.get(nth)) else {
+                    continue;
+                };
+                if weight > 0.0 {
+                    let alone = path.legs.iter().map(|leg| leg.alone(capacities));
+                    let alone = alone.fold(f64::INFINITY, f64::min).max(*rate);
+                    users.push((
+                        nth,
+                        (1.0 - starts * rate / piece).clamp(0.0, 1.0),
+                        weight * alone,
+                    ));
+                }
+            }
+            if users.len() > MAX_USERS {
+                continue;
+            }
+            let mut expected = 0.0;
+            for set in 0..1_u32 << users.len() {
+                let (mut chance, mut taken) = (1.0, 0.0);
+                for (bit, &(_, moving, takes)) in users.iter().enumerate() {
+                    let moves = set >> bit & 1 == 1;
+                    chance *= if moves { moving } else { 1.0 - moving };
+                    taken += if moves { takes } else { 0.0 };
+                }
+                expected += chance * taken.min(capacity);
+            }
+            for (nth, ..) in users {
+                if let Some(factor) = factors.get_mut(nth) {
+                    *factor = factor.min(expected / capacity);
+                }
+            }
+        }
+        rates.iter_mut().zip(factors).for_each(|(rate, factor)| *rate *= factor);
     }
 
     /// As fast as the fullest resource or path allows if each path carries its share.
@@ -272,15 +333,17 @@ pub(crate) fn share(
 ) -> PathRates {
     let sizes = (chunk.as_f64(), bytes.as_f64());
     let pieced = PiecedPaths::new(capacities, paths, sizes, shares.is_some());
-    let rates = match shares {
+    let mut rates = match shares {
         Some(shares) => pieced.divided(capacities, shares),
         None => pieced.queued(capacities),
     };
+    let full = pieced.full(capacities, &rates);
+    pieced.idle_while_starting(capacities, paths, &mut rates);
     let least = least_piece(paths, &rates, sizes);
-    let late = pieced.late(capacities, paths, (&rates, least));
+    let late = pieced.late(capacities, paths, (&rates, least), &full);
     let flowing = fill_time(&rates, &late, bytes.as_f64())
         + end_time(capacities, paths, &rates, (sizes, least));
-    let first = first_pieces(capacities, paths, (&rates, &pieced.full(capacities, &rates)), sizes);
+    let first = first_pieces(capacities, paths, (&rates, &full), sizes);
     let time = first.into_iter().fold(flowing, f64::max);
     PathRates { total: rates.iter().sum(), rates, time, caps: pieced.caps, uses: pieced.uses }
 }
@@ -459,4 +522,50 @@ fn maximize(
     });
     let limits: Vec<LinearLimit> = shared.chain(own).collect();
     maximize_sum(caps.len(), &limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leg(cap: f64, start: f64, is_chained: bool) -> LegCost {
+        let uses = vec![ResourceUse { resource: 0, weight: 1.0 }];
+        LegCost { uses, queue: None, cap, limit: String::new(), start, is_chained, calls: 0.0 }
+    }
+
+    #[test]
+    fn pulls_are_a_closed_network() {
+        // From one source without starts the link is always busy.
+        let rate = |start, sources| leg(10.0, start, false).pulled(&[100.0], 100.0, (sources, 0.0));
+        assert!((rate(0.0, 1.0) - 10.0).abs() < 1e-9);
+        // n pulls over m alike sources without delay: each source is busy n / (n + m - 1) of the time.
+        assert!((rate(0.0, 2.0) - 10.0 * 4.0 / 5.0).abs() < 1e-9);
+        assert!((rate(0.0, 4.0) - 10.0 * 4.0 / 7.0).abs() < 1e-9);
+        // Starts cost a single source little: the pulls of 1, 2, 3, 4 take 20, 25, 32 and 40.6 ns a turn. Queues: 0.5,
+        // 2 x 15 / 25 = 1.2, 3 x 22 / 32 = 2.0625; 4 / 40.625 x 100.
+        assert!((rate(10.0, 1.0) - 400.0 / 40.625).abs() < 1e-9);
+    }
+
+    #[test]
+    fn starts_leave_a_shared_resource_idle() {
+        // Two paths of 10 GB/s with starts of 2.5 us for pieces of 100 kB: 100 / 12.5 = 8 GB/s each alone, 7.5 of the 15 that
+        // both share. Each moves 1 - 2.5 x 7.5 / 100 = 0.8125 of the time: 0.8125^2 x 15 + 2 x 0.8125 x 0.1875 x 10 = 12.949.
+        let path = |is_chained| CandidatePath {
+            via: Some(1),
+            legs: vec![leg(10.0, 2500.0, is_chained)],
+            hops: 1,
+        };
+        let rates = |is_chained: bool| {
+            let (one, capacities) = (path(is_chained), [15.0, 1.0]);
+            let paths = [&one, &one];
+            let pieced = PiecedPaths::new(&capacities, &paths, (1e5, 1e9), false);
+            let mut rates = pieced.queued(&capacities);
+            assert!(rates.iter().all(|rate| (rate - 7.5).abs() < 1e-9), "{rates:?}");
+            pieced.idle_while_starting(&capacities, &paths, &mut rates);
+            rates
+        };
+        assert!(rates(true).iter().all(|rate| (rate - 12.949_218_75 / 2.0).abs() < 1e-9));
+        // Without an order of pieces the start of one overlaps the bytes of another.
+        assert!(rates(false).iter().all(|rate| (rate - 7.5).abs() < 1e-9));
+    }
 }

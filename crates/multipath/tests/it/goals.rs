@@ -4,7 +4,7 @@ use pathline_flow::{MachineDesc, Network, PlanRequest, RuntimeEnv, multipath_bou
 use pathline_schema::{Bytes, CopyAgent, Flow, GpuSet, MemKind, Mover, Place, Unit};
 use pathline_stats::{ascending, nearest_rank};
 
-use crate::common::{machine, plain, rate};
+use crate::common::{count, machine, plain, rate};
 
 fn network(preset: &str) -> Network {
     Network::new(&MachineDesc::preset(preset).unwrap(), RuntimeEnv::default()).unwrap()
@@ -108,13 +108,14 @@ fn random_flow(state: &mut u64, preset: &str) -> Flow {
     }
 }
 
-/// The goal is a median of 3 % and a 95th percentile of 10 %; the latter is missed, see docs/model.md.
+/// The goal is a median of 3 % and a 95th percentile of 10 %: docs/model.md has figures of other seeds
+/// (`PATHLINE_TEST_SEED`), of which one in six misses it.
 #[test]
 fn copies_that_no_planner_chose_take_the_predicted_time() {
     let mut all = Vec::new();
     for preset in ["mi250x", "mi300x", "hgx-h200"] {
         let (machine, net) = (machine(preset, Vec::new()), network(preset));
-        let mut state = 2026;
+        let mut state = count("PATHLINE_TEST_SEED", 2026);
         let mut errors = Vec::new();
         for _ in 0..40 {
             let flow = random_flow(&mut state, preset);
@@ -133,5 +134,5 @@ fn copies_that_no_planner_chose_take_the_predicted_time() {
     let all = ascending(all);
     let (median, most) = (nearest_rank(&all, 0.5).unwrap(), nearest_rank(&all, 0.95).unwrap());
     println!("all: median {median:.3}, 95th percentile {most:.3}");
-    assert!(median < 0.025 && most < 0.13, "{median}, {most}");
+    assert!(median < 0.02 && most < 0.10, "{median}, {most}");
 }
