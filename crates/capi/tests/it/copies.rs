@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pathline::abi::{pl_close, pl_counters, pl_open, pl_options, pl_stats};
+use pathline::abi::{
+    pl_close, pl_copy_batch_async, pl_copy_to_all, pl_counters, pl_host_alloc, pl_open, pl_options,
+    pl_place, pl_stats,
+};
 use pathline::{CopyCounters, CopyError, CopyNode, CopyStatus, NodeOptions, SharedHelpers};
 use pathline_stub::StubLibraries;
 
@@ -424,5 +427,42 @@ fn bad_arguments_of_the_c_interface_are_errors_with_texts() {
         assert_eq!(pl_stats(node, &raw mut counters), CopyStatus::Invalid);
         assert_eq!(last_error(), "the node is a null pointer");
         pl_close(node);
+    }
+}
+
+#[test]
+fn misaligned_arguments_of_the_c_interface_are_errors() {
+    // Every second byte of a word is misaligned for structures and lists of pointers.
+    let words = [0u64; 64];
+    let odd = words.as_ptr().cast::<u8>().wrapping_add(1);
+    let mut node = std::ptr::null_mut();
+    let refused = |status: CopyStatus, thing: &str| {
+        assert_eq!(status, CopyStatus::Invalid, "{thing}");
+        assert!(last_error().contains(thing), "{thing}: {}", last_error());
+    };
+    let null = std::ptr::null_mut();
+    // SAFETY: nothing is read or written at misaligned addresses, and no node is open.
+    unsafe {
+        refused(pl_open(odd.cast(), &raw mut node), "options is misaligned");
+        refused(pl_open(std::ptr::null(), odd.cast_mut().cast()), "the place of the node");
+        let list = words.as_ptr();
+        let batch = |dst: *const u8, src: *const u8, n: *const u8, count| {
+            pl_copy_batch_async(null, dst.cast(), src.cast(), n.cast(), count, null.cast())
+        };
+        let good = list.cast::<u8>();
+        refused(batch(odd, good, good, 2), "dst is null or misaligned");
+        refused(batch(good, odd, good, 2), "src is null or misaligned");
+        refused(batch(good, good, odd, 2), "n is null or misaligned");
+        // 2^40 lists are taken for garbage before anything is read.
+        refused(batch(good, good, good, 1 << 40), "dst has 1099511627776 elements");
+        let to_all = |gpu: *const u8, dst: *const u8, streams: *const u8| {
+            pl_copy_to_all(null, 2, gpu.cast(), dst.cast(), good.cast(), 1, streams.cast())
+        };
+        refused(to_all(odd, good, good), "gpu is null or misaligned");
+        refused(to_all(good, odd, good), "dst is null or misaligned");
+        refused(to_all(good, good, odd), "streams is null or misaligned");
+        refused(pl_host_alloc(null, 1, pl_place { numa: 0 }, odd.cast_mut().cast()), "the address");
+        refused(pl_stats(null, odd.cast_mut().cast()), "counters is null or misaligned");
+        assert!(node.is_null());
     }
 }
