@@ -1,5 +1,7 @@
 //! The time of a phase of communication on a node, by the flow model: what a mapping of ranks costs.
 
+use std::collections::BTreeMap;
+
 use pathline_flow::{ConcurrentRun, FlowDemand, FlowSet, Network, NoPath, RateDemand, ResourceUse};
 use pathline_schema::{Bytes, Case, Flow, FlowSeries, MemKind, Mover, Ns, Place, Unit};
 
@@ -145,10 +147,69 @@ impl PhaseModel {
         uses.chain(line)
     }
 
+    /// For each place the first one that may change places with it without any phase taking another time:
+    /// all GPUs behind one switch are alike, and so are those of a full mesh.
+    pub(crate) fn alike_places(&self) -> Vec<usize> {
+        let plain = self.pattern(|place| place);
+        let is_alike = |a: usize, b: usize| {
+            let change = |place: usize| match place {
+                place if place == a => b,
+                place if place == b => a,
+                place => place,
+            };
+            self.pattern(change) == plain
+        };
+        let first = |b: usize| (0..b).find(|&a| is_alike(a, b)).unwrap_or(b);
+        (0..self.places()).map(first).collect()
+    }
+
+    /// All that times of phases depend on, without the numbers of resources and queues, with the places
+    /// renamed.
+    fn pattern(&self, name: impl Fn(usize) -> usize) -> ModelPattern {
+        let places = self.places().max(1);
+        let mut resources: BTreeMap<usize, Vec<PairUse>> = BTreeMap::new();
+        let mut queues: BTreeMap<u32, Vec<(usize, usize)>> = BTreeMap::new();
+        let mut pairs = Vec::new();
+        for (nth, pair) in self.pairs.iter().enumerate() {
+            let (from, to) = (name(nth / places), name(nth % places));
+            let numbers = [pair.cap, pair.share, pair.start, pair.alone].map(f64::to_bits);
+            pairs.push((from, to, numbers));
+            for used in &pair.uses {
+                let of = (from, to, used.weight.to_bits());
+                resources.entry(used.resource as usize).or_default().push(of);
+            }
+            if let Some(queue) = pair.queue {
+                queues.entry(queue).or_default().push((from, to));
+            }
+        }
+        let capacity = |at: usize| self.capacities.get(at).copied().unwrap_or(0.0).to_bits();
+        let mut resources: Vec<_> =
+            resources.into_iter().map(|(at, users)| (capacity(at), users)).collect();
+        let mut queues: Vec<_> = queues.into_values().collect();
+        resources.iter_mut().for_each(|(_, users)| users.sort_unstable());
+        queues.iter_mut().for_each(|users| users.sort_unstable());
+        resources.sort_unstable();
+        queues.sort_unstable();
+        pairs.sort_unstable();
+        ModelPattern { pairs, resources, queues }
+    }
+
     /// Links that a message passes.
     pub(crate) fn hops(&self, from: usize, to: usize) -> usize {
         self.pair(from, to).map_or(0, |pair| pair.hops)
     }
+}
+
+/// Sending and receiving place, and the weight with which their messages use a resource, as bits.
+type PairUse = (usize, usize, u64);
+
+/// Pairs of places with their numbers, capacities with the pairs that use them, and the pairs of each queue;
+/// each sorted.
+#[derive(PartialEq, Eq)]
+struct ModelPattern {
+    pairs: Vec<(usize, usize, [u64; 4])>,
+    resources: Vec<(u64, Vec<PairUse>)>,
+    queues: Vec<Vec<(usize, usize)>>,
 }
 
 /// The time of a measured phase, of the medians of its flows: all start together, and the last one ends
