@@ -39,6 +39,9 @@ pub(crate) const MATRIX: &[&str] = &[
     "1e18",
     "nan",
     "%%MatrixMarket matrix ",
+    "# POINT TO POINT\n",
+    "from,to,bytes\n",
+    " bytes\t",
     "coordinate ",
     "array ",
     "real ",
@@ -57,6 +60,8 @@ pub(crate) fn matrices() -> Vec<Vec<u8>> {
         ",r0,r1\nr0,0,5\nr1,7,0\n",
         "%%MatrixMarket matrix coordinate real general\n% c\n3 3 3\n1 2 5.0\n2 1 7\n3 1 1\n",
         "%%MatrixMarket matrix array integer symmetric\n2 2\n0\n7\n0\n",
+        "# POINT TO POINT\nE\t0\t1\t108 bytes\t27 msgs sent\t0,27,0\n# OSC\nR\t0\t1\t64 bytes\t1 msgs sent\n",
+        "from,to,bytes\n0,1,5\n1,0,7\n",
         "grid 2x4 periodic",
         "tp=2,pp=2,dp=2",
     ];

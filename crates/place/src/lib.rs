@@ -7,6 +7,7 @@ mod job_script;
 mod launch_text;
 mod mapping_search;
 mod matrix_file;
+mod message_list;
 mod phase_model;
 mod plan_file;
 mod rank_places;

@@ -1,5 +1,6 @@
 //! Reads a matrix of the bytes that ranks send each other: CSV or Matrix Market.
 
+use crate::message_list::read_list;
 use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
 
 /// Reads a matrix whose row is the sender and whose column is the receiver, in bytes.
@@ -7,20 +8,24 @@ use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
 /// Matrix Market files begin with `%%MatrixMarket matrix` (coordinate or array; real, integer or pattern;
 /// general or symmetric). Source: NIST, Matrix Market exchange formats. Anything else is read as rows of
 /// numbers, separated by commas, semicolons, tabs or blanks; a line that begins with `#` is left out, and so
-/// are a first line and a first column of names.
+/// are a first line and a first column of names. A table whose first line names columns `from`, `to` and
+/// `bytes`, and files of Open MPI's monitoring, one after the other, have their messages added up.
 ///
 /// # Errors
 /// The first line that cannot be read, or a matrix that is not square.
 pub fn read_matrix(text: &str) -> Result<RankTraffic, TrafficError> {
-    if text.trim_start().starts_with("%%MatrixMarket") { market(text) } else { rows(text) }
+    if text.trim_start().starts_with("%%MatrixMarket") {
+        return market(text);
+    }
+    read_list(text).unwrap_or_else(|| rows(text))
 }
 
-fn bad(line: usize, why: &str) -> TrafficError {
+pub(crate) fn bad(line: usize, why: &str) -> TrafficError {
     TrafficError(format!("line {line}: {why}"))
 }
 
 /// A number of bytes; those of tools are means at times.
-fn number(text: &str, line: usize) -> Result<u64, TrafficError> {
+pub(crate) fn number(text: &str, line: usize) -> Result<u64, TrafficError> {
     let value: f64 = text.parse().map_err(|_| bad(line, &format!("'{text}' is no number")))?;
     if !(0.0..=1e18).contains(&value) {
         return Err(bad(line, &format!("{value} is out of range; expected bytes from 0 to 1e18")));
