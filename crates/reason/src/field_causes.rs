@@ -231,6 +231,15 @@ pub(crate) const FIELD_CAUSES: &[TopicCause] = &[
         "UCX_CUDA_IPC_CACHE=y; the same buffer again",
     ),
     cause(
+        &[Adapter, Messages],
+        "few-in-flight",
+        SetUpSo,
+        0.03,
+        ANY,
+        "few transfers in flight, or small ones: each waits for the one before",
+        "larger blocks, more threads or a larger batch of the benchmark; ib_write_bw of the same adapter",
+    ),
+    cause(
         &[Storage],
         "sync-writes",
         SetUpSo,

@@ -7,6 +7,21 @@ use crate::text_cues::CauseCue;
 
 /// Words of questions that name the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue(
+        "network-full",
+        2.5,
+        "multiple machines|two machines|several machines|another machine|identical machine|second machine|more machines|more nodes|multiple nodes|two nodes|two servers & img/sec|images/s|samples/s|tokens/s|training|scal & slower|decrease|drops|worse|longer & !infiniband|rdma|roce|efa|busbw| hang",
+    ),
+    cue(
+        "few-in-flight",
+        3.0,
+        "transfer_engine|nixl|mooncake|rdma bench|kv cache transfer & gb/s|gbps|throughput & !batch_size|block_size|threads=",
+    ),
+    cue(
+        "few-in-flight",
+        2.0,
+        "default parameters|default options|default settings|with defaults|transfer_engine & throughput|bandwidth|gb/s|iops",
+    ),
     cue("tcp", 3.5, "fi_provider=tcp|fi_provider=sockets|ucx_tls=tcp|btl tcp self|btl self tcp"),
     cue(
         "through-host-memory",

@@ -6,6 +6,7 @@
 //! "As expected" and "unknown" are causes too.
 
 mod answer;
+mod catalogue;
 mod collectives;
 mod copies;
 mod cue_table;
@@ -18,6 +19,7 @@ mod message_table;
 mod messages;
 mod model_edits;
 mod node_facts;
+mod paraphrases;
 mod product_facts;
 mod row_predictor;
 mod score;

@@ -206,7 +206,7 @@ pub(crate) const LIBRARY_MESSAGES: &[MessageCause] = &[
         "shm-too-small",
         SetUpSo,
         4.0,
-        "shmget|shm_open|shmat|mmap of /dev/shm|bus error & no space|operation not permitted|failed|/dev/shm",
+        "shmget|shm_open|shmat|mmap of /dev/shm|bus error & no space|operation not permitted|failed|/dev/shm & !permission denied",
         "shared memory between the processes of a node cannot be made: /dev/shm is too small, or the container forbids it",
         "df -h /dev/shm; --shm-size=8g, --ipc=host; UCX_TLS without sysv",
     ),

@@ -23,7 +23,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "shm-too-small",
         SetUpSo,
         5.0,
-        "posix_fallocate failed|shm_open|creating shared memory segment|no space left on device & /dev/shm|shm|shared memory|fallocate",
+        "posix_fallocate failed|shm_open|creating shared memory segment|no space left on device & /dev/shm|shm|shared memory|fallocate & !permission denied",
         "/dev/shm is too small or not writable: NCCL's buffers between processes of a node do not fit",
         "df -h /dev/shm; docker run --shm-size=8g, or --ipc=host",
     ),

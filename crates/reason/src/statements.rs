@@ -61,7 +61,17 @@ pub(crate) fn explain(
         };
         return Some((all, "text", draft));
     }
-    links_alone(reading, node, words)
+    if let Some(found) = links_alone(reading, node, words) {
+        return Some(found);
+    }
+    let edits = words.weak_causes();
+    let draft = DraftAnswer {
+        meaning: "text that paraphrases a circumstance".to_owned(),
+        limit: "none: no figure can be compared".to_owned(),
+        edits,
+        ..DraftAnswer::default()
+    };
+    (!draft.edits.is_empty()).then_some((all, "text", draft))
 }
 
 /// What a matrix of links shows that nothing else explains.

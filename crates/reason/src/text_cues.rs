@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use pathline_paste::{NcclLog, PasteContext};
 
 use crate::answer::DraftAnswer;
+use crate::catalogue::{CATALOGUE, CATALOGUE_CAUSES};
 use crate::cue_table::CAUSE_CUES;
 use crate::field_causes::FIELD_CAUSES;
 use crate::field_cues::FIELD_CUES;
 use crate::library_messages::LIBRARY_MESSAGES;
 use crate::message_table::MESSAGE_CAUSES;
+use crate::paraphrases;
 use crate::score::{AnswerClass, WorldEdit};
 use crate::sentence_topics::SentenceTopic;
-use crate::topic_causes::TOPIC_CAUSES;
+use crate::topic_causes::{TOPIC_CAUSES, TopicCause};
 
 /// Prose in which words are sought, bytes.
 const MAX_WORDS: usize = 16 << 10;
@@ -78,6 +80,7 @@ pub(crate) struct CauseCue {
 }
 
 /// A message that names its cause.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageCause {
     pub(crate) id: &'static str,
     pub(crate) class: AnswerClass,
@@ -99,7 +102,9 @@ pub(crate) struct PasteWords {
     /// What the words say for a cause, and the messages that fit: sought once for a paste, which may have
     /// thousands of tables.
     weights: BTreeMap<&'static str, f64>,
-    messages: Vec<&'static MessageCause>,
+    messages: Vec<MessageCause>,
+    /// What paraphrases say, where nothing else speaks.
+    weak: BTreeMap<&'static str, f64>,
 }
 
 impl PasteWords {
@@ -173,11 +178,27 @@ impl PasteWords {
                 *word |= bit;
             }
         }
-        let mut words =
-            Self { text, pairs, warning, weights: BTreeMap::new(), messages: Vec::new() };
+        let mut words = Self {
+            text,
+            pairs,
+            warning,
+            weights: BTreeMap::new(),
+            messages: Vec::new(),
+            weak: BTreeMap::new(),
+        };
         words.weights = words.weights_of_cues();
-        let all = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES);
+        let all = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).chain(CATALOGUE_CAUSES).copied();
         words.messages = all.filter(|m| words.fits(m.pattern)).collect();
+        // One row of the catalogue for a cause that no message has named: they say the same.
+        let rows: Vec<_> = CATALOGUE.iter().filter(|row| words.fits(row.pattern)).collect();
+        for row in rows {
+            if let Some(message) = described(row)
+                && words.messages.iter().all(|m| m.id != row.id || m.weight < row.weight)
+            {
+                words.messages.push(message);
+            }
+        }
+        words.weak = paraphrases::weights(|term| words.has(term));
         words
     }
 
@@ -215,11 +236,31 @@ impl PasteWords {
 
     /// Adds what the words say to the causes of a draft.
     pub(crate) fn weigh(&self, draft: &mut DraftAnswer) {
+        // Beside messages, cues and figures they count as further terms do.
+        let scale = if self.is_silent(draft) { 1.0 } else { 1.0 / 3.0 };
         for edit in draft.edits.iter_mut().filter(|edit| !edit.is_certain) {
             let evidence = self.evidence(edit.id);
-            edit.evidence += evidence;
+            edit.evidence += evidence + scale * self.weak.get(edit.id).copied().unwrap_or(0.0);
             edit.is_stated |= evidence >= STATED;
         }
+    }
+
+    /// Whether nothing but paraphrases speaks in a draft.
+    fn is_silent(&self, draft: &DraftAnswer) -> bool {
+        draft.features.is_empty()
+            && self.messages.is_empty()
+            && draft.edits.iter().all(|edit| edit.evidence == 0.0 && self.evidence(edit.id) == 0.0)
+    }
+
+    /// Causes that paraphrases speak for, as a last resort.
+    pub(crate) fn weak_causes(&self) -> Vec<WorldEdit> {
+        let edit = |id: &&'static str| {
+            let cause = described(&CauseCue { id, weight: 0.0, pattern: "" })?;
+            // The weight is added with those of cues.
+            let edit = WorldEdit::new(cause.id, cause.class, 0.05);
+            Some(edit.says(cause.text).decided_by(cause.check))
+        };
+        self.weak.keys().filter_map(edit).collect()
     }
 
     /// Adds causes of a topic for which words speak at least so strongly: they predict that the figures
@@ -280,6 +321,18 @@ impl PasteWords {
             draft.edits.push(edit);
         }
     }
+}
+
+/// A row of the catalogue with class, text and check of its cause.
+fn described(row: &CauseCue) -> Option<MessageCause> {
+    let CauseCue { id, weight, pattern } = *row;
+    let mut messages = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).chain(CATALOGUE_CAUSES);
+    if let Some(known) = messages.find(|message| message.id == id) {
+        return Some(MessageCause { weight, pattern, ..*known });
+    }
+    let known = FIELD_CAUSES.iter().chain(TOPIC_CAUSES).find(|cause| cause.id == id)?;
+    let &TopicCause { class, text, check, .. } = known;
+    Some(MessageCause { id, class, pattern, weight, text, check })
 }
 
 /// Word and bit of a pair of bytes.
@@ -379,11 +432,21 @@ mod tests {
     }
 
     #[test]
+    fn every_row_of_the_catalogue_has_a_known_cause() {
+        for row in CATALOGUE {
+            assert!(described(row).is_some(), "{}: {}", row.id, row.pattern);
+        }
+        // A term of one cause counts 1; the sum is limited.
+        let weights = paraphrases::weights(|term| term == " recordsize");
+        assert_eq!(weights.into_iter().collect::<Vec<_>>(), [("file-system", 1.0)]);
+        assert!(paraphrases::weights(|_| true).values().all(|weight| *weight <= 2.0));
+    }
+
+    #[test]
     fn every_pattern_is_in_normal_form() {
-        let cues = CAUSE_CUES.iter().chain(FIELD_CUES).map(|cue| cue.pattern);
-        for pattern in
-            cues.chain(MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).map(|message| message.pattern))
-        {
+        let cues = CAUSE_CUES.iter().chain(FIELD_CUES).chain(CATALOGUE).map(|cue| cue.pattern);
+        let messages = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).chain(CATALOGUE_CAUSES);
+        for pattern in cues.chain(messages.map(|message| message.pattern)) {
             for word in
                 pattern.split(" & ").flat_map(|part| part.trim_start_matches('!').split('|'))
             {
