@@ -19,14 +19,14 @@ use pathline_runner::{
     CaseTrials, CommandTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, MetricReader,
     RankJob, RunRequest, StorePlaces, half_of_free, hostname, read_text, switches,
 };
-use pathline_schema::{Case, RunSettings, Topology, Unit, WorldKind};
+use pathline_schema::{Case, RunSettings, Topology, Transport, Unit, WorldKind};
 
 use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
 use crate::args::AdviseArgs;
 use crate::progress::StopRequest;
-use crate::say::{self, out, outln};
+use crate::say::{self, out, outln, paragraph};
 
 /// Names of the files of --emit.
 const JSON: &str = "advice.json";
@@ -535,7 +535,13 @@ fn parts(about: &MachineInfo) -> Vec<String> {
     let driver = |gpu: u32| about.gpus.get(&Unit::Gpu(gpu)).map(|facts| facts.source.clone());
     let mut all = gpu_parts(&about.topology, driver);
     let ways = about.ranks.first().into_iter().flat_map(|member| &member.ways);
-    all.extend(ways.filter(|(_, version)| !version.is_empty()).map(|(_, version)| version.clone()));
+    let is_library = |way: Transport| {
+        matches!(way, Transport::Mpi | Transport::MpiStaged | Transport::Ccl | Transport::Ucx)
+    };
+    let libraries = ways.filter(|(way, version)| is_library(**way) && !version.is_empty());
+    // What follows a semicolon are notes on the library, not its version.
+    let versions = libraries.filter_map(|(_, version)| version.split(';').next());
+    all.extend(versions.map(str::to_owned));
     if !about.world.is_model() {
         all.extend(system_part(&about.topology));
     }
@@ -594,7 +600,8 @@ fn show(file: &AdviceFile, earlier: Option<&AdviceFile>, limits: &AdviceLimits) 
         true => " (simulated: gains repeat what the model assumes)",
         false => "",
     };
-    outln!("{node}{simulated}{}", parts.iter().map(|p| format!(" · {p}")).collect::<String>());
+    let parts: String = parts.iter().map(|part| format!(" · {part}")).collect();
+    paragraph(&format!("{node}{simulated}{parts}"), 2);
     for difference in
         earlier.iter().flat_map(|file_then| file_then.origin.differences(&file.origin))
     {
