@@ -77,6 +77,7 @@ impl SourceNode<'_> {
         let interface = cells.interface.to_lowercase();
         let is_message = program.contains("osu")
             || interface.starts_with("mpi")
+            || is_collective(cells)
             || ["rccl", "nccl"].iter().any(|ccl| interface.contains(ccl) || program.contains(ccl));
         if let fact @ ("links" | "hops") = row.metric.as_str() {
             let part = |cell: &str| match self.end(row, cell)? {
@@ -87,16 +88,7 @@ impl SourceNode<'_> {
             let case = format!("{} > {}", part(&cells.src)?, part(&cells.dst)?);
             return Ok(PublishedRow { case, metric: fact.to_owned(), ..row.clone() });
         }
-        let metric = match row.metric.as_str() {
-            "max bandwidth" => "bandwidth",
-            "time" => "latency",
-            known @ ("bandwidth" | "latency" | "busbw") => known,
-            other => {
-                return Err(format!(
-                    "'{other}' is no plain rate or time; a row with a case can have it formed"
-                ));
-            }
-        };
+        let metric = metric_word(&row.metric)?;
         let terms = SourceTerms { row, cells, program, interface, metric };
         let (case, metric) =
             if is_message { self.message(&terms)? } else { self.transfer(&terms)? };
@@ -146,10 +138,8 @@ impl SourceNode<'_> {
                 self.flow(program, interface, (from, to), &size)
             };
             flows.push(one_way(pair.0, pair.1)?);
-            match cells.direction.as_str() {
-                "uni" | "local" | "local_2N" | "" => {}
-                "bi_sum" => flows.push(one_way(pair.1, pair.0)?),
-                other => return Err(format!("direction '{other}' has no case")),
+            if is_two_way(cells)? {
+                flows.push(one_way(pair.1, pair.0)?);
             }
         }
         let metric = if cells.direction == "local_2N" { "traffic" } else { metric };
@@ -188,6 +178,11 @@ impl SourceNode<'_> {
         let (src, dst) = (memory(from), memory(to));
         let local = from == to;
         let kernel = |op: &str, at: u32| format!("kernel@gpu{at}[{op}-w16-u4-b256-g2sm] x {size}");
+        if mentions(&["p2p=disabled", "p2p disabled", "without p2p", "no p2p"]) {
+            return Err(
+                "without P2P the copy is staged in host memory, and no case says how".to_owned()
+            );
+        }
         if pages {
             let how = if mentions(&["prefetch"]) { "prefetch" } else { "fault" };
             return Ok(format!("{src} > {dst} by migrate@gpu{}[{how}] x {size}", gpu(to, from)?));
@@ -199,8 +194,18 @@ impl SourceNode<'_> {
         if mentions(&["blit"]) || local && program.contains("bandwidth-test") {
             return Ok(format!("{src} > {dst} by blit@gpu{} x {size}", gpu(from, to)?));
         }
-        let by_kernel = mentions(&["kernel", "gfx", "zero-copy"]) || word("sm");
+        let by_kernel = mentions(&["kernel", "gfx", "zero-copy"]) || word("sm") || word("shader");
         let reads = mentions(&["kernel_read", "read", "load"]);
+        if program.contains("nvbandwidth") && (word("sm") || word("ce")) {
+            // The GPU that its `read` cases copy to has the work, of other cases that which they copy from.
+            // Its kernels copy in either case.
+            let at = if word("read") { gpu(to, from)? } else { gpu(from, to)? };
+            let by = match word("sm") {
+                true => kernel("copy", at),
+                false => format!("dma@gpu{at} x {size}"),
+            };
+            return Ok(format!("{src} > {dst} by {by}"));
+        }
         if by_kernel && program.contains("stream") {
             // Its first GPU runs the kernel, and reads from the other.
             let at = gpu(from, to)?;
@@ -222,9 +227,23 @@ impl SourceNode<'_> {
             let at = gpu(to, from)?;
             return Ok(format!("{src} > gpu{at}.reg by {}", kernel("read", at)));
         }
-        let engine =
-            mentions(&["sdma", "memcpy", "copy engine", "local copy", "h2d", "d2h", "d2d", "dma"]);
-        if engine || word("ce") {
+        let engine = [
+            "sdma",
+            "memcpy",
+            "copy engine",
+            "local copy",
+            "h2d",
+            "d2h",
+            "d2d",
+            "dma",
+            "htod",
+            "dtoh",
+            "dtod",
+            "async_copy",
+            "hsa copy",
+        ];
+        // p2pBandwidthLatencyTest has copies of the runtime between GPUs, and no other mover.
+        if mentions(&engine) || word("ce") || program.contains("p2pbandwidth") {
             return Ok(format!("{src} > {dst} by dma@gpu{} x {size}", gpu(from, to)?));
         }
         Err(format!("'{interface}' does not say what moves the bytes"))
@@ -237,7 +256,7 @@ impl SourceNode<'_> {
         let library = ["rccl", "nccl", "ucx", "cray-mpich"]
             .into_iter()
             .find(|library| program.contains(library) || interface.contains(library));
-        if cells.direction == "coll" {
+        if is_collective(cells) {
             return self.collective(terms, &text, library);
         }
         let far = ["node", "remote"].iter().any(|part| cells.dst.contains(part));
@@ -275,10 +294,9 @@ impl SourceNode<'_> {
         if metric == "latency" {
             return Ok((format!("ping over {a}>{b} by {by} x {size}B"), metric));
         }
-        let pairs = match cells.direction.as_str() {
-            "bi_sum" => format!("{a}>{b},{b}>{a}"),
-            "uni" | "" => format!("{a}>{b}"),
-            other => return Err(format!("direction '{other}' has no exchange")),
+        let pairs = match is_two_way(cells)? {
+            true => format!("{a}>{b},{b}>{a}"),
+            false => format!("{a}>{b}"),
         };
         Ok((format!("send over {pairs} by {by} x {size}B window 64"), metric))
     }
@@ -312,7 +330,12 @@ impl SourceNode<'_> {
             let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<u32>().ok().filter(|n| *n > 0)
         };
-        let (Some(ranks), Some(nodes)) = (first(&cells.src), first(&cells.dst)) else {
+        // Without a number of nodes it is one.
+        let on = match cells.dst.trim() {
+            "" | "-" => Some(1),
+            nodes => first(nodes),
+        };
+        let (Some(ranks), Some(nodes)) = (first(&cells.src), on) else {
             return Err(format!("'{}' on '{}' is no number of ranks", cells.src, cells.dst));
         };
         // `16 GCD` on `2 nodes`: both are totals.
@@ -353,11 +376,13 @@ impl SourceNode<'_> {
         let both = row.cells.as_ref().is_some_and(|cells| cells.src == cells.dst);
         let is_source = row.cells.as_ref().is_some_and(|cells| std::ptr::eq(&*cells.src, cell));
         match (name.trim(), number) {
-            ("gcd" | "gpu", Some(n)) => self.ours(row, n).map(TransferEnd::Gpu),
-            ("gcd" | "gpu", None) => {
+            ("gcd" | "gpu" | "apu" | "device" | "dev", Some(n)) => {
+                self.ours(row, n).map(TransferEnd::Gpu)
+            }
+            ("gcd" | "gpu" | "apu" | "device" | "dev", None) => {
                 self.ours(row, u32::from(both && is_source)).map(TransferEnd::Gpu)
             }
-            ("numa" | "cpu" | "host", n) => Ok(TransferEnd::Host(n)),
+            ("numa" | "numa node" | "cpu" | "host", n) => Ok(TransferEnd::Host(n)),
             ("quad", None) => self.joined(4),
             ("dual", None) => self.joined(2),
             ("single", None) => self.joined(1),
@@ -428,9 +453,69 @@ fn cpu_copy(from: TransferEnd, to: TransferEnd, size: &str) -> Result<String, St
     Ok(format!("{src} > {dst} by cpu@numa{n}[copy-memcpy-t{threads}] x {size}"))
 }
 
-/// A number of bytes: `4096`, `4e3`.
+/// The metric that a source's word means. Which of several runs a tool reports (the best, the mean) is no
+/// property of the machine.
+fn metric_word(text: &str) -> Result<&'static str, String> {
+    let lower = text.trim().to_lowercase();
+    let statistics = ["max ", "mean ", "median ", "average ", "avg ", "sustained ", "achieved "];
+    let plain = statistics.iter().find_map(|of| lower.strip_prefix(of)).unwrap_or(&lower);
+    match plain {
+        "bandwidth" | "throughput" | "algbw" | "algorithm bandwidth" => Ok("bandwidth"),
+        "busbw" | "bus bandwidth" => Ok("busbw"),
+        "latency" | "time" => Ok("latency"),
+        fact if fact.starts_with("peak:") => {
+            Err("a peak of a data sheet is no measurement; a row with a case can have it formed"
+                .to_owned())
+        }
+        _ if ["bound", "limit"].iter().any(|word| plain.contains(word)) => {
+            Err(format!("'{text}' is a bound that its source derives, no measurement"))
+        }
+        _ => {
+            Err(format!("'{text}' is no plain rate or time; a row with a case can have it formed"))
+        }
+    }
+}
+
+/// Whether a row is of a collective of a message library.
+fn is_collective(cells: &SourceCells) -> bool {
+    matches!(cells.direction.to_lowercase().as_str(), "coll" | "collective")
+}
+
+/// Whether data goes both ways at once, and the value is the sum.
+fn is_two_way(cells: &SourceCells) -> Result<bool, String> {
+    match cells.direction.to_lowercase().as_str() {
+        "uni" | "unidir" | "unidirectional" | "one-way" | "local" | "local_2n" | "h2d" | "d2h"
+        | "d2d" | "" => Ok(false),
+        "bi_sum" => Ok(true),
+        "bi" | "bidir" | "bidirectional" => Err(format!(
+            "direction '{}' does not say whether the value is the sum of both; 'bi_sum' says so",
+            cells.direction
+        )),
+        other => Err(format!("direction '{other}' has no case")),
+    }
+}
+
+/// A number of bytes: `4096`, `4e3`, `64MiB`; `64M` as OSU and nccl-tests have it, which is binary.
 fn bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..).unwrap_or_default() {
+        "" | "B" => Some(0),
+        "K" | "KiB" => Some(10),
+        "M" | "MiB" => Some(20),
+        "G" | "GiB" => Some(30),
+        "KB" | "kB" | "MB" | "GB" => {
+            return Err(format!(
+                "size '{text}' does not say whether it is decimal; write bytes or MiB"
+            ));
+        }
+        _ => None,
+    };
+    if let (Some(shift @ 1..), Ok(count)) = (shift, digits.trim().parse::<u64>()) {
+        let size = count.checked_mul(1 << shift).filter(|n| (1..=1 << 50).contains(n));
+        return size.ok_or_else(|| format!("size '{text}' is no number of bytes"));
+    }
+    let text = if shift == Some(0) { digits.trim() } else { text };
     let whole = text.parse::<u64>().ok();
     let scientific = || text.parse::<f64>().ok().filter(|n| n.fract() == 0.0).map(|n| n as u64);
     let size = whole.or_else(scientific).filter(|n| (1..=1 << 50).contains(n));
@@ -488,6 +573,26 @@ mod tests {
             (
                 "nvbandwidth 0.8,CE memcpy d2d,GPU0,GPU1,,uni,bandwidth,396,GB/s,",
                 "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 512MiB",
+            ),
+            (
+                "nvbandwidth 0.8,device_to_device_memcpy_read_ce,GPU0,GPU1,,uni,bandwidth,395,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by dma@gpu1 x 512MiB",
+            ),
+            (
+                "nvbandwidth 0.8,device_to_device_memcpy_read_sm,GPU0,GPU1,64M,uni,bandwidth,395,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 67108864B",
+            ),
+            (
+                "nvbandwidth 0.8,device_to_host_memcpy_sm,GPU0,host,,D2H,bandwidth,52,GB/s,",
+                "bandwidth gpu0.vram > numa3.pinned by kernel@gpu0[copy-w16-u4-b256-g2sm] x 512MiB",
+            ),
+            (
+                "p2pBandwidthLatencyTest,P2P=Enabled,Device 0,Device 1,,unidirectional,Max bandwidth,390,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 160000000B",
+            ),
+            (
+                "rccl-tests,RCCL all_reduce,8 GPUs,-,1MiB,collective,algbw,20,GB/s,",
+                "bandwidth all_reduce over gpu0-gpu7 by rccl x 1048576B",
             ),
             (
                 "rocm-bandwidth-test,SDMA hsa copy,GCD5,GCD7,,bi_sum,bandwidth,80.5,GB/s,",
@@ -572,12 +677,32 @@ mod tests {
                 "another socket",
             ),
             ("Comm|Scope,a copy,GCD0,GCD1,4096,uni,bandwidth,1,GB/s,", "does not say what moves"),
-            ("datasheet,peak,GCD0,GCD1,,uni,peak: L2 per GCD,8,MB,", "no plain rate or time"),
+            (
+                "datasheet,peak,GCD0,GCD1,,uni,peak: L2 per GCD,8,MB,",
+                "data sheet is no measurement",
+            ),
             ("Comm|Scope,SDMA hipMemcpy,GCD0,GCD9,4096,uni,bandwidth,1,GB/s,", "no GPU 9"),
             (
                 "Comm|Scope,SDMA hipMemcpy,GCD0,GCD1,huge,uni,bandwidth,1,GB/s,",
                 "no number of bytes",
             ),
+            (
+                "Comm|Scope,SDMA hipMemcpy,GCD0,GCD1,64MB,uni,bandwidth,1,GB/s,",
+                "whether it is decimal",
+            ),
+            (
+                "Comm|Scope,SDMA hipMemcpy,GCD0,GCD1,18446744073709551615G,uni,bandwidth,1,GB/s,",
+                "no number of bytes",
+            ),
+            (
+                "p2pBandwidthLatencyTest,P2P=Enabled,GPU0,GPU1,,bidirectional,bandwidth,1,GB/s,",
+                "sum of both",
+            ),
+            (
+                "p2pBandwidthLatencyTest,P2P=Disabled,GPU0,GPU1,,uni,bandwidth,1,GB/s,",
+                "staged in host memory",
+            ),
+            ("a paper,-,GCD0,GCD1,,uni,bandwidth upper bound,8,GB/s,", "a bound that its source"),
             ("OSU,MPI,8 ranks,1 node,4,coll,latency,2,us,allreduce", "which library"),
             ("OSU,MPI ucx,8 ranks,1 node,4,coll,latency,2,us,", "not named"),
         ] {
