@@ -253,6 +253,26 @@ mod tests {
         }
     }
 
+    /// All 2^8 - 1 - 8 = 247 sets of two GCDs and more have a bound, also those without a link between them, whose
+    /// bytes pass idle GCDs. Of all_reduce, for which all bytes cross each cut, more GCDs have at least the
+    /// cuts of fewer, so their bound is no shorter.
+    #[test]
+    fn all_subsets_of_eight_gcds_are_bounded() {
+        let topology = MachineDesc::preset("mi250x").unwrap().topology();
+        let bound = |set: u32, op| {
+            let gpus: Vec<u32> = (0..8).filter(|gpu| set >> gpu & 1 == 1).collect();
+            find_cut(&topology, op, &gpus, Bytes::mib(256)).unwrap().time.0
+        };
+        let sets: Vec<u32> = (1..256).filter(|set: &u32| set.count_ones() > 1).collect();
+        assert_eq!(sets.len(), 247);
+        let reduce: Vec<f64> = sets.iter().map(|set| bound(*set, Collective::AllReduce)).collect();
+        for (a, less) in sets.iter().zip(&reduce) {
+            for (_, more) in sets.iter().zip(&reduce).filter(|(b, _)| a & *b == *a) {
+                assert!(*more >= less * (1.0 - 1e-9), "{a:08b}: {less} {more}");
+            }
+        }
+    }
+
     /// Two GPUs on a switch, links of 100 and 50 GB/s: all_gather of 8 GB moves 4 GB into each, 80 ms by
     /// the narrower link; and the same whether the switch is on one side or the other.
     #[test]
