@@ -355,6 +355,10 @@ impl SourceNode<'_> {
             size => bytes(size)?,
         };
         let osu = row.tool.to_lowercase().contains("osu");
+        // OSU prints of these what one rank has for each; the exchange has the larger of a rank's buffers.
+        let parts =
+            if osu && matches!(*op, "all_gather" | "all_to_all") { u64::from(ranks) } else { 1 };
+        let size = size.saturating_mul(parts);
         let metric = if osu && metric == "latency" { "mean-latency" } else { metric };
         // OSU awaits the stream in each timed iteration (osu_nccl_allreduce.c); rccl-tests and nccl-tests do
         // not.
@@ -575,26 +579,6 @@ mod tests {
                 "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 512MiB",
             ),
             (
-                "nvbandwidth 0.8,device_to_device_memcpy_read_ce,GPU0,GPU1,,uni,bandwidth,395,GB/s,",
-                "bandwidth gpu0.vram > gpu1.vram by dma@gpu1 x 512MiB",
-            ),
-            (
-                "nvbandwidth 0.8,device_to_device_memcpy_read_sm,GPU0,GPU1,64M,uni,bandwidth,395,GB/s,",
-                "bandwidth gpu0.vram > gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 67108864B",
-            ),
-            (
-                "nvbandwidth 0.8,device_to_host_memcpy_sm,GPU0,host,,D2H,bandwidth,52,GB/s,",
-                "bandwidth gpu0.vram > numa3.pinned by kernel@gpu0[copy-w16-u4-b256-g2sm] x 512MiB",
-            ),
-            (
-                "p2pBandwidthLatencyTest,P2P=Enabled,Device 0,Device 1,,unidirectional,Max bandwidth,390,GB/s,",
-                "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 160000000B",
-            ),
-            (
-                "rccl-tests,RCCL all_reduce,8 GPUs,-,1MiB,collective,algbw,20,GB/s,",
-                "bandwidth all_reduce over gpu0-gpu7 by rccl x 1048576B",
-            ),
-            (
                 "rocm-bandwidth-test,SDMA hsa copy,GCD5,GCD7,,bi_sum,bandwidth,80.5,GB/s,",
                 "bandwidth gpu5.vram > gpu7.vram by dma@gpu5 x 64MiB & gpu7.vram > gpu5.vram by dma@gpu7 x 64MiB isolated",
             ),
@@ -659,6 +643,43 @@ mod tests {
             renumbered.as_deref(),
             Ok("bandwidth gpu0.vram > gpu4.vram by blit@gpu0 x 64MiB isolated")
         );
+    }
+
+    #[test]
+    fn words_of_nvidia_tools_and_of_collectives() {
+        for (cells, expected) in [
+            (
+                "nvbandwidth 0.8,device_to_device_memcpy_read_ce,GPU0,GPU1,,uni,bandwidth,395,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by dma@gpu1 x 512MiB",
+            ),
+            (
+                "nvbandwidth 0.8,device_to_device_memcpy_read_sm,GPU0,GPU1,64M,uni,bandwidth,395,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by kernel@gpu1[copy-w16-u4-b256-g2sm] x 67108864B",
+            ),
+            (
+                "nvbandwidth 0.8,device_to_host_memcpy_sm,GPU0,host,,D2H,bandwidth,52,GB/s,",
+                "bandwidth gpu0.vram > numa3.pinned by kernel@gpu0[copy-w16-u4-b256-g2sm] x 512MiB",
+            ),
+            (
+                "p2pBandwidthLatencyTest,P2P=Enabled,Device 0,Device 1,,unidirectional,Max bandwidth,390,GB/s,",
+                "bandwidth gpu0.vram > gpu1.vram by dma@gpu0 x 160000000B",
+            ),
+            (
+                "rccl-tests,RCCL all_reduce,8 GPUs,-,1MiB,collective,algbw,20,GB/s,",
+                "bandwidth all_reduce over gpu0-gpu7 by rccl x 1048576B",
+            ),
+            // OSU prints 1 KiB for each of 8 ranks, rccl-tests the 8 KiB of all.
+            (
+                "OSU 7.5,MPI cray-mpich,8 ranks,1 node,1024,coll,latency,9,us,allgather",
+                "mean-latency all_gather over gpu0-gpu7 by cray-mpich x 8192B",
+            ),
+            (
+                "rccl-tests,RCCL all_gather,8 GPUs,1 node,8192,coll,busbw,1,GB/s,",
+                "busbw all_gather over gpu0-gpu7 by rccl x 8192B",
+            ),
+        ] {
+            assert_eq!(case("MI250X node", cells).as_deref(), Ok(expected), "{cells}");
+        }
     }
 
     #[test]
