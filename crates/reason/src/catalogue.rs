@@ -71,6 +71,14 @@ pub(crate) const CATALOGUE_CAUSES: &[MessageCause] = &[
 
 /// Messages of causes whose text stands elsewhere.
 pub(crate) const CATALOGUE: &[CauseCue] = &[
+    cue(
+        "rank-missing",
+        4.5,
+        "lost communication with a remote daemon|ssh connect to host|host key verification",
+    ),
+    cue("rank-missing", 4.5, "mismatched collective"),
+    cue("adapter-not-found", 4.5, "fi_getinfo & no data available"),
+    cue("library-mismatch", 4.0, "exceeds device/fn maxsharedmem"),
     // NCCL, RCCL.
     cue(
         "topology-seen-wrong",
@@ -165,7 +173,7 @@ pub(crate) const CATALOGUE: &[CauseCue] = &[
     cue(
         "plugin-missing",
         4.0,
-        "fi_getinfo|find provider|rma-capable|unsupported platform|no suitable provider|no such provider|no provider",
+        "find provider|rma-capable|unsupported platform|no suitable provider|no such provider|no provider",
     ),
     cue(
         "adapter-not-found",
@@ -190,7 +198,7 @@ pub(crate) const CATALOGUE: &[CauseCue] = &[
     cue(
         "missing-rights",
         4.0,
-        "running as root|allow-run-as-root|requires root|need root|must be root|not owner|io_uring_disabled|read-only file system",
+        "running as root|requires root|need root|must be root|not owner|io_uring_disabled|read-only file system",
     ),
     cue(
         "driver-too-old",

@@ -7,6 +7,7 @@ use crate::text_cues::CauseCue;
 
 /// Words of questions that name the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue("clock-throttle", -3.0, "hangs-here"),
     cue(
         "network-full",
         2.5,

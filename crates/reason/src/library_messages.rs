@@ -116,7 +116,7 @@ pub(crate) const LIBRARY_MESSAGES: &[MessageCause] = &[
         "mapping-refused",
         Software,
         4.0,
-        "failed to peer with device|cudaipcgetmemhandle failed|cuipcgetmemhandle|cuipcopenmemhandle|cumemimportfromshareable",
+        "failed to peer with device|cudaipcgetmemhandle failed|cuipcgetmemhandle|cuipcopenmemhandle|cumemimportfromshareable & fail|error|invalid|warn",
         "a process could not map the GPU memory of another one",
         "--ipc=host --pid=host; PYTORCH_CUDA_ALLOC_CONF without expandable_segments; NCCL_CUMEM_ENABLE=0",
     ),

@@ -95,7 +95,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "library-mismatch",
         Software,
         4.0,
-        "message truncated|collective mismatch error|remote size|with family 0|version mismatch|mismatched collective|ranks run different|different versions of nccl",
+        "message truncated|collective mismatch error|remote size|with family 0|version mismatch|ranks run different|different versions of nccl",
         "ranks run different versions or calls",
         "NCCL_DEBUG=VERSION on each rank",
     ),
