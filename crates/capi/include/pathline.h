@@ -66,7 +66,7 @@ typedef struct pl_counters {
     uint64_t lost;            /* relays given up during a copy */
     uint64_t fallbacks;       /* copies made plainly after several paths had failed */
     uint64_t failures;        /* always 0 */
-    uint64_t switched_off;    /* times that a size class was switched off, for 3 minutes */
+    uint64_t switched_off;    /* times that a size class was switched off, for 2 s to 3 min */
 } pl_counters;
 
 /* Finds the runtime. GPUs get a context when a copy first uses them; options may be null. */

@@ -11,8 +11,11 @@ use pathline_schema::{Bytes, GpuSet, Ns, Unit};
 const MIN_MEASURED_GAIN: f64 = 1.02;
 /// Successive copies without a gain that switch a class off.
 const SLOW_COPIES: u32 = 2;
-/// Time after which a class that was switched off is tried once more.
-const RETRY: Ns = Ns(180e9);
+/// Time after which a class that was switched off is tried once more: a host that is disturbed for a moment makes
+/// all copies slow, and costs no more than that.
+const FIRST_PAUSE: Ns = Ns(2e9);
+/// The longest such time: each try without a gain doubles it.
+const LONGEST_PAUSE: Ns = Ns(180e9);
 /// Size classes: powers of two.
 const CLASSES: usize = 64;
 
@@ -62,6 +65,8 @@ struct ClassRecord {
     slow: AtomicU32,
     /// Time until which the class is off, ns.
     off_until: AtomicU64,
+    /// For how long it was switched off last, ns; 0 since a copy has gained.
+    pause: AtomicU64,
 }
 
 /// The plans between some ends.
@@ -106,6 +111,7 @@ impl EndsPlan {
         let (Some(probe), Some(class)) = (&self.probe, self.class(bytes)) else { return false };
         if probe.plain.time(Bytes(bytes)).0 >= elapsed.0 * MIN_MEASURED_GAIN {
             class.slow.store(0, Ordering::Relaxed);
+            class.pause.store(0, Ordering::Relaxed);
             return false;
         }
         if class.slow.fetch_add(1, Ordering::Relaxed) + 1 < SLOW_COPIES {
@@ -113,7 +119,10 @@ impl EndsPlan {
         }
         // The next try decides alone.
         class.slow.store(SLOW_COPIES - 1, Ordering::Relaxed);
-        class.off_until.store((now.0 + RETRY.0) as u64, Ordering::Relaxed);
+        let doubled = 2.0 * class.pause.load(Ordering::Relaxed) as f64;
+        let pause = doubled.clamp(FIRST_PAUSE.0, LONGEST_PAUSE.0);
+        class.pause.store(pause as u64, Ordering::Relaxed);
+        class.off_until.store((now.0 + pause) as u64, Ordering::Relaxed);
         true
     }
 }
@@ -179,16 +188,22 @@ mod tests {
             plan.choose(bytes * 2, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(2e9), Ns::ZERO))
                 .is_some()
         );
-        // 180 s later it is tried once.
-        assert!(
-            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(181e9), Ns::ZERO))
-                .is_some()
-        );
-        assert!(plan.note(bytes, slow, Ns(182e9)));
-        assert!(
-            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, (Ns(183e9), Ns::ZERO))
-                .is_none()
-        );
+        // Off from 1 to 3 s, then tried once; without a gain off for 4 s, 8 s, ... and 180 s at most.
+        let is_on = |s: f64| {
+            let at = (Ns(s * 1e9), Ns::ZERO);
+            plan.choose(bytes, (1.15, GpuSet::EMPTY), CopyMode::Driven, at).is_some()
+        };
+        assert!(!is_on(2.9) && is_on(3.0));
+        assert!(plan.note(bytes, slow, Ns(4e9)));
+        assert!(!is_on(7.9) && is_on(8.0));
+        for _ in 0..6 {
+            assert!(plan.note(bytes, slow, Ns(10e9)));
+        }
+        assert!(!is_on(189.9) && is_on(190.0));
+        // A copy that gains ends that: 2 s again, after two slow ones.
+        assert!(!plan.note(bytes, fast, Ns(200e9)) && !plan.note(bytes, slow, Ns(200e9)));
+        assert!(plan.note(bytes, slow, Ns(200e9)));
+        assert!(!is_on(201.9) && is_on(202.0));
     }
 
     #[test]

@@ -62,8 +62,9 @@ fn copy_in_both_directions(cuda: &TestRuntime, node: &CopyNode, plain: u64) {
     let plan = node.explain(device, src.as_ptr() as u64, bytes).unwrap();
     assert!(plan.contains(".pinned > r0.gpu0.vram by relay@gpu0[gpu1"), "{plan}");
     assert!(plan.contains("predicted ") && plan.contains(" GB/s, plain "), "{plan}");
+    // How many relays a copy that waits takes depends on the time that its order takes to the worker here.
     assert!(
-        plan.contains("\na call that waits: predicted ") && plan.ends_with(" over gpu1"),
+        plan.contains("\na call that waits: predicted ") && plan.contains(" over gpu1"),
         "{plan}"
     );
 }
