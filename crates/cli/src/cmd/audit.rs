@@ -172,13 +172,30 @@ fn table(rows: &[LedgerRow]) {
         );
     }
     outln!("\nratio: measured over bound, or model over bound where nothing was measured.");
-    for row in rows {
-        let Some((best, setting)) = &row.best_setting else { continue };
-        let Some(measured) = row.measured.filter(|time| time.0 > best.0 * 1.03) else { continue };
-        let gain = measured.0 / best.0;
+    let compared: Vec<(&LedgerRow, f64, &str)> = rows
+        .iter()
+        .filter_map(|row| {
+            let (best, setting) = row.best_setting.as_ref()?;
+            Some((row, row.measured?.0 / best.0, setting.as_str()))
+        })
+        .collect();
+    let gains = compared.iter().filter(|(_, gain, _)| *gain > LEAST_GAIN);
+    for (row, gain, setting) in gains.clone() {
         outln!("{} x {}: {setting} is {gain:.2}x as fast.", name(row), row.exchange.bytes);
     }
+    let kept = compared.len() - gains.count();
+    if kept > 0 {
+        let text = format!(
+            "Keep the default in {kept} of {} rows: no setting of these runs is {LEAST_GAIN} times as fast. \
+             `pathline advise` proves gains of settings.",
+            compared.len()
+        );
+        paragraph(&text, 0);
+    }
 }
+
+/// A setting that gains less is no choice: runs of a node differ by as much.
+const LEAST_GAIN: f64 = 1.03;
 
 /// What the flows over the binding cut of the largest operation reach, and the case that measures it.
 fn certify(args: &AuditArgs, desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {

@@ -82,12 +82,12 @@ fn the_answer_fits_eighty_columns() {
     let output = advise(&["--machine", "mi250x"], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let text = out(&output);
-    assert!(text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     // Identity, then the answer: how many changes there are, and how sure they are.
-    let head: Vec<&str> = text.lines().take(4).collect();
-    assert!(head[0].starts_with("mi250x (simulated"), "{text}");
-    assert!(head[2].contains(" questions: ") && head[2].contains(" proven"), "{text}");
-    assert!(head[3].ends_with("is at most 1 %."), "{text}");
+    assert!(text.starts_with("mi250x (simulated"), "{text}");
+    let answer: Vec<&str> = text.lines().skip_while(|line| !line.is_empty()).skip(1).collect();
+    assert!(answer[0].contains(" questions: ") && answer[0].contains(" proven"), "{text}");
+    assert!(answer[1].ends_with("is at most 1 %."), "{text}");
 }
 
 #[test]

@@ -17,6 +17,11 @@ fn text(output: &Output) -> String {
 
 /// Collectives of a simulated machine, with noise.
 fn measure(machine: &str, out: &Path) {
+    measure_with(machine, out, None);
+}
+
+/// The same with a setting, which the model does not have.
+fn measure_with(machine: &str, out: &Path, setting: Option<(&str, &str)>) {
     let out = out.to_str().expect("a printable path");
     let cases = ["1MiB", "16MiB", "256MiB"]
         .map(|size| format!("r0.gpu0.vram > r7.gpu7.vram by ccl@gpu0[all_reduce] x {size}"));
@@ -24,8 +29,21 @@ fn measure(machine: &str, out: &Path) {
     for case in &cases {
         args.extend(["--case", case]);
     }
-    let output = pathline(&args);
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+    let output = command.args(args).envs(setting).output().expect("the binary runs");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_setting_that_gains_nothing_leaves_the_default() {
+    let dir = TempDir::new().expect("a folder");
+    let [plain, set] = ["plain", "set"].map(|name| dir.path().join(name));
+    measure("mi250x", &plain);
+    measure_with("mi250x", &set, Some(("NCCL_PROTO", "Simple")));
+    let [plain, set] = [&plain, &set].map(|path| path.to_str().expect("a printable path"));
+    let output = pathline(&["audit", "--machine", "mi250x", "--runs", plain, set]);
+    let found = text(&output);
+    assert!(found.contains("Keep the default in 3 of 3 rows"), "{found}");
 }
 
 /// ROCm/rocm-systems#7792: after an upgrade RCCL used 2 channels instead of 4, since a preset was lost.
