@@ -173,10 +173,11 @@ fn market(text: &str) -> Result<RankTraffic, TrafficError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn list(text: &str) -> Vec<(usize, usize, u64)> {
+    /// Messages of a text that must be readable: from, to, bytes.
+    pub(crate) fn list(text: &str) -> Vec<(usize, usize, u64)> {
         let traffic = read_matrix(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         traffic.messages().iter().map(|m| (m.from, m.to, m.bytes)).collect()
     }

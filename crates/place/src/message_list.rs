@@ -80,12 +80,8 @@ fn traffic(messages: Vec<RankMessage>) -> Result<RankTraffic, TrafficError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::matrix_file::tests::list;
     use crate::read_matrix;
-
-    fn list(text: &str) -> Vec<(usize, usize, u64)> {
-        let traffic = read_matrix(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        traffic.messages().iter().map(|m| (m.from, m.to, m.bytes)).collect()
-    }
 
     /// Files of two ranks in a row: sent 108 + 4, within collectives 16, written 32, read 64 from rank 1. The
     /// 999 bytes of C are asked for by calls whose messages are those of I.

@@ -1,5 +1,5 @@
 //! Messages of libraries, runtimes, launchers, file systems and the kernel by their few salient words, as data.
-//! A row has no text of its own: the cause has one. Rows about NCCL, aws-ofi-nccl and perftest follow the texts
+//! A row shows the text of its cause. Rows about NCCL, aws-ofi-nccl and perftest follow the texts
 //! in their sources, of which about a third were read; the others (CUDA and HIP, Xids, Open MPI, MPICH, UCX,
 //! libfabric, cuFile, PyTorch, Slurm, Ray, containers, the kernel, Lustre, NFS) are from experience with them.
 

@@ -236,7 +236,7 @@ impl PasteWords {
 
     /// Adds what the words say to the causes of a draft.
     pub(crate) fn weigh(&self, draft: &mut DraftAnswer) {
-        // Beside messages, cues and figures they count as further terms do.
+        // Next to messages, cues and figures they count a third.
         let scale = if self.is_silent(draft) { 1.0 } else { 1.0 / 3.0 };
         for edit in draft.edits.iter_mut().filter(|edit| !edit.is_certain) {
             let evidence = self.evidence(edit.id);

@@ -569,11 +569,9 @@ fn gpu_parts(topology: &Topology, driver: impl Fn(u32) -> Option<String>) -> Vec
 }
 
 fn system_part(topology: &Topology) -> Option<String> {
-    let host = &topology.host;
-    let words = [&host.cpu_model, &host.kernel].map(|text| text.trim());
-    let [cpu, kernel] = words;
-    (!kernel.is_empty())
-        .then(|| format!("{cpu}, Linux {kernel}").trim_start_matches(", ").to_owned())
+    let (cpu, kernel) = (topology.host.cpu_model.trim(), topology.host.kernel.trim());
+    let linux = (!kernel.is_empty()).then(|| format!("Linux {kernel}"))?;
+    Some(if cpu.is_empty() { linux } else { format!("{cpu}, {linux}") })
 }
 
 fn origin(node: &str, parts: Vec<String>, simulated: bool) -> AdviceOrigin {

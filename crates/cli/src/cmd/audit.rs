@@ -59,8 +59,8 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
         if is_measured { ExitKind::CouldNotJudge } else { ExitKind::Fine }
     };
     // Links that are slower than the model are a finding, whatever the library does.
-    let is_fine = found == ExitKind::Fine || certified == ExitKind::Wrong;
-    Ok(if is_fine { certified } else { found })
+    let cut_decides = found == ExitKind::Fine || certified == ExitKind::Wrong;
+    Ok(if cut_decides { certified } else { found })
 }
 
 /// The library of collectives that the machine describes, else that of its GPUs' vendor.

@@ -1,7 +1,5 @@
 //! `pathline place --pattern`.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,10 +10,11 @@ use pathline_place::{
     find_mapping, phase_time, place_ranks, read_matrix,
 };
 use pathline_runner::{MachineModel, read_text};
-use pathline_schema::{Bytes, CaseOutcome, Journal, Ns, Topology};
+use pathline_schema::{Bytes, CaseOutcome, Ns, Topology};
 
 use super::{ExitKind, run};
 use crate::args::{MessageCopier, PlaceArgs, RunArgs};
+use crate::files;
 use crate::say::{errln, outln};
 
 /// Largest matrix that is read.
@@ -151,9 +150,7 @@ impl MappedPhase {
             vec!["run", "--quiet", "--out", &folder, "--case", &before, "--case", &after];
         command.extend(args.machine.iter().flat_map(|name| ["--machine", name.as_str()]));
         let ended = run::run(RunArgs::try_parse_from(command)?)?;
-        let file = dir.join("run.jsonl");
-        let reader = File::open(&file).with_context(|| file.display().to_string())?;
-        let journal = Journal::read(BufReader::new(reader))?;
+        let journal = files::read(dir)?;
         let time = |text: &str| {
             journal.outcomes.iter().find_map(|outcome| match outcome {
                 CaseOutcome::Measured(m) if m.case.to_string() == text => phase_time(&m.series),
