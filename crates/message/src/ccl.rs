@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pathline_flow::{CclModel, NoPath, NvlsCost, RateDemand};
-use pathline_schema::{Cadence, Collective, LinkEnd, LinkKind};
+use pathline_schema::{Cadence, Collective};
 
 use crate::all_to_all::AllToAllFlows;
 use crate::all_to_all_loads::AllToAllLoads;
@@ -313,15 +313,8 @@ impl RingShape {
         if !fits || over.len() < nvls.least_gpus as usize {
             return None;
         }
-        let routes = scene.machine.network.routes();
-        let of_switches = |m: &ExchangeMember| {
-            let near = routes.neighbours(LinkEnd::Gpu(m.gpu));
-            let switches = near.filter(|(end, bundle)| {
-                matches!(end, LinkEnd::Switch(_)) && bundle.kind == LinkKind::Nvlink
-            });
-            switches.map(|(_, bundle)| bundle.peak.map_or(0.0, |peak| peak.0)).sum::<f64>()
-        };
-        let peak = over.iter().map(of_switches).fold(f64::INFINITY, f64::min);
+        let gbs = over.iter().map(|m| scene.machine.switch_gbs(m.gpu));
+        let peak = gbs.fold(f64::INFINITY, f64::min);
         let rate = peak * nvls.link_share;
         if rate <= 0.0 {
             return None;

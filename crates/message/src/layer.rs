@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pathline_flow::{
-    CoreRates, DescError, MachineDesc, MessageSoftware, Network, NoPath, RuntimeEnv,
+    CoreRates, DescError, MachineDesc, MachineFault, MessageSoftware, Network, NoPath, RuntimeEnv,
 };
 use pathline_schema::Case;
 
@@ -46,13 +46,41 @@ impl MessageLayer {
     /// # Errors
     /// As [`Network::new`].
     pub fn new(desc: &MachineDesc) -> Result<Self, DescError> {
+        Self::with_faults(desc, &[])
+    }
+
+    /// The same on a machine with faults: messages are slowed as copies are, by
+    /// [`Network::with_faults`]. A library of collectives lays its rings over the links that the driver
+    /// reports, so a silent fault slows rings that it would otherwise avoid. Bounds are those of the
+    /// machine without faults.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn with_faults(desc: &MachineDesc, faults: &[MachineFault]) -> Result<Self, DescError> {
         // The exchange decides whether copy engines are used.
-        let network = Network::new(desc, RuntimeEnv::default())?;
-        let machine = NodeParts::new(desc, network);
-        let peaks = MachinePeaks::new(&machine.topology, &machine.network);
+        let network = |faults| Network::with_faults(desc, RuntimeEnv::default(), faults);
+        let machine = NodeParts::new(desc, network(faults)?, faults);
+        let peaks = match faults {
+            [] => MachinePeaks::new(&machine.topology, &machine.network),
+            _ => MachinePeaks::new(&machine.topology, &network(&[])?),
+        };
         let (software, file) = (desc.software.clone(), desc.file.clone());
         let cores = desc.core_rates();
         Ok(Self { machine, software, cores, file, peaks, rings: Mutex::default() })
+    }
+
+    /// The same machine, which `desc` describes, with faults: as [`Self::with_faults`], without a search for
+    /// the rings that are known already, if no fault changes what the driver reports.
+    ///
+    /// # Errors
+    /// As [`Network::new`].
+    pub fn damaged(&self, desc: &MachineDesc, faults: &[MachineFault]) -> Result<Self, DescError> {
+        let damaged = Self::with_faults(desc, faults)?;
+        if faults.iter().all(|fault| fault.silent) {
+            let known = self.rings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            *damaged.rings.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        }
+        Ok(damaged)
     }
 
     /// How long the messages of a case take that go through memory which processes of a node share.
@@ -225,7 +253,7 @@ impl MessageLayer {
         if let Some(rings) = known.get(&key) {
             return rings.clone();
         }
-        let found = Arc::new(rings(self.machine.network.routes(), &key.0, most));
+        let found = Arc::new(rings(self.machine.reported_routes(), &key.0, most));
         known.insert(key, found.clone());
         found
     }

@@ -3,10 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathline_flow::{MachineDesc, Network, NoPath, RateDemand, ResourceUse, SwitchRoute};
+use pathline_flow::routes::RouteTable;
+use pathline_flow::{
+    FaultEffect, FaultElement, MachineDesc, MachineFault, Network, NoPath, RateDemand, ResourceUse,
+    SwitchRoute,
+};
 use pathline_schema::{
-    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, MemKind, Mover, Place, Rate,
-    Topology, Unit,
+    Bytes, CpuHow, CpuOp, CpuWork, Flow, KernelOp, KernelVariant, LinkEnd, LinkKind, MemKind,
+    Mover, Place, Rate, Topology, Unit,
 };
 
 use crate::exchange::ExchangeMember;
@@ -59,6 +63,9 @@ pub(crate) struct NodeParts {
     pub name: String,
     pub network: Network,
     pub topology: Topology,
+    /// Routes over the links that the driver reports, where faults may hide some from it.
+    reported: Option<RouteTable>,
+    faults: Vec<MachineFault>,
     /// Capacities of one node: the network's resources, each adapter out and in, queues.
     capacities: Vec<f64>,
     names: Vec<String>,
@@ -74,8 +81,9 @@ pub(crate) struct NodeParts {
 }
 
 impl NodeParts {
-    pub(crate) fn new(desc: &MachineDesc, network: Network) -> Self {
+    pub(crate) fn new(desc: &MachineDesc, network: Network, faults: &[MachineFault]) -> Self {
         let topology = desc.topology();
+        let reported = (!faults.is_empty()).then(|| RouteTable::of(&desc.topology_with(faults)));
         let share = desc.software.network.as_ref().map_or(1.0, |n| n.payload_share);
         let mut capacities: Vec<f64> = network.resources().iter().map(|r| r.capacity.0).collect();
         let mut names: Vec<String> = network.resources().iter().map(|r| r.name.clone()).collect();
@@ -106,6 +114,8 @@ impl NodeParts {
             name: desc.name.clone(),
             network,
             topology,
+            reported,
+            faults: faults.to_vec(),
             capacities,
             names,
             adapters,
@@ -163,6 +173,40 @@ impl NodeParts {
             0 | 1 => name,
             _ => format!("n{} {name}", resource as usize / per_node),
         }
+    }
+
+    /// Routes over the links that the driver reports: what a library searches for rings.
+    pub(crate) fn reported_routes(&self) -> &RouteTable {
+        self.reported.as_ref().unwrap_or_else(|| self.network.routes())
+    }
+
+    /// What the NVLinks of a GPU to the switches carry in one direction, GB/s; 0 without switches. Bytes
+    /// are spread evenly over the switches, so a slow bundle holds the others back.
+    pub(crate) fn switch_gbs(&self, gpu: u32) -> f64 {
+        let gpu = LinkEnd::Gpu(gpu);
+        let near = self.network.routes().neighbours(gpu);
+        let switches = near.filter(|(end, bundle)| {
+            matches!(end, LinkEnd::Switch(_)) && bundle.kind == LinkKind::Nvlink
+        });
+        let (mut sum, mut slowest) = (0.0, 1.0_f64);
+        for (switch, bundle) in switches {
+            sum += bundle.peak.map_or(0.0, |peak| peak.0);
+            slowest = slowest.min(self.share_left(gpu, switch));
+        }
+        sum * slowest
+    }
+
+    /// What faults that leave all links up leave of a bundle's rate, in its slower direction.
+    fn share_left(&self, a: LinkEnd, b: LinkEnd) -> f64 {
+        let shares = self.faults.iter().map(|fault| match (fault.element, fault.effect) {
+            (FaultElement::Bundle { from, to, .. }, FaultEffect::Speed { share })
+                if [(a, b), (b, a)].contains(&(from, to)) =>
+            {
+                share
+            }
+            _ => 1.0,
+        });
+        shares.product()
     }
 
     pub(crate) fn has_gpu(&self, gpu: u32) -> bool {
@@ -271,11 +315,7 @@ impl NodeParts {
         let routes = self.network.routes();
         let key = |a: &NodeAdapter| match a.near {
             Some(near) if near == gpu => (0, 0),
-            Some(near) => {
-                let (a, b) =
-                    (pathline_schema::LinkEnd::Gpu(gpu), pathline_schema::LinkEnd::Gpu(near));
-                (1, u32::MAX - routes.link_count(a, b))
-            }
+            Some(near) => (1, u32::MAX - routes.link_count(LinkEnd::Gpu(gpu), LinkEnd::Gpu(near))),
             None if a.numa.is_some() && a.numa == home => (2, 0),
             None => (3, 0),
         };

@@ -51,7 +51,7 @@ impl SimRanks {
         switches: RuntimeEnv,
         options: &SimOptions,
     ) -> std::result::Result<Self, DescError> {
-        let layer = MessageLayer::new(desc)?;
+        let layer = MessageLayer::with_faults(desc, world.borrow().faults.all())?;
         let software = desc.software.clone();
         let members = {
             let world = world.borrow();

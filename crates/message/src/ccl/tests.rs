@@ -11,7 +11,7 @@ fn parts(nodes: u32, network: &str) -> (NodeParts, CclModel) {
     let text = join_node("c.toml", &text, |_| Ok(preset.to_owned())).unwrap().unwrap();
     let desc = MachineDesc::parse("c.toml", &text).unwrap();
     let network = Network::new(&desc, RuntimeEnv::default()).unwrap();
-    (NodeParts::new(&desc, network), desc.software.rccl.clone().unwrap())
+    (NodeParts::new(&desc, network, &[]), desc.software.rccl.clone().unwrap())
 }
 
 fn members(nodes: u32, gpus: &[u32]) -> Vec<ExchangeMember> {

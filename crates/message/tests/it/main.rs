@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod facts;
+mod faults;
 mod nccl_fixture;
 mod shared_memory;

@@ -2,7 +2,7 @@
 
 use pathline_flow::{MachineDesc, RuntimeEnv};
 use pathline_hal::{CallResult, CopyChoice, Machine};
-use pathline_schema::{Bytes, MemKind, Place, Unit};
+use pathline_schema::{Bytes, CpuSet, MemKind, Place, Unit};
 use pathline_sim::{SimOptions, machine_with};
 
 const BYTES: Bytes = Bytes::mib(64);
@@ -11,7 +11,7 @@ fn machine(fault: &str, seed: u64) -> Machine {
     let (_, text) =
         MachineDesc::presets().iter().find(|(name, _)| *name == "hgx-h200").expect("a preset");
     let desc = MachineDesc::parse("test.toml", &format!("{text}\n{fault}")).expect("it parses");
-    let options = SimOptions { seed, jitter: 0.0, ..SimOptions::default() };
+    let options = SimOptions { seed, jitter: 0.0, ranks: 1, ..SimOptions::default() };
     machine_with(&desc, RuntimeEnv::default(), &options).expect("it makes a machine")
 }
 
@@ -129,4 +129,22 @@ fn errors_are_counted_where_they_happen() {
     assert!((50..=52).contains(&links) && pcie == Some(0), "{links} {pcie:?}");
     let (links, pcie) = read(3).expect("a GPU");
     assert!(links == 0 && pcie.is_some_and(|n| (100..=104).contains(&n)), "{pcie:?}");
+}
+
+/// A collective is as slow as its slowest member: half of the rate of gpu2's links is half of the busbw.
+#[test]
+fn a_collective_is_slowed_by_a_fault_of_one_member() {
+    let fault = "[[fault]]\nelement = \"gpu2-switch0\"\nkind = \"speed\"\nshare = 0.5";
+    let time = |fault: &str, case: &str| {
+        let machine = machine(fault, 1);
+        let ranks = machine.ranks.as_deref().expect("ranks");
+        let case = case.parse().expect("a case");
+        let id = ranks.bind(&case, &CpuSet::default()).expect("bound");
+        ranks.run(id, 1).expect("a time")[0].elapsed.0
+    };
+    let all = "r0.gpu0.vram > r0.gpu7.vram by ccl@gpu0[all_gather] x 4GiB";
+    let ratio = time(fault, all) / time("", all);
+    assert!((ratio - 2.0).abs() < 0.05, "{ratio}");
+    let others = "r0.gpu4.vram > r0.gpu7.vram by ccl@gpu0[all_gather] x 4GiB";
+    assert!((time(fault, others) / time("", others) - 1.0).abs() < 1e-9);
 }
