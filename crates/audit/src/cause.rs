@@ -72,21 +72,22 @@ pub struct CauseScore {
 }
 
 /// A model with a cause in it.
-struct CauseModel {
-    layer: MessageLayer,
+struct CauseModel<'a> {
+    /// The node's.
+    sound: &'a MessageLayer,
+    /// The one with the cause, unless that is only slower.
+    edited: Option<MessageLayer>,
     /// Factor on the time in which bytes move.
     slower: f64,
 }
 
-impl CauseModel {
+impl<'a> CauseModel<'a> {
     fn new(
         desc: &MachineDesc,
+        sound: &'a MessageLayer,
         cause: CollectiveCause,
         exchange: &ExchangeSpec,
     ) -> Result<Option<Self>, NoPath> {
-        let layer =
-            |desc: &MachineDesc| MessageLayer::new(desc).map_err(|error| NoPath(error.to_string()));
-        let sound = layer(desc)?;
         let rings = sound.time(exchange)?.rings;
         let mut edited = desc.clone();
         let ccl = match exchange.by {
@@ -96,10 +97,12 @@ impl CauseModel {
         let Some(ccl) = ccl else { return Ok(None) };
         let count = u32::try_from(rings.len()).unwrap_or(u32::MAX);
         let channels = match cause {
-            CollectiveCause::AsModelled => return Ok(Some(Self { layer: sound, slower: 1.0 })),
+            CollectiveCause::AsModelled => {
+                return Ok(Some(Self { sound, edited: None, slower: 1.0 }));
+            }
             CollectiveCause::NumericOrder => {
                 let Some(slower) = order_loss(desc, &rings)? else { return Ok(None) };
-                return Ok(Some(Self { layer: sound, slower }));
+                return Ok(Some(Self { sound, edited: None, slower }));
             }
             // With one or two rings half of them is one less: the same edit.
             CollectiveCause::HalfChannels if count >= 2 => count / 2,
@@ -107,17 +110,19 @@ impl CauseModel {
             CollectiveCause::HalfChannels | CollectiveCause::MissingRing => return Ok(None),
         };
         ccl.max_channels = channels;
-        Ok(Some(Self { layer: layer(&edited)?, slower: 1.0 }))
+        let edited = MessageLayer::new(&edited).map_err(|error| NoPath(error.to_string()))?;
+        Ok(Some(Self { sound, edited: Some(edited), slower: 1.0 }))
     }
 
     fn time(&self, exchange: &ExchangeSpec) -> Result<Ns, NoPath> {
-        let time = self.layer.time(exchange)?.time;
+        let layer = self.edited.as_ref().unwrap_or(self.sound);
+        let time = layer.time(exchange)?.time;
         if self.slower <= 1.0 {
             return Ok(time);
         }
         // What does not depend on the size does not depend on the order of a ring.
         let least = ExchangeSpec { bytes: pathline_schema::Bytes(1024), ..exchange.clone() };
-        let start = Ns(self.layer.time(&least)?.time.0.min(time.0));
+        let start = Ns(layer.time(&least)?.time.0.min(time.0));
         Ok(Ns(start.0 + (time.0 - start.0) * self.slower))
     }
 }
@@ -172,12 +177,14 @@ fn order_loss(desc: &MachineDesc, rings: &[GpuRing]) -> Result<Option<f64>, NoPa
 }
 
 /// Judges the causes by measured times of one operation over the same members at several sizes; best first.
+/// `layer` has the libraries of `desc`.
 /// Empty if no cause explains them: the median deviation of each is above 15 %.
 ///
 /// # Errors
 /// The model has no such exchange.
 pub fn judge_causes(
     desc: &MachineDesc,
+    layer: &MessageLayer,
     measured: &[(ExchangeSpec, Ns)],
 ) -> Result<Vec<CauseScore>, NoPath> {
     // Rings are those of the largest operation.
@@ -186,7 +193,7 @@ pub fn judge_causes(
     };
     let mut scores = Vec::new();
     for cause in CollectiveCause::ALL {
-        let Some(model) = CauseModel::new(desc, cause, largest)? else { continue };
+        let Some(model) = CauseModel::new(desc, layer, cause, largest)? else { continue };
         let mut deviations = Vec::new();
         for (exchange, time) in measured {
             deviations.push((time.0 / model.time(exchange)?.0).ln());
@@ -224,6 +231,7 @@ mod tests {
             [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })]
         {
             let desc = MachineDesc::preset(name).unwrap();
+            let layer = MessageLayer::new(&desc).unwrap();
             for op in [Collective::AllReduce, Collective::AllGather] {
                 let sizes = [1u64, 16, 64, 256, 1024];
                 let exchanges: Vec<ExchangeSpec> = sizes
@@ -231,7 +239,8 @@ mod tests {
                     .map(|mib| ExchangeSpec::collective(op, 0..8, by, Bytes::mib(*mib)))
                     .collect();
                 for cause in CollectiveCause::ALL {
-                    let Some(model) = CauseModel::new(&desc, cause, &exchanges[4]).unwrap() else {
+                    let Some(model) = CauseModel::new(&desc, &layer, cause, &exchanges[4]).unwrap()
+                    else {
                         assert_eq!(name, "hgx-h200", "{cause}: one ring over switches");
                         continue;
                     };
@@ -239,7 +248,7 @@ mod tests {
                         .iter()
                         .map(|e| (e.clone(), Ns(model.time(e).unwrap().0 * noise())))
                         .collect();
-                    let scores = judge_causes(&desc, &times).unwrap();
+                    let scores = judge_causes(&desc, &layer, &times).unwrap();
                     assert_eq!(scores[0].cause, cause, "{name} {op}: {scores:?}");
                     named += 1;
                 }
@@ -256,7 +265,7 @@ mod tests {
         let by = MessageLibrary::Rccl;
         let exchange = ExchangeSpec::collective(Collective::AllReduce, 0..8, by, Bytes::mib(64));
         let time = layer.time(&exchange).unwrap().time;
-        let scores = judge_causes(&desc, &[(exchange, Ns(time.0 * 10.0))]).unwrap();
+        let scores = judge_causes(&desc, &layer, &[(exchange, Ns(time.0 * 10.0))]).unwrap();
         assert_eq!(scores, []);
     }
 }

@@ -1,5 +1,7 @@
 //! From a reading of a paste to answers of five lines.
 
+use std::collections::BTreeSet;
+
 use pathline_paste::{
     CollectiveTable, LineSpan, MatrixEnd, NcclLog, PasteContent, PasteContext, PasteReading,
     RateMatrix,
@@ -11,9 +13,10 @@ use crate::deciding_probe::{ProbeEvidence, ProbeOutcome, ProbeSubject};
 use crate::model_edits::{add_collective_causes, add_model};
 use crate::node_facts::{NodeLimits, figure, find_log};
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor};
-use crate::score::{AnswerClass, LikelyCause, ObservedFeature, WorldEdit, rank};
+use crate::score::{AnswerClass, LikelyCause, ObservedFeature, SUREST, WorldEdit, rank};
 use crate::sentence_topics::SentenceTopic;
-use crate::text_cues::PasteWords;
+use crate::text_cues::{PasteWords, cause_of_words};
+use crate::word_model::pool;
 use crate::{collectives, copies, io, messages, statements};
 
 /// Share from which on a cause is worth to be read before what is as expected.
@@ -22,6 +25,8 @@ const LIKELY: f64 = 0.4;
 const STATED: f64 = 2.4;
 /// Weight of a mention.
 const MENTIONED: f64 = 1.4;
+/// Causes of an answer.
+const MAX_CAUSES: usize = 8;
 /// Results of file I/O that are compared with each other.
 const MAX_FILES: usize = 64;
 
@@ -92,6 +97,11 @@ pub struct PasteExplanation {
 /// Explains a paste. `machine` is the node that the user named or is on.
 pub fn explain_paste(reading: &PasteReading, machine: Option<&Topology>) -> PasteExplanation {
     PasteExplainer::new(reading, machine, None, None).explain()
+}
+
+/// Terms of a paste, as [`crate::word_model`] counts them.
+pub fn paste_terms(reading: &PasteReading) -> BTreeSet<String> {
+    PasteExplainer::new(reading, None, None, None).words.terms()
 }
 
 /// Explains a paste on a node whose rows are predicted, with what a probe of that node measured.
@@ -320,8 +330,12 @@ impl<'a> PasteExplainer<'a> {
             evidence.apply(&mut draft, node);
             evidence.outcome(node)
         });
+        let is_certain = draft.edits.iter().any(|edit| edit.is_certain);
         let mut causes = rank(&draft.features, draft.edits);
-        causes.truncate(8);
+        if !is_certain {
+            causes = pool(causes, &self.words.opinions, cause_of_words, SUREST);
+        }
+        causes.truncate(MAX_CAUSES);
         PasteAnswer {
             tool: tool.to_owned(),
             first_line: span.first,

@@ -143,10 +143,11 @@ impl ProbeEvidence {
         let scatter = if of.desc().is_some() { 0.05 } else { 0.12 };
         for edit in &mut draft.edits {
             let mut least = edit.copies_at;
-            if let Some(network) = edit.fault.as_ref().and_then(|fault| of.damaged(fault)) {
-                let damaged = self.rows.iter().zip(&self.predicted).filter_map(|(row, sound)| {
-                    Some(of.predict_on(&network, &row.query)? / sound.predicted)
-                });
+            if let Some(node) = edit.fault.as_ref().and_then(|fault| of.damaged(fault)) {
+                let damaged =
+                    self.rows.iter().zip(&self.predicted).filter_map(|(row, sound)| {
+                        Some(node.predict(&row.query)? / sound.predicted)
+                    });
                 least = level_and_least(damaged).map_or(least, |found| found.1);
             }
             let is_suspect = edit.class == AnswerClass::HardwareSuspect;

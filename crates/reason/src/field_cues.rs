@@ -7,6 +7,16 @@ use crate::text_cues::CauseCue;
 
 /// Words of questions that name the circumstance.
 pub(crate) const FIELD_CUES: &[CauseCue] = &[
+    cue(
+        "uncached-read",
+        3.5,
+        " bar |bar is|map_read|write-combin|readback|download buffer & read & slow|100x|slower than write|prefetch & !resizable",
+    ),
+    cue(
+        "mtu-mismatch",
+        4.0,
+        "ping & works|is fine|does work|can ping & iperf|ssh|large & vxlan|overlay|flannel|tunnel|jumbo| mtu",
+    ),
     cue("clock-throttle", -3.0, "hangs-here"),
     cue(
         "network-full",

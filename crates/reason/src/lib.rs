@@ -19,7 +19,6 @@ mod message_table;
 mod messages;
 mod model_edits;
 mod node_facts;
-mod paraphrases;
 mod product_facts;
 mod row_predictor;
 mod score;
@@ -29,8 +28,9 @@ mod statements;
 mod text_cues;
 mod topic_causes;
 mod unit_check;
+pub mod word_model;
 
-pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste};
+pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste, paste_terms};
 pub use deciding_probe::{DecidingProbe, ProbeEvidence, ProbeOutcome, ProbeSubject};
 pub use product_facts::{FabricKind, ProductFacts, pcie_gbs, product_facts};
 pub use row_predictor::{PredictedRow, RowPredictor};

@@ -75,22 +75,37 @@ pub(crate) fn add_model(
             .decided_by("none needed");
         edits.push(expecting(edit, draft, &expected, usual, 0.97));
     }
-    if least < SOUND {
+    let is_slow = least < SOUND || level < SOUND && rows.iter().any(|row| row.query.is_exchange());
+    if is_slow {
         let before = likelihood(ratios());
+        let mut alike: Vec<FaultClass> = Vec::new();
         for fault in candidate_faults(of, &rows, &predicted, level) {
-            let Some(network) = of.damaged(&fault) else { break };
+            let Some(node) = of.damaged(&fault) else { break };
             let values: Option<Vec<f64>> =
-                rows.iter().map(|row| of.predict_on(&network, &row.query)).collect();
+                rows.iter().map(|row| node.predict(&row.query)).collect();
             let Some(values) = values else { continue };
-            let of_sound = values.iter().zip(&sound).map(|(value, sound)| value / sound);
-            let Some((_, least)) = level_and_least(of_sound).filter(|found| found.1 < 0.97) else {
+            let faster = rows.iter().zip(&values).zip(&sound).map(|((row, &value), &sound)| {
+                if row.query.is_time() { sound / value } else { value / sound }
+            });
+            let Some((level, least)) = level_and_least(faster) else { continue };
+            if least >= 0.97 && level >= 0.97 {
                 continue;
-            };
-            let Some(expected) = with(&values) else { continue };
-            let residuals = rows.iter().zip(&values).map(|(row, value)| row.measured / value);
+            }
+            match alike.iter_mut().find(|class| class.is_like(&values)) {
+                Some(class) => class.faults.push(fault),
+                None => alike.push(FaultClass { faults: vec![fault], values, level, least }),
+            }
+        }
+        for class in alike {
+            let Some(expected) = with(&class.values) else { continue };
+            let residuals = rows.iter().zip(&class.values).map(|(row, value)| {
+                if row.query.is_time() { value / row.measured } else { row.measured / value }
+            });
             let gained = likelihood(residuals) - before;
-            let edit = fault_edit(&fault).seen(gained).of_fault(fault);
-            edits.push(expecting(edit, draft, &expected, usual, least));
+            let Some(&first) = class.faults.first() else { continue };
+            let edit = fault_edit(&first, &class.others()).seen(gained).of_fault(first);
+            let level = (usual.0 * class.level, usual.1);
+            edits.push(expecting(edit, draft, &expected, level, class.least));
         }
     }
     draft.edits.append(&mut edits);
@@ -101,21 +116,47 @@ pub(crate) fn add_model(
     draft.rows = predicted;
 }
 
+/// Faults that the rows cannot tell apart, such as links of any one GPU in a collective of all.
+struct FaultClass {
+    faults: Vec<MachineFault>,
+    /// What each row shows then.
+    values: Vec<f64>,
+    /// Level and least of these, over a sound node's.
+    level: f64,
+    least: f64,
+}
+
+impl FaultClass {
+    fn is_like(&self, values: &[f64]) -> bool {
+        self.values.iter().zip(values).all(|(a, b)| (a / b - 1.0).abs() < 0.01)
+    }
+
+    /// The other parts with the same effect: `gpu1, gpu2`.
+    fn others(&self) -> String {
+        let first = self.faults.first().map(|fault| element_name(fault.element));
+        let mut names: Vec<String> =
+            self.faults.iter().skip(1).map(|fault| element_name(fault.element)).collect();
+        names.retain(|name| Some(name) != first.as_ref());
+        names.dedup();
+        names.join(", ")
+    }
+}
+
 /// An edit that expects the features of another draft. What that one lacks is as likely as under most
 /// causes.
 fn expecting(
     mut edit: WorldEdit,
     draft: &DraftAnswer,
     expected: &DraftAnswer,
-    usual: (f64, f64),
+    level: (f64, f64),
     least: f64,
 ) -> WorldEdit {
     for feature in &draft.features {
         let found = expected.features.iter().find(|f| f.id == feature.id);
-        let (median, sigma) = found.map_or((feature.value, 1.0), |f| (f.value, usual.1.max(0.06)));
+        let (median, sigma) = found.map_or((feature.value, 1.0), |f| (f.value, level.1.max(0.06)));
         edit = edit.expects(feature.id, median, sigma);
     }
-    edit.expects(LEVEL, usual.0, usual.1).expects(LEAST, least, 0.06)
+    edit.expects(LEVEL, level.0, level.1).expects(LEAST, least, 0.06)
 }
 
 /// `30 rows at 0.97 of the model in the median; the slowest, CASE, at 0.51`.
@@ -149,7 +190,16 @@ fn candidate_faults(
     let mut gpus: BTreeSet<u32> = BTreeSet::new();
     let mut has_host = false;
     for (row, found) in rows.iter().zip(predicted) {
-        let RowQuery::Copies { case, .. } = &row.query else { continue };
+        let case = match &row.query {
+            RowQuery::Copies { case, .. } => case,
+            // A collective is as slow as its slowest member: any may be the one.
+            RowQuery::Rate(exchange) | RowQuery::Time(exchange) => {
+                if found.ratio() <= SOUND {
+                    gpus.extend(exchange.members().iter().map(|member| member.gpu));
+                }
+                continue;
+            }
+        };
         if found.ratio() > level * SOUND {
             continue;
         }
@@ -203,13 +253,18 @@ fn is_fabric(link: &pathline_schema::Link) -> bool {
         && ![link.a, link.b].iter().any(|end| matches!(end, LinkEnd::Numa(_)))
 }
 
-/// A broken part as a cause.
-fn fault_edit(fault: &MachineFault) -> WorldEdit {
-    let element = match fault.element {
+/// A part, as rates tell it: not which of the switches.
+fn element_name(element: FaultElement) -> String {
+    match element {
         FaultElement::Bundle { from, to: LinkEnd::Switch(_), .. } => format!("{from} to a switch"),
         FaultElement::Bundle { from: LinkEnd::Switch(_), to, .. } => format!("{to} to a switch"),
         element => element.to_string(),
-    };
+    }
+}
+
+/// A broken part as a cause. `others` have the same effect on the rows.
+fn fault_edit(fault: &MachineFault, others: &str) -> WorldEdit {
+    let element = element_name(fault.element);
     let is_host = matches!(
         fault.element,
         FaultElement::Bundle { from: LinkEnd::Numa(_), .. }
@@ -236,8 +291,9 @@ fn fault_edit(fault: &MachineFault) -> WorldEdit {
     } else {
         "pathline explain --here --check; pathline health"
     };
+    let or = if others.is_empty() { String::new() } else { format!(" (or of {others})") };
     WorldEdit::new(id, suspect, 0.02)
-        .says(format!("{text}: the model with that fault gives these rows"))
+        .says(format!("{text}{or}: the model with that fault gives these rows"))
         .decided_by(check)
 }
 
@@ -248,7 +304,7 @@ pub(crate) fn add_collective_causes(
     of: &RowPredictor,
     rows: &[QueriedRow],
 ) {
-    let Some(desc) = of.desc() else { return };
+    let (Some(desc), Some(layer)) = (of.desc(), of.layer()) else { return };
     let mut measured = Vec::new();
     for row in rows {
         let RowQuery::Rate(exchange) = &row.query else { continue };
@@ -256,7 +312,7 @@ pub(crate) fn add_collective_causes(
         let Some(time) = of.time_of(exchange) else { continue };
         measured.push((exchange.clone(), Ns(time.0 * predicted / row.measured)));
     }
-    let scores = judge_causes(desc, &measured).unwrap_or_default();
+    let scores = judge_causes(desc, layer, &measured).unwrap_or_default();
     let plain = scores.iter().find(|score| score.cause == CollectiveCause::AsModelled);
     let plain = plain.map_or(-5.0 * measured.len() as f64, |score| score.score);
     for score in scores {

@@ -69,6 +69,18 @@ pub(crate) enum RowQuery {
     Time(ExchangeSpec),
 }
 
+impl RowQuery {
+    /// Whether messages are measured, not copies.
+    pub(crate) const fn is_exchange(&self) -> bool {
+        matches!(self, Self::Rate(_) | Self::Time(_))
+    }
+
+    /// Whether less is faster.
+    pub(crate) const fn is_time(&self) -> bool {
+        matches!(self, Self::Time(_))
+    }
+}
+
 /// A row with the place in its document.
 #[derive(Debug, Clone)]
 pub(crate) struct QueriedRow {
@@ -125,27 +137,32 @@ impl RowPredictor {
         if self.desc.is_some() { (1.0, 0.08) } else { (0.82, 0.15) }
     }
 
+    /// The libraries of messages, if the machine is described.
+    pub(crate) fn layer(&self) -> Option<&MessageLayer> {
+        self.layer.as_ref()
+    }
+
     /// The time of an exchange.
     pub(crate) fn time_of(&self, exchange: &ExchangeSpec) -> Option<Ns> {
         Some(self.layer.as_ref()?.time(exchange).ok()?.time)
     }
 
-    /// The network with a fault; none without a description.
-    pub(crate) fn damaged(&self, fault: &MachineFault) -> Option<Network> {
-        let desc = self.desc.as_ref()?;
-        Network::with_faults(desc, RuntimeEnv::default(), std::slice::from_ref(fault)).ok()
+    /// The same node with a fault; none without a description.
+    pub(crate) fn damaged(&self, fault: &MachineFault) -> Option<Self> {
+        let (desc, faults) = (self.desc.as_ref()?, std::slice::from_ref(fault));
+        Some(Self {
+            topology: self.topology.clone(),
+            network: Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?,
+            layer: self.layer.as_ref().and_then(|layer| layer.damaged(desc, faults).ok()),
+            desc: None,
+        })
     }
 
     /// The prediction of a row, GB/s or us.
     pub(crate) fn predict(&self, query: &RowQuery) -> Option<f64> {
-        self.predict_on(&self.network, query)
-    }
-
-    /// The same for copies on another network.
-    pub(crate) fn predict_on(&self, network: &Network, query: &RowQuery) -> Option<f64> {
         let value = match query {
             RowQuery::Copies { case, at, count } => {
-                let flows = network.predict(case).ok()?;
+                let flows = self.network.predict(case).ok()?;
                 let counted = case.timed.iter().zip(&flows).skip(*at).take(*count);
                 counted.map(|(flow, found)| Rate::of(flow.bytes, found.time).gbs()).sum()
             }

@@ -162,7 +162,7 @@ const BROAD: f64 = 1.0 / 11.4;
 const UNKNOWN_PRIOR: f64 = 0.1;
 /// No cause that rests on likelihoods alone is surer than 19 to 1: priors and noise are themselves
 /// uncertain by factors of two.
-const SUREST: f64 = 0.95;
+pub(crate) const SUREST: f64 = 0.95;
 
 /// Sorts causes by posterior.
 pub(crate) fn rank(features: &[ObservedFeature], edits: Vec<WorldEdit>) -> Vec<LikelyCause> {

@@ -64,9 +64,9 @@ pub(crate) fn explain(
     if let Some(found) = links_alone(reading, node, words) {
         return Some(found);
     }
-    let edits = words.weak_causes();
+    let edits = words.causes_by_count();
     let draft = DraftAnswer {
-        meaning: "text that paraphrases a circumstance".to_owned(),
+        meaning: "text whose words are those of known questions".to_owned(),
         limit: "none: no figure can be compared".to_owned(),
         edits,
         ..DraftAnswer::default()

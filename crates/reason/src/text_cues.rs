@@ -1,7 +1,7 @@
 //! What the words of a paste say for a cause: error messages, settings, and what people write about their
 //! node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_paste::{NcclLog, PasteContext};
 
@@ -12,11 +12,14 @@ use crate::field_causes::FIELD_CAUSES;
 use crate::field_cues::FIELD_CUES;
 use crate::library_messages::LIBRARY_MESSAGES;
 use crate::message_table::MESSAGE_CAUSES;
-use crate::paraphrases;
-use crate::score::{AnswerClass, WorldEdit};
+use crate::score::{AnswerClass, LikelyCause, WorldEdit};
 use crate::sentence_topics::SentenceTopic;
 use crate::topic_causes::{TOPIC_CAUSES, TopicCause};
+use crate::word_model::{WordOpinion, opinions, terms};
 
+/// Causes by counts of words alone: how many, and the least that the words say.
+const MAX_BY_COUNT: usize = 8;
+const LEAST_BY_COUNT: f64 = 1.0;
 /// Prose in which words are sought, bytes.
 const MAX_WORDS: usize = 16 << 10;
 
@@ -103,8 +106,8 @@ pub(crate) struct PasteWords {
     /// thousands of tables.
     weights: BTreeMap<&'static str, f64>,
     messages: Vec<MessageCause>,
-    /// What paraphrases say, where nothing else speaks.
-    weak: BTreeMap<&'static str, f64>,
+    /// What counts of words say.
+    pub(crate) opinions: Vec<WordOpinion>,
 }
 
 impl PasteWords {
@@ -184,7 +187,7 @@ impl PasteWords {
             warning,
             weights: BTreeMap::new(),
             messages: Vec::new(),
-            weak: BTreeMap::new(),
+            opinions: Vec::new(),
         };
         words.weights = words.weights_of_cues();
         let all = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).chain(CATALOGUE_CAUSES).copied();
@@ -198,8 +201,13 @@ impl PasteWords {
                 words.messages.push(message);
             }
         }
-        words.weak = paraphrases::weights(|term| words.has(term));
+        words.opinions = opinions(&words.text);
         words
+    }
+
+    /// Terms of the text.
+    pub(crate) fn terms(&self) -> BTreeSet<String> {
+        terms(&self.text)
     }
 
     fn has(&self, word: &str) -> bool {
@@ -221,7 +229,8 @@ impl PasteWords {
     /// Logarithm of the likelihood ratio of each cause: the strongest cue whole, others by a third.
     fn weights_of_cues(&self) -> BTreeMap<&'static str, f64> {
         let mut sums: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
-        for cue in CAUSE_CUES.iter().chain(FIELD_CUES).filter(|cue| self.fits(cue.pattern)) {
+        let all = CAUSE_CUES.iter().chain(FIELD_CUES);
+        for cue in all.filter(|cue| self.fits(cue.pattern)) {
             let (best, sum) = sums.entry(cue.id).or_default();
             *best = if cue.weight.abs() > best.abs() { cue.weight } else { *best };
             *sum += cue.weight;
@@ -236,31 +245,24 @@ impl PasteWords {
 
     /// Adds what the words say to the causes of a draft.
     pub(crate) fn weigh(&self, draft: &mut DraftAnswer) {
-        // Next to messages, cues and figures they count a third.
-        let scale = if self.is_silent(draft) { 1.0 } else { 1.0 / 3.0 };
         for edit in draft.edits.iter_mut().filter(|edit| !edit.is_certain) {
             let evidence = self.evidence(edit.id);
-            edit.evidence += evidence + scale * self.weak.get(edit.id).copied().unwrap_or(0.0);
+            edit.evidence += evidence;
             edit.is_stated |= evidence >= STATED;
         }
     }
 
-    /// Whether nothing but paraphrases speaks in a draft.
-    fn is_silent(&self, draft: &DraftAnswer) -> bool {
-        draft.features.is_empty()
-            && self.messages.is_empty()
-            && draft.edits.iter().all(|edit| edit.evidence == 0.0 && self.evidence(edit.id) == 0.0)
-    }
-
-    /// Causes that paraphrases speak for, as a last resort.
-    pub(crate) fn weak_causes(&self) -> Vec<WorldEdit> {
-        let edit = |id: &&'static str| {
-            let cause = described(&CauseCue { id, weight: 0.0, pattern: "" })?;
-            // The weight is added with those of cues.
+    /// Causes that counts of words speak for most, as a last resort.
+    pub(crate) fn causes_by_count(&self) -> Vec<WorldEdit> {
+        let is_strong = |opinion: &&WordOpinion| opinion.weight >= LEAST_BY_COUNT;
+        let mut best: Vec<&WordOpinion> = self.opinions.iter().filter(is_strong).collect();
+        best.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        let edit = |opinion: &&WordOpinion| {
+            let cause = cause_of_words(opinion.id)?;
             let edit = WorldEdit::new(cause.id, cause.class, 0.05);
             Some(edit.says(cause.text).decided_by(cause.check))
         };
-        self.weak.keys().filter_map(edit).collect()
+        best.iter().take(MAX_BY_COUNT).filter_map(edit).collect()
     }
 
     /// Adds causes of a topic for which words speak at least so strongly: they predict that the figures
@@ -270,7 +272,11 @@ impl PasteWords {
             return;
         }
         let all = TOPIC_CAUSES.iter().chain(FIELD_CAUSES);
-        for cause in all.filter(|cause| cause.topics.contains(&topic)) {
+        // What is stated counts whatever the subject seems to be.
+        let fits = |cause: &&TopicCause| {
+            cause.topics.contains(&topic) || self.evidence(cause.id) >= STATED
+        };
+        for cause in all.filter(fits) {
             let is_known = draft.edits.iter().any(|edit| edit.id == cause.id);
             if is_known || self.evidence(cause.id) < least {
                 continue;
@@ -333,6 +339,17 @@ fn described(row: &CauseCue) -> Option<MessageCause> {
     let known = FIELD_CAUSES.iter().chain(TOPIC_CAUSES).find(|cause| cause.id == id)?;
     let &TopicCause { class, text, check, .. } = known;
     Some(MessageCause { id, class, pattern, weight, text, check })
+}
+
+/// A cause that counts of words speak for, and no rule.
+pub(crate) fn cause_of_words(id: &str) -> Option<LikelyCause> {
+    let all = MESSAGE_CAUSES.iter().chain(LIBRARY_MESSAGES).chain(CATALOGUE_CAUSES);
+    let ids = all.map(|message| message.id);
+    let id = ids.chain(FIELD_CAUSES.iter().chain(TOPIC_CAUSES).map(|c| c.id)).find(|k| *k == id)?;
+    let MessageCause { class, text, check, .. } =
+        described(&CauseCue { id, weight: 0.0, pattern: "" })?;
+    let (text, check) = (text.to_owned(), check.to_owned());
+    Some(LikelyCause { id, class, share: 0.0, text, predicted: None, check })
 }
 
 /// Word and bit of a pair of bytes.
@@ -436,10 +453,6 @@ mod tests {
         for row in CATALOGUE {
             assert!(described(row).is_some(), "{}: {}", row.id, row.pattern);
         }
-        // A term of one cause counts 1; the sum is limited.
-        let weights = paraphrases::weights(|term| term == " recordsize");
-        assert_eq!(weights.into_iter().collect::<Vec<_>>(), [("file-system", 1.0)]);
-        assert!(paraphrases::weights(|_| true).values().all(|weight| *weight <= 2.0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use pathline_audit::{
     measured_exchanges,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
-use pathline_message::{ExchangeOp, ExchangeSpec, MessageLibrary};
+use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
 use pathline_place::phase_time;
 use pathline_runner::MachineModel;
 use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate};
@@ -310,8 +310,12 @@ fn causes(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
         }
     }
     let mut exit = ExitKind::Fine;
+    if curves.is_empty() {
+        return Ok(exit);
+    }
+    let layer = MessageLayer::new(desc)?;
     for (op, curve) in curves {
-        let scores = judge_causes(desc, &curve).map_err(|e| anyhow!("{op}: {e}"))?;
+        let scores = judge_causes(desc, &layer, &curve).map_err(|e| anyhow!("{op}: {e}"))?;
         let Some(best) = scores.first() else {
             exit = ExitKind::Wrong;
             outln!("! {op}: no cause that is known explains the times.");

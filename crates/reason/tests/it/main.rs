@@ -3,6 +3,7 @@
 mod acceptance;
 mod collected;
 mod round_trip;
+mod round_trip_collectives;
 mod thread_folder;
 mod threads;
 mod unseen;
