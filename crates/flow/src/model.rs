@@ -381,18 +381,25 @@ pub(crate) struct MigrationModel {
     /// Whether a kernel loads managed pages of another GPU in place.
     #[serde(default)]
     pub peers_in_place: bool,
-    /// Time before the first page of a prefetch moves.
+    /// Time before the first page of a prefetch moves: into a GPU from the host, out into the host, and between
+    /// GPUs; the last two as the first if they are left out.
     #[serde(default, deserialize_with = "time")]
     pub prefetch_start_us: f64,
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub prefetch_out_start_us: Option<f64>,
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub prefetch_peer_start_us: Option<f64>,
     /// Bytes that one step of a prefetch moves.
     #[serde(deserialize_with = "bytes")]
     pub prefetch_bytes: u64,
     /// Its cost besides the transfer.
     #[serde(deserialize_with = "time")]
     pub prefetch_us: f64,
-    /// The same out of a GPU into the host; as `prefetch_us` if it is left out.
+    /// The same out of a GPU into the host, and between GPUs; as `prefetch_us` if they are left out.
     #[serde(default, deserialize_with = "maybe_time")]
     pub prefetch_out_us: Option<f64>,
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub prefetch_peer_us: Option<f64>,
 }
 
 /// `[cpu]`: the host's cores and caches.
@@ -637,8 +644,11 @@ impl NodeModel {
                 round_bytes: None,
                 peers_in_place: false,
                 prefetch_start_us: 0.0,
+                prefetch_out_start_us: None,
+                prefetch_peer_start_us: None,
                 prefetch_us: 0.0,
                 prefetch_out_us: None,
+                prefetch_peer_us: None,
             },
             cpu: CpuModel {
                 memory_efficiency: 1.0,

@@ -189,7 +189,7 @@ pub struct Ll128Cost {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvlsCost {
-    /// Its start, also in the library's own table, in us.
+    /// Its start in the library's own table, by which it is chosen, in us.
     #[serde(deserialize_with = "some_time")]
     pub start_us: f64,
     /// What the library's table takes it to move, as a share of what all rings move together.
@@ -201,6 +201,30 @@ pub struct NvlsCost {
     /// The fewest GPUs for which the library takes it.
     #[serde(deserialize_with = "count")]
     pub least_gpus: u32,
+    /// Channels that work at once.
+    #[serde(deserialize_with = "count")]
+    pub channels: u32,
+    /// The largest chunk: what a channel moves at once of the part of each GPU.
+    #[serde(deserialize_with = "bytes")]
+    pub chunk_bytes: u64,
+    /// What a chunk takes besides its bytes, in us.
+    #[serde(deserialize_with = "some_time")]
+    pub chunk_us: f64,
+}
+
+impl NvlsCost {
+    /// Chunk of an all_reduce of `bytes` over `gpus` of one node: the largest down to 16 KiB of which the
+    /// channels have enough (NCCL 2.27, `enqueue.cc`).
+    pub fn chunk(&self, bytes: f64, gpus: f64) -> f64 {
+        let at_once = f64::from(self.channels) * gpus;
+        let mut chunk = self.chunk_bytes as f64;
+        for (most, times) in [(65_536.0, 64.0), (32_768.0, 8.0), (16_384.0, 2.0)] {
+            if bytes < times * at_once * chunk && chunk > most {
+                chunk = most;
+            }
+        }
+        chunk
+    }
 }
 
 /// `[software.shared-memory]`: what it costs that a cache line moves from core to core, and what calls

@@ -319,10 +319,16 @@ impl RingShape {
         if rate <= 0.0 {
             return None;
         }
-        let (start, moved) = (nvls.start_us * 1e3, self.bytes * (1.0 + 1.0 / self.ranks));
+        // Scatter, sum and gather are stages of a pipeline: all chunks pass the first, and the last chunks two
+        // more. In each turn all channels move a chunk of the part of each GPU.
+        let at_once = f64::from(nvls.channels) * self.ranks;
+        let turn = (at_once * nvls.chunk(self.bytes, self.ranks)).min(self.bytes);
+        let (turns, each) = (self.bytes / turn + 2.0, 1.0 + 1.0 / self.ranks);
+        let moved = self.bytes * each;
+        let time = turns * (nvls.chunk_us * 1e3 * self.ranks + turn * each / rate);
         let moving = moved / rate;
-        let time = start + moving;
-        let by_table = start + self.bytes / (nvls.table_share * self.rate * self.rings);
+        let by_table =
+            nvls.start_us * 1e3 + self.bytes / (nvls.table_share * self.rate * self.rings);
         let preference = if library.ccl.choice.is_some() { by_table } else { time };
         Some(SwitchReduction { preference, time, moving, moved })
     }

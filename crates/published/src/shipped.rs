@@ -34,32 +34,36 @@ pub struct ShippedTable {
 pub static SHIPPED: [ShippedTable; 7] = [
     ShippedTable::new(
         "mi250x",
-        concat!(include_str!("../data/mi250x.csv"), include_str!("../data/mi250x-sweeps.csv")),
+        concat!(
+            include_str!("../data/mi250x.csv"),
+            include_str!("../data/mi250x-sweeps.csv"),
+            include_str!("../data/mi250x-2026.csv"),
+        ),
         NodeRule::Wiring(LinkKind::Xgmi),
         UnitNaming::Numbers,
     ),
     ShippedTable::new(
         "hgx-h200",
-        include_str!("../data/hgx-h200.csv"),
+        concat!(include_str!("../data/hgx-h200.csv"), include_str!("../data/hgx-h200-2026.csv")),
         NodeRule::GpuName("H200"),
         UnitNaming::Order,
     ),
     // The name of the SXM module; cards have others.
     ShippedTable::new(
         "hgx-h100",
-        include_str!("../data/hgx-h100.csv"),
+        concat!(include_str!("../data/hgx-h100.csv"), include_str!("../data/hgx-h100-2026.csv")),
         NodeRule::GpuName("H100 80GB HBM3"),
         UnitNaming::Order,
     ),
     ShippedTable::new(
         "mi300x",
-        include_str!("../data/mi300x.csv"),
+        concat!(include_str!("../data/mi300x.csv"), include_str!("../data/mi300x-2026.csv")),
         NodeRule::Wiring(LinkKind::Xgmi),
         UnitNaming::Numbers,
     ),
     ShippedTable::new(
         "mi300a",
-        include_str!("../data/mi300a.csv"),
+        concat!(include_str!("../data/mi300a.csv"), include_str!("../data/mi300a-2026.csv")),
         NodeRule::Wiring(LinkKind::Xgmi),
         UnitNaming::Numbers,
     ),

@@ -177,7 +177,7 @@ impl SourceNode<'_> {
         };
         let (src, dst) = (memory(from), memory(to));
         let local = from == to;
-        let kernel = |op: &str, at: u32| format!("kernel@gpu{at}[{op}-w16-u4-b256-g2sm] x {size}");
+        let kernel = |op: &str, at: u32| kernel_text(op, at, grid(program, interface), size);
         if mentions(&["p2p=disabled", "p2p disabled", "without p2p", "no p2p"]) {
             return Err(
                 "without P2P the copy is staged in host memory, and no case says how".to_owned()
@@ -280,7 +280,9 @@ impl SourceNode<'_> {
         // Below this size no library of the node copies on GPUs.
         let small = size < 1024;
         let by = match () {
-            () if interface.contains("blit") => format!("{library}[blit]"),
+            () if ["blit", "kernel"].iter().any(|word| interface.contains(word)) => {
+                format!("{library}[blit]")
+            }
             () if interface.contains("sdma") || far || small || library.contains("ccl") => {
                 library.to_owned()
             }
@@ -360,10 +362,19 @@ impl SourceNode<'_> {
             if osu && matches!(*op, "all_gather" | "all_to_all") { u64::from(ranks) } else { 1 };
         let size = size.saturating_mul(parts);
         let metric = if osu && metric == "latency" { "mean-latency" } else { metric };
+        let rings = ["nvls off", "nvls_enable=0", "algo=ring", "nccl ring"];
+        let by = match library {
+            "nccl" if rings.iter().any(|words| text.contains(words)) => "nccl[ring]",
+            library => library,
+        };
         // OSU awaits the stream in each timed iteration (osu_nccl_allreduce.c); rccl-tests and nccl-tests do
         // not.
-        let cadence = if osu && library.ends_with("ccl") { " isolated" } else { "" };
-        Ok((format!("{op} over {} by {library} x {size}B{cadence}", members.join(",")), metric))
+        let cadence = match () {
+            () if osu && library.ends_with("ccl") => " isolated",
+            () if row.figure.contains("-G 1") => " graph",
+            () => "",
+        };
+        Ok((format!("{op} over {} by {by} x {size}B{cadence}", members.join(",")), metric))
     }
 
     /// Ends in a cell, `GCD0` or `GCD0,GCD2`, in the numbers of this node.
@@ -481,6 +492,26 @@ fn metric_word(text: &str) -> Result<&'static str, String> {
 }
 
 /// Whether a row is of a collective of a message library.
+/// A kernel of 256 threads a block on a GPU.
+fn kernel_text(op: &str, at: u32, grid: String, size: &str) -> String {
+    format!("kernel@gpu{at}[{op}-w16-u4-b256-g{grid}] x {size}")
+}
+
+/// TransferBench's kernels have a block for each compute unit that the row states; others two.
+fn grid(program: &str, interface: &str) -> String {
+    match compute_units(interface) {
+        Some(units) if program.contains("transferbench") => units.to_string(),
+        _ => "2sm".to_owned(),
+    }
+}
+
+/// `kernel_write (GFX), 4 CUs`: the number of compute units.
+fn compute_units(interface: &str) -> Option<u32> {
+    let before = interface.split(" cu").next().filter(|before| before.len() < interface.len())?;
+    let number = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
+    number.parse().ok().filter(|units| (1..=1024).contains(units))
+}
+
 fn is_collective(cells: &SourceCells) -> bool {
     matches!(cells.direction.to_lowercase().as_str(), "coll" | "collective")
 }

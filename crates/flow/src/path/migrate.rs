@@ -51,10 +51,16 @@ pub(crate) fn build(
             (of_peers, "page faults")
         }
         MigrateHow::Prefetch => {
-            let outward = dst.unit.gpu().is_none();
-            let step_us = model.prefetch_out_us.filter(|_| outward).unwrap_or(model.prefetch_us);
+            let (start_us, step_us) = match () {
+                () if between_gpus => (model.prefetch_peer_start_us, model.prefetch_peer_us),
+                () if dst.unit.gpu().is_none() => {
+                    (model.prefetch_out_start_us, model.prefetch_out_us)
+                }
+                () => (None, None),
+            };
+            let step_us = step_us.unwrap_or(model.prefetch_us);
             cap_by_steps(&mut path, "prefetch", model.prefetch_bytes as f64, step_us);
-            (model.prefetch_start_us, "prefetch")
+            (start_us.unwrap_or(model.prefetch_start_us), "prefetch")
         }
     };
     path.finish(name, time.kernel_us.max(start_us), time.launch_call_us, false, 0.0)
