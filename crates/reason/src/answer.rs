@@ -332,7 +332,8 @@ impl<'a> PasteExplainer<'a> {
         });
         let is_certain = draft.edits.iter().any(|edit| edit.is_certain);
         let mut causes = rank(&draft.features, draft.edits);
-        if !is_certain {
+        // Where a model of the node predicts the rows, or a probe measured it, words add nothing.
+        if !is_certain && draft.rows.is_empty() && checked.is_none() {
             causes = pool(causes, &self.words.opinions, cause_of_words, SUREST);
         }
         causes.truncate(MAX_CAUSES);
@@ -415,9 +416,12 @@ impl PasteAnswer {
             lines.push(("check", self.check_text(checked)));
         }
         let mut text = format!("{} ({}): {}", first.class.label(), odds(first.share), first.text);
-        let next = self.causes.iter().skip(1).find(|c| c.id != first.id && c.share > 0.08);
-        if let Some(next) = next {
-            text.push_str(&format!("; else {:.0} % {}", next.share * 100.0, next.id));
+        // The right cause is among the first three far more often than it is the first (docs/explain.md).
+        let next = self.causes.iter().skip(1).filter(|c| c.id != first.id && c.share > 0.08);
+        let next: Vec<String> =
+            next.take(2).map(|c| format!("{:.0} % {}", c.share * 100.0, c.id)).collect();
+        if !next.is_empty() {
+            text.push_str(&format!("; else {}", next.join(", ")));
         }
         lines.push(("cause", text));
         if !first.check.is_empty() {

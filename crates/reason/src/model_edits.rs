@@ -56,8 +56,14 @@ pub(crate) fn add_model(
     let ratios = || predicted.iter().map(PredictedRow::ratio);
     let Some((level, least)) = level_and_least(ratios()) else { return };
     let usual = of.usual_level();
-    for edit in draft.edits.iter_mut().filter(|edit| is_in_model(edit)) {
-        edit.expects.extend([(LEVEL, usual.0, usual.1), (LEAST, 0.97, 0.06)]);
+    let are_exchanges = rows.iter().any(|row| row.query.is_exchange());
+    for edit in &mut draft.edits {
+        if is_in_model(edit) {
+            edit.expects.extend([(LEVEL, usual.0, usual.1), (LEAST, 0.97, 0.06)]);
+        } else if are_exchanges && !edit.expects.is_empty() {
+            // A cause that predicts the rates predicts their level over the model with them.
+            edit.expects.extend([(LEVEL, level, usual.1), (LEAST, least, 0.06)]);
+        }
     }
     let with = |values: &[f64]| {
         let revalued = |(row, value): (&QueriedRow, &f64)| QueriedRow {
@@ -75,7 +81,7 @@ pub(crate) fn add_model(
             .decided_by("none needed");
         edits.push(expecting(edit, draft, &expected, usual, 0.97));
     }
-    let is_slow = least < SOUND || level < SOUND && rows.iter().any(|row| row.query.is_exchange());
+    let is_slow = least < SOUND || level < SOUND && are_exchanges;
     if is_slow {
         let before = likelihood(ratios());
         let mut alike: Vec<FaultClass> = Vec::new();
@@ -103,6 +109,8 @@ pub(crate) fn add_model(
             });
             let gained = likelihood(residuals) - before;
             let Some(&first) = class.faults.first() else { continue };
+            // Of collectives, level and shape are all that rows tell.
+            let gained = if are_exchanges { 0.0 } else { gained };
             let edit = fault_edit(&first, &class.others()).seen(gained).of_fault(first);
             let level = (usual.0 * class.level, usual.1);
             edits.push(expecting(edit, draft, &expected, level, class.least));
@@ -313,8 +321,14 @@ pub(crate) fn add_collective_causes(
         measured.push((exchange.clone(), Ns(time.0 * predicted / row.measured)));
     }
     let scores = judge_causes(desc, layer, &measured).unwrap_or_default();
+    let best = scores.iter().map(|score| score.score).fold(f64::NEG_INFINITY, f64::max);
+    // What is as it should be shows the curve of the model without an edit.
     let plain = scores.iter().find(|score| score.cause == CollectiveCause::AsModelled);
-    let plain = plain.map_or(-5.0 * measured.len() as f64, |score| score.score);
+    if let Some(plain) = plain {
+        for edit in draft.edits.iter_mut().filter(|edit| is_in_model(edit)) {
+            edit.evidence += plain.score - best;
+        }
+    }
     for score in scores {
         let (id, class) = match score.cause {
             CollectiveCause::AsModelled => continue,
@@ -323,14 +337,14 @@ pub(crate) fn add_collective_causes(
             CollectiveCause::NumericOrder => ("ring-order", AnswerClass::SetUpSo),
         };
         let mut edit = WorldEdit::new(id, class, 0.03)
-            .seen(score.score - plain)
+            .seen(score.score - best)
             .says(format!(
                 "{}: the model with that gives these times within {:.0} % in the median",
                 score.cause,
                 score.off_by * 100.0
             ))
             .decided_by(score.cause.action());
-        // The whole curve is judged above; single features are what it implies, within its errors.
+        // The whole curve is judged above, against the best; single features are what it implies.
         for feature in &draft.features {
             edit = edit.expects(feature.id, feature.value, 0.08 + score.off_by);
         }

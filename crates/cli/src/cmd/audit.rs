@@ -18,7 +18,7 @@ use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate};
 use super::ExitKind;
 use crate::args::{AuditArgs, RunArgs};
 use crate::files;
-use crate::say::{outln, paragraph};
+use crate::say::{outln, paragraph, width};
 
 /// Operations of an audit without any named.
 const USUAL: [Collective; 4] = [
@@ -140,36 +140,73 @@ fn name(row: &LedgerRow) -> String {
     }
 }
 
+/// A column of the ledger: its title and its cells; right-aligned but for names.
+struct LedgerColumn {
+    title: &'static str,
+    cells: Vec<String>,
+    is_name: bool,
+}
+
+impl LedgerColumn {
+    fn new(
+        title: &'static str,
+        is_name: bool,
+        rows: &[LedgerRow],
+        cell: impl Fn(&LedgerRow) -> Option<String>,
+    ) -> Self {
+        let cells = rows.iter().map(|row| cell(row).unwrap_or_else(|| "-".to_owned())).collect();
+        Self { title, cells, is_name }
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(|cell| cell.chars().count());
+        cells.max().unwrap_or(0).max(self.title.len())
+    }
+
+    fn pad(&self, text: &str) -> String {
+        let width = self.width();
+        if self.is_name { format!("{text:<width$}") } else { format!("{text:>width$}") }
+    }
+}
+
 fn table(rows: &[LedgerRow]) {
-    outln!(
-        "{:<15} {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>5}  {:<14} cut that bounds it",
-        "operation",
-        "size",
-        "measured",
-        "best set",
-        "model",
-        "bound",
-        "ratio",
-        "algorithm"
-    );
-    for row in rows {
-        let time = |time: Option<Ns>| time.map_or_else(|| "-".to_owned(), |time| time.to_string());
-        let bound = row.cut.as_ref().map(|cut| cut.time);
-        let model = row.model.as_ref().map(|(time, _)| *time);
-        let reached = row.measured.or(model);
-        let ratio = reached.zip(bound).map(|(reached, bound)| reached.0 / bound.0);
-        let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-        let algorithm = row.model.as_ref().map_or("-", |(_, algorithm)| algorithm);
-        let cut = row.cut.as_ref().map_or_else(|| "-".to_owned(), |cut| cut.text());
-        let best = time(row.best_setting.as_ref().map(|(best, _)| *best));
-        outln!(
-            "{:<15} {:>8}  {:>9}  {best:>9}  {:>9}  {:>9}  {ratio:>5}  {algorithm:<14} {cut}",
-            name(row),
-            row.exchange.bytes.to_string(),
-            time(row.measured),
-            time(model),
-            time(bound),
-        );
+    let model = |row: &LedgerRow| row.model.as_ref().map(|(time, _)| *time);
+    let bound = |row: &LedgerRow| row.cut.as_ref().map(|cut| cut.time);
+    let ratio = |row: &LedgerRow| {
+        let reached = row.measured.or(model(row)).zip(bound(row));
+        reached.map(|(reached, bound)| format!("{:.2}", reached.0 / bound.0))
+    };
+    let text = |time: Option<Ns>| time.map(|time| time.to_string());
+    let mut columns = vec![
+        LedgerColumn::new("operation", true, rows, |row| Some(name(row))),
+        LedgerColumn::new("size", false, rows, |row| Some(row.exchange.bytes.to_string())),
+        LedgerColumn::new("measured", false, rows, |row| text(row.measured)),
+        LedgerColumn::new("best set", false, rows, |row| {
+            text(row.best_setting.as_ref().map(|(best, _)| *best))
+        }),
+        LedgerColumn::new("model", false, rows, |row| text(model(row))),
+        LedgerColumn::new("bound", false, rows, |row| text(bound(row))),
+        LedgerColumn::new("ratio", false, rows, ratio),
+        LedgerColumn::new("algorithm", true, rows, |row| {
+            row.model.as_ref().map(|(_, algorithm)| algorithm.clone())
+        }),
+        LedgerColumn::new("cut that bounds it", true, rows, |row| {
+            row.cut.as_ref().map(|cut| cut.text())
+        }),
+    ];
+    // What no row has is no column, and of the others those go first that a narrow page can do without.
+    columns.retain(|column| column.cells.iter().any(|cell| cell != "-"));
+    let total = |columns: &[LedgerColumn]| columns.iter().map(|c| c.width() + 2).sum::<usize>();
+    for title in ["cut that bounds it", "algorithm"] {
+        if total(&columns) > width() + 2 {
+            columns.retain(|column| column.title != title);
+        }
+    }
+    let line = |cells: Vec<String>| outln!("{}", cells.join("  ").trim_end());
+    line(columns.iter().map(|column| column.pad(column.title)).collect());
+    for nth in 0..rows.len() {
+        let cell = |column: &LedgerColumn| column.pad(column.cells.get(nth).map_or("", |c| c));
+        line(columns.iter().map(cell).collect());
     }
     outln!("\nratio: measured over bound, or model over bound where nothing was measured.");
     let compared: Vec<(&LedgerRow, f64, &str)> = rows

@@ -21,10 +21,8 @@ use pathline_stats::SeriesSummary;
 use super::{ExitKind, digest};
 use crate::args::{HealthArgs, HealthFormat};
 use crate::files;
-use crate::say::{errln, out};
+use crate::say::{errln, out, width};
 
-/// Columns of the summary where nothing says how wide the terminal is.
-const WIDTH: usize = 100;
 /// Longest reason, in characters.
 const MAX_REASON: usize = 100;
 
@@ -57,10 +55,7 @@ pub(super) fn run(args: &HealthArgs) -> ExitKind {
 
 fn render(args: &HealthArgs, document: &HealthDocument) -> String {
     match args.format {
-        HealthFormat::Text => {
-            let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-            text(document, columns.unwrap_or(WIDTH))
-        }
+        HealthFormat::Text => text(document, width()),
         HealthFormat::Json => json(document),
         HealthFormat::Junit => junit(document),
         HealthFormat::Prom => prometheus(document),

@@ -50,8 +50,8 @@ fn h200s_have_the_values_that_ship() {
     let args = ["validate", "--machine", "hgx-h200", "--within", "bandwidth=2"];
     let (code, stdout, stderr) = out(&mut pathline(&args));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(stdout.contains("published values of hgx-h200, 16 of 16 rows"), "{stdout}");
-    assert!(stdout.contains("(at most 2.0 %), 11 rows"), "{stdout}");
+    assert!(stdout.contains("published values of hgx-h200, 49 of 49 rows"), "{stdout}");
+    assert!(stdout.contains("(at most 2.0 %), 17 rows"), "{stdout}");
 }
 
 /// The preset gives 190.4 GB/s into eight GPUs, and another host gave 141.5: 190.4 / 141.5 - 1 = 34.6 %.
@@ -60,7 +60,7 @@ fn h200s_have_the_values_that_ship() {
 fn the_h200_preset_misses_its_target_as_documented() {
     let (code, stdout, _) = out(&mut pathline(&["validate", "--machine", "hgx-h200"]));
     assert_eq!(code, Some(1));
-    assert!(stdout.contains("p95 34.6 % (at most 6.0 %), 11 rows"), "{stdout}");
+    assert!(stdout.contains("p95 34.6 % (at most 6.0 %), 17 rows"), "{stdout}");
     for document in
         [include_str!("../../../../docs/validate.md"), include_str!("../../../../docs/model.md")]
     {
@@ -195,8 +195,8 @@ fn starts_are_refitted_to_few_rows() {
     let (code, stdout, stderr) =
         out(&mut pathline(&["validate", "--fit", "starts", "--hold-out", "2"]));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
-    assert!(stdout.contains("37 rows held out"), "{stdout}");
-    assert!(stdout.contains("37 of 37 lie in their interval"), "{stdout}");
+    assert!(stdout.contains("91 rows held out"), "{stdout}");
+    assert!(stdout.contains("88 of 91 lie in their interval"), "{stdout}");
     let (code, _, stderr) = out(&mut pathline(&["validate", "--fit", "starts"]));
     assert!(code == Some(2) && stderr.contains("--hold-out"), "{stderr}");
 }
