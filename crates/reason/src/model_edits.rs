@@ -111,7 +111,11 @@ pub(crate) fn add_model(
             let Some(&first) = class.faults.first() else { continue };
             // Of collectives, level and shape are all that rows tell.
             let gained = if are_exchanges { 0.0 } else { gained };
-            let edit = fault_edit(&first, &class.others()).seen(gained).of_fault(first);
+            let mut edit = fault_edit(&first, &class.others()).seen(gained).of_fault(first);
+            if are_exchanges {
+                // Rules of collectives consider the same damage, without saying where.
+                edit.prior /= 4.0;
+            }
             let level = (usual.0 * class.level, usual.1);
             edits.push(expecting(edit, draft, &expected, level, class.least));
         }
