@@ -255,14 +255,12 @@ impl PasteWords {
     /// Causes that counts of words speak for most, as a last resort.
     pub(crate) fn causes_by_count(&self) -> Vec<WorldEdit> {
         let is_strong = |opinion: &&WordOpinion| opinion.weight >= LEAST_BY_COUNT;
-        let mut best: Vec<&WordOpinion> = self.opinions.iter().filter(is_strong).collect();
-        best.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-        let edit = |opinion: &&WordOpinion| {
+        let edit = |opinion: &WordOpinion| {
             let cause = cause_of_words(opinion.id)?;
             let edit = WorldEdit::new(cause.id, cause.class, 0.05);
             Some(edit.says(cause.text).decided_by(cause.check))
         };
-        best.iter().take(MAX_BY_COUNT).filter_map(edit).collect()
+        self.opinions.iter().filter(is_strong).take(MAX_BY_COUNT).filter_map(edit).collect()
     }
 
     /// Adds causes of a topic for which words speak at least so strongly: they predict that the figures

@@ -30,6 +30,8 @@ const DEPENDENCE: f64 = 0.22;
 const RULES: f64 = 0.45;
 /// Posterior of a cause that the rules do not consider.
 const UNCONSIDERED: f64 = 1e-4;
+/// Causes that words add to those of the rules: a paste may have thousands of answers.
+const MOST_ADDED: usize = 8;
 /// Bytes of a text that are read.
 const MOST_BYTES: usize = 8 << 10;
 /// Longest term that is a word, bytes.
@@ -108,7 +110,7 @@ pub fn learn(threads: &[(BTreeSet<String>, Vec<String>)]) -> String {
 /// Causes of a term with their weights.
 type TermWeights = HashMap<&'static str, Vec<(&'static str, f64)>>;
 
-/// What the words of a text say for each cause that they speak for.
+/// What the words of a text say for each cause that they speak for, the strongest first.
 pub(crate) fn opinions(text: &str) -> Vec<WordOpinion> {
     static TABLE: OnceLock<TermWeights> = OnceLock::new();
     let table = TABLE.get_or_init(|| read(WEIGHTS));
@@ -118,7 +120,10 @@ pub(crate) fn opinions(text: &str) -> Vec<WordOpinion> {
             *sums.entry(id).or_default() += DEPENDENCE * weight;
         }
     }
-    sums.into_iter().map(|(id, weight)| WordOpinion { id, weight }).collect()
+    let mut found: Vec<WordOpinion> =
+        sums.into_iter().map(|(id, weight)| WordOpinion { id, weight }).collect();
+    found.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    found
 }
 
 fn read(table: &'static str) -> TermWeights {
@@ -146,7 +151,7 @@ pub(crate) fn pool(
         return causes;
     }
     let mut all = causes;
-    for opinion in opinions {
+    for opinion in opinions.iter().take(MOST_ADDED) {
         if all.iter().all(|known| known.id != opinion.id) {
             all.extend(cause(opinion.id));
         }
