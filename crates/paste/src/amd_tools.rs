@@ -115,7 +115,8 @@ pub(crate) fn transfers(lines: &[PasteLine], at: usize) -> Option<(Vec<TimedTran
             return None;
         }
         if let Some(number) = text.strip_prefix("Test ") {
-            test = number.split([':', ' ']).next().and_then(|n| n.parse().ok()).unwrap_or(test + 1);
+            let stated = number.split([':', ' ']).next().and_then(|n| n.parse().ok());
+            test = stated.unwrap_or(u32::saturating_add(test, 1));
             continue;
         }
         let is_part = ["Executor:", "Transfer ", "Aggregate", "Iter ", "StandardDev"];

@@ -629,21 +629,33 @@ fn memories_of_messages_have_their_own_bounds() {
     assert_eq!(host.bounds.flow.0, 0.0);
 }
 
-/// A GPU of n moves 1 + 1/n times the bytes out and in, so nccl-tests' busbw is 2 (n - 1) / (n + 1) of that
-/// rate: 0.645 of 18 links of 26.5625 GB/s are 308.4 GB/s. The table of the library chooses it from 4 GPUs
-/// on, but for small sizes: 25 us and 85 % of the rings' rate.
+/// A GPU of n moves 1 + 1/n times the bytes out and in. In a turn, 16 channels move a chunk of 128 KiB of the part
+/// of each GPU by 0.698 of 18 links of 26.5625 GB/s, and each chunk takes 0.613 us besides; two turns more fill the
+/// pipeline. The table of the library chooses it from 4 GPUs on, but for small sizes.
 #[test]
 fn switches_reduce_for_nccl() {
     let layer = MessageLayer::new(&MachineDesc::preset("hgx-h100").unwrap()).unwrap();
     let of = |n: u32, by: &str, size: &str| {
         exchange_time(&layer, &format!("all_reduce over gpu0-gpu{} by {by} x {size}", n - 1))
     };
-    for n in 4..=8u32 {
-        let found = of(n, "nccl", "8GiB");
+    // 8 GPUs move 16, 8 and 4 MiB in a turn by chunks of 128, 64 and 32 KiB, which need 64, 8 and 2 turns: 1 GiB,
+    // 64 MiB and 8 MiB.
+    for (n, size, bytes, chunk) in [
+        (4u32, "8GiB", 8u64 << 30, 128u32 << 10),
+        (6, "8GiB", 8 << 30, 128 << 10),
+        (8, "8GiB", 8 << 30, 128 << 10),
+        (8, "256MiB", 256 << 20, 64 << 10),
+        (8, "16MiB", 16 << 20, 32 << 10),
+        (8, "4MiB", 4 << 20, 16 << 10),
+    ] {
+        let found = of(n, "nccl", size);
         assert_eq!(found.algorithm, "reduced in the switches, NVLS", "{n}");
-        let law = 308.4 * 2.0 * f64::from(n - 1) / f64::from(n + 1);
-        near("busbw", found.busbw.gbs(), law, 0.002);
-        assert!(of(n, "nccl[ring]", "8GiB").algorithm.starts_with("ring"), "{n}");
+        let (gpus, bytes, chunk) = (f64::from(n), bytes as f64, f64::from(chunk));
+        let at_once = 16.0 * chunk * gpus;
+        let turn = 613.0 * gpus + at_once * (1.0 + 1.0 / gpus) / (0.698 * 18.0 * 26.5625);
+        let time = 4550.0 + (bytes / at_once + 2.0) * turn;
+        near("busbw", found.busbw.gbs(), bytes * 2.0 * (gpus - 1.0) / gpus / time, 0.002);
+        assert!(of(n, "nccl[ring]", size).algorithm.starts_with("ring"), "{n}");
     }
     assert_eq!(of(3, "nccl", "8GiB"), of(3, "nccl[ring]", "8GiB"));
     assert_eq!(of(8, "nccl", "64KiB"), of(8, "nccl[ring]", "64KiB"));

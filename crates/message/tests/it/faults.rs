@@ -33,9 +33,10 @@ fn collectives_are_slowed_by_links_of_one_gpu() {
         let (gpu, switch) = (LinkEnd::Gpu(2), LinkEnd::Switch(switch));
         bundle(gpu, switch, FaultEffect::Speed { share: 0.5 }, true)
     };
-    for by in ["nccl[ring]", "nccl"] {
+    // By NVLS 8 x 0.613 us of each turn of 61.4 us are no bytes: 2 - 4.9 / 61.4 = 1.92.
+    for (by, expected) in [("nccl[ring]", 2.0), ("nccl", 1.92)] {
         let exchange = format!("all_reduce over gpu0-gpu7 by {by} x 4GiB");
-        is_near(slowdown("hgx-h100", half(0), &exchange), 2.0, 0.02);
+        is_near(slowdown("hgx-h100", half(0), &exchange), expected, 0.02);
     }
     // gpu2 takes no part.
     let others = "all_reduce over gpu4-gpu7 by nccl x 4GiB";
