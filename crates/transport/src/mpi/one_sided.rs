@@ -318,8 +318,13 @@ impl<H: MpiHandle> OpenWindow<H> {
             call(f.win_set_errhandler, "MPI_Win_set_errhandler", |set| set(handle, own))?;
             match part.wire.sync {
                 None => {
-                    call(f.win_lock_all, "MPI_Win_lock_all", |lock| lock(0, handle))?;
+                    let locked = call(f.win_lock_all, "MPI_Win_lock_all", |lock| lock(0, handle));
+                    // The lock may wait for the other process, which has to be within MPI until then: one
+                    // that waits at the coordinator's barrier answers nothing (MPICH 4.0 over UCX).
+                    let met = ok("MPI_Barrier", (f.barrier)(comm));
+                    locked?;
                     opened.locked = true;
+                    met?;
                 }
                 Some(WindowSync::Pscw) => {
                     let (mut all, mut peer) = (H::default(), H::default());
