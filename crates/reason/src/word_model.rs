@@ -15,7 +15,7 @@ use crate::score::LikelyCause;
 const WEIGHTS: &str = include_str!("../data/word-weights.txt");
 /// Occurrences that a term is assumed to have in a cause besides those counted, at its share of all threads.
 const SHRINKAGE: f64 = 4.0;
-/// A term says something from so many threads on, and up to this share of them.
+/// Least number of threads with a term that says something, and the greatest share of all threads.
 const LEAST_THREADS: usize = 2;
 const MOST_THREADS: f64 = 0.35;
 /// Least and greatest weight of a term: factors of 2.7 and 12.
