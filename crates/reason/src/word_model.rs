@@ -197,10 +197,9 @@ mod tests {
     #[test]
     fn rare_terms_of_a_cause_weigh_more() {
         let thread = |words: &str, cause: &str| (terms(words), vec![cause.to_owned()]);
-        // `dimm` in both threads of one cause and in none of ten others: share 2/12; within the cause
-        // (2 + 4 x 2/12) / (2 + 4) = 0.444, 2.67 times the share, ln 2.67 = 0.98: just too little. In three
-        // of three of 13 it is (3 + 4 x 3/13) / 7 = 0.560 over 0.231, 2.43: less. In two of two of 22:
-        // (2 + 4 x 2/22) / 6 = 0.394 over 0.0909, 4.33, ln = 1.47.
+        // `dimm` is in 2 of 12 threads, both of one cause: (2 + 4 x 2/12) / (2 + 4) = 0.444 within the cause is
+        // 2.67 times its share of all, ln 2.67 = 0.98: less than 1, no term. In 2 of 22: 0.394 / 0.0909 = 4.33,
+        // ln 4.33 = 1.47.
         let others = |n| (0..n).map(|_| thread("other", "tcp"));
         let few: Vec<_> = [thread("dimm", "slots"), thread("dimm", "slots")]
             .into_iter()
