@@ -105,6 +105,21 @@ impl MixedSignEvidence {
     pub fn log10_max(&self) -> f64 {
         self.ln_max / std::f64::consts::LN_10
     }
+
+    /// How many further signs make the evidence reach `1 / level`, if this share of them agrees; 0 if it has.
+    /// None if so few agree that no number does.
+    pub fn signs_needed(&self, level: f64, share: f64) -> Option<u32> {
+        if self.rejects_at(level) {
+            return Some(0);
+        }
+        // Each stake carries half of the evidence.
+        let goal = -level.ln() + std::f64::consts::LN_2;
+        let needed = self.ln.iter().zip(MIXED_BETS).filter_map(|(ln, bet)| {
+            let growth = share * bet.ln_1p() + (1.0 - share) * (-bet).ln_1p();
+            (growth > 0.0 && goal.is_finite()).then(|| ((goal - ln) / growth).ceil().max(1.0))
+        });
+        needed.min_by(f64::total_cmp).map(|needed| needed as u32)
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +141,21 @@ mod tests {
         }
         assert!(mixed.rejects_at(1.0 / 500.0) && !single.rejects_at(1.0 / 10.0));
         assert!(!mixed.rejects_at(0.0) && !mixed.rejects_at(f64::NAN));
+    }
+
+    #[test]
+    fn signs_that_are_needed_are_counted() {
+        let mut mixed = MixedSignEvidence::new();
+        // All agree: ln(2 / 0.01) / ln(1.9) = 5.298 / 0.642 = 8.25, so 9; of nine that agree, 5 are left after 4.
+        assert_eq!(mixed.signs_needed(0.01, 1.0), Some(9));
+        (0..4).for_each(|_| mixed.add(true));
+        assert_eq!(mixed.signs_needed(0.01, 1.0), Some(5));
+        (0..5).for_each(|_| mixed.add(true));
+        assert_eq!(mixed.signs_needed(0.01, 0.0), Some(0), "it is there");
+        // 70 % agree: only a stake of 0.5 grows, by 0.7 * 0.405 - 0.3 * 0.693 = 0.0759 a sign: 69.8.
+        assert_eq!(MixedSignEvidence::new().signs_needed(0.01, 0.7), Some(70));
+        assert_eq!(MixedSignEvidence::new().signs_needed(0.01, 0.6), None);
+        assert_eq!(MixedSignEvidence::new().signs_needed(0.0, 1.0), None);
     }
 
     #[test]
