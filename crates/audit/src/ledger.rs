@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use pathline_flow::{MachineDesc, NoPath};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary, exchange_of};
 use pathline_schema::{Case, CaseOutcome, Collective, FlowSeries, Journal, Ns};
+use pathline_stats::{ascending, interpolated};
 
 use crate::cut::{NodeCut, find_cut};
+use crate::default_check::DefaultCheck;
 
 /// Prefixes of variables by which a library of collectives is set.
 const SETTINGS: [&str; 2] = ["NCCL_", "RCCL_"];
@@ -20,10 +22,10 @@ const NO_CHOICES: [&str; 2] = ["NCCL_DEBUG", "NCCL_VERSION"];
 pub struct LedgerRow {
     /// The operation.
     pub exchange: ExchangeSpec,
-    /// Measured without settings of a run's own.
+    /// Measured without settings of a run's own; the median of several runs.
     pub measured: Option<Ns>,
-    /// The shortest that was measured with a setting, and the setting.
-    pub best_setting: Option<(Ns, String)>,
+    /// The settings that runs or trials tried, in pairs with the default.
+    pub choices: DefaultCheck,
     /// What the model says of the library's algorithm, and which one it takes; `None` where the machine does
     /// not describe the library, as twins do not.
     pub model: Option<(Ns, String)>,
@@ -31,12 +33,25 @@ pub struct LedgerRow {
     pub cut: Option<NodeCut>,
 }
 
-/// The collectives of device memory that a journal measured, with their times and the library's settings
-/// that were set. In place and unregistered cases are left out.
-pub fn measured_exchanges(
-    journal: &Journal,
-    by: MessageLibrary,
-) -> (Vec<(ExchangeSpec, Ns)>, String) {
+/// What a run measured of collectives.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CollectiveRun {
+    /// When it began, RFC 3339 in UTC; empty where that is not known.
+    pub started: String,
+    /// Operations with their times.
+    pub times: Vec<(ExchangeSpec, Ns)>,
+    /// The library's settings that were set, separated by blanks: `NCCL_ALGO=Tree`.
+    pub settings: String,
+}
+
+impl CollectiveRun {
+    fn time(&self, exchange: &ExchangeSpec) -> Option<Ns> {
+        self.times.iter().find(|(known, _)| known == exchange).map(|(_, time)| *time)
+    }
+}
+
+/// The collectives of device memory that a journal measured. In place and unregistered cases are left out.
+pub fn measured_exchanges(journal: &Journal, by: MessageLibrary) -> CollectiveRun {
     let begin = &journal.begin;
     let is_setting = |name: &str| {
         SETTINGS.iter().any(|prefix| name.starts_with(prefix))
@@ -61,7 +76,8 @@ pub fn measured_exchanges(
         }
         _ => None,
     });
-    (found.collect(), settings.join(" "))
+    let started = begin.started.clone();
+    CollectiveRun { started, times: found.collect(), settings: settings.join(" ") }
 }
 
 /// Median time of a repetition, ns.
@@ -74,12 +90,12 @@ fn median(series: &FlowSeries) -> Option<f64> {
 
 /// Settings that all runs have, such as `NCCL_SOCKET_IFNAME` of a site: they are the node's environment and no
 /// choice of one run.
-pub fn common_settings(runs: &[(Vec<(ExchangeSpec, Ns)>, String)]) -> Vec<&str> {
-    let Some(((_, first), others)) = runs.split_first() else { return Vec::new() };
+pub fn common_settings(runs: &[CollectiveRun]) -> Vec<&str> {
+    let Some((first, others)) = runs.split_first() else { return Vec::new() };
     let in_all = |setting: &&str| {
-        others.iter().all(|(_, settings)| settings.split(' ').any(|other| other == *setting))
+        others.iter().all(|run| run.settings.split(' ').any(|other| other == *setting))
     };
-    first.split(' ').filter(|setting| !setting.is_empty()).filter(in_all).collect()
+    first.settings.split(' ').filter(|setting| !setting.is_empty()).filter(in_all).collect()
 }
 
 /// Whether the machine describes this library of collectives.
@@ -91,39 +107,39 @@ pub fn describes(desc: &MachineDesc, by: MessageLibrary) -> bool {
     }
 }
 
-/// The rows of operations, with what runs measured: each its exchanges with times, and its settings. A run
-/// that has only settings [that all have](common_settings) is the library's own choice.
+/// The rows of operations, with what runs measured. A run that has only settings
+/// [that all have](common_settings) is the library's own choice. The nth run of a setting, by the time at
+/// which it began, makes a pair with the nth run of the default.
 ///
 /// # Errors
 /// The machine describes the library, and its model has no such exchange.
 pub fn audit_rows(
     desc: &MachineDesc,
     exchanges: &[ExchangeSpec],
-    runs: &[(Vec<(ExchangeSpec, Ns)>, String)],
+    runs: &[CollectiveRun],
 ) -> Result<Vec<LedgerRow>, NoPath> {
     let layer = MessageLayer::new(desc).map_err(|error| NoPath(error.to_string()))?;
     let topology = desc.topology();
     let mut cuts: BTreeMap<(Collective, Vec<u32>, u64), Option<NodeCut>> = BTreeMap::new();
     let mut rows = Vec::new();
-    let common = common_settings(runs);
+    let arms = arms(runs);
     for exchange in exchanges {
         let model = match describes(desc, exchange.by) {
             true => Some(layer.time(exchange)?).map(|time| (time.time, time.algorithm)),
             false => None,
         };
-        let (mut measured, mut best_setting): (Option<Ns>, Option<(Ns, String)>) = (None, None);
-        for (times, settings) in runs {
-            let Some((_, time)) = times.iter().find(|(known, _)| known == exchange) else {
-                continue;
-            };
-            let own = settings.split(' ').filter(|s| !s.is_empty() && !common.contains(s));
-            let own: Vec<&str> = own.collect();
-            if own.is_empty() {
-                measured = measured.or(Some(*time));
-            } else if best_setting.as_ref().is_none_or(|(best, _)| time.0 < best.0) {
-                best_setting = Some((*time, own.join(" ")));
+        let times = |setting: &str| -> Vec<f64> {
+            let runs = arms.get(setting).into_iter().flatten();
+            runs.filter_map(|run| run.time(exchange)).map(|time| time.0).collect()
+        };
+        let plain = times("");
+        let mut choices = DefaultCheck::default();
+        for setting in arms.keys().filter(|setting| !setting.is_empty()) {
+            for (default, time) in plain.iter().zip(times(setting)) {
+                choices.choice(setting).add(*default, time);
             }
         }
+        let measured = interpolated(&ascending(plain), 0.5).map(Ns);
         let cut = match &exchange.what {
             ExchangeOp::Collective { op, over } => {
                 let gpus: Vec<u32> = over.iter().map(|member| member.gpu).collect();
@@ -133,9 +149,21 @@ pub fn audit_rows(
             }
             _ => None,
         };
-        rows.push(LedgerRow { exchange: exchange.clone(), measured, best_setting, model, cut });
+        rows.push(LedgerRow { exchange: exchange.clone(), measured, choices, model, cut });
     }
     Ok(rows)
+}
+
+/// Runs by what is set in them alone, those of each in the order in which they began; the default is empty.
+fn arms(runs: &[CollectiveRun]) -> BTreeMap<String, Vec<&CollectiveRun>> {
+    let common = common_settings(runs);
+    let mut arms: BTreeMap<String, Vec<&CollectiveRun>> = BTreeMap::new();
+    for run in runs {
+        let own = run.settings.split(' ').filter(|s| !s.is_empty() && !common.contains(s));
+        arms.entry(own.collect::<Vec<_>>().join(" ")).or_default().push(run);
+    }
+    arms.values_mut().for_each(|runs| runs.sort_by(|a, b| a.started.cmp(&b.started)));
+    arms
 }
 
 #[cfg(test)]
@@ -205,18 +233,46 @@ mod tests {
         let desc = MachineDesc::preset("mi250x").unwrap();
         let (op, by) = (Collective::AllReduce, MessageLibrary::Rccl);
         let exchange = ExchangeSpec::collective(op, 0..8, by, Bytes::mib(64));
-        let run = |ns: f64, set: &str| (vec![(exchange.clone(), Ns(ns))], set.to_owned());
-        let runs = [run(9e5, ""), run(8e5, "NCCL_ALGO=Tree"), run(7e5, "NCCL_PROTO=LL128")];
-        let rows = audit_rows(&desc, std::slice::from_ref(&exchange), &runs).unwrap();
-        assert_eq!(rows[0].measured, Some(Ns(9e5)));
-        assert_eq!(rows[0].best_setting, Some((Ns(7e5), "NCCL_PROTO=LL128".to_owned())));
+        let run = |second: u32, ns: f64, set: &str| CollectiveRun {
+            started: format!("2026-01-01T00:00:{second:02}Z"),
+            times: vec![(exchange.clone(), Ns(ns))],
+            settings: set.to_owned(),
+        };
+        let rows = |runs: &[CollectiveRun]| {
+            audit_rows(&desc, std::slice::from_ref(&exchange), runs).unwrap()
+        };
+        let gain = |row: &LedgerRow, at: usize| {
+            let choice = &row.choices.choices[at];
+            (choice.setting.clone(), choice.pairs(), row.choices.gain(choice).unwrap().gain)
+        };
+        // The second run of the default began after the first: 8e5 of it and 4e5 with the setting are a pair.
+        let runs = [
+            run(3, 8e5, ""),
+            run(0, 9e5, ""),
+            run(1, 9e5, "NCCL_ALGO=Tree"),
+            run(4, 4e5, "NCCL_ALGO=Tree"),
+            run(2, 6e5, "NCCL_PROTO=LL128"),
+        ];
+        let found = &rows(&runs)[0];
+        assert_eq!(found.measured, Some(Ns(8.5e5)));
+        let (setting, pairs, median) = gain(found, 0);
+        // 9e5 / 9e5 = 1 and 8e5 / 4e5 = 2: sqrt(2) in the middle.
+        assert_eq!((setting.as_str(), pairs), ("NCCL_ALGO=Tree", 2));
+        assert!((median - (2f64.sqrt() - 1.0)).abs() < 1e-9, "{median}");
+        let (setting, pairs, median) = gain(found, 1);
+        assert_eq!(
+            (setting.as_str(), pairs),
+            ("NCCL_PROTO=LL128", 1),
+            "one default run has no partner"
+        );
+        assert!((median - 0.5).abs() < 1e-9, "{median}");
         // A setting of all runs is the node's, not a choice.
         let site = "NCCL_SOCKET_IFNAME=hsn0";
-        let runs = [run(9e5, site), run(8e5, &format!("NCCL_ALGO=Tree {site}"))];
+        let runs = [run(0, 9e5, site), run(1, 8e5, &format!("NCCL_ALGO=Tree {site}"))];
         assert_eq!(common_settings(&runs), [site]);
-        let rows = audit_rows(&desc, std::slice::from_ref(&exchange), &runs).unwrap();
-        assert_eq!(rows[0].measured, Some(Ns(9e5)));
-        assert_eq!(rows[0].best_setting, Some((Ns(8e5), "NCCL_ALGO=Tree".to_owned())));
+        let found = &rows(&runs)[0];
+        assert_eq!(found.measured, Some(Ns(9e5)));
+        assert_eq!(gain(found, 0).0, "NCCL_ALGO=Tree");
     }
 
     /// A twin describes no library: bounds without a model.

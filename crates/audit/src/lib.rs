@@ -5,8 +5,14 @@
 
 mod cause;
 mod cut;
+mod default_check;
 mod ledger;
 
 pub use cause::{CauseScore, CollectiveCause, judge_causes};
 pub use cut::{NodeCut, find_cut};
-pub use ledger::{LedgerRow, audit_rows, common_settings, describes, measured_exchanges};
+pub use default_check::{
+    DefaultCheck, DefaultVerdict, KEEP_LEVEL, LEAST_GAIN, PairedChoice, PairedGain,
+};
+pub use ledger::{
+    CollectiveRun, LedgerRow, audit_rows, common_settings, describes, measured_exchanges,
+};

@@ -104,7 +104,12 @@ const CRATES: &[Crate] = &[
         tests_use: &[],
         unsafe_in: &[],
     },
-    Crate { name: "audit", uses: &["schema", "flow", "message"], tests_use: &[], unsafe_in: &[] },
+    Crate {
+        name: "audit",
+        uses: &["schema", "stats", "flow", "message"],
+        tests_use: &[],
+        unsafe_in: &[],
+    },
     Crate { name: "place", uses: &["schema", "flow"], tests_use: &[], unsafe_in: &[] },
     Crate { name: "paste", uses: &["schema", "topo"], tests_use: &[], unsafe_in: &[] },
     Crate {

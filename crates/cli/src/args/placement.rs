@@ -1,10 +1,12 @@
 //! Arguments of the commands about where ranks run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use pathline_schema::{Bytes, Collective, CpuSet};
 
+use super::health::duration;
 use super::{LibraryArgs, TimeoutArgs};
 use crate::known_name::KnownName;
 
@@ -113,6 +115,13 @@ pub(crate) struct AuditArgs {
     /// runs in this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) measure: Option<PathBuf>,
+    /// A choice of the library to compare with its default, in blocks of new processes: NAME=VALUE, several
+    /// separated by blanks; repeatable.
+    #[arg(long, value_name = "NAME=VALUE", requires = "measure")]
+    pub(crate) set: Vec<String>,
+    /// Time for the trials of --set; on a simulated machine, in virtual time.
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration, requires = "set")]
+    pub(crate) budget: Duration,
     /// What --measure measures: `here`, this host, or a simulated machine; without it the one of --machine.
     #[arg(long, value_name = "here|NAME|FILE", requires = "measure")]
     pub(crate) on: Option<String>,

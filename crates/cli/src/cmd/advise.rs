@@ -476,7 +476,7 @@ fn pair((name, value): (&String, &String)) -> (String, String) {
 }
 
 /// `A=1 B=2` as variables.
-fn settings(words: &str) -> Result<ArmEnv> {
+pub(super) fn settings(words: &str) -> Result<ArmEnv> {
     let mut env = ArmEnv::new();
     for word in words.split_whitespace() {
         match word.split_once('=') {

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
 use pathline_audit::{
-    CollectiveCause, LedgerRow, NodeCut, audit_rows, common_settings, describes, judge_causes,
-    measured_exchanges,
+    CollectiveCause, CollectiveRun, LedgerRow, NodeCut, audit_rows, common_settings, describes,
+    judge_causes, measured_exchanges,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
@@ -16,6 +16,7 @@ use pathline_runner::MachineModel;
 use pathline_schema::{Bytes, Case, CaseOutcome, Collective, Ns, Rate};
 
 use super::ExitKind;
+use super::audit_choices::{ChoiceTrials, show_verdicts};
 use crate::args::{AuditArgs, RunArgs};
 use crate::files;
 use crate::say::{outln, paragraph, width};
@@ -38,9 +39,18 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitKind> {
         runs.push(measure_collectives(args, &wanted, &dir.join("collectives"), by)?);
     }
     let exchanges = exchanges(args, desc, by, &runs)?;
-    let rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
+    let mut rows = audit_rows(desc, &exchanges, &runs).map_err(|e| anyhow!("{e}"))?;
+    let trials = match args.set.is_empty() {
+        true => ChoiceTrials::default(),
+        false => ChoiceTrials::new(args, &exchanges)?,
+    };
+    if !args.set.is_empty() {
+        trials.fill(&mut rows);
+    }
     outln!("{} by {by}, model {} (simulated)\n", gpus_text(&exchanges), desc.name);
     table(&rows);
+    trials.show();
+    show_verdicts(&rows, trials.pair_seconds());
     let common = common_settings(&runs).join(" ");
     if !common.is_empty() {
         paragraph(&format!("All runs have {common}: measured with that."), 0);
@@ -73,13 +83,11 @@ fn library(desc: &MachineDesc) -> MessageLibrary {
     MessageLibrary::Nccl { nvls: true }
 }
 
-type MeasuredRun = (Vec<(ExchangeSpec, Ns)>, String);
-
-fn read_run(path: &Path, by: MessageLibrary) -> Result<MeasuredRun> {
+fn read_run(path: &Path, by: MessageLibrary) -> Result<CollectiveRun> {
     let name = || path.display().to_string();
     let journal = files::read(path)?;
     let found = measured_exchanges(&journal, by);
-    if found.0.is_empty() {
+    if found.times.is_empty() {
         bail!("{}: it has no collective; measure --suite ccl-collectives", name());
     }
     Ok(found)
@@ -90,7 +98,7 @@ fn exchanges(
     args: &AuditArgs,
     desc: &MachineDesc,
     by: MessageLibrary,
-    runs: &[MeasuredRun],
+    runs: &[CollectiveRun],
 ) -> Result<Vec<ExchangeSpec>> {
     let all: Vec<u32> = desc.topology().gpus.iter().map(|gpu| gpu.index).collect();
     let gpus = match &args.gpus {
@@ -104,7 +112,7 @@ fn exchanges(
         bail!("a collective needs two GPUs at least");
     }
     let mut found: Vec<ExchangeSpec> = Vec::new();
-    for (exchange, _) in runs.iter().flat_map(|(times, _)| times) {
+    for (exchange, _) in runs.iter().flat_map(|run| &run.times) {
         let ExchangeOp::Collective { op, over } = &exchange.what else { continue };
         let own: Vec<u32> = over.iter().map(|member| member.gpu).collect();
         let named = args.ops.is_empty() || args.ops.contains(op);
@@ -133,7 +141,7 @@ fn gpus_text(exchanges: &[ExchangeSpec]) -> String {
     format!("Collectives over GPUs {gpus}")
 }
 
-fn name(row: &LedgerRow) -> String {
+pub(super) fn name(row: &LedgerRow) -> String {
     match &row.exchange.what {
         ExchangeOp::Collective { op, .. } => op.to_string(),
         _ => String::new(),
@@ -181,8 +189,9 @@ fn table(rows: &[LedgerRow]) {
         LedgerColumn::new("operation", true, rows, |row| Some(name(row))),
         LedgerColumn::new("size", false, rows, |row| Some(row.exchange.bytes.to_string())),
         LedgerColumn::new("measured", false, rows, |row| text(row.measured)),
-        LedgerColumn::new("best set", false, rows, |row| {
-            text(row.best_setting.as_ref().map(|(best, _)| *best))
+        LedgerColumn::new("best gain", false, rows, |row| {
+            let (_, gain) = row.choices.best()?;
+            Some(format!("{:+.1} %", gain.gain * 100.0))
         }),
         LedgerColumn::new("model", false, rows, |row| text(model(row))),
         LedgerColumn::new("bound", false, rows, |row| text(bound(row))),
@@ -209,30 +218,7 @@ fn table(rows: &[LedgerRow]) {
         line(columns.iter().map(cell).collect());
     }
     outln!("\nratio: measured over bound, or model over bound where nothing was measured.");
-    let compared: Vec<(&LedgerRow, f64, &str)> = rows
-        .iter()
-        .filter_map(|row| {
-            let (best, setting) = row.best_setting.as_ref()?;
-            Some((row, row.measured?.0 / best.0, setting.as_str()))
-        })
-        .collect();
-    let gains = compared.iter().filter(|(_, gain, _)| *gain > LEAST_GAIN);
-    for (row, gain, setting) in gains.clone() {
-        outln!("{} x {}: {setting} is {gain:.2}x as fast.", name(row), row.exchange.bytes);
-    }
-    let kept = compared.len() - gains.count();
-    if kept > 0 {
-        let text = format!(
-            "Keep the default in {kept} of {} rows: no setting of these runs is {LEAST_GAIN} times as fast. \
-             `pathline advise` proves gains of settings.",
-            compared.len()
-        );
-        paragraph(&text, 0);
-    }
 }
-
-/// A setting that gains less is no choice: runs of a node differ by as much.
-const LEAST_GAIN: f64 = 1.03;
 
 /// What the flows over the binding cut of the largest operation reach, and the case that measures it.
 fn certify(args: &AuditArgs, desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
@@ -319,23 +305,31 @@ fn measure_collectives(
     exchanges: &[ExchangeSpec],
     dir: &Path,
     by: MessageLibrary,
-) -> Result<MeasuredRun> {
+) -> Result<CollectiveRun> {
     let mut cases = Vec::new();
     let mut ranks = 0;
     for exchange in exchanges {
-        let ExchangeOp::Collective { op, over } = &exchange.what else { continue };
-        let last = over.len().saturating_sub(1);
-        if over.iter().enumerate().any(|(nth, member)| member.gpu as usize != nth) {
-            bail!(
-                "--measure has a process for each of the first GPUs; name --gpus 0-{last}, or --runs"
-            );
-        }
-        ranks = ranks.max(over.len());
-        let bytes = exchange.bytes;
-        cases.push(format!("r0.gpu0.vram > r{last}.gpu{last}.vram by ccl@gpu0[{op}] x {bytes}"));
+        ranks = ranks.max(exchange.members().len());
+        cases.push(collective_case(exchange)?.to_string());
     }
     measure(args, dir, &cases, Some(ranks))?;
     read_run(dir, by)
+}
+
+/// The case of a collective whose first GPUs have a process each.
+pub(super) fn collective_case(exchange: &ExchangeSpec) -> Result<Case> {
+    let ExchangeOp::Collective { op, over } = &exchange.what else {
+        bail!("{exchange}: it is no collective")
+    };
+    let last = over.len().saturating_sub(1);
+    if over.iter().enumerate().any(|(nth, member)| member.gpu as usize != nth) {
+        bail!(
+            "--measure has a process for each of the first GPUs; name --gpus 0-{last}, or --runs"
+        );
+    }
+    let bytes = exchange.bytes;
+    let text = format!("r0.gpu0.vram > r{last}.gpu{last}.vram by ccl@gpu0[{op}] x {bytes}");
+    text.parse().map_err(|error| anyhow!("{text}: {error}"))
 }
 
 /// Names the cause of what measured operations lose, by operation.

@@ -2,6 +2,7 @@
 
 mod advise;
 mod audit;
+mod audit_choices;
 mod calibrate;
 mod case;
 mod case_machine;
