@@ -10,6 +10,8 @@ mod mapper;
 mod metric;
 mod number;
 mod physics;
+#[cfg(test)]
+mod ranking;
 mod report;
 mod row;
 pub mod score;

@@ -80,7 +80,7 @@ fn shared_memory(layer: &MessageLayer, case: &Case) -> Result<MachineAnswer, Str
     Ok(MachineAnswer::of_case(rate, time_us))
 }
 
-fn predict(network: &Network, case: &Case) -> Result<MachineAnswer, String> {
+pub(crate) fn predict(network: &Network, case: &Case) -> Result<MachineAnswer, String> {
     let flows = network.predict(case).map_err(|why| why.to_string())?;
     let (mut rate, mut time_us) = (0.0, 0.0f64);
     for (flow, predicted) in case.timed.iter().zip(flows) {
