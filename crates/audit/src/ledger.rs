@@ -170,6 +170,7 @@ fn arms(runs: &[CollectiveRun]) -> BTreeMap<String, Vec<&CollectiveRun>> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use pathline_flow::ProtocolTable;
     use pathline_schema::Bytes;
 
     use super::*;
@@ -226,6 +227,100 @@ mod tests {
                 assert!(predicted.contains_key(&(name, op.to_string())), "{name} {op}");
             }
         }
+    }
+
+    /// A preset with other links: each bundle between GPUs or to a switch has from one link to two more than it
+    /// had, and one in eight is gone. `None` where routes that the description states need one that is gone.
+    fn rewired(text: &str, random: &mut fastrand::Rng) -> Option<MachineDesc> {
+        let is_link = |line: &str| line.starts_with("  { a = \"gpu") && !line.contains("numa");
+        let mut lines = Vec::new();
+        for line in text.lines() {
+            let width = line.split_once("width = ").filter(|_| is_link(line));
+            let Some((before, rest)) = width else {
+                lines.push(line.to_owned());
+                continue;
+            };
+            let (width, after) = rest.split_once(',').unwrap();
+            let width: u32 = width.trim().parse().unwrap();
+            if random.u32(..8) > 0 {
+                lines.push(format!("{before}width = {},{after}", random.u32(1..=width + 2)));
+            }
+        }
+        MachineDesc::parse("rewired.toml", &lines.join("\n")).ok()
+    }
+
+    /// The node with a library that takes one protocol at all sizes, or reduces in the switches wherever it can.
+    fn forced(desc: &MachineDesc) -> Vec<(String, MachineDesc, MessageLibrary)> {
+        let mut all = Vec::new();
+        let names = ["LL", "LL128", "Simple", "NVLS"];
+        for (nth, name) in names.into_iter().enumerate() {
+            let mut edited = desc.clone();
+            let preferred = |own: usize| if own == nth { 0.0 } else { 1e12 };
+            let software = &mut edited.software;
+            for ccl in [&mut software.rccl, &mut software.nccl].into_iter().flatten() {
+                ccl.choice = Some(ProtocolTable {
+                    ll_us: preferred(0),
+                    ll128_us: preferred(1),
+                    simple_us: preferred(2),
+                });
+                if let Some(nvls) = &mut ccl.nvls {
+                    nvls.start_us = preferred(3);
+                }
+            }
+            let software = &edited.software;
+            let by_rccl = software.rccl.as_ref().map(|_| MessageLibrary::Rccl);
+            let nvls = name == "NVLS";
+            let by_nccl = software.nccl.as_ref().map(|_| MessageLibrary::Nccl { nvls });
+            for by in [by_rccl, by_nccl].into_iter().flatten() {
+                all.push((name.to_owned(), edited.clone(), by));
+            }
+        }
+        all
+    }
+
+    /// No algorithm and protocol of any collective is predicted to beat the bound: random wirings of each preset,
+    /// random members and sizes. `PATHLINE_TEST_WORLDS` sets the number of wirings of a preset.
+    #[test]
+    fn no_algorithm_beats_the_bound_on_any_wiring() {
+        let worlds = std::env::var("PATHLINE_TEST_WORLDS").ok().and_then(|n| n.parse().ok());
+        let worlds: u64 = worlds.unwrap_or(2);
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+        let mut tightest = f64::INFINITY;
+        for (name, text) in MachineDesc::presets() {
+            for seed in 0..worlds {
+                let mut random = fastrand::Rng::with_seed(seed * 7919 + name.len() as u64);
+                let Some(desc) = rewired(text, &mut random) else { continue };
+                let topology = desc.topology();
+                let count = topology.gpus.len() as u32;
+                for (protocol, desc, by) in forced(&desc) {
+                    let layer = MessageLayer::new(&desc).unwrap();
+                    // Rings of one set of members are sought once.
+                    let mut gpus: Vec<u32> = (0..count).collect();
+                    random.shuffle(&mut gpus);
+                    gpus.truncate(random.usize(2..=count as usize));
+                    for op in BOUNDED {
+                        let bytes = Bytes(1 << random.u32(8..34));
+                        let exchange = ExchangeSpec::collective(op, gpus.clone(), by, bytes);
+                        let Ok(time) = layer.time(&exchange) else { continue };
+                        let Some(cut) = find_cut(&topology, op, &gpus, bytes) else { continue };
+                        assert!(
+                            cut.time.0 <= time.time.0,
+                            "{name}, wiring {seed}, {protocol}, {exchange}: {:?} {} {cut:?}",
+                            time.time,
+                            time.algorithm
+                        );
+                        tightest = tightest.min(time.time.0 / cut.time.0);
+                        *seen.entry(format!("{name} {op} {}", time.algorithm)).or_default() += 1;
+                    }
+                }
+            }
+        }
+        let total: u32 = seen.values().sum();
+        println!("{total} predictions, the closest {tightest:.3} of its bound; {seen:?}");
+        for algorithm in ["ring, LL", "ring, LL128", "ring, Simple", "NVLS", "direct, LL"] {
+            assert!(seen.keys().any(|key| key.ends_with(algorithm)), "{algorithm}");
+        }
+        assert!(total > 100, "{total}");
     }
 
     #[test]
