@@ -11,7 +11,12 @@ pub(crate) fn merge(topology: &mut Topology, infos: &[DeviceInfo], vendor: &str,
     if infos.is_empty() {
         return;
     }
-    let found = std::mem::take(&mut topology.gpus);
+    let mut found = std::mem::take(&mut topology.gpus);
+    // Discovery may have found that the job's cgroup lacks some.
+    let denied = std::mem::take(&mut topology.hidden);
+    found.extend(denied.gpus);
+    topology.links.extend(denied.links);
+    topology.routes.extend(denied.routes);
     topology.gpus = infos
         .iter()
         .map(|info| {
@@ -156,6 +161,20 @@ mod tests {
         assert!(topology.has_warning("gpus-not-listed"));
         let whole = topology.whole_node();
         assert_eq!((whole.gpus.len(), whole.links.len(), whole.routes.len()), (3, 4, 1));
+    }
+
+    /// GPU 2 alone may be opened: the KFD shows no other, the bus has two more.
+    #[test]
+    fn gpus_that_a_cgroup_denies_count_on_the_bus() {
+        let whole = found();
+        let gpu = |index: u32, at: usize| Gpu { index, ..whole.gpus[at].clone() };
+        let hidden = HiddenGpus { gpus: vec![gpu(1, 0), gpu(2, 1)], ..HiddenGpus::default() };
+        let mut topology = Topology { gpus: vec![gpu(0, 2)], hidden, ..Topology::default() };
+        topology.nics = vec![pathline_schema::Nic { near_gpu: Some(2), ..Default::default() }];
+        merge(&mut topology, &[listed(0, "0000:30:00.0")], "amd", "ROCR_VISIBLE_DEVICES");
+        assert_eq!((topology.gpus.len(), topology.hidden.gpus.len()), (1, 2));
+        assert_eq!(topology.gpu_identity(0).unwrap().host_index, 2);
+        assert_eq!(topology.nics[0].near_gpu, topology.gpu_at("0000:20:00.0"));
     }
 
     #[test]

@@ -44,9 +44,12 @@ pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
         let device = pci.iter().find(|device| device.address == gpu.pci);
         kfd::compare_domains(gpu, device.and_then(|d| d.numa), &mut warnings);
     }
+    let denied = amd_denied(&pci, &kfd.gpus);
     let mut gpus = kfd.gpus;
     vendors::add_gpus(snapshot, &pci, &mut gpus);
     gpus.truncate(MAX_UNITS);
+    let hidden = (gpus.len() as u32..).zip(denied).map(|(index, gpu)| Gpu { index, ..gpu });
+    let hidden = HiddenGpus { gpus: hidden.take(MAX_UNITS).collect(), ..HiddenGpus::default() };
     let mut topology = Topology {
         source: source.to_owned(),
         nics: net::read(snapshot, &pci),
@@ -58,7 +61,7 @@ pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
         caches,
         gpus,
         pci,
-        hidden: HiddenGpus::default(),
+        hidden,
         warnings,
     };
     if !nvlink::add(&mut topology, snapshot) {
@@ -66,6 +69,29 @@ pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
     }
     finish(&mut topology);
     topology
+}
+
+/// GPUs for computing that the bus has and the KFD does not show: it denies a process the nodes whose devices its
+/// cgroup lacks, as under Slurm's `--gpus-per-task`. Source: `kfd_topology.c` of the Linux driver, `node_show`.
+fn amd_denied(pci: &[pathline_schema::PciDevice], shown: &[Gpu]) -> Vec<Gpu> {
+    if shown.is_empty() {
+        return Vec::new();
+    }
+    let is_shown = |address: &str| shown.iter().any(|gpu| gpu.pci == address);
+    pci.iter()
+        .filter(|d| d.vendor == AMD && is_gpu_class(d.class) && !is_shown(&d.address))
+        .filter_map(|device| {
+            let (name, arch) = amd_product(device.device)?;
+            Some(Gpu {
+                vendor: "amd".into(),
+                name: name.into(),
+                arch: arch.into(),
+                pci: device.address.clone(),
+                numa: device.numa,
+                ..Gpu::default()
+            })
+        })
+        .collect()
 }
 
 /// AMD GPUs from PCI devices alone.
@@ -98,7 +124,8 @@ fn amd_without_kfd(snapshot: &HostSnapshot, pci: &[pathline_schema::PciDevice]) 
 /// warnings.
 pub(crate) fn finish(topology: &mut Topology) {
     join_host_links(topology);
-    near_gpus(&topology.pci, &topology.gpus, &mut topology.nics);
+    let on_bus: Vec<Gpu> = topology.gpus.iter().chain(&topology.hidden.gpus).cloned().collect();
+    near_gpus(&topology.pci, &on_bus, &mut topology.nics);
     join_domains(topology);
     add_mi250x_routes(topology);
     distrust_flat_counts(topology);

@@ -247,6 +247,30 @@ fn sources_that_disagree() {
     assert_eq!(t.numa[0].memory, Bytes::gib(256));
 }
 
+/// A task of a Slurm job with one GPU: the KFD denies all files of the others (EPERM).
+#[test]
+fn gpus_that_a_cgroup_denies_are_on_the_bus() {
+    let whole = mi250x();
+    let mut s = HostSnapshot::default();
+    // GPU 5 is node 9.
+    let denied = |path: &str| {
+        let node = path.strip_prefix("sys/class/kfd/kfd/topology/nodes/");
+        let node: Option<u32> = node.and_then(|rest| rest.split('/').next()?.parse().ok());
+        node.is_some_and(|node| node >= 4 && node != 9)
+    };
+    for (path, text) in whole.iter().filter(|(path, _)| !denied(path)) {
+        s.insert(path, text);
+    }
+    let t = from_snapshot("live", &s);
+    assert_eq!((t.gpus.len(), t.hidden.gpus.len()), (1, 7));
+    let identity = t.gpu_identity(0).unwrap();
+    assert_eq!((identity.pci.as_str(), identity.host_index), ("0000:d6:00.0", 5));
+    let addresses: Vec<&str> = t.hidden.gpus.iter().map(|gpu| gpu.pci.as_str()).collect();
+    assert_eq!(addresses.len(), 7);
+    assert!(!addresses.contains(&"0000:d6:00.0"), "{addresses:?}");
+    assert_eq!(from_snapshot("live", &whole).hidden.gpus, []);
+}
+
 #[test]
 fn gpus_without_their_driver() {
     let mut s = host("x", 2);
