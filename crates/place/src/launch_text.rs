@@ -92,6 +92,11 @@ pub(crate) fn place_line(
 pub(crate) fn variable_lines(topology: &Topology, plan: &PlacementPlan, with_nics: bool) -> String {
     let mut text = String::new();
     if plan.ranks.iter().any(|place| place.gpu.is_some()) {
+        // Slurm sets CUDA_VISIBLE_DEVICES on AMD as well, where it counts among the one GPU that is left.
+        let within = topology.gpus.first().map(|gpu| gpu.caps().visible_within_env);
+        if let Some(names) = within.filter(|names| !names.is_empty()) {
+            text += &format!("unset {}\n", names.join(" "));
+        }
         for (name, value) in gpu_variables(topology) {
             text += &format!("export {name}={value}\n");
         }

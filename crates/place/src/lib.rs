@@ -14,6 +14,7 @@ mod rank_places;
 mod rank_site;
 mod rank_traffic;
 mod site_check;
+mod visible_gpus;
 
 pub use cluster_mapping::{ClusterModel, ClusterPhase, ClusterSearch, map_cluster};
 pub use job_script::job_script;
@@ -26,3 +27,4 @@ pub use rank_places::{PlaceError, PlaceRequest, PlacementPlan, RankPlace, place_
 pub use rank_site::{RankSite, SiteDomain, SiteGpu, SiteNic, SiteNode, planned_sites};
 pub use rank_traffic::{MAX_RANKS, PhasePattern, RankMessage, RankTraffic, TrafficError};
 pub use site_check::{SiteFinding, check_sites};
+pub use visible_gpus::{VisibleGpus, visible_gpus};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::PlacementPlan;
 use crate::rank_places::nearest_nic;
+use crate::visible_gpus::visible_gpus;
 
 /// What the process of a rank may use, and where its memory lies.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -30,6 +31,12 @@ pub struct RankSite {
     pub gpus_on_bus: u32,
     /// Why it sees no GPU although the host has some.
     pub without_gpu: Option<String>,
+    /// The variables that choose the GPUs which it sees, as `NAME=value`.
+    pub gpu_settings: Vec<String>,
+    /// What is wrong with them.
+    pub gpu_setting_faults: Vec<String>,
+    /// The MIG instance that it sees.
+    pub gpu_instance: Option<String>,
     /// The network adapter that it would use.
     pub nic: Option<SiteNic>,
     /// Its host.
@@ -111,6 +118,7 @@ impl RankSite {
             node,
             ..Self::default()
         };
+        site.read_gpu_settings(topology, env);
         let gpu = topology.gpus.first().filter(|_| topology.gpus.len() == 1);
         site.nic = named_nic(&topology.nics, env).or_else(|| {
             let domain = site.node.domains_of(&site.cpus).first().copied();
@@ -118,6 +126,42 @@ impl RankSite {
             Some(SiteNic { name: nic.name.clone(), numa: nic.numa, set_by: None })
         });
         site
+    }
+
+    /// Compares the variables that choose GPUs with the GPUs that the runtime lists.
+    fn read_gpu_settings(&mut self, topology: &Topology, env: &dyn Fn(&str) -> Option<String>) {
+        let all = || topology.gpus.iter().chain(&topology.hidden.gpus);
+        let Some(first) = all().next() else { return };
+        let of_vendor = || all().filter(|gpu| gpu.vendor == first.vendor);
+        // Identifiers of GPUs are in no file that every user may read.
+        let found = visible_gpus(first.caps(), &vec![None; of_vendor().count()], env);
+        let (named, sees) = (found.listed.len(), topology.gpus.len());
+        self.gpu_settings = found.settings;
+        self.gpu_instance = found.instance;
+        // A container may hide the bus: what the runtime lists is right.
+        if sees <= named {
+            self.gpu_setting_faults = found.faults;
+        }
+        let settings = self.gpu_settings.join(" ");
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        if sees > 0 && sees < named && !settings.is_empty() {
+            self.gpu_setting_faults.push(format!(
+                "{settings} shows {named} GPU{} of all on the host, and the runtime lists {sees}: a cgroup or container \
+                 hides the others, and numbers count without these",
+                plural(named)
+            ));
+        }
+        if let Some((variable, value)) = first.caps().visible_order_env
+            && env(variable).as_deref() != Some(value)
+            && self.gpu_instance.is_none()
+            && !settings.is_empty()
+            && of_vendor().any(|gpu| gpu.name != first.name)
+        {
+            self.gpu_setting_faults.push(format!(
+                "{settings} counts the fastest GPU first on this host of unlike GPUs; {variable}={value} makes it count \
+                 as tools do"
+            ));
+        }
     }
 
     /// The GPU that it uses: the one that it sees.

@@ -43,6 +43,7 @@ pub fn check_sites(sites: &[RankSite], plan: Option<&[PlannedRank]>) -> Vec<Site
             findings.extend(remote_pages(site));
             findings.extend(far_nic(site));
             findings.extend(gpus_seen(site, ranks.len()));
+            findings.extend(gpu_settings(site));
         }
     }
     if let Some(plan) = plan {
@@ -179,11 +180,13 @@ fn split_cores(ranks: &[&RankSite]) -> Option<SiteFinding> {
 
 /// Ranks that each see one GPU, and the same one.
 fn shared_gpus(ranks: &[&RankSite]) -> Vec<SiteFinding> {
-    let mut users: BTreeMap<&str, Vec<&RankSite>> = BTreeMap::new();
+    // Instances of one GPU (MIG) have its address.
+    let mut users: BTreeMap<(&str, Option<&str>), Vec<&RankSite>> = BTreeMap::new();
     for site in ranks {
         let only = site.only_gpu().filter(|gpu| !gpu.pci.is_empty());
         if let Some(gpu) = only {
-            users.entry(gpu.pci.as_str()).or_default().push(site);
+            let key = (gpu.pci.as_str(), site.gpu_instance.as_deref());
+            users.entry(key).or_default().push(site);
         }
     }
     let most = ranks.iter().map(|site| site.gpus_on_bus as usize).max().unwrap_or(0);
@@ -191,7 +194,7 @@ fn shared_gpus(ranks: &[&RankSite]) -> Vec<SiteFinding> {
     let fair = ranks.len().div_ceil(most.max(1));
     let shared = users.into_iter().filter(|(_, users)| users.len() > fair);
     shared
-        .map(|(pci, users)| {
+        .map(|((pci, _), users)| {
             finding(
                 "shared-gpu",
                 &users,
@@ -272,8 +275,12 @@ fn gpus_seen(site: &RankSite, ranks: usize) -> Option<SiteFinding> {
             "no-gpu",
             &[site],
             format!(
-                "sees none of the host's {} GPUs{}",
+                "sees none of the host's {} GPUs{}{}",
                 site.gpus_on_bus,
+                match site.gpu_settings.as_slice() {
+                    [] => String::new(),
+                    settings => format!(" with {}", settings.join(" ")),
+                },
                 site.without_gpu.as_ref().map(|why| format!(": {why}")).unwrap_or_default()
             ),
             "ask the launcher for GPUs, and see the variables that hide them",
@@ -289,6 +296,14 @@ fn gpus_seen(site: &RankSite, ranks: usize) -> Option<SiteFinding> {
         )),
         _ => None,
     }
+}
+
+/// Variables that name GPUs which the process does not get.
+fn gpu_settings(site: &RankSite) -> Vec<SiteFinding> {
+    let faults = site.gpu_setting_faults.iter();
+    let action = "name each GPU once, by its number among those that the job may open, in one variable alone: the \
+                  launcher's, or ROCR_VISIBLE_DEVICES (AMD) or CUDA_VISIBLE_DEVICES (NVIDIA) of a wrapper";
+    faults.map(|why| finding("gpu-setting", &[site], why.clone(), action)).collect()
 }
 
 /// What a plan asked for and the rank does not have.

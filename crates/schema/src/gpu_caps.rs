@@ -48,6 +48,9 @@ pub struct GpuCaps {
     /// The variable, and its value, that makes [`Self::visible_env`] number GPUs by PCI address. Without one
     /// the runtime does so already, or has no such setting.
     pub visible_order_env: Option<(&'static str, &'static str)>,
+    /// Variables that count within the GPUs which [`Self::visible_env`] leaves; the first that is not empty is
+    /// read. ROCclr, `rocdevice.cpp`.
+    pub visible_within_env: &'static [&'static str],
     /// The variable that lets a GPU's touch of a page that it does not hold be a fault that can be
     /// served (`1`), read when the runtime starts. With `0` managed memory of the host is read in
     /// place. The default depends on the GPU and the kernel. Same source.
@@ -97,6 +100,7 @@ const AMD: GpuCaps = GpuCaps {
     peer_engine_env: Some("HSA_ENABLE_PEER_SDMA"),
     visible_env: Some("ROCR_VISIBLE_DEVICES"),
     visible_order_env: None,
+    visible_within_env: &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"],
     page_fault_env: Some("HSA_XNACK"),
     fma_per_cycle: [64.0, 64.0],
     clock_ghz: 1.7,
@@ -131,6 +135,7 @@ const NVIDIA: GpuCaps = GpuCaps {
     peer_engine_env: None,
     visible_env: Some("CUDA_VISIBLE_DEVICES"),
     visible_order_env: Some(("CUDA_DEVICE_ORDER", "PCI_BUS_ID")),
+    visible_within_env: &[],
     page_fault_env: None,
     fma_per_cycle: [128.0, 64.0],
     clock_ghz: 1.98,
@@ -157,6 +162,7 @@ const UNKNOWN: GpuCaps = GpuCaps {
     large_payloads: false,
     visible_env: None,
     visible_order_env: None,
+    visible_within_env: &[],
     management_library: None,
     ..NVIDIA
 };
