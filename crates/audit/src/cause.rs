@@ -24,12 +24,19 @@ pub enum CollectiveCause {
     MissingRing,
     /// Rings in the order of the GPUs' numbers, not along the links.
     NumericOrder,
+    /// Rings where the library would let the switches reduce.
+    SwitchesUnused,
 }
 
 impl CollectiveCause {
     /// Every cause.
-    pub const ALL: [Self; 4] =
-        [Self::AsModelled, Self::HalfChannels, Self::MissingRing, Self::NumericOrder];
+    pub const ALL: [Self; 5] = [
+        Self::AsModelled,
+        Self::HalfChannels,
+        Self::MissingRing,
+        Self::NumericOrder,
+        Self::SwitchesUnused,
+    ];
 
     /// What to do about it.
     pub const fn action(self) -> &'static str {
@@ -45,6 +52,10 @@ impl CollectiveCause {
                 "see the ring order in NCCL_DEBUG=INFO (NCCL_DEBUG_SUBSYS=GRAPH): the library does not see \
                  the links, as in a container without /sys"
             }
+            Self::SwitchesUnused => {
+                "see NVLS in NCCL_DEBUG=INFO: NCCL_NVLS_ENABLE=0, a virtual machine or a partition without \
+                 multicast, or a fabric manager that does not offer it"
+            }
         }
     }
 }
@@ -56,6 +67,7 @@ impl fmt::Display for CollectiveCause {
             Self::HalfChannels => "half the channels",
             Self::MissingRing => "a ring is missing",
             Self::NumericOrder => "rings in the order of GPU numbers",
+            Self::SwitchesUnused => "rings instead of NVLS",
         })
     }
 }
@@ -79,6 +91,8 @@ struct CauseModel<'a> {
     edited: Option<MessageLayer>,
     /// Factor on the time in which bytes move.
     slower: f64,
+    /// The library as it then works, unless it works as before.
+    by: Option<MessageLibrary>,
 }
 
 impl<'a> CauseModel<'a> {
@@ -88,7 +102,10 @@ impl<'a> CauseModel<'a> {
         cause: CollectiveCause,
         exchange: &ExchangeSpec,
     ) -> Result<Option<Self>, NoPath> {
-        let rings = sound.time(exchange)?.rings;
+        let time = sound.time(exchange)?;
+        let is_in_switches = time.is_in_switches();
+        let rings = time.rings;
+        let plain = Self { sound, edited: None, slower: 1.0, by: None };
         let mut edited = desc.clone();
         let ccl = match exchange.by {
             MessageLibrary::Nccl { .. } => &mut edited.software.nccl,
@@ -98,11 +115,17 @@ impl<'a> CauseModel<'a> {
         let count = u32::try_from(rings.len()).unwrap_or(u32::MAX);
         let channels = match cause {
             CollectiveCause::AsModelled => {
-                return Ok(Some(Self { sound, edited: None, slower: 1.0 }));
+                return Ok(Some(plain));
             }
+            CollectiveCause::SwitchesUnused => {
+                let by = MessageLibrary::Nccl { nvls: false };
+                return Ok(is_in_switches.then_some(Self { by: Some(by), ..plain }));
+            }
+            // Its rings carry nothing.
+            _ if is_in_switches => return Ok(None),
             CollectiveCause::NumericOrder => {
                 let Some(slower) = order_loss(desc, &rings)? else { return Ok(None) };
-                return Ok(Some(Self { sound, edited: None, slower }));
+                return Ok(Some(Self { slower, ..plain }));
             }
             // With one or two rings half of them is one less: the same edit.
             CollectiveCause::HalfChannels if count >= 2 => count / 2,
@@ -111,11 +134,12 @@ impl<'a> CauseModel<'a> {
         };
         ccl.max_channels = channels;
         let edited = MessageLayer::new(&edited).map_err(|error| NoPath(error.to_string()))?;
-        Ok(Some(Self { sound, edited: Some(edited), slower: 1.0 }))
+        Ok(Some(Self { edited: Some(edited), ..plain }))
     }
 
     fn time(&self, exchange: &ExchangeSpec) -> Result<Ns, NoPath> {
         let layer = self.edited.as_ref().unwrap_or(self.sound);
+        let exchange = &ExchangeSpec { by: self.by.unwrap_or(exchange.by), ..exchange.clone() };
         let time = layer.time(exchange)?.time;
         if self.slower <= 1.0 {
             return Ok(time);
@@ -176,6 +200,16 @@ fn order_loss(desc: &MachineDesc, rings: &[GpuRing]) -> Result<Option<f64>, NoPa
     Ok((bad > 0.0 && good > bad * 1.01).then_some(good / bad))
 }
 
+/// Odds above which the next cause need not be looked at.
+const SURE: f64 = 20.0;
+
+/// The causes that the times do not tell apart: the best, and those that are less likely by up to 20 to 1.
+pub fn likely_causes(scores: &[CauseScore]) -> &[CauseScore] {
+    let Some(best) = scores.first() else { return &[] };
+    let alike = scores.iter().take_while(|next| (best.score - next.score).exp() <= SURE).count();
+    scores.get(..alike).unwrap_or_default()
+}
+
 /// Judges the causes by measured times of one operation over the same members at several sizes; best first.
 /// `layer` has the libraries of `desc`.
 /// Empty if no cause explains them: the median deviation of each is above 15 %.
@@ -213,48 +247,93 @@ pub fn judge_causes(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use pathline_schema::{Bytes, Collective};
 
     use super::*;
 
-    /// Each cause planted in the model, with times off by up to 2 %, on two nodes and two operations: named
-    /// every time, wherever the cause changes anything.
+    /// Each cause planted in the model with times off by up to 2 %, on all presets with a library, wherever it makes any size 3 % slower: it is the likeliest cause, or one of
+    /// those that the times do not tell apart, as half of two rings and their wrong order.
     #[test]
     fn planted_causes_are_named() {
-        let mut state = 7_u64;
-        let mut noise = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            1.0 + 0.02 * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0)
-        };
-        let mut named = 0;
-        for (name, by) in
-            [("mi250x", MessageLibrary::Rccl), ("hgx-h200", MessageLibrary::Nccl { nvls: false })]
-        {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut first, mut tied, mut sound) = (0, 0, 0);
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+        for (name, _) in MachineDesc::presets() {
             let desc = MachineDesc::preset(name).unwrap();
             let layer = MessageLayer::new(&desc).unwrap();
-            for op in [Collective::AllReduce, Collective::AllGather] {
-                let sizes = [1u64, 16, 64, 256, 1024];
-                let exchanges: Vec<ExchangeSpec> = sizes
+            let gpus = desc.topology().gpus.len() as u32;
+            for (by, count, op) in plantable(&desc, gpus) {
+                let exchanges: Vec<ExchangeSpec> = [1u64, 16, 64, 256, 1024]
                     .iter()
-                    .map(|mib| ExchangeSpec::collective(op, 0..8, by, Bytes::mib(*mib)))
+                    .map(|mib| ExchangeSpec::collective(op, 0..count, by, Bytes::mib(*mib)))
                     .collect();
+                let Some(last) = exchanges.last().filter(|last| layer.time(last).is_ok()) else {
+                    continue;
+                };
                 for cause in CollectiveCause::ALL {
-                    let Some(model) = CauseModel::new(&desc, &layer, cause, &exchanges[4]).unwrap()
-                    else {
-                        assert_eq!(name, "hgx-h200", "{cause}: one ring over switches");
+                    let model = CauseModel::new(&desc, &layer, cause, last).unwrap();
+                    let Some(model) = model else { continue };
+                    let clean: Vec<f64> =
+                        exchanges.iter().map(|e| layer.time(e).unwrap().time.0).collect();
+                    let slow: Vec<f64> =
+                        exchanges.iter().map(|e| model.time(e).unwrap().0).collect();
+                    let shows = slow.iter().zip(&clean).any(|(a, b)| a / b > 1.03);
+                    if !shows && cause != CollectiveCause::AsModelled {
                         continue;
-                    };
-                    let times: Vec<(ExchangeSpec, Ns)> = exchanges
-                        .iter()
-                        .map(|e| (e.clone(), Ns(model.time(e).unwrap().0 * noise())))
-                        .collect();
+                    }
+                    let noise =
+                        slow.iter().map(|ns| Ns(ns * (1.0 + 0.02 * (2.0 * random.f64() - 1.0))));
+                    let times: Vec<(ExchangeSpec, Ns)> =
+                        exchanges.iter().cloned().zip(noise).collect();
                     let scores = judge_causes(&desc, &layer, &times).unwrap();
-                    assert_eq!(scores[0].cause, cause, "{name} {op}: {scores:?}");
-                    named += 1;
+                    let likely = likely_causes(&scores);
+                    let at = likely.iter().position(|score| score.cause == cause);
+                    assert!(at.is_some(), "{name} {by} {count} {op} {cause}: {scores:?}");
+                    match (cause, at) {
+                        (CollectiveCause::AsModelled, _) => {
+                            assert_eq!(at, Some(0), "{name} {by} {count} {op}: {scores:?}");
+                            sound += 1;
+                        }
+                        (_, Some(0)) => first += 1,
+                        _ => tied += 1,
+                    }
+                    *seen.entry(cause.to_string()).or_default() += 1;
                 }
             }
         }
-        assert!(named >= 2 * 5, "{named}");
+        println!("{first} first, {tied} of those not told apart, {sound} sound; {seen:?}");
+        assert_eq!(seen.len(), CollectiveCause::ALL.len(), "{seen:?}");
+        assert!(first >= 30 && tied * 10 <= first, "{first} {tied}");
+    }
+
+    /// All collectives of all numbers of GPUs where `PATHLINE_TEST_WORLDS` is set, else some of each.
+    fn plantable(desc: &MachineDesc, gpus: u32) -> Vec<(MessageLibrary, u32, Collective)> {
+        let mut libraries = Vec::new();
+        libraries.extend(desc.software.rccl.as_ref().map(|_| MessageLibrary::Rccl));
+        if desc.software.nccl.is_some() {
+            libraries.extend([false, true].map(|nvls| MessageLibrary::Nccl { nvls }));
+        }
+        let ops = [
+            Collective::AllReduce,
+            Collective::AllGather,
+            Collective::ReduceScatter,
+            Collective::Broadcast,
+            Collective::Reduce,
+            Collective::AllToAll,
+            Collective::Gather,
+            Collective::Scatter,
+        ];
+        let mut all = Vec::new();
+        for by in libraries {
+            let is_whole = std::env::var_os("PATHLINE_TEST_WORLDS").is_some();
+            for count in (2..=gpus).filter(|count| is_whole || [3, 5, 8].contains(count)) {
+                let ops = ops.iter().skip(if is_whole { 0 } else { count as usize % 2 });
+                all.extend(ops.step_by(if is_whole { 1 } else { 2 }).map(|op| (by, count, *op)));
+            }
+        }
+        all
     }
 
     /// Ten times slower than any cause makes it: nothing that is known.

@@ -8,7 +8,7 @@ mod cut;
 mod default_check;
 mod ledger;
 
-pub use cause::{CauseScore, CollectiveCause, judge_causes};
+pub use cause::{CauseScore, CollectiveCause, judge_causes, likely_causes};
 pub use cut::{NodeCut, find_cut};
 pub use default_check::{
     DefaultCheck, DefaultVerdict, KEEP_LEVEL, LEAST_GAIN, PairedChoice, PairedGain,

@@ -176,6 +176,9 @@ fn by_node(over: &[ExchangeMember]) -> Result<Vec<(u32, Vec<u32>)>, NoPath> {
     Ok(nodes)
 }
 
+/// The algorithm of a reduction by NVLS.
+pub(crate) const IN_SWITCHES: &str = "reduced in the switches, NVLS";
+
 /// Time of a collective over rings that the caller found on one node.
 pub(crate) fn collective(
     scene: &ExchangeScene<'_>,
@@ -238,7 +241,7 @@ pub(crate) fn collective(
         && reduced.preference < shape.preference(protocol)
     {
         (time, moved, moving) = (reduced.time, reduced.moved / shape.rings, reduced.moving);
-        algorithm = "reduced in the switches, NVLS".into();
+        algorithm = IN_SWITCHES.into();
         steps.truncate(1);
         steps.push(format!(
             "{:.0} B out of and into each GPU at {:.1} GB/s: {}",

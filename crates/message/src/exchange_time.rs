@@ -38,6 +38,13 @@ pub struct ExchangeTime {
     pub links: Vec<LinkLoad>,
 }
 
+impl ExchangeTime {
+    /// Whether the switches reduce.
+    pub fn is_in_switches(&self) -> bool {
+        self.algorithm == crate::ccl::IN_SWITCHES
+    }
+}
+
 /// The part of a resource's time that an exchange keeps it busy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkLoad {

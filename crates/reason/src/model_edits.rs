@@ -335,7 +335,8 @@ pub(crate) fn add_collective_causes(
     }
     for score in scores {
         let (id, class) = match score.cause {
-            CollectiveCause::AsModelled => continue,
+            // Switches that reduce or do not are weighed with the plateaus of the curve.
+            CollectiveCause::AsModelled | CollectiveCause::SwitchesUnused => continue,
             CollectiveCause::HalfChannels => ("few-channels", AnswerClass::SetUpSo),
             CollectiveCause::MissingRing => ("ring-missing", AnswerClass::SetUpSo),
             CollectiveCause::NumericOrder => ("ring-order", AnswerClass::SetUpSo),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser as _;
 use pathline_audit::{
     CollectiveCause, CollectiveRun, LedgerRow, NodeCut, audit_rows, common_settings, describes,
-    judge_causes, measured_exchanges,
+    judge_causes, likely_causes, measured_exchanges,
 };
 use pathline_flow::{MachineDesc, Network, RuntimeEnv};
 use pathline_message::{ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
@@ -88,7 +88,15 @@ fn read_run(path: &Path, by: MessageLibrary) -> Result<CollectiveRun> {
     let journal = files::read(path)?;
     let found = measured_exchanges(&journal, by);
     if found.times.is_empty() {
-        bail!("{}: it has no collective; measure --suite ccl-collectives", name());
+        let why = journal.outcomes.iter().find_map(|outcome| match outcome {
+            CaseOutcome::Skipped(skip) => Some((skip.case.to_string(), skip.why.clone())),
+            CaseOutcome::Faulted(fault) => Some((fault.case.to_string(), fault.error.clone())),
+            _ => None,
+        });
+        match why {
+            Some((case, why)) => bail!("{}: no collective was measured. {case}: {why}", name()),
+            None => bail!("{}: it has no collective; measure --suite ccl-collectives", name()),
+        }
     }
     Ok(found)
 }
@@ -109,7 +117,12 @@ fn exchanges(
         bail!("gpu{missing}: this machine has {} GPUs", all.len());
     }
     if gpus.len() < 2 {
-        bail!("a collective needs two GPUs at least");
+        let named = match gpus.first() {
+            Some(gpu) if all.len() > 1 => format!("gpu{gpu} alone"),
+            Some(_) => format!("{} has one GPU", desc.name),
+            None => format!("{} has no GPU", desc.name),
+        };
+        bail!("{named}: a collective needs two GPUs at least");
     }
     let mut found: Vec<ExchangeSpec> = Vec::new();
     for (exchange, _) in runs.iter().flat_map(|run| &run.times) {
@@ -352,7 +365,9 @@ fn causes(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
             outln!("! {op}: no cause that is known explains the times.");
             continue;
         };
-        let odds = scores.get(1).map_or(f64::INFINITY, |next| (best.score - next.score).exp());
+        let likely = likely_causes(&scores);
+        let odds =
+            scores.get(likely.len()).map_or(f64::INFINITY, |next| (best.score - next.score).exp());
         let off = best.off_by * 100.0;
         if best.cause == CollectiveCause::AsModelled {
             outln!("{op}: as modelled, within {off:.1} % in the median.");
@@ -364,8 +379,14 @@ fn causes(desc: &MachineDesc, rows: &[LedgerRow]) -> Result<ExitKind> {
         } else {
             "odds above 1e6 to 1".to_owned()
         };
-        outln!("! {op}: {} (times within {off:.1} %, {odds}).", best.cause);
-        outln!("  {}", best.cause.action());
+        let names: Vec<String> = likely.iter().map(|score| score.cause.to_string()).collect();
+        let alike = if names.len() > 1 { ", which the times do not tell apart" } else { "" };
+        let text =
+            format!("! {op}: {} (times within {off:.1} %, {odds}){alike}.", names.join(", or "));
+        paragraph(&text, 2);
+        for score in likely {
+            paragraph(&format!("- {}", score.cause.action()), 2);
+        }
     }
     Ok(exit)
 }

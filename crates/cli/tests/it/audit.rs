@@ -114,6 +114,86 @@ fn a4_half_the_channels_are_named() {
     assert!(found.contains("all_reduce: as modelled"), "{found}");
 }
 
+/// The machine of a preset with a line of its description changed.
+fn edited(dir: &TempDir, preset: &str, edit: impl Fn(&str) -> String) -> String {
+    let sound = text(&pathline(&["machines", preset]));
+    let faulty = edit(&sound);
+    assert_ne!(sound, faulty, "{preset}");
+    let count = fs::read_dir(dir.path()).expect("a folder").count();
+    let file = dir.path().join(format!("{preset}-{count}.toml"));
+    fs::write(&file, faulty).expect("a machine");
+    file.to_str().expect("a printable path").to_owned()
+}
+
+/// Half of the rings of each preset that has several, and NVLS that is gone, measured on the simulated node: all
+/// operations that rings carry name it, of all its GPUs and of five.
+#[test]
+fn faults_of_every_preset_are_named_by_what_it_measures() {
+    let dir = TempDir::new().expect("a folder");
+    let channels = |count: u32| {
+        move |node: &str| -> String {
+            let lines = node.lines().map(|line| match line.starts_with("max_channels = ") {
+                true => format!("max_channels = {count}\n"),
+                false => format!("{line}\n"),
+            });
+            lines.collect()
+        }
+    };
+    // More GPUs than there are.
+    let without_nvls = |node: &str| node.replace("\nleast_gpus = 4", "\nleast_gpus = 9");
+    let rings = "all_reduce,all_gather,reduce_scatter,broadcast,reduce";
+    let halved = "half the channels";
+    // mi250x has 4 rings over 8 GPUs and 2 over 5; mi300x 7 and 4; mi300a and v100 6 over 4.
+    let faults = [
+        ("mi250x", "0-7", edited(&dir, "mi250x", channels(2)), rings, halved),
+        ("mi250x", "0-4", edited(&dir, "mi250x", channels(1)), "all_gather", halved),
+        ("mi300x", "0-7", edited(&dir, "mi300x", channels(3)), "all_gather,reduce", halved),
+        ("mi300x", "0-7", edited(&dir, "mi300x", channels(6)), "all_reduce", "a ring is missing"),
+        ("mi300x", "0-4", edited(&dir, "mi300x", channels(2)), "all_gather", halved),
+        ("mi300a", "0-3", edited(&dir, "mi300a", channels(3)), "reduce_scatter", halved),
+        ("v100", "0-3", edited(&dir, "v100", channels(3)), "broadcast", halved),
+        (
+            "hgx-h200",
+            "0-7",
+            edited(&dir, "hgx-h200", without_nvls),
+            "all_reduce",
+            "rings instead of NVLS",
+        ),
+        (
+            "hgx-h100",
+            "0-4",
+            edited(&dir, "hgx-h100", without_nvls),
+            "all_reduce",
+            "rings instead of NVLS",
+        ),
+    ];
+    for (nth, (preset, gpus, machine, ops, cause)) in faults.iter().enumerate() {
+        let folder = dir.path().join(format!("run{nth}"));
+        let folder = folder.to_str().expect("a printable path");
+        let ops: Vec<&str> = ops.split(',').collect();
+        let last =
+            ["--bytes", "1MiB,64MiB,1GiB", "--gpus", gpus, "--on", machine, "--measure", folder];
+        let output = pathline(&[&["audit", "--machine", preset], &ops[..], &last].concat());
+        let found = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(1), "{preset}: {found}");
+        for op in ops {
+            let line = found.split("! ").find(|part| part.starts_with(&format!("{op}:")));
+            assert!(line.is_some_and(|line| line.contains(cause)), "{preset} {op}: {found}");
+        }
+    }
+}
+
+#[test]
+fn fewer_than_two_gpus_are_refused_by_name() {
+    let refused = |args: &[&str]| {
+        let output = pathline(&[&["audit", "--machine"], args].concat());
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused(&["mi100:0"]).contains("has one GPU: a collective needs two GPUs at least"));
+    assert!(refused(&["mi300x", "--gpus", "3"]).contains("gpu3 alone: a collective needs two"));
+}
+
 #[test]
 fn without_runs_it_has_model_bound_and_the_case_of_the_cut() {
     let output = pathline(&["audit", "--machine", "mi250x", "all_gather", "--bytes", "1GiB"]);
