@@ -154,7 +154,13 @@ fn keep(kept: &mut Vec<String>, text: &str) {
 fn version(text: &str) -> Option<&str> {
     let rest = text.split_once("CCL version ").map(|(_, rest)| rest);
     let rest = rest.or_else(|| text.split_once("RCCL version : ").map(|(_, rest)| rest));
-    rest?.split_whitespace().next().filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+    let version = rest?.split_whitespace().next()?;
+    let (number, build) = version.split_once(['+', '-']).unwrap_or((version, ""));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_build = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-".contains(c);
+    let is_version =
+        number.contains('.') && number.split('.').all(is_number) && build.chars().all(is_build);
+    is_version.then_some(version)
 }
 
 /// `16 coll channels, 16 collnet channels, 0 nvls channels, 32 p2p channels`.
@@ -196,6 +202,16 @@ mod tests {
                     include/socket.h:344 WARN no family\n2024-01-01 [main] WARN of another program\n";
         let (log, _) = take(&mut clean_lines(text.as_bytes()).0).unwrap();
         assert_eq!(log.warnings, ["Socket creation failed", "no family"]);
+    }
+
+    #[test]
+    fn a_version_is_numbers_and_a_build() {
+        for text in ["2.21.5", "2.20.5+hip6.2", "2.18.3+cuda12.2", "2.26.6-develop"] {
+            assert_eq!(version(&format!("NCCL version {text} HEAD")), Some(text));
+        }
+        for text in ["2.NaN", "1N.aN", "2", "2.", "x", ""] {
+            assert_eq!(version(&format!("NCCL version {text}")), None, "{text}");
+        }
     }
 
     #[test]
