@@ -90,12 +90,7 @@ impl MpiLibrary<'_> {
             });
         }
         if bytes <= mpi.ipc_above_bytes as f64 {
-            let path = Arc::new(TransferRoute {
-                uses: Vec::new(),
-                cap: mpi.host_message_gbs,
-                alpha: 0.0,
-                share: 1.0,
-            });
+            let path = Arc::new(self.by_loads_and_stores());
             let by = "CPU loads and stores, through shared memory";
             let (start, queued) = (small, small);
             return Ok(MessageRoute {
@@ -273,6 +268,31 @@ impl MpiLibrary<'_> {
         outcome.mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
         outcome.each = times;
         Ok(outcome)
+    }
+
+    /// The path and the start, in ns, of a copy of `bytes` within the memory of one rank: by the runtime's
+    /// copy kernel, and by the CPU in host memory and up to [`MpiModel::ipc_above_bytes`] of device
+    /// memory, whose loads and stores it takes as long for as those of a message of that size.
+    pub(crate) fn own_copy(
+        &self,
+        member: ExchangeMember,
+        bytes: f64,
+        buffers: BufferPlace,
+    ) -> Result<(Arc<TransferRoute>, f64), NoPath> {
+        if buffers == BufferPlace::Host {
+            return Ok((self.scene.host(member, member, bytes as u64)?, 0.0));
+        }
+        if bytes <= self.mpi.ipc_above_bytes as f64 {
+            return Ok((Arc::new(self.by_loads_and_stores()), self.mpi.host_message_us * 1e3));
+        }
+        let path = self.scene.device(ByteCarrier::Blit, member, member)?;
+        let start = path.alpha;
+        Ok((path, start))
+    }
+
+    /// A CPU that loads and stores device memory, through memory that processes share.
+    fn by_loads_and_stores(&self) -> TransferRoute {
+        TransferRoute { uses: Vec::new(), cap: self.mpi.host_message_gbs, alpha: 0.0, share: 1.0 }
     }
 
     /// Time of a CPU core to sum `bytes`, ns: a copy reads and writes them once, a sum reads

@@ -139,6 +139,22 @@ impl<'a> ScheduleBuilder<'a> {
         Ok(())
     }
 
+    /// Each rank copies `bytes` from its send buffer to its receive buffer: its own part of a collective
+    /// that is not in place, or a pass over the parts that an algorithm packs or puts in order.
+    fn copy_own(&mut self, bytes: f64) -> Result<(), NoPath> {
+        if bytes <= 0.0 {
+            return Ok(());
+        }
+        let copies =
+            self.over.iter().map(|&member| self.library.own_copy(member, bytes, self.buffers));
+        let copies = copies.collect::<Result<Vec<_>, _>>()?;
+        for (ready, (path, start)) in self.ready.iter_mut().zip(copies) {
+            let after = std::mem::replace(ready, vec![self.transfers.len()]);
+            self.transfers.push(ScheduledTransfer { path, bytes, start, tail: 0.0, after });
+        }
+        Ok(())
+    }
+
     /// Ends of all transfers and of all ranks.
     fn outcome(self, algorithm: &str) -> AlgorithmTime {
         let ends = ends(&self.library.scene.capacities, &self.transfers);
@@ -484,6 +500,7 @@ fn powers(n: usize) -> Vec<usize> {
 fn all_gather(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let n = plan.n();
     let part = bytes / n as f64;
+    plan.copy_own(part)?;
     if bytes < ALL_GATHER_LONG && n.is_power_of_two() {
         plan.step("distances double, and what is exchanged does");
         let all: Vec<usize> = (0..n).collect();
@@ -538,6 +555,8 @@ fn gather(
 /// Around a ring, in which each rank passes on the part that it received last.
 fn all_gatherv(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str, NoPath> {
     let n = plan.n();
+    let own = (0..n).map(|rank| part_bytes(Collective::AllGatherV, n, rank, bytes));
+    plan.copy_own(own.fold(0.0, f64::max))?;
     plan.step(format!("{} steps around a ring with uneven parts", n - 1));
     for step in 0..n - 1 {
         let sends: Vec<RoundMessage> = (0..n)
@@ -556,10 +575,17 @@ fn all_to_all(plan: &mut ScheduleBuilder<'_>, bytes: f64) -> Result<&'static str
     let part = bytes / n as f64;
     if part <= ALL_TO_ALL_SHORT && n >= 8 {
         plan.step("distances double, with half of all parts");
-        let shifts = std::iter::successors(Some(1usize), |d| Some(d * 2)).take_while(|d| *d < n);
-        plan.shifts(shifts, bytes / 2.0, false)?;
+        // All parts are put in order before and after; what a round sends is packed and unpacked.
+        plan.copy_own(bytes)?;
+        for shift in std::iter::successors(Some(1usize), |d| Some(d * 2)).take_while(|d| *d < n) {
+            plan.copy_own(bytes / 2.0)?;
+            plan.shifts(std::iter::once(shift), bytes / 2.0, false)?;
+            plan.copy_own(bytes / 2.0)?;
+        }
+        plan.copy_own(bytes)?;
         return Ok("Bruck");
     }
+    plan.copy_own(part)?;
     let probe = plan.over.first().zip(plan.over.get(1));
     let by_cpu = match probe {
         Some((&a, &b)) => plan.library.message(a, b, part, BufferPair::both(plan.buffers))?.by_cpu,

@@ -458,6 +458,28 @@ fn a_pair_by_kernels_is_a_launch_and_a_step() {
     assert_eq!(both.each.len(), 2);
 }
 
+/// Each rank copies its own part from its send buffer to its receive buffer. Two dies, 64 KiB each: the copy
+/// within a GPU, then the message, as long as a broadcast of 64 KiB. Eight parts of 4 B go by Bruck's
+/// algorithm, by loads and stores: 32 B are put in order before and after, and each of three rounds packs
+/// 16 B, sends and unpacks them: 2 (0.415 us + 32 B / 2.65 GB/s) + 9 (0.415 us + 16 B / 2.65 GB/s).
+#[test]
+fn ranks_copy_their_own_part() {
+    let layer = mi250x();
+    let message = exchange_time(layer, "broadcast over gpu0-gpu1 by cray-mpich[blit] x 64KiB");
+    let own = exchange_time(layer, "all_to_all over gpu0-gpu1 by cray-mpich[blit] x 128KiB");
+    let node = pathline_flow::Network::new(
+        &MachineDesc::preset("mi250x").unwrap(),
+        pathline_flow::RuntimeEnv::default(),
+    );
+    let copy = "gpu0.vram > gpu0.vram by blit@gpu0 x 64KiB isolated".parse().unwrap();
+    let copy = node.unwrap().predict(&copy).unwrap()[0].time;
+    near("two ranks", own.time.0, message.time.0 + copy.0, 0.01);
+
+    let parts = exchange_time(layer, "all_to_all over gpu0-gpu7 by cray-mpich x 32B");
+    let by_hand = 2.0 * (415.0 + 32.0 / 2.65) + 9.0 * (415.0 + 16.0 / 2.65);
+    near("eight ranks", parts.time.0, by_hand, 1e-6);
+}
+
 /// Partners 2 to 8 at 1 MiB, whole us: the table of figures 11 and 12.
 #[test]
 fn partners_two_to_eight() {
