@@ -268,6 +268,14 @@ pub(crate) struct KernelModel {
     pub hop_load_ns: f64,
     #[serde(deserialize_with = "some_time")]
     pub host_load_ns: f64,
+    /// Rates at which one compute unit stores to its own GPU's memory, to another GPU's and to the host's,
+    /// GB/s: a thread loads again once its stores are out. Without one, stores do not limit a unit.
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    pub local_store_gbs: Option<f64>,
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    pub peer_store_gbs: Option<f64>,
+    #[serde(default, deserialize_with = "maybe_gbs")]
+    pub host_store_gbs: Option<f64>,
     /// Share of the peak of its multipliers that a compute kernel reaches.
     #[serde(default = "full", deserialize_with = "share")]
     pub arithmetic_efficiency: f64,
@@ -618,6 +626,9 @@ impl NodeModel {
                 peer_load_ns: 0.0,
                 hop_load_ns: 0.0,
                 host_load_ns: 0.0,
+                local_store_gbs: None,
+                peer_store_gbs: None,
+                host_store_gbs: None,
                 arithmetic_efficiency: 1.0,
                 single_issue: false,
                 in_order: false,

@@ -124,6 +124,25 @@ pub(crate) enum LegSide {
     Out,
 }
 
+/// What holds the loop of a kernel's threads besides memory and links.
+pub(crate) struct LoopLimits {
+    /// Bytes loaded for a byte of payload.
+    pub reads: f64,
+    /// Latency of a load; 0 without loads.
+    pub load_ns: f64,
+    /// Bytes stored for a byte of payload.
+    pub writes: f64,
+    /// What one compute unit stores, GB/s, where that limits it.
+    pub store_gbs: Option<f64>,
+}
+
+impl LoopLimits {
+    /// Stores that do not limit.
+    pub(crate) const fn loads(reads: f64, load_ns: f64) -> Self {
+        Self { reads, load_ns, writes: 0.0, store_gbs: None }
+    }
+}
+
 impl<'a> PathBuilder<'a> {
     pub(crate) fn new(net: &'a NodeGraph, flow: &Flow) -> Self {
         Self {
@@ -504,23 +523,33 @@ impl<'a> PathBuilder<'a> {
     pub(crate) fn in_flight(&mut self, gpu: &GpuNode, variant: &KernelVariant, ratio: f64) {
         let kernel = &self.net.model.kernel;
         let peer = kernel.peer_load_ns + kernel.hop_load_ns * f64::from(self.passed);
-        self.in_flight_over(gpu, variant, ratio, peer.max(kernel.host_load_ns));
+        self.in_flight_over(gpu, variant, LoopLimits::loads(ratio, peer.max(kernel.host_load_ns)));
     }
 
-    /// Little's law: bytes in flight over the latency of one load.
+    /// Little's law: bytes in flight over the latency of one load, and after it the time of their stores.
     pub(crate) fn in_flight_over(
         &mut self,
         gpu: &GpuNode,
         variant: &KernelVariant,
-        ratio: f64,
-        load_ns: f64,
+        limits: LoopLimits,
     ) {
-        if gpu.compute_units == 0 || load_ns <= 0.0 {
+        if gpu.compute_units == 0 {
             return;
         }
-        let bytes = self.launched(gpu, variant).min(self.resident(gpu, variant));
-        let bytes = bytes * variant.in_flight().as_f64();
-        self.cap(bytes / load_ns / ratio, "loads in flight over their latency");
+        let launched = self.launched(gpu, variant);
+        let in_flight = launched.min(self.resident(gpu, variant)) * variant.in_flight().as_f64();
+        let loads = limits.reads * limits.load_ns / in_flight;
+        let units = launched.min(f64::from(gpu.compute_units));
+        let stores = limits.store_gbs.map_or(0.0, |each| limits.writes / (each * units));
+        let per_byte = loads + stores;
+        if per_byte > 0.0 {
+            let name = if loads >= stores {
+                "loads in flight over their latency"
+            } else {
+                "stores of its compute units"
+            };
+            self.cap(1.0 / per_byte, name);
+        }
     }
 
     /// Blocks of a variant that a GPU holds at once: by threads, and by shared memory.

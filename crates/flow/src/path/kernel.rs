@@ -4,7 +4,7 @@ use pathline_schema::{
     AccessWidth, CHASE_STEPS, FMA_PER_BYTE, Flow, GpuCaps, KernelOp, KernelVariant, MemKind, Unit,
 };
 
-use super::builder::{LegMover, LegSide, PathBuilder, gpu_at, no};
+use super::builder::{LegMover, LegSide, LoopLimits, PathBuilder, gpu_at, no};
 use super::kernel_start::KernelTraffic;
 use crate::graph::NodeGraph;
 use crate::model::GpuCacheLevel;
@@ -75,7 +75,10 @@ pub(crate) fn build(
         step = caches.step_ns(effect.chain, load_ns);
         path.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
     } else {
-        path.in_flight_over(gpu, &variant, ratio, load_ns);
+        let store_gbs = store_gbs(net, at, flow.dst.unit).filter(|_| writes > 0.0);
+        // Without a rate of its own, a kernel that only stores has as much in flight as one that loads.
+        let reads = if reads <= 0.0 && store_gbs.is_some() { 0.0 } else { ratio };
+        path.in_flight_over(gpu, &variant, LoopLimits { reads, load_ns, writes, store_gbs });
         path.grid((g, gpu), &variant);
     }
     if kept {
@@ -142,6 +145,16 @@ impl<'a> GpuCaches<'a> {
 pub(crate) fn arithmetic(compute_units: u32, caps: &GpuCaps, double: bool) -> f64 {
     let each = caps.fma_per_cycle[usize::from(double)] * caps.clock_ghz;
     f64::from(compute_units.max(1)) * each / FMA_PER_BYTE as f64
+}
+
+/// What one compute unit of `at` stores to memory of `unit`, GB/s, if that limits it.
+fn store_gbs(net: &NodeGraph, at: Unit, unit: Unit) -> Option<f64> {
+    let kernel = &net.model.kernel;
+    match unit {
+        _ if unit == at => kernel.local_store_gbs,
+        Unit::Gpu(_) => kernel.peer_store_gbs,
+        Unit::Numa(_) | Unit::Store(_) => kernel.host_store_gbs,
+    }
 }
 
 /// Latency of a load by a kernel at `at` from memory of `unit`.

@@ -99,3 +99,22 @@ fn an_h200_starts_kernels_in_order() {
     let got = times(&[SMALL, COPY]);
     assert!(got[0] < 1.1 * small && got[1] < 1.1 * copy, "{got:?} for {small} and {copy}");
 }
+
+/// A block of 256 threads has 4 loads of 16 B each in flight, 16 KiB, and loads again once they are stored:
+/// one compute unit of a MI300X takes 520 ns and 16384 / 39.8 within its GPU, / 134 to another, / 56 to the
+/// host. A kernel that only stores takes the stores' time alone, and 32 units have 32 times the rate.
+#[test]
+fn loads_wait_for_the_stores_before_them() {
+    let network = network("mi300x");
+    let one = |to: &str| {
+        rates(
+            &network,
+            &[&format!("gpu0.vram > {to} by kernel@gpu0[copy-w16-u4-b256-g1] x 256MiB")],
+        )[0]
+    };
+    assert_near(one("gpu0.vram"), 16384.0 / (520.0 + 16384.0 / 39.8), "within the GPU");
+    assert_near(one("gpu1.vram"), 16384.0 / (520.0 + 16384.0 / 134.0), "to another GPU");
+    assert_near(one("numa0.pinned"), 16384.0 / (520.0 + 16384.0 / 56.0), "to the host");
+    let fill = "gpu0.reg > gpu0.vram by kernel@gpu0[write-w16-u4-b256-g32] x 256MiB";
+    assert_near(rates(&network, &[fill])[0], 32.0 * 39.8, "stores alone");
+}
