@@ -51,6 +51,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod verbs;
+mod visible;
 mod work;
 
 pub use layout::{StubLibraries, built, lay_out};

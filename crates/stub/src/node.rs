@@ -10,6 +10,7 @@ use crate::acts::NodeBlocks;
 use crate::spec::{FaultSpec, StubFault, StubSpec};
 use crate::status;
 use crate::streams::{StreamQueues, StubHandle};
+use crate::visible::visible;
 
 /// The result of a call; the error is its status.
 pub(crate) type CallOutcome<T = ()> = Result<T, i32>;
@@ -97,7 +98,9 @@ pub(crate) struct StubNode {
 impl StubNode {
     /// The node that the environment describes; the default one if that cannot be read.
     pub(crate) fn new(api: StubApi) -> Self {
-        Self::with_spec(api, StubSpec::from_env())
+        let mut node = Self::with_spec(api, StubSpec::from_env());
+        node.gpus = visible(node.gpus, api, &|name| std::env::var(name).ok());
+        node
     }
 
     /// The node of a specification; the default one without it.
