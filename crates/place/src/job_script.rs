@@ -36,7 +36,7 @@ pub fn job_script(
     let nodes = at.iter().map(|at| node_of(*at) + 1).max().unwrap_or_default();
     let mut text = "#!/bin/sh\n".to_owned();
     text += &format!("# Ranks of {nodes} nodes by pathline place: {}\n", node_name(topology));
-    for line in job_lines(at.len(), launcher) {
+    for line in job_lines(at.len(), nodes, launcher) {
         text += &format!("#   {line}\n");
     }
     text += &plan.warnings.iter().map(|w| format!("# Warning: {w}\n")).collect::<String>();
@@ -80,10 +80,10 @@ fn hosts_lines(node_of_rank: &[String], nodes: usize) -> String {
 
 /// The lines that start the job. Sources: `srun` (`--distribution=arbitrary`, `SLURM_HOSTFILE`), Open MPI's mpirun
 /// (`--map-by seq`), Hydra (`-f`), flux-run (`--taskmap=hostfile:FILE`).
-fn job_lines(ranks: usize, launcher: LauncherKind) -> Vec<String> {
+fn job_lines(ranks: usize, nodes: usize, launcher: LauncherKind) -> Vec<String> {
     let names = match launcher {
         LauncherKind::Slurm => "scontrol show hostnames",
-        LauncherKind::Flux => "flux hostlist --expand --delimiter='\\n' local",
+        LauncherKind::Flux => "flux hostlist --expand local",
         _ => "cat NODES",
     };
     let start = match launcher {
@@ -95,7 +95,8 @@ fn job_lines(ranks: usize, launcher: LauncherKind) -> Vec<String> {
         }
         LauncherKind::Mpich => format!("mpiexec -n {ranks} -f hosts -bind-to none"),
         LauncherKind::Flux => format!(
-            "flux run -n {ranks} --taskmap=hostfile:hosts -o cpu-affinity=off -o gpu-affinity=off"
+            "flux run -N {nodes} -n {ranks} --exclusive --taskmap=hostfile:hosts -o cpu-affinity=off -o \
+             gpu-affinity=off"
         ),
         LauncherKind::Env => "LAUNCHER, rank by rank on the lines of hosts,".to_owned(),
     };

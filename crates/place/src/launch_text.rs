@@ -188,7 +188,7 @@ fn launch_lines(plan: &PlacementPlan, launcher: LauncherKind) -> Vec<String> {
             vec![format!("mpiexec -ppn {count} -bind-to none {WRAPPER} PROGRAM")]
         }
         LauncherKind::Flux => vec![format!(
-            "flux run --tasks-per-node={count} -o cpu-affinity=off -o gpu-affinity=off {WRAPPER} \
+            "flux run -N NODES --tasks-per-node={count} --exclusive -o cpu-affinity=off -o gpu-affinity=off {WRAPPER} \
              PROGRAM"
         )],
         LauncherKind::Env => vec![format!("LAUNCHER {WRAPPER} PROGRAM")],

@@ -48,6 +48,7 @@ pub fn check_sites(sites: &[RankSite], plan: Option<&[PlannedRank]>) -> Vec<Site
     }
     if let Some(plan) = plan {
         findings.extend(sites.iter().flat_map(|site| against_plan(site, plan)));
+        findings.extend(planned_hosts(sites, plan));
     }
     joined(findings)
 }
@@ -306,6 +307,32 @@ fn gpu_settings(site: &RankSite) -> Vec<SiteFinding> {
     faults.map(|why| finding("gpu-setting", &[site], why.clone(), action)).collect()
 }
 
+/// Ranks of one planned node on several hosts, and of several planned nodes on one.
+fn planned_hosts(sites: &[RankSite], plan: &[PlannedRank]) -> Vec<SiteFinding> {
+    let mut of_node: BTreeMap<u32, &RankSite> = BTreeMap::new();
+    let mut of_host: BTreeMap<&str, (u32, &RankSite)> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for site in sites {
+        let planned = plan.iter().find(|planned| planned.local_rank == site.rank);
+        let Some(node) = planned.and_then(|planned| planned.node) else { continue };
+        let with = *of_node.entry(node).or_insert(site);
+        let (other_node, other) = *of_host.entry(site.host.as_str()).or_insert((node, site));
+        let text = if with.host != site.host {
+            format!(
+                "planned on the node of rank {}, which is {}; runs on {}",
+                with.rank, with.host, site.host
+            )
+        } else if other_node != node {
+            format!("planned on another node than rank {}; both run on {}", other.rank, site.host)
+        } else {
+            continue;
+        };
+        let action = "start the job by the plan's own line: its list of hosts (--hosts) gives the host of each rank";
+        findings.push(finding("plan-host", &[site], text, action));
+    }
+    findings
+}
+
 /// What a plan asked for and the rank does not have.
 fn against_plan(site: &RankSite, plan: &[PlannedRank]) -> Vec<SiteFinding> {
     let is_same = |planned: &&PlannedRank| match planned.node {
@@ -503,8 +530,26 @@ mod tests {
         let plan = crate::read_plan(text).unwrap();
         let here = RankSite { rank: 9, ..site(1, "0-1", Some(1)) };
         assert_eq!(check_sites(std::slice::from_ref(&here), Some(&plan)), []);
-        let absent = RankSite { rank: 10, ..here };
+        let absent = RankSite { rank: 10, ..here.clone() };
         let found = check_sites(&[absent], Some(&plan));
         assert_eq!(found[0].text, "the plan has no rank 10 of the job");
+        // Rank 1 is planned on node 0: not on the host of rank 9, wherever that is.
+        let first = RankSite { rank: 1, ..site(0, "4-5", Some(2)) };
+        let hosts = |of_first: &str, of_second: &str| {
+            let first = RankSite { host: of_first.to_owned(), ..first.clone() };
+            let sites = [first, RankSite { host: of_second.to_owned(), ..here.clone() }];
+            check_sites(&sites, Some(&plan))
+                .into_iter()
+                .map(|f| (f.code, f.ranks))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(hosts("a", "b"), []);
+        assert_eq!(hosts("a", "a"), [("plan-host", vec![9])]);
+        let text = "0) cpus=0-1 gpu=1 node=0 nth=0 ;;\n1) cpus=4-5 gpu=2 node=0 nth=1 ;;\n";
+        let together = crate::read_plan(text).unwrap();
+        let zero = site(0, "0-1", Some(1));
+        let one = RankSite { host: "b".to_owned(), ..site(1, "4-5", Some(2)) };
+        let found = check_sites(&[zero, one], Some(&together));
+        assert_eq!(found[0].text, "planned on the node of rank 0, which is a; runs on b");
     }
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 
 /// Requirements that this machine promises, separated by commas: a test that lacks one of them
 /// fails. `mpich`, `openmpi`, `mpi-abi`, `ucx`, `s3`, `cuda`, `hip`, `llvm-objdump`, `mount`, `loop`,
-/// `uring`, `aio`, `sync`, `taskset`, `unshare`, `dev-full`, `ulimit`, `user`.
+/// `uring`, `aio`, `sync`, `taskset`, `unshare`, `netns`, `dev-full`, `ulimit`, `user`.
 pub const REQUIRED: &str = "PATHLINE_TEST_REQUIRE";
 
 /// A file to which each test that could not run appends a line.

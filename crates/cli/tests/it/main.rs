@@ -32,6 +32,7 @@ mod rank_sites;
 mod ranks;
 mod repeats;
 mod run_files;
+mod several_hosts;
 mod statements;
 mod storage;
 mod strangers;

@@ -1,6 +1,6 @@
 //! Where the ranks of a job run: each process looks at itself, and rank 0 gathers what all found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -174,7 +174,10 @@ fn lead(count: u32, at: &MeetingPlace, own: &SiteMessage) -> Result<(Vec<RankSit
         .chain(messages.into_iter().map(|(rank, message)| RankSite { rank, ..message.site }))
         .collect();
     sites.sort_by_key(|site| site.rank);
-    if !knows_local {
+    // Hydra numbers the ranks of each line of its hosts, and a host may have several lines.
+    let numbers: BTreeSet<(&str, u32)> =
+        sites.iter().map(|site| (site.host.as_str(), site.local_rank)).collect();
+    if !knows_local || numbers.len() < sites.len() {
         number_by_host(&mut sites);
     }
     Ok((sites, gathered.notes))
@@ -214,6 +217,32 @@ mod tests {
     fn message(rank: u32, host: &str) -> SiteMessage {
         let site = RankSite { rank, host: host.to_owned(), ..RankSite::default() };
         SiteMessage { site, knows_local: false }
+    }
+
+    /// Hydra's numbers for the hosts a, b, a in a file: each line has one rank, number 0.
+    #[test]
+    fn numbers_that_repeat_on_a_host_are_counted_anew() {
+        let at = MeetingPlace::Node(format!("pathline-test-numbers-{}", std::process::id()));
+        let launched = |rank| LaunchedRank {
+            rank,
+            size: Some(3),
+            local_rank: Some(0),
+            local_size: Some(1),
+            by: "Hydra",
+        };
+        let known = |rank, host| SiteMessage { knows_local: true, ..message(rank, host) };
+        let followers: Vec<_> = [(1, "b"), (2, "a")]
+            .into_iter()
+            .map(|(rank, host)| {
+                let (at, own) = (at.clone(), known(rank, host));
+                std::thread::spawn(move || follow(&at, &launched(rank), 3, &own))
+            })
+            .collect();
+        let (sites, _) = lead(3, &at, &known(0, "a")).unwrap();
+        for follower in followers {
+            follower.join().unwrap().unwrap();
+        }
+        assert_eq!(sites.iter().map(|site| site.local_rank).collect::<Vec<_>>(), [0, 0, 1]);
     }
 
     /// Three ranks of two hosts meet at one place; ranks 0 and 2 are the first and second of their host.
