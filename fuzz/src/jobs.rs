@@ -68,6 +68,102 @@ pub(crate) fn matrices() -> Vec<Vec<u8>> {
     seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
 }
 
+pub(crate) const TAU: &[&str] = &[
+    "==> profile.1.0.0 <==\n",
+    "USER EVENTS Profile :NODE 1, CONTEXT 0, THREAD 0\n",
+    "# eventname numevents max min mean sumsqr\n",
+    "\"Message size sent to node 1\" ",
+    "Message size sent to node ",
+    "2 userevents\n",
+    "10 8 8 8 640\n",
+    " : main => MPI_Send()",
+    "1.5E+03",
+    "\"",
+    "-1",
+    "1e300",
+];
+
+pub(crate) fn tau_profiles() -> Vec<Vec<u8>> {
+    let seeds = [
+        "==> profile.0.0.0 <==\n1 templated_functions_MULTI_TIME\n\"main\" 1 10 5 105 0 GROUP=\"TAU_USER\"\n0 aggregates\n\
+         2 userevents\n# eventname numevents max min mean sumsqr\n\"Message size sent to node 1\" 10 8 8 8 640\n\
+         \"Message size sent to node 1 : main => MPI_Send()\" 10 8 8 8 640\n",
+        "USER EVENTS Profile :NODE 0, CONTEXT 0, THREAD 0\n\
+         NumSamples   MaxValue   MinValue  MeanValue  Std. Dev.  Event Name\n\
+         10 8 8 8 0  Message size sent to node 1\n",
+    ];
+    seeds.map(|seed| seed.as_bytes().to_vec()).to_vec()
+}
+
+pub(crate) const IPM: &[&str] = &[
+    "<ipm_job_profile>\n",
+    "</ipm_job_profile>\n",
+    "<task mpi_rank=\"1\" mpi_size=\"4\" >\n",
+    "</task>\n",
+    "<taskcopy mpi_rank=\"1\"></taskcopy>\n",
+    "<hent call=\"MPI_Send\" bytes=\"8\" orank=\"1\" count=\"2\" ></hent>\n",
+    " bytes=\"",
+    " orank=\"",
+    " count=\"",
+    " call=\"MPI_Sendrecv\"",
+    "\"",
+    "-1",
+];
+
+pub(crate) fn ipm_logs() -> Vec<Vec<u8>> {
+    let log = "<ipm_job_profile>\n<task mpi_rank=\"0\" mpi_size=\"2\" >\n\
+               <hent key=\"1\" call=\"MPI_Isend\" bytes=\"1024\" orank=\"1\" region=\"0\" count=\"10\" >1 1 1</hent>\n\
+               </task>\n</ipm_job_profile>\n";
+    vec![log.as_bytes().to_vec()]
+}
+
+pub(crate) const SENDS: &[&str] = &[
+    "n:1:2 [0] NCCL INFO ",
+    "comm 0x1 rank 0 nranks 2 cudaDev 0 commId 0xa - Init START\n",
+    "Send: opCount 1 count 10 datatype 7 root 1 comm 0x1\n",
+    " commId ",
+    " rank ",
+    " nranks ",
+    " root ",
+    " count ",
+    " datatype 11 ",
+    "0x2",
+    ":",
+    "-1",
+];
+
+pub(crate) fn nccl_sends() -> Vec<Vec<u8>> {
+    let start = |rank: u32| {
+        format!(
+            "n:{rank}:2 [{rank}] NCCL INFO comm 0x{rank} rank {rank} nranks 2 cudaDev {rank} busId 1 commId 0xa - Init \
+             COMPLETE\n"
+        )
+    };
+    let call = "n:0:2 [0] NCCL INFO Send: opCount 1a sendbuff (nil) recvbuff 0x7 count 1000 datatype 7 op 0 root 1 \
+                comm 0x0 [nranks=2] stream 0x9\n";
+    vec![format!("{}{}{call}", start(0), start(1)).into_bytes()]
+}
+
+pub(crate) const TRACE: &[&str] = &[
+    "{\"name\": \"Send\", \"cat\": \"P2P\", \"ph\": \"b\", ",
+    "\"args\": {",
+    "\"CommHash\": 8, ",
+    "\"Rank\": 1, ",
+    "\"Peer\": 2, ",
+    "\"Count\": 7, ",
+    "\"Datatype\": \"ncclFloat8e4m3\"",
+    "}},\n",
+    "18446744073709551615",
+    ",",
+];
+
+pub(crate) fn nccl_traces() -> Vec<Vec<u8>> {
+    let trace = "[\n{\"name\": \"Send\", \"cat\": \"P2P\", \"ph\": \"b\", \"id\": 0, \"pid\": 3, \"tid\": 1, \"ts\": 1.0, \"args\": \
+                 {\"CommHash\": 127, \"Rank\": 0, \"Peer\": 1, \"Count\": 10, \"Datatype\": \"ncclFloat32\", \
+                 \"nChannels\": 16}},\n{}]\n";
+    vec![trace.as_bytes().to_vec()]
+}
+
 /// Messages of a matrix or a pattern are between its ranks, and have bytes.
 pub(crate) fn matrix(input: &[u8]) -> String {
     let text = utf8(input);

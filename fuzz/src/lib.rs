@@ -16,6 +16,7 @@ mod jobs;
 mod mutate;
 mod pastes;
 mod targets;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use pathline_schema::{
 use pathline_storage::{ReplyHead, error_texts, join_chunks, xml_texts};
 use pathline_topo::HostSnapshot;
 
+use crate::words::TEXT;
 use crate::{c_calls, c_seeds, files, jobs, pastes, root};
 
 /// One parser.
@@ -25,40 +26,6 @@ pub struct Target {
     pub run: fn(&[u8]) -> String,
 }
 
-const TEXT: &[&str] = &[
-    " > ",
-    " by ",
-    " x ",
-    " & ",
-    " while ",
-    " isolated",
-    "r1.",
-    "gpu0",
-    "numa0",
-    ".vram",
-    ".reg",
-    ".pinned-nc",
-    "dma@",
-    "blit@",
-    "kernel@gpu0[copy-w16-u4-nt-b256-g2sm]",
-    "migrate@gpu0[fault]",
-    "staged@gpu0[numa0]",
-    "batch@gpu0[64]",
-    "relay@gpu0[gpu1+gpu2,4MiB]",
-    "copy-to-all@gpu0[gpu1,8MiB,blit]",
-    "call@gpu0[alloc]",
-    "cpu@numa0[chase-avx512-nt-t2]",
-    "[",
-    "]",
-    "*",
-    "?",
-    "KiB",
-    "TiB",
-    "GB",
-    "switch",
-    ",",
-    "-",
-];
 const XML: &[&str] = &[
     "<",
     ">",
@@ -231,6 +198,15 @@ pub const TARGETS: &[Target] = &[
     Target { name: "published", seeds: published, words: PUBLISHED, run: validate },
     Target { name: "plan", seeds: jobs::plans, words: jobs::PLAN, run: jobs::plan },
     Target { name: "matrix", seeds: jobs::matrices, words: jobs::MATRIX, run: jobs::matrix },
+    Target { name: "matrix-tau", seeds: jobs::tau_profiles, words: jobs::TAU, run: jobs::matrix },
+    Target { name: "matrix-ipm", seeds: jobs::ipm_logs, words: jobs::IPM, run: jobs::matrix },
+    Target { name: "matrix-nccl", seeds: jobs::nccl_sends, words: jobs::SENDS, run: jobs::matrix },
+    Target {
+        name: "matrix-trace",
+        seeds: jobs::nccl_traces,
+        words: jobs::TRACE,
+        run: jobs::matrix,
+    },
     Target { name: "stripes", seeds: layouts, words: &["flash", "\0\0\0\0"], run: stripes },
     Target { name: "s3", seeds: replies, words: REPLY, run: reply },
     Target { name: "snapshot", seeds: snapshots, words: JSON, run: snapshot },

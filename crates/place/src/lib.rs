@@ -3,17 +3,21 @@
 
 mod cluster_mapping;
 mod core_blocks;
+mod ipm_log;
 mod job_script;
 mod launch_text;
 mod mapping_search;
 mod matrix_file;
 mod message_list;
+mod nccl_sends;
+mod nccl_trace;
 mod phase_model;
 mod plan_file;
 mod rank_places;
 mod rank_site;
 mod rank_traffic;
 mod site_check;
+mod tau_profile;
 mod visible_gpus;
 
 pub use cluster_mapping::{ClusterModel, ClusterPhase, ClusterSearch, map_cluster};

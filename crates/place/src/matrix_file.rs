@@ -1,7 +1,11 @@
 //! Reads a matrix of the bytes that ranks send each other: CSV or Matrix Market.
 
+use crate::ipm_log::read_ipm;
 use crate::message_list::read_list;
+use crate::nccl_sends::read_nccl;
+use crate::nccl_trace::read_trace;
 use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
+use crate::tau_profile::read_tau;
 
 /// Reads a matrix whose row is the sender and whose column is the receiver, in bytes.
 ///
@@ -9,7 +13,8 @@ use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
 /// general or symmetric). Source: NIST, Matrix Market exchange formats. Anything else is read as rows of
 /// numbers, separated by commas, semicolons, tabs or blanks; a line that begins with `#` is left out, and so
 /// are a first line and a first column of names. A table whose first line names columns `from`, `to` and
-/// `bytes`, and files of Open MPI's monitoring, one after the other, have their messages added up.
+/// `bytes`, and files of Open MPI's monitoring, one after the other, have their messages added up. So have
+/// profiles of TAU, logs of IPM and the calls of `ncclSend` in logs and traces of NCCL.
 ///
 /// # Errors
 /// The first line that cannot be read, or a matrix that is not square.
@@ -17,7 +22,21 @@ pub fn read_matrix(text: &str) -> Result<RankTraffic, TrafficError> {
     if text.trim_start().starts_with("%%MatrixMarket") {
         return market(text);
     }
-    read_list(text).unwrap_or_else(|| rows(text))
+    let of_tool = read_list(text).or_else(|| read_ipm(text)).or_else(|| read_tau(text));
+    let of_tool = of_tool.or_else(|| read_nccl(text)).or_else(|| read_trace(text));
+    of_tool.unwrap_or_else(|| rows(text))
+}
+
+/// A number of a rank.
+pub(crate) fn rank(text: &str, line: usize) -> Result<usize, TrafficError> {
+    let known = text.parse().ok().filter(|rank| *rank < MAX_RANKS);
+    known.ok_or_else(|| bad(line, &format!("'{text}' is no rank from 0 to {}", MAX_RANKS - 1)))
+}
+
+/// The messages of as many ranks as they name.
+pub(crate) fn traffic(messages: Vec<RankMessage>) -> Result<RankTraffic, TrafficError> {
+    let last = messages.iter().map(|message| message.from.max(message.to)).max();
+    RankTraffic::new(last.map_or(0, |last| last + 1), messages)
 }
 
 pub(crate) fn bad(line: usize, why: &str) -> TrafficError {

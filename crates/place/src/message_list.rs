@@ -1,8 +1,8 @@
 //! Reads lists of messages between ranks: what Open MPI's monitoring writes, and tables with a row for each
 //! pair.
 
-use crate::matrix_file::{bad, number};
-use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};
+use crate::matrix_file::{bad, number, rank, traffic};
+use crate::rank_traffic::{RankMessage, RankTraffic, TrafficError};
 
 /// Beginnings of the names of the three columns of a table, in small letters.
 const FROM: [&str; 6] = ["from", "src", "source", "sender", "rank", "origin"];
@@ -66,16 +66,6 @@ fn monitored(line: &str) -> Option<(&str, [&str; 3])> {
     let kind = cells.next().filter(|kind| ["E", "I", "S", "R", "C"].contains(kind))?;
     let (own, other, bytes) = (cells.next()?, cells.next()?, cells.next()?);
     Some((kind, [own, other, bytes.strip_suffix(" bytes")?]))
-}
-
-fn rank(text: &str, line: usize) -> Result<usize, TrafficError> {
-    let known = text.parse().ok().filter(|rank| *rank < MAX_RANKS);
-    known.ok_or_else(|| bad(line, &format!("'{text}' is no rank from 0 to {}", MAX_RANKS - 1)))
-}
-
-fn traffic(messages: Vec<RankMessage>) -> Result<RankTraffic, TrafficError> {
-    let last = messages.iter().map(|message| message.from.max(message.to)).max();
-    RankTraffic::new(last.map_or(0, |last| last + 1), messages)
 }
 
 #[cfg(test)]
