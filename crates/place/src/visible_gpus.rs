@@ -11,8 +11,8 @@ use pathline_schema::GpuCaps;
 const ROCR: &str = "ROCR_VISIBLE_DEVICES";
 /// Variable of CUDA. HIP reads it as well, where its own is empty.
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
-/// What Slurm sets a variable to in a job without GPUs. Source: Slurm, `gres_common.c`.
-const NO_GPU_OF_SLURM: &str = "NoDevFiles";
+/// What job scripts find in CUDA's variable where the scheduler gave the step no GPU.
+const NO_DEVICE_FILES: &str = "NoDevFiles";
 
 /// GPUs of a host by the rules of a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -146,8 +146,8 @@ impl VisibleGpus {
         if value.trim().is_empty() {
             return self.show_none(CUDA, "is empty, which shows no GPU");
         }
-        if value == NO_GPU_OF_SLURM {
-            return self.show_none(CUDA, "says that Slurm gave this job step no GPU");
+        if value == NO_DEVICE_FILES {
+            return self.show_none(CUDA, "says that the scheduler gave this step no GPU");
         }
         let names: Vec<&str> = value.split(',').map(str::trim).collect();
         if let Some(first) = names.first().filter(|name| name.starts_with("MIG-")) {
