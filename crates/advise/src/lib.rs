@@ -8,6 +8,7 @@ mod collective_settings;
 mod command_log;
 mod emit;
 mod gain_bound;
+mod kept_trials;
 mod known;
 mod proof;
 mod questions;
@@ -25,6 +26,7 @@ pub use pathline_tuner::ROWS_FILE;
 
 pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
 pub use gain_bound::GainBound;
+pub use kept_trials::{KeepRecord, KeptTrials, TrialRecord, arm_keys};
 pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,

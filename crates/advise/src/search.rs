@@ -6,6 +6,7 @@ use pathline_tuner::TunerRow;
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::gain_bound::GainBound;
+use crate::kept_trials::TrialRecord;
 use crate::proof::{GainProof, HarmCheck, MAX_BLOCKS, ProofState, ProofTarget, TrialBlock};
 use crate::tuner_choice::tuner_row;
 
@@ -38,6 +39,10 @@ pub trait TrialRunner {
         let _ = (baseline, arm);
         None
     }
+    /// Learns of a trial that an earlier session made instead of this runner.
+    fn repeat(&mut self, record: &TrialRecord) {
+        let _ = record;
+    }
 }
 
 /// Limits of a session.
@@ -49,13 +54,16 @@ pub struct AdviceLimits {
     pub level: f64,
     /// Seconds that it may take.
     pub budget: f64,
+    /// Seconds of which the trials that select take their share, if an earlier session with another budget made
+    /// them.
+    pub begun_with: Option<f64>,
     /// Of the orders of arms.
     pub seed: u64,
 }
 
 impl Default for AdviceLimits {
     fn default() -> Self {
-        Self { min_gain: 0.01, level: 0.01, budget: 120.0, seed: 1 }
+        Self { min_gain: 0.01, level: 0.01, budget: 120.0, begun_with: None, seed: 1 }
     }
 }
 
@@ -225,7 +233,8 @@ impl AdviceSession<'_> {
             return selected;
         }
         let begun = self.runner.elapsed();
-        let share = SCREEN_SHARE * self.limits.budget / scopes.max(1) as f64;
+        let budget = self.limits.begun_with.unwrap_or(self.limits.budget);
+        let share = SCREEN_SHARE * budget / scopes.max(1) as f64;
         for block in 0..SCREEN_BLOCKS {
             // One block of each question is due whatever it takes, unless the whole time is over.
             let late = block > 0 && self.runner.elapsed() - begun >= share;

@@ -44,5 +44,7 @@ pub use ranks::{
 };
 pub use survey::{HostSurvey, MachineSurvey};
 pub use text_file::read_text;
-pub use trials::{CaseTrials, CommandTrials, MetricReader, ModelExecutor};
+pub use trials::{
+    CaseTrials, CommandTrials, MetricReader, ModelExecutor, TrialFile, TrialFileError, TrialSession,
+};
 pub use worker::{NoWorker, WorkerExecutor, serve_worker};

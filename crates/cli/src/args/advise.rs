@@ -66,6 +66,12 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "RANKS", requires = "command", conflicts_with = "review",
         value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = CASES)]
     pub(crate) place: Option<u32>,
+    /// Keep each run of the command in this file, and go on from those that are in it.
+    ///
+    /// After Ctrl-C or a kill the same call goes on where it stopped, and comes to the answer of a session that
+    /// was not interrupted. --budget counts the time of all its runs, and may be raised.
+    #[arg(long, value_name = "FILE", requires = "command", help_heading = FILES)]
+    pub(crate) trials: Option<PathBuf>,
     /// Time after which a run of the command is ended; by default five times the first, 30 s at least.
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "command",
         help_heading = TIME)]

@@ -1,5 +1,7 @@
 //! `pathline advise`.
 
+mod on_command;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
@@ -16,8 +18,8 @@ use pathline_advise::{
 use pathline_bench::{Executor, MachineInfo, RunPlan};
 use pathline_flow::RuntimeEnv;
 use pathline_runner::{
-    CaseTrials, CommandTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, MetricReader,
-    RankJob, RunRequest, StorePlaces, half_of_free, hostname, read_text, switches,
+    CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
+    StorePlaces, half_of_free, hostname, read_text, switches,
 };
 use pathline_schema::{Case, RunSettings, Topology, Transport, Unit, WorldKind};
 
@@ -163,9 +165,14 @@ impl AdviceRun<'_> {
     }
 
     /// Answers the questions.
-    fn answers(&self, scopes: &[AdviceScope], runner: &mut dyn TrialRunner) -> Vec<Advice> {
+    fn answers(
+        &self,
+        scopes: &[AdviceScope],
+        runner: &mut dyn TrialRunner,
+        limits: &AdviceLimits,
+    ) -> Vec<Advice> {
         let progress = AdviceProgress::new(self.args.quiet);
-        let mut answers = advise(scopes, runner, &self.limits(), &mut |step| progress.show(&step));
+        let mut answers = advise(scopes, runner, limits, &mut |step| progress.show(&step));
         progress.end();
         if let Some(earlier) = &self.earlier {
             let lost = answers.iter_mut().filter(|answer| answer.verdict == AdviceVerdict::Keep);
@@ -223,11 +230,13 @@ impl AdviceRun<'_> {
             progress.end();
         };
         let measured = match task {
-            Some(task) => self.command_trials(task, |runner| {
-                let scope = self.command_scope(&task.command)?;
-                trials(vec![scope], runner);
-                Ok(origin.clone())
-            }),
+            Some(task) => {
+                let scopes = vec![self.command_scope(&task.command)?];
+                self.command_trials(task, &scopes, &rest, |runner, _| {
+                    trials(scopes.clone(), runner);
+                    origin.clone()
+                })
+            }
             None => self.case_trials(|about, runner, scopes| {
                 trials(scopes, runner);
                 Ok(AdviceOrigin { parts: parts(about), ..origin.clone() })
@@ -278,61 +287,9 @@ impl AdviceRun<'_> {
         Ok(asked)
     }
 
-    fn on_command(&self, task: &CommandTask) -> Result<(AdviceOrigin, Vec<Advice>)> {
-        let scopes = match &self.earlier {
-            Some(file) => file.questions_again(),
-            None => vec![self.command_scope(&task.command)?],
-        };
-        let answers = self.command_trials(task, |runner| Ok(self.answers(&scopes, runner)))?;
-        Ok((origin(&hostname(), host_parts(), false), answers))
-    }
-
-    fn command_trials<T>(
-        &self,
-        task: &CommandTask,
-        run: impl FnOnce(&mut dyn TrialRunner) -> Result<T>,
-    ) -> Result<T> {
-        let metric = task.metric.as_deref().map(|text| MetricReader::new(text, task.higher));
-        let metric = metric.transpose().map_err(anyhow::Error::msg)?;
-        let interrupt = || self.stopper.reason();
-        let (command, deadline) = (task.command.clone(), self.args.deadline);
-        run(&mut CommandTrials::new(command, metric, deadline, &interrupt))
-    }
-
-    /// The question whether one of the settings of --set makes the command better.
-    fn command_scope(&self, command: &str) -> Result<AdviceScope> {
-        let task = || ArmTask::Command;
-        let mut choices: Vec<AdviceChoice> =
-            self.placement.iter().map(TrialPlacement::choice).collect();
-        for words in &self.args.set {
-            let env = settings(words)?;
-            choices.push(AdviceChoice {
-                arm: TrialArm { label: words.clone(), task: task(), env: env.clone() },
-                action: format!("Set {words}"),
-                cost: String::new(),
-                settings: env,
-                guards: Vec::new(),
-                ignored: None,
-                nodes: 1,
-            });
-        }
-        if choices.is_empty() && self.args.review.is_none() {
-            bail!(
-                "nothing to try with --command: add --set NAME=VALUE, --place RANKS, or --review for what is \
-                 set"
-            );
-        }
-        Ok(AdviceScope {
-            subject: format!("`{command}`"),
-            ends: command.to_owned(),
-            baseline: TrialArm { label: "default".to_owned(), task: task(), env: ArmEnv::new() },
-            choices,
-        })
-    }
-
     fn on_cases(&self) -> Result<(AdviceOrigin, Vec<Advice>)> {
         self.case_trials(|about, runner, scopes| {
-            let answers = self.answers(&scopes, runner);
+            let answers = self.answers(&scopes, runner, &self.limits());
             let node = match &about.world {
                 WorldKind::Simulated(name) => name.clone(),
                 WorldKind::Real => hostname(),
@@ -668,17 +625,5 @@ mod tests {
         assert!(rates.iter().all(|metric| is_rate(metric)));
         let times = ["decode ([0-9.]+) ms", "([0-9]+) s", "cost ([0-9])", "latency_us=([0-9.]+)"];
         assert!(!times.iter().any(|metric| is_rate(metric)));
-    }
-
-    #[test]
-    fn settings_are_split_at_blanks() {
-        let env = settings("NCCL_ALGO=Ring  X=a=b").unwrap();
-        assert_eq!(
-            env,
-            ArmEnv::from([("NCCL_ALGO".into(), "Ring".into()), ("X".into(), "a=b".into())])
-        );
-        for bad in ["", "A", "=1", "A="] {
-            assert!(settings(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -278,3 +278,121 @@ if [ -n "$NCCL_ALGO$NCCL_VOID$NCCL_IB_TC" ]; then echo busbw 20; else echo busbw
     }
     assert!(!log.exists());
 }
+
+/// A program of 40 ms that counts its runs in a file.
+const COUNTED: &str = "echo run >> runs; sleep 0.04; echo rate ${FAST:-1}.5";
+
+struct KeptSession {
+    dir: TempDir,
+    args: Vec<String>,
+}
+
+impl KeptSession {
+    fn new(more: &[&str]) -> Self {
+        let args = ["--command", COUNTED, "--metric", "rate ([0-9.]+)", "--higher"];
+        let all = args.iter().chain(&["--trials", "trials.jsonl"]).chain(more);
+        let args = all.map(|word| (*word).to_owned()).collect();
+        Self { dir: TempDir::new().expect("a folder"), args }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pathline"));
+        command.arg("advise").args(&self.args).current_dir(self.dir.path()).env("COLUMNS", "80");
+        command
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Starts a session and ends it by this signal once so many runs are kept.
+    fn end_after(&self, runs: usize, signal: &str) -> Output {
+        let mut command = self.command();
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let child = command.spawn().expect("the binary runs");
+        let begun = std::time::Instant::now();
+        // The first line names the session.
+        while self.lines("trials.jsonl").len() < runs + 1 {
+            assert!(begun.elapsed().as_secs() < 60, "{:?}", self.lines("trials.jsonl"));
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+        child.wait_with_output().expect("it ends")
+    }
+}
+
+/// Of each run that ended before a kill nothing is lost and nothing is measured twice, but the run in flight.
+#[test]
+fn a_killed_session_on_a_command_goes_on() {
+    let session = KeptSession::new(&["--set", "FAST=4"]);
+    session.end_after(5, "-KILL");
+    let kept = session.lines("trials.jsonl");
+    assert!(kept.len() >= 6, "{kept:?}");
+    // What the killed session started runs to its end; until then the next one is refused.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let interrupted = session.end_after(kept.len() + 3, "-INT");
+    let text = out(&interrupted);
+    assert!(text.contains("UNCLEAR"), "{text}");
+    let said = err(&interrupted);
+    assert!(
+        said.contains("going on after them") && said.contains("the same call goes on"),
+        "{said}"
+    );
+    let output = session.command().output().expect("the binary runs");
+    let text = out(&output);
+    assert!(text.contains("PROVEN     Set FAST=4.") && text.contains("+200 %"), "{text}");
+    let all = session.lines("trials.jsonl");
+    assert_eq!(all[..kept.len()], kept, "what was kept stays");
+    // (4.5 / 1.5) - 1 = 200 % in 9 blocks of 3 runs, a line that names the session, and one that nothing shows
+    // whether the command reads FAST.
+    assert_eq!(all.len(), 9 * 3 + 2);
+    // Two runs were in flight when their sessions ended.
+    let runs = session.lines("runs").len();
+    assert!((27..=29).contains(&runs), "{runs}");
+    // Finished: the answer again, without a run.
+    let again = session.command().output().expect("the binary runs");
+    assert_eq!((out(&again), session.lines("runs").len()), (text, runs));
+}
+
+#[test]
+fn trials_of_another_session_are_refused() {
+    let session = KeptSession::new(&["--set", "FAST=4"]);
+    assert_eq!(session.command().output().expect("it runs").status.code(), Some(0));
+    let kept = session.lines("trials.jsonl");
+    for (words, env, why) in [
+        (&["--set", "FAST=5"][..], "", "what is tried was"),
+        (&["--seed", "2"], "", "--seed was 1 and is 2"),
+        (&["--min-gain", "2%"], "", "--min-gain was 0.01 and is 0.02"),
+        (&[], "NCCL_ALGO", "what is set in the environment was nothing and is NCCL_ALGO=1"),
+    ] {
+        let mut command = session.command();
+        command.args(words);
+        if !env.is_empty() {
+            command.env(env, "1");
+        }
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let text = err(&output);
+        assert!(text.contains(why) && text.contains("name another file after --trials"), "{text}");
+    }
+    // More time may be given.
+    let more = session.command().args(["--budget", "300s"]).output().expect("it runs");
+    assert!(out(&more).contains("PROVEN"), "{}", out(&more));
+    assert_eq!(session.lines("trials.jsonl"), kept);
+}
+
+/// A process that outlives the session that was killed would disturb the next.
+#[test]
+fn a_trial_that_outlives_its_session_is_named() {
+    let mut session = KeptSession::new(&["--set", "FAST=4"]);
+    session.args[1] = "echo rate 1; sleep 3".to_owned();
+    let mut child = session.command().spawn().expect("it runs");
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    child.kill().expect("it is killed");
+    child.wait().expect("it ends");
+    let output = session.command().output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{}", out(&output));
+    assert!(err(&output).contains("is left of a trial"), "{}", err(&output));
+}

@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_advise::{ArmEnv, ArmTask, CommandLog, TrialArm, TrialRunner};
+use pathline_advise::{ArmEnv, ArmTask, CommandLog, TrialArm, TrialRecord, TrialRunner};
 use pathline_bench::InterruptCheck;
 use regex_lite::Regex;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How often a wait for the command looks at its time limit.
 const TICK: Duration = Duration::from_millis(5);
+/// How long after a failed run an interrupt counts as its cause.
+const INTERRUPT_DELAY: Duration = Duration::from_millis(200);
 /// Bytes at the end of its output in which the metric is looked for.
 const MAX_OUTPUT: u64 = 4 << 20;
 /// Bytes at the beginning of its output in which the log of a library is looked for.
@@ -71,6 +73,8 @@ pub struct CommandTrials<'a> {
     limit: Option<Duration>,
     interrupt: InterruptCheck<'a>,
     begun: Instant,
+    /// A variable of each run, by which a later process finds what is left of it.
+    mark: Option<(String, String)>,
     /// What the log of an untimed run with each environment shows; none if that run failed.
     logs: BTreeMap<ArmEnv, Option<CommandLog>>,
 }
@@ -96,7 +100,17 @@ impl<'a> CommandTrials<'a> {
         interrupt: InterruptCheck<'a>,
     ) -> Self {
         let logs = BTreeMap::new();
-        Self { command, metric, limit, interrupt, begun: Instant::now(), logs }
+        Self { command, metric, limit, interrupt, begun: Instant::now(), mark: None, logs }
+    }
+
+    /// The same, each run with this variable.
+    #[must_use]
+    pub fn marked(self, mark: Option<(String, String)>) -> Self {
+        Self { mark, ..self }
+    }
+
+    fn set_limit(&mut self, first: Duration) {
+        self.limit.get_or_insert((first * LIMIT_FACTOR).max(LEAST_LIMIT));
     }
 
     fn measure(&mut self, arm: &TrialArm) -> Result<f64, String> {
@@ -104,7 +118,7 @@ impl<'a> CommandTrials<'a> {
             return Err("a case is no command".to_owned());
         }
         let CommandRun { mut output, took } = self.run(&arm.env)?;
-        self.limit.get_or_insert((took * LIMIT_FACTOR).max(LEAST_LIMIT));
+        self.set_limit(took);
         match &self.metric {
             Some(metric) => metric.cost(&output_tail(&mut output)?),
             None => Ok(took.as_secs_f64()),
@@ -120,6 +134,7 @@ impl<'a> CommandTrials<'a> {
             (output.try_clone().and_then(|out| Ok((out, output.try_clone()?)))).map_err(started)?;
         let mut command = Command::new("sh");
         command.args(["-c", &self.command]).stdin(Stdio::null()).stdout(both.0).stderr(both.1);
+        command.envs(self.mark.iter().map(|(name, value)| (name, value)));
         for (name, value) in env {
             match value.as_str() {
                 "" => command.env_remove(name),
@@ -132,6 +147,11 @@ impl<'a> CommandTrials<'a> {
         let status = self.wait(&mut child, begun)?;
         let took = begun.elapsed();
         if !status.success() {
+            // What ends a job step sends its signal to all processes; the command may die of it before this
+            // process knows, and has not failed by itself.
+            if let Some(why) = self.interrupt_within(INTERRUPT_DELAY) {
+                return Err(why);
+            }
             let text = output_tail(&mut output)?;
             let last: String =
                 text.lines().next_back().unwrap_or("").chars().take(TAIL_CHARS).collect();
@@ -157,6 +177,17 @@ impl<'a> CommandTrials<'a> {
             self.logs.insert(env.clone(), log);
         }
         self.logs.get(env)?.as_ref()
+    }
+
+    fn interrupt_within(&self, time: Duration) -> Option<String> {
+        let begun = Instant::now();
+        loop {
+            let why = (self.interrupt)();
+            if why.is_some() || begun.elapsed() >= time {
+                return why;
+            }
+            std::thread::sleep(TICK);
+        }
     }
 
     /// Waits for the end of a run, and ends it if it takes too long or the session ends.
@@ -220,6 +251,12 @@ impl TrialRunner for CommandTrials<'_> {
     }
     fn interrupted(&self) -> Option<String> {
         (self.interrupt)()
+    }
+    fn repeat(&mut self, record: &TrialRecord) {
+        // The first run that ends well sets the limit; a failed one may have ended at once.
+        if let TrialRecord::Trial { seconds, cost: Ok(_), .. } = record {
+            self.set_limit(Duration::try_from_secs_f64(*seconds).unwrap_or(LEAST_LIMIT));
+        }
     }
     fn honoured(&mut self, baseline: &TrialArm, arm: &TrialArm) -> Option<Result<String, String>> {
         let differs = |(name, value): &(&String, &String)| baseline.env.get(*name) != Some(*value);
