@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::{AdviceChoice, ArmEnv, TrialArm};
 use crate::emit::{AdviceFile, AdviceOrigin};
+use crate::guard_figure::GuardOutcome;
 use crate::proof::GainInterval;
 use crate::tuner_choice::tuner_row;
 
@@ -67,6 +68,9 @@ pub struct Advice {
     /// Whether the change must not be a variable, which harms other cases, but a row of a tuner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_row_only: bool,
+    /// Figures that the change must not make worse, over the blocks of its proof.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guarded: Vec<GuardOutcome>,
     /// Choices by their gain in the first, short trials, the best first. They chose; they prove nothing.
     pub screened: Vec<ScreenedChoice>,
 }

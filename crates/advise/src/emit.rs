@@ -58,13 +58,29 @@ pub struct AdviceFile {
 }
 
 /// A command of the user, and how its cost is read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandTask {
     /// For `sh -c`.
     pub command: String,
     /// The regular expression of the metric; none: its time.
     pub metric: Option<String>,
     /// Whether more of the metric is better.
+    #[serde(default)]
+    pub higher: bool,
+    /// Other figures that it prints and that must not get worse.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<GuardTask>,
+    /// Loss of a guarded figure that counts as none: 0.01 is 1 %. None: as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard_margin: Option<f64>,
+}
+
+/// A figure that a command prints and that must not get worse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardTask {
+    /// A regular expression, as of a metric.
+    pub pattern: String,
+    /// Whether more of it is better.
     #[serde(default)]
     pub higher: bool,
 }
@@ -234,6 +250,7 @@ mod tests {
             chosen: None,
             bound: None,
             by_row_only: false,
+            guarded: Vec::new(),
             screened: Vec::new(),
         }
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::{AdviceScope, TrialArm};
+use crate::guard_figure::{GuardFigure, TrialCost};
 use crate::search::TrialRunner;
 
 /// What a runner gave, in the order in which it was asked.
@@ -22,7 +23,7 @@ pub enum TrialRecord {
         /// What it took.
         seconds: f64,
         /// Its cost, or why it has none.
-        cost: Result<f64, String>,
+        cost: Result<TrialCost, String>,
     },
     /// What shows whether the settings of an arm act.
     Evidence {
@@ -123,7 +124,7 @@ impl<'a> KeptTrials<'a> {
         Some(Err(why))
     }
 
-    fn trial(&mut self, arm: &TrialArm) -> Result<f64, String> {
+    fn trial(&mut self, arm: &TrialArm) -> Result<TrialCost, String> {
         if let Some(why) = &self.broken {
             return Err(why.clone());
         }
@@ -143,7 +144,7 @@ impl<'a> KeptTrials<'a> {
         // JSON has no other numbers.
         let cost = cost.and_then(|cost| match cost.is_finite() {
             true => Ok(cost),
-            false => Err(format!("{cost} is no cost")),
+            false => Err(format!("{} is no cost", cost.cost)),
         });
         // Whoever ends the session ends the trial in flight, which says nothing of its arm.
         if cost.is_ok() || self.runner.interrupted().is_none() {
@@ -154,8 +155,12 @@ impl<'a> KeptTrials<'a> {
 }
 
 impl TrialRunner for KeptTrials<'_> {
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         arms.iter().map(|arm| self.trial(arm)).collect()
+    }
+
+    fn guard_figures(&self) -> Vec<GuardFigure> {
+        self.runner.guard_figures()
     }
 
     /// The time that trials took: not that between two sessions.

@@ -197,6 +197,7 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
             chosen: None,
             bound: None,
             by_row_only: false,
+            guarded: Vec::new(),
             screened: Vec::new(),
         })
     };

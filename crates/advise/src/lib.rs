@@ -8,6 +8,7 @@ mod collective_settings;
 mod command_log;
 mod emit;
 mod gain_bound;
+mod guard_figure;
 mod kept_trials;
 mod known;
 mod proof;
@@ -24,8 +25,9 @@ pub use collective_settings::{is_shown_by_choice, usual_collectives};
 pub use command_log::CommandLog;
 pub use pathline_tuner::ROWS_FILE;
 
-pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask};
+pub use emit::{ADVICE_FORMAT, AdviceFile, AdviceFileError, AdviceOrigin, CommandTask, GuardTask};
 pub use gain_bound::GainBound;
+pub use guard_figure::{GuardFigure, GuardOutcome, TrialCost};
 pub use kept_trials::{KeepRecord, KeptTrials, TrialRecord, arm_keys};
 pub use known::{SettingScope, known_settings, script_settings};
 pub use proof::{

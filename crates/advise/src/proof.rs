@@ -30,7 +30,7 @@ pub struct ProofTarget {
 
 impl ProofTarget {
     /// The probability that one candidate may be recommended falsely.
-    fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         self.level / self.candidates.max(1) as f64
     }
 
@@ -179,6 +179,8 @@ pub struct GainInterval {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HarmCheck {
     allowed: f64,
+    /// In the unit of costs.
+    floor: f64,
     level: f64,
     harm: MixedSignEvidence,
     harmless: MixedSignEvidence,
@@ -189,14 +191,20 @@ impl HarmCheck {
     /// which a larger loss may be taken for none.
     pub fn new(allowed: f64, level: f64) -> Self {
         let none = MixedSignEvidence::new();
-        Self { allowed: allowed.max(0.0), level, harm: none, harmless: none }
+        Self { allowed: allowed.max(0.0), floor: 0.0, level, harm: none, harmless: none }
+    }
+
+    /// The same, where a loss of this much in the unit of costs counts as none too.
+    #[must_use]
+    pub fn with_floor(self, floor: f64) -> Self {
+        Self { floor: floor.max(0.0), ..self }
     }
 
     /// Takes a block: the cost before and after the change.
     pub fn add(&mut self, before: f64, after: f64) {
         let log = (before / after).ln();
         if log.is_finite() {
-            let margin = -self.allowed.ln_1p();
+            let margin = -self.allowed.max(self.floor / before).ln_1p();
             self.harm.add(log < margin);
             self.harmless.add(log > margin);
         }

@@ -2,6 +2,7 @@
 
 use crate::advice::{Advice, AdviceVerdict, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
+use crate::guard_figure::{GuardCheck, GuardOutcome, add_block, harm_text};
 use crate::proof::{GainInterval, GainProof, HarmCheck, MAX_BLOCKS, ProofTarget, TrialBlock};
 use crate::search::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
 
@@ -85,6 +86,7 @@ pub fn not_reviewed(variables: &ArmEnv, why: &str) -> Vec<Advice> {
             chosen: None,
             bound: None,
             by_row_only: false,
+            guarded: Vec::new(),
             screened: Vec::new(),
         }
     };
@@ -110,6 +112,8 @@ struct RemovalEffect<'s> {
     scope: &'s AdviceScope,
     /// None while undecided.
     harms: Option<bool>,
+    /// What happens to a guarded figure, if that is the harm.
+    harmed: Option<String>,
     /// Of the removal: negative if it makes things slower.
     gain: Option<GainInterval>,
     error: Option<String>,
@@ -152,6 +156,7 @@ impl AdviceSession<'_> {
             chosen: None,
             bound: None,
             by_row_only: false,
+            guarded: Vec::new(),
             screened: Vec::new(),
         }
     }
@@ -167,9 +172,10 @@ impl AdviceSession<'_> {
         let mut proof = GainProof::new(target);
         let level = target.level / target.candidates.max(1) as f64;
         let mut check = HarmCheck::new(target.min_gain, level);
+        let mut guards = GuardCheck::of_all(&self.runner.guard_figures(), level);
         let mut error = None;
         for blocks in 0..MAX_BLOCKS {
-            if check.harms().is_some() || self.is_over(until).is_some() {
+            if harms_any(&check, &guards).is_some() || self.is_over(until).is_some() {
                 break;
             }
             let name = removal.keys().next().map_or("", String::as_str);
@@ -181,7 +187,8 @@ impl AdviceSession<'_> {
             }
             match costs.as_slice() {
                 [Ok(baseline), Ok(null), Ok(choice)] => {
-                    let (baseline, null, choice) = (*baseline, *null, *choice);
+                    add_block(&mut guards, [baseline, null, choice]);
+                    let (baseline, null, choice) = (baseline.cost, null.cost, choice.cost);
                     check.add((baseline * null).sqrt(), choice);
                     proof.add(TrialBlock { baseline, null, choice });
                 }
@@ -191,7 +198,21 @@ impl AdviceSession<'_> {
                 }
             }
         }
-        RemovalEffect { scope, harms: check.harms(), gain: proof.gain(), error }
+        let harms = harms_any(&check, &guards);
+        let outcomes: Vec<GuardOutcome> = guards.iter().map(GuardCheck::outcome).collect();
+        let harmed = harm_text(&outcomes).filter(|_| check.harms() != Some(true));
+        RemovalEffect { scope, harms, harmed, gain: proof.gain(), error }
+    }
+}
+
+/// Whether the cost or a guarded figure gets worse; none while that is open of one, and none is harmed.
+fn harms_any(check: &HarmCheck, guards: &[GuardCheck]) -> Option<bool> {
+    let all: Vec<Option<bool>> = std::iter::once(check.harms())
+        .chain(guards.iter().map(|guard| guard.outcome().harms))
+        .collect();
+    match all.contains(&Some(true)) {
+        true => Some(true),
+        false => (!all.contains(&None)).then_some(false),
     }
 }
 
@@ -204,7 +225,10 @@ fn conclude(
     let all = effects.len();
     if let Some(harmed) = effects.iter().find(|effect| effect.harms == Some(true)) {
         let by = harmed.gain.map(|gain| format!(": {gain}")).unwrap_or_default();
-        let why = format!("without it, {} get slower{by}", harmed.scope.subject);
+        let why = match &harmed.harmed {
+            Some(text) => format!("to unset it {text}"),
+            None => format!("without it, {} get slower{by}", harmed.scope.subject),
+        };
         return (AdviceVerdict::Keep, why, harmed.gain);
     }
     let open = effects.iter().find(|effect| effect.harms.is_none());
@@ -238,6 +262,7 @@ fn conclude(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard_figure::TrialCost;
 
     /// Each arm's cost by whether the variable is gone, in questions `base`, `base` ...
     struct ReviewWorld {
@@ -247,12 +272,12 @@ mod tests {
     }
 
     impl TrialRunner for ReviewWorld {
-        fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+        fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
             self.time += 0.1;
             let cost = |arm: &&TrialArm| {
                 let of: usize = arm.env.get("AT").and_then(|at| at.parse().ok()).unwrap_or(0);
                 let factor = if arm.env.contains_key("NCCL_X") { self.without[of] } else { 1.0 };
-                Ok(factor * (1.0 + 0.004 * (self.random.f64() - 0.5)))
+                Ok((factor * (1.0 + 0.004 * (self.random.f64() - 0.5))).into())
             };
             arms.iter().map(cost).collect()
         }

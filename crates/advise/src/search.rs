@@ -6,6 +6,9 @@ use pathline_tuner::TunerRow;
 use crate::advice::{Advice, AdviceVerdict, ScreenedChoice, percent, share_text};
 use crate::arm::{AdviceChoice, AdviceScope, TrialArm};
 use crate::gain_bound::GainBound;
+use crate::guard_figure::{
+    GuardCheck, GuardFigure, GuardOutcome, TrialCost, add_block, harm_text, open_text,
+};
 use crate::kept_trials::TrialRecord;
 use crate::proof::{GainProof, HarmCheck, MAX_BLOCKS, ProofState, ProofTarget, TrialBlock};
 use crate::tuner_choice::tuner_row;
@@ -28,7 +31,11 @@ pub trait TrialRunner {
     /// Measures arms, each once and in this order, in processes that no earlier block used where the
     /// machine has processes. The costs in the same order: time, or anything of which less is better;
     /// or why there is none.
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>>;
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>>;
+    /// The figures that trials give besides their cost and that a change must not make worse.
+    fn guard_figures(&self) -> Vec<GuardFigure> {
+        Vec::new()
+    }
     /// Seconds that have passed, on the clock of the machine.
     fn elapsed(&self) -> f64;
     /// Why everything must end now, if it must.
@@ -117,6 +124,8 @@ struct SelectedScope<'s> {
     bound: Option<f64>,
     choice: Option<&'s AdviceChoice>,
     proof: Option<GainProof>,
+    /// Of the figures that the choice must not make worse.
+    guards: Vec<GuardCheck>,
     /// What the last block of the proof took.
     seconds: f64,
     /// What the library chose under the proven setting.
@@ -137,6 +146,7 @@ impl<'s> SelectedScope<'s> {
             bound: None,
             choice: None,
             proof: None,
+            guards: Vec::new(),
             seconds: 0.0,
             chosen: None,
             by_row_only: None,
@@ -150,6 +160,20 @@ impl<'s> SelectedScope<'s> {
     fn answered(mut self, verdict: AdviceVerdict, reason: String) -> Self {
         self.answer = Some((verdict, reason));
         self
+    }
+
+    /// Withdraws a choice that harms a guarded figure, or goes on with the next one.
+    fn drop_harmful(&mut self, choice: &AdviceChoice, harm: &str) {
+        let gain = self.proof.as_ref().and_then(GainProof::gain).filter(|gain| gain.low > 0.0);
+        let gain = gain.map(|gain| format!("; it gains {gain}")).unwrap_or_default();
+        let why = format!("{} {harm}{gain}", choice.arm.label);
+        if self.worthy.is_empty() {
+            self.answer = Some((AdviceVerdict::Withdrawn, why));
+        } else {
+            let harmed = self.screened.iter_mut().find(|s| s.label == choice.arm.label);
+            harmed.into_iter().for_each(|screened| screened.error = Some(why.clone()));
+            self.proof = None;
+        }
     }
 
     fn into_advice(self) -> Advice {
@@ -173,6 +197,7 @@ impl<'s> SelectedScope<'s> {
             chosen: self.chosen,
             bound: self.bound,
             by_row_only: self.by_row_only.is_some(),
+            guarded: self.guards.iter().map(GuardCheck::outcome).collect(),
             screened: self.screened,
         }
     }
@@ -189,11 +214,11 @@ impl AdviceSession<'_> {
     }
 
     /// One block in a drawn order.
-    pub(crate) fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    pub(crate) fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         let mut order: Vec<usize> = (0..arms.len()).collect();
         self.random.shuffle(&mut order);
         let drawn: Vec<&TrialArm> = order.iter().filter_map(|&i| arms.get(i).copied()).collect();
-        let mut costs: Vec<Option<Result<f64, String>>> = vec![None; arms.len()];
+        let mut costs: Vec<Option<Result<TrialCost, String>>> = vec![None; arms.len()];
         for (cost, &at) in self.runner.block(&drawn).into_iter().zip(&order) {
             if let Some(slot) = costs.get_mut(at) {
                 *slot = Some(cost);
@@ -254,7 +279,7 @@ impl AdviceSession<'_> {
             arms.extend(active.iter().filter_map(|&i| Some(&tried.get(i)?.choice.arm)));
             let mut costs = self.block(&arms).into_iter();
             let base = match costs.next() {
-                Some(Ok(base)) => base,
+                Some(Ok(base)) => base.cost,
                 // Whoever ends the session ends the trial in flight, which says nothing of its arm.
                 Some(Err(_)) if self.runner.interrupted().is_some() => break,
                 Some(Err(why)) => {
@@ -269,7 +294,7 @@ impl AdviceSession<'_> {
             for (at, cost) in active.into_iter().zip(costs) {
                 let Some(tried) = tried.get_mut(at) else { continue };
                 match cost {
-                    Ok(cost) => tried.logs.push((base / cost).ln()),
+                    Ok(cost) => tried.logs.push((base / cost.cost).ln()),
                     Err(why) => tried.error = Some(why),
                 }
             }
@@ -464,8 +489,10 @@ impl AdviceSession<'_> {
         let base = costs.next();
         for (at, cost) in open.into_iter().zip(costs) {
             match (&base, cost, scope.bounds.get_mut(at)) {
-                (Some(Ok(base)), Ok(cost), Some((_, bound))) if *base > 0.0 && cost > 0.0 => {
-                    bound.add((base / cost).ln());
+                (Some(Ok(base)), Ok(cost), Some((_, bound)))
+                    if base.cost > 0.0 && cost.cost > 0.0 =>
+                {
+                    bound.add((base.cost / cost.cost).ln());
                 }
                 _ => {
                     let failed = "a trial failed while its gain was bounded";
@@ -480,6 +507,7 @@ impl AdviceSession<'_> {
         if scope.proof.is_none() {
             scope.choice = scope.worthy.pop();
             scope.proof = Some(GainProof::new(target));
+            scope.guards = GuardCheck::of_all(&self.runner.guard_figures(), target.share());
         }
         let (Some(choice), Some(proof)) = (scope.choice, scope.proof.as_mut()) else {
             scope.answer = Some((AdviceVerdict::Unclear, "no choice is left".to_owned()));
@@ -487,7 +515,8 @@ impl AdviceSession<'_> {
         };
         if let Some(why) = self.is_over(1.0) {
             let way_out = if self.runner.interrupted().is_none() { TAKE_LONGER } else { "" };
-            scope.answer = Some((AdviceVerdict::Unclear, ended_early(&why, proof) + way_out));
+            let why = ended_early_guarded(&why, proof, &scope.guards, choice);
+            scope.answer = Some((AdviceVerdict::Unclear, why + way_out));
             return;
         }
         (self.show)(AdviceStep {
@@ -516,7 +545,9 @@ impl AdviceSession<'_> {
             }
             return;
         };
-        proof.add(TrialBlock { baseline: *baseline, null: *null, choice: *cost });
+        add_block(&mut scope.guards, [baseline, null, cost]);
+        let (baseline, null, cost) = (baseline.cost, null.cost, cost.cost);
+        proof.add(TrialBlock { baseline, null, choice: cost });
         let bound = scope.bounds.iter_mut().find(|(of, _)| std::ptr::eq(*of, choice));
         if let Some((_, bound)) = bound {
             bound.add((baseline / cost).ln());
@@ -527,8 +558,23 @@ impl AdviceSession<'_> {
             return;
         }
         scope.chosen = shown.and_then(Result::ok);
+        let guards: Vec<GuardOutcome> = scope.guards.iter().map(GuardCheck::outcome).collect();
+        if let Some(harm) = harm_text(&guards) {
+            scope.drop_harmful(choice, &harm);
+            return;
+        }
+        let is_full = proof.blocks() + proof.unusable() >= MAX_BLOCKS;
+        let undecided = open_text(&guards);
         scope.answer = match proof.state() {
-            ProofState::Open if proof.blocks() + proof.unusable() >= MAX_BLOCKS => {
+            ProofState::Proven if undecided.is_some() => is_full.then(|| {
+                let open = undecided.unwrap_or_default();
+                let why = format!(
+                    "{} gains in {MAX_BLOCKS} blocks; {open}; a larger --guard-margin may be",
+                    choice.arm.label
+                );
+                (AdviceVerdict::Unclear, why)
+            }),
+            ProofState::Open if is_full => {
                 let so_far = proof.gain().map(|gain| format!(": {gain}")).unwrap_or_default();
                 let why = format!(
                     "{MAX_BLOCKS} blocks of {} do not decide between a gain and none{so_far}",
@@ -537,11 +583,7 @@ impl AdviceSession<'_> {
                 Some((AdviceVerdict::Unclear, why))
             }
             ProofState::Open => None,
-            ProofState::TooNoisy => {
-                let why = "two equal arms differ by more than the least gain, so nothing can be shown \
-                           here: look for other programs, a changing clock or two states of a process";
-                Some((AdviceVerdict::Unclear, why.to_owned()))
-            }
+            ProofState::TooNoisy => Some((AdviceVerdict::Unclear, TOO_NOISY.to_owned())),
             ProofState::NoGain if scope.worthy.is_empty() => {
                 let gain = proof.gain().map(|gain| gain.to_string()).unwrap_or_default();
                 let why = format!(
@@ -556,20 +598,36 @@ impl AdviceSession<'_> {
                 scope.proof = None;
                 None
             }
-            ProofState::Proven => {
-                let (answer, harms) = self.guarded(choice, proof, target, scope.chosen.as_deref());
-                let row = scope.chosen.as_deref().and_then(|chosen| tuner_row(choice, chosen));
-                match (harms, row) {
-                    // A row of a tuner acts on this size alone.
-                    (true, Some(row)) => {
-                        scope.by_row_only = Some(row);
-                        let why = format!("by a row of a tuner only: {}", answer.1);
-                        Some((AdviceVerdict::Proven, why))
-                    }
-                    _ => Some(answer),
-                }
-            }
+            ProofState::Proven => Some(self.proven(scope, choice, target, &guards)),
         };
+    }
+
+    /// The answer for a proven gain: whether other cases allow it, and if not, whether a row of a tuner does.
+    fn proven(
+        &mut self,
+        scope: &mut SelectedScope<'_>,
+        choice: &AdviceChoice,
+        target: ProofTarget,
+        guards: &[GuardOutcome],
+    ) -> (AdviceVerdict, String) {
+        let chosen = scope.chosen.clone();
+        let Some(proof) = &scope.proof else {
+            return (AdviceVerdict::Unclear, "it has no proof".to_owned());
+        };
+        let (mut answer, harms) = self.guarded(choice, proof, target, chosen.as_deref());
+        if let (AdviceVerdict::Proven, false) = (answer.0, guards.is_empty()) {
+            let all: Vec<String> = guards.iter().map(|g| g.figure.to_string()).collect();
+            answer.1 += &format!("; {}", all.join(", "));
+        }
+        let row = chosen.as_deref().and_then(|chosen| tuner_row(choice, chosen));
+        match (harms, row) {
+            // A row of a tuner acts on this size alone.
+            (true, Some(row)) => {
+                scope.by_row_only = Some(row);
+                (AdviceVerdict::Proven, format!("by a row of a tuner only: {}", answer.1))
+            }
+            _ => answer,
+        }
     }
 
     /// The verdict on a proven gain, by whether the choice harms nothing else; and whether it may.
@@ -628,7 +686,7 @@ impl AdviceSession<'_> {
                 break;
             }
             if let (Some(before), Some(after)) = (costs.next(), costs.next()) {
-                check.add(before?, after?);
+                check.add(before?.cost, after?.cost);
             }
             if check.harms().is_some() {
                 break;
@@ -650,6 +708,24 @@ fn not_acting(choice: &AdviceChoice, why: &str) -> String {
 /// What helps where time was short.
 const TAKE_LONGER: &str = "; a longer --budget may decide";
 
+/// Why a proof ends whose null arm differs.
+const TOO_NOISY: &str = "two equal arms differ by more than the least gain, so nothing can be shown \
+                           here: look for other programs, a changing clock or two states of a process";
+
+/// The same, where a gain may be shown and a guarded figure is open.
+fn ended_early_guarded(
+    why: &str,
+    proof: &GainProof,
+    guards: &[GuardCheck],
+    choice: &AdviceChoice,
+) -> String {
+    let guards: Vec<GuardOutcome> = guards.iter().map(GuardCheck::outcome).collect();
+    match (proof.state(), open_text(&guards)) {
+        (ProofState::Proven, Some(open)) => format!("{} gains; {open}: {why}", choice.arm.label),
+        _ => ended_early(why, proof),
+    }
+}
+
 /// A proof that ends before it decides.
 fn ended_early(why: &str, proof: &GainProof) -> String {
     match proof.blocks() {
@@ -660,7 +736,7 @@ fn ended_early(why: &str, proof: &GainProof) -> String {
 
 /// The verdict on a choice of whose block an arm failed.
 fn failed_block(
-    costs: &[Result<f64, String>],
+    costs: &[Result<TrialCost, String>],
     choice: &AdviceChoice,
     proof: &GainProof,
 ) -> (AdviceVerdict, String) {

@@ -6,6 +6,7 @@ use pathline_schema::plain_line;
 
 use crate::advice::{Advice, AdviceVerdict, percent, share_text};
 use crate::arm::ArmTask;
+use crate::guard_figure::GuardOutcome;
 use crate::search::AdviceLimits;
 
 /// Columns before the text of an answer.
@@ -118,6 +119,9 @@ impl AnswerGroup<'_> {
         for broken in self.members.iter().flat_map(|advice| broken_settings(advice)) {
             text.push_str(&wrapped("", &format!("Not proven: {broken}."), INDENT, width));
         }
+        if let Some(guarded) = guarded_text(self.first).filter(|_| change.is_some()) {
+            text.push_str(&wrapped("", &guarded, INDENT, width));
+        }
         let cost = change.map(|choice| choice.cost.as_str()).filter(|cost| !cost.is_empty());
         if let Some(cost) = cost {
             text.push_str(&wrapped("", &format!("It costs {cost}."), INDENT, width));
@@ -149,6 +153,17 @@ fn broken_settings(advice: &Advice) -> impl Iterator<Item = String> {
     let all = advice.screened.iter().filter(move |_| is_command);
     all.filter_map(|screened| Some(format!("{}: {}", screened.label, screened.error.as_ref()?)))
         .filter(|text| !advice.reason.contains(text.as_str()))
+}
+
+/// What a change was guarded against, with the bound that is shown and what was seen.
+fn guarded_text(advice: &Advice) -> Option<String> {
+    let of = |outcome: &GuardOutcome| {
+        let seen = outcome.gain.map(|gain| format!(" (seen {gain})")).unwrap_or_default();
+        format!("{}{seen}", outcome.figure)
+    };
+    let all: Vec<String> = advice.guarded.iter().map(of).collect();
+    let shown = format!("Guarded: {}; each run ended well.", all.join("; "));
+    (!all.is_empty()).then_some(shown)
 }
 
 /// `64MiB +16 %`; of a default that is kept, the best that was tried.
@@ -230,6 +245,7 @@ mod tests {
             chosen: None,
             bound: None,
             by_row_only: false,
+            guarded: Vec::new(),
             screened: Vec::new(),
         }
     }

@@ -1,8 +1,8 @@
 //! Sessions that were interrupted and gone on with come to the answer of one that was not.
 
 use pathline_advise::{
-    Advice, AdviceChoice, AdviceLimits, AdviceScope, AdviceVerdict, ArmEnv, ArmTask, KeptTrials,
-    TrialArm, TrialRecord, TrialRunner, advise, arm_keys, review,
+    Advice, AdviceChoice, AdviceLimits, AdviceScope, AdviceVerdict, ArmEnv, ArmTask, GuardFigure,
+    KeptTrials, TrialArm, TrialCost, TrialRecord, TrialRunner, advise, arm_keys, review,
 };
 
 /// Gives drawn costs, or those of a list; ends after a number of repetitions.
@@ -37,7 +37,7 @@ impl CutWorld {
 }
 
 impl TrialRunner for CutWorld {
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         let cost = |arm: &&TrialArm| {
             if !self.step() {
                 self.time += 0.25;
@@ -59,9 +59,16 @@ impl TrialRunner for CutWorld {
             }
             let gain = self.gains.iter().find(|(label, _)| *label == arm.label);
             let slow = if self.random.u8(..10) == 0 { 1.15 } else { 1.0 };
-            Ok(slow * (1.0 + 0.02 * self.random.f64()) / gain.map_or(1.0, |(_, gain)| *gain))
+            let cost =
+                slow * (1.0 + 0.02 * self.random.f64()) / gain.map_or(1.0, |(_, gain)| *gain);
+            // A guarded figure that a choice may harm decides too.
+            let guarded = vec![if arm.label == "harm" { 1.2 } else { self.random.f64() + 1.0 }];
+            Ok(TrialCost { cost, guarded })
         };
         arms.iter().map(cost).collect()
+    }
+    fn guard_figures(&self) -> Vec<GuardFigure> {
+        vec![GuardFigure { label: "memory".to_owned(), allowed: 1.0, floor: 0.0 }]
     }
     fn elapsed(&self) -> f64 {
         self.time

@@ -2,7 +2,7 @@
 
 use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
-    AdviceVerdict, ArmTask, TrialArm, TrialRunner, advise,
+    AdviceVerdict, ArmTask, GuardFigure, TrialArm, TrialCost, TrialRunner, advise,
 };
 
 /// How costs of a world scatter.
@@ -45,7 +45,7 @@ impl DrawnWorld {
 }
 
 impl TrialRunner for DrawnWorld {
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         let shared = self.state();
         let cost = |arm: &&TrialArm| {
             self.time += self.noise.seconds;
@@ -56,7 +56,9 @@ impl TrialRunner for DrawnWorld {
             let own = if self.noise.process_per_arm { self.state() } else { shared };
             // Twelve uniform numbers make a normal one of variance 1.
             let normal = (0..12).map(|_| self.random.f64()).sum::<f64>() - 6.0;
-            Ok(own * (self.noise.spread * normal).exp() / (1.0 + gain.unwrap_or(0.0)))
+            Ok(TrialCost::from(
+                own * (self.noise.spread * normal).exp() / (1.0 + gain.unwrap_or(0.0)),
+            ))
         };
         arms.iter().map(cost).collect()
     }
@@ -338,7 +340,7 @@ struct FailingWorld {
 }
 
 impl TrialRunner for FailingWorld {
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         self.blocks += 1;
         let costs = self.world.block(arms);
         let (label, from) = self.fails;
@@ -418,4 +420,69 @@ fn a_short_budget_proves_the_cheapest() {
     assert!((3..10).contains(&proven), "{proven}");
     let open = advice.iter().find(|a| !a.is_change()).unwrap();
     assert_eq!(open.verdict, AdviceVerdict::Unclear, "{open:?}");
+}
+
+/// A world with a guarded figure, which a choice makes worse by a factor.
+struct GuardedWorld {
+    world: DrawnWorld,
+    harm: f64,
+    spread: f64,
+}
+
+const GUARD: (f64, f64) = (0.02, 0.0);
+
+impl TrialRunner for GuardedWorld {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
+        let costs = self.world.block(arms);
+        let with_guard = |(cost, arm): (Result<TrialCost, String>, &&TrialArm)| {
+            let normal = (0..12).map(|_| self.world.random.f64()).sum::<f64>() - 6.0;
+            let harm = if arm.label == "base" { 1.0 } else { self.harm };
+            let guarded = vec![harm * (self.spread * normal).exp()];
+            cost.map(|cost| TrialCost { guarded, ..cost })
+        };
+        costs.into_iter().zip(arms).map(with_guard).collect()
+    }
+    fn guard_figures(&self) -> Vec<GuardFigure> {
+        vec![GuardFigure { label: "memory".to_owned(), allowed: GUARD.0, floor: GUARD.1 }]
+    }
+    fn elapsed(&self) -> f64 {
+        self.world.elapsed()
+    }
+    fn interrupted(&self) -> Option<String> {
+        None
+    }
+}
+
+fn guarded_session(harm: f64, spread: f64, seed: u64) -> Advice {
+    let world = DrawnWorld::new(&[0.2, 0.0, 0.0, 0.0], PER_CALL, seed);
+    let mut world = GuardedWorld { world, harm, spread };
+    let limits = AdviceLimits { seed, ..AdviceLimits::default() };
+    advise(&scopes(4), &mut world, &limits, &mut |_| ()).remove(0)
+}
+
+/// Of gains that cost a guarded figure exactly the 2 % that are allowed, or more, at most 1 % are recommended.
+#[test]
+fn gains_that_harm_a_guarded_figure_are_not_recommended() {
+    // At the margin itself, the worst case: each sign is drawn with equal chances.
+    let wrong = share(1000, |seed| guarded_session(1.0 + GUARD.0, 0.01, seed).is_change());
+    assert!(wrong <= 0.01, "{wrong}");
+    let withdrawn = share(200, |seed| {
+        let advice = guarded_session(1.1, 0.01, seed);
+        let [guard] = advice.guarded.as_slice() else { return false };
+        // 1 / 1.1 - 1 = -9.1 %.
+        let seen = guard.gain.is_some_and(|gain| (gain.gain + 0.091).abs() < 0.03);
+        let text = advice.reason.contains("makes memory worse: -");
+        advice.verdict == AdviceVerdict::Withdrawn && text && seen && guard.harms == Some(true)
+    });
+    assert!(withdrawn >= 0.99, "{withdrawn}");
+    let proven = share(200, |seed| {
+        let advice = guarded_session(1.0, 0.01, seed);
+        let text = advice.reason.contains("; memory loses less than 2 %");
+        advice.verdict == AdviceVerdict::Proven && text && advice.guarded[0].harms == Some(false)
+    });
+    assert!(proven >= 0.95, "{proven}");
+    // Noise of 20 % hides a loss of 2 %: nothing is recommended, and the reason names the figure.
+    let advice = guarded_session(1.0, 0.2, 1);
+    assert_eq!(advice.verdict, AdviceVerdict::Unclear, "{advice:?}");
+    assert!(advice.reason.contains("whether it harms memory"), "{}", advice.reason);
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use pathline_advise::{CommandTask, GuardTask};
 use pathline_schema::{Bytes, Case};
 
 use super::health::{duration, percent};
@@ -57,6 +58,18 @@ pub(crate) struct AdviseArgs {
     /// Less of the metric is better, though it is named like a rate.
     #[arg(long, requires = "metric", help_heading = CASES)]
     pub(crate) lower: bool,
+    /// A second figure that the command prints and that must not get worse; less of it is better; repeatable.
+    ///
+    /// A setting is recommended only if it is shown of each of them that they lose less than --guard-margin.
+    /// The time that the command takes is guarded too if --metric is another figure, and its exit status always.
+    #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
+    pub(crate) guard: Vec<String>,
+    /// The same of a figure of which more is better, as of GB/s.
+    #[arg(long, value_name = "REGEX", requires = "command", help_heading = CASES)]
+    pub(crate) guard_rate: Vec<String>,
+    /// Loss of a guarded figure that counts as none; by default 1 %, of the time 5 %, and 0.1 s always.
+    #[arg(long, value_name = "PERCENT", requires = "command", value_parser = percent, help_heading = TIME)]
+    pub(crate) guard_margin: Option<f64>,
     /// A setting to try with --command: NAME=VALUE, several separated by blanks; repeatable.
     #[arg(long, value_name = "NAME=VALUE", requires = "command", help_heading = CASES)]
     pub(crate) set: Vec<String>,
@@ -110,4 +123,20 @@ pub(crate) struct AdviseArgs {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) libraries: LibraryArgs,
+}
+
+impl AdviseArgs {
+    /// The command and how its figures are read.
+    pub(crate) fn command_task(&self, command: &str) -> CommandTask {
+        let guard = |higher| move |pattern: &String| GuardTask { pattern: pattern.clone(), higher };
+        let (costs, rates) =
+            (self.guard.iter().map(guard(false)), self.guard_rate.iter().map(guard(true)));
+        CommandTask {
+            command: command.to_owned(),
+            metric: self.metric.clone(),
+            higher: self.higher,
+            guards: costs.chain(rates).collect(),
+            guard_margin: self.guard_margin,
+        }
+    }
 }

@@ -52,14 +52,13 @@ pub(super) fn run(args: &AdviseArgs) -> Result<ExitKind> {
             "--metric '{metric}' is named like a rate: add --higher, or --lower if less is better"
         );
     }
+    if let Some(guard) = args.guard.iter().find(|text| is_rate(text)) {
+        bail!("--guard '{guard}' is named like a rate, of which more is better: use --guard-rate");
+    }
     let earlier = args.check.as_deref().map(earlier_answers).transpose()?;
     let task = match &earlier {
         Some(file) => file.task.clone(),
-        None => args.command.clone().map(|command| CommandTask {
-            command,
-            metric: args.metric.clone(),
-            higher: args.higher,
-        }),
+        None => args.command.as_deref().map(|command| args.command_task(command)),
     };
     let placement = match (args.place, &args.command) {
         (Some(ranks), Some(command)) => Some(TrialPlacement::new(ranks, command)?),

@@ -130,7 +130,7 @@ impl ChoiceTrials {
                     match (cost(0, case), cost(nth + 1, case)) {
                         (Some(Ok(default)), Some(Ok(choice))) => {
                             if let Some(check) = found.checks.get_mut(case) {
-                                check.choice(label).add(*default, *choice);
+                                check.choice(label).add(default.cost, choice.cost);
                             }
                         }
                         (Some(Err(why)), _) => {

@@ -139,7 +139,7 @@ fn measure(probe: &DecidingProbe, trials: &mut dyn TrialRunner) -> Vec<Result<f6
         }
         // Nanoseconds for a byte: their inverse is GB/s.
         let costs = trials.block(&part.iter().collect::<Vec<_>>());
-        rates.extend(costs.into_iter().map(|cost| cost.map(|ns| 1.0 / ns)));
+        rates.extend(costs.into_iter().map(|cost| cost.map(|cost| 1.0 / cost.cost)));
     }
     rates
 }

@@ -396,3 +396,43 @@ fn a_trial_that_outlives_its_session_is_named() {
     assert_eq!(output.status.code(), Some(2), "{}", out(&output));
     assert!(err(&output).contains("is left of a trial"), "{}", err(&output));
 }
+
+/// A setting doubles the rate, and takes memory, time or the exit status for it.
+#[test]
+fn a_gain_that_harms_another_figure_is_withdrawn() {
+    let app = "echo rate ${FAST:-1} mem $((100 + ${MEM:-0})); sleep ${WAIT:-0}";
+    let answer = |set: &str, guard: &[&str]| {
+        let metric = ["--command", app, "--metric", "rate ([0-9]+)", "--higher", "--set", set];
+        let output = advise(&[&metric[..], guard].concat(), &[]);
+        out(&output).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let guard = ["--guard", "mem ([0-9]+)"];
+    let proven = answer("FAST=2", &guard);
+    assert!(proven.contains("PROVEN Set FAST=2.") && proven.contains("+100 %"), "{proven}");
+    let shown = "Guarded: wall time loses less than 5 % or 0.1 s (seen ";
+    assert!(
+        proven.contains(shown)
+            && proven.contains(
+                "; 'mem ([0-9]+)' loses less than 1 % (seen 0.0 %); each run ended well."
+            ),
+        "{proven}"
+    );
+    let harmed = answer("FAST=2 MEM=25", &guard);
+    // 100 / 125 - 1 = -20 %.
+    assert!(
+        harmed.contains(
+            "WITHDRAWN FAST=2 MEM=25 makes 'mem ([0-9]+)' worse: -20 %, and 1 % may be lost"
+        ),
+        "{harmed}"
+    );
+    // 125 MB are allowed if a user says so: 1 / 1.26 < 100 / 125.
+    let allowed = answer("FAST=2 MEM=25", &["--guard", "mem ([0-9]+)", "--guard-margin", "26%"]);
+    assert!(allowed.contains("PROVEN Set FAST=2 MEM=25."), "{allowed}");
+    // 0.3 s more of a program of a few ms.
+    let slow = answer("FAST=2 WAIT=0.3", &[]);
+    assert!(slow.contains("WITHDRAWN FAST=2 WAIT=0.3 makes wall time worse: -"), "{slow}");
+    let fails = answer("FAST=2 WAIT=x", &[]);
+    assert!(fails.contains("WITHDRAWN") && fails.contains("exit code 1"), "{fails}");
+    let rate = advise(&["--command", app, "--guard", "busbw (.*)", "--set", "A=1"], &[]);
+    assert!(err(&rate).contains("use --guard-rate"), "{}", err(&rate));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_advise::{ArmEnv, ArmTask, TrialArm, TrialRunner, is_shown_by_choice};
+use pathline_advise::{ArmEnv, ArmTask, TrialArm, TrialCost, TrialRunner, is_shown_by_choice};
 use pathline_bench::{
     CaseTask, Executor, InterruptCheck, PlannedCase, RunPlan, TaskEnd, TaskEvent,
 };
@@ -77,7 +77,7 @@ impl<'a> CaseTrials<'a> {
 }
 
 impl TrialRunner for CaseTrials<'_> {
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         // Each process makes its files again, which takes longer than to read them, and their speed is
         // no state of a process.
         let on_files = |arm: &&TrialArm| match &arm.task {
@@ -87,7 +87,7 @@ impl TrialRunner for CaseTrials<'_> {
         if !arms.iter().all(on_files) {
             self.executor.restart();
         }
-        arms.iter().map(|arm| self.measure(arm)).collect()
+        arms.iter().map(|arm| self.measure(arm).map(TrialCost::from)).collect()
     }
     fn elapsed(&self) -> f64 {
         (self.executor.now() - self.begun).as_secs()

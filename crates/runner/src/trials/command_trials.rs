@@ -7,7 +7,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use pathline_advise::{ArmEnv, ArmTask, CommandLog, TrialArm, TrialRecord, TrialRunner};
+use pathline_advise::{
+    ArmEnv, ArmTask, CommandLog, CommandTask, GuardFigure, GuardTask, TrialArm, TrialCost,
+    TrialRecord, TrialRunner,
+};
 use pathline_bench::InterruptCheck;
 use regex_lite::Regex;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -24,9 +27,17 @@ const MAX_LOG: u64 = 16 << 20;
 /// Characters of its last line in errors.
 const TAIL_CHARS: usize = 200;
 
+/// Loss of wall time that counts as none unless a user says otherwise, and the same in seconds: programs of a
+/// fraction of a second differ by their start.
+const WALL_TIME_MARGIN: (f64, f64) = (0.05, 0.1);
+/// Loss of another guarded figure that counts as none unless a user says otherwise.
+const GUARD_MARGIN: f64 = 0.01;
+
 /// Reads a number from what a command printed.
 #[derive(Debug, Clone)]
 pub struct MetricReader {
+    /// The argument that named it, for errors.
+    option: &'static str,
     pattern: Regex,
     /// Whether a larger number is better.
     pub higher_is_better: bool,
@@ -41,7 +52,16 @@ impl MetricReader {
     pub fn new(pattern: &str, higher_is_better: bool) -> Result<Self, String> {
         let parsed = Regex::new(pattern);
         let pattern = parsed.map_err(|e| format!("'{pattern}' is no regular expression: {e}"))?;
-        Ok(Self { pattern, higher_is_better })
+        Ok(Self { option: "--metric", pattern, higher_is_better })
+    }
+
+    /// The same for a guarded figure.
+    ///
+    /// # Errors
+    /// It is no regular expression.
+    pub fn of_guard(guard: &GuardTask) -> Result<Self, String> {
+        let option = if guard.higher { "--guard-rate" } else { "--guard" };
+        Ok(Self { option, ..Self::new(&guard.pattern, guard.higher)? })
     }
 
     /// The cost: the number, or one over it if more is better.
@@ -55,7 +75,8 @@ impl MetricReader {
             let last = output.lines().next_back().unwrap_or("");
             let last: String = last.chars().take(TAIL_CHARS).collect();
             return Err(format!(
-                "--metric matches nothing that it printed; its last line: '{last}'"
+                "{} matches nothing that it printed; its last line: '{last}'",
+                self.option
             ));
         };
         let number = text.trim().parse::<f64>().ok().filter(|x| x.is_finite() && *x > 0.0);
@@ -69,6 +90,7 @@ pub struct CommandTrials<'a> {
     command: String,
     /// None: the cost is the time that it takes.
     metric: Option<MetricReader>,
+    guards: Vec<(GuardFigure, GuardReader)>,
     /// After which it is ended, if a user set one; else from its first run.
     limit: Option<Duration>,
     interrupt: InterruptCheck<'a>,
@@ -77,6 +99,13 @@ pub struct CommandTrials<'a> {
     mark: Option<(String, String)>,
     /// What the log of an untimed run with each environment shows; none if that run failed.
     logs: BTreeMap<ArmEnv, Option<CommandLog>>,
+}
+
+/// Where a guarded figure comes from.
+#[derive(Debug, Clone)]
+enum GuardReader {
+    WallTime,
+    Printed(MetricReader),
 }
 
 /// A run of the command that ended well.
@@ -92,15 +121,32 @@ const LIMIT_FACTOR: u32 = 5;
 
 impl<'a> CommandTrials<'a> {
     /// Of a command. `limit` is the time after which a run is ended; by default five times the first
-    /// run, 30 s at least.
+    /// run, 30 s at least. Where its cost is not its time, its time is guarded.
+    ///
+    /// # Errors
+    /// A metric is no regular expression.
     pub fn new(
-        command: String,
-        metric: Option<MetricReader>,
+        task: &CommandTask,
         limit: Option<Duration>,
         interrupt: InterruptCheck<'a>,
-    ) -> Self {
-        let logs = BTreeMap::new();
-        Self { command, metric, limit, interrupt, begun: Instant::now(), mark: None, logs }
+    ) -> Result<Self, String> {
+        let metric = task.metric.as_deref().map(|text| MetricReader::new(text, task.higher));
+        let metric = metric.transpose()?;
+        let mut guards = Vec::new();
+        if metric.is_some() {
+            let (allowed, floor) = WALL_TIME_MARGIN;
+            let allowed = task.guard_margin.unwrap_or(allowed);
+            let label = "wall time".to_owned();
+            guards.push((GuardFigure { label, allowed, floor }, GuardReader::WallTime));
+        }
+        for guard in &task.guards {
+            let (label, floor) = (format!("'{}'", guard.pattern), 0.0);
+            let allowed = task.guard_margin.unwrap_or(GUARD_MARGIN);
+            let reader = GuardReader::Printed(MetricReader::of_guard(guard)?);
+            guards.push((GuardFigure { label, allowed, floor }, reader));
+        }
+        let (command, begun, logs) = (task.command.clone(), Instant::now(), BTreeMap::new());
+        Ok(Self { command, metric, guards, limit, interrupt, begun, mark: None, logs })
     }
 
     /// The same, each run with this variable.
@@ -113,16 +159,19 @@ impl<'a> CommandTrials<'a> {
         self.limit.get_or_insert((first * LIMIT_FACTOR).max(LEAST_LIMIT));
     }
 
-    fn measure(&mut self, arm: &TrialArm) -> Result<f64, String> {
+    fn measure(&mut self, arm: &TrialArm) -> Result<TrialCost, String> {
         if arm.task != ArmTask::Command {
             return Err("a case is no command".to_owned());
         }
         let CommandRun { mut output, took } = self.run(&arm.env)?;
         self.set_limit(took);
-        match &self.metric {
-            Some(metric) => metric.cost(&output_tail(&mut output)?),
-            None => Ok(took.as_secs_f64()),
-        }
+        let (took, text) = (took.as_secs_f64(), output_tail(&mut output)?);
+        let cost = self.metric.as_ref().map_or(Ok(took), |metric| metric.cost(&text))?;
+        let guarded = self.guards.iter().map(|(_, reader)| match reader {
+            GuardReader::WallTime => Ok(took),
+            GuardReader::Printed(metric) => metric.cost(&text),
+        });
+        Ok(TrialCost { cost, guarded: guarded.collect::<Result<_, String>>()? })
     }
 
     /// Runs the command once.
@@ -243,8 +292,11 @@ fn read_from(file: &mut File, from: u64, most: u64) -> io::Result<String> {
 }
 
 impl TrialRunner for CommandTrials<'_> {
-    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<f64, String>> {
+    fn block(&mut self, arms: &[&TrialArm]) -> Vec<Result<TrialCost, String>> {
         arms.iter().map(|arm| self.measure(arm)).collect()
+    }
+    fn guard_figures(&self) -> Vec<GuardFigure> {
+        self.guards.iter().map(|(figure, _)| figure.clone()).collect()
     }
     fn elapsed(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
@@ -275,28 +327,71 @@ mod tests {
     use super::*;
     use pathline_advise::ArmEnv;
 
-    fn run(text: &str, metric: Option<MetricReader>, env: &[(&str, &str)]) -> Result<f64, String> {
+    fn task(command: &str, metric: Option<&str>, higher: bool) -> CommandTask {
+        let metric = metric.map(str::to_owned);
+        let (command, guards) = (command.to_owned(), Vec::new());
+        CommandTask { command, metric, higher, guards, guard_margin: None }
+    }
+
+    fn measure(task: &CommandTask, env: &[(&str, &str)]) -> Result<TrialCost, String> {
         let env: ArmEnv = env.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let arm = TrialArm { label: String::new(), task: ArmTask::Command, env };
         let limit = Some(Duration::from_millis(600));
-        CommandTrials::new(text.to_owned(), metric, limit, &|| None).measure(&arm)
+        CommandTrials::new(task, limit, &|| None)?.measure(&arm)
+    }
+
+    /// The cost, of which less is better.
+    fn run(text: &str, metric: Option<&str>, env: &[(&str, &str)]) -> Result<f64, String> {
+        measure(&task(text, metric, false), env).map(|cost| cost.cost)
     }
 
     #[test]
     fn the_metric_is_read_from_either_stream() {
-        let bandwidth = || MetricReader::new(r"([0-9.]+) GB/s", true).ok();
         let text = "echo 10 GB/s; echo $X GB/s >&2";
+        let rate = task(text, Some(r"([0-9.]+) GB/s"), true);
         // The last match counts, and more is better: 1 / 40.
-        assert_eq!(run(text, bandwidth(), &[("X", "40")]), Ok(0.025));
-        let missing = run("echo nothing", bandwidth(), &[]).unwrap_err();
+        assert_eq!(measure(&rate, &[("X", "40")]).map(|cost| cost.cost), Ok(0.025));
+        let nothing = CommandTask { command: "echo nothing".to_owned(), ..rate.clone() };
+        let missing = measure(&nothing, &[]).unwrap_err();
         assert!(missing.contains("matches nothing") && missing.contains("'nothing'"), "{missing}");
-        assert!(run(text, bandwidth(), &[("X", "-0")]).is_err());
+        assert!(measure(&rate, &[("X", "-0")]).is_err());
         assert!(MetricReader::new("(", false).is_err());
     }
 
     #[test]
+    fn wall_time_and_printed_figures_are_guarded() {
+        let guard = |pattern: &str, higher| GuardTask { pattern: pattern.to_owned(), higher };
+        let guards = vec![guard("mem ([0-9]+)", false), guard("acc ([0-9.]+)", true)];
+        let all = CommandTask {
+            guards,
+            ..task("echo rate 5 mem 7 acc 0.5", Some("rate ([0-9]+)"), true)
+        };
+        let cost = measure(&all, &[]).unwrap();
+        // A fifth; a time; 7; and 1 / 0.5.
+        assert_eq!(
+            (cost.cost, cost.guarded.len(), cost.guarded[1..].to_vec()),
+            (0.2, 3, vec![7.0, 2.0])
+        );
+        assert!(cost.guarded[0] > 0.0 && cost.guarded[0] < 0.6);
+        let trials = CommandTrials::new(&all, None, &|| None).unwrap();
+        let shown: Vec<String> =
+            trials.guard_figures().iter().map(GuardFigure::to_string).collect();
+        let wall = "wall time loses less than 5 % or 0.1 s";
+        assert_eq!(
+            shown,
+            [wall, "'mem ([0-9]+)' loses less than 1 %", "'acc ([0-9.]+)' loses less than 1 %"]
+        );
+        // The time is the cost: nothing else is guarded.
+        let time = CommandTrials::new(&task("true", None, false), None, &|| None).unwrap();
+        assert_eq!(time.guard_figures(), []);
+        let lost = CommandTask { command: "echo rate 5 mem 7".to_owned(), ..all };
+        let why = measure(&lost, &[]).unwrap_err();
+        assert!(why.starts_with("--guard-rate matches nothing"), "{why}");
+    }
+
+    #[test]
     fn an_empty_value_removes_a_variable() {
-        let count = || MetricReader::new(r"([0-9]+)", false).ok();
+        let count = || Some("([0-9]+)");
         assert_eq!(run("echo ${PATH+1}2", count(), &[("PATH", "/bin:/usr/bin")]), Ok(12.0));
         assert_eq!(run("echo ${HOME+1}2", count(), &[("HOME", "")]), Ok(2.0));
     }

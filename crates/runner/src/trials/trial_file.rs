@@ -3,12 +3,15 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use pathline_advise::{ArmEnv, CommandTask, TrialRecord};
+use pathline_advise::{ArmEnv, CommandTask, GuardTask, TrialRecord};
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of such a file: a million trials.
 const MAX_BYTES: u64 = 256 << 20;
+/// How long another session may have the file.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 /// Version of its format.
 const FORMAT: u32 = 1;
 /// How its first line begins.
@@ -64,6 +67,16 @@ impl TrialSession {
         let command = |session: &Self| format!("`{}`", session.task.command);
         compare("the command", command(self), command(now));
         compare("the metric", metric(&self.task), metric(&now.task));
+        let guards = |task: &CommandTask| {
+            let of = |guard: &GuardTask| {
+                let better = if guard.higher { "higher" } else { "lower" };
+                format!("'{}' ({better} is better)", guard.pattern)
+            };
+            let all: Vec<String> = task.guards.iter().map(of).collect();
+            let margin = task.guard_margin.map_or("usual".to_owned(), |margin| margin.to_string());
+            format!("[{}] with margin {margin}", all.join(", "))
+        };
+        compare("what is guarded", guards(&self.task), guards(&now.task));
         compare("what is tried", self.arms.join(", "), now.arms.join(", "));
         compare("the node", self.node.clone(), now.node.clone());
         compare("its hardware and software", self.parts.join(", "), now.parts.join(", "));
@@ -157,8 +170,7 @@ impl TrialFile {
         }
         let options = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = options.map_err(at)?;
-        // A file system without locks has this protection less.
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        if !lock(&file) {
             return Err(TrialFileError::Busy { path: path.to_owned() });
         }
         let path = fs::canonicalize(path).map_err(at)?;
@@ -240,6 +252,19 @@ impl TrialFile {
     }
 }
 
+/// Whether no other session has the file. A process that is just being started may have it for a moment; a file
+/// system without locks has this protection less.
+fn lock(file: &File) -> bool {
+    let begun = Instant::now();
+    while let Err(TryLockError::WouldBlock) = file.try_lock() {
+        if begun.elapsed() > LOCK_TIMEOUT {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
 /// A process of this user that a trial of the file's killed session left.
 fn left_over(path: &Path) -> Option<u32> {
     let mark = format!("{MARK}={}", path.display());
@@ -254,9 +279,12 @@ fn left_over(path: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pathline_advise::TrialCost;
 
     fn session() -> TrialSession {
-        let task = CommandTask { command: "app".to_owned(), metric: None, higher: false };
+        let command = "app".to_owned();
+        let (metric, guards, guard_margin) = (None, Vec::new(), None);
+        let task = CommandTask { command, metric, higher: false, guards, guard_margin };
         TrialSession {
             version: "1".to_owned(),
             node: "n1".to_owned(),
@@ -272,6 +300,8 @@ mod tests {
     }
 
     fn trial(cost: Result<f64, String>) -> TrialRecord {
+        let guarded = vec![0.1, 0.7];
+        let cost = cost.map(|cost| TrialCost { cost, guarded });
         TrialRecord::Trial { arm: "default".to_owned(), seconds: 0.1, cost }
     }
 

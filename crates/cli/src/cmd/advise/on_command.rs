@@ -5,7 +5,7 @@ use pathline_advise::{
     Advice, AdviceChoice, AdviceLimits, AdviceOrigin, AdviceScope, ArmEnv, ArmTask, CommandTask,
     KeptTrials, TrialArm, TrialRecord, TrialRunner, arm_keys, is_setting,
 };
-use pathline_runner::{CommandTrials, MetricReader, TrialFile, TrialSession, hostname};
+use pathline_runner::{CommandTrials, TrialFile, TrialSession, hostname};
 
 use super::{AdviceRun, host_parts, origin, settings};
 use crate::cmd::trial_placement::TrialPlacement;
@@ -31,11 +31,9 @@ impl AdviceRun<'_> {
         reviewed: &ArmEnv,
         run: impl FnOnce(&mut dyn TrialRunner, &AdviceLimits) -> T,
     ) -> Result<T> {
-        let metric = task.metric.as_deref().map(|text| MetricReader::new(text, task.higher));
-        let metric = metric.transpose().map_err(anyhow::Error::msg)?;
         let interrupt = || self.stopper.reason();
-        let (command, deadline) = (task.command.clone(), self.args.deadline);
-        let mut runner = CommandTrials::new(command, metric, deadline, &interrupt);
+        let runner = CommandTrials::new(task, self.args.deadline, &interrupt);
+        let mut runner = runner.map_err(anyhow::Error::msg)?;
         let limits = self.limits();
         let Some(path) = &self.args.trials else {
             let answer = run(&mut runner, &limits);
