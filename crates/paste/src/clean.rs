@@ -31,6 +31,12 @@ pub(crate) fn clean_lines(bytes: &[u8]) -> (Vec<PasteLine>, bool) {
     (lines, is_cut)
 }
 
+/// A paste as the readers see it, without escape sequences, control characters and prefixes of launchers.
+pub fn clean_text(bytes: &[u8]) -> String {
+    let lines: Vec<String> = clean_lines(bytes).0.into_iter().map(|line| line.text).collect();
+    lines.join("\n")
+}
+
 /// UTF-16 with a byte order mark, as Windows shells write it, or UTF-8 with what is invalid replaced.
 fn decode(bytes: &[u8]) -> String {
     let wide = |of: fn([u8; 2]) -> u16| {

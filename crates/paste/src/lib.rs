@@ -22,6 +22,7 @@ mod profiler;
 mod prose_rates;
 mod read;
 
+pub use clean::clean_text;
 pub use context::find_product;
 pub use document::{
     CollectiveRow, CollectiveTable, CopyMeans, FileIoResult, LineSpan, LinkMatrix, MatrixEnd,
