@@ -8,12 +8,46 @@ use anyhow::Result;
 use pathline_schema::*;
 use serde_json::Value;
 
-/// Prints the example journal.
+/// Columns of a line in a document.
+const WIDTH: usize = 110;
+
+/// Prints the example journal as docs/records.md shows it.
 pub(crate) fn run(_root: &Path, _args: &[String]) -> Result<()> {
     for line in lines()? {
-        println!("{line}");
+        println!("{}", fold(&line));
     }
     Ok(())
+}
+
+/// A message broken after commas between fields into lines of at most [`WIDTH`] columns, if no field is longer.
+pub(crate) fn fold(line: &str) -> String {
+    let (mut quoted, mut escaped, mut start) = (false, false, 0);
+    let (mut text, mut width) = (String::new(), 0);
+    let mut add = |field: &str| {
+        let columns = field.chars().count();
+        if width > 0 && width + columns > WIDTH {
+            text.push_str("\n  ");
+            width = 2;
+        }
+        text.push_str(field);
+        width += columns;
+    };
+    for (at, letter) in line.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ',' if !quoted => add(&line[std::mem::replace(&mut start, at + 1)..=at]),
+            _ => {}
+        }
+    }
+    add(&line[start..]);
+    text
+}
+
+/// A document with its folded messages on one line each.
+pub(crate) fn unfold(document: &str) -> String {
+    document.replace(",\n  ", ",")
 }
 
 /// The example journal, line by line.

@@ -152,6 +152,7 @@ fn fields(tree: &Tree) -> Vec<Finding> {
         .filter(|field| !text.contains(&format!("`{field}`")))
         .map(|field| Finding::new(HOME, 1, format!("does not explain the field `{field}`")))
         .collect();
+    let text = crate::schema::unfold(text);
     for line in crate::schema::lines().unwrap_or_default() {
         if !text.lines().any(|shown| shown == line) {
             let kind: String = line.chars().take(24).collect();
@@ -195,6 +196,9 @@ mod tests {
             crate::schema::fields().iter().map(|field| format!("`{field}` ")).collect();
         let all = names.concat() + "\n" + &crate::schema::lines().unwrap().join("\n");
         assert_eq!(fields(&Tree::of([("docs/records.md", &all)])), []);
+        let folded = all.lines().map(crate::schema::fold).collect::<Vec<_>>().join("\n");
+        assert_ne!(folded, all);
+        assert_eq!(fields(&Tree::of([("docs/records.md", &folded)])), []);
         let less = all.replace("`samples_ns`", "");
         let found = fields(&Tree::of([("docs/records.md", &less)]));
         assert_eq!(found.len(), 1);

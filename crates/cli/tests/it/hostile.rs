@@ -31,6 +31,8 @@ fn pathline(args: &[&str]) -> Output {
 fn messages() -> Vec<Value> {
     let document = fs::read_to_string(root().join("docs/records.md")).unwrap();
     let example = document.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    // The document breaks a message into lines after commas.
+    let example = example.replace(",\n  ", ",");
     let mut messages: Vec<Value> =
         example.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     messages[0]["data"]["world"] = "real".into();
