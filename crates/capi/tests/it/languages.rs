@@ -6,11 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pathline::abi::{pl_counters, pl_options, pl_place};
+use pathline_stub::need::missing;
 use pathline_stub::{StubLibraries, VARIABLE, built, lay_out};
 
 /// The folder of the workspace.
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Whether a program of this machine can be started.
+fn starts(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
 }
 
 /// Prints sizes and offsets, then what a bad call returns.
@@ -46,9 +52,8 @@ int main(void)
 
 #[test]
 fn the_header_is_what_the_library_has() {
-    if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: no C compiler");
-        return;
+    if !starts("cc") {
+        return missing("cc", "no C compiler can be started");
     }
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("header.c"), folder.path().join("header"));
@@ -89,9 +94,8 @@ fn the_header_is_what_the_library_has() {
 
 #[test]
 fn the_python_package_copies() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: no Python");
-        return;
+    if !starts("python3") {
+        return missing("python", "no python3 can be started");
     }
     let folder = tempfile::tempdir().unwrap();
     lay_out(folder.path(), &[StubLibraries::Cuda], &[]).unwrap();
@@ -111,9 +115,8 @@ fn the_python_package_copies() {
 /// The package as a wheel installs it: the library is next to its modules.
 #[test]
 fn the_installed_python_package_finds_its_library() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("skipped: no Python");
-        return;
+    if !starts("python3") {
+        return missing("python", "no python3 can be started");
     }
     let folder = tempfile::tempdir().unwrap();
     lay_out(folder.path(), &[StubLibraries::Cuda], &[]).unwrap();

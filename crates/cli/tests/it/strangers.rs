@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{again, command, is_whole, journal, library, role, wait_until};
 use pathline_schema::Journal;
+use pathline_stub::need::missing;
 use tempfile::TempDir;
 
 const CASE: &str = "r0.numa0.huge > r1.numa0.huge by shm@numa0[ping,memcpy+memcpy] x 8B";
@@ -338,7 +339,7 @@ fn as_another_user(role: &str) -> Option<Child> {
     match command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {
-            eprintln!("SKIPPED, no process can be another user's here: {error}");
+            missing("other-user", &format!("no process can be another user's: {error}"));
             None
         }
     }
