@@ -12,7 +12,7 @@ use pathline_stub::StubLibraries;
 use crate::runtime::{TestRuntime, in_separate_process, last_error, library_option};
 
 /// The description of what the stand-in simulates, as its GPUs are named.
-fn machine_file(folder: &Path, gpus: &str, name: &str) -> PathBuf {
+pub(crate) fn machine_file(folder: &Path, gpus: &str, name: &str) -> PathBuf {
     let presets = MachineDesc::presets();
     let (_, text) = presets.iter().find(|(preset, _)| *preset == "hgx-h200").unwrap();
     let renamed = text
@@ -24,7 +24,7 @@ fn machine_file(folder: &Path, gpus: &str, name: &str) -> PathBuf {
     path
 }
 
-fn options(twin: PathBuf) -> NodeOptions {
+pub(crate) fn options(twin: PathBuf) -> NodeOptions {
     NodeOptions { threshold: 1 << 20, min_gain: 1e-6, twin: Some(twin), ..NodeOptions::default() }
 }
 
