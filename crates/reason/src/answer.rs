@@ -17,7 +17,7 @@ use crate::score::{AnswerClass, LikelyCause, ObservedFeature, SUREST, WorldEdit,
 use crate::sentence_topics::SentenceTopic;
 use crate::text_cues::{PasteWords, cause_of_words};
 use crate::word_model::pool;
-use crate::{collectives, copies, io, messages, statements};
+use crate::{collectives, copies, io, messages, statements, wiring};
 
 /// Share from which on a cause is worth to be read before what is as expected.
 const LIKELY: f64 = 0.4;
@@ -260,10 +260,13 @@ impl<'a> PasteExplainer<'a> {
                 }
                 draft
             }
-            PasteContent::Matrix(_)
-            | PasteContent::Links(_)
-            | PasteContent::NcclLog(_)
-            | PasteContent::Topology(_) => return None,
+            PasteContent::Links(links) => {
+                return wiring::explain_links(links, self.node.map(RowPredictor::topology));
+            }
+            PasteContent::Topology(shown) => {
+                return wiring::explain_topology(shown, self.node.map(RowPredictor::topology));
+            }
+            PasteContent::Matrix(_) | PasteContent::NcclLog(_) => return None,
         })
     }
 

@@ -28,6 +28,7 @@ mod statements;
 mod text_cues;
 mod topic_causes;
 mod unit_check;
+mod wiring;
 pub mod word_model;
 
 pub use answer::{PasteAnswer, PasteExplanation, explain_on_node, explain_paste, paste_terms};

@@ -115,7 +115,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "reason",
         uses: &["schema", "flow", "message", "audit", "paste"],
-        tests_use: &[],
+        tests_use: &["topo"],
         unsafe_in: &[],
     },
     Crate {

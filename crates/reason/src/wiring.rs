@@ -1,0 +1,314 @@
+//! What a printed wiring lacks: a matrix of links or a topology file, compared with the node that the user named,
+//! or with the rest of its own GPUs.
+
+use std::collections::BTreeMap;
+
+use pathline_paste::LinkMatrix;
+use pathline_schema::{Gpu, LinkEnd, LinkKind, PcieLink, Topology};
+
+use crate::answer::DraftAnswer;
+use crate::node_facts::figure;
+use crate::score::{AnswerClass, WorldEdit};
+
+/// Of more facts than this share another node is shown, not a fault.
+const MOST: f64 = 0.25;
+/// A fact that at least this share of a kind agrees on is the usual one.
+const USUAL: f64 = 0.75;
+/// Fewest facts of a kind that make one usual.
+const LEAST: usize = 4;
+/// PCIe that reaches less than this share of its peak lost lanes or generations.
+const NARROW: f64 = 0.9;
+/// Bridges above a GPU.
+const MAX_BRIDGES: usize = 16;
+/// Parts that an answer names.
+const MAX_NAMED: usize = 8;
+
+/// A part of a wiring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum WiringPart {
+    /// Links between two GPUs, the lower number first.
+    Pair(u32, u32),
+    /// All links of a GPU to switches.
+    Switches(u32),
+    /// A GPU's link to the host, GB/s.
+    Host(u32),
+    /// The NUMA domain of a GPU.
+    Domain(u32),
+}
+
+impl WiringPart {
+    fn name(self) -> String {
+        match self {
+            Self::Pair(a, b) => format!("gpu{a}-gpu{b}"),
+            Self::Switches(gpu) => format!("gpu{gpu} to a switch"),
+            Self::Host(gpu) | Self::Domain(gpu) => format!("gpu{gpu}"),
+        }
+    }
+
+    /// The cause that a difference of it is.
+    const fn cause(self) -> &'static str {
+        match self {
+            Self::Pair(..) | Self::Switches(_) => "links-lost",
+            Self::Host(_) => "narrow-pcie",
+            Self::Domain(_) => "gpu-domain",
+        }
+    }
+
+    const fn is_like(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Pair(..), Self::Pair(..))
+                | (Self::Switches(_), Self::Switches(_))
+                | (Self::Host(_), Self::Host(_))
+                | (Self::Domain(_), Self::Domain(_))
+        )
+    }
+}
+
+/// Links by number, PCIe by GB/s, domains by their id.
+type WiringFacts = BTreeMap<WiringPart, f64>;
+
+/// A part that differs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct WiringDifference {
+    part: WiringPart,
+    seen: f64,
+    usual: f64,
+}
+
+/// The answer to a topology file; none where nothing differs, or so much that another node is shown.
+pub(crate) fn explain_topology(shown: &Topology, node: Option<&Topology>) -> Option<DraftAnswer> {
+    let seen = facts_of_topology(shown, false);
+    let usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
+    draft(&seen, &usual, "NCCL topology file")
+}
+
+/// The same of a matrix of links.
+pub(crate) fn explain_links(shown: &LinkMatrix, node: Option<&Topology>) -> Option<DraftAnswer> {
+    let mut usual = node.map(|node| facts_of_topology(node, true)).unwrap_or_default();
+    let is_rocm = shown.tool == "rocm-smi";
+    if is_rocm {
+        // It prints the kind of a link, not its width.
+        for (_, width) in usual.iter_mut().filter(|(part, _)| matches!(part, WiringPart::Pair(..)))
+        {
+            *width = width.min(1.0);
+        }
+    }
+    let mut seen = WiringFacts::new();
+    let width = |text: &str| match text.strip_prefix("NV").and_then(|n| n.parse::<u32>().ok()) {
+        Some(links) => f64::from(links),
+        None => f64::from(u8::from(text == "XGMI")),
+    };
+    let is_joined = |text: &String| width(text) > 0.0;
+    let has_switches = usual.keys().any(|part| matches!(part, WiringPart::Switches(_)));
+    let is_switched = match usual.is_empty() {
+        true => !is_rocm && shown.pairs.len() > 2 && shown.pairs.values().all(is_joined),
+        false => has_switches,
+    };
+    for (&(a, b), text) in &shown.pairs {
+        let links = width(text);
+        let mut take = |part: WiringPart, most: bool| {
+            let known = seen.entry(part).or_insert(links);
+            *known = if most { known.max(links) } else { known.min(links) };
+        };
+        if is_switched {
+            // A pair has the links of the end with fewer.
+            take(WiringPart::Switches(a), true);
+        } else {
+            take(WiringPart::Pair(a.min(b), a.max(b)), false);
+        }
+    }
+    seen.extend(shown.numa.iter().map(|(gpu, id)| (WiringPart::Domain(*gpu), f64::from(*id))));
+    draft(&seen, &usual, shown.tool)
+}
+
+/// Facts of a node; `at_best` those of its PCIe links at their highest speed and width.
+fn facts_of_topology(topology: &Topology, at_best: bool) -> WiringFacts {
+    let mut facts = WiringFacts::new();
+    // Files order GPUs as the driver does.
+    let number = |end: LinkEnd| match end {
+        LinkEnd::Gpu(index) => {
+            topology.gpus.iter().position(|gpu| gpu.index == index).map(|at| at as u32)
+        }
+        _ => None,
+    };
+    let gpus = topology.gpus.len() as u32;
+    let links = topology.links.iter().filter(|link| {
+        let is_host = [link.a, link.b].iter().any(|end| matches!(end, LinkEnd::Numa(_)));
+        !is_host && matches!(link.kind, LinkKind::Nvlink | LinkKind::Xgmi)
+    });
+    for link in links {
+        let part = match (number(link.a), number(link.b)) {
+            (Some(a), Some(b)) => WiringPart::Pair(a.min(b), a.max(b)),
+            (Some(gpu), None) | (None, Some(gpu)) => WiringPart::Switches(gpu),
+            (None, None) => continue,
+        };
+        *facts.entry(part).or_default() += f64::from(link.width);
+    }
+    let is_meshed = facts.keys().any(|part| matches!(part, WiringPart::Pair(..)));
+    for gpu in 0..gpus {
+        // A pair without links is a fact of a mesh, too.
+        for other in (gpu + 1..gpus).filter(|_| is_meshed) {
+            facts.entry(WiringPart::Pair(gpu, other)).or_default();
+        }
+        let Some(found) = topology.gpus.get(gpu as usize) else { continue };
+        if let Some(peak) = host_gbs(topology, found, at_best) {
+            facts.insert(WiringPart::Host(gpu), peak);
+        }
+        if let Some(domain) = found.numa {
+            facts.insert(WiringPart::Domain(gpu), f64::from(domain));
+        }
+    }
+    facts
+}
+
+/// A GPU's link to the host: its own, or the slowest of the functions above it.
+fn host_gbs(topology: &Topology, gpu: &Gpu, at_best: bool) -> Option<f64> {
+    let peak = |link: &PcieLink| match at_best {
+        true => link.max_peak().gbs().max(link.peak().gbs()),
+        false => link.peak().gbs(),
+    };
+    if let Some(own) = gpu.host_link.as_ref().map(peak).filter(|gbs| *gbs > 0.0) {
+        return Some(own);
+    }
+    let mut slowest: Option<f64> = None;
+    let mut at = Some(gpu.pci.as_str()).filter(|address| !address.is_empty());
+    for _ in 0..MAX_BRIDGES {
+        let Some(device) = at.and_then(|at| topology.pci.iter().find(|d| d.address == at)) else {
+            break;
+        };
+        if let Some(gbs) = device.link.as_ref().map(peak).filter(|gbs| *gbs > 0.0) {
+            slowest = Some(slowest.map_or(gbs, |least| least.min(gbs)));
+        }
+        at = device.parent.as_deref();
+    }
+    slowest
+}
+
+/// What most parts of a kind have, where nearly all have the same.
+fn majority(facts: &WiringFacts) -> WiringFacts {
+    let mut usual = WiringFacts::new();
+    for &part in facts.keys().filter(|part| !matches!(part, WiringPart::Domain(_))) {
+        let alike: Vec<f64> = facts
+            .iter()
+            .filter(|(other, _)| other.is_like(part))
+            .map(|(_, value)| *value)
+            .collect();
+        let count = |value: f64| alike.iter().filter(|other| **other == value).count();
+        let most = alike.iter().copied().max_by_key(|value| count(*value));
+        if let Some(most) = most
+            && alike.len() >= LEAST
+            && count(most) as f64 >= USUAL * alike.len() as f64
+        {
+            usual.insert(part, most);
+        }
+    }
+    usual
+}
+
+fn differences(seen: &WiringFacts, usual: &WiringFacts) -> Vec<WiringDifference> {
+    let both = seen.iter().filter_map(|(part, value)| Some((*part, *value, *usual.get(part)?)));
+    let mut found: Vec<WiringDifference> = both
+        .filter(|(part, seen, usual)| match part {
+            WiringPart::Pair(..) | WiringPart::Switches(_) => seen < usual,
+            WiringPart::Host(_) => *seen < usual * NARROW,
+            WiringPart::Domain(_) => seen != usual,
+        })
+        .map(|(part, seen, usual)| WiringDifference { part, seen, usual })
+        .collect();
+    // Links that a file does not list are none.
+    let lists_links =
+        seen.keys().any(|part| matches!(part, WiringPart::Pair(..) | WiringPart::Switches(_)));
+    if lists_links {
+        let missing = usual.iter().filter(|(part, width)| {
+            matches!(part, WiringPart::Switches(_)) && **width > 0.0 && !seen.contains_key(*part)
+        });
+        found.extend(missing.map(|(part, width)| WiringDifference {
+            part: *part,
+            seen: 0.0,
+            usual: *width,
+        }));
+    }
+    found
+}
+
+fn draft(seen: &WiringFacts, node: &WiringFacts, tool: &str) -> Option<DraftAnswer> {
+    let gpus = |facts: &WiringFacts| {
+        let last = facts.keys().filter_map(|part| match part {
+            WiringPart::Domain(gpu) | WiringPart::Switches(gpu) | WiringPart::Pair(_, gpu) => {
+                Some(*gpu)
+            }
+            WiringPart::Host(_) => None,
+        });
+        last.max()
+    };
+    // A node of another size is another node.
+    let is_of_node = !node.is_empty() && gpus(seen) == gpus(node);
+    let (usual, basis) = match is_of_node {
+        true => (node.clone(), "the node has"),
+        false if node.is_empty() => (majority(seen), "the others have"),
+        false => return None,
+    };
+    let found = differences(seen, &usual);
+    let compared = seen.keys().filter(|part| usual.contains_key(part)).count();
+    if found.is_empty() || found.len() as f64 > (MOST * compared as f64).max(1.0) {
+        return None;
+    }
+    let mut draft = DraftAnswer {
+        meaning: format!(
+            "wiring by {tool}: {} of {compared} facts differ from what {basis}",
+            found.len()
+        ),
+        limit: "none: no figure is compared".to_owned(),
+        ..DraftAnswer::default()
+    };
+    let suspect = AnswerClass::HardwareSuspect;
+    let fabric = "nvidia-smi nvlink -s, rocm-smi --showxgmierr; pathline health";
+    let host = "lspci -vv | grep LnkSta under load: links train down while idle";
+    let firmware =
+        "cat /sys/bus/pci/devices/*/numa_node; NUMA settings of the firmware; pathline topo";
+    for (id, class, check) in [
+        ("links-lost", suspect, fabric),
+        ("narrow-pcie", suspect, host),
+        ("gpu-domain", AnswerClass::SetUpSo, firmware),
+    ] {
+        let mine: Vec<&WiringDifference> =
+            found.iter().filter(|one| one.part.cause() == id).collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let named: Vec<String> = mine.iter().take(MAX_NAMED).map(|one| text(one, basis)).collect();
+        let more = mine.len().saturating_sub(MAX_NAMED);
+        let more = if more > 0 { format!("; {more} more") } else { String::new() };
+        draft.edits.push(
+            WorldEdit::new(id, class, mine.len() as f64)
+                .says(format!("{}{more}", named.join("; ")))
+                .decided_by(check)
+                .certain(),
+        );
+    }
+    Some(draft)
+}
+
+fn text(one: &WiringDifference, basis: &str) -> String {
+    let (name, seen, usual) = (one.part.name(), figure(one.seen), figure(one.usual));
+    match one.part {
+        WiringPart::Pair(..) | WiringPart::Switches(_) if one.seen == 0.0 => {
+            format!("{name} shows no link of the fabric, {basis} {:.0}", one.usual)
+        }
+        WiringPart::Pair(..) | WiringPart::Switches(_) => {
+            format!("{name} shows {:.0} links, {basis} {:.0}", one.seen, one.usual)
+        }
+        WiringPart::Host(_) => {
+            format!(
+                "{name} has PCIe of {seen} GB/s, {basis} {usual}: lanes or generations are lost"
+            )
+        }
+        WiringPart::Domain(_) => {
+            format!(
+                "{name} is shown at NUMA domain {:.0}, {basis} it at {:.0}",
+                one.seen, one.usual
+            )
+        }
+    }
+}
