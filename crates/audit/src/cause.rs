@@ -253,8 +253,9 @@ mod tests {
 
     use super::*;
 
-    /// Each cause planted in the model with times off by up to 2 %, on all presets with a library, wherever it makes any size 3 % slower: it is the likeliest cause, or one of
-    /// those that the times do not tell apart, as half of two rings and their wrong order.
+    /// Each cause planted in the model with times off by up to 2 %, on all presets with a library, wherever it
+    /// makes any size 3 % slower: it is the likeliest cause, or one that the times do not tell apart from the
+    /// likeliest, as half of two rings and their wrong order.
     #[test]
     fn planted_causes_are_named() {
         let mut random = fastrand::Rng::with_seed(7);
@@ -303,7 +304,7 @@ mod tests {
                 }
             }
         }
-        println!("{first} first, {tied} of those not told apart, {sound} sound; {seen:?}");
+        println!("{first} first, {tied} with the same times as another, {sound} sound; {seen:?}");
         assert_eq!(seen.len(), CollectiveCause::ALL.len(), "{seen:?}");
         assert!(first >= 30 && tied * 10 <= first, "{first} {tied}");
     }

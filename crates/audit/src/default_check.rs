@@ -49,7 +49,7 @@ impl fmt::Display for PairedGain {
 pub enum DefaultVerdict {
     /// Each choice gains less than [`LEAST_GAIN`].
     Keep,
-    /// This choice, of those that are faster the one with the greatest gain, is faster than the default.
+    /// This choice is faster than the default, and gains most of all that are.
     Change(String),
     /// Neither is shown.
     Unclear {

@@ -86,14 +86,12 @@ pub fn find_effects(
 ) -> Vec<ConstantEffect> {
     let figures: Vec<usize> = (0..base.len()).filter(|&i| base[i].is_some()).collect();
     let mut search = EffectSearch { variants, factor, base, values, found: Vec::new() };
-    // A constant that cannot change so would keep its group from being read.
-    let mut able = Vec::new();
-    for &constant in of {
-        match search.changed(&[constant]) {
-            Ok(_) => able.push(constant),
-            Err(why) => search.found.push(without_effect(constant, Some(why.reason))),
-        }
-    }
+    // A constant that cannot change so would keep its group from being read: where the whole list cannot, each
+    // is tried alone.
+    let able = match search.changed(of) {
+        Ok(_) => of.to_vec(),
+        Err(_) => search.able_alone(of),
+    };
     search.divide(&able, &figures);
     search.found.sort_by_key(|effect| effect.constant);
     search.found
@@ -108,6 +106,18 @@ struct EffectSearch<'a, 'v> {
 }
 
 impl EffectSearch<'_, '_> {
+    /// The constants that can change alone; those that cannot are found to be refused.
+    fn able_alone(&mut self, constants: &[usize]) -> Vec<usize> {
+        let mut able = Vec::new();
+        for &constant in constants {
+            match self.changed(&[constant]) {
+                Ok(_) => able.push(constant),
+                Err(why) => self.found.push(without_effect(constant, Some(why.reason))),
+            }
+        }
+        able
+    }
+
     /// Finds the effects of some constants on figures that the constants may move.
     fn divide(&mut self, constants: &[usize], figures: &[usize]) {
         if constants.is_empty() {

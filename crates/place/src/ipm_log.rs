@@ -1,7 +1,7 @@
 //! Reads the log of IPM 2, `*.ipm.xml`, written with `IPM_LOG=full`: calls of MPI by size and other rank.
 //!
 //! Source: IPM, `report_xml.c` (elements and attributes, a line each) and `etc/ipm_key_mpi` (bytes and rank of the
-//! calls: of those that send, the count that is sent and its destination).
+//! calls; of a send they are the sent bytes and the destination).
 
 use crate::matrix_file::{bad, number, rank};
 use crate::rank_traffic::{MAX_RANKS, RankMessage, RankTraffic, TrafficError};

@@ -302,7 +302,7 @@ fn gpus_seen(site: &RankSite, ranks: usize) -> Option<SiteFinding> {
 /// Variables that name GPUs which the process does not get.
 fn gpu_settings(site: &RankSite) -> Vec<SiteFinding> {
     let faults = site.gpu_setting_faults.iter();
-    let action = "name each GPU once, by its number among those that the job may open, in one variable alone: the \
+    let action = "name each GPU once, by its number among the GPUs of the job, in one variable alone: the \
                   launcher's, or ROCR_VISIBLE_DEVICES (AMD) or CUDA_VISIBLE_DEVICES (NVIDIA) of a wrapper";
     faults.map(|why| finding("gpu-setting", &[site], why.clone(), action)).collect()
 }

