@@ -203,7 +203,7 @@ fn order_loss(desc: &MachineDesc, rings: &[GpuRing]) -> Result<Option<f64>, NoPa
 /// Odds above which the next cause need not be looked at.
 const SURE: f64 = 20.0;
 
-/// The causes that the times do not tell apart: the best, and those that are less likely by up to 20 to 1.
+/// The causes that the times do not tell apart: the likeliest, and each that is less likely by up to 20 to 1.
 pub fn likely_causes(scores: &[CauseScore]) -> &[CauseScore] {
     let Some(best) = scores.first() else { return &[] };
     let alike = scores.iter().take_while(|next| (best.score - next.score).exp() <= SURE).count();

@@ -106,7 +106,7 @@ struct EffectSearch<'a, 'v> {
 }
 
 impl EffectSearch<'_, '_> {
-    /// The constants that can change alone; those that cannot are found to be refused.
+    /// The constants that can change alone; the others are found to be refused.
     fn able_alone(&mut self, constants: &[usize]) -> Vec<usize> {
         let mut able = Vec::new();
         for &constant in constants {

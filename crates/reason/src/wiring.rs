@@ -1,5 +1,5 @@
 //! What a printed wiring lacks: a matrix of links or a topology file, compared with the node that the user named,
-//! or with the rest of its own GPUs.
+//! or with the other GPUs of the paste.
 
 use std::collections::BTreeMap;
 
