@@ -252,6 +252,7 @@ mod tests {
     use pathline_schema::{Bytes, Collective};
 
     use super::*;
+    use crate::ledger::tests::BOUNDED;
 
     /// Each cause planted in the model with times off by up to 2 %, on all presets with a library, wherever it
     /// makes any size 3 % slower: it is the likeliest cause, or one that the times do not tell apart from the
@@ -316,21 +317,11 @@ mod tests {
         if desc.software.nccl.is_some() {
             libraries.extend([false, true].map(|nvls| MessageLibrary::Nccl { nvls }));
         }
-        let ops = [
-            Collective::AllReduce,
-            Collective::AllGather,
-            Collective::ReduceScatter,
-            Collective::Broadcast,
-            Collective::Reduce,
-            Collective::AllToAll,
-            Collective::Gather,
-            Collective::Scatter,
-        ];
         let mut all = Vec::new();
         for by in libraries {
             let is_whole = std::env::var_os("PATHLINE_TEST_WORLDS").is_some();
             for count in (2..=gpus).filter(|count| is_whole || [3, 5, 8].contains(count)) {
-                let ops = ops.iter().skip(if is_whole { 0 } else { count as usize % 2 });
+                let ops = BOUNDED.iter().skip(if is_whole { 0 } else { count as usize % 2 });
                 all.extend(ops.step_by(if is_whole { 1 } else { 2 }).map(|op| (by, count, *op)));
             }
         }

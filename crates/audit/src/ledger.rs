@@ -167,7 +167,7 @@ fn arms(runs: &[CollectiveRun]) -> BTreeMap<String, Vec<&CollectiveRun>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use pathline_flow::ProtocolTable;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     /// Operations with even parts and bytes, for which there are bounds.
-    const BOUNDED: [Collective; 8] = [
+    pub(crate) const BOUNDED: [Collective; 8] = [
         Collective::AllReduce,
         Collective::AllGather,
         Collective::ReduceScatter,

@@ -34,7 +34,7 @@ pub struct TrialSession {
     pub task: CommandTask,
     /// What is compared.
     pub arms: Vec<String>,
-    /// Variables of libraries that are set for all arms, and those that are reviewed.
+    /// Variables of libraries that are set for all arms, and the reviewed ones.
     pub set: ArmEnv,
     /// Least gain that is worth a change.
     pub min_gain: f64,
