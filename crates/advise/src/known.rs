@@ -3,8 +3,8 @@
 use pathline_schema::Topology;
 
 use crate::advice::{Advice, AdviceVerdict};
-use crate::arm::{ArmEnv, ArmTask, TrialArm};
-use crate::review::removal_choice;
+use crate::arm::ArmEnv;
+use crate::review::untried;
 
 /// The most channels that RCCL lets a job of fewer than eight GPUs ask for.
 /// ROCm/rocm-systems#11255: `comm->nRanks < 8 && 64 < minNchannels`.
@@ -186,20 +186,7 @@ pub fn known_settings(variables: &ArmEnv, scope: &SettingScope<'_>) -> Vec<Advic
             None => name == row.name,
         })?;
         let (verdict, why) = (row.judge)(scope, value)?;
-        let arm = |label: String| TrialArm { label, task: ArmTask::Command, env: ArmEnv::new() };
-        Some(Advice {
-            subject: format!("{name}={value}"),
-            verdict,
-            reason: format!("{why} ({})", row.source),
-            baseline: arm(format!("{name}={value}")),
-            choice: Some(removal_choice(name, arm(String::new()))),
-            gain: None,
-            chosen: None,
-            bound: None,
-            by_row_only: false,
-            guarded: Vec::new(),
-            screened: Vec::new(),
-        })
+        Some(untried(name, value, verdict, format!("{why} ({})", row.source)))
     };
     variables.iter().filter_map(of).collect()
 }

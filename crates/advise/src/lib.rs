@@ -11,6 +11,7 @@ mod gain_bound;
 mod guard_figure;
 mod kept_trials;
 mod known;
+mod mpi_names;
 mod proof;
 mod questions;
 mod relays;
@@ -30,6 +31,7 @@ pub use gain_bound::GainBound;
 pub use guard_figure::{GuardFigure, GuardOutcome, TrialCost};
 pub use kept_trials::{KeepRecord, KeptTrials, TrialRecord, arm_keys};
 pub use known::{SettingScope, known_settings, script_settings};
+pub use mpi_names::{MpiSettingReading, is_mpi_setting, judge_mpi_setting, missing_mpi_setting};
 pub use proof::{
     GainInterval, GainProof, HarmCheck, MIN_BLOCKS, ProofState, ProofTarget, TrialBlock,
 };

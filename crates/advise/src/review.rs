@@ -7,7 +7,7 @@ use crate::proof::{GainInterval, GainProof, HarmCheck, MAX_BLOCKS, ProofTarget, 
 use crate::search::{AdviceLimits, AdviceSession, AdviceStep, TrialRunner};
 
 /// Beginnings of the names of variables that GPU runtimes, MPI, NCCL, RCCL and UCX read.
-const FAMILIES: [&str; 17] = [
+const FAMILIES: [&str; 19] = [
     "NCCL_",
     "RCCL_",
     "HSA_",
@@ -25,6 +25,8 @@ const FAMILIES: [&str; 17] = [
     "FI_",
     "PSM2_",
     "MPIR_CVAR_",
+    "MPIR_PARAM_",
+    "I_MPI_",
 ];
 /// Variables of these families that choose devices or print: to unset one measures something else.
 const NO_SETTINGS: [&str; 12] = [
@@ -74,23 +76,27 @@ pub fn review(
 /// The answer for variables that no trial can decide on; `why` is a sentence without a full stop.
 pub fn not_reviewed(variables: &ArmEnv, why: &str) -> Vec<Advice> {
     let of = |(name, value): (&String, &String)| {
-        let arm =
-            |label: String| TrialArm { label, task: crate::ArmTask::Command, env: ArmEnv::new() };
-        Advice {
-            subject: format!("{name}={value}"),
-            verdict: AdviceVerdict::Unclear,
-            reason: why.to_owned(),
-            baseline: arm(format!("{name}={value}")),
-            choice: Some(removal_choice(name, arm(String::new()))),
-            gain: None,
-            chosen: None,
-            bound: None,
-            by_row_only: false,
-            guarded: Vec::new(),
-            screened: Vec::new(),
-        }
+        untried(name, value, AdviceVerdict::Unclear, why.to_owned())
     };
     variables.iter().map(of).collect()
+}
+
+/// An answer about a variable that is set, without trials.
+pub(crate) fn untried(name: &str, value: &str, verdict: AdviceVerdict, reason: String) -> Advice {
+    let arm = |label: String| TrialArm { label, task: crate::ArmTask::Command, env: ArmEnv::new() };
+    Advice {
+        subject: format!("{name}={value}"),
+        verdict,
+        reason,
+        baseline: arm(format!("{name}={value}")),
+        choice: Some(removal_choice(name, arm(String::new()))),
+        gain: None,
+        chosen: None,
+        bound: None,
+        by_row_only: false,
+        guarded: Vec::new(),
+        screened: Vec::new(),
+    }
 }
 
 /// To leave a variable out.

@@ -36,7 +36,7 @@ pub use machine::{HostMachine, MachineChoice, MachineModel, OpenMachine, half_of
 pub use origins::{ModelVariants, OriginExecutor};
 pub use probe::{
     AdapterAnswer, DevicesAnswer, DirectAnswer, HostAnswer, LibraryProbe, ManagementAnswer,
-    ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show, serve_probe,
+    ProbeError, ProbeLimits, RuntimeAnswer, ask, ask_and_show, mpi_controls_with, serve_probe,
 };
 pub use protocol::{OpenSelector, ProcessEnd, RunRequest, WorkerFault};
 pub use ranks::{

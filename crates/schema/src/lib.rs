@@ -19,6 +19,7 @@ mod member;
 mod meta;
 mod mover;
 mod mover_facts;
+mod mpi_controls;
 mod multipath;
 mod nearest;
 mod origin;
@@ -56,6 +57,7 @@ pub use mover::{
     CpuHow, CpuOp, CpuWork, MigrateHow, Mover, RuntimeCall, STAGED_CHUNK, STAGED_CHUNKS,
 };
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
+pub use mpi_controls::{MpiBrand, MpiControls, MpiVariable, READ_BACK};
 pub use multipath::{GpuSet, MultipathSpec, PathShares};
 pub use nearest::{did_you_mean, nearest_name};
 pub use origin::ConstantOrigin;

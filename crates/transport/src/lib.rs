@@ -11,7 +11,9 @@ mod ucx;
 mod verbs;
 
 pub use ccl::{CclAsked, collectives_libraries, open_ccl};
-pub use mpi::{LaunchedRank, MpiFacts, MpiPort, launched, mpi_launchers, mpi_library, open_mpi};
+pub use mpi::{
+    LaunchedRank, MpiFacts, MpiPort, launched, mpi_controls, mpi_launchers, mpi_library, open_mpi,
+};
 pub use ports::{OpenedPort, PortContext, ports, ucx_library, ucx_port};
 pub use shm::{BarrierSegment, SharedBarrier, cma_port, shm_port, xpmem_port};
 pub use verbs::{VerbsLibrary, rdma_library};

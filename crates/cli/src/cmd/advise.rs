@@ -1,5 +1,6 @@
 //! `pathline advise`.
 
+mod mpi_controls;
 mod on_command;
 
 use std::cell::RefCell;
@@ -193,11 +194,13 @@ impl AdviceRun<'_> {
             (self.args.ranks.unwrap_or(count), self.args.nodes.unwrap_or(1) <= 1);
         let mut answers =
             known_settings(&variables, &SettingScope { topology: &topology, gpus, one_node });
-        let is_known = |name: &str| {
-            let settings = answers.iter().filter_map(|a| a.choice.as_ref().map(|c| &c.settings));
-            settings.flatten().any(|(known, _)| known == name)
-        };
-        let rest: ArmEnv = variables.iter().filter(|(name, _)| !is_known(name)).map(pair).collect();
+        if model.is_none() {
+            let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
+            let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();
+            answers.extend(mpi_controls::judge_settings(&rest));
+        }
+        let rest: ArmEnv =
+            variables.iter().filter(|(name, _)| !is_answered(&answers, name)).map(pair).collect();
         let origin = match &model {
             Some(model) => origin(&model.desc().name, Vec::new(), true),
             None => origin(&hostname(), host_parts(), false),
@@ -425,6 +428,12 @@ fn default_only(case: &Case) -> AdviceScope {
 fn is_modelled(name: &str, value: &str) -> bool {
     let env = ArmEnv::from([(name.to_owned(), value.to_owned())]);
     RuntimeEnv::from_env(&env) != RuntimeEnv::default()
+}
+
+/// Whether one of these answers is about a variable.
+fn is_answered(answers: &[Advice], name: &str) -> bool {
+    let settings = answers.iter().filter_map(|a| a.choice.as_ref().map(|c| &c.settings));
+    settings.flatten().any(|(known, _)| known == name)
 }
 
 fn pair((name, value): (&String, &String)) -> (String, String) {

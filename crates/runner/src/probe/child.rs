@@ -8,7 +8,7 @@ use pathline_gpu::{chosen_family, compilers, management, other_runtimes, runtime
 use pathline_hal::{Machine, conformance};
 use pathline_schema::{GpuFacts, GpuState, Topology, WorldKind};
 use pathline_storage::direct_library;
-use pathline_transport::{mpi_library, rdma_library, ucx_library};
+use pathline_transport::{mpi_controls, mpi_library, rdma_library, ucx_library};
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use serde::Serialize;
 
@@ -44,6 +44,7 @@ pub fn serve_probe(
     let asked = libraries.request();
     match probe {
         LibraryProbe::Mpi => answer(&mpi_library(None)),
+        LibraryProbe::MpiControls => answer(&mpi_controls(None)),
         LibraryProbe::Ucx => answer(&ucx_library()),
         LibraryProbe::Rdma => {
             let (report, dmabuf) = rdma_library();

@@ -3,6 +3,7 @@
 
 mod child;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pathline_dylib::{LibraryReport, TriedPlace};
-use pathline_schema::Topology;
+use pathline_schema::{MpiControls, Topology};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub(crate) const TRANSPORT_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum LibraryProbe {
     /// The MPI library that would be taken, not initialised: a [`LibraryReport`].
     Mpi,
+    /// The control variables of that library, with the environment that it is given: an [`MpiControls`], or
+    /// the [`LibraryReport`] on the search for one.
+    MpiControls,
     /// The UCX library that would be taken: a [`LibraryReport`].
     Ucx,
     /// NVML and what it shows: a [`ManagementAnswer`].
@@ -200,8 +204,9 @@ impl fmt::Display for ProbeError {
 
 impl LibraryProbe {
     /// Every probe, with its name on the command line of the child.
-    const NAMES: [(Self, &str); 13] = [
+    const NAMES: [(Self, &str); 14] = [
         (Self::Mpi, "mpi"),
+        (Self::MpiControls, "mpi-controls"),
         (Self::Ucx, "ucx"),
         (Self::Management, "management"),
         (Self::Runtime, "runtime"),
@@ -251,10 +256,33 @@ pub fn ask_and_show<A: DeserializeOwned>(
     limits: ProbeLimits,
     show: &mut dyn FnMut(&str),
 ) -> Result<A, ProbeError> {
+    ask_with(probe, libraries, limits, &BTreeMap::new(), show)
+}
+
+/// The control variables of the MPI library that a process with these further variables would take; an empty
+/// value removes one. The inner error is the report on the search.
+///
+/// # Errors
+/// As [`ask`].
+pub fn mpi_controls_with(
+    env: &BTreeMap<String, String>,
+    limits: ProbeLimits,
+) -> Result<Result<MpiControls, LibraryReport>, ProbeError> {
+    let libraries = LibraryChoice::default();
+    ask_with(LibraryProbe::MpiControls, &libraries, limits, env, &mut |_| {})
+}
+
+fn ask_with<A: DeserializeOwned>(
+    probe: LibraryProbe,
+    libraries: &LibraryChoice,
+    limits: ProbeLimits,
+    env: &BTreeMap<String, String>,
+    show: &mut dyn FnMut(&str),
+) -> Result<A, ProbeError> {
     let mut args: Vec<OsString> = vec!["probe".into(), probe.name().into()];
     args.extend(libraries.flags());
     args.extend(["--device-memory", libraries.device_memory.name()].map(OsString::from));
-    let mut process = WorkerProcess::start(&args, &Default::default()).map_err(|error| {
+    let mut process = WorkerProcess::start(&args, env).map_err(|error| {
         ProbeError::NotStarted(format!("no process can be started to try it ({error})"))
     })?;
     let begun = Instant::now();

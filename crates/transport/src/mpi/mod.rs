@@ -15,9 +15,11 @@ mod search;
 mod started;
 mod steps;
 mod table;
+mod tool_variables;
 mod transport;
 mod world;
 
 pub use launcher::{LaunchedRank, launched};
 pub use port::{MpiFacts, MpiPort, open_mpi};
 pub use search::{mpi_launchers, mpi_library};
+pub use tool_variables::mpi_controls;

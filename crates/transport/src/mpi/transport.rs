@@ -6,11 +6,13 @@
 //! keep their variables, which MPI_T lists.
 
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 
 use pathline_dylib::SharedLibrary;
 
+use super::abi::MpiAbi;
 use super::collective_components;
+use super::tool_variables::{ReadDepth, list_variables};
 
 /// The header of an Open MPI component: three version numbers, the project, three numbers of its
 /// version, the kind, three numbers of its version, the name. Source: Open MPI, opal/mca/mca.h,
@@ -119,120 +121,12 @@ fn components(variables: &[String]) -> BTreeSet<(String, String)> {
 
 /// The names of all valid control variables, with values where they decide on collectives.
 fn variables(library: &SharedLibrary) -> Option<Vec<(String, Option<i64>)>> {
-    type ToolInitFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-    type ToolCountFn = unsafe extern "C" fn(*mut c_int) -> c_int;
-    type ToolEndFn = unsafe extern "C" fn() -> c_int;
-    type ToolInfoFn = unsafe extern "C" fn(
-        c_int,
-        *mut c_char,
-        *mut c_int,
-        *mut c_int,
-        *mut *mut c_void,
-        *mut *mut c_void,
-        *mut c_char,
-        *mut c_int,
-        *mut c_int,
-        *mut c_int,
-    ) -> c_int;
-    let find = |name: &str| library.symbol(name).map(std::ptr::NonNull::as_ptr);
-    // SAFETY: the MPI standard fixes these signatures; handles of Open MPI are pointers.
-    let (init, count, about, end) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, ToolInitFn>(find("MPI_T_init_thread")?),
-            std::mem::transmute::<*mut c_void, ToolCountFn>(find("MPI_T_cvar_get_num")?),
-            std::mem::transmute::<*mut c_void, ToolInfoFn>(find("MPI_T_cvar_get_info")?),
-            std::mem::transmute::<*mut c_void, ToolEndFn>(find("MPI_T_finalize")?),
-        )
+    let depth = |name: &str| match collective_components::is_setting(name) {
+        true => ReadDepth::Value,
+        false => ReadDepth::Name,
     };
-    let (mut given, mut all) = (0, 0);
-    // SAFETY: 0 asks for one thread; each call writes one number. What is begun here is ended below.
-    unsafe {
-        if init(0, &raw mut given) != 0 {
-            return None;
-        }
-        let _ = count(&raw mut all);
-    }
-    let values = ValueCalls::find(library);
-    let mut found = Vec::new();
-    for nth in 0..all {
-        let mut name = [0_u8; 256];
-        let (mut length, mut none) = (name.len() as c_int, 0);
-        let (mut verbosity, mut bind, mut scope) = (0, 0, 0);
-        let (mut datatype, mut names) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the name has room for `length` bytes; no description is asked for, by a length of
-        // 0; numbers and handles live through the call.
-        let code = unsafe {
-            about(
-                nth,
-                name.as_mut_ptr().cast(),
-                &raw mut length,
-                &raw mut verbosity,
-                &raw mut datatype,
-                &raw mut names,
-                std::ptr::null_mut(),
-                &raw mut none,
-                &raw mut bind,
-                &raw mut scope,
-            )
-        };
-        let text = name.split(|&b| b == 0).next().unwrap_or_default();
-        // A variable of a closed component has a number and is not valid.
-        if code == 0 {
-            let name = String::from_utf8_lossy(text).into_owned();
-            let wanted = collective_components::is_setting(&name);
-            let value = values.as_ref().filter(|_| wanted).and_then(|calls| calls.read(nth));
-            found.push((name, value));
-        }
-    }
-    // SAFETY: begun above, ended once.
-    unsafe { end() };
-    Some(found)
-}
-
-/// The calls that read a control variable.
-struct ValueCalls {
-    alloc: unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int,
-    read: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
-    free: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
-}
-
-impl ValueCalls {
-    fn find(library: &SharedLibrary) -> Option<Self> {
-        type AllocFn =
-            unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void, *mut c_int) -> c_int;
-        type ReadFn = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
-        type FreeFn = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
-        let find = |name: &str| library.symbol(name).map(std::ptr::NonNull::as_ptr);
-        // SAFETY: the MPI standard fixes these signatures; handles of Open MPI are pointers.
-        unsafe {
-            Some(Self {
-                alloc: std::mem::transmute::<*mut c_void, AllocFn>(find(
-                    "MPI_T_cvar_handle_alloc",
-                )?),
-                read: std::mem::transmute::<*mut c_void, ReadFn>(find("MPI_T_cvar_read")?),
-                free: std::mem::transmute::<*mut c_void, FreeFn>(find("MPI_T_cvar_handle_free")?),
-            })
-        }
-    }
-
-    /// The value of an integer or a boolean, which are at most 8 bytes long.
-    fn read(&self, nth: c_int) -> Option<i64> {
-        let (mut handle, mut count) = (std::ptr::null_mut(), 0);
-        let mut value = [0_u8; 64];
-        // SAFETY: the variable is bound to no object; the value has room for the one element that is
-        // accepted, and texts, which have more, are not read. The handle is freed once.
-        let code = unsafe {
-            if (self.alloc)(nth, std::ptr::null_mut(), &raw mut handle, &raw mut count) != 0 {
-                return None;
-            }
-            let code = if count == 1 { (self.read)(handle, value.as_mut_ptr().cast()) } else { 1 };
-            (self.free)(&raw mut handle);
-            code
-        };
-        // Priorities and switches are of 4 bytes; those of 1 byte leave the others 0.
-        let [a, b, c, d, ..] = value;
-        (code == 0).then(|| i64::from(i32::from_ne_bytes([a, b, c, d])))
-    }
+    let listed = list_variables(library, MpiAbi::OpenMpi, &depth).ok()?;
+    Some(listed.into_iter().map(|v| (v.name, v.value.parse().ok())).collect())
 }
 
 #[cfg(test)]
