@@ -7,6 +7,7 @@ use pathline_schema::{
 
 use crate::arm::{ArmEnv, ArmTask, TrialArm};
 use crate::known::is_without_nvls;
+use crate::mpi_settings::guarded_sizes;
 
 /// Sizes of the collectives that are asked about unless a user names some: one at which the start counts, and
 /// one at which rates do.
@@ -79,18 +80,25 @@ pub fn usual_collectives(ranks: &[RankMember]) -> Vec<Case> {
     SIZES.iter().filter_map(|&bytes| text(bytes).parse().ok()).collect()
 }
 
-/// The arm of a collective at the usual sizes, less what its ranks do not divide. None of another task.
+/// The arm of a collective, or of a message by MPI, at the usual sizes, less what its ranks do not divide. None of
+/// another task.
 pub(crate) fn other_sizes(arm: &TrialArm) -> Vec<TrialArm> {
     let ArmTask::Case(case) = &arm.task else { return Vec::new() };
     let [flow] = case.timed.as_slice() else { return Vec::new() };
+    let Some(wire) = flow.by.wire() else { return Vec::new() };
+    let by_mpi = wire.via.carrier() == Transport::Mpi;
     let of = |bytes: Bytes| {
-        let op = flow.by.wire()?.op;
-        let unit = op.collective()?.unit_bytes(member_count(flow)? as usize, op.reduced());
+        let unit = match wire.op.collective() {
+            Some(op) => op.unit_bytes(member_count(flow)? as usize, wire.op.reduced()),
+            None if by_mpi => 1,
+            None => return None,
+        };
         let bytes = Bytes(bytes.0 - bytes.0 % unit.max(1));
         let case = Case { timed: vec![Flow { bytes, ..*flow }], ..case.clone() };
         Some(TrialArm { task: ArmTask::Case(case), ..arm.clone() })
     };
-    SIZES.into_iter().filter_map(of).collect()
+    let sizes = if by_mpi { guarded_sizes() } else { SIZES };
+    sizes.into_iter().filter_map(of).collect()
 }
 
 /// A variable with a value to try.

@@ -3,11 +3,12 @@
 
 use pathline_schema::{
     Bytes, Case, CopyAgent, Flow, GpuCaps, IoEngine, IoSpec, KernelOp, KernelVariant, MemKind,
-    MessageOp, Mover, Place, Rank, Topology, Transport, UcxSetting, Unit,
+    MessageOp, Mover, MpiControls, Place, Rank, Topology, Transport, UcxSetting, Unit,
 };
 
 use crate::arm::{AdviceChoice, AdviceScope, ArmEnv, TrialArm};
 use crate::collective_settings::{CollectiveScope, collective_settings, other_sizes};
+use crate::mpi_settings::{MpiScope, MpiSetting, mpi_settings};
 use crate::relays::{over_relays, to_all};
 
 /// Sizes of the transfers that are asked about unless a user names some: a message of which the start is
@@ -67,11 +68,17 @@ pub fn usual_file_subjects(stores: u32, numa: u32, span: Bytes) -> Vec<Case> {
 
 /// The question that each transfer raises. A transfer without alternatives raises none, and two with
 /// the same default raise one. A choice that a variable makes is guarded by the questions about the same
-/// ends, which the variable changes too. The processes of messages run on this number of nodes.
-pub fn questions(topology: &Topology, subjects: &[Case], nodes: u32) -> Vec<AdviceScope> {
+/// ends, which the variable changes too. The processes of messages run on this number of nodes, with the MPI that
+/// lists these variables, if one is known.
+pub fn questions(
+    topology: &Topology,
+    subjects: &[Case],
+    nodes: u32,
+    mpi: Option<&MpiControls>,
+) -> Vec<AdviceScope> {
     let mut all: Vec<AdviceScope> = Vec::new();
     for case in subjects {
-        let Some(scope) = QuestionMaker { topology, case, nodes }.scope() else { continue };
+        let Some(scope) = QuestionMaker { topology, case, nodes, mpi }.scope() else { continue };
         let is_known = all.iter().any(|other| other.baseline.task == scope.baseline.task);
         if !is_known {
             all.extend(by_who_can_choose(scope));
@@ -180,6 +187,7 @@ struct QuestionMaker<'a> {
     topology: &'a Topology,
     case: &'a Case,
     nodes: u32,
+    mpi: Option<&'a MpiControls>,
 }
 
 impl QuestionMaker<'_> {
@@ -214,7 +222,15 @@ impl QuestionMaker<'_> {
             }
             (_, _, Mover::Wire { wire, .. }, []) => {
                 let (from, to) = (src.rank.0, dst.rank.0);
-                (format!("messages from r{from} {a} to r{to} {b}"), self.messages(flow, &wire))
+                let ends = match wire.op.collective() {
+                    Some(op) => {
+                        format!("{op} of ranks {from} to {to}, {a} to {b}, by {}", wire.via)
+                    }
+                    None => format!("messages from r{from} {a} to r{to} {b}"),
+                };
+                let mut others = self.messages(flow, &wire);
+                others.extend(self.mpi_settings(flow));
+                (ends, others)
             }
             _ => return None,
         };
@@ -459,6 +475,20 @@ impl QuestionMaker<'_> {
         all
     }
 
+    /// The settings of the MPI that carries messages.
+    fn mpi_settings(&self, flow: &Flow) -> Vec<OtherCase> {
+        let scope = self.mpi.and_then(|library| MpiScope::new(library, flow, self.nodes));
+        let Some(scope) = scope else { return Vec::new() };
+        let of = |setting: MpiSetting| {
+            let label = setting.label();
+            let action = format!("Start the job with {label} ({})", setting.source);
+            let cost = setting.cost.to_owned();
+            let other = OtherCase::new(label, self.case.clone(), action, cost);
+            OtherCase { settings: setting.settings, needs_setting: true, ..other }
+        };
+        mpi_settings(&scope).into_iter().map(of).collect()
+    }
+
     /// What moves in a collective, and the settings of its library.
     fn collective(&self, flow: &Flow, wire: &MessageOp) -> Option<(String, Vec<OtherCase>)> {
         let op = wire.op.collective()?;
@@ -499,7 +529,7 @@ mod tests {
     #[test]
     fn a_node_asks_about_its_copies_and_messages() {
         let topology = node("amd");
-        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 2), 1);
+        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 2), 1, None);
         let subjects: Vec<&str> = scopes.iter().map(|scope| scope.subject.as_str()).collect();
         // 3 sizes of H2D, D2H, copies to the peer by a setting and in the program, and messages to it;
         // a kernel next to a copy.
@@ -526,7 +556,7 @@ mod tests {
         };
         let guards = |sizes: &[&str]| -> Vec<Vec<String>> {
             let cases: Vec<Case> = sizes.iter().map(|size| case(size)).collect();
-            let scopes = questions(&topology, &cases, 1);
+            let scopes = questions(&topology, &cases, 1, None);
             assert!(scopes[0].subject.starts_with("all_reduce of 2 GPUs, gpu0 to gpu1, by NCCL, "));
             let ll = scopes[0].choices.iter().find(|c| c.arm.label == "NCCL_PROTO=LL").unwrap();
             assert_eq!(ll.arm.to_string(), format!("NCCL_PROTO=LL {}", cases[0]));
@@ -541,7 +571,7 @@ mod tests {
     #[test]
     fn a_runtime_without_a_blit_kernel_is_not_asked_for_one() {
         let topology = node("nvidia");
-        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 1), 1);
+        let scopes = questions(&topology, &usual_subjects(&topology, &[1], 1), 1, None);
         let labels: Vec<&str> =
             scopes.iter().flat_map(|s| &s.choices).map(|c| c.arm.label.as_str()).collect();
         assert!(labels.contains(&"copy kernel at gpu1"), "{labels:?}");
@@ -554,7 +584,7 @@ mod tests {
         topology.numa = vec![pathline_schema::NumaDomain { id: 3, ..Default::default() }];
         let subjects = usual_file_subjects(1, 3, Bytes::mib(64));
         assert_eq!(subjects.len(), 2);
-        let scopes = questions(&topology, &subjects, 1);
+        let scopes = questions(&topology, &subjects, 1, None);
         let labels: Vec<&str> = scopes[0].choices.iter().map(|c| c.arm.label.as_str()).collect();
         // One worker, since the domain states no cores; the default itself is no choice.
         assert_eq!(labels, ["uring, depth 8", "uring, depth 32", "aio, depth 32"]);
@@ -569,7 +599,7 @@ mod tests {
             "r0.numa0.paged > r0.numa0.paged by cpu@numa0[copy-memcpy-t1] x 1MiB",
         ];
         let cases: Vec<Case> = none.iter().filter_map(|text| text.parse().ok()).collect();
-        assert_eq!((cases.len(), questions(&topology, &cases, 1).len()), (2, 0));
+        assert_eq!((cases.len(), questions(&topology, &cases, 1, None).len()), (2, 0));
         assert_eq!(usual_subjects(&Topology::default(), &[], 1).len(), 0);
     }
 }

@@ -639,7 +639,11 @@ impl AdviceSession<'_> {
         chosen: Option<&str>,
     ) -> ((AdviceVerdict, String), bool) {
         let label = &choice.arm.label;
-        let acted = chosen.map(|chosen| format!("; the library's log shows {chosen}"));
+        // What MPI_T reads begins with its name.
+        let acted = chosen.map(|chosen| match chosen.starts_with("MPI_T ") {
+            true => format!("; {chosen}"),
+            false => format!("; the library's log shows {chosen}"),
+        });
         let acted = acted.unwrap_or_default();
         for (before, after) in &choice.guards {
             match self.check_harm(before, after) {

@@ -9,6 +9,9 @@ use pathline_gpu::{RuntimeFamily, library_options};
 const PREFIXES: &[&str] = &[
     "UCX_",
     "MPICH_",
+    "MPIR_CVAR_",
+    "MPIR_PARAM_",
+    "I_MPI_",
     "OMPI_",
     "FI_",
     "OMP_",
@@ -47,7 +50,7 @@ mod tests {
 
     #[test]
     fn variables_of_runtimes_and_of_options_are_recorded() {
-        let read = ["HSA_XNACK", "CUDA_VISIBLE_DEVICES", "RCCL_X", "NCCL_ALGO", "PATHLINE_NVRTC"];
+        let read = ["HSA_XNACK", "CUDA_VISIBLE_DEVICES", "RCCL_X", "MPIR_CVAR_X", "PATHLINE_NVRTC"];
         assert!(read.into_iter().all(is_read));
         assert!(!is_read("HOME") && !is_read("PATHLINE_STUB"));
     }

@@ -14,7 +14,7 @@ use pathline_advise::{
     ADVICE_FORMAT, Advice, AdviceChoice, AdviceFile, AdviceLimits, AdviceOrigin, AdviceScope,
     AdviceStep, AdviceVerdict, ArmEnv, ArmTask, CommandTask, ROWS_FILE, SettingScope, TrialArm,
     TrialRunner, advise, answers_text, is_setting, known_settings, not_reviewed, questions, review,
-    script_settings, usual_collectives, usual_file_subjects, usual_subjects,
+    script_settings, usual_collectives, usual_file_subjects, usual_mpi_messages, usual_subjects,
 };
 use pathline_bench::{Executor, MachineInfo, RunPlan};
 use pathline_flow::RuntimeEnv;
@@ -22,8 +22,9 @@ use pathline_runner::{
     CaseTrials, HostMachine, HostSurvey, MachineChoice, MachineModel, RankJob, RunRequest,
     StorePlaces, half_of_free, hostname, read_text, switches,
 };
-use pathline_schema::{Case, RunSettings, Topology, Transport, Unit, WorldKind};
+use pathline_schema::{Case, MpiControls, RunSettings, Topology, Transport, Unit, WorldKind};
 
+use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
 use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
@@ -197,7 +198,7 @@ impl AdviceRun<'_> {
         if model.is_none() {
             let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
             let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();
-            answers.extend(mpi_controls::judge_settings(&rest));
+            answers.extend(judge_settings(&rest));
         }
         let rest: ArmEnv =
             variables.iter().filter(|(name, _)| !is_answered(&answers, name)).map(pair).collect();
@@ -338,15 +339,21 @@ impl AdviceRun<'_> {
         run: impl FnOnce(&MachineInfo, &mut dyn TrialRunner, Vec<AdviceScope>) -> Result<T>,
     ) -> Result<T> {
         let about = executor.about().clone();
-        let scopes = self.scopes(&about)?;
+        let mpi = controls_of_ranks(&about);
+        let scopes = self.scopes(&about, mpi.as_ref())?;
         let plan = plan_of(&about, &scopes, request)?;
         let interrupt = || self.stopper.reason();
-        run(&about, &mut CaseTrials::new(executor, plan, &interrupt), scopes)
+        let mut trials = CaseTrials::new(executor, plan, &interrupt).with_mpi(mpi);
+        run(&about, &mut trials, scopes)
     }
 
-    fn scopes(&self, about: &MachineInfo) -> Result<Vec<AdviceScope>> {
+    fn scopes(&self, about: &MachineInfo, mpi: Option<&MpiControls>) -> Result<Vec<AdviceScope>> {
         if let Some(file) = &self.earlier {
-            return Ok(file.questions_again());
+            let mut scopes = file.questions_again();
+            if let Some(mpi) = mpi {
+                scopes.iter_mut().for_each(|scope| ignore_missing(scope, mpi));
+            }
+            return Ok(scopes);
         }
         let topology = &about.topology;
         let ranks = self.args.ranks.unwrap_or(1);
@@ -356,12 +363,14 @@ impl AdviceRun<'_> {
             false => {
                 let mut all = usual_subjects(topology, &peers(about), ranks);
                 all.extend(usual_collectives(&about.ranks));
+                // Of host memory, only settings are choices, which a library has to list.
+                all.extend(mpi.iter().flat_map(|_| usual_mpi_messages(&about.ranks)));
                 all.extend(file_subjects(about));
                 all
             }
         };
         let nodes = about.ranks.iter().map(|member| member.node + 1).max().unwrap_or(1);
-        let mut scopes = questions(topology, &subjects, nodes);
+        let mut scopes = questions(topology, &subjects, nodes, mpi);
         let set = switches();
         scopes.iter_mut().for_each(|scope| ignore_set(scope, &set));
         if self.args.machine.is_some() {
@@ -386,7 +395,8 @@ impl AdviceRun<'_> {
         if scopes.is_empty() {
             bail!(
                 "this machine has no GPU, so there is no default to compare: `--machine mi250x` \
-                 simulates a node, and --command proves settings on a command of yours"
+                 simulates a node, --command proves settings on a command of yours, and --ranks N --mpirun \
+                 mpirun asks about messages by MPI"
             );
         }
         Ok(scopes)

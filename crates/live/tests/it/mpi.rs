@@ -16,15 +16,16 @@ use pathline_hal::conformance::transport::{
     CheckedFlow, HeapMemory, RankLink, TransportRank, check_transport,
 };
 use pathline_hal::{
-    CallResult, FlowPart, LocalMemory, NoBarrier, RankBarrier, RepeatMode, TransportPort,
+    CallResult, ExchangeId, FlowPart, LocalMemory, NoBarrier, RankBarrier, RepeatMode,
+    TransportPort,
 };
 use pathline_host::clock::pause;
 use pathline_schema::{
-    AtomicOp, Collective, ElementReduction, ElementType, MessageOp, OverlapWork, Rank, ReduceOp,
-    Transport, Unit, WindowKind, WindowSync, WireOp,
+    AtomicOp, Collective, ElementReduction, ElementType, MessageOp, OverlapWork, READ_BACK, Rank,
+    ReduceOp, Transport, Unit, WindowKind, WindowSync, WireOp,
 };
 use pathline_stub::need::missing;
-use pathline_transport::{BarrierSegment, MpiPort, SharedBarrier, open_mpi};
+use pathline_transport::{BarrierSegment, MpiPort, SharedBarrier, mpi_controls, open_mpi};
 
 /// The role of a process of the test.
 const ROLE: &str = "PATHLINE_TEST_MPI_ROLE";
@@ -50,6 +51,15 @@ struct Mpi {
 
 impl Mpi {
     fn mpirun(&self, ranks: usize, role: &str) -> Option<(bool, String)> {
+        self.mpirun_with(ranks, role, &[])
+    }
+
+    fn mpirun_with(
+        &self,
+        ranks: usize,
+        role: &str,
+        env: &[(&str, &str)],
+    ) -> Option<(bool, String)> {
         let Some(launcher) = std::env::var_os(self.variable).map(PathBuf::from) else {
             missing(self.name, &format!("{} names no mpirun", self.variable));
             return None;
@@ -64,6 +74,7 @@ impl Mpi {
             .args(["-n", &ranks.to_string()])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "mpi::one_process", "--nocapture", "--test-threads", "1"])
+            .envs(env.iter().copied())
             .env(ROLE, role)
             .env(ABI, self.abi)
             .env(MEETING, folder.path().join("meeting"))
@@ -148,10 +159,85 @@ fn an_error_closes_messages_in_flight() {
     }
 }
 
+/// Cells of MPICH's queues, an eager limit of Open MPI.
+const CELLS: (&str, &str) = ("MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_NUM_CELLS", "128");
+const EAGER: (&str, &str) = ("OMPI_MCA_btl_sm_eager_limit", "65536");
+
+/// Each library reads its own variables in `MPI_Init`, and MPI_T shows with which values.
+#[test]
+fn what_the_environment_sets_is_read_back() {
+    for (mpi, own, other) in [(mpich::MPI, CELLS, EAGER), (openmpi::MPI, EAGER, CELLS)] {
+        let Some((succeeded, text)) = mpi.mpirun_with(2, "settings", &[own, other]) else {
+            continue;
+        };
+        // What the environment has stands before it.
+        let reads: Vec<&str> = text.split(READ_BACK).skip(1).collect();
+        let read = |(name, value): (&str, &str)| {
+            let setting = format!("{name}={value}");
+            reads.iter().filter(|of| of.split('!').next().unwrap().contains(&setting)).count()
+        };
+        assert!(succeeded && [read(own), read(other)] == [2, 0], "{text}");
+    }
+}
+
+/// Without `MPI_Init` and a launcher, a library lists its variables as the environment sets them.
+#[test]
+fn a_library_lists_its_variables_without_a_launcher() {
+    let listed = |mpi: &Mpi, env: &[(&str, &str)]| -> Option<String> {
+        let Some(launcher) = std::env::var_os(mpi.variable).map(PathBuf::from) else {
+            missing(mpi.name, &format!("{} names no mpirun", mpi.variable));
+            return None;
+        };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "mpi::one_process", "--nocapture"]).env(ROLE, "controls");
+        // Debian's library is where the loader finds it.
+        let prefix = launcher.parent().and_then(Path::parent).unwrap();
+        if prefix != Path::new("/usr") {
+            command.env("PATHLINE_MPI", prefix);
+        }
+        let out = command.envs(env.iter().copied()).output().unwrap();
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let [algorithm, other] =
+        ["MPIR_CVAR_BCAST_INTRA_ALGORITHM", "OMPI_MCA_coll_tuned_bcast_algorithm"];
+    if let Some(text) = listed(&mpich::MPI, &[CELLS]) {
+        assert!(text.contains("Mpich: cells 128, eager none"), "{text}");
+        let text = listed(&mpich::MPI, &[(algorithm, "no-such")]).unwrap();
+        assert!(text.contains("refuses: MPI_T_init_thread returns"), "{text}");
+        let text = listed(&mpich::MPI, &[(algorithm, "binomial")]).unwrap();
+        // Not `auto`, which is 0.
+        assert!(text.contains("takes it: Some(true)") && !text.contains("bcast 0"), "{text}");
+    }
+    if let Some(text) = listed(&openmpi::MPI, &[EAGER]) {
+        assert!(text.contains("OpenMpi: cells none, eager 65536"), "{text}");
+        // It goes on with its own choice.
+        let text = listed(&openmpi::MPI, &[(other, "no-such")]).unwrap();
+        assert!(text.contains("bcast 0 (ignore), set: Some(false)"), "{text}");
+    }
+}
+
+fn list_controls() {
+    let controls = mpi_controls(None).unwrap();
+    if let Some(why) = &controls.refused {
+        println!("refuses: {why}");
+    }
+    let of = |name: &str| controls.variable(name).map_or("none".to_owned(), |v| v.value_text());
+    println!("{:?}: cells {}, eager {}", controls.brand, of(CELLS.0), of(EAGER.0));
+    for name in ["MPIR_CVAR_BCAST_INTRA_ALGORITHM", "OMPI_MCA_coll_tuned_bcast_algorithm"] {
+        let Some(variable) = controls.variable(name) else { continue };
+        let set = variable.is_set_to("no-such");
+        println!("takes it: {:?}", variable.takes("binomial"));
+        println!("bcast {}, set: {set:?}", variable.value_text());
+    }
+}
+
 /// The process that `mpirun` starts. Does nothing in the test itself.
 #[test]
 fn one_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == "controls" {
+        return list_controls();
+    }
     let mut port = open_mpi(None).unwrap();
     let (rank, size) = port.rank_size();
     let facts = port.facts().clone();
@@ -181,6 +267,8 @@ fn one_process() {
             println!("rank {rank}: the error is reported");
         }
         "open" => open(&mut port),
+        // No exchange has that number: what follows its calls is the same for all.
+        "settings" => println!("{}!", port.engine(ExchangeId(0))),
         "huge" => {
             let bytes = (2 << 30) + (1 << 20);
             exchange(&mut port, &link, &[flow(WireOp::Send { window: 1 }, bytes, &[0, 1])]);

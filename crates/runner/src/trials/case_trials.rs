@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use pathline_advise::{ArmEnv, ArmTask, TrialArm, TrialCost, TrialRunner, is_shown_by_choice};
+use pathline_advise::{
+    ArmEnv, ArmTask, MpiReport, TrialArm, TrialCost, TrialRunner, is_shown_by_choice,
+};
 use pathline_bench::{
     CaseTask, Executor, InterruptCheck, PlannedCase, RunPlan, TaskEnd, TaskEvent,
 };
-use pathline_schema::{Case, JournalRecord, MeasuredCase, Ns};
+use pathline_schema::{Case, Flow, JournalRecord, MeasuredCase, MpiControls, Ns, Transport};
 use pathline_stats::SeriesSummary;
 
 /// Time of a case in a block, unless it takes longer once. A block is one sample of the proof, so its
@@ -21,6 +23,9 @@ pub struct CaseTrials<'a> {
     begun: Ns,
     /// What a library chose for each arm that was measured, by the arm's text.
     chosen: BTreeMap<String, String>,
+    /// The MPI of the ranks, and what they reported of it for each arm.
+    mpi: Option<MpiControls>,
+    reports: BTreeMap<String, MpiReport>,
 }
 
 impl<'a> CaseTrials<'a> {
@@ -33,7 +38,14 @@ impl<'a> CaseTrials<'a> {
     ) -> Self {
         let begun = executor.now();
         let plan = plan.entries.into_iter().map(|entry| (entry.case.clone(), entry)).collect();
-        Self { executor, plan, interrupt, begun, chosen: BTreeMap::new() }
+        let (chosen, reports) = (BTreeMap::new(), BTreeMap::new());
+        Self { executor, plan, interrupt, begun, chosen, mpi: None, reports }
+    }
+
+    /// The same with ranks that have this MPI, without any setting.
+    #[must_use]
+    pub fn with_mpi(self, mpi: Option<MpiControls>) -> Self {
+        Self { mpi, ..self }
     }
 
     fn measure(&mut self, arm: &TrialArm) -> Result<f64, String> {
@@ -50,13 +62,20 @@ impl<'a> CaseTrials<'a> {
         entry.env.extend(arm.env.clone());
         let task = CaseTask { entries: vec![entry], carried: Vec::new() };
         let mut result = Err("it has no outcome".to_owned());
-        let mut chosen = None;
+        let (mut chosen, mut report) = (None, None);
+        let by_mpi = is_by_mpi(case);
         let end = self.executor.measure(&task, self.interrupt, &mut |event| {
             match event {
                 TaskEvent::Record(JournalRecord::Measured(measured)) => {
                     result = cost(&measured);
                     let mut engines = measured.series.iter().map(|series| &series.engine);
-                    chosen = engines.find_map(|engine| library_choice(engine).map(str::to_owned));
+                    match by_mpi {
+                        true => report = engines.next().map(|engine| MpiReport::read(engine)),
+                        false => {
+                            let of = |engine: &String| library_choice(engine).map(str::to_owned);
+                            chosen = engines.find_map(of);
+                        }
+                    }
                 }
                 TaskEvent::Record(JournalRecord::Faulted(fault)) => result = Err(fault.error),
                 TaskEvent::Record(JournalRecord::Skipped(skip)) => result = Err(skip.why),
@@ -66,6 +85,9 @@ impl<'a> CaseTrials<'a> {
         });
         if let Some(chosen) = chosen {
             self.chosen.insert(arm.to_string(), chosen);
+        }
+        if let Some(report) = report {
+            self.reports.insert(arm.to_string(), report);
         }
         match end {
             Ok(TaskEnd::Done) => result,
@@ -96,16 +118,27 @@ impl TrialRunner for CaseTrials<'_> {
         (self.interrupt)()
     }
     fn honoured(&mut self, baseline: &TrialArm, arm: &TrialArm) -> Option<Result<String, String>> {
-        let chosen = |arm: &TrialArm| self.chosen.get(&arm.to_string());
-        let (before, after) = (chosen(baseline)?, chosen(arm)?);
         let differs = |(name, value): &(&String, &String)| baseline.env.get(*name) != Some(*value);
         let changed: ArmEnv =
             arm.env.iter().filter(differs).map(|(n, v)| (n.clone(), v.clone())).collect();
+        let report = |arm: &TrialArm| self.reports.get(&arm.to_string());
+        if let (Some(before), Some(after)) = (report(baseline), report(arm)) {
+            return after.judge(before, &changed, self.mpi.as_ref()?);
+        }
+        let chosen = |arm: &TrialArm| self.chosen.get(&arm.to_string());
+        let (before, after) = (chosen(baseline)?, chosen(arm)?);
         if before == after && is_shown_by_choice(&changed) {
             return Some(Err(format!("the library chooses {after} with and without it")));
         }
         Some(Ok(after.clone()))
     }
+}
+
+/// Whether an MPI carries all that is timed.
+fn is_by_mpi(case: &Case) -> bool {
+    let by_mpi =
+        |flow: &Flow| flow.by.wire().is_some_and(|wire| wire.via.carrier() == Transport::Mpi);
+    case.timed.iter().all(by_mpi)
 }
 
 /// What a collective library chose, in the texts of the engines that ports of the ranks report: `ring ll on 2

@@ -7,7 +7,7 @@ use pathline_hal::{
     CallError, CallResult, DeviceClaim, ExchangeId, FlowPart, RankBarrier, RepeatMode,
     TransportPort, no_exchange,
 };
-use pathline_schema::{Severity, Transport, WireOp};
+use pathline_schema::{MpiBrand, READ_BACK, Severity, Transport, WireOp};
 
 use super::abi::{self, MpiAbi};
 use super::exchange::MpiExchange;
@@ -15,6 +15,7 @@ use super::launcher::{LaunchedRank, launched};
 use super::rank_parts::{refused, sound, unfit_setting};
 use super::search::{GPU_SWITCH, MpiCandidate, ProcessPlace, sibling_program};
 use super::table::{Fns, MpiHandle};
+use super::tool_variables::{ReadDepth, list_variables};
 use super::world::MpiWorld;
 use super::{one_sided, started, transport};
 use pathline_host::clock::ClockOrigin;
@@ -75,6 +76,8 @@ struct LivePort<H: MpiHandle> {
     carried: Option<String>,
     /// The components of collectives, if the library reports them.
     collectives: Option<String>,
+    /// Its control variables that the environment sets, with the values that it has read.
+    settings: Vec<(String, String)>,
     /// Why no further MPI call is made: an error left operations in flight, whose memory is kept.
     broken: Option<String>,
 }
@@ -221,8 +224,11 @@ impl<H: MpiHandle> LivePort<H> {
                 (text.and_then(|text| transport::of_device(&text)), None)
             }
         };
+        let settings = read_back(candidate, &mut std::env::vars());
         let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
-        Ok(Box::new(Self { world, exchanges, next, clock, carried, collectives, broken: None }))
+        let broken = None;
+        let port = Self { world, exchanges, next, clock, carried, collectives, settings, broken };
+        Ok(Box::new(port))
     }
 
     /// An error if an earlier one left operations in flight.
@@ -346,7 +352,8 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
         let is_collective = self.exchanges.get(&id.0).is_some_and(MpiExchange::is_collective);
         let by = self.collectives.as_ref().filter(|_| is_collective);
         let by = by.map(|text| format!("; {text}")).unwrap_or_default();
-        format!("{}: {calls}{with}; {carried}{by}", self.world.version)
+        let read = read_back_text(&self.settings);
+        format!("{}: {calls}{with}; {carried}{by}{read}", self.world.version)
     }
 
     fn release(&mut self, id: ExchangeId) -> CallResult<()> {
@@ -359,6 +366,40 @@ impl<H: MpiHandle> TransportPort for LivePort<H> {
         }
         released
     }
+}
+
+/// The control variables of a library that variables of the environment set, by the names of those, with the
+/// values that the library has. Names that it does not list are left out.
+fn read_back(
+    candidate: &MpiCandidate,
+    env: &mut dyn Iterator<Item = (String, String)>,
+) -> Vec<(String, String)> {
+    let brand = MpiBrand::of_version(&candidate.version);
+    let asked: Vec<(String, String)> =
+        env.filter_map(|(name, _)| Some((brand.control_variable(&name)?, name))).collect();
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let depth = |name: &str| match asked.iter().any(|(control, _)| control == name) {
+        true => ReadDepth::Value,
+        false => ReadDepth::Name,
+    };
+    let listed = list_variables(&candidate.library, candidate.abi, &depth).unwrap_or_default();
+    let value = |(control, name): (String, String)| {
+        let found = listed.iter().find(|variable| variable.name == control)?;
+        Some((name, found.value.clone()))
+    };
+    let mut all: Vec<(String, String)> = asked.into_iter().filter_map(value).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The same as text: `; MPI_T reads A=1 B=ring`. Blanks and `;` in values are replaced, so that it can be parsed.
+fn read_back_text(settings: &[(String, String)]) -> String {
+    let plain = |value: &str| value.replace([' ', ';', '|'], "_");
+    let all: Vec<String> =
+        settings.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+    if all.is_empty() { String::new() } else { format!("{READ_BACK}{}", all.join(" ")) }
 }
 
 /// Environment variables by which users choose a transport, as they are set.

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use pathline_advise::{Advice, ArmEnv, MpiSettingReading, is_mpi_setting, judge_mpi_setting};
+use pathline_advise::{
+    Advice, AdviceScope, ArmEnv, MpiSettingReading, is_mpi_setting, judge_mpi_setting,
+    missing_mpi_setting,
+};
+use pathline_bench::MachineInfo;
 use pathline_runner::{ProbeLimits, mpi_controls_with};
-use pathline_schema::MpiControls;
+use pathline_schema::{MpiControls, Transport};
 
 /// To load a library and list its variables takes a tenth of a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +26,24 @@ pub(super) fn mpi_controls(library: Option<&Path>, settings: &ArmEnv) -> Option<
     env.extend(settings.clone());
     env.extend(library.map(|path| (LIBRARY.to_owned(), path.display().to_string())));
     mpi_controls_with(&env, ProbeLimits::within(PROBE_TIMEOUT)).ok()?.ok()
+}
+
+/// The variables of the MPI that the ranks of a real machine have.
+pub(super) fn controls_of_ranks(about: &MachineInfo) -> Option<MpiControls> {
+    let first = about.ranks.first().filter(|_| !about.world.is_model())?;
+    // `MPICH 4.0.2, /usr/lib/libmpich.so.12, MPICH's ABI`
+    let library = first.ways.get(&Transport::Mpi)?;
+    let path = library.split(", ").find(|part| part.starts_with('/'))?;
+    mpi_controls(Some(Path::new(path)), &ArmEnv::new())
+}
+
+/// Settings of earlier answers that this MPI does not have cannot act.
+pub(super) fn ignore_missing(scope: &mut AdviceScope, library: &MpiControls) {
+    for choice in &mut scope.choices {
+        let why = choice.arm.env.keys().find_map(|name| missing_mpi_setting(name, library));
+        let at = || format!(" ({}, {})", library.version, library.path);
+        choice.ignored = choice.ignored.take().or(why.map(|why| why + &at()));
+    }
 }
 
 /// What the MPI library of this host says of variables that are set.

@@ -129,8 +129,8 @@ fn world(of: Library) -> MpiWorld<c_int> {
 
 fn port(of: Library) -> LivePort<c_int> {
     let (exchanges, next, clock) = (BTreeMap::new(), 0, ClockOrigin::now());
-    let (carried, collectives, broken) = (None, None, None);
-    LivePort { world: world(of), exchanges, next, clock, carried, collectives, broken }
+    let (carried, collectives, broken, settings) = (None, None, None, Vec::new());
+    LivePort { world: world(of), exchanges, next, clock, carried, collectives, settings, broken }
 }
 
 /// Four messages in each direction between rank 0, this process, and rank 1.
@@ -252,4 +252,12 @@ fn crays_setting_decides_its_gpu_support() {
     // Other libraries do not read it.
     assert_eq!(cray_gpu_claim(None, "MPICH 5.0.2", &set("1")), None);
     assert_eq!(cray_gpu_claim(reported.clone(), "MPICH 5.0.2", &set("1")), reported);
+}
+
+#[test]
+fn settings_are_read_back_as_text() {
+    let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(read_back_text(&[]), "");
+    let all = [of("MPIR_CVAR_A", "3"), of("MPIR_CVAR_B", "a b;c")];
+    assert_eq!(read_back_text(&all), "; MPI_T reads MPIR_CVAR_A=3 MPIR_CVAR_B=a_b_c");
 }
