@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn defaults_are_kept_where_nothing_gains_and_only_there() {
         let worlds = std::env::var("PATHLINE_TEST_WORLDS").ok().and_then(|n| n.parse().ok());
-        let worlds: u64 = worlds.unwrap_or(200);
+        let worlds: u64 = worlds.unwrap_or(100);
         println!(
             "of {worlds} worlds: gain, KEEP, right CHANGE, wrong CHANGE, UNCLEAR, median blocks"
         );
@@ -311,7 +311,7 @@ mod tests {
             }
             let blocks = interpolated(&ascending(blocks), 0.5).unwrap();
             println!("{:+.0} %: {keep} {right} {wrong} {unclear} {blocks}", gain * 100.0);
-            // At most 1 % by the levels; of 200 worlds 6 are 3 sigma above that.
+            // At most 1 % by the levels; of 100 worlds 5 are 4 sigma above that.
             let rare = worlds / 100 + 3 * (worlds / 100).isqrt() + 1;
             if gain <= 0.0 {
                 assert!(wrong <= rare, "{gain}: {wrong} of {worlds}");

@@ -101,8 +101,3 @@ fn an_mi250x_needs_fewer_cases() {
 fn an_hgx_h200_needs_fewer_cases() {
     check("hgx-h200", 12);
 }
-
-#[test]
-fn an_hgx_h100_needs_fewer_cases() {
-    check("hgx-h100", 13);
-}
