@@ -35,7 +35,7 @@ pub struct MessageLayer {
     cores: CoreRates,
     /// The machine file, for errors about missing sections.
     file: String,
-    peaks: MachinePeaks,
+    peaks: Arc<MachinePeaks>,
     /// Rings found so far, by the GPUs that they pass and the requested number.
     rings: Mutex<HashMap<WantedRings, Arc<Vec<GpuRing>>>>,
 }
@@ -64,18 +64,24 @@ impl MessageLayer {
             [] => MachinePeaks::new(&machine.topology, &machine.network),
             _ => MachinePeaks::new(&machine.topology, &network(&[])?),
         };
-        let (software, file) = (desc.software.clone(), desc.file.clone());
-        let cores = desc.core_rates();
-        Ok(Self { machine, software, cores, file, peaks, rings: Mutex::default() })
+        Ok(Self::of_parts(desc, machine, Arc::new(peaks)))
     }
 
-    /// The same machine, which `desc` describes, with faults: as [`Self::with_faults`], without a search for
-    /// the rings that are known already, if no fault changes what the driver reports.
+    fn of_parts(desc: &MachineDesc, machine: NodeParts, peaks: Arc<MachinePeaks>) -> Self {
+        let (software, file) = (desc.software.clone(), desc.file.clone());
+        let cores = desc.core_rates();
+        Self { machine, software, cores, file, peaks, rings: Mutex::default() }
+    }
+
+    /// The same machine, which `desc` describes, with faults: as [`Self::with_faults`], with the bounds that
+    /// are known already, and with the rings if no fault changes what the driver reports.
     ///
     /// # Errors
     /// As [`Network::new`].
     pub fn damaged(&self, desc: &MachineDesc, faults: &[MachineFault]) -> Result<Self, DescError> {
-        let damaged = Self::with_faults(desc, faults)?;
+        let network = Network::with_faults(desc, RuntimeEnv::default(), faults)?;
+        let machine = NodeParts::new(desc, network, faults);
+        let damaged = Self::of_parts(desc, machine, self.peaks.clone());
         if faults.iter().all(|fault| fault.silent) {
             let known = self.rings.lock().unwrap_or_else(PoisonError::into_inner).clone();
             *damaged.rings.lock().unwrap_or_else(PoisonError::into_inner) = known;
