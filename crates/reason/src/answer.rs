@@ -241,7 +241,7 @@ impl<'a> PasteExplainer<'a> {
                         }
                         Some(messages::explain(&table, limits, context))
                     };
-                    add_model(&mut draft, node, node.message_rows(table), &again);
+                    add_model(&mut draft, node, node.message_rows(table, context), &again);
                 }
                 draft
             }

@@ -143,7 +143,7 @@ impl ProbeEvidence {
         let scatter = if of.desc().is_some() { 0.05 } else { 0.12 };
         for edit in &mut draft.edits {
             let mut least = edit.copies_at;
-            if let Some(node) = edit.fault.as_ref().and_then(|fault| of.damaged(fault)) {
+            if let Some(node) = edit.fault.as_ref().and_then(|fault| of.damaged(fault, false)) {
                 let damaged =
                     self.rows.iter().zip(&self.predicted).filter_map(|(row, sound)| {
                         Some(node.predict(&row.query)? / sound.predicted)

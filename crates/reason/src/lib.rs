@@ -16,6 +16,7 @@ mod field_cues;
 mod io;
 mod library_messages;
 mod message_table;
+mod message_worlds;
 mod messages;
 mod model_edits;
 mod node_facts;

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use pathline_audit::{CollectiveCause, judge_causes};
 use pathline_flow::{FaultEffect, FaultElement, MachineFault};
+use pathline_message::BufferPlace;
 use pathline_schema::{LinkEnd, Ns, Unit};
 
 use crate::answer::DraftAnswer;
+use crate::message_worlds::add_message_worlds;
 use crate::node_facts::figure;
 use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
 use crate::score::{AnswerClass, ObservedFeature, WorldEdit};
@@ -82,11 +84,17 @@ pub(crate) fn add_model(
         edits.push(expecting(edit, draft, &expected, usual, 0.97));
     }
     let is_slow = least < SOUND || level < SOUND && are_exchanges;
+    let mut broken = Vec::new();
     if is_slow {
         let before = likelihood(ratios());
         let mut alike: Vec<FaultClass> = Vec::new();
+        let telling = telling_row(&rows, &predicted);
+        let are_messages = rows.iter().any(|row| row.query.is_mpi());
         for fault in candidate_faults(of, &rows, &predicted, level) {
-            let Some(node) = of.damaged(&fault) else { break };
+            let Some(node) = of.damaged(&fault, are_exchanges) else { break };
+            if telling.is_some_and(|at| !slows(&node, &rows, &sound, at)) {
+                continue;
+            }
             let values: Option<Vec<f64>> =
                 rows.iter().map(|row| node.predict(&row.query)).collect();
             let Some(values) = values else { continue };
@@ -101,6 +109,15 @@ pub(crate) fn add_model(
                 Some(class) => class.faults.push(fault),
                 None => alike.push(FaultClass { faults: vec![fault], values, level, least }),
             }
+        }
+        if are_messages {
+            broken = alike
+                .drain(..)
+                .filter_map(|class| {
+                    let others = class.others();
+                    Some((*class.faults.first()?, others, class.values))
+                })
+                .collect();
         }
         for class in alike {
             let Some(expected) = with(&class.values) else { continue };
@@ -124,8 +141,33 @@ pub(crate) fn add_model(
     draft.features.push(ObservedFeature::new(LEVEL, level));
     let if_sound = Some((0.97, 0.06));
     draft.features.push(ObservedFeature { id: LEAST, value: least, if_sound });
+    if rows.iter().any(|row| row.query.is_mpi()) {
+        add_message_worlds(draft, of, &rows, &predicted, broken);
+    }
     draft.model = text;
     draft.rows = predicted;
+}
+
+/// The row that a broken part has to slow if it is the cause: the largest message, or the slowest copy.
+fn telling_row(rows: &[QueriedRow], predicted: &[PredictedRow]) -> Option<usize> {
+    let size = |row: &QueriedRow| match &row.query {
+        RowQuery::Rate(exchange) | RowQuery::Time(exchange) => exchange.bytes.0,
+        RowQuery::Copies { .. } => 0,
+    };
+    let slower = |a: &usize, b: &usize| {
+        let ratio = |at: &usize| predicted.get(*at).map_or(1.0, PredictedRow::ratio);
+        ratio(a).total_cmp(&ratio(b))
+    };
+    let largest = rows.iter().map(size).max()?;
+    (0..rows.len()).filter(|at| rows.get(*at).is_some_and(|r| size(r) == largest)).min_by(slower)
+}
+
+/// Whether a row is slower by 3 % on a damaged node.
+fn slows(node: &RowPredictor, rows: &[QueriedRow], sound: &[f64], at: usize) -> bool {
+    let Some((row, &sound)) = rows.get(at).zip(sound.get(at)) else { return false };
+    let Some(value) = node.predict(&row.query) else { return false };
+    let ratio = if row.query.is_time() { sound / value } else { value / sound };
+    ratio < 0.97
 }
 
 /// Faults that the rows cannot tell apart, such as links of any one GPU in a collective of all.
@@ -207,6 +249,8 @@ fn candidate_faults(
             // A collective is as slow as its slowest member: any may be the one.
             RowQuery::Rate(exchange) | RowQuery::Time(exchange) => {
                 if found.ratio() <= SOUND {
+                    let buffers = exchange.buffers;
+                    has_host |= [buffers.from, buffers.to].contains(&BufferPlace::Host);
                     gpus.extend(exchange.members().iter().map(|member| member.gpu));
                 }
                 continue;
@@ -275,7 +319,7 @@ fn element_name(element: FaultElement) -> String {
 }
 
 /// A broken part as a cause. `others` have the same effect on the rows.
-fn fault_edit(fault: &MachineFault, others: &str) -> WorldEdit {
+pub(crate) fn fault_edit(fault: &MachineFault, others: &str) -> WorldEdit {
     let element = element_name(fault.element);
     let is_host = matches!(
         fault.element,

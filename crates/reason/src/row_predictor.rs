@@ -1,15 +1,20 @@
 //! What a described node should show in each row of a paste.
 
 use pathline_flow::{DescError, MachineDesc, MachineFault, Network, RuntimeEnv};
-use pathline_message::{ExchangeMember, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary};
+use pathline_message::{
+    BufferPair, BufferPlace, ExchangeMember, ExchangeOp, ExchangeSpec, MessageLayer, MessageLibrary,
+};
 use pathline_paste::{
     CollectiveTable, CopyMeans, MatrixEnd, MessageTable, MessageTest, PasteContext, RateCount,
     RateMatrix,
 };
-use pathline_schema::{Bytes, Case, Flow, MemKind, Mover, Ns, Place, Rate, Topology, Unit};
+use pathline_schema::{
+    Bytes, Case, Collective, Flow, MemKind, Mover, Ns, Place, Rate, Topology, Unit,
+};
 use serde::Serialize;
 
 use crate::answer::is_set;
+use crate::message_worlds::fit_curve;
 
 /// Bytes of a copy where the paste states none.
 const COPY: Bytes = Bytes::mib(256);
@@ -73,6 +78,11 @@ impl RowQuery {
     /// Whether messages are measured, not copies.
     pub(crate) const fn is_exchange(&self) -> bool {
         matches!(self, Self::Rate(_) | Self::Time(_))
+    }
+
+    /// Whether an MPI moves them.
+    pub(crate) fn is_mpi(&self) -> bool {
+        matches!(self, Self::Rate(exchange) | Self::Time(exchange) if exchange.by.is_mpi())
     }
 
     /// Whether less is faster.
@@ -147,15 +157,17 @@ impl RowPredictor {
         Some(self.layer.as_ref()?.time(exchange).ok()?.time)
     }
 
-    /// The same node with a fault; none without a description.
-    pub(crate) fn damaged(&self, fault: &MachineFault) -> Option<Self> {
+    /// The same node with a fault, for copies, or for exchanges; none without a description.
+    pub(crate) fn damaged(&self, fault: &MachineFault, for_exchanges: bool) -> Option<Self> {
         let (desc, faults) = (self.desc.as_ref()?, std::slice::from_ref(fault));
-        Some(Self {
-            topology: self.topology.clone(),
-            network: Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?,
-            layer: self.layer.as_ref().and_then(|layer| layer.damaged(desc, faults).ok()),
-            desc: None,
-        })
+        let (network, layer) = if for_exchanges {
+            // Exchanges are timed by the layer, which has a network of its own.
+            let layer = self.layer.as_ref().and_then(|layer| layer.damaged(desc, faults).ok());
+            (self.network.clone(), layer)
+        } else {
+            (Network::with_faults(desc, RuntimeEnv::default(), faults).ok()?, None)
+        };
+        Some(Self { topology: self.topology.clone(), network, layer, desc: None })
     }
 
     /// The prediction of a row, GB/s or us.
@@ -338,43 +350,79 @@ impl RowPredictor {
         }
     }
 
-    /// The rows of OSU's benchmarks between the memories of the first two GPUs.
-    pub(crate) fn message_rows(&self, table: &MessageTable) -> Vec<QueriedRow> {
-        let Some(software) = self.desc.as_ref().map(|desc| &desc.software) else {
-            return Vec::new();
+    /// The MPI of the described node, with the copies that the settings of the paste choose.
+    fn mpi(&self, context: &PasteContext) -> Option<MessageLibrary> {
+        let software = &self.desc.as_ref()?.software;
+        let sdma = !is_set(context, "HSA_ENABLE_SDMA", "0");
+        match (&software.cray_mpich, &software.ucx) {
+            (Some(_), _) => Some(MessageLibrary::CrayMpich { sdma }),
+            (None, Some(_)) => Some(MessageLibrary::Ucx { sdma }),
+            (None, None) => None,
+        }
+    }
+
+    /// GPUs of the ranks, in order: those that the paste makes visible, else by number.
+    fn rank_gpus(&self, context: &PasteContext) -> Vec<u32> {
+        let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"];
+        let listed = names.iter().find_map(|name| context.settings.get(*name));
+        let listed: Option<Vec<u32>> =
+            listed.and_then(|list| list.split(',').map(|id| id.trim().parse().ok()).collect());
+        let known = |list: &Vec<u32>| list.len() > 1 && list.iter().all(|gpu| self.has_gpu(*gpu));
+        let all = || self.topology.gpus.iter().map(|gpu| gpu.index).collect();
+        listed.filter(known).unwrap_or_else(all)
+    }
+
+    /// The rows of OSU's benchmarks: between the memories of the first two ranks, or of a collective.
+    ///
+    /// OSU's collectives print neither the number of ranks nor the memory of their buffers. What no command
+    /// of the paste states is chosen by the rows: a sound node has to give them.
+    pub(crate) fn message_rows(
+        &self,
+        table: &MessageTable,
+        context: &PasteContext,
+    ) -> Vec<QueriedRow> {
+        let Some(by) = self.mpi(context) else { return Vec::new() };
+        let gpus = self.rank_gpus(context);
+        let place = |on_gpu| if on_gpu { BufferPlace::Vram } else { BufferPlace::Host };
+        let MessageTest::Group(op) = table.test else {
+            let &[a, b, ..] = gpus.as_slice() else { return Vec::new() };
+            // A build without GPUs does not name the memory.
+            let (from, to) = table.on_gpu.unwrap_or((false, false));
+            let buffers = BufferPair { from: place(from), to: place(to) };
+            return pair_rows(table, (a, b), by, buffers);
         };
-        let by = match (&software.cray_mpich, &software.ucx) {
-            (Some(_), _) => MessageLibrary::CrayMpich { sdma: true },
-            (None, Some(_)) => MessageLibrary::Ucx { sdma: true },
-            (None, None) => return Vec::new(),
-        };
-        let gpus: Vec<u32> = self.topology.gpus.iter().map(|gpu| gpu.index).take(2).collect();
-        let (&[a, b], Some((true, true))) = (gpus.as_slice(), table.on_gpu) else {
-            return Vec::new();
-        };
-        let query = |bytes: u64| {
-            let one = ExchangeSpec::send(a, b, by, Bytes(bytes.max(1)));
-            let pair = (ExchangeMember::here(a), ExchangeMember::here(b));
-            match table.test {
-                MessageTest::OneWay => Some(RowQuery::Rate(one)),
-                MessageTest::BothWays => {
-                    let ExchangeOp::Send { window, .. } = one.what else { return None };
-                    let pairs = vec![pair, (pair.1, pair.0)];
-                    let what = ExchangeOp::Send { pairs, window };
-                    Some(RowQuery::Rate(ExchangeSpec { what, ..one }))
-                }
-                MessageTest::Latency => {
-                    let what = ExchangeOp::Ping { pairs: vec![pair] };
-                    Some(RowQuery::Time(ExchangeSpec { what, ..one }))
-                }
-                MessageTest::MultiPair | MessageTest::Group(_) => None,
+        let command = context.commands.join(" ");
+        let memory = match table.on_gpu.map(|(from, _)| from) {
+            // Host memory, unless it is asked for another.
+            None if command.contains("osu_") => {
+                Some([" -d rocm", " -d cuda", " -d managed"].iter().any(|d| command.contains(d)))
             }
+            stated => stated,
         };
-        let row = |(at, &(bytes, measured)): (usize, &(u64, f64))| {
-            let query = query(bytes).filter(|_| measured > 0.0)?;
-            Some(QueriedRow { table: 0, at, measured, query })
+        let most = gpus.len() as u64;
+        let stated = rank_count(&command).filter(|ranks| (2..=most).contains(ranks));
+        let counts: Vec<usize> = match stated {
+            Some(ranks) => vec![ranks as usize],
+            None => [most as usize, 2, 4].into_iter().filter(|n| *n <= gpus.len()).collect(),
         };
-        table.rows.iter().enumerate().filter_map(row).collect()
+        let memories = memory.map_or_else(|| vec![true, false], |known| vec![known]);
+        let mut best: Option<(f64, Vec<QueriedRow>)> = None;
+        for on_gpu in memories {
+            for over in counts.iter().filter_map(|count| gpus.get(..*count)) {
+                let rows = group_rows(table, op, over, by, BufferPair::both(place(on_gpu)));
+                let (kept, found) = self.predict_rows(rows.clone());
+                if kept.is_empty() {
+                    continue;
+                }
+                let measured: Vec<f64> = found.iter().map(|row| row.measured).collect();
+                let values: Vec<f64> = found.iter().map(|row| row.predicted).collect();
+                let score = fit_curve(&measured, &values).score;
+                if best.as_ref().is_none_or(|(known, _)| score > *known) {
+                    best = Some((score, rows));
+                }
+            }
+        }
+        best.map(|(_, rows)| rows).unwrap_or_default()
     }
 
     /// Copies that show whether the paths between GPUs, or to the host, are as the model says. Between
@@ -399,6 +447,64 @@ impl RowPredictor {
         let means = if copies && !with_host { CopyMeans::Kernel } else { CopyMeans::Engine };
         ends.into_iter().filter_map(|(from, to)| self.copy(from, to, means)).collect()
     }
+}
+
+/// Rates or times of messages between two GPUs' ranks.
+fn pair_rows(
+    table: &MessageTable,
+    (a, b): (u32, u32),
+    by: MessageLibrary,
+    buffers: BufferPair,
+) -> Vec<QueriedRow> {
+    let pair = (ExchangeMember::here(a), ExchangeMember::here(b));
+    let query = |bytes: u64| {
+        let one = ExchangeSpec { buffers, ..ExchangeSpec::send(a, b, by, Bytes(bytes.max(1))) };
+        match table.test {
+            MessageTest::OneWay => Some(RowQuery::Rate(one)),
+            MessageTest::BothWays => {
+                let ExchangeOp::Send { window, .. } = one.what else { return None };
+                let pairs = vec![pair, (pair.1, pair.0)];
+                let what = ExchangeOp::Send { pairs, window };
+                Some(RowQuery::Rate(ExchangeSpec { what, ..one }))
+            }
+            MessageTest::Latency => {
+                let what = ExchangeOp::Ping { pairs: vec![pair] };
+                Some(RowQuery::Time(ExchangeSpec { what, ..one }))
+            }
+            MessageTest::MultiPair | MessageTest::Group(_) => None,
+        }
+    };
+    let row = |(at, &(bytes, measured)): (usize, &(u64, f64))| {
+        let query = query(bytes).filter(|_| measured > 0.0)?;
+        Some(QueriedRow { table: 0, at, measured, query })
+    };
+    table.rows.iter().enumerate().filter_map(row).collect()
+}
+
+/// Times of a collective, by the sizes that OSU prints.
+fn group_rows(
+    table: &MessageTable,
+    op: Collective,
+    over: &[u32],
+    by: MessageLibrary,
+    buffers: BufferPair,
+) -> Vec<QueriedRow> {
+    let row = |(at, &(bytes, measured)): (usize, &(u64, f64))| {
+        let bytes = op.of_osu_size(Bytes(bytes.max(1)), over.len());
+        let exchange = ExchangeSpec::collective(op, over.iter().copied(), by, bytes);
+        let query = RowQuery::Time(ExchangeSpec { buffers, ..exchange });
+        (measured > 0.0).then_some(QueriedRow { table: 0, at, measured, query })
+    };
+    table.rows.iter().enumerate().filter_map(row).collect()
+}
+
+/// Ranks that a launcher is asked for: `mpirun -np 8`, `srun -n 8`, `--ntasks=8`.
+fn rank_count(command: &str) -> Option<u64> {
+    let words: Vec<&str> = command.split([' ', '=']).filter(|word| !word.is_empty()).collect();
+    words.windows(2).find_map(|pair| match *pair {
+        ["-np" | "-n" | "--np" | "-ntasks" | "--ntasks", count] => count.parse().ok(),
+        _ => None,
+    })
 }
 
 /// All cells at once, as one case.
@@ -432,8 +538,6 @@ fn concurrent_rows(
 
 #[cfg(test)]
 mod tests {
-    use pathline_schema::Collective;
-
     use super::*;
 
     fn predictor(name: &str) -> RowPredictor {

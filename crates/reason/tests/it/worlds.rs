@@ -6,7 +6,7 @@ use pathline_paste::read_paste;
 use pathline_reason::explain_paste;
 
 /// Noise without a library: a fixed sequence between -1 and 1.
-struct Jitter(u64);
+pub(crate) struct Jitter(pub(crate) u64);
 
 impl Jitter {
     fn next(&mut self) -> f64 {
@@ -14,7 +14,7 @@ impl Jitter {
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as f64 / (1u64 << 23) as f64 - 1.0
     }
-    fn near(&mut self, value: f64) -> f64 {
+    pub(crate) fn near(&mut self, value: f64) -> f64 {
         value * (1.0 + 0.02 * self.next())
     }
 }

@@ -1,0 +1,263 @@
+//! Causes of MPI's rates and times as worlds of the described node: the library with another setting, the
+//! buffers elsewhere, a broken part. Each predicts the whole curve, and the likelihood of the curve chooses.
+
+use pathline_flow::MachineFault;
+use pathline_message::{BufferPair, BufferPlace, ExchangeOp, ExchangeSpec, MessageLibrary};
+
+use crate::answer::DraftAnswer;
+use crate::model_edits::{fault_edit, is_in_model};
+use crate::row_predictor::{PredictedRow, QueriedRow, RowPredictor, RowQuery};
+use crate::score::{AnswerClass, WorldEdit};
+
+/// Scale of the errors of rows by a model that is right, as a share.
+const SCALE: f64 = 0.05;
+/// Standard deviation of what all rows of a curve are off by together, as a share.
+const COMMON: f64 = 0.05;
+/// A world whose rows are off by more than this in the median explains nothing.
+const EXPLAINS: f64 = 0.15;
+/// How much broader a cause spreads its rows that predicts none of them.
+const BROADER: f64 = 10.0;
+/// An edit that changes no row by more shows nowhere.
+const SHOWN: f64 = 0.03;
+
+/// The node with one edit.
+pub(crate) struct MessageWorld {
+    edit: WorldEdit,
+    /// What each row shows then.
+    values: Vec<f64>,
+}
+
+/// How well a world explains the rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CurveFit {
+    /// Log likelihood under Cauchy errors around a common one.
+    pub(crate) score: f64,
+    /// Median of the absolute deviation, as a share.
+    pub(crate) off_by: f64,
+}
+
+/// The likelihood of a curve. All rows may be off together by a few percent: a model of a node is rarely
+/// better, so a constant of 5 % decides nothing.
+pub(crate) fn fit_curve(measured: &[f64], values: &[f64]) -> CurveFit {
+    fit_with_scale(measured, values, SCALE)
+}
+
+fn fit_with_scale(measured: &[f64], values: &[f64], scale: f64) -> CurveFit {
+    let deviations: Vec<f64> =
+        measured.iter().zip(values).map(|(m, v)| (m.max(1e-9) / v.max(1e-9)).ln()).collect();
+    let score_at = |common: f64| {
+        let rows = deviations.iter().map(|d| (1.0 + ((d - common) / scale).powi(2)).ln());
+        -rows.sum::<f64>() - 0.5 * (common / COMMON).powi(2)
+    };
+    let steps = (-8..=8).map(|step| f64::from(step) * 0.02);
+    let (score, common) = steps
+        .map(|common| (score_at(common), common))
+        .fold((f64::NEG_INFINITY, 0.0), |best, next| if next.0 > best.0 { next } else { best });
+    let mut off: Vec<f64> = deviations.iter().map(|d| (d - common).abs()).collect();
+    off.sort_by(f64::total_cmp);
+    CurveFit { score, off_by: off.get(off.len() / 2).copied().unwrap_or(f64::INFINITY) }
+}
+
+/// Adds the worlds that explain the rows, and weighs what was drafted without a model against them.
+/// `broken` are faults with what each row shows under them.
+pub(crate) fn add_message_worlds(
+    draft: &mut DraftAnswer,
+    of: &RowPredictor,
+    rows: &[QueriedRow],
+    predicted: &[PredictedRow],
+    broken: Vec<(MachineFault, String, Vec<f64>)>,
+) {
+    let measured: Vec<f64> = rows.iter().map(|row| row.measured).collect();
+    let sound: Vec<f64> = predicted.iter().map(|row| row.predicted).collect();
+    let plain = fit_curve(&measured, &sound);
+    let mut worlds = variants(of, rows, &sound);
+    worlds.extend(broken.into_iter().map(|(fault, others, values)| MessageWorld {
+        edit: fault_edit(&fault, &others).of_fault(fault),
+        values,
+    }));
+    // What shows in no row is no edit of them.
+    let shows = |world: &MessageWorld| {
+        world.values.iter().zip(&sound).any(|(a, b)| (a / b).ln().abs() > SHOWN)
+    };
+    worlds.retain(shows);
+    let edits_cost = (measured.len().max(2) as f64).ln();
+    let mut fitted: Vec<(MessageWorld, CurveFit)> = worlds
+        .into_iter()
+        .map(|world| {
+            let CurveFit { score, off_by } = fit_curve(&measured, &world.values);
+            (world, CurveFit { score: score - edits_cost, off_by })
+        })
+        .filter(|(_, fit)| fit.off_by <= EXPLAINS)
+        .collect();
+    let found = fitted.iter().map(|(_, fit)| fit);
+    let best = found.fold(plain, |best, fit| if fit.score > best.score { *fit } else { best });
+    if best.off_by > EXPLAINS {
+        return;
+    }
+    // A cause that predicts no row spreads them ten times as far.
+    let n = measured.len() as f64;
+    let broad = {
+        let wide = fit_with_scale(&measured, &sound, SCALE * BROADER);
+        wide.score.max(-n) - n * BROADER.ln()
+    };
+    for edit in &mut draft.edits {
+        if is_in_model(edit) || edit.id == "as-modelled" {
+            edit.evidence += plain.score - best.score;
+        } else if edit.fault.is_none() {
+            edit.evidence += (broad - best.score).min(0.0);
+        }
+    }
+    // The model says of these causes what the rules only guess.
+    let modelled: Vec<&str> = fitted.iter().map(|(world, _)| world.edit.id).collect();
+    draft.edits.retain(|edit| edit.fault.is_some() || !modelled.contains(&edit.id));
+    for (world, fit) in fitted.drain(..) {
+        let mut edit = world.edit.seen(fit.score - best.score);
+        edit.text.push_str(&format!(
+            ": the model with that gives these rows within {:.0} % in the median",
+            fit.off_by * 100.0
+        ));
+        for feature in &draft.features {
+            edit.expects.retain(|(id, ..)| *id != feature.id);
+            edit = edit.expects(feature.id, feature.value, 0.08 + fit.off_by);
+        }
+        draft.edits.push(edit);
+    }
+}
+
+/// What may be other than the model has it, without a broken part.
+fn variants(of: &RowPredictor, rows: &[QueriedRow], sound: &[f64]) -> Vec<MessageWorld> {
+    let first = rows.iter().find_map(|row| match &row.query {
+        RowQuery::Rate(exchange) | RowQuery::Time(exchange) => Some(exchange),
+        RowQuery::Copies { .. } => None,
+    });
+    let Some(first) = first else { return Vec::new() };
+    let mut worlds: Vec<MessageWorld> = other_copier(of, rows, first).into_iter().collect();
+    worlds.extend(other_memory(of, rows, first));
+    worlds.extend(other_count(first, sound));
+    worlds
+}
+
+/// The rows with another exchange in each.
+fn predict_changed(
+    of: &RowPredictor,
+    rows: &[QueriedRow],
+    change: &dyn Fn(&mut ExchangeSpec),
+) -> Option<Vec<f64>> {
+    let each = rows.iter().map(|row| {
+        let mut query = row.query.clone();
+        match &mut query {
+            RowQuery::Rate(exchange) | RowQuery::Time(exchange) => change(exchange),
+            RowQuery::Copies { .. } => {}
+        }
+        of.predict(&query)
+    });
+    each.collect()
+}
+
+/// A copy kernel for copy engines, or the other way about.
+fn other_copier(
+    of: &RowPredictor,
+    rows: &[QueriedRow],
+    first: &ExchangeSpec,
+) -> Option<MessageWorld> {
+    let (by, id, text, check) = match first.by {
+        MessageLibrary::CrayMpich { sdma: true } | MessageLibrary::Ucx { sdma: true } => (
+            false,
+            "copy-kernel",
+            "the runtime's copy kernel moves the messages, not a copy engine (HSA_ENABLE_SDMA=0)",
+            "HSA_ENABLE_SDMA=1; env | grep HSA_",
+        ),
+        _ => (
+            true,
+            "sdma-cap",
+            "copy engines move the messages, although the settings ask for the copy kernel",
+            "HSA_ENABLE_SDMA=0 in the environment of each rank",
+        ),
+    };
+    let by = match first.by {
+        MessageLibrary::CrayMpich { .. } => MessageLibrary::CrayMpich { sdma: by },
+        MessageLibrary::Ucx { .. } => MessageLibrary::Ucx { sdma: by },
+        MessageLibrary::Rccl | MessageLibrary::Nccl { .. } => return None,
+    };
+    let values = predict_changed(of, rows, &|exchange| exchange.by = by)?;
+    let edit = WorldEdit::new(id, AnswerClass::SetUpSo, 0.05).says(text).decided_by(check);
+    Some(MessageWorld { edit, values })
+}
+
+/// Buffers elsewhere than stated, or moved through host memory, or copied twice there.
+fn other_memory(of: &RowPredictor, rows: &[QueriedRow], first: &ExchangeSpec) -> Vec<MessageWorld> {
+    let mut worlds = Vec::new();
+    let mut add = |values: Option<Vec<f64>>, edit: WorldEdit| {
+        worlds.extend(values.map(|values| MessageWorld { edit, values }));
+    };
+    let with = |place| {
+        predict_changed(of, rows, &move |exchange| exchange.buffers = BufferPair::both(place))
+    };
+    if first.buffers == BufferPair::both(BufferPlace::Vram) {
+        let is_time = rows.iter().all(|row| row.query.is_time());
+        let id = if is_time { "staged-message" } else { "through-host-memory" };
+        let text =
+            "each message of GPU memory is copied to host memory, sent from there, and copied back";
+        add(
+            with(BufferPlace::Staged),
+            WorldEdit::new(id, AnswerClass::SetUpSo, 0.08).says(text).decided_by(
+                "UCX_TLS with cuda_ipc or rocm_ipc; MPICH_GPU_SUPPORT_ENABLED=1; ucx_info -d",
+            ),
+        );
+        add(
+            with(BufferPlace::Host),
+            WorldEdit::new("host-memory-only", AnswerClass::MeansSomethingElse, 0.04)
+                .says("the buffers are in host memory: the benchmark got no device memory")
+                .decided_by("osu_bw D D; -d cuda or -d rocm for collectives"),
+        );
+    }
+    if first.buffers == BufferPair::both(BufferPlace::Host) {
+        let edited = of.desc().and_then(|desc| {
+            let mut desc = desc.clone();
+            let software = &mut desc.software;
+            for mpi in [&mut software.cray_mpich, &mut software.ucx].into_iter().flatten() {
+                mpi.single_copy_from_bytes = u64::MAX;
+            }
+            RowPredictor::from_desc(&desc).ok()
+        });
+        let check = "kernel.yama.ptrace_scope; xpmem or CMA in the library; UCX_TLS=cma,xpmem";
+        add(
+            edited.and_then(|node| predict_changed(&node, rows, &|_| {})),
+            WorldEdit::new("no-single-copy", AnswerClass::SetUpSo, 0.04)
+                .says("each message is copied twice, through memory that the processes share")
+                .decided_by(check),
+        );
+    }
+    worlds
+}
+
+/// Directions counted otherwise than the title says, and units that are off by 1000.
+fn other_count(first: &ExchangeSpec, sound: &[f64]) -> Vec<MessageWorld> {
+    let class = AnswerClass::MeansSomethingElse;
+    let scaled = |factor: f64, edit: WorldEdit| {
+        let values = sound.iter().map(|value| value * factor).collect();
+        MessageWorld { edit, values }
+    };
+    let unit = |factor: f64| {
+        let text = format!(
+            "all rows are {factor} times the model's, as where a unit is off by 1000 (ms for us, MB for GB)"
+        );
+        let edit = WorldEdit::new("wrong-unit", class, 0.02).says(text);
+        scaled(factor, edit.decided_by("the unit of the column"))
+    };
+    let mut worlds = vec![unit(1e3), unit(1e-3)];
+    if let ExchangeOp::Send { pairs, .. } = &first.what {
+        let (factor, id, text) = match pairs.len() {
+            1 => (
+                2.0,
+                "two-ways-counted",
+                "both directions ran and were summed: twice one direction",
+            ),
+            _ => (0.5, "one-way-counted", "one of the two directions is reported, not their sum"),
+        };
+        let edit = WorldEdit::new(id, class, 0.02).says(text);
+        let check = "the title of the benchmark: osu_bw one direction, osu_bibw both";
+        worlds.push(scaled(factor, edit.decided_by(check)));
+    }
+    worlds
+}
