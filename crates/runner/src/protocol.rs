@@ -115,6 +115,9 @@ pub(crate) struct MachineOpening {
     pub(crate) without: Option<String>,
     /// The timers to check.
     pub(crate) overhead: TimerScope,
+    /// How long ranks may take to come and to open their libraries, if that is known from earlier ones.
+    #[serde(default)]
+    pub(crate) start_limit: Option<Duration>,
 }
 
 /// A fault to inject in a worker process: `WHAT STEP TEXT`, or `fails CALL NTH SEVERITY [GPU]`.

@@ -25,6 +25,7 @@ pub(super) fn on_machine<T>(
         MachineChoice::Host(_) => {
             let interrupt = || stopper.reason();
             let opened = WorkerExecutor::open(request.clone(), &interrupt);
+            let opened = opened.map(WorkerExecutor::for_trials);
             let mut executor = opened.map_err(|why| match why {
                 NoWorker::Spawn(error) => anyhow!("no worker process can be started: {error}"),
                 NoWorker::Open(why) => anyhow!("this machine cannot be opened: {why}"),

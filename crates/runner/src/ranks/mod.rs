@@ -20,6 +20,6 @@ mod sites;
 pub use job::{MeetingPlace, RankJob, joined};
 pub use keeper::{RankKeeper, keep};
 pub use launcher_process::keep_launched;
-pub(crate) use processes::RankProcesses;
+pub(crate) use processes::{RankLimits, RankProcesses};
 pub use side::serve_rank;
 pub use sites::{JobSites, job_sites};

@@ -87,6 +87,15 @@ pub(crate) struct RankProcesses {
     hooks: ProcessHooks,
 }
 
+/// How long ranks may take; none for the usual times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RankLimits {
+    /// For a step of a case, if the user set it; for their start too then.
+    pub(crate) step: Option<Duration>,
+    /// To come and to open each of their libraries.
+    pub(crate) start: Option<Duration>,
+}
+
 impl RankProcesses {
     /// Starts or gathers the ranks of a job, and has each open the machine. A library that ends or
     /// holds a rank while it is opened is left out, and the ranks begin again without it, after
@@ -98,11 +107,12 @@ impl RankProcesses {
         job: &RankJob,
         host: &HostMachine,
         without_gpus: Option<&str>,
-        limit: Option<Duration>,
+        limits: RankLimits,
         hooks: ProcessHooks,
         retrying: &mut dyn FnMut(),
     ) -> anyhow::Result<Self> {
-        let limit = limit.map(|all| all.mul_f64(LIMIT_SHARE));
+        let step = limits.step.map(|all| all.mul_f64(LIMIT_SHARE));
+        let limits = RankLimits { step, start: step.or(limits.start) };
         let mut left_out = LostLibraries::default();
         if let Some(why) = without_gpus {
             left_out.add(RankComponent::Gpus, why);
@@ -110,14 +120,14 @@ impl RankProcesses {
         if job.is_own() {
             // Those of a launcher may be on other hosts, and try their own.
             let launched = me().is_some();
-            left_out.extend(&LostLibraries::broken_transports(&host.libraries, launched, limit));
+            left_out.extend(&LostLibraries::broken_transports(&host.libraries, launched, step));
             retrying();
         }
         let mut notes = Vec::new();
         loop {
-            let mut processes = Self::begin(job, host, limit, hooks)?;
+            let mut processes = Self::begin(job, host, limits, hooks)?;
             processes.notes.splice(0..0, notes.drain(..));
-            let Err(error) = processes.open_libraries(job, host, &left_out) else {
+            let Err(error) = processes.open_libraries(job, host, &left_out, limits.start) else {
                 return Ok(processes);
             };
             let Some(component) = processes.culprit().filter(|&c| left_out.why(c).is_none()) else {
@@ -141,11 +151,11 @@ impl RankProcesses {
     fn begin(
         job: &RankJob,
         host: &HostMachine,
-        limit: Option<Duration>,
+        limits: RankLimits,
         hooks: ProcessHooks,
     ) -> anyhow::Result<Self> {
         let (to, events) = channel();
-        let mut launcher = None;
+        let (limit, mut launcher) = (limits.start, None);
         let (handles, notes) = match job {
             RankJob::Own { count, .. } => (start(*count, host, &to, &events)?, Vec::new()),
             RankJob::Launched { count, program } => {
@@ -163,7 +173,7 @@ impl RankProcesses {
             disconnected: RefCell::default(),
             room: RefCell::new(None),
             made: Cell::new(0),
-            limit,
+            limit: limits.step,
             under_way: Cell::new(None),
             lost: RefCell::new(None),
             lost_ranks: RefCell::default(),
@@ -180,6 +190,7 @@ impl RankProcesses {
         job: &RankJob,
         host: &HostMachine,
         left_out: &LostLibraries,
+        limit: Option<Duration>,
     ) -> CallResult<()> {
         let size = job.count();
         let enter = |rank: u32| {
@@ -189,7 +200,7 @@ impl RankProcesses {
             let entry = RankEntry { rank, size, local, expected, stores, left_out };
             RankOrder::Open(Box::new(entry))
         };
-        let opening = self.limit.unwrap_or(OPEN_TIMEOUT);
+        let opening = limit.unwrap_or(OPEN_TIMEOUT);
         let all = self.each(&enter, opening)?;
         let (mut members, claims): (Vec<RankMember>, Vec<Option<MemoryClaim>>) = all
             .into_iter()

@@ -14,7 +14,7 @@ use crate::hooks::ProcessHooks;
 use crate::link::{LineLink, LinkRecv};
 use crate::machine::{MachineChoice, OpenMachine};
 use crate::protocol::{MachineOpening, WorkerOrder, WorkerReport};
-use crate::ranks::RankProcesses;
+use crate::ranks::{RankLimits, RankProcesses};
 
 /// Measures until the run closes the socket that is this process's standard input.
 ///
@@ -42,8 +42,8 @@ pub fn serve_worker(hooks: ProcessHooks) -> Result<()> {
         // A run that has gone is noticed at the next line.
         let mut retrying = || drop(link.send(&WorkerReport::Retrying));
         let without_gpus = opening.without.as_deref();
-        let opened =
-            RankProcesses::open(job, host, without_gpus, request.limit, hooks, &mut retrying);
+        let limits = RankLimits { step: request.limit, start: opening.start_limit };
+        let opened = RankProcesses::open(job, host, without_gpus, limits, hooks, &mut retrying);
         match opened {
             Ok(ranks) => machine.ranks = Some(Box::new(ranks)),
             // A new worker starts new children; ranks of a launcher it cannot replace.

@@ -25,6 +25,11 @@ const MAX_OWN_LOSSES: u32 = 2;
 /// The same for processes that another process ends.
 const MAX_FOREIGN_LOSSES: u32 = 100;
 
+/// A start with settings on trial may take this multiple of the first one, and this time at least: a launcher
+/// on a busy node takes seconds.
+const START_FACTOR: u32 = 10;
+const LEAST_START: Duration = Duration::from_secs(15);
+
 /// Measures in a worker process, and starts a new one where one is lost.
 #[derive(Debug)]
 pub struct WorkerExecutor {
@@ -33,6 +38,10 @@ pub struct WorkerExecutor {
     settings: RunSettings,
     begun: Instant,
     process: Option<WorkerProcess>,
+    /// What the first worker took to open the machine.
+    first_start: Duration,
+    /// Whether the environments of tasks are on trial.
+    on_trial: bool,
 }
 
 /// Starts workers that open the machine.
@@ -113,6 +122,23 @@ impl WorkerStarter {
             }
             self.lost_idle(&failure).map_err(NoWorker::Open)?;
         }
+    }
+
+    /// A process that has opened the machine within a limit, at the first attempt.
+    fn start_once(
+        &mut self,
+        env: &BTreeMap<String, String>,
+        limit: Duration,
+        interrupt: InterruptCheck<'_>,
+    ) -> Result<(WorkerProcess, MachineInfo), NoWorker> {
+        let process = WorkerProcess::start(&["worker"], env).map_err(NoWorker::Spawn)?;
+        self.opening.start_limit = Some(limit);
+        let opened = self.try_open(process, interrupt);
+        self.opening.start_limit = None;
+        opened.map_err(|why| match why {
+            NotOpen::ForGood(why) => why,
+            NotOpen::Lost(failure) => NoWorker::Open(failure.text),
+        })
     }
 
     /// Counts a loss that took no case with it. After too many, GPUs are left alone; if that does
@@ -204,7 +230,8 @@ impl WorkerExecutor {
         // Where ranks have the GPUs, the worker touches one only for a case that needs it.
         let overhead = if request.job.is_some() { TimerScope::Host } else { TimerScope::All };
         let (parent, without) = (std::process::id(), None);
-        let opening = MachineOpening { parent, request, without, overhead };
+        let start_limit = None;
+        let opening = MachineOpening { parent, request, without, overhead, start_limit };
         let mut starter = WorkerStarter { opening, gpus: None, idle: IdleLosses::default() };
         let begun = Instant::now();
         let (process, about) = starter.start(&BTreeMap::new(), interrupt)?;
@@ -212,7 +239,16 @@ impl WorkerExecutor {
         // A later worker finds less memory free, and measures with as much.
         starter.opening.request.memory = Some(settings.memory);
         starter.opening.overhead = TimerScope::Known;
-        Ok(Self { starter, about, settings, begun, process: Some(process) })
+        let (process, first_start, on_trial) = (Some(process), begun.elapsed(), false);
+        Ok(Self { starter, about, settings, begun, process, first_start, on_trial })
+    }
+
+    /// The same for tasks whose environments are on trial. A job that does not start with one costs that
+    /// task alone: it is not tried again, and says nothing of the machine. Ranks that do not come are given
+    /// up after a multiple of what the first start took.
+    #[must_use]
+    pub fn for_trials(self) -> Self {
+        Self { on_trial: true, ..self }
     }
 
     /// A process that was started for `env`; the reason if there is none.
@@ -224,7 +260,13 @@ impl WorkerExecutor {
         if let Some(process) = self.process.take().filter(|process| process.env == *env) {
             return Ok(process);
         }
-        let (process, about) = self.starter.start(env, interrupt)?;
+        let (process, about) = match self.on_trial && !env.is_empty() {
+            true => {
+                let limit = self.first_start.saturating_mul(START_FACTOR).max(LEAST_START);
+                self.starter.start_once(env, limit, interrupt)?
+            }
+            false => self.starter.start(env, interrupt)?,
+        };
         self.about.without = about.without;
         Ok(process)
     }
