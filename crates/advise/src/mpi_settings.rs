@@ -10,7 +10,7 @@ use pathline_schema::{
 
 use crate::arm::ArmEnv;
 use crate::collective_settings::member_count;
-use crate::mpi_names::{DYNAMIC_RULES, is_of_cray};
+use crate::mpi_names::{DYNAMIC_RULES, missing_mpi_setting};
 
 /// Sizes that are asked about unless a user names some: one at which the start of a message counts, and one at
 /// which its copy does.
@@ -59,6 +59,12 @@ impl<'a> MpiScope<'a> {
     }
     fn is_copied(&self) -> bool {
         self.bytes >= LEAST_COPIED
+    }
+    /// Whether MPICH may run it by shared memory alone: these collectives have such algorithms.
+    fn has_posix_collective(&self) -> bool {
+        let posix = [Collective::Broadcast, Collective::Reduce, Collective::AllReduce];
+        let is_posix = self.op.is_some_and(|op| op == Collective::Barrier || posix.contains(&op));
+        is_posix && self.nodes == 1 && !self.of_device && self.has_device("ch4")
     }
     fn has_device(&self, beginning: &str) -> bool {
         self.library.device.as_deref().is_some_and(|device| device.starts_with(beginning))
@@ -254,14 +260,14 @@ const ROWS: &[MpiRow] = &[
     MpiRow {
         brands: MPICH,
         settings: &[("MPIR_CVAR_{op}_POSIX_INTRA_ALGORITHM", "release_gather")],
-        applies: |scope| scope.nodes == 1 && !scope.of_device && scope.has_device("ch4"),
+        applies: |scope| scope.has_posix_collective(),
         cost: "shared memory for each communicator",
         source: MPIVARS,
     },
     MpiRow {
         brands: MPICH,
         settings: &[("MPIR_CVAR_{op}_POSIX_INTRA_ALGORITHM", "mpir")],
-        applies: |scope| scope.nodes == 1 && !scope.of_device && scope.has_device("ch4"),
+        applies: |scope| scope.has_posix_collective(),
         cost: "",
         source: MPIVARS,
     },
@@ -362,6 +368,8 @@ pub(crate) struct MpiSetting {
     pub(crate) settings: ArmEnv,
     pub(crate) cost: &'static str,
     pub(crate) source: &'static str,
+    /// Why it cannot act: the library lacks one of its variables.
+    pub(crate) ignored: Option<String>,
 }
 
 impl MpiSetting {
@@ -374,16 +382,19 @@ impl MpiSetting {
 }
 
 /// The settings that may gain something here: of those that the library has, the ones that it takes and that differ
-/// from what it does by itself.
+/// from what it does by itself; and those that it lacks, with the reason.
 pub(crate) fn mpi_settings(scope: &MpiScope<'_>) -> Vec<MpiSetting> {
-    let rows = ROWS.iter().filter(|row| row.brands.contains(&scope.library.brand));
+    let library = scope.library;
+    let rows = ROWS.iter().filter(|row| row.brands.contains(&library.brand));
     let rows = rows.filter(|row| (row.applies)(scope)).map(|row| {
         let of = |(name, value): &(&str, &str)| (scope.fill(name), scope.fill(value));
         let settings: ArmEnv = row.settings.iter().map(of).collect();
-        MpiSetting { settings, cost: row.cost, source: row.source }
+        let missing = settings.keys().find(|name| missing_mpi_setting(name, library).is_some());
+        let ignored = missing.map(|name| format!("{} lists no {name}", library.version));
+        MpiSetting { settings, cost: row.cost, source: row.source, ignored }
     });
     let mut all: Vec<MpiSetting> = rows.chain(algorithms(scope)).collect();
-    all.retain(|setting| is_offered(&setting.settings, scope.library));
+    all.retain(|setting| setting.ignored.is_some() || is_offered(&setting.settings, library));
     all
 }
 
@@ -406,22 +417,22 @@ fn algorithms(scope: &MpiScope<'_>) -> Vec<MpiSetting> {
         settings: rules.iter().cloned().chain([(name.clone(), choice.clone())]).collect(),
         cost: "the library's own algorithms at all sizes",
         source,
+        ignored: None,
     };
     let choices = found.iter().flat_map(|variable| &variable.choices);
     choices.filter(is_choice).map(of).collect()
 }
 
-/// Whether a library has all of these variables, takes their values, and has another of one of them by itself.
+/// Whether a library takes these values, and has another of one of them by itself. Cray MPICH takes values that
+/// MPI_T does not list.
 fn is_offered(settings: &ArmEnv, library: &MpiControls) -> bool {
-    let is_cray = |name: &str| library.brand == MpiBrand::CrayMpich && is_of_cray(name);
-    let has = |(name, value): (&String, &String)| match library.variable(name) {
-        Some(variable) => variable.takes(value) != Some(false),
-        None => is_cray(name),
+    let takes = |(name, value): (&String, &String)| {
+        library.variable(name).is_none_or(|variable| variable.takes(value) != Some(false))
     };
     let is_usual = |(name, value): (&String, &String)| {
         library.variable(name).is_some_and(|variable| variable.is_set_to(value) == Some(true))
     };
-    settings.iter().all(has) && !settings.iter().all(is_usual)
+    settings.iter().all(takes) && !settings.iter().all(is_usual)
 }
 
 /// Messages of host memory from the first rank to the second, and all_reduces of all ranks, where each of them has

@@ -156,11 +156,14 @@ struct OtherCase {
     settings: ArmEnv,
     /// Whether the case does not say so, and its process needs that variable.
     needs_setting: bool,
+    /// Why it cannot act.
+    ignored: Option<String>,
 }
 
 impl OtherCase {
     fn new(label: String, case: Case, action: String, cost: String) -> Self {
-        Self { label, case, action, cost, settings: ArmEnv::new(), needs_setting: false }
+        let (settings, needs_setting, ignored) = (ArmEnv::new(), false, None);
+        Self { label, case, action, cost, settings, needs_setting, ignored }
     }
 
     fn set_by(mut self, name: &str, value: &str) -> Self {
@@ -177,7 +180,7 @@ impl OtherCase {
             cost: self.cost,
             settings: self.settings,
             guards: Vec::new(),
-            ignored: None,
+            ignored: self.ignored,
             nodes: 1,
         }
     }
@@ -484,7 +487,8 @@ impl QuestionMaker<'_> {
             let action = format!("Start the job with {label} ({})", setting.source);
             let cost = setting.cost.to_owned();
             let other = OtherCase::new(label, self.case.clone(), action, cost);
-            OtherCase { settings: setting.settings, needs_setting: true, ..other }
+            let (settings, ignored) = (setting.settings, setting.ignored);
+            OtherCase { settings, ignored, needs_setting: true, ..other }
         };
         mpi_settings(&scope).into_iter().map(of).collect()
     }

@@ -52,10 +52,15 @@ fn mpich() -> MpiControls {
     library("MPICH 4.0.2", "ch4:ucx", &variables)
 }
 
-fn labels(library: &MpiControls, case: &str, nodes: u32) -> Vec<String> {
+fn settings(library: &MpiControls, case: &str, nodes: u32) -> Vec<MpiSetting> {
     let case: Case = case.parse().unwrap();
-    let scope = MpiScope::new(library, &case.timed[0], nodes).unwrap();
-    mpi_settings(&scope).iter().map(MpiSetting::label).collect()
+    mpi_settings(&MpiScope::new(library, &case.timed[0], nodes).unwrap())
+}
+
+/// Of those that can act.
+fn labels(library: &MpiControls, case: &str, nodes: u32) -> Vec<String> {
+    let all = settings(library, case, nodes);
+    all.iter().filter(|setting| setting.ignored.is_none()).map(MpiSetting::label).collect()
 }
 
 fn message(size: &str) -> String {
@@ -93,6 +98,21 @@ fn only_what_the_library_lists_is_offered() {
     );
     let ch3 = MpiControls { device: Some("ch3:nemesis".to_owned()), ..mpich() };
     assert_eq!(labels(&ch3, &message("16KiB"), 1), ["MPIR_CVAR_NEMESIS_SHM_EAGER_MAX_SZ=32768"]);
+}
+
+#[test]
+fn what_the_library_lacks_is_named() {
+    let ignored = |library: &MpiControls, case: &str| -> Vec<String> {
+        settings(library, case, 1).into_iter().filter_map(|setting| setting.ignored).collect()
+    };
+    let lacks = ignored(&open_mpi(), &message("16KiB"));
+    assert_eq!(lacks, ["Open MPI v5.0.11 lists no OMPI_MCA_pml_ucx_devices"]);
+    let lacks = ignored(&mpich(), &message("1MiB"));
+    assert_eq!(lacks, ["MPICH 4.0.2 lists no MPIR_CVAR_CH4_CMA_ENABLE"; 2]);
+    let cray = library("CRAY MPICH version 8.1.25.17", "ch4:ofi", &[]);
+    let device = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64] x 64KiB";
+    // By name: what MPI_T lists of them is not known.
+    assert_eq!(ignored(&cray, device), [""; 0]);
 }
 
 #[test]
@@ -134,7 +154,9 @@ fn rows_name_variables_of_their_library() {
         for (name, _) in row.settings {
             let reads = |brand: &MpiBrand| brand.control_variable(name).is_some();
             assert!(row.brands.iter().all(reads), "{name}");
-            assert!(row.brands != CRAY || is_of_cray(name), "{name} is in no list of Cray's");
+            let cray = library("CRAY MPICH version 8.1", "", &[]);
+            let lacks = missing_mpi_setting(name, &cray);
+            assert!(row.brands != CRAY || lacks.is_none(), "{name} is in no list of Cray's");
         }
         assert!(!row.source.is_empty());
     }
