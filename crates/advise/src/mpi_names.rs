@@ -110,6 +110,11 @@ pub fn is_mpi_setting(name: &str) -> bool {
     readers(name).is_some()
 }
 
+/// Whether a variable chooses an algorithm of Open MPI's component `tuned`, or sets a part of one.
+pub(crate) fn is_tuned_algorithm(name: &str) -> bool {
+    name.starts_with("OMPI_MCA_coll_tuned_") && name.contains("_algorithm")
+}
+
 /// The libraries that read a name.
 fn readers(name: &str) -> Option<&'static [MpiBrand]> {
     const MPICH: &[MpiBrand] = &[MpiBrand::Mpich, MpiBrand::CrayMpich, MpiBrand::IntelMpi];
@@ -127,7 +132,7 @@ fn readers(name: &str) -> Option<&'static [MpiBrand]> {
 }
 
 /// Whether Cray MPICH reads a name that MPI_T need not list.
-pub(crate) fn is_of_cray(name: &str) -> bool {
+fn is_of_cray(name: &str) -> bool {
     let rest = name.strip_prefix("MPICH_");
     rest.is_some_and(|rest| rest.starts_with("MPIIO_") || CRAY_NAMES.contains(&rest))
 }
@@ -230,11 +235,10 @@ impl MpiSettingReading<'_> {
 
     /// Whether an algorithm is named that is not asked for.
     fn lacks_rules(&self, name: &str) -> bool {
-        let is_algorithm = name.starts_with("OMPI_MCA_coll_tuned_") && name.contains("_algorithm");
         let is_on = |value: &str| !matches!(value, "" | "0" | "false" | "no");
         let set = self.all.get(DYNAMIC_RULES).map(String::as_str);
         let usual = self.without.variable(DYNAMIC_RULES).map(|variable| variable.value.as_str());
-        is_algorithm && !set.or(usual).is_some_and(is_on)
+        is_tuned_algorithm(name) && !set.or(usual).is_some_and(is_on)
     }
 }
 

@@ -8,10 +8,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use pathline_advise::{
-    ArmEnv, ArmTask, CommandLog, CommandTask, GuardFigure, GuardTask, TrialArm, TrialCost,
-    TrialRecord, TrialRunner,
+    ArmEnv, ArmTask, CommandLog, CommandTask, GuardFigure, GuardTask, MpiCommandLog, TrialArm,
+    TrialCost, TrialRecord, TrialRunner,
 };
 use pathline_bench::InterruptCheck;
+use pathline_schema::MpiControls;
 use regex_lite::Regex;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -99,6 +100,9 @@ pub struct CommandTrials<'a> {
     mark: Option<(String, String)>,
     /// What the log of an untimed run with each environment shows; none if that run failed.
     logs: BTreeMap<ArmEnv, Option<CommandLog>>,
+    /// The same of lists of an MPI, and the MPI of this host.
+    mpi_logs: BTreeMap<ArmEnv, Option<MpiCommandLog>>,
+    mpi: Option<MpiControls>,
 }
 
 /// Where a guarded figure comes from.
@@ -145,8 +149,24 @@ impl<'a> CommandTrials<'a> {
             let reader = GuardReader::Printed(MetricReader::of_guard(guard)?);
             guards.push((GuardFigure { label, allowed, floor }, reader));
         }
-        let (command, begun, logs) = (task.command.clone(), Instant::now(), BTreeMap::new());
-        Ok(Self { command, metric, guards, limit, interrupt, begun, mark: None, logs })
+        Ok(Self {
+            command: task.command.clone(),
+            metric,
+            guards,
+            limit,
+            interrupt,
+            begun: Instant::now(),
+            mark: None,
+            logs: BTreeMap::new(),
+            mpi_logs: BTreeMap::new(),
+            mpi: None,
+        })
+    }
+
+    /// The same on a host with this MPI, without any setting.
+    #[must_use]
+    pub fn with_mpi(self, mpi: Option<MpiControls>) -> Self {
+        Self { mpi, ..self }
     }
 
     /// The same, each run with this variable.
@@ -216,16 +236,27 @@ impl<'a> CommandTrials<'a> {
     /// What the log of the command shows with these settings, from an untimed run: writing a log takes time.
     fn log(&mut self, env: &ArmEnv) -> Option<&CommandLog> {
         if !self.logs.contains_key(env) {
-            let mut all = env.clone();
-            all.extend(CommandLog::variables());
-            let read = |mut run: CommandRun| {
-                let text = read_from(&mut run.output, 0, MAX_LOG).ok()?;
-                Some(CommandLog::read(&text))
-            };
-            let log = self.run(&all).ok().and_then(read);
-            self.logs.insert(env.clone(), log);
+            let text = self.log_text(env, CommandLog::variables());
+            self.logs.insert(env.clone(), text.map(|text| CommandLog::read(&text)));
         }
         self.logs.get(env)?.as_ref()
+    }
+
+    /// The same of the list that its MPI prints.
+    fn mpi_log(&mut self, env: &ArmEnv) -> Option<&MpiCommandLog> {
+        if !self.mpi_logs.contains_key(env) {
+            let text = self.log_text(env, MpiCommandLog::variables());
+            self.mpi_logs.insert(env.clone(), text.map(|text| MpiCommandLog::read(&text)));
+        }
+        self.mpi_logs.get(env)?.as_ref()
+    }
+
+    /// What an untimed run with these settings and variables for a log prints; none if it fails.
+    fn log_text(&self, env: &ArmEnv, variables: ArmEnv) -> Option<String> {
+        let mut all = env.clone();
+        all.extend(variables);
+        let mut run = self.run(&all).ok()?;
+        read_from(&mut run.output, 0, MAX_LOG).ok()
     }
 
     fn interrupt_within(&self, time: Duration) -> Option<String> {
@@ -314,6 +345,10 @@ impl TrialRunner for CommandTrials<'_> {
         let differs = |(name, value): &(&String, &String)| baseline.env.get(*name) != Some(*value);
         let changed: ArmEnv =
             arm.env.iter().filter(differs).map(|(n, v)| (n.clone(), v.clone())).collect();
+        if MpiCommandLog::shows(&changed) {
+            let library = self.mpi.clone();
+            return self.mpi_log(&arm.env)?.judge(&changed, library.as_ref());
+        }
         if !CommandLog::shows(&changed) {
             return None;
         }

@@ -37,6 +37,13 @@ pub(super) fn controls_of_ranks(about: &MachineInfo) -> Option<MpiControls> {
     mpi_controls(Some(Path::new(path)), &ArmEnv::new())
 }
 
+/// The variables of the MPI of this host, if a choice of these questions sets one of an MPI.
+pub(super) fn controls_for(scopes: &[AdviceScope]) -> Option<MpiControls> {
+    let mut choices = scopes.iter().flat_map(|scope| &scope.choices);
+    let of_mpi = choices.any(|choice| choice.arm.env.keys().any(|name| is_mpi_setting(name)));
+    of_mpi.then(|| mpi_controls(None, &ArmEnv::new())).flatten()
+}
+
 /// Settings of earlier answers that this MPI does not have cannot act.
 pub(super) fn ignore_missing(scope: &mut AdviceScope, library: &MpiControls) {
     for choice in &mut scope.choices {

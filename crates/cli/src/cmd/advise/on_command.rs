@@ -7,6 +7,7 @@ use pathline_advise::{
 };
 use pathline_runner::{CommandTrials, TrialFile, TrialSession, hostname};
 
+use super::mpi_controls::controls_for;
 use super::{AdviceRun, host_parts, origin, settings};
 use crate::cmd::trial_placement::TrialPlacement;
 use crate::say::errln;
@@ -33,7 +34,7 @@ impl AdviceRun<'_> {
     ) -> Result<T> {
         let interrupt = || self.stopper.reason();
         let runner = CommandTrials::new(task, self.args.deadline, &interrupt);
-        let mut runner = runner.map_err(anyhow::Error::msg)?;
+        let mut runner = runner.map_err(anyhow::Error::msg)?.with_mpi(controls_for(scopes));
         let limits = self.limits();
         let Some(path) = &self.args.trials else {
             let answer = run(&mut runner, &limits);
