@@ -145,7 +145,11 @@ fn time_stamp(line: &str) -> Option<&str> {
     }
     let end = |c: char| !(c.is_ascii_digit() || ".,+:Z".contains(c));
     let rest = time.get(8..)?;
-    let rest = rest.get(rest.find(end)?..)?;
+    let (stamp, rest) = rest.split_at(rest.find(end)?);
+    // A comma behind it separates the values of a CSV file, whose first one the date is.
+    if stamp.ends_with(',') {
+        return None;
+    }
     Some(rest.strip_prefix(']').unwrap_or(rest))
 }
 
@@ -188,6 +192,13 @@ mod tests {
         ] {
             assert_eq!(cleaned(line)[0].trim(), "# nThread 1 nGpus 8", "{line:?}");
         }
+    }
+
+    #[test]
+    fn dates_of_csv_files_stay() {
+        let row = "2026-05-06T07:08:09+0200,,file,8\n";
+        assert_eq!(cleaned(row)[0], row.trim());
+        assert_eq!(cleaned("2026-05-06 07:08:09,123 READ\n")[0].trim(), "READ");
     }
 
     #[test]

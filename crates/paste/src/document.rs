@@ -320,6 +320,29 @@ pub struct FileIoResult {
     pub engine: String,
     /// Whether bytes reach a GPU through host memory.
     pub staged: bool,
+    /// GB/s of all workers when the first of them was done, as elbencho prints.
+    pub first_done_gbs: Option<f64>,
+    /// File, folder or device, where the output names it.
+    pub path: String,
+    /// Jobs of fio that ran at once and are reported one by one, this one included; 0 where it is alone.
+    pub together: u32,
+    /// What they reached together, GB/s.
+    pub together_gbs: f64,
+    /// Devices below the file system, as fio lists them.
+    pub devices: Vec<DeviceUse>,
+}
+
+/// What a block device did during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DeviceUse {
+    /// `nvme0n1`.
+    pub name: String,
+    /// Requests that it finished.
+    pub requests: f64,
+    /// Mean time of a request, ms.
+    pub mean_ms: f64,
+    /// Share of the time with a request in it, 0 to 1.
+    pub busy: f64,
 }
 
 /// A matrix of links.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::clean::PasteLine;
-use crate::document::FileIoResult;
+use crate::document::{DeviceUse, FileIoResult};
 use crate::number::{number, rate_unit, size};
 
 /// A phase of elbencho: `OPERATION  RESULT TYPE  FIRST DONE  LAST DONE` and its rows.
@@ -40,7 +40,11 @@ pub(crate) fn elbencho(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResu
         let Some(result) = found.last_mut() else { break };
         match (what, value) {
             ("Throughput MiB/s" | "MiB/s total", Some(value)) => {
-                result.gbs = value * (1u64 << 20) as f64 / 1e9;
+                let mib = (1u64 << 20) as f64 / 1e9;
+                result.gbs = value * mib;
+                let both: Vec<f64> = values.split_whitespace().filter_map(number).collect();
+                result.first_done_gbs =
+                    both.first().filter(|_| both.len() == 2).map(|first| first * mib);
             }
             ("IOPS" | "IOPS total", value) => result.iops = value,
             _ if what.starts_with("IO lat us") => {
@@ -84,6 +88,11 @@ pub(crate) fn fio(lines: &[PasteLine], at: usize) -> Option<(Vec<FileIoResult>, 
             let block = text.split("(R) ").nth(1).and_then(|b| b.split(['-', ',']).next());
             job.block = block.or(value("bs=")).and_then(size);
             job.gpu_direct = job.engine == "libcufile";
+            // The command has what the line of the job lacks.
+            if let Some(path) = value("filename=").or(value("directory=")) {
+                path.clone_into(&mut job.path);
+            }
+            job.direct = value("direct=").map(|on| on == "1").or(job.direct);
             last = index;
         } else if let Some((_, jobs)) = text.split_once("jobs=")
             && text.contains("groupid=")
@@ -138,6 +147,8 @@ fn result(text: &str) -> Option<(String, f64, Option<f64>)> {
 pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
     let mut found = Vec::new();
     let jobs = root.get("jobs").and_then(Value::as_array);
+    let devices = fio_devices(root);
+    let mut names = Vec::new();
     for job in jobs.into_iter().flatten().take(4096) {
         let option = |name: &str| {
             let own = job.get("job options").and_then(|options| options.get(name));
@@ -165,11 +176,66 @@ pub(crate) fn fio_json(root: &Value) -> Vec<FileIoResult> {
                 direct: option("direct").map(|on| on == "1"),
                 gpu_direct: engine == "libcufile",
                 engine,
-                staged: false,
+                path: option("filename").or(option("directory")).unwrap_or_default().to_owned(),
+                devices: devices.clone(),
+                ..FileIoResult::default()
             });
+            names.push((job.get("jobname").and_then(Value::as_str), operation));
         }
     }
+    join_jobs(root, &names, &mut found);
     found
+}
+
+/// Jobs without `stonewall` run at once. Of several with one name each is one of `numjobs`.
+fn join_jobs(root: &Value, names: &[(Option<&str>, &str)], found: &mut [FileIoResult]) {
+    let waits = |options: Option<&Value>| {
+        options.and_then(|options| options.get("stonewall").or(options.get("wait_for"))).is_some()
+    };
+    let jobs = root.get("jobs").and_then(Value::as_array);
+    if waits(root.get("global options"))
+        || jobs.into_iter().flatten().any(|job| waits(job.get("job options")))
+    {
+        return;
+    }
+    for operation in ["read", "write"] {
+        let mine = || names.iter().enumerate().filter(|(_, (_, side))| *side == operation);
+        let count = mine().count() as u32;
+        if count < 2 {
+            continue;
+        }
+        let total = mine().filter_map(|(at, _)| found.get(at)).map(|result| result.gbs).sum();
+        let several: Vec<usize> = mine()
+            .filter(|(_, (name, _))| mine().filter(|(_, (other, _))| other == name).count() > 1)
+            .map(|(at, _)| at)
+            .collect();
+        for (at, _) in mine() {
+            let Some(result) = found.get_mut(at) else { continue };
+            (result.together, result.together_gbs) = (count, total);
+            if several.contains(&at) {
+                result.workers = Some(1);
+            }
+        }
+    }
+}
+
+/// The devices of fio's `disk_util`; of an array and its members the members.
+fn fio_devices(root: &Value) -> Vec<DeviceUse> {
+    let device = |entry: &Value| {
+        let value = |name: &str| entry.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+        let requests = value("read_ios") + value("write_ios");
+        let ticks = value("read_ticks") + value("write_ticks");
+        let name = entry.get("name")?.as_str()?.to_owned();
+        let is_array = ["md", "dm-"].iter().any(|array| name.starts_with(array));
+        (requests > 0.0 && !is_array).then_some(DeviceUse {
+            name,
+            requests,
+            mean_ms: ticks / requests,
+            busy: value("util") / 100.0,
+        })
+    };
+    let all = root.get("disk_util").and_then(Value::as_array);
+    all.into_iter().flatten().take(256).filter_map(device).collect()
 }
 
 /// elbencho's `--jsonfile`: an object for each phase, whose keys are the columns of its CSV file, or a list
@@ -198,6 +264,14 @@ pub(crate) fn elbencho_json(root: &Value) -> Vec<FileIoResult> {
             block: value("block size").filter(|b| *b >= 1.0).map(|b| b as u64),
             files: count("files"),
             direct: value("direct IO").map(|on| on > 0.0),
+            path: text("command")
+                .split_whitespace()
+                .rfind(|word| word.contains('/'))
+                .unwrap_or_default()
+                .to_owned(),
+            first_done_gbs: value("MiB/s [first]")
+                .filter(|first| *first > 0.0)
+                .map(|first| first * (1u64 << 20) as f64 / 1e9),
             ..FileIoResult::default()
         })
     };
@@ -295,5 +369,34 @@ mod tests {
             (found.len(), found[0].gbs, found[0].block, found[0].latency_us),
             (1, 2.0, Some(1 << 20), Some(520.0))
         );
+    }
+
+    #[test]
+    fn jobs_and_devices_of_fio_are_read() {
+        let job = |nth: u32, rate: u64| {
+            format!(
+                r#"{{"jobname":"t","job options":{{"filename":"/dev/nvme{nth}n1","rw":"read","numjobs":"2"}},"read":{{"bw_bytes":{rate}}}}}"#
+            )
+        };
+        let disk = |name: &str, ticks: u32| {
+            format!(
+                r#"{{"name":"{name}","read_ios":100,"write_ios":100,"read_ticks":{ticks},"write_ticks":0,"util":50.0}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"jobs":[{},{}],"disk_util":[{},{}]}}"#,
+            job(0, 3_000_000_000),
+            job(1, 1_000_000_000),
+            disk("md0", 1),
+            disk("nvme0n1", 400)
+        );
+        let found = fio_json(&serde_json::from_str(&text).unwrap());
+        // 3 + 1 GB/s at once, each of two jobs with one name is one of them.
+        assert_eq!((found[1].together, found[1].together_gbs, found[1].workers), (2, 4.0, Some(1)));
+        assert_eq!(found[1].path, "/dev/nvme1n1");
+        // 400 ms / 200 requests; of the array its members count.
+        let devices: Vec<_> =
+            found[0].devices.iter().map(|d| (&*d.name, d.mean_ms, d.busy)).collect();
+        assert_eq!(devices, [("nvme0n1", 2.0, 0.5)]);
     }
 }

@@ -25,9 +25,9 @@ mod read;
 pub use clean::clean_text;
 pub use context::find_product;
 pub use document::{
-    CollectiveRow, CollectiveTable, CopyMeans, FileIoResult, LineSpan, LinkMatrix, MatrixEnd,
-    MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent, PasteContext,
-    PasteDocument, PasteReading, ProseRate, RateCount, RateMatrix, RateRole, TestDevice,
-    TimedTransfer,
+    CollectiveRow, CollectiveTable, CopyMeans, DeviceUse, FileIoResult, LineSpan, LinkMatrix,
+    MatrixEnd, MatrixTool, MessageTable, MessageTest, NcclLog, NetworkTable, PasteContent,
+    PasteContext, PasteDocument, PasteReading, ProseRate, RateCount, RateMatrix, RateRole,
+    TestDevice, TimedTransfer,
 };
 pub use read::read_paste;

@@ -168,7 +168,11 @@ impl<'a> PasteExplainer<'a> {
                 PasteContent::FileIo(_) => Some(SentenceTopic::Storage),
                 _ => None,
             };
-            if let Some((draft, topic)) = draft.as_mut().zip(topic) {
+            // Where the model of a store predicts the rate, words add nothing.
+            let is_open = |draft: &&mut DraftAnswer| {
+                draft.rows.is_empty() || topic != Some(SentenceTopic::Storage)
+            };
+            if let Some((draft, topic)) = draft.as_mut().filter(is_open).zip(topic) {
                 // Where no figure can be compared, a mention has to do.
                 let least = if draft.edits.is_empty() { MENTIONED } else { STATED };
                 self.words.add_topic(draft, topic, least);
@@ -251,7 +255,8 @@ impl<'a> PasteExplainer<'a> {
                     PasteContent::FileIo(io) => Some(io),
                     _ => None,
                 });
-                io::explain(result, &files.take(MAX_FILES).collect::<Vec<_>>(), context)
+                let desc = self.node.and_then(RowPredictor::desc);
+                io::explain(result, &files.take(MAX_FILES).collect::<Vec<_>>(), context, desc)
             }
             PasteContent::Transfers(list) => {
                 let mut draft = copies::explain_transfers(list, limits);

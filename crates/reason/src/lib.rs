@@ -26,6 +26,7 @@ mod score;
 mod sentence_topics;
 mod sentences;
 mod statements;
+mod store_worlds;
 mod text_cues;
 mod topic_causes;
 mod unit_check;

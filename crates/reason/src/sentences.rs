@@ -385,7 +385,7 @@ fn as_row(
                 gbs: value,
                 ..FileIoResult::default()
             };
-            let draft = io::explain(&result, &[], context);
+            let draft = io::explain(&result, &[], context, None);
             // Without a limit and without what is in flight nothing is predicted.
             draft.limit_gbs.map(|_| draft)
         }

@@ -4,6 +4,7 @@ mod acceptance;
 mod collected;
 mod round_trip;
 mod round_trip_collectives;
+mod round_trip_files;
 mod round_trip_messages;
 mod round_trip_wiring;
 mod thread_folder;

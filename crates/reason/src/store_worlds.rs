@@ -1,0 +1,147 @@
+//! Causes of what files reach on a described store: blocks in flight, one target of several, half the rate of
+//! its targets.
+
+use pathline_flow::{MachineDesc, StoreKind, StoreModel};
+use pathline_paste::{FileIoResult, PasteContext};
+
+use crate::answer::DraftAnswer;
+use crate::node_facts::figure;
+use crate::row_predictor::PredictedRow;
+use crate::score::{AnswerClass, WorldEdit};
+
+/// Pages of buffers, bytes: each may be a segment of a request.
+const PAGE: u64 = 4096;
+/// Share of the ceiling from which on more blocks in flight gain nothing.
+const SATURATED: f64 = 0.8;
+/// Standard deviation of the logarithm of a rate by this law: the asymptotes of a queue meet in a corner,
+/// which real queues round off by up to a quarter.
+const SIGMA: f64 = 0.14;
+
+/// Blocks that a run has in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IoLoad {
+    /// Workers times depth.
+    pub(crate) in_flight: f64,
+    /// Bytes of a block.
+    pub(crate) block: u64,
+    pub(crate) writes: bool,
+}
+
+/// The store that a run used: by its mount point in the paste, or the drives behind a device's name.
+pub(crate) fn store_of<'a>(
+    desc: &'a MachineDesc,
+    result: &FileIoResult,
+    context: &PasteContext,
+) -> Option<(&'a StoreModel, u32)> {
+    let command = context.commands.join(" ");
+    let names = |part: &str| result.path.contains(part) || command.contains(part);
+    let mounted = desc.stores.iter().find(|store| names(&store.path));
+    if let Some(store) = mounted {
+        return Some((store, store.targets));
+    }
+    let drives = desc.stores.iter().find(|store| store.kind == StoreKind::Nvme);
+    drives.filter(|_| names("/dev/nvme")).map(|store| (store, 1))
+}
+
+/// Rate in GB/s, and whether more blocks in flight would gain nothing: the least of what the blocks in flight
+/// bring, of what the buses carry, of the requests that fronts and channels take.
+pub(crate) fn store_rate(
+    store: &StoreModel,
+    targets: u32,
+    slower: f64,
+    load: IoLoad,
+) -> (f64, bool) {
+    let one = StoreModel { targets, ..store.clone() };
+    let requests: Vec<_> = one.requests(0, load.block, PAGE).take(4096).collect();
+    let count = requests.len().max(1) as f64;
+    let rate = one.rate(load.writes).0 * slower;
+    // The requests of a block share the targets that they fall on.
+    let mut touched: Vec<u32> = requests.iter().map(|request| request.target).collect();
+    touched.sort_unstable();
+    touched.dedup();
+    let part = load.block as f64 / touched.len().max(1) as f64;
+    let alone = one.latency(load.writes).0 + one.network_us * 1e3 + part / rate;
+    let by_depth = load.in_flight * load.block as f64 / alone;
+    let (ceiling, _) = one.ceiling(load.writes);
+    let buses = rate * f64::from(targets);
+    let (requests_s, _) = one.most_requests(load.writes);
+    let by_requests = requests_s * load.block as f64 / count / 1e9;
+    let cap = ceiling.0.min(buses).min(by_requests);
+    (by_depth.min(cap), by_depth > SATURATED * cap)
+}
+
+/// Replaces the guesses of a draft by what the store of the node gives under each edit.
+pub(crate) fn add_store_worlds(
+    draft: &mut DraftAnswer,
+    (store, targets): (&StoreModel, u32),
+    load: IoLoad,
+    is_direct: bool,
+) {
+    let (expected, saturated) = store_rate(store, targets, 1.0, load);
+    let many = IoLoad { in_flight: 1e6, ..load };
+    let (full, _) = store_rate(store, targets, 1.0, many);
+    draft.limit =
+        format!("{} GB/s of {} ({} targets, of the machine)", figure(full), store.path, targets);
+    draft.limit_gbs = Some(full);
+    let measured = draft.value.unwrap_or(0.0);
+    let row = PredictedRow {
+        subject: format!(
+            "{} {} blocks of {} B in flight on {}",
+            if load.writes { "writes," } else { "reads," },
+            figure(load.in_flight),
+            load.block,
+            store.path
+        ),
+        unit: "GB/s",
+        measured,
+        predicted: expected,
+        limit: Some(full),
+    };
+    draft.model = format!(
+        "{}: measured {}, predicted {}, limit {} GB/s",
+        row.subject,
+        figure(measured),
+        figure(expected),
+        figure(full)
+    );
+    draft.rows = vec![row];
+    draft.edits.retain(|edit| !["device-full", "few-in-flight", "one-file"].contains(&edit.id));
+    if !is_direct {
+        // No cache serves more than memory does, and what is below the device's rate needs no cache.
+        let seen = if draft.value.is_some_and(|gbs| gbs > 1.25 * full) { 3.0 } else { -2.0 };
+        draft.edits.iter_mut().filter(|e| e.id == "page-cache").for_each(|e| e.evidence += seen);
+    }
+    let mut add = |edit: WorldEdit, rate: f64| draft.edits.push(edit.expects("rate", rate, SIGMA));
+    if saturated {
+        let text = format!("{} is full: {} GB/s with these blocks", store.path, figure(full));
+        let edit = WorldEdit::new("device-full", AnswerClass::AsExpected, 0.4);
+        add(edit.says(text).decided_by("iostat -x 1: %util and queue length while it runs"), full);
+    } else {
+        let text = format!(
+            "{} blocks of {} KiB in flight bring {} of {} GB/s: each waits for the one before",
+            figure(load.in_flight),
+            figure(load.block as f64 / 1024.0),
+            figure(expected),
+            figure(full)
+        );
+        let edit = WorldEdit::new("few-in-flight", AnswerClass::SetUpSo, 0.4);
+        add(edit.says(text).decided_by("more threads or depth (-t 32 --iodepth 16)"), expected);
+    }
+    if targets > 1 {
+        let (one, _) = store_rate(store, 1, 1.0, load);
+        if one < 0.8 * expected {
+            let text = format!("one of {targets} targets carries it: {} GB/s", figure(one));
+            let edit = WorldEdit::new("one-file", AnswerClass::SetUpSo, 0.06).says(text);
+            add(edit.decided_by("a file for each thread; the stripe count (lfs getstripe)"), one);
+        }
+    }
+    let (half, _) = store_rate(store, targets, 0.5, load);
+    if half < 0.8 * expected {
+        let text = format!(
+            "the targets reach half of their rate, as on half of their lanes: {} GB/s",
+            figure(half)
+        );
+        let edit = WorldEdit::new("narrow-pcie", AnswerClass::HardwareSuspect, 0.03).says(text);
+        add(edit.decided_by("lspci -vv | grep LnkSta of the drives"), half);
+    }
+}
