@@ -377,6 +377,10 @@ pub struct NcclLog {
     pub nodes: Option<u32>,
     /// Whether NVLink SHARP is used.
     pub nvls: Option<bool>,
+    /// Adapters that `NET/IB : Using` lists; of several hosts the most.
+    pub adapters: Option<u32>,
+    /// First ring: the ranks in the order of `Channel 00/16 : 0 1 2 3`.
+    pub ring: Vec<u32>,
     /// Network: `IB`, `Socket`, a plugin's name.
     pub network: String,
     /// Rate of the slowest link class of RCCL's or NCCL's graph search, GB/s: `maxBw`.

@@ -96,6 +96,15 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
     if let Some(channels) = after_coll_channels(text) {
         log.channels = Some(channels);
     }
+    if let Some((_, list)) = text.split_once("NET/IB : Using ") {
+        let adapters = list.split_whitespace().filter(|word| word.starts_with('[')).count();
+        // `[RO]` behind them is relaxed ordering.
+        let adapters = adapters - usize::from(list.contains("[RO]")).min(adapters);
+        log.adapters = log.adapters.max(u32::try_from(adapters).ok().filter(|n| *n > 0));
+    }
+    if log.ring.is_empty() && text.trim_start().starts_with("Channel 00") {
+        log.ring = ring(text).unwrap_or_default();
+    }
     if let Some(nodes) = after(text, " nNodes") {
         log.nodes = log.nodes.max(Some(nodes));
     }
@@ -141,6 +150,14 @@ fn take_message(log: &mut NcclLog, text: &str, is_warning: bool) {
     if says_why.iter().any(|part| text.contains(part)) && text.len() < 300 {
         keep(&mut log.reasons, text);
     }
+}
+
+/// `Channel 00/16 :    0   1   2   3`.
+fn ring(text: &str) -> Option<Vec<u32>> {
+    let (_, list) = text.split_once(" :")?;
+    let ranks: Option<Vec<u32>> =
+        list.split_whitespace().take(MAX_NAMES).map(|rank| rank.parse().ok()).collect();
+    ranks.filter(|ranks| ranks.len() > 1)
 }
 
 fn keep(kept: &mut Vec<String>, text: &str) {

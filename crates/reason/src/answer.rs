@@ -17,7 +17,7 @@ use crate::score::{AnswerClass, LikelyCause, ObservedFeature, SUREST, WorldEdit,
 use crate::sentence_topics::SentenceTopic;
 use crate::text_cues::{PasteWords, cause_of_words};
 use crate::word_model::pool;
-use crate::{collectives, copies, io, messages, statements, wiring};
+use crate::{collectives, copies, io, log_check, messages, statements, wiring};
 
 /// Share from which on a cause is worth to be read before what is as expected.
 const LIKELY: f64 = 0.4;
@@ -205,7 +205,12 @@ impl<'a> PasteExplainer<'a> {
             if said.is_some() && has_small_rows {
                 answers.clear();
             }
-            answers.extend(said.map(|(span, tool, draft)| self.finish(draft, tool, span)));
+            answers.extend(said.map(|(span, tool, mut draft)| {
+                if let (Some(log), Some(node), "NCCL log") = (self.log, self.node, tool) {
+                    log_check::add_node_causes(&mut draft, log, node);
+                }
+                self.finish(draft, tool, span)
+            }));
         }
         // A likely cause with something to do comes before "as expected", and that before "unknown".
         answers.sort_by_key(|answer| match answer.causes.first() {

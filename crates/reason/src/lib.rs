@@ -15,6 +15,7 @@ mod field_causes;
 mod field_cues;
 mod io;
 mod library_messages;
+mod log_check;
 mod message_table;
 mod message_worlds;
 mod messages;

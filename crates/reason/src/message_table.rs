@@ -367,7 +367,7 @@ pub(crate) const MESSAGE_CAUSES: &[MessageCause] = &[
         "cumem-refused",
         SetUpSo,
         3.5,
-        "cumemcreate|cumem|cuda failure 801|cuda failure operation not supported|cuda failure 1 |not supported in the installed cuda driver & nccl warn|failed|failure|error",
+        "cumemcreate|cumem|cuda failure 801|cuda failure operation not supported|cuda failure 1 |not supported in the installed cuda driver & nccl warn|failed|failure|error & !via p2p/cumem",
         "the driver, virtual machine or container refuses virtual memory management (cuMem)",
         "NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0; the driver's version",
     ),

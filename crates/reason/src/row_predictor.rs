@@ -339,6 +339,18 @@ impl RowPredictor {
         table.rows.iter().enumerate().filter(|(_, row)| row.busbw > 0.0).map(row).collect()
     }
 
+    /// Rings that the library of the described node lays over all of its GPUs.
+    pub(crate) fn ring_count(&self) -> Option<usize> {
+        let by = match self.desc.as_ref()?.software.rccl {
+            Some(_) => MessageLibrary::Rccl,
+            None => MessageLibrary::Nccl { nvls: false },
+        };
+        let gpus = self.topology.gpus.iter().map(|gpu| gpu.index);
+        let exchange = ExchangeSpec::collective(Collective::AllReduce, gpus, by, Bytes::gib(1));
+        let rings = self.layer.as_ref()?.time(&exchange).ok()?.rings.len();
+        (rings > 0).then_some(rings)
+    }
+
     /// The library of collectives, as the settings of the paste leave it.
     fn collective_library(&self, context: &PasteContext) -> Option<MessageLibrary> {
         let software = &self.desc.as_ref()?.software;

@@ -5,6 +5,7 @@ mod collected;
 mod round_trip;
 mod round_trip_collectives;
 mod round_trip_files;
+mod round_trip_logs;
 mod round_trip_messages;
 mod round_trip_wiring;
 mod thread_folder;
