@@ -274,27 +274,16 @@ pub(crate) fn explain_network(
         draft.edits.push(WorldEdit::new("gpu-far-from-adapter", AnswerClass::SetUpSo, 0.35).expects("rate", line * 0.42, 0.4).seen(if far { 1.5 } else { 0.0 })
             .says("RDMA of GPU memory passes a root port or the link between sockets: P2P reads there are slow").decided_by("nvidia-smi topo -m: take the adapter with PIX or PXB; host memory on the same adapter"));
     }
-    for (lanes, gbs) in
-        [("PCIe 3 x8", 6.9), ("PCIe 3 x16 or 4 x8", 13.6), ("PCIe 4 x16 or 5 x8", 27.0)]
-    {
-        if gbs < line * 0.9 {
-            draft.edits.push(
-                WorldEdit::new("adapter-slot", AnswerClass::SetUpSo, 0.1)
-                    .expects("rate", gbs, 0.06)
-                    .says(format!("{lanes} of the adapter's slot carries {gbs} GB/s"))
-                    .decided_by("lspci -vv -s ADAPTER | grep LnkSta; mlnx_tune"),
-            );
-        }
-    }
+    draft.edits.extend(slower_parts(line, named.is_some()));
     if small < 65_536 {
         draft.edits.push(
-            // An adapter starts 5 to 20 million messages a second on one queue pair or few.
+            // An adapter starts 5 to 20 million messages a second on one queue pair or few: 1e7 x B / 1e9.
             WorldEdit::new(
                 "small-size",
                 AnswerClass::AsExpected,
                 if small <= 8192 { 0.8 } else { 0.2 },
             )
-            .expects("rate", line * 0.5, 0.6)
+            .expects("rate", (line * 0.5).min(small as f64 * 1e-2), 0.6)
             .says(format!("messages of {small} B: the message rate binds"))
             .decided_by("-s 1048576, or -a"),
         );
@@ -309,14 +298,52 @@ pub(crate) fn explain_network(
     }
     if table.queue_pairs == Some(1) {
         draft.edits.push(
-            WorldEdit::new("one-queue-pair", AnswerClass::SetUpSo, 0.12)
+            WorldEdit::new("one-queue-pair", AnswerClass::SetUpSo, 0.04)
                 .expects("rate", line * 0.6, 0.3)
                 .says("one queue pair: one path of a bond, one engine of the adapter")
                 .decided_by("-q 4"),
         );
     }
     draft.edits.push(WorldEdit::new("far-core", AnswerClass::SetUpSo, 0.08).expects("rate", line * 0.7, 0.2).says("process or memory on the other socket than the adapter").decided_by("numactl --cpunodebind=N --membind=N, N of /sys/class/infiniband/*/device/numa_node"));
+    if small <= 8192 {
+        // Small messages reach neither a slot's rate nor a port's.
+        let of_size = |edit: &&mut WorldEdit| !["small-size", "line-full"].contains(&edit.id);
+        draft.edits.iter_mut().filter(of_size).for_each(|edit| edit.evidence -= 2.0);
+    }
     draft
+}
+
+/// The adapter's slot and its port at less than the line's rate; `is_known` whether that is stated.
+fn slower_parts(line: f64, is_known: bool) -> Vec<WorldEdit> {
+    let mut edits = Vec::new();
+    for (lanes, gbs) in
+        [("PCIe 3 x8", 6.9), ("PCIe 3 x16 or 4 x8", 13.6), ("PCIe 4 x16 or 5 x8", 27.0)]
+    {
+        if gbs < line * 0.9 {
+            edits.push(
+                WorldEdit::new("adapter-slot", AnswerClass::SetUpSo, 0.1)
+                    .expects("rate", gbs, 0.06)
+                    .says(format!("{lanes} of the adapter's slot carries {gbs} GB/s"))
+                    .decided_by("lspci -vv -s ADAPTER | grep LnkSta; mlnx_tune"),
+            );
+        }
+    }
+    if is_known {
+        // A port that trained at another generation's rate, or with half of its lanes.
+        for lower in LINE_RATES.iter().copied().filter(|lower| *lower < line * 0.9) {
+            edits.push(
+                WorldEdit::new("link-rate-low", AnswerClass::HardwareSuspect, 0.05)
+                    .expects("rate", lower * 0.965, 0.03)
+                    .says(format!(
+                        "the port runs at {} Gbit/s instead of {}",
+                        figure(lower * 8.0),
+                        figure(line * 8.0)
+                    ))
+                    .decided_by("ibstat or ethtool: Rate of the port at both ends; the cable"),
+            );
+        }
+    }
+    edits
 }
 
 fn explain_network_latency(table: &NetworkTable) -> DraftAnswer {

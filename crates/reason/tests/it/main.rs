@@ -7,6 +7,7 @@ mod round_trip_collectives;
 mod round_trip_files;
 mod round_trip_logs;
 mod round_trip_messages;
+mod round_trip_network;
 mod round_trip_wiring;
 mod thread_folder;
 mod threads;
