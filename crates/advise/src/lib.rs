@@ -19,6 +19,7 @@ mod questions;
 mod relays;
 mod review;
 mod search;
+mod setting_names;
 mod text;
 mod tuner_choice;
 
@@ -42,4 +43,5 @@ pub use proof::{
 pub use questions::{questions, usual_file_subjects, usual_subjects};
 pub use review::{is_setting, not_reviewed, review};
 pub use search::{AdviceLimits, AdviceStep, TrialRunner, advise};
+pub use setting_names::{NamingLibrary, has_naming_library, judge_setting_name};
 pub use text::answers_text;

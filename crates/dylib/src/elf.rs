@@ -53,6 +53,11 @@ pub(crate) fn check_whole(path: &Path) -> Result<(), String> {
 
 /// The same of a file and of everything that it needs, as far as the linker would find that.
 pub(crate) fn check_with_needed(path: &Path) -> Result<(), String> {
+    with_needed(path).map(drop)
+}
+
+/// A file and everything that it needs, as far as the linker would find that; all of them are whole.
+pub(crate) fn with_needed(path: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut known = BTreeSet::from([path.to_owned()]);
     let mut todo = needed(path, whole(path)?);
     while let Some(file) = todo.pop() {
@@ -62,7 +67,7 @@ pub(crate) fn check_with_needed(path: &Path) -> Result<(), String> {
         let object = whole(&file).map_err(|why| format!("it needs {}: {why}", file.display()))?;
         todo.extend(needed(&file, object));
     }
-    Ok(())
+    Ok(known)
 }
 
 fn whole(path: &Path) -> Result<SharedObject, String> {

@@ -11,6 +11,7 @@ mod elf;
 mod environment;
 mod library;
 mod linker;
+mod name_scan;
 mod search;
 mod trust;
 
@@ -18,6 +19,7 @@ pub use announce::{Announcement, AnnouncementHook, announce, announce_in, set_an
 pub use environment::{environment_path, path_list};
 pub use library::SharedLibrary;
 pub use linker::resolve;
+pub use name_scan::names_with_needed;
 pub use search::{
     BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,
     find, find_with, locate, starting_with,

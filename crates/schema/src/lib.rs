@@ -59,7 +59,7 @@ pub use mover::{
 pub use mover_facts::{CopyAgent, FaultHandling, IssueCall, MemoryUse, MoverFacts};
 pub use mpi_controls::{MpiBrand, MpiControls, MpiVariable, READ_BACK};
 pub use multipath::{GpuSet, MultipathSpec, PathShares};
-pub use nearest::{did_you_mean, nearest_name};
+pub use nearest::{did_you_mean, misspelt_name, nearest_name};
 pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};

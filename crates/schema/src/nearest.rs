@@ -17,6 +17,20 @@ pub fn nearest_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) ->
     names.into_iter().filter_map(distance).min_by_key(|(changes, _)| *changes).map(|(_, name)| name)
 }
 
+/// The name of which a text is a misspelling: one or two of its letters are added, left out, changed or exchanged
+/// with their neighbour. Where it matters that another name may be meant, and none that is listed.
+pub fn misspelt_name<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = letters(text);
+    // Of two or three letters any could be meant.
+    let most = if text.len() < 4 { 1 } else { 2 };
+    let distance = |name: &'a str| {
+        let changes = changes(&text, &letters(name));
+        (1..=most).contains(&changes).then_some((changes, name))
+    };
+    let near = names.into_iter().filter(|name| name.len() < 2 * text.len() + 4);
+    near.filter_map(distance).min_by_key(|(changes, _)| *changes).map(|(_, name)| name)
+}
+
 /// `; did you mean 'vram'?`, or nothing if no name is near.
 pub fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest_name(text, names).map_or(String::new(), |name| format!("; did you mean '{name}'?"))
@@ -64,6 +78,15 @@ mod tests {
         assert_eq!(near(""), None);
         assert_eq!(did_you_mean("pind", names), "; did you mean 'pinned'?");
         assert_eq!(did_you_mean("xyz", names), "");
+    }
+
+    #[test]
+    fn a_misspelling_has_one_or_two_wrong_letters() {
+        let of = |text| misspelt_name(text, ["P2P_DISABLE", "IB_DISABLE", "IB_TC", "ALGO"]);
+        assert_eq!(of("P2P_DISABEL"), Some("P2P_DISABLE"));
+        assert_eq!(of("ALGOS"), Some("ALGO"));
+        // A name itself is not misspelt; three letters more are another name.
+        assert_eq!((of("ALGO"), of("IBEXT_DISABLE"), of("BLOCKING_WAIT")), (None, None, None));
     }
 
     #[test]

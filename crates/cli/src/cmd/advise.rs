@@ -2,6 +2,7 @@
 
 mod mpi_controls;
 mod on_command;
+mod setting_names;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use pathline_runner::{
 use pathline_schema::{Case, MpiControls, RunSettings, Topology, Transport, Unit, WorldKind};
 
 use self::mpi_controls::{controls_of_ranks, ignore_missing, judge_settings};
+use self::setting_names::judge_names;
 use super::ExitKind;
 use super::case_machine::{on_machine, plan_cases};
 use super::trial_placement::TrialPlacement;
@@ -199,6 +201,7 @@ impl AdviceRun<'_> {
             let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
             let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();
             answers.extend(judge_settings(&rest));
+            answers.extend(judge_names(&rest));
         }
         let rest: ArmEnv =
             variables.iter().filter(|(name, _)| !is_answered(&answers, name)).map(pair).collect();

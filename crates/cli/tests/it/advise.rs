@@ -194,6 +194,36 @@ fn what_is_set_is_reviewed() {
     assert!(err(&none).contains("NCCL_ABSENT: not set"), "{}", err(&none));
 }
 
+/// A file with the names of variables behind what a linker reads of it.
+#[test]
+fn a_variable_that_the_library_does_not_hold_is_ignored() {
+    let dir = TempDir::new().expect("a folder");
+    let file = dir.path().join("libnccl.so.2");
+    let mut bytes = fs::read(pathline_dylib::resolve("libm.so.6").expect("libm")).expect("a file");
+    for name in [
+        "ALGO",
+        "PROTO",
+        "P2P_DISABLE",
+        "P2P_LEVEL",
+        "IB_DISABLE",
+        "IB_HCA",
+        "NTHREADS",
+        "BUFFSIZE",
+    ] {
+        bytes.extend(format!("\0NCCL_{name}\0").into_bytes());
+    }
+    fs::write(&file, bytes).expect("a file");
+    let words = ["--command", "echo 1 s", "--metric", "([0-9]+) s", "--review"];
+    let library = ("PATHLINE_NCCL", file.to_str().expect("a path"));
+    let set =
+        [library, ("NCCL_P2P_DISABEL", "1"), ("NCCL_ALGO", "Ring"), ("NCCL_IBEXT_DISABLE", "1")];
+    let text = out(&advise(&words, &set));
+    assert!(text.contains("3 questions: 2 remove, 1 ignored."), "{text}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = "IGNORED The library has no variable of this name; did you mean NCCL_P2P_DISABLE?";
+    assert!(flat.contains(said), "{text}");
+}
+
 #[test]
 fn questions_without_an_answer_say_why() {
     let failing = advise(&["--command", "echo no; exit 7", "--set", "A=1"], &[]);
