@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pathline_schema::{
-    Bytes, Case, Collective, Flow, MemKind, MpiBrand, MpiControls, MpiVariable, RankMember,
+    Bytes, Case, Collective, Flow, MemKind, MpiBrand, MpiControls, MpiVariable, Place, RankMember,
     Transport, Unit,
 };
 
@@ -435,22 +435,31 @@ fn is_offered(settings: &ArmEnv, library: &MpiControls) -> bool {
     settings.iter().all(takes) && !settings.iter().all(is_usual)
 }
 
-/// Messages of host memory from the first rank to the second, and all_reduces of all ranks, where each of them has
-/// an MPI.
+/// Where each rank has an MPI: messages of host memory from the first rank to the second, and all_reduces of all
+/// ranks; where it takes memory of GPUs and the first two have one, messages of it too.
 pub fn usual_mpi_messages(ranks: &[RankMember]) -> Vec<Case> {
     let has = |member: &RankMember| member.ways.contains_key(&Transport::Mpi);
     let ([first, second, ..], Some(last), true) = (ranks, ranks.last(), ranks.iter().all(has))
     else {
         return Vec::new();
     };
-    let place = |member: &RankMember| member.host_memory(MemKind::Paged);
-    let text = |to: &RankMember, op: &str, bytes: Bytes| {
-        let (src, dst) = (place(first), place(to));
-        format!("{src} > {dst} by mpi@{}[{op}] x {bytes}", src.unit)
+    let host = |member: &RankMember| Some(member.host_memory(MemKind::Paged));
+    let takes = |member: &RankMember| {
+        !member.gpus.is_empty() && !member.host_only.contains_key(&Transport::Mpi)
     };
-    let of = |to: &RankMember, op: &str| SIZES.map(|bytes| text(to, op, bytes).parse().ok());
-    let all = [of(second, "send-w64"), of(last, "all_reduce")];
-    all.into_iter().flatten().flatten().collect()
+    let device = |member: &RankMember| {
+        Some(member).filter(|member| takes(member))?.gpu_memory(MemKind::Vram)
+    };
+    let of = |ends: Option<(Place, Place)>, op: &str| -> Vec<Case> {
+        let text = |(src, dst): (Place, Place)| {
+            SIZES.map(|bytes| format!("{src} > {dst} by mpi@{}[{op}] x {bytes}", src.unit))
+        };
+        ends.into_iter().flat_map(text).filter_map(|text| text.parse().ok()).collect()
+    };
+    let mut all = of(host(first).zip(host(second)), "send-w64");
+    all.extend(of(device(first).zip(device(second)), "send-w64"));
+    all.extend(of(host(first).zip(host(last)), "all_reduce"));
+    all
 }
 
 /// The sizes at which a setting of an MPI is guarded besides those that were asked about.

@@ -245,6 +245,18 @@ fn ranks_with_an_mpi_are_asked_about_messages_and_sums() {
             "r0.numa0.paged > r2.numa2.paged by mpi@numa0[all_reduce] x 1MiB",
         ]
     );
+    let gpu = |rank: u32| RankMember { gpus: vec![rank], ..member(rank) };
+    let of_device = |ranks: &[RankMember]| -> Vec<String> {
+        let all = usual_mpi_messages(ranks).into_iter().map(|case| case.to_string());
+        all.filter(|case| case.contains("vram")).collect()
+    };
+    let device = "r0.gpu0.vram > r1.gpu1.vram by mpi@gpu0[send-w64]";
+    assert_eq!(
+        of_device(&[gpu(0), gpu(1)]),
+        [format!("{device} x 16KiB"), format!("{device} x 1MiB")]
+    );
+    let host_only = [(Transport::Mpi, "tried".to_owned())].into();
+    assert_eq!(of_device(&[gpu(0), RankMember { host_only, ..gpu(1) }]), [""; 0]);
     let without = RankMember { ways: BTreeMap::new(), ..member(1) };
     assert_eq!(usual_mpi_messages(&[member(0), without]).len(), 0);
     assert_eq!(usual_mpi_messages(&[member(0)]).len(), 0);

@@ -366,14 +366,16 @@ impl AdviceRun<'_> {
             false => {
                 let mut all = usual_subjects(topology, &peers(about), ranks);
                 all.extend(usual_collectives(&about.ranks));
-                // Of host memory, only settings are choices, which a library has to list.
-                all.extend(mpi.iter().flat_map(|_| usual_mpi_messages(&about.ranks)));
                 all.extend(file_subjects(about));
                 all
             }
         };
         let nodes = about.ranks.iter().map(|member| member.node + 1).max().unwrap_or(1);
-        let mut scopes = questions(topology, &subjects, nodes, mpi);
+        // Each trial of a setting of MPI starts the job anew: unless named, few transfers are asked about.
+        let mut scopes = questions(topology, &subjects, nodes, mpi.filter(|_| named));
+        if !named && mpi.is_some() {
+            scopes.extend(questions(topology, &usual_mpi_messages(&about.ranks), nodes, mpi));
+        }
         let set = switches();
         scopes.iter_mut().for_each(|scope| ignore_set(scope, &set));
         if self.args.machine.is_some() {
