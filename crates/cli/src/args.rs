@@ -8,6 +8,7 @@ mod paste;
 mod placement;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,29 @@ pub(crate) struct Args {
     /// What to do; without it, shows what can be done here.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+}
+
+impl Args {
+    /// The arguments and variables of this process, which ends here if they are unusable.
+    pub(crate) fn of_process() -> Self {
+        let mut command = without_empty_variables(Self::command());
+        let matches = command.get_matches_mut();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// A variable without a value counts as not set: a script leaves one where it looked for a library in vain.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let clean =
+        |arg: Arg| if arg.get_env().is_some_and(is_empty) { arg.env(None::<&str>) } else { arg };
+    command.mut_args(clean).mut_subcommands(without_empty_variables)
+}
+
+/// The values of the environment alone; defaults if one is unusable.
+fn of_environment<T: Parser + Default>() -> T {
+    let matches = without_empty_variables(T::command()).try_get_matches_from(["pathline"]);
+    matches.and_then(|matches| T::from_arg_matches(&matches)).unwrap_or_default()
 }
 
 /// The commands, in display order.
@@ -382,7 +406,7 @@ pub(crate) enum DeviceMemoryAnswer {
 impl LibraryArgs {
     /// The values of the environment.
     pub(crate) fn from_env() -> Self {
-        Self::try_parse_from(["pathline"]).unwrap_or_default()
+        of_environment()
     }
 
     /// Whether a library is named.
@@ -442,7 +466,7 @@ pub(crate) struct TimeoutArgs {
 impl TimeoutArgs {
     /// The values of the environment.
     pub(crate) fn from_env() -> Self {
-        Self::try_parse_from(["pathline"]).unwrap_or_default()
+        of_environment()
     }
 
     /// Timeout of one library call, if the user set one.

@@ -12,8 +12,6 @@ mod say;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::say::errln;
 
 fn main() -> ExitCode {
@@ -22,7 +20,7 @@ fn main() -> ExitCode {
     pathline_storage::outlive_file_limit();
     let done = match args::InternalArgs::of_process() {
         Some(internal) => cmd::serve(internal),
-        None => cmd::run(args::Args::parse()),
+        None => cmd::run(args::Args::of_process()),
     };
     let exit = done.unwrap_or_else(|error| {
         errln!("pathline: {error:#}");

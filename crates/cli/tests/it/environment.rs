@@ -101,6 +101,17 @@ fn one_core_is_enough() {
 }
 
 #[test]
+fn a_variable_without_a_value_is_not_set() {
+    let dir = TempDir::new().unwrap();
+    let line = "export PATHLINE_CUDA= PATHLINE_NVRTC= PATHLINE_LIBRARY_TIMEOUT= PATHLINE_RENDEZVOUS=; \
+                export PATHLINE_DEVICE_MEMORY=; pathline run -c \"$QUICK\" -o run -q";
+    let (code, err) = ended(&shell(dir.path(), line));
+    assert_eq!(code, 0, "{err}");
+    let (code, err) = ended(&shell(dir.path(), &line.replace("MEMORY=", "MEMORY=x")));
+    assert!(code == 2 && err.contains("invalid value 'x' for '--device-memory"), "{code}: {err}");
+}
+
+#[test]
 fn a_host_without_sys_or_proc_names_what_is_missing() {
     let dir = TempDir::new().unwrap();
     let hidden = |what: &str, then: &str| {
