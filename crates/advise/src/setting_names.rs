@@ -60,12 +60,15 @@ pub fn has_naming_library(variables: &ArmEnv, library: NamingLibrary) -> bool {
 }
 
 /// Says that a variable cannot act, as `file` and what it needs hold these names of `library` and not that one.
-/// `None` if they hold it, if something else may read it, or if the file holds too few names to tell.
+/// `None` if they hold it, if something else may read it, or if the file holds too few names to tell. `is_used`
+/// says whether what is measured uses this very file: a command may bring another version, and then only
+/// misspellings are named.
 pub fn judge_setting_name(
     (name, value): (&str, &str),
     library: NamingLibrary,
     file: &str,
     names: &BTreeSet<String>,
+    is_used: bool,
 ) -> Option<Advice> {
     let (reader, prefix, rest) = NamingLibrary::of_setting(name)?;
     let is_of_library =
@@ -79,7 +82,7 @@ pub fn judge_setting_name(
     let near = misspelt_name(rest, names.iter().filter_map(|held| held.strip_prefix(prefix)));
     let near = match near {
         Some(near) => format!("; did you mean {prefix}{near}?"),
-        None if library.is_alone() => String::new(),
+        None if library.is_alone() && is_used => String::new(),
         None => return None,
     };
     let why = format!("the library has no variable of this name{near} ({file})");
@@ -92,7 +95,7 @@ mod tests {
 
     fn reason(name: &str, library: NamingLibrary, names: &[&str]) -> Option<String> {
         let names = names.iter().map(|&name| name.to_owned()).collect();
-        let advice = judge_setting_name((name, "1"), library, "/lib/libx.so", &names)?;
+        let advice = judge_setting_name((name, "1"), library, "/lib/libx.so", &names, true)?;
         assert_eq!(advice.verdict, AdviceVerdict::Ignored);
         Some(advice.reason)
     }
@@ -151,6 +154,12 @@ mod tests {
         );
         assert!(rocr("HSA_XNAK").unwrap().contains("did you mean HSA_XNACK?"));
         assert_eq!(rocr("HSA_ENABLE_SDMA"), None);
+        // A command may use a ROCr that has it.
+        let names: BTreeSet<String> = ROCR.iter().map(|&name| name.to_owned()).collect();
+        let by_command = |name| {
+            judge_setting_name((name, "0"), NamingLibrary::Rocr, "/lib/libx.so", &names, false)
+        };
+        assert!(by_command("HSA_ENABLE_PEER_SDMA").is_none() && by_command("HSA_XNAK").is_some());
         assert_eq!(reason("GPU_MAX_HW_QUEUE", NamingLibrary::Rocr, ROCR), None);
     }
 }

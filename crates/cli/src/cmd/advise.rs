@@ -200,8 +200,11 @@ impl AdviceRun<'_> {
         if model.is_none() {
             let rest = |(name, _): &(&String, &String)| !is_answered(&answers, name);
             let rest: ArmEnv = variables.iter().filter(rest).map(pair).collect();
-            answers.extend(judge_settings(&rest));
-            answers.extend(judge_names(&rest));
+            // A command may have another MPI than this host.
+            if task.is_none() {
+                answers.extend(judge_settings(&rest));
+            }
+            answers.extend(judge_names(&rest, task.is_none()));
         }
         let rest: ArmEnv =
             variables.iter().filter(|(name, _)| !is_answered(&answers, name)).map(pair).collect();

@@ -13,7 +13,8 @@ use pathline_transport::collectives_libraries;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the libraries of this host say of the names of variables that are set. Nothing where a library is not here.
-pub(super) fn judge_names(variables: &ArmEnv) -> Vec<Advice> {
+/// `is_used` says whether what is measured uses them, and brings none of its own.
+pub(super) fn judge_names(variables: &ArmEnv, is_used: bool) -> Vec<Advice> {
     let asked: Vec<NamingLibrary> = NamingLibrary::ALL
         .into_iter()
         .filter(|library| has_naming_library(variables, *library))
@@ -29,10 +30,15 @@ pub(super) fn judge_names(variables: &ArmEnv) -> Vec<Advice> {
     let reports =
         used.ok().map(|answer| answer.driver).into_iter().chain(others.into_iter().flatten());
     let runtimes: Vec<PathBuf> = reports.filter_map(|report| report.path).collect();
-    asked.into_iter().flat_map(|library| judge_by(library, &runtimes, variables)).collect()
+    asked.into_iter().flat_map(|library| judge_by(library, &runtimes, variables, is_used)).collect()
 }
 
-fn judge_by(library: NamingLibrary, runtimes: &[PathBuf], variables: &ArmEnv) -> Vec<Advice> {
+fn judge_by(
+    library: NamingLibrary,
+    runtimes: &[PathBuf],
+    variables: &ArmEnv,
+    is_used: bool,
+) -> Vec<Advice> {
     let files: BTreeSet<PathBuf> = match library {
         NamingLibrary::Collectives => {
             let found = collectives_libraries(runtimes.first().map(PathBuf::as_path));
@@ -53,7 +59,7 @@ fn judge_by(library: NamingLibrary, runtimes: &[PathBuf], variables: &ArmEnv) ->
     }
     let files = holders.join(", ");
     let judge = |(name, value): (&String, &String)| {
-        judge_setting_name((name, value), library, &files, &names)
+        judge_setting_name((name, value), library, &files, &names, is_used)
     };
     variables.iter().filter_map(judge).collect()
 }
