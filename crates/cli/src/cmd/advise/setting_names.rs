@@ -13,7 +13,7 @@ use pathline_transport::collectives_libraries;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the libraries of this host say of the names of variables that are set. Nothing where a library is not here.
-/// `is_used` says whether what is measured uses them, and brings none of its own.
+/// `is_used` says whether what is measured loads these files, and no other copies of the libraries.
 pub(super) fn judge_names(variables: &ArmEnv, is_used: bool) -> Vec<Advice> {
     let asked: Vec<NamingLibrary> = NamingLibrary::ALL
         .into_iter()
