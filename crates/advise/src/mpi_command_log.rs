@@ -1,5 +1,5 @@
-//! What a command prints of the variables that its MPI has read: Open MPI lists all with their source, Cray MPICH
-//! those of its own. Plain MPICH prints none.
+//! The list of variables that a command's MPI prints once it has read them: Open MPI lists all with their source,
+//! Cray MPICH its Cray variables. Plain MPICH prints no list.
 
 use std::collections::BTreeMap;
 

@@ -381,8 +381,8 @@ impl MpiSetting {
     }
 }
 
-/// The settings that may gain something here: of those that the library has, the ones that it takes and that differ
-/// from what it does by itself; and those that it lacks, with the reason.
+/// The settings that may gain something here: those whose value the library takes and does not have by default.
+/// Settings that the library lacks are in the list with the reason.
 pub(crate) fn mpi_settings(scope: &MpiScope<'_>) -> Vec<MpiSetting> {
     let library = scope.library;
     let rows = ROWS.iter().filter(|row| row.brands.contains(&library.brand));
@@ -462,7 +462,7 @@ pub fn usual_mpi_messages(ranks: &[RankMember]) -> Vec<Case> {
     all
 }
 
-/// The sizes at which a setting of an MPI is guarded besides those that were asked about.
+/// The sizes at which an MPI setting must do no harm, in addition to the sizes that were asked about.
 pub(crate) const fn guarded_sizes() -> [Bytes; 2] {
     SIZES
 }

@@ -161,7 +161,7 @@ impl RowPredictor {
     pub(crate) fn damaged(&self, fault: &MachineFault, for_exchanges: bool) -> Option<Self> {
         let (desc, faults) = (self.desc.as_ref()?, std::slice::from_ref(fault));
         let (network, layer) = if for_exchanges {
-            // Exchanges are timed by the layer, which has a network of its own.
+            // The message layer times exchanges on its own network.
             let layer = self.layer.as_ref().and_then(|layer| layer.damaged(desc, faults).ok());
             (self.network.clone(), layer)
         } else {
@@ -373,7 +373,7 @@ impl RowPredictor {
         }
     }
 
-    /// GPUs of the ranks, in order: those that the paste makes visible, else by number.
+    /// GPUs of the ranks, in order: the visible GPUs that the paste names, else GPUs by number.
     fn rank_gpus(&self, context: &PasteContext) -> Vec<u32> {
         let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"];
         let listed = names.iter().find_map(|name| context.settings.get(*name));

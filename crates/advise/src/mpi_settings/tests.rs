@@ -57,7 +57,7 @@ fn settings(library: &MpiControls, case: &str, nodes: u32) -> Vec<MpiSetting> {
     mpi_settings(&MpiScope::new(library, &case.timed[0], nodes).unwrap())
 }
 
-/// Of those that can act.
+/// Labels of the settings that can act.
 fn labels(library: &MpiControls, case: &str, nodes: u32) -> Vec<String> {
     let all = settings(library, case, nodes);
     all.iter().filter(|setting| setting.ignored.is_none()).map(MpiSetting::label).collect()

@@ -374,7 +374,7 @@ impl AdviceRun<'_> {
             }
         };
         let nodes = about.ranks.iter().map(|member| member.node + 1).max().unwrap_or(1);
-        // Each trial of a setting of MPI starts the job anew: unless named, few transfers are asked about.
+        // Each trial of an MPI setting restarts the job: unless cases are named, few transfers are asked about.
         let mut scopes = questions(topology, &subjects, nodes, mpi.filter(|_| named));
         if !named && mpi.is_some() {
             scopes.extend(questions(topology, &usual_mpi_messages(&about.ranks), nodes, mpi));

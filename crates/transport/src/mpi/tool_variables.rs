@@ -222,7 +222,7 @@ impl ToolCalls {
         let depth = depth(&name);
         let form = types.iter().find(|(handle, _)| *handle == datatype as usize);
         // A variable that is bound to an object cannot be read without one. 0: MPI_T_BIND_NO_OBJECT of the
-        // standard ABI and of Open MPI; MPICH has another number for it, and binds none of its own.
+        // standard ABI and of Open MPI; MPICH has another number for it, and binds no variable to an object.
         let form = form.map(|(_, form)| *form).filter(|_| depth != ReadDepth::Name);
         let value = form.and_then(|form| self.value(nth, form)).unwrap_or_default();
         let mut choices = Vec::new();
