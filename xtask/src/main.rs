@@ -24,6 +24,11 @@ const TASKS: &[Task] = &[
         what: "[--list]: shares of one-word and of repeated type names",
         run: tidy::names::run,
     },
+    Task {
+        name: "size",
+        what: "[--lower]: lines, circles, words, with the most that each may be",
+        run: tidy::size::run,
+    },
     Task { name: "bless", what: "record snapshots anew; look at the diff", run: bless },
     Task { name: "schema", what: "print an example of every journal message", run: schema::run },
     Task {

@@ -3,6 +3,7 @@
 mod commands;
 mod edges;
 pub(crate) mod names;
+pub(crate) mod size;
 mod source;
 mod text;
 
@@ -13,7 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use self::Check::{Files, Sources};
+use self::Check::{All, Files, Sources};
 use self::source::Source;
 
 /// A rule that holds for the whole tree.
@@ -28,6 +29,8 @@ enum Check {
     Files(fn(&Tree) -> Vec<Finding>),
     /// Rust sources, taken apart.
     Sources(fn(&[Source]) -> Vec<Finding>),
+    /// Both.
+    All(fn(&Tree, &[Source]) -> Vec<Finding>),
 }
 
 /// Every rule, in display order.
@@ -48,6 +51,7 @@ const RULES: &[Rule] = &[
     Rule { name: "links", check: Files(text::links) },
     Rule { name: "commands", check: Files(commands::commands) },
     Rule { name: "fields", check: Files(fields) },
+    Rule { name: "size", check: All(size::ratchet) },
 ];
 
 /// Something that breaks a rule.
@@ -172,6 +176,7 @@ pub(crate) fn run(root: &Path, _args: &[String]) -> Result<()> {
         let mut findings = match rule.check {
             Files(check) => check(&tree),
             Sources(check) => check(&sources),
+            All(check) => check(&tree, &sources),
         };
         findings.sort();
         for finding in &findings {

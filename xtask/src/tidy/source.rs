@@ -1,8 +1,9 @@
 //! Rules about Rust sources, on tokens: comments and strings cannot trip them, macros cannot hide.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -37,10 +38,12 @@ const VENDOR_FREE: &[&str] = &[
 /// Places that may print or exit.
 const PRINT_HOMES: &[&str] = &["crates/cli/", "xtask/", "fuzz/"];
 
-/// A token and its line; a delimiter is one token at each end.
+/// A token and its lines; a delimiter is one token at each end.
 struct Token {
     text: String,
     line: usize,
+    /// Strings may have several lines.
+    last_line: usize,
 }
 
 /// A Rust source, taken apart once for all rules. One that does not parse is left to the compiler,
@@ -95,6 +98,26 @@ impl Source {
         self.tests.iter().any(|range| range.contains(&line))
     }
 
+    /// Lines with code on them, of tests or of everything else.
+    pub(super) fn code_lines(&self, of_tests: bool) -> usize {
+        let is_comment = |line: usize| {
+            self.lines.get(line - 1).is_some_and(|l| l.trim_start().starts_with("//"))
+        };
+        let lines: BTreeSet<usize> =
+            self.tokens.iter().flat_map(|token| token.line..=token.last_line).collect();
+        lines.into_iter().filter(|&n| self.is_test(n) == of_tests && !is_comment(n)).count()
+    }
+
+    /// Names of functions that are not for tests.
+    pub(super) fn product_functions(&self) -> impl Iterator<Item = &str> {
+        let product = self.functions.iter().filter(|(_, first, _)| !self.is_test(*first));
+        product.map(|(name, ..)| name.as_str())
+    }
+
+    pub(super) fn line_count(&self) -> usize {
+        self.lines.len()
+    }
+
     fn is_in(&self, homes: &[&str]) -> bool {
         homes.iter().any(|home| self.path.starts_with(home))
     }
@@ -139,7 +162,7 @@ impl<'ast> Visit<'ast> for Source {
 
 fn flatten(stream: TokenStream, into: &mut Vec<Token>) {
     for tree in stream {
-        let line = tree.span().start().line;
+        let span = tree.span();
         match tree {
             TokenTree::Group(group) => {
                 let (open, close) = match group.delimiter() {
@@ -148,12 +171,18 @@ fn flatten(stream: TokenStream, into: &mut Vec<Token>) {
                     Delimiter::Bracket => ("[", "]"),
                     Delimiter::None => ("", ""),
                 };
-                into.push(Token { text: open.to_owned(), line });
+                into.push(Token::of(open, group.span_open()));
                 flatten(group.stream(), into);
-                into.push(Token { text: close.to_owned(), line: group.span_close().start().line });
+                into.push(Token::of(close, group.span_close()));
             }
-            other => into.push(Token { text: other.to_string(), line }),
+            other => into.push(Token::of(&other.to_string(), span)),
         }
+    }
+}
+
+impl Token {
+    fn of(text: &str, span: Span) -> Self {
+        Self { text: text.to_owned(), line: span.start().line, last_line: span.end().line }
     }
 }
 
