@@ -3,8 +3,8 @@
 //! Entities of a DTD are never expanded, which excludes entity bombs. Depth, number of elements and
 //! number of attributes are limited, so that the input's size bounds the memory.
 
-use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
 
 use crate::error::{TopoError, display_name, excerpt};
 
@@ -101,17 +101,16 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
             Event::End(_) => open.pop(),
             Event::Text(text) => {
                 if let Some(inner) = open.last_mut() {
-                    inner.text.push_str(&String::from_utf8_lossy(&text));
-                } else if !text.iter().all(u8::is_ascii_whitespace) && *text != *b"\xef\xbb\xbf" {
+                    inner.text.push_str(&text);
+                } else if !text.chars().all(|c| c.is_ascii_whitespace()) && *text != *"\u{feff}" {
                     return bad(start, "text outside of any element".into(), "an XML document");
                 }
                 None
             }
             Event::GeneralRef(name) => {
-                let name = String::from_utf8_lossy(&name).into_owned();
                 return bad(start, format!("entity &{};", excerpt(&name)), "plain text");
             }
-            Event::DocType(text) if text.contains(&b'[') => {
+            Event::DocType(text) if text.contains('[') => {
                 let expected = "no internal declarations; remove the part in [ ]";
                 return bad(start, "a DTD inside the document".into(), expected);
             }
@@ -142,7 +141,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<XmlElement, TopoError> {
 }
 
 fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<XmlElement, TopoError> {
-    let tag_name = String::from_utf8_lossy(tag.name().as_ref()).into_owned();
+    let tag_name = tag.name().as_ref().to_owned();
     let mut attributes = Vec::new();
     // The library's own check for duplicates takes quadratic time; the first one counts.
     for attribute in tag.attributes().with_checks(false) {
@@ -157,8 +156,8 @@ fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<XmlElement, 
         if attributes.len() >= MAX_ATTRIBUTES {
             return bad("more than 64 attributes".into());
         }
-        let key = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
-        match attribute.unescape_value() {
+        let key = attribute.key.as_ref().to_owned();
+        match attribute.normalized_value(XmlVersion::Implicit1_0) {
             Ok(value) => attributes.push((key, value.into_owned())),
             Err(error) => return bad(format!("broken value of {}: {error}", display_name(&key))),
         }

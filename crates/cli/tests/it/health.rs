@@ -109,8 +109,8 @@ fn every_format_is_whole_and_agrees_with_the_exit_code() {
         use quick_xml::events::Event;
         match reader.read_event().expect("XML") {
             Event::Eof => break,
-            Event::Start(e) | Event::Empty(e) if e.name().as_ref() == b"testcase" => cases += 1,
-            Event::Start(e) if e.name().as_ref() == b"failure" => failures += 1,
+            Event::Start(e) | Event::Empty(e) if e.name().as_ref() == "testcase" => cases += 1,
+            Event::Start(e) if e.name().as_ref() == "failure" => failures += 1,
             _ => {}
         }
     }

@@ -126,15 +126,14 @@ pub fn xml_texts(document: &str) -> Vec<XmlText> {
     loop {
         match reader.read_event() {
             Ok(Event::Start(start)) if names.len() < MAX_NESTING => {
-                names.push(String::from_utf8_lossy(start.local_name().as_ref()).into_owned());
+                names.push(start.local_name().as_ref().to_owned());
                 text.clear();
             }
-            Ok(Event::Text(part)) => text.push_str(&part.decode().unwrap_or_default()),
+            Ok(Event::Text(part)) => text.push_str(&part),
             Ok(Event::GeneralRef(reference)) => {
-                let name = reference.decode().unwrap_or_default();
                 let number = reference.resolve_char_ref().ok().flatten();
                 match number.map(String::from).or_else(|| {
-                    quick_xml::escape::resolve_predefined_entity(&name).map(str::to_owned)
+                    quick_xml::escape::resolve_predefined_entity(&reference).map(str::to_owned)
                 }) {
                     Some(known) => text.push_str(&known),
                     None => return all,
