@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::linker;
+use crate::{linker, open_plain};
 
 /// Bytes of the header, and the least of one entry of the table of segments.
 const HEADER: usize = 64;
@@ -22,9 +21,9 @@ const NEEDED: u64 = 1;
 const TEXTS: u64 = 5;
 const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
-/// More bytes of dynamic entries, of one of their texts, and more libraries than any library needs.
-const DYNAMIC_BYTES: u64 = 1 << 20;
-const TEXT_BYTES: u64 = 1 << 16;
+/// More bytes of the table of segments, of dynamic entries, of one of their texts, and more libraries than any
+/// library needs.
+const TABLE_BYTES: u64 = 1 << 16;
 const MOST_NEEDED: usize = 1000;
 
 /// A segment of a file: its kind, where it begins in the file and in memory, and its bytes in the file.
@@ -71,21 +70,7 @@ pub(crate) fn with_needed(path: &Path) -> Result<BTreeSet<PathBuf>, String> {
 }
 
 fn whole(path: &Path) -> Result<SharedObject, String> {
-    let meta = std::fs::metadata(path).map_err(|e| e.to_string())?;
-    let kind = meta.file_type();
-    if !kind.is_file() {
-        let what = match kind {
-            kind if kind.is_fifo() => "a FIFO",
-            kind if kind.is_dir() => "a folder",
-            kind if kind.is_socket() => "a socket",
-            _ => "a device",
-        };
-        return Err(format!("no plain file but {what}"));
-    }
-    // It may have been replaced by a FIFO since.
-    let mut open = OpenOptions::new();
-    let file =
-        open.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|e| e.to_string())?;
+    let file = open_plain(path, false, 0).map_err(|e| e.to_string())?;
     let length = file.metadata().map_err(|e| e.to_string())?.len();
     let object = SharedObject::read(file)?;
     if object.end > length {
@@ -105,13 +90,12 @@ impl SharedObject {
         }
         let read = |offset, bytes| number(&head, offset, bytes).ok_or_else(none);
         let (table, size, count) = (read(32, 8)?, read(54, 2)?, read(56, 2)?);
-        if size < SEGMENT || count == 0 {
+        if size < SEGMENT || count == 0 || size * count > TABLE_BYTES {
             return Err(none());
         }
         let mut end = table.checked_add(size * count).ok_or_else(none)?;
         let mut rows = Vec::new();
         file.seek(SeekFrom::Start(table)).map_err(|_| none())?;
-        // At most 64 Ki entries of 64 KiB by their types, and what is not in the file is not read.
         file.by_ref().take(size * count).read_to_end(&mut rows).map_err(|e| e.to_string())?;
         let mut segments = Vec::new();
         for row in rows.chunks_exact(usize::try_from(size).map_err(|_| none())?) {
@@ -135,7 +119,7 @@ impl SharedObject {
         let segment = *self.segments.iter().find(|segment| segment.kind == DYNAMIC)?;
         let mut bytes = Vec::new();
         self.file.seek(SeekFrom::Start(segment.offset)).ok()?;
-        let room = segment.bytes.min(DYNAMIC_BYTES);
+        let room = segment.bytes.min(TABLE_BYTES);
         self.file.by_ref().take(room).read_to_end(&mut bytes).ok()?;
         bytes.chunks_exact(16).map(|e| Some((number(e, 0, 8)?, number(e, 8, 8)?))).collect()
     }
@@ -149,7 +133,7 @@ impl SharedObject {
         let segment = *self.segments.iter().find(holds)?;
         let mut bytes = Vec::new();
         self.file.seek(SeekFrom::Start(segment.offset + (address - segment.address))).ok()?;
-        self.file.by_ref().take(TEXT_BYTES).read_to_end(&mut bytes).ok()?;
+        self.file.by_ref().take(TABLE_BYTES).read_to_end(&mut bytes).ok()?;
         let length = bytes.iter().position(|&byte| byte == 0)?;
         bytes.truncate(length);
         Some(OsString::from_vec(bytes))
@@ -167,7 +151,7 @@ fn needed(path: &Path, mut object: SharedObject) -> Vec<PathBuf> {
     let own: Vec<PathBuf> =
         own.as_bytes().split(|&b| b == b':').map(|f| folder(f, origin)).collect();
     let names = entries.iter().filter(|entry| entry.0 == NEEDED).filter_map(|e| text(e.1));
-    let names: Vec<OsString> = names.collect();
+    let names: Vec<OsString> = names.take(MOST_NEEDED).collect();
     let file = |name: &OsString| linker::resolve_for(name.to_str()?, &own);
     names.iter().filter_map(file).collect()
 }
@@ -210,6 +194,20 @@ mod tests {
             std::fs::write(&place, bytes).unwrap();
             assert_eq!(check_whole(&place).unwrap_err(), "no 64-bit shared object");
         }
+    }
+
+    #[test]
+    fn a_table_of_segments_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("libtable.so");
+        // 65,535 entries of 65,535 bytes are 4 GiB, and the sparse file has them.
+        let mut head = vec![0; HEADER];
+        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        head[32..40].copy_from_slice(&(HEADER as u64).to_le_bytes());
+        head[54..58].fill(0xff);
+        std::fs::write(&place, head).unwrap();
+        File::options().write(true).open(&place).unwrap().set_len(5 << 30).unwrap();
+        assert_eq!(check_whole(&place).unwrap_err(), "no 64-bit shared object");
     }
 
     #[test]

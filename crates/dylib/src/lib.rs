@@ -12,6 +12,7 @@ mod environment;
 mod library;
 mod linker;
 mod name_scan;
+mod plain_file;
 mod search;
 mod trust;
 
@@ -20,6 +21,7 @@ pub use environment::{environment_path, path_list};
 pub use library::SharedLibrary;
 pub use linker::resolve;
 pub use name_scan::names_with_needed;
+pub use plain_file::open_plain;
 pub use search::{
     BoundLibrary, LibraryNames, LibraryReport, LibrarySpec, MaxMajor, SearchPlace, TriedPlace,
     find, find_with, locate, starting_with,

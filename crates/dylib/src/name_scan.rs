@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use memchr::memmem::Finder;
 
 use crate::elf::with_needed;
+use crate::open_plain;
 
 /// Bytes of a file that are looked at in one go.
 const CHUNK: usize = 4 << 20;
@@ -31,7 +32,9 @@ pub fn names_with_needed(
             names.entry(name.to_owned()).or_insert_with(|| file.clone());
         };
         let scan = |mut bytes: File| scan(&mut bytes, prefixes, CHUNK, &mut add);
-        File::open(&file).and_then(scan).map_err(|error| format!("{}: {error}", file.display()))?;
+        open_plain(&file, false, 0)
+            .and_then(scan)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(names)
 }
