@@ -18,6 +18,11 @@ struct Task {
 /// Every task, in display order.
 const TASKS: &[Task] = &[
     Task { name: "ci", what: "everything that CI runs (.ci/run)", run: ci },
+    Task {
+        name: "test",
+        what: "[OPTIONS of cargo nextest run]: all tests; with Cargo's runner where nextest is missing",
+        run: test,
+    },
     Task { name: "tidy", what: "the style rules that can be tests", run: tidy::run },
     Task {
         name: "names",
@@ -45,6 +50,11 @@ const TASKS: &[Task] = &[
         name: "health",
         what: "[--runs N]: false alarms and power of `pathline health`, as Markdown tables",
         run: health,
+    },
+    Task {
+        name: "mutants",
+        what: "[OPTIONS of cargo mutants]: small changes of the core that no test notices",
+        run: mutants,
     },
     Task {
         name: "fuzz",
@@ -79,6 +89,37 @@ fn root() -> PathBuf {
 
 fn ci(root: &Path, _args: &[String]) -> Result<()> {
     call(Command::new(root.join(".ci/run")).current_dir(root))
+}
+
+/// Every test but this package's runs under nextest: next to xtask, which links what procedural macros
+/// are made of, Cargo would build all of these, and what uses them, twice.
+fn test(root: &Path, args: &[String]) -> Result<()> {
+    let crates = ["--locked", "--workspace", "--exclude", "xtask"];
+    let has_nextest =
+        cargo(root, &["nextest", "--version"]).output().is_ok_and(|o| o.status.success());
+    if has_nextest {
+        call(cargo(root, &["nextest", "run"]).args(crates).args(args))?;
+    } else if args.iter().any(|arg| arg == "--no-run") {
+        call(cargo(root, &["test", "--no-run"]).args(crates))?;
+    } else {
+        eprintln!(
+            "test: no cargo-nextest: Cargo runs one crate after the other, and MPI's tests last"
+        );
+        let spinning = ["mpi::", "ucx::tests"];
+        let skip = spinning.iter().flat_map(|name| ["--skip", name]);
+        call(cargo(root, &["test", "--no-fail-fast"]).args(crates).arg("--").args(skip))?;
+        let alone = ["--tests", "--", "--test-threads", "1"];
+        call(cargo(root, &["test"]).args(crates).args(alone).args(spinning))?;
+    }
+    let own = ["test", "--locked", "--quiet", "--package", "xtask"];
+    let is_run = !args.iter().any(|arg| arg == "--no-run");
+    if is_run { call(&mut cargo(root, &own)) } else { Ok(()) }
+}
+
+/// Changes the core in small ways, one at a time (`.cargo/mutants.toml` names its files), and runs the
+/// tests of the crate: a change that survives is behaviour that no test holds.
+fn mutants(root: &Path, args: &[String]) -> Result<()> {
+    call(cargo(root, &["mutants"]).args(args))
 }
 
 fn bless(root: &Path, args: &[String]) -> Result<()> {
