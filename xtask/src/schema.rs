@@ -189,7 +189,7 @@ fn begin() -> RunBegin {
             node: 0,
             pid: 4242,
             gpus: vec![0],
-            gpu_identities: vec![GpuIdentity { pci: "0000:c1:00.0".to_owned(), host_index: 4 }],
+            gpu_identities: vec![GpuIdentity { pci: PciAddress::new(0, 0xc1, 0, 0), host_index: 4 }],
             gpu: Some(String::new()),
             numa: 0,
             cpus: "0-7".to_owned(),
@@ -337,7 +337,7 @@ fn topology() -> Result<Topology> {
     let pcie = PcieLink { speed_gts: 16.0, width: 16, max_speed_gts: 16.0, max_width: 16 };
     let cpus: CpuSet = "0-7".parse()?;
     let host = HostInfo {
-        hostname: "node1".to_owned(),
+        hostname: "node1".parse()?,
         arch: "x86_64".to_owned(),
         cpus: cpus.clone(),
         allowed_cpus: cpus.clone(),
@@ -361,7 +361,7 @@ fn topology() -> Result<Topology> {
         nics: vec![Nic { name: "hsn0".to_owned(), ..Nic::default() }],
         blocks: vec![BlockDevice { name: "nvme0n1".to_owned(), ..BlockDevice::default() }],
         pci: vec![PciDevice {
-            address: "0000:c1:00.0".to_owned(),
+            address: "0000:c1:00.0".parse()?,
             link: Some(pcie),
             ..PciDevice::default()
         }],
@@ -379,7 +379,7 @@ fn topology() -> Result<Topology> {
             via: vec![vec![LinkEnd::Gpu(0), LinkEnd::Gpu(6)]],
         }],
         hidden: HiddenGpus {
-            gpus: vec![Gpu { index: 1, pci: "0000:c6:00.0".to_owned(), ..Gpu::default() }],
+            gpus: vec![Gpu { index: 1, pci: "0000:c6:00.0".parse()?, ..Gpu::default() }],
             ..HiddenGpus::default()
         },
         warnings: vec![TopologyWarning {

@@ -216,7 +216,7 @@ mod tests {
         let far = DeviceFailures::new(&[member(0, 0, 0), member(1, 1, 1)]);
         assert_eq!(copies(&far, &[Rank(1)]), None);
         let at = |rank, pci: &str| RankMember {
-            gpu_identities: vec![GpuIdentity { pci: pci.to_owned(), host_index: 0 }],
+            gpu_identities: vec![GpuIdentity { pci: pci.parse().unwrap(), host_index: 0 }],
             ..member(rank, 0, 1)
         };
         let masked = DeviceFailures::new(&[at(0, "0000:c1:00.0"), at(1, "0000:c6:00.0")]);

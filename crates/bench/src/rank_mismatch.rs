@@ -66,8 +66,9 @@ pub(crate) fn shared_gpus(members: &[RankMember]) -> Option<RunNote> {
         subject: "ranks".to_owned(),
         text: format!(
             "{}: their messages stay inside it, and NCCL and RCCL refuse it; start one rank for each \
-             GPU, or select another GPU for each rank (--gpus-per-task=1, CUDA_VISIBLE_DEVICES, \
-             ROCR_VISIBLE_DEVICES)",
+             GPU and show each another one: the script of `pathline place`, or a wrapper that sets \
+             CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, under srun with --gpus-per-node and \
+             --gpu-bind=none",
             parts.join("; ")
         ),
     })
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn ranks_on_one_gpu_are_named() {
         let at = |rank, pci: &str| {
-            let identity = GpuIdentity { pci: pci.to_owned(), host_index: 0 };
+            let identity = GpuIdentity { pci: pci.parse().unwrap(), host_index: 0 };
             RankMember { gpu_identities: vec![identity], ..member(rank, Some("H200")) }
         };
         let all = [at(0, "0000:19:00.0"), at(1, "0000:3b:00.0"), at(2, "0000:19:00.0")];

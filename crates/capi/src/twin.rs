@@ -151,9 +151,9 @@ fn difference(desc: &MachineDesc, devices: &[DeviceInfo]) -> Option<String> {
     let differ = |a: &str, b: &str| !a.is_empty() && !b.is_empty() && !a.eq_ignore_ascii_case(b);
     topology.gpus.iter().zip(devices).find_map(|(gpu, device)| {
         let (what, its, here) = if differ(&gpu.name, &device.name) {
-            ("", &gpu.name, &device.name)
+            ("", gpu.name.as_str(), device.name.as_str())
         } else if differ(&gpu.pci, &device.pci) {
-            ("at ", &gpu.pci, &device.pci)
+            ("at ", gpu.pci.as_str(), device.pci.as_str())
         } else {
             return None;
         };

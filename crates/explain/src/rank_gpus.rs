@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     fn member(rank: u32, gpu: u32, host_index: u32) -> RankMember {
-        let pci = format!("0000:{host_index}0:00.0");
+        let pci = format!("0000:{host_index}0:00.0").parse().unwrap();
         RankMember {
             rank: Rank(rank),
             gpus: vec![gpu],

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use pathline_schema::{
-    Bytes, CacheGroup, ConstantOrigin, CpuSet, Gpu, GpuCache, GpuRoute, HostInfo, Link, LinkEnd,
-    LinkKind, Nic, NumaDomain, PcieLink, Rate, Topology, Unit,
+    Bytes, CacheGroup, ConstantOrigin, CpuSet, Gpu, GpuCache, GpuRoute, HostInfo, HostName, Link,
+    LinkEnd, LinkKind, Nic, NumaDomain, PciAddress, PcieLink, Rate, Topology, Unit,
 };
 use serde::Deserialize;
 use toml::{Spanned, Table};
@@ -190,7 +190,7 @@ struct RawGpu {
     #[serde(default)]
     package: Option<u32>,
     #[serde(default)]
-    pci: String,
+    pci: PciAddress,
 }
 
 #[derive(Deserialize)]
@@ -457,9 +457,10 @@ fn read_cluster(
 }
 
 fn check(source: &LineIndex<'_>, raw: &RawFile) -> Result<(), DescError> {
-    let named = !raw.name.is_empty() && raw.name.chars().all(|c| c.is_ascii_graphic());
-    if !named || raw.name.len() > 64 {
-        return Err(source.error(None, "name: expected 1 to 64 characters without blanks"));
+    // It is the name of a host in runs of the model.
+    if !(1..=64).contains(&raw.name.len()) || raw.name.parse::<HostName>().is_err() {
+        let reason = "name: expected 1 to 64 letters, digits, '.', '_' and '-', the first no '-'";
+        return Err(source.error(None, reason));
     }
     for (what, n, max) in [
         ("numa", raw.numa.len(), MAX_UNITS),
@@ -647,7 +648,7 @@ fn topology(raw: &RawFile) -> Topology {
     let cpus = CpuSet::new(all_cpus);
     let memory = raw.numa.iter().map(|n| n.memory_gib).sum::<u64>();
     let host = HostInfo {
-        hostname: raw.name.clone(),
+        hostname: raw.name.parse().unwrap_or_default(),
         arch: raw.host.arch.clone(),
         cpu_model: raw.host.cpu_model.clone(),
         sockets: raw.host.sockets,
@@ -712,7 +713,7 @@ fn nic(raw: &RawFile, nic: &RawNic) -> Nic {
         LinkEnd::Switch(_) | LinkEnd::Store(_) => (None, None),
     };
     let speed_mbits = Some(u64::from(nic.gbits) * 1000);
-    Nic { name: nic.name.clone(), pci: String::new(), numa, speed_mbits, near_gpu }
+    Nic { name: nic.name.clone(), pci: PciAddress::default(), numa, speed_mbits, near_gpu }
 }
 
 fn gpu(raw: &RawFile, gpu: &RawGpu) -> Gpu {

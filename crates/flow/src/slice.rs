@@ -49,7 +49,7 @@ impl MachineDesc {
         }
         slice.topology = numbers.topology(node);
         slice.topology.source = format!("machine {}", slice.name);
-        slice.topology.host.hostname.clone_from(&slice.name);
+        slice.topology.host.hostname = slice.name.parse().unwrap_or_default();
         let places: Vec<usize> = gpus
             .iter()
             .filter_map(|gpu| node.gpus.iter().position(|known| known.index == *gpu))

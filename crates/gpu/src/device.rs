@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use pathline_dylib::announce;
 use pathline_hal::{CallError, CallResult, DeviceInfo};
-use pathline_schema::{Bytes, Rate};
+use pathline_schema::{Bytes, PciAddress, Rate};
 
 use super::error::outcome;
 use super::function_table::{Api, BoundCall};
@@ -90,7 +90,7 @@ fn read_device(api: &Api, dialect: &dyn RuntimeApi, nth: i32) -> CallResult<GpuP
     let target = dialect
         .target(handle)
         .or_else(|status| outcome(dialect, status, &thing).map(|()| String::new()))?;
-    let pci = address(&text(&api.device_pci)?);
+    let pci: PciAddress = text(&api.device_pci)?.parse().unwrap_or_default();
     let numbers = dialect.attributes();
     let concurrent = attribute(numbers.concurrent_managed)? != 0;
     // An attribute that the runtime does not report must not exclude the GPU.
@@ -141,27 +141,9 @@ fn peak(clock: i32, bus: i32) -> Option<Rate> {
     (clock > 0 && bus > 0).then_some(Rate(bytes_per_second / 1e9))
 }
 
-/// A PCI address as /sys spells it: `0000:c1:00.0`.
-fn address(text: &str) -> String {
-    let text = text.to_ascii_lowercase();
-    match text.split_once(':') {
-        Some((domain, rest)) if domain.len() > 4 => {
-            format!("{:0>4}:{rest}", domain.trim_start_matches('0'))
-        }
-        _ => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pci_addresses_are_spelled_as_in_sys() {
-        assert_eq!(address("00000000:C1:00.0"), "0000:c1:00.0");
-        assert_eq!(address("0000:19:00.0"), "0000:19:00.0");
-        assert_eq!(address("00010000:01:00.0"), "10000:01:00.0");
-    }
 
     #[test]
     fn the_peak_of_memory_follows_from_clock_and_bus() {

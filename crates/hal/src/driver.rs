@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use pathline_schema::{Bytes, KernelVariant, MigrateHow, Ns, Place, Rate};
+use pathline_schema::{Bytes, KernelVariant, MigrateHow, Ns, PciAddress, Place, Rate};
 
 use crate::{BlockCopier, CallError, CallResult};
 
@@ -35,7 +35,7 @@ pub struct DeviceInfo {
     /// Compilation target: `gfx90a`, `sm_90`.
     pub arch: String,
     /// PCI address.
-    pub pci: String,
+    pub pci: PciAddress,
     /// NUMA domain that it is attached to, if known.
     pub numa: Option<u32>,
     /// Device memory.

@@ -118,7 +118,7 @@ mod tests {
     fn found() -> Topology {
         let gpu = |index: u32| Gpu {
             index,
-            pci: format!("0000:{}0:00.0", index + 1),
+            pci: format!("0000:{}0:00.0", index + 1).parse().unwrap(),
             package: Some(index),
             ..Gpu::default()
         };
@@ -136,7 +136,7 @@ mod tests {
             index,
             name: String::new(),
             arch: "gfx90a".to_owned(),
-            pci: pci.to_owned(),
+            pci: pci.parse().unwrap(),
             numa: None,
             memory: Bytes(0),
             memory_peak: None,

@@ -1,8 +1,8 @@
 //! The placement of a job of several nodes as a script.
 
-use pathline_schema::Topology;
+use pathline_schema::{Topology, UnwritableText};
 
-use crate::launch_text::{WRAPPER, node_name, place_line, variable_lines};
+use crate::launch_text::{WRAPPER, head_text, place_line, variable_lines};
 use crate::{LauncherKind, PlacementPlan};
 
 /// Variables with the number of a rank in its job and on its node. MPICH's Hydra numbers the ranks of a node by the
@@ -18,28 +18,35 @@ const RANK_NUMBERS: [(&str, &str); 5] = [
 /// Nodes in a line of the list of hosts.
 const NODES_A_LINE: usize = 32;
 
+/// Why the script of a job cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobScriptError {
+    /// The plan of a node lacks the place of this rank.
+    #[error("rank {0} has no place")]
+    NoPlace(usize),
+    /// A text cannot be part of a script.
+    #[error(transparent)]
+    Text(#[from] UnwritableText),
+}
+
 /// The script that gives each rank of a job its GPU, CPUs and adapter, whose option `--hosts` turns the names of the
 /// nodes into the list of hosts by rank, with which the launcher starts the ranks. `at` has the place of each rank:
 /// its node times the places of a node, plus the place there. `plan` has the places of one node; all are alike.
 ///
 /// # Errors
-/// The first rank whose place the plan lacks.
+/// The plan lacks the place of a rank, or an adapter has a name that no variable can name.
 pub fn job_script(
     topology: &Topology,
     plan: &PlacementPlan,
     at: &[usize],
     launcher: LauncherKind,
     with_nics: bool,
-) -> Result<String, usize> {
+) -> Result<String, JobScriptError> {
     let places = plan.ranks.len();
     let node_of = |at: usize| at.checked_div(places).unwrap_or_default();
     let nodes = at.iter().map(|at| node_of(*at) + 1).max().unwrap_or_default();
-    let mut text = "#!/bin/sh\n".to_owned();
-    text += &format!("# Ranks of {nodes} nodes by pathline place: {}\n", node_name(topology));
-    for line in job_lines(at.len(), nodes, launcher) {
-        text += &format!("#   {line}\n");
-    }
-    text += &plan.warnings.iter().map(|w| format!("# Warning: {w}\n")).collect::<String>();
+    let lines = job_lines(at.len(), nodes, launcher);
+    let mut text = head_text(topology, plan, &format!("{nodes} nodes"), &lines);
     let of: Vec<String> = at.iter().map(|at| (node_of(*at) + 1).to_string()).collect();
     text += &hosts_lines(&of, nodes);
     for (nth, (job, local)) in RANK_NUMBERS.iter().enumerate() {
@@ -50,13 +57,14 @@ pub fn job_script(
     text += "else rank= at=\nfi\ncase \"$rank\" in\n";
     let mut counts = vec![0_usize; nodes];
     for (rank, at) in at.iter().enumerate() {
-        let place = plan.ranks.get(at.checked_rem(places).unwrap_or_default()).ok_or(rank)?;
+        let lost = JobScriptError::NoPlace(rank);
+        let place = plan.ranks.get(at.checked_rem(places).unwrap_or_default());
         let node = node_of(*at);
-        let count = counts.get_mut(node).ok_or(rank)?;
+        let (Some(place), Some(count)) = (place, counts.get_mut(node)) else { return Err(lost) };
         // Launchers number the ranks of a node in their order in the job.
         let more = format!(" node={node} nth={count}");
         *count += 1;
-        text += &place_line(topology, place, rank, with_nics, &more);
+        text += &place_line(topology, place, rank, with_nics, &more)?;
     }
     text += "*) echo \"$0: no place for rank '$rank' of this job\" >&2; exit 64 ;;\nesac\n";
     text += "if [ -n \"$at\" ] && [ \"$at\" != \"$nth\" ]; then\n";

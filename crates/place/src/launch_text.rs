@@ -1,6 +1,6 @@
 //! A placement as launchers take it.
 
-use pathline_schema::{CpuSet, Topology};
+use pathline_schema::{CpuSet, Topology, UnwritableText, comment_line};
 
 use crate::core_blocks::core_blocks;
 use crate::{PlacementPlan, RankPlace};
@@ -36,25 +36,23 @@ pub(crate) const WRAPPER: &str = "./place.sh";
 
 /// The wrapper script that gives each rank its GPU and its CPUs, and before it, as comments, the line that
 /// starts it with this launcher.
+///
+/// # Errors
+/// An adapter has a name that no variable can name, with `with_nics`.
 pub fn launch_text(
     topology: &Topology,
     plan: &PlacementPlan,
     launcher: LauncherKind,
     with_nics: bool,
-) -> String {
-    let mut text = "#!/bin/sh\n".to_owned();
-    text += &format!("# Ranks of a node by pathline place: {}\n", node_name(topology));
-    for line in launch_lines(plan, launcher) {
-        text += &format!("#   {line}\n");
-    }
-    text += &plan.warnings.iter().map(|w| format!("# Warning: {w}\n")).collect::<String>();
+) -> Result<String, UnwritableText> {
+    let mut text = head_text(topology, plan, "a node", &launch_lines(plan, launcher));
     let nested = LOCAL_RANKS.iter().rev().fold(String::new(), |rest, name| {
         if rest.is_empty() { format!("${{{name}-}}") } else { format!("${{{name}-{rest}}}") }
     });
     text += &format!("rank={nested}\n");
     text += "case \"$rank\" in\n";
     for place in &plan.ranks {
-        text += &place_line(topology, place, place.rank as usize, with_nics, "");
+        text += &place_line(topology, place, place.rank as usize, with_nics, "")?;
     }
     text += "*) echo \"$0: no place for rank '$rank' of this node\" >&2; exit 64 ;;\nesac\n";
     text += &variable_lines(topology, plan, with_nics);
@@ -63,6 +61,22 @@ pub fn launch_text(
         LauncherKind::Slurm => "exec \"$@\"\n",
         _ => "exec taskset -c \"$cpus\" \"$@\"\n",
     };
+    Ok(text)
+}
+
+/// The first lines of a script: how it is started, and warnings, as comments.
+pub(crate) fn head_text(
+    topology: &Topology,
+    plan: &PlacementPlan,
+    of: &str,
+    lines: &[String],
+) -> String {
+    let host = topology.host.hostname.as_str();
+    let node = if host.is_empty() { &topology.source } else { host };
+    let mut text = "#!/bin/sh\n".to_owned();
+    text += &comment_line(&format!("Ranks of {of} by pathline place: {node}"));
+    text.extend(lines.iter().map(|line| comment_line(&format!("  {line}"))));
+    text.extend(plan.warnings.iter().map(|warning| comment_line(&format!("Warning: {warning}"))));
     text
 }
 
@@ -73,19 +87,24 @@ pub(crate) fn place_line(
     rank: usize,
     with_nics: bool,
     more: &str,
-) -> String {
+) -> Result<String, UnwritableText> {
     let mut text = format!("{rank}) cpus={}", place.cpus);
     if let Some(gpu) = place.gpu {
         text += &format!(" gpu={gpu}");
     }
-    if let Some(nic) = place.nic.as_deref().filter(|nic| with_nics && is_plain(nic)) {
+    if let Some(nic) = place.nic.as_deref().filter(|_| with_nics) {
+        if nic.is_empty() || !nic.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        {
+            let expected = "letters, digits, '.', '_' and '-'; leave out --nics";
+            return Err(UnwritableText::new("the name of an adapter", nic, expected));
+        }
         text += &format!(" nic={nic}");
     }
     text += &format!("{more} ;;");
     // For `pathline where --plan`: numbers of GPUs differ between runtimes, addresses do not.
     let pci = topology.gpus.iter().find(|gpu| Some(gpu.index) == place.gpu).map(|gpu| &gpu.pci);
-    text += &pci.filter(|p| !p.is_empty()).map(|p| format!(" # {p}")).unwrap_or_default();
-    text + "\n"
+    let pci = pci.filter(|pci| !pci.is_empty()).map(|pci| format!(" {}", comment_line(pci)));
+    Ok(text + &pci.unwrap_or_else(|| "\n".to_owned()))
 }
 
 /// The lines that show a rank its GPU and, if asked for, its adapter.
@@ -107,13 +126,6 @@ pub(crate) fn variable_lines(topology: &Topology, plan: &PlacementPlan, with_nic
     text
 }
 
-/// The host, or where the topology is from, in one line.
-pub(crate) fn node_name(topology: &Topology) -> String {
-    let host = &topology.host.hostname;
-    let of = if host.is_empty() { &topology.source } else { host };
-    of.replace('\n', " ")
-}
-
 /// The ranks of one node as a rankfile of Open MPI 5, whose slots are cores in the order of NUMA domains, not
 /// CPUs of the kernel. It binds, and shows no rank a GPU.
 pub fn rankfile_text(topology: &Topology, plan: &PlacementPlan) -> String {
@@ -122,9 +134,9 @@ pub fn rankfile_text(topology: &Topology, plan: &PlacementPlan) -> String {
         blocks.iter().flat_map(|block| block.cores.iter().map(|core| (block.numa, core))).collect();
     // Blocks are in order of their CPUs, which alternate between sockets on some hosts.
     cores.sort_by_key(|(numa, _)| *numa);
-    let host = &topology.host.hostname;
+    let host = topology.host.hostname.as_str();
     let host = if host.is_empty() { "localhost" } else { host };
-    let mut text = "# mpirun --map-by rankfile:file=rankfile PROGRAM\n".to_owned();
+    let mut text = comment_line("mpirun --map-by rankfile:file=rankfile PROGRAM");
     for place in &plan.ranks {
         let has = |core: &CpuSet| !core.intersect(&place.cpus).is_empty();
         let slots: Vec<u32> =
@@ -135,11 +147,6 @@ pub fn rankfile_text(topology: &Topology, plan: &PlacementPlan) -> String {
     text
 }
 
-/// Whether a name of an adapter needs no quotes in a script.
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-}
-
 /// The variables by which libraries take one adapter: Slingshot's (`hsn2` is `cxi2`), and those of UCX and
 /// NCCL or RCCL for devices of verbs.
 fn nic_lines(plan: &PlacementPlan) -> String {
@@ -147,7 +154,7 @@ fn nic_lines(plan: &PlacementPlan) -> String {
     if names().any(|name| name.starts_with("hsn")) {
         return "export FI_CXI_DEVICE_NAME=\"cxi${nic#hsn}\"\n".to_owned();
     }
-    match names().any(is_plain) {
+    match names().next().is_some() {
         true => "export UCX_NET_DEVICES=\"$nic:1\" NCCL_IB_HCA=\"=$nic\"\n".to_owned(),
         false => String::new(),
     }
@@ -226,7 +233,7 @@ mod tests {
     #[test]
     fn slots_of_a_rankfile_are_cores_by_domain() {
         let mut topology = Topology::default();
-        topology.host.hostname = "n1".to_owned();
+        topology.host.hostname = "n1".parse().unwrap();
         for (id, cpus) in [(0, "0,2,4,6"), (1, "1,3,5,7")] {
             let cpus = cpus.parse().unwrap();
             topology.numa.push(pathline_schema::NumaDomain { id, cpus, ..Default::default() });
@@ -266,7 +273,7 @@ mod tests {
             vendor: "nvidia".to_owned(),
             ..pathline_schema::Gpu::default()
         });
-        let text = launch_text(&topology, &plan, LauncherKind::OpenMpi, false);
+        let text = launch_text(&topology, &plan, LauncherKind::OpenMpi, false).unwrap();
         assert!(text.contains("# Warning: a warning\n"), "{text}");
         assert!(text.contains("0) cpus=1-7 gpu=4 ;;\n1) cpus=9-15 gpu=5 ;;\n"), "{text}");
         assert!(
@@ -274,7 +281,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("mpirun --map-by ppr:2:node --bind-to none ./place.sh"), "{text}");
-        let text = launch_text(&topology, &plan, LauncherKind::Slurm, false);
+        let text = launch_text(&topology, &plan, LauncherKind::Slurm, false).unwrap();
         assert!(
             text.contains("--cpu-bind=mask_cpu:fe,fe00 --gpu-bind=none ./place.sh PROGRAM\n"),
             "{text}"

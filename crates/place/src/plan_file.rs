@@ -1,6 +1,6 @@
 //! Reads the script of a placement, so that what became of a job can be compared with its plan.
 
-use pathline_schema::CpuSet;
+use pathline_schema::{CpuSet, PciAddress};
 
 /// A rank of a plan: what its script gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct PlannedRank {
     /// The number of its GPU among those of the node.
     pub gpu: Option<u32>,
     /// The PCI address of that GPU, where the plan has it.
-    pub pci: Option<String>,
+    pub pci: Option<PciAddress>,
 }
 
 /// A script that is no plan.
@@ -75,8 +75,8 @@ pub fn read_plan(text: &str) -> Result<Vec<PlannedRank>, PlanError> {
         if planned.cpus.is_empty() {
             return Err(bad(format!("rank {local_rank} has no CPUs")));
         }
-        let pci = comment.trim().strip_prefix('#').map(str::trim);
-        planned.pci = pci.filter(|pci| pci.contains(':')).map(str::to_owned);
+        let pci = comment.trim().strip_prefix('#').and_then(|pci| pci.trim().parse().ok());
+        planned.pci = pci.filter(|pci: &PciAddress| !pci.is_empty());
         if ranks.iter().any(|rank| rank.local_rank == local_rank) {
             return Err(bad(format!("a second line for rank {local_rank}")));
         }

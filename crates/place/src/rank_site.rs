@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{CacheGroup, CpuSet, Gpu, Nic, NumaDomain, Topology};
+use pathline_schema::{CacheGroup, CpuSet, Gpu, Nic, NumaDomain, PciAddress, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::PlacementPlan;
@@ -53,7 +53,7 @@ pub struct SiteGpu {
     /// Its number among all GPUs on the bus, by PCI address; `None` without an address.
     pub host_index: Option<u32>,
     /// PCI address; empty if unknown.
-    pub pci: String,
+    pub pci: PciAddress,
     /// Its NUMA domain.
     pub numa: Option<u32>,
 }
@@ -110,7 +110,7 @@ impl RankSite {
         let gpus: Vec<SiteGpu> =
             topology.gpus.iter().map(|gpu| SiteGpu::new(topology, gpu)).collect();
         let mut site = Self {
-            host: topology.host.hostname.clone(),
+            host: topology.host.hostname.to_string(),
             cpus: if allowed.is_empty() { node.cpus.clone() } else { allowed.clone() },
             pages,
             gpus_on_bus: u32::try_from(gpus.len() + topology.hidden.gpus.len()).unwrap_or(u32::MAX),

@@ -419,7 +419,7 @@ mod tests {
                 .map(|index| SiteGpu {
                     index: 0,
                     host_index: Some(index),
-                    pci: format!("0000:0{index}:00.0"),
+                    pci: format!("0000:0{index}:00.0").parse().unwrap(),
                     numa: Some(index / 2),
                 })
                 .into_iter()
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn a_plan_that_was_not_applied_is_seen() {
         let plan = |cpus: &str, gpu: u32, pci: Option<&str>| {
-            let (cpus, pci) = (cpus.parse().unwrap(), pci.map(str::to_owned));
+            let (cpus, pci) = (cpus.parse().unwrap(), pci.map(|pci| pci.parse().unwrap()));
             [PlannedRank { local_rank: 0, node: None, cpus, gpu: Some(gpu), pci }]
         };
         let found = |site: &RankSite, plan: &[PlannedRank]| {

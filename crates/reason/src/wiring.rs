@@ -174,7 +174,7 @@ fn host_gbs(topology: &Topology, gpu: &Gpu, at_best: bool) -> Option<f64> {
     let mut slowest: Option<f64> = None;
     let mut at = Some(gpu.pci.as_str()).filter(|address| !address.is_empty());
     for _ in 0..MAX_BRIDGES {
-        let Some(device) = at.and_then(|at| topology.pci.iter().find(|d| d.address == at)) else {
+        let Some(device) = at.and_then(|at| topology.pci.iter().find(|d| d.address == *at)) else {
             break;
         };
         if let Some(gbs) = device.link.as_ref().map(peak).filter(|gbs| *gbs > 0.0) {

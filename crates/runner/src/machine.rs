@@ -305,7 +305,8 @@ mod tests {
             assert_eq!(slice_of(whole), None, "{whole}");
         }
         let pair = MachineModel::read("mi250x:4,5").expect("a slice of a preset");
-        let pci: Vec<String> = pair.desc().topology().gpus.into_iter().map(|g| g.pci).collect();
+        let gpus = pair.desc().topology().gpus;
+        let pci: Vec<&str> = gpus.iter().map(|gpu| gpu.pci.as_str()).collect();
         assert_eq!(pci, ["0000:d1:00.0", "0000:d6:00.0"]);
         // Its text is the whole description, so that what a run keeps can be read again.
         let again = MachineDesc::parse("kept.toml", pair.text()).expect("its own text");

@@ -118,7 +118,7 @@ fn planned_members(topology: &Topology, ranks: u32) -> Vec<RankMember> {
     let ways = || Transport::ALL.iter().map(|via| (*via, String::new())).collect();
     let member = |rank| {
         let (gpus, numa) = share_of(topology, rank, ranks);
-        let host = topology.host.hostname.clone();
+        let host = topology.host.hostname.to_string();
         RankMember { rank: Rank(rank), host, gpus, numa, ways: ways(), ..RankMember::default() }
     };
     (0..ranks).map(member).collect()

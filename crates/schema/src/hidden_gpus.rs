@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Gpu, GpuRoute, Link, RankMember, Topology};
+use crate::{Gpu, GpuRoute, Link, PciAddress, RankMember, Topology};
 
 /// GPUs on the bus that the runtime does not list, because a variable such as `ROCR_VISIBLE_DEVICES`
 /// or a container hides them, with their links. Their numbers follow those of the listed GPUs.
@@ -33,7 +33,7 @@ impl HiddenGpus {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GpuIdentity {
     /// PCI address: `0000:c1:00.0`.
-    pub pci: String,
+    pub pci: PciAddress,
     /// Number among all GPUs on the bus of its host, in the order of their PCI addresses, from 0.
     pub host_index: u32,
 }
@@ -67,7 +67,7 @@ impl Topology {
     pub fn gpu_at(&self, pci: &str) -> Option<u32> {
         let all = self.gpus.iter().chain(&self.hidden.gpus);
         let mut all = all.filter(|gpu| !gpu.pci.is_empty());
-        all.find(|gpu| gpu.pci == pci).map(|gpu| gpu.index)
+        all.find(|gpu| gpu.pci == *pci).map(|gpu| gpu.index)
     }
 
     /// The number here of a GPU of a rank on this node. The rank may call it otherwise; `gpu` is its
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn gpu(index: u32, pci: &str) -> Gpu {
-        Gpu { index, pci: pci.to_owned(), ..Gpu::default() }
+        Gpu { index, pci: pci.parse().unwrap(), ..Gpu::default() }
     }
 
     /// A process that sees the GPU at c1 alone, of three.
@@ -111,7 +111,7 @@ mod tests {
         let topology = masked();
         let member = |pci: &str| RankMember {
             gpus: vec![0],
-            gpu_identities: vec![GpuIdentity { pci: pci.to_owned(), host_index: 0 }],
+            gpu_identities: vec![GpuIdentity { pci: pci.parse().unwrap(), host_index: 0 }],
             ..RankMember::default()
         };
         assert_eq!(topology.gpu_of_rank(&member("0000:c1:00.0"), 0), 0);

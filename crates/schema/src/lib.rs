@@ -7,6 +7,7 @@ mod busy_limit;
 mod case;
 mod case_defaults;
 mod case_times;
+mod checked_names;
 mod clean_samples;
 mod collective;
 mod gpu;
@@ -25,6 +26,7 @@ mod nearest;
 mod origin;
 mod place;
 mod plain_text;
+mod quoting;
 mod record;
 mod repeats;
 mod sample_check;
@@ -34,6 +36,7 @@ mod suite;
 mod switch;
 mod topology;
 mod units;
+mod url_mask;
 mod variant;
 mod wire;
 mod wire_words;
@@ -41,6 +44,7 @@ mod wire_words;
 pub use busy_limit::busy_cpus;
 pub use case::{Cadence, Case, Flow};
 pub use case_times::CaseTimes;
+pub use checked_names::{HostName, PciAddress};
 pub use clean_samples::CleanSamples;
 pub use collective::{Collective, ElementReduction, ElementType, ReduceOp};
 pub use gpu::{GpuFacts, GpuReadings, GpuState};
@@ -63,6 +67,10 @@ pub use nearest::{did_you_mean, misspelt_name, nearest_name};
 pub use origin::ConstantOrigin;
 pub use place::{MemKind, Place, Rank, Unit};
 pub use plain_text::{is_steering, plain_line, plain_text};
+pub use quoting::{
+    COMPUTED, UnwritableText, comment_line, is_variable_name, label_text, markup_text, shell_line,
+    shell_setting, shell_word, shell_words, toml_text,
+};
 pub use record::{
     CaseOutcome, ComparedBlocks, Conditions, FaultedCase, FlowSeries, JournalRecord, MeasuredCase,
     RunBegin, RunEnd, RunNote, RunSettings, SCHEMA_VERSION, SampledCase, Severity, SkippedCase,
@@ -78,6 +86,7 @@ pub use topology::{
     Nic, NumaDomain, PciDevice, PcieLink, Topology, TopologyWarning,
 };
 pub use units::{Bytes, Ns, Rate};
+pub use url_mask::mask_urls;
 pub use variant::{
     AccessWidth, CHASE_STEPS, CacheHint, FMA_PER_BYTE, GridSize, KernelEffect, KernelOp,
     KernelVariant, SHARED_KIB, TileOrder,

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::place::number;
-use crate::{Bytes, HiddenGpus, ParseError, Rate, Unit, serde_as_text, words};
+use crate::{
+    Bytes, HiddenGpus, HostName, ParseError, PciAddress, Rate, Unit, serde_as_text, words,
+};
 
 /// One node: its parts, the links between them, and warnings about both.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -55,7 +57,7 @@ pub struct Topology {
 pub struct HostInfo {
     /// Its name on the network.
     #[serde(default)]
-    pub hostname: String,
+    pub hostname: HostName,
     /// Instruction set architecture: `x86_64`, `aarch64`.
     #[serde(default)]
     pub arch: String,
@@ -249,7 +251,7 @@ pub struct Gpu {
     pub arch: String,
     /// PCI address `0000:c1:00.0`; empty if unknown.
     #[serde(default)]
-    pub pci: String,
+    pub pci: PciAddress,
     /// NUMA domain that it hangs on.
     #[serde(default)]
     pub numa: Option<u32>,
@@ -281,7 +283,7 @@ pub struct Nic {
     pub name: String,
     /// PCI address; empty for virtual ones.
     #[serde(default)]
-    pub pci: String,
+    pub pci: PciAddress,
     /// NUMA domain.
     #[serde(default)]
     pub numa: Option<u32>,
@@ -304,7 +306,7 @@ pub struct BlockDevice {
     pub model: String,
     /// PCI address of its controller; empty if unknown.
     #[serde(default)]
-    pub pci: String,
+    pub pci: PciAddress,
     /// NUMA domain.
     #[serde(default)]
     pub numa: Option<u32>,
@@ -321,7 +323,7 @@ pub struct BlockDevice {
 #[serde(deny_unknown_fields)]
 pub struct PciDevice {
     /// `0000:c1:00.0`.
-    pub address: String,
+    pub address: PciAddress,
     /// Class code, 24 bits: `0x030200`.
     pub class: u32,
     /// Vendor number.
@@ -336,7 +338,7 @@ pub struct PciDevice {
     pub link: Option<PcieLink>,
     /// Address of the bridge above it.
     #[serde(default)]
-    pub parent: Option<String>,
+    pub parent: Option<PciAddress>,
 }
 
 /// A PCI Express link, as trained and as both ends could have it.

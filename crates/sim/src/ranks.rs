@@ -193,7 +193,7 @@ fn members(
             RankMember {
                 rank: Rank(rank),
                 host: match of_nodes.len() {
-                    0 | 1 => topology.host.hostname.clone(),
+                    0 | 1 => topology.host.hostname.to_string(),
                     _ => format!("{}-{node}", topology.host.hostname),
                 },
                 node,

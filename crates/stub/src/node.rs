@@ -122,7 +122,7 @@ impl StubNode {
         for gpu in &mut gpus {
             gpu.name.insert_str(0, PREFIX);
             let behind = gpu.pci.split_once(':').map_or("", |(_, behind)| behind);
-            gpu.pci = format!("{PCI_DOMAIN:04x}:{behind}");
+            gpu.pci = format!("{PCI_DOMAIN:04x}:{behind}").parse().unwrap_or_default();
             gpu.memory = gpu.memory.min(spec.memory.unwrap_or(MEMORY));
         }
         Self {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use pathline_schema::{Gpu, HiddenGpus, Link, LinkEnd, LinkKind, Topology};
+use pathline_schema::{Gpu, HiddenGpus, Link, LinkEnd, LinkKind, PciAddress, Topology};
 
-use crate::error::{TopoError, excerpt};
+use crate::error::TopoError;
 use crate::links::{MAX_WIDTH, add_mi250x_routes, distrust_flat_counts, join_domains};
 use crate::parse::MAX_CPUS;
 use crate::pci::{AMD, is_gpu_class, narrowest, near_gpus};
@@ -15,8 +15,6 @@ use crate::{block, cache, host, kfd, net, numa, nvidia, nvlink, pci, vendors};
 
 /// Maximum number of GPUs, domains and switches of a node.
 const MAX_UNITS: usize = 1024;
-/// Maximum length of a PCI address in bytes; NCCL writes `fffffff:ffff:ff`, systems 12 to 16 bytes.
-const MAX_ADDRESS: usize = 64;
 
 /// The topology of a snapshot. `source` is recorded in it: `live`, or a file name.
 pub fn from_snapshot(source: &str, snapshot: &HostSnapshot) -> Topology {
@@ -77,7 +75,7 @@ fn amd_denied(pci: &[pathline_schema::PciDevice], shown: &[Gpu]) -> Vec<Gpu> {
     if shown.is_empty() {
         return Vec::new();
     }
-    let is_shown = |address: &str| shown.iter().any(|gpu| gpu.pci == address);
+    let is_shown = |address: &PciAddress| shown.iter().any(|gpu| gpu.pci == *address);
     pci.iter()
         .filter(|d| d.vendor == AMD && is_gpu_class(d.class) && !is_shown(&d.address))
         .filter_map(|device| {
@@ -96,7 +94,7 @@ fn amd_denied(pci: &[pathline_schema::PciDevice], shown: &[Gpu]) -> Vec<Gpu> {
 
 /// AMD GPUs from PCI devices alone.
 fn amd_without_kfd(snapshot: &HostSnapshot, pci: &[pathline_schema::PciDevice]) -> Vec<Gpu> {
-    let drawn: BTreeSet<String> = snapshot
+    let drawn: BTreeSet<PciAddress> = snapshot
         .children("sys/class/drm")
         .iter()
         .filter_map(|card| pci::owner_in(snapshot.target(&format!("sys/class/drm/{card}"))?))
@@ -216,11 +214,6 @@ pub fn validate(file: &str, topology: &Topology) -> Result<(), TopoError> {
         && *cpu >= MAX_CPUS
     {
         return bad(format!("CPU {cpu} in a NUMA domain"), "numbers below 8192");
-    }
-    let bridges = topology.pci.iter().flat_map(|d| d.parent.iter().chain([&d.address]));
-    let ends = topology.gpus.iter().map(|g| &g.pci).chain(topology.nics.iter().map(|n| &n.pci));
-    if let Some(long) = bridges.chain(ends).find(|address| address.len() > MAX_ADDRESS) {
-        return bad(format!("{} as PCI address", excerpt(long)), "at most 64 characters");
     }
     let exists = |node: &LinkEnd| match node {
         LinkEnd::Gpu(n) => gpus.contains(n),

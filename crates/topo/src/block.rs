@@ -1,6 +1,6 @@
 //! Block devices with hardware: disks, but not loop, RAM or mapper devices.
 
-use pathline_schema::{BlockDevice, Bytes, PciDevice};
+use pathline_schema::{BlockDevice, Bytes, PciAddress, PciDevice};
 
 use crate::pci::owner_in;
 use crate::snapshot::HostSnapshot;
@@ -40,16 +40,16 @@ fn disk(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str) -> Option<BlockD
 }
 
 /// Whether a disk is on the virtio bus, by its path or by its controller's vendor.
-fn is_virtio(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str, address: &str) -> bool {
+fn is_virtio(snapshot: &HostSnapshot, pci: &[PciDevice], name: &str, address: &PciAddress) -> bool {
     let on_bus = snapshot
         .target(&format!("{BLOCK}/{name}"))
         .is_some_and(|target| target.split('/').any(|part| part.starts_with("virtio")));
-    on_bus || pci.iter().any(|d| d.address == address && d.vendor == VIRTIO)
+    on_bus || pci.iter().any(|d| d.address == *address && d.vendor == VIRTIO)
 }
 
 /// The PCI controller of a disk. With native multipath `nvme3n1` is below a virtual subsystem, and
 /// its controller is `nvme3`.
-fn controller(snapshot: &HostSnapshot, name: &str) -> Option<String> {
+fn controller(snapshot: &HostSnapshot, name: &str) -> Option<PciAddress> {
     let digits = name.strip_prefix("nvme")?;
     let end = digits.find('n')?;
     let controller = format!("sys/class/nvme/nvme{}", digits.get(..end)?);
@@ -73,8 +73,11 @@ mod tests {
         let seen: Vec<_> = disks.iter().map(|d| (d.name.as_str(), d.rotational)).collect();
         assert_eq!(seen, [("sda", true), ("vda", false)]);
         assert_eq!(disks[1].model, "virtual (virtio)");
-        let controller =
-            PciDevice { address: "0000:00:03.0".into(), vendor: VIRTIO, ..PciDevice::default() };
+        let controller = PciDevice {
+            address: PciAddress::new(0, 0, 3, 0),
+            vendor: VIRTIO,
+            ..PciDevice::default()
+        };
         assert!(!read(&snapshot, &[controller])[0].rotational);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn read(snapshot: &HostSnapshot, warnings: &mut Vec<TopologyWarning>)
     let page = field(snapshot.get("proc/self/smaps").unwrap_or_default(), "KernelPageSize");
     let transparent = bracketed(&line("sys/kernel/mm/transparent_hugepage/enabled"));
     let host = HostInfo {
-        hostname: line("proc/sys/kernel/hostname"),
+        hostname: line("proc/sys/kernel/hostname").parse().unwrap_or_default(),
         arch: line("proc/sys/kernel/arch"),
         cpu_model: model(cpuinfo),
         sockets: sockets(snapshot, cpuinfo),

@@ -1,16 +1,17 @@
 //! Reads XML files of hwloc (`lstopo --of xml`), versions 1 and 2.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use pathline_schema::{
-    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice,
-    Rate, Topology,
+    BlockDevice, Bytes, CacheGroup, CpuSet, Gpu, LinkEnd, LinkKind, Nic, NumaDomain, ParseError,
+    PciAddress, PciDevice, Rate, Topology,
 };
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
 use crate::links::{LinkClaim, LinkClaims, number_packages};
-use crate::parse::{cpu_mask, int, is_pci_address};
+use crate::parse::{cpu_mask, int};
 use crate::pci::{AMD, NVIDIA, is_gpu_class};
 use crate::peaks::amd_product;
 use crate::vendors::gpu_product;
@@ -28,7 +29,7 @@ struct HwlocReader<'a> {
     topology: Topology,
     packages: BTreeSet<String>,
     /// PCI link speeds in GB/s; hwloc records nothing else about a link.
-    speeds: Vec<(String, f64)>,
+    speeds: Vec<(PciAddress, f64)>,
     /// Operating system devices: kind, name, subtype, size in KiB, PCI address, domain.
     devices: Vec<HwlocDevice>,
 }
@@ -39,14 +40,14 @@ struct HwlocDevice {
     subtype: String,
     model: String,
     size_kib: u64,
-    pci: String,
+    pci: PciAddress,
     numa: Option<u32>,
 }
 
 /// The position of an object in the tree.
 #[derive(Clone, Copy, Default)]
 struct ObjectPlace<'a> {
-    pci: Option<&'a str>,
+    pci: Option<&'a PciAddress>,
     numa: Option<u32>,
 }
 
@@ -68,14 +69,14 @@ pub(crate) fn read(file: &str, root: &XmlElement) -> Result<Topology, TopoError>
 }
 
 impl HwlocReader<'_> {
-    fn object<'a>(
+    fn object(
         &mut self,
-        object: &'a XmlElement,
-        mut around: ObjectPlace<'a>,
+        object: &XmlElement,
+        mut around: ObjectPlace<'_>,
     ) -> Result<(), TopoError> {
         let kind = object.get("type").unwrap_or_default();
         around.numa = domain_of(object).or(around.numa);
-        let address = object.get("pci_busid").filter(|address| is_pci_address(address));
+        let address = self.checked::<PciAddress>(object, object.get("pci_busid"))?;
         match kind {
             "Machine" => self.machine(object)?,
             "Package" | "Socket" => self.package(object),
@@ -84,14 +85,14 @@ impl HwlocReader<'_> {
                 self.cache(object, kind)?;
             }
             "PCIDev" | "Bridge" => {
-                if let Some(address) = address {
+                if let Some(address) = &address {
                     self.function(object, address, around)?;
                 }
             }
             "OSDev" => self.device(object, around),
             _ => {}
         }
-        around.pci = address.or(around.pci);
+        let around = ObjectPlace { pci: address.as_ref().or(around.pci), ..around };
         for child in object.named("object") {
             self.object(child, around)?;
         }
@@ -106,6 +107,15 @@ impl HwlocReader<'_> {
         })
     }
 
+    fn checked<T: FromStr<Err = ParseError>>(
+        &self,
+        object: &XmlElement,
+        text: Option<&str>,
+    ) -> Result<Option<T>, TopoError> {
+        let text = text.filter(|text| !text.is_empty()).map(str::parse).transpose();
+        text.map_err(|e: ParseError| TopoError::at(self.file, object.line, e.text, e.expected))
+    }
+
     fn number(&self, object: &XmlElement, name: &str) -> Result<Option<u64>, TopoError> {
         let Some(text) = object.get(name) else { return Ok(None) };
         int(text).map(Some).ok_or_else(|| {
@@ -115,8 +125,9 @@ impl HwlocReader<'_> {
     }
 
     fn machine(&mut self, object: &XmlElement) -> Result<(), TopoError> {
+        let hostname = self.checked(object, Some(info(object, "HostName")))?;
         let host = &mut self.topology.host;
-        host.hostname = info(object, "HostName").to_owned();
+        host.hostname = hostname.unwrap_or_default();
         host.arch = info(object, "Architecture").to_owned();
         host.kernel = info(object, "OSRelease").to_owned();
         host.cpu_model = info(object, "CPUModel").trim().to_owned();
@@ -167,7 +178,7 @@ impl HwlocReader<'_> {
     fn function(
         &mut self,
         object: &XmlElement,
-        address: &str,
+        address: &PciAddress,
         around: ObjectPlace<'_>,
     ) -> Result<(), TopoError> {
         // Class, device, subsystem and revision: `0302 [10de:2330] [10de:16c1] a1`.
@@ -182,16 +193,16 @@ impl HwlocReader<'_> {
             .unwrap_or_default();
         let speed = object.get("pci_link_speed").and_then(|speed| speed.parse::<f64>().ok());
         if let Some(speed) = speed.filter(|speed| speed.is_finite() && *speed > 0.0) {
-            self.speeds.push((address.to_owned(), speed));
+            self.speeds.push((address.clone(), speed));
         }
         self.topology.pci.push(PciDevice {
-            address: address.to_owned(),
+            address: address.clone(),
             class: class << 8,
             vendor,
             device,
             numa: around.numa,
             link: None,
-            parent: around.pci.map(str::to_owned),
+            parent: around.pci.cloned(),
         });
         Ok(())
     }
@@ -208,7 +219,7 @@ impl HwlocReader<'_> {
             subtype,
             model: [info(object, "GPUModel"), info(object, "Model")].concat(),
             size_kib: info(object, "Size").parse().unwrap_or(0),
-            pci: around.pci.unwrap_or_default().to_owned(),
+            pci: around.pci.cloned().unwrap_or_default(),
             numa: around.numa,
         });
     }
@@ -233,7 +244,7 @@ impl HwlocReader<'_> {
             self.topology.blocks.extend(block(device));
         }
         // An RDMA adapter is also a network interface; its RDMA name takes precedence.
-        let rdma: BTreeSet<String> = self
+        let rdma: BTreeSet<PciAddress> = self
             .devices
             .iter()
             .filter(|device| device.kind == OPENFABRICS)

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathline_schema::{
-    Bytes, Gpu, GpuRoute, Link, LinkEnd, LinkKind, NumaDomain, Rate, Topology, TopologyWarning,
+    Bytes, Gpu, GpuRoute, Link, LinkEnd, LinkKind, NumaDomain, PciAddress, Rate, Topology,
+    TopologyWarning,
 };
 
 use crate::error::{TopoError, excerpt};
 use crate::links::{LinkClaim, LinkClaims, MAX_WIDTH, has_quads, number_packages};
-use crate::parse::{field_int, is_pci_address};
+use crate::parse::field_int;
 use crate::peaks::{TRENTO_HOST_LINK, amd_product};
 use crate::snapshot::HostSnapshot;
 use crate::warn::warning;
@@ -144,12 +145,11 @@ fn gpu(snapshot: &HostSnapshot, id: u32, index: u32, table: &str) -> Gpu {
         index,
         vendor: "amd".into(),
         name: amd_product(device).map_or(name, |(product, _)| product).to_owned(),
-        pci: format!(
-            "{:04x}:{:02x}:{:02x}.{}",
-            number("domain") & 0xffff_ffff,
-            location >> 8 & 0xff,
-            location >> 3 & 0x1f,
-            location & 7
+        pci: PciAddress::new(
+            number("domain") as u32,
+            (location >> 8) as u8,
+            (location >> 3 & 0x1f) as u8,
+            (location & 7) as u8,
         ),
         memory: Bytes(sizes.fold(0, u64::saturating_add)),
         memory_peak: banks.first().and_then(|bank| hbm_peak(&arch, bank)),
@@ -370,7 +370,7 @@ pub(crate) fn compare_domains(
     warnings: &mut Vec<TopologyWarning>,
 ) {
     match (gpu.numa, pci_domain) {
-        (Some(kfd), Some(pci)) if kfd != pci && is_pci_address(&gpu.pci) => {
+        (Some(kfd), Some(pci)) if kfd != pci && !gpu.pci.is_empty() => {
             let text = format!(
                 "the KFD joins it to numa{kfd}, but {} is at numa{pci} in the PCI tree; numa{kfd} is \
                  used",

@@ -1,14 +1,14 @@
 //! Reads topology files of NCCL and RCCL (`NCCL_TOPO_DUMP_FILE`).
 
 use pathline_schema::{
-    CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, PcieLink, Topology,
-    TopologyWarning,
+    CpuSet, Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress, PciDevice, PcieLink,
+    Topology, TopologyWarning,
 };
 
 use crate::assemble::finish;
 use crate::error::{TopoError, excerpt};
 use crate::links::{LinkClaim, LinkClaims, MAX_WIDTH, number_packages};
-use crate::parse::{cpu_mask, int, leading_float};
+use crate::parse::{cpu_mask, int, leading_float, pci_address};
 use crate::pci::{AMD, NVIDIA, is_switch_class};
 use crate::peaks::{
     TRENTO_HOST_LINK, amd_product, is_trento, nvidia_product, nvlink_link, xgmi_link,
@@ -25,10 +25,10 @@ const FASTEST_NIC: u64 = 3_200_000;
 struct NcclReader<'a> {
     file: &'a str,
     topology: Topology,
-    /// Switches by their names in the file.
-    switches: Vec<String>,
-    /// Links of the file: GPU, kind, target, target class, count, line.
-    links: Vec<(u32, LinkKind, String, u32, u32, usize)>,
+    /// Switches by their addresses, those that a virtual machine hides last.
+    switches: Vec<Option<PciAddress>>,
+    /// Links of the file: GPU, kind, target (none: a hidden switch), target class, count, line.
+    links: Vec<(u32, LinkKind, Option<PciAddress>, u32, u32, usize)>,
     odd_speeds: Vec<String>,
 }
 
@@ -70,6 +70,15 @@ impl NcclReader<'_> {
         }
     }
 
+    /// The PCI address that an attribute names.
+    fn address(&self, element: &XmlElement, name: &str) -> Result<PciAddress, TopoError> {
+        let text = element.get(name).unwrap_or_default();
+        pci_address(text).ok_or_else(|| {
+            let what = format!("{} as {name} of <{}>", excerpt(text), element.name);
+            TopoError::at(self.file, element.line, what, "a PCI address such as 0000:c1:00.0")
+        })
+    }
+
     fn cpu(&mut self, cpu: &XmlElement) -> Result<(), TopoError> {
         // NCCL writes -1 if the system has no domain numbers; there is then one domain.
         let id = match cpu.get("numaid").map(str::trim) {
@@ -102,7 +111,7 @@ impl NcclReader<'_> {
         for child in &cpu.children {
             match child.name.as_str() {
                 "pci" => self.pci(child, id, None)?,
-                "nic" => self.nic(child, id, "")?,
+                "nic" => self.nic(child, id, &PciAddress::default())?,
                 _ => {}
             }
         }
@@ -113,30 +122,28 @@ impl NcclReader<'_> {
         &mut self,
         pci: &XmlElement,
         domain: u32,
-        parent: Option<&str>,
+        parent: Option<&PciAddress>,
     ) -> Result<(), TopoError> {
-        let Some(address) = pci.get("busid").filter(|id| !id.trim().is_empty()) else {
-            return self.bad(pci.line, "a <pci> without busid".into(), "its PCI address");
-        };
+        let address = self.address(pci, "busid")?;
         let link = PcieLink {
             speed_gts: pci.get("link_speed").and_then(leading_float).unwrap_or(0.0),
             width: self.number(pci, "link_width")?.unwrap_or(0),
             ..PcieLink::default()
         };
         let device = PciDevice {
-            address: address.to_owned(),
+            address: address.clone(),
             class: self.number(pci, "class")?.unwrap_or(0),
             vendor: self.number(pci, "vendor")?.unwrap_or(0),
             device: self.number(pci, "device")?.unwrap_or(0),
             numa: Some(domain),
             link: (link.speed_gts > 0.0 && link.width > 0).then_some(link),
-            parent: parent.map(str::to_owned),
+            parent: parent.cloned(),
         };
         for child in &pci.children {
             match child.name.as_str() {
-                "pci" => self.pci(child, domain, Some(address))?,
+                "pci" => self.pci(child, domain, Some(&address))?,
                 "gpu" => self.gpu(child, domain, &device)?,
-                "nic" => self.nic(child, domain, address)?,
+                "nic" => self.nic(child, domain, &address)?,
                 _ => {}
             }
         }
@@ -173,20 +180,26 @@ impl NcclReader<'_> {
                 "nvlink" => LinkKind::Nvlink,
                 _ => continue,
             };
-            let Some(target) = link.get("target") else {
-                return self.bad(link.line, format!("<{}> without target", link.name), "one");
+            let target = match link.get("target") {
+                Some(HIDDEN_SWITCH) => None,
+                _ => Some(self.address(link, "target")?),
             };
             let class = self.number(link, "tclass")?.unwrap_or(0);
             let count = self.number(link, "count")?.unwrap_or(1);
             if count == 0 || count > MAX_WIDTH {
                 return self.bad(link.line, format!("count {count}"), "1 to 1024 links");
             }
-            self.links.push((index, kind, target.to_owned(), class, count, link.line));
+            self.links.push((index, kind, target, class, count, link.line));
         }
         Ok(())
     }
 
-    fn nic(&mut self, nic: &XmlElement, domain: u32, address: &str) -> Result<(), TopoError> {
+    fn nic(
+        &mut self,
+        nic: &XmlElement,
+        domain: u32,
+        address: &PciAddress,
+    ) -> Result<(), TopoError> {
         for net in nic.named("net") {
             let name = net.get("name").unwrap_or_default().to_owned();
             let speed = match net.get("speed").map(int) {
@@ -201,7 +214,7 @@ impl NcclReader<'_> {
             self.odd_speeds.extend(odd.map(|mbits| format!("{name}: {mbits}")));
             self.topology.nics.push(Nic {
                 name,
-                pci: address.to_owned(),
+                pci: address.clone(),
                 numa: Some(domain),
                 speed_mbits: odd.map(|kbits| kbits / 1000).or(speed),
                 near_gpu: None,
@@ -214,7 +227,7 @@ impl NcclReader<'_> {
         let mut claims = LinkClaims::default();
         self.number_switches();
         for (gpu, kind, target, class, width, line) in std::mem::take(&mut self.links) {
-            let node = self.target(&target, class, line)?;
+            let node = self.target(target.as_ref(), class, line)?;
             let arch = self.topology.gpus.iter().find(|g| g.index == gpu);
             let arch = arch.map_or("", |g| g.arch.as_str());
             let link = if kind == LinkKind::Xgmi { xgmi_link(arch) } else { nvlink_link(arch) };
@@ -241,33 +254,34 @@ impl NcclReader<'_> {
     }
 
     /// The unit that a link's target names: a GPU or switch by PCI address, a CPU by class.
-    fn target(&self, target: &str, class: u32, line: usize) -> Result<LinkEnd, TopoError> {
-        if let Some(gpu) = self.topology.gpus.iter().find(|gpu| gpu.pci == target) {
+    fn target(
+        &self,
+        target: Option<&PciAddress>,
+        class: u32,
+        line: usize,
+    ) -> Result<LinkEnd, TopoError> {
+        if let Some(gpu) = self.topology.gpus.iter().find(|gpu| Some(&gpu.pci) == target) {
             return Ok(LinkEnd::Gpu(gpu.index));
         }
-        if !is_switch_class(class) && target != HIDDEN_SWITCH {
-            let what = format!("link to {}", excerpt(target));
-            return self.bad(
-                line,
-                what,
-                "the busid of a GPU of this file, or the class of a switch",
-            );
+        if let Some(target) = target.filter(|_| !is_switch_class(class)) {
+            let expected = "the busid of a GPU of this file, or the class of a switch";
+            return self.bad(line, format!("link to {target}"), expected);
         }
-        let at = self.switches.iter().position(|known| known == target).unwrap_or(0);
+        let at = self.switches.iter().position(|known| known.as_ref() == target).unwrap_or(0);
         Ok(LinkEnd::Switch(at as u32))
     }
 
     /// Numbers switches by address; those hidden by a virtual machine come last.
     fn number_switches(&mut self) {
         for (_, _, target, class, _, _) in &self.links {
-            let is_gpu = self.topology.gpus.iter().any(|gpu| gpu.pci == *target);
-            if !is_gpu && (is_switch_class(*class) || target == HIDDEN_SWITCH) {
+            let is_gpu = self.topology.gpus.iter().any(|gpu| Some(&gpu.pci) == target.as_ref());
+            if !is_gpu && (is_switch_class(*class) || target.is_none()) {
                 self.switches.push(target.clone());
             }
         }
-        self.switches.sort_by_key(|target| (target == HIDDEN_SWITCH, target.clone()));
+        self.switches.sort_by_key(|target| (target.is_none(), target.clone()));
         self.switches.dedup();
-        for target in self.switches.iter().filter(|target| *target != HIDDEN_SWITCH) {
+        for target in self.switches.iter().flatten() {
             if !self.topology.pci.iter().any(|device| device.address == *target) {
                 self.topology.pci.push(PciDevice {
                     address: target.clone(),

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use pathline_schema::{Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, Topology};
+use pathline_schema::{Gpu, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, Topology, markup_text};
 
 use crate::nccl::HIDDEN_SWITCH;
 use crate::parse::mask_text;
 use crate::pci::{MAX_DEPTH, NVIDIA, chain, is_switch_class};
-use crate::xml::escape;
 
 const SWITCH_CLASS: u32 = 0x06_8000;
 
@@ -111,7 +110,7 @@ impl<'a> NcclWriter<'a> {
             return;
         }
         let pad = "  ".repeat(depth);
-        let unknown = PciDevice { address: address.to_owned(), ..PciDevice::default() };
+        let unknown = PciDevice::default();
         let device = self.shown.get(address).copied().unwrap_or(&unknown);
         let link = device.link.unwrap_or_default();
         let speed = if device.link.is_some() {
@@ -122,17 +121,13 @@ impl<'a> NcclWriter<'a> {
         let _ = writeln!(
             out,
             "{pad}<pci busid=\"{}\" class=\"0x{:06x}\" vendor=\"0x{:04x}\" device=\"0x{:04x}\" link_speed=\"{speed}\" link_width=\"{}\">",
-            escape(address),
-            device.class,
-            device.vendor,
-            device.device,
-            link.width
+            address, device.class, device.vendor, device.device, link.width
         );
         let topology = self.topology;
-        for gpu in topology.gpus.iter().filter(|gpu| gpu.pci == address) {
+        for gpu in topology.gpus.iter().filter(|gpu| gpu.pci == *address) {
             self.gpu(out, gpu, depth + 1);
         }
-        let nics: Vec<&Nic> = topology.nics.iter().filter(|nic| nic.pci == address).collect();
+        let nics: Vec<&Nic> = topology.nics.iter().filter(|nic| nic.pci == *address).collect();
         write_nics(out, &nics, depth + 1);
         for below in self.below.get(address).cloned().unwrap_or_default() {
             self.function(out, below, depth + 1);
@@ -165,13 +160,12 @@ impl<'a> NcclWriter<'a> {
                 LinkKind::Nvlink => "nvlink",
                 LinkKind::Pcie | LinkKind::Cpu => continue,
             };
-            let target = self.target(other).filter(|(target, _)| *target != gpu.pci);
+            let target = self.target(other).filter(|(target, _)| gpu.pci != **target);
             if let Some((target, class)) = target {
                 let _ = writeln!(
                     out,
                     "{pad}  <{element} target=\"{}\" count=\"{}\" tclass=\"0x{class:06x}\"/>",
-                    escape(target),
-                    link.width
+                    target, link.width
                 );
             }
         }
@@ -204,7 +198,7 @@ fn write_nics(out: &mut String, nics: &[&Nic], depth: usize) {
         let _ = writeln!(
             out,
             "{pad}  <net name=\"{}\" dev=\"{number}\" speed=\"{}\" port=\"1\"/>",
-            escape(&nic.name),
+            markup_text(&nic.name),
             nic.speed_mbits.unwrap_or(0)
         );
     }
@@ -213,7 +207,7 @@ fn write_nics(out: &mut String, nics: &[&Nic], depth: usize) {
 
 /// Shortens a text that the file repeats many times to the length of real ones.
 fn short_attribute(text: &str) -> String {
-    escape(&text.chars().take(64).collect::<String>())
+    markup_text(&text.chars().take(64).collect::<String>())
 }
 
 /// The number at the start of a text; 0 if there is none.

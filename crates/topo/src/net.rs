@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathline_schema::{Nic, PciDevice};
+use pathline_schema::{Nic, PciAddress, PciDevice};
 
 use crate::parse::leading_float;
 use crate::pci::owner_in;
@@ -14,11 +14,11 @@ const INFINIBAND: &str = "sys/class/infiniband";
 /// One adapter for each PCI function: by its RDMA name if it has one (the name in NCCL, MPI and
 /// UCX), otherwise by its interface name. Virtual interfaces are omitted.
 pub(crate) fn read(snapshot: &HostSnapshot, pci: &[PciDevice]) -> Vec<Nic> {
-    let mut nics: BTreeMap<String, Nic> = BTreeMap::new();
-    let nic = |name: &str, address: &str, speed: Option<u64>| Nic {
+    let mut nics: BTreeMap<PciAddress, Nic> = BTreeMap::new();
+    let nic = |name: &str, address: &PciAddress, speed: Option<u64>| Nic {
         name: name.to_owned(),
-        pci: address.to_owned(),
-        numa: pci.iter().find(|d| d.address == address).and_then(|d| d.numa),
+        pci: address.clone(),
+        numa: pci.iter().find(|d| d.address == *address).and_then(|d| d.numa),
         speed_mbits: speed,
         near_gpu: None,
     };

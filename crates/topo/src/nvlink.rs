@@ -164,7 +164,7 @@ impl<'a> SwitchNumbers<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pathline_schema::Link;
+    use pathline_schema::{Link, PciAddress};
     use proptest::prelude::*;
 
     fn node(gpus: u32, file: impl Fn(u32) -> String) -> (Topology, bool) {
@@ -172,7 +172,7 @@ mod tests {
             index,
             vendor: "nvidia".into(),
             arch: "sm_90".into(),
-            pci: format!("0000:{:02x}:00.0", 0x19 + index),
+            pci: PciAddress::new(0, 0x19 + index as u8, 0, 0),
             numa: Some(0),
             ..Gpu::default()
         };

@@ -72,7 +72,7 @@ pub(crate) fn numa_memory(topology: &mut Topology) {
 pub(crate) fn pcie_degraded(topology: &mut Topology) {
     let mut warnings = Vec::new();
     let mut check = |name: String, address: &str, pci: &[PciDevice]| {
-        let Some(device) = pci.iter().find(|d| d.address == address) else { return };
+        let Some(device) = pci.iter().find(|d| d.address == *address) else { return };
         let Some(link) = device.link.filter(|l| l.speed_gts > 0.0 && l.width > 0) else { return };
         let slow = link.max_speed_gts > 0.0 && link.speed_gts < link.max_speed_gts;
         let narrow = link.max_width > 0 && link.width < link.max_width;
@@ -141,20 +141,23 @@ mod tests {
 
     #[test]
     fn a_lost_lane_and_a_slow_link_differ() {
+        const A: &str = "0000:0a:00.0";
+        const B: &str = "0000:0b:00.0";
+        const C: &str = "0000:0c:00.0";
         let link =
             |speed_gts, width| PcieLink { speed_gts, width, max_speed_gts: 32.0, max_width: 16 };
         let device = |address: &str, link| PciDevice {
-            address: address.into(),
+            address: address.parse().unwrap(),
             link: Some(link),
             ..PciDevice::default()
         };
-        let gpu = |index, pci: &str| Gpu { index, pci: pci.into(), ..Gpu::default() };
+        let gpu = |index, pci: &str| Gpu { index, pci: pci.parse().unwrap(), ..Gpu::default() };
         let mut topology = Topology {
-            gpus: vec![gpu(0, "a"), gpu(1, "b"), gpu(2, "c")],
+            gpus: vec![gpu(0, A), gpu(1, B), gpu(2, C)],
             pci: vec![
-                device("a", link(32.0, 16)),
-                device("b", link(16.0, 16)),
-                device("c", link(32.0, 8)),
+                device(A, link(32.0, 16)),
+                device(B, link(16.0, 16)),
+                device(C, link(32.0, 8)),
             ],
             ..Topology::default()
         };

@@ -165,11 +165,6 @@ fn element(file: &str, line: usize, tag: &BytesStart<'_>) -> Result<XmlElement, 
     Ok(XmlElement { name: tag_name, attributes, line, ..XmlElement::default() })
 }
 
-/// Escapes a text for an attribute.
-pub(crate) fn escape(text: &str) -> String {
-    quick_xml::escape::escape(text).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -371,8 +371,7 @@ mod tests {
     use super::*;
 
     fn nic(name: &str, numa: u32, near_gpu: Option<u32>) -> Nic {
-        let (pci, speed_mbits) = (String::new(), None);
-        Nic { name: name.to_owned(), pci, numa: Some(numa), speed_mbits, near_gpu }
+        Nic { name: name.to_owned(), numa: Some(numa), near_gpu, ..Nic::default() }
     }
 
     #[test]

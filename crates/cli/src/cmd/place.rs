@@ -31,7 +31,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitKind> {
     };
     match args.format {
         Some(launcher) => match kind(launcher) {
-            Some(kind) => out!("{}", launch_text(&topology, &plan, kind, args.nics)),
+            Some(kind) => out!("{}", launch_text(&topology, &plan, kind, args.nics)?),
             None => out!("{}", rankfile_text(&topology, &plan)),
         },
         None => table(&topology, &plan),

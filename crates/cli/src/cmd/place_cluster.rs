@@ -92,8 +92,7 @@ fn script(
     let places: Option<Vec<_>> = gpus.iter().map(of).collect();
     let places = places.context("the plan of a node has not every GPU")?;
     let plan = PlacementPlan { ranks: places, warnings: plan.warnings };
-    job_script(topology, &plan, &phase.at, kind, args.nics)
-        .map_err(|rank| anyhow!("rank {rank} has no place"))
+    Ok(job_script(topology, &plan, &phase.at, kind, args.nics)?)
 }
 
 /// The ranks of each node in the order of its GPUs.

@@ -157,7 +157,7 @@ fn row(site: &RankSite) -> [String; 8] {
         [gpu] => format!("{}", gpu.host_index.unwrap_or(gpu.index)),
         several => format!("{} visible", several.len()),
     };
-    let pci = site.only_gpu().map(|gpu| gpu.pci.clone()).filter(|pci| !pci.is_empty());
+    let pci = site.only_gpu().map(|gpu| gpu.pci.to_string()).filter(|pci| !pci.is_empty());
     [
         site.rank.to_string(),
         site.host.clone(),

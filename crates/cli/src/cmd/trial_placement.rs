@@ -1,7 +1,7 @@
 //! The placement of `pathline place` as a choice of `pathline advise --command`.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Error, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use pathline_place::{
     LauncherKind, PlaceRequest, PlacementPlan, launch_text, place_ranks, rankfile_text,
 };
 use pathline_runner::HostSurvey;
-use pathline_schema::Topology;
+use pathline_schema::{Topology, UnwritableText, shell_word};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// The variable with the wrapper of each rank.
@@ -43,7 +43,7 @@ impl TrialPlacement {
             place_ranks(&topology, &PlaceRequest { ranks, skip_first_core, hardware_threads })?;
         let memory = memfd_create("pathline-place", MemfdFlags::CLOEXEC);
         let mut script = File::from(memory.context("no memory for the script of --place")?);
-        script.write_all(launch_text(&topology, &plan, LauncherKind::Env, false).as_bytes())?;
+        script.write_all(launch_text(&topology, &plan, LauncherKind::Env, false)?.as_bytes())?;
         Ok(Self { topology, plan, script })
     }
 
@@ -51,7 +51,7 @@ impl TrialPlacement {
         let ranks = self.plan.ranks.len();
         // Ranks are processes of this user on this host, which may open it.
         let path = format!("/proc/{}/fd/{}", std::process::id(), self.script.as_raw_fd());
-        let env = ArmEnv::from([(VARIABLE.to_owned(), format!("sh {path}"))]);
+        let env = ArmEnv::from([(VARIABLE.to_owned(), format!("/bin/sh {path}"))]);
         let label = format!("{ranks} ranks as pathline place");
         AdviceChoice {
             arm: TrialArm { label, task: ArmTask::Command, env: env.clone() },
@@ -73,7 +73,18 @@ impl TrialPlacement {
     ) -> std::io::Result<Vec<&'static str>> {
         let is_placement = |choice: &AdviceChoice| choice.settings.contains_key(VARIABLE);
         let mut is_proven = false;
-        let wrapper = format!("sh {}", dir.join(WRAPPER).display());
+        let path = dir.join(WRAPPER).display().to_string();
+        // A shell splits the value of the variable at blanks, and takes quotes in it for letters.
+        if shell_word(&path) != path {
+            let expected =
+                "a folder of letters, digits and '_-./:=,+@%'; name another one for --emit";
+            return Err(Error::other(UnwritableText::new(
+                "a word of $PATHLINE_PLACE",
+                &path,
+                expected,
+            )));
+        }
+        let wrapper = format!("/bin/sh {path}");
         for answer in &mut file.answers {
             let Some(choice) = answer.choice.as_mut().filter(|choice| is_placement(choice)) else {
                 continue;
@@ -86,9 +97,11 @@ impl TrialPlacement {
         if !is_proven {
             return Ok(Vec::new());
         }
-        let script = |launcher| launch_text(&self.topology, &self.plan, launcher, false);
-        std::fs::write(dir.join(WRAPPER), script(LauncherKind::Env))?;
-        std::fs::write(dir.join(SLURM), script(LauncherKind::Slurm))?;
+        let script = |launcher| {
+            launch_text(&self.topology, &self.plan, launcher, false).map_err(Error::other)
+        };
+        std::fs::write(dir.join(WRAPPER), script(LauncherKind::Env)?)?;
+        std::fs::write(dir.join(SLURM), script(LauncherKind::Slurm)?)?;
         std::fs::write(dir.join(RANKFILE), rankfile_text(&self.topology, &self.plan))?;
         Ok(vec![WRAPPER, SLURM, RANKFILE])
     }

@@ -70,7 +70,7 @@ fn a_message_between_gpus_loses_to_packets_engine_and_protocol() {
 fn masked(mut journal: Journal) -> Journal {
     let topology = &mut journal.topology;
     for gpu in &mut topology.gpus {
-        gpu.pci = format!("0000:c{}:00.0", gpu.index);
+        gpu.pci = format!("0000:c{}:00.0", gpu.index).parse().unwrap();
     }
     for member in &mut journal.begin.ranks {
         member.gpu_identities = topology.gpu_identity(member.rank.0).into_iter().collect();

@@ -55,7 +55,7 @@ fn slices_of_other_nodes() {
     let same = case.replace("gpu1", "gpuX").replace("gpu0", "gpu6").replace("gpuX", "gpu1");
     assert_eq!(times(&network(&pair), case), times(&network(&node), &same));
     let one = pair.slice(&[1]).unwrap();
-    assert_eq!(one.topology().gpus[0].pci, "0000:3b:00.0");
+    assert_eq!(one.topology().gpus[0].pci.as_str(), "0000:3b:00.0");
 
     let (_, text) = MachineDesc::presets().iter().find(|(name, _)| *name == "mi250x").unwrap();
     let fault = |element: &str| {

@@ -77,7 +77,7 @@ impl ManagementLibrary {
         let mut nvidia: BTreeMap<String, nvidia::NvidiaDevice> =
             self.devices.into_iter().map(|d| (d.pci.clone(), d)).collect();
         let read = |gpu: &Gpu| {
-            let source: Box<dyn GpuSensors> = match nvidia.remove(&gpu.pci) {
+            let source: Box<dyn GpuSensors> = match nvidia.remove(gpu.pci.as_str()) {
                 Some(device) => Box::new(device),
                 None => RuntimeFamily::of_vendor(&gpu.vendor)?.sensors?(pci, &gpu.pci)?,
             };

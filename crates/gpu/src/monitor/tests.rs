@@ -198,7 +198,7 @@ fn management(find: &dyn Fn(&str) -> Option<NonNull<c_void>>) -> ManagementLibra
 }
 
 fn gpu(index: u32, pci: &str) -> Gpu {
-    Gpu { index, pci: pci.into(), vendor: "nvidia".into(), ..Gpu::default() }
+    Gpu { index, pci: pci.parse().unwrap(), vendor: "nvidia".into(), ..Gpu::default() }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use pathline_flow::{FaultEffect, FaultElement, MachineDesc, MachineFault};
 use pathline_paste::read_paste;
 use pathline_reason::{RowPredictor, explain_on_node};
-use pathline_schema::{LinkEnd, PciDevice, Topology};
+use pathline_schema::{LinkEnd, PciAddress, PciDevice, Topology};
 
 /// What is wrong, the cause that names it, and the part.
 struct WiringEdit {
@@ -106,7 +106,7 @@ fn nccl_xml(topology: &Topology) -> String {
         ..PciDevice::default()
     });
     let switches = (0..8).map(|nth| PciDevice {
-        address: format!("0000:{:02x}:00.0", 0xe0 + nth),
+        address: PciAddress::new(0, 0xe0 + nth, 0, 0),
         class: 0x0006_8000,
         vendor: 0x10de,
         ..PciDevice::default()

@@ -454,7 +454,7 @@ pub(super) fn host() -> (RunReport, Topology) {
 
 fn host_info() -> HostInfo {
     HostInfo {
-        hostname: "node17".into(),
+        hostname: "node17".parse().unwrap_or_default(),
         arch: "x86_64".into(),
         cpu_model: "Example CPU 64-Core".into(),
         sockets: 1,

@@ -48,7 +48,7 @@ fn facts(t: &Topology) -> Vec<(&'static str, String)> {
             facts.push((name, text));
         }
     };
-    add("Host", host.hostname.clone());
+    add("Host", host.hostname.to_string());
     let sockets =
         if host.sockets > 0 { count(host.sockets as usize, "socket") } else { String::new() };
     let cpus =

@@ -220,7 +220,7 @@ fn poison_topology(t: &mut Topology) {
     let bad = || HOSTILE.to_owned();
     t.source = bad();
     let host = &mut t.host;
-    (host.hostname, host.arch, host.cpu_model, host.kernel) = (bad(), bad(), bad(), bad());
+    (host.arch, host.cpu_model, host.kernel) = (bad(), bad(), bad());
     host.virtualization = Some(bad());
     for gpu in &mut t.gpus {
         (gpu.name, gpu.arch) = (bad(), bad());

@@ -157,7 +157,7 @@ fn generation(gts: f64) -> String {
 
 /// The PCI function of an address.
 pub(super) fn function<'a>(topology: &'a Topology, address: &str) -> Option<&'a PciDevice> {
-    topology.pci.iter().find(|device| device.address == address)
+    topology.pci.iter().find(|device| device.address == *address)
 }
 
 /// `mlx5_0 400 Gbit/s`.

@@ -203,7 +203,7 @@ impl WorkerStarter {
         about: MachineInfo,
     ) -> Result<(WorkerProcess, MachineInfo), ProcessFailure> {
         let found: Vec<(u32, String)> =
-            about.topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.clone())).collect();
+            about.topology.gpus.iter().map(|gpu| (gpu.index, gpu.pci.to_string())).collect();
         let first = self.gpus.get_or_insert_with(|| found.clone());
         if about.without.is_some() || found == *first {
             return Ok((process, about));

@@ -235,10 +235,19 @@ fn errors_name_the_line_and_what_was_expected() {
     );
     assert_eq!(
         error(&system("<pci/>")),
-        "f.xml:3: a <pci> without busid; expected its PCI address"
+        "f.xml:3: '' as busid of <pci>; expected a PCI address such as 0000:c1:00.0"
     );
-    let link = "<pci busid=\"a\"><gpu dev=\"0\"><xgmi target=\"b\" count=\"1\"/></gpu></pci>";
-    assert!(error(&system(link)).starts_with("f.xml:3: link to 'b'; expected the busid of a GPU"));
+    let link = |target: &str| {
+        let link = format!("<xgmi target=\"{target}\" count=\"1\"/>");
+        error(&system(&format!("<pci busid=\"0000:01:00.0\"><gpu dev=\"0\">{link}</gpu></pci>")))
+    };
+    let unknown = link("0000:02:00.0");
+    assert!(unknown.starts_with("f.xml:3: link to 0000:02:00.0; expected the busid of a GPU"));
+    // What place writes behind `;; #` in a script that every rank runs.
+    let script = "x&#10;esac&#10;touch canary&#10;case $rank in&#10;#";
+    assert!(link(script).contains("as target of <xgmi>; expected a PCI address"));
+    let refused = error(&system(&format!("<pci busid=\"{script}\"/>")));
+    assert!(refused.contains("as busid of <pci>; expected a PCI address"), "{refused}");
     assert!(error("<system/>").starts_with("f.xml:1: a <system> without <cpu>"));
     assert!(error("<html/>").starts_with("f.xml:1: root element <'html'>"));
     assert!(error("hello").starts_with("f.xml:1: 'hello' begins no known form"));

@@ -2,16 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use pathline_schema::{Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciDevice, Topology};
+use pathline_schema::{
+    Gpu, Link, LinkEnd, LinkKind, Nic, NumaDomain, PciAddress, PciDevice, Topology,
+};
 use pathline_topo::{HostSnapshot, from_snapshot, from_text, validate, write_nccl_xml};
 
-fn function(address: &str, parent: Option<&str>) -> PciDevice {
+/// An address for each of these short names.
+fn address(name: &str) -> PciAddress {
+    let Some(bus) = name.bytes().next() else { return PciAddress::default() };
+    PciAddress::new(0, bus, name[1..].parse().unwrap_or(0), 0)
+}
+
+fn function(name: &str, parent: Option<&str>) -> PciDevice {
     PciDevice {
-        address: address.into(),
+        address: address(name),
         class: 0x03_0200,
         vendor: 0x10de,
         device: 0x2335,
-        parent: parent.map(str::to_owned),
+        parent: parent.map(address),
         ..PciDevice::default()
     }
 }
@@ -21,7 +29,7 @@ fn gpu(index: u32, pci: &str, numa: u32) -> Gpu {
         index,
         vendor: "nvidia".into(),
         arch: "sm_90a".into(),
-        pci: pci.into(),
+        pci: address(pci),
         numa: Some(numa),
         ..Gpu::default()
     }
@@ -116,8 +124,6 @@ fn widths_that_no_reader_takes_are_refused() {
     };
     assert!(gpus(&cpus("0-8191")).is_empty());
     assert!(validate("t", &cpus("8192")).is_err());
-    let long = Topology { gpus: vec![gpu(0, &"a".repeat(65), 0)], ..Topology::default() };
-    assert!(validate("t", &long).unwrap_err().to_string().len() < 200);
 }
 
 /// The text of a link may be anything: here a device is its own bridge.

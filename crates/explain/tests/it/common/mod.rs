@@ -147,7 +147,7 @@ pub(crate) fn small_host() -> Topology {
     Topology {
         source: "live".into(),
         host: HostInfo {
-            hostname: "testhost".into(),
+            hostname: "testhost".parse().unwrap(),
             arch: "x86_64".into(),
             cpu_model: "Test Processor 9000".into(),
             cpus: cpus.clone(),
