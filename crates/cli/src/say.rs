@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
 use pathline_runner::ProcessHooks;
-use pathline_schema::plain_text;
+use pathline_schema::{mask_urls, plain_text};
 
 /// Hooks for processes of this program that measure or try libraries.
 pub(crate) const HOOKS: ProcessHooks = ProcessHooks {
@@ -64,9 +64,9 @@ pub(crate) fn page(text: &str, colour: bool) {
     write(&if colour { only_colours(text) } else { plain_text(text).into_owned() });
 }
 
-/// Writes to standard error. A failure cannot be reported anywhere.
+/// Writes to standard error, without secrets of URLs. A failure cannot be reported anywhere.
 pub(crate) fn eprint(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().lock().write_all(plain(text).as_bytes());
+    let _ = io::stderr().lock().write_all(mask_urls(&plain(text)).as_bytes());
 }
 
 /// Removes bytes that control a terminal from any text: of a journal, a library, an argument.

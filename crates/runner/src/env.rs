@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathline_gpu::{RuntimeFamily, library_options};
+use pathline_schema::mask_urls;
 
 /// First parts of the names of variables that MPI, UCX, launchers and the C library read. Those of a GPU
 /// runtime are in its description.
@@ -29,12 +30,12 @@ fn is_read(name: &str) -> bool {
     PREFIXES.iter().chain(of_runtimes).chain(of_options).any(|prefix| name.starts_with(prefix))
 }
 
-/// Variables that are set and change what libraries do, by name.
+/// Variables that are set and change what libraries do, by name, without secrets of URLs.
 pub fn switches() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| is_read(name))
-        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
+        .map(|(name, value)| (name, mask_urls(&value.to_string_lossy()).into_owned()))
         .collect()
 }
 

@@ -16,10 +16,12 @@ mod mapped;
 mod meta_job;
 mod meta_worker;
 mod object;
+mod own_name;
 mod scratch_dir;
 mod scratch_tree;
 mod store_place;
 mod uring;
+mod wait_limit;
 mod worker;
 mod worker_pool;
 mod worker_recipe;
@@ -52,6 +54,7 @@ use worker_recipe::WorkerRecipes;
 pub use object::reply::{ReplyHead, XmlText, error_texts, join_chunks, xml_texts};
 pub use scratch_dir::SweepResult;
 pub use store_place::StoreRequest;
+pub use wait_limit::WaitLimit;
 
 /// Most bytes of one block: system calls move at most 2 GiB.
 const LARGEST_BLOCK: u64 = 1 << 30;
@@ -102,10 +105,10 @@ pub fn facts(asked: &StoreRequest) -> StoreFacts {
 }
 
 /// Removes what processes that were killed have left in a folder or bucket. `endpoint` is the server of
-/// buckets.
-pub fn sweep(folder: &Path, endpoint: Option<&str>) -> SweepResult {
+/// buckets, which answers within `limit`.
+pub fn sweep(folder: &Path, endpoint: Option<&str>, limit: WaitLimit<'_>) -> SweepResult {
     if is_bucket(folder) {
-        return BucketPlace::sweep(folder, endpoint);
+        return BucketPlace::sweep(folder, endpoint, limit);
     }
     scratch_dir::ScratchDir::sweep(folder)
 }

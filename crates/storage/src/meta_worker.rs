@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::io_error;
 use super::io_tally::{CallTimes, IoTimes};
+use super::own_name::OwnName;
 use super::worker::{RoundProgress, RoundReport};
 use super::worker_pool::{CallTallies, RoundWorker, WorkerFactory};
 
@@ -59,9 +60,9 @@ impl ItemName {
 
 impl TreeLayout {
     /// The folder that worker `worker`'s `nth` folder is: one that no other worker uses, or one that all share.
-    fn parent(&self, worker: usize, nth: u64) -> (usize, u64) {
+    fn parent(&self, worker: usize, nth: u64) -> (u64, u64) {
         match self.meta.folders {
-            IoFiles::Own => (worker, nth),
+            IoFiles::Own => (worker as u64, nth),
             IoFiles::Shared | IoFiles::Each => (0, nth),
         }
     }
@@ -73,18 +74,23 @@ impl TreeLayout {
             IoFiles::Own => self.meta.threads,
             IoFiles::Shared | IoFiles::Each => 1,
         };
-        (0..owners).flat_map(move |owner| (0..each).map(move |nth| format!("d{owner}-{nth}")))
+        (0..owners).flat_map(move |owner| {
+            (0..each).map(move |nth| OwnName::Folder(owner.into(), nth.into()).to_string())
+        })
     }
 
     /// The name of an item of a worker.
     pub(super) fn name<'n>(&self, name: &'n mut ItemName, worker: usize, item: u64) -> &'n CStr {
         if self.meta.op.is_of_folders() {
             let (owner, nth) = self.parent(worker, 0);
-            return name.set(format_args!("d{owner}-{nth}/d{worker}-{item}"));
+            let (folder, item) =
+                (OwnName::Folder(owner, nth), OwnName::Folder(worker as u64, item));
+            return name.set(format_args!("{folder}/{item}"));
         }
         let files = u64::from(self.meta.files.max(1));
         let (owner, nth) = self.parent(worker, item / files);
-        name.set(format_args!("d{owner}-{nth}/f{worker}-{}", item % files))
+        let file = OwnName::File(worker as u64, item % files);
+        name.set(format_args!("{}/{file}", OwnName::Folder(owner, nth)))
     }
 
     /// The first bytes of a file, which differ from those of all others.
@@ -286,7 +292,7 @@ impl MetaWorker {
         let files = u64::from(self.tree.meta.files.max(1));
         let (owner, nth) = self.tree.parent(self.index, item / files);
         let begun = origin.ns();
-        let name = self.name.set(format_args!("d{owner}-{nth}"));
+        let name = self.name.set(format_args!("{}", OwnName::Folder(owner, nth)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&*self.tree.root, name, flags, Mode::empty());
         let folder = opened.map_err(|error| self.failed("openat", &error.into()))?;

@@ -4,19 +4,20 @@
 use std::cell::RefCell;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pathline_dylib::open_plain;
 use pathline_hal::{CallError, CallResult};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, unlinkat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, unlinkat};
 use rustix::io::Errno;
 
+use super::own_name::{OwnName, RunFolder};
 use super::{io_error, scratch_tree};
 use pathline_host::clock;
 
-const PREFIX: &str = "pathline-storage-";
 const MARKER: &str = "in-use";
 /// Content of the marker. A folder without it does not belong to this program, whatever its name.
 const MARK: &[u8] = b"pathline storage folder\n";
@@ -56,52 +57,26 @@ enum FolderFate {
     Alone,
 }
 
-/// Names of folders begin with this on this machine: a lock may not be seen from another one.
-fn prefix() -> String {
+/// The machine in names of folders: a lock may not be seen from another one.
+fn host() -> String {
     let name = rustix::system::uname();
-    let host: String = name
-        .nodename()
-        .to_string_lossy()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    format!("{PREFIX}{host}-")
+    let name = name.nodename().to_string_lossy();
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// Whether a folder of that name was made here: the number of a process and a count follow the prefix.
-fn is_folder_name(name: &str, prefix: &str) -> bool {
-    let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
-    numbers.is_some_and(|(process, count)| [process, count].into_iter().all(is_decimal))
-}
-
-/// Whether a file of that name was made in such a folder: `read-` with the seed of its pattern, `write-`
-/// with its number, or what a file system has made of one of them.
-fn is_file_name(name: &str) -> bool {
-    let number = |begin: &str| name.strip_prefix(begin);
-    number("write-").is_some_and(is_decimal)
-        || number("read-").is_some_and(is_hex)
-        || HIDDEN.iter().any(|begin| number(begin).is_some_and(is_hex))
-}
-
-/// Whether a folder of that name was made in such a folder.
-fn is_tree_name(name: &str) -> bool {
-    name.strip_prefix(scratch_tree::TREE).is_some_and(is_decimal)
-}
-
-pub(super) fn is_decimal(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-fn is_hex(text: &str) -> bool {
+/// Whether a file system has given that name to a file of this program that was open when it was removed.
+fn is_hidden_name(name: &str) -> bool {
     let digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    !text.is_empty() && text.bytes().all(digit)
+    let mut rest = HIDDEN.iter().filter_map(|begin| name.strip_prefix(begin));
+    rest.any(|number| !number.is_empty() && number.bytes().all(digit))
 }
 
 impl ScratchDir {
     /// Makes a folder in `parent`.
     pub(super) fn new(parent: &Path) -> CallResult<Self> {
-        for n in 0..1000 {
-            let folder = parent.join(format!("{}{}-{n}", prefix(), std::process::id()));
+        for number in 0..1000 {
+            let own = RunFolder { host: host(), process: std::process::id(), number };
+            let folder = parent.join(own.to_string());
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -140,8 +115,8 @@ impl ScratchDir {
     /// Makes an empty folder for a tree of folders and files; returns its path.
     pub(super) fn make_tree(&self) -> CallResult<PathBuf> {
         let taken = self.made.borrow();
-        let free = (0u32..)
-            .map(|n| self.folder.join(format!("{}{n}", scratch_tree::TREE)))
+        let free = (0..)
+            .map(|number| self.folder.join(OwnName::Tree(number).to_string()))
             .find(|path| !taken.contains(path));
         drop(taken);
         let path = free.unwrap_or_default();
@@ -154,7 +129,7 @@ impl ScratchDir {
     /// Opens the folder of a tree, to look up names in it wherever it is by then.
     pub(super) fn open_tree(&self, path: &Path) -> CallResult<OwnedFd> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let opened = scratch_tree::open(&self.inside, &name);
+        let opened = scratch_tree::open(&self.inside, &*name);
         opened.map_err(|error| io_error::on("open", path, &error))
     }
 
@@ -171,7 +146,7 @@ impl ScratchDir {
     /// Whether a file or a tree of the folder exists no more.
     fn remove(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
-        if let Some(name) = name.to_str().filter(|name| is_tree_name(name)) {
+        if let Some(name) = name.to_str().filter(|name| OwnName::is_tree(name)) {
             return scratch_tree::remove(&self.inside, name).unwrap_or(false);
         }
         matches!(unlinkat(&self.inside, name, AtFlags::empty()), Ok(()) | Err(Errno::NOENT))
@@ -179,14 +154,15 @@ impl ScratchDir {
 
     /// Removes the folders of processes that are gone.
     pub(super) fn sweep(parent: &Path) -> SweepResult {
-        let (prefix, mut swept) = (prefix(), SweepResult::default());
+        let (here, mut swept) = (host(), SweepResult::default());
         let all = match std::fs::read_dir(parent) {
             Ok(all) => all,
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return swept,
             Err(error) => return SweepResult { unseen: Some(error_text(&error)), ..swept },
         };
         let ours = all.flatten().map(|entry| entry.path()).filter(|path| {
-            path.file_name().is_some_and(|name| is_folder_name(&name.to_string_lossy(), &prefix))
+            let name = path.file_name().and_then(|name| RunFolder::parse(name.to_str()?));
+            name.is_some_and(|name| name.host == here)
         });
         for folder in ours {
             match sweep_one(&folder) {
@@ -220,18 +196,9 @@ pub(super) fn find_foreign(parent: &Path, name: &str) -> CallResult<PathBuf> {
         CallError::unsupported("open", thing, why)
             .or_try("ranks that share a file need the same --store, on a file system that all see")
     };
-    let parts = name.split_once('/').filter(|(folder, file)| {
-        let numbers = folder.strip_prefix(PREFIX).and_then(|rest| {
-            let (rest, count) = rest.rsplit_once('-')?;
-            let (host, process) = rest.rsplit_once('-')?;
-            Some((host, process, count))
-        });
-        let plain = |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        let folder = numbers.is_some_and(|(host, process, count)| {
-            plain(host) && is_decimal(process) && is_decimal(count)
-        });
-        folder && is_file_name(file)
-    });
+    let parts = name
+        .split_once('/')
+        .filter(|(folder, file)| RunFolder::parse(folder).is_some() && OwnName::is_file(file));
     let (folder, file) = parts.ok_or_else(|| refused("this is no name of a file of pathline"))?;
     let folder = parent.join(folder);
     let meta = std::fs::symlink_metadata(&folder);
@@ -239,17 +206,22 @@ pub(super) fn find_foreign(parent: &Path, name: &str) -> CallResult<PathBuf> {
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
         return Err(refused("it is not of this user"));
     }
-    let mut mark = Vec::new();
-    let marker =
-        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(folder.join(MARKER));
-    let read = marker.and_then(|mut marker| {
-        Read::by_ref(&mut marker).take(MARK.len() as u64 + 1).read_to_end(&mut mark)
-    });
-    match read {
-        Ok(_) if mark == MARK => Ok(folder.join(file)),
-        Ok(_) => Err(refused("its folder lacks the mark of this program")),
-        Err(error) => Err(refused(&error_text(&error))),
+    let marker = open_plain(&folder.join(MARKER), false, libc::O_NOFOLLOW);
+    match marker.and_then(|marker| has_mark(&marker)) {
+        Ok(true) => {}
+        Ok(false) => return Err(refused("its folder lacks the mark of this program")),
+        Err(error) => return Err(refused(&error_text(&error))),
     }
+    let path = folder.join(file);
+    open_plain(&path, false, libc::O_NOFOLLOW).map_err(|error| refused(&error_text(&error)))?;
+    Ok(path)
+}
+
+/// Whether a marker says that its folder is this program's.
+fn has_mark(marker: &File) -> io::Result<bool> {
+    let mut mark = Vec::new();
+    marker.take(MARK.len() as u64 + 1).read_to_end(&mut mark)?;
+    Ok(mark == MARK)
 }
 
 /// A folder, to name things in it by.
@@ -281,17 +253,22 @@ fn sweep_one(folder: &Path) -> FolderFate {
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
         return FolderFate::Alone;
     }
-    let path = folder.join(MARKER);
-    let open = |write: bool| {
-        OpenOptions::new().read(true).write(write).custom_flags(libc::O_NOFOLLOW).open(&path)
+    let named = folder;
+    let inside = match scratch_tree::open(CWD, folder) {
+        Ok(inside) => inside,
+        Err(error) => return FolderFate::Stays(error_text(&error)),
     };
+    // The folder that was looked at, whatever its name leads to by now.
+    let folder = PathBuf::from(format!("/proc/self/fd/{}", inside.as_raw_fd()));
+    let path = folder.join(MARKER);
+    let open = |write: bool| open_plain(&path, write, libc::O_NOFOLLOW);
     // Network file systems lock only files that are open for writing. On a file system that has
     // become read-only the lock can still be queried.
-    let mut marker = match open(true).or_else(|_| open(false)) {
+    let marker = match open(true).or_else(|_| open(false)) {
         Ok(marker) => marker,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Its process ended between two calls: only an empty folder can be its.
-            return remove_folder(folder, None);
+            return remove_folder(named, None);
         }
         Err(error) => return FolderFate::Stays(error_text(&error)),
     };
@@ -305,33 +282,30 @@ fn sweep_one(folder: &Path) -> FolderFate {
             ));
         }
     }
-    let mut mark = Vec::new();
-    match Read::by_ref(&mut marker).take(MARK.len() as u64 + 1).read_to_end(&mut mark) {
-        Ok(_) if mark == MARK => {}
-        Ok(_) => {
+    match has_mark(&marker) {
+        Ok(true) => {}
+        Ok(false) => {
             return FolderFate::Stays(format!(
                 "its {MARKER} lacks the mark of this program; remove it by hand if it is not needed"
             ));
         }
         Err(error) => return FolderFate::Stays(error_text(&error)),
     }
-    let all = match std::fs::read_dir(folder) {
+    let all = match std::fs::read_dir(&folder) {
         Ok(all) => all,
         Err(error) => return FolderFate::Stays(error_text(&error)),
     };
     for entry in all.flatten() {
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        let name = entry.file_name();
-        let tree = name.to_str().filter(|name| is_tree_name(name));
-        if let Some(name) = tree {
-            let removed = at(folder).and_then(|inside| scratch_tree::remove(&inside, name));
-            if let Err(error) = removed {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if OwnName::is_tree(&name) {
+            if let Err(error) = scratch_tree::remove(&inside, &name) {
                 return FolderFate::Stays(error_text(&error));
             }
             continue;
         }
         if is_file
-            && is_file_name(&entry.file_name().to_string_lossy())
+            && (OwnName::is_file(&name) || is_hidden_name(&name))
             && let Err(error) = std::fs::remove_file(entry.path())
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -342,7 +316,7 @@ fn sweep_one(folder: &Path) -> FolderFate {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             FolderFate::Stays(error_text(&error))
         }
-        _ => remove_folder(folder, Some(marker)),
+        _ => remove_folder(named, Some(marker)),
     }
 }
 
@@ -355,11 +329,7 @@ fn once_empty(
 ) -> io::Result<()> {
     let hidden = || {
         let mut names = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        names.all(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            HIDDEN.iter().any(|begin| name.starts_with(begin)) && is_file_name(&name)
-        })
+        names.all(|entry| is_hidden_name(&entry.file_name().to_string_lossy()))
     };
     let mut outcome = remove();
     drop(marker);
@@ -396,7 +366,13 @@ pub(super) fn error_text(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::own_name::PREFIX;
     use super::*;
+
+    /// The name of a folder of this host.
+    fn folder_name(rest: &str) -> String {
+        format!("{PREFIX}{}-{rest}", host())
+    }
 
     #[test]
     fn a_folder_goes_with_its_holder_and_takes_nothing_else_along() {
@@ -453,7 +429,7 @@ mod tests {
     #[test]
     fn leftovers_are_swept_and_foreign_files_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let gone = dir.path().join(format!("{}1-0", prefix()));
+        let gone = dir.path().join(folder_name("1-0"));
         let foreign = dir.path().join(format!("{PREFIX}elsewhere.example-1-0"));
         for folder in [&gone, &foreign] {
             std::fs::create_dir(folder).unwrap();
@@ -464,7 +440,7 @@ mod tests {
         // A link of such a name is no folder of this program.
         let victim = tempfile::tempdir().unwrap();
         std::fs::write(victim.path().join("write-0"), "mine").unwrap();
-        let link = dir.path().join(format!("{}2-0", prefix()));
+        let link = dir.path().join(folder_name("2-0"));
         std::os::unix::fs::symlink(victim.path(), &link).unwrap();
         let swept = ScratchDir::sweep(dir.path());
         assert_eq!((swept.removed.as_slice(), swept.left.len()), (std::slice::from_ref(&gone), 0));
@@ -487,7 +463,7 @@ mod tests {
         drop(own);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         // What a killed process has left, and next to it a folder of a user.
-        let gone = dir.path().join(format!("{}1-0", prefix()));
+        let gone = dir.path().join(folder_name("1-0"));
         std::fs::create_dir_all(gone.join("tree-0")).unwrap();
         std::fs::write(gone.join(MARKER), MARK).unwrap();
         fill(&gone.join("tree-0"));
@@ -522,7 +498,7 @@ mod tests {
             assert!(find_foreign(dir.path(), &wrong).is_err(), "{wrong}");
         }
         // A folder of that name without the mark is a user's.
-        let other = dir.path().join(format!("{}1-0", prefix()));
+        let other = dir.path().join(folder_name("1-0"));
         std::fs::create_dir(&other).unwrap();
         std::fs::write(other.join("read-5eed"), "mine").unwrap();
         let name = format!("{}/read-5eed", other.file_name().unwrap().to_str().unwrap());
@@ -536,7 +512,7 @@ mod tests {
     fn users_files_in_folders_of_such_a_name_stay() {
         let dir = tempfile::tempdir().unwrap();
         let make = |folder: &str, marker: Option<&[u8]>, files: &[&str]| {
-            let folder = dir.path().join(format!("{}{folder}", prefix()));
+            let folder = dir.path().join(folder_name(folder));
             std::fs::create_dir(&folder).unwrap();
             if let Some(marker) = marker {
                 std::fs::write(folder.join(MARKER), marker).unwrap();

@@ -6,22 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-/// How the names of trees begin; a number follows.
-pub(super) const TREE: &str = "tree-";
+use super::own_name::OwnName;
+
 /// Levels of folders within a tree, itself included: folders hold files, or empty folders.
 const LEVELS: u32 = 3;
 
 /// Opens a folder to look up names in it.
-pub(super) fn open(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+pub(super) fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(parent, name, flags, Mode::empty())?)
-}
-
-/// Whether a name in a tree is one that metadata operations give: `d` (of a folder) or `f`, the number
-/// of a worker, and a number.
-fn is_item(name: &str, begin: char) -> bool {
-    let numbers = name.strip_prefix(begin).and_then(|rest| rest.split_once('-'));
-    numbers.is_some_and(|(a, b)| [a, b].into_iter().all(super::scratch_dir::is_decimal))
 }
 
 /// Removes a tree. What is not of this program stays, with the folders around it; returns whether
@@ -48,12 +41,16 @@ fn remove_level(parent: BorrowedFd<'_>, name: &str, levels: u32) -> io::Result<b
     for (name, kind) in names {
         // Some file systems do not tell the kind.
         let fits = |wanted| kind == wanted || kind == FileType::Unknown;
-        alone &= if is_item(&name, 'f') && fits(FileType::RegularFile) {
+        let own = OwnName::parse(&name);
+        alone &= if matches!(own, Some(OwnName::File(..))) && fits(FileType::RegularFile) {
             match unlinkat(&folder, name.as_str(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => true,
                 Err(error) => return Err(error.into()),
             }
-        } else if is_item(&name, 'd') && fits(FileType::Directory) && levels > 1 {
+        } else if matches!(own, Some(OwnName::Folder(..)))
+            && fits(FileType::Directory)
+            && levels > 1
+        {
             remove_level(folder.as_fd(), &name, levels - 1)?
         } else {
             false

@@ -16,6 +16,7 @@ use pathline_schema::{Bytes, Severity, StoreFacts};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
 use super::object::{BucketPlace, is_bucket};
+use super::own_name::OwnName;
 use super::scratch_dir::ScratchDir;
 use super::{aligned_buffer, facts, io_error, scratch_dir};
 use pathline_host::files;
@@ -54,15 +55,6 @@ pub(super) enum PathKind {
     Device(u64),
     /// A bucket of an object store.
     Bucket,
-}
-
-/// The purpose of a file: files to read hold a pattern until something writes to them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum FileKey {
-    Read(u64),
-    Write(u64),
-    /// The file or device that was named.
-    Given,
 }
 
 /// The file system and device of a place, and why it cannot be measured. Writes nothing.
@@ -219,7 +211,9 @@ pub(super) struct StorePlace {
     /// The bucket that it is.
     pub(super) bucket: Option<Rc<BucketPlace>>,
     own: RefCell<Option<ScratchDir>>,
-    entries: RefCell<BTreeMap<FileKey, Rc<FileEntry>>>,
+    /// By name; without one, the file or device that was given. Files to read hold a pattern until something
+    /// writes to them.
+    entries: RefCell<BTreeMap<Option<OwnName>, Rc<FileEntry>>>,
 }
 
 impl StorePlace {
@@ -255,15 +249,11 @@ impl StorePlace {
         if self.what != PathKind::Folder {
             return self.given(wanted).map(|entry| vec![entry]);
         }
-        let keys: Vec<FileKey> = (0..wanted.files)
-            .map(|file| {
-                if wanted.writes {
-                    FileKey::Write(wanted.first + file)
-                } else {
-                    FileKey::Read(wanted.seed + file)
-                }
-            })
-            .collect();
+        let name = |file| match wanted.writes {
+            true => OwnName::Write(wanted.first + file),
+            false => OwnName::Read(wanted.seed + file),
+        };
+        let keys: Vec<OwnName> = (0..wanted.files).map(name).collect();
         self.make_room(&keys, wanted.span)?;
         let mut all = Vec::with_capacity(keys.len());
         for (key, file) in keys.into_iter().zip(0..) {
@@ -368,7 +358,7 @@ impl StorePlace {
     /// The file or device that was named.
     fn given(&self, wanted: WantedFiles) -> CallResult<Rc<FileEntry>> {
         let path = &self.asked.path;
-        let entry = self.entries.borrow().get(&FileKey::Given).cloned().unwrap_or_else(|| {
+        let entry = self.entries.borrow().get(&None).cloned().unwrap_or_else(|| {
             Rc::new(FileEntry {
                 path: path.clone(),
                 size: Cell::new(0),
@@ -378,7 +368,7 @@ impl StorePlace {
                 claim: OnceCell::new(),
             })
         });
-        self.entries.borrow_mut().insert(FileKey::Given, Rc::clone(&entry));
+        self.entries.borrow_mut().insert(None, Rc::clone(&entry));
         // It may have become shorter or been mounted since.
         let size = match path_kind(path) {
             Ok(PathKind::File(size) | PathKind::Device(size)) => size,
@@ -406,8 +396,8 @@ impl StorePlace {
             .or_try("use a smaller --span; what was named is never made longer")
     }
 
-    fn entry(&self, key: FileKey) -> CallResult<Rc<FileEntry>> {
-        if let Some(entry) = self.entries.borrow().get(&key) {
+    fn entry(&self, key: OwnName) -> CallResult<Rc<FileEntry>> {
+        if let Some(entry) = self.entries.borrow().get(&Some(key)) {
             return Ok(Rc::clone(entry));
         }
         let mut own = self.own.borrow_mut();
@@ -415,23 +405,18 @@ impl StorePlace {
             Some(own) => own,
             none => none.insert(ScratchDir::new(&self.asked.path)?),
         };
-        let name = match key {
-            FileKey::Read(seed) => format!("read-{seed:x}"),
-            FileKey::Write(file) => format!("write-{file}"),
-            FileKey::Given => String::new(),
-        };
-        let path = own.make(&name)?;
+        let path = own.make(&key.to_string())?;
         let (size, seed) = (Cell::new(0), Cell::new(None));
         let (given, exclusive, claim) = (false, false, OnceCell::new());
         let entry = Rc::new(FileEntry { path, size, seed, given, exclusive, claim });
-        self.entries.borrow_mut().insert(key, Rc::clone(&entry));
+        self.entries.borrow_mut().insert(Some(key), Rc::clone(&entry));
         Ok(entry)
     }
 
     /// Removes files of earlier cases until the new ones fit and the reserve remains.
-    fn make_room(&self, keys: &[FileKey], span: u64) -> CallResult<()> {
-        let missing = |entries: &BTreeMap<FileKey, Rc<FileEntry>>| {
-            let have = |key: &FileKey| entries.get(key).map_or(0, |e| e.size.get());
+    fn make_room(&self, keys: &[OwnName], span: u64) -> CallResult<()> {
+        let missing = |entries: &BTreeMap<Option<OwnName>, Rc<FileEntry>>| {
+            let have = |key: &OwnName| entries.get(&Some(*key)).map_or(0, |e| e.size.get());
             keys.iter().fold(0u64, |sum, key| sum.saturating_add(span.saturating_sub(have(key))))
         };
         let short = || {
@@ -457,11 +442,11 @@ impl StorePlace {
     }
 
     /// Takes back files that nobody has open, but for those.
-    fn drop_files(&self, keep: &[FileKey]) {
+    fn drop_files(&self, keep: &[OwnName]) {
         let own = self.own.borrow();
         let Some(own) = own.as_ref() else { return };
         self.entries.borrow_mut().retain(|key, entry| {
-            let stays = keep.contains(key) || Rc::strong_count(entry) > 1;
+            let stays = key.is_some_and(|key| keep.contains(&key)) || Rc::strong_count(entry) > 1;
             if !stays {
                 own.take_back(&entry.path);
             }

@@ -18,7 +18,7 @@ use pathline_runner::{
     RankKeeper, RunRequest, StoreCleanup, StorePlaces, WorkerExecutor, hostname, joined, keep,
     switches,
 };
-use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind};
+use pathline_schema::{Journal, Ns, RunEnd, RunNote, Topology, WorldKind, mask_urls};
 
 use super::report::{RenderedRun, SummaryForm};
 use super::{ExitKind, colour, plan, report, resume};
@@ -115,7 +115,8 @@ fn measure_once(start: &RunStart) -> Result<RunResult> {
 }
 
 fn measure_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<RunResult> {
-    let (leftovers, notes) = StoreCleanup::of_earlier(stores);
+    let interrupt = || start.stopper.reason();
+    let (leftovers, notes) = StoreCleanup::of_earlier(stores, &interrupt);
     let print = |notes: Vec<CleanupNote>| {
         for note in notes {
             match note {
@@ -126,14 +127,14 @@ fn measure_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<RunResult
         }
     };
     print(notes);
-    let mut worker = match WorkerExecutor::open(start.request.clone(), &|| start.stopper.reason()) {
+    let mut worker = match WorkerExecutor::open(start.request.clone(), &interrupt) {
         Ok(worker) => worker,
         // The host can be measured without another process.
         Err(NoWorker::Spawn(error)) => {
             let why = format!("no worker process can be started ({error}); see `ulimit -u`");
             let is_host = start.request.machine.model().is_none();
             let measured = measure_here(start, is_host.then_some(why));
-            print(leftovers.of_this());
+            print(leftovers.of_this(&interrupt));
             return measured;
         }
         Err(NoWorker::Open(why)) => {
@@ -146,7 +147,7 @@ fn measure_in_worker(start: &RunStart, stores: &StorePlaces) -> Result<RunResult
     let measured = measure(start, &mut worker);
     // It gives back its memory, files and devices before the report is made.
     drop(worker);
-    print(leftovers.of_this());
+    print(leftovers.of_this(&interrupt));
     measured
 }
 
@@ -410,9 +411,10 @@ fn launch_command(by: &str, ranks: u32) -> String {
     format!("{program} -n {ranks}")
 }
 
-fn command_line() -> Vec<String> {
+/// The words of this command as they are recorded.
+pub(super) fn command_line() -> Vec<String> {
     let mut words: Vec<String> =
-        std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+        std::env::args_os().map(|a| mask_urls(&a.to_string_lossy()).into_owned()).collect();
     if let Some(program) = words.first_mut() {
         *program = "pathline".to_owned();
     }

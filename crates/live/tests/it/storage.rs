@@ -13,7 +13,7 @@ use pathline_schema::{
     Bytes, Flow, IoEngine, IoFiles, IoOp, IoSpec, MemKind, Severity, StoreFacts, Topology,
     VerifyResult,
 };
-use pathline_storage::StoreRequest;
+use pathline_storage::{StoreRequest, WaitLimit};
 use pathline_stub::need::missing;
 
 const SEED: u64 = 77;
@@ -483,6 +483,10 @@ fn mount(args: &[&str], at: &Path) -> bool {
     std::process::Command::new("mount").args(args).arg(at).status().is_ok_and(|s| s.success())
 }
 
+fn sweep(at: &Path) -> pathline_storage::SweepResult {
+    pathline_storage::sweep(at, None, WaitLimit::total(Duration::from_secs(60)))
+}
+
 #[test]
 fn a_small_and_a_read_only_place_are_named() {
     let dir = folder();
@@ -498,10 +502,10 @@ fn a_small_and_a_read_only_place_are_named() {
     child.wait().unwrap();
     assert!(mount(&["-o", "remount,ro", "none"], &at));
     // A folder that cannot be removed is reported with the reason until it is gone.
-    let swept = pathline_storage::sweep(&at, None);
+    let swept = sweep(&at);
     assert_eq!(swept.left, [(left[0].clone(), "Read-only file system".to_owned())]);
     assert!(mount(&["-o", "remount,rw", "none"], &at));
-    assert_eq!(pathline_storage::sweep(&at, None).removed, left);
+    assert_eq!(sweep(&at).removed, left);
     assert!(names(&at).is_empty());
 
     let machine = machine(&at, false);

@@ -5,9 +5,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use jiff::Timestamp;
 use pathline_hal::{CallError, CallResult};
-use pathline_schema::{Bytes, Severity};
+use pathline_schema::{Bytes, Severity, mask_urls};
 use rusty_s3::{Bucket, Credentials, Method, UrlStyle};
 
+use super::connection::MAX_ADDRESSES;
 use super::reply::{ReplyHead, error_texts};
 
 /// How paths of buckets begin.
@@ -90,6 +91,8 @@ pub(super) enum RequestFailure {
     Status(ReplyHead, Vec<u8>),
     /// The answer cannot be used.
     Malformed(String),
+    /// It was not sent, or not waited for.
+    Stopped(String),
 }
 
 /// A bucket and the right to use it. Its text never shows the secret.
@@ -103,6 +106,8 @@ pub(super) struct BucketClient {
     authority: String,
     /// The same for people: `http://127.0.0.1:9000`.
     pub(super) endpoint: String,
+    /// Path of the bucket on the server, with the slash at its end.
+    root: String,
     /// Prefix of all keys, without the slash at its end.
     pub(super) prefix: String,
 }
@@ -140,14 +145,26 @@ pub(super) fn split_path(path: &str) -> Option<(&str, &str)> {
 /// Why a bucket or prefix cannot be used; none if it can.
 fn name_misfit(bucket: &str, prefix: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    if !(1..=255).contains(&bucket.len()) || !bucket.chars().all(fits) {
-        return Some(format!("`{bucket}` is no name of a bucket: write s3://BUCKET/PREFIX"));
+    if !(1..=255).contains(&bucket.len()) || !bucket.chars().all(fits) || is_resolved(bucket) {
+        let bucket = mask_urls(&format!("{SCHEME}{bucket}")).into_owned();
+        return Some(format!("{bucket} names no bucket: write s3://BUCKET/PREFIX"));
     }
-    let parts = || prefix.split('/').filter(|_| !prefix.is_empty());
-    // Parts of dots are resolved by URLs and lead out of the bucket.
-    let wrong =
-        parts().find(|part| matches!(*part, "" | "." | "..") || part.contains(char::is_control));
+    let mut parts = prefix.split('/').filter(|_| !prefix.is_empty());
+    let wrong = parts.find(|part| is_resolved(part) || part.contains(char::is_control));
     wrong.map(|part| format!("`{part}` cannot be a part of the prefix"))
+}
+
+/// Whether URLs resolve a part of a path, which then leads out of the bucket.
+fn is_resolved(part: &str) -> bool {
+    matches!(part.to_ascii_lowercase().replace("%2e", ".").as_str(), "" | "." | "..")
+}
+
+/// A key in a path of a URL. What is no letter, digit, `-`, `.`, `_`, `~` or `/` is escaped.
+fn path_text(key: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
+    let text =
+        key.bytes().map(|b| if plain(b) { char::from(b).into() } else { format!("%{b:02X}") });
+    text.collect()
 }
 
 /// The endpoint as a URL: `http://HOST[:PORT][/PATH]`, without a user.
@@ -162,7 +179,10 @@ fn endpoint_url(endpoint: &str) -> Result<(String, String), String> {
     }
     let rest = url.strip_prefix("http://").ok_or("an endpoint begins with http://")?;
     let host = rest.split('/').next().unwrap_or(rest);
-    if host.is_empty() || host.contains(['@', '?', '#', ' ']) || rest.contains(['?', '#', ' ']) {
+    if host.is_empty()
+        || host.contains('@')
+        || rest.contains(|c: char| matches!(c, '?' | '#' | ' ' | '\\') || c.is_control())
+    {
         return Err("an endpoint is http://HOST:PORT, without a user or a query".into());
     }
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -194,9 +214,31 @@ impl BucketClient {
         let addresses = authority
             .to_socket_addrs()
             .map_err(|error| format!("the host of {endpoint} is not found: {error}"))?
+            .take(MAX_ADDRESSES)
             .collect();
+        Self::of_bucket(bucket, credentials, addresses, (endpoint, authority), prefix)
+    }
+
+    fn of_bucket(
+        bucket: Bucket,
+        credentials: Credentials,
+        addresses: Vec<SocketAddr>,
+        (endpoint, authority): (String, String),
+        prefix: &str,
+    ) -> Result<Self, String> {
+        let host_and_path = endpoint.strip_prefix("http://").unwrap_or_default();
+        let path = host_and_path.find('/').and_then(|at| host_and_path.get(at..));
+        let root = format!("{}/{}/", path.unwrap_or_default(), bucket.name());
+        if bucket.base_url().path() != root {
+            return Err(format!("the path of {endpoint} leads elsewhere: write it without dots"));
+        }
         let prefix = prefix.to_owned();
-        Ok(Self { bucket, credentials, addresses, authority, endpoint, prefix })
+        Ok(Self { bucket, credentials, addresses, authority, endpoint, root, prefix })
+    }
+
+    /// `s3://BUCKET/`.
+    pub(super) fn bucket_text(&self) -> String {
+        format!("{SCHEME}{}/", self.bucket.name())
     }
 
     /// Region of the signatures.
@@ -206,12 +248,24 @@ impl BucketClient {
 
     /// The head of a request on the wire, signed now. Bodies are not part of the signature: pathline
     /// compares every byte itself.
-    pub(super) fn head(&self, request: &ObjectRequest, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// Its URL would have another path than was meant.
+    pub(super) fn head(
+        &self,
+        request: &ObjectRequest,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestFailure> {
         let url = if request.key.is_empty() {
             self.bucket.base_url().clone()
         } else {
             self.bucket.object_url(&request.key)
         };
+        let meant = format!("{}{}", self.root, path_text(&request.key));
+        if url.path() != meant {
+            let reason = format!("its URL would have the path {} instead of {meant}", url.path());
+            return Err(RequestFailure::Stopped(reason));
+        }
         let query = request.query.iter().map(|(name, value)| (*name, value.as_str()));
         let url = rusty_s3::signing::sign(
             &date(),
@@ -242,6 +296,7 @@ impl BucketClient {
         }
         out.extend_from_slice(b"User-Agent: pathline\r\n\r\n");
         out.extend_from_slice(&request.text);
+        Ok(())
     }
 
     /// An object for errors: `s3://bucket/key at http://host:port`.
@@ -271,6 +326,9 @@ impl BucketClient {
             RequestFailure::Malformed(reason) => {
                 CallError::new(Severity::Transient, call, thing, reason.clone())
                     .or_try("see whether --s3-endpoint names an S3 server, and its log")
+            }
+            RequestFailure::Stopped(reason) => {
+                CallError::new(Severity::Transient, call, thing, reason.clone())
             }
             RequestFailure::Status(head, body) => {
                 let (mut code, message) = error_texts(body);
@@ -355,14 +413,9 @@ impl BucketClient {
         let (endpoint, authority) = endpoint_url(endpoint).unwrap();
         let bucket =
             Bucket::new(endpoint.parse().unwrap(), UrlStyle::Path, "data", USUAL_REGION).unwrap();
-        Self {
-            bucket,
-            credentials: Credentials::new("AKEY", "hidden-secret"),
-            addresses: authority.to_socket_addrs().unwrap().collect(),
-            authority,
-            endpoint,
-            prefix: prefix.to_owned(),
-        }
+        let addresses = authority.to_socket_addrs().unwrap().collect();
+        let credentials = Credentials::new("AKEY", "hidden-secret");
+        Self::of_bucket(bucket, credentials, addresses, (endpoint, authority), prefix).unwrap()
     }
 }
 
@@ -377,7 +430,16 @@ mod tests {
         assert_eq!(split_path("/data"), None);
         assert_eq!(name_misfit("data", "a/b"), None);
         assert_eq!(name_misfit("data", ""), None);
-        for (bucket, prefix) in [("", ""), ("a b", ""), ("data", "a/../b"), ("data", "a//b")] {
+        for (bucket, prefix) in [
+            ("", ""),
+            ("a b", ""),
+            (".", ""),
+            ("..", "x"),
+            ("data", "a/../b"),
+            ("data", "a//b"),
+            ("data", "%2E./b"),
+            ("data", "a/%2e"),
+        ] {
             assert!(name_misfit(bucket, prefix).is_some(), "{bucket} {prefix}");
         }
         let of = |text: &str| endpoint_url(text).map(|(_, authority)| authority);
@@ -385,8 +447,29 @@ mod tests {
         assert_eq!(of("http://a.b/s3"), Ok("a.b:80".into()));
         assert_eq!(of("http://[::1]:80"), Ok("[::1]:80".into()));
         assert!(of("https://a").unwrap_err().contains("ends TLS"));
-        for wrong in ["a:9000", "http://", "http://me:pw@a", "http://a?x"] {
+        let secret = name_misfit("AKEY:hidden@data", "").unwrap();
+        assert!(!secret.contains("hidden"), "{secret}");
+        for wrong in
+            ["a:9000", "http://", "http://me:pw@a", "http://a?x", "http://a\\b", "http://a\nb"]
+        {
             assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_signed_for_the_path_that_is_meant_or_not_at_all() {
+        let client = BucketClient::of_test("http://127.0.0.1:9/s3", "p");
+        let mut out = Vec::new();
+        for method in [Method::Get, Method::Put, Method::Head, Method::Delete, Method::Post] {
+            for key in ["p/a b", "p/%2e%2e/x", "p/a\\b", "p/é?#[]", "/a", "a//b", "..a/.b", ""] {
+                client.head(&ObjectRequest::new(method, key), &mut out).unwrap();
+                let head = String::from_utf8_lossy(&out).into_owned();
+                assert!(head.contains(&format!(" /s3/data/{}?X-Amz-", path_text(key))), "{head}");
+            }
+            for key in ["..", ".", "p/..", "p/../../other/precious", "p/./x", "../data/x"] {
+                let refused = client.head(&ObjectRequest::new(method, key), &mut out).unwrap_err();
+                assert!(matches!(refused, RequestFailure::Stopped(_)), "{key}: {refused:?}");
+            }
         }
     }
 
@@ -395,7 +478,7 @@ mod tests {
         let client = BucketClient::of_test("http://127.0.0.1:9", "p");
         let request = ObjectRequest::new(Method::Get, "p/a b");
         let mut head = Vec::new();
-        client.head(&request, &mut head);
+        client.head(&request, &mut head).unwrap();
         let head = String::from_utf8(head).unwrap();
         assert!(head.starts_with("GET /data/p/a%20b?X-Amz-Algorithm=AWS4-HMAC-SHA256&"), "{head}");
         assert!(head.contains("\r\nHost: 127.0.0.1:9\r\n"), "{head}");

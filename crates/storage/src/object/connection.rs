@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rusty_s3::Method;
 
+use super::super::wait_limit::WaitLimit;
 use super::client::{BucketClient, MemorySpan, ObjectRequest, RequestFailure};
 use super::reply::{ReplyHead, join_chunks};
 
@@ -15,13 +16,18 @@ use super::reply::{ReplyHead, join_chunks};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that are looked at for the head of a reply at a time: a small block fits in as well.
 const WINDOW: usize = 8 << 10;
+/// Addresses of a server that are tried.
+pub(super) const MAX_ADDRESSES: usize = 4;
+/// Replies like "Continue" before the one that counts.
+const MAX_INTERIM: u32 = 8;
 /// Most bytes of a document: a listing of 1000 keys of 1 KiB has about 1.5 MB.
 const MAX_DOCUMENT: usize = 8 << 20;
 
 /// What a connection waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     /// Nothing: its request has ended.
+    #[default]
     Ended,
     /// To receive.
     Receives,
@@ -46,6 +52,8 @@ pub(super) struct ObjectConnection {
     inbox: Vec<u8>,
     head: Option<ReplyHead>,
     without_body: bool,
+    /// Interim replies so far.
+    interim: u32,
     /// Whether it may be sent once more if the connection turns out to be closed.
     again: bool,
 }
@@ -66,13 +74,18 @@ impl ObjectConnection {
     }
 
     /// Connects, unless it is connected. Whether it had to.
-    pub(super) fn connect(&mut self, client: &BucketClient) -> Result<bool, RequestFailure> {
+    pub(super) fn connect(
+        &mut self,
+        client: &BucketClient,
+        limit: &WaitLimit<'_>,
+    ) -> Result<bool, RequestFailure> {
         if self.socket.is_some() {
             return Ok(false);
         }
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in &client.addresses {
-            let made = TcpStream::connect_timeout(address, CONNECT_TIMEOUT).and_then(|socket| {
+            let most = limit.left().map_err(RequestFailure::Stopped)?.min(CONNECT_TIMEOUT);
+            let made = TcpStream::connect_timeout(address, most).and_then(|socket| {
                 socket.set_nodelay(true)?;
                 socket.set_nonblocking(true)?;
                 Ok(socket)
@@ -93,18 +106,19 @@ impl ObjectConnection {
         &mut self,
         client: &BucketClient,
         request: &ObjectRequest,
+        limit: &WaitLimit<'_>,
     ) -> Result<(), RequestFailure> {
-        client.head(request, &mut self.out);
+        client.head(request, &mut self.out)?;
         (self.body, self.sink) = (request.body, request.sink);
         self.without_body = request.method == Method::Head;
         // A second POST would begin or complete an upload twice.
         self.again = request.method != Method::Post;
         self.rewind();
-        self.connect(client).map(drop)
+        self.connect(client, limit).map(drop)
     }
 
     fn rewind(&mut self) {
-        (self.sent, self.landed, self.head) = (0, 0, None);
+        (self.sent, self.landed, self.interim, self.head) = (0, 0, 0, None);
         self.inbox.clear();
     }
 
@@ -117,6 +131,7 @@ impl ObjectConnection {
     pub(super) fn go_on(
         &mut self,
         client: &BucketClient,
+        limit: &WaitLimit<'_>,
     ) -> Result<ConnectionState, RequestFailure> {
         loop {
             let stale = match self.exchange() {
@@ -135,7 +150,7 @@ impl ObjectConnection {
             self.close();
             self.again = false;
             self.rewind();
-            self.connect(client)?;
+            self.connect(client, limit)?;
         }
     }
 
@@ -285,13 +300,20 @@ impl ObjectConnection {
 
     /// Parses the head if it is complete, and moves what follows it to the sink.
     fn take_head(&mut self) -> Result<(), RequestFailure> {
-        let parsed = ReplyHead::parse(&self.inbox).map_err(RequestFailure::Malformed)?;
-        let Some((head, len)) = parsed else { return Ok(()) };
-        self.inbox.drain(..len);
-        // "Continue" and the like: the reply is still to come.
-        if (100..200).contains(&head.status) {
-            return if self.inbox.is_empty() { Ok(()) } else { self.take_head() };
-        }
+        let head = loop {
+            let parsed = ReplyHead::parse(&self.inbox).map_err(RequestFailure::Malformed)?;
+            let Some((head, len)) = parsed else { return Ok(()) };
+            self.inbox.drain(..len);
+            if !(100..200).contains(&head.status) {
+                break head;
+            }
+            self.interim += 1;
+            if self.interim > MAX_INTERIM {
+                return Err(RequestFailure::Malformed(
+                    "it answers with 1xx again and again".into(),
+                ));
+            }
+        };
         let length = head.length;
         self.head = Some(head);
         if !self.is_to_sink() {
@@ -319,6 +341,10 @@ impl ObjectConnection {
             return Ok(Step::Complete);
         }
         if head.chunked {
+            // The last chunk and its trailers end so; chunks are joined once.
+            if !self.inbox.ends_with(b"\r\n\r\n") {
+                return Ok(Step::Goes);
+            }
             let joined = join_chunks(&self.inbox).map_err(RequestFailure::Malformed)?;
             let Some(whole) = joined else { return Ok(Step::Goes) };
             self.inbox = whole;

@@ -7,6 +7,7 @@ use pathline_hal::CallError;
 use rusty_s3::Method;
 
 use super::super::engine::{BlockEngine, FinishedIo};
+use super::super::own_name::OwnName;
 use super::client::{BucketClient, MemorySpan, ObjectRequest};
 use super::pool::{EndedRequest, RequestPool};
 
@@ -50,7 +51,7 @@ impl ObjectLayout {
         let mut request = match self {
             Self::Each { key } => {
                 let method = if write { Method::Put } else { Method::Get };
-                ObjectRequest::new(method, format!("{key}{number}"))
+                ObjectRequest::new(method, format!("{key}{}", OwnName::Block(number)))
             }
             Self::Whole { key, upload } if write => {
                 let upload = upload.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -72,7 +73,7 @@ impl ObjectLayout {
 
 /// Slots of one worker, each with its connection.
 pub(super) struct ObjectEngine {
-    pool: RequestPool,
+    pool: RequestPool<'static>,
     layout: ObjectLayout,
     writes: bool,
     /// Address of slot 0.
@@ -89,7 +90,7 @@ pub(super) struct ObjectEngine {
 
 impl ObjectEngine {
     pub(super) fn new(
-        pool: RequestPool,
+        pool: RequestPool<'static>,
         layout: ObjectLayout,
         writes: bool,
         (memory, block, slots): (u64, u32, u32),

@@ -10,6 +10,7 @@ use pathline_host::clock::ClockOrigin;
 use pathline_schema::{Bytes, IoFiles, IoOp, IoSpec, Severity, VerifyResult};
 
 use super::super::SPOILT;
+use super::super::own_name::OwnName;
 use super::super::worker::{IoWorker, WorkerParts};
 use super::super::worker_pool::{CallTallies, RoundWorker, WorkerFactory, WorkerThreads, tally};
 use super::super::worker_recipe::{WorkerShare, shares};
@@ -66,15 +67,15 @@ impl LiveObjects {
         let (io, block, first) = (job.io, job.block.0, job.workers.first_file(&job.io));
         let host = job.host;
         let name = |nth: u64| match (io.files, io.writes()) {
-            (IoFiles::Each, false) => format!("each-{:x}-{block}/", seed + nth),
-            (IoFiles::Each, true) => format!("each-write-{block}/"),
-            (_, false) => format!("read-{:x}", seed + nth),
-            (_, true) => format!("write-{}", first + nth),
+            (IoFiles::Each, false) => OwnName::Each(Some(seed + nth), block),
+            (IoFiles::Each, true) => OwnName::Each(None, block),
+            (_, false) => OwnName::Read(seed + nth),
+            (_, true) => OwnName::Write(first + nth),
         };
         let layouts: Vec<ObjectLayout> = (0..io.file_count())
             .map(|nth| match io.files {
-                IoFiles::Each => ObjectLayout::Each { key: place.key(&name(nth)) },
-                _ => ObjectLayout::whole(place.key(&name(nth))),
+                IoFiles::Each => ObjectLayout::Each { key: format!("{}/", place.key(name(nth))) },
+                _ => ObjectLayout::whole(place.key(name(nth))),
             })
             .collect();
         for (layout, nth) in layouts.iter().zip(0..) {

@@ -1,29 +1,36 @@
 //! A bucket as a place for data sets: what pathline makes there lies under a key of this process,
 //! and goes when the place does.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use pathline_hal::{CallError, CallResult};
 use pathline_host::{files, pattern};
-use pathline_schema::{Bytes, Severity, StoreFacts};
+use pathline_schema::{Bytes, Severity, StoreFacts, mask_urls};
 use rusty_s3::Method;
 
+use super::super::own_name::{OwnName, PREFIX, RunFolder};
 use super::super::scratch_dir::SweepResult;
 use super::super::store_place::StoreRequest;
+use super::super::wait_limit::WaitLimit;
 use super::client::{BucketClient, MemorySpan, ObjectRequest, SCHEME};
 use super::engine::ObjectLayout;
 use super::pool::RequestPool;
-use super::reply::{first_text, xml_texts};
+use super::reply::{XmlText, first_text, xml_texts};
 
-/// What keys of this program begin with.
-const PREFIX: &str = "pathline-storage-";
 /// Requests at once while data sets are made and removed.
 const AT_ONCE: u32 = 8;
 /// Bytes of one request while a data set is made or compared.
 const PIECE: u64 = 8 << 20;
+/// Pages of a list, and bytes of the name of the next one: 10 million objects.
+const MAX_PAGES: usize = 10_000;
+const MAX_TOKEN: usize = 4096;
+/// Time for the bucket to answer at first, and to list, remove or complete what is in it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const LIST_TIMEOUT: Duration = Duration::from_secs(600);
 /// Default size of an object: a few seconds over 1 Gbit/s.
 const USUAL_SPAN: Bytes = Bytes::mib(256);
 
@@ -35,7 +42,7 @@ pub(crate) struct BucketPlace {
     pub(super) about: String,
     /// What the keys of this process begin with.
     run: String,
-    control: RefCell<RequestPool>,
+    control: RefCell<RequestPool<'static>>,
     /// Bytes of each data set that hold their pattern, by key.
     laid: RefCell<BTreeMap<String, u64>>,
     /// Whether anything was made.
@@ -48,16 +55,6 @@ pub(crate) fn is_bucket(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(SCHEME))
 }
 
-/// A process by what the kernel calls it: boot, PID namespace, number and start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct RunOwner {
-    /// Boot and namespace.
-    host: String,
-    pid: u32,
-    /// Clock ticks from the boot to its start.
-    start: u64,
-}
-
 /// Start of a process in clock ticks since the boot: field 22 of `/proc/PID/stat`.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = files::text(format!("/proc/{pid}/stat"))?;
@@ -65,31 +62,22 @@ fn start_of(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-impl RunOwner {
-    fn this() -> Self {
+impl RunFolder {
+    /// That of this process by what the kernel calls it: boot, PID namespace, number and start.
+    pub(super) fn of_this_process() -> Self {
         let boot = files::text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot: String = boot.chars().filter(char::is_ascii_hexdigit).take(12).collect();
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let namespace: String =
             namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
-        let pid = std::process::id();
-        Self { host: format!("{boot}{namespace}"), pid, start: start_of(pid).unwrap_or(0) }
+        let process = std::process::id();
+        let number = start_of(process).unwrap_or(0);
+        Self { host: format!("{boot}{namespace}"), process, number }
     }
 
-    fn key(&self) -> String {
-        format!("{PREFIX}{}-{}-{}/", self.host, self.pid, self.start)
-    }
-
-    fn parse(key: &str) -> Option<Self> {
-        let mut parts = key.strip_prefix(PREFIX)?.strip_suffix('/')?.split('-');
-        let host = parts.next()?.to_owned();
-        let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        parts.next().is_none().then_some(Self { host, pid, start })
-    }
-
-    /// Whether it ran on this boot of this host and has ended. Of other hosts that is not known.
+    /// Whether its process ran on this boot of this host and has ended. Of other hosts that is not known.
     fn has_ended(&self, here: &Self) -> bool {
-        self.host == here.host && start_of(self.pid) != Some(self.start)
+        self.host == here.host && start_of(self.process) != Some(self.number)
     }
 }
 
@@ -103,7 +91,7 @@ impl BucketPlace {
     pub(crate) fn new(asked: &StoreRequest) -> (Option<Self>, StoreFacts) {
         let path = asked.path.display().to_string();
         let mut facts = StoreFacts {
-            path: path.clone(),
+            path: mask_urls(&path).into_owned(),
             file_system: StoreFacts::OBJECTS.to_owned(),
             span: asked.span.unwrap_or(USUAL_SPAN),
             ..StoreFacts::default()
@@ -133,12 +121,13 @@ impl BucketPlace {
     /// The place of a client, and what its server calls itself. Asks for the bucket.
     pub(super) fn of_client(client: Arc<BucketClient>) -> CallResult<(Self, String)> {
         let mut control = RequestPool::new(Arc::clone(&client), AT_ONCE);
+        control.limit = WaitLimit::total(ANSWER_TIMEOUT);
         let request = ObjectRequest::new(Method::Head, "");
         let asked = control.ask_head(&request);
         let head = client.checked(&request, asked)?;
         let how = if head.closes { "a connection for each request" } else { "keep-alive" };
         let about = format!("HTTP/1.1, {how}");
-        let run = below(&client.prefix, &RunOwner::this().key());
+        let run = below(&client.prefix, &format!("{}/", RunFolder::of_this_process()));
         let place = Self {
             client,
             about,
@@ -152,63 +141,75 @@ impl BucketPlace {
     }
 
     /// Removes what processes of this host have left that were killed.
-    pub(crate) fn sweep(path: &Path, endpoint: Option<&str>) -> SweepResult {
+    pub(crate) fn sweep(path: &Path, endpoint: Option<&str>, limit: WaitLimit<'_>) -> SweepResult {
+        match BucketClient::new(&path.display().to_string(), endpoint) {
+            Ok(client) => Self::sweep_with(&Arc::new(client), limit),
+            Err(why) => SweepResult { unseen: Some(why), ..SweepResult::default() },
+        }
+    }
+
+    pub(super) fn sweep_with(client: &Arc<BucketClient>, limit: WaitLimit<'_>) -> SweepResult {
         let mut swept = SweepResult::default();
-        let text = path.display().to_string();
-        let unseen = |why: String| SweepResult { unseen: Some(why), ..SweepResult::default() };
-        let client = match BucketClient::new(&text, endpoint) {
-            Ok(client) => Arc::new(client),
-            Err(why) => return unseen(why),
-        };
-        let mut control = RequestPool::new(Arc::clone(&client), AT_ONCE);
-        let mut runs = Vec::new();
-        let listed = list(&mut control, &below(&client.prefix, PREFIX), Some("/"), &mut |text| {
-            if text.parent == "CommonPrefixes" && text.name == "Prefix" {
-                runs.push(text.text);
-            }
-        });
-        if let Err(error) = listed {
-            return unseen(error.to_string());
-        }
-        let here = RunOwner::this();
-        for run in runs {
-            let name = run.strip_prefix(&client.prefix).unwrap_or(&run).trim_start_matches('/');
-            if !RunOwner::parse(name).is_some_and(|owner| owner.has_ended(&here)) {
-                continue;
-            }
-            let folder = PathBuf::from(format!("{}/{name}", text.trim_end_matches('/')));
-            match remove(&mut control, &run) {
-                Ok(()) => swept.removed.push(folder),
-                Err(error) => swept.left.push((folder, error.to_string())),
-            }
-        }
+        let mut control = RequestPool::new(Arc::clone(client), AT_ONCE);
+        control.limit = limit;
+        let (here, top) = (RunFolder::of_this_process(), below(&client.prefix, ""));
+        let listed =
+            list(&mut control, &format!("{top}{PREFIX}"), Some("/"), &mut |control, page| {
+                let found =
+                    page.iter().filter(|t| t.parent == "CommonPrefixes" && t.name == "Prefix");
+                let names =
+                    found.filter_map(|t| t.text.strip_prefix(top.as_str())?.strip_suffix('/'));
+                let ended = names.filter_map(RunFolder::parse).filter(|run| run.has_ended(&here));
+                for run in ended {
+                    let key = format!("{top}{run}/");
+                    let folder = PathBuf::from(format!("{}{key}", client.bucket_text()));
+                    match remove(control, &key, &key) {
+                        Ok(0) => swept.removed.push(folder),
+                        Ok(foreign) => {
+                            let why = format!("{foreign} objects in it are not of pathline");
+                            swept.left.push((folder, why));
+                        }
+                        Err(error) => swept.left.push((folder, error.to_string())),
+                    }
+                }
+                Ok(())
+            });
+        swept.unseen = listed.err().map(|error| error.to_string());
         swept
     }
 
     /// A key of this process.
-    pub(super) fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: OwnName) -> String {
         self.used.set(true);
         format!("{}{name}", self.run)
+    }
+
+    /// The connections, for requests that take this time at most.
+    fn control(&self, most: Duration) -> RefMut<'_, RequestPool<'static>> {
+        let mut control = self.control.borrow_mut();
+        control.limit = WaitLimit::total(most);
+        control
     }
 
     /// What all keys of a new tree of small objects begin with.
     pub(super) fn tree(&self) -> String {
         self.trees.set(self.trees.get() + 1);
-        self.key(&format!("tree-{}/", self.trees.get()))
+        format!("{}/", self.key(OwnName::Tree(self.trees.get())))
     }
 
-    /// Removes everything under a key.
+    /// Removes everything of this program under a key.
     pub(super) fn remove(&self, key: &str) -> CallResult<()> {
-        remove(&mut self.control.borrow_mut(), key)
+        remove(&mut self.control(LIST_TIMEOUT), &self.run, key).map(drop)
     }
 
     /// Number of objects under a key.
     pub(super) fn count(&self, key: &str) -> CallResult<u64> {
         let mut count = 0;
-        list(&mut self.control.borrow_mut(), key, None, &mut |text| {
-            count += u64::from(text.parent == "Contents" && text.name == "Key");
+        list(&mut self.control(LIST_TIMEOUT), key, None, &mut |_, page| {
+            count += page.iter().filter(|t| t.parent == "Contents" && t.name == "Key").count();
+            Ok(())
         })?;
-        Ok(count)
+        Ok(count as u64)
     }
 
     /// Makes a data set of `size` bytes with a pattern, unless it is there. `block` is that of objects
@@ -230,7 +231,7 @@ impl BucketPlace {
                 pattern::fill_part(&mut bytes, 0, seed);
                 let mut request = ObjectRequest::new(Method::Put, key.as_str());
                 request.body = MemorySpan { address: bytes.as_ptr() as u64, bytes: bytes.len() };
-                self.control.borrow_mut().call(&request)?;
+                self.control(Duration::MAX).call(&request)?;
             }
             ObjectLayout::Whole { .. } => {
                 self.begin_upload(layout)?;
@@ -252,7 +253,7 @@ impl BucketPlace {
     ) -> CallResult<()> {
         let mut buffers: Vec<Vec<u8>> = (0..AT_ONCE).map(|_| Vec::new()).collect();
         let mut at = 0;
-        self.control.borrow_mut().call_all(|slot| {
+        self.control(Duration::MAX).call_all(|slot| {
             let buffer = buffers.get_mut(slot as usize).filter(|_| at < size)?;
             buffer.resize(usize::try_from(piece.min(size - at)).unwrap_or(0), 0);
             pattern::fill_part(buffer, at, seed);
@@ -267,38 +268,35 @@ impl BucketPlace {
     pub(super) fn begin_upload(&self, layout: &ObjectLayout) -> CallResult<()> {
         let ObjectLayout::Whole { key, upload } = layout else { return Ok(()) };
         let request = ObjectRequest::new(Method::Post, key.as_str()).with("uploads", "");
-        let answer = self.control.borrow_mut().call(&request)?;
+        let answer = self.control(LIST_TIMEOUT).call(&request)?;
         let id = first_text(&String::from_utf8_lossy(&answer), "UploadId");
-        let id =
-            id.filter(|id| id.len() <= 1024).ok_or_else(|| self.unlike(&request, "no UploadId"))?;
+        let id = id
+            .filter(|id| id.len() <= MAX_TOKEN)
+            .ok_or_else(|| unlike(&self.client, &request, "no UploadId"))?;
         *upload.lock().unwrap_or_else(PoisonError::into_inner) = id;
         Ok(())
-    }
-
-    fn unlike(&self, request: &ObjectRequest, why: &str) -> CallError {
-        let reason = format!("the answer has {why}");
-        CallError::new(Severity::Unsupported, request.call(), self.client.thing(request), reason)
-            .or_try("see whether --s3-endpoint names an S3 server")
     }
 
     /// Ends an upload with its first parts. Whether there were any.
     pub(super) fn complete(&self, layout: &ObjectLayout, parts: u64) -> CallResult<bool> {
         let ObjectLayout::Whole { key, upload } = layout else { return Ok(false) };
         let id = upload.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut control = self.control.borrow_mut();
-        let (mut chosen, mut marker) = (String::new(), String::from("0"));
+        let mut control = self.control(LIST_TIMEOUT);
+        // Each page has parts of higher numbers than the one before: the list ends.
+        let (mut chosen, mut marker) = (String::new(), 0);
         loop {
             let request = ObjectRequest::new(Method::Get, key.as_str())
                 .with("max-parts", "1000")
-                .with("part-number-marker", marker.as_str())
+                .with("part-number-marker", marker.to_string())
                 .with("uploadId", id.as_str());
             let answer = control.call(&request)?;
             let texts = xml_texts(&String::from_utf8_lossy(&answer));
-            let (mut number, mut more) = (0u64, false);
+            let (before, mut number, mut more) = (marker, 0u64, false);
             for text in texts {
                 match (text.parent.as_str(), text.name.as_str()) {
                     ("Part", "PartNumber") => number = text.text.trim().parse().unwrap_or(0),
-                    ("Part", "ETag") if (1..=parts).contains(&number) => {
+                    ("Part", "ETag") if (marker + 1..=parts).contains(&number) => {
+                        marker = number;
                         let tag = quick_xml::escape::escape(text.text.trim());
                         chosen.push_str(&format!(
                             "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
@@ -308,10 +306,9 @@ impl BucketPlace {
                     _ => {}
                 }
             }
-            if !more || number == 0 || marker == number.to_string() {
+            if !more || marker == before {
                 break;
             }
-            marker = number.to_string();
         }
         if chosen.is_empty() {
             return Ok(false);
@@ -324,7 +321,7 @@ impl BucketPlace {
         // A server that has begun to answer reports failures in the document.
         let texts = xml_texts(&String::from_utf8_lossy(&answer));
         match texts.iter().find(|t| t.parent == "Error" && t.name == "Code") {
-            Some(code) => Err(self.unlike(&request, &format!("the error {}", code.text))),
+            Some(code) => Err(unlike(&self.client, &request, &format!("the error {}", code.text))),
             None => Ok(true),
         }
     }
@@ -346,7 +343,7 @@ impl BucketPlace {
             bytes.resize(usize::try_from(piece.min(size - at)).unwrap_or(0), 0);
             let memory = MemorySpan { address: bytes.as_mut_ptr() as u64, bytes: bytes.len() };
             let request = layout.request(false, (at, piece), memory);
-            self.control.borrow_mut().call(&request)?;
+            self.control(Duration::MAX).call(&request)?;
             if let Some(wrong) = pattern::check_part(&bytes, at, seed) {
                 return Ok(Some(wrong));
             }
@@ -365,13 +362,20 @@ impl Drop for BucketPlace {
     }
 }
 
+fn unlike(client: &BucketClient, request: &ObjectRequest, why: &str) -> CallError {
+    let reason = format!("the answer has {why}");
+    CallError::new(Severity::Unsupported, request.call(), client.thing(request), reason)
+        .or_try("see whether --s3-endpoint names an S3 server")
+}
+
 /// Lists what is under a prefix, page by page.
-fn list(
-    control: &mut RequestPool,
+fn list<'a>(
+    control: &mut RequestPool<'a>,
     prefix: &str,
     delimiter: Option<&str>,
-    each: &mut dyn FnMut(super::reply::XmlText),
+    each: &mut dyn FnMut(&mut RequestPool<'a>, &[XmlText]) -> CallResult<()>,
 ) -> CallResult<()> {
+    let mut tokens = BTreeSet::new();
     let mut token: Option<String> = None;
     loop {
         let mut request = ObjectRequest::new(Method::Get, "");
@@ -382,48 +386,54 @@ fn list(
             request = request.with("delimiter", delimiter);
         }
         let request = request.with("list-type", "2").with("prefix", prefix);
-        let answer = control.call(&request)?;
-        let mut next = None;
-        for text in xml_texts(&String::from_utf8_lossy(&answer)) {
-            if text.name == "NextContinuationToken" {
-                next = Some(text.text);
-            } else {
-                each(text);
-            }
+        let page = xml_texts(&String::from_utf8_lossy(&control.call(&request)?));
+        each(control, &page)?;
+        let value = |name| page.iter().find(|t| t.name == name).map(|t| t.text.as_str());
+        let more = value("IsTruncated") != Some("false");
+        let Some(next) = value("NextContinuationToken").filter(|_| more) else { return Ok(()) };
+        let is_new = next.len() <= MAX_TOKEN && tokens.insert(next.to_owned());
+        if !is_new || tokens.len() > MAX_PAGES {
+            return Err(unlike(
+                &control.client,
+                &request,
+                "no end: its pages come again and again",
+            ));
         }
-        if next.is_none() || next == token {
-            return Ok(());
-        }
-        token = next;
+        token = Some(next.to_owned());
     }
 }
 
-/// Removes all objects under a prefix, and ends all uploads there.
-fn remove(control: &mut RequestPool, prefix: &str) -> CallResult<()> {
-    let mut keys = Vec::new();
-    list(control, prefix, None, &mut |text| {
-        if text.parent == "Contents" && text.name == "Key" && text.text.starts_with(prefix) {
-            keys.push(text.text);
-        }
+/// Removes the objects of the process with the key `run` under a prefix, and ends its uploads there. Objects with
+/// other names than this program makes stay; returns their number.
+fn remove(control: &mut RequestPool<'_>, run: &str, prefix: &str) -> CallResult<usize> {
+    let is_own = |key: &str| {
+        key.starts_with(prefix) && key.strip_prefix(run).is_some_and(OwnName::is_object)
+    };
+    let mut foreign = 0;
+    list(control, prefix, None, &mut |control, page| {
+        let keys = page.iter().filter(|t| t.parent == "Contents" && t.name == "Key");
+        let (mut own, others): (Vec<_>, Vec<_>) = keys.partition(|t| is_own(&t.text));
+        foreign += others.len();
+        control.call_all(|_| {
+            own.pop().map(|key| ObjectRequest::new(Method::Delete, key.text.as_str()))
+        })
     })?;
-    control.call_all(|_| keys.pop().map(|key| ObjectRequest::new(Method::Delete, key)))?;
     let request = ObjectRequest::new(Method::Get, "").with("prefix", prefix).with("uploads", "");
     // Not every server lists uploads.
-    let Ok(answer) = control.ask(&request) else { return Ok(()) };
+    let Ok(answer) = control.ask(&request) else { return Ok(foreign) };
     let (mut uploads, mut key) = (Vec::new(), String::new());
     for text in xml_texts(&String::from_utf8_lossy(&answer)) {
         match (text.parent.as_str(), text.name.as_str()) {
             ("Upload", "Key") => key = text.text,
-            ("Upload", "UploadId") if key.starts_with(prefix) => {
-                uploads.push((key.clone(), text.text));
-            }
+            ("Upload", "UploadId") if is_own(&key) => uploads.push((key.clone(), text.text)),
             _ => {}
         }
     }
     control.call_all(|_| {
         let (key, id) = uploads.pop()?;
         Some(ObjectRequest::new(Method::Delete, key).with("uploadId", id))
-    })
+    })?;
+    Ok(foreign)
 }
 
 #[cfg(test)]
@@ -432,16 +442,13 @@ mod tests {
 
     #[test]
     fn only_what_a_dead_process_of_this_host_left_is_removed() {
-        let here = RunOwner::this();
-        assert_eq!(RunOwner::parse(&here.key()), Some(here.clone()));
+        let here = RunFolder::of_this_process();
+        assert_eq!(RunFolder::parse(&here.to_string()), Some(here.clone()));
         assert!(!here.has_ended(&here), "this process lives: {here:?}");
         // The same number, given to a process that started at another time.
-        assert!(RunOwner { start: here.start + 1, ..here.clone() }.has_ended(&here));
-        let elsewhere = RunOwner { host: "f00".into(), start: 1, ..here.clone() };
+        assert!(RunFolder { number: here.number + 1, ..here.clone() }.has_ended(&here));
+        let elsewhere = RunFolder { host: "f00".into(), number: 1, ..here.clone() };
         assert!(!elsewhere.has_ended(&here), "another host's are not judged");
-        for wrong in ["", "pathline-storage-a-1/", "pathline-storage-a-1-2", "x-a-1-2/"] {
-            assert_eq!(RunOwner::parse(wrong), None, "{wrong}");
-        }
         assert_eq!(below("a/b", "c"), "a/b/c");
         assert_eq!(below("", "c"), "c");
     }

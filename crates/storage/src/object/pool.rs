@@ -2,39 +2,71 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pathline_hal::CallResult;
+use pathline_host::clock::ClockOrigin;
 
+use super::super::wait_limit::WaitLimit;
 use super::client::{BucketClient, ObjectRequest, RequestFailure};
 use super::connection::{ConnectionState, ObjectConnection};
 use super::reply::ReplyHead;
 
-/// Time without a byte of any request after which the server counts as lost, in ms.
-const SILENCE_MS: i32 = 30_000;
+/// Time without a byte of any request after which the server counts as lost, and the longest time of a request
+/// that moves no block.
+const SILENCE: Duration = Duration::from_secs(30);
+/// A request takes at most so much longer as its block takes at this rate in bytes a second: one of 64 MiB
+/// nine minutes.
+const LEAST_RATE: u64 = 128 << 10;
+/// How often a wait looks at its limit.
+const TICK: Duration = Duration::from_millis(100);
 
 /// The end of a request: its slot, and the document of the reply or the reason.
 pub(super) type EndedRequest = (u32, Result<Vec<u8>, RequestFailure>);
 
 /// Connections and the requests on them.
 #[derive(Debug)]
-pub(super) struct RequestPool {
+pub(super) struct RequestPool<'a> {
     pub(super) client: Arc<BucketClient>,
-    slots: Vec<ObjectConnection>,
-    /// What each slot waits for.
-    states: Vec<ConnectionState>,
+    slots: Vec<RequestSlot>,
+    /// Ends all requests.
+    pub(super) limit: WaitLimit<'a>,
+    origin: ClockOrigin,
     polls: Vec<libc::pollfd>,
     /// The slot of each descriptor that is polled.
     polled: Vec<u32>,
 }
 
-impl RequestPool {
+/// A connection, and the request on it.
+#[derive(Debug, Default)]
+struct RequestSlot {
+    connection: ObjectConnection,
+    /// What it waits for.
+    state: ConnectionState,
+    /// When its request is given up, in ns.
+    until: u64,
+}
+
+impl RequestSlot {
+    fn end(&mut self) {
+        self.connection.close();
+        self.state = ConnectionState::Ended;
+    }
+}
+
+fn timed_out() -> RequestFailure {
+    RequestFailure::Socket("poll", io::Error::from(io::ErrorKind::TimedOut))
+}
+
+impl RequestPool<'_> {
     /// One with `slots` connections, which are opened when they are used.
     pub(super) fn new(client: Arc<BucketClient>, slots: u32) -> Self {
         let count = slots as usize;
         Self {
             client,
-            slots: (0..slots).map(|_| ObjectConnection::default()).collect(),
-            states: vec![ConnectionState::Ended; count],
+            slots: (0..slots).map(|_| RequestSlot::default()).collect(),
+            limit: WaitLimit::total(Duration::MAX),
+            origin: ClockOrigin::now(),
             polls: Vec::with_capacity(count),
             polled: Vec::with_capacity(count),
         }
@@ -42,7 +74,9 @@ impl RequestPool {
 
     /// Opens all connections.
     pub(super) fn connect(&mut self) -> Result<(), RequestFailure> {
-        self.slots.iter_mut().try_for_each(|slot| slot.connect(&self.client).map(drop))
+        let (client, limit) = (&self.client, self.limit);
+        let mut slots = self.slots.iter_mut();
+        slots.try_for_each(|slot| slot.connection.connect(client, &limit).map(drop))
     }
 
     /// Starts a request on a slot that is free. It may end at once.
@@ -52,29 +86,34 @@ impl RequestPool {
         request: &ObjectRequest,
         ended: &mut Vec<EndedRequest>,
     ) {
-        if let Some(connection) = self.slots.get_mut(slot as usize) {
-            match connection.begin(&self.client, request) {
-                Ok(()) => self.go_on(slot, ended),
-                Err(failure) => ended.push((slot, Err(failure))),
-            }
+        let Some(place) = self.slots.get_mut(slot as usize) else { return };
+        let bytes = (request.body.bytes + request.sink.bytes) as u64;
+        let most = SILENCE + Duration::from_millis(bytes.saturating_mul(1000) / LEAST_RATE);
+        place.until = self.origin.ns() + most.as_nanos() as u64;
+        match place.connection.begin(&self.client, request, &self.limit) {
+            Ok(()) => self.go_on(slot, ended),
+            Err(failure) => ended.push((slot, Err(failure))),
         }
     }
 
     fn go_on(&mut self, slot: u32, ended: &mut Vec<EndedRequest>) {
-        let at = slot as usize;
-        let (Some(connection), Some(state)) = (self.slots.get_mut(at), self.states.get_mut(at))
-        else {
+        let Some(RequestSlot { connection, state, .. }) = self.slots.get_mut(slot as usize) else {
             return;
         };
-        match connection.go_on(&self.client) {
-            Ok(ConnectionState::Ended) => {
-                *state = ConnectionState::Ended;
-                ended.push((slot, connection.result()));
-            }
+        *state = ConnectionState::Ended;
+        match connection.go_on(&self.client, &self.limit) {
+            Ok(ConnectionState::Ended) => ended.push((slot, connection.result())),
             Ok(waits) => *state = waits,
-            Err(failure) => {
-                *state = ConnectionState::Ended;
-                ended.push((slot, Err(failure)));
+            Err(failure) => ended.push((slot, Err(failure))),
+        }
+    }
+
+    /// Gives up requests whose time is over.
+    fn expire(&mut self, now: u64, ended: &mut Vec<EndedRequest>) {
+        for (place, slot) in self.slots.iter_mut().zip(0..) {
+            if place.state != ConnectionState::Ended && now >= place.until {
+                place.end();
+                ended.push((slot, Err(timed_out())));
             }
         }
     }
@@ -85,10 +124,13 @@ impl RequestPool {
         wait: usize,
         ended: &mut Vec<EndedRequest>,
     ) -> Result<(), RequestFailure> {
+        let mut heard = self.origin.ns();
         loop {
+            let now = self.origin.ns();
+            self.expire(now, ended);
             self.polls.clear();
             self.polled.clear();
-            for ((slot, connection), state) in (0..).zip(&self.slots).zip(&self.states) {
+            for (slot, RequestSlot { connection, state, .. }) in (0..).zip(&self.slots) {
                 let events = match state {
                     ConnectionState::Ended => continue,
                     ConnectionState::Receives => libc::POLLIN,
@@ -100,10 +142,16 @@ impl RequestPool {
             if self.polls.is_empty() {
                 return Ok(());
             }
-            let timeout = if ended.len() < wait { SILENCE_MS } else { 0 };
-            let count = self.polls.len() as libc::nfds_t;
+            let mut timeout = Duration::ZERO;
+            if ended.len() < wait {
+                timeout = self.limit.left().map_err(RequestFailure::Stopped)?.min(TICK);
+                if Duration::from_nanos(now - heard) >= SILENCE {
+                    return Err(timed_out());
+                }
+            }
+            let (count, ms) = (self.polls.len() as libc::nfds_t, timeout.as_millis() as i32);
             // SAFETY: the pointer is to that many entries, which this thread alone uses.
-            let ready = unsafe { libc::poll(self.polls.as_mut_ptr(), count, timeout) };
+            let ready = unsafe { libc::poll(self.polls.as_mut_ptr(), count, ms) };
             if ready < 0 {
                 let error = io::Error::last_os_error();
                 if error.kind() == io::ErrorKind::Interrupted {
@@ -111,13 +159,10 @@ impl RequestPool {
                 }
                 return Err(RequestFailure::Socket("poll", error));
             }
-            if ready == 0 {
-                return if timeout == 0 {
-                    Ok(())
-                } else {
-                    let error = io::Error::from(io::ErrorKind::TimedOut);
-                    Err(RequestFailure::Socket("poll", error))
-                };
+            if ready > 0 {
+                heard = now;
+            } else if timeout.is_zero() {
+                return Ok(());
             }
             for nth in 0..self.polls.len() {
                 let ready = self.polls.get(nth).is_some_and(|poll| poll.revents != 0);
@@ -133,12 +178,8 @@ impl RequestPool {
 
     /// Gives up what is in flight: nothing uses the memory of slots afterwards.
     pub(super) fn abandon(&mut self) {
-        for (connection, state) in self.slots.iter_mut().zip(&mut self.states) {
-            if *state != ConnectionState::Ended {
-                connection.close();
-                *state = ConnectionState::Ended;
-            }
-        }
+        let flying = |place: &&mut RequestSlot| place.state != ConnectionState::Ended;
+        self.slots.iter_mut().filter(flying).for_each(RequestSlot::end);
     }
 
     /// Does one request on the first slot and returns its document.
@@ -161,7 +202,7 @@ impl RequestPool {
         request: &ObjectRequest,
     ) -> Result<ReplyHead, RequestFailure> {
         self.ask(request)?;
-        let head = self.slots.first().and_then(ObjectConnection::reply).cloned();
+        let head = self.slots.first().and_then(|slot| slot.connection.reply()).cloned();
         head.ok_or_else(|| RequestFailure::Malformed("it has not answered".into()))
     }
 

@@ -11,6 +11,7 @@ use pathline_schema::{IoFiles, MetaOp, MetaSpec, Severity, VerifyResult};
 use rusty_s3::Method;
 
 use super::super::io_tally::{CallTimes, IoTimes};
+use super::super::own_name::OwnName;
 use super::super::worker::{RoundProgress, RoundReport};
 use super::super::worker_pool::{
     CallTallies, RoundKind, RoundWorker, WorkerFactory, WorkerThreads,
@@ -47,7 +48,7 @@ struct SmallObjects {
 impl SmallObjects {
     fn key(&self, worker: usize, item: u64) -> String {
         let files = u64::from(self.meta.files.max(1));
-        format!("{}f{worker}-{}", self.folder(worker, item), item % files)
+        format!("{}{}", self.folder(worker, item), OwnName::File(worker as u64, item % files))
     }
 
     fn fill(&self, buffer: &mut Vec<u8>) {
@@ -66,7 +67,7 @@ impl SmallObjects {
     fn folder(&self, worker: usize, item: u64) -> String {
         let files = u64::from(self.meta.files.max(1));
         let owner = if self.meta.folders == IoFiles::Own { worker } else { 0 };
-        format!("{}d{owner}-{}/", self.base, item / files)
+        format!("{}{}/", self.base, OwnName::Folder(owner as u64, item / files))
     }
 
     /// The first page of a folder's names, 1000 as a rule.
@@ -203,7 +204,7 @@ impl WorkerFactory for SmallRecipe {
 struct SmallWorker {
     index: usize,
     set: SmallObjects,
-    pool: RequestPool,
+    pool: RequestPool<'static>,
     /// One for each request at once.
     buffers: Vec<Vec<u8>>,
     expected: Vec<u8>,

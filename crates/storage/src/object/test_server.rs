@@ -28,6 +28,14 @@ pub(super) struct ServerState {
     pub(super) drops: AtomicU32,
     /// Changes a byte of what it stores.
     pub(super) corrupts: AtomicBool,
+    /// Names of next pages that it gives in turn, whatever is asked.
+    pub(super) pages: Mutex<Vec<&'static str>>,
+    /// Sends a byte of each reply now and then.
+    pub(super) drips: AtomicBool,
+    /// Sends that many interim replies first.
+    pub(super) interim: AtomicU32,
+    /// Requests so far: method and path.
+    pub(super) asked: Mutex<Vec<String>>,
 }
 
 pub(super) struct TestServer {
@@ -106,6 +114,10 @@ fn serve(stream: &TcpStream, state: &ServerState) {
         if takes_one(&state.drops) {
             return;
         }
+        state.asked.lock().unwrap().push(format!("{} /data/{}", request.method, request.key));
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n";
+        let _ = writer
+            .write_all(interim.repeat(state.interim.load(Ordering::Relaxed) as usize).as_bytes());
         let (status, body) = if takes_one(&state.busy) {
             (503, b"<Error><Code>SlowDown</Code><Message>less</Message></Error>".to_vec())
         } else {
@@ -139,6 +151,15 @@ fn serve(stream: &TcpStream, state: &ServerState) {
                 return;
             }
         }
+        if state.drips.load(Ordering::Relaxed) {
+            for byte in &bytes {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                if writer.write_all(&[*byte]).is_err() {
+                    return;
+                }
+            }
+            continue;
+        }
         if writer.write_all(&bytes).is_err() || closes {
             return;
         }
@@ -165,6 +186,16 @@ fn answer(state: &ServerState, request: &ServerRequest) -> Reply {
                 format!("<Upload><Key>{key}</Key><UploadId>{id}</UploadId></Upload>")
             });
             (200, format!("<R>{}</R>", list.collect::<String>()).into_bytes())
+        }
+        "GET" if key.is_empty() && !state.pages.lock().unwrap().is_empty() => {
+            let mut pages = state.pages.lock().unwrap();
+            pages.rotate_left(1);
+            let next = pages[pages.len() - 1];
+            (
+                200,
+                format!("<R><NextContinuationToken>{next}</NextContinuationToken></R>")
+                    .into_bytes(),
+            )
         }
         "GET" if key.is_empty() => (200, list(&objects, query)),
         "GET" if has("uploadId") => {
