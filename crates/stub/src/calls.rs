@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use pathline_schema::{Gpu, MemKind, Ns, Place, Unit};
 
 use crate::entry;
-use crate::node::{CallOutcome, StubNode};
+use crate::node::{CallOutcome, StubApi, StubNode};
 use crate::streams::StubHandle;
 use crate::streams::{HostFunction, WordWait};
 use crate::{image, status};
@@ -21,6 +21,11 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> CallOutcome {
     // SAFETY: the caller's promise.
     unsafe { out.write(value) };
     Ok(())
+}
+
+/// Refuses flags other than some.
+pub(crate) fn only(flags: u32, known: u32) -> CallOutcome {
+    if flags & !known == 0 { Ok(()) } else { Err(status::INVALID_VALUE) }
 }
 
 /// Stores a C string, cut to the available space.
@@ -185,8 +190,10 @@ pub(crate) fn host_register(
     node: &mut StubNode,
     address: u64,
     bytes: usize,
-    _flags: u32,
+    flags: u32,
 ) -> CallOutcome {
+    // Portable, mapped, of an I/O device, only read; HIP has further ones.
+    only(flags, if node.api == StubApi::Cuda { 15 } else { u32::MAX })?;
     node.register(address, bytes as u64)
 }
 
@@ -221,14 +228,15 @@ pub(crate) unsafe fn host_pointer(
     node: &mut StubNode,
     out: *mut u64,
     address: u64,
-    _flags: u32,
+    flags: u32,
 ) -> CallOutcome {
+    only(flags, 0)?;
     node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
     // SAFETY: as above.
     unsafe { put(out, address) }
 }
 
-/// The block of GPU memory that contains an address.
+/// The block that contains an address; of CUDA, only one of GPU memory.
 pub(crate) unsafe fn range(
     node: &mut StubNode,
     start: *mut u64,
@@ -236,7 +244,7 @@ pub(crate) unsafe fn range(
     address: u64,
 ) -> CallOutcome {
     let (at, block) = node.blocks.find(address, 1).ok_or(status::INVALID_VALUE)?;
-    if !block.is_device() {
+    if node.api == StubApi::Cuda && !block.is_device() {
         return Err(status::INVALID_VALUE);
     }
     // SAFETY: as above.
@@ -293,7 +301,7 @@ pub(crate) fn advise(
         (3, gpu) => node.device(gpu).map(|_| ()),
         (1 | 2 | 4 | 6, _) => Ok(()),
         // HIP: coarse grain, and back.
-        (100 | 101, _) if node.api == crate::node::StubApi::Hip => Ok(()),
+        (100 | 101, _) if node.api == StubApi::Hip => Ok(()),
         _ => Err(status::INVALID_VALUE),
     }
 }
@@ -318,9 +326,7 @@ pub(crate) unsafe fn stream_create(
     out: *mut StubHandle,
     flags: u32,
 ) -> CallOutcome {
-    if flags > 1 {
-        return Err(status::INVALID_VALUE);
-    }
+    only(flags, 1)?;
     let stream = node.stream_create(flags == 0)?;
     // SAFETY: as above.
     unsafe { put(out, stream) }
@@ -348,8 +354,9 @@ pub(crate) fn stream_await(
     node: &mut StubNode,
     stream: StubHandle,
     event: StubHandle,
-    _flags: u32,
+    flags: u32,
 ) -> CallOutcome {
+    only(flags, 1)?;
     node.stream_await(stream, event)
 }
 
@@ -379,12 +386,16 @@ pub(crate) fn host_function(
     node.call(stream, function, data as usize)
 }
 
-/// Flag 2 makes an event without a time.
+/// Flag 2 makes an event without a time; flag 4, an event for other processes, requires it.
 pub(crate) unsafe fn event_create(
     node: &mut StubNode,
     out: *mut StubHandle,
     flags: u32,
 ) -> CallOutcome {
+    only(flags, if node.api == StubApi::Cuda { 7 } else { u32::MAX })?;
+    if flags & 6 == 4 {
+        return Err(status::INVALID_VALUE);
+    }
     let event = node.event_create(flags & 2 == 0)?;
     // SAFETY: as above.
     unsafe { put(out, event) }

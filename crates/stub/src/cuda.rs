@@ -73,7 +73,8 @@ impl StubLocation {
 }
 
 export! {
-    cuInit = "cuInit" @ 2000 Nothing (_flags: u32) => |node: &mut StubNode, _| node.initialise();
+    cuInit = "cuInit" @ 2000 Nothing (flags: u32) =>
+        |node: &mut StubNode, flags| calls::only(flags, 0).and_then(|()| node.initialise());
     cuDriverGetVersion = "cuDriverGetVersion" @ 2020 Nothing (out: *mut i32) =>
         |node: &mut StubNode, out| put(out, node.spec.driver.unwrap_or(VERSION));
     cuDeviceGetCount = "cuDeviceGetCount" @ 2000 Init (out: *mut i32) => calls::device_count;
@@ -124,8 +125,11 @@ export! {
             put(out, entry::context(gpu))
         };
     cuCtxSynchronize = "cuCtxSynchronize" @ 2000 Context () => calls::synchronize;
-    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" @ 4000 Context (to: StubHandle, _flags: u32) =>
-        |node: &mut StubNode, to, _| calls::enable_peer(node, opened(node, to)?);
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" @ 4000 Context (to: StubHandle, flags: u32) =>
+        |node: &mut StubNode, to, flags| {
+            calls::only(flags, 0)?;
+            calls::enable_peer(node, opened(node, to)?)
+        };
     cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" @ 4000 Context (to: StubHandle) =>
         |node: &mut StubNode, to| calls::disable_peer(node, opened(node, to)?);
     cuMemGetInfo_v2 = "cuMemGetInfo" @ 3020 Context (free: *mut usize, total: *mut usize) =>
@@ -270,9 +274,7 @@ unsafe fn status_part(
 
 unsafe fn host_alloc(node: &mut StubNode, out: *mut u64, bytes: usize, flags: u32) -> CallOutcome {
     const WRITE_COMBINED: u32 = 4;
-    if flags > 7 {
-        return Err(status::INVALID_VALUE);
-    }
+    calls::only(flags, 7)?;
     let mem = if flags & WRITE_COMBINED != 0 { MemKind::PinnedWc } else { MemKind::Pinned };
     // SAFETY: `out` is null or takes an address.
     unsafe { calls::alloc_as(node, out, bytes, Unit::Numa(node.near()), mem) }
@@ -283,7 +285,7 @@ fn release(node: &mut StubNode, gpu: i32) -> CallOutcome {
     match node.retained.get_mut(&gpu) {
         Some(held) if *held > 0 => {
             *held -= 1;
-            Ok(())
+            if *held == 0 { node.destroy_objects(gpu) } else { Ok(()) }
         }
         _ => Err(status::INVALID_CONTEXT),
     }
@@ -291,8 +293,7 @@ fn release(node: &mut StubNode, gpu: i32) -> CallOutcome {
 
 /// The GPU of a retained context.
 fn opened(node: &StubNode, context: StubHandle) -> CallOutcome<u32> {
-    let held = |gpu: &u32| node.retained.get(gpu).is_some_and(|held| *held > 0);
-    entry::gpu_of(context).filter(held).ok_or(status::INVALID_CONTEXT)
+    entry::gpu_of(context).filter(|gpu| node.is_retained(*gpu)).ok_or(status::INVALID_CONTEXT)
 }
 
 fn set_current(node: &mut StubNode, context: StubHandle) -> CallOutcome {

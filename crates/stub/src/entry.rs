@@ -143,6 +143,9 @@ fn admit(node: &mut StubNode, name: &str, needs: CallNeeds) -> CallOutcome {
         return Ok(());
     }
     let gpu = here(node).ok_or(status::INVALID_CONTEXT)?;
+    if node.api == StubApi::Cuda && !node.is_retained(gpu) {
+        return Err(status::CONTEXT_DESTROYED);
+    }
     match node.sticky.get(&gpu) {
         Some(&code) => Err(code),
         None => {
@@ -193,6 +196,20 @@ unsafe extern "C" fn pathline_stub_inject(hip: i32, text: *const c_char) -> i32 
         }
         _ => -1,
     }
+}
+
+/// Number of calls of a function since the start or the last [`pathline_stub_inject`].
+///
+/// # Safety
+/// `name` is a C string.
+// SAFETY: no other library of a process has this name but a copy of this one.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pathline_stub_calls(hip: i32, name: *const c_char) -> u64 {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let shared = if hip == 0 { &CUDA } else { &HIP };
+    let guard = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    guard.as_ref().map_or(0, |node| node.calls_of(&name))
 }
 
 /// Virtual time of a node, ns; 0 before its first call.

@@ -29,6 +29,13 @@ fn unmap(address: u64, mapped: usize) {
     }
 }
 
+/// Whether the process has memory at all pages of a range: `msync` only walks the mappings.
+fn is_mapped(address: u64, bytes: u64) -> bool {
+    let page = address & !(PAGE as u64 - 1);
+    // SAFETY: the kernel reads no byte of it.
+    unsafe { libc::msync(page as *mut _, (address - page + bytes) as usize, libc::MS_ASYNC) == 0 }
+}
+
 impl StubNode {
     /// Free and total memory of a GPU.
     pub(crate) fn room(&self, gpu: u32) -> CallOutcome<(u64, u64)> {
@@ -83,7 +90,7 @@ impl StubNode {
 
     /// Registers memory of the caller as page-locked.
     pub(crate) fn register(&mut self, address: u64, bytes: u64) -> CallOutcome {
-        if address == 0 || bytes == 0 {
+        if bytes == 0 || !is_mapped(address, bytes) {
             return Err(status::INVALID_VALUE);
         }
         if self.blocks.touches(address, bytes) {
@@ -130,13 +137,13 @@ impl StubNode {
         bound.or(nearest).unwrap_or(0)
     }
 
-    /// The twin of an address range for a copy: blocks, else pageable memory. Also returns whether
-    /// it is pageable.
+    /// The twin of an address range for a copy: in one block, else pageable memory. Also returns whether
+    /// it is pageable. No range may leave a block or enter one, or lie in memory that was freed.
     pub(crate) fn twin_for_copy(&mut self, address: u64, bytes: u64) -> CallOutcome<(u64, bool)> {
         if let Some((start, block)) = self.blocks.find(address, bytes) {
             return Ok((block.twin + (address - start), false));
         }
-        if address == 0 || self.blocks.touches(address, bytes) {
+        if self.blocks.touches(address, bytes) || !is_mapped(address, bytes) {
             return Err(status::INVALID_VALUE);
         }
         let numa = self.near();

@@ -184,6 +184,16 @@ impl StubNode {
         self.spec.strike(&mut self.calls, call)
     }
 
+    /// Number of calls of a function.
+    pub(crate) fn calls_of(&self, call: &str) -> u64 {
+        self.calls.get(call).copied().unwrap_or_default()
+    }
+
+    /// Whether anything holds the primary context of a GPU.
+    pub(crate) fn is_retained(&self, gpu: u32) -> bool {
+        self.retained.get(&gpu).is_some_and(|held| *held > 0)
+    }
+
     /// Whether all memory of its GPUs is mapped for the CPU.
     pub(crate) fn has_large_bar(&self) -> bool {
         self.api == StubApi::Hip && !self.spec.missing.iter().any(|name| name == "large-bar")

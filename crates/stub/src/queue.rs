@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pathline_hal::StreamId;
+use pathline_schema::{MemKind, Unit};
 
 use crate::acts::{self, StreamAct};
 use crate::node::{CallOutcome, StubNode};
@@ -268,7 +269,7 @@ impl StubNode {
     pub(crate) fn event_create(&mut self, timed: bool) -> CallOutcome<StubHandle> {
         let id = sim(self.sim()?.event_create(self.gpu))?;
         let handle = self.handle();
-        self.queues.events.insert(handle, StubEvent { sim: id, timed, at: None });
+        self.queues.events.insert(handle, StubEvent { gpu: self.gpu, sim: id, timed, at: None });
         Ok(handle)
     }
 
@@ -282,8 +283,11 @@ impl StubNode {
     }
 
     pub(crate) fn event_record(&mut self, event: StubHandle, handle: StubHandle) -> CallOutcome {
-        let event_id = self.event(event)?.sim;
-        let (stream, _, id) = self.ready(handle)?;
+        let (event_id, of) = (self.event(event)?.sim, self.event(event)?.gpu);
+        let (stream, gpu, id) = self.ready(handle)?;
+        if of != gpu {
+            return Err(status::INVALID_HANDLE);
+        }
         sim(self.sim()?.event_record(event_id, id))?;
         let mark = self.mark(stream);
         if let Some(event) = self.queues.events.get_mut(&event) {
@@ -319,6 +323,26 @@ impl StubNode {
         // The stream may have work behind the event; in virtual time waiting for it costs nothing.
         self.drain(stream)?;
         self.event_happened(event).map(|_| ())
+    }
+
+    /// Ends what a primary context has made: streams, events, code, memory of its GPU.
+    pub(crate) fn destroy_objects(&mut self, gpu: u32) -> CallOutcome {
+        self.drain_all()?;
+        self.queues.legacy.remove(&gpu);
+        for stream in self.queues.streams.values_mut().filter(|s| s.gpu == gpu) {
+            stream.doomed = true;
+        }
+        let events = self.queues.events.iter().filter(|(_, event)| event.gpu == gpu);
+        let events: Vec<StubHandle> = events.map(|(&handle, _)| handle).collect();
+        events.into_iter().try_for_each(|event| self.event_destroy(event))?;
+        let modules = self.modules.iter().filter(|(_, module)| module.gpu == gpu);
+        let modules: Vec<StubHandle> = modules.map(|(&handle, _)| handle).collect();
+        modules.into_iter().try_for_each(|module| self.unload(module))?;
+        let own = self.blocks.by_start.iter();
+        let own = own.filter(|(_, b)| b.is_device() && b.place.unit == Unit::Gpu(gpu));
+        let own: Vec<u64> = own.map(|(&start, _)| start).collect();
+        own.into_iter().try_for_each(|at| self.release(at, &[MemKind::Vram]))?;
+        self.poll()
     }
 
     /// Milliseconds between two events.

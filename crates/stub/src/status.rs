@@ -23,6 +23,7 @@ pub(crate) const ILLEGAL_ADDRESS: i32 = 700;
 pub(crate) const OUT_OF_RESOURCES: i32 = 701;
 pub(crate) const PEER_ALREADY_ENABLED: i32 = 704;
 pub(crate) const PEER_NOT_ENABLED: i32 = 705;
+pub(crate) const CONTEXT_DESTROYED: i32 = 709;
 pub(crate) const ALREADY_REGISTERED: i32 = 712;
 pub(crate) const NOT_REGISTERED: i32 = 713;
 pub(crate) const NOT_SUPPORTED: i32 = 801;
@@ -101,6 +102,12 @@ const ROWS: &[StatusRow] = &[
         c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
         c"hipErrorPeerAccessNotEnabled",
         c"stub: peer access is not enabled",
+    ),
+    (
+        709,
+        c"CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        c"hipErrorContextIsDestroyed",
+        c"stub: context is destroyed",
     ),
     (
         712,

@@ -39,6 +39,7 @@ pub(crate) struct StubStream {
 /// An event.
 #[derive(Debug)]
 pub(crate) struct StubEvent {
+    pub(crate) gpu: u32,
     pub(crate) sim: EventId,
     pub(crate) timed: bool,
     /// Where it was recorded last.
