@@ -87,18 +87,23 @@ impl<'m> EngineResources<'m> {
     /// Refuses a copy that would wait for one of other streams that has not begun: that may need what the
     /// caller does only after this one has ended.
     pub(crate) fn check_waiting(&mut self, gpus: GpuSet, streams: &[u64]) -> CallResult<()> {
+        let blocks = |copy: &WaitingCopy<'_>| {
+            copy.gpus.iter().any(|gpu| gpus.contains(gpu))
+                && !copy.streams.iter().any(|stream| streams.contains(stream))
+        };
         for copy in std::mem::take(&mut self.waiting) {
+            // A long batch would look at each of its earlier copies again and again.
+            if !self.waiting.is_empty() && !blocks(&copy) {
+                self.waiting.push(copy);
+                continue;
+            }
             match copy.begun.is_done() {
                 Ok(false) => self.waiting.push(copy),
                 Ok(true) => self.return_event(copy.gpu, copy.begun),
                 Err(_) => {}
             }
         }
-        let blocks = |copy: &&WaitingCopy<'_>| {
-            copy.gpus.iter().any(|gpu| gpus.contains(gpu))
-                && !copy.streams.iter().any(|stream| streams.contains(stream))
-        };
-        match self.waiting.iter().find(blocks) {
+        match self.waiting.iter().find(|copy| blocks(copy)) {
             None => Ok(()),
             Some(copy) => {
                 let reason = "a copy of another stream waits there for earlier work";
