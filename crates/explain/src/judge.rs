@@ -4,16 +4,19 @@
 use pathline_schema::{CaseOutcome, Journal, RunNote};
 
 use crate::beyond_ceiling::beyond_ceiling;
+use crate::case_end::CaseEnds;
 
 /// Verdict on the outcomes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunVerdict {
     /// There are results and no errors, even if a time limit cut the run.
     Fine,
-    /// A case failed, required GPUs cannot be used, or a result is impossible: above the hardware's
-    /// limits, or not a duration of a clock. Or journal lines are broken and their contents
-    /// unknown.
+    /// A case failed by the node, required GPUs cannot be used, or a result is impossible: above the
+    /// hardware's limits, or not a duration of a clock. Or journal lines are broken and their
+    /// contents unknown.
     Wrong,
+    /// Cases were ended by something that says nothing about the node: people, limits, a library.
+    Incomplete,
     /// No case has a figure.
     CouldNotJudge,
 }
@@ -21,11 +24,13 @@ pub enum RunVerdict {
 /// Judges a run.
 pub fn judge(journal: &Journal) -> RunVerdict {
     let any = |is: fn(&CaseOutcome) -> bool| journal.outcomes.iter().any(is);
-    let failed = any(|o| matches!(o, CaseOutcome::Faulted(_)));
+    let ends = CaseEnds::new(journal);
     let lacks_gpus = journal.notes.iter().any(RunNote::lacks_gpus);
     let damaged = !journal.broken.is_empty() || !journal.rejected.is_empty();
-    if failed || lacks_gpus || damaged || !beyond_ceiling(journal).is_empty() {
+    if !ends.of_node.is_empty() || lacks_gpus || damaged || !beyond_ceiling(journal).is_empty() {
         RunVerdict::Wrong
+    } else if !ends.from_outside.is_empty() {
+        RunVerdict::Incomplete
     } else if any(|o| matches!(o, CaseOutcome::Measured(_))) || !journal.partial.is_empty() {
         RunVerdict::Fine
     } else {

@@ -1,6 +1,7 @@
 //! Analysis of records: ceilings, figures as data, comparison. Neither renders nor accesses a
 //! device.
 
+pub mod case_end;
 pub mod diff;
 pub mod figure;
 pub mod figures;

@@ -1,5 +1,6 @@
 //! The verdict on a node that a run allows.
 
+use pathline_explain::case_end::CaseEnds;
 use pathline_explain::figure::{FigureCell, RunReport, Suspicion};
 use pathline_explain::fmt;
 use pathline_explain::judge::{RunVerdict, judge};
@@ -18,6 +19,8 @@ pub enum VerdictState {
     Suspect,
     /// Cases failed, figures are impossible, or a link or GPU does not do what it reports.
     Faulty,
+    /// People, limits or a library ended cases, which says nothing about the node.
+    Incomplete,
     /// Too little was measured, or other programs disturbed it.
     #[default]
     Unknown,
@@ -30,6 +33,7 @@ impl VerdictState {
             Self::NoFault => "NO FAULT SEEN",
             Self::Suspect => "SUSPECT",
             Self::Faulty => "FAULTY",
+            Self::Incomplete => "INCOMPLETE",
             Self::Unknown => "CANNOT SAY",
         }
     }
@@ -57,6 +61,7 @@ pub(crate) fn verdict(journal: &Journal, report: &RunReport, evidence: &Evidence
         RunVerdict::CouldNotJudge => {
             RunAnswer::new(VerdictState::Unknown, "no case has a figure".to_owned())
         }
+        RunVerdict::Incomplete => incomplete(journal, report, evidence),
         RunVerdict::Fine => of_figures(journal, report, evidence),
     }
 }
@@ -72,12 +77,9 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
         let why = cell.suspect.as_ref().map(Suspicion::text).unwrap_or_default();
         return format!("a result is more than hardware can carry ({why})");
     }
-    let mut faults = journal.outcomes.iter().filter_map(|outcome| match outcome {
-        CaseOutcome::Faulted(fault) => Some(fault),
-        _ => None,
-    });
-    if let Some(first) = faults.next() {
-        let all = 1 + faults.count();
+    let faults = CaseEnds::new(journal).of_node;
+    if let Some(first) = faults.first() {
+        let all = faults.len();
         let of = fmt::count(journal.outcomes.len(), "case");
         // What follows a semicolon is advice.
         let text = first.error.split([';', '\n']).next().unwrap_or_default().trim_end_matches('.');
@@ -96,6 +98,28 @@ fn wrong(journal: &Journal, report: &RunReport) -> String {
             format!("line {} of the journal cannot be right: {}", record.line, record.why)
         }
         (None, None) => "a result is more than hardware can carry".to_owned(),
+    }
+}
+
+/// The verdict on a run of which cases were ended from outside. What the others show stays.
+fn incomplete(journal: &Journal, report: &RunReport, evidence: &Evidence) -> RunAnswer {
+    let ends = CaseEnds::new(journal);
+    let (count, all) = (ends.from_outside.len(), fmt::count(journal.outcomes.len(), "case"));
+    let (cause, others) = ends.main_cause().unwrap_or(("not measured", 0));
+    let others = match others {
+        0 => String::new(),
+        n => format!(" ({n} for other reasons)"),
+    };
+    let ended = format!("{count} of {all} did not finish: {cause}{others}");
+    let rest = of_figures(journal, report, evidence);
+    match rest.state {
+        VerdictState::Suspect => RunAnswer::new(rest.state, format!("{}; {ended}", rest.reason)),
+        VerdictState::NoFault => {
+            let compared = fmt::count(evidence.compared, "compared result");
+            let reason = format!("{ended}; none of {compared} is slower than its peers");
+            RunAnswer::new(VerdictState::Incomplete, reason)
+        }
+        _ => RunAnswer::new(VerdictState::Incomplete, ended),
     }
 }
 
@@ -149,8 +173,10 @@ fn of_figures(journal: &Journal, report: &RunReport, evidence: &Evidence) -> Run
         let reason = format!("{scope}no case failed, but {why}{busy}{next}");
         return RunAnswer::new(VerdictState::Unknown, reason);
     }
+    let cut = journal.end.as_ref().and_then(|end| end.why.as_ref());
+    let cut = cut.map_or(String::new(), |why| format!("; other cases were not measured: {why}"));
     let reason = format!(
-        "{scope}none of {} is slower than its equals, and no case failed{busy}",
+        "{scope}none of {} is slower than its equals, and no case failed{busy}{cut}",
         fmt::count(evidence.compared, "compared result")
     );
     RunAnswer::new(VerdictState::NoFault, reason)

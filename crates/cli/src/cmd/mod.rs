@@ -62,7 +62,7 @@ impl From<RunVerdict> for ExitKind {
         match verdict {
             RunVerdict::Fine => Self::Fine,
             RunVerdict::Wrong => Self::Wrong,
-            RunVerdict::CouldNotJudge => Self::CouldNotJudge,
+            RunVerdict::Incomplete | RunVerdict::CouldNotJudge => Self::CouldNotJudge,
         }
     }
 }

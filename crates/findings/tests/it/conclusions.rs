@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use pathline_explain::judge::{RunVerdict, judge};
 use pathline_explain::run_report;
 use pathline_findings::{
     DERIVED_FORMAT, DerivedRun, Finding, FindingSeverity, GainBasis, RunConclusions, VerdictState,
@@ -47,6 +48,40 @@ fn findings_of_kept_runs() {
     for name in ["h200-x2-nccl", "h200-x2-mpi-ucx", "h200-storage"] {
         insta::assert_snapshot!(name, text(&conclusions(&fixture(name))));
     }
+}
+
+#[test]
+fn cases_that_were_ended_from_outside_do_not_accuse_the_node() {
+    // People killed the worker of this run twelve times.
+    let (mut journal, network) = fixture("h200-x4-killed");
+    let verdict = |journal: &Journal| conclusions(&(journal.clone(), network.clone())).verdict;
+    insta::assert_snapshot!("h200-x4-killed", verdict(&journal).reason);
+    assert_eq!(verdict(&journal).state, VerdictState::Incomplete);
+    assert_eq!(judge(&journal), RunVerdict::Incomplete);
+    // One end that a driver call may have caused is enough to be charged.
+    let faults = journal.outcomes.iter_mut().filter_map(|outcome| match outcome {
+        CaseOutcome::Faulted(fault) => Some(fault),
+        _ => None,
+    });
+    let first = faults.into_iter().next().unwrap();
+    first.error = first.error.replace("signal 9 (SIGKILL", "signal 11 (SIGSEGV");
+    assert_eq!(verdict(&journal).state, VerdictState::Faulty);
+    assert!(verdict(&journal).reason.starts_with("1 of 295 cases failed"));
+    assert_eq!(judge(&journal), RunVerdict::Wrong);
+}
+
+#[test]
+fn a_late_answer_accuses_the_node_only_if_it_had_its_cpus() {
+    let (mut journal, _) = fixture("h200-x2-mpi-ucx");
+    let fault = journal.outcomes.iter_mut().find_map(|outcome| match outcome {
+        CaseOutcome::Faulted(fault) => Some(fault),
+        _ => None,
+    });
+    fault.unwrap().error = "run on rank 1: did not answer for 15 s".to_owned();
+    // The two ranks of this run had one CPU.
+    assert_eq!(judge(&journal), RunVerdict::Incomplete);
+    journal.topology.host.allowed_cpus = "0-1".parse().unwrap();
+    assert_eq!(judge(&journal), RunVerdict::Wrong);
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub(super) fn write_identity(h: &mut HtmlBuilder, report: &RunReport) {
 fn state_class(state: VerdictState) -> &'static str {
     match state {
         VerdictState::NoFault => "good",
-        VerdictState::Suspect => "warn",
+        VerdictState::Suspect | VerdictState::Incomplete => "warn",
         VerdictState::Faulty => "bad",
         VerdictState::Unknown => "plain",
     }
