@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::data::PathEnds;
 use crate::judge::{ErrorStats, SetClass, by_kind};
-use crate::likes::UnlikePart;
+use crate::peers::UnlikePart;
 use crate::twin::NodeTwin;
 
 impl fmt::Display for NodeTwin {
@@ -44,49 +44,56 @@ fn listed(names: &[String]) -> String {
 
 impl fmt::Display for UnlikePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { part, likes, at_least, .. } = self;
-        let whose = match likes {
-            1 => "its only like carries".to_owned(),
-            n => format!("its {n} likes carry"),
+        let Self { part, peers, at_least, .. } = self;
+        let whose = match peers {
+            1 => "its only peer".to_owned(),
+            n => format!("its {n} peers"),
         };
         let most = if *at_least { "at most " } else { "" };
-        write!(f, "{part} carries {most}{:.0} % of what {whose}", self.share() * 100.0)
+        write!(f, "{part} runs at {most}{:.0} % of {whose}", self.share() * 100.0)
     }
 }
 
 impl NodeTwin {
-    /// Whether a part of the node carries less than its likes, in one sentence.
+    /// Whether a part of the node carries less than its peers, in one sentence.
     pub fn verdict(&self) -> String {
-        let likes = &self.likes;
-        if likes.unlike.is_empty() {
-            if likes.capacities + likes.paths == 0 {
-                return "NOT JUDGED: no capacity and no path of this node has a like".to_owned();
+        let peers = &self.peers;
+        if peers.unlike.is_empty() {
+            if peers.capacities + peers.paths == 0 {
+                return "NOT JUDGED: no capacity and no path of this node has a peer".to_owned();
             }
             return format!(
-                "ALIKE: {} capacities and {} paths are within {:.1} % of their likes",
-                likes.capacities,
-                likes.paths,
-                likes.widest * 100.0
+                "ALIKE: {} capacities and {} paths are within {:.1} % of their peers",
+                peers.capacities,
+                peers.paths,
+                peers.widest * 100.0
             );
         }
+        let (word, why) = match peers.unlike.iter().any(UnlikePart::is_decided) {
+            true => ("UNLIKE", ""),
+            false => ("UNDECIDED", "; of two parts that differ none is known to be the right one"),
+        };
+        // What enough peers show comes first.
+        let decided = peers.unlike.iter().filter(|unlike| unlike.is_decided());
+        let pairs = peers.unlike.iter().filter(|unlike| !unlike.is_decided());
         let mut parts: Vec<String> =
-            likes.unlike.iter().take(MAX_UNLIKE).map(|unlike| unlike.to_string()).collect();
-        if likes.unlike.len() > MAX_UNLIKE {
-            parts.push(format!("and {} more", likes.unlike.len() - MAX_UNLIKE));
+            decided.chain(pairs).take(MAX_UNLIKE).map(|unlike| unlike.to_string()).collect();
+        if peers.unlike.len() > MAX_UNLIKE {
+            parts.push(format!("and {} more", peers.unlike.len() - MAX_UNLIKE));
         }
-        format!("UNLIKE: {}", parts.join("; "))
+        format!("{word}: {}{why}", parts.join("; "))
     }
 
     /// What the verdict rests on, and what limits its accuracy.
     fn write_basis(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for unlike in &self.likes.unlike {
+        for unlike in &self.peers.unlike {
             writeln!(f, "  {} shows in {}", unlike.part, listed(&unlike.shown_by))?;
         }
-        if self.likes.without > 0 {
+        if self.peers.without > 0 {
             writeln!(
                 f,
-                "  {} capacities and paths have no like: only another node or a preset judges them",
-                self.likes.without
+                "  {} capacities and paths have no peer: only another node or a preset judges them",
+                self.peers.without
             )?;
         }
         match self.floor {
@@ -154,9 +161,9 @@ impl NodeTwin {
         writeln!(
             f,
             "  {:>8}  {:^17}  {:>8}  {:>5} {:>6}  what",
-            "GB/s", "95 % interval", "of likes", "paths", "slows"
+            "GB/s", "95 % interval", "of peers", "paths", "slows"
         )?;
-        let shares = self.likes.shares.iter().copied().chain(std::iter::repeat(None));
+        let shares = self.peers.shares.iter().copied().chain(std::iter::repeat(None));
         let groups = self.fitted.groups.iter().zip(&self.fitted.model.shared);
         let mut rows: Vec<_> = groups.zip(shares).collect();
         rows.sort_by_key(|((group, _), _)| std::cmp::Reverse(group.slows));

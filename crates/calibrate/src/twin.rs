@@ -4,7 +4,7 @@ use crate::candidates::GroupOrigin;
 use crate::data::{CalibrateError, CalibrationData, NamedRun, PathEnds};
 use crate::fit::{self, AtLeast, FitStep, FittedNode};
 use crate::judge::{ErrorStats, JudgedSet, by_kind, crossed, judge};
-use crate::likes::{LikesComparison, compare_likes};
+use crate::peers::{PeerComparison, compare_peers};
 use crate::repeats::repeat_floor;
 
 /// A node, fitted to its runs.
@@ -23,7 +23,7 @@ pub struct NodeTwin {
     /// Differences of sets that were measured twice; `None` if none was.
     pub floor: Option<ErrorStats>,
     /// Capacities and paths compared with those of like parts.
-    pub likes: LikesComparison,
+    pub peers: PeerComparison,
     /// Capacities that were never reached.
     pub at_least: Vec<AtLeast>,
     /// Questions that the data leave open, one sentence each.
@@ -48,8 +48,8 @@ pub fn calibrate(
     let at_least = fit::uncertainty::at_least(&data, &fitted);
     let undecided = undecided(&data, &fitted, &at_least);
     let floor = repeat_floor(&data, &fitted.model.queues);
-    let likes = compare_likes(&data, &fitted);
-    Ok(NodeTwin { data, fitted, judged, errors, crossed, floor, likes, at_least, undecided })
+    let peers = compare_peers(&data, &fitted);
+    Ok(NodeTwin { data, fitted, judged, errors, crossed, floor, peers, at_least, undecided })
 }
 
 /// Maximum number of paths to list.

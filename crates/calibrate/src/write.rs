@@ -245,7 +245,7 @@ impl NodeTwin {
         let all = self.fitted.groups.iter().zip(&self.fitted.model.shared);
         for (group, shared) in all {
             let unlike =
-                self.likes.unlike.iter().find(|unlike| unlike.shown_by.contains(&group.name));
+                self.peers.unlike.iter().find(|unlike| unlike.shown_by.contains(&group.name));
             if let Some(unlike) = unlike {
                 let _ = writeln!(out, "# UNLIKE: {unlike}.");
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use pathline_calibrate::{FitStep, NamedRun, NodeTwin, calibrate};
+use pathline_calibrate::{FitStep, NamedRun, NodeTwin, UnlikePart, calibrate};
 use pathline_flow::MachineDesc;
 use pathline_health::unlike_paths;
 use pathline_runner::MachineModel;
@@ -59,7 +59,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<ExitKind> {
             out!("{}\n\n{twin}\nWrote {}.\n", twin.verdict(), out.display());
         }
     }
-    Ok(if twin.data.sets.is_empty() { ExitKind::CouldNotJudge } else { ExitKind::Fine })
+    let unlike = &twin.peers.unlike;
+    Ok(match unlike.iter().any(UnlikePart::is_decided) {
+        true => ExitKind::Wrong,
+        false if twin.data.sets.is_empty() || !unlike.is_empty() => ExitKind::CouldNotJudge,
+        false => ExitKind::Fine,
+    })
 }
 
 /// The description to compare with: the one that is named, or the preset with the GPUs of the node, if

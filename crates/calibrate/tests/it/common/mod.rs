@@ -43,6 +43,11 @@ pub(crate) fn measure_suite(
 /// Makes the chooser of a plan.
 type MakeChooser<'a> = &'a dyn Fn(&RunPlan, &PlanScope<'_>) -> Box<dyn CaseChooser>;
 
+/// Measures the suites that `pathline run` measures by default.
+pub(crate) fn measure_default(desc: &MachineDesc, noise: f64, seed: u64) -> NamedRun {
+    run(desc, noise, seed, None, &|scope| RunPlan::new(scope, &[], &[]).unwrap())
+}
+
 /// Measures the cases of a suite that a chooser chooses, each within a time budget.
 pub(crate) fn measure_chosen(
     desc: &MachineDesc,

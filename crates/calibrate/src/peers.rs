@@ -1,5 +1,5 @@
-//! Like compared with like: each capacity and each path of a twin with those of parts that the topology
-//! describes in the same terms.
+//! Each capacity and each path of a twin compared with its peers: those of parts that the topology describes
+//! in the same terms, and of paths also by the same operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::data::{CalibrationData, MeasuredPath, PathEnds, median, quantile};
 use crate::fit::uncertainty::most_passed;
 use crate::fit::{FittedGroup, FittedNode};
 
-/// Likes of one node differ by less than this share, measured in one run.
+/// Peers of one node differ by less than this share, measured in one run.
 const NORMAL_SPREAD: f64 = 0.05;
-/// An unlike part is farther from the median of its likes than this many times the distance that holds
+/// An unlike part is farther from the median of its peers than this many times the distance that holds
 /// three quarters of them.
 const TIMES_SPREAD: f64 = 4.0;
 /// A path is explained by a slow resource whose capacity is within this share of the path's rate.
 const EXPLAINED: f64 = 1.05;
 
-/// A part that carries less than its likes.
+/// A part that carries less than its peers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnlikePart {
     /// The part: `link gpu4-gpu6`, `memory of numa1`.
@@ -28,40 +28,45 @@ pub struct UnlikePart {
     pub shown_by: Vec<String>,
     /// What it carries, GB/s.
     pub gbs: f64,
-    /// Median of what its likes carry, GB/s.
-    pub likes_gbs: f64,
-    /// Number of its likes.
-    pub likes: usize,
-    /// Whether the likes were never full, so that they carry more than was measured.
+    /// Median of what its peers carry, GB/s.
+    pub peers_gbs: f64,
+    /// Number of its peers.
+    pub peers: usize,
+    /// Whether the peers were never full, so that they carry more than was measured.
     pub at_least: bool,
 }
 
 impl UnlikePart {
-    /// What it carries as a share of what its likes carry, 0 to 1.
+    /// What it carries as a share of what its peers carry, 0 to 1.
     pub fn share(&self) -> f64 {
-        self.gbs / self.likes_gbs
+        self.gbs / self.peers_gbs
+    }
+
+    /// Whether enough peers agree to say that this part is slow; two parts alone show only that they differ.
+    pub fn is_decided(&self) -> bool {
+        self.peers > 1 || self.at_least
     }
 }
 
-/// All capacities and paths of a twin compared with their likes.
+/// All capacities and paths of a twin compared with their peers.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct LikesComparison {
-    /// Parts that carry less than their likes, the lowest share first.
+pub struct PeerComparison {
+    /// Parts that carry less than their peers, the lowest share first.
     pub unlike: Vec<UnlikePart>,
-    /// Number of capacities that have likes.
+    /// Number of capacities that have peers.
     pub capacities: usize,
-    /// Number of paths that have likes.
+    /// Number of paths that have peers.
     pub paths: usize,
     /// Number of capacities and paths that have none.
     pub without: usize,
-    /// Largest relative distance from the median of the likes, unlike parts and what they slow left out.
+    /// Largest relative distance from the median of the peers, unlike parts and what they slow left out.
     pub widest: f64,
-    /// Share of each capacity of the twin in the median of its likes, in the order of the groups; `None`
-    /// without likes.
+    /// Share of each capacity of the twin in the median of its peers, in the order of the groups; `None`
+    /// without peers.
     pub shares: Vec<Option<f64>>,
 }
 
-/// A capacity or a path among its likes.
+/// A capacity or a path among its peers.
 #[derive(Debug, Clone, PartialEq)]
 struct ComparedPart {
     name: String,
@@ -70,13 +75,13 @@ struct ComparedPart {
     rate: (f64, f64, f64),
     /// Index of the capacity or the path.
     at: usize,
-    /// Median of its likes, their number, and whether it is a lower bound.
-    likes: Option<(f64, usize, bool)>,
+    /// Median of its peers, their number, and whether it is a lower bound.
+    peers: Option<(f64, usize, bool)>,
     slow: bool,
 }
 
 /// Compares a fitted node with itself.
-pub(crate) fn compare_likes(data: &CalibrationData, fitted: &FittedNode) -> LikesComparison {
+pub(crate) fn compare_peers(data: &CalibrationData, fitted: &FittedNode) -> PeerComparison {
     let classes = PartClasses::new(&data.topology);
     let mut capacities = compare_capacities(data, fitted, &classes);
     let mut paths = compare_paths(data, &classes);
@@ -96,20 +101,20 @@ pub(crate) fn compare_likes(data: &CalibrationData, fitted: &FittedNode) -> Like
     let slowed: BTreeSet<usize> = paths.iter().filter(|p| explained(p)).map(|p| p.at).collect();
     paths.iter_mut().for_each(|path| path.slow &= !slowed.contains(&path.at));
     name_common_gpus(data, &mut paths);
-    let shares = capacities.iter().map(|c| c.likes.map(|(likes, ..)| c.rate.0 / likes)).collect();
-    let count = |of: &[ComparedPart]| of.iter().filter(|c| c.likes.is_some()).count();
+    let shares = capacities.iter().map(|c| c.peers.map(|(peers, ..)| c.rate.0 / peers)).collect();
+    let count = |of: &[ComparedPart]| of.iter().filter(|c| c.peers.is_some()).count();
     let counts = (count(&capacities), count(&paths));
     let without = capacities.len() + paths.len() - counts.0 - counts.1;
     let mut widest = 0.0f64;
     let normal = capacities.iter().chain(paths.iter().filter(|p| !slowed.contains(&p.at)));
     for part in normal.filter(|part| !part.slow) {
-        if let Some((likes, _, false)) = part.likes {
-            widest = widest.max((part.rate.0 / likes - 1.0).abs());
+        if let Some((peers, _, false)) = part.peers {
+            widest = widest.max((part.rate.0 / peers - 1.0).abs());
         }
     }
     capacities.append(&mut paths);
     let unlike = gather(capacities);
-    LikesComparison { unlike, capacities: counts.0, paths: counts.1, without, widest, shares }
+    PeerComparison { unlike, capacities: counts.0, paths: counts.1, without, widest, shares }
 }
 
 /// Slow paths between GPUs that have a GPU in common are of that GPU's part: an engine that serves one copy
@@ -140,15 +145,15 @@ fn gather(compared: Vec<ComparedPart>) -> Vec<UnlikePart> {
     }
     let mut unlike = Vec::new();
     for (part, mut shown) in parts {
-        let share = |c: &ComparedPart| c.likes.map_or(1.0, |(likes, ..)| c.rate.0 / likes);
+        let share = |c: &ComparedPart| c.peers.map_or(1.0, |(peers, ..)| c.rate.0 / peers);
         shown.sort_by(|a, b| share(a).total_cmp(&share(b)));
-        let Some((lowest, (likes_gbs, likes, at_least))) =
-            shown.first().and_then(|c| Some((c.rate.0, c.likes?)))
+        let Some((lowest, (peers_gbs, peers, at_least))) =
+            shown.first().and_then(|c| Some((c.rate.0, c.peers?)))
         else {
             continue;
         };
         let shown_by = shown.into_iter().map(|c| c.name).collect();
-        unlike.push(UnlikePart { part, shown_by, gbs: lowest, likes_gbs, likes, at_least });
+        unlike.push(UnlikePart { part, shown_by, gbs: lowest, peers_gbs, peers, at_least });
     }
     unlike.sort_by(|a, b| a.share().total_cmp(&b.share()));
     unlike
@@ -162,14 +167,14 @@ fn compare_capacities(
     let mut of_class: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut compared = Vec::new();
     for (at, (group, shared)) in fitted.groups.iter().zip(&fitted.model.shared).enumerate() {
-        let class = classes.of_group(&group.name, group.link, shared.members().count());
+        let class = classes.of_group(data, &group.name, group.link, shared.members());
         of_class.entry(class).or_default().push(at);
         compared.push(ComparedPart {
             name: group.name.clone(),
             part: part_of(group),
             rate: (shared.capacity, group.low, group.high),
             at,
-            likes: None,
+            peers: None,
             slow: false,
         });
     }
@@ -194,7 +199,8 @@ fn never_full(
     let mut bounds: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for candidate in candidates::all(data) {
-        let class = classes.of_group(&candidate.name, candidate.link, candidate.members.len());
+        let members = candidate.members.iter().copied();
+        let class = classes.of_group(data, &candidate.name, candidate.link, members);
         // Of equal routes only one choice is true.
         let is_sure = candidate.maybe.is_empty() && candidate.members.len() > 1;
         if is_sure
@@ -216,7 +222,7 @@ fn compare_paths(data: &CalibrationData, classes: &PartClasses<'_>) -> Vec<Compa
         let name = path.key.to_string();
         let part = name.clone();
         let rate = (path.gbs, path.low, path.high);
-        compared.push(ComparedPart { name, part, rate, at, likes: None, slow: false });
+        compared.push(ComparedPart { name, part, rate, at, peers: None, slow: false });
     }
     for members in of_class.values() {
         judge_class(&mut compared, members, &[]);
@@ -232,20 +238,20 @@ fn judge_class(all: &mut [ComparedPart], members: &[usize], bounds: &[f64]) {
         let others: Vec<&ComparedPart> =
             members.iter().filter(|&&m| m != at).filter_map(|&m| all.get(m)).collect();
         let rates: Vec<f64> = others.iter().map(|o| o.rate.0).collect();
-        let (likes, n, at_least) = match rates.len() {
+        let (peers, n, at_least) = match rates.len() {
             0 if bounds.is_empty() => continue,
             0 => (median(bounds), bounds.len(), true),
             n => (median(&rates), n, false),
         };
-        let away: Vec<f64> = rates.iter().map(|r| (r / likes - 1.0).abs()).collect();
+        let away: Vec<f64> = rates.iter().map(|r| (r / peers - 1.0).abs()).collect();
         let normal = NORMAL_SPREAD.max(TIMES_SPREAD * quantile(&away, 0.75));
         let low = match at_least {
-            true => likes,
+            true => peers,
             false => median(&others.iter().map(|o| o.rate.1).collect::<Vec<_>>()),
         };
         if let Some(part) = all.get_mut(at) {
-            part.likes = Some((likes, n, at_least));
-            part.slow = part.rate.0 < likes * (1.0 - normal) && part.rate.2 < low;
+            part.peers = Some((peers, n, at_least));
+            part.slow = part.rate.0 < peers * (1.0 - normal) && part.rate.2 < low;
         }
     }
     let slow: Vec<usize> =
@@ -291,13 +297,14 @@ impl<'t> PartClasses<'t> {
         Self { topology, routes: RouteTable::of(topology) }
     }
 
-    /// The class of a group of paths: its name without numbers, and what the topology states of the units
-    /// that it names.
+    /// The class of a group of paths: its name without numbers, what the topology states of the units that
+    /// it names, and the classes of its paths.
     fn of_group(
         &self,
+        data: &CalibrationData,
         name: &str,
         link: Option<(LinkEnd, LinkEnd, bool)>,
-        members: usize,
+        members: impl Iterator<Item = usize>,
     ) -> String {
         let (template, units) = template(name);
         if let Some((a, b, _)) = link {
@@ -305,7 +312,10 @@ impl<'t> PartClasses<'t> {
         }
         let mut units: Vec<String> = units.iter().map(|unit| self.unit(unit)).collect();
         units.sort_unstable();
-        format!("{template} {members} {}", units.join(" "))
+        let mut paths: Vec<String> =
+            members.filter_map(|at| data.paths.get(at)).map(|path| self.of_path(path)).collect();
+        paths.sort_unstable();
+        format!("{template} {} {}", units.join(" "), paths.join(" "))
     }
 
     fn of_path(&self, path: &MeasuredPath) -> String {
@@ -325,10 +335,10 @@ impl<'t> PartClasses<'t> {
             PathEnds::In { numa, gpu } => format!("in {}", self.is_home(gpu, numa)),
             PathEnds::Out { gpu, numa } => format!("out {}", self.is_home(gpu, numa)),
             PathEnds::Peer { src, .. } => format!("peer {}", path.key.by.at().gpu() == Some(src)),
-            PathEnds::Within => format!("within {} {}", path.key.src.unit, path.key.dst.unit),
+            PathEnds::Within => "within".to_owned(),
         };
-        let kinds = (path.key.by.kind(), path.key.src.mem, path.key.dst.mem);
-        format!("{kind} {kinds:?} {route}")
+        // The text names memories, operation, passes and shape: kernels that do other things are no peers.
+        format!("{kind} {} {route}", template(&path.key.to_string()).0)
     }
 
     fn is_home(&self, gpu: u32, numa: u32) -> bool {
@@ -412,7 +422,7 @@ mod tests {
             part,
             rate: (gbs, gbs * 0.99, gbs * 1.01),
             at: 0,
-            likes: None,
+            peers: None,
             slow: false,
         }
     }
@@ -425,7 +435,7 @@ mod tests {
         all.into_iter().map(|c| c.slow).collect()
     }
 
-    /// 26.4 is 70 % of 37.6. 36.5 is 97 %, within the 5 % by which likes differ. Of likes that are 4 % apart
+    /// 26.4 is 70 % of 37.6. 36.5 is 97 %, within the 5 % by which peers differ. Of peers that are 4 % apart
     /// 88 % is within 4 x 4 %.
     #[test]
     fn a_part_is_slow_if_it_is_farther_from_its_likes_than_they_are_from_each_other() {
@@ -434,7 +444,7 @@ mod tests {
         assert_eq!(judged(&[96.0, 100.0, 104.0, 88.0], &[]), [false; 4]);
     }
 
-    /// Two of four are two kinds of link rather than two faults; one of two is slower than its only like.
+    /// Two of four are two kinds of link rather than two faults; one of two is slower than its only peer.
     #[test]
     fn half_of_a_class_is_another_class() {
         assert_eq!(judged(&[100.0, 100.0, 70.0, 70.0], &[]), [false; 4]);
